@@ -1,0 +1,112 @@
+//! The chain's benchmark: wrk against hello, lookup-svc with quota-svc and Redis, and the same without batching.
+
+mod chain;
+mod programs;
+mod report;
+mod servers;
+mod wrk;
+
+use anyhow::ensure;
+
+use crate::gate::Gate;
+use chain::Chain;
+use report::Round;
+use servers::Server;
+use wrk::Wrk;
+
+/// Connections that wrk keeps busy.
+const CONNECTIONS: [usize; 2] = [64, 1];
+
+/// Connections while memory is looked at.
+const MANY: usize = 1000;
+
+/// So many keys are compared with what `--keys` says.
+const FEW_KEYS: usize = 1000;
+
+/// Measures the whole chain with wrk: everything runs on this machine, on loopback, and ends by itself.
+#[derive(clap::Parser, Debug)]
+#[command(name = "lookup-bench")]
+pub struct Options {
+    /// Seconds for each measurement
+    #[arg(long, default_value_t = 3)]
+    pub seconds: u64,
+    /// How often all variants are measured; the medians count
+    #[arg(long, default_value_t = 5)]
+    pub rounds: usize,
+    /// Instead of all else, compare a store with so many keys to one with 1,000
+    #[arg(long, value_name = "N")]
+    pub keys: Option<usize>,
+    /// Worker threads of each service; 0 takes as many as there are CPUs
+    #[arg(long, default_value_t = 0)]
+    pub workers: usize,
+    /// Fail where a bound is missed
+    #[arg(long)]
+    pub gate: bool,
+}
+
+/// A server under a name; the processes that work for it are measured with it.
+struct Variant<'a> {
+    name: &'static str,
+    url: String,
+    /// The one that wrk talks to, then those behind it.
+    pids: Vec<u32>,
+    keys: &'a wrk::Keys,
+}
+
+/// Builds, starts, seeds and measures; gives back what must hold.
+pub async fn run(options: &Options) -> anyhow::Result<Vec<Gate>> {
+    ensure!(e2e::tools::require_tool("wrk"), "wrk is missing: it is Debian's package of that name");
+    programs::build().await?;
+    match options.keys {
+        None => compare_with_hello(options).await,
+        Some(keys) => compare_numbers_of_keys(options, keys).await,
+    }
+}
+
+async fn compare_with_hello(options: &Options) -> anyhow::Result<Vec<Gate>> {
+    let hello = Server::hello(options.workers).await?;
+    let chain = Chain::start(20_000, options.workers, &[]).await?;
+    let unbatched = chain.another_lookup(&["--no-batching"]).await?;
+    let variants = [
+        Variant { name: report::HELLO, url: hello.url("/"), pids: vec![hello.pid()], keys: chain.keys() },
+        chain.variant(report::CHAIN, chain.lookup()),
+        chain.variant(report::UNBATCHED, &unbatched),
+    ];
+    let rounds = measure_all(options, &variants, &CONNECTIONS).await?;
+    report::print(&rounds, variants.each_ref().map(|variant| variant.name).as_slice());
+    let memory = wrk::memory_under_load(&variants[1], MANY, options.seconds).await?;
+    println!("memory with {MANY} connections open: lookup-svc {:.1} MiB, quota-svc {:.1} MiB", memory[0], memory[1]);
+    Ok(report::gates(&rounds, memory[0]))
+}
+
+/// Limits beyond what a run can reach, on both sides: 1,000 keys would exceed 300 a minute within seconds.
+async fn compare_numbers_of_keys(options: &Options, many: usize) -> anyhow::Result<Vec<Gate>> {
+    let limits = ["--burst-limit", "60000", "--daily-limit", "1000000000"];
+    let few = Chain::start(FEW_KEYS, options.workers, &limits).await?;
+    let many = Chain::start(many, options.workers, &limits).await?;
+    let variants = [few.variant(report::FEW, few.lookup()), many.variant(report::MANY, many.lookup())];
+    let rounds = measure_all(options, &variants, &CONNECTIONS[..1]).await?;
+    report::print(&rounds, &[report::FEW, report::MANY]);
+    Ok(report::gates_of_keys(&rounds))
+}
+
+async fn measure_all(
+    options: &Options,
+    variants: &[Variant<'_>],
+    connections: &[usize],
+) -> anyhow::Result<Vec<Round>> {
+    let mut rounds = Vec::new();
+    for variant in variants {
+        Wrk { connections: connections[0], seconds: 1 }.run(variant).await?;
+    }
+    for number in 1..=options.rounds {
+        for &connections in connections {
+            for variant in variants {
+                let round = Wrk { connections, seconds: options.seconds }.run(variant).await?;
+                println!("round {number} of {}: {round}", options.rounds);
+                rounds.push(round);
+            }
+        }
+    }
+    Ok(rounds)
+}

@@ -1,0 +1,34 @@
+-- wrk's script: each request has another API key and another client address; the numbers come out as JSON.
+-- Arguments: the file of keys, 43 bytes a line.
+
+local LINE, STRIDE = 43, 611953 -- a prime, so that all keys come and their order is not that of their making
+local ADDRESSES = { '192.0.2.7', '198.51.100.99', '203.0.113.200', '2001:db8::17', '8.8.8.8' }
+
+local keys, count, at, n = '', 0, 0, 0
+local before, tails = '', {}
+
+function init(args)
+  local file = assert(io.open(args[1], 'rb'))
+  keys = file:read('*a')
+  file:close()
+  count = #keys / LINE
+  at = os.time() % count
+  for i, address in ipairs(ADDRESSES) do
+    local headers = { Authorization = 'Bearer @', ['X-Forwarded-For'] = address }
+    local text = wrk.format('GET', nil, headers)
+    before, tails[i] = text:match('^(.-)@(.*)$')
+  end
+end
+
+function request()
+  at, n = (at + STRIDE) % count, n % #tails + 1
+  return before .. keys:sub(at * LINE + 1, at * LINE + LINE - 1) .. tails[n]
+end
+
+function done(summary, latency)
+  local e = summary.errors
+  io.write(string.format(
+    '\nRESULT {"requests":%d,"micros":%d,"p50":%d,"p99":%d,"broken":%d,"refused":%d}\n',
+    summary.requests, summary.duration, latency:percentile(50), latency:percentile(99),
+    e.connect + e.read + e.write + e.timeout, e.status))
+end

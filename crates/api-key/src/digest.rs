@@ -1,0 +1,53 @@
+//! A key's SHA-256, the only form in which it is stored and travels.
+
+use std::fmt;
+
+use data_encoding::HEXLOWER;
+
+/// SHA-256 of an API key.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct KeyDigest(pub [u8; 32]);
+
+/// The text is not 64 lower-case hexadecimal digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a SHA-256 is 64 lower-case hexadecimal digits")]
+pub struct DigestError;
+
+impl KeyDigest {
+    /// Reads 64 lower-case hexadecimal digits.
+    pub fn from_hex(text: &str) -> Result<Self, DigestError> {
+        let mut bytes = [0; 32];
+        if text.len() != 64 {
+            return Err(DigestError);
+        }
+        HEXLOWER.decode_mut(text.as_bytes(), &mut bytes).map_err(|_| DigestError)?;
+        Ok(Self(bytes))
+    }
+
+    /// 64 lower-case hexadecimal digits.
+    pub fn to_hex(&self) -> String {
+        HEXLOWER.encode(&self.0)
+    }
+}
+
+// A digest stands for a key in the store: as little of it as of the key belongs into a log.
+impl fmt::Debug for KeyDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeyDigest(redacted)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hex_goes_both_ways_and_anything_else_is_refused() {
+        let digest = KeyDigest([0xab; 32]);
+        assert_eq!(KeyDigest::from_hex(&digest.to_hex()), Ok(digest));
+        let upper = "AB".repeat(32);
+        for wrong in ["", "ab", &upper, &"g".repeat(64), &"a".repeat(66)] {
+            assert_eq!(KeyDigest::from_hex(wrong), Err(DigestError), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! The flags of the edge, shared by every service that has to know its caller.
+
+use clap::builder::FalseyValueParser;
+use clap::{Args, ValueEnum};
+
+/// Whom to believe about the caller, and where this process runs.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Edge")]
+pub struct EdgeArgs {
+    /// Proxies whose headers are believed: CIDRs or addresses, comma-separated or repeated. By default nobody's
+    #[arg(long, env, value_name = "CIDR", value_delimiter = ',')]
+    pub trusted_proxies: Vec<String>,
+
+    /// Allow a trusted set that covers every address: then any client can write its own address
+    #[arg(long, env, value_parser = FalseyValueParser::new())]
+    pub insecure_trust_any_proxy: bool,
+
+    /// Also trust the pods behind this Kubernetes Service (the ingress controller's), followed by its EndpointSlices
+    #[arg(long, env, value_name = "NAMESPACE/SERVICE")]
+    pub discover_proxies: Option<String>,
+
+    /// Where a trusted proxy tells the client's address: peer, xff, or header:NAME
+    #[arg(long, env, value_name = "SOURCE", default_value = "xff")]
+    pub client_ip_from: String,
+
+    /// Header in which a trusted proxy sends the client's HTTP version
+    #[arg(long, env, value_name = "NAME", default_value = "X-Edge-HTTP-Protocol")]
+    pub edge_http_protocol_header: String,
+
+    /// Header in which a trusted proxy sends the TLS version
+    #[arg(long, env, value_name = "NAME", default_value = "X-Edge-TLS-Version")]
+    pub edge_tls_version_header: String,
+
+    /// Header in which a trusted proxy sends the TLS cipher suite
+    #[arg(long, env, value_name = "NAME", default_value = "X-Edge-TLS-Cipher")]
+    pub edge_tls_cipher_header: String,
+
+    /// Headers in which a trusted proxy sends the round-trip time; of several the first that has a measurement counts
+    #[arg(long, env, value_name = "NAME", value_delimiter = ',', default_value = "X-Edge-RTT")]
+    pub edge_rtt_header: Vec<String>,
+
+    /// Unit of the round-trip time header (nginx sends us, Envoy, Cloudflare and HAProxy ms)
+    #[arg(long, env, value_enum, default_value = "ms")]
+    pub edge_rtt_unit: RttUnit,
+
+    /// Header in which a trusted proxy sends its place: an IATA code, or Cloudflare's Cf-Ray
+    #[arg(long, env, value_name = "NAME", default_value = "X-Edge-Colo")]
+    pub edge_colo_header: String,
+
+    /// IATA code of this place where nothing more exact is known
+    #[arg(long, env, value_name = "IATA")]
+    pub colo: Option<String>,
+
+    /// IATA codes of zones or regions, e.g. eu-central-1=FRA,europe-west4-a=AMS
+    #[arg(long, env, value_name = "ZONE=IATA", value_delimiter = ',')]
+    pub colo_map: Vec<String>,
+
+    /// Zone of the node this process runs on (topology.kubernetes.io/zone)
+    #[arg(long, env, value_name = "ZONE")]
+    pub node_zone: Option<String>,
+
+    /// Node label to read from Kubernetes for the place: an IATA code or a zone of --colo-map. Needs --node-name
+    #[arg(long, env, value_name = "LABEL")]
+    pub colo_node_label: Option<String>,
+
+    /// Name of the node this process runs on, for --colo-node-label
+    #[arg(long, env, value_name = "NODE")]
+    pub node_name: Option<String>,
+}
+
+/// Unit in which the proxy measures the round-trip time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum RttUnit {
+    /// Microseconds.
+    Us,
+    /// Milliseconds.
+    Ms,
+}
+
+impl Default for EdgeArgs {
+    fn default() -> Self {
+        let owned = |name: &str| name.to_owned();
+        Self {
+            trusted_proxies: Vec::new(),
+            insecure_trust_any_proxy: false,
+            discover_proxies: None,
+            client_ip_from: owned("xff"),
+            edge_http_protocol_header: owned("X-Edge-HTTP-Protocol"),
+            edge_tls_version_header: owned("X-Edge-TLS-Version"),
+            edge_tls_cipher_header: owned("X-Edge-TLS-Cipher"),
+            edge_rtt_header: vec![owned("X-Edge-RTT")],
+            edge_rtt_unit: RttUnit::Ms,
+            edge_colo_header: owned("X-Edge-Colo"),
+            colo: None,
+            colo_map: Vec::new(),
+            node_zone: None,
+            colo_node_label: None,
+            node_name: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        edge: EdgeArgs,
+    }
+
+    #[test]
+    fn the_defaults_of_the_flags_are_the_defaults_of_the_type() {
+        let parsed = Cli::try_parse_from(["x"]).unwrap().edge;
+        assert_eq!(format!("{parsed:?}"), format!("{:?}", EdgeArgs::default()));
+    }
+
+    #[test]
+    fn lists_are_comma_separated_or_repeated() {
+        let flags = [
+            "x",
+            "--trusted-proxies",
+            "10.0.0.0/8,192.0.2.1",
+            "--trusted-proxies",
+            "::1",
+            "--colo-map",
+            "a=FRA,b=AMS",
+            "--edge-rtt-unit",
+            "us",
+        ];
+        let edge = Cli::try_parse_from(flags).unwrap().edge;
+        assert_eq!(edge.trusted_proxies, ["10.0.0.0/8", "192.0.2.1", "::1"]);
+        assert_eq!(edge.colo_map, ["a=FRA", "b=AMS"]);
+        assert_eq!(edge.edge_rtt_unit, RttUnit::Us);
+    }
+
+    #[test]
+    fn every_flag_has_the_environment_variable_of_its_name() {
+        let command = <Cli as clap::CommandFactory>::command();
+        for arg in command.get_arguments().filter(|arg| arg.get_id() != "help") {
+            let flag = arg.get_long().unwrap().replace('-', "_").to_uppercase();
+            assert_eq!(arg.get_env().and_then(|env| env.to_str()), Some(flag.as_str()));
+        }
+    }
+}

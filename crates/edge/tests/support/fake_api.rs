@@ -1,0 +1,293 @@
+//! A Kubernetes API of one resource: real HTTP on a free port, with every misbehaviour on demand.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::future::Future;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper_util::rt::TokioIo;
+use kube::runtime::utils::Backoff;
+use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio::sync::{Mutex as AsyncMutex, mpsc, watch};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::pki_types::PrivateKeyDer;
+
+type Body = BoxBody<Bytes, std::io::Error>;
+
+/// A pause short enough for a test and long enough not to spin.
+pub struct Steady;
+
+impl Iterator for Steady {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        Some(Duration::from_millis(5))
+    }
+}
+
+impl Backoff for Steady {
+    fn reset(&mut self) {}
+}
+
+/// Bounds a wait, so that a broken test fails and does not hang.
+pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
+    let limit = Duration::from_secs(20);
+    tokio::time::timeout(limit, future).await.unwrap_or_else(|_| panic!("waited in vain for {what}"))
+}
+
+/// An EndpointSlice with one serving endpoint per address.
+pub fn slice(name: &str, version: &str, ips: &[&str]) -> Value {
+    let endpoints: Vec<_> = ips
+        .iter()
+        .map(|ip| json!({"addresses": [ip], "conditions": {"ready": true, "serving": true, "terminating": false}}))
+        .collect();
+    json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+        "metadata": {"name": name, "namespace": "ingress", "resourceVersion": version},
+        "endpoints": endpoints,
+    })
+}
+
+/// A line of a watch.
+pub fn event(kind: &str, object: Value) -> String {
+    format!("{}\n", json!({"type": kind, "object": object}))
+}
+
+/// A bookmark: only a version.
+pub fn bookmark(version: &str) -> String {
+    let object = json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+        "metadata": {"resourceVersion": version, "creationTimestamp": null},
+    });
+    event("BOOKMARK", object)
+}
+
+/// What the server writes when it has forgotten the version.
+pub fn gone() -> String {
+    event("ERROR", status(410, "Expired"))
+}
+
+fn status(code: u16, reason: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Failure",
+        "message": "by order of the test", "reason": reason, "code": code,
+    })
+}
+
+/// How the API behaves at the moment.
+#[derive(Clone)]
+enum Mood {
+    Well(Value),
+    Answer(u16),
+    HangUp,
+}
+
+/// An open watch.
+pub struct Watch {
+    pub uri: String,
+    lines: mpsc::UnboundedSender<Result<String, std::io::Error>>,
+}
+
+impl Watch {
+    pub fn send(&self, line: String) {
+        self.lines.send(Ok(line)).unwrap();
+    }
+
+    /// Ends the stream in good order.
+    pub fn end(self) {}
+
+    /// Breaks the connection off.
+    pub fn cut(self) {
+        self.lines.send(Err(std::io::Error::other("cut"))).unwrap();
+    }
+
+    /// Waits until the other side has gone.
+    pub async fn closed(&self) {
+        self.lines.closed().await;
+    }
+}
+
+pub struct FakeApi {
+    port: u16,
+    /// The certificate, where it speaks TLS.
+    certificate: Option<Vec<u8>>,
+    mood: Mutex<Mood>,
+    nodes: Mutex<HashMap<String, Value>>,
+    lists: Mutex<Vec<String>>,
+    refused: Mutex<Option<String>>,
+    failures: watch::Sender<usize>,
+    opened: mpsc::UnboundedSender<Watch>,
+    watches: AsyncMutex<mpsc::UnboundedReceiver<Watch>>,
+}
+
+impl FakeApi {
+    pub async fn start() -> Arc<Self> {
+        Self::serve(None).await
+    }
+
+    /// As in a cluster: TLS, by a certificate of its own authority.
+    pub async fn start_tls() -> Arc<Self> {
+        let signed = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+        let key = PrivateKeyDer::try_from(signed.signing_key.serialize_der()).unwrap();
+        let certificate = signed.cert.der().clone();
+        let config = ServerConfig::builder().with_no_client_auth();
+        let config = config.with_single_cert(vec![certificate.clone()], key).unwrap();
+        Self::serve(Some((TlsAcceptor::from(Arc::new(config)), certificate.to_vec()))).await
+    }
+
+    async fn serve(tls: Option<(TlsAcceptor, Vec<u8>)>) -> Arc<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (opened, watches) = mpsc::unbounded_channel();
+        let (acceptor, certificate) = tls.unzip();
+        let api = Arc::new(Self {
+            certificate,
+            port: listener.local_addr().unwrap().port(),
+            mood: Mutex::new(Mood::Answer(500)),
+            nodes: Mutex::default(),
+            lists: Mutex::default(),
+            refused: Mutex::default(),
+            failures: watch::Sender::new(0),
+            opened,
+            watches: AsyncMutex::new(watches),
+        });
+        tokio::spawn(accept(listener, acceptor, Arc::clone(&api)));
+        api
+    }
+
+    pub fn client(&self) -> kube::Client {
+        let scheme = if self.certificate.is_some() { "https" } else { "http" };
+        let url = format!("{scheme}://127.0.0.1:{}", self.port).parse().unwrap();
+        let mut config = kube::Config::new(url);
+        config.root_cert = self.certificate.clone().map(|der| vec![der]);
+        edge::client_from(config).unwrap()
+    }
+
+    /// Is well, and answers a list with these.
+    pub fn list(&self, version: &str, slices: &[Value]) {
+        let list = json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSliceList",
+            "metadata": {"resourceVersion": version}, "items": slices,
+        });
+        *self.mood.lock().unwrap() = Mood::Well(list);
+    }
+
+    /// Answers everything with this status.
+    pub fn answer(&self, code: u16) {
+        *self.mood.lock().unwrap() = Mood::Answer(code);
+    }
+
+    /// Closes every connection without an answer.
+    pub fn hang_up(&self) {
+        *self.mood.lock().unwrap() = Mood::HangUp;
+    }
+
+    /// Answers watches from this version with status 410.
+    pub fn refuse_watches_from(&self, version: &str) {
+        *self.refused.lock().unwrap() = Some(format!("resourceVersion={version}"));
+    }
+
+    /// Is well, and knows this node.
+    pub fn node(&self, name: &str, labels: &[(&str, &str)]) {
+        let labels: HashMap<_, _> = labels.iter().copied().collect();
+        let node = json!({
+            "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
+            "metadata": {"name": name, "labels": labels},
+        });
+        self.nodes.lock().unwrap().insert(name.to_owned(), node);
+        self.list("1", &[]);
+    }
+
+    /// Waits until this many more requests have failed.
+    pub async fn failed_requests(&self, more: usize) {
+        let mut failures = self.failures.subscribe();
+        let goal = *failures.borrow() + more;
+        let _ = within("failed requests", failures.wait_for(|count| *count >= goal)).await.unwrap();
+    }
+
+    pub async fn next_watch(&self) -> Watch {
+        within("a watch", async { self.watches.lock().await.recv().await.unwrap() }).await
+    }
+
+    pub fn first_list(&self) -> String {
+        self.lists.lock().unwrap().first().unwrap().clone()
+    }
+
+    fn respond(&self, uri: String) -> Result<Response<Body>, std::io::Error> {
+        let mood = self.mood.lock().unwrap().clone();
+        let list = match mood {
+            Mood::Well(list) => list,
+            Mood::Answer(code) => return Ok(self.fail(code, "InternalError")),
+            Mood::HangUp => {
+                self.failures.send_modify(|count| *count += 1);
+                return Err(std::io::Error::other("hung up"));
+            }
+        };
+        if let Some(node) = uri.strip_prefix("/api/v1/nodes/") {
+            let node = self.nodes.lock().unwrap().get(node.trim_end_matches('?')).cloned();
+            return Ok(node.map_or_else(|| self.fail(404, "NotFound"), |node| json_body(200, &node)));
+        }
+        if uri.contains("watch=true") {
+            return Ok(self.open(uri));
+        }
+        self.lists.lock().unwrap().push(uri);
+        Ok(json_body(200, &list))
+    }
+
+    fn open(&self, uri: String) -> Response<Body> {
+        let refused = self.refused.lock().unwrap().clone();
+        if refused.is_some_and(|version| uri.split('&').any(|part| part == version)) {
+            return self.fail(410, "Expired");
+        }
+        let (lines, received) = mpsc::unbounded_channel();
+        let frames = futures_util::stream::unfold(received, |mut received| async {
+            let line: Result<String, _> = received.recv().await?;
+            Some((line.map(|line| Frame::data(Bytes::from(line))), received))
+        });
+        self.opened.send(Watch { uri, lines }).unwrap();
+        Response::new(BodyExt::boxed(StreamBody::new(frames)))
+    }
+
+    fn fail(&self, code: u16, reason: &str) -> Response<Body> {
+        self.failures.send_modify(|count| *count += 1);
+        json_body(code, &status(code, reason))
+    }
+}
+
+fn json_body(code: u16, value: &Value) -> Response<Body> {
+    let body = Full::from(value.to_string()).map_err(|never: Infallible| match never {});
+    let mut response = Response::new(BodyExt::boxed(body));
+    *response.status_mut() = StatusCode::from_u16(code).unwrap();
+    response
+}
+
+async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, api: Arc<FakeApi>) {
+    loop {
+        let (stream, _) = listener.accept().await.unwrap();
+        let (api, tls) = (Arc::clone(&api), tls.clone());
+        tokio::spawn(async move {
+            match tls {
+                Some(tls) => converse(tls.accept(stream).await.unwrap(), api).await,
+                None => converse(stream, api).await,
+            }
+        });
+    }
+}
+
+async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin + Send, api: Arc<FakeApi>) {
+    let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+        let answer = api.respond(request.uri().to_string());
+        async move { answer }
+    });
+    let connection = hyper::server::conn::http1::Builder::new();
+    // A cut connection is an error here, and what the test asked for.
+    let _ = connection.serve_connection(TokioIo::new(stream), service).await;
+}

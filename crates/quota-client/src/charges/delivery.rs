@@ -1,0 +1,93 @@
+//! From the queue to quota-svc and back: permits for calls under way, one call per batch, one retry of what was not sent.
+
+use std::mem;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Semaphore, mpsc};
+use tokio::time::{Instant, sleep};
+
+use super::batch::{Batch, Pending};
+use super::{BatchConfig, CallOutcome, CallReport, ChargeError, Observer};
+use crate::client::QuotaClient;
+use crate::error::ClientError;
+use crate::wire::{MAX_BATCH, Verdict};
+
+/// Before the second try of what could not be sent: a killed sidecar was back after 22 ms.
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
+
+/// Makes batches of what waits until the last charger is gone. Each call is a task of its own, so that a caller that
+/// goes away, or even a panic, takes nobody else along.
+pub(super) async fn dispatch(
+    mut queue: mpsc::Receiver<Pending>,
+    delivery: Arc<Delivery>,
+    config: BatchConfig,
+) {
+    let most = config.batch.clamp(1, MAX_BATCH);
+    let permits = Arc::new(Semaphore::new(config.in_flight.clamp(1, Semaphore::MAX_PERMITS)));
+    let mut gathered = Vec::with_capacity(most);
+    while let Ok(permit) = permits.clone().acquire_owned().await {
+        if queue.recv_many(&mut gathered, most).await == 0 {
+            return;
+        }
+        let batch = Batch::new(mem::replace(&mut gathered, Vec::with_capacity(most)));
+        let delivery = delivery.clone();
+        tokio::spawn(async move {
+            delivery.deliver(batch).await;
+            drop(permit);
+        });
+    }
+}
+
+/// Carries batches to quota-svc.
+pub(super) struct Delivery {
+    client: QuotaClient,
+    observer: Arc<dyn Observer>,
+}
+
+impl Delivery {
+    pub(super) fn new(client: QuotaClient, observer: Arc<dyn Observer>) -> Self {
+        Self { client, observer }
+    }
+
+    pub(super) fn observer(&self) -> &dyn Observer {
+        &*self.observer
+    }
+
+    /// Has the batch judged and answers each caller.
+    pub(super) async fn deliver(&self, mut batch: Batch) {
+        let mut result = self.attempt(&mut batch).await;
+        if let Err(ClientError::Unreachable(_)) = result {
+            sleep(RETRY_PAUSE).await;
+            result = self.attempt(&mut batch).await;
+        }
+        match result {
+            Ok(verdicts) => batch.answer(verdicts),
+            Err(ClientError::TimedOut) => batch.fail(ChargeError::TimedOut),
+            Err(_) => batch.fail(ChargeError::Unavailable),
+        }
+    }
+
+    async fn attempt(&self, batch: &mut Batch) -> Result<Vec<Verdict>, ClientError> {
+        let started = Instant::now();
+        batch.drop_abandoned(started);
+        let Some(deadline) = batch.deadline() else { return Ok(Vec::new()) };
+        let result = self.call(batch, deadline - started).await;
+        self.observer.called(&CallReport {
+            charges: batch.len(),
+            elapsed: started.elapsed(),
+            outcome: CallOutcome::of(&result),
+        });
+        result
+    }
+
+    async fn call(&self, batch: &Batch, timeout: Duration) -> Result<Vec<Verdict>, ClientError> {
+        let verdicts = self.client.charge_written(batch.body(), batch.trace(), timeout).await?.verdicts;
+        if verdicts.len() == batch.len() {
+            Ok(verdicts)
+        } else {
+            // Nobody can tell whose verdict is whose.
+            Err(ClientError::Protocol("not one verdict for each charge".to_owned()))
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! The vocabulary of quota-svc's internal API: what travels between it and its callers, defined once for both sides.
+
+mod account;
+mod charge;
+mod key;
+mod transfer;
+
+pub use account::{Account, AccountPage, Credential, NewAccount, NewSession, SetCredential};
+pub use charge::{Charge, ChargeRequest, ChargeResponse, MAX_BATCH, Outcome, Verdict};
+pub use key::{
+    CreatedKey, DayUsage, Event, EventKind, EventList, KEYS_PER_ACCOUNT, Key, KeyList, KeyState, NewKey,
+    Rename, Scope, SetDailyLimit, Usage,
+};
+pub use transfer::{ExportPage, ExportedAccount, ExportedKey, ImportReport, ImportRequest};

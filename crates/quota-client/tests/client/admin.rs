@@ -1,0 +1,178 @@
+//! The administrative calls: what they send, what they make of the answer, and how their failures are told apart.
+
+use std::error::Error;
+use std::time::Duration;
+
+use quota_client::wire::{
+    ImportRequest, NewAccount, NewKey, NewSession, Rename, Scope, SetCredential, SetDailyLimit,
+};
+use quota_client::{ClientError, QuotaClient};
+use serde_json::Value;
+
+use crate::fake::{Exchange, Fake};
+
+const KEY: &str = r#"{"id":"k1","account":"a1","name":"n","hint":"h","scope":"geo","state":"active","state_since":1,"created_at":2,"daily_limit":3,"burst_limit":4,"used_today":5}"#;
+const ACCOUNT: &str = r#"{"id":"a1","login":"me","created_at":1,"credential_version":0}"#;
+
+/// Makes a call, checks what it sent, and gives back what it made of the answer.
+macro_rules! exchange {
+    ($fake:ident, |$client:ident| $call:expr, $line:expr, $sent:expr, $status:expr, $answer:expr) => {{
+        let $client = $fake.client();
+        let (result, ()) = tokio::join!($call, async {
+            let exchange = $fake.next().await;
+            check(&exchange, $line, $sent);
+            exchange.json($status, &$answer);
+        });
+        result
+    }};
+}
+
+fn check(exchange: &Exchange, line: &str, sent: &str) {
+    assert_eq!(exchange.line(), line);
+    let json = |text: &[u8]| serde_json::from_slice::<Value>(text).unwrap_or(Value::Null);
+    assert_eq!(json(&exchange.body), json(sent.as_bytes()));
+    assert_eq!(exchange.head.contains("content-type: application/json"), !sent.is_empty());
+}
+
+#[tokio::test]
+async fn accounts_credentials_and_sessions() {
+    let mut fake = Fake::start().await;
+    let new = NewAccount { login: "me".into(), credential: None };
+    let sent = r#"{"login":"me"}"#;
+    let made = exchange!(fake, |c| c.create_account(&new), "POST /internal/v1/accounts", sent, 201, ACCOUNT);
+    assert_eq!(made.unwrap().id, "a1");
+    let page = format!(r#"{{"accounts":[{ACCOUNT}],"total":7,"next":"c2"}}"#);
+    let line = "GET /internal/v1/accounts?login=a%26b%3D%3F%40x";
+    let found = exchange!(fake, |c| c.find_account("a&b=?@x"), line, "", 200, page);
+    assert_eq!(found.unwrap().unwrap().login, "me");
+    let none = r#"{"accounts":[],"total":7}"#;
+    let found = exchange!(fake, |c| c.find_account("x"), "GET /internal/v1/accounts?login=x", "", 200, none);
+    assert_eq!(found.unwrap(), None);
+    let line = "GET /internal/v1/accounts?limit=50&cursor=c%2F1";
+    let listed = exchange!(fake, |c| c.list_accounts(Some("c/1"), 50), line, "", 200, page);
+    assert_eq!(listed.unwrap().next.as_deref(), Some("c2"));
+    exchange!(fake, |c| c.account("a1"), "GET /internal/v1/accounts/a1", "", 200, ACCOUNT).unwrap();
+    exchange!(fake, |c| c.delete_account("a1"), "DELETE /internal/v1/accounts/a1", "", 204, "").unwrap();
+
+    let stored = r#"{"credential":"h","version":3}"#;
+    let line = "GET /internal/v1/accounts/a1/credential";
+    assert_eq!(exchange!(fake, |c| c.credential("a1"), line, "", 200, stored).unwrap().version, 3);
+    let change = SetCredential { credential: "h".into(), expected_version: 2, keep_session: None };
+    let (line, sent) =
+        ("PUT /internal/v1/accounts/a1/credential", r#"{"credential":"h","expected_version":2}"#);
+    exchange!(fake, |c| c.set_credential("a1", &change), line, sent, 200, stored).unwrap();
+
+    let session = NewSession { id_sha256: "ff".into(), ttl_seconds: 60 };
+    let (line, sent) = ("POST /internal/v1/accounts/a1/sessions", r#"{"id_sha256":"ff","ttl_seconds":60}"#);
+    exchange!(fake, |c| c.create_session("a1", &session), line, sent, 204, "").unwrap();
+    let line = "GET /internal/v1/accounts/a1/sessions/ff";
+    assert!(exchange!(fake, |c| c.session_lives("a1", "ff"), line, "", 204, "").unwrap());
+    let gone = r#"{"error":"session_not_found","message":"m","docs":"d"}"#;
+    assert!(!exchange!(fake, |c| c.session_lives("a1", "ff"), line, "", 404, gone).unwrap());
+    let line = "DELETE /internal/v1/accounts/a1/sessions/ff";
+    exchange!(fake, |c| c.delete_session("a1", "ff"), line, "", 204, "").unwrap();
+}
+
+#[tokio::test]
+async fn keys() {
+    let mut fake = Fake::start().await;
+    let list = format!(r#"{{"keys":[{KEY}]}}"#);
+    let listed = exchange!(fake, |c| c.keys("a1"), "GET /internal/v1/accounts/a1/keys", "", 200, list);
+    assert_eq!(listed.unwrap().keys.len(), 1);
+    let new = NewKey { name: "n".into(), scope: Scope::Geo, daily_limit: None };
+    let (line, sent) = ("POST /internal/v1/accounts/a1/keys", r#"{"name":"n","scope":"geo"}"#);
+    let made = format!(r#"{{"secret":"s","key":{KEY}}}"#);
+    assert_eq!(exchange!(fake, |c| c.create_key("a1", &new), line, sent, 201, made).unwrap().secret, "s");
+
+    exchange!(fake, |c| c.key("k1", None), "GET /internal/v1/keys/k1", "", 200, KEY).unwrap();
+    let own = Some("a1");
+    exchange!(fake, |c| c.key("k1", own), "GET /internal/v1/keys/k1?account=a1", "", 200, KEY).unwrap();
+    let (line, sent, name) =
+        ("PUT /internal/v1/keys/k1/name?account=a1", r#"{"name":"m"}"#, Rename { name: "m".into() });
+    exchange!(fake, |c| c.rename_key("k1", own, &name), line, sent, 200, KEY).unwrap();
+    let line = "POST /internal/v1/keys/k1/resume?account=a1";
+    exchange!(fake, |c| c.resume_key("k1", own), line, "", 200, KEY).unwrap();
+    let line = "POST /internal/v1/keys/k1/deactivate?account=a1";
+    exchange!(fake, |c| c.deactivate_key("k1", own), line, "", 200, KEY).unwrap();
+    exchange!(fake, |c| c.reactivate_key("k1", None), "POST /internal/v1/keys/k1/reactivate", "", 200, KEY)
+        .unwrap();
+    let (line, limit) = ("PUT /internal/v1/keys/k1/daily-limit", SetDailyLimit { daily_limit: Some(9) });
+    exchange!(fake, |c| c.set_daily_limit("k1", &limit), line, r#"{"daily_limit":9}"#, 200, KEY).unwrap();
+    exchange!(fake, |c| c.delete_key("k1", own), "DELETE /internal/v1/keys/k1?account=a1", "", 204, "")
+        .unwrap();
+    let (line, days) =
+        ("GET /internal/v1/keys/k1/usage?account=a1", r#"{"days":[{"day":"2024-02-29","requests":1}]}"#);
+    assert_eq!(exchange!(fake, |c| c.usage("k1", own), line, "", 200, days).unwrap().days[0].requests, 1);
+    let (line, events) =
+        ("GET /internal/v1/keys/k1/events", r#"{"events":[{"at":1,"kind":"limit_changed","reason":"r"}]}"#);
+    assert_eq!(
+        exchange!(fake, |c| c.events("k1", None), line, "", 200, events).unwrap().events[0].reason,
+        "r"
+    );
+}
+
+#[tokio::test]
+async fn export_and_import() {
+    let mut fake = Fake::start().await;
+    let page = r#"{"accounts":[{"login":"me","created_at":1,"keys":[]}],"total":1}"#;
+    let exported =
+        exchange!(fake, |c| c.export(None, 100), "GET /internal/v1/export?limit=100", "", 200, page).unwrap();
+    assert_eq!((exported.total, exported.next), (1, None));
+    let sent = r#"{"accounts":[{"login":"me","created_at":1,"credential_version":0,"keys":[]}]}"#;
+    let report =
+        r#"{"accounts_created":1,"accounts_kept":0,"keys_created":0,"keys_kept":0,"keys_refused":0}"#;
+    let request = ImportRequest { accounts: exported.accounts };
+    let imported = exchange!(fake, |c| c.import(&request), "POST /internal/v1/import", sent, 200, report);
+    assert_eq!(imported.unwrap().accounts_created, 1);
+}
+
+#[tokio::test]
+async fn a_refusal_keeps_its_code_and_anything_else_is_no_answer() {
+    let mut fake = Fake::start().await;
+    let line = "POST /internal/v1/keys/k1/resume";
+    let body = r#"{"error":"key_inactive","message":"reactivate it first","docs":"d"}"#;
+    let refused = exchange!(fake, |c| c.resume_key("k1", None), line, "", 409, body).unwrap_err();
+    assert_eq!((refused.code(), refused.status()), (Some("key_inactive"), Some(409)));
+    assert_eq!(refused.to_string(), "quota-svc refused with 409 key_inactive: reactivate it first");
+    let html = exchange!(fake, |c| c.resume_key("k1", None), line, "", 502, "<html>").unwrap_err();
+    assert!(matches!(html, ClientError::Protocol(_)) && html.code().is_none());
+    let secret = r#"{"secret":"s","key":"ipl_secret"}"#;
+    let new = NewKey { name: "n".into(), scope: Scope::Ip, daily_limit: Some(1) };
+    let (line, sent) = ("POST /internal/v1/accounts/a1/keys", r#"{"name":"n","scope":"ip","daily_limit":1}"#);
+    let unreadable = exchange!(fake, |c| c.create_key("a1", &new), line, sent, 201, secret).unwrap_err();
+    assert!(matches!(unreadable, ClientError::Protocol(_)));
+    assert!(!format!("{unreadable} {unreadable:?}").contains("ipl_"), "a parser's message may quote a key");
+}
+
+#[tokio::test]
+async fn an_id_that_would_change_the_path_is_no_id() {
+    let mut fake = Fake::start().await;
+    let client = fake.client();
+    for id in ["", ".", "..", "a/b", "a?b", "a%2fb", "ä"] {
+        assert_eq!(client.delete_account(id).await.unwrap_err().status(), Some(404));
+        assert_eq!(client.key(id, None).await.unwrap_err().status(), Some(404));
+    }
+    assert!(!fake.has_more());
+}
+
+#[tokio::test]
+async fn time_out_and_absence_are_told_apart_without_naming_the_login() {
+    let fake = Fake::start().await;
+    let hurried = QuotaClient::new(&format!("http://{}/", fake.address), Duration::from_millis(100)).unwrap();
+    assert!(matches!(hurried.find_account("somebody").await, Err(ClientError::TimedOut)));
+    let gone = tokio::net::TcpListener::bind("127.0.0.3:0").await.unwrap().local_addr().unwrap();
+    let absent = QuotaClient::new(&format!("http://{gone}"), Duration::from_secs(10)).unwrap();
+    let error = absent.find_account("somebody").await.unwrap_err();
+    assert!(matches!(error, ClientError::Unreachable(_)) && error.source().is_some());
+    assert!(!format!("{error} {error:?}").contains("somebody"));
+}
+
+#[test]
+fn only_plain_http_is_a_base_url() {
+    let made = |url| QuotaClient::new(url, Duration::from_secs(1)).map(drop);
+    made("http://127.0.0.1:8082").unwrap();
+    made("http://[::1]:8082/").unwrap();
+    for url in ["127.0.0.1:8082", "https://127.0.0.1", "unix:/x", "http://h/?a=b", "http://h/#f", ""] {
+        assert!(matches!(made(url), Err(ClientError::BaseUrl(_))), "{url}");
+    }
+}

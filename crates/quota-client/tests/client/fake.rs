@@ -1,0 +1,201 @@
+//! A stand-in for quota-svc: it hands each request to the test and sends what the test replies, in the test's own time.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use quota_client::wire::{Charge, ChargeRequest, ChargeResponse, Outcome, Verdict};
+use quota_client::{BatchConfig, CallReport, ChargeError, Charger, Observer, QuotaClient};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, oneshot};
+
+pub struct Fake {
+    pub address: SocketAddr,
+    exchanges: mpsc::UnboundedReceiver<Exchange>,
+}
+
+/// A request that waits for the test's reply. Dropped without one, the connection is closed.
+pub struct Exchange {
+    pub head: String,
+    pub body: Vec<u8>,
+    reply: oneshot::Sender<Reply>,
+}
+
+enum Reply {
+    Whole(Vec<u8>),
+    ByteByByte(Vec<u8>),
+    ThenClose(Vec<u8>),
+}
+
+impl Fake {
+    pub async fn start() -> Self {
+        Self::on(TcpListener::bind("127.0.0.1:0").await.unwrap())
+    }
+
+    pub fn on(listener: TcpListener) -> Self {
+        let address = listener.local_addr().unwrap();
+        let (sender, exchanges) = mpsc::unbounded_channel();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(serve(stream, sender.clone()));
+            }
+        });
+        Self { address, exchanges }
+    }
+
+    pub async fn next(&mut self) -> Exchange {
+        self.exchanges.recv().await.unwrap()
+    }
+
+    /// Whether a request came that nobody has looked at yet.
+    pub fn has_more(&mut self) -> bool {
+        self.exchanges.try_recv().is_ok()
+    }
+
+    pub fn client(&self) -> QuotaClient {
+        QuotaClient::new(&format!("http://{}", self.address), Duration::from_secs(10)).unwrap()
+    }
+
+    pub fn charger(&self, config: BatchConfig) -> Charger {
+        Charger::new(self.client(), config, Arc::new(()))
+    }
+}
+
+async fn serve(mut stream: TcpStream, sender: mpsc::UnboundedSender<Exchange>) {
+    while let Some((head, body)) = read_request(&mut stream).await {
+        let (reply, decision) = oneshot::channel();
+        sender.send(Exchange { head, body, reply }).ok();
+        let Ok(decision) = decision.await else { return };
+        match decision {
+            Reply::Whole(bytes) => stream.write_all(&bytes).await.unwrap_or(()),
+            Reply::ThenClose(bytes) => return stream.write_all(&bytes).await.unwrap_or(()),
+            Reply::ByteByByte(bytes) => {
+                stream.set_nodelay(true).unwrap();
+                for byte in bytes {
+                    stream.write_all(&[byte]).await.unwrap_or(());
+                    tokio::task::yield_now().await;
+                }
+            }
+        }
+    }
+}
+
+async fn read_request(stream: &mut TcpStream) -> Option<(String, Vec<u8>)> {
+    let mut received = Vec::new();
+    loop {
+        if let Some(end) = received.windows(4).position(|four| four == b"\r\n\r\n") {
+            let head = String::from_utf8(received[..end].to_vec()).unwrap();
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+            let whole = end + 4 + length.map_or(0, |length| length.parse::<usize>().unwrap());
+            if received.len() >= whole {
+                return Some((head, received[end + 4..whole].to_vec()));
+            }
+        }
+        if stream.read_buf(&mut received).await.ok()? == 0 {
+            return None;
+        }
+    }
+}
+
+impl Exchange {
+    /// Method and path with its query.
+    pub fn line(&self) -> &str {
+        self.head.lines().next().unwrap().strip_suffix(" HTTP/1.1").unwrap()
+    }
+
+    pub fn charges(&self) -> Vec<Charge> {
+        assert_eq!(self.line(), "POST /internal/v1/charges");
+        serde_json::from_slice::<ChargeRequest>(&self.body).unwrap().charges
+    }
+
+    /// The numbers of the keys it charges, see [`key`].
+    pub fn numbers(&self) -> Vec<u32> {
+        self.charges().iter().map(number_of).collect()
+    }
+
+    pub fn json(self, status: u16, body: &str) {
+        let length = body.len();
+        self.raw(format!(
+            "HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
+        ));
+    }
+
+    pub fn raw(self, answer: String) {
+        self.reply.send(Reply::Whole(answer.into_bytes())).ok();
+    }
+
+    pub fn raw_then_close(self, answer: &str) {
+        self.reply.send(Reply::ThenClose(answer.as_bytes().to_vec())).ok();
+    }
+
+    /// A verdict for each charge that tells by its limit which key it is for.
+    pub fn judge(self) {
+        let body = self.verdicts();
+        self.json(200, &body);
+    }
+
+    pub fn judge_byte_by_byte(self) {
+        let body = self.verdicts();
+        let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        self.reply.send(Reply::ByteByByte(answer.into_bytes())).ok();
+    }
+
+    fn verdicts(&self) -> String {
+        let verdicts = self.numbers().into_iter().map(verdict).collect();
+        serde_json::to_string(&ChargeResponse { verdicts }).unwrap()
+    }
+}
+
+pub fn verdict(number: u32) -> Verdict {
+    Verdict {
+        outcome: Outcome::Allowed,
+        scope: None,
+        limit: Some(number),
+        remaining: Some(1),
+        reset: None,
+        retry_after: None,
+    }
+}
+
+/// A digest that carries a number.
+pub fn key(number: u32) -> [u8; 32] {
+    let mut digest = [0; 32];
+    digest[28..].copy_from_slice(&number.to_be_bytes());
+    digest
+}
+
+fn number_of(charge: &Charge) -> u32 {
+    u32::from_str_radix(&charge.key_sha256.as_ref().unwrap()[56..], 16).unwrap()
+}
+
+pub type Charging = Pin<Box<dyn Future<Output = Result<Verdict, ChargeError>> + Send>>;
+
+/// A charge that stands in the queue when this returns.
+pub fn begin(charger: &Charger, number: u32) -> Charging {
+    let charger = charger.clone();
+    let mut charging: Charging = Box::pin(async move { charger.charge(&key(number)).await });
+    let poll = charging.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    assert_eq!(poll, Poll::Pending);
+    charging
+}
+
+/// Remembers the calls and the lost charges.
+#[derive(Default)]
+pub struct Log {
+    pub calls: Mutex<Vec<CallReport>>,
+    pub lost: Mutex<Vec<ChargeError>>,
+}
+
+impl Observer for Log {
+    fn called(&self, call: &CallReport) {
+        self.calls.lock().unwrap().push(*call);
+    }
+
+    fn lost(&self, error: ChargeError) {
+        self.lost.lock().unwrap().push(error);
+    }
+}

@@ -1,0 +1,61 @@
+//! A service of the kit's parts only, for the tests that need a process of its own.
+
+use std::{fs::File, net::SocketAddr};
+
+use clap::Parser;
+use http::HeaderMap;
+use poem::{EndpointExt, Response, Route, endpoint::make_sync, get};
+use service_kit::{
+    Kit, Operation, RequestTelemetry, ServeArgs, Server, TelemetryArgs, catch_all, runtime,
+    telemetry::inject_context,
+};
+
+#[derive(Parser)]
+struct Cli {
+    /// Files to hold open, to bring the process near its limit of descriptors
+    #[arg(long, default_value_t = 0)]
+    hold_files: usize,
+    /// Where to listen
+    #[arg(long, default_value = "127.0.0.1:0")]
+    listen: SocketAddr,
+    #[command(flatten)]
+    serve: ServeArgs,
+    #[command(flatten)]
+    telemetry: TelemetryArgs,
+}
+
+fn main() -> anyhow::Result<()> {
+    let cli = Cli::parse();
+    runtime::run(&cli.serve, serve(&cli))
+}
+
+async fn serve(cli: &Cli) -> anyhow::Result<()> {
+    let kit = Kit::start("probe", &cli.serve, &cli.telemetry)?;
+    let server = Server::bind("probe", cli.listen, &cli.serve).await?;
+    kit.serve_admin(SocketAddr::from(([127, 0, 0, 1], 0))).await?;
+    let held = (0..cli.hold_files).map(|_| File::open("/dev/null"));
+    let _held = held.collect::<Result<Vec<_>, _>>()?;
+    let routes = Route::new()
+        .at("/", get(make_sync(|_| "hello")))
+        .at("/trace", get(make_sync(|_| traceparent())))
+        .at("/panic", get(make_sync(|request| panic(request.uri().query()))))
+        .with(catch_all("https://docs.example"))
+        .with(RequestTelemetry::new(&kit.telemetry, "probe"));
+    server.serve(routes, kit.lifecycle.clone()).await;
+    kit.finish();
+    Ok(())
+}
+
+/// What a call to another service would carry.
+fn traceparent() -> Response {
+    let mut headers = HeaderMap::new();
+    inject_context(&mut headers);
+    let value = headers.get("traceparent").map_or(&b"none"[..], |value| value.as_bytes());
+    let mut response = Response::builder().body(value.to_vec());
+    response.set_data(Operation("trace"));
+    response
+}
+
+fn panic(query: Option<&str>) -> String {
+    panic!("the words hold {query:?}")
+}

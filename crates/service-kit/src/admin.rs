@@ -1,0 +1,45 @@
+//! The admin port.
+//!
+//! - `GET /livez`: the process is alive
+//! - `GET /readyz`: whether it should get traffic, and why not
+//! - `GET /metrics`: Prometheus text
+
+use std::sync::Arc;
+
+use http::{StatusCode, header};
+use poem::{Endpoint, EndpointExt, Response, Route, endpoint::make_sync, get};
+
+use crate::{
+    error::catch_all,
+    readiness::{Readiness, Report},
+    telemetry::Telemetry,
+};
+
+const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
+const JSON: &str = "application/json; charset=utf-8";
+
+/// The admin port's routes.
+pub fn endpoint(
+    readiness: &Readiness,
+    telemetry: &Arc<Telemetry>,
+) -> impl Endpoint<Output = Response> + use<> {
+    let (readiness, telemetry) = (readiness.clone(), telemetry.clone());
+    Route::new()
+        .at("/livez", get(make_sync(|_| "alive\n")))
+        .at("/readyz", get(make_sync(move |_| readyz(&readiness.report()))))
+        .at("/metrics", get(make_sync(move |_| metrics(&telemetry))))
+        .with(catch_all("/").allow("GET, HEAD"))
+}
+
+fn readyz(report: &Report) -> Response {
+    let status = match report.ready {
+        true => StatusCode::OK,
+        false => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    let body = serde_json::to_vec(report).expect("a report is strings and flags only");
+    Response::builder().status(status).header(header::CONTENT_TYPE, JSON).body(body)
+}
+
+fn metrics(telemetry: &Telemetry) -> Response {
+    Response::builder().header(header::CONTENT_TYPE, PROMETHEUS).body(telemetry.prometheus_text())
+}

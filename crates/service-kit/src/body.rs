@@ -1,0 +1,101 @@
+//! A bound on request bodies: in bytes and in time.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{StatusCode, header};
+use poem::{Body, Endpoint, Error, Middleware, Request, Result, error::ReadBodyError};
+
+/// The most bytes a body may have where nothing else is said.
+pub const DEFAULT_BODY_LIMIT: usize = 64 * 1024;
+
+/// How long a body may take to arrive: a client must not hold a request open by dripping it.
+pub const BODY_DEADLINE: Duration = Duration::from_secs(10);
+
+/// Middleware that reads the body within its limit, or answers 413 (too large) or 408 (too slow).
+///
+/// Put it inside [`catch_all`](crate::catch_all), which gives its errors their body.
+#[derive(Clone, Copy, Debug)]
+pub struct BodyLimit {
+    bytes: usize,
+    deadline: Duration,
+}
+
+impl BodyLimit {
+    /// A limit of that many bytes.
+    pub fn new(bytes: usize) -> Self {
+        Self { bytes, deadline: BODY_DEADLINE }
+    }
+
+    /// Another deadline than [`BODY_DEADLINE`].
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    async fn read(&self, request: &mut Request) -> Result<()> {
+        let body = request.take_body();
+        if body.is_empty() {
+            return Ok(());
+        }
+        if announced(request).is_some_and(|bytes| bytes > self.bytes as u64) {
+            return Err(ReadBodyError::PayloadTooLarge.into());
+        }
+        let bytes = tokio::time::timeout(self.deadline, body.into_bytes_limit(self.bytes))
+            .await
+            .map_err(|_| too_slow())??;
+        request.extensions_mut().insert(Bounded);
+        request.set_body(Body::from_bytes(bytes));
+        Ok(())
+    }
+}
+
+impl Default for BodyLimit {
+    fn default() -> Self {
+        Self::new(DEFAULT_BODY_LIMIT)
+    }
+}
+
+/// Tells payloads that the body has passed its limit already.
+#[derive(Clone, Copy, Debug)]
+struct Bounded;
+
+/// A request's whole body; where no [`BodyLimit`] came before, within the default limit.
+pub(crate) async fn bytes_of(request: &Request, body: Body) -> Result<Bytes, ReadBodyError> {
+    match request.extensions().get::<Bounded>() {
+        Some(Bounded) => body.into_bytes().await,
+        None => body.into_bytes_limit(DEFAULT_BODY_LIMIT).await,
+    }
+}
+
+fn announced(request: &Request) -> Option<u64> {
+    request.header(header::CONTENT_LENGTH)?.parse().ok()
+}
+
+fn too_slow() -> Error {
+    Error::from_string("The body took too long to arrive.", StatusCode::REQUEST_TIMEOUT)
+}
+
+impl<E: Endpoint> Middleware<E> for BodyLimit {
+    type Output = BodyLimitEndpoint<E>;
+
+    fn transform(&self, inner: E) -> Self::Output {
+        BodyLimitEndpoint { inner, limit: *self }
+    }
+}
+
+/// The endpoint that [`BodyLimit`] makes.
+#[derive(Debug)]
+pub struct BodyLimitEndpoint<E> {
+    inner: E,
+    limit: BodyLimit,
+}
+
+impl<E: Endpoint> Endpoint for BodyLimitEndpoint<E> {
+    type Output = E::Output;
+
+    async fn call(&self, mut request: Request) -> Result<Self::Output> {
+        self.limit.read(&mut request).await?;
+        self.inner.call(request).await
+    }
+}

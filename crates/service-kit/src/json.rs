@@ -1,0 +1,123 @@
+//! A JSON payload that goes straight between bytes and types.
+
+use http::{HeaderValue, header};
+use poem::{IntoResponse, Request, RequestBody, Response, Result};
+use poem_openapi::{
+    ApiExtractor, ApiExtractorType, ApiResponse, ExtractParamOptions,
+    error::{ContentTypeError, ParseRequestPayloadError},
+    payload::{ParsePayload, Payload},
+    registry::{MetaMediaType, MetaRequest, MetaResponse, MetaResponses, MetaSchemaRef, Registry},
+    types::Type,
+};
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::body;
+
+const CONTENT_TYPE: &str = "application/json; charset=utf-8";
+
+/// A payload with `T`'s schema, read and written by serde.
+///
+/// poem-openapi's own `Json` builds a `serde_json::Value` for each request and each response.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SerdeJson<T>(pub T);
+
+impl<T: Type> Payload for SerdeJson<T> {
+    const CONTENT_TYPE: &'static str = CONTENT_TYPE;
+
+    fn check_content_type(content_type: &str) -> bool {
+        let essence = content_type.split(';').next().unwrap_or_default().trim();
+        essence.eq_ignore_ascii_case("application/json")
+    }
+
+    fn schema_ref() -> MetaSchemaRef {
+        T::schema_ref()
+    }
+
+    fn register(registry: &mut Registry) {
+        T::register(registry);
+    }
+}
+
+impl<T: Type + DeserializeOwned> ParsePayload for SerdeJson<T> {
+    const IS_REQUIRED: bool = T::IS_REQUIRED;
+
+    async fn from_request(request: &Request, body: &mut RequestBody) -> Result<Self> {
+        let bytes = body::bytes_of(request, body.take()?).await?;
+        parse(&bytes).map(Self)
+    }
+}
+
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
+    serde_json::from_slice(bytes).map_err(|error| {
+        let reason = error.to_string();
+        ParseRequestPayloadError { reason }.into()
+    })
+}
+
+impl<'a, T: Type + DeserializeOwned> ApiExtractor<'a> for SerdeJson<T> {
+    const TYPES: &'static [ApiExtractorType] = &[ApiExtractorType::RequestObject];
+
+    type ParamType = ();
+    type ParamRawType = ();
+
+    fn register(registry: &mut Registry) {
+        T::register(registry);
+    }
+
+    fn request_meta() -> Option<MetaRequest> {
+        Some(MetaRequest { description: None, content: vec![media_type::<T>()], required: T::IS_REQUIRED })
+    }
+
+    async fn from_request(
+        request: &'a Request,
+        body: &mut RequestBody,
+        _options: ExtractParamOptions<()>,
+    ) -> Result<Self> {
+        match request.content_type() {
+            Some(given) if Self::check_content_type(given) => {
+                <Self as ParsePayload>::from_request(request, body).await
+            }
+            Some(given) => Err(ContentTypeError::NotSupported { content_type: given.to_owned() }.into()),
+            None => Err(ContentTypeError::ExpectContentType.into()),
+        }
+    }
+}
+
+impl<T: Serialize + Send> IntoResponse for SerdeJson<T> {
+    fn into_response(self) -> Response {
+        match serde_json::to_vec(&self.0) {
+            Ok(bytes) => {
+                let mut response = Response::builder().body(bytes);
+                let value = HeaderValue::from_static(CONTENT_TYPE);
+                response.headers_mut().insert(header::CONTENT_TYPE, value);
+                response
+            }
+            Err(error) => {
+                tracing::error!(%error, "an answer could not be written as JSON");
+                http::StatusCode::INTERNAL_SERVER_ERROR.into()
+            }
+        }
+    }
+}
+
+impl<T: Type + Serialize> ApiResponse for SerdeJson<T> {
+    fn meta() -> MetaResponses {
+        MetaResponses {
+            responses: vec![MetaResponse {
+                description: "",
+                status: Some(200),
+                status_range: None,
+                content: vec![media_type::<T>()],
+                headers: vec![],
+            }],
+        }
+    }
+
+    fn register(registry: &mut Registry) {
+        T::register(registry);
+    }
+}
+
+fn media_type<T: Type>() -> MetaMediaType {
+    MetaMediaType { content_type: CONTENT_TYPE, schema: T::schema_ref() }
+}

@@ -1,0 +1,59 @@
+//! The subscriber: log lines on standard error, spans to the trace exporter.
+
+use std::io::{self, IsTerminal};
+
+use anyhow::Context;
+use opentelemetry::trace::TracerProvider;
+use opentelemetry_sdk::trace::SdkTracerProvider;
+use tracing::Level;
+use tracing_subscriber::{
+    EnvFilter, Layer, Registry, filter, fmt, layer::SubscriberExt, util::SubscriberInitExt,
+};
+
+use super::SPAN_TARGET;
+use crate::config::{LogFormat, TelemetryArgs};
+
+type BoxLayer = Box<dyn Layer<Registry> + Send + Sync>;
+
+/// Makes it the process's subscriber.
+pub(super) fn install(
+    service: &'static str,
+    args: &TelemetryArgs,
+    traces: Option<&SdkTracerProvider>,
+) -> anyhow::Result<()> {
+    let mut layers = vec![lines(args)?];
+    layers.extend(traces.map(|traces| spans(service, traces)));
+    tracing_subscriber::registry().with(layers).try_init().context("logging was started twice")
+}
+
+fn lines(args: &TelemetryArgs) -> anyhow::Result<BoxLayer> {
+    let level = EnvFilter::try_new(&args.log_level)
+        .with_context(|| format!("--log-level {:?} is not a log filter", args.log_level))?;
+    Ok(match args.log_format {
+        LogFormat::Text => fmt::layer()
+            .with_writer(io::stderr)
+            .with_ansi(io::stderr().is_terminal())
+            .with_filter(level)
+            .boxed(),
+        LogFormat::Json => fmt::layer()
+            .json()
+            .flatten_event(true)
+            .with_current_span(false)
+            .with_span_list(false)
+            .with_writer(io::stderr)
+            .with_filter(level)
+            .boxed(),
+    })
+}
+
+/// Takes our own spans only: a library's may carry addresses, and nobody asked for its detail.
+fn spans(service: &'static str, traces: &SdkTracerProvider) -> BoxLayer {
+    tracing_opentelemetry::layer()
+        .with_tracer(traces.tracer(service))
+        .with_location(false)
+        .with_threads(false)
+        .with_target(false)
+        .with_filter(filter::filter_fn(|meta| meta.is_span() && meta.target() == SPAN_TARGET))
+        .with_filter(filter::LevelFilter::from_level(Level::TRACE))
+        .boxed()
+}

@@ -1,0 +1,143 @@
+//! A span, a count and a duration for each request, with bounded labels.
+
+use std::time::Instant;
+
+use http::StatusCode;
+use opentelemetry::{
+    KeyValue,
+    metrics::{Counter, Histogram},
+};
+use poem::{Endpoint, IntoResponse, Middleware, Request, Response, Result};
+use poem_openapi::OperationId;
+use tracing::{Instrument, Span, field::Empty};
+use tracing_opentelemetry::OpenTelemetrySpanExt;
+
+use crate::telemetry::{self, Telemetry};
+
+/// The label for a request that no operation took (a 404, for example).
+const OTHER: &str = "other";
+
+/// Upper bounds in seconds: most requests take well under a millisecond, deadlines are at one second.
+const BUCKETS: [f64; 14] =
+    [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5];
+
+/// Put on a response by a route that is not an OpenAPI operation, to name itself in the metrics.
+///
+/// An operation with an `operation_id` needs none: poem-openapi puts that on the response.
+#[derive(Clone, Copy, Debug)]
+pub struct Operation(pub &'static str);
+
+/// Middleware that measures requests; the outermost one, so that it sees every answer.
+#[derive(Clone, Debug)]
+pub struct RequestTelemetry {
+    service: &'static str,
+    requests: Counter<u64>,
+    duration: Histogram<f64>,
+}
+
+impl RequestTelemetry {
+    /// Measures as `service`.
+    pub fn new(telemetry: &Telemetry, service: &'static str) -> Self {
+        let meter = telemetry.meter();
+        Self {
+            service,
+            requests: meter.u64_counter("http_server_requests").with_description("Requests answered").build(),
+            duration: meter
+                .f64_histogram("http_server_request_duration")
+                .with_unit("s")
+                .with_description("Time from a request's headers to its answer")
+                .with_boundaries(BUCKETS.to_vec())
+                .build(),
+        }
+    }
+
+    fn record(&self, response: &Response, started: Instant) {
+        let labels = [
+            KeyValue::new("service", self.service),
+            KeyValue::new("operation", operation(response)),
+            KeyValue::new("status_class", status_class(response.status())),
+        ];
+        self.requests.add(1, &labels);
+        self.duration.record(started.elapsed().as_secs_f64(), &labels);
+    }
+
+    fn span(&self, request: &Request) -> Span {
+        let span = tracing::trace_span!(
+            target: telemetry::SPAN_TARGET,
+            "request",
+            otel.kind = "server",
+            otel.name = Empty,
+            otel.status_code = Empty,
+            service = self.service,
+            operation = Empty,
+            outcome = Empty,
+            http.response.status_code = Empty,
+        );
+        if !span.is_disabled() {
+            // It fails only for a span that has begun, and this one has not.
+            let _ = span.set_parent(telemetry::extract_context(request.headers()));
+        }
+        span
+    }
+}
+
+/// Names the current request's outcome in its span: a fixed word, never a client's data.
+pub fn record_outcome(outcome: &'static str) {
+    Span::current().record("outcome", outcome);
+}
+
+fn operation(response: &Response) -> &'static str {
+    let named = response.data::<Operation>().map(|operation| operation.0);
+    named.or_else(|| response.data::<OperationId>().map(|id| id.0)).unwrap_or(OTHER)
+}
+
+fn status_class(status: StatusCode) -> &'static str {
+    match status.as_u16() / 100 {
+        1 => "1xx",
+        2 => "2xx",
+        3 => "3xx",
+        4 => "4xx",
+        _ => "5xx",
+    }
+}
+
+fn complete(span: &Span, response: &Response) {
+    if span.is_disabled() {
+        return;
+    }
+    span.record("operation", operation(response));
+    span.record("otel.name", operation(response));
+    span.record("http.response.status_code", response.status().as_u16());
+    if response.status().is_server_error() {
+        span.record("otel.status_code", "ERROR");
+    }
+}
+
+impl<E: Endpoint> Middleware<E> for RequestTelemetry {
+    type Output = RequestTelemetryEndpoint<E>;
+
+    fn transform(&self, inner: E) -> Self::Output {
+        RequestTelemetryEndpoint { inner, telemetry: self.clone() }
+    }
+}
+
+/// The endpoint that [`RequestTelemetry`] makes.
+#[derive(Debug)]
+pub struct RequestTelemetryEndpoint<E> {
+    inner: E,
+    telemetry: RequestTelemetry,
+}
+
+impl<E: Endpoint> Endpoint for RequestTelemetryEndpoint<E> {
+    type Output = Response;
+
+    async fn call(&self, request: Request) -> Result<Response> {
+        let started = Instant::now();
+        let span = self.telemetry.span(&request);
+        let answer = self.inner.call(request).instrument(span.clone()).await;
+        let response = answer.map_or_else(poem::Error::into_response, IntoResponse::into_response);
+        complete(&span, &response);
+        self.telemetry.record(&response, started);
+        Ok(response)
+    }
+}

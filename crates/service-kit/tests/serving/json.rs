@@ -1,0 +1,102 @@
+//! The payload in an OpenAPI service, as the services use it.
+
+use poem::{Endpoint, EndpointExt};
+use poem_openapi::{ApiResponse, Object, OpenApi, OpenApiService};
+use serde::{Deserialize, Serialize};
+use service_kit::{BodyLimit, ErrorBody, Kit, RequestTelemetry, SerdeJson, catch_all};
+
+use crate::rig::{Answer, DOCS, Rig, args};
+
+#[derive(Object, Serialize, Deserialize)]
+struct Double {
+    number: u32,
+}
+
+#[derive(ApiResponse)]
+enum Doubled {
+    #[oai(status = 200)]
+    Ok(SerdeJson<Double>),
+    #[oai(status = 409)]
+    TooBig(SerdeJson<ErrorBody>),
+}
+
+struct Api;
+
+#[OpenApi]
+impl Api {
+    #[oai(path = "/double", method = "post", operation_id = "double")]
+    async fn double(&self, body: SerdeJson<Double>) -> Doubled {
+        match body.0.number.checked_mul(2) {
+            Some(number) => Doubled::Ok(SerdeJson(Double { number })),
+            None => Doubled::TooBig(SerdeJson(ErrorBody::new("too_big", "Too big.", DOCS))),
+        }
+    }
+
+    #[oai(path = "/plain", method = "get", operation_id = "plain")]
+    async fn plain(&self) -> SerdeJson<Double> {
+        SerdeJson(Double { number: 1 })
+    }
+}
+
+fn service() -> OpenApiService<Api, ()> {
+    OpenApiService::new(Api, "test", "1")
+}
+
+fn endpoint() -> impl Endpoint {
+    service().with(BodyLimit::default()).with(catch_all(DOCS))
+}
+
+async fn post(body: &str, content_type: &str) -> Answer {
+    let rig = Rig::start(&args(), endpoint()).await;
+    let mut client = rig.connect().await;
+    let length = body.len();
+    let head = format!(
+        "POST /double HTTP/1.1\r\nHost: t\r\nContent-Type: {content_type}\r\nContent-Length: {length}\r\n\r\n"
+    );
+    client.send(head + body).await;
+    client.answer().await
+}
+
+#[tokio::test]
+async fn it_reads_and_writes() {
+    let answer = post(r#"{"number":21}"#, "application/json").await;
+    assert_eq!((answer.status, answer.body.as_str()), (200, r#"{"number":42}"#));
+    assert_eq!(answer.header("content-type"), Some("application/json; charset=utf-8"));
+}
+
+#[tokio::test]
+async fn a_response_enum_keeps_its_status_and_body() {
+    let answer = post(r#"{"number":4294967295}"#, "application/json").await;
+    let body = r#"{"error":"too_big","message":"Too big.","docs":"https://docs.example#too_big"}"#;
+    assert_eq!((answer.status, answer.body.as_str()), (409, body));
+}
+
+#[tokio::test]
+async fn nonsense_is_a_400_that_says_where() {
+    let answer = post(r#"{"number":"x"}"#, "application/json").await;
+    assert_eq!((answer.status, answer.json()["error"].as_str()), (400, Some("bad_request")));
+    assert!(answer.json()["message"].as_str().expect("words").contains("line 1 column 13"));
+}
+
+#[tokio::test]
+async fn another_content_type_is_refused() {
+    let answer = post("number=1", "application/x-www-form-urlencoded").await;
+    assert_eq!((answer.status, answer.json()["error"].as_str()), (415, Some("unsupported_media_type")));
+}
+
+#[test]
+fn the_document_has_the_types_schemas() {
+    let document = service().spec();
+    assert!(document.contains("#/components/schemas/Double"), "{document}");
+    assert!(document.contains("#/components/schemas/ErrorResponse"), "{document}");
+}
+
+#[tokio::test]
+async fn the_metrics_know_the_operation() {
+    let kit = Kit::for_tests(&args());
+    let measured = endpoint().with(RequestTelemetry::new(&kit.telemetry, "test"));
+    let rig = Rig::start(&args(), measured).await;
+    assert_eq!(rig.connect().await.get("/plain").await.body, r#"{"number":1}"#);
+    let text = kit.telemetry.prometheus_text();
+    assert!(text.contains(r#"operation="plain""#), "{text}");
+}

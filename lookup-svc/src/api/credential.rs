@@ -1,0 +1,171 @@
+//! The key that a request carries: in the Authorization header, else in the query.
+
+use std::borrow::Cow;
+use std::str;
+
+use http::{HeaderMap, header};
+use poem::{Request, RequestBody, Result};
+use poem_openapi::registry::{MetaParamIn, MetaSchema, MetaSchemaRef, MetaSecurityScheme, Registry};
+use poem_openapi::{ApiExtractor, ApiExtractorType, ExtractParamOptions};
+use url::form_urlencoded;
+
+const BEARER: &str = "bearer";
+
+/// What stands for a credential that no key can be; empty is taken for none.
+const UNREADABLE: &str = "?";
+
+/// The request itself. poem's own extractor for it costs an allocation.
+pub(super) struct Call<'a>(pub(super) &'a Request);
+
+impl<'a> ApiExtractor<'a> for Call<'a> {
+    const TYPES: &'static [ApiExtractorType] = &[ApiExtractorType::PoemExtractor];
+    type ParamType = ();
+    type ParamRawType = ();
+
+    async fn from_request(
+        request: &'a Request,
+        _body: &mut RequestBody,
+        _options: ExtractParamOptions<()>,
+    ) -> Result<Self> {
+        Ok(Self(request))
+    }
+}
+
+/// The credential, if any: a Bearer header wins over the query.
+pub(super) struct Credential<'a>(Option<Cow<'a, str>>);
+
+impl<'a> Credential<'a> {
+    pub(super) fn given(&self) -> Option<&str> {
+        self.0.as_deref()
+    }
+
+    fn of(headers: &'a HeaderMap, query: Option<&'a str>) -> Self {
+        Self(bearer(headers).map(Cow::Borrowed).or_else(|| parameter(query, "key")))
+    }
+}
+
+/// The first Authorization header's Bearer token; empty counts as not given.
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let value = headers.get(header::AUTHORIZATION)?.as_bytes().trim_ascii();
+    let (scheme, token) = value.split_at_checked(BEARER.len())?;
+    let separated = token.first().is_some_and(u8::is_ascii_whitespace);
+    if !separated || !scheme.eq_ignore_ascii_case(BEARER.as_bytes()) {
+        return None;
+    }
+    let token = token.trim_ascii();
+    (!token.is_empty()).then(|| str::from_utf8(token).unwrap_or(UNREADABLE))
+}
+
+/// A parameter's first value; empty counts as not given.
+pub(super) fn parameter<'q>(query: Option<&'q str>, name: &str) -> Option<Cow<'q, str>> {
+    let mut pairs = form_urlencoded::parse(query?.as_bytes());
+    pairs.find(|(given, _)| given == name).map(|(_, value)| value).filter(|value| !value.is_empty())
+}
+
+impl<'a> ApiExtractor<'a> for Credential<'a> {
+    const TYPES: &'static [ApiExtractorType] = &[ApiExtractorType::SecurityScheme];
+    type ParamType = ();
+    type ParamRawType = ();
+
+    fn register(registry: &mut Registry) {
+        registry
+            .create_security_scheme("bearer", scheme("http", "The API key in the header `Authorization`."));
+        let description = "The API key in the query: the fallback where no header can be sent.";
+        let in_query = MetaSecurityScheme {
+            name: Some("key"),
+            key_in: Some("query"),
+            scheme: None,
+            ..scheme("apiKey", description)
+        };
+        registry.create_security_scheme("key", in_query);
+    }
+
+    fn security_schemes() -> Vec<&'static str> {
+        vec!["bearer", "key"]
+    }
+
+    async fn from_request(
+        request: &'a Request,
+        _body: &mut RequestBody,
+        _options: ExtractParamOptions<()>,
+    ) -> Result<Self> {
+        Ok(Self::of(request.headers(), request.uri().query()))
+    }
+}
+
+fn scheme(ty: &'static str, description: &'static str) -> MetaSecurityScheme {
+    MetaSecurityScheme {
+        ty,
+        description: Some(description),
+        name: None,
+        key_in: None,
+        scheme: Some(BEARER),
+        bearer_format: None,
+        flows: None,
+        openid_connect_url: None,
+    }
+}
+
+/// Documents the parameter `key`; [`Credential`] reads it.
+pub(super) struct KeyParam;
+
+impl<'a> ApiExtractor<'a> for KeyParam {
+    const TYPES: &'static [ApiExtractorType] = &[ApiExtractorType::Parameter];
+    type ParamType = String;
+    type ParamRawType = String;
+
+    fn param_in() -> Option<MetaParamIn> {
+        Some(MetaParamIn::Query)
+    }
+
+    fn param_schema_ref() -> Option<MetaSchemaRef> {
+        Some(MetaSchemaRef::Inline(Box::new(MetaSchema::new("string"))))
+    }
+
+    async fn from_request(
+        _request: &'a Request,
+        _body: &mut RequestBody,
+        _options: ExtractParamOptions<String>,
+    ) -> Result<Self> {
+        Ok(Self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(authorization: Option<&[u8]>, query: Option<&str>) -> Option<String> {
+        let mut headers = HeaderMap::new();
+        if let Some(value) = authorization {
+            headers.insert(header::AUTHORIZATION, value.try_into().expect("a header value"));
+        }
+        Credential::of(&headers, query).given().map(str::to_owned)
+    }
+
+    #[test]
+    fn the_bearer_header_wins_and_the_query_is_the_fallback() {
+        type Case = (Option<&'static [u8]>, Option<&'static str>, Option<&'static str>);
+        let cases: [Case; 16] = [
+            (None, None, None),
+            (Some(b"Bearer a"), None, Some("a")),
+            (Some(b"bearer   a "), None, Some("a")),
+            (Some(b"BEARER\ta"), None, Some("a")),
+            (Some(b"Bearer a"), Some("key=b"), Some("a")),
+            (Some(b"Bearer "), Some("key=b"), Some("b")),
+            (Some(b"Bearer"), Some("key=b"), Some("b")),
+            (Some(b"Bearera"), Some("key=b"), Some("b")),
+            (Some(b"Basic a"), Some("key=b"), Some("b")),
+            (Some(b"Basic a"), None, None),
+            (Some(b"Bearer \xff"), Some("key=b"), Some(UNREADABLE)),
+            (None, Some("key="), None),
+            (None, Some("key"), None),
+            (None, Some("key=&key=b"), None),
+            (None, Some("a=1&key=b&key=c"), Some("b")),
+            (None, Some("k%65y=%62"), Some("b")),
+        ];
+        for (header, query, expected) in cases {
+            assert_eq!(found(header, query).as_deref(), expected, "{header:?} {query:?}");
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Lists of hosting and of VPN/proxy networks: "ASN operator" on each line.
+
+use std::collections::HashSet;
+
+use super::GeoError;
+
+/// The lists shipped with the service.
+pub(super) const HOSTING: &str = include_str!("../../data/hosting-asns.txt");
+/// VPN and proxy networks.
+pub(super) const PROXY: &str = include_str!("../../data/proxy-asns.txt");
+
+/// A set of AS numbers; names are for the reader of the file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AsnList(HashSet<u32>);
+
+impl AsnList {
+    /// Reads a list; one line that is not "number name" refuses the whole file, since a
+    /// half-read list would silently answer false.
+    pub fn parse(text: &str) -> Result<Self, GeoError> {
+        let mut numbers = HashSet::new();
+        for (index, line) in text.lines().enumerate() {
+            let line = line.split('#').next().unwrap_or_default().trim();
+            if !line.is_empty() {
+                let number = number_of(line).ok_or(GeoError::AsnLine { line: index + 1 })?;
+                numbers.insert(number);
+            }
+        }
+        Ok(AsnList(numbers))
+    }
+
+    /// Whether the list has this network.
+    pub fn contains(&self, asn: u32) -> bool {
+        self.0.contains(&asn)
+    }
+
+    /// How many networks it has.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+fn number_of(line: &str) -> Option<u32> {
+    let number = line.split_whitespace().next()?;
+    let digits = number.strip_prefix("AS").unwrap_or(number);
+    digits.parse().ok().filter(|number| *number != 0)
+}
+
+/// Both lists, as one snapshot sees them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AsnLists {
+    /// Hosting and cloud networks.
+    pub hosting: AsnList,
+    /// VPN and proxy networks.
+    pub proxy: AsnList,
+}
+
+impl AsnLists {
+    /// What is built in.
+    pub fn built_in() -> Self {
+        let parse = |text| AsnList::parse(text).expect("the shipped lists are checked by a test");
+        AsnLists { hosting: parse(HOSTING), proxy: parse(PROXY) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entries(text: &str) -> Vec<(u32, &str)> {
+        text.lines()
+            .filter(|line| !line.starts_with('#'))
+            .map(|line| {
+                let (number, name) = line.split_once('\t').unwrap_or_else(|| panic!("no tab: {line:?}"));
+                (number.parse().unwrap_or_else(|_| panic!("no number: {line:?}")), name)
+            })
+            .collect()
+    }
+
+    #[test]
+    fn the_shipped_lists_are_well_formed_sorted_and_large_enough() {
+        for (text, at_least) in [(HOSTING, 150), (PROXY, 15)] {
+            let entries = entries(text);
+            assert!(entries.len() >= at_least, "{} entries", entries.len());
+            assert!(entries.is_sorted_by(|a, b| a.0 < b.0), "sorted, no duplicates");
+            for (number, name) in entries {
+                assert!(name.len() > 1 && name.trim() == name, "{number} {name:?}");
+                assert!(
+                    !(64_496..=65_551).contains(&number) && number < 4_200_000_000,
+                    "{number} is reserved"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn well_known_networks_are_listed() {
+        let lists = AsnLists::built_in();
+        for asn in [16509, 14618, 15169, 396982, 8075, 24940, 16276, 14061, 63949, 20473, 51167] {
+            assert!(lists.hosting.contains(asn), "{asn}");
+        }
+        for asn in [39351, 62371, 209103, 136787, 9009] {
+            assert!(lists.proxy.contains(asn), "{asn}");
+        }
+        for asn in [3320, 7018, 7922, 2856] {
+            assert!(!lists.hosting.contains(asn) && !lists.proxy.contains(asn), "{asn} is an access network");
+        }
+    }
+
+    #[test]
+    fn comments_and_both_spellings_are_read_and_garbage_is_refused() {
+        let list = AsnList::parse("# ours\n\n64500 Example # why\nAS64501\tOther\n").expect("well-formed");
+        assert_eq!((list.len(), list.contains(64500), list.contains(64501)), (2, true, true));
+        for text in ["Example 64500", "-1 x", "4294967296 x", "0 x", "<html>"] {
+            assert!(AsnList::parse(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! What a country code alone tells: English name, continent, currency, membership in the EU.
+
+use std::sync::LazyLock;
+
+use keshvar::{Continent, CountryIterator};
+
+/// Facts of one country, all of them constant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Country {
+    /// ISO 3166-1 alpha-2.
+    pub code: &'static str,
+    /// The common English name ("South Korea", not "Korea (Republic of)").
+    pub name: &'static str,
+    /// Two-letter continent code.
+    pub continent: &'static str,
+    /// ISO 4217; none in Antarctica, which has no currency.
+    pub currency: Option<&'static str>,
+    /// Whether it belongs to the European Union (outermost regions and Åland do).
+    pub eu: bool,
+}
+
+/// The facts of an ISO code (upper or lower case), or of Kosovo's XK, which every provider uses.
+pub fn find(code: &str) -> Option<&'static Country> {
+    static TABLE: LazyLock<Vec<Option<Country>>> = LazyLock::new(build);
+    TABLE.get(index(code)?)?.as_ref()
+}
+
+/// The two-letter code of a continent given by its code or by its English name.
+pub fn continent(text: &str) -> Option<&'static str> {
+    const CONTINENTS: [(&str, &str); 7] = [
+        ("AF", "Africa"),
+        ("AN", "Antarctica"),
+        ("AS", "Asia"),
+        ("EU", "Europe"),
+        ("NA", "North America"),
+        ("OC", "Oceania"),
+        ("SA", "South America"),
+    ];
+    CONTINENTS
+        .into_iter()
+        .find(|(code, name)| text == *code || text.eq_ignore_ascii_case(name))
+        .map(|(code, _)| code)
+}
+
+fn index(code: &str) -> Option<usize> {
+    let letter = |byte: u8| {
+        let upper = byte.to_ascii_uppercase();
+        upper.is_ascii_uppercase().then(|| usize::from(upper - b'A'))
+    };
+    let [first, second] = code.as_bytes() else {
+        return None;
+    };
+    Some(letter(*first)? * 26 + letter(*second)?)
+}
+
+fn build() -> Vec<Option<Country>> {
+    let mut table = vec![None; 26 * 26];
+    let kosovo = Country { code: "XK", name: "Kosovo", continent: "EU", currency: Some("EUR"), eu: false };
+    for country in CountryIterator::new().map(|source| facts(&source)).chain([kosovo]) {
+        if let Some(slot) = index(country.code).and_then(|index| table.get_mut(index)) {
+            *slot = Some(country);
+        }
+    }
+    table
+}
+
+fn facts(source: &keshvar::Country) -> Country {
+    // Built once for the life of the process, so that a look-up can hand out `&'static str`.
+    let code: &'static str = source.alpha2().to_string().leak();
+    Country {
+        code,
+        name: common_name(code).unwrap_or(source.iso_short_name()),
+        continent: corrected_continent(code).unwrap_or(continent_code(source.continent())),
+        currency: match code {
+            "AQ" => None,
+            "TL" => Some("USD"),
+            "ZW" => Some("ZWG"),
+            _ => Some(source.currency_code().to_string().leak()),
+        },
+        eu: source.eu_member(),
+    }
+}
+
+fn continent_code(continent: Continent) -> &'static str {
+    match continent {
+        Continent::Africa => "AF",
+        Continent::Antarctica => "AN",
+        Continent::Asia => "AS",
+        Continent::Australia => "OC",
+        Continent::Europe => "EU",
+        Continent::NorthAmerica => "NA",
+        Continent::SouthAmerica => "SA",
+    }
+}
+
+/// Where the crate's choice differs from GeoNames, which MaxMind and DB-IP follow: one address
+/// must not change its continent with the database that happens to be loaded.
+fn corrected_continent(code: &str) -> Option<&'static str> {
+    match code {
+        "CY" => Some("EU"),
+        "TR" => Some("AS"),
+        "TL" => Some("OC"),
+        "TF" => Some("AN"),
+        _ => None,
+    }
+}
+
+/// ISO's short names are written for lists ("Moldova (Republic of)"); these are for readers.
+fn common_name(code: &str) -> Option<&'static str> {
+    Some(match code {
+        "BN" => "Brunei",
+        "BO" => "Bolivia",
+        "CD" => "DR Congo",
+        "CG" => "Congo Republic",
+        "CV" => "Cape Verde",
+        "FK" => "Falkland Islands",
+        "FM" => "Micronesia",
+        "GB" => "United Kingdom",
+        "IR" => "Iran",
+        "KP" => "North Korea",
+        "KR" => "South Korea",
+        "LA" => "Laos",
+        "MD" => "Moldova",
+        "MF" => "Saint Martin",
+        "PN" => "Pitcairn Islands",
+        "PS" => "Palestine",
+        "RU" => "Russia",
+        "ST" => "São Tomé and Príncipe",
+        "SX" => "Sint Maarten",
+        "SY" => "Syria",
+        "TW" => "Taiwan",
+        "TZ" => "Tanzania",
+        "US" => "United States",
+        "VA" => "Vatican City",
+        "VE" => "Venezuela",
+        "VG" => "British Virgin Islands",
+        "VI" => "U.S. Virgin Islands",
+        "VN" => "Vietnam",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,127 @@
+//! The built-in database, so that the first minute shows something: documentation prefixes with
+//! invented places, and well-known public resolvers with their true operators.
+
+use super::writer::{Builder, Value};
+
+/// The committed file; `cargo run -p lookup-svc --example geo-sample` writes it anew.
+pub const BYTES: &[u8] = include_bytes!("../../data/sample.mmdb");
+
+/// Its name in listings and metrics.
+pub(super) const NAME: &str = "built-in sample";
+
+/// Builds the file; a test compares it with the committed one.
+pub fn build() -> Vec<u8> {
+    let mut builder = Builder::new("IP-Lookup-Sample");
+    for (network, place, operator) in EXAMPLES {
+        builder = builder.add(network, &record(Some(place), *operator));
+    }
+    for (networks, operator) in RESOLVERS {
+        for network in *networks {
+            builder = builder.add(network, &record(None, *operator));
+        }
+    }
+    builder.finish()
+}
+
+struct Spot {
+    country: (&'static str, &'static str),
+    continent: &'static str,
+    region: (&'static str, &'static str),
+    city: &'static str,
+    postal: &'static str,
+    point: (f64, f64),
+    zone: &'static str,
+}
+
+/// RFC 5737 and RFC 3849 prefixes, RFC 5398 AS numbers.
+const EXAMPLES: &[(&str, Spot, (u32, &str))] = &[
+    ("192.0.2.0/24", BERLIN, (64_496, "Example Network One")),
+    ("198.51.100.0/24", SAN_FRANCISCO, (64_497, "Example Network Two")),
+    ("203.0.113.0/24", TOKYO, (64_498, "Example Network Three")),
+    ("2001:db8::/32", PARIS, (64_499, "Example Network Six")),
+];
+
+/// Anycast: the operator is known, a place would be wrong.
+const RESOLVERS: &[(&[&str], (u32, &str))] = &[
+    (&["1.1.1.0/24", "1.0.0.0/24", "2606:4700:4700::/48"], (13_335, "Cloudflare, Inc.")),
+    (&["8.8.8.0/24", "8.8.4.0/24", "2001:4860:4860::/48"], (15_169, "Google LLC")),
+    (&["9.9.9.0/24", "149.112.112.0/24", "2620:fe::/48"], (19_281, "Quad9")),
+];
+
+const BERLIN: Spot = Spot {
+    country: ("DE", "Germany"),
+    continent: "EU",
+    region: ("BE", "State of Berlin"),
+    city: "Berlin",
+    postal: "10115",
+    point: (52.5319, 13.3855),
+    zone: "Europe/Berlin",
+};
+const SAN_FRANCISCO: Spot = Spot {
+    country: ("US", "United States"),
+    continent: "NA",
+    region: ("CA", "California"),
+    city: "San Francisco",
+    postal: "94107",
+    point: (37.7697, -122.3933),
+    zone: "America/Los_Angeles",
+};
+const TOKYO: Spot = Spot {
+    country: ("JP", "Japan"),
+    continent: "AS",
+    region: ("13", "Tokyo"),
+    city: "Tokyo",
+    postal: "100-0001",
+    point: (35.6837, 139.6805),
+    zone: "Asia/Tokyo",
+};
+const PARIS: Spot = Spot {
+    country: ("FR", "France"),
+    continent: "EU",
+    region: ("IDF", "Île-de-France"),
+    city: "Paris",
+    postal: "75001",
+    point: (48.8602, 2.3477),
+    zone: "Europe/Paris",
+};
+
+fn record(place: Option<&Spot>, (asn, org): (u32, &str)) -> Value {
+    let traits = Value::map([
+        ("autonomous_system_number", Value::U32(asn)),
+        ("autonomous_system_organization", Value::from(org)),
+    ]);
+    let mut entries = place.map(place_entries).unwrap_or_default();
+    entries.push(("traits", traits));
+    Value::map(entries)
+}
+
+fn place_entries(spot: &Spot) -> Vec<(&'static str, Value)> {
+    let names = |name: &str| ("names", Value::map([("en", Value::from(name))]));
+    let coded = |(code, name): (&str, &str)| Value::map([("iso_code", Value::from(code)), names(name)]);
+    let location = Value::map([
+        ("latitude", Value::F64(spot.point.0)),
+        ("longitude", Value::F64(spot.point.1)),
+        ("time_zone", Value::from(spot.zone)),
+    ]);
+    vec![
+        ("city", Value::map([names(spot.city)])),
+        ("continent", Value::map([("code", Value::from(spot.continent))])),
+        ("country", coded(spot.country)),
+        ("location", location),
+        ("postal", Value::map([("code", Value::from(spot.postal))])),
+        ("subdivisions", Value::Array(vec![coded(spot.region)])),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_committed_sample_is_what_the_generator_writes() {
+        assert!(
+            build() == BYTES,
+            "data/sample.mmdb is stale: run `cargo run -p lookup-svc --example geo-sample`"
+        );
+    }
+}

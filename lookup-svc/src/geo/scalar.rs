@@ -1,0 +1,189 @@
+//! Reads what a database stores as number, text or boolean without caring which of them it chose.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+/// One leaf value; vendors store the same field as text, float, double or integer.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) enum Scalar<'a> {
+    Text(&'a str),
+    Unsigned(u64),
+    Signed(i64),
+    Float(f64),
+    Bool(bool),
+    /// Missing, or something that is no leaf (a map, an array, bytes).
+    #[default]
+    Absent,
+}
+
+impl<'a> Scalar<'a> {
+    /// Text that says something: flat databases write "" or "-" where they know nothing.
+    pub(super) fn text(self) -> Option<&'a str> {
+        match self {
+            Scalar::Text(text) => Some(text.trim()).filter(|text| !matches!(*text, "" | "-")),
+            _ => None,
+        }
+    }
+
+    /// Text, or a whole number written out (postal codes that a vendor stores as numbers).
+    pub(super) fn written(self) -> Option<Cow<'a, str>> {
+        match self {
+            Scalar::Unsigned(number) => Some(Cow::Owned(number.to_string())),
+            Scalar::Signed(number) => Some(Cow::Owned(number.to_string())),
+            other => other.text().map(Cow::Borrowed),
+        }
+    }
+
+    pub(super) fn number(self) -> Option<f64> {
+        match self {
+            Scalar::Float(number) => Some(number),
+            Scalar::Unsigned(number) => Some(number as f64),
+            Scalar::Signed(number) => Some(number as f64),
+            other => other.text()?.parse().ok(),
+        }
+    }
+
+    /// An AS number: 174, "174" or "AS174"; 0 is reserved and means "none".
+    pub(super) fn asn(self) -> Option<u32> {
+        let number = match self {
+            Scalar::Unsigned(number) => u32::try_from(number).ok()?,
+            Scalar::Signed(number) => u32::try_from(number).ok()?,
+            other => digits_of_asn(other.text()?).parse().ok()?,
+        };
+        (number != 0).then_some(number)
+    }
+
+    pub(super) fn flag(self) -> Option<bool> {
+        match self {
+            Scalar::Bool(flag) => Some(flag),
+            Scalar::Unsigned(number) => Some(number != 0),
+            Scalar::Signed(number) => Some(number != 0),
+            other => match other.text()? {
+                "true" | "True" | "TRUE" | "1" => Some(true),
+                "false" | "False" | "FALSE" | "0" => Some(false),
+                _ => None,
+            },
+        }
+    }
+}
+
+fn digits_of_asn(text: &str) -> &str {
+    match text.get(..2) {
+        Some(prefix) if prefix.eq_ignore_ascii_case("AS") => &text[2..],
+        _ => text,
+    }
+}
+
+/// The shortest decimal that is this f32, as f64: 37.751 and not 37.750999450683594.
+pub(super) fn widen(value: f32) -> f64 {
+    let exact = f64::from(value);
+    [1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7]
+        .into_iter()
+        .map(|scale| (exact * scale).round() / scale)
+        .find(|rounded| *rounded as f32 == value)
+        .unwrap_or(exact)
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Scalar<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ScalarVisitor)
+    }
+}
+
+struct ScalarVisitor;
+
+impl<'de> Visitor<'de> for ScalarVisitor {
+    type Value = Scalar<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any value")
+    }
+    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
+        Ok(Scalar::Text(text))
+    }
+    fn visit_str<E>(self, _: &str) -> Result<Self::Value, E> {
+        Ok(Scalar::Absent)
+    }
+    fn visit_u64<E>(self, number: u64) -> Result<Self::Value, E> {
+        Ok(Scalar::Unsigned(number))
+    }
+    fn visit_u128<E>(self, number: u128) -> Result<Self::Value, E> {
+        Ok(u64::try_from(number).map_or(Scalar::Absent, Scalar::Unsigned))
+    }
+    fn visit_i64<E>(self, number: i64) -> Result<Self::Value, E> {
+        Ok(Scalar::Signed(number))
+    }
+    fn visit_f32<E>(self, number: f32) -> Result<Self::Value, E> {
+        Ok(Scalar::Float(widen(number)))
+    }
+    fn visit_f64<E>(self, number: f64) -> Result<Self::Value, E> {
+        Ok(Scalar::Float(number))
+    }
+    fn visit_bool<E>(self, flag: bool) -> Result<Self::Value, E> {
+        Ok(Scalar::Bool(flag))
+    }
+    fn visit_bytes<E>(self, _: &[u8]) -> Result<Self::Value, E> {
+        Ok(Scalar::Absent)
+    }
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(Scalar::Absent)
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+        while seq.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(Scalar::Absent)
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(Scalar::Absent)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_float_keeps_the_digits_its_author_wrote() {
+        for (narrow, wide) in [(37.751_f32, 37.751), (-97.822, -97.822), (0.0, 0.0), (8.5, 8.5)] {
+            assert_eq!(widen(narrow), wide);
+        }
+        assert_eq!(widen(139.69171).to_string(), "139.69171");
+        assert!(widen(f32::NAN).is_nan());
+    }
+
+    #[test]
+    fn as_numbers_are_read_in_every_spelling() {
+        for value in [
+            Scalar::Text("AS174"),
+            Scalar::Text("as174"),
+            Scalar::Text("174"),
+            Scalar::Unsigned(174),
+            Scalar::Signed(174),
+        ] {
+            assert_eq!(value.asn(), Some(174), "{value:?}");
+        }
+        for value in [
+            Scalar::Text("AS"),
+            Scalar::Text("é"),
+            Scalar::Text(""),
+            Scalar::Unsigned(0),
+            Scalar::Signed(-1),
+            Scalar::Absent,
+            Scalar::Unsigned(1 << 40),
+        ] {
+            assert_eq!(value.asn(), None, "{value:?}");
+        }
+    }
+
+    #[test]
+    fn flags_and_numbers_are_read_from_text_too() {
+        assert_eq!(Scalar::Text("true").flag(), Some(true));
+        assert_eq!(Scalar::Text("0").flag(), Some(false));
+        assert_eq!(Scalar::Text("maybe").flag(), None);
+        assert_eq!(Scalar::Text("52.52").number(), Some(52.52));
+        assert_eq!(Scalar::Text("-").text(), None);
+        assert_eq!(Scalar::Unsigned(10115).written().as_deref(), Some("10115"));
+    }
+}

@@ -1,0 +1,99 @@
+//! The data section's encoding of the MaxMind DB format, version 2.
+
+/// A value of the data section.
+#[derive(Clone, Debug)]
+pub enum Value {
+    /// UTF-8 text.
+    Text(String),
+    /// 64-bit float.
+    F64(f64),
+    /// 32-bit float, which flat databases use.
+    F32(f32),
+    /// Unsigned 16-bit number.
+    U16(u16),
+    /// Unsigned 32-bit number.
+    U32(u32),
+    /// Unsigned 64-bit number.
+    U64(u64),
+    /// Signed 32-bit number.
+    I32(i32),
+    /// Boolean.
+    Bool(bool),
+    /// List.
+    Array(Vec<Value>),
+    /// Map, in the order given.
+    Map(Vec<(String, Value)>),
+}
+
+impl Value {
+    /// A map from pairs.
+    pub fn map<'k>(entries: impl IntoIterator<Item = (&'k str, Value)>) -> Self {
+        Value::Map(entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
+    }
+
+    /// The value's bytes.
+    pub fn encoded(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.encode(&mut out);
+        out
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Value::Text(text) => encode_bytes(2, text.as_bytes(), out),
+            Value::F64(number) => encode_bytes(3, &number.to_be_bytes(), out),
+            Value::U16(number) => encode_number(5, &number.to_be_bytes(), out),
+            Value::U32(number) => encode_number(6, &number.to_be_bytes(), out),
+            Value::I32(number) => encode_bytes(8, &number.to_be_bytes(), out),
+            Value::U64(number) => encode_number(9, &number.to_be_bytes(), out),
+            Value::Bool(flag) => control(14, usize::from(*flag), out),
+            Value::F32(number) => encode_bytes(15, &number.to_be_bytes(), out),
+            Value::Array(items) => {
+                control(11, items.len(), out);
+                items.iter().for_each(|item| item.encode(out));
+            }
+            Value::Map(entries) => {
+                control(7, entries.len(), out);
+                for (key, value) in entries {
+                    encode_bytes(2, key.as_bytes(), out);
+                    value.encode(out);
+                }
+            }
+        }
+    }
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        Value::Text(text.to_owned())
+    }
+}
+
+/// Numbers are stored without their leading zero bytes.
+fn encode_number(kind: u8, bytes: &[u8], out: &mut Vec<u8>) {
+    let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
+    encode_bytes(kind, &bytes[zeros..], out);
+}
+
+fn encode_bytes(kind: u8, bytes: &[u8], out: &mut Vec<u8>) {
+    control(kind, bytes.len(), out);
+    out.extend_from_slice(bytes);
+}
+
+/// The control byte, the extended type, and the length where it does not fit.
+fn control(kind: u8, size: usize, out: &mut Vec<u8>) {
+    let (short, rest) = match size {
+        0..29 => (size, 0),
+        29..285 => (29, 1),
+        285..65_821 => (30, 2),
+        _ => (31, 3),
+    };
+    let short = u8::try_from(short).expect("at most 31");
+    out.push(if kind <= 7 { kind << 5 | short } else { short });
+    if kind > 7 {
+        out.push(kind - 7);
+    }
+    let base = [0, 29, 285, 65_821][rest];
+    let length = u32::try_from(size.saturating_sub(base)).expect("a small value").to_be_bytes();
+    out.extend_from_slice(&length[4 - rest..]);
+}

@@ -1,0 +1,205 @@
+//! What to download: providers' addresses, credentials and checksums.
+
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use jiff::{Timestamp, ToSpan, Zoned, tz::TimeZone};
+use reqwest::Url;
+use secrecy::{ExposeSecret, SecretString};
+
+use super::{GeoUpdateArgs, UpdateError};
+
+/// One database to fetch.
+#[derive(Debug)]
+pub(super) struct Item {
+    /// What to call it in output.
+    pub label: String,
+    /// The file's name in the target folder.
+    pub target: String,
+    /// Where it may be; the next one is tried where the one before is not found.
+    pub candidates: Vec<Url>,
+    pub auth: Option<(String, SecretString)>,
+    pub checksum: Checksum,
+}
+
+/// How to know that the bytes are right.
+#[derive(Debug)]
+pub(super) enum Checksum {
+    None,
+    Known(String),
+    /// A `sha256sum` file.
+    File(Url),
+    /// IPinfo's JSON; files without one exist, so a missing one is no failure.
+    Json(Url),
+}
+
+/// The databases that the arguments ask for.
+pub(super) fn plan(args: &GeoUpdateArgs, now: SystemTime) -> Result<Vec<Item>, UpdateError> {
+    match args.source.as_str() {
+        "dbip-lite" => dbip(args, now),
+        "maxmind" => maxmind(args),
+        "ipinfo" => ipinfo(args),
+        url => Ok(vec![any_url(args, url)?]),
+    }
+}
+
+fn dbip(args: &GeoUpdateArgs, now: SystemTime) -> Result<Vec<Item>, UpdateError> {
+    let base = provider(args, "https://download.db-ip.com/")?;
+    let months = months(now)?;
+    let item = |name: String| {
+        let file = |month: &String| join(&base, &format!("free/dbip-{name}-lite-{month}.mmdb.gz"));
+        Ok(Item {
+            label: format!("dbip-{name}-lite"),
+            target: format!("dbip-{name}-lite.mmdb"),
+            candidates: months.iter().map(file).collect::<Result<_, _>>()?,
+            auth: None,
+            checksum: Checksum::None,
+        })
+    };
+    editions(args, &["city", "asn"])?.into_iter().map(item).collect()
+}
+
+/// This month and the one before: the new file appears some time after midnight on the first.
+fn months(now: SystemTime) -> Result<[String; 2], UpdateError> {
+    let bad_clock = |_| UpdateError::Usage("the clock is out of range".to_owned());
+    let now: Zoned = Timestamp::try_from(now).map_err(bad_clock)?.to_zoned(TimeZone::UTC);
+    let before = now.checked_sub(1.month()).map_err(bad_clock)?;
+    Ok([now, before].map(|day| day.strftime("%Y-%m").to_string()))
+}
+
+fn maxmind(args: &GeoUpdateArgs) -> Result<Vec<Item>, UpdateError> {
+    licensed(args)?;
+    let account = args.maxmind_account_id.clone().map(SecretString::from);
+    let account = credential(account, args.maxmind_account_id_file.as_deref(), "--maxmind-account-id")?;
+    let key = (args.maxmind_license_key.clone(), args.maxmind_license_key_file.as_deref());
+    let key = credential(key.0, key.1, "--maxmind-license-key")?;
+    let base = provider(args, "https://download.maxmind.com/")?;
+    let item = |edition: String| {
+        let file = |suffix: &str| join(&base, &format!("geoip/databases/{edition}/download?suffix={suffix}"));
+        Ok(Item {
+            candidates: vec![file("tar.gz")?],
+            checksum: Checksum::File(file("tar.gz.sha256")?),
+            auth: Some((account.expose_secret().to_owned(), key.clone())),
+            target: format!("{edition}.mmdb"),
+            label: edition,
+        })
+    };
+    editions(args, &["GeoLite2-City", "GeoLite2-ASN"])?.into_iter().map(item).collect()
+}
+
+fn ipinfo(args: &GeoUpdateArgs) -> Result<Vec<Item>, UpdateError> {
+    licensed(args)?;
+    let token = credential(args.ipinfo_token.clone(), args.ipinfo_token_file.as_deref(), "--ipinfo-token")?;
+    let base = provider(args, "https://ipinfo.io/")?;
+    let item = |edition: String| {
+        let with_token = |path: String| {
+            let mut url = join(&base, &path)?;
+            url.query_pairs_mut().append_pair("token", token.expose_secret());
+            Ok::<_, UpdateError>(url)
+        };
+        Ok(Item {
+            candidates: vec![with_token(format!("data/{edition}.mmdb"))?],
+            checksum: Checksum::Json(with_token(format!("data/{edition}.mmdb/checksums"))?),
+            auth: None,
+            target: format!("{edition}.mmdb"),
+            label: edition,
+        })
+    };
+    editions(args, &["ipinfo_lite"])?.into_iter().map(item).collect()
+}
+
+fn any_url(args: &GeoUpdateArgs, text: &str) -> Result<Item, UpdateError> {
+    let usage = || {
+        UpdateError::Usage("the source is neither dbip-lite, maxmind, ipinfo nor an http(s) URL".to_owned())
+    };
+    let url = Url::parse(text).map_err(|_| usage())?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(usage());
+    }
+    let last = url.path_segments().and_then(|mut parts| parts.next_back()).unwrap_or_default();
+    let stem = last.split(".mmdb").next().and_then(|name| name.split(".tar").next()).unwrap_or_default();
+    let stem = if is_plain(stem) { stem } else { "database" };
+    Ok(Item {
+        label: stem.to_owned(),
+        target: format!("{stem}.mmdb"),
+        auth: None,
+        checksum: args.sha256.clone().map_or(Checksum::None, |hex| Checksum::Known(hex.to_ascii_lowercase())),
+        candidates: vec![url],
+    })
+}
+
+fn provider(args: &GeoUpdateArgs, default: &str) -> Result<Url, UpdateError> {
+    match &args.provider_url {
+        Some(url) => Ok(url.clone()),
+        None => Url::parse(default).map_err(|error| UpdateError::Usage(error.to_string())),
+    }
+}
+
+fn join(base: &Url, path: &str) -> Result<Url, UpdateError> {
+    base.join(path).map_err(|error| UpdateError::Usage(error.to_string()))
+}
+
+/// Names become part of a path and of a file name.
+fn editions(args: &GeoUpdateArgs, default: &[&str]) -> Result<Vec<String>, UpdateError> {
+    let chosen: Vec<String> = match args.editions.is_empty() {
+        true => default.iter().map(|name| (*name).to_owned()).collect(),
+        false => args.editions.clone(),
+    };
+    match chosen.iter().find(|name| !is_plain(name)) {
+        Some(name) => Err(UpdateError::Usage(format!("{name:?} is no name of a database"))),
+        None => Ok(chosen),
+    }
+}
+
+fn is_plain(name: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    (1..=100).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(allowed)
+}
+
+fn licensed(args: &GeoUpdateArgs) -> Result<(), UpdateError> {
+    if args.accept_license {
+        return Ok(());
+    }
+    let text = format!("{} asks you to accept its licence: read it, then give --accept-license", args.source);
+    Err(UpdateError::Usage(text))
+}
+
+fn credential(
+    given: Option<SecretString>,
+    file: Option<&Path>,
+    flag: &str,
+) -> Result<SecretString, UpdateError> {
+    match (given, file) {
+        (Some(secret), _) => Ok(secret),
+        (None, Some(path)) => read_secret(path.to_owned()),
+        (None, None) => Err(UpdateError::Usage(format!("{flag} or {flag}-file is needed"))),
+    }
+}
+
+fn read_secret(path: PathBuf) -> Result<SecretString, UpdateError> {
+    match std::fs::read_to_string(&path) {
+        Ok(text) => Ok(SecretString::from(text.trim())),
+        Err(source) => Err(UpdateError::SecretFile { path, source }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn the_month_before_january_is_december() {
+        let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        assert_eq!(months(at(1_767_225_600)).expect("in range"), ["2026-01", "2025-12"]);
+        assert_eq!(months(at(1_774_915_200)).expect("in range"), ["2026-03", "2026-02"]);
+    }
+
+    #[test]
+    fn names_that_could_leave_the_folder_are_refused() {
+        for name in ["../x", ".hidden", "a/b", "", "a b", "x?y"] {
+            assert!(!is_plain(name), "{name}");
+        }
+        assert!(is_plain("GeoLite2-City") && is_plain("ipinfo_lite"));
+    }
+}

@@ -1,0 +1,82 @@
+//! Finds the database in what was downloaded: as it is, gzipped, or in a tar; by content, not by name.
+
+use std::fs::File;
+use std::io::{self, Cursor, Read, Write};
+
+use flate2::read::MultiGzDecoder;
+
+use super::UpdateError;
+
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+const TAR_BLOCK: u64 = 512;
+const TAR_MAGIC: std::ops::Range<usize> = 257..262;
+
+/// Copies the database out of `from`; more than `limit` bytes unpacked is refused (a bomb).
+pub(super) fn unpack(mut from: File, to: &mut impl Write, limit: u64) -> Result<(), UpdateError> {
+    let mut magic = [0; 2];
+    let read = read_up_to(&mut from, &mut magic).map_err(UpdateError::Archive)?;
+    let whole = Cursor::new(magic).take(read as u64).chain(from);
+    if magic == GZIP {
+        unpack_plain(MultiGzDecoder::new(whole), to, limit)
+    } else {
+        unpack_plain(whole, to, limit)
+    }
+}
+
+fn unpack_plain(from: impl Read, to: &mut impl Write, limit: u64) -> Result<(), UpdateError> {
+    let mut from = Bounded { from, left: limit.saturating_add(1) };
+    let result = copy_database(&mut from, to);
+    // However the reader above it words the failure, a used-up limit is the cause.
+    match from.left {
+        0 if result.is_err() => Err(UpdateError::TooLarge(limit)),
+        _ => result,
+    }
+}
+
+fn copy_database(from: &mut impl Read, to: &mut impl Write) -> Result<(), UpdateError> {
+    let mut head = Vec::new();
+    from.take(TAR_BLOCK).read_to_end(&mut head).map_err(UpdateError::Archive)?;
+    let is_tar = head.get(TAR_MAGIC) == Some(b"ustar");
+    let mut whole = Cursor::new(head).chain(from);
+    if !is_tar {
+        io::copy(&mut whole, to).map_err(UpdateError::Archive)?;
+        return Ok(());
+    }
+    for entry in tar::Archive::new(whole).entries().map_err(UpdateError::Archive)? {
+        let mut entry = entry.map_err(UpdateError::Archive)?;
+        let is_database = entry.path_bytes().ends_with(b".mmdb");
+        if is_database && entry.header().entry_type().is_file() {
+            io::copy(&mut entry, to).map_err(UpdateError::Archive)?;
+            return Ok(());
+        }
+    }
+    Err(UpdateError::NoDatabase)
+}
+
+fn read_up_to(from: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match from.read(&mut buffer[filled..])? {
+            0 => break,
+            count => filled += count,
+        }
+    }
+    Ok(filled)
+}
+
+/// Fails once more than the limit was read, where `Take` would quietly end.
+struct Bounded<R> {
+    from: R,
+    left: u64,
+}
+
+impl<R: Read> Read for Bounded<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.left == 0 {
+            return Err(io::Error::other("too large"));
+        }
+        let count = self.from.read(buffer)?;
+        self.left = self.left.saturating_sub(count as u64);
+        Ok(count)
+    }
+}

@@ -1,0 +1,70 @@
+//! The state of the geo data and of discovery, read when somebody asks.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use edge::DiscoveryStatus;
+use opentelemetry::KeyValue;
+use opentelemetry::metrics::Meter;
+use tokio::sync::watch;
+
+use crate::geo::Geo;
+
+/// Shows how old the geo data is and how reloading goes.
+pub fn publish_geo(meter: &Meter, geo: &Geo) {
+    let databases = geo.clone();
+    meter
+        .u64_observable_gauge("geo_database_build_timestamp")
+        .with_unit("s")
+        .with_description("When a database in use was built")
+        .with_callback(move |observer| {
+            for database in databases.databases() {
+                observer
+                    .observe(database.build_epoch, &database_labels(database.name, database.kind.as_str()));
+            }
+        })
+        .build();
+    let databases = geo.clone();
+    meter
+        .u64_observable_gauge("geo_database_age")
+        .with_unit("s")
+        .with_description("How long ago a database in use was built")
+        .with_callback(move |observer| {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+            for database in databases.databases() {
+                let age = now.saturating_sub(database.build_epoch);
+                observer.observe(age, &database_labels(database.name, database.kind.as_str()));
+            }
+        })
+        .build();
+    let reloads = geo.clone();
+    meter
+        .u64_observable_counter("geo_database_loads")
+        .with_description("Files loaded and refused since the start")
+        .with_callback(move |observer| {
+            let counts = reloads.reload_counts();
+            observer.observe(counts.loaded, &[KeyValue::new("result", "loaded")]);
+            observer.observe(counts.refused, &[KeyValue::new("result", "refused")]);
+        })
+        .build();
+}
+
+/// The file's name is the operator's own choice, and there are as many as there are files.
+fn database_labels(name: String, kind: &'static str) -> [KeyValue; 2] {
+    [KeyValue::new("database", name), KeyValue::new("kind", kind)]
+}
+
+/// Shows how many proxies discovery trusts, and whether it is up to date.
+pub fn publish_discovery(meter: &Meter, status: watch::Receiver<DiscoveryStatus>) {
+    meter
+        .u64_observable_gauge("lookup_discovered_proxies")
+        .with_description("Proxies trusted by discovery, by how discovery stands")
+        .with_callback(move |observer| {
+            let status = *status.borrow();
+            let proxies = match status {
+                DiscoveryStatus::Following { proxies } | DiscoveryStatus::Stale { proxies } => proxies,
+                DiscoveryStatus::Off | DiscoveryStatus::Waiting => 0,
+            };
+            observer.observe(proxies as u64, &[KeyValue::new("state", status.label())]);
+        })
+        .build();
+}

@@ -1,0 +1,130 @@
+//! The OpenAPI document: the committed one is the generated one, and says what SPEC says.
+
+use lookup_svc::api::Document;
+use lookup_svc::config::Config;
+use serde_json::{Value, json};
+
+const COMMITTED: &str = include_str!("../../../openapi/lookup-svc.json");
+
+fn document() -> Value {
+    serde_json::from_str(COMMITTED).unwrap()
+}
+
+#[test]
+fn the_committed_document_is_the_generated_one() {
+    assert!(
+        Document::new(&Config::default().base_url).json() == COMMITTED,
+        "openapi/lookup-svc.json is stale: run `cargo run -p lookup-svc -- openapi > openapi/lookup-svc.json`"
+    );
+}
+
+#[test]
+fn it_names_its_version_server_and_both_ways_to_give_a_key() {
+    let document = document();
+    assert_eq!(document["info"]["version"], "1.1.0");
+    assert_eq!(document["servers"], json!([{"url": "http://localhost:8080"}]));
+    let schemes = &document["components"]["securitySchemes"];
+    assert_eq!(
+        (&schemes["bearer"]["type"], &schemes["bearer"]["scheme"]),
+        (&json!("http"), &json!("bearer"))
+    );
+    let key = &schemes["key"];
+    assert_eq!((&key["type"], &key["in"], &key["name"]), (&json!("apiKey"), &json!("query"), &json!("key")));
+    let security = &document["paths"]["/api/v1/ip"]["get"]["security"];
+    assert_eq!(*security, json!([{"bearer": []}, {"key": []}]), "either of the two");
+    for (path, method) in
+        [("/api/v1/ip", "options"), ("/api/v1/ip/demo", "get"), ("/api/v1/ip/demo", "options")]
+    {
+        assert_eq!(document["paths"][path][method]["security"], Value::Null, "{method} {path} needs no key");
+    }
+}
+
+#[test]
+fn it_has_four_operations_with_the_statuses_and_headers_of_the_specification() {
+    let document = document();
+    let numbers = ["X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"];
+    let limited = ["Retry-After", numbers[0], numbers[1], numbers[2]];
+    let none: [&str; 0] = [];
+    type Operation<'a> = (&'a str, &'a str, &'a str, &'a [(&'a str, &'a [&'a str])]);
+    let expected: [Operation; 4] = [
+        (
+            "/api/v1/ip",
+            "get",
+            "get_ip",
+            &[
+                ("200", &numbers),
+                ("400", &none),
+                ("401", &none),
+                ("403", &none),
+                ("429", &limited),
+                ("500", &none),
+            ],
+        ),
+        ("/api/v1/ip", "options", "preflight_ip", &[("204", &none)]),
+        ("/api/v1/ip/demo", "get", "get_demo", &[("200", &numbers), ("429", &limited), ("500", &none)]),
+        ("/api/v1/ip/demo", "options", "preflight_demo", &[("204", &none)]),
+    ];
+    let operations =
+        document["paths"].as_object().unwrap().values().map(|path| path.as_object().unwrap().len());
+    assert_eq!(operations.sum::<usize>(), expected.len(), "and no other");
+    for (path, method, id, responses) in expected {
+        let operation = &document["paths"][path][method];
+        assert_eq!(operation["operationId"], id);
+        let told = operation["responses"].as_object().unwrap();
+        assert_eq!(told.len(), responses.len(), "{id}");
+        for (status, names) in responses {
+            check_response(&told[*status], status, names);
+        }
+    }
+}
+
+fn check_response(response: &Value, status: &str, names: &[&str]) {
+    let headers = response["headers"].as_object();
+    let mut told: Vec<_> = headers.iter().flat_map(|headers| headers.keys()).map(String::as_str).collect();
+    told.sort_unstable();
+    assert_eq!(told, names, "{status}");
+    for header in headers.iter().flat_map(|headers| headers.values()) {
+        assert_eq!(header["schema"]["type"], "integer");
+    }
+    let schema = &response["content"]["application/json"]["schema"]["$ref"];
+    let expected = match status {
+        "204" => Value::Null,
+        "200" => json!("#/components/schemas/IpResponse"),
+        _ => json!("#/components/schemas/ErrorResponse"),
+    };
+    assert_eq!(*schema, expected, "{status}");
+}
+
+#[test]
+fn the_parameters_are_optional_and_the_scope_is_one_of_three() {
+    let document = document();
+    let parameters = document["paths"]["/api/v1/ip"]["get"]["parameters"].as_array().unwrap();
+    let names: Vec<_> = parameters.iter().map(|parameter| &parameter["name"]).collect();
+    assert_eq!(names, ["key", "scope"]);
+    for parameter in parameters {
+        assert_eq!((&parameter["in"], &parameter["required"]), (&json!("query"), &json!(false)));
+        assert_eq!(parameter["allowEmptyValue"], true, "empty counts as not given");
+    }
+    assert_eq!(parameters[1]["schema"], json!({"type": "string", "enum": ["ip", "geo", "full"]}));
+    assert_eq!(document["paths"]["/api/v1/ip/demo"]["get"]["parameters"], Value::Null);
+}
+
+#[test]
+fn both_schemas_are_those_of_the_specification() {
+    let document = document();
+    let success = &document["components"]["schemas"]["IpResponse"];
+    assert_eq!(success["required"], json!(["status"]));
+    let fields = success["properties"].as_object().unwrap();
+    assert_eq!(fields.len(), 26);
+    for (name, field) in fields {
+        assert_eq!(field["nullable"] == json!(true), name != "status", "{name}");
+    }
+    assert_eq!(fields["status"]["enum"], json!(["success"]));
+    for (name, ty) in [("latitude", "number"), ("asn", "integer"), ("rtt", "integer"), ("proxy", "boolean")] {
+        assert_eq!(fields[name]["type"], ty);
+    }
+    let error = &document["components"]["schemas"]["ErrorResponse"];
+    assert_eq!(error["required"], json!(["error", "message", "docs"]));
+    let names: Vec<_> = error["properties"].as_object().unwrap().keys().collect();
+    assert_eq!(names, ["docs", "enterprise", "error", "message", "signup"]);
+}

@@ -1,0 +1,269 @@
+//! Every layout of every provider gives the same fields, alone and together.
+
+#[path = "geo_layouts/flat.rs"]
+mod flat;
+
+use std::path::{Path, PathBuf};
+
+use lookup_svc::geo::writer::{Builder, Value};
+use lookup_svc::geo::{Geo, GeoArgs, Kind, Place};
+use tempfile::TempDir;
+
+/// 2026-07-15T12:00:00Z, summer in Europe.
+const JULY: i64 = 1_784_116_800;
+const NET: &str = "192.0.2.0/24";
+const IP: &str = "192.0.2.7";
+
+fn text(text: &str) -> Value {
+    Value::from(text)
+}
+
+fn map<const N: usize>(entries: [(&str, Value); N]) -> Value {
+    Value::map(entries)
+}
+
+fn names(english: &str) -> Value {
+    map([("de", text("falsch")), ("en", text(english)), ("ja", text("違う"))])
+}
+
+fn write(folder: &Path, name: &str, builder: &Builder) -> PathBuf {
+    let path = folder.join(name);
+    std::fs::write(&path, builder.finish()).expect("writes");
+    path
+}
+
+fn open(paths: Vec<PathBuf>) -> Geo {
+    Geo::open(&GeoArgs { geo_db: paths, ..GeoArgs::default() }).expect("loads")
+}
+
+/// Loads one database and shows its place for `IP`.
+fn with<R>(database_type: &str, record: &Value, check: impl FnOnce(&Geo, &Place<'_>) -> R) -> R {
+    let folder = TempDir::new().expect("folder");
+    let geo = open(vec![write(folder.path(), "x.mmdb", &Builder::new(database_type).add(NET, record))]);
+    geo.lookup(IP.parse().expect("address"), JULY, |place| check(&geo, place))
+}
+
+fn maxmind_city() -> Value {
+    map([
+        ("city", map([("geoname_id", Value::U32(2_950_159)), ("names", names("Berlin"))])),
+        ("continent", map([("code", text("EU")), ("names", names("Europe"))])),
+        (
+            "country",
+            map([
+                ("is_in_european_union", Value::Bool(true)),
+                ("iso_code", text("DE")),
+                ("names", names("Germany")),
+            ]),
+        ),
+        (
+            "location",
+            map([
+                ("accuracy_radius", Value::U16(5)),
+                ("latitude", Value::F64(52.5196)),
+                ("longitude", Value::F64(13.4069)),
+                ("time_zone", text("Europe/Berlin")),
+            ]),
+        ),
+        ("postal", map([("code", text("10178"))])),
+        ("registered_country", map([("iso_code", text("US"))])),
+        (
+            "subdivisions",
+            Value::Array(vec![
+                map([("iso_code", text("BE")), ("names", names("State of Berlin"))]),
+                map([("iso_code", text("XX")), ("names", names("Smaller"))]),
+            ]),
+        ),
+    ])
+}
+
+fn asn(number: u32, name: &str) -> Value {
+    map([("autonomous_system_number", Value::U32(number)), ("autonomous_system_organization", text(name))])
+}
+
+#[test]
+fn maxmind_city_fills_every_place_field() {
+    with("GeoLite2-City", &maxmind_city(), |geo, place| {
+        let json = serde_json::to_value(place).expect("serialises");
+        assert_eq!(
+            json,
+            serde_json::json!({
+                "city": "Berlin", "region": "State of Berlin", "region_code": "DE-BE", "country": "DE",
+                "country_name": "Germany", "continent": "EU", "latitude": 52.5196, "longitude": 13.4069,
+                "timezone": "Europe/Berlin", "timezone_offset": 7200, "postal_code": "10178", "asn": null,
+                "org": null, "as": null, "is_eu": true, "currency": "EUR", "proxy": null, "hosting": null,
+            })
+        );
+        assert_eq!(geo.databases()[0].kind, Kind::City);
+        assert!(geo.attributions()[0].text.contains("GeoLite"));
+    });
+}
+
+#[test]
+fn maxmind_country_is_completed_from_the_country_code() {
+    let record = map([("country", map([("iso_code", text("CH"))]))]);
+    with("GeoIP2-Country", &record, |_, place| {
+        assert_eq!(
+            (place.country, place.country_name, place.continent),
+            (Some("CH"), Some("Switzerland"), Some("EU"))
+        );
+        assert_eq!((place.currency, place.is_eu, place.city), (Some("CHF"), Some(false), None));
+    });
+}
+
+#[test]
+fn asn_isp_and_enterprise_name_the_operator() {
+    with("GeoLite2-ASN", &asn(3320, "Deutsche Telekom AG"), |_, place| {
+        assert_eq!((place.asn, place.org), (Some(3320), Some("Deutsche Telekom AG")));
+        assert_eq!(place.as_text.map(|text| text.to_string()).as_deref(), Some("AS3320 Deutsche Telekom AG"));
+        assert_eq!((place.proxy, place.hosting, place.country), (Some(false), Some(false), None));
+    });
+    let isp = map([
+        ("autonomous_system_number", Value::U32(7018)),
+        ("isp", text("AT&T")),
+        ("organization", text("Other")),
+    ]);
+    with("GeoIP2-ISP", &isp, |_, place| assert_eq!((place.asn, place.org), (Some(7018), Some("AT&T"))));
+    let enterprise = map([
+        ("country", map([("confidence", Value::U16(99)), ("iso_code", text("US"))])),
+        (
+            "traits",
+            map([
+                ("autonomous_system_number", Value::U32(16509)),
+                ("autonomous_system_organization", text("Amazon")),
+            ]),
+        ),
+    ]);
+    with("GeoIP2-Enterprise", &enterprise, |geo, place| {
+        assert_eq!((place.country, place.asn, place.hosting), (Some("US"), Some(16509), Some(true)));
+        assert_eq!(geo.databases()[0].kind, Kind::Enterprise);
+    });
+}
+
+#[test]
+fn anonymous_ip_flags_what_the_lists_do_not_know() {
+    let vpn = map([("is_anonymous", Value::Bool(true)), ("is_anonymous_vpn", Value::Bool(true))]);
+    with("GeoIP2-Anonymous-IP", &vpn, |_, place| {
+        assert_eq!((place.proxy, place.hosting), (Some(true), None))
+    });
+    let host = map([("is_anonymous", Value::Bool(true)), ("is_hosting_provider", Value::Bool(true))]);
+    with("GeoIP2-Anonymous-IP", &host, |_, place| {
+        assert_eq!((place.proxy, place.hosting), (None, Some(true)))
+    });
+}
+
+#[test]
+fn dbip_lite_has_no_codes_and_no_zone_and_that_is_fine() {
+    let record = map([
+        ("city", map([("names", names("Berlin (Mitte)"))])),
+        (
+            "continent",
+            map([("code", text("EU")), ("geoname_id", Value::U32(6_255_148)), ("names", names("Europe"))]),
+        ),
+        (
+            "country",
+            map([
+                ("is_in_european_union", Value::Bool(true)),
+                ("iso_code", text("DE")),
+                ("names", names("Germany")),
+            ]),
+        ),
+        ("location", map([("latitude", Value::F32(52.52)), ("longitude", Value::F32(13.405))])),
+        ("subdivisions", Value::Array(vec![map([("names", names("Berlin"))])])),
+    ]);
+    with("DBIP-City-Lite", &record, |geo, place| {
+        assert_eq!(
+            (place.city, place.region, place.region_code),
+            (Some("Berlin (Mitte)"), Some("Berlin"), None)
+        );
+        assert_eq!((place.latitude, place.longitude), (Some(52.52), Some(13.405)), "f32 keeps its digits");
+        assert_eq!((place.timezone, place.timezone_offset), (None, None));
+        assert_eq!(geo.attributions()[0].url, "https://db-ip.com");
+    });
+}
+
+#[test]
+fn databases_complete_each_other_in_the_order_given_without_mixing_places() {
+    let folder = TempDir::new().expect("folder");
+    let file = |name: &str, record: &Value| write(folder.path(), name, &Builder::new(name).add(NET, record));
+    let country = file("geo-whois-asn-country", &map([("country_code", text("FR"))]));
+    let german = file("GeoLite2-City", &maxmind_city());
+    let french = file(
+        "dbip-city",
+        &map([("city", text("Paris")), ("country_code", text("FR")), ("timezone", text("Europe/Paris"))]),
+    );
+    let network = file("GeoLite2-ASN", &asn(16509, "Amazon"));
+    let other = file("asn-ipv4", &asn(24940, "Hetzner"));
+    let geo = open(vec![country, german, french, network, other]);
+    geo.lookup(IP.parse().expect("address"), JULY, |place| {
+        assert_eq!(
+            (place.country, place.country_name, place.city),
+            (Some("FR"), Some("France"), Some("Paris"))
+        );
+        assert_eq!((place.latitude, place.region_code, place.timezone), (None, None, Some("Europe/Paris")));
+        assert_eq!((place.asn, place.org, place.hosting), (Some(16509), Some("Amazon"), Some(true)));
+    });
+}
+
+#[test]
+fn an_unknown_address_and_nonsense_values_are_null() {
+    let nonsense = map([
+        ("city", Value::Array(vec![])),
+        ("country", map([("iso_code", text("ZZ")), ("names", text("no map"))])),
+        (
+            "location",
+            map([
+                ("latitude", Value::F64(f64::NAN)),
+                ("longitude", Value::F64(500.0)),
+                ("time_zone", text("+02:00")),
+            ]),
+        ),
+        ("postal", text("")),
+        ("subdivisions", Value::U32(3)),
+        ("asn", Value::Bool(true)),
+        ("isp", text("Known")),
+    ]);
+    with("odd", &nonsense, |geo, place| {
+        assert_eq!(*place, Place { org: Some("Known"), ..Place::default() });
+        geo.lookup("198.51.100.1".parse().expect("address"), JULY, |place| {
+            assert_eq!(*place, Place::default())
+        });
+    });
+}
+
+#[test]
+fn all_record_sizes_are_read() {
+    for size in [24, 28, 32] {
+        let folder = TempDir::new().expect("folder");
+        let builder = Builder::new("GeoLite2-City").record_size(size).add(NET, &maxmind_city());
+        let geo = open(vec![write(folder.path(), "x.mmdb", &builder)]);
+        geo.lookup(IP.parse().expect("address"), JULY, |place| {
+            assert_eq!(place.city, Some("Berlin"), "{size}")
+        });
+    }
+}
+
+#[test]
+fn without_a_database_the_sample_shows_something() {
+    let geo = open(Vec::new());
+    let city =
+        |ip: &str| geo.lookup(ip.parse().expect("address"), JULY, |place| place.city.map(str::to_owned));
+    assert_eq!(city("192.0.2.1").as_deref(), Some("Berlin"));
+    assert_eq!(city("2001:db8::1").as_deref(), Some("Paris"));
+    for private in ["127.0.0.1", "10.0.0.1", "192.168.1.1", "::1", "fe80::1"] {
+        geo.lookup(private.parse().expect("address"), JULY, |place| {
+            assert_eq!(*place, Place::default(), "{private}")
+        });
+    }
+    geo.lookup("1.1.1.1".parse().expect("address"), JULY, |place| {
+        assert_eq!((place.asn, place.hosting, place.country), (Some(13335), Some(true), None));
+    });
+}
+
+#[test]
+fn a_file_without_a_description_is_read_too() {
+    let folder = TempDir::new().expect("folder");
+    let builder = Builder::new("").without_description().build_epoch(7).add(NET, &maxmind_city());
+    let geo = open(vec![write(folder.path(), "x.mmdb", &builder)]);
+    geo.lookup(IP.parse().expect("address"), JULY, |place| assert_eq!(place.city, Some("Berlin")));
+    assert_eq!((geo.databases()[0].build_epoch, geo.databases()[0].kind), (7, Kind::City));
+}

@@ -1,0 +1,10 @@
+//! `geo-update` against a server that behaves, and against one that does not.
+
+#[path = "geo_update/faults.rs"]
+mod faults;
+#[path = "geo_update/providers.rs"]
+mod providers;
+#[path = "geo_update/server.rs"]
+mod server;
+#[path = "geo_update/support.rs"]
+mod support;

@@ -1,0 +1,18 @@
+-- Creates an account, unless its login is taken.
+--
+-- KEYS[1]  the account (`…:a`)
+-- ARGV[1]  the time in ms, or '' for this server's clock    ARGV[2]  when it was created in ms, or '' for now
+-- ARGV[3]  login    ARGV[4]  credential, '' for none        ARGV[5]  the credential's version
+-- returns  when it was created in ms, or 0: the login is taken
+--
+-- Why in one script: of two sign-ups with one login only one may win.
+
+if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
+local now = tonumber(ARGV[2]) or tonumber(ARGV[1])
+if not now then
+  local time = redis.call('TIME')
+  now = time[1] * 1000 + math.floor(time[2] / 1000)
+end
+redis.call('HSET', KEYS[1], 'login', ARGV[3], 'created', string.format('%.0f', now), 'version', ARGV[5])
+if ARGV[4] ~= '' then redis.call('HSET', KEYS[1], 'credential', ARGV[4]) end
+return now

@@ -1,0 +1,59 @@
+//! `POST /charges`: the one operation on the path of every look-up.
+
+use std::sync::Arc;
+
+use api_key::KeyDigest;
+use poem_openapi::{OpenApi, Tags};
+use quota_client::wire::{Charge, ChargeRequest, ChargeResponse, MAX_BATCH};
+use service_kit::SerdeJson;
+
+use super::context::Context;
+use super::error::ApiError;
+use crate::domain::id::KeyId;
+use crate::domain::verdict::Subject;
+
+#[derive(Tags)]
+pub(super) enum Tag {
+    /// Judging requests.
+    Charges,
+    /// Accounts, their credentials and sessions.
+    Accounts,
+    /// API keys.
+    Keys,
+    /// Back-up, moving between stores, seeding.
+    Transfer,
+}
+
+/// Judging requests.
+pub struct ChargesApi(pub Arc<Context>);
+
+#[OpenApi(tag = "Tag::Charges")]
+impl ChargesApi {
+    /// Judge and charge a batch
+    ///
+    /// Each charge is judged in one atomic step, in order. A charge that can't be judged is `unavailable` and
+    /// does not disturb the others.
+    #[oai(path = "/charges", method = "post", operation_id = "chargeBatch")]
+    async fn charge(&self, batch: SerdeJson<ChargeRequest>) -> Result<SerdeJson<ChargeResponse>, ApiError> {
+        let charges = batch.0.charges;
+        if charges.is_empty() || charges.len() > MAX_BATCH {
+            let message = format!("a call takes 1 to {MAX_BATCH} charges, this one has {}", charges.len());
+            return Err(ApiError::invalid("batch_too_large", message));
+        }
+        let subjects = charges.iter().enumerate().map(|(index, charge)| subject(index, charge));
+        let subjects: Vec<Subject> = subjects.collect::<Result<_, _>>()?;
+        Ok(SerdeJson(ChargeResponse { verdicts: self.0.charging.judge(&subjects).await }))
+    }
+}
+
+fn subject(index: usize, charge: &Charge) -> Result<Subject, ApiError> {
+    let invalid = |why: &str| ApiError::invalid("invalid_charge", format!("charges[{index}]: {why}"));
+    match (&charge.key_sha256, charge.demo) {
+        (Some(digest), None) => match KeyDigest::from_hex(digest) {
+            Ok(digest) => Ok(Subject::Key(KeyId::of(&digest))),
+            Err(error) => Err(invalid(&error.to_string())),
+        },
+        (None, Some(true)) => Ok(Subject::Demo),
+        _ => Err(invalid("give either key_sha256 or demo: true")),
+    }
+}

@@ -1,0 +1,83 @@
+//! Who may call: programs on this machine. A web page in somebody's browser must not reach the keys.
+
+use std::net::IpAddr;
+
+use http::{StatusCode, header};
+use poem::{Endpoint, Error, IntoResponse, Middleware, Request, Response, Result};
+use service_kit::ErrorBody;
+
+use super::DOCS;
+
+/// Refuses requests that a browser made, and those that name another host than this machine.
+#[derive(Debug, Clone, Copy)]
+pub struct Guard {
+    /// Whether any host may be named (`--allow-remote`).
+    pub allow_remote: bool,
+}
+
+impl Guard {
+    fn check(self, request: &Request) -> Result<(), &'static str> {
+        if request.headers().contains_key(header::ORIGIN) {
+            return Err("Requests with an Origin header are refused: this API is not for web pages.");
+        }
+        let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
+        // HTTP/2 names the host in the URI.
+        let host = host.or_else(|| request.uri().authority().map(|authority| authority.as_str()));
+        if !self.allow_remote && !host.is_some_and(is_loopback) {
+            return Err("Only requests to a loopback host (127.0.0.1, [::1], localhost) are answered.");
+        }
+        Ok(())
+    }
+}
+
+/// `127.0.0.1:8082`, `[::1]`, `localhost:8082` and the like.
+fn is_loopback(host: &str) -> bool {
+    let name = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((address, _)) => address,
+        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
+    };
+    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+impl<E: Endpoint> Middleware<E> for Guard {
+    type Output = Guarded<E>;
+
+    fn transform(&self, inner: E) -> Self::Output {
+        Guarded { inner, guard: *self }
+    }
+}
+
+/// A guarded endpoint.
+pub struct Guarded<E> {
+    inner: E,
+    guard: Guard,
+}
+
+impl<E: Endpoint> Endpoint for Guarded<E> {
+    type Output = Response;
+
+    async fn call(&self, request: Request) -> Result<Response> {
+        match self.guard.check(&request) {
+            Ok(()) => self.inner.call(request).await.map(IntoResponse::into_response),
+            Err(reason) => {
+                let body = ErrorBody::new("forbidden", reason, DOCS);
+                Err(Error::from_response(service_kit::error::response(StatusCode::FORBIDDEN, &body)))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_in_every_spelling_and_nothing_else() {
+        for host in ["127.0.0.1", "127.0.0.1:8082", "127.9.9.9:1", "[::1]", "[::1]:8082", "LOCALHOST:8082"] {
+            assert!(is_loopback(host), "{host}");
+        }
+        for host in ["", "example.org", "10.0.0.1:8082", "127.0.0.1.example.org", "localhost.example.org:80", "[::2]"] {
+            assert!(!is_loopback(host), "{host}");
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! The identities of accounts and keys: 128 bits of a SHA-256, written as 32 hexadecimal digits.
+
+use std::fmt;
+
+use api_key::KeyDigest;
+use data_encoding::HEXLOWER;
+use sha2::{Digest, Sha256};
+
+/// The text is not 32 lower-case hexadecimal digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("an id is 32 lower-case hexadecimal digits")]
+pub struct IdError;
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub [u8; 16]);
+
+        impl $name {
+            /// Reads 32 lower-case hexadecimal digits.
+            pub fn from_hex(text: &str) -> Result<Self, IdError> {
+                let mut bytes = [0; 16];
+                if text.len() != 32 {
+                    return Err(IdError);
+                }
+                HEXLOWER.decode_mut(text.as_bytes(), &mut bytes).map_err(|_| IdError)?;
+                Ok(Self(bytes))
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&HEXLOWER.encode(&self.0))
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!(stringify!($name), "({})"), self)
+            }
+        }
+    };
+}
+
+id! {
+    /// A key's identity: the first 128 bits of the key's SHA-256.
+    KeyId
+}
+
+id! {
+    /// An account's identity: the first 128 bits of its login's SHA-256, so that a login can't be taken twice.
+    AccountId
+}
+
+impl KeyId {
+    /// The identity of the key with this digest.
+    pub fn of(digest: &KeyDigest) -> Self {
+        Self(first_half(&digest.0))
+    }
+}
+
+impl AccountId {
+    /// The identity of the account with this (normalised) login.
+    pub(crate) fn of(login: &str) -> Self {
+        Self(first_half(&Sha256::digest(login.as_bytes()).into()))
+    }
+}
+
+fn first_half(digest: &[u8; 32]) -> [u8; 16] {
+    let mut half = [0; 16];
+    half.copy_from_slice(&digest[..16]);
+    half
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hex_goes_both_ways() {
+        let id = KeyId([0xa5; 16]);
+        assert_eq!(KeyId::from_hex(&id.to_string()), Ok(id));
+        for wrong in ["", "a5", &"A5".repeat(16), &"a5".repeat(17)] {
+            assert_eq!(KeyId::from_hex(wrong), Err(IdError));
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! quota-svc: serves the internal API, or runs an operator's command.
+
+use clap::Parser;
+use quota_svc::app::{self, QuotaService};
+use quota_svc::cli;
+use quota_svc::config::{Cli, Command, Config};
+use service_kit::{Kit, runtime};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> std::process::ExitCode {
+    let Cli { command, client, config } = Cli::parse();
+    service_kit::tls::install_crypto_provider();
+    runtime::exit(runtime::run(&config.serving.clone(), async {
+        match command {
+            None => serve(config).await,
+            Some(Command::Openapi) => {
+                print!("{}", app::document()?);
+                Ok(())
+            }
+            Some(Command::Operate(command)) => cli::run(command, &client).await,
+        }
+    }))
+}
+
+async fn serve(config: Config) -> anyhow::Result<()> {
+    let kit = Kit::start("quota-svc", &config.serving, &config.telemetry)?;
+    kit.serve_admin(config.admin_listen).await?;
+    QuotaService::start(&config, &kit).await?.run().await;
+    kit.finish();
+    Ok(())
+}

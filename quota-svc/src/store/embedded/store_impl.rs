@@ -1,0 +1,116 @@
+//! The trait's methods on the state in memory.
+
+use async_trait::async_trait;
+use quota_client::wire::{EventKind, ImportReport};
+
+use super::EmbeddedStore;
+use crate::domain::account::{Account, Login};
+use crate::domain::event::Event;
+use crate::domain::id::{AccountId, KeyId};
+use crate::domain::key::{Change, KeyMeta, StoredKey};
+use crate::domain::record::Record;
+use crate::domain::verdict::{Entry, Judged};
+use crate::store::{ImportAccount, KeyDraft, Page, Store, StoreError};
+
+#[async_trait]
+impl Store for EmbeddedStore {
+    async fn charge(&self, entries: &[Entry]) -> Vec<Judged> {
+        self.charge_batch(entries).await
+    }
+
+    async fn now(&self) -> Result<i64, StoreError> {
+        Ok(self.clock.now())
+    }
+
+    fn trouble(&self) -> Option<String> {
+        self.writer.failure()
+    }
+
+    async fn create_account(&self, login: &Login, credential: Option<&str>) -> Result<Account, StoreError> {
+        let credential = credential.map(str::to_owned);
+        let credential_version = u32::from(credential.is_some());
+        self.change(|state, created_at| {
+            state.create_account(Account { login: login.clone(), created_at, credential, credential_version })
+        })
+        .await
+    }
+
+    async fn account(&self, id: AccountId) -> Result<Account, StoreError> {
+        self.state().account(id).map(|stored| stored.account.clone())
+    }
+
+    async fn accounts(&self, cursor: Option<&str>, limit: usize) -> Result<Page<Account>, StoreError> {
+        Ok(self.state().accounts(cursor, limit))
+    }
+
+    async fn delete_account(&self, id: AccountId) -> Result<Vec<KeyId>, StoreError> {
+        self.change(|state, _| state.delete_account(id)).await
+    }
+
+    async fn set_credential(
+        &self,
+        id: AccountId,
+        expected_version: u32,
+        credential: &str,
+        keep: Option<&str>,
+    ) -> Result<u32, StoreError> {
+        self.change(|state, _| state.set_credential(id, expected_version, credential, keep)).await
+    }
+
+    async fn add_session(&self, id: AccountId, session: &str, ttl_seconds: u32) -> Result<(), StoreError> {
+        let life = i64::from(ttl_seconds) * 1000;
+        self.change(|state, now| state.add_session(id, session, now + life, now)).await
+    }
+
+    async fn has_session(&self, id: AccountId, session: &str) -> Result<bool, StoreError> {
+        let now = self.clock.now();
+        Ok(self.state().account(id)?.sessions.get(session).is_some_and(|ends| *ends > now))
+    }
+
+    async fn end_session(&self, id: AccountId, session: &str) -> Result<(), StoreError> {
+        self.change(|state, _| state.end_session(id, session)).await
+    }
+
+    async fn create_key(&self, account: AccountId, draft: KeyDraft) -> Result<StoredKey, StoreError> {
+        let KeyDraft { name, digest, hint, scope, daily_limit } = draft;
+        self.change(|state, now| {
+            let meta = KeyMeta { account, name, hint, digest, created_at: now };
+            let record = Record::new(scope, daily_limit, now);
+            state.create_key(StoredKey { meta, record }, EventKind::Created, now)
+        })
+        .await
+    }
+
+    async fn keys(&self, account: AccountId) -> Result<Vec<StoredKey>, StoreError> {
+        self.state().keys(account)
+    }
+
+    async fn key(&self, id: KeyId, owner: Option<AccountId>) -> Result<StoredKey, StoreError> {
+        self.state().key(id, owner).cloned()
+    }
+
+    async fn change_key(
+        &self,
+        id: KeyId,
+        owner: Option<AccountId>,
+        change: &Change,
+    ) -> Result<StoredKey, StoreError> {
+        self.change(|state, now| state.change_key(id, owner, change, now)).await
+    }
+
+    async fn delete_key(&self, id: KeyId, owner: Option<AccountId>) -> Result<(), StoreError> {
+        self.change(|state, _| state.delete_key(id, owner)).await
+    }
+
+    async fn events(&self, id: KeyId, owner: Option<AccountId>) -> Result<Vec<Event>, StoreError> {
+        self.state().key(id, owner)?;
+        let lines = self.file.events(id).map_err(|error| StoreError::Unreadable(error.to_string()))?;
+        let now = self.clock.now();
+        let events = lines.iter().filter_map(|line| Event::from_line(line));
+        Ok(events.filter(|event| event.is_current(now)).collect())
+    }
+
+    async fn import(&self, accounts: &[ImportAccount]) -> Result<ImportReport, StoreError> {
+        self.change(|state, now| state.import(accounts, now)).await
+    }
+}

@@ -1,0 +1,101 @@
+//! The trait's methods, each handed to the part that knows.
+
+use async_trait::async_trait;
+use quota_client::wire::ImportReport;
+
+use super::RedisStore;
+use crate::domain::account::{Account, Login};
+use crate::domain::event::Event;
+use crate::domain::id::{AccountId, KeyId};
+use crate::domain::key::{Change, StoredKey};
+use crate::domain::verdict::{Entry, Judged};
+use crate::store::{ImportAccount, KeyDraft, Page, Store, StoreError};
+
+#[async_trait]
+impl Store for RedisStore {
+    async fn charge(&self, entries: &[Entry]) -> Vec<Judged> {
+        self.charge_batch(entries).await
+    }
+
+    async fn now(&self) -> Result<i64, StoreError> {
+        self.read_now().await
+    }
+
+    fn trouble(&self) -> Option<String> {
+        self.charges.trouble()
+    }
+
+    async fn create_account(&self, login: &Login, credential: Option<&str>) -> Result<Account, StoreError> {
+        let credential = credential.map(str::to_owned);
+        let credential_version = u32::from(credential.is_some());
+        let account = Account { login: login.clone(), created_at: 0, credential, credential_version };
+        self.add_account(&account).await
+    }
+
+    async fn account(&self, id: AccountId) -> Result<Account, StoreError> {
+        self.read_account(id).await
+    }
+
+    async fn accounts(&self, cursor: Option<&str>, limit: usize) -> Result<Page<Account>, StoreError> {
+        self.read_accounts(cursor, limit).await
+    }
+
+    async fn delete_account(&self, id: AccountId) -> Result<Vec<KeyId>, StoreError> {
+        self.remove_account(id).await
+    }
+
+    async fn set_credential(
+        &self,
+        id: AccountId,
+        expected_version: u32,
+        credential: &str,
+        keep: Option<&str>,
+    ) -> Result<u32, StoreError> {
+        self.replace_credential(id, expected_version, credential, keep).await
+    }
+
+    async fn add_session(&self, id: AccountId, session: &str, ttl_seconds: u32) -> Result<(), StoreError> {
+        self.session(id, session, Some(ttl_seconds)).await.map(drop)
+    }
+
+    async fn has_session(&self, id: AccountId, session: &str) -> Result<bool, StoreError> {
+        self.session(id, session, None).await
+    }
+
+    async fn end_session(&self, id: AccountId, session: &str) -> Result<(), StoreError> {
+        self.drop_session(id, session).await
+    }
+
+    async fn create_key(&self, account: AccountId, draft: KeyDraft) -> Result<StoredKey, StoreError> {
+        self.add_key(account, draft).await
+    }
+
+    async fn keys(&self, account: AccountId) -> Result<Vec<StoredKey>, StoreError> {
+        self.read_keys(account).await
+    }
+
+    async fn key(&self, id: KeyId, owner: Option<AccountId>) -> Result<StoredKey, StoreError> {
+        self.read_key(id, owner).await
+    }
+
+    async fn change_key(
+        &self,
+        id: KeyId,
+        owner: Option<AccountId>,
+        change: &Change,
+    ) -> Result<StoredKey, StoreError> {
+        self.alter_key(id, owner, change).await
+    }
+
+    async fn delete_key(&self, id: KeyId, owner: Option<AccountId>) -> Result<(), StoreError> {
+        self.remove_key(id, owner).await
+    }
+
+    async fn events(&self, id: KeyId, owner: Option<AccountId>) -> Result<Vec<Event>, StoreError> {
+        self.read_events(id, owner).await
+    }
+
+    async fn import(&self, accounts: &[ImportAccount]) -> Result<ImportReport, StoreError> {
+        self.import_all(accounts).await
+    }
+}

@@ -1,0 +1,128 @@
+//! The few flags of standalone, and what they mean for each service in it.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Parser;
+use edge::EdgeArgs;
+use lookup_svc::geo::GeoArgs;
+use secrecy::SecretString;
+use service_kit::{LogFormat, ServeArgs, TelemetryArgs, parse_duration};
+
+/// The IP lookup API on one machine: the public API and its quotas in one process, data in one folder.
+///
+/// The first start creates an account and an API key and prints them. Needs no Redis, no database download and no
+/// account anywhere.
+///
+/// Every flag can be given as an environment variable of the same name: --data-dir is DATA_DIR.
+#[derive(Parser, Debug, Clone)]
+#[command(name = "ip-lookup", version)]
+pub struct Config {
+    /// Address of the public API
+    #[arg(long, env, value_name = "ADDR", default_value = "127.0.0.1:8080")]
+    pub listen: SocketAddr,
+    /// Address of quota-svc's internal API, for its command line; loopback only
+    #[arg(long, env, value_name = "ADDR", default_value = "127.0.0.1:8082")]
+    pub quota_listen: SocketAddr,
+    /// Address of /livez, /readyz and /metrics
+    #[arg(long, env, value_name = "ADDR", default_value = "127.0.0.1:9080")]
+    pub admin_listen: SocketAddr,
+    /// Folder for everything that must survive a restart
+    #[arg(long, env, value_name = "PATH", default_value = "./data")]
+    pub data_dir: PathBuf,
+    /// Keep accounts, keys and counters in this Redis or Valkey instead of the folder
+    #[arg(long, env, value_name = "URL", hide_env_values = true)]
+    pub redis_url: Option<SecretString>,
+    /// Proxies whose X-Forwarded-For and X-Edge-* headers are believed, as CIDRs; `none` for nobody
+    #[arg(long, env, value_name = "CIDRS", value_delimiter = ',', default_value = "127.0.0.0/8,::1/128")]
+    pub trusted_proxies: Vec<String>,
+    /// Requests a day for a key without a limit of its own
+    #[arg(long, env, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
+    pub daily_limit: u32,
+    /// Requests within 60 seconds; one more pauses the key
+    #[arg(long, env, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u16).range(1..))]
+    pub burst_limit: u16,
+    /// Requests a day for all anonymous callers of the demo together
+    #[arg(long, env, value_name = "N", default_value_t = 1_000)]
+    pub demo_limit: u32,
+    /// How long requests under way may take to finish after Ctrl-C
+    #[arg(long, env, value_name = "TIME", value_parser = parse_duration, default_value = "25s")]
+    pub grace: Duration,
+    /// Log lines for people (text) or for machines (json), on standard error
+    #[arg(long, env, value_enum, default_value_t = LogFormat::Text)]
+    pub log_format: LogFormat,
+    /// What to log: error, warn, info or debug
+    #[arg(long, env, value_name = "FILTER", default_value = "warn")]
+    pub log_level: String,
+    #[command(flatten)]
+    pub geo: GeoArgs,
+}
+
+impl Config {
+    /// Nobody routes traffic away from one process: it stops accepting at once.
+    pub fn serve_args(&self) -> ServeArgs {
+        ServeArgs { drain_delay: Duration::ZERO, grace: self.grace, ..ServeArgs::default() }
+    }
+
+    /// How it logs.
+    pub fn telemetry(&self) -> TelemetryArgs {
+        TelemetryArgs { log_format: self.log_format, log_level: self.log_level.clone() }
+    }
+
+    /// quota-svc's part; on the embedded store its file is `store_file`.
+    pub fn quota(&self, store_file: PathBuf) -> quota_svc::config::Config {
+        use quota_svc::config::{LimitArgs, StoreArgs};
+        quota_svc::config::Config {
+            listen: self.quota_listen,
+            store: StoreArgs {
+                redis_url: self.redis_url.clone(),
+                store_file: self.redis_url.is_none().then_some(store_file),
+                ..StoreArgs::default()
+            },
+            limits: LimitArgs {
+                daily_limit: self.daily_limit,
+                burst_limit: self.burst_limit,
+                demo_limit: self.demo_limit,
+            },
+            ..quota_svc::config::Config::default()
+        }
+    }
+
+    /// lookup-svc's part.
+    pub fn lookup(&self, quota: SocketAddr) -> anyhow::Result<lookup_svc::config::Config> {
+        let mut config = lookup_svc::config::Config {
+            listen: self.listen,
+            base_url: url_of(self.listen),
+            edge: self.edge()?,
+            geo: self.geo.clone(),
+            serve: self.serve_args(),
+            ..lookup_svc::config::Config::default()
+        };
+        config.quota.quota_url = format!("http://{quota}");
+        Ok(config)
+    }
+
+    fn edge(&self) -> anyhow::Result<EdgeArgs> {
+        let proxies = self.trusted_proxies.join(",");
+        let flags = ["edge".to_owned(), format!("--trusted-proxies={proxies}")];
+        let flags = flags.into_iter().take(if proxies == "none" { 1 } else { 2 });
+        Ok(EdgeOnly::try_parse_from(flags)?.edge)
+    }
+}
+
+/// The edge's flags by themselves, for their defaults and their checks.
+#[derive(Parser)]
+struct EdgeOnly {
+    #[command(flatten)]
+    edge: EdgeArgs,
+}
+
+/// An address as people type it.
+pub fn url_of(addr: SocketAddr) -> String {
+    if addr.ip().is_loopback() || addr.ip().is_unspecified() {
+        format!("http://localhost:{}", addr.port())
+    } else {
+        format!("http://{addr}")
+    }
+}

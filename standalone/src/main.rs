@@ -1,0 +1,25 @@
+//! ip-lookup: all services in one process, for one machine and for the first minute.
+
+mod config;
+mod data_dir;
+mod first_start;
+mod services;
+mod welcome;
+
+use clap::Parser;
+use config::Config;
+use service_kit::{Kit, runtime};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> std::process::ExitCode {
+    let config = Config::parse();
+    service_kit::tls::install_crypto_provider();
+    runtime::exit(runtime::run(&config.serve_args(), async {
+        let kit = Kit::start("ip-lookup", &config.serve_args(), &config.telemetry())?;
+        services::run(&config, &kit).await?;
+        kit.finish();
+        Ok(())
+    }))
+}

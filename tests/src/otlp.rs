@@ -1,0 +1,156 @@
+//! An OpenTelemetry collector that keeps every byte it is sent.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value};
+use prost::Message as _;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+
+/// A collector on a port of its own; it ends when dropped.
+#[derive(Debug)]
+pub struct Collector {
+    addr: SocketAddr,
+    bodies: Bodies,
+    accepting: JoinHandle<()>,
+}
+
+type Bodies = Arc<Mutex<Vec<(String, Vec<u8>)>>>;
+
+/// A span as it was sent.
+#[derive(Debug, Clone)]
+pub struct Span {
+    /// The service that sent it.
+    pub service: String,
+    /// Its name.
+    pub name: String,
+    /// Its trace, in hex.
+    pub trace: String,
+    /// Its own id, in hex.
+    pub id: String,
+    /// Its parent's id, in hex; empty where it has none.
+    pub parent: String,
+    attributes: Vec<(String, String)>,
+}
+
+impl Span {
+    /// An attribute as text; empty where it is absent.
+    #[must_use]
+    pub fn attribute(&self, name: &str) -> &str {
+        self.attributes.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value)
+    }
+}
+
+impl Collector {
+    /// Starts one.
+    ///
+    /// # Panics
+    /// When there is no free port.
+    pub async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let addr = listener.local_addr().expect("a bound socket has an address");
+        let bodies = Bodies::default();
+        let accepting = tokio::spawn(accept_all(listener, bodies.clone()));
+        Self { addr, bodies, accepting }
+    }
+
+    /// What `OTEL_EXPORTER_OTLP_ENDPOINT` takes.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("http://{}", self.addr)
+    }
+
+    /// Everything that was sent to `path` (such as `/v1/traces`), body by body.
+    #[must_use]
+    pub fn bodies(&self, path: &str) -> Vec<Vec<u8>> {
+        let bodies = self.bodies.lock().unwrap_or_else(PoisonError::into_inner);
+        bodies.iter().filter(|(to, _)| to == path).map(|(_, body)| body.clone()).collect()
+    }
+
+    /// Every span that was sent.
+    ///
+    /// # Panics
+    /// When a body is no trace export.
+    #[must_use]
+    pub fn spans(&self) -> Vec<Span> {
+        self.bodies("/v1/traces").iter().flat_map(|body| spans_in(body)).collect()
+    }
+}
+
+impl Drop for Collector {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+async fn accept_all(listener: TcpListener, bodies: Bodies) {
+    while let Ok((socket, _)) = listener.accept().await {
+        tokio::spawn(receive(socket, bodies.clone()));
+    }
+}
+
+/// Takes requests until the exporter closes; anything unexpected ends the connection.
+async fn receive(socket: TcpStream, bodies: Bodies) -> Option<()> {
+    let mut socket = BufReader::new(socket);
+    loop {
+        let (mut path, mut length) = (None, 0);
+        loop {
+            let mut line = String::new();
+            socket.read_line(&mut line).await.ok().filter(|read| *read > 0)?;
+            let line = line.trim_end().to_ascii_lowercase();
+            if line.is_empty() {
+                break;
+            }
+            path = path.or_else(|| line.split(' ').nth(1).map(str::to_owned));
+            if let Some(value) = line.strip_prefix("content-length:") {
+                length = value.trim().parse().ok()?;
+            }
+        }
+        let mut body = vec![0; length];
+        socket.read_exact(&mut body).await.ok()?;
+        bodies.lock().unwrap_or_else(PoisonError::into_inner).push((path?, body));
+        socket.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await.ok()?;
+    }
+}
+
+fn spans_in(body: &[u8]) -> Vec<Span> {
+    let export = ExportTraceServiceRequest::decode(body).expect("a trace export");
+    let of_resource = |spans: opentelemetry_proto::tonic::trace::v1::ResourceSpans| {
+        let attributes = spans.resource.map(|resource| texts(&resource.attributes)).unwrap_or_default();
+        let service = attributes.into_iter().find(|(key, _)| key == "service.name");
+        let service = service.map(|(_, value)| value).unwrap_or_default();
+        let spans = spans.scope_spans.into_iter().flat_map(|scope| scope.spans);
+        spans.map(move |span| read_span(service.clone(), &span)).collect::<Vec<_>>()
+    };
+    export.resource_spans.into_iter().flat_map(of_resource).collect()
+}
+
+fn read_span(service: String, span: &opentelemetry_proto::tonic::trace::v1::Span) -> Span {
+    Span {
+        service,
+        name: span.name.clone(),
+        trace: hex(&span.trace_id),
+        id: hex(&span.span_id),
+        parent: hex(&span.parent_span_id),
+        attributes: texts(&span.attributes),
+    }
+}
+
+fn texts(attributes: &[KeyValue]) -> Vec<(String, String)> {
+    let text = |attribute: &KeyValue| {
+        let value = match attribute.value.as_ref().and_then(|value| value.value.as_ref()) {
+            Some(any_value::Value::StringValue(text)) => text.clone(),
+            Some(any_value::Value::IntValue(number)) => number.to_string(),
+            other => format!("{other:?}"),
+        };
+        (attribute.key.clone(), value)
+    };
+    attributes.iter().map(text).collect()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
