@@ -1,9 +1,9 @@
 //! The chain's benchmark: wrk against hello, lookup-svc with quota-svc and Redis, and the same without batching.
 
 mod chain;
-mod programs;
+pub(crate) mod programs;
 mod report;
-mod servers;
+pub(crate) mod servers;
 mod wrk;
 
 use anyhow::ensure;
@@ -75,7 +75,10 @@ async fn compare_with_hello(options: &Options) -> anyhow::Result<Vec<Gate>> {
     let rounds = measure_all(options, &variants, &CONNECTIONS).await?;
     report::print(&rounds, variants.each_ref().map(|variant| variant.name).as_slice());
     let memory = wrk::memory_under_load(&variants[1], MANY, options.seconds).await?;
-    println!("memory with {MANY} connections open: lookup-svc {:.1} MiB, quota-svc {:.1} MiB", memory[0], memory[1]);
+    println!(
+        "memory with {MANY} connections open: lookup-svc {:.1} MiB, quota-svc {:.1} MiB",
+        memory[0], memory[1]
+    );
     Ok(report::gates(&rounds, memory[0]))
 }
 

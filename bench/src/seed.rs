@@ -34,6 +34,7 @@ fn account(number: usize, keys: &[ApiKey], now: i64) -> anyhow::Result<ImportAcc
 
 fn stored(account: &Account, key: &ApiKey, now: i64) -> anyhow::Result<StoredKey> {
     let name = KeyName::parse("bench")?;
-    let meta = KeyMeta { account: account.id(), name, hint: key.hint(), digest: key.digest(), created_at: now };
+    let meta =
+        KeyMeta { account: account.id(), name, hint: key.hint(), digest: key.digest(), created_at: now };
     Ok(StoredKey { meta, record: Record::new(Scope::Full, None, now) })
 }

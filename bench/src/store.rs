@@ -20,7 +20,6 @@ use quota_svc::store::redis::{ConfirmWrites, Credentials, RedisOptions, RedisSto
 
 use crate::gate::Gate;
 use crate::{seed, usage};
-use load::Shape;
 use report::Round;
 use subject::Subject;
 
@@ -59,7 +58,8 @@ pub async fn run(options: &Options) -> anyhow::Result<Vec<Gate>> {
     println!("seeding {} keys into Redis and into the embedded store", options.keys);
     let clock = Arc::new(AtomicI64::new(Clock::Store.now()));
     let subjects = [
-        Subject::incr(&redis.url(), options.keys).await?,
+        Subject::incr(report::INCR, &redis.url(), options.keys).await?,
+        Subject::incr(report::PIPELINES, &redis.url(), options.keys).await?,
         charges_on_redis(&redis, options.keys).await?,
         charges_embedded(folder.path(), options.keys, clock.clone()).await?,
     ];
@@ -91,17 +91,17 @@ async fn charges_on_redis(redis: &Redis, keys: usize) -> anyhow::Result<Subject>
     let up = async || store.now_from_server().await.ok();
     eventually(Duration::from_secs(10), "the store is connected", up).await;
     let ids = seed::keys(&store, keys).await?.iter().map(|key| KeyId::of(&key.digest())).collect();
-    Ok(Subject::charges("charge, Redis", Box::new(store), ids))
+    Ok(Subject::charges(report::CHARGE, Box::new(store), ids))
 }
 
 async fn charges_embedded(folder: &Path, keys: usize, clock: Arc<AtomicI64>) -> anyhow::Result<Subject> {
     let store = EmbeddedStore::open(&folder.join("store.redb"), Limits::default(), Clock::Manual(clock))?;
     let ids = seed::keys(&store, keys).await?.iter().map(|key| KeyId::of(&key.digest())).collect();
-    Ok(Subject::charges("charge, embedded", Box::new(store), ids))
+    Ok(Subject::charges(report::EMBEDDED, Box::new(store), ids))
 }
 
 async fn measure(subject: &Subject, redis: &Redis, in_flight: usize, seconds: f64) -> anyhow::Result<Round> {
-    let shape = Shape::of(in_flight);
+    let shape = subject.shape(in_flight);
     // Connections, script cache and allocator are warm before anything counts.
     load::run(subject, &shape, Duration::from_millis(200)).await?;
     let (server, client, started) = (server_micros(redis).await?, own_micros()?, Instant::now());

@@ -17,7 +17,8 @@ pub fn cpu_micros(pid: u32) -> anyhow::Result<f64> {
 /// Resident memory of a process in MiB.
 pub fn rss_mib(pid: u32) -> anyhow::Result<f64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).context("a measured process has ended")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("a process without VmRSS")?;
+    let line =
+        status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("a process without VmRSS")?;
     let kib: f64 = line.trim().trim_end_matches(" kB").parse().context("VmRSS is in kB")?;
     Ok(kib / 1024.0)
 }

@@ -14,11 +14,12 @@ use api_key::ApiKey;
 use poem::Addr;
 use poem::error::MethodNotAllowedError;
 use poem_openapi::{OpenApi, Tags};
+use quota_client::ChargeError;
 use quota_client::wire::Scope;
+use service_kit::Alarm;
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
-use crate::alarm::Alarm;
 use crate::fields::View;
 use crate::lookup::{Lookup, Permit, Refusal};
 use crate::metrics::{Ending, Operation, Tally};
@@ -155,11 +156,20 @@ impl Api {
 
     fn deny(&self, operation: Operation, denial: &Denial) -> poem::Response {
         if let Denial::Refused(Refusal::NoVerdict(error)) = denial {
-            self.alarm.ring(*error);
+            self.complain(*error);
         }
         note(operation, denial.ending(), None);
         self.tally.ended(operation, denial.ending());
         self.answers.denial(operation, denial)
+    }
+}
+
+impl Api {
+    /// One line now and then, however many requests an outage costs.
+    fn complain(&self, error: ChargeError) {
+        if let Some(lost) = self.alarm.ring() {
+            tracing::warn!(%error, lost, "requests are answered 500: quota-svc gives no verdict");
+        }
     }
 }
 

@@ -10,11 +10,10 @@ use poem::EndpointExt;
 use poem::Response;
 use poem::endpoint::BoxEndpoint;
 use quota_client::{Charger, QuotaClient};
-use service_kit::{Condition, Kit, Lifecycle, Server};
+use service_kit::{Alarm, Condition, Kit, Lifecycle, Server};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::alarm::Alarm;
 use crate::api::{Answers, Api, finish};
 use crate::config::Config;
 use crate::geo::Geo;

@@ -1,6 +1,5 @@
 //! lookup-svc: the public API. Tells a caller its own address, place, network and connection; holds no state.
 
-pub mod alarm;
 pub mod api;
 pub mod app;
 pub mod body;

@@ -28,7 +28,7 @@ impl Links {
         let docs = given(&config.docs_url, format!("{base}/docs"));
         let dashboard = trim(&config.dashboard_url).to_owned();
         Self {
-            signup: given(&config.signup_url, dashboard.clone()),
+            signup: given(&config.signup_url, format!("{dashboard}/#sign-up")),
             enterprise: given(&config.enterprise_url, format!("{docs}#enterprise")),
             base,
             docs,
@@ -57,7 +57,7 @@ mod tests {
         let dashboard_url = "https://keys.example/".to_owned();
         let links = Links::new(&Config { base_url, dashboard_url, ..Config::default() });
         assert_eq!(links.docs, "https://ip.example/docs");
-        assert_eq!(links.signup, "https://keys.example");
+        assert_eq!(links.signup, "https://keys.example/#sign-up");
         assert_eq!(links.enterprise, "https://ip.example/docs#enterprise");
         assert_eq!(links.base_path(), "/");
     }

@@ -7,7 +7,7 @@ use lookup_svc::{cli, config::Cli};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-fn main() -> anyhow::Result<()> {
+fn main() -> std::process::ExitCode {
     service_kit::tls::install_crypto_provider();
-    cli::run(Cli::parse())
+    service_kit::runtime::exit(cli::run(Cli::parse()))
 }

@@ -38,7 +38,12 @@ pub enum Serve {
 }
 
 /// The routes of this service.
-pub fn endpoint(context: &Arc<Context>, serve: Serve, guard: Guard, telemetry: &Telemetry) -> BoxEndpoint<'static> {
+pub fn endpoint(
+    context: &Arc<Context>,
+    serve: Serve,
+    guard: Guard,
+    telemetry: &Telemetry,
+) -> BoxEndpoint<'static> {
     let routes = match serve {
         Serve::Charges => routes(service(ChargesApi(context.clone()))),
         Serve::All => routes(service(everything(context))),
@@ -63,13 +68,20 @@ pub fn document(context: &Arc<Context>) -> String {
 
 fn service<T: OpenApi + 'static>(apis: T) -> OpenApiService<T, ()> {
     OpenApiService::new(apis, "quota-svc internal API", "1.1.0")
-        .description("Accounts, API keys and exact limits. Spoken on loopback between the services of one pod.")
+        .description(
+            "Accounts, API keys and exact limits. Spoken on loopback between the services of one pod.",
+        )
         .server("http://127.0.0.1:8082")
         .url_prefix(PREFIX)
 }
 
 fn routes<T: OpenApi + 'static>(service: OpenApiService<T, ()>) -> BoxEndpoint<'static> {
     let document = service.spec();
-    let show = make_sync(move |_| Response::builder().content_type("application/json").body(document.clone()));
-    Route::new().at("/openapi.json", show).nest(PREFIX, limits::bounded(service.into_endpoint())).map_to_response().boxed()
+    let show =
+        make_sync(move |_| Response::builder().content_type("application/json").body(document.clone()));
+    Route::new()
+        .at("/openapi.json", show)
+        .nest(PREFIX, limits::bounded(service.into_endpoint()))
+        .map_to_response()
+        .boxed()
 }

@@ -245,7 +245,9 @@ mod tests {
     #[test]
     fn listening_beyond_this_machine_must_be_asked_for() {
         assert!(parse(&[]).check().is_ok());
-        assert!(parse(&["--listen", "0.0.0.0:8082"]).check().unwrap_err().to_string().contains("--allow-remote"));
+        assert!(
+            parse(&["--listen", "0.0.0.0:8082"]).check().unwrap_err().to_string().contains("--allow-remote")
+        );
         assert!(parse(&["--listen", "0.0.0.0:8082", "--allow-remote"]).check().is_ok());
     }
 

@@ -31,7 +31,10 @@ impl Metrics {
         let sizes = vec![1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0];
         let seconds = vec![0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5];
         Self {
-            charges: meter.u64_counter("quota_charges").with_description("Charges judged, by outcome").build(),
+            charges: meter
+                .u64_counter("quota_charges")
+                .with_description("Charges judged, by outcome")
+                .build(),
             denials_known: meter
                 .u64_counter("quota_denials_known")
                 .with_description("Charges refused without asking the store")

@@ -121,7 +121,8 @@ mod tests {
 
     fn stored() -> (Account, StoredKey) {
         let login = Login::parse("ada").unwrap();
-        let account = Account { login, created_at: 5, credential: Some("x".to_owned()), credential_version: 3 };
+        let account =
+            Account { login, created_at: 5, credential: Some("x".to_owned()), credential_version: 3 };
         let meta = KeyMeta {
             account: account.id(),
             name: KeyName::parse("laptop").unwrap(),

@@ -92,7 +92,7 @@ pub trait Store: Send + Sync {
     /// The time by the store's clock, in milliseconds: proof that it answers.
     async fn now(&self) -> Result<i64, StoreError>;
 
-    /// What keeps the store from serving charges now; `None` if nothing does.
+    /// What keeps the store from serving charges or changes now; `None` if nothing does.
     fn trouble(&self) -> Option<String>;
 
     /// Creates an account.
@@ -149,4 +149,3 @@ pub struct ImportAccount {
     /// Its keys.
     pub keys: Vec<StoredKey>,
 }
-

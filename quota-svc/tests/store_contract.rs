@@ -1,4 +1,5 @@
 //! One contract, three stores: embedded, a single Redis, a Redis Cluster of three masters.
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 #[path = "contract/accounts.rs"]
 mod accounts;

@@ -1,6 +1,7 @@
 //! Random histories of a key: both stores decide as the rules do, written down once more in a few lines.
 //!
 //! `IP_LOOKUP_HISTORIES=1000000 cargo test -p quota-svc --release --test store_model` runs a million of them.
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 #[path = "contract/bench.rs"]
 #[expect(dead_code, reason = "the contract suite uses the rest")]
@@ -112,7 +113,8 @@ async fn play(bench: &Bench, steps: &[Step]) {
             Step::Midnight(off) => bench.set_time((bench.now() / DAY + 1) * DAY + off),
             Step::Charge(count) => {
                 let verdicts = bench.charge_key(key, *count).await;
-                let seen: Vec<_> = verdicts.iter().map(|verdict| (verdict.outcome, verdict.remaining)).collect();
+                let seen: Vec<_> =
+                    verdicts.iter().map(|verdict| (verdict.outcome, verdict.remaining)).collect();
                 let expected: Vec<_> = (0..*count).map(|_| model.charge(bench.now())).collect();
                 assert_eq!(seen, expected);
             }
@@ -127,7 +129,8 @@ async fn play(bench: &Bench, steps: &[Step]) {
                     (demo_day, demo) = (today, 0);
                 }
                 let verdicts = bench.charge(Subject::Demo, *count).await;
-                let allowed = verdicts.iter().filter(|verdict| verdict.outcome == Outcome::Allowed).count() as u32;
+                let allowed =
+                    verdicts.iter().filter(|verdict| verdict.outcome == Outcome::Allowed).count() as u32;
                 assert_eq!(allowed, (*count).min(LIMITS.demo - demo));
                 demo += allowed;
             }

@@ -5,12 +5,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
+use dashboard_api::session::SessionKey;
 use edge::EdgeArgs;
 use lookup_svc::geo::GeoArgs;
 use secrecy::SecretString;
 use service_kit::{LogFormat, ServeArgs, TelemetryArgs, parse_duration};
 
-/// The IP lookup API on one machine: the public API and its quotas in one process, data in one folder.
+/// The IP lookup API on one machine: public API, quotas and dashboard in one process, data in one folder.
 ///
 /// The first start creates an account and an API key and prints them. Needs no Redis, no database download and no
 /// account anywhere.
@@ -22,6 +23,9 @@ pub struct Config {
     /// Address of the public API
     #[arg(long, env, value_name = "ADDR", default_value = "127.0.0.1:8080")]
     pub listen: SocketAddr,
+    /// Address of the dashboard
+    #[arg(long, env, value_name = "ADDR", default_value = "127.0.0.1:8081")]
+    pub dashboard_listen: SocketAddr,
     /// Address of quota-svc's internal API, for its command line; loopback only
     #[arg(long, env, value_name = "ADDR", default_value = "127.0.0.1:8082")]
     pub quota_listen: SocketAddr,
@@ -90,16 +94,41 @@ impl Config {
     }
 
     /// lookup-svc's part.
-    pub fn lookup(&self, quota: SocketAddr) -> anyhow::Result<lookup_svc::config::Config> {
+    pub fn lookup(
+        &self,
+        quota: SocketAddr,
+        dashboard: SocketAddr,
+    ) -> anyhow::Result<lookup_svc::config::Config> {
         let mut config = lookup_svc::config::Config {
             listen: self.listen,
             base_url: url_of(self.listen),
+            dashboard_url: url_of(dashboard),
             edge: self.edge()?,
             geo: self.geo.clone(),
             serve: self.serve_args(),
             ..lookup_svc::config::Config::default()
         };
         config.quota.quota_url = format!("http://{quota}");
+        Ok(config)
+    }
+
+    /// dashboard-api's part.
+    pub fn dashboard(
+        &self,
+        quota: SocketAddr,
+        key: SessionKey,
+    ) -> anyhow::Result<dashboard_api::config::Config> {
+        let mut config = dashboard_api::config::Config {
+            listen: self.dashboard_listen,
+            quota_url: format!("http://{quota}"),
+            lookup_url: url_of(self.listen).parse()?,
+            edge: self.edge()?,
+            serving: self.serve_args(),
+            ..dashboard_api::config::Config::default()
+        };
+        config.accounts.session_key = Some(key);
+        // A browser takes no Secure cookie over plain HTTP, and nobody listens in on loopback.
+        config.accounts.insecure_cookies = self.dashboard_listen.ip().is_loopback();
         Ok(config)
     }
 

@@ -3,7 +3,9 @@
 //! One file of `tests/tests/` per behaviour. Tests named `load_*` get the machine to themselves
 //! (`.config/nextest.toml`). Every server listens on a port of its own and ends with its test.
 
+pub mod chart;
 pub mod cluster;
+pub mod edge_proxy;
 pub mod fault_proxy;
 pub mod http;
 pub mod loadgen;

@@ -51,8 +51,14 @@ impl Lookup {
     ///
     /// # Panics
     /// When it does not come up; its log is in the message.
-    pub async fn start_under(wrapper: &[&str], quota_url: &str, flags: &[&str], env: &[(&str, &str)]) -> Self {
-        let local: [&str; 6] = ["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--trusted-proxies", "127.0.0.1"];
+    pub async fn start_under(
+        wrapper: &[&str],
+        quota_url: &str,
+        flags: &[&str],
+        env: &[(&str, &str)],
+    ) -> Self {
+        let local: [&str; 6] =
+            ["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--trusted-proxies", "127.0.0.1"];
         let args = [local.as_slice(), &["--quota-url", quota_url], flags].concat();
         let mut service = Service::spawn_under(wrapper, "lookup-svc", &args, env);
         let addr = service.listening("lookup").await;
@@ -89,6 +95,12 @@ impl Lookup {
     /// `GET /api/v1/ip` with this key in the header.
     pub fn ask(&self, key: &str) -> RequestBuilder {
         self.get("/api/v1/ip").bearer_auth(key)
+    }
+
+    /// The same again and again, for [`crate::loadgen::Load::http`].
+    pub fn asking(&self, key: &str) -> impl Fn() -> RequestBuilder + Clone + Send + 'static + use<> {
+        let (http, url, key) = (self.http.clone(), self.url() + "/api/v1/ip", key.to_owned());
+        move || http.get(&url).bearer_auth(&key)
     }
 
     /// The whole of `/metrics`.
@@ -215,7 +227,8 @@ impl Answer {
     /// The body's fields in alphabetical order.
     #[must_use]
     pub fn fields(&self) -> Vec<&str> {
-        let mut fields: Vec<_> = self.body.as_object().into_iter().flatten().map(|(name, _)| name.as_str()).collect();
+        let mut fields: Vec<_> =
+            self.body.as_object().into_iter().flatten().map(|(name, _)| name.as_str()).collect();
         fields.sort_unstable();
         fields
     }

@@ -20,6 +20,31 @@ pub fn require_tool(name: &str) -> bool {
     false
 }
 
+/// The file that `./test` installs at `path` below the project's folder; `None` means skipped, as above.
+///
+/// # Panics
+/// When it is missing under `./test`.
+#[must_use]
+pub fn require_installed(path: &str) -> Option<PathBuf> {
+    let file = project().join(path);
+    if file.exists() {
+        return Some(file);
+    }
+    assert!(env::var_os(STRICT).is_none(), "{path} is missing, and under ./test nothing may be");
+    announce_skip(&format!("{path} is missing (./test installs it)"));
+    None
+}
+
+/// The project's folder.
+///
+/// # Panics
+/// Never: this crate is a folder in it.
+#[must_use]
+pub fn project() -> PathBuf {
+    let tests = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    tests.parent().expect("this crate is a folder of the project").to_owned()
+}
+
 /// Where `name` is, for tools that no distribution we support has to have (such as `valkey-server`): missing is
 /// a loud skip under `./test` too.
 #[must_use]

@@ -71,12 +71,14 @@ async fn load_a_crowd_of_idle_and_dripping_connections_is_closed_in_time_while_l
     let (mut quota, _dir) = start(&[]).await;
     let files = quota.service.open_files();
     let mut crowd = JoinSet::new();
+    let began = Instant::now();
     for i in 0..CROWD {
         let stream = TcpStream::connect(quota.addr()).await.unwrap();
         let (first, drip) =
             if i % 2 == 0 { ("", false) } else { ("POST /internal/v1/charges HTTP/1.1\r\nX: ", true) };
         crowd.spawn(time_until_closed(stream, first, drip));
     }
+    eprintln!("{CROWD} connections opened in {:?}", began.elapsed());
     let (share, slowest) = share_of_cpu(&quota).await;
     let held = quota.service.open_files() - files;
     eprintln!(
@@ -164,7 +166,7 @@ async fn load_bodies_of_200_mb_and_headers_of_1_mb_are_refused_without_being_kep
     let grown = quota.service.peak_rss() - memory;
     let cpu = quota.service.cpu_time() - cpu;
     eprintln!(
-        "600 MB of bodies and 1 MB of headers: memory + {} KiB at its peak, {cpu:?} of CPU",
+        "600 MB of bodies and 1 MB of headers offered: memory + {} KiB at its peak, {cpu:?} of CPU",
         grown >> 10
     );
     assert!(grown < 10 << 20, "{grown} bytes");

@@ -14,8 +14,10 @@ const ROUNDS: usize = 20;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Counters may lose the last second; what is older may not be lost.
 const MAY_BE_LOST: Duration = Duration::from_secs(1);
-/// Every fourth round is long enough for that to say something.
+/// Every fifth round is long enough for that to say something.
 const LONG_ROUND: Duration = Duration::from_millis(1_400);
+/// Between two accounts: all that was answered is looked at twice, and that takes its time.
+const PACE: Duration = Duration::from_millis(20);
 /// Changes that were answered before the kill in a short round.
 const CHANGES: usize = 6;
 
@@ -56,6 +58,7 @@ async fn make_changes(
     round: usize,
 ) -> Result<(), quota_client::ClientError> {
     for i in 0.. {
+        tokio::time::sleep(PACE).await;
         let login = format!("owner-{round}-{i}");
         let account = client.create_account(&NewAccount { login, credential: None }).await?;
         note(&ledger, |answered| answered.accounts.push(account.id.clone()));
@@ -135,7 +138,7 @@ impl Round {
         let base = counted(&quota.client()).await;
         let changing = tokio::spawn(make_changes(quota.client(), ledger.clone(), number));
         let charging = tokio::spawn(make_charges(quota.client(), ledger.clone()));
-        let length = if number % 4 == 3 { LONG_ROUND } else { Duration::ZERO };
+        let length = if number % 5 == 4 { LONG_ROUND } else { Duration::ZERO };
         eventually(PATIENCE, "enough has been answered", async || {
             let answered = ledger.lock().unwrap();
             (answered.changes >= CHANGES && answered.charges.len() > 5 && began.elapsed() > length)

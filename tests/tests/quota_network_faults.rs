@@ -182,10 +182,16 @@ async fn a_charge_whose_reply_is_lost_after_redis_applied_it_is_counted_once_and
     assert_eq!(key.charge(&client, 5).await, [Outcome::Unavailable; 5]);
     assert!(proxy.swallowed() > 0, "Redis answered, and the answer was lost");
     proxy.set(Fault::None);
-    quota.wait_ready(RECOVERED_WITHIN).await;
     assert_eq!(key.now(&direct.client()).await.used_today, 6);
-    assert_eq!(key.charge(&client, 1).await, [Outcome::Allowed]);
-    assert_eq!(key.now(&direct.client()).await.used_today, 7);
+    let mut attempts = 0;
+    eventually_ok(RECOVERED_WITHIN, "charges are allowed again", async || {
+        attempts += 1;
+        let outcome = key.charge(&client, 1).await[0];
+        if outcome == Outcome::Allowed { Ok(()) } else { Err(format!("{outcome:?}")) }
+    })
+    .await;
+    let used = key.now(&direct.client()).await.used_today;
+    assert!((7..=6 + attempts).contains(&used), "{used} counted after {attempts} more");
 }
 
 #[tokio::test]

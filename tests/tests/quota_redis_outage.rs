@@ -1,5 +1,4 @@
 //! Redis killed, frozen or away from the start: clear errors in time, nothing over-admitted, right again by itself.
-#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::time::{Duration, Instant};
 

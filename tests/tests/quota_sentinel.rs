@@ -1,5 +1,4 @@
 //! A Sentinel failover under load: clear errors for its seconds, then right again by itself.
-#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::time::{Duration, Instant};
 

@@ -7,9 +7,9 @@ use quota_svc::domain::limits::Limits;
 use quota_svc::domain::time::Clock;
 use quota_svc::store::redis::{ConfirmWrites, Credentials, RedisOptions, RedisStore};
 
+use super::Variant;
 use super::servers::Server;
 use super::wrk::Keys;
-use super::Variant;
 use crate::seed;
 
 const PREFIX: &str = "ipl:";
@@ -30,7 +30,8 @@ impl Chain {
         println!("seeding {keys} keys");
         let keys = Keys::write(&seed::keys(&store(&redis).await?, keys).await?)?;
         let (url, charges) = (redis.url(), ["--key-prefix", PREFIX, "--serve", "charges", "--redis-url"]);
-        let quota = Server::service("quota-svc", workers, &[&charges[..], &[url.as_str()], limits].concat()).await?;
+        let quota =
+            Server::service("quota-svc", workers, &[&charges[..], &[url.as_str()], limits].concat()).await?;
         let lookup = lookup(&quota, workers, &[]).await?;
         Ok(Self { lookup, quota, redis, keys, workers })
     }

@@ -9,7 +9,18 @@ pub async fn build() -> anyhow::Result<()> {
     let Some(cargo) = std::env::var_os("CARGO") else { return Ok(()) };
     println!("building lookup-svc, quota-svc and hello");
     let mut command = tokio::process::Command::new(cargo);
-    command.args(["build", "--release", "--quiet", "--bins", "-p", "lookup-svc", "-p", "quota-svc", "-p", "bench"]);
+    command.args([
+        "build",
+        "--release",
+        "--quiet",
+        "--bins",
+        "-p",
+        "lookup-svc",
+        "-p",
+        "quota-svc",
+        "-p",
+        "bench",
+    ]);
     let status = command.status().await.context("cargo can't be run")?;
     ensure!(status.success(), "the services could not be built");
     Ok(())

@@ -39,8 +39,9 @@ pub fn print(rounds: &[Round], names: &[&'static str]) {
             let Some(first) = of(rounds, name, connections).next() else { continue };
             let rps = |name| of(rounds, name, connections).map(|round| round.rps);
             let middle = |field: fn(&Round) -> f64| median(of(rounds, name, connections).map(field));
-            let cpu: Vec<f64> =
-                (0..first.cpu.len()).map(|n| median(of(rounds, name, connections).map(|r| r.cpu[n]))).collect();
+            let cpu: Vec<f64> = (0..first.cpu.len())
+                .map(|n| median(of(rounds, name, connections).map(|r| r.cpu[n])))
+                .collect();
             table.add_row([
                 (*name).to_owned(),
                 connections.to_string(),

@@ -16,6 +16,8 @@ use crate::usage;
 
 const SCRIPT: &str = include_str!("rotate.lua");
 const RESULT: &str = "RESULT ";
+/// The part of the answers that may be failures (deadlines that a busy machine misses).
+const FAILED: f64 = 0.01;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// The keys as wrk's script reads them, and the script.
@@ -50,8 +52,8 @@ struct Numbers {
     micros: f64,
     p50: f64,
     p99: f64,
-    broken: u64,
-    refused: u64,
+    broken: f64,
+    refused: f64,
 }
 
 impl Wrk {
@@ -59,7 +61,8 @@ impl Wrk {
     pub async fn run(&self, variant: &Variant<'_>) -> anyhow::Result<Round> {
         let before = used(variant)?;
         let numbers = self.load(variant).await?;
-        let cpu = used(variant)?.into_iter().zip(before).map(|(now, before)| (now - before) / numbers.requests);
+        let cpu =
+            used(variant)?.into_iter().zip(before).map(|(now, before)| (now - before) / numbers.requests);
         Ok(Round {
             name: variant.name,
             connections: self.connections,
@@ -75,13 +78,19 @@ impl Wrk {
         command.arg("-t1").args(["-c", &self.connections.to_string(), "-d", &self.seconds.to_string()]);
         command.arg("-s").arg(variant.keys.script.path()).arg(&variant.url);
         command.arg("--").arg(variant.keys.file.path());
-        let output = command.stdin(Stdio::null()).kill_on_drop(true).output().await.context("wrk can't be run")?;
+        let output =
+            command.stdin(Stdio::null()).kill_on_drop(true).output().await.context("wrk can't be run")?;
         let text = String::from_utf8_lossy(&output.stdout);
         let result = text.lines().find_map(|line| line.strip_prefix(RESULT));
-        let result = result.with_context(|| format!("wrk said: {text}{}", String::from_utf8_lossy(&output.stderr)))?;
+        let result =
+            result.with_context(|| format!("wrk said: {text}{}", String::from_utf8_lossy(&output.stderr)))?;
         let numbers: Numbers = serde_json::from_str(result)?;
-        let Numbers { broken, refused, .. } = numbers;
-        ensure!(broken + refused == 0, "{}: {refused} answers were not 200, {broken} did not come", variant.name);
+        let failed = numbers.broken + numbers.refused;
+        if failed > 0.0 {
+            let Numbers { broken, refused, .. } = numbers;
+            eprintln!("{}: {refused} answers were not 200, {broken} did not come", variant.name);
+        }
+        ensure!(failed <= numbers.requests * FAILED, "so many failures are no measurement");
         Ok(numbers)
     }
 }

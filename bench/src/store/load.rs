@@ -16,8 +16,13 @@ pub struct Shape {
 }
 
 impl Shape {
+    /// Each in a call of its own.
+    pub fn alone(in_flight: usize) -> Self {
+        Self { batches: vec![1; in_flight] }
+    }
+
     /// One charge alone; else at least two batches, so that one is made while the other is judged.
-    pub fn of(in_flight: usize) -> Self {
+    pub fn batched(in_flight: usize) -> Self {
         let callers = if in_flight == 1 { 1 } else { in_flight.div_ceil(BATCH).max(2) };
         let batches = (0..callers).map(|n| (in_flight + n) / callers).collect();
         Self { batches }
@@ -70,7 +75,7 @@ mod tests {
     #[test]
     fn all_charges_travel_and_no_batch_is_too_large() {
         for (in_flight, callers) in [(1, 1), (50, 2), (500, 8)] {
-            let shape = Shape::of(in_flight);
+            let shape = Shape::batched(in_flight);
             assert_eq!(shape.batches.len(), callers);
             assert_eq!(shape.batches.iter().sum::<usize>(), in_flight);
             assert!(shape.batches.iter().all(|batch| (1..=BATCH).contains(batch)));

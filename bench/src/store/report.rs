@@ -5,6 +5,13 @@ use crate::gate::Gate;
 use crate::stats::{median, median_ratio};
 use crate::table::{table, thousands};
 
+/// Each caller sends its own and the connection pipelines them, as a service that counts by INCR would.
+pub const INCR: &str = "INCR";
+/// Whole pipelines made by hand, of the size of the charges' batches: the least that a command can cost.
+pub const PIPELINES: &str = "INCR, whole pipelines";
+pub const CHARGE: &str = "charge, Redis";
+pub const EMBEDDED: &str = "charge, embedded";
+
 const HEADER: [&str; 8] =
     ["variant", "in flight", "per second", "x INCR", "p50 us", "p99 us", "Redis CPU us", "client CPU us"];
 
@@ -42,7 +49,7 @@ pub fn print(rounds: &[Round], names: &[&'static str]) {
 
 /// The aims of charging on Redis.
 pub fn gates(rounds: &[Round]) -> Vec<Gate> {
-    let charge = |in_flight, field| ratio(rounds, "charge, Redis", in_flight, field);
+    let charge = |in_flight, field| ratio(rounds, CHARGE, in_flight, field);
     vec![
         Gate::at_least("charges x INCR, 50 in flight", charge(50, |round| round.rate), 0.5),
         Gate::at_least("charges x INCR, 500 in flight", charge(500, |round| round.rate), 0.5),
@@ -51,9 +58,14 @@ pub fn gates(rounds: &[Round]) -> Vec<Gate> {
 }
 
 fn ratio(rounds: &[Round], name: &str, in_flight: usize, field: fn(&Round) -> f64) -> f64 {
-    median_ratio(values(rounds, name, in_flight, field), values(rounds, "INCR", in_flight, field))
+    median_ratio(values(rounds, name, in_flight, field), values(rounds, INCR, in_flight, field))
 }
 
-fn values(rounds: &[Round], name: &str, in_flight: usize, field: fn(&Round) -> f64) -> impl Iterator<Item = f64> {
+fn values(
+    rounds: &[Round],
+    name: &str,
+    in_flight: usize,
+    field: fn(&Round) -> f64,
+) -> impl Iterator<Item = f64> {
     rounds.iter().filter(move |round| round.name == name && round.in_flight == in_flight).map(field)
 }

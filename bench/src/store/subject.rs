@@ -1,12 +1,17 @@
 //! What is measured: INCR, or charges on one of the stores. Each call carries a batch.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use quota_svc::domain::id::KeyId;
 use quota_svc::domain::verdict::{Entry, Judged, Subject as Charged};
 use quota_svc::store::Store;
+use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
+
+use super::load::Shape;
+use super::report;
 
 /// Something that takes batches.
 pub struct Subject {
@@ -23,12 +28,14 @@ enum Kind {
 }
 
 impl Subject {
-    /// The yardstick: pipelines of INCR over the same kind of connection.
-    pub async fn incr(url: &str, counters: usize) -> anyhow::Result<Self> {
-        let connection = redis::Client::open(url)?.get_multiplexed_async_connection().await?;
+    /// The yardstick: INCR over the same kind of connection, which pipelines what its callers send.
+    pub async fn incr(name: &'static str, url: &str, counters: usize) -> anyhow::Result<Self> {
+        let patient = AsyncConnectionConfig::new().set_response_timeout(Some(Duration::from_secs(5)));
+        let client = redis::Client::open(url)?;
+        let connection = client.get_multiplexed_async_connection_with_config(&patient).await?;
         // As long as the name of a key's record.
         let names = (0..counters).map(|n| format!("incr:1:{{{n:032x}}}:k")).collect();
-        Ok(Self { name: "INCR", kind: Kind::Incr(connection, names), next: AtomicUsize::new(0) })
+        Ok(Self { name, kind: Kind::Incr(connection, names), next: AtomicUsize::new(0) })
     }
 
     /// Charges through a store that holds these keys.
@@ -39,6 +46,11 @@ impl Subject {
     /// What the table calls it.
     pub fn name(&self) -> &'static str {
         self.name
+    }
+
+    /// How its calls travel: only the plain yardstick's go alone.
+    pub fn shape(&self, in_flight: usize) -> Shape {
+        if self.name == report::INCR { Shape::alone(in_flight) } else { Shape::batched(in_flight) }
     }
 
     /// One call for `batch` different keys.

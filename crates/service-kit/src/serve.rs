@@ -17,11 +17,14 @@ use std::{io, net::SocketAddr, sync::Arc};
 use anyhow::anyhow;
 use http::HeaderMap;
 use poem::{EndpointExt, endpoint::ToDynEndpoint};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 
 use crate::{config::ServeArgs, lifecycle::Lifecycle};
 use answer::Answers;
 use limits::Limits;
+
+/// Connections that may wait to be accepted: a crowd that comes at once is served, not turned away.
+const BACKLOG: u32 = 4096;
 
 /// A port that is open and waits to be served.
 #[derive(Debug)]
@@ -37,7 +40,7 @@ pub struct Server {
 impl Server {
     /// Opens the port and logs where it listens (port 0 takes any free one).
     pub async fn bind(name: &'static str, addr: SocketAddr, args: &ServeArgs) -> anyhow::Result<Self> {
-        let listener = TcpListener::bind(addr).await.map_err(|error| explain(name, addr, &error))?;
+        let listener = listen(addr).map_err(|error| explain(name, addr, &error))?;
         let addr = listener.local_addr()?;
         tracing::info!(server = name, addr = %addr, "listening");
         Ok(Self {
@@ -78,6 +81,14 @@ impl Server {
         };
         accept::run(self.name, self.listener, self.limits, Arc::new(answers), lifecycle).await;
     }
+}
+
+fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if addr.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // As every server does: a restart must not wait for the kernel to forget old connections.
+    socket.set_reuseaddr(true)?;
+    socket.bind(addr)?;
+    socket.listen(BACKLOG)
 }
 
 fn explain(name: &str, addr: SocketAddr, error: &io::Error) -> anyhow::Error {

@@ -6,6 +6,7 @@ use http::StatusCode;
 use opentelemetry::{
     KeyValue,
     metrics::{Counter, Histogram},
+    trace::TraceContextExt,
 };
 use poem::{Endpoint, IntoResponse, Middleware, Request, Response, Result};
 use poem_openapi::OperationId;
@@ -66,7 +67,6 @@ impl RequestTelemetry {
             target: telemetry::SPAN_TARGET,
             "request",
             otel.kind = "server",
-            otel.name = Empty,
             otel.status_code = Empty,
             service = self.service,
             operation = Empty,
@@ -106,7 +106,8 @@ fn complete(span: &Span, response: &Response) {
         return;
     }
     span.record("operation", operation(response));
-    span.record("otel.name", operation(response));
+    // The span has begun, so that its field `otel.name` would be too late.
+    span.context().span().update_name(operation(response));
     span.record("http.response.status_code", response.status().as_u16());
     if response.status().is_server_error() {
         span.record("otel.status_code", "ERROR");

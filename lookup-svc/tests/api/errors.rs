@@ -36,7 +36,7 @@ async fn the_exhausted_demo_says_where_to_sign_up() {
     rig.quota.demo(refused(Outcome::DailyExceeded, 1_000, MIDNIGHT, 77));
     let answer = rig.get("/api/v1/ip/demo").await;
     let body = answer.error(429, "rate_limit_exceeded");
-    assert_eq!(body["signup"], DASHBOARD);
+    assert_eq!(body["signup"], format!("{DASHBOARD}/#sign-up"));
     assert_eq!(answer.names(), ["docs", "error", "message", "signup"]);
     assert_eq!(answer.limit(), [Some("1000"), Some("0"), Some(&*MIDNIGHT.to_string())]);
     assert_eq!(answer.header("retry-after"), Some("77"));

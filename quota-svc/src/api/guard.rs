@@ -36,7 +36,8 @@ fn is_loopback(host: &str) -> bool {
         Some((address, _)) => address,
         None => host.rsplit_once(':').map_or(host, |(name, _)| name),
     };
-    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+    name.eq_ignore_ascii_case("localhost")
+        || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 impl<E: Endpoint> Middleware<E> for Guard {
@@ -76,7 +77,9 @@ mod tests {
         for host in ["127.0.0.1", "127.0.0.1:8082", "127.9.9.9:1", "[::1]", "[::1]:8082", "LOCALHOST:8082"] {
             assert!(is_loopback(host), "{host}");
         }
-        for host in ["", "example.org", "10.0.0.1:8082", "127.0.0.1.example.org", "localhost.example.org:80", "[::2]"] {
+        for host in
+            ["", "example.org", "10.0.0.1:8082", "127.0.0.1.example.org", "localhost.example.org:80", "[::2]"]
+        {
             assert!(!is_loopback(host), "{host}");
         }
     }

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use api_key::ApiKey;
 use poem_openapi::param::{Path, Query};
 use poem_openapi::{ApiResponse, OpenApi};
-use quota_client::wire::{
-    CreatedKey, Event, EventList, Key, KeyList, NewKey, Rename, SetDailyLimit, Usage,
-};
+use quota_client::wire::{CreatedKey, Event, EventList, Key, KeyList, NewKey, Rename, SetDailyLimit, Usage};
 use service_kit::SerdeJson;
 
 use super::accounts::{Done, account_id};
@@ -50,7 +48,13 @@ impl KeysApi {
         let NewKey { name, scope, daily_limit } = key.0;
         check_limit(daily_limit)?;
         let secret = ApiKey::generate().map_err(ApiError::internal)?;
-        let draft = KeyDraft { name: parse_name(&name)?, digest: secret.digest(), hint: secret.hint(), scope, daily_limit };
+        let draft = KeyDraft {
+            name: parse_name(&name)?,
+            digest: secret.digest(),
+            hint: secret.hint(),
+            scope,
+            daily_limit,
+        };
         let id_of_key = KeyId::of(&draft.digest);
         let created = self.0.store.create_key(account_id(&id)?, draft).await;
         let created = self.0.changed(id_of_key, created)?;

@@ -15,7 +15,10 @@ const IMPORT_BYTES: usize = 4 * 1024 * 1024;
 /// Bounds the bodies of the API's routes.
 pub fn bounded<E: Endpoint + 'static>(routes: E) -> impl Endpoint<Output = Response> {
     let routes = Arc::new(routes);
-    Bounded { usual: BodyLimit::default().transform(routes.clone()), import: BodyLimit::new(IMPORT_BYTES).transform(routes) }
+    Bounded {
+        usual: BodyLimit::default().transform(routes.clone()),
+        import: BodyLimit::new(IMPORT_BYTES).transform(routes),
+    }
 }
 
 struct Bounded<U, I> {
@@ -41,7 +44,8 @@ impl<U: Endpoint, I: Endpoint> Endpoint for Bounded<U, I> {
 
 /// Whoever sends too large a batch must be told how large it may be.
 fn too_many() -> Error {
-    let message = format!("A call takes 1 to {MAX_BATCH} charges; this body is larger than {MAX_BATCH} can be.");
+    let message =
+        format!("A call takes 1 to {MAX_BATCH} charges; this body is larger than {MAX_BATCH} can be.");
     let body = ErrorBody::new("batch_too_large", message, DOCS);
     Error::from_response(service_kit::error::response(StatusCode::BAD_REQUEST, &body))
 }

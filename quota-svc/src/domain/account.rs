@@ -72,10 +72,7 @@ mod tests {
     #[test]
     fn case_and_surrounding_space_do_not_make_another_account() {
         assert_eq!(Login::parse(" Ada@Example.org ").unwrap().as_str(), "ada@example.org");
-        assert_eq!(
-            Login::parse("ADA").unwrap().account_id(),
-            Login::parse("ada").unwrap().account_id()
-        );
+        assert_eq!(Login::parse("ADA").unwrap().account_id(), Login::parse("ada").unwrap().account_id());
     }
 
     #[test]

@@ -8,19 +8,18 @@ mod keys;
 mod link;
 mod names;
 mod script;
-mod seldom;
 mod store_impl;
 mod target;
 mod topology;
 
 use std::time::Duration;
 
-pub use confirm::ConfirmWrites;
 use confirm::Confirm;
+pub use confirm::ConfirmWrites;
 use names::{Name, Names};
 use redis::Value;
 use script::Call;
-use seldom::Seldom;
+use service_kit::Alarm;
 pub use target::{Credentials, TargetError};
 use topology::{Answer, CallError, Topology};
 
@@ -60,9 +59,9 @@ pub struct RedisStore {
     clock: Clock,
     confirm: Confirm,
     /// About calls that failed.
-    failures: Seldom,
+    failures: Alarm,
     /// About keys that can't be read.
-    unreadable: Seldom,
+    unreadable: Alarm,
 }
 
 impl RedisStore {
@@ -78,8 +77,8 @@ impl RedisStore {
             limits: options.limits,
             clock: options.clock,
             confirm: Confirm::new(options.confirm_writes, options.write_timeout),
-            failures: Seldom::default(),
-            unreadable: Seldom::default(),
+            failures: Alarm::default(),
+            unreadable: Alarm::default(),
         })
     }
 
@@ -113,7 +112,11 @@ impl RedisStore {
     }
 
     /// Reads; the answer as the type that is asked for.
-    async fn ask<T: redis::FromRedisValue>(&self, name: &Name, command: &redis::Cmd) -> Result<T, StoreError> {
+    async fn ask<T: redis::FromRedisValue>(
+        &self,
+        name: &Name,
+        command: &redis::Cmd,
+    ) -> Result<T, StoreError> {
         let answer = self.records.send(name, command).await?;
         redis::from_redis_value(answer.value).map_err(|error| StoreError::Unreadable(error.to_string()))
     }
@@ -136,7 +139,9 @@ impl From<CallError> for StoreError {
     fn from(error: CallError) -> Self {
         match error {
             // The connection works and the data does not: trying again would not help.
-            CallError::Failed(error) if error.code() == Some("WRONGTYPE") => Self::Unreadable(error.to_string()),
+            CallError::Failed(error) if error.code() == Some("WRONGTYPE") => {
+                Self::Unreadable(error.to_string())
+            }
             other => Self::Away(other.to_string()),
         }
     }

@@ -55,7 +55,7 @@ impl Bench {
             clock: Clock::Manual(clock.clone()),
         };
         let store = Arc::new(RedisStore::start(options).expect("the URL is right"));
-        let up = async || store.now_from_server().await.ok();
+        let up = async || store.trouble().is_none().then_some(());
         e2e::wait::eventually(Duration::from_secs(10), "the store to be connected", up).await;
         Self { store, limits, clock }
     }
@@ -83,7 +83,12 @@ impl Bench {
         self.key_in(account, Scope::Full, None).await.expect("a new key")
     }
 
-    pub async fn key_in(&self, account: AccountId, scope: Scope, daily_limit: Option<u32>) -> Result<KeyId, StoreError> {
+    pub async fn key_in(
+        &self,
+        account: AccountId,
+        scope: Scope,
+        daily_limit: Option<u32>,
+    ) -> Result<KeyId, StoreError> {
         let key = ApiKey::generate().expect("randomness");
         let name = KeyName::parse("a key").expect("a name");
         let draft = KeyDraft { name, digest: key.digest(), hint: key.hint(), scope, daily_limit };

@@ -38,7 +38,11 @@ pub async fn the_window_slides_to_the_millisecond(bench: &Bench) {
     assert_eq!(bench.count(key, 299, Outcome::Allowed).await, 299);
     bench.set_time(NOON + 60_000);
     assert_eq!(bench.outcome(key).await, Outcome::Allowed, "the first left the window");
-    assert_eq!(bench.outcome(key).await, Outcome::BurstExceeded, "the second is in it for one more millisecond");
+    assert_eq!(
+        bench.outcome(key).await,
+        Outcome::BurstExceeded,
+        "the second is in it for one more millisecond"
+    );
     let patient = bench.key().await;
     for _ in 0..5 {
         assert_eq!(bench.count(patient, 300, Outcome::Allowed).await, 300);
@@ -77,7 +81,11 @@ pub async fn a_day_ends_at_midnight_utc_and_refusals_still_count_as_burst(bench:
     let verdict = bench.charge_key(key, 1).await[0];
     assert_eq!((verdict.outcome, verdict.remaining), (Outcome::Allowed, Some(9)));
     assert_eq!(verdict.reset, Some(((midnight + DAY) / 1000) as u64));
-    assert_eq!(bench.count(key, 286, Outcome::DailyExceeded).await, 277, "300 in the window with those before");
+    assert_eq!(
+        bench.count(key, 286, Outcome::DailyExceeded).await,
+        277,
+        "300 in the window with those before"
+    );
     assert_eq!(bench.outcome(key).await, Outcome::BurstExceeded);
 }
 
@@ -109,7 +117,10 @@ pub async fn a_batch_is_judged_as_the_same_charges_one_by_one(bench: &Bench) {
     }
     let mut together = Vec::new();
     for count in [1, 49, 100, 120, 80] {
-        let entries = [Entry { subject: Subject::Key(other), count: 1 }, Entry { subject: Subject::Key(batched), count }];
+        let entries = [
+            Entry { subject: Subject::Key(other), count: 1 },
+            Entry { subject: Subject::Key(batched), count },
+        ];
         let judged = bench.store.charge(&entries).await;
         assert_eq!(judged[0].verdict(0, &bench.limits).outcome, Outcome::Allowed);
         together.extend((0..count).map(|nth| judged[1].verdict(nth, &bench.limits)));

@@ -37,7 +37,8 @@ pub async fn a_deleted_key_is_unknown_and_frees_its_place(bench: &Bench) {
 pub async fn the_state_machine_is_the_documented_one(bench: &Bench) {
     use KeyState::{Active, Inactive, Paused};
     let key = bench.key().await;
-    let change = async |change: Change| bench.store.change_key(key, None, &change).await.map(|key| key.record.state);
+    let change =
+        async |change: Change| bench.store.change_key(key, None, &change).await.map(|key| key.record.state);
     assert_eq!(change(Change::Resume).await.unwrap(), Active);
     assert_eq!(change(Change::Reactivate).await.unwrap(), Active);
     assert_eq!(change(Change::Deactivate).await.unwrap(), Inactive);
@@ -65,7 +66,13 @@ pub async fn another_account_cannot_see_or_touch_a_key(bench: &Bench) {
     not_found(bench.store.events(key, Some(other)).await.map(drop));
     not_found(bench.store.delete_key(key, Some(other)).await);
     let name = KeyName::parse("stolen").unwrap();
-    for change in [Change::Resume, Change::Deactivate, Change::Reactivate, Change::Rename(name), Change::DailyLimit(Some(1))] {
+    for change in [
+        Change::Resume,
+        Change::Deactivate,
+        Change::Reactivate,
+        Change::Rename(name),
+        Change::DailyLimit(Some(1)),
+    ] {
         not_found(bench.store.change_key(key, Some(other), &change).await.map(drop));
     }
     let unchanged = bench.store.key(key, Some(owner)).await.unwrap();

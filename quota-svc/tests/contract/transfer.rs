@@ -11,7 +11,8 @@ use crate::bench::{Bench, DAY, random};
 
 fn import(login: &str, keys: usize, now: i64) -> ImportAccount {
     let login = Login::parse(login).unwrap();
-    let account = Account { login, created_at: 123, credential: Some("hash".to_owned()), credential_version: 4 };
+    let account =
+        Account { login, created_at: 123, credential: Some("hash".to_owned()), credential_version: 4 };
     let keys = (0..keys).map(|n| {
         let key = ApiKey::generate().unwrap();
         let meta = KeyMeta {

@@ -24,7 +24,9 @@ const CACHE_BYTES: usize = 32 * 1024 * 1024;
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// It can't be created or opened.
-    #[error("the store file {path} can't be opened: {source}. Check that its folder exists and can be written")]
+    #[error(
+        "the store file {path} can't be opened: {source}. Check that its folder exists and can be written"
+    )]
     Io {
         /// The file.
         path: PathBuf,
@@ -62,17 +64,19 @@ impl File {
         let mut options = std::fs::OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
         file.map_err(io)?;
-        let database = Database::builder().set_cache_size(CACHE_BYTES).create(path).map_err(|error| match error {
-            redb::DatabaseError::DatabaseAlreadyOpen => OpenError::InUse(path.to_owned()),
-            other => damaged(path, &other),
-        })?;
+        let database =
+            Database::builder().set_cache_size(CACHE_BYTES).create(path).map_err(|error| match error {
+                redb::DatabaseError::DatabaseAlreadyOpen => OpenError::InUse(path.to_owned()),
+                other => damaged(path, &other),
+            })?;
         Ok(Self { database, path: path.to_owned() })
     }
 
     /// A database on something that is no file.
     pub fn with_backend(backend: impl StorageBackend) -> Result<Self, OpenError> {
         let path = PathBuf::from("(memory)");
-        let database = Database::builder().create_with_backend(backend).map_err(|error| damaged(&path, &error))?;
+        let database =
+            Database::builder().create_with_backend(backend).map_err(|error| damaged(&path, &error))?;
         Ok(Self { database, path })
     }
 

@@ -78,7 +78,15 @@ impl State {
             self.dirty.push(id);
         }
         let limit = record.limit(limits);
-        Judged::Tally(Tally { now, scope: Some(record.scope), limit, used: record.used, allowed, refused, paused })
+        Judged::Tally(Tally {
+            now,
+            scope: Some(record.scope),
+            limit,
+            used: record.used,
+            allowed,
+            refused,
+            paused,
+        })
     }
 
     /// The rows of counters that changed, and whose they are.

@@ -102,7 +102,9 @@ impl Worker {
     fn note(&self, error: Option<&String>) {
         let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
         match (error, failure.is_some()) {
-            (Some(error), false) => tracing::error!(%error, "the store file can't be written; refusing charges"),
+            (Some(error), false) => {
+                tracing::error!(%error, "the store file can't be written; refusing charges")
+            }
             (None, true) => tracing::info!("the store file can be written again"),
             _ => {}
         }

@@ -142,7 +142,12 @@ impl RedisStore {
     }
 
     /// Adds a session that lives `ttl` seconds, or asks whether it lives.
-    pub(super) async fn session(&self, id: AccountId, session: &str, ttl: Option<u32>) -> Result<bool, StoreError> {
+    pub(super) async fn session(
+        &self,
+        id: AccountId,
+        session: &str,
+        ttl: Option<u32>,
+    ) -> Result<bool, StoreError> {
         let [account, _, sessions] = self.names.account(id);
         let call = SESSION
             .on([account.clone(), sessions].iter())

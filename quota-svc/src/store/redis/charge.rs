@@ -45,18 +45,23 @@ impl RedisStore {
         match error {
             // Said once by the link that went down.
             CallError::Down(_) => tracing::debug!(%error, "charges can't be judged"),
-            other if self.failures.may() => tracing::warn!(error = %other, "charges can't be judged"),
-            other => tracing::debug!(error = %other, "charges can't be judged"),
+            other => match self.failures.ring() {
+                Some(calls) => tracing::warn!(error = %other, calls, "charges can't be judged"),
+                None => tracing::debug!(error = %other, "charges can't be judged"),
+            },
         }
     }
 
     fn log_unreadable(&self, subject: Subject) {
-        if self.unreadable.may() {
+        if self.unreadable.ring().is_some() {
             let key = match subject {
                 Subject::Key(id) => id.to_string(),
                 Subject::Demo => "demo".to_owned(),
             };
-            tracing::warn!(key, "what is stored for a key can't be read by this version; its charges are refused");
+            tracing::warn!(
+                key,
+                "what is stored for a key can't be read by this version; its charges are refused"
+            );
         }
     }
 

@@ -79,7 +79,8 @@ impl Abilities {
             let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
             line.map_or("", str::trim_end)
         };
-        let version: Vec<u32> = field("redis_version").split('.').filter_map(|part| part.parse().ok()).collect();
+        let version: Vec<u32> =
+            field("redis_version").split('.').filter_map(|part| part.parse().ok()).collect();
         // Valkey goes on reporting redis_version 7.2.4, and had WAITAOF from its first release.
         let has_waitaof = version.as_slice() >= [7, 2].as_slice() || !field("valkey_version").is_empty();
         Self {

@@ -98,7 +98,8 @@ impl RedisStore {
         let reserved: HashMap<String, i64> = self.ask(&places, &command("HGETALL", &places)).await?;
         let mut keys = Vec::new();
         let ids = reserved.iter().filter_map(|(id, at)| Some((KeyId::from_hex(id).ok()?, *at)));
-        let found = try_join_all(ids.map(async |(id, at)| Ok::<_, StoreError>((id, at, self.find_key(id).await?))));
+        let found =
+            try_join_all(ids.map(async |(id, at)| Ok::<_, StoreError>((id, at, self.find_key(id).await?))));
         for (id, reserved_at, key) in found.await? {
             match key {
                 Some(key) => keys.push(key),
@@ -117,7 +118,11 @@ impl RedisStore {
         Ok(())
     }
 
-    pub(super) async fn read_key(&self, id: KeyId, owner: Option<AccountId>) -> Result<StoredKey, StoreError> {
+    pub(super) async fn read_key(
+        &self,
+        id: KeyId,
+        owner: Option<AccountId>,
+    ) -> Result<StoredKey, StoreError> {
         let key = self.find_key(id).await?.ok_or(StoreError::KeyNotFound)?;
         if owner.is_some_and(|owner| owner != key.meta.account) {
             return Err(StoreError::KeyNotFound);
@@ -190,13 +195,21 @@ impl RedisStore {
         Ok(account)
     }
 
-    pub(super) async fn read_events(&self, id: KeyId, owner: Option<AccountId>) -> Result<Vec<Event>, StoreError> {
+    pub(super) async fn read_events(
+        &self,
+        id: KeyId,
+        owner: Option<AccountId>,
+    ) -> Result<Vec<Event>, StoreError> {
         self.read_key(id, owner).await?;
         let [_, _, events] = self.names.key(id);
         let mut range = command("LRANGE", &events);
         let lines: Vec<String> = self.ask(&events, range.arg(0).arg(-1)).await?;
         let now = self.read_now().await?;
-        Ok(lines.iter().filter_map(|line| Event::from_line(line)).filter(|event| event.is_current(now)).collect())
+        Ok(lines
+            .iter()
+            .filter_map(|line| Event::from_line(line))
+            .filter(|event| event.is_current(now))
+            .collect())
     }
 }
 

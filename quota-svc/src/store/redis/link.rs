@@ -152,7 +152,9 @@ impl Keeper {
                     complained = true;
                     tracing::warn!(server = self.route.label(), %error, "the store can't be reached; trying on");
                 }
-                Err(error) => tracing::debug!(server = self.route.label(), %error, "the store can't be reached"),
+                Err(error) => {
+                    tracing::debug!(server = self.route.label(), %error, "the store can't be reached")
+                }
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
@@ -178,7 +180,10 @@ impl Keeper {
                 let role: Vec<redis::Value> = redis::cmd("ROLE").query_async(&mut connection).await?;
                 match role.first() {
                     Some(redis::Value::BulkString(role)) if role == b"master" => Ok(connection),
-                    _ => Err((redis::ErrorKind::Io, "the server that the sentinel named is not the master").into()),
+                    _ => {
+                        Err((redis::ErrorKind::Io, "the server that the sentinel named is not the master")
+                            .into())
+                    }
                 }
             }
         }

@@ -22,7 +22,7 @@ impl Store for RedisStore {
     }
 
     fn trouble(&self) -> Option<String> {
-        self.charges.trouble()
+        self.charges.trouble().or_else(|| self.records.trouble())
     }
 
     async fn create_account(&self, login: &Login, credential: Option<&str>) -> Result<Account, StoreError> {

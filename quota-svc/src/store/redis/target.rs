@@ -104,7 +104,8 @@ pub fn parse(url: &str, beside: Credentials, timeout: Duration) -> Result<(Place
             let (sentinels, path) = parse_hosts(rest, SENTINEL_PORT, &mut access)?;
             let mut path = path.splitn(2, '/');
             let master = path.next().filter(|name| !name.is_empty());
-            let master = master.ok_or(TargetError::Missing("the master's name: redis+sentinel://HOST/MASTER"))?;
+            let master =
+                master.ok_or(TargetError::Missing("the master's name: redis+sentinel://HOST/MASTER"))?;
             access.database = path.next().and_then(|db| db.parse().ok()).unwrap_or(0);
             Place::Sentinel { sentinels, master: master.to_owned() }
         }
@@ -195,7 +196,9 @@ impl Access {
         for sentinel in sentinels {
             match access.ask_sentinel(sentinel, master).await {
                 Ok(Some(node)) => return Ok(node),
-                Ok(None) => last = (redis::ErrorKind::InvalidClientConfig, "sentinels don't know this master").into(),
+                Ok(None) => {
+                    last = (redis::ErrorKind::InvalidClientConfig, "sentinels don't know this master").into()
+                }
                 Err(error) => last = error,
             }
         }
@@ -245,14 +248,20 @@ mod tests {
         assert_eq!(place("redis://cache").unwrap(), Place::Server(node("cache", 6379)));
         assert_eq!(place("rediss://cache:7000/2").unwrap(), Place::Server(node("cache", 7000)));
         assert_eq!(place("redis://[::1]:7000").unwrap(), Place::Server(node("::1", 7000)));
-        assert_eq!(place("unix:///run/redis.sock?db=1").unwrap(), Place::Socket("/run/redis.sock".to_owned()));
+        assert_eq!(
+            place("unix:///run/redis.sock?db=1").unwrap(),
+            Place::Socket("/run/redis.sock".to_owned())
+        );
         assert_eq!(
             place("redis+cluster://a,b:7001").unwrap(),
             Place::Cluster(vec![node("a", 6379), node("b", 7001)])
         );
         assert_eq!(
             place("redis+sentinel://a,b:7001/main").unwrap(),
-            Place::Sentinel { sentinels: vec![node("a", 26_379), node("b", 7001)], master: "main".to_owned() }
+            Place::Sentinel {
+                sentinels: vec![node("a", 26_379), node("b", 7001)],
+                master: "main".to_owned()
+            }
         );
     }
 

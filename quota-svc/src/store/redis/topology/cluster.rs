@@ -146,7 +146,9 @@ impl Shared {
             let asked = tokio::time::timeout(self.timeout.max(TROUBLED), self.ask(node)).await;
             match asked {
                 Ok(Ok(ranges)) if !ranges.is_empty() => return Some(ranges),
-                other => tracing::debug!(node = node.0, port = node.1, ?other, "no map of the cluster's slots"),
+                other => {
+                    tracing::debug!(node = node.0, port = node.1, ?other, "no map of the cluster's slots")
+                }
             }
         }
         None

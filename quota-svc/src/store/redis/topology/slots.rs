@@ -15,10 +15,14 @@ pub fn parse(answer: &Value, asked: &str) -> Vec<Range> {
 
 fn parse_range(range: &Value, asked: &str) -> Option<Range> {
     let Value::Array(parts) = range else { return None };
-    let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = parts.as_slice() else { return None };
+    let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = parts.as_slice() else {
+        return None;
+    };
     let [host, Value::Int(port), ..] = master.as_slice() else { return None };
     let host = match host {
-        Value::BulkString(host) if !host.is_empty() && host != b"?" => String::from_utf8_lossy(host).into_owned(),
+        Value::BulkString(host) if !host.is_empty() && host != b"?" => {
+            String::from_utf8_lossy(host).into_owned()
+        }
         _ => asked.to_owned(),
     };
     let node = (host, u16::try_from(*port).ok()?);
@@ -50,10 +54,8 @@ mod tests {
             Value::Array(vec![Value::Int(5461), Value::Int(16_383), nameless]),
             Value::Nil,
         ]);
-        let expected = vec![
-            (0, 5460, ("10.0.0.1".to_owned(), 6379)),
-            (5461, 16_383, ("seed".to_owned(), 7000)),
-        ];
+        let expected =
+            vec![(0, 5460, ("10.0.0.1".to_owned(), 6379)), (5461, 16_383, ("seed".to_owned(), 7000))];
         assert_eq!(parse(&answer, "seed"), expected);
         assert_eq!(parse(&Value::Nil, "seed"), vec![]);
     }

@@ -1,0 +1,59 @@
+# syntax=docker/dockerfile:1
+# One target a service: docker build --target lookup-svc -t ip-lookup/lookup-svc:0.1.0 .
+# Static binaries in an otherwise empty image: nothing to update, nothing to run but the service.
+
+ARG RUST_VERSION=1.95
+
+# The dependencies alone: manifests, the lock file and empty sources. Its content changes only with them, so the
+# layer that builds them is reused whatever else was edited.
+FROM rust:${RUST_VERSION}-alpine AS manifests
+WORKDIR /plan
+COPY . .
+RUN find . -name '*.rs' -delete \
+    && for manifest in */Cargo.toml crates/*/Cargo.toml; do \
+         mkdir -p "${manifest%/*}/src" \
+         && touch "${manifest%/*}/src/lib.rs" \
+         && echo 'fn main() {}' > "${manifest%/*}/src/main.rs"; \
+       done \
+    && find . -type f ! -name Cargo.toml ! -name Cargo.lock ! -name '*.rs' -delete \
+    && find . -type d -empty -delete
+
+FROM rust:${RUST_VERSION}-alpine AS build
+WORKDIR /src
+COPY --from=manifests /plan .
+RUN cargo build --release --locked -p lookup-svc -p quota-svc -p dashboard-api
+COPY . .
+# The sources are older than the empty ones that were just built: cargo goes by the time.
+RUN find . -name '*.rs' -exec touch {} + \
+    && cargo build --release --locked -p lookup-svc -p quota-svc -p dashboard-api \
+    && mkdir -p /out/etc/ssl/certs \
+    && cp /etc/ssl/certs/ca-certificates.crt /out/etc/ssl/certs/
+
+FROM scratch AS base
+COPY --from=build /out/ /
+ENV SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt PATH=/usr/local/bin
+USER 65532:65532
+LABEL org.opencontainers.image.source="https://github.com/example/ip-lookup" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="0.1.0"
+
+FROM base AS quota-svc
+LABEL org.opencontainers.image.title="quota-svc" \
+      org.opencontainers.image.description="Judges every request to the IP lookup API: keys, quotas and burst limits"
+COPY --from=build /src/target/release/quota-svc /usr/local/bin/
+EXPOSE 9082
+ENTRYPOINT ["/usr/local/bin/quota-svc"]
+
+FROM base AS dashboard-api
+LABEL org.opencontainers.image.title="dashboard-api" \
+      org.opencontainers.image.description="The dashboard of the IP lookup API"
+COPY --from=build /src/target/release/dashboard-api /usr/local/bin/
+EXPOSE 8081 9081
+ENTRYPOINT ["/usr/local/bin/dashboard-api"]
+
+FROM base AS lookup-svc
+LABEL org.opencontainers.image.title="lookup-svc" \
+      org.opencontainers.image.description="The public IP lookup API, its geo updater and its self-test"
+COPY --from=build /src/target/release/lookup-svc /usr/local/bin/
+EXPOSE 8080 9080
+ENTRYPOINT ["/usr/local/bin/lookup-svc"]

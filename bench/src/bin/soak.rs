@@ -1,0 +1,13 @@
+//! Mixed traffic for minutes: nobody may get a wrong answer, every count must be exact, memory must stay.
+
+use std::process::ExitCode;
+
+use bench::{gate, soak};
+use clap::Parser;
+
+fn main() -> anyhow::Result<ExitCode> {
+    let options = soak::Options::parse();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let gates = runtime.block_on(soak::run(&options))?;
+    Ok(gate::report(&gates, true))
+}

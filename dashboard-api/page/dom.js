@@ -1,0 +1,91 @@
+// Builds elements. Text is only ever set as text: nothing a user typed can become markup.
+
+/** @typedef {Node | string | number | null | undefined | false} Child */
+/** @typedef {{[name: string]: string | number | boolean | null | undefined | ((event: any) => void)}} Props */
+
+/**
+ * @template {Element} E
+ * @param {E} element
+ * @param {Props | null} props `onclick` and the like listen, `true` sets an empty attribute, `false` and null none
+ * @param {Child[]} children
+ * @returns {E}
+ */
+function fill(element, props, children) {
+  for (const [name, value] of Object.entries(props ?? {})) {
+    if (typeof value === "function") element.addEventListener(name.slice(2), value);
+    else if (value === true) element.setAttribute(name, "");
+    else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, String(value));
+  }
+  for (const child of children) {
+    if (child !== null && child !== undefined && child !== false) {
+      element.append(child instanceof Node ? child : String(child));
+    }
+  }
+  return element;
+}
+
+/**
+ * An HTML element.
+ * @template {keyof HTMLElementTagNameMap} T
+ * @param {T} tag
+ * @param {Props | null} [props]
+ * @param {Child[]} children
+ * @returns {HTMLElementTagNameMap[T]}
+ */
+export function h(tag, props = null, ...children) {
+  return fill(document.createElement(tag), props, children);
+}
+
+/**
+ * An SVG element.
+ * @template {keyof SVGElementTagNameMap} T
+ * @param {T} tag
+ * @param {Props | null} [props]
+ * @param {Child[]} children
+ * @returns {SVGElementTagNameMap[T]}
+ */
+export function svg(tag, props = null, ...children) {
+  return fill(document.createElementNS("http://www.w3.org/2000/svg", tag), props, children);
+}
+
+const ICONS = {
+  plus: "M8 3.250v9.500M3.250 8h9.500",
+  play: "M5 3.500l7.500 4.500L5 12.500z",
+  pause: "M5.500 3.500v9M10.500 3.500v9",
+  stop: "M4 8a4 4 0 1 0 8 0 4 4 0 1 0-8 0M5.200 10.800l5.600-5.600",
+  pencil: "M3 13l.7-3L10.500 3.200a1 1 0 0 1 1.400 0l.9.900a1 1 0 0 1 0 1.400L6 12.300z",
+  clock: "M2.500 8a5.500 5.500 0 1 0 11 0 5.500 5.500 0 1 0-11 0M8 5v3.200l2 1.300",
+  trash: "M3 4.500h10M6.500 4.500V3h3v1.500M4.500 4.500l.6 8.500h5.800l.6-8.500",
+  copy: "M6 6h7v7H6zM10 6V3H3v7h3",
+  check: "M3 8.500l3.200 3.200L13 5",
+  close: "M4 4l8 8M12 4l-8 8",
+  alert: "M8 2.500l6 11H2zM8 6.500v3.200M8 11.600v.1",
+  key: "M9.500 6.500a3 3 0 1 0-2.800 3L8 10.800h1.500v1.500H11v1.200h2v-2.200L9.300 7.600",
+  user: "M5.500 5.500a2.500 2.500 0 1 0 5 0 2.500 2.500 0 1 0-5 0M3 13.500c.6-2.700 2.500-4 5-4s4.400 1.300 5 4",
+};
+
+/**
+ * A small drawing that screen readers pass over.
+ * @param {keyof typeof ICONS} name
+ */
+export function icon(name) {
+  return svg("svg", { class: "icon", viewBox: "0 0 16 16", "aria-hidden": "true" }, svg("path", { d: ICONS[name] }));
+}
+
+/**
+ * @param {string} label
+ * @param {Props & {icon?: keyof typeof ICONS}} props
+ */
+export function button(label, { icon: drawing, ...props }) {
+  return h("button", { type: "button", ...props }, drawing ? icon(drawing) : null, h("span", null, label));
+}
+
+/**
+ * Says something at the foot of the page, to screen readers too, and lets it go.
+ * @param {string} text
+ */
+export function toast(text) {
+  const line = h("p", { class: "toast" }, icon("check"), text);
+  document.getElementById("toasts")?.replaceChildren(line);
+  setTimeout(() => line.remove(), 4000);
+}

@@ -1,0 +1,53 @@
+// Numbers and times as people read them.
+import { h } from "./dom.js";
+
+const NUMBER = new Intl.NumberFormat("en");
+const AGO = new Intl.RelativeTimeFormat("en", { numeric: "auto" });
+const DAY = new Intl.DateTimeFormat("en", { day: "numeric", month: "short", timeZone: "UTC" });
+const DATE = new Intl.DateTimeFormat("en", { day: "numeric", month: "short", year: "numeric" });
+const MOMENT = new Intl.DateTimeFormat("en", { dateStyle: "medium", timeStyle: "medium" });
+
+/** @param {number} value */
+export const number = (value) => NUMBER.format(value);
+
+/** @param {string} day `YYYY-MM-DD` */
+export const shortDay = (day) => DAY.format(new Date(`${day}T00:00:00Z`));
+
+/** @param {number} at Unix time in milliseconds */
+export const date = (at) => DATE.format(at);
+
+/**
+ * @param {number} at
+ * @param {number} now
+ */
+export function ago(at, now = Date.now()) {
+  const seconds = Math.round((at - now) / 1000);
+  /** @type {[number, Intl.RelativeTimeFormatUnit][]} */
+  const units = [[86_400, "day"], [3_600, "hour"], [60, "minute"]];
+  for (const [size, unit] of units) {
+    if (Math.abs(seconds) >= size) return AGO.format(Math.trunc(seconds / size), unit);
+  }
+  return seconds > -10 ? "just now" : AGO.format(seconds, "second");
+}
+
+/**
+ * A moment, relative, with the exact one at hand; `refreshTimes` keeps it true.
+ * @param {number} at
+ */
+export function time(at) {
+  const exact = MOMENT.format(at);
+  return h("time", { datetime: new Date(at).toISOString(), title: exact, "data-at": at }, ago(at));
+}
+
+/** @param {ParentNode} root */
+export function refreshTimes(root) {
+  for (const element of root.querySelectorAll("time[data-at]")) {
+    element.textContent = ago(Number(element.getAttribute("data-at")));
+  }
+}
+
+/** How long until the daily limits start anew, at midnight UTC. */
+export function untilMidnight(now = Date.now()) {
+  const minutes = Math.ceil((86_400_000 - (now % 86_400_000)) / 60_000);
+  return minutes >= 60 ? `${Math.floor(minutes / 60)} h ${minutes % 60} min` : `${minutes} min`;
+}

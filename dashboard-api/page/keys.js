@@ -1,0 +1,146 @@
+// The list of keys, which keeps itself true while somebody looks at it.
+import { ApiError, call, told } from "./api.js";
+import { button, h, icon } from "./dom.js";
+import { keyCard } from "./card.js";
+import { createKey } from "./create.js";
+import { number, refreshTimes } from "./format.js";
+
+/** @typedef {import("./api.js").Key} Key */
+/** @typedef {import("./api.js").DayUsage} DayUsage */
+
+const EVERY = 3_000;
+const USAGE_EVERY = 60_000;
+
+/**
+ * @param {import("./api.js").Settings} settings
+ * @returns {{element: HTMLElement, stop: () => void}}
+ */
+export function keysView(settings) {
+  /** @type {Map<string, {days: DayUsage[], at: number}>} */
+  const usage = new Map();
+  /** @type {Map<string, {shown: string, element: HTMLElement}>} */
+  const cards = new Map();
+  const counted = h("p", { class: "counted" }, "Loading your keys…");
+  const create = button("Create key", { class: "primary", icon: "plus", onclick: () => createKey(refresh) });
+  const trouble = h("p", { class: "trouble", role: "status" });
+  const totals = h("dl", { class: "totals", hidden: true });
+  const list = h("div", { class: "cards", "aria-busy": "true" }, h("div", { class: "card skeleton" }), h("div", { class: "card skeleton" }));
+  const element = h("main", { class: "keys" },
+    h("div", { class: "title" }, h("div", null, h("h1", null, "API keys"), counted), create), trouble, totals, list);
+
+  async function refresh() {
+    try {
+      const { keys } = await call("get", "/api/v1/keys", {});
+      trouble.textContent = "";
+      show(keys);
+      await loadUsage(keys);
+      show(keys);
+    } catch (error) {
+      if (!(error instanceof ApiError && error.code === "unauthenticated")) fail(error);
+    }
+  }
+
+  /** @param {Key[]} keys */
+  async function loadUsage(keys) {
+    const old = keys.filter((key) => Date.now() - (usage.get(key.id)?.at ?? 0) > USAGE_EVERY);
+    await Promise.all(old.map(async (key) => {
+      const { days } = await call("get", "/api/v1/keys/{id}/usage", { id: key.id });
+      usage.set(key.id, { days, at: Date.now() });
+    }));
+  }
+
+  /** @param {unknown} error */
+  function fail(error) {
+    list.removeAttribute("aria-busy");
+    if (cards.size) {
+      trouble.textContent = `${told(error)} These are the last known numbers; trying again by itself.`;
+    } else {
+      counted.textContent = "";
+      list.replaceChildren(emptyState("alert", "Your keys can't be shown", told(error),
+        button("Try again", { class: "primary", onclick: refresh })));
+    }
+  }
+
+  /** @param {Key[]} keys */
+  function show(keys) {
+    list.removeAttribute("aria-busy");
+    const full = keys.length >= settings.keys_per_account;
+    counted.textContent = `${keys.length} of ${settings.keys_per_account} keys` + (full ? " · delete one to make room" : "");
+    create.disabled = full;
+    showTotals(totals, keys);
+    if (!keys.length) {
+      list.replaceChildren(emptyState("key", "No keys yet", "Create one and your first answer is a curl line away.",
+        button("Create your first key", { class: "primary", icon: "plus", onclick: () => createKey(refresh) })));
+      cards.clear();
+      return;
+    }
+    const elements = keys.map((key) => cardFor(key));
+    for (const id of cards.keys()) if (!keys.some((key) => key.id === id)) cards.delete(id);
+    if (elements.length !== list.children.length || elements.some((card, i) => list.children[i] !== card)) {
+      list.replaceChildren(...elements);
+    }
+    refreshTimes(list);
+  }
+
+  /** The card of a key: the same element while nothing has changed, so that focus and selection stay. @param {Key} key */
+  function cardFor(key) {
+    const days = usage.get(key.id)?.days;
+    const shown = JSON.stringify([key, days]);
+    const known = cards.get(key.id);
+    if (known?.shown === shown) return known.element;
+    const element = keyCard(key, days, refresh);
+    if (known?.element.isConnected) replaceKeepingFocus(known.element, element);
+    cards.set(key.id, { shown, element });
+    return element;
+  }
+
+  const timer = setInterval(() => document.visibilityState === "visible" && refresh(), EVERY);
+  const seen = () => document.visibilityState === "visible" && refresh();
+  document.addEventListener("visibilitychange", seen);
+  refresh();
+  return {
+    element,
+    stop: () => {
+      clearInterval(timer);
+      document.removeEventListener("visibilitychange", seen);
+    },
+  };
+}
+
+/**
+ * @param {HTMLElement} before
+ * @param {HTMLElement} after
+ */
+function replaceKeepingFocus(before, after) {
+  const action = before.contains(document.activeElement) ? document.activeElement?.getAttribute("data-action") : null;
+  before.replaceWith(after);
+  if (action) {
+    const same = after.querySelector(`[data-action="${action}"]`) ?? after.querySelector("[data-action]");
+    if (same instanceof HTMLElement) same.focus();
+  }
+}
+
+/**
+ * @param {HTMLElement} totals
+ * @param {Key[]} keys
+ */
+function showTotals(totals, keys) {
+  totals.hidden = !keys.length;
+  /** @param {Key["state"]} state */
+  const count = (state) => keys.filter((key) => key.state === state).length;
+  /** @param {string} name @param {number} value @param {string} [kind] */
+  const total = (name, value, kind = "") => h("div", { class: value ? kind : "" }, h("dt", null, name), h("dd", null, number(value)));
+  totals.replaceChildren(
+    total("Requests today", keys.reduce((sum, key) => sum + key.used_today, 0)),
+    total("Active", count("active")), total("Paused", count("paused"), "warn"), total("Inactive", count("inactive")));
+}
+
+/**
+ * @param {"key" | "alert"} drawing
+ * @param {string} title
+ * @param {string} text
+ * @param {HTMLElement} action
+ */
+function emptyState(drawing, title, text, action) {
+  return h("div", { class: "empty" }, icon(drawing), h("h2", null, title), h("p", null, text), action);
+}

@@ -1,0 +1,87 @@
+//! The JSON API and the page: which routes there are and what guards them.
+
+mod account;
+mod allow;
+mod context;
+mod csrf;
+mod error;
+mod headers;
+mod keys;
+mod model;
+mod page;
+mod swagger;
+mod visitor;
+
+use std::sync::Arc;
+
+use account::AccountApi;
+use keys::KeysApi;
+use poem::endpoint::{BoxEndpoint, make_sync};
+use poem::{EndpointExt, Response, Route, get};
+use poem_openapi::{OpenApiService, Tags};
+use service_kit::{BodyLimit, CatchPanic, Operation, RequestTelemetry, Telemetry, catch_all};
+
+pub use context::Context;
+pub use headers::security_headers;
+
+/// Where the paths begin.
+const PREFIX: &str = "/api/v1";
+
+/// A password of 1,024 characters with room to spare.
+const MAX_BODY: usize = 16 * 1024;
+
+/// The sections of the document.
+#[derive(Tags)]
+enum Tag {
+    /// Signing up, in and out; the account itself.
+    Account,
+    /// API keys: their state, use and events.
+    Keys,
+}
+
+type Service = OpenApiService<(AccountApi, KeysApi), ()>;
+
+/// Everything that is served.
+pub fn endpoint(context: &Arc<Context>, telemetry: &Telemetry) -> anyhow::Result<BoxEndpoint<'static>> {
+    let document = document(context)?;
+    let methods = allow::Methods::of(&serde_json::from_str(&document)?);
+    let service = service(context);
+    let swagger = swagger::page(&service.swagger_ui_html());
+    let document = make_sync(move |_| json(&document));
+    let api = service
+        .with(BodyLimit::new(MAX_BODY))
+        .with(csrf::Guard::new(context.public_origin.clone(), &context.docs_url));
+    let routes = Route::new()
+        .at("/swagger", get(swagger))
+        .at("/openapi.json", get(document))
+        .nest(PREFIX, api)
+        .nest("/", page::routes());
+    Ok(routes
+        .with(catch_all(context.docs_url.clone()))
+        .with(CatchPanic::new(context.docs_url.clone()))
+        .with(methods)
+        .with(headers::SecurityHeaders)
+        .with(RequestTelemetry::new(telemetry, "dashboard-api"))
+        .map_to_response()
+        .boxed())
+}
+
+/// The OpenAPI document, formatted.
+pub fn document(context: &Arc<Context>) -> anyhow::Result<String> {
+    let document: serde_json::Value = serde_json::from_str(&service(context).spec())?;
+    Ok(serde_json::to_string_pretty(&document)? + "\n")
+}
+
+fn service(context: &Arc<Context>) -> Service {
+    let apis = (AccountApi(context.clone()), KeysApi(context.clone()));
+    OpenApiService::new(apis, "IP lookup dashboard", "1.1.0")
+        .description(include_str!("api/description.md"))
+        .server("/")
+        .url_prefix(PREFIX)
+}
+
+fn json(document: &str) -> Response {
+    let mut response = Response::builder().content_type("application/json").body(document.to_owned());
+    response.set_data(Operation("openapi"));
+    response
+}

@@ -1,0 +1,87 @@
+//! Names the methods that a path takes where a request came with another one (405).
+
+use std::sync::Arc;
+
+use http::{HeaderValue, StatusCode, header};
+use poem::{Endpoint, IntoResponse, Middleware, Request, Response, Result};
+use serde_json::Value;
+
+/// The methods of each path, from the document; everything else is for reading.
+#[derive(Clone)]
+pub struct Methods(Arc<Vec<(String, HeaderValue)>>);
+
+impl Methods {
+    /// Reads the document.
+    pub fn of(document: &Value) -> Self {
+        let paths = document["paths"].as_object().into_iter().flatten();
+        let paths = paths.filter_map(|(path, operations)| Some((path.clone(), allow(operations)?)));
+        Self(Arc::new(paths.collect()))
+    }
+
+    fn allowed(&self, path: &str) -> HeaderValue {
+        let found = self.0.iter().find(|(template, _)| fits(template, path));
+        found.map_or(HeaderValue::from_static("GET, HEAD"), |(_, allow)| allow.clone())
+    }
+}
+
+fn allow(operations: &Value) -> Option<HeaderValue> {
+    let methods = operations.as_object()?.keys().map(|method| method.to_ascii_uppercase());
+    let methods = methods.map(|method| if method == "GET" { "GET, HEAD".to_owned() } else { method });
+    HeaderValue::from_str(&methods.collect::<Vec<_>>().join(", ")).ok()
+}
+
+/// Whether a path is one of `/keys/{id}`.
+fn fits(template: &str, path: &str) -> bool {
+    let (mut template, mut path) = (template.split('/'), path.split('/'));
+    loop {
+        match (template.next(), path.next()) {
+            (None, None) => return true,
+            (Some(want), Some(have)) if want == have || want.starts_with('{') => {}
+            _ => return false,
+        }
+    }
+}
+
+impl<E: Endpoint> Middleware<E> for Methods {
+    type Output = WithAllow<E>;
+
+    fn transform(&self, inner: E) -> Self::Output {
+        WithAllow { inner, methods: self.clone() }
+    }
+}
+
+/// An endpoint whose 405 names the methods.
+pub struct WithAllow<E> {
+    inner: E,
+    methods: Methods,
+}
+
+impl<E: Endpoint> Endpoint for WithAllow<E> {
+    type Output = Response;
+
+    async fn call(&self, request: Request) -> Result<Response> {
+        let path = request.uri().path().to_owned();
+        let mut response = self.inner.call(request).await?.into_response();
+        if response.status() == StatusCode::METHOD_NOT_ALLOWED {
+            response.headers_mut().insert(header::ALLOW, self.methods.allowed(&path));
+        }
+        Ok(response)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_found_by_its_template() {
+        let document = serde_json::json!({"paths": {
+            "/api/v1/keys": {"get": {}, "post": {}},
+            "/api/v1/keys/{id}": {"get": {}, "delete": {}},
+        }});
+        let methods = Methods::of(&document);
+        assert_eq!(methods.allowed("/api/v1/keys"), "GET, HEAD, POST");
+        assert_eq!(methods.allowed("/api/v1/keys/0123"), "DELETE, GET, HEAD");
+        assert_eq!(methods.allowed("/swagger"), "GET, HEAD");
+    }
+}

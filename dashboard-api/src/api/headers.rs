@@ -1,0 +1,56 @@
+//! Headers that every answer carries: never stored, never framed, never guessed at, no foreign code.
+
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use poem::{Endpoint, IntoResponse, Middleware, Request, Response, Result};
+
+/// What our page may do: load its own files and call its own API. A page with other needs sets its own.
+const PAGE_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
+     connect-src 'self'; manifest-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
+     require-trusted-types-for 'script'; trusted-types 'none'";
+
+const ALWAYS: [(HeaderName, &str); 7] = [
+    (header::CACHE_CONTROL, "no-store"),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::X_FRAME_OPTIONS, "DENY"),
+    (header::REFERRER_POLICY, "no-referrer"),
+    (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    (HeaderName::from_static("permissions-policy"), "camera=(), geolocation=(), microphone=()"),
+];
+
+/// The headers of every answer.
+pub fn security_headers() -> HeaderMap {
+    let mut headers: HeaderMap =
+        ALWAYS.into_iter().map(|(name, value)| (name, HeaderValue::from_static(value))).collect();
+    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(PAGE_POLICY));
+    headers
+}
+
+/// Middleware that adds them.
+pub struct SecurityHeaders;
+
+impl<E: Endpoint> Middleware<E> for SecurityHeaders {
+    type Output = WithHeaders<E>;
+
+    fn transform(&self, inner: E) -> Self::Output {
+        WithHeaders { inner, headers: security_headers() }
+    }
+}
+
+/// An endpoint with these headers.
+pub struct WithHeaders<E> {
+    inner: E,
+    headers: HeaderMap,
+}
+
+impl<E: Endpoint> Endpoint for WithHeaders<E> {
+    type Output = Response;
+
+    async fn call(&self, request: Request) -> Result<Response> {
+        let mut response = self.inner.call(request).await?.into_response();
+        for (name, value) in &self.headers {
+            response.headers_mut().entry(name).or_insert_with(|| value.clone());
+        }
+        Ok(response)
+    }
+}

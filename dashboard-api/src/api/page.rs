@@ -1,0 +1,50 @@
+//! The page: static files inside the binary.
+
+use http::header;
+use poem::endpoint::make_sync;
+use poem::{Endpoint, Response, Route, get};
+use service_kit::Operation;
+
+const HTML: &str = "text/html; charset=utf-8";
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+const STYLE: &str = "text/css; charset=utf-8";
+const IMAGE: &str = "image/svg+xml";
+
+macro_rules! file {
+    ($path:literal, $kind:expr) => {
+        (concat!("/", $path), $kind, include_str!(concat!("../../page/", $path)))
+    };
+}
+
+/// Path, content type and content of every file.
+const FILES: &[(&str, &str, &str)] = &[
+    ("/", HTML, include_str!("../../page/index.html")),
+    file!("style.css", STYLE),
+    file!("icon.svg", IMAGE),
+    file!("app.js", SCRIPT),
+    file!("api.js", SCRIPT),
+    file!("dom.js", SCRIPT),
+    file!("format.js", SCRIPT),
+    file!("chart.js", SCRIPT),
+    file!("entrance.js", SCRIPT),
+    file!("keys.js", SCRIPT),
+    file!("card.js", SCRIPT),
+    file!("dialogs.js", SCRIPT),
+    file!("create.js", SCRIPT),
+    file!("account.js", SCRIPT),
+];
+
+/// The routes of the page's files.
+pub fn routes() -> Route {
+    FILES
+        .iter()
+        .fold(Route::new(), |routes, (path, kind, content)| routes.at(*path, get(show(kind, content))))
+}
+
+fn show(kind: &'static str, content: &'static str) -> impl Endpoint<Output = Response> {
+    make_sync(move |_| {
+        let mut response = Response::builder().header(header::CONTENT_TYPE, kind).body(content);
+        response.set_data(Operation("page"));
+        response
+    })
+}

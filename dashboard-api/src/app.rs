@@ -1,0 +1,91 @@
+//! dashboard-api put together: quota-svc's client, accounts, edge, API and page; served until the lifecycle stops.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use edge::{DiscoveryStatus, Edge};
+use poem::endpoint::BoxEndpoint;
+use quota_client::QuotaClient;
+use service_kit::{Condition, Kit, Server};
+use tokio::sync::watch;
+
+use crate::accounts::{Accounts, SignupPolicy};
+use crate::api::{self, Context};
+use crate::config::{Config, Switch};
+use crate::session::{Cookies, SessionKey};
+
+/// Longer than quota-svc takes to confirm a write.
+const QUOTA_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A dashboard that listens and waits to be run.
+pub struct Dashboard {
+    server: Server,
+    endpoint: BoxEndpoint<'static>,
+    kit: Kit,
+}
+
+/// Opens the port. quota-svc may be away: requests say so, and it ends by itself.
+pub async fn start(config: &Config, kit: &Kit) -> anyhow::Result<Dashboard> {
+    config.check()?;
+    if config.accounts.insecure_cookies && !config.listen.ip().is_loopback() {
+        tracing::warn!("session cookies go over plain HTTP (--insecure-cookies): for the own machine only");
+    }
+    let edge = Edge::start(&config.edge).await?;
+    tokio::spawn(watch(edge.status(), kit.readiness.condition("dashboard-edge")));
+    let context = Arc::new(context(config, &config.accounts.session_key()?, edge)?);
+    let endpoint = api::endpoint(&context, &kit.telemetry)?;
+    let server = Server::bind("dashboard", config.listen, &kit.serve).await?;
+    let server = server.docs_url(config.docs_url()).error_headers(api::security_headers());
+    Ok(Dashboard { server, endpoint, kit: kit.clone() })
+}
+
+impl Dashboard {
+    /// Where it listens.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.server.local_addr()
+    }
+
+    /// Serves until the lifecycle stops.
+    pub async fn run(self) {
+        self.server.serve(self.endpoint, self.kit.lifecycle.clone()).await;
+    }
+}
+
+/// The OpenAPI document, formatted.
+pub async fn document() -> anyhow::Result<String> {
+    let config = Config::default();
+    let edge = Edge::start(&config.edge).await?;
+    let context = Arc::new(context(&config, &SessionKey::generate()?, edge)?);
+    api::document(&context)
+}
+
+fn context(config: &Config, key: &SessionKey, edge: Edge) -> anyhow::Result<Context> {
+    let quota = QuotaClient::new(&config.quota_url, QUOTA_TIMEOUT).context("--quota-url")?;
+    let args = &config.accounts;
+    let signup = SignupPolicy { open: args.signup == Switch::On, max_accounts: args.max_accounts };
+    Ok(Context {
+        accounts: Accounts::new(quota.clone(), signup)?,
+        cookies: Cookies::new(key, !args.insecure_cookies),
+        quota,
+        edge,
+        docs_url: config.docs_url(),
+        lookup_url: config.lookup_url.as_str().trim_end_matches('/').to_owned(),
+        public_origin: config.public_url.as_ref().map(|url| url.origin().ascii_serialization()),
+        attribution: config.attribution.clone(),
+    })
+}
+
+/// Not ready before the trusted proxies are known: all clients would look like one and be throttled as one.
+async fn watch(mut status: watch::Receiver<DiscoveryStatus>, condition: Condition) {
+    loop {
+        match *status.borrow_and_update() {
+            DiscoveryStatus::Waiting => condition.set_not_ready("waiting for the list of trusted proxies"),
+            ref known => condition.set_ready(format!("{known:?}")),
+        }
+        if status.changed().await.is_err() {
+            return;
+        }
+    }
+}

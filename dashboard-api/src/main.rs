@@ -1,0 +1,32 @@
+//! dashboard-api: serves the dashboard, or runs an operator's command.
+
+use clap::Parser;
+use dashboard_api::config::{Cli, Command, Config};
+use dashboard_api::{app, operator};
+use service_kit::{Kit, runtime};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> std::process::ExitCode {
+    let Cli { command, config } = Cli::parse();
+    service_kit::tls::install_crypto_provider();
+    runtime::exit(runtime::run(&config.serving.clone(), async {
+        match command {
+            None => serve(config).await,
+            Some(Command::Openapi) => {
+                print!("{}", app::document().await?);
+                Ok(())
+            }
+            Some(Command::SetPassword { login }) => operator::set_password(&config.quota_url, &login).await,
+        }
+    }))
+}
+
+async fn serve(config: Config) -> anyhow::Result<()> {
+    let kit = Kit::start("dashboard-api", &config.serving, &config.telemetry)?;
+    kit.serve_admin(config.admin_listen).await?;
+    app::start(&config, &kit).await?.run().await;
+    kit.finish();
+    Ok(())
+}

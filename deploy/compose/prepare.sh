@@ -1,0 +1,16 @@
+#!/bin/sh
+# Makes what docker-compose.yaml needs and is missing: a password, a session key and a certificate for localhost.
+set -eu
+cd "$(dirname "$0")"
+mkdir -p secrets
+# The services' users must be able to read the files that are mounted; on this machine the folder keeps others out.
+chmod 700 secrets
+[ -s secrets/store-password ] || openssl rand -hex 24 >secrets/store-password
+[ -s secrets/session-key ] || openssl rand 48 >secrets/session-key
+if [ ! -s secrets/tls.pem ]; then
+    openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 365 -subj /CN=localhost \
+        -addext subjectAltName=DNS:localhost,DNS:dashboard.localhost -keyout secrets/tls.key -out secrets/tls.crt 2>/dev/null
+    cat secrets/tls.crt secrets/tls.key >secrets/tls.pem
+    rm secrets/tls.crt secrets/tls.key
+fi
+chmod 644 secrets/*

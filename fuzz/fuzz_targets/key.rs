@@ -1,0 +1,10 @@
+//! The key parser under any bytes.
+#![no_main]
+
+#[path = "../checks.rs"]
+#[expect(dead_code, reason = "each target uses one of them")]
+mod checks;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    checks::key(data);
+});

@@ -1,0 +1,106 @@
+{{/* quota-svc, the sidecar of lookup-svc and dashboard-api, and the store behind it. */}}
+
+{{/* Where the store's password is, as YAML; no name where it has none. */}}
+{{- define "ip-lookup.storeSecret" -}}
+{{- if .Values.valkey.enabled -}}
+name: {{ default (printf "%s-store" (include "ip-lookup.fullname" .)) .Values.valkey.existingSecret }}
+key: {{ .Values.valkey.passwordKey }}
+{{- else if .Values.externalRedis.existingSecret -}}
+name: {{ .Values.externalRedis.existingSecret }}
+key: {{ .Values.externalRedis.passwordKey }}
+{{- else if .Values.externalRedis.password -}}
+name: {{ include "ip-lookup.fullname" . }}-store
+key: password
+{{- else -}}
+name: ""
+{{- end -}}
+{{- end -}}
+
+{{- define "ip-lookup.storeUrl" -}}
+{{- if and .Values.valkey.enabled .Values.externalRedis.url -}}
+{{- fail "externalRedis.url and valkey.enabled=true are both given: set valkey.enabled=false to use your own Redis" -}}
+{{- else if .Values.valkey.enabled -}}
+redis://{{ include "ip-lookup.fullname" . }}-valkey:6379/0
+{{- else if .Values.externalRedis.url -}}
+{{- .Values.externalRedis.url -}}
+{{- else -}}
+{{- fail "there is no store: set externalRedis.url, or valkey.enabled=true" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "ip-lookup.storeVolumes" -}}
+{{- $secret := include "ip-lookup.storeSecret" . | fromYaml -}}
+{{- if $secret.name }}
+- name: store-password
+  secret:
+    secretName: {{ $secret.name }}
+    defaultMode: 0440
+    items: [{key: {{ $secret.key | quote }}, path: password}]
+{{- end }}
+{{- if and (not .Values.valkey.enabled) .Values.externalRedis.tls.caSecret }}
+- name: store-ca
+  secret:
+    secretName: {{ .Values.externalRedis.tls.caSecret }}
+    defaultMode: 0440
+    items: [{key: {{ .Values.externalRedis.tls.caKey | quote }}, path: ca.crt}]
+{{- end }}
+{{- end -}}
+
+{{/* The container. Argument: (list $ "charges" or "all") */}}
+{{- define "ip-lookup.quotaContainer" -}}
+{{- $root := index . 0 -}}{{- $values := $root.Values -}}
+{{- $secret := include "ip-lookup.storeSecret" $root | fromYaml -}}
+- name: quota-svc
+  image: {{ include "ip-lookup.image" (list $root $values.quota.image) }}
+  imagePullPolicy: {{ $values.imagePullPolicy }}
+  {{- if $values.quota.nativeSidecar }}
+  restartPolicy: Always
+  {{- end }}
+  args:
+    - --listen=127.0.0.1:8082
+    - --admin-listen=0.0.0.0:9082
+    - {{ printf "--serve=%v" (index . 1) | quote }}
+    - {{ printf "--redis-url=%v" (include "ip-lookup.storeUrl" $root) | quote }}
+    {{- if $secret.name }}
+    - --redis-password-file=/run/secrets/store/password
+    {{- end }}
+    {{- if not $values.valkey.enabled }}
+    {{- with $values.externalRedis.username }}
+    - {{ printf "--redis-username=%v" (.) | quote }}
+    {{- end }}
+    {{- if $values.externalRedis.tls.caSecret }}
+    - --redis-ca-file=/run/secrets/redis-ca/ca.crt
+    {{- end }}
+    {{- end }}
+    - {{ printf "--key-prefix=%v" ($values.quota.keyPrefix) | quote }}
+    - {{ printf "--daily-limit=%v" (int64 $values.quota.dailyLimit) | quote }}
+    - {{ printf "--burst-limit=%v" (int64 $values.quota.burstLimit) | quote }}
+    - {{ printf "--demo-limit=%v" (int64 $values.quota.demoLimit) | quote }}
+    {{- if $values.quota.nativeSidecar }}
+    # Kubernetes stops a native sidecar after the container it serves.
+    - --drain-delay=0s
+    - --grace=5s
+    {{- else }}
+    # A plain container gets its SIGTERM with the others and must outlive them.
+    - {{ printf "--drain-delay=%vs" (add $values.shutdown.drainSeconds $values.shutdown.graceSeconds) | quote }}
+    - --grace=5s
+    {{- end }}
+    {{- with $values.quota.extraArgs }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  {{- include "ip-lookup.envFrom" $root | nindent 2 }}
+  ports:
+    - {name: quota-admin, containerPort: 9082, protocol: TCP}
+  {{- include "ip-lookup.probes" (list "quota-admin" false) | nindent 2 }}
+  resources:
+    {{- toYaml $values.quota.resources | nindent 4 }}
+  securityContext:
+    {{- include "ip-lookup.containerSecurity" $root | nindent 4 }}
+  {{- $mounts := list }}
+  {{- if $secret.name }}{{ $mounts = append $mounts (dict "name" "store-password" "mountPath" "/run/secrets/store" "readOnly" true) }}{{ end }}
+  {{- if and (not $values.valkey.enabled) $values.externalRedis.tls.caSecret }}{{ $mounts = append $mounts (dict "name" "store-ca" "mountPath" "/run/secrets/redis-ca" "readOnly" true) }}{{ end }}
+  {{- with $mounts }}
+  volumeMounts:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- end -}}

@@ -1,0 +1,11 @@
+//! The dashboard in a real browser, with the real services behind it: what a person sees and can do.
+#![expect(clippy::unwrap_used, reason = "a test may panic, its helpers too")]
+
+mod accessible;
+mod browser;
+mod entrance;
+mod keys;
+mod looped;
+mod narrow;
+mod pages;
+mod stack;

@@ -1,0 +1,133 @@
+//! A busy account as it looks, and the API's own page; both without a word of complaint from the browser.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use quota_client::wire::{DayUsage, ExportedAccount, ExportedKey, ImportRequest, KeyState, NewKey, Scope};
+
+use crate::browser::{Browser, Look};
+use crate::stack::Stack;
+
+const MS_PER_DAY: i64 = 86_400_000;
+
+#[tokio::test]
+async fn thirty_days_are_drawn() {
+    let Some(browser) = Browser::start(Look::default()).await else { return };
+    let stack = Stack::start_with(&[], &["--attribution", "IP Geolocation by DB-IP=https://db-ip.com"]).await;
+    stack.sign_up(&browser, "ada@example.org").await;
+    import(&stack, "ada@example.org").await;
+    browser.sees(".counted", "4 of 10 keys").await;
+    browser.find(".card:nth-child(4) .month").await;
+    assert_eq!(browser.count(".card:first-child .bar").await, 30);
+    let drawn: u64 = (0..30).map(|ago| u64::from(used(0, ago))).sum();
+    let shown = browser.text(".card:first-child figcaption strong").await.replace(',', "");
+    assert_eq!(shown, drawn.to_string());
+    let expected = format!("{} of 10,000", thousands(used(0, 0)));
+    browser.sees(".card:first-child .today-text", &expected).await;
+    browser.sees(".card:nth-child(3) .pause", "2 hours ago").await;
+    browser.sees(".card:nth-child(2) .hint", "Daily limit reached").await;
+    browser.sees(".bottom", "IP Geolocation by DB-IP").await;
+    browser.shot("busy").await;
+    browser.driver.execute("document.querySelector('.bottom').scrollIntoView()", vec![]).await.unwrap();
+    browser.shot("busy-below").await;
+    assert_eq!(browser.complaints().await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn and_in_dark() {
+    let Some(browser) = Browser::start(Look { dark: true, phone: false }).await else { return };
+    let stack = Stack::start().await;
+    browser.goto(&stack.dashboard_url).await;
+    browser.sees("h1", "Sign in").await;
+    browser.shot("dark-sign-in").await;
+    stack.sign_up(&browser, "ada@example.org").await;
+    import(&stack, "ada@example.org").await;
+    browser.find(".card:nth-child(4) .month").await;
+    browser.shot("dark-busy").await;
+    let background = browser.eval("getComputedStyle(document.body).backgroundColor").await;
+    assert_eq!(background, "rgb(13, 16, 21)");
+}
+
+#[tokio::test]
+async fn the_api_is_described_without_the_network() {
+    let Some(browser) = Browser::start(Look::default()).await else { return };
+    let stack = Stack::start().await;
+    browser.goto(&format!("{}/swagger", stack.dashboard_url)).await;
+    browser.sees(".swagger-ui .info", "IP lookup dashboard").await;
+    browser.sees(".swagger-ui", "/api/v1/keys/{id}/resume").await;
+    browser.shot("swagger").await;
+    assert_eq!(browser.complaints().await, Vec::<String>::new());
+}
+
+/// What a key used on a day: made up, and the same each time.
+fn used(key: u32, days_ago: u32) -> u32 {
+    match key {
+        0 => 1_200 + (days_ago * 977 + 311) % 2_900,
+        1 => {
+            if days_ago == 0 {
+                10_000
+            } else {
+                4_000 + (days_ago * 1_733) % 5_500
+            }
+        }
+        2 => (days_ago * 571) % 800 + 40,
+        _ => {
+            if days_ago > 18 {
+                150 + (days_ago * 37) % 90
+            } else {
+                0
+            }
+        }
+    }
+}
+
+async fn import(stack: &Stack, login: &str) {
+    let days = days(stack, login).await;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_millis() as i64;
+    let hours = |hours: i64| now - hours * 3_600_000 - 60_000;
+    let names = [
+        ("Production website", Scope::Full, KeyState::Active, hours(900)),
+        ("Checkout fraud check", Scope::Geo, KeyState::Active, hours(700)),
+        ("Nightly import", Scope::Geo, KeyState::Paused, hours(2)),
+        ("Old laptop", Scope::Ip, KeyState::Inactive, hours(432)),
+    ];
+    let keys = names.iter().zip(0..).map(|((name, scope, state, since), i)| ExportedKey {
+        sha256: format!("{:x}", 0xabcd_u32 + i).repeat(16),
+        name: (*name).to_owned(),
+        hint: format!("ipl_Ab{i}d…wx{i}z"),
+        scope: *scope,
+        state: *state,
+        state_since: *since,
+        created_at: now - (40 - i64::from(i)) * MS_PER_DAY,
+        daily_limit: None,
+        usage: usage(i, &days),
+    });
+    let account = ExportedAccount {
+        login: login.to_owned(),
+        created_at: now,
+        credential: None,
+        credential_version: 0,
+        keys: keys.collect(),
+    };
+    let report = stack.quotas[0].client().import(&ImportRequest { accounts: vec![account] }).await.unwrap();
+    assert_eq!(report.keys_created, 4, "{report:?}");
+}
+
+/// The last 31 days as the store names them, today first.
+async fn days(stack: &Stack, login: &str) -> Vec<String> {
+    let quota = stack.quotas[0].client();
+    let account = quota.find_account(login).await.unwrap().expect("an account");
+    let key = NewKey { name: "probe".to_owned(), scope: Scope::Ip, daily_limit: None };
+    let id = quota.create_key(&account.id, &key).await.unwrap().key.id;
+    let days = quota.usage(&id, None).await.unwrap().days;
+    quota.delete_key(&id, None).await.unwrap();
+    days.into_iter().rev().map(|day| day.day).collect()
+}
+
+fn usage(key: u32, days: &[String]) -> Vec<DayUsage> {
+    let days = days.iter().zip(0..).map(|(day, ago)| DayUsage { day: day.clone(), requests: used(key, ago) });
+    days.filter(|day| day.requests > 0).collect()
+}
+
+fn thousands(number: u32) -> String {
+    if number < 1_000 { number.to_string() } else { format!("{},{:03}", number / 1_000, number % 1_000) }
+}
