@@ -29,6 +29,26 @@ Secrets are made at the first installation and kept over upgrades. Tools that re
 `helm template | kubectl apply`) would make new ones each time: give them `valkey.existingSecret` and
 `dashboard.session.existingSecret`.
 
+## Edge profiles
+
+`edge.profile` says what is in front. It sets the annotations or objects of that controller, the flags of the services
+that match them, and whose headers are believed: the controller's own pods, found by its Service. Whatever a controller
+can't tell is null in the answers, never what a client says.
+
+| Profile | Client address | HTTP version | TLS version and cipher | Round-trip time | What else it needs |
+|---|---|---|---|---|---|
+| `haproxy`, `haproxy-ingress` | yes | yes | yes | yes | |
+| `nginx` (F5) | yes | yes | yes | with a snippet | its VirtualServer objects |
+| `ingress-nginx` (retired) | yes | yes | yes | yes | `proxy-set-headers` in the controller's ConfigMap |
+| `envoy-gateway`, `istio` | yes | yes | yes | Envoy 1.40 or newer | |
+| `contour` | yes | yes | yes | no | |
+| `traefik` | yes | no | no | no | |
+| `cloudflare` | yes | yes | yes | yes | a Transform Rule, and an origin that only Cloudflare reaches |
+| `aws-alb` | yes | no | yes | no | `edge.trustedProxies`: the load balancer's subnets |
+| `gcp` | yes | yes | yes | yes | |
+| `custom` | as you say | as you say | as you say | as you say | `edge.trustedProxies` or `edge.discover` |
+| `none` | the peer's | our own | no | the socket's | |
+
 <!-- Below: written by helm/readme.py from values.yaml. -->
 """
 

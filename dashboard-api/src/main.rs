@@ -25,8 +25,10 @@ fn main() -> std::process::ExitCode {
 
 async fn serve(config: Config) -> anyhow::Result<()> {
     let kit = Kit::start("dashboard-api", &config.serving, &config.telemetry)?;
+    let dashboard = app::start(&config, &kit).await?;
+    // After the port is open: whoever sees /readyz say yes must find it.
     kit.serve_admin(config.admin_listen).await?;
-    app::start(&config, &kit).await?.run().await;
+    dashboard.run().await;
     kit.finish();
     Ok(())
 }

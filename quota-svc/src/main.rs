@@ -26,8 +26,10 @@ fn main() -> std::process::ExitCode {
 
 async fn serve(config: Config) -> anyhow::Result<()> {
     let kit = Kit::start("quota-svc", &config.serving, &config.telemetry)?;
+    let service = QuotaService::start(&config, &kit).await?;
+    // After the port is open: whoever sees /readyz say yes must find it.
     kit.serve_admin(config.admin_listen).await?;
-    QuotaService::start(&config, &kit).await?.run().await;
+    service.run().await;
     kit.finish();
     Ok(())
 }

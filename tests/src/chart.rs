@@ -11,6 +11,7 @@ use crate::tools::{STRICT, announce_skip};
 pub mod api_server;
 pub mod files;
 pub mod pod;
+pub mod release;
 pub mod schemas;
 pub mod typed;
 

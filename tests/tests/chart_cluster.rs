@@ -6,7 +6,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use e2e::chart::{folder, helm};
+use e2e::chart::{folder, helm, text};
 use e2e::http;
 use e2e::ports::ReservedPort;
 use e2e::spawner::ChildGuard;
@@ -71,18 +71,6 @@ fn image_values() -> Vec<String> {
     tags.into_iter().chain(rest).flatten().flat_map(|value| ["--set".to_owned(), value]).collect()
 }
 
-/// The first text in an answer of the operator's commands under this name, at whatever depth.
-fn find<'v>(value: &'v Value, name: &str) -> Option<&'v str> {
-    match value {
-        Value::Object(fields) => {
-            let here = fields.get(name).and_then(Value::as_str);
-            here.or_else(|| fields.values().find_map(|field| find(field, name)))
-        }
-        Value::Array(items) => items.iter().find_map(|item| find(item, name)),
-        _ => None,
-    }
-}
-
 #[tokio::test]
 async fn a_release_lives_its_whole_life_in_a_cluster() {
     if std::env::var_os("KUBECONFIG").is_none() {
@@ -108,7 +96,7 @@ async fn a_release_lives_its_whole_life_in_a_cluster() {
         "--scope",
         "full",
     ]);
-    let (key, id) = (find(&created, "secret").unwrap().to_owned(), find(&created, "id").unwrap().to_owned());
+    let (key, id) = (text(&created["key"]).to_owned(), text(&created["id"]).to_owned());
     let port = ReservedPort::new();
     let service = format!("svc/{RELEASE}-ip-lookup-lookup-svc");
     let forward = format!("{}:80", port.number());

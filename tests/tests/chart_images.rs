@@ -74,16 +74,15 @@ fn the_dependency_layer_is_a_workspace_that_cargo_understands() {
     let ignore = fs::read_to_string(root().join(".dockerignore")).unwrap();
     // `tests` has a folder of Node modules that .dockerignore leaves out as well.
     let names = ignore.lines().filter_map(|line| line.strip_prefix('!'));
-    let copied = Command::new("tar")
-        .args(["--exclude=node", "--exclude=artifacts", "--exclude=target", "-cf", "-", "-C"])
-        .arg(root())
-        .args(names)
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let unpacked =
-        Command::new("tar").args(["-xf", "-", "-C"]).arg(dir.path()).stdin(copied.stdout.unwrap()).status();
-    assert!(unpacked.unwrap().success());
+    let archive = dir.path().join("sources.tar");
+    let mut tar = Command::new("tar");
+    tar.args(["--exclude=node", "--exclude=artifacts", "--exclude=target", "-cf"])
+        .arg(&archive)
+        .arg("-C")
+        .arg(root());
+    assert!(tar.args(names).status().unwrap().success());
+    let unpacked = Command::new("tar").arg("-xf").arg(&archive).arg("-C").arg(dir.path()).status().unwrap();
+    assert!(unpacked.success());
     let planned = Command::new("sh").args(["-ec", script]).current_dir(dir.path()).output().unwrap();
     assert!(planned.status.success(), "{}", String::from_utf8_lossy(&planned.stderr));
     let metadata = ["metadata", "--locked", "--offline", "--no-deps", "--format-version=1"];

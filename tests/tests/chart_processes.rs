@@ -3,71 +3,27 @@
 
 use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
 use std::process::Command;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use e2e::chart::pod::{Pod, Services, environment};
-use e2e::chart::{Chart, list, text, venv_tool};
+use e2e::chart::release::{create_key, get, render, start_store};
+use e2e::chart::{Chart, ci_values, folder, list, text, venv_tool};
 use e2e::http;
-use e2e::loadgen::Load;
 use e2e::lookup::PATIENCE;
 use e2e::process::binary;
+use e2e::redis::Redis;
 use e2e::tools::require_tool;
 use e2e::wait::eventually_ok;
+use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 /// Our own file, so no licence stands in the way.
 const SAMPLE: &str = "lookup-svc/data/sample.mmdb";
 
-/// Values for a machine that is busy and for tests that are not patient.
-const VALUES: [&str; 6] = [
-    "--set",
-    "lookup.extraArgs={--quota-deadline=10s,--request-timeout=12s},quota.extraArgs={--store-timeout=10s}",
-    "--set",
-    "edge.profile=custom,edge.trustedProxies={127.0.0.1},colo.map.zone-1=FRA",
-    "--set",
-    "lookup.podLabels.topology\\.kubernetes\\.io/zone=zone-1,shutdown.drainSeconds=2,shutdown.graceSeconds=10",
-];
-
 fn ready() -> bool {
     require_tool("redis-server") && venv_tool("helm").is_some()
-}
-
-fn render(more: &[&str]) -> Chart {
-    Chart::render(&[VALUES.as_slice(), more].concat()).unwrap()
-}
-
-/// The release's Valkey, and its Service by name.
-async fn start_store(chart: &Chart) -> (Pod, Services) {
-    let valkey = Pod::start(chart, chart.object("StatefulSet", "-valkey"), &Services::new()).await;
-    let services = [("ipl-ip-lookup-valkey:6379".to_owned(), valkey.addr(6379))].into();
-    (valkey, services)
-}
-
-async fn get(url: String) -> (u16, Value) {
-    let answer = http::client().get(&url).send().await.unwrap();
-    let (status, body) = (answer.status().as_u16(), answer.text().await.unwrap());
-    (status, serde_json::from_str(&body).unwrap_or(Value::String(body)))
-}
-
-/// Makes an account and a key with the command that NOTES.txt names, through the dashboard pod's sidecar.
-fn create_key(dashboard: &Pod) -> String {
-    let run = |arguments: &[&str]| {
-        let url = format!("http://{}", dashboard.addr(8082));
-        let mut command = Command::new(binary("quota-svc"));
-        let output =
-            command.args(["--quota-url", &url]).args(arguments).args(["--output", "json"]).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        serde_json::from_slice::<Value>(&output.stdout).unwrap()
-    };
-    run(&["account", "create", "you@example.com"]);
-    let created =
-        run(&["key", "create", "--account", "you@example.com", "--name", "first", "--scope", "full"]);
-    let found = created.to_string();
-    let start = found.find("ipl_").unwrap_or_else(|| panic!("no key in {found}"));
-    found[start..].chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect()
 }
 
 #[tokio::test]
@@ -127,18 +83,6 @@ async fn metrics_of_the_alerts_exist(lookup: &Pod, dashboard: &Pod) {
 }
 
 #[tokio::test]
-async fn a_sidecar_in_a_plain_container_works_too() {
-    if !ready() {
-        return;
-    }
-    let chart = render(&["--set", "quota.nativeSidecar=false"]);
-    let (_valkey, services) = start_store(&chart).await;
-    let mut lookup = Pod::start(&chart, chart.object("Deployment", "-lookup-svc"), &services).await;
-    assert_eq!(get(format!("http://{}/api/v1/ip/demo", lookup.addr(8080))).await.0, 200);
-    lookup.stop(Duration::from_secs(22)).await;
-}
-
-#[tokio::test]
 async fn the_store_wants_its_password_and_forgets_nothing() {
     if !ready() {
         return;
@@ -194,81 +138,88 @@ async fn panic_message<T>(future: impl Future<Output = T>) -> Result<T, String> 
     .await
 }
 
+/// Every container of ours in every `ci/*-values.yaml`, with its pod.
+fn containers(charts: &[Chart]) -> impl Iterator<Item = (&Chart, &Value, &Value)> {
+    let pods = charts.iter().flat_map(|chart| {
+        let workloads = chart.of_kind("Deployment").map(|workload| &workload["spec"]["template"]);
+        workloads.chain(chart.of_kind("Pod")).map(move |pod| (chart, pod))
+    });
+    pods.flat_map(|(chart, pod)| {
+        let all = list(&pod["spec"]["initContainers"]).chain(list(&pod["spec"]["containers"]));
+        all.map(move |container| (chart, pod, container))
+    })
+}
+
+fn program(container: &Value) -> PathBuf {
+    let image = text(&container["image"]).rsplit('/').next().unwrap();
+    binary(image.split([':', '@']).next().unwrap())
+}
+
+#[test]
+fn every_flag_of_every_values_file_is_understood_and_every_file_is_mounted() {
+    if !ready() {
+        return;
+    }
+    let charts: Vec<_> = ci_values().iter().map(|values| Chart::of_file(values)).collect();
+    let mut seen = BTreeSet::new();
+    for (_, _, container) in containers(&charts) {
+        let arguments: Vec<_> = list(&container["args"]).map(text).collect();
+        for path in arguments.iter().filter_map(|argument| argument.split_once("=/")) {
+            let below = |mount: &Value| {
+                format!("/{}/", path.1).starts_with(&format!("{}/", text(&mount["mountPath"])))
+            };
+            assert!(list(&container["volumeMounts"]).any(below), "{path:?} is in no volume of {container}");
+        }
+        if seen.insert((program(container), arguments.clone())) {
+            // Help comes last: what is before it has been read and found good.
+            let output = Command::new(program(container)).args(&arguments).arg("--help").output().unwrap();
+            assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        }
+    }
+    assert!(seen.len() > 20, "{seen:?}");
+}
+
 #[test]
 fn every_environment_variable_is_one_that_the_program_reads() {
     if !ready() {
         return;
     }
-    let file = e2e::chart::folder().join("ci/full-values.yaml");
-    let chart = Chart::of_file(&file);
-    for deployment in chart.of_kind("Deployment") {
-        let pod = &deployment["spec"]["template"];
-        for container in list(&pod["spec"]["initContainers"]).chain(list(&pod["spec"]["containers"])) {
-            let image =
-                text(&container["image"]).rsplit('/').next().unwrap().split([':', '@']).next().unwrap();
-            let help = Command::new(binary(image)).arg("--help").output().unwrap();
-            let help = String::from_utf8(help.stdout).unwrap();
-            for (name, value) in environment(&chart, pod, container) {
-                let known = name.starts_with("OTEL_") || help.contains(&format!("[env: {name}="));
-                assert!(known, "{image} does not read {name}={value}");
-            }
+    let charts = [Chart::of_file(&folder().join("ci/full-values.yaml"))];
+    for (chart, pod, container) in containers(&charts) {
+        let help = Command::new(program(container)).arg("--help").output().unwrap();
+        let help = String::from_utf8(help.stdout).unwrap();
+        for (name, value) in environment(chart, pod, container) {
+            let known = name.starts_with("OTEL_") || help.contains(&format!("[env: {name}="));
+            assert!(known, "{} does not read {name}={value}", container["name"]);
         }
     }
 }
 
+/// Your own Redis: TLS with an authority of yours, a user of its access list, the password in a Secret.
 #[tokio::test]
-async fn a_rolling_restart_under_load_fails_no_request() {
+async fn an_external_redis_with_tls_and_a_user_serves_as_store() {
     if !ready() {
         return;
     }
-    let chart = render(&["--set", "quota.dailyLimit=10000000,quota.burstLimit=60000"]);
-    let workload = chart.object("Deployment", "-lookup-svc").clone();
-    let grace = Duration::from_secs(
-        workload["spec"]["template"]["spec"]["terminationGracePeriodSeconds"].as_u64().unwrap(),
-    );
-    let (_valkey, services) = start_store(&chart).await;
-    let dashboard = Pod::start(&chart, chart.object("Deployment", "-dashboard-api"), &services).await;
-    let key = create_key(&dashboard);
-    let mut pods =
-        vec![Pod::start(&chart, &workload, &services).await, Pod::start(&chart, &workload, &services).await];
-    // What kube-proxy has: the ready pods, a moment late.
-    let endpoints = Arc::new(Mutex::new(pods.iter().map(|pod| pod.addr(8080)).collect::<Vec<_>>()));
-    let (client, turn) = (http::client(), Arc::new(std::sync::atomic::AtomicUsize::new(0)));
-    let load = {
-        let endpoints = endpoints.clone();
-        Load::http(4, move || {
-            let ready = endpoints.lock().unwrap();
-            let next = turn.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            client.get(format!("http://{}/api/v1/ip", ready[next % ready.len()])).bearer_auth(&key)
-        })
-    };
-    for _ in 0..2 {
-        let new = Pod::start(&chart, &workload, &services).await;
-        endpoints.lock().unwrap().push(new.addr(8080));
-        let mut old = pods.remove(0);
-        let (addr, admin) = (old.addr(8080), old.addr(9080));
-        let before = load.completed();
-        let stop = async { old.stop(grace).await };
-        let forget = async {
-            // The Service goes on sending until the readiness probe has been seen to fail, and then some requests more.
-            eventually_ok(PATIENCE, "the stopping pod says that it is not ready", async || {
-                let status = get(format!("http://{admin}/readyz")).await.0;
-                if status == 503 { Ok(()) } else { Err(status) }
-            })
-            .await;
-            eventually_ok(PATIENCE, "some more requests", async || {
-                let more = load.completed() - before;
-                if more > 200 { Ok(()) } else { Err(more) }
-            })
-            .await;
-            endpoints.lock().unwrap().retain(|known| *known != addr);
-        };
-        tokio::join!(stop, forget);
-        pods.push(new);
-    }
-    let report = load.stop().await;
-    assert_eq!(report.count("200"), report.samples.len(), "{report}");
-    assert!(report.samples.len() > 500, "{report}");
+    let redis = Redis::options().tls().user("ip-lookup", "s3cret", "~* +@all").start().await;
+    let secret = |name: &str, key: &str, value: &str| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": {key: ByteString(value.into())}});
+    let authority = std::fs::read_to_string(redis.ca_file()).unwrap();
+    let secrets = json!([secret("redis", "password", "s3cret"), secret("redis-ca", "ca.crt", &authority)]);
+    let chart = render(&[
+        "--set",
+        &format!("valkey.enabled=false,externalRedis.url={},externalRedis.username=ip-lookup", redis.url()),
+        "--set",
+        "externalRedis.existingSecret=redis,externalRedis.tls.caSecret=redis-ca",
+        "--set-json",
+        &format!("extraObjects={secrets}"),
+    ]);
+    let lookup = Pod::start(&chart, chart.object("Deployment", "-lookup-svc"), &Services::new()).await;
+    let demo = || get(format!("http://{}/api/v1/ip/demo", lookup.addr(8080)));
+    eventually_ok(PATIENCE, "the demo answers", async || match demo().await {
+        (200, _) => Ok(()),
+        other => Err(format!("{other:?} {}", lookup.log("quota-svc"))),
+    })
+    .await;
 }
 
 /// A database as a provider would serve it: the built-in sample under an address of its own.

@@ -1,5 +1,4 @@
 //! Three pairs of lookup-svc and quota-svc on one Redis Cluster that loses a master under load (F7).
-#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

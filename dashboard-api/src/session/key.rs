@@ -40,7 +40,8 @@ impl SessionKey {
         let about = || format!("--session-key-file {}", path.display());
         let bytes = fs::read(path).with_context(about)?;
         let mode = fs::metadata(path).with_context(about)?.permissions().mode();
-        if mode & 0o077 != 0 {
+        // Kubernetes gives secrets to the pod's group, which is as private as it gets there.
+        if mode & 0o007 != 0 {
             let mode = format!("{:o}", mode & 0o777);
             tracing::warn!(file = %path.display(), mode, "others can read the session key: chmod 600 it");
         }

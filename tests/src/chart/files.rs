@@ -42,7 +42,9 @@ impl Mounts {
     #[must_use]
     pub fn outside(&self, inside: &str) -> String {
         let value = inside.split_once('=').map_or("", |(_, value)| value);
-        let mounted = |path: &String| value.starts_with(path.as_str());
+        let mounted = |path: &String| {
+            value.strip_prefix(path.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
         assert!(!value.starts_with('/') || self.paths.iter().any(mounted), "{inside} is in no volume");
         self.rewrite(inside)
     }

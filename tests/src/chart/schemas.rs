@@ -20,7 +20,11 @@ pub const FOREIGN: [&str; 8] = [
 ];
 
 const VALIDATE: &str = "
-import json, sys, kubernetes_validate
+import functools, json, sys, kubernetes_validate
+from kubernetes_validate import utils
+# It would read megabytes of definitions again for every object.
+for name in ('schema_contents', 'all_versions'):
+    setattr(utils, name, functools.cache(getattr(utils, name)))
 task = json.load(sys.stdin)
 for document in task['objects']:
     for version in task['versions']:
