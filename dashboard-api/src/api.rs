@@ -68,7 +68,9 @@ pub fn endpoint(context: &Arc<Context>, telemetry: &Telemetry) -> anyhow::Result
 
 /// The OpenAPI document, formatted.
 pub fn document(context: &Arc<Context>) -> anyhow::Result<String> {
-    let document: serde_json::Value = serde_json::from_str(&service(context).spec())?;
+    let mut document: serde_json::Value = serde_json::from_str(&service(context).spec())?;
+    // Whatever order this build's JSON maps have (a feature that any dependency may switch on).
+    document.sort_all_objects();
     Ok(serde_json::to_string_pretty(&document)? + "\n")
 }
 

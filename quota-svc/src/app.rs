@@ -70,7 +70,9 @@ pub fn document() -> anyhow::Result<String> {
     let metrics = Metrics::new(&service_kit::Telemetry::for_tests().meter());
     let charging = Charging::new(store.clone(), limits, metrics);
     let document = api::document(&Arc::new(Context { store, charging, limits }));
-    let document: serde_json::Value = serde_json::from_str(&document)?;
+    let mut document: serde_json::Value = serde_json::from_str(&document)?;
+    // Whatever order this build's JSON maps have (a feature that any dependency may switch on).
+    document.sort_all_objects();
     Ok(serde_json::to_string_pretty(&document)? + "\n")
 }
 

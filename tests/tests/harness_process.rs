@@ -12,7 +12,7 @@ const SCRIPT: &str = r#"
     trap 'echo stopping >&2; exit 7' TERM
     echo "arguments $*"
     echo "GREETING=$GREETING CARGO=$CARGO" >&2
-    echo '{"level":"INFO","fields":{"message":"listening","server":"admin","addr":"127.0.0.1:1234"}}' >&2
+    echo '{"level":"INFO","message":"listening","server":"admin","addr":"127.0.0.1:1234"}' >&2
     while :; do sleep 0.01; done
 "#;
 

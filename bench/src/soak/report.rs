@@ -7,7 +7,7 @@ use super::target::Counts;
 use crate::gate::Gate;
 use crate::table::{table, thousands};
 
-/// More than this between the tenth and the last minute of ten is a leak.
+/// More than this after the warm-up is a leak.
 const MAY_GROW_MIB: f64 = 32.0;
 
 /// Prints all that was seen.

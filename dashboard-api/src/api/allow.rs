@@ -27,7 +27,9 @@ impl Methods {
 fn allow(operations: &Value) -> Option<HeaderValue> {
     let methods = operations.as_object()?.keys().map(|method| method.to_ascii_uppercase());
     let methods = methods.map(|method| if method == "GET" { "GET, HEAD".to_owned() } else { method });
-    HeaderValue::from_str(&methods.collect::<Vec<_>>().join(", ")).ok()
+    let mut methods: Vec<_> = methods.collect();
+    methods.sort_unstable();
+    HeaderValue::from_str(&methods.join(", ")).ok()
 }
 
 /// Whether a path is one of `/keys/{id}`.

@@ -43,7 +43,7 @@ impl Window {
         let now = now.max(self.last);
         if self.limit != limit {
             *self = Self { limit, ..Self::default() };
-        } else if now - self.last >= WINDOW_MS {
+        } else if now.saturating_sub(self.last) >= WINDOW_MS {
             (self.len, self.head) = (0, 0);
         }
         self.last = now;
