@@ -2,10 +2,7 @@
 
 mod codec;
 
-pub use codec::{
-    CHARGED_AT, CodecError, HEADER_LEN, RING_AT, USAGE_AT, USAGE_DAYS, VERSION, decode, encode, scope_byte,
-    scope_from_byte, state_byte,
-};
+pub use codec::{CodecError, USAGE_DAYS, decode, encode, scope_from_byte};
 use quota_client::wire::{KeyState, Scope};
 
 use super::limits::Limits;

@@ -23,17 +23,13 @@ use super::super::window::Window;
 use super::Record;
 
 /// The format this version writes. A newer one is never touched.
-pub const VERSION: u8 = 1;
+const VERSION: u8 = 1;
 /// How many days a record remembers besides today.
 pub const USAGE_DAYS: usize = 31;
-/// Where the part that each charge writes begins.
-pub const CHARGED_AT: usize = 16;
-/// How much a charge reads.
-pub const HEADER_LEN: usize = 44;
 /// Where the days are.
-pub const USAGE_AT: usize = 44;
+const USAGE_AT: usize = 44;
 /// Where the ring is.
-pub const RING_AT: usize = USAGE_AT + 4 * USAGE_DAYS;
+const RING_AT: usize = USAGE_AT + 4 * USAGE_DAYS;
 
 /// Why bytes are not a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -105,7 +101,7 @@ fn decode_window(bytes: &[u8]) -> Result<Window, CodecError> {
 }
 
 /// A scope's byte.
-pub fn scope_byte(scope: Scope) -> u8 {
+fn scope_byte(scope: Scope) -> u8 {
     match scope {
         Scope::Ip => 0,
         Scope::Geo => 1,
@@ -119,7 +115,7 @@ pub fn scope_from_byte(byte: u8) -> Option<Scope> {
 }
 
 /// A state's byte.
-pub fn state_byte(state: KeyState) -> u8 {
+fn state_byte(state: KeyState) -> u8 {
     match state {
         KeyState::Active => 0,
         KeyState::Paused => 1,
