@@ -40,17 +40,6 @@ pub struct Caller<'h> {
     pub colo: Option<Iata>,
 }
 
-impl Caller<'_> {
-    /// Adds what the socket measured, where the socket is the client's own and not a proxy's.
-    #[must_use]
-    pub fn with_socket_rtt(mut self, measure: impl FnOnce() -> Option<Duration>) -> Self {
-        if !self.decision.is_trusted() {
-            self.rtt_ms = measure().and_then(crate::facts::rtt_of);
-        }
-        self
-    }
-}
-
 /// The edge of a running service; its background tasks end with it.
 #[derive(Debug)]
 pub struct Edge {
@@ -127,7 +116,7 @@ impl Edge {
     #[must_use]
     pub fn identify<'h>(&self, peer: IpAddr, headers: &'h HeaderMap, version: Version) -> Caller<'h> {
         let client = resolve(peer, headers, &self.policy.client_ip_from, &self.trusted.load());
-        let own = Facts::direct(version, None);
+        let own = Facts::direct(version);
         let facts = match client.decision {
             Decision::PeerUntrusted => own,
             // Nobody was forwarded: the peer is the one who is answered, and this is its own request.

@@ -1,7 +1,6 @@
 //! What a trusted proxy says about the client's connection: protocol, TLS, round-trip time and place.
 
 use std::fmt;
-use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, Version};
 
@@ -13,8 +12,6 @@ use crate::policy::header_name;
 
 mod cipher;
 mod values;
-
-pub(crate) use values::rtt_of;
 
 /// The longest value that is read at all.
 const MAX_VALUE: usize = 64;
@@ -37,12 +34,8 @@ pub struct Facts<'h> {
 impl Facts<'static> {
     /// Facts of a connection that ends in this process, without a proxy and without TLS.
     #[must_use]
-    pub fn direct(version: Version, socket_rtt: Option<Duration>) -> Self {
-        Self {
-            http_protocol: values::own_protocol(version),
-            rtt_ms: socket_rtt.and_then(rtt_of),
-            ..Self::default()
-        }
+    pub fn direct(version: Version) -> Self {
+        Self { http_protocol: values::own_protocol(version), ..Self::default() }
     }
 }
 

@@ -1,8 +1,6 @@
 //! The whole edge, as a service asks it.
 #![expect(clippy::unwrap_used, reason = "a test may panic, its helpers too")]
 
-use std::time::Duration;
-
 use edge::{Caller, Decision, DiscoveryStatus, Edge, EdgeArgs};
 use http::{HeaderMap, HeaderName, Version};
 
@@ -74,17 +72,6 @@ async fn a_trusted_peer_that_forwards_nobody_is_the_client_itself() {
     let caller = ask(&edge, "10.0.0.1", &headers);
     assert_eq!((caller.http_protocol, caller.tls_version, caller.rtt_ms), (Some("HTTP/1.1"), None, None));
     assert_eq!(caller.decision, Decision::Missing);
-}
-
-#[tokio::test]
-async fn the_socket_s_round_trip_counts_only_for_the_client_s_own_socket() {
-    let (edge, headers) = (edge(&["10.0.0.0/8"]).await, HeaderMap::new());
-    let measured = || Some(Duration::from_micros(2_500));
-    let direct = ask(&edge, "198.51.100.1", &headers).with_socket_rtt(measured);
-    assert_eq!(direct.rtt_ms, Some(3));
-    let proxied =
-        ask(&edge, "10.0.0.1", &headers).with_socket_rtt(|| panic!("a proxy's socket was measured"));
-    assert_eq!(proxied.rtt_ms, None);
 }
 
 #[tokio::test]

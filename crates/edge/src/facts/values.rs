@@ -1,7 +1,5 @@
 //! One spelling for each protocol, TLS version and round-trip time, whatever the proxy's is.
 
-use std::time::Duration;
-
 use http::Version;
 
 use crate::config::RttUnit;
@@ -79,10 +77,6 @@ pub(super) fn rtt(value: &str, unit: RttUnit) -> Option<u32> {
         RttUnit::Ms => number * 1_000.0,
     };
     whole_millis(micros)
-}
-
-pub(crate) fn rtt_of(measured: Duration) -> Option<u32> {
-    whole_millis(measured.as_secs_f64() * 1_000_000.0)
 }
 
 #[expect(
