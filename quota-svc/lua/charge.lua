@@ -5,9 +5,10 @@
 -- ARGV[2]      burst limit: requests within 60,000 ms
 -- ARGV[3]      daily limit of the demo
 -- ARGV[4]      the time in ms, or '' for this server's own clock (tests step over midnight)
--- ARGV[4 + i]  how many requests the i-th entry has
--- returns      the time in ms, then four integers for each entry:
---              outcome * 4 + scope, the limit, the day's count afterwards, allowed * 65536 + refused for the day
+-- ARGV[4 + i]  how many requests the i-th entry has: 1 to 1,023
+-- returns      the time in ms, then two integers for each entry (each has its price, here and where it is read):
+--              limit * 32 + outcome * 4 + scope, and used * 2^20 + allowed * 1024 + refused
+--              used: the day's count afterwards; refused: for the day's limit; all of it exact in a double
 --              outcome: 0 judged, 1 unknown key, 2 inactive, 3 paused before, 4 unreadable, 5 judged and then paused
 --
 -- Why in one script: state, burst window and daily count must be judged together, or two replicas could both
@@ -47,13 +48,13 @@ end
 
 local function charge_key(key, count)
   local header = redis.pcall('GETRANGE', key, '0', '43')
-  if type(header) == 'table' then return 16, 0, 0, 0 end
-  if #header == 0 then return 4, 0, 0, 0 end
-  if #header < 44 or byte(header) ~= 1 then return 16, 0, 0, 0 end
+  if type(header) == 'table' then return 16, 0 end
+  if #header == 0 then return 4, 0 end
+  if #header < 44 or byte(header) ~= 1 then return 16, 0 end
   local scope, state, own, day, used, last, laid, places, len, head =
     unpack('<BBxI4xxxxxxxxI4I4I8I4I2I2I2', header, 2)
-  if state == 1 then return 12, 0, 0, 0 end
-  if state == 2 then return 8, 0, 0, 0 end
+  if state == 1 then return 12, 0 end
+  if state == 2 then return 8, 0 end
 
   local limit = own > 0 and own or daily_default
   if now_day > day then
@@ -98,12 +99,12 @@ local function charge_key(key, count)
     end
   end
   call('SETRANGE', key, '16', pack('<I4I4I8I4I2I2I2', day, used, at, burst, places, len, head))
-  return outcome * 4 + scope, limit, used, allowed * 65536 + refused
+  return limit * 32 + outcome * 4 + scope, used * 1048576 + allowed * 1024 + refused
 end
 
 local function charge_demo(key, count)
   local counter = redis.pcall('GET', key)
-  if type(counter) == 'table' then return 16, 0, 0, 0 end
+  if type(counter) == 'table' then return 16, 0 end
   local day, used = now_day, 0
   if counter and #counter == 8 then
     day, used = unpack('<I4I4', counter)
@@ -114,13 +115,13 @@ local function charge_demo(key, count)
     used = used + allowed
     call('SET', key, pack('<I4I4', day, used), 'EX', 172800)
   end
-  return 0, demo_limit, used, allowed * 65536 + (count - allowed)
+  return demo_limit * 32, used * 1048576 + allowed * 1024 + (count - allowed)
 end
 
 local answer = { now }
 for i, key in ipairs(KEYS) do
   local charge = byte(key, -1) == 100 and charge_demo or charge_key
-  local n, count = 4 * i - 2, ARGV[4 + i]
-  answer[n], answer[n + 1], answer[n + 2], answer[n + 3] = charge(key, count == '1' and 1 or tonumber(count))
+  local count = ARGV[4 + i]
+  answer[2 * i], answer[2 * i + 1] = charge(key, count == '1' and 1 or tonumber(count))
 end
 return answer

@@ -22,7 +22,7 @@ pub enum Subject {
 pub struct Entry {
     /// Who is charged.
     pub subject: Subject,
-    /// How often.
+    /// How often: at most 256, the API's bound on a batch.
     pub count: u32,
 }
 

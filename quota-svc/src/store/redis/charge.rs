@@ -80,7 +80,7 @@ impl RedisStore {
     }
 }
 
-/// The time, then four integers for each entry (lua/charge.lua); `None` if it is anything else.
+/// The time, then two integers for each entry (lua/charge.lua); `None` if it is anything else.
 fn read_answer(answer: &Value, entries: &[Entry]) -> Option<Vec<Judged>> {
     let Value::Array(numbers) = answer else { return None };
     let mut numbers = numbers.iter().map(|value| match value {
@@ -89,18 +89,20 @@ fn read_answer(answer: &Value, entries: &[Entry]) -> Option<Vec<Judged>> {
     });
     let now = numbers.next()??;
     let mut next = || numbers.next().flatten();
-    entries.iter().map(|entry| read_entry(entry, now, [next()?, next()?, next()?, next()?])).collect()
+    entries.iter().map(|entry| read_entry(entry, now, next()?, next()?)).collect()
 }
 
-fn read_entry(entry: &Entry, now: i64, [code, limit, used, counts]: [i64; 4]) -> Option<Judged> {
+fn read_entry(entry: &Entry, now: i64, verdict: i64, counts: i64) -> Option<Judged> {
     let number = |n: i64| u32::try_from(n).ok();
+    let (limit, code) = (verdict / 32, verdict % 32);
     let tally = |paused| {
         let scope = match entry.subject {
             Subject::Demo => None,
             Subject::Key(_) => Some(scope_from_byte(u8::try_from(code % 4).ok()?)?),
         };
-        let (allowed, refused) = (number(counts / 65_536)?, number(counts % 65_536)?);
-        Some(Tally { now, scope, limit: number(limit)?, used: number(used)?, allowed, refused, paused })
+        let (allowed, refused) = (number(counts / 1024 % 1024)?, number(counts % 1024)?);
+        let used = number(counts / 1024 / 1024)?;
+        Some(Tally { now, scope, limit: number(limit)?, used, allowed, refused, paused })
     };
     match code / 4 {
         0 => tally(false).map(Judged::Tally),

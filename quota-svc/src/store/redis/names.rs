@@ -13,6 +13,8 @@
 //! | `{00}:i` … `{3f}:i` | set | the ids of all accounts, in 64 parts |
 //! | `{demo}:d` | string | the demo's day and count; expires after two days |
 
+use data_encoding::HEXLOWER;
+
 use crate::domain::id::{AccountId, KeyId};
 
 /// How many sets the index of accounts is spread over.
@@ -20,20 +22,18 @@ pub const INDEX_PARTS: u8 = 64;
 
 /// A name with its tag.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Name {
-    text: String,
-    slot: u16,
-}
+pub struct Name(String);
 
 impl Name {
     /// As it is sent.
     pub fn as_str(&self) -> &str {
-        &self.text
+        &self.0
     }
 
-    /// The slot of a Cluster it lives in.
+    /// The slot of a Cluster it lives in; only a Cluster asks for it, so that it is not worked out before.
     pub fn slot(&self) -> u16 {
-        self.slot
+        let tag = self.0.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
+        slot_of(tag.map_or(&*self.0, |(tag, _)| tag))
     }
 }
 
@@ -51,19 +51,17 @@ impl Names {
 
     /// Record, description and events of a key.
     pub fn key(&self, id: KeyId) -> [Name; 3] {
-        let tag = id.to_string();
-        ["k", "m", "e"].map(|letter| self.name(&tag, letter))
+        ['k', 'm', 'e'].map(|letter| self.of_id(&id.0, letter))
     }
 
     /// The record of a key.
     pub fn record(&self, id: KeyId) -> Name {
-        self.name(&id.to_string(), "k")
+        self.of_id(&id.0, 'k')
     }
 
     /// An account, its places and its sessions.
     pub fn account(&self, id: AccountId) -> [Name; 3] {
-        let tag = id.to_string();
-        ["a", "p", "s"].map(|letter| self.name(&tag, letter))
+        ['a', 'p', 's'].map(|letter| self.of_id(&id.0, letter))
     }
 
     /// The part of the index that an account is in.
@@ -73,16 +71,23 @@ impl Names {
 
     /// One part of the index.
     pub fn index(&self, part: u8) -> Name {
-        self.name(&format!("{part:02x}"), "i")
+        self.of_id(&[part], 'i')
     }
 
     /// The demo's counter.
     pub fn demo(&self) -> Name {
-        self.name("demo", "d")
+        Name(format!("{}{{demo}}:d", self.prefix))
     }
 
-    fn name(&self, tag: &str, letter: &str) -> Name {
-        Name { text: format!("{}{{{tag}}}:{letter}", self.prefix), slot: slot_of(tag) }
+    /// Each charge has one: put together without the machinery of `format!`.
+    fn of_id(&self, id: &[u8], letter: char) -> Name {
+        let mut text = String::with_capacity(self.prefix.len() + 2 * id.len() + "{}:k".len());
+        text.push_str(&self.prefix);
+        text.push('{');
+        HEXLOWER.encode_append(id, &mut text);
+        text.push_str("}:");
+        text.push(letter);
+        Name(text)
     }
 }
 
@@ -107,6 +112,6 @@ mod tests {
     fn what_belongs_together_shares_a_tag() {
         let names = Names::new("ipl:").key(KeyId([1; 16]));
         assert_eq!(names[0].as_str(), "ipl:1:{01010101010101010101010101010101}:k");
-        assert!(names.iter().all(|name| name.slot() == names[0].slot()));
+        assert!(names.iter().all(|name| name.slot() == slot_of("01010101010101010101010101010101")));
     }
 }
