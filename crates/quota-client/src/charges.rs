@@ -12,7 +12,7 @@ pub use config::BatchConfig;
 use http::HeaderMap;
 pub use observer::{CallOutcome, CallReport, Observer};
 use tokio::sync::{Semaphore, mpsc, oneshot};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use crate::client::QuotaClient;
 use crate::wire::Verdict;
@@ -78,10 +78,11 @@ impl Charger {
     async fn submit(&self, subject: Subject) -> Answer {
         let deadline = Instant::now() + self.deadline;
         let (reply, answer) = oneshot::channel();
-        let pending = Pending { subject, deadline, reply, trace: self.trace() };
+        let pending = Pending { subject, deadline, reply: Some(reply), trace: self.trace() };
         let answer = match &*self.route {
             Route::Batched(queue) => wait_in(queue, pending, answer).await,
-            Route::Single(permits) => self.deliver_alone(permits, pending, answer).await,
+            // Boxed: the usual way need not have room for this one.
+            Route::Single(permits) => Box::pin(self.deliver_alone(permits, pending, answer)).await,
         };
         answer.inspect_err(|error| self.delivery.observer().lost(*error))
     }
@@ -100,25 +101,21 @@ impl Charger {
         mut answer: oneshot::Receiver<Answer>,
     ) -> Answer {
         let _permit = permits.try_acquire().map_err(|_| ChargeError::Overloaded)?;
-        let deadline = pending.deadline;
-        let delivered = timeout_at(deadline, self.delivery.deliver(Batch::new(vec![pending]))).await;
-        delivered.map_err(|_| ChargeError::TimedOut)?;
+        self.delivery.deliver(Batch::new(vec![pending])).await;
         answer.try_recv().unwrap_or(Err(ChargeError::Unavailable))
     }
 }
 
+/// Without a timer of its own: calls are made in the order of the queue and end by their charges' deadlines, so that
+/// whatever waits is looked at before its own.
 async fn wait_in(
     queue: &mpsc::Sender<Pending>,
     pending: Pending,
     answer: oneshot::Receiver<Answer>,
 ) -> Answer {
-    let deadline = pending.deadline;
     queue.try_send(pending).map_err(|error| match error {
         mpsc::error::TrySendError::Full(_) => ChargeError::Overloaded,
         mpsc::error::TrySendError::Closed(_) => ChargeError::Unavailable,
     })?;
-    match timeout_at(deadline, answer).await {
-        Ok(answer) => answer.unwrap_or(Err(ChargeError::Unavailable)),
-        Err(_) => Err(ChargeError::TimedOut),
-    }
+    answer.await.unwrap_or(Err(ChargeError::Unavailable))
 }

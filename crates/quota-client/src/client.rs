@@ -52,18 +52,18 @@ impl QuotaClient {
     }
 
     /// The hot path: a body that is written already, with the trace context to carry and the time it may take.
-    pub(crate) async fn charge_written(
-        &self,
+    pub(crate) fn charge_written<'a>(
+        &'a self,
         body: String,
         trace: Option<&HeaderMap>,
         timeout: Duration,
-    ) -> Result<ChargeResponse, ClientError> {
+    ) -> impl Future<Output = Result<ChargeResponse, ClientError>> + use<'a> {
         let mut call = transport::Call::new(Method::POST, self.urls.charges.clone()).body(body.into());
         call.timeout(timeout);
         if let Some(trace) = trace {
             call.carry(trace);
         }
-        self.answer(call, MAX_VERDICTS).await
+        self.answer(call, MAX_VERDICTS)
     }
 
     /// The ids among `path` come from outside: one that could change the path's meaning is no id at all.

@@ -21,7 +21,8 @@ pub(super) enum Subject {
 pub(super) struct Pending {
     pub(super) subject: Subject,
     pub(super) deadline: Instant,
-    pub(super) reply: oneshot::Sender<Answer>,
+    /// None once it is answered.
+    pub(super) reply: Option<oneshot::Sender<Answer>>,
     /// Boxed, because nearly always absent.
     pub(super) trace: Option<Box<HeaderMap>>,
 }
@@ -39,10 +40,20 @@ impl Batch {
 
     /// Leaves only charges that somebody waits for: what its caller gave up must not be counted.
     pub(super) fn drop_abandoned(&mut self, now: Instant) {
-        let expired = |charge: &mut Pending| charge.deadline <= now || charge.reply.is_closed();
-        for charge in self.0.extract_if(.., expired) {
-            hand_back(charge, Err(ChargeError::TimedOut));
+        self.give_up(now);
+        self.0.retain(|charge| charge.reply.as_ref().is_some_and(|reply| !reply.is_closed()));
+    }
+
+    /// Answers those whose time is over; they keep their places in the batch.
+    pub(super) fn give_up(&mut self, now: Instant) {
+        for charge in self.0.iter_mut().filter(|charge| charge.deadline <= now) {
+            charge.hand_back(Err(ChargeError::TimedOut));
         }
+    }
+
+    /// The time by which the first of those who wait gives up; none where nobody waits.
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        self.0.iter().filter(|charge| charge.reply.is_some()).map(|charge| charge.deadline).min()
     }
 
     /// The time by which the last of its callers gives up; none where it is empty.
@@ -72,22 +83,26 @@ impl Batch {
 
     /// Each caller's own verdict, by position.
     pub(super) fn answer(self, verdicts: Vec<Verdict>) {
-        for (charge, verdict) in self.0.into_iter().zip(verdicts) {
+        for (mut charge, verdict) in self.0.into_iter().zip(verdicts) {
             let unavailable = verdict.outcome == Outcome::Unavailable;
-            hand_back(charge, if unavailable { Err(ChargeError::Unavailable) } else { Ok(verdict) });
+            charge.hand_back(if unavailable { Err(ChargeError::Unavailable) } else { Ok(verdict) });
         }
     }
 
     pub(super) fn fail(self, error: ChargeError) {
-        for charge in self.0 {
-            hand_back(charge, Err(error));
+        for mut charge in self.0 {
+            charge.hand_back(Err(error));
         }
     }
 }
 
-/// A caller that has gone away wants no answer.
-fn hand_back(charge: Pending, answer: Answer) {
-    charge.reply.send(answer).ok();
+impl Pending {
+    /// A caller that has gone away wants no answer.
+    fn hand_back(&mut self, answer: Answer) {
+        if let Some(reply) = self.reply.take() {
+            reply.send(answer).ok();
+        }
+    }
 }
 
 impl Subject {
@@ -112,7 +127,7 @@ mod tests {
 
     fn pending(subject: Subject, deadline: Instant) -> (Pending, oneshot::Receiver<Answer>) {
         let (reply, answer) = oneshot::channel();
-        (Pending { subject, deadline, reply, trace: None }, answer)
+        (Pending { subject, deadline, reply: Some(reply), trace: None }, answer)
     }
 
     #[test]
