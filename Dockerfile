@@ -21,11 +21,11 @@ RUN find . -name '*.rs' -delete \
 FROM rust:${RUST_VERSION}-alpine AS build
 WORKDIR /src
 COPY --from=manifests /plan .
-RUN cargo build --release --locked -p lookup-svc -p quota-svc -p dashboard-api
+RUN cargo build --profile dist --locked -p lookup-svc -p quota-svc -p dashboard-api
 COPY . .
 # The sources are older than the empty ones that were just built: cargo goes by the time.
 RUN find . -name '*.rs' -exec touch {} + \
-    && cargo build --release --locked -p lookup-svc -p quota-svc -p dashboard-api \
+    && cargo build --profile dist --locked -p lookup-svc -p quota-svc -p dashboard-api \
     && mkdir -p /out/etc/ssl/certs \
     && cp /etc/ssl/certs/ca-certificates.crt /out/etc/ssl/certs/
 
@@ -40,20 +40,20 @@ LABEL org.opencontainers.image.source="https://github.com/example/ip-lookup" \
 FROM base AS quota-svc
 LABEL org.opencontainers.image.title="quota-svc" \
       org.opencontainers.image.description="Judges every request to the IP lookup API: keys, quotas and burst limits"
-COPY --from=build /src/target/release/quota-svc /usr/local/bin/
+COPY --from=build /src/target/dist/quota-svc /usr/local/bin/
 EXPOSE 9082
 ENTRYPOINT ["/usr/local/bin/quota-svc"]
 
 FROM base AS dashboard-api
 LABEL org.opencontainers.image.title="dashboard-api" \
       org.opencontainers.image.description="The dashboard of the IP lookup API"
-COPY --from=build /src/target/release/dashboard-api /usr/local/bin/
+COPY --from=build /src/target/dist/dashboard-api /usr/local/bin/
 EXPOSE 8081 9081
 ENTRYPOINT ["/usr/local/bin/dashboard-api"]
 
 FROM base AS lookup-svc
 LABEL org.opencontainers.image.title="lookup-svc" \
       org.opencontainers.image.description="The public IP lookup API, its geo updater and its self-test"
-COPY --from=build /src/target/release/lookup-svc /usr/local/bin/
+COPY --from=build /src/target/dist/lookup-svc /usr/local/bin/
 EXPOSE 8080 9080
 ENTRYPOINT ["/usr/local/bin/lookup-svc"]
