@@ -1,10 +1,9 @@
 //! Every view has exactly the fields of the table, in its order, and null is not absent.
 
-use std::net::IpAddr;
-
 use edge::Decision;
 
 use super::*;
+use crate::fields::FIELDS;
 
 const VIEWS: [View; 4] =
     [View::Scope(Scope::Ip), View::Scope(Scope::Geo), View::Scope(Scope::Full), View::Demo];

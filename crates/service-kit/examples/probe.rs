@@ -40,7 +40,8 @@ async fn serve(cli: &Cli) -> anyhow::Result<()> {
         .at("/trace", get(make_sync(|_| traceparent())))
         .at("/panic", get(make_sync(|request| panic(request.uri().query()))))
         .with(catch_all("https://docs.example"))
-        .with(RequestTelemetry::new(&kit.telemetry, "probe"));
+        .with(RequestTelemetry::new(&kit.telemetry, "probe"))
+        .boxed();
     server.serve(routes, kit.lifecycle.clone()).await;
     kit.finish();
     Ok(())

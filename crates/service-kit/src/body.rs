@@ -1,8 +1,9 @@
 //! A bound on request bodies: in bytes and in time.
 
-use std::time::Duration;
+use std::{future::Future, time::Duration};
 
 use bytes::Bytes;
+use futures_util::{FutureExt, future::Either};
 use http::{StatusCode, header};
 use poem::{Body, Endpoint, Error, Middleware, Request, Result, error::ReadBodyError};
 
@@ -33,11 +34,7 @@ impl BodyLimit {
         self
     }
 
-    async fn read(&self, request: &mut Request) -> Result<()> {
-        let body = request.take_body();
-        if body.is_empty() {
-            return Ok(());
-        }
+    async fn read(&self, request: &mut Request, body: Body) -> Result<()> {
         if announced(request).is_some_and(|bytes| bytes > self.bytes as u64) {
             return Err(ReadBodyError::PayloadTooLarge.into());
         }
@@ -94,8 +91,16 @@ pub struct BodyLimitEndpoint<E> {
 impl<E: Endpoint> Endpoint for BodyLimitEndpoint<E> {
     type Output = E::Output;
 
-    async fn call(&self, mut request: Request) -> Result<Self::Output> {
-        self.limit.read(&mut request).await?;
-        self.inner.call(request).await
+    // Most requests have no body: reading one has its own piece of memory, and only where there is one.
+    fn call(&self, mut request: Request) -> impl Future<Output = Result<Self::Output>> + Send {
+        let body = request.take_body();
+        if body.is_empty() {
+            return Either::Left(self.inner.call(request));
+        }
+        let with_body = async move {
+            self.limit.read(&mut request, body).await?;
+            self.inner.call(request).await
+        };
+        Either::Right(with_body.boxed())
     }
 }

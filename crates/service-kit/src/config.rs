@@ -26,7 +26,7 @@ pub struct ServeArgs {
     #[arg(long, env, value_name = "TIME", value_parser = parse_duration, default_value = "75s")]
     pub idle_timeout: Duration,
 
-    /// Worker threads; 0 takes as many as there are CPUs
+    /// Worker threads; 0 takes one on up to two CPUs, else as many as there are CPUs
     #[arg(long, env, value_name = "N", default_value_t = 0)]
     pub workers: usize,
 }

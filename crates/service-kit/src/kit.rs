@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, sync::Arc, thread};
 
 use anyhow::Context;
+use poem::EndpointExt;
 use tokio::{runtime::Builder, sync::oneshot};
 
 use crate::{
@@ -80,7 +81,7 @@ impl Kit {
             match Server::bind("admin", addr, &args).await {
                 Ok(server) => {
                     let _ = bound.send(Ok(server.local_addr()));
-                    let endpoint = admin::endpoint(&self.readiness, &self.telemetry);
+                    let endpoint = admin::endpoint(&self.readiness, &self.telemetry).boxed();
                     // A life of its own that never stops: probes must hear of the others' stopping.
                     server.serve(endpoint, Lifecycle::new(&args)).await;
                 }

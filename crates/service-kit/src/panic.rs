@@ -1,6 +1,6 @@
 //! A panic costs one request its answer, nothing more, and leaks nothing into the log.
 
-use std::{any::Any, panic::AssertUnwindSafe, sync::Arc};
+use std::{any::Any, future::Future, panic::AssertUnwindSafe, sync::Arc};
 
 use futures_util::FutureExt;
 use http::StatusCode;
@@ -56,14 +56,13 @@ pub struct CatchPanicEndpoint<E> {
 impl<E: Endpoint> Endpoint for CatchPanicEndpoint<E> {
     type Output = Response;
 
-    async fn call(&self, request: Request) -> Result<Response> {
+    fn call(&self, request: Request) -> impl Future<Output = Result<Response>> + Send {
         // Safe to assert: a request's own state goes with it, and what is shared is behind locks
         // that tolerate poisoning.
-        let answer = AssertUnwindSafe(self.inner.call(request)).catch_unwind().await;
-        match answer {
+        AssertUnwindSafe(self.inner.call(request)).catch_unwind().map(|answer| match answer {
             Ok(answer) => answer.map(IntoResponse::into_response),
             Err(_) => Ok(internal_error(&self.docs_url)),
-        }
+        })
     }
 }
 

@@ -16,7 +16,7 @@ use std::{io, net::SocketAddr, sync::Arc};
 
 use anyhow::anyhow;
 use http::HeaderMap;
-use poem::{EndpointExt, endpoint::ToDynEndpoint};
+use poem::endpoint::BoxEndpoint;
 use tokio::net::{TcpListener, TcpSocket};
 
 use crate::{config::ServeArgs, lifecycle::Lifecycle};
@@ -71,9 +71,9 @@ impl Server {
     }
 
     /// Serves until the lifecycle stops, and returns when all is finished or the grace is over.
-    pub async fn serve(self, endpoint: impl poem::Endpoint + 'static, lifecycle: Lifecycle) {
+    pub async fn serve(self, endpoint: BoxEndpoint<'static>, lifecycle: Lifecycle) {
         let answers = Answers {
-            endpoint: Box::new(ToDynEndpoint(endpoint.map_to_response())),
+            endpoint,
             docs_url: self.docs_url,
             error_headers: self.error_headers,
             lifecycle: lifecycle.clone(),

@@ -1,5 +1,6 @@
 //! The headers of the API's answers: prepared once, copied for each.
 
+use futures_util::TryFutureExt;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use poem::{Endpoint, IntoResponse, Middleware, Request, Response, Result};
 
@@ -114,9 +115,11 @@ pub struct FinishEndpoint<E> {
 impl<E: Endpoint> Endpoint for FinishEndpoint<E> {
     type Output = Response;
 
-    async fn call(&self, request: Request) -> Result<Response> {
-        let mut response = self.inner.call(request).await?.into_response();
-        self.finish.complete(&mut response);
-        Ok(response)
+    fn call(&self, request: Request) -> impl Future<Output = Result<Response>> + Send {
+        self.inner.call(request).map_ok(|answer| {
+            let mut response = answer.into_response();
+            self.finish.complete(&mut response);
+            response
+        })
     }
 }

@@ -1,30 +1,28 @@
 //! UTC offsets of IANA time zones at a moment, daylight saving included.
 
 use std::collections::HashMap;
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 
 use jiff::Timestamp;
 use jiff::tz::{TimeZone, TimeZoneDatabase};
 
-/// Every zone, parsed once: a look-up then takes no lock and reads no file, and the answer does
-/// not depend on what the host or a distroless image has under /usr/share/zoneinfo.
-static ZONES: LazyLock<HashMap<String, TimeZone>> = LazyLock::new(|| {
-    let bundled = TimeZoneDatabase::bundled();
-    bundled
-        .available()
-        .filter_map(|name| Some((name.as_str().to_owned(), bundled.get(name.as_str()).ok()?)))
-        .collect()
+/// Every zone by name, each parsed when it is first asked for: a look-up then takes no lock and reads no file, and the
+/// answer does not depend on what the host or a distroless image has under /usr/share/zoneinfo.
+static ZONES: LazyLock<HashMap<String, OnceLock<Option<TimeZone>>>> = LazyLock::new(|| {
+    TimeZoneDatabase::bundled().available().map(|name| (name.as_str().to_owned(), OnceLock::new())).collect()
 });
 
-/// Parses the zones now, so that the first request need not.
+/// Lists the zones now, so that the first request need not.
 pub(super) fn prepare() {
     LazyLock::force(&ZONES);
 }
 
 /// The offset from UTC in seconds that holds in `zone` at `now` (Unix seconds).
 pub(super) fn offset(zone: &str, now: i64) -> Option<i32> {
+    let (name, parsed) = ZONES.get_key_value(zone)?;
+    let parsed = parsed.get_or_init(|| TimeZoneDatabase::bundled().get(name).ok()).as_ref()?;
     let moment = Timestamp::from_second(now).ok()?;
-    Some(ZONES.get(zone)?.to_offset(moment).seconds())
+    Some(parsed.to_offset(moment).seconds())
 }
 
 /// Whether this may be shown as an IANA identifier: some databases write "+02:00" instead.
@@ -85,7 +83,9 @@ mod tests {
 
     #[test]
     fn the_whole_database_is_there() {
-        prepare();
         assert!(ZONES.len() > 500, "{}", ZONES.len());
+        for zone in ZONES.keys() {
+            assert!(offset(zone, JULY).is_some(), "{zone}");
+        }
     }
 }

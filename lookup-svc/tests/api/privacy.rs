@@ -27,7 +27,7 @@ async fn requests_are_counted_by_bounded_labels_and_name_nobody() {
         r#"lookup_quota_batch_size_count{outcome="answered"} 3"#,
         r#"geo_database_build_timestamp_seconds{database="built-in sample",kind="city"}"#,
         r#"geo_database_age_seconds{database="built-in sample",kind="city"}"#,
-        r#"http_server_requests_total{operation="other",service="lookup-svc",status_class="4xx"} 1"#,
+        r#"http_server_request_duration_seconds_count{operation="other",service="lookup-svc",status_class="4xx"} 1"#,
     ] {
         assert!(metrics.contains(line), "{line} is missing in\n{metrics}");
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use api_key::ApiKey;
 use lookup_svc::app::LookupService;
 use lookup_svc::config::Config;
-use poem::{Endpoint, Request, Response, Result};
+use poem::{Endpoint, EndpointExt, Request, Response, Result};
 use quota_client::wire::{ChargeRequest, ChargeResponse, Outcome, Scope, Verdict};
 use reqwest::{Method, StatusCode};
 use serde_json::Value;
@@ -51,7 +51,7 @@ impl FakeQuota {
         };
         let server = Server::bind("quota", ([127, 0, 0, 1], 0).into(), &ServeArgs::default()).await.unwrap();
         let url = format!("http://{}", server.local_addr());
-        tokio::spawn(server.serve(quota.clone(), Lifecycle::new(&ServeArgs::default())));
+        tokio::spawn(server.serve(quota.clone().boxed(), Lifecycle::new(&ServeArgs::default())));
         (quota, url)
     }
 

@@ -1,7 +1,8 @@
 //! Gives the framework's own errors (404, 405, bad parameters, 413) our body.
 
-use std::sync::Arc;
+use std::{future::Future, sync::Arc};
 
+use futures_util::FutureExt;
 use http::{HeaderValue, StatusCode, header};
 use poem::{Endpoint, IntoResponse, Middleware, Request, Response, Result};
 
@@ -76,10 +77,12 @@ pub struct CatchAllEndpoint<E> {
 impl<E: Endpoint> Endpoint for CatchAllEndpoint<E> {
     type Output = Response;
 
-    async fn call(&self, request: Request) -> Result<Response> {
-        Ok(match self.inner.call(request).await {
-            Ok(output) => output.into_response(),
-            Err(error) => self.errors.answer(error),
+    fn call(&self, request: Request) -> impl Future<Output = Result<Response>> + Send {
+        self.inner.call(request).map(|answer| {
+            Ok(match answer {
+                Ok(output) => output.into_response(),
+                Err(error) => self.errors.answer(error),
+            })
         })
     }
 }

@@ -1,15 +1,23 @@
 //! One request to one response, whatever happens in between.
 
-use std::{convert::Infallible, io, net::SocketAddr, panic::AssertUnwindSafe};
+use std::{
+    any::Any,
+    convert::Infallible,
+    future::{Future, ready},
+    io,
+    net::SocketAddr,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
 
 use bytes::Bytes;
-use futures_util::FutureExt;
+use futures_util::{FutureExt, future::Either};
 use http::{HeaderMap, HeaderValue, Request, StatusCode, Version, header, uri::Scheme};
 use http_body_util::combinators::BoxBody;
 use hyper::body::Incoming;
 use poem::{
     Addr, Response,
-    endpoint::DynEndpoint,
+    endpoint::BoxEndpoint,
     web::{LocalAddr, RemoteAddr},
 };
 
@@ -23,9 +31,12 @@ use crate::{
 /// What hyper sends.
 pub(super) type HyperResponse = hyper::Response<BoxBody<Bytes, io::Error>>;
 
+/// What came of a call that may panic.
+type Caught<T> = Result<T, Box<dyn Any + Send>>;
+
 /// The service behind a port.
 pub(super) struct Answers {
-    pub(super) endpoint: Box<dyn DynEndpoint<Output = Response>>,
+    pub(super) endpoint: BoxEndpoint<'static>,
     pub(super) docs_url: String,
     pub(super) error_headers: HeaderMap,
     pub(super) lifecycle: Lifecycle,
@@ -35,8 +46,8 @@ pub(super) struct Answers {
 impl Answers {
     /// Answers a request; never fails, and a panic is a 500.
     pub(super) async fn answer(
-        &self,
-        activity: &Activity,
+        self: Arc<Self>,
+        activity: Arc<Activity>,
         peer: SocketAddr,
         request: Request<Incoming>,
     ) -> Result<HyperResponse, Infallible> {
@@ -44,7 +55,7 @@ impl Answers {
         let _busy = activity.begin(version);
         let mut response = match header_bytes(&request) > MAX_HEADER_BYTES {
             true => self.own(headers_too_large(&self.docs_url)),
-            false => self.call(peer, request).await,
+            false => self.call(peer, request).await.unwrap_or_else(|_| self.own_panic()),
         };
         // HTTP/2 has GOAWAY for this; an HTTP/1 client learns it here and reconnects elsewhere in time.
         if version != Version::HTTP_2 && self.lifecycle.is_draining() {
@@ -54,18 +65,23 @@ impl Answers {
         Ok(response.into())
     }
 
-    async fn call(&self, peer: SocketAddr, request: Request<Incoming>) -> Response {
+    /// Not an `async fn`: one would keep a copy of the request for as long as it is being answered.
+    fn call(&self, peer: SocketAddr, request: Request<Incoming>) -> impl Future<Output = Caught<Response>> {
         let local = LocalAddr(Addr::SocketAddr(self.local));
         let remote = RemoteAddr(Addr::SocketAddr(peer));
         let request = (request, local, remote, Scheme::HTTP).into();
-        let call = async {
-            let answer = self.endpoint.call(request).await;
-            answer.unwrap_or_else(poem::Error::into_response)
-        };
-        match AssertUnwindSafe(call).catch_unwind().await {
-            Ok(response) => response,
-            Err(_) => self.own(panic::internal_error(&self.docs_url)),
+        let begin = || self.endpoint.call(request);
+        match catch_unwind(AssertUnwindSafe(begin)) {
+            Ok(answer) => {
+                let response = answer.map(|answer| answer.unwrap_or_else(poem::Error::into_response));
+                Either::Left(AssertUnwindSafe(response).catch_unwind())
+            }
+            Err(panic) => Either::Right(ready(Err(panic))),
         }
+    }
+
+    fn own_panic(&self) -> Response {
+        self.own(panic::internal_error(&self.docs_url))
     }
 
     fn own(&self, mut response: Response) -> Response {

@@ -48,10 +48,7 @@ pub(super) async fn serve(
     activity: &Arc<Activity>,
     (socket, peer): (TcpStream, SocketAddr),
 ) {
-    let service = service_fn(|request| {
-        let (answers, activity) = (answers.clone(), activity.clone());
-        async move { answers.answer(&activity, peer, request).await }
-    });
+    let service = service_fn(|request| answers.clone().answer(activity.clone(), peer, request));
     let io = TokioIo::new(Watched { socket, activity: activity.clone() });
     let mut connection = pin!(protocols.serve_connection(io, service));
     let mut timer = pin!(sleep_until(Instant::now() + limits.header_timeout));

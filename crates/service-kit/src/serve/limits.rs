@@ -68,7 +68,9 @@ fn descriptors() -> usize {
 /// hyper, bounded. Deadlines are not here: `activity` has them for both protocols.
 pub(super) fn protocols() -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().header_read_timeout(None).max_buf_size(HEADER_BUFFER);
+    // A client may close its side once it has asked. And hyper need not have a second read buffer for each request
+    // only to see it go: what has been asked is answered within a second anyway.
+    builder.http1().header_read_timeout(None).max_buf_size(HEADER_BUFFER).half_close(true);
     builder
         .http2()
         .timer(TokioTimer::new())

@@ -44,7 +44,7 @@ async fn metrics_count_requests_with_bounded_labels() {
     client.get("/?key=secret").await;
     client.get("/nowhere").await;
     let text = get(admin, "/metrics").await.body;
-    let ok = r#"http_server_requests_total{operation="other",service="lookup",status_class="2xx"} 1"#;
+    let ok = r#"http_server_request_duration_seconds_count{operation="other",service="lookup",status_class="2xx"} 1"#;
     assert!(text.contains(ok), "{text}");
     assert!(text.contains(r#"status_class="4xx"} 1"#), "{text}");
     assert!(text.contains("http_server_request_duration_seconds_bucket"), "{text}");

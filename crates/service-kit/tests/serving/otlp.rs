@@ -70,7 +70,7 @@ async fn traces_and_metrics_reach_the_collector_and_the_trace_goes_on() {
         (0..16).map(|i| u8::from_str_radix(&TRACE[2 * i..2 * i + 2], 16).expect("hex")).collect();
     assert!(traces.windows(16).any(|window| window == id), "the span is in the caller's trace");
     let text = String::from_utf8_lossy(&traces).into_owned() + &String::from_utf8_lossy(&metrics);
-    assert!(text.contains("http_server_requests") && text.contains("probe"), "{text}");
+    assert!(text.contains("http_server_request_duration") && text.contains("probe"), "{text}");
     assert!(!text.contains("secret") && !text.contains("127.0.0.1"), "{text}");
 }
 

@@ -30,7 +30,7 @@ impl Rig {
         let addr = SocketAddr::from(([127, 0, 0, 1], 0));
         let server = Server::bind("test", addr, args).await.expect("a free port");
         let (addr, lifecycle) = (server.local_addr(), Lifecycle::new(args));
-        let serving = server.docs_url(DOCS).serve(endpoint, lifecycle.clone());
+        let serving = server.docs_url(DOCS).serve(endpoint.map_to_response().boxed(), lifecycle.clone());
         Self { addr, lifecycle, served: tokio::spawn(serving) }
     }
 
