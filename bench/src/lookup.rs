@@ -36,7 +36,7 @@ pub struct Options {
     /// Instead of all else, compare a store with so many keys to one with 1,000
     #[arg(long, value_name = "N")]
     pub keys: Option<usize>,
-    /// Worker threads of each service; 0 takes as many as there are CPUs
+    /// Worker threads of each service; 0 leaves it to them. The yardstick always has as many as there are CPUs
     #[arg(long, default_value_t = 0)]
     pub workers: usize,
     /// Fail where a bound is missed
@@ -64,7 +64,7 @@ pub async fn run(options: &Options) -> anyhow::Result<Vec<Gate>> {
 }
 
 async fn compare_with_hello(options: &Options) -> anyhow::Result<Vec<Gate>> {
-    let hello = Server::hello(options.workers).await?;
+    let hello = Server::hello().await?;
     let chain = Chain::start(20_000, options.workers, &[]).await?;
     let unbatched = chain.another_lookup(&["--no-batching"]).await?;
     let variants = [

@@ -32,7 +32,7 @@ pub struct Options {
     /// Clients with good keys, which ask without a pause
     #[arg(long, default_value_t = 32)]
     pub clients: usize,
-    /// Worker threads of each service; 0 takes as many as there are CPUs
+    /// Worker threads of each service; 0 leaves it to them
     #[arg(long, default_value_t = 0)]
     pub workers: usize,
 }

@@ -18,8 +18,8 @@ struct Options {
     /// Where to listen
     #[arg(long)]
     listen: SocketAddr,
-    /// Worker threads; 0 takes as many as there are CPUs
-    #[arg(long, default_value_t = 0)]
+    /// Worker threads
+    #[arg(long)]
     workers: usize,
 }
 

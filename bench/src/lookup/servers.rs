@@ -21,8 +21,8 @@ pub struct Server {
 
 impl Server {
     /// The yardstick.
-    pub async fn hello(workers: usize) -> anyhow::Result<Self> {
-        let server = Self::spawn("hello", workers, |_| Vec::new())?;
+    pub async fn hello() -> anyhow::Result<Self> {
+        let server = Self::spawn("hello", service_kit::runtime::available(), |_| Vec::new())?;
         wait_for(&server.url("/")).await;
         Ok(server)
     }
