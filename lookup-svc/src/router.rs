@@ -1,18 +1,12 @@
 //! The one list of what is served, and what lies around it.
 
-use std::collections::HashMap;
-use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::Either;
-use http::Method;
-use poem::endpoint::{BoxEndpoint, DynEndpoint};
-use poem::error::{MethodNotAllowedError, NotFoundError};
 use poem::{Endpoint, EndpointExt, Request, Response, Result};
-use poem_openapi::OpenApi;
-use service_kit::{BodyLimit, CatchPanic, RequestTelemetry, Telemetry, catch_all};
+use service_kit::{BodyLimit, CatchPanic, Operations, RequestTelemetry, Telemetry, catch_all};
 
 use crate::api::{Api, finish};
 use crate::links::Links;
@@ -33,7 +27,7 @@ pub fn endpoint(
 ) -> impl Endpoint<Output = Response> + 'static {
     // Nothing here wants a body: a small one is read and dropped, so that the connection can go on.
     let body = BodyLimit::default().deadline(body_deadline);
-    let api = Operations::new(api).with(body).with(catch_all(&*links.docs).allow("GET, OPTIONS"));
+    let api = Operations::new(api, "").with(body).with(catch_all(&*links.docs).allow("GET, OPTIONS"));
     let pages = pages.routes().with(body).with(catch_all(&*links.docs).allow("GET, HEAD"));
     guarded(Root { api, pages }, links, telemetry)
 }
@@ -48,49 +42,6 @@ fn guarded(
         .with(CatchPanic::new(&*links.docs))
         .with(finish())
         .with(RequestTelemetry::new(telemetry, "lookup-svc"))
-}
-
-/// The API's operations by path and method. Neither `OpenApiService`, which would collect every query into strings
-/// first, nor `Route`, which has a piece of memory for each path and each method that it passes.
-struct Operations(Vec<Operation>);
-
-struct Operation {
-    path: String,
-    method: Method,
-    endpoint: BoxEndpoint<'static>,
-}
-
-impl Operations {
-    fn new(api: Api) -> Self {
-        let mut paths = HashMap::new();
-        api.add_routes(&mut paths);
-        let of_path = |(path, methods): (String, HashMap<_, _>)| {
-            methods.into_iter().map(move |(method, endpoint)| Operation {
-                path: path.clone(),
-                method,
-                endpoint,
-            })
-        };
-        Self(paths.into_iter().flat_map(of_path).collect())
-    }
-
-    fn find(&self, request: &Request) -> Result<&dyn DynEndpoint<Output = Response>> {
-        let mut here = self.0.iter().filter(|operation| operation.path == request.uri().path()).peekable();
-        here.peek().ok_or(NotFoundError)?;
-        let found = here.find(|operation| operation.method == *request.method());
-        Ok(&*found.ok_or(MethodNotAllowedError)?.endpoint)
-    }
-}
-
-impl Endpoint for Operations {
-    type Output = Response;
-
-    fn call(&self, request: Request) -> impl Future<Output = Result<Response>> + Send {
-        match self.find(&request) {
-            Ok(endpoint) => Either::Left(endpoint.call(request)),
-            Err(error) => Either::Right(ready(Err(error))),
-        }
-    }
 }
 
 /// Two sets of routes; a nested `Route` would rewrite every request's address.

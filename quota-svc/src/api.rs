@@ -14,16 +14,18 @@ use std::sync::Arc;
 use accounts::AccountsApi;
 use charges::ChargesApi;
 pub use context::Context;
+use futures_util::future::Either;
 pub use guard::Guard;
 use keys::KeysApi;
-use poem::endpoint::{BoxEndpoint, make_sync};
-use poem::{EndpointExt, IntoEndpoint, Response, Route};
+use poem::endpoint::{BoxEndpoint, DynEndpoint, make_sync};
+use poem::{Endpoint, EndpointExt, IntoEndpoint, Request, Response, Result, Route};
 use poem_openapi::{OpenApi, OpenApiService};
-use service_kit::{RequestTelemetry, Telemetry, catch_all};
+use service_kit::{Operations, RequestTelemetry, Telemetry, catch_all};
 use transfer::TransferApi;
 
 /// Where the paths begin.
 const PREFIX: &str = "/internal/v1";
+const CHARGES: &str = "/internal/v1/charges";
 
 /// What an error's `docs` points to: the document that quota-svc itself serves.
 pub(crate) const DOCS: &str = "/openapi.json";
@@ -44,16 +46,33 @@ pub fn endpoint(
     guard: Guard,
     telemetry: &Telemetry,
 ) -> BoxEndpoint<'static> {
-    let routes = match serve {
+    let others = match serve {
         Serve::Charges => routes(service(ChargesApi(context.clone()))),
         Serve::All => routes(service(everything(context))),
     };
-    routes
+    let charges = limits::bounded_batch(Operations::new(ChargesApi(context.clone()), PREFIX));
+    Root { charges, others }
         .with(guard)
         .with(catch_all(DOCS))
         .with(RequestTelemetry::new(telemetry, "quota-svc"))
-        .map_to_response()
         .boxed()
+}
+
+/// The charges' own way, which is that of every look-up, and everything else.
+struct Root<C> {
+    charges: C,
+    others: BoxEndpoint<'static>,
+}
+
+impl<C: Endpoint<Output = Response>> Endpoint for Root<C> {
+    type Output = Response;
+
+    fn call(&self, request: Request) -> impl Future<Output = Result<Response>> + Send {
+        match request.uri().path() {
+            CHARGES => Either::Left(self.charges.call(request)),
+            _ => Either::Right(DynEndpoint::call(&*self.others, request)),
+        }
+    }
 }
 
 fn everything(context: &Arc<Context>) -> (ChargesApi, AccountsApi, KeysApi, TransferApi) {

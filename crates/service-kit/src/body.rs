@@ -35,12 +35,13 @@ impl BodyLimit {
     }
 
     async fn read(&self, request: &mut Request, body: Body) -> Result<()> {
-        if announced(request).is_some_and(|bytes| bytes > self.bytes as u64) {
-            return Err(ReadBodyError::PayloadTooLarge.into());
-        }
-        let bytes = tokio::time::timeout(self.deadline, body.into_bytes_limit(self.bytes))
-            .await
-            .map_err(|_| too_slow())??;
+        let reading = match announced(request) {
+            Some(bytes) if bytes > self.bytes as u64 => return Err(ReadBodyError::PayloadTooLarge.into()),
+            // No more can come: hyper holds a client to its word.
+            Some(_) => Either::Left(body.into_bytes()),
+            None => Either::Right(Box::pin(body.into_bytes_limit(self.bytes))),
+        };
+        let bytes = tokio::time::timeout(self.deadline, reading).await.map_err(|_| too_slow())??;
         request.extensions_mut().insert(Bounded);
         request.set_body(Body::from_bytes(bytes));
         Ok(())

@@ -1,7 +1,10 @@
 //! Who may call: programs on this machine. A web page in somebody's browser must not reach the keys.
 
+use std::future::ready;
 use std::net::IpAddr;
 
+use futures_util::TryFutureExt;
+use futures_util::future::Either;
 use http::{StatusCode, header};
 use poem::{Endpoint, Error, IntoResponse, Middleware, Request, Response, Result};
 use service_kit::ErrorBody;
@@ -57,12 +60,13 @@ pub struct Guarded<E> {
 impl<E: Endpoint> Endpoint for Guarded<E> {
     type Output = Response;
 
-    async fn call(&self, request: Request) -> Result<Response> {
+    fn call(&self, request: Request) -> impl Future<Output = Result<Response>> + Send {
         match self.guard.check(&request) {
-            Ok(()) => self.inner.call(request).await.map(IntoResponse::into_response),
+            Ok(()) => Either::Left(self.inner.call(request).map_ok(IntoResponse::into_response)),
             Err(reason) => {
                 let body = ErrorBody::new("forbidden", reason, DOCS);
-                Err(Error::from_response(service_kit::error::response(StatusCode::FORBIDDEN, &body)))
+                let response = service_kit::error::response(StatusCode::FORBIDDEN, &body);
+                Either::Right(ready(Err(Error::from_response(response))))
             }
         }
     }

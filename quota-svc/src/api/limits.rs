@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use futures_util::TryFutureExt;
 use http::StatusCode;
 use poem::{Endpoint, Error, IntoResponse, Middleware, Request, Response, Result};
 use quota_client::wire::MAX_BATCH;
-use service_kit::{BodyLimit, ErrorBody};
+use service_kit::{BodyLimit, ErrorBody, Operations};
 
 use super::DOCS;
 
@@ -33,16 +34,28 @@ impl<U: Endpoint, I: Endpoint> Endpoint for Bounded<U, I> {
         if request.uri().path().ends_with("/import") {
             return self.import.call(request).await.map(IntoResponse::into_response);
         }
-        let charges = request.uri().path().ends_with("/charges");
-        let answer = self.usual.call(request).await.map(IntoResponse::into_response);
-        match answer {
-            Err(error) if charges && error.status() == StatusCode::PAYLOAD_TOO_LARGE => Err(too_many()),
-            other => other,
-        }
+        self.usual.call(request).await.map(IntoResponse::into_response)
     }
 }
 
-/// Whoever sends too large a batch must be told how large it may be.
+/// Bounds the body of a batch. Whoever sends too large a one must be told how large it may be.
+pub fn bounded_batch(charges: Operations) -> impl Endpoint<Output = Response> {
+    Batches(BodyLimit::default().transform(charges))
+}
+
+struct Batches<E>(E);
+
+impl<E: Endpoint<Output = Response>> Endpoint for Batches<E> {
+    type Output = Response;
+
+    fn call(&self, request: Request) -> impl Future<Output = Result<Response>> + Send {
+        self.0.call(request).map_err(|error| match error.status() {
+            StatusCode::PAYLOAD_TOO_LARGE => too_many(),
+            _ => error,
+        })
+    }
+}
+
 fn too_many() -> Error {
     let message =
         format!("A call takes 1 to {MAX_BATCH} charges; this body is larger than {MAX_BATCH} can be.");
