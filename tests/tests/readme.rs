@@ -24,7 +24,7 @@ const DOCUMENTS: &str = "README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md \
 
 /// Flags of cargo, helm and docker, and of our benchmarks.
 const OTHERS_FLAGS: &str =
-    "--release --bin --keys --set --namespace --create-namespace --target --wait --help";
+    "--release --profile --bin --keys --minutes --set --namespace --create-namespace --target --wait --help";
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()

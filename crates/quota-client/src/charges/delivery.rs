@@ -122,3 +122,40 @@ fn matching(verdicts: Vec<Verdict>, batch: &Batch) -> Result<Vec<Verdict>, Clien
         false => Err(ClientError::Protocol("not one verdict for each charge".to_owned())),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::oneshot;
+
+    use super::super::batch::Subject;
+    use super::*;
+
+    #[tokio::test]
+    async fn whose_time_is_over_is_answered_while_the_others_wait() {
+        let pending = |time| {
+            let (reply, answer) = oneshot::channel();
+            let deadline = Instant::now() + time;
+            (Pending { subject: Subject::Demo, deadline, reply: Some(reply), trace: None }, answer)
+        };
+        let (hasty, hasty_answer) = pending(Duration::from_millis(10));
+        let (patient, mut patient_answer) = pending(Duration::from_secs(60));
+        let mut batch = Batch::new(vec![hasty, patient]);
+        let (finish, call) = oneshot::channel();
+        let call = async { call.await.expect("the test finishes the call") };
+        let first = async {
+            assert_eq!(hasty_answer.await, Ok(Err(ChargeError::TimedOut)));
+            finish.send(Ok("verdicts")).expect("the call is still waited for");
+        };
+        let (result, ()) = tokio::join!(in_time(call, &mut batch), first);
+        assert_eq!(result.expect("an answer"), "verdicts");
+        assert!(patient_answer.try_recv().is_err(), "gets its own verdict by its place");
+        assert_eq!(batch.len(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_call_that_nobody_waits_for_is_given_up() {
+        let mut batch = Batch::new(Vec::new());
+        let never = std::future::pending::<Result<(), ClientError>>();
+        assert!(matches!(in_time(never, &mut batch).await, Err(ClientError::TimedOut)));
+    }
+}

@@ -72,6 +72,18 @@ async fn a_request_may_take_longer_than_every_limit() {
     assert_eq!(client.answer().await.status, 200);
 }
 
+#[tokio::test]
+async fn a_client_that_closed_its_side_after_asking_is_answered() {
+    let release = Arc::new(Notify::new());
+    let rig = Rig::start(&args(), waits_for(release.clone())).await;
+    let mut client = rig.connect().await;
+    client.send("GET / HTTP/1.1\r\nHost: test\r\n\r\n").await;
+    client.0.shutdown().await.expect("our side can be closed");
+    release.notify_one();
+    assert_eq!(client.answer().await.body, "done");
+    client.closed().await;
+}
+
 fn waits_for(release: Arc<Notify>) -> impl Endpoint {
     make(move |_| {
         let release = release.clone();
