@@ -12,7 +12,7 @@ use e2e::ports::ReservedPort;
 use e2e::process::Service;
 use e2e::quota::{Quota, StoreChoice};
 use e2e::redis::Redis;
-use e2e::wait::eventually;
+use e2e::wait::{eventually, eventually_ok};
 use quota_client::wire::Scope;
 
 /// Limits that no load of these tests reaches, and a deadline that no busy machine breaks.
@@ -38,6 +38,10 @@ async fn sidecar(port: &ReservedPort, redis: &Redis, store: &StoreChoice) -> Ser
     let place = ["--redis-url", &url, "--key-prefix", store.prefix()];
     let mut service = Service::spawn("quota-svc", &[&own[..], &place, &GENEROUS].concat(), &[]);
     service.listening("quota").await;
+    // A pod gets requests when its containers are ready: a port that listens may still be connecting to Redis.
+    let (admin, client) = (service.listening("admin").await, e2e::http::client());
+    let ask = async || client.get(format!("http://{admin}/readyz")).send().await?.error_for_status();
+    eventually_ok(PATIENCE, "the sidecar is ready", ask).await;
     service
 }
 
