@@ -47,7 +47,7 @@ can't tell is null in the answers, never what a client says.
 | `aws-alb` | yes | no | yes | no | `edge.trustedProxies`: the load balancer's subnets |
 | `gcp` | yes | yes | yes | yes | |
 | `custom` | as you say | as you say | as you say | as you say | `edge.trustedProxies` or `edge.discover` |
-| `none` | the peer's | our own | no | the socket's | |
+| `none` | the peer's | our own | no | no | |
 
 <!-- Below: written by helm/readme.py from values.yaml. -->
 """

@@ -22,7 +22,7 @@ where
     result
 }
 
-/// The allocator asks for pages of 2 MiB, and of each it needs a part: that was 20 MiB of an idle service's 34, without
+/// The allocator asks for pages of 2 MiB, and of each it needs a part: that was 15 MiB of an idle service's 34, without
 /// a difference in speed that could be measured. Where the kernel refuses, memory is all that it costs.
 fn use_small_pages() {
     #[cfg(target_os = "linux")]

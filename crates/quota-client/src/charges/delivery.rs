@@ -47,7 +47,8 @@ pub(super) async fn dispatch(
 }
 
 /// Has a timer that is due before those of the calls, as long as there is a dispatcher. tokio wakes itself by a system
-/// call whenever it gets a timer before which nothing is due; that made three more system calls of each batch's eight.
+/// call whenever it gets a timer before which nothing is due; those were three of the nine system calls of a
+/// batch with one charge.
 async fn tick() {
     let mut ticks = interval(TICK);
     loop {
