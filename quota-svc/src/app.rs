@@ -17,6 +17,10 @@ use crate::store::redis::RedisStore;
 
 /// How often /readyz and the gauge learn whether the store is there.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How long the port stays shut for a store that is still being dialled: whoever finds the port open finds a store
+/// behind it, unless there is none.
+const FIRST_CONTACT: Duration = Duration::from_secs(1);
+const FIRST_LOOKS_EVERY: Duration = Duration::from_millis(2);
 
 /// A quota-svc that listens and waits to be run.
 pub struct QuotaService {
@@ -33,7 +37,8 @@ enum OpenStore {
 }
 
 impl QuotaService {
-    /// Opens the store and the port. Redis may be away: that is said on /readyz and ends by itself.
+    /// Opens the store and the port. Redis may be away: that is said on /readyz and ends by itself, and the port
+    /// opens after a second all the same.
     pub async fn start(config: &Config, kit: &Kit) -> anyhow::Result<Self> {
         config.check()?;
         let limits = config.limits.limits();
@@ -43,6 +48,7 @@ impl QuotaService {
         let context = Arc::new(Context { store: store.clone(), charging, limits });
         let guard = Guard { allow_remote: config.allow_remote };
         let endpoint = api::endpoint(&context, config.serve, guard, &kit.telemetry);
+        let _ = tokio::time::timeout(FIRST_CONTACT, contact(&*store)).await;
         let server = Server::bind("quota", config.listen, &kit.serve).await?;
         let watcher = tokio::spawn(watch(store, kit.readiness.condition("store"), gauge(kit)));
         Ok(Self { server, endpoint, store: open, watcher, kit: kit.clone() })
@@ -90,6 +96,13 @@ fn gauge(kit: &Kit) -> opentelemetry::metrics::Gauge<u64> {
     let meter = kit.telemetry.meter();
     let gauge = meter.u64_gauge("quota_store_up");
     gauge.with_description("1 while the store can be reached, 0 while it is away").build()
+}
+
+/// Waits until the store can be reached.
+async fn contact(store: &dyn Store) {
+    while store.trouble().is_some() {
+        tokio::time::sleep(FIRST_LOOKS_EVERY).await;
+    }
 }
 
 /// Tells whether the store can be reached.

@@ -13,7 +13,7 @@ use service_kit::{Kit, Lifecycle};
 use crate::config::Config;
 use crate::{data_dir, first_start, welcome};
 
-/// A store that was just started may need a moment, Redis over a network a little longer.
+/// A call at the start may meet a busy machine.
 const FIRST_CALL: Duration = Duration::from_secs(5);
 
 /// Starts everything, greets, and returns when all has stopped.

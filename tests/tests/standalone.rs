@@ -22,8 +22,9 @@ fn start(data: &Path, flags: &[&str]) -> Service {
 /// Waits for the welcome and gives what it says.
 async fn welcome(service: &mut Service) -> String {
     service.listening("lookup").await;
-    e2e::wait::eventually(PATIENCE, "the welcome is printed", async || {
-        Some(service.stdout()).filter(|text| text.contains("Stop with Ctrl-C"))
+    e2e::wait::eventually_ok(PATIENCE, "the welcome is printed", async || {
+        let text = service.stdout();
+        if text.contains("Stop with Ctrl-C") { Ok(text) } else { Err(service.logs()) }
     })
     .await
 }
@@ -85,6 +86,17 @@ async fn it_runs_on_redis_too() {
     assert_eq!(run(line).await["status"], "success");
     assert!(!data.path().join("store.redb").exists());
     assert!(redis.cli(&["DBSIZE"]).await.trim().parse::<u32>().unwrap() > 0);
+}
+
+#[tokio::test]
+async fn a_redis_that_is_started_later_is_waited_for() {
+    let (data, mut redis) = (tempfile::tempdir().unwrap(), Redis::start().await);
+    redis.stop();
+    let mut service = start(data.path(), &["--redis-url", &redis.url()]);
+    service.listening("lookup").await;
+    redis.restart().await;
+    let text = welcome(&mut service).await;
+    assert!(text.contains("This is the first start"), "{text}");
 }
 
 #[tokio::test]
