@@ -1,10 +1,18 @@
 //! A span and a duration for each request, with bounded labels; the durations' number is that of the requests.
 
-use std::{future::Future, time::Instant};
+use std::{
+    future::Future,
+    sync::{Arc, PoisonError, RwLock},
+    time::Instant,
+};
 
 use futures_util::FutureExt;
 use http::StatusCode;
-use opentelemetry::{KeyValue, metrics::Histogram, trace::TraceContextExt};
+use opentelemetry::{
+    KeyValue,
+    metrics::{BoundHistogram, Histogram},
+    trace::TraceContextExt,
+};
 use poem::{Endpoint, IntoResponse, Middleware, Request, Response, Result};
 use poem_openapi::OperationId;
 use tracing::{Instrument, Span, field::Empty};
@@ -30,6 +38,15 @@ pub struct Operation(pub &'static str);
 pub struct RequestTelemetry {
     service: &'static str,
     duration: Histogram<f64>,
+    /// The histogram's rows that were written already: labels are fixed words, so they stay few.
+    rows: Arc<RwLock<Vec<Row>>>,
+}
+
+#[derive(Debug)]
+struct Row {
+    operation: &'static str,
+    status_class: &'static str,
+    duration: BoundHistogram<f64>,
 }
 
 impl RequestTelemetry {
@@ -44,16 +61,33 @@ impl RequestTelemetry {
                 .with_description("Time from a request's headers to its answer")
                 .with_boundaries(BUCKETS.to_vec())
                 .build(),
+            rows: Arc::default(),
         }
     }
 
     fn record(&self, response: &Response, started: Instant) {
-        let labels = [
+        let seconds = started.elapsed().as_secs_f64();
+        let (operation, status_class) = (operation(response), status_class(response.status()));
+        let rows = self.rows.read().unwrap_or_else(PoisonError::into_inner);
+        match rows.iter().find(|row| row.operation == operation && row.status_class == status_class) {
+            Some(row) => row.duration.record(seconds),
+            None => {
+                drop(rows);
+                self.new_row(operation, status_class).record(seconds);
+            }
+        }
+    }
+
+    /// Two that come at once make two rows of the same numbers, of which the second is never found.
+    fn new_row(&self, operation: &'static str, status_class: &'static str) -> BoundHistogram<f64> {
+        let duration = self.duration.bind(&[
             KeyValue::new("service", self.service),
-            KeyValue::new("operation", operation(response)),
-            KeyValue::new("status_class", status_class(response.status())),
-        ];
-        self.duration.record(started.elapsed().as_secs_f64(), &labels);
+            KeyValue::new("operation", operation),
+            KeyValue::new("status_class", status_class),
+        ]);
+        let row = Row { operation, status_class, duration: duration.clone() };
+        self.rows.write().unwrap_or_else(PoisonError::into_inner).push(row);
+        duration
     }
 
     fn span(&self, request: &Request) -> Span {
