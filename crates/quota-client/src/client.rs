@@ -104,7 +104,12 @@ impl QuotaClient {
         limit: usize,
     ) -> Result<T, ClientError> {
         let body = call.send(&self.http, limit).await?;
-        serde_json::from_slice(&body).map_err(|error| ClientError::unreadable(&error))
+        // As text at once: from bytes, serde_json would look at every string for itself.
+        let parsed = match str::from_utf8(&body) {
+            Ok(text) => serde_json::from_str(text),
+            Err(_) => serde_json::from_slice(&body),
+        };
+        parsed.map_err(|error| ClientError::unreadable(&error))
     }
 
     /// A call whose only answer is that it was done.

@@ -48,7 +48,12 @@ impl<T: Type + DeserializeOwned> ParsePayload for SerdeJson<T> {
 }
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
-    serde_json::from_slice(bytes).map_err(|error| {
+    // Looked at as text once: from bytes, serde_json would look at every string for itself.
+    let parsed = match std::str::from_utf8(bytes) {
+        Ok(text) => serde_json::from_str(text),
+        Err(_) => serde_json::from_slice(bytes),
+    };
+    parsed.map_err(|error| {
         let reason = error.to_string();
         ParseRequestPayloadError { reason }.into()
     })
