@@ -5,7 +5,7 @@
 -- ARGV[2]      burst limit: requests within 60,000 ms
 -- ARGV[3]      daily limit of the demo
 -- ARGV[4]      the time in ms, or '' for this server's own clock (tests step over midnight)
--- ARGV[4 + i]  how many requests the i-th entry has: 1 to 1,023
+-- ARGV[4 + i]  how many requests the i-th entry has: 1 to 1,023; all left out where each has one
 -- returns      the time in ms, then two integers for each entry (each has its price, here and where it is read):
 --              limit * 32 + outcome * 4 + scope, and used * 2^20 + allowed * 1024 + refused
 --              used: the day's count afterwards; refused: for the day's limit; all of it exact in a double
@@ -121,7 +121,6 @@ end
 local answer = { now }
 for i, key in ipairs(KEYS) do
   local charge = byte(key, -1) == 100 and charge_demo or charge_key
-  local count = ARGV[4 + i]
-  answer[2 * i], answer[2 * i + 1] = charge(key, count == '1' and 1 or tonumber(count))
+  answer[2 * i], answer[2 * i + 1] = charge(key, tonumber(ARGV[4 + i] or 1))
 end
 return answer
