@@ -97,13 +97,98 @@ fn the_dependency_layer_is_a_workspace_that_cargo_understands() {
 /// docker-compose.yaml on this machine: where its names and paths are.
 struct Machine {
     dir: TempDir,
-    replacements: Vec<(String, String)>,
+    ports: Vec<ReservedPort>,
+    replacements: Vec<(&'static str, String)>,
     processes: Vec<ChildGuard>,
 }
 
+/// Which of the ports is whose.
+const VALKEY: usize = 0;
+/// Those of each service: its own and its admin's.
+const OF_SERVICES: [(usize, usize); 3] = [(QUOTA, 2), (LOOKUP, 4), (DASHBOARD, 6)];
+const QUOTA: usize = 1;
+const LOOKUP: usize = 3;
+const DASHBOARD: usize = 5;
+const HTTPS: usize = 7;
+const HTTP: usize = 8;
+
 impl Machine {
+    /// The files that compose mounts, and the secrets that its preparation makes.
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let open = |folder: &Path, mode| fs::set_permissions(folder, fs::Permissions::from_mode(mode));
+        open(dir.path(), 0o755).unwrap();
+        for file in ["prepare.sh", "haproxy.cfg", "valkey.sh"] {
+            open_copy(&root().join("deploy/compose").join(file), &dir.path().join(file));
+        }
+        assert!(Command::new("sh").arg(dir.path().join("prepare.sh")).status().unwrap().success());
+        // Docker mounts the files themselves; here they are reached through their folder.
+        open(&dir.path().join("secrets"), 0o755).unwrap();
+        for folder in ["data", "geo"].map(|name| dir.path().join(name)) {
+            fs::create_dir(&folder).unwrap();
+            open(&folder, 0o777).unwrap();
+        }
+        let ports: Vec<_> = (0..9).map(|_| ReservedPort::new()).collect();
+        let replacements = replacements(dir.path().to_str().unwrap(), &ports);
+        Self { dir, ports, replacements, processes: Vec::new() }
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.dir.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    fn start_valkey(&mut self) {
+        let script = self.path("valkey.sh");
+        fs::write(&script, self.here(&fs::read_to_string(&script).unwrap())).unwrap();
+        self.start(&["sh".to_owned(), script], &[]);
+    }
+
+    fn start_services(&mut self, compose: &Value) {
+        for (service, (listen, admin)) in SERVICES.into_iter().zip(OF_SERVICES) {
+            let copy = open_copy(&binary(service), &self.dir.path().join(service));
+            let flags = list(&compose["services"][service]["command"]).map(|flag| self.here(text(flag)));
+            let mut line: Vec<_> = [copy].into_iter().chain(flags).collect();
+            line.push(format!("--listen={}", self.ports[listen].addr()));
+            line.push(format!("--admin-listen={}", self.ports[admin].addr()));
+            self.start(&line, &[]);
+        }
+    }
+
+    fn start_haproxy(&mut self, haproxy: &Path, compose: &Value) {
+        let variables = compose["services"]["haproxy"]["environment"].as_object().unwrap();
+        let variables: Vec<_> =
+            variables.iter().map(|(name, value)| (name.clone(), self.here(text(value)))).collect();
+        let line = [haproxy.to_str().unwrap(), "-db", "-f", &self.path("haproxy.cfg")].map(str::to_owned);
+        self.start(&line, &variables);
+    }
+
+    /// Asks as a client at 127.0.0.5 that claims to be somebody else.
+    fn curl(&self, scheme: &str, host: &str, port: usize, path: &str) -> String {
+        let port = self.ports[port].number();
+        let mut curl = Command::new("curl");
+        curl.args(["--silent", "--include", "--noproxy", "*", "--max-time", "10", "--http2"]);
+        curl.args(["--interface", "127.0.0.5", "--resolve", &format!("{host}:{port}:127.0.0.1")]);
+        curl.args(["--cacert", &self.path("secrets/tls.pem")]);
+        curl.args(["--header", "X-Edge-Client-IP: 203.0.113.9", "--header", "X-Forwarded-For: 203.0.113.9"]);
+        let output = curl.arg(format!("{scheme}://{host}:{port}{path}")).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// The answer over TLS, once it is a 200.
+    async fn served(&self, host: &str, path: &str) -> String {
+        eventually_ok(PATIENCE, format!("{host}{path} answers over TLS"), async || {
+            let answer = self.curl("https", host, HTTPS, path);
+            if answer.starts_with("HTTP/2 200") {
+                Ok(answer)
+            } else {
+                Err(format!("{answer}\n{}", self.logs()))
+            }
+        })
+        .await
+    }
+
     fn here(&self, inside: &str) -> String {
-        self.replacements.iter().fold(inside.to_owned(), |text, (from, to)| text.replace(from.as_str(), to))
+        self.replacements.iter().fold(inside.to_owned(), |text, (from, to)| text.replace(from, to))
     }
 
     /// Starts a program as the image's user, where we may choose.
@@ -134,103 +219,43 @@ fn open_copy(from: &Path, to: &Path) -> String {
     to.to_str().unwrap().to_owned()
 }
 
+/// What compose calls things, and what they are here.
+fn replacements(base: &str, ports: &[ReservedPort]) -> Vec<(&'static str, String)> {
+    let addr = |index: usize| ports[index].addr().to_string();
+    vec![
+        ("/run/secrets/tls", format!("{base}/secrets/tls.pem")),
+        ("/run/secrets/", format!("{base}/secrets/")),
+        ("/var/lib/geo", format!("{base}/geo")),
+        ("--dir /data", format!("--port {} --dir {base}/data", ports[VALKEY].number())),
+        ("exec valkey-server", "exec redis-server".to_owned()),
+        ("valkey:6379", addr(VALKEY)),
+        ("127.0.0.1:8082", addr(QUOTA)),
+        ("services:8080", addr(LOOKUP)),
+        ("services:8081", addr(DASHBOARD)),
+        ("0.0.0.0:8443", addr(HTTPS)),
+        ("0.0.0.0:8080", addr(HTTP)),
+        // HAProxy's fixed address in the network of compose.
+        ("172.31.83.2", "127.0.0.1".to_owned()),
+    ]
+}
+
 #[tokio::test]
 async fn compose_serves_both_host_names_over_tls() {
     let tools = require_tool("redis-server") && require_tool("curl") && require_tool("openssl");
     let Some(haproxy) = tools.then(|| system_tool("haproxy")).flatten() else { return };
     let Some(_) = venv_tool("python") else { return };
-    let (compose, dir) = (compose(), tempfile::tempdir().unwrap());
-    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    let base = dir.path().to_str().unwrap().to_owned();
-    for file in ["prepare.sh", "haproxy.cfg", "valkey.sh"] {
-        open_copy(&root().join("deploy/compose").join(file), &dir.path().join(file));
-    }
-    assert!(Command::new("sh").arg(dir.path().join("prepare.sh")).status().unwrap().success());
-    // Docker mounts the files themselves; here they are reached through their folder.
-    fs::set_permissions(dir.path().join("secrets"), fs::Permissions::from_mode(0o755)).unwrap();
-    for folder in ["data", "geo"] {
-        fs::create_dir(dir.path().join(folder)).unwrap();
-        fs::set_permissions(dir.path().join(folder), fs::Permissions::from_mode(0o777)).unwrap();
-    }
-    let ports: Vec<_> = (0..9).map(|_| ReservedPort::new()).collect();
-    let addr = |index: usize| ports[index].addr().to_string();
-    let replacements = [
-        ("/run/secrets/tls", format!("{base}/secrets/tls.pem")),
-        ("/run/secrets/", format!("{base}/secrets/")),
-        ("/var/lib/geo", format!("{base}/geo")),
-        ("--dir /data", format!("--port {} --dir {base}/data", ports[0].number())),
-        ("exec valkey-server", "exec redis-server".to_owned()),
-        ("valkey:6379", addr(0)),
-        ("127.0.0.1:8082", addr(1)),
-        ("services:8080", addr(3)),
-        ("services:8081", addr(5)),
-        ("0.0.0.0:8443", addr(7)),
-        ("0.0.0.0:8080", addr(8)),
-        // HAProxy's fixed address in the network of compose.
-        ("172.31.83.2", "127.0.0.1".to_owned()),
-    ];
-    let replacements = replacements.map(|(from, to)| (from.to_owned(), to)).to_vec();
-    let mut machine = Machine { dir, replacements, processes: Vec::new() };
+    let (compose, mut machine) = (compose(), Machine::new());
+    machine.start_valkey();
+    machine.start_services(&compose);
+    machine.start_haproxy(&haproxy, &compose);
 
-    let script = machine.here(&fs::read_to_string(format!("{base}/valkey.sh")).unwrap());
-    fs::write(format!("{base}/valkey.sh"), script).unwrap();
-    machine.start(&["sh".to_owned(), format!("{base}/valkey.sh")], &[]);
-    for (service, (listen, admin)) in SERVICES.into_iter().zip([(1, 2), (3, 4), (5, 6)]) {
-        let copy = open_copy(&binary(service), &machine.dir.path().join(service));
-        let flags = list(&compose["services"][service]["command"]).map(|flag| machine.here(text(flag)));
-        let mut line: Vec<_> = [copy].into_iter().chain(flags).collect();
-        line.extend([format!("--listen={}", addr(listen)), format!("--admin-listen={}", addr(admin))]);
-        machine.start(&line, &[]);
-    }
-    let variables = compose["services"]["haproxy"]["environment"].as_object().unwrap();
-    let variables: Vec<_> =
-        variables.iter().map(|(name, value)| (name.clone(), machine.here(text(value)))).collect();
-    let line = [haproxy.to_str().unwrap(), "-db", "-f", &format!("{base}/haproxy.cfg")].map(str::to_owned);
-    machine.start(&line, &variables);
-
-    let curl = |scheme: &str, host: &str, port: &ReservedPort, path: &str| {
-        let url = format!("{scheme}://{host}:{}{path}", port.number());
-        let resolve = format!("{host}:{}:127.0.0.1", port.number());
-        let mut curl = Command::new("curl");
-        curl.args([
-            "--silent",
-            "--include",
-            "--noproxy",
-            "*",
-            "--max-time",
-            "10",
-            "--interface",
-            "127.0.0.5",
-        ]);
-        curl.args(["--cacert", &format!("{base}/secrets/tls.pem"), "--resolve", &resolve, "--http2"]);
-        curl.args(["--header", "X-Edge-Client-IP: 203.0.113.9", "--header", "X-Forwarded-For: 203.0.113.9"]);
-        String::from_utf8_lossy(&curl.arg(url).output().unwrap().stdout).into_owned()
-    };
-    let demo = eventually_ok(PATIENCE, "the demo answers over TLS", async || {
-        let answer = curl("https", "localhost", &ports[7], "/api/v1/ip/demo");
-        if answer.starts_with("HTTP/2 200") {
-            Ok(answer)
-        } else {
-            Err(format!("{answer}\n{}", machine.logs()))
-        }
-    })
-    .await;
+    let demo = machine.served("localhost", "/api/v1/ip/demo").await;
     for part in ["\"ip\":\"127.0.0.5\"", "\"tls_version\":\"TLSv1.3\"", "\"http_protocol\":\"HTTP/2\""] {
         assert!(demo.contains(part), "{part}: {demo}");
     }
-    let page = eventually_ok(PATIENCE, "the dashboard answers over TLS", async || {
-        let answer = curl("https", "dashboard.localhost", &ports[7], "/");
-        if answer.starts_with("HTTP/2 200") {
-            Ok(answer)
-        } else {
-            Err(format!("{answer}\n{}", machine.logs()))
-        }
-    })
-    .await;
+    let page = machine.served("dashboard.localhost", "/").await;
     assert!(page.contains("<html"), "{page}");
-    let plain = curl("http", "localhost", &ports[8], "/api/v1/ip?key=x");
-    assert!(
-        plain.starts_with("HTTP/1.1 308") && plain.to_lowercase().contains("location: https://"),
-        "{plain}"
-    );
+    let plain = machine.curl("http", "localhost", HTTP, "/api/v1/ip?key=x");
+    let elsewhere = plain.to_lowercase().contains("location: https://");
+    assert!(plain.starts_with("HTTP/1.1 308") && elsewhere, "{plain}");
 }
