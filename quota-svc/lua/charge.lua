@@ -53,6 +53,7 @@ local function charge_key(key, count)
   if #header < 44 or byte(header) ~= 1 then return 16, 0 end
   local scope, state, own, day, used, last, laid, places, len, head =
     unpack('<BBxI4xxxxxxxxI4I4I8I4I2I2I2', header, 2)
+  if len > places then return 16, 0 end
   if state == 1 then return 12, 0 end
   if state == 2 then return 8, 0 end
 
@@ -73,9 +74,10 @@ local function charge_key(key, count)
   local allowed, refused, outcome = 0, 0, 0
   for _ = 1, count do
     if len == places then
-      local oldest = places > 0 and
-        unpack('<I4', call('GETRANGE', key, RING + 4 * head, RING + 4 * head + 3))
-      if oldest and (low - oldest) % WRAP >= WINDOW then
+      local oldest = places > 0 and call('GETRANGE', key, RING + 4 * head, RING + 4 * head + 3)
+      -- An error would end the script, and with it the charges of others.
+      if oldest and #oldest < 4 then return 16, 0 end
+      if oldest and (low - unpack('<I4', oldest)) % WRAP >= WINDOW then
         head, len = (head + 1) % places, len - 1
       elseif places < burst then
         if head > 0 then

@@ -168,3 +168,22 @@ async fn a_short_record_and_one_of_another_type_refuse_that_key_only() {
         assert!(!quota.service.logs().contains("panic"));
     }
 }
+
+#[tokio::test]
+async fn a_damaged_ring_refuses_that_key_only() {
+    let redis = Redis::start().await;
+    let store = StoreChoice::from(&redis);
+    let cut_off = "redis.call('SET', KEYS[1], string.sub(redis.call('GET', KEYS[1]), 1, 170))";
+    // More arrivals than places: such a ring would never be full.
+    let overfull = "redis.call('SETRANGE', KEYS[1], 38, struct.pack('<I2', 9))";
+    for damage in [cut_off, overfull] {
+        let quota = ready(store.clone()).await;
+        let (broken, good) = (quota.new_key().await, quota.new_key().await);
+        // As many as the ring has places at first, so that the next one looks at the oldest.
+        assert_eq!(broken.charge(&quota.client(), 8).await, [Outcome::Allowed; 8]);
+        redis.cli(&["EVAL", damage, "1", &broken.redis_name(store.prefix(), "k")]).await;
+        check_only_refused(&quota, &broken, &good).await;
+        let refused = quota.client().key(&broken.key.id, None).await.unwrap_err();
+        assert_eq!((refused.status(), refused.code()), (Some(500), Some("internal_error")), "{damage}");
+    }
+}

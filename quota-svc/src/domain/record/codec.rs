@@ -91,10 +91,12 @@ pub fn decode(bytes: &[u8]) -> Result<Record, CodecError> {
 fn decode_window(bytes: &[u8]) -> Result<Window, CodecError> {
     let (places, len, head) = (u16_at(bytes, 36), u16_at(bytes, 38), u16_at(bytes, 40));
     let limit = u16::try_from(u32_at(bytes, 32)).map_err(|_| CodecError::Field("burst limit"))?;
-    if len > places || (head >= places && head > 0) || places > limit {
+    // Redis writes only the places that were used: the others are not there yet.
+    let used = head.saturating_add(len).min(places);
+    let cut_off = bytes.len() < RING_AT + 4 * usize::from(used);
+    if len > places || (head >= places && head > 0) || places > limit || cut_off {
         return Err(CodecError::Field("ring"));
     }
-    // Redis writes only the places that were used: the others are not there yet.
     let ring = (0..usize::from(places)).map(|place| RING_AT + 4 * place);
     let ring = ring.map(|at| if at + 4 <= bytes.len() { u32_at(bytes, at) } else { 0 }).collect();
     Ok(Window { last: i64_at(bytes, 24), limit, len, head, ring })
@@ -185,5 +187,16 @@ mod tests {
         assert_eq!(decode(&[]), Err(CodecError::Short(0)));
         assert_eq!(decode(&[2; 300]), Err(CodecError::Version(2)));
         assert_eq!(decode(&[VERSION; 100]), Err(CodecError::Short(100)));
+    }
+
+    #[test]
+    fn a_ring_that_is_cut_off_is_no_ring() {
+        let mut record = Record::new(Scope::Geo, None, 0);
+        for _ in 0..5 {
+            record.charge(0, &Limits { daily: 20, burst: 30, demo: 1 });
+        }
+        let bytes = encode(&record);
+        assert!(decode(&bytes[..RING_AT + 4 * 5]).is_ok(), "the other places need not be there");
+        assert_eq!(decode(&bytes[..RING_AT + 4 * 5 - 1]), Err(CodecError::Field("ring")));
     }
 }
