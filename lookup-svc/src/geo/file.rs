@@ -23,6 +23,12 @@ impl Stamp {
         Ok(Stamp::from(&std::fs::metadata(path)?))
     }
 
+    /// Whether nobody wrote between the two looks at an open file. Its change time does not matter: it moves also when
+    /// the name is given to another file, which is how a database is replaced, and then these bytes are still whole.
+    fn same_bytes(&self, later: &Self) -> bool {
+        (self.size, self.modified) == (later.size, later.modified)
+    }
+
     /// Whether the file was touched so recently that another write could leave the same stamp
     /// (file times move in steps of some milliseconds). Such a file is read once more later.
     pub(super) fn is_fresh(&self, now: SystemTime) -> bool {
@@ -58,7 +64,7 @@ pub(super) fn read(path: &Path, limit: u64) -> Result<(Vec<u8>, Stamp), GeoError
     let mut bytes = Vec::with_capacity(usize::try_from(before.len()).unwrap_or(0));
     (&mut file).take(limit + 1).read_to_end(&mut bytes)?;
     let after = Stamp::from(&file.metadata()?);
-    if after != Stamp::from(&before) || bytes.len() as u64 != before.len() {
+    if !Stamp::from(&before).same_bytes(&after) || bytes.len() as u64 != before.len() {
         return Err(GeoError::Changing);
     }
     Ok((bytes, after))
@@ -84,4 +90,26 @@ pub(super) fn databases_at(path: &Path) -> Vec<PathBuf> {
 fn is_database(path: &Path) -> bool {
     let hidden = path.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
     !hidden && path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("mmdb"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn a_file_whose_name_goes_to_another_one_is_still_whole_and_one_that_is_written_to_is_not() {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let (path, newer) = (dir.path().join("a.mmdb"), dir.path().join(".newer"));
+        std::fs::write(&path, b"old").expect("written");
+        std::fs::write(&newer, b"new").expect("written");
+        let mut open = File::options().read(true).append(true).open(&path).expect("it is there");
+        let look = |file: &File| Stamp::from(&file.metadata().expect("it is open"));
+        let before = look(&open);
+        std::fs::rename(&newer, &path).expect("renamed");
+        assert!(before.same_bytes(&look(&open)));
+        open.write_all(b"er").expect("written");
+        assert!(!before.same_bytes(&look(&open)));
+    }
 }
