@@ -46,6 +46,24 @@ local function pause(key)
   call('LTRIM', events, 0, 99)
 end
 
+-- How many of a full ring's arrivals are over, counted from the oldest and as far as one small read shows them: the
+-- next charges then find room without a read of their own. Nil where the ring is damaged: an error would end the script,
+-- and with it the charges of others.
+local function over(key, places, head, low)
+  local some = math.min(16, places - head)
+  if some < 1 then return nil end
+  local at = RING + 4 * head
+  local oldest = call('GETRANGE', key, format('%d', at), format('%d', at + 4 * some - 1))
+  if #oldest < 4 * some then return nil end
+  local function is_over(i)
+    return (low - unpack('<I4', oldest, 4 * i - 3)) % WRAP >= WINDOW
+  end
+  if is_over(some) then return some end
+  local count = 0
+  while is_over(count + 1) do count = count + 1 end
+  return count
+end
+
 local function charge_key(key, count)
   local header = redis.pcall('GETRANGE', key, '0', '43')
   if type(header) == 'table' then return 16, 0 end
@@ -74,11 +92,11 @@ local function charge_key(key, count)
   local allowed, refused, outcome = 0, 0, 0
   for _ = 1, count do
     if len == places then
-      local oldest = places > 0 and call('GETRANGE', key, RING + 4 * head, RING + 4 * head + 3)
-      -- An error would end the script, and with it the charges of others.
-      if oldest and #oldest < 4 then return 16, 0 end
-      if oldest and (low - unpack('<I4', oldest)) % WRAP >= WINDOW then
-        head, len = (head + 1) % places, len - 1
+      local free = 0
+      if places > 0 then free = over(key, places, head, low) end
+      if not free then return 16, 0 end
+      if free > 0 then
+        head, len = (head + free) % places, len - free
       elseif places < burst then
         if head > 0 then
           local ring = call('GETRANGE', key, RING, RING + 4 * places - 1)

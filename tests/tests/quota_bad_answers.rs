@@ -176,7 +176,8 @@ async fn a_damaged_ring_refuses_that_key_only() {
     let cut_off = "redis.call('SET', KEYS[1], string.sub(redis.call('GET', KEYS[1]), 1, 170))";
     // More arrivals than places: such a ring would never be full.
     let overfull = "redis.call('SETRANGE', KEYS[1], 38, struct.pack('<I2', 9))";
-    for damage in [cut_off, overfull] {
+    let astray = "redis.call('SETRANGE', KEYS[1], 40, struct.pack('<I2', 8))";
+    for damage in [cut_off, overfull, astray] {
         let quota = ready(store.clone()).await;
         let (broken, good) = (quota.new_key().await, quota.new_key().await);
         // As many as the ring has places at first, so that the next one looks at the oldest.

@@ -2,7 +2,8 @@
 //!
 //! A request is one too many if and only if the one `limit` before it arrived less than 60,000 ms ago. So the
 //! last `limit` arrivals are all there is to know, and of these only the ones that are not yet 60,000 ms old: the
-//! ring grows while it is full of those and reuses the places of older ones. `lua/charge.lua` does the same in Redis.
+//! ring grows while it is full of those and reuses the places of older ones. `lua/charge.lua` judges the same in
+//! Redis, where it drops older ones by the dozen: there each read has its price.
 
 /// The window's length.
 pub const WINDOW_MS: i64 = 60_000;
