@@ -4,6 +4,7 @@ use edge::Decision;
 
 use super::*;
 use crate::fields::FIELDS;
+use crate::geo::Place;
 
 const VIEWS: [View; 4] =
     [View::Scope(Scope::Ip), View::Scope(Scope::Geo), View::Scope(Scope::Full), View::Demo];
@@ -21,7 +22,7 @@ fn caller(ip: &str) -> Caller<'static> {
 }
 
 fn json(view: View, ip: &str, place: &Place<'_>) -> String {
-    let bytes = Body { view, caller: &caller(ip), place }.to_json();
+    let bytes = Body { view, caller: &caller(ip), place: &PlaceJson::of(place) }.to_json();
     String::from_utf8(bytes).expect("UTF-8")
 }
 

@@ -23,14 +23,20 @@ mod reload;
 #[doc(hidden)]
 pub mod sample;
 mod scalar;
+mod shelf;
+mod snapshot;
 mod watched;
 #[doc(hidden)]
 pub mod writer;
+mod written;
 mod zone;
 
 pub use database::DatabaseInfo;
 pub use place::{AsText, Place, RegionCode};
 pub use provider::{Attribution, Kind};
+pub use written::PlaceJson;
+
+use snapshot::Snapshot;
 
 /// Which databases to use.
 #[derive(Clone, Debug, clap::Args)]
@@ -110,12 +116,6 @@ pub fn verify(path: &Path) -> Result<DatabaseInfo, GeoError> {
     Ok(database::Database::load(&name, bytes)?.info)
 }
 
-/// What all look-ups of one moment see.
-struct Snapshot {
-    databases: Vec<Arc<database::Database>>,
-    lists: asn::AsnLists,
-}
-
 /// The loaded geo data; clones share it.
 #[derive(Clone)]
 pub struct Geo {
@@ -161,18 +161,18 @@ impl Geo {
     /// Looks an address up at `now` (Unix seconds) and shows the result to `use_place`; what it
     /// borrows stays valid for that call even if the databases are replaced meanwhile.
     pub fn lookup<R>(&self, ip: IpAddr, now: i64, use_place: impl FnOnce(&Place<'_>) -> R) -> R {
-        let snapshot = self.inner.current.load();
-        let ip = ip.to_canonical();
-        let mut found = snapshot.databases.iter().filter_map(|database| database.find(ip));
-        let mut fields = found.next().unwrap_or_default();
-        found.for_each(|later| merge::add(&mut fields, later));
-        use_place(&merge::finish(fields, &snapshot.lists, now))
+        use_place(&self.inner.current.load().place(ip.to_canonical(), now))
+    }
+
+    /// The same, as it stands in an answer. Most callers get what was written for an earlier one.
+    pub fn lookup_json<R>(&self, ip: IpAddr, now: i64, use_json: impl FnOnce(&PlaceJson) -> R) -> R {
+        self.inner.current.load().show(ip.to_canonical(), now, use_json)
     }
 
     /// The databases in use, in order.
     pub fn databases(&self) -> Vec<DatabaseInfo> {
         let snapshot = self.inner.current.load();
-        snapshot.databases.iter().map(|database| database.info.clone()).collect()
+        snapshot.databases().map(|database| database.info.clone()).collect()
     }
 
     /// The credits to show for the databases in use, each once.

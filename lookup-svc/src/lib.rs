@@ -8,6 +8,7 @@ pub mod config;
 pub mod fields;
 pub mod geo;
 pub mod geo_update;
+mod json;
 pub mod links;
 pub mod lookup;
 pub mod metrics;

@@ -13,7 +13,7 @@ use tracing::Instrument;
 
 use crate::body::Body;
 use crate::fields::View;
-use crate::geo::{Geo, Place};
+use crate::geo::{Geo, PlaceJson};
 
 /// What a request is answered from.
 pub struct Lookup {
@@ -92,9 +92,9 @@ impl Lookup {
     /// What the caller gets to see, as JSON.
     pub fn show(&self, view: View, caller: &Caller<'_>) -> Vec<u8> {
         if !view.has_place() {
-            return Body { view, caller, place: &Place::default() }.to_json();
+            return Body { view, caller, place: &PlaceJson::default() }.to_json();
         }
-        self.geo.lookup(caller.ip, now(), |place| Body { view, caller, place }.to_json())
+        self.geo.lookup_json(caller.ip, now(), |place| Body { view, caller, place }.to_json())
     }
 }
 

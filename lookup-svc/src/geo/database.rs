@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::net::IpAddr;
 
-use maxminddb::{Reader, WithinOptions};
+use maxminddb::{LookupResult, Reader, WithinOptions};
 use serde::Serialize;
 
 use super::GeoError;
@@ -32,6 +32,9 @@ pub struct DatabaseInfo {
     pub attribution: Option<Attribution>,
 }
 
+/// A record that was found and not yet read.
+pub(super) type Located<'a> = LookupResult<'a, Vec<u8>>;
+
 /// A database in memory.
 pub(super) struct Database {
     reader: Reader<Vec<u8>>,
@@ -56,13 +59,17 @@ impl Database {
         Ok(Database { reader, info })
     }
 
-    /// What it knows about an address. An IPv6 address in an IPv4-only file is simply not there,
-    /// and a record that cannot be decoded counts as none: one bad record must not fail a request.
-    pub(super) fn find(&self, ip: IpAddr) -> Option<Fields<'_>> {
+    /// Its record of an address. An IPv6 address in an IPv4-only file is simply not there.
+    pub(super) fn locate(&self, ip: IpAddr) -> Option<Located<'_>> {
         if ip.is_ipv6() && self.info.ip_version == 4 {
             return None;
         }
-        let record: Record<'_> = self.reader.lookup(ip).ok()?.decode().ok()??;
+        self.reader.lookup(ip).ok().filter(Located::has_data)
+    }
+
+    /// What a record says. One that cannot be decoded counts as none: it must not fail a request.
+    pub(super) fn fields<'a>(record: &Located<'a>) -> Option<Fields<'a>> {
+        let record: Record<'_> = record.decode().ok()??;
         Some(Fields::from(record))
     }
 }

@@ -7,8 +7,9 @@ use super::asn::{AsnList, AsnLists};
 use super::database::Database;
 use super::file;
 use super::sample;
+use super::snapshot::Snapshot;
 use super::watched::{Outcome, Watched};
-use super::{GeoArgs, GeoError, Snapshot};
+use super::{GeoArgs, GeoError};
 
 /// A database of 2 GiB is three times the largest that is sold.
 pub(super) const DATABASE_LIMIT: u64 = 2 << 30;
@@ -90,7 +91,7 @@ impl Watcher {
                 *list = good;
             }
         }
-        Snapshot { databases, lists }
+        Snapshot::new(databases, lists)
     }
 }
 

@@ -19,10 +19,22 @@ pub(super) fn prepare() {
 
 /// The offset from UTC in seconds that holds in `zone` at `now` (Unix seconds).
 pub(super) fn offset(zone: &str, now: i64) -> Option<i32> {
-    let (name, parsed) = ZONES.get_key_value(zone)?;
-    let parsed = parsed.get_or_init(|| TimeZoneDatabase::bundled().get(name).ok()).as_ref()?;
     let moment = Timestamp::from_second(now).ok()?;
-    Some(parsed.to_offset(moment).seconds())
+    Some(parsed(zone)?.to_offset(moment).seconds())
+}
+
+/// The first second after `now` in which another offset may hold in `zone`.
+pub(super) fn next_change(zone: &str, now: i64) -> i64 {
+    let change = || {
+        let moment = Timestamp::from_second(now).ok()?;
+        Some(parsed(zone)?.following(moment).next()?.timestamp().as_second())
+    };
+    change().unwrap_or(i64::MAX)
+}
+
+fn parsed(zone: &str) -> Option<&'static TimeZone> {
+    let (name, parsed) = ZONES.get_key_value(zone)?;
+    parsed.get_or_init(|| TimeZoneDatabase::bundled().get(name).ok()).as_ref()
 }
 
 /// Whether this may be shown as an IANA identifier: some databases write "+02:00" instead.
@@ -67,6 +79,11 @@ mod tests {
         let change = 1_774_746_000; // 2026-03-29T01:00:00Z
         assert_eq!(offset("Europe/Berlin", change - 1), Some(3600));
         assert_eq!(offset("Europe/Berlin", change), Some(7200));
+        assert_eq!(next_change("Europe/Berlin", change - 86_400), change);
+        assert_eq!(next_change("Europe/Berlin", change - 1), change);
+        assert!(next_change("Europe/Berlin", change) > change);
+        assert_eq!(next_change("Etc/UTC", change), i64::MAX);
+        assert_eq!(next_change("Mars/Olympus_Mons", change), i64::MAX);
     }
 
     #[test]
