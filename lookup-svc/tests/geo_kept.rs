@@ -61,7 +61,9 @@ fn records_that_share_a_place_are_not_mixed_up() {
         for n in 0..RECORDS {
             let json = shown(&geo, address(n), 0);
             assert!(json.starts_with(&format!(r#","city":"City {n}","#)), "turn {turn}: {json}");
-            assert_eq!(shown(&geo, address(n), 0), json, "asked again at once");
+            for _ in 0..2 {
+                assert_eq!(shown(&geo, address(n), 0), json, "asked again at once");
+            }
         }
     }
     let nowhere = IpAddr::from([11, 0, 0, 1]);
@@ -98,8 +100,8 @@ fn a_time_zone_changes_at_its_second() {
         offset.split_once(',').expect("another field").0.to_owned()
     };
     assert_eq!(
-        [0, 0, 1, 1, 0].map(|later| offset(BEFORE_SUMMER_TIME + later)),
-        ["3600", "3600", "7200", "7200", "3600"]
+        [0, 0, 1, 1, 1, 0].map(|later| offset(BEFORE_SUMMER_TIME + later)),
+        ["3600", "3600", "7200", "7200", "7200", "3600"]
     );
 }
 
@@ -119,8 +121,10 @@ fn new_databases_and_lists_are_seen_at_once() {
         ..GeoArgs::default()
     })
     .expect("loads");
-    let json = shown(&geo, address(1), 0);
-    assert!(json.contains(r#""org":"First""#) && json.ends_with(r#""hosting":false"#), "{json}");
+    for _ in 0..3 {
+        let json = shown(&geo, address(1), 0);
+        assert!(json.contains(r#""org":"First""#) && json.ends_with(r#""hosting":false"#), "{json}");
+    }
     let new = database.with_extension("new");
     write(&new, named("Second"));
     std::fs::rename(new, &database).expect("renames");
@@ -144,7 +148,7 @@ fn places_from_several_databases_are_kept_by_all_their_records() {
             write(path, if last { own.add("10.0.0.0/8", &operator) } else { own });
         }
         let geo = open(paths);
-        for _ in 0..2 {
+        for _ in 0..3 {
             for ip in (0..databases + 2).map(address) {
                 assert_eq!(shown(&geo, ip, 0), found(&geo, ip, 0), "{databases} databases, {ip}");
             }
@@ -159,7 +163,7 @@ fn a_very_long_text_is_shown_though_not_kept() {
     let long = "x".repeat(3000);
     write(&path, Builder::new("x").add(&network(1), &Value::map([("city", Value::from(long.as_str()))])));
     let geo = open([path]);
-    for _ in 0..2 {
+    for _ in 0..3 {
         assert!(shown(&geo, address(1), 0).contains(&long));
     }
 }

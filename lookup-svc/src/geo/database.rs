@@ -9,7 +9,6 @@ use serde::Serialize;
 use super::GeoError;
 use super::layout::Fields;
 use super::provider::{self, Attribution, Kind};
-use super::record::Record;
 use super::writer::{MARKER, Value};
 
 /// How many networks are looked at by use before a verified database is trusted.
@@ -69,8 +68,7 @@ impl Database {
 
     /// What a record says. One that cannot be decoded counts as none: it must not fail a request.
     pub(super) fn fields<'a>(record: &Located<'a>) -> Option<Fields<'a>> {
-        let record: Record<'_> = record.decode().ok()??;
-        Some(Fields::from(record))
+        record.decode().ok()?
     }
 }
 
@@ -111,8 +109,7 @@ fn probe(reader: &Reader<Vec<u8>>) -> Result<Kind, GeoError> {
         if !seen.insert(found.offset()) {
             continue;
         }
-        let record: Option<Record<'_>> = found.decode().map_err(GeoError::Broken)?;
-        let fields = record.map(Fields::from).unwrap_or_default();
+        let fields: Fields<'_> = found.decode().map_err(GeoError::Broken)?.unwrap_or_default();
         shape = shape.or((!fields.is_empty()).then(|| kind_by_shape(&fields)));
     }
     shape.ok_or(GeoError::Useless)

@@ -2,7 +2,10 @@
 
 use std::borrow::Cow;
 
+use serde::{Deserialize, Deserializer};
+
 use super::country::{self, Country};
+use super::keys::Into;
 use super::record::{Network, Record};
 use super::zone;
 
@@ -33,12 +36,21 @@ impl<'a> Fields<'a> {
     }
 }
 
-impl<'a> From<Record<'a>> for Fields<'a> {
-    fn from(record: Record<'a>) -> Self {
-        let mut fields = if record.country.is_map { nested_country(&record) } else { flat_country(&record) };
-        fill_place(&mut fields, &record);
+impl<'a> From<&Record<'a>> for Fields<'a> {
+    fn from(record: &Record<'a>) -> Self {
+        let mut fields = if record.country.is_map { nested_country(record) } else { flat_country(record) };
+        fill_place(&mut fields, record);
         fill_network(&mut fields, &record.network);
         fields
+    }
+}
+
+/// A record is read and used where it stands: it is too large to be handed around.
+impl<'de> Deserialize<'de> for Fields<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut record = Record::default();
+        deserializer.deserialize_map(Into::new(&mut record))?;
+        Ok(Fields::from(&record))
     }
 }
 

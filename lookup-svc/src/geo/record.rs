@@ -1,6 +1,6 @@
 //! One database record as it is stored, borrowed: the union of every layout we know.
 
-use serde::de::{Deserialize, Deserializer, MapAccess};
+use serde::de::MapAccess;
 
 use super::keys::{FromKeys, Into};
 use super::scalar::Scalar;
@@ -8,12 +8,12 @@ use super::scalar::Scalar;
 /// A whole record.
 #[derive(Debug, Default)]
 pub(super) struct Record<'a> {
-    pub continent: Named<'a>,
+    pub continent: Coded<'a>,
     pub country: Named<'a>,
     pub city: Named<'a>,
     /// The largest subdivision, which comes first.
     pub subdivision: Named<'a>,
-    pub postal: Named<'a>,
+    pub postal: Coded<'a>,
     pub location: Location<'a>,
     pub flat: Flat<'a>,
     pub network: Network<'a>,
@@ -27,6 +27,13 @@ pub(super) struct Named<'a> {
     pub english: Scalar<'a>,
     pub in_eu: Scalar<'a>,
     pub is_map: bool,
+}
+
+/// The same of which only the code is of use; its names are skipped unread.
+#[derive(Debug, Default)]
+pub(super) struct Coded<'a> {
+    pub scalar: Scalar<'a>,
+    pub code: Scalar<'a>,
 }
 
 /// MaxMind's `location`.
@@ -138,6 +145,19 @@ impl<'a> FromKeys<'a> for Named<'a> {
     }
 }
 
+impl<'a> FromKeys<'a> for Coded<'a> {
+    fn take<A: MapAccess<'a>>(&mut self, key: &[u8], map: &mut A) -> Result<bool, A::Error> {
+        let ours = key == b"code" || key == b"iso_code";
+        if ours {
+            self.code = map.next_value()?;
+        }
+        Ok(ours)
+    }
+    fn take_scalar(&mut self, scalar: Scalar<'a>) {
+        self.scalar = scalar;
+    }
+}
+
 impl<'a> FromKeys<'a> for Location<'a> {
     fn take<A: MapAccess<'a>>(&mut self, key: &[u8], map: &mut A) -> Result<bool, A::Error> {
         match key {
@@ -169,13 +189,5 @@ impl<'a> FromKeys<'a> for English<'_, 'a> {
             *self.0 = map.next_value()?;
         }
         Ok(key == b"en")
-    }
-}
-
-impl<'de> Deserialize<'de> for Record<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut record = Record::default();
-        deserializer.deserialize_map(Into::new(&mut record))?;
-        Ok(record)
     }
 }
