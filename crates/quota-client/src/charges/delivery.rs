@@ -1,7 +1,6 @@
 //! From the queue to quota-svc and back: permits for calls under way, one call per batch, one retry of what was not sent.
 
 use std::mem;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -89,7 +88,8 @@ impl Delivery {
         let started = Instant::now();
         batch.drop_abandoned(started);
         let Some(deadline) = batch.deadline() else { return Ok(Vec::new()) };
-        let call = self.client.charge_written(batch.body(), batch.trace(), deadline - started);
+        // Boxed: a call has kilobytes, and the task that makes it is moved several times.
+        let call = Box::pin(self.client.charge_written(batch.body(), batch.trace(), deadline - started));
         let result = in_time(call, batch).await.and_then(|answer| matching(answer.verdicts, batch));
         self.observer.called(&CallReport {
             charges: batch.len(),
@@ -102,10 +102,9 @@ impl Delivery {
 
 /// One timer for the whole batch: whose time is over meanwhile is answered, the others go on waiting.
 async fn in_time<T>(
-    call: impl Future<Output = Result<T, ClientError>>,
+    mut call: impl Future<Output = Result<T, ClientError>> + Unpin,
     batch: &mut Batch,
 ) -> Result<T, ClientError> {
-    let mut call = pin!(call);
     while let Some(deadline) = batch.next_deadline() {
         tokio::select! {
             biased;
@@ -142,7 +141,7 @@ mod tests {
         let (patient, mut patient_answer) = pending(Duration::from_secs(60));
         let mut batch = Batch::new(vec![hasty, patient]);
         let (finish, call) = oneshot::channel();
-        let call = async { call.await.expect("the test finishes the call") };
+        let call = Box::pin(async { call.await.expect("the test finishes the call") });
         let first = async {
             assert_eq!(hasty_answer.await, Ok(Err(ChargeError::TimedOut)));
             finish.send(Ok("verdicts")).expect("the call is still waited for");
