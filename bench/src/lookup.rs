@@ -1,18 +1,24 @@
 //! The chain's benchmark: wrk against hello, lookup-svc with quota-svc and Redis, and the same without batching.
 
 mod chain;
+mod places;
 pub(crate) mod programs;
 mod report;
 pub(crate) mod servers;
+mod strangers;
 mod wrk;
+
+use std::io::Write;
 
 use anyhow::ensure;
 
 use crate::gate::Gate;
+use crate::table::thousands;
 use chain::Chain;
 use report::Round;
 use servers::Server;
-use wrk::Wrk;
+use strangers::{Strangers, Tried};
+use wrk::{Addresses, Wrk};
 
 /// Connections that wrk keeps busy.
 const CONNECTIONS: [usize; 2] = [64, 1];
@@ -36,6 +42,9 @@ pub struct Options {
     /// Instead of all else, compare a store with so many keys to one with 1,000
     #[arg(long, value_name = "N")]
     pub keys: Option<usize>,
+    /// Instead of all else, measure valid keys beside 10,000 requests a second with keys that nobody has
+    #[arg(long, conflicts_with = "keys")]
+    pub strangers: bool,
     /// Worker threads of each service; 0 leaves it to them. The yardstick always has as many as there are CPUs
     #[arg(long, default_value_t = 0)]
     pub workers: usize,
@@ -51,6 +60,7 @@ struct Variant<'a> {
     /// The one that wrk talks to, then those behind it.
     pids: Vec<u32>,
     keys: &'a wrk::Keys,
+    addresses: &'a Addresses,
 }
 
 /// Builds, starts, seeds and measures; gives back what must hold.
@@ -58,6 +68,7 @@ pub async fn run(options: &Options) -> anyhow::Result<Vec<Gate>> {
     ensure!(e2e::tools::require_tool("wrk"), "wrk is missing: it is Debian's package of that name");
     programs::build().await?;
     match options.keys {
+        None if options.strangers => beside_strangers(options).await,
         None => compare_with_hello(options).await,
         Some(keys) => compare_numbers_of_keys(options, keys).await,
     }
@@ -67,10 +78,22 @@ async fn compare_with_hello(options: &Options) -> anyhow::Result<Vec<Gate>> {
     let hello = Server::hello().await?;
     let chain = Chain::start(20_000, options.workers, &[]).await?;
     let unbatched = chain.another_lookup(&["--no-batching"]).await?;
+    let mut database = tempfile::Builder::new().suffix(".mmdb").tempfile()?;
+    database.write_all(&places::database())?;
+    let everywhere = chain.another_lookup(&["--geo-db", &database.path().to_string_lossy()]).await?;
+    let (few, many) = (Addresses::write(places::SAMPLE)?, Addresses::write(places::addresses())?);
+    let yardstick = Variant {
+        name: report::HELLO,
+        url: hello.url("/"),
+        pids: vec![hello.pid()],
+        keys: chain.keys(),
+        addresses: &few,
+    };
     let variants = [
-        Variant { name: report::HELLO, url: hello.url("/"), pids: vec![hello.pid()], keys: chain.keys() },
-        chain.variant(report::CHAIN, chain.lookup()),
-        chain.variant(report::UNBATCHED, &unbatched),
+        yardstick,
+        chain.variant(report::CHAIN, chain.lookup(), &few),
+        chain.variant(report::UNBATCHED, &unbatched, &few),
+        chain.variant(report::EVERYWHERE, &everywhere, &many),
     ];
     let rounds = measure_all(options, &variants, &CONNECTIONS).await?;
     report::print(&rounds, variants.each_ref().map(|variant| variant.name).as_slice());
@@ -82,12 +105,44 @@ async fn compare_with_hello(options: &Options) -> anyhow::Result<Vec<Gate>> {
     Ok(report::gates(&rounds, memory[0]))
 }
 
+/// One connection with valid keys: alone, beside malformed keys, beside well-formed ones that nobody has.
+async fn beside_strangers(options: &Options) -> anyhow::Result<Vec<Gate>> {
+    let chain = Chain::start(20_000, options.workers, &[]).await?;
+    let addresses = Addresses::write(places::SAMPLE)?;
+    let turns = [
+        (report::ALONE, None),
+        (report::MALFORMED, Some(Tried::Malformed)),
+        (report::UNKNOWN, Some(Tried::Unknown)),
+    ];
+    let mut rounds = Vec::new();
+    Wrk { connections: 1, seconds: 1 }.run(&chain.variant(report::ALONE, chain.lookup(), &addresses)).await?;
+    for number in 1..=options.rounds {
+        for (name, tried) in turns {
+            let strangers = tried.map(|tried| Strangers::start(chain.lookup().addr(), tried));
+            let variant = chain.variant(name, chain.lookup(), &addresses);
+            let round = Wrk { connections: 1, seconds: options.seconds }.run(&variant).await?;
+            let beside = match strangers {
+                Some(strangers) => format!(", {} strangers a second", thousands(strangers.stop()?)),
+                None => String::new(),
+            };
+            println!("round {number} of {}: {round}{beside}", options.rounds);
+            rounds.push(round);
+        }
+    }
+    report::print(&rounds, &turns.map(|(name, _)| name));
+    Ok(report::gates_of_strangers(&rounds))
+}
+
 /// Limits beyond what a run can reach, on both sides: 1,000 keys would exceed 300 a minute within seconds.
 async fn compare_numbers_of_keys(options: &Options, many: usize) -> anyhow::Result<Vec<Gate>> {
     let limits = ["--burst-limit", "60000", "--daily-limit", "1000000000"];
     let few = Chain::start(FEW_KEYS, options.workers, &limits).await?;
     let many = Chain::start(many, options.workers, &limits).await?;
-    let variants = [few.variant(report::FEW, few.lookup()), many.variant(report::MANY, many.lookup())];
+    let addresses = Addresses::write(places::SAMPLE)?;
+    let variants = [
+        few.variant(report::FEW, few.lookup(), &addresses),
+        many.variant(report::MANY, many.lookup(), &addresses),
+    ];
     let rounds = measure_all(options, &variants, &CONNECTIONS[..1]).await?;
     report::print(&rounds, &[report::FEW, report::MANY]);
     Ok(report::gates_of_keys(&rounds))

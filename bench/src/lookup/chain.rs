@@ -9,7 +9,7 @@ use quota_svc::store::redis::{ConfirmWrites, Credentials, RedisOptions, RedisSto
 
 use super::Variant;
 use super::servers::Server;
-use super::wrk::Keys;
+use super::wrk::{Addresses, Keys};
 use crate::seed;
 
 const PREFIX: &str = "ipl:";
@@ -51,14 +51,19 @@ impl Chain {
         &self.keys
     }
 
-    /// What wrk shall talk to.
-    pub fn variant(&self, name: &'static str, lookup: &Server) -> Variant<'_> {
+    /// What wrk shall talk to, and from where.
+    pub fn variant<'a>(
+        &'a self,
+        name: &'static str,
+        lookup: &Server,
+        addresses: &'a Addresses,
+    ) -> Variant<'a> {
         let pids = vec![lookup.pid(), self.quota.pid(), self.redis.pid()];
-        Variant { name, url: lookup.url("/api/v1/ip?scope=full"), pids, keys: &self.keys }
+        Variant { name, url: lookup.url("/api/v1/ip?scope=full"), pids, keys: &self.keys, addresses }
     }
 }
 
-/// With its built-in geo data, and wrk as the trusted proxy that names the client.
+/// With its built-in geo data unless told otherwise, and wrk as the trusted proxy that names the client.
 async fn lookup(quota: &Server, workers: usize, flags: &[&str]) -> anyhow::Result<Server> {
     let url = quota.url("");
     let own = ["--quota-url", &url, "--trusted-proxies", "127.0.0.1"];

@@ -9,6 +9,10 @@ use crate::table::{table, thousands};
 pub const HELLO: &str = "hello";
 pub const CHAIN: &str = "lookup + quota + Redis";
 pub const UNBATCHED: &str = "the same, unbatched";
+pub const EVERYWHERE: &str = "batched, 20,000 networks";
+pub const ALONE: &str = "valid keys";
+pub const MALFORMED: &str = "beside malformed keys";
+pub const UNKNOWN: &str = "beside unknown keys";
 pub const FEW: &str = "1,000 keys";
 pub const MANY: &str = "--keys";
 
@@ -75,6 +79,14 @@ pub fn gates(rounds: &[Round], lookup_mib: f64) -> Vec<Gate> {
 pub fn gates_of_keys(rounds: &[Round]) -> Vec<Gate> {
     let rps = |name| of(rounds, name, 64).map(|round| round.rps);
     vec![Gate::at_least("rps with many keys x with 1,000", median_ratio(rps(MANY), rps(FEW)), 0.90)]
+}
+
+/// What must hold of valid keys beside strangers.
+pub fn gates_of_strangers(rounds: &[Round]) -> Vec<Gate> {
+    let p99 = |name| of(rounds, name, 1).map(|round| round.p99);
+    [MALFORMED, UNKNOWN]
+        .map(|name| Gate::at_most(&format!("p99 {name} x alone"), median_ratio(p99(name), p99(ALONE)), 1.20))
+        .into()
 }
 
 fn of<'a>(rounds: &'a [Round], name: &str, connections: usize) -> impl Iterator<Item = &'a Round> {

@@ -1,8 +1,7 @@
 -- wrk's script: each request has another API key and another client address; the numbers come out as JSON.
--- Arguments: the file of keys, 43 bytes a line.
+-- Arguments: the file of keys, 43 bytes a line; the file of addresses, one a line.
 
 local LINE, STRIDE = 43, 611953 -- a prime, so that all keys come and their order is not that of their making
-local ADDRESSES = { '192.0.2.7', '198.51.100.99', '203.0.113.200', '2001:db8::17', '8.8.8.8' }
 
 local keys, count, at, n = '', 0, 0, 0
 local before, tails = '', {}
@@ -16,8 +15,8 @@ function init(args)
   -- wrk writes a table of headers in any order, so only one is left to it: the address has its own place.
   local rest
   before, rest = wrk.format('GET', nil, { Authorization = 'Bearer @' }):match('^(.-)@(.*)$')
-  for i, address in ipairs(ADDRESSES) do
-    tails[i] = '\r\nX-Forwarded-For: ' .. address .. rest
+  for address in io.lines(args[2]) do
+    tails[#tails + 1] = '\r\nX-Forwarded-For: ' .. address .. rest
   end
 end
 

@@ -1,5 +1,6 @@
 //! Our programs as processes, each on ports of its own.
 
+use std::net::SocketAddr;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -52,6 +53,11 @@ impl Server {
     /// The address of a path of it.
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.port.addr())
+    }
+
+    /// Where it listens.
+    pub fn addr(&self) -> SocketAddr {
+        self.port.addr()
     }
 
     /// Its process id.

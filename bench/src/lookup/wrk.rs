@@ -26,6 +26,17 @@ pub struct Keys {
     script: NamedTempFile,
 }
 
+/// The callers' addresses as wrk's script reads them.
+pub struct Addresses(NamedTempFile);
+
+impl Addresses {
+    /// Writes them to a temporary file.
+    pub fn write(addresses: impl IntoIterator<Item = impl AsRef<str>>) -> anyhow::Result<Self> {
+        let lines = addresses.into_iter().fold(String::new(), |lines, ip| lines + ip.as_ref() + "\n");
+        temporary(&lines).map(Self)
+    }
+}
+
 impl Keys {
     /// Writes both to temporary files.
     pub fn write(keys: &[ApiKey]) -> anyhow::Result<Self> {
@@ -77,7 +88,7 @@ impl Wrk {
         let mut command = Command::new("wrk");
         command.arg("-t1").args(["-c", &self.connections.to_string(), "-d", &self.seconds.to_string()]);
         command.arg("-s").arg(variant.keys.script.path()).arg(&variant.url);
-        command.arg("--").arg(variant.keys.file.path());
+        command.arg("--").arg(variant.keys.file.path()).arg(variant.addresses.0.path());
         let output =
             command.stdin(Stdio::null()).kill_on_drop(true).output().await.context("wrk can't be run")?;
         let text = String::from_utf8_lossy(&output.stdout);
