@@ -11,6 +11,7 @@ mod wrk;
 use std::io::Write;
 
 use anyhow::ensure;
+use quota_svc::domain::limits::Limits;
 
 use crate::gate::Gate;
 use crate::table::thousands;
@@ -34,10 +35,10 @@ const FEW_KEYS: usize = 1000;
 #[command(name = "lookup-bench")]
 pub struct Options {
     /// Seconds for each measurement
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 2)]
     pub seconds: u64,
     /// How often all variants are measured; the medians count
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 9)]
     pub rounds: usize,
     /// Instead of all else, compare a store with so many keys to one with 1,000
     #[arg(long, value_name = "N")]
@@ -76,7 +77,7 @@ pub async fn run(options: &Options) -> anyhow::Result<Vec<Gate>> {
 
 async fn compare_with_hello(options: &Options) -> anyhow::Result<Vec<Gate>> {
     let hello = Server::hello().await?;
-    let chain = Chain::start(20_000, options.workers, &[]).await?;
+    let chain = Chain::start(20_000, options.workers, &Limits::default()).await?;
     let unbatched = chain.another_lookup(&["--no-batching"]).await?;
     let mut database = tempfile::Builder::new().suffix(".mmdb").tempfile()?;
     database.write_all(&places::database())?;
@@ -107,7 +108,7 @@ async fn compare_with_hello(options: &Options) -> anyhow::Result<Vec<Gate>> {
 
 /// One connection with valid keys: alone, beside malformed keys, beside well-formed ones that nobody has.
 async fn beside_strangers(options: &Options) -> anyhow::Result<Vec<Gate>> {
-    let chain = Chain::start(20_000, options.workers, &[]).await?;
+    let chain = Chain::start(20_000, options.workers, &Limits::default()).await?;
     let addresses = Addresses::write(places::SAMPLE)?;
     let turns = [
         (report::ALONE, None),
@@ -135,7 +136,7 @@ async fn beside_strangers(options: &Options) -> anyhow::Result<Vec<Gate>> {
 
 /// Limits beyond what a run can reach, on both sides: 1,000 keys would exceed 300 a minute within seconds.
 async fn compare_numbers_of_keys(options: &Options, many: usize) -> anyhow::Result<Vec<Gate>> {
-    let limits = ["--burst-limit", "60000", "--daily-limit", "1000000000"];
+    let limits = Limits { burst: 60_000, daily: 1_000_000_000, ..Limits::default() };
     let few = Chain::start(FEW_KEYS, options.workers, &limits).await?;
     let many = Chain::start(many, options.workers, &limits).await?;
     let addresses = Addresses::write(places::SAMPLE)?;

@@ -90,13 +90,21 @@ async fn charges_on_redis(redis: &Redis, keys: usize) -> anyhow::Result<Subject>
     })?;
     let up = async || store.now_from_server().await.ok();
     eventually(Duration::from_secs(10), "the store is connected", up).await;
-    let ids = seed::keys(&store, keys).await?.iter().map(|key| KeyId::of(&key.digest())).collect();
+    let ids = seed::keys(&store, keys, &Limits::default())
+        .await?
+        .iter()
+        .map(|key| KeyId::of(&key.digest()))
+        .collect();
     Ok(Subject::charges(report::CHARGE, Box::new(store), ids))
 }
 
 async fn charges_embedded(folder: &Path, keys: usize, clock: Arc<AtomicI64>) -> anyhow::Result<Subject> {
     let store = EmbeddedStore::open(&folder.join("store.redb"), Limits::default(), Clock::Manual(clock))?;
-    let ids = seed::keys(&store, keys).await?.iter().map(|key| KeyId::of(&key.digest())).collect();
+    let ids = seed::keys(&store, keys, &Limits::default())
+        .await?
+        .iter()
+        .map(|key| KeyId::of(&key.digest()))
+        .collect();
     Ok(Subject::charges(report::EMBEDDED, Box::new(store), ids))
 }
 

@@ -24,14 +24,15 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// Starts all of it with `keys` keys; `limits` are flags of quota-svc.
-    pub async fn start(keys: usize, workers: usize, limits: &[&str]) -> anyhow::Result<Self> {
+    /// Starts all of it with `keys` keys.
+    pub async fn start(keys: usize, workers: usize, limits: &Limits) -> anyhow::Result<Self> {
         let redis = Redis::start().await;
         println!("seeding {keys} keys");
-        let keys = Keys::write(&seed::keys(&store(&redis).await?, keys).await?)?;
-        let (url, charges) = (redis.url(), ["--key-prefix", PREFIX, "--serve", "charges", "--redis-url"]);
-        let quota =
-            Server::service("quota-svc", workers, &[&charges[..], &[url.as_str()], limits].concat()).await?;
+        let keys = Keys::write(&seed::keys(&store(&redis).await?, keys, limits).await?)?;
+        let (burst, daily, url) = (limits.burst.to_string(), limits.daily.to_string(), redis.url());
+        let charges = ["--key-prefix", PREFIX, "--serve", "charges", "--redis-url", &url];
+        let limits = ["--burst-limit", &burst, "--daily-limit", &daily];
+        let quota = Server::service("quota-svc", workers, &[&charges[..], &limits].concat()).await?;
         let lookup = lookup(&quota, workers, &[]).await?;
         Ok(Self { lookup, quota, redis, keys, workers })
     }
