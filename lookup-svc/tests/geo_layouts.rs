@@ -6,7 +6,7 @@ mod flat;
 use std::path::{Path, PathBuf};
 
 use lookup_svc::geo::writer::{Builder, Value};
-use lookup_svc::geo::{Geo, GeoArgs, Kind, Place};
+use lookup_svc::geo::{Geo, GeoArgs, Kind, Place, PlaceJson};
 use tempfile::TempDir;
 
 /// 2026-07-15T12:00:00Z, summer in Europe.
@@ -80,12 +80,18 @@ fn asn(number: u32, name: &str) -> Value {
     map([("autonomous_system_number", Value::U32(number)), ("autonomous_system_organization", text(name))])
 }
 
+/// A place's fields as an answer has them.
+fn shown(place: &Place<'_>) -> serde_json::Value {
+    let json = PlaceJson::of(place);
+    let fields = [json.place(), json.network()].concat();
+    serde_json::from_slice(&[b"{", &fields[1..], b"}"].concat()).expect("an object without its first comma")
+}
+
 #[test]
 fn maxmind_city_fills_every_place_field() {
     with("GeoLite2-City", &maxmind_city(), |geo, place| {
-        let json = serde_json::to_value(place).expect("serialises");
         assert_eq!(
-            json,
+            shown(place),
             serde_json::json!({
                 "city": "Berlin", "region": "State of Berlin", "region_code": "DE-BE", "country": "DE",
                 "country_name": "Germany", "continent": "EU", "latitude": 52.5196, "longitude": 13.4069,

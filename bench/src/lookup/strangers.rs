@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, ensure};
-use api_key::ApiKey;
+use e2e::lookup::unknown_key;
 
 /// Requests a second in all.
 const RATE: u32 = 10_000;
@@ -76,7 +76,7 @@ fn knock(at: SocketAddr, tried: Tried, first: Instant, stop: &AtomicBool) -> any
     while !stop.load(Ordering::Relaxed) {
         thread::sleep(due.saturating_duration_since(Instant::now()));
         due += Duration::from_secs(1) * STRANGERS / RATE;
-        let key = tried.key()?;
+        let key = tried.key();
         let request =
             format!("GET /api/v1/ip HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer {key}\r\n\r\n");
         stream.write_all(request.as_bytes())?;
@@ -106,13 +106,13 @@ fn answer(stream: &mut impl BufRead) -> anyhow::Result<String> {
 }
 
 impl Tried {
-    fn key(self) -> anyhow::Result<String> {
-        let mut key = ApiKey::generate()?.expose().to_owned();
+    fn key(self) -> String {
+        let mut key = unknown_key();
         if let Self::Malformed = self {
             let last = if key.ends_with('0') { '1' } else { '0' };
             key.pop();
             key.push(last);
         }
-        Ok(key)
+        key
     }
 }

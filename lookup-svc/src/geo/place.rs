@@ -7,7 +7,7 @@ use std::ops::Deref;
 use serde::{Serialize, Serializer};
 
 /// Everything known about one address. Nothing is copied; it lives as long as the look-up.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Place<'a> {
     /// City name.
     pub city: Option<&'a str>,
@@ -36,7 +36,6 @@ pub struct Place<'a> {
     /// Operator of the network.
     pub org: Option<&'a str>,
     /// "AS64500 Example", where both parts are known.
-    #[serde(rename = "as")]
     pub as_text: Option<AsText<'a>>,
     /// Whether the place is in the European Union.
     pub is_eu: Option<bool>,
