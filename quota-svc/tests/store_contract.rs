@@ -58,6 +58,7 @@ contract! {
     charges::an_unknown_key_is_refused,
     charges::three_hundred_in_a_minute_pass_and_the_next_pauses,
     charges::the_window_slides_to_the_millisecond,
+    charges::arrivals_keep_their_order_in_a_ring_that_grows_in_the_middle_of_a_turn,
     charges::resuming_and_reactivating_empty_the_window,
     charges::a_day_ends_at_midnight_utc_and_refusals_still_count_as_burst,
     charges::a_clock_that_steps_back_gives_nothing_away,

@@ -182,8 +182,12 @@ async fn a_damaged_ring_refuses_that_key_only() {
         let (broken, good) = (quota.new_key().await, quota.new_key().await);
         // As many as the ring has places at first, so that the next one looks at the oldest.
         assert_eq!(broken.charge(&quota.client(), 8).await, [Outcome::Allowed; 8]);
-        redis.cli(&["EVAL", damage, "1", &broken.redis_name(store.prefix(), "k")]).await;
+        let name = broken.redis_name(store.prefix(), "k");
+        let record = ["EVAL", "return redis.sha1hex(redis.call('GET', KEYS[1]))", "1", &name];
+        redis.cli(&["EVAL", damage, "1", &name]).await;
+        let damaged = redis.cli(&record).await;
         check_only_refused(&quota, &broken, &good).await;
+        assert_eq!(redis.cli(&record).await, damaged, "what can't be read is not written");
         let refused = quota.client().key(&broken.key.id, None).await.unwrap_err();
         assert_eq!((refused.status(), refused.code()), (Some(500), Some("internal_error")), "{damage}");
     }

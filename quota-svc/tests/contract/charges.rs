@@ -50,6 +50,20 @@ pub async fn the_window_slides_to_the_millisecond(bench: &Bench) {
     }
 }
 
+pub async fn arrivals_keep_their_order_in_a_ring_that_grows_in_the_middle_of_a_turn(bench: &Bench) {
+    let key = bench.key().await;
+    // The third four take the places of the first, which are over: the oldest arrival is now in the ring's middle.
+    for at in [0, 30_000, 60_000] {
+        bench.set_time(NOON + at);
+        assert_eq!(bench.count(key, 4, Outcome::Allowed).await, 4);
+    }
+    bench.step(1);
+    assert_eq!(bench.count(key, 292, Outcome::Allowed).await, 292, "with the last eight as many as may be");
+    bench.set_time(NOON + 90_000);
+    assert_eq!(bench.count(key, 4, Outcome::Allowed).await, 4, "the four of half a minute are over");
+    assert_eq!(bench.outcome(key).await, Outcome::BurstExceeded);
+}
+
 pub async fn resuming_and_reactivating_empty_the_window(bench: &Bench) {
     let key = bench.key().await;
     for change in [vec![Change::Resume], vec![Change::Deactivate, Change::Reactivate]] {
