@@ -11,7 +11,7 @@ const REDIS_PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26_379;
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// Replies that one connection waits for at most; what comes on top is refused and not queued.
+/// Replies that one connection waits for at most; what comes on top waits as long as a call may take.
 const CONCURRENCY: usize = 1024;
 
 /// The URL can't be used.

@@ -75,19 +75,30 @@ impl Topology {
 
     /// Runs a script where `name` lives, within the time of one call also where the server has to be told its text.
     pub async fn run(&self, name: &Name, call: &Call) -> Result<Answer, CallError> {
-        let ran = tokio::time::timeout(self.timeout(), async {
-            match self.send(name, &call.by_sha()).await {
+        let ran = async {
+            match self.attempt(name, &call.by_sha()).await {
                 // A server that does not know the script has not run it.
                 Err(CallError::Failed(error)) if is(&error, ServerErrorKind::NoScript) => {
-                    self.send(name, &call.by_text()).await
+                    self.attempt(name, &call.by_text()).await
                 }
                 other => other,
             }
-        });
-        match ran.await {
-            Ok(answer) => answer,
-            Err(_) => Err(self.give_up(name)),
-        }
+        };
+        self.in_time(name, ran).await
+    }
+
+    /// Sends a command where `name` lives, within the time of one call.
+    pub async fn send(&self, name: &Name, command: &Cmd) -> Result<Answer, CallError> {
+        self.in_time(name, self.attempt(name, command)).await
+    }
+
+    async fn in_time(
+        &self,
+        name: &Name,
+        call: impl Future<Output = Result<Answer, CallError>>,
+    ) -> Result<Answer, CallError> {
+        let answer = tokio::time::timeout(self.timeout(), call).await;
+        answer.unwrap_or_else(|_| Err(self.give_up(name)))
     }
 
     /// No answer in time: puts the connection in doubt.
@@ -108,8 +119,8 @@ impl Topology {
         }
     }
 
-    /// Sends a command where `name` lives. Nothing that may have been executed is sent again.
-    pub async fn send(&self, name: &Name, command: &Cmd) -> Result<Answer, CallError> {
+    /// Nothing that may have been executed is sent again.
+    async fn attempt(&self, name: &Name, command: &Cmd) -> Result<Answer, CallError> {
         match self {
             Self::Single(link) => send_by(link, command).await,
             Self::Cluster(cluster) => cluster.send(name.slot(), command).await,
@@ -117,19 +128,15 @@ impl Topology {
     }
 }
 
-/// Sends a command by one link, within the link's time.
+/// Sends a command by one link.
 async fn send_by(link: &Link, command: &Cmd) -> Result<Answer, CallError> {
     let mut via = link.connection().ok_or_else(|| CallError::Down(link.label().to_string()))?;
-    let answer = tokio::time::timeout(link.timeout(), command.query_async(&mut via)).await;
-    match answer {
-        Ok(Ok(value)) => Ok(Answer { value, via, server: link.label().clone() }),
-        Ok(Err(error)) => {
+    match command.query_async(&mut via).await {
+        Ok(value) => Ok(Answer { value, via, server: link.label().clone() }),
+        Err(error) => {
             report(link, &error);
-            Err(error.into())
-        }
-        Err(_) => {
-            link.report_doubt();
-            Err(CallError::TimedOut(link.label().to_string()))
+            let late = error.is_timeout();
+            Err(if late { CallError::TimedOut(link.label().to_string()) } else { error.into() })
         }
     }
 }

@@ -65,13 +65,9 @@ impl Cluster {
         self.shared.timeout
     }
 
-    /// Sends a command to the master of a slot, within the time of a call.
+    /// Sends a command to the master of a slot. Who calls bounds the time.
     pub async fn send(&self, slot: u16, command: &Cmd) -> Result<Answer, CallError> {
-        let sent = self.shared.send(slot, command);
-        match tokio::time::timeout(self.shared.timeout, sent).await {
-            Ok(answer) => answer,
-            Err(_) => Err(self.give_up(slot)),
-        }
+        self.shared.send(slot, command).await
     }
 
     /// No answer in time: doubts the slot's master and the map.
