@@ -27,6 +27,7 @@ const MAX_VERDICTS: usize = 256 << 10;
 pub struct QuotaClient {
     http: reqwest::Client,
     urls: Arc<Urls>,
+    timeout: Duration,
 }
 
 #[derive(Debug)]
@@ -38,11 +39,11 @@ struct Urls {
 impl QuotaClient {
     /// A client of the quota-svc at `base_url` (as in `http://127.0.0.1:8082`), each call of which ends within `timeout`.
     pub fn new(base_url: &str, timeout: Duration) -> Result<Self, ClientError> {
-        let base = transport::api_root(base_url)?;
-        let http = transport::http_client(timeout)?;
+        let mut base = transport::api_root(base_url)?;
+        let http = transport::http_client(transport::by_name(&mut base))?;
         let mut charges = base.clone();
         charges.set_path(&format!("{}/charges", base.path()));
-        Ok(Self { http, urls: Arc::new(Urls { base, charges }) })
+        Ok(Self { http, urls: Arc::new(Urls { base, charges }), timeout })
     }
 
     /// Has a batch of charges judged, in one call. [`crate::Charger`] is what services use instead.
@@ -51,15 +52,14 @@ impl QuotaClient {
         self.answer(call, MAX_VERDICTS).await
     }
 
-    /// The hot path: a body that is written already, with the trace context to carry and the time it may take.
+    /// The hot path: a body that is written already, with the trace context to carry. It has no timeout: who calls has
+    /// the deadlines of the charges, and a second timer would cost each call as much as writing its head.
     pub(crate) fn charge_written<'a>(
         &'a self,
         body: String,
         trace: Option<&HeaderMap>,
-        timeout: Duration,
     ) -> impl Future<Output = Result<ChargeResponse, ClientError>> + use<'a> {
         let mut call = transport::Call::new(Method::POST, self.urls.charges.clone()).body(body.into());
-        call.timeout(timeout);
         if let Some(trace) = trace {
             call.carry(trace);
         }
@@ -75,7 +75,7 @@ impl QuotaClient {
         }
         let mut url = self.urls.base.clone();
         url.set_path(&format!("{}/{}", url.path(), path.join("/")));
-        Ok(transport::Call::new(method, url))
+        Ok(transport::Call::new(method, url).timeout(self.timeout))
     }
 
     async fn get<T: DeserializeOwned>(

@@ -56,11 +56,6 @@ impl Batch {
         self.0.iter().filter(|charge| charge.reply.is_some()).map(|charge| charge.deadline).min()
     }
 
-    /// The time by which the last of its callers gives up; none where it is empty.
-    pub(super) fn deadline(&self) -> Option<Instant> {
-        self.0.iter().map(|charge| charge.deadline).max()
-    }
-
     /// The context of its first traced charge.
     pub(super) fn trace(&self) -> Option<&HeaderMap> {
         self.0.iter().find_map(|charge| charge.trace.as_deref())
@@ -142,7 +137,7 @@ mod tests {
         assert_eq!(over_answer.try_recv(), Ok(Err(ChargeError::TimedOut)));
         assert_eq!(batch.len(), 1);
         assert!(batch.body().contains("key_sha256"));
-        assert_eq!(batch.deadline(), Some(now + Duration::from_millis(1)));
+        assert_eq!(batch.next_deadline(), Some(now + Duration::from_millis(1)));
         assert!(live_answer.try_recv().is_err(), "still waits");
     }
 

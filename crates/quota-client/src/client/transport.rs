@@ -1,5 +1,6 @@
 //! How a call travels: the set-up of reqwest, one request, one bounded answer.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +16,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_millis(250);
 /// Shorter than a server keeps an idle connection, so that it is we who close it and no call meets the closing.
 const IDLE: Duration = Duration::from_secs(10);
 
+const LOCALHOST: &str = "localhost";
+
 /// The root of the API at `base_url`. quota-svc speaks plain HTTP: it listens on loopback.
 pub(super) fn api_root(base_url: &str) -> Result<Url, ClientError> {
     let mut url = Url::parse(base_url).map_err(|_| ClientError::BaseUrl("it is not a URL"))?;
@@ -28,8 +31,21 @@ pub(super) fn api_root(base_url: &str) -> Result<Url, ClientError> {
     Ok(url)
 }
 
-pub(super) fn http_client(timeout: Duration) -> Result<Client, ClientError> {
-    Client::builder()
+/// Has calls name this machine instead of its loopback address, which is returned: reqwest reads the URL of each call
+/// twice, and an address in it makes that twice as dear.
+pub(super) fn by_name(url: &mut Url) -> Option<IpAddr> {
+    let address: IpAddr = url.host_str()?.trim_matches(['[', ']']).parse().ok()?;
+    (address.is_loopback() && url.set_host(Some(LOCALHOST)).is_ok()).then_some(address)
+}
+
+/// A client whose calls end when they say so. Where `localhost` is given, that is the address of this name.
+pub(super) fn http_client(localhost: Option<IpAddr>) -> Result<Client, ClientError> {
+    let client = match localhost {
+        // The port is the URL's.
+        Some(address) => Client::builder().resolve(LOCALHOST, (address, 0).into()),
+        None => Client::builder(),
+    };
+    client
         .no_proxy()
         .http1_only()
         .redirect(reqwest::redirect::Policy::none())
@@ -38,7 +54,6 @@ pub(super) fn http_client(timeout: Duration) -> Result<Client, ClientError> {
         .referer(false)
         .tcp_nodelay(true)
         .connect_timeout(CONNECT_TIMEOUT)
-        .timeout(timeout)
         .pool_idle_timeout(IDLE)
         .tls_backend_preconfigured(unused_tls()?)
         .build()
@@ -81,8 +96,9 @@ impl Call {
         self
     }
 
-    pub(super) fn timeout(&mut self, timeout: Duration) {
+    pub(super) fn timeout(mut self, timeout: Duration) -> Self {
         *self.0.timeout_mut() = Some(timeout);
+        self
     }
 
     pub(super) fn carry(&mut self, headers: &HeaderMap) {
