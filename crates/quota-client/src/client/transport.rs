@@ -127,3 +127,23 @@ async fn read(mut response: Response, limit: usize) -> Result<Vec<u8>, ClientErr
     }
     Ok(body)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_this_machine_is_called_by_its_name() {
+        for (url, named, address) in [
+            ("http://127.0.0.1:8082/x", "http://localhost:8082/x", Some("127.0.0.1")),
+            ("http://127.0.0.2/x", "http://localhost/x", Some("127.0.0.2")),
+            ("http://[::1]:8082/x", "http://localhost:8082/x", Some("::1")),
+            ("http://10.0.0.1:8082/x", "http://10.0.0.1:8082/x", None),
+            ("http://quota:8082/x", "http://quota:8082/x", None),
+        ] {
+            let mut url = Url::parse(url).expect("a URL");
+            assert_eq!(by_name(&mut url), address.map(|address| address.parse().expect("an address")));
+            assert_eq!(url.as_str(), named);
+        }
+    }
+}

@@ -167,6 +167,13 @@ async fn time_out_and_absence_are_told_apart_without_naming_the_login() {
     assert!(!format!("{error} {error:?}").contains("somebody"));
 }
 
+#[tokio::test]
+async fn a_loopback_address_is_the_one_that_is_called() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.2:0").await.unwrap();
+    let mut fake = Fake::on(listener);
+    exchange!(fake, |c| c.account("a1"), "GET /internal/v1/accounts/a1", "", 200, ACCOUNT).unwrap();
+}
+
 #[test]
 fn only_plain_http_is_a_base_url() {
     let made = |url| QuotaClient::new(url, Duration::from_secs(1)).map(drop);
