@@ -78,6 +78,11 @@ impl World {
     }
 }
 
+/// The trace of a caller who has one.
+fn parent() -> String {
+    format!("00-{TRACE}-{CALLER}-01")
+}
+
 /// Requests of every kind, each with something in it that must not be seen again.
 async fn send_marked(world: &World, keys: [&TestKey; 2], unknown: &str) {
     let lookup = &world.lookup;
@@ -86,6 +91,7 @@ async fn send_marked(world: &World, keys: [&TestKey; 2], unknown: &str) {
         let request =
             request.header("user-agent", PASSWORD).header("referer", format!("https://{PASSWORD}.example/"));
         let request = request.header("x-real-ip", OTHER).header("forwarded", format!("for={OTHER}"));
+        let request = request.header("traceparent", parent()).header("tracestate", format!("a={PASSWORD}"));
         request.header("x-api-key", PASSWORD).header("baggage", format!("ip={OTHER},password={PASSWORD}"))
     };
     let by_query = |key: &str| lookup.get(&format!("/api/v1/ip?key={key}"));
@@ -192,9 +198,8 @@ fn one<'a>(spans: &'a [Span], what: &str, is: impl Fn(&Span) -> bool) -> &'a Spa
 async fn a_request_is_one_trace_from_its_caller_through_lookup_svc_to_quota_svc() {
     let mut world = World::start().await;
     let key = world.quota.key_of(Scope::Full).await;
-    let parent = format!("00-{TRACE}-{CALLER}-01");
     let narrowed = world.lookup.get("/api/v1/ip?scope=geo").bearer_auth(&key.secret);
-    assert_eq!(Answer::of(narrowed.header("traceparent", parent)).await.status, 200);
+    assert_eq!(Answer::of(narrowed.header("traceparent", parent())).await.status, 200);
     assert_eq!(Answer::of(world.lookup.ask(&unknown_key())).await.status, 401);
     assert_eq!(Answer::of(world.lookup.get("/api/v1/ip/demo")).await.status, 200);
     world.end().await;
