@@ -21,7 +21,7 @@ async fn every_operation_has_an_id_and_every_error_the_common_body() {
         assert!(operation["operationId"].is_string(), "{operation}");
         for (status, response) in operation["responses"].as_object().unwrap() {
             if !status.starts_with('2') {
-                let schema = &response["content"]["application/json; charset=utf-8"]["schema"]["$ref"];
+                let schema = &response["content"]["application/json"]["schema"]["$ref"];
                 assert_eq!(schema, "#/components/schemas/ErrorResponse", "{status}");
             }
         }

@@ -16,7 +16,7 @@ use crate::{
 };
 
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
-const JSON: &str = "application/json; charset=utf-8";
+const JSON: &str = "application/json";
 
 /// The admin port's routes.
 pub fn endpoint(

@@ -41,7 +41,11 @@ impl BodyLimit {
             Some(_) => Either::Left(body.into_bytes()),
             None => Either::Right(Box::pin(body.into_bytes_limit(self.bytes))),
         };
-        let bytes = tokio::time::timeout(self.deadline, reading).await.map_err(|_| too_slow())??;
+        let read = tokio::time::timeout(self.deadline, reading).await.map_err(|_| too_slow())?;
+        let bytes = read.map_err(|error| match error {
+            ReadBodyError::Io(_) => cut_off(),
+            error => error.into(),
+        })?;
         request.extensions_mut().insert(Bounded);
         request.set_body(Body::from_bytes(bytes));
         Ok(())
@@ -72,6 +76,13 @@ fn announced(request: &Request) -> Option<u64> {
 
 fn too_slow() -> Error {
     Error::from_string("The body took too long to arrive.", StatusCode::REQUEST_TIMEOUT)
+}
+
+fn cut_off() -> Error {
+    Error::from_string(
+        "The body could not be read: it ends early, or its length is wrong.",
+        StatusCode::BAD_REQUEST,
+    )
 }
 
 impl<E: Endpoint> Middleware<E> for BodyLimit {

@@ -49,9 +49,7 @@ impl ErrorBody {
 pub fn response(status: StatusCode, body: &ErrorBody) -> Response {
     let bytes = serde_json::to_vec(body).expect("an ErrorBody is strings only");
     let mut response = Response::builder().status(status).body(bytes);
-    response
-        .headers_mut()
-        .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json; charset=utf-8"));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }
 

@@ -13,7 +13,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::body;
 
-const CONTENT_TYPE: &str = "application/json; charset=utf-8";
+const CONTENT_TYPE: &str = "application/json";
 
 /// A payload with `T`'s schema, read and written by serde.
 ///

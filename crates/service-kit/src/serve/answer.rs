@@ -12,7 +12,7 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::{FutureExt, future::Either};
-use http::{HeaderMap, HeaderValue, Request, StatusCode, Version, header, uri::Scheme};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Version, header, uri::Scheme};
 use http_body_util::combinators::BoxBody;
 use hyper::body::Incoming;
 use poem::{
@@ -52,6 +52,8 @@ impl Answers {
         request: Request<Incoming>,
     ) -> Result<HyperResponse, Infallible> {
         let version = request.version();
+        // To HEAD hyper sends no body in HTTP/1, but it does in HTTP/2, where that is an error.
+        let headers_only = version == Version::HTTP_2 && request.method() == Method::HEAD;
         let _busy = activity.begin(version);
         let mut response = match header_bytes(&request) > MAX_HEADER_BYTES {
             true => self.own(headers_too_large(&self.docs_url)),
@@ -61,6 +63,9 @@ impl Answers {
         if version != Version::HTTP_2 && self.lifecycle.is_draining() {
             let close = HeaderValue::from_static("close");
             response.headers_mut().insert(header::CONNECTION, close);
+        }
+        if headers_only {
+            response.take_body();
         }
         Ok(response.into())
     }

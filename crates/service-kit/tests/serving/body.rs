@@ -42,6 +42,18 @@ async fn a_body_within_the_limit_arrives() {
 }
 
 #[tokio::test]
+async fn a_body_that_is_broken_is_answered_400_in_our_words() {
+    let rig = Rig::start(&args(), echo(BodyLimit::default())).await;
+    let mut client = rig.connect().await;
+    client.send("POST / HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\nno length\r\n").await;
+    let answer = client.answer().await;
+    assert_eq!((answer.status, answer.json()["error"].as_str()), (400, Some("bad_request")));
+    assert!(
+        answer.json()["message"].as_str().is_some_and(|words| words.starts_with("The body could not be"))
+    );
+}
+
+#[tokio::test]
 async fn a_body_that_does_not_come_is_answered_408() {
     let limit = BodyLimit::new(10).deadline(Duration::from_millis(100));
     let rig = Rig::start(&args(), echo(limit)).await;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use h2::client::{Connection, SendRequest, handshake};
-use http::{Request, Response, Version};
+use http::{Method, Request, Response, Version};
 use service_kit::ServeArgs;
 use tokio::{io::AsyncReadExt, net::TcpStream, task::JoinHandle, time::timeout};
 
@@ -53,6 +53,19 @@ async fn long_headers_are_answered_431_with_our_body() {
     assert_eq!(answer.status(), 431);
     let body = answer.body_mut().data().await.expect("a body").expect("bytes");
     assert!(body.starts_with(b"{\"error\":\"headers_too_large\""));
+}
+
+#[tokio::test]
+async fn an_answer_to_head_ends_with_its_headers() {
+    let rig = Rig::start(&args(), hello()).await;
+    let (mut sender, _end) = connect(&rig).await;
+    for path in ["/", "/nowhere"] {
+        let mut request = get(None);
+        *request.method_mut() = Method::HEAD;
+        *request.uri_mut() = format!("http://test{path}").parse().expect("an address");
+        let answer = send(&mut sender, request).await;
+        assert!(answer.body().is_end_stream(), "{path}: {}", answer.status());
+    }
 }
 
 /// A request and its cancellation, a hundred times over, in frames made by hand: a real client would
