@@ -8,6 +8,7 @@ pub mod cluster;
 pub mod edge_proxy;
 pub mod fault_proxy;
 pub mod http;
+pub mod kube_api;
 pub mod loadgen;
 pub mod lookup;
 pub mod otlp;

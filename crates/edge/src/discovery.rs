@@ -80,7 +80,7 @@ impl Default for Pace {
     }
 }
 
-/// Builds the client from the surroundings: in a pod its service account, elsewhere the kubeconfig.
+/// Builds the client from the surroundings: a kubeconfig where there is one, else the pod's service account.
 ///
 /// # Errors
 /// There is neither, or the certificates can't be read.

@@ -181,6 +181,26 @@ async fn while_the_api_is_away_the_known_proxies_stay_and_its_return_is_noticed(
 }
 
 #[tokio::test]
+async fn a_watch_that_falls_silent_is_given_up_and_the_proxies_are_listed_anew() {
+    let api = FakeApi::start().await;
+    api.list("100", &[slice("envoy-a", "100", &["10.0.0.1"])]);
+    // The client of `client_from`, with a patience that a test can wait out.
+    let mut config = api.config();
+    config.default_retry = false;
+    config.read_timeout = Some(Duration::from_millis(300));
+    config.reset_reader_on_write = true;
+    let client = kube::Client::try_from(config).unwrap();
+    let edge = Edge::with_client(policy(), Some(client), LONG, || Box::new(Steady));
+    let mut status = edge.status();
+    until(&mut status, DiscoveryStatus::Following { proxies: 1 }).await;
+    // Held to the end: it says nothing, and does not end either.
+    let _silent = api.next_watch().await;
+    api.list("200", &[slice("envoy-a", "200", &["10.0.0.1", "10.0.0.2"])]);
+    until(&mut status, DiscoveryStatus::Following { proxies: 2 }).await;
+    assert!(trusts(&edge, "10.0.0.2"));
+}
+
+#[tokio::test]
 async fn an_api_that_forbids_us_keeps_us_unready() {
     let api = FakeApi::start().await;
     api.answer(403);

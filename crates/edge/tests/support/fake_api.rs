@@ -164,11 +164,15 @@ impl FakeApi {
     }
 
     pub fn client(&self) -> kube::Client {
+        edge::client_from(self.config()).unwrap()
+    }
+
+    pub fn config(&self) -> kube::Config {
         let scheme = if self.certificate.is_some() { "https" } else { "http" };
         let url = format!("{scheme}://127.0.0.1:{}", self.port).parse().unwrap();
         let mut config = kube::Config::new(url);
         config.root_cert = self.certificate.clone().map(|der| vec![der]);
-        edge::client_from(config).unwrap()
+        config
     }
 
     /// Is well, and answers a list with these.

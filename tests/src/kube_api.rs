@@ -1,0 +1,193 @@
+//! As much of a Kubernetes API server as our services follow: the EndpointSlice of one Service and the labels of one node.
+//!
+//! It always behaves; how it misbehaves is the business of the network in front of it. The crate edge has another,
+//! which breaks the protocol itself.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
+
+use crate::fault_proxy::FaultProxy;
+
+/// The Service whose endpoints it knows, as `--discover-proxies` takes it.
+pub const SERVICE: &str = "ingress/envoy";
+/// The node that it knows.
+pub const NODE: &str = "node-1";
+/// The node's only label, and its value.
+pub const NODE_LABEL: (&str, &str) = ("example.org/site", "eu-central-1b");
+
+const SLICES_PATH: &str = "/apis/discovery.k8s.io/v1/namespaces/ingress/endpointslices";
+const SELECTOR: &str = "labelSelector=kubernetes.io%2Fservice-name%3Denvoy";
+const NODE_PATH: &str = "/api/v1/nodes/node-1";
+
+/// An API server on a port of its own; it ends when dropped.
+#[derive(Debug)]
+pub struct KubeApi {
+    /// What lies between it and its clients.
+    pub network: FaultProxy,
+    slice: watch::Sender<Slice>,
+    folder: TempDir,
+    accepting: JoinHandle<()>,
+}
+
+/// The Service's only slice.
+#[derive(Debug)]
+struct Slice {
+    version: u64,
+    ips: Vec<String>,
+}
+
+impl KubeApi {
+    /// Starts one whose Service has these endpoints.
+    ///
+    /// # Panics
+    /// When there is no free port, or the temporary folder can't be written.
+    pub async fn start(ips: &[&str]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let network = FaultProxy::start(listener.local_addr().expect("a bound socket has an address"));
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        write_kubeconfig(&kubeconfig_in(folder.path()), network.addr());
+        let slice = watch::Sender::new(Slice { version: 1, ips: owned(ips) });
+        let accepting = tokio::spawn(accept_all(listener, slice.subscribe()));
+        Self { network, slice, folder, accepting }
+    }
+
+    /// The file that `KUBECONFIG` names.
+    #[must_use]
+    pub fn kubeconfig(&self) -> PathBuf {
+        kubeconfig_in(self.folder.path())
+    }
+
+    /// Gives the Service these endpoints; whoever watches is told.
+    pub fn set_endpoints(&self, ips: &[&str]) {
+        self.slice.send_modify(|slice| *slice = Slice { version: slice.version + 1, ips: owned(ips) });
+    }
+}
+
+impl Drop for KubeApi {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+impl Slice {
+    fn object(&self) -> Value {
+        let serving = json!({"ready": true, "serving": true, "terminating": false});
+        let endpoint = |ip: &String| json!({"addresses": [ip], "conditions": serving});
+        json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+            "metadata": {"name": "envoy-a", "namespace": "ingress", "resourceVersion": self.version.to_string()},
+            "endpoints": self.ips.iter().map(endpoint).collect::<Vec<_>>(),
+        })
+    }
+
+    fn list(&self) -> Value {
+        json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSliceList",
+            "metadata": {"resourceVersion": self.version.to_string()}, "items": [self.object()],
+        })
+    }
+}
+
+fn owned(ips: &[&str]) -> Vec<String> {
+    ips.iter().map(|ip| (*ip).to_owned()).collect()
+}
+
+fn kubeconfig_in(folder: &Path) -> PathBuf {
+    folder.join("kubeconfig")
+}
+
+/// In JSON, which is YAML too.
+fn write_kubeconfig(file: &Path, addr: SocketAddr) {
+    let config = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "test",
+        "clusters": [{"name": "test", "cluster": {"server": format!("http://{addr}")}}],
+        "users": [{"name": "test", "user": {}}],
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+    });
+    std::fs::write(file, config.to_string()).expect("the temporary folder can be written");
+}
+
+async fn accept_all(listener: TcpListener, slice: watch::Receiver<Slice>) {
+    // Owned here, so that the connections end with the server.
+    let mut connections = JoinSet::new();
+    while let Ok((socket, _)) = listener.accept().await {
+        connections.spawn(answer(socket, slice.clone()));
+    }
+}
+
+/// Takes one request; the connection's end is the answer's end, which spares us lengths and chunks.
+async fn answer(socket: TcpStream, slice: watch::Receiver<Slice>) -> Option<()> {
+    let mut socket = BufReader::new(socket);
+    let target = read_target(&mut socket).await?;
+    let (path, query) = target.split_once('?').unwrap_or((&target, ""));
+    let parameters: Vec<_> = query.split('&').collect();
+    let (status, body) = match path {
+        SLICES_PATH if !parameters.contains(&SELECTOR) => ("403 Forbidden", failure(403, "Forbidden")),
+        SLICES_PATH if parameters.contains(&"watch=true") => {
+            let version = parameters.iter().find_map(|part| part.strip_prefix("resourceVersion="))?;
+            return follow(socket, slice, version.parse().ok()?).await;
+        }
+        SLICES_PATH => ("200 OK", slice.borrow().list()),
+        NODE_PATH => ("200 OK", node()),
+        _ => ("404 Not Found", failure(404, "NotFound")),
+    };
+    write(&mut socket, &(head(status) + &body.to_string())).await
+}
+
+/// The path and the query; the rest of the head says nothing that we need.
+async fn read_target(socket: &mut BufReader<TcpStream>) -> Option<String> {
+    let mut request = String::new();
+    socket.read_line(&mut request).await.ok()?;
+    let mut line = String::new();
+    while socket.read_line(&mut line).await.ok()? > 0 && line != "\r\n" {
+        line.clear();
+    }
+    request.split(' ').nth(1).map(str::to_owned)
+}
+
+/// Writes a line for each change after the version that the client has seen, until the client leaves.
+async fn follow(
+    mut socket: BufReader<TcpStream>,
+    mut slice: watch::Receiver<Slice>,
+    mut seen: u64,
+) -> Option<()> {
+    write(&mut socket, &head("200 OK")).await?;
+    loop {
+        let event = {
+            let now = slice.wait_for(|slice| slice.version > seen).await.ok()?;
+            seen = now.version;
+            json!({"type": "MODIFIED", "object": now.object()})
+        };
+        write(&mut socket, &format!("{event}\n")).await?;
+    }
+}
+
+async fn write(socket: &mut BufReader<TcpStream>, text: &str) -> Option<()> {
+    socket.write_all(text.as_bytes()).await.ok()
+}
+
+fn head(status: &str) -> String {
+    format!("HTTP/1.1 {status}\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n")
+}
+
+fn node() -> Value {
+    let (label, value) = NODE_LABEL;
+    json!({
+        "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
+        "metadata": {"name": NODE, "labels": {label: value}},
+    })
+}
+
+fn failure(code: u16, reason: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Failure",
+        "message": "not in this cluster", "reason": reason, "code": code,
+    })
+}
