@@ -1,4 +1,5 @@
-//! The dashboard in a real browser, with the real services behind it: what a person sees and can do.
+//! The dashboard and the public pages in a real browser, with the real services behind them: what a person sees and
+//! can do.
 #![expect(clippy::unwrap_used, reason = "a test may panic, its helpers too")]
 
 mod accessible;
@@ -8,4 +9,5 @@ mod keys;
 mod looped;
 mod narrow;
 mod pages;
+mod public;
 mod stack;
