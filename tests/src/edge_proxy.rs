@@ -20,8 +20,6 @@ pub mod profile;
 
 /// Where the clients of these tests call from; the edge itself calls lookup-svc from 127.0.0.1.
 pub const CLIENT: &str = "127.0.0.5";
-/// What a lying client says it is.
-pub const FORGED: &str = "203.0.113.9";
 
 const START_WITHIN: Duration = Duration::from_secs(30);
 
