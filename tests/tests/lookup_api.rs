@@ -238,3 +238,48 @@ async fn pages_and_documents_are_open_to_every_origin_too() {
         );
     }
 }
+
+#[tokio::test]
+async fn the_document_is_the_same_in_json_and_in_yaml() {
+    if e2e::chart::venv_tool("python").is_none() {
+        return;
+    }
+    let stack = Stack::start(&[], &[]).await;
+    let json = Answer::of(stack.lookup.get("/openapi.json")).await.body;
+    let yaml = stack.lookup.get("/openapi.yaml").send().await.unwrap().text().await.unwrap();
+    let read: serde_json::Value = serde_json::from_str(&e2e::chart::yaml_to_json(&yaml)).unwrap();
+    assert_eq!(read, serde_json::json!([json]));
+}
+
+#[tokio::test]
+async fn what_was_asked_is_counted_by_operation_outcome_and_time() {
+    let stack = Stack::start(&[], &[]).await;
+    let key = stack.key(Scope::Full).await;
+    for (request, status) in [
+        (stack.lookup.ask(&key.secret), 200),
+        (stack.lookup.get("/api/v1/ip"), 401),
+        (stack.lookup.get("/api/v1/ip/demo"), 200),
+    ] {
+        assert_eq!(Answer::of(request).await.status, status);
+    }
+    let metrics = stack.lookup.metrics().await;
+    // One line has the name and all of these labels, and ends with the number.
+    for (name, labels, number) in [
+        ("lookup_requests_total", ["operation=\"get_ip\"", "outcome=\"success\""], "1"),
+        ("lookup_requests_total", ["operation=\"get_ip\"", "outcome=\"missing_api_key\""], "1"),
+        (
+            "http_server_request_duration_seconds_count",
+            ["operation=\"get_demo\"", "status_class=\"2xx\""],
+            "1",
+        ),
+        ("lookup_quota_call_duration_seconds_count", ["", ""], "2"),
+        ("lookup_quota_batch_size_count", ["", ""], "2"),
+    ] {
+        let found = metrics.lines().any(|line| {
+            line.starts_with(name)
+                && labels.iter().all(|label| line.contains(label))
+                && line.ends_with(&format!(" {number}"))
+        });
+        assert!(found, "{name} {labels:?} {number} in\n{metrics}");
+    }
+}

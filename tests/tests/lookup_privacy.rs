@@ -10,6 +10,7 @@ use e2e::quota::{Quota, StoreChoice, TestKey};
 use e2e::redis::Redis;
 use quota_client::wire::Scope;
 use rustix::process::Signal;
+use serde_json::Value;
 
 const V4: &str = "203.0.113.77";
 const V6: &str = "2001:db8:beef:cafe::77";
@@ -83,8 +84,9 @@ fn parent() -> String {
     format!("00-{TRACE}-{CALLER}-01")
 }
 
-/// Requests of every kind, each with something in it that must not be seen again.
-async fn send_marked(world: &World, keys: [&TestKey; 2], unknown: &str) {
+/// Requests of every kind, each with something in it that must not be seen again; gives the first answer, whose place
+/// and network must not be seen either.
+async fn send_marked(world: &World, keys: [&TestKey; 2], unknown: &str) -> Value {
     let lookup = &world.lookup;
     let marked = |request: reqwest::RequestBuilder, ip: &str| {
         let request = request.header("x-forwarded-for", ip).header("cookie", format!("session={PASSWORD}"));
@@ -96,8 +98,11 @@ async fn send_marked(world: &World, keys: [&TestKey; 2], unknown: &str) {
     };
     let by_query = |key: &str| lookup.get(&format!("/api/v1/ip?key={key}"));
     // Four of a key that may three: it is paused, and asked for once more.
+    let mut answered = Vec::new();
     for status in [200, 200, 200, 429, 429] {
-        assert_eq!(Answer::of(marked(lookup.ask(&keys[0].secret), V4)).await.status, status);
+        let answer = Answer::of(marked(lookup.ask(&keys[0].secret), V4)).await;
+        assert_eq!(answer.status, status);
+        answered.push(answer.body);
     }
     for (request, ip, status) in [
         (by_query(&keys[1].secret), V6, 200),
@@ -126,6 +131,7 @@ async fn send_marked(world: &World, keys: [&TestKey; 2], unknown: &str) {
     let direct = http::builder().local_address(std::net::IpAddr::from(PEER)).build().unwrap();
     let answer = Answer::of(direct.get(lookup.url() + "/api/v1/ip").bearer_auth(&keys[1].secret)).await;
     assert_eq!(answer.body["ip"], "127.77.31.9");
+    answered.swap_remove(0)
 }
 
 /// What must be nowhere: (what it is, its bytes).
@@ -176,15 +182,18 @@ async fn no_key_no_address_and_no_password_is_in_any_log_span_metric_or_stored_b
     let mut world = World::start().await;
     let (first, second) = (world.quota.key_of(Scope::Full).await, world.quota.key_of(Scope::Geo).await);
     let (keys, unknown) = ([&first, &second], unknown_key());
-    send_marked(&world, keys, &unknown).await;
+    let answer = send_marked(&world, keys, &unknown).await;
+    let told = ["city", "region", "postal_code", "org"].map(|field| answer[field].as_str().unwrap());
+    let told = told.map(|text| (format!("{text:?} of an answer"), text.as_bytes().to_vec()));
     let written = world.end().await;
     let everything: Vec<u8> = written.iter().flat_map(|(_, bytes)| bytes.clone()).collect();
     assert!(contains(&everything, b"get_demo"), "the search would find what is there");
     search(&written, &secrets(keys, &unknown));
     search(&written, &digests(keys));
+    search(&written, &told);
     let stored = world.stored().await;
     assert!(contains(&stored, first.key.id.as_bytes()), "the search would find what is stored");
-    search(&[("the store".to_owned(), stored)], &secrets(keys, &unknown));
+    search(&[("the store".to_owned(), stored)], &[secrets(keys, &unknown), told.to_vec()].concat());
 }
 
 /// The one span like this; by what it says rather than by its name, which is for people.
@@ -192,6 +201,21 @@ fn one<'a>(spans: &'a [Span], what: &str, is: impl Fn(&Span) -> bool) -> &'a Spa
     let found: Vec<_> = spans.iter().filter(|span| is(span)).collect();
     assert_eq!(found.len(), 1, "{what} in {spans:#?}");
     found[0]
+}
+
+/// What was exported has a value for each thing that lookup-svc counts.
+fn check_metrics(collector: &Collector) {
+    let exported = collector.bodies("/v1/metrics").concat();
+    for name in [
+        "http_server_request_duration",
+        "lookup_requests",
+        "lookup_quota_call_duration",
+        "lookup_quota_batch_size",
+        "lookup_client_ip_decisions",
+        "geo_database_age",
+    ] {
+        assert!(contains(&exported, name.as_bytes()), "{name} is exported");
+    }
 }
 
 #[tokio::test]
@@ -204,6 +228,7 @@ async fn a_request_is_one_trace_from_its_caller_through_lookup_svc_to_quota_svc(
     assert_eq!(Answer::of(world.lookup.get("/api/v1/ip/demo")).await.status, 200);
     world.end().await;
     let spans = world.collector.spans();
+    check_metrics(&world.collector);
 
     let of_lookup = |span: &Span| span.service == "lookup-svc";
 

@@ -166,6 +166,29 @@ fn a_header_that_was_deleted_on_the_way_gives_the_proxy_and_not_another_header()
 }
 
 #[test]
+fn headers_of_providers_that_are_not_configured_are_not_read() {
+    // Azure's X-Azure-ClientIP is the client's own X-Forwarded-For; Cloudflare and Akamai pass a client's True-Client-IP
+    // on where they don't set it.
+    let names = [
+        "X-Azure-ClientIP",
+        "True-Client-IP",
+        "CF-Connecting-IP",
+        "X-Real-IP",
+        "X-Client-IP",
+        "X-Cluster-Client-IP",
+        "Fastly-Client-IP",
+        "Forwarded",
+    ];
+    let lies = names.map(|name| (name, "1.1.1.1"));
+    let with = |pair| [lies.as_slice(), &[pair]].concat();
+    let got = seen(PROXY, &ClientIpFrom::Xff, &trusted(), &with(("X-Forwarded-For", CLIENT)));
+    assert_eq!(got, is(CLIENT, Decision::Xff));
+    let socket = ClientIpFrom::Header(HeaderName::from_static("x-azure-socketip"));
+    let got = seen(PROXY, &socket, &trusted(), &with(("X-Azure-SocketIP", CLIENT)));
+    assert_eq!(got, is(CLIENT, Decision::Header));
+}
+
+#[test]
 fn underscore_twins_are_other_headers() {
     let twins = [("X_Forwarded_For", "1.1.1.1"), ("X-Forwarded_For", "1.1.1.1"), ("X-Forwarded-For", CLIENT)];
     assert_eq!(seen(PROXY, &ClientIpFrom::Xff, &trusted(), &twins), is(CLIENT, Decision::Xff));
