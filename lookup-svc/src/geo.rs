@@ -96,11 +96,14 @@ pub enum GeoError {
     #[error("has no field that this service knows")]
     Useless,
     /// A line of an AS list that is not "number name".
-    #[error("line {line} does not start with an AS number")]
+    #[error("line {line} is not an AS number and its operator's name")]
     AsnLine {
         /// Its number, from 1.
         line: usize,
     },
+    /// An AS list without a single line.
+    #[error("the list is empty; if no network is meant, say so in a line that starts with #")]
+    AsnEmpty,
     /// Nothing that was asked for could be loaded.
     #[error("no geo data could be loaded from {}", path.display())]
     NothingLoaded {

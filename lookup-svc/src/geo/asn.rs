@@ -15,8 +15,11 @@ pub struct AsnList(HashSet<u32>);
 
 impl AsnList {
     /// Reads a list; one line that is not "number name" refuses the whole file, since a
-    /// half-read list would silently answer false.
+    /// half-read list would silently answer false. So would one that is being written anew and has nothing yet.
     pub fn parse(text: &str) -> Result<Self, GeoError> {
+        if text.trim().is_empty() {
+            return Err(GeoError::AsnEmpty);
+        }
         let mut numbers = HashSet::new();
         for (index, line) in text.lines().enumerate() {
             let line = line.split('#').next().unwrap_or_default().trim();
@@ -45,7 +48,7 @@ impl AsnList {
 }
 
 fn number_of(line: &str) -> Option<u32> {
-    let number = line.split_whitespace().next()?;
+    let (number, _operator) = line.split_once(char::is_whitespace)?;
     let digits = number.strip_prefix("AS").unwrap_or(number);
     digits.parse().ok().filter(|number| *number != 0)
 }
@@ -115,8 +118,11 @@ mod tests {
     fn comments_and_both_spellings_are_read_and_garbage_is_refused() {
         let list = AsnList::parse("# ours\n\n64500 Example # why\nAS64501\tOther\n").expect("well-formed");
         assert_eq!((list.len(), list.contains(64500), list.contains(64501)), (2, true, true));
-        for text in ["Example 64500", "-1 x", "4294967296 x", "0 x", "<html>"] {
+        for text in
+            ["Example 64500", "-1 x", "4294967296 x", "0 x", "<html>", "64500", "64500 x\nAS6", "", "\n"]
+        {
             assert!(AsnList::parse(text).is_err(), "{text}");
         }
+        assert!(AsnList::parse("# none").expect("a list without networks").is_empty());
     }
 }

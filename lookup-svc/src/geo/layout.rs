@@ -104,8 +104,10 @@ fn fill_network<'a>(fields: &mut Fields<'a>, network: &Network<'a>) {
     let set = |flag: super::scalar::Scalar<'a>| flag.flag() == Some(true);
     fields.asn = network.asn.asn();
     fields.org = network.as_org.text().or(network.isp.text()).or(network.organization.text());
-    fields.hosting = set(network.hosting);
+    let hosting_provider = set(network.hosting_provider);
+    fields.hosting = hosting_provider || set(network.hosting);
     let hidden = [network.vpn, network.public_proxy, network.residential_proxy, network.tor, network.relay];
-    // MaxMind sets `is_anonymous` for hosting networks too: alone it says nothing about a proxy.
-    fields.proxy = hidden.into_iter().any(set) || (set(network.anonymous) && !fields.hosting);
+    // MaxMind, whose word is `is_hosting_provider`, sets `is_anonymous` for all of those too; IPinfo, whose word is
+    // `is_hosting`, sets it for what hides its users, and most of that is hosted somewhere.
+    fields.proxy = hidden.into_iter().any(set) || (set(network.anonymous) && !hosting_provider);
 }

@@ -72,6 +72,7 @@ pub(super) struct Network<'a> {
     pub tor: Scalar<'a>,
     pub relay: Scalar<'a>,
     pub hosting: Scalar<'a>,
+    pub hosting_provider: Scalar<'a>,
 }
 
 impl<'a> Flat<'a> {
@@ -104,7 +105,8 @@ impl<'a> Network<'a> {
             b"is_residential_proxy" => &mut self.residential_proxy,
             b"is_tor_exit_node" | b"tor" => &mut self.tor,
             b"relay" => &mut self.relay,
-            b"is_hosting_provider" | b"is_hosting" | b"hosting" => &mut self.hosting,
+            b"is_hosting_provider" => &mut self.hosting_provider,
+            b"is_hosting" | b"hosting" => &mut self.hosting,
             _ => return None,
         })
     }

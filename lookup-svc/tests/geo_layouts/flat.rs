@@ -79,6 +79,10 @@ fn ipinfo_core_is_read_with_texts_and_with_numbers() {
             );
         });
     }
+    let hidden = core(text("0"), text("0"), text("true"), text("true"));
+    with("ipinfo ipinfo_core.mmdb", &hidden, |_, place| {
+        assert_eq!((place.hosting, place.proxy), (Some(true), Some(true)), "a VPN in a data centre is both");
+    });
     with(
         "ipinfo standard_location.mmdb",
         &map([

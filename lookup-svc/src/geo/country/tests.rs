@@ -48,6 +48,26 @@ fn exactly_the_members_of_the_eu_are_in_the_eu() {
 }
 
 #[test]
+fn the_continents_are_those_of_the_databases() {
+    for (code, continent) in [
+        ("CY", "EU"),
+        ("TR", "AS"),
+        ("TL", "OC"),
+        ("TF", "AN"),
+        ("RU", "EU"),
+        ("KZ", "AS"),
+        ("EG", "AF"),
+        ("MX", "NA"),
+        ("BR", "SA"),
+        ("FJ", "OC"),
+        ("AQ", "AN"),
+        ("XK", "EU"),
+    ] {
+        assert_eq!(find(code).map(|country| country.continent), Some(continent), "{code}");
+    }
+}
+
+#[test]
 fn recent_changes_are_in() {
     for (code, currency) in [
         ("BG", "EUR"),
