@@ -1,8 +1,9 @@
 //! F15: whatever happens to the files, look-ups go on with the last good data and never fail.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lookup_svc::geo::writer::{Builder, Value};
 use lookup_svc::geo::{Geo, GeoArgs, GeoError};
@@ -109,6 +110,39 @@ fn an_overwrite_in_place_is_safe_and_is_seen_when_it_is_complete() {
     std::fs::write(&path, city_file("Potsdam", 3)).expect("overwrites");
     geo.check();
     assert_eq!(city(&geo).as_deref(), Some("Potsdam"));
+}
+
+#[test]
+fn a_file_that_is_written_while_it_is_read_is_never_half_believed() {
+    let folder = TempDir::new().expect("folder");
+    let (geo, path) = start(&folder);
+    let enough = AtomicBool::new(false);
+    let last = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            for round in 10.. {
+                let city = CITIES[(round % 2) as usize];
+                let mut file = std::fs::File::create(&path).expect("truncates in place");
+                for piece in city_file(city, round).chunks(32) {
+                    file.write_all(piece).expect("writes");
+                }
+                if enough.load(Ordering::Relaxed) {
+                    return city;
+                }
+            }
+            unreachable!("the rounds have no end")
+        });
+        let end = Instant::now() + Duration::from_secs(30);
+        while geo.reload_counts().refused < 10 && Instant::now() < end {
+            geo.check();
+            let seen = city(&geo).expect("always some city");
+            assert!(CITIES.contains(&seen.as_str()), "{seen}");
+        }
+        enough.store(true, Ordering::Relaxed);
+        writer.join().expect("the writer ends")
+    });
+    assert!(geo.reload_counts().refused >= 10, "half files were met");
+    geo.check();
+    assert_eq!(city(&geo).as_deref(), Some(last), "what is complete is taken");
 }
 
 #[test]

@@ -1,7 +1,13 @@
 //! `geo-update` against a server that behaves, and against one that does not.
 
+#[path = "geo_update/checksums.rs"]
+mod checksums;
+#[path = "geo_update/credentials.rs"]
+mod credentials;
 #[path = "geo_update/faults.rs"]
 mod faults;
+#[path = "geo_update/progress.rs"]
+mod progress;
 #[path = "geo_update/providers.rs"]
 mod providers;
 #[path = "geo_update/server.rs"]

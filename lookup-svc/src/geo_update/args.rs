@@ -10,8 +10,9 @@ use secrecy::SecretString;
 #[derive(Clone, Debug, clap::Args)]
 pub struct GeoUpdateArgs {
     /// dbip-lite (free, no account), maxmind, ipinfo, or the URL of an .mmdb, .mmdb.gz or .tar.gz
-    #[arg(env = "GEO_UPDATE_SOURCE")]
-    pub source: String,
+    // A secret, since a URL may hold a password or a token.
+    #[arg(env = "GEO_UPDATE_SOURCE", hide_env_values = true, value_parser = secret)]
+    pub source: SecretString,
 
     /// Folder that receives the files; give the same one to --geo-db
     #[arg(long, env = "GEO_UPDATE_TO", value_name = "DIR")]
@@ -31,8 +32,8 @@ pub struct GeoUpdateArgs {
     pub accept_license: bool,
 
     /// MaxMind account ID
-    #[arg(long, env, value_name = "ID")]
-    pub maxmind_account_id: Option<String>,
+    #[arg(long, env, value_name = "ID", hide_env_values = true, value_parser = secret)]
+    pub maxmind_account_id: Option<SecretString>,
 
     /// File with the MaxMind account ID
     #[arg(long, env, value_name = "FILE", conflicts_with = "maxmind_account_id")]

@@ -65,10 +65,13 @@ impl Download<'_> {
         progress: &mut Progress<'_>,
     ) -> Result<Fetched, UpdateError> {
         let request = request::get(self.client, self.item, self.url);
-        let mut response = part.headers(request, self.have).send().await?;
+        let request = part.headers(request, self.have).build()?;
+        let conditional = is_conditional(request.headers());
+        let mut response = self.client.execute(request).await?;
         request::refuse_errors(&response)?;
         match response.status() {
-            StatusCode::NOT_MODIFIED => return Ok(Fetched::NotModified),
+            StatusCode::NOT_MODIFIED if conditional => return Ok(Fetched::NotModified),
+            StatusCode::NOT_MODIFIED => return Err(UpdateError::NotModified),
             StatusCode::PARTIAL_CONTENT if part.continues(response.headers()) => {}
             StatusCode::PARTIAL_CONTENT | StatusCode::RANGE_NOT_SATISFIABLE => {
                 self.restart(part, Version::default()).await?;
@@ -178,6 +181,11 @@ impl Version {
             (None, None) => request,
         }
     }
+}
+
+/// Whether 304 can be the answer; to If-Range it cannot.
+fn is_conditional(headers: &HeaderMap) -> bool {
+    headers.contains_key(IF_NONE_MATCH) || headers.contains_key(IF_MODIFIED_SINCE)
 }
 
 fn text(headers: &HeaderMap, name: HeaderName) -> Option<String> {

@@ -34,6 +34,9 @@ pub enum UpdateError {
     /// Another status that is no success.
     #[error("the server answered with status {0}")]
     Status(u16),
+    /// 304 to a request without a condition: there may be no file that it could mean.
+    #[error("the server answered \"not modified\" (304) though it was asked for the file")]
+    NotModified,
     /// The body ended too early, or a resumed part does not fit.
     #[error("the download was cut off")]
     CutOff,
@@ -46,7 +49,7 @@ pub enum UpdateError {
     /// A web page: a login form, a captive portal, an error in disguise.
     #[error("the server sent a web page instead of a database")]
     WebPage,
-    /// The checksum file is not one.
+    /// What should be a checksum is none: a web page, broken JSON, too few digits.
     #[error("the provider's checksum cannot be read")]
     ChecksumFormat,
     /// The bytes are not what the provider published.

@@ -31,6 +31,8 @@ pub(super) async fn refresh(
     if same {
         return Ok(unchanged(folder, item, &progress));
     }
+    // If there is a sum, the installed file does not match it: "not modified" must not be an answer.
+    let notes = notes.filter(|_| published.is_none());
     let part = folder.temporary()?;
     let Some((url, version)) = fetch(client, args, item, notes.as_ref(), &part, &mut progress).await? else {
         return Ok(unchanged(folder, item, &progress));

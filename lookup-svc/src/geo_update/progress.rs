@@ -1,10 +1,9 @@
 //! Progress: a bar on a terminal, plain lines elsewhere.
 
-use std::io::IsTerminal;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
+use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// Where news of the work goes.
 #[derive(Clone)]
@@ -14,9 +13,10 @@ pub struct Report {
 }
 
 impl Report {
-    /// Standard error, with bars if it is a terminal.
+    /// Standard error, with bars if it is a terminal that can draw them (one with TERM=dumb cannot).
     pub fn to_terminal() -> Self {
-        Report { bars: std::io::stderr().is_terminal(), write: Arc::new(|line| eprintln!("{line}")) }
+        let bars = !ProgressDrawTarget::stderr().is_hidden();
+        Report { bars, write: Arc::new(|line| eprintln!("{line}")) }
     }
 
     /// Plain lines to somewhere else.

@@ -6,7 +6,7 @@ use reqwest::redirect::{Attempt, Policy};
 use reqwest::{Client, RequestBuilder, Response, StatusCode, Url};
 use secrecy::ExposeSecret;
 
-use super::source::{Checksum, Item};
+use super::source::{self, Checksum, Item};
 use super::{GeoUpdateArgs, UpdateError};
 
 const REDIRECTS: usize = 5;
@@ -61,13 +61,15 @@ pub(super) fn refuse_errors(response: &Response) -> Result<(), UpdateError> {
 pub(super) async fn published_checksum(client: &Client, item: &Item) -> Result<Option<String>, UpdateError> {
     match &item.checksum {
         Checksum::None => Ok(None),
-        Checksum::Known(hex) => checked(hex).map(Some),
+        Checksum::Known(hex) => Ok(Some(hex.clone())),
         Checksum::File(url) => {
             let text = small_body(client, item, url).await?;
             checked(text.split_whitespace().next().unwrap_or_default()).map(Some)
         }
         Checksum::Json(url) => match small_body(client, item, url).await {
-            Ok(text) => Ok(json_checksum(&text)),
+            Ok(text) => json_checksum(&text).map(Some),
+            // Only this says that there is none. If a web page or broken JSON said so too, whoever can
+            // garble the sum could switch the check off.
             Err(UpdateError::NotFound) => Ok(None),
             Err(error) => Err(error),
         },
@@ -87,16 +89,12 @@ async fn small_body(client: &Client, item: &Item, url: &Url) -> Result<String, U
     String::from_utf8(body).map_err(|_| UpdateError::ChecksumFormat)
 }
 
-fn json_checksum(text: &str) -> Option<String> {
-    let json: serde_json::Value = serde_json::from_str(text).ok()?;
-    let hex = json.pointer("/checksums/sha256").or(json.pointer("/sha256"))?;
-    checked(hex.as_str()?).ok()
+fn json_checksum(text: &str) -> Result<String, UpdateError> {
+    let json: serde_json::Value = serde_json::from_str(text).map_err(|_| UpdateError::ChecksumFormat)?;
+    let hex = json.pointer("/checksums/sha256").or(json.pointer("/sha256"));
+    checked(hex.and_then(|hex| hex.as_str()).unwrap_or_default())
 }
 
 fn checked(hex: &str) -> Result<String, UpdateError> {
-    let hex = hex.to_ascii_lowercase();
-    if hex.len() == 64 && hex.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return Ok(hex);
-    }
-    Err(UpdateError::ChecksumFormat)
+    source::sha256(hex).ok_or(UpdateError::ChecksumFormat)
 }

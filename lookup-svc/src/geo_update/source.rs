@@ -27,15 +27,21 @@ pub(super) struct Item {
 pub(super) enum Checksum {
     None,
     Known(String),
-    /// A `sha256sum` file.
+    /// A `sha256sum` file. MaxMind has one for each of its files, so a missing one is a failure.
     File(Url),
-    /// IPinfo's JSON; files without one exist, so a missing one is no failure.
+    /// IPinfo's JSON. Files without one exist, so a missing one (404, 410) is no failure.
     Json(Url),
 }
 
 /// The databases that the arguments ask for.
 pub(super) fn plan(args: &GeoUpdateArgs, now: SystemTime) -> Result<Vec<Item>, UpdateError> {
-    match args.source.as_str() {
+    let source = args.source.expose_secret();
+    if args.sha256.is_some() && matches!(source, "dbip-lite" | "maxmind" | "ipinfo") {
+        let text =
+            format!("--sha256 is for the file of a URL; {source} has several, and new ones each month");
+        return Err(UpdateError::Usage(text));
+    }
+    match source {
         "dbip-lite" => dbip(args, now),
         "maxmind" => maxmind(args),
         "ipinfo" => ipinfo(args),
@@ -68,9 +74,9 @@ fn months(now: SystemTime) -> Result<[String; 2], UpdateError> {
 }
 
 fn maxmind(args: &GeoUpdateArgs) -> Result<Vec<Item>, UpdateError> {
-    licensed(args)?;
-    let account = args.maxmind_account_id.clone().map(SecretString::from);
-    let account = credential(account, args.maxmind_account_id_file.as_deref(), "--maxmind-account-id")?;
+    licensed(args, "maxmind")?;
+    let account = (args.maxmind_account_id.clone(), args.maxmind_account_id_file.as_deref());
+    let account = credential(account.0, account.1, "--maxmind-account-id")?;
     let key = (args.maxmind_license_key.clone(), args.maxmind_license_key_file.as_deref());
     let key = credential(key.0, key.1, "--maxmind-license-key")?;
     let base = provider(args, "https://download.maxmind.com/")?;
@@ -88,7 +94,7 @@ fn maxmind(args: &GeoUpdateArgs) -> Result<Vec<Item>, UpdateError> {
 }
 
 fn ipinfo(args: &GeoUpdateArgs) -> Result<Vec<Item>, UpdateError> {
-    licensed(args)?;
+    licensed(args, "ipinfo")?;
     let token = credential(args.ipinfo_token.clone(), args.ipinfo_token_file.as_deref(), "--ipinfo-token")?;
     let base = provider(args, "https://ipinfo.io/")?;
     let item = |edition: String| {
@@ -123,9 +129,20 @@ fn any_url(args: &GeoUpdateArgs, text: &str) -> Result<Item, UpdateError> {
         label: stem.to_owned(),
         target: format!("{stem}.mmdb"),
         auth: None,
-        checksum: args.sha256.clone().map_or(Checksum::None, |hex| Checksum::Known(hex.to_ascii_lowercase())),
+        checksum: args.sha256.as_deref().map_or(Ok(Checksum::None), pinned)?,
         candidates: vec![url],
     })
+}
+
+fn pinned(hex: &str) -> Result<Checksum, UpdateError> {
+    let usage = || UpdateError::Usage("--sha256 takes 64 hexadecimal digits".to_owned());
+    sha256(hex).map(Checksum::Known).ok_or_else(usage)
+}
+
+/// A SHA-256 in lower-case hex, if the text is one in hex.
+pub(super) fn sha256(text: &str) -> Option<String> {
+    let is_sum = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_sum.then(|| text.to_ascii_lowercase())
 }
 
 fn provider(args: &GeoUpdateArgs, default: &str) -> Result<Url, UpdateError> {
@@ -156,11 +173,11 @@ fn is_plain(name: &str) -> bool {
     (1..=100).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(allowed)
 }
 
-fn licensed(args: &GeoUpdateArgs) -> Result<(), UpdateError> {
+fn licensed(args: &GeoUpdateArgs, provider: &str) -> Result<(), UpdateError> {
     if args.accept_license {
         return Ok(());
     }
-    let text = format!("{} asks you to accept its licence: read it, then give --accept-license", args.source);
+    let text = format!("{provider} asks you to accept its licence: read it, then give --accept-license");
     Err(UpdateError::Usage(text))
 }
 

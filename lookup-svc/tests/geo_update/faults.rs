@@ -1,5 +1,7 @@
 //! Servers that cut off, stall, lie, never end or redirect in circles.
 
+use std::time::Duration;
+
 use lookup_svc::geo_update::UpdateError;
 use tempfile::TempDir;
 
@@ -68,15 +70,40 @@ async fn it_gives_up_after_the_allowed_attempts_and_keeps_the_old_file() {
 }
 
 #[tokio::test]
-async fn a_wrong_checksum_is_refused() {
-    let server = Server::start(|_, _| Reply::ok(&database("New"))).await;
-    let folder = folder_with_old();
-    let wrong = run(&server.url("city.mmdb"), folder.path(), &["--sha256", &sha256(b"other")]).await;
-    assert!(matches!(wrong.error(), UpdateError::Checksum));
-    assert_untouched(folder.path());
-    let right = run(&server.url("city.mmdb"), folder.path(), &["--sha256", &sha256(&database("New"))]).await;
-    right.result.expect("works");
+async fn not_modified_counts_only_as_the_answer_to_a_condition() {
+    for (half_received, attempts) in [(false, 1), (true, 2)] {
+        let answer = move |before| match half_received && before == 0 {
+            true => Reply::ok(&database("New")).with("etag", "\"v1\"").body(Body::CutAfter(100)),
+            false => Reply::status(304),
+        };
+        let server = Server::start(move |_, before| answer(before)).await;
+        let empty = TempDir::new().expect("folder");
+        assert_unasked(&run(&server.url("city.mmdb"), empty.path(), &[]).await);
+        assert_eq!(listing(empty.path()), (vec![], vec![]));
+        assert_eq!(server.requests().len(), attempts);
+        let server = Server::start(move |_, before| answer(before)).await;
+        let folder = folder_with_old();
+        assert_unasked(&run(&server.url("city.mmdb"), folder.path(), &[]).await);
+        assert_untouched(folder.path());
+    }
+}
+
+#[tokio::test]
+async fn not_modified_is_no_answer_where_the_installed_file_has_no_version() {
+    let server = Server::start(|_, before| match before {
+        0 => Reply::ok(&database("New")),
+        _ => Reply::status(304),
+    })
+    .await;
+    let folder = TempDir::new().expect("folder");
+    run(&server.url("city.mmdb"), folder.path(), &[]).await.result.expect("works");
+    assert_unasked(&run(&server.url("city.mmdb"), folder.path(), &[]).await);
     assert_eq!(city(&folder.path().join("city.mmdb")), "New");
+}
+
+fn assert_unasked(run: &Run) {
+    let refused = run.result.is_err() && matches!(run.error(), UpdateError::NotModified);
+    assert!(refused && run.output.contains("304"), "{}", run.all_text());
 }
 
 #[tokio::test]
@@ -135,6 +162,18 @@ async fn the_whole_takes_no_longer_than_allowed() {
     let folder = folder_with_old();
     let run = run(&server.url("city.mmdb"), folder.path(), &["--timeout", "200ms"]).await;
     assert!(matches!(run.error(), UpdateError::Deadline(_)));
+    assert_untouched(folder.path());
+}
+
+#[tokio::test]
+async fn a_trickle_that_never_pauses_for_long_ends_by_the_timeout() {
+    let server = Server::start(|_, _| Reply::ok(&database("New")).body(Body::Trickle)).await;
+    let folder = folder_with_old();
+    let (url, limits) = (server.url("city.mmdb"), ["--idle-timeout", "700ms", "--timeout", "1500ms"]);
+    let run = tokio::time::timeout(Duration::from_secs(20), run(&url, folder.path(), &limits));
+    let run = run.await.expect("ends long before the file does");
+    assert!(matches!(run.error(), UpdateError::Deadline(_)), "{}", run.error());
+    assert_eq!(server.requests().len(), 1, "never idle, so never tried again");
     assert_untouched(folder.path());
 }
 

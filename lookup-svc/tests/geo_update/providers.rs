@@ -1,4 +1,4 @@
-//! Providers, their credentials and checksums, and the target folder.
+//! Providers, what they need, and the target folder.
 
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Mutex;
@@ -72,65 +72,6 @@ async fn maxmind_is_checked_against_its_checksum_and_skipped_while_that_is_the_s
     run("maxmind", folder.path(), &more).await.result.expect("works");
     assert_eq!(server.requests().len(), 3, "the second time only the checksum is asked for");
     assert!(!run_1.all_text().contains("s3cret"));
-}
-
-#[tokio::test]
-async fn credentials_are_in_no_line_no_error_and_no_file() {
-    const TOKEN: &str = "t0psecret";
-    let file = database("New");
-    let sums = format!("{{\"checksums\": {{\"md5\": \"x\", \"sha256\": \"{}\"}}}}", sha256(&file));
-    let server = Server::start(move |request, _| match request.path.as_str() {
-        "/data/ipinfo_lite.mmdb/checksums?token=t0psecret" => Reply::ok(sums.as_bytes()),
-        "/data/ipinfo_lite.mmdb?token=t0psecret" => Reply::ok(&file),
-        path if path.starts_with("/data/loop") => Reply::status(302).with("location", path),
-        _ => Reply::status(500),
-    })
-    .await;
-    let folder = TempDir::new().expect("folder");
-    let nobody = "http://127.0.0.1:1/".to_owned();
-    for (url, edition, works) in [
-        (server.url(""), "ipinfo_lite", true),
-        (server.url(""), "loop", false),
-        (server.url(""), "broken", false),
-        (nobody, "ipinfo_lite", false),
-    ] {
-        let more =
-            ["--provider-url", &url, "--accept-license", "--ipinfo-token", TOKEN, "--editions", edition];
-        let run = run("ipinfo", folder.path(), &more).await;
-        assert_eq!(run.result.is_ok(), works, "{}", run.all_text());
-        assert!(!run.all_text().contains(TOKEN), "{}", run.all_text());
-        assert!(!format!("{:?}", parse("ipinfo", folder.path(), &more)).contains(TOKEN));
-    }
-    for entry in std::fs::read_dir(folder.path()).expect("folder") {
-        let bytes = std::fs::read(entry.expect("entry").path()).expect("readable");
-        assert!(!String::from_utf8_lossy(&bytes).contains(TOKEN));
-    }
-}
-
-#[tokio::test]
-async fn a_redirect_to_another_host_takes_no_credentials_along() {
-    let storage = Server::start(|_, _| Reply::status(404)).await;
-    let there = storage.url("signed");
-    let server = Server::start(move |_, _| Reply::status(302).with("location", &there)).await;
-    let folder = TempDir::new().expect("folder");
-    let url = server.url("");
-    let maxmind = [
-        "--provider-url",
-        &url,
-        "--accept-license",
-        "--maxmind-account-id",
-        "1",
-        "--maxmind-license-key",
-        "s3cret",
-    ];
-    let ipinfo = ["--provider-url", &url, "--accept-license", "--ipinfo-token", "s3cret"];
-    for (source, more) in [("maxmind", &maxmind[..]), ("ipinfo", &ipinfo)] {
-        assert!(matches!(run(source, folder.path(), more).await.error(), UpdateError::NotFound));
-    }
-    assert!(!server.requests().is_empty() && !storage.requests().is_empty());
-    for request in storage.requests() {
-        assert_eq!((request.header("authorization"), request.header("referer")), (None, None));
-    }
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
@@ -25,9 +26,12 @@ pub enum Body {
     Whole,
     CutAfter(usize),
     StallAfter(usize),
+    /// A byte at a time, never long apart: minutes for a file that is thousands of bytes long.
+    Trickle,
     Endless,
 }
 
+#[derive(Clone)]
 pub struct Reply {
     status: u16,
     headers: Vec<(&'static str, String)>,
@@ -147,6 +151,13 @@ async fn write(mut stream: TcpStream, reply: Reply) -> std::io::Result<()> {
             stream.write_all(&reply.bytes[..count]).await?;
             // Until the client has had enough.
             stream.readable().await
+        }
+        Body::Trickle => {
+            for byte in &reply.bytes {
+                stream.write_all(&[*byte]).await?;
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            Ok(())
         }
         Body::Endless => loop {
             stream.write_all(&[b'x'; 8192]).await?;

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::path::Path;
+use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 
 use clap::Parser;
@@ -12,6 +13,9 @@ use lookup_svc::geo::{Geo, GeoArgs};
 use lookup_svc::geo_update::{GeoUpdateArgs, Outcome, Report, UpdateError, update};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
+use tokio::process::Command;
+
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_lookup-svc");
 
 #[derive(Parser)]
 struct Cli {
@@ -50,6 +54,18 @@ pub async fn run(source: &str, folder: &Path, more: &[&str]) -> Run {
     let result = update(&parse(source, folder, more), &report).await;
     let output = lines.lock().expect("not poisoned").clone();
     Run { result, output }
+}
+
+/// Runs `geo-update` of the real program, with more in its environment; what it wrote on both streams.
+pub async fn program(environment: &[(&str, &str)], arguments: &[&str]) -> (ExitStatus, String) {
+    let mut command = Command::new(PROGRAM);
+    output(command.arg("geo-update").args(arguments).envs(environment.iter().copied())).await
+}
+
+pub async fn output(command: &mut Command) -> (ExitStatus, String) {
+    let output = command.stdin(Stdio::null()).kill_on_drop(true).output().await.expect("starts");
+    let text = [output.stdout, output.stderr].concat();
+    (output.status, String::from_utf8_lossy(&text).into_owned())
 }
 
 pub fn database(city: &str) -> Vec<u8> {
