@@ -27,6 +27,9 @@ const CONNECTIONS: [usize; 2] = [64, 1];
 /// Connections while memory is looked at.
 const MANY: usize = 1000;
 
+/// Enough that none is asked for more often than it may be.
+const KEYS: usize = 20_000;
+
 /// So many keys are compared with what `--keys` says.
 const FEW_KEYS: usize = 1000;
 
@@ -77,7 +80,7 @@ pub async fn run(options: &Options) -> anyhow::Result<Vec<Gate>> {
 
 async fn compare_with_hello(options: &Options) -> anyhow::Result<Vec<Gate>> {
     let hello = Server::hello().await?;
-    let chain = Chain::start(20_000, options.workers, &Limits::default()).await?;
+    let chain = Chain::start(KEYS, KEYS, options.workers, &Limits::default()).await?;
     let unbatched = chain.another_lookup(&["--no-batching"]).await?;
     let mut database = tempfile::Builder::new().suffix(".mmdb").tempfile()?;
     database.write_all(&places::database())?;
@@ -108,7 +111,7 @@ async fn compare_with_hello(options: &Options) -> anyhow::Result<Vec<Gate>> {
 
 /// One connection with valid keys: alone, beside malformed keys, beside well-formed ones that nobody has.
 async fn beside_strangers(options: &Options) -> anyhow::Result<Vec<Gate>> {
-    let chain = Chain::start(20_000, options.workers, &Limits::default()).await?;
+    let chain = Chain::start(KEYS, KEYS, options.workers, &Limits::default()).await?;
     let addresses = Addresses::write(places::SAMPLE)?;
     let turns = [
         (report::ALONE, None),
@@ -134,11 +137,12 @@ async fn beside_strangers(options: &Options) -> anyhow::Result<Vec<Gate>> {
     Ok(report::gates_of_strangers(&rounds))
 }
 
-/// Limits beyond what a run can reach, on both sides: 1,000 keys would exceed 300 a minute within seconds.
+/// Limits beyond what a run can reach, on both sides: 1,000 keys would exceed 300 a minute within seconds. And lists of
+/// the same length: reading a long one slows wrk down, and with it everything on these processors.
 async fn compare_numbers_of_keys(options: &Options, many: usize) -> anyhow::Result<Vec<Gate>> {
     let limits = Limits { burst: 60_000, daily: 1_000_000_000, ..Limits::default() };
-    let few = Chain::start(FEW_KEYS, options.workers, &limits).await?;
-    let many = Chain::start(many, options.workers, &limits).await?;
+    let few = Chain::start(FEW_KEYS, many, options.workers, &limits).await?;
+    let many = Chain::start(many, many, options.workers, &limits).await?;
     let addresses = Addresses::write(places::SAMPLE)?;
     let variants = [
         few.variant(report::FEW, few.lookup(), &addresses),

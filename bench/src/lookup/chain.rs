@@ -24,11 +24,11 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// Starts all of it with `keys` keys.
-    pub async fn start(keys: usize, workers: usize, limits: &Limits) -> anyhow::Result<Self> {
+    /// Starts all of it with `keys` keys, of which wrk has a list of `lines`.
+    pub async fn start(keys: usize, lines: usize, workers: usize, limits: &Limits) -> anyhow::Result<Self> {
         let redis = Redis::start().await;
         println!("seeding {keys} keys");
-        let keys = Keys::write(&seed::keys(&store(&redis).await?, keys, limits).await?)?;
+        let keys = Keys::write(&seed::keys(&store(&redis).await?, keys, limits).await?, lines)?;
         let (burst, daily, url) = (limits.burst.to_string(), limits.daily.to_string(), redis.url());
         let charges = ["--key-prefix", PREFIX, "--serve", "charges", "--redis-url", &url];
         let limits = ["--burst-limit", &burst, "--daily-limit", &daily];

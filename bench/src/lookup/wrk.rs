@@ -38,9 +38,9 @@ impl Addresses {
 }
 
 impl Keys {
-    /// Writes both to temporary files.
-    pub fn write(keys: &[ApiKey]) -> anyhow::Result<Self> {
-        let lines: String = keys.iter().flat_map(|key| [key.expose(), "\n"]).collect();
+    /// Writes both to temporary files, the keys again and again until there are so many lines.
+    pub fn write(keys: &[ApiKey], lines: usize) -> anyhow::Result<Self> {
+        let lines: String = keys.iter().cycle().take(lines).flat_map(|key| [key.expose(), "\n"]).collect();
         Ok(Self { file: temporary(&lines)?, script: temporary(SCRIPT)? })
     }
 }
