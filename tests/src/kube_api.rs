@@ -1,4 +1,5 @@
-//! As much of a Kubernetes API server as our services follow: the EndpointSlice of one Service and the labels of one node.
+//! As much of a Kubernetes API server as our services follow: the EndpointSlice of one Service and the labels of one
+//! node.
 //!
 //! It always behaves; how it misbehaves is the business of the network in front of it. The crate edge has another,
 //! which breaks the protocol itself.

@@ -1,4 +1,5 @@
-//! lookup-svc as it runs in a cluster: the proxies it believes and its place come from a Kubernetes API, which may be slow or away.
+//! lookup-svc as it runs in a cluster: the proxies it believes and its place come from a Kubernetes API, which may be
+//! slow or away.
 #![expect(clippy::unwrap_used, reason = "a test may panic, its helpers too")]
 
 use e2e::fault_proxy::Fault;

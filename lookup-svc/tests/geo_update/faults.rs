@@ -169,7 +169,7 @@ async fn the_whole_takes_no_longer_than_allowed() {
 async fn a_trickle_that_never_pauses_for_long_ends_by_the_timeout() {
     let server = Server::start(|_, _| Reply::ok(&database("New")).body(Body::Trickle)).await;
     let folder = folder_with_old();
-    let (url, limits) = (server.url("city.mmdb"), ["--idle-timeout", "700ms", "--timeout", "1500ms"]);
+    let (url, limits) = (server.url("city.mmdb"), ["--idle-timeout", "3s", "--timeout", "4s"]);
     let run = tokio::time::timeout(Duration::from_secs(20), run(&url, folder.path(), &limits));
     let run = run.await.expect("ends long before the file does");
     assert!(matches!(run.error(), UpdateError::Deadline(_)), "{}", run.error());

@@ -1,7 +1,6 @@
 //! What can be seen of the work: a bar on a terminal, plain lines elsewhere.
 
-use std::env;
-
+use e2e::tools::require_tool;
 use indicatif::HumanBytes;
 use tempfile::TempDir;
 use tokio::process::Command;
@@ -27,7 +26,7 @@ fn arguments(server: &Server, folder: &TempDir) -> Vec<String> {
 
 /// What the program writes on a terminal of this kind; `None` where the test is skipped.
 async fn on_terminal(kind: &str, arguments: &[String]) -> Option<String> {
-    if !has_script() {
+    if !require_tool("script") {
         return None;
     }
     let command = format!("'{PROGRAM}' geo-update '{}'", arguments.join("' '"));
@@ -36,19 +35,6 @@ async fn on_terminal(kind: &str, arguments: &[String]) -> Option<String> {
     let (status, text) = output(&mut script).await;
     assert!(status.success(), "{text}");
     Some(text)
-}
-
-/// Whether there is `script`, which runs a program on a terminal. As with the tools of the tests in `tests/`:
-/// without it the test is skipped and says so; under `./test` nothing may be missing.
-fn has_script() -> bool {
-    let path = env::var_os("PATH").unwrap_or_default();
-    if env::split_paths(&path).any(|folder| folder.join("script").is_file()) {
-        return true;
-    }
-    assert!(env::var_os("IP_LOOKUP_TEST_STRICT").is_none(), "script (bsdutils) is missing");
-    let test = std::thread::current().name().unwrap_or("a test").to_owned();
-    eprintln!("\n!!! SKIPPED {test}: script (bsdutils) is missing\n");
-    false
 }
 
 /// The first line tells how much of the whole has arrived, another of the new attempt, the last of the end.

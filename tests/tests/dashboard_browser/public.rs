@@ -38,7 +38,7 @@ async fn run(browser: &Browser, operation: &str, status: &str) {
 }
 
 #[tokio::test]
-async fn the_documentation_is_read_and_leads_to_each_error() {
+async fn the_link_in_an_error_leads_to_its_place_in_the_documentation() {
     for look in [Look::default(), Look { dark: true, phone: true }] {
         let Some(browser) = Browser::start(look).await else { return };
         let stack = Stack::start().await;
