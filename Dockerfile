@@ -1,11 +1,11 @@
 # syntax=docker/dockerfile:1
-# One target a service: docker build --target lookup-svc -t ip-lookup/lookup-svc:0.1.0 .
-# Static binaries in an otherwise empty image: nothing to update, nothing to run but the service.
+# One target per service: docker build --target lookup-svc -t ip-lookup/lookup-svc:0.1.0 .
+# Images contain only a static binary and the CA certificates.
 
 ARG RUST_VERSION=1.95
 
-# The dependencies alone: manifests, the lock file and empty sources. Its content changes only with them, so the
-# layer that builds them is reused whatever else was edited.
+# Manifests, lock file and empty sources. The layer that builds the dependencies from them is reused until a
+# manifest or the lock file changes.
 FROM rust:${RUST_VERSION}-alpine AS manifests
 WORKDIR /plan
 COPY . .
@@ -23,7 +23,7 @@ WORKDIR /src
 COPY --from=manifests /plan .
 RUN cargo build --profile dist --locked -p lookup-svc -p quota-svc -p dashboard-api
 COPY . .
-# The sources are older than the empty ones that were just built: cargo goes by the time.
+# Cargo compares modification times, and the copied sources may be older than the empty ones just built.
 RUN find . -name '*.rs' -exec touch {} + \
     && cargo build --profile dist --locked -p lookup-svc -p quota-svc -p dashboard-api \
     && mkdir -p /out/etc/ssl/certs \
@@ -39,21 +39,21 @@ LABEL org.opencontainers.image.source="https://github.com/example/ip-lookup" \
 
 FROM base AS quota-svc
 LABEL org.opencontainers.image.title="quota-svc" \
-      org.opencontainers.image.description="Judges every request to the IP lookup API: keys, quotas and burst limits"
+      org.opencontainers.image.description="Quota sidecar of the IP lookup API: accounts, keys, quotas and burst limits"
 COPY --from=build /src/target/dist/quota-svc /usr/local/bin/
 EXPOSE 9082
 ENTRYPOINT ["/usr/local/bin/quota-svc"]
 
 FROM base AS dashboard-api
 LABEL org.opencontainers.image.title="dashboard-api" \
-      org.opencontainers.image.description="The dashboard of the IP lookup API"
+      org.opencontainers.image.description="Dashboard of the IP lookup API"
 COPY --from=build /src/target/dist/dashboard-api /usr/local/bin/
 EXPOSE 8081 9081
 ENTRYPOINT ["/usr/local/bin/dashboard-api"]
 
 FROM base AS lookup-svc
 LABEL org.opencontainers.image.title="lookup-svc" \
-      org.opencontainers.image.description="The public IP lookup API, its geo updater and its self-test"
+      org.opencontainers.image.description="Public IP lookup API, with geo updater and self-test"
 COPY --from=build /src/target/dist/lookup-svc /usr/local/bin/
 EXPOSE 8080 9080
 ENTRYPOINT ["/usr/local/bin/lookup-svc"]

@@ -1,32 +1,30 @@
-//! What must hold, each as one line: pass or miss.
+//! Required bounds, each reported as one line: pass or MISS.
 
 use std::process::ExitCode;
 
-/// What was asked and whether it holds.
+/// A required bound, the measured value, and whether the value is within the bound.
 pub struct Gate {
-    what: String,
-    seen: f64,
-    holds: bool,
+    name: String,
+    value: f64,
+    passed: bool,
 }
 
 impl Gate {
-    /// `seen` must be `bound` or more.
-    pub fn at_least(what: &str, seen: f64, bound: f64) -> Self {
-        Self { what: format!("{what} (at least {bound:.2})"), seen, holds: seen >= bound }
+    pub fn at_least(name: &str, value: f64, bound: f64) -> Self {
+        Self { name: format!("{name} (at least {bound:.2})"), value, passed: value >= bound }
     }
 
-    /// `seen` must be `bound` or less.
-    pub fn at_most(what: &str, seen: f64, bound: f64) -> Self {
-        Self { what: format!("{what} (at most {bound:.2})"), seen, holds: seen <= bound }
+    pub fn at_most(name: &str, value: f64, bound: f64) -> Self {
+        Self { name: format!("{name} (at most {bound:.2})"), value, passed: value <= bound }
     }
 }
 
-/// Prints the lines. A miss is a failure only where the caller is `strict`: a busy machine misses too.
+/// Prints one line per gate. A miss sets the exit code only if `strict`, because a busy machine can cause one too.
 pub fn report(gates: &[Gate], strict: bool) -> ExitCode {
     for gate in gates {
-        println!("{}  {}: {:.2}", if gate.holds { "pass" } else { "MISS" }, gate.what, gate.seen);
+        println!("{}  {}: {:.2}", if gate.passed { "pass" } else { "MISS" }, gate.name, gate.value);
     }
-    let missed = gates.iter().any(|gate| !gate.holds);
+    let missed = gates.iter().any(|gate| !gate.passed);
     if missed && strict { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
@@ -35,10 +33,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_miss_fails_only_where_it_is_asked_to() {
-        let missed = [Gate::at_least("speed", 0.39, 0.40), Gate::at_most("cost", 30.0, 30.0)];
-        assert_eq!(missed.iter().map(|gate| gate.holds).collect::<Vec<_>>(), [false, true]);
-        assert_eq!(report(&missed, true), ExitCode::FAILURE);
-        assert_eq!(report(&missed, false), ExitCode::SUCCESS);
+    fn miss_fails_only_if_strict() {
+        let gates = [Gate::at_least("speed", 0.39, 0.40), Gate::at_most("cost", 30.0, 30.0)];
+        assert_eq!(gates.iter().map(|gate| gate.passed).collect::<Vec<_>>(), [false, true]);
+        assert_eq!(report(&gates, true), ExitCode::FAILURE);
+        assert_eq!(report(&gates, false), ExitCode::SUCCESS);
     }
 }

@@ -1,5 +1,5 @@
-//! What the two benchmarks and the soak are made of. The benchmarks compare variants inside one run: the ratios are
-//! the message.
+//! Two benchmarks and a soak test. The benchmarks compare variants within one run, because only ratios are meaningful:
+//! absolute figures differ from machine to machine.
 
 pub mod gate;
 pub mod lookup;

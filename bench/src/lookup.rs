@@ -1,11 +1,12 @@
-//! The chain's benchmark: wrk against hello, lookup-svc with quota-svc and Redis, and the same without batching.
+//! The lookup benchmark: runs wrk against a minimal server and against variants of the chain (lookup-svc, quota-svc
+//! and Redis).
 
 mod chain;
-mod places;
+mod locations;
 pub(crate) mod programs;
 mod report;
 pub(crate) mod servers;
-mod strangers;
+mod unknown_keys;
 mod wrk;
 
 use std::io::Write;
@@ -16,160 +17,166 @@ use quota_svc::domain::limits::Limits;
 use crate::gate::Gate;
 use crate::table::thousands;
 use chain::Chain;
-use report::Round;
+use report::Measurement;
 use servers::Server;
-use strangers::{Strangers, Tried};
-use wrk::{Addresses, Wrk};
+use unknown_keys::{InvalidKey, InvalidKeyLoad};
+use wrk::{AddressFile, KeyFile, Wrk};
 
-/// Connections that wrk keeps busy.
+/// Numbers of connections that wrk keeps busy.
 const CONNECTIONS: [usize; 2] = [64, 1];
 
-/// Connections while memory is looked at.
-const MANY: usize = 1000;
+/// Connections during the memory measurement.
+const MEMORY_CONNECTIONS: usize = 1000;
 
-/// Enough that none is asked for more often than it may be.
+/// Enough that no key exceeds its burst limit.
 const KEYS: usize = 20_000;
 
-/// So many keys are compared with what `--keys` says.
+/// The number of keys that `--keys` is compared with.
 const FEW_KEYS: usize = 1000;
 
-/// Measures the whole chain with wrk: everything runs on this machine, on loopback, and ends by itself.
+/// Measures lookup-svc, quota-svc and Redis together, with wrk as the client. Everything runs on loopback and is
+/// stopped automatically.
 #[derive(clap::Parser, Debug)]
 #[command(name = "lookup-bench")]
 pub struct Options {
-    /// Seconds for each measurement
+    /// Seconds per measurement
     #[arg(long, default_value_t = 2)]
     pub seconds: u64,
-    /// How often all variants are measured; the medians count
+    /// Number of times to measure each variant; the medians are reported
     #[arg(long, default_value_t = 9)]
     pub rounds: usize,
-    /// Instead of all else, compare a store with so many keys to one with 1,000
+    /// Only compare a store of N keys with a store of 1,000
     #[arg(long, value_name = "N")]
     pub keys: Option<usize>,
-    /// Instead of all else, measure valid keys beside 10,000 requests a second with keys that nobody has
-    #[arg(long, conflicts_with = "keys")]
-    pub strangers: bool,
-    /// Worker threads of each service; 0 leaves it to them. The yardstick always has as many as there are CPUs
+    /// Only measure valid keys, without and with a background load of 10,000 malformed or unknown keys per second
+    #[arg(long, alias = "strangers", conflicts_with = "keys")]
+    pub unknown_keys: bool,
+    /// Worker threads per service; 0 means the service's default. The baseline always has one per CPU
     #[arg(long, default_value_t = 0)]
     pub workers: usize,
-    /// Fail where a bound is missed
+    /// Exit with an error if a bound is missed
     #[arg(long)]
     pub gate: bool,
 }
 
-/// A server under a name; the processes that work for it are measured with it.
+/// A server to measure, together with the processes behind it.
 struct Variant<'a> {
     name: &'static str,
     url: String,
-    /// The one that wrk talks to, then those behind it.
+    /// The process that wrk sends requests to, then those behind it.
     pids: Vec<u32>,
-    keys: &'a wrk::Keys,
-    addresses: &'a Addresses,
+    keys: &'a KeyFile,
+    addresses: &'a AddressFile,
 }
 
-/// Builds, starts, seeds and measures; gives back what must hold.
+/// Builds and starts everything, creates the keys, and measures. Returns the gates.
 pub async fn run(options: &Options) -> anyhow::Result<Vec<Gate>> {
-    ensure!(e2e::tools::require_tool("wrk"), "wrk is missing: it is Debian's package of that name");
+    ensure!(e2e::tools::require_tool("wrk"), "wrk is missing; install the Debian package `wrk`");
     programs::build().await?;
     match options.keys {
-        None if options.strangers => beside_strangers(options).await,
+        None if options.unknown_keys => measure_with_invalid_key_load(options).await,
         None => compare_with_hello(options).await,
-        Some(keys) => compare_numbers_of_keys(options, keys).await,
+        Some(keys) => compare_key_counts(options, keys).await,
     }
 }
 
 async fn compare_with_hello(options: &Options) -> anyhow::Result<Vec<Gate>> {
     let hello = Server::hello().await?;
     let chain = Chain::start(KEYS, KEYS, options.workers, &Limits::default()).await?;
-    let unbatched = chain.another_lookup(&["--no-batching"]).await?;
+    let unbatched = chain.start_lookup(&["--no-batching"]).await?;
     let mut database = tempfile::Builder::new().suffix(".mmdb").tempfile()?;
-    database.write_all(&places::database())?;
-    let everywhere = chain.another_lookup(&["--geo-db", &database.path().to_string_lossy()]).await?;
-    let (few, many) = (Addresses::write(places::SAMPLE)?, Addresses::write(places::addresses())?);
-    let yardstick = Variant {
+    database.write_all(&locations::database())?;
+    let many_networks = chain.start_lookup(&["--geo-db", &database.path().to_string_lossy()]).await?;
+    let sample_addresses = AddressFile::write(locations::SAMPLE)?;
+    let many_addresses = AddressFile::write(locations::addresses())?;
+    let baseline = Variant {
         name: report::HELLO,
         url: hello.url("/"),
         pids: vec![hello.pid()],
         keys: chain.keys(),
-        addresses: &few,
+        addresses: &sample_addresses,
     };
     let variants = [
-        yardstick,
-        chain.variant(report::CHAIN, chain.lookup(), &few),
-        chain.variant(report::UNBATCHED, &unbatched, &few),
-        chain.variant(report::EVERYWHERE, &everywhere, &many),
+        baseline,
+        chain.variant(report::CHAIN, chain.lookup(), &sample_addresses),
+        chain.variant(report::UNBATCHED, &unbatched, &sample_addresses),
+        chain.variant(report::MANY_NETWORKS, &many_networks, &many_addresses),
     ];
-    let rounds = measure_all(options, &variants, &CONNECTIONS).await?;
-    report::print(&rounds, variants.each_ref().map(|variant| variant.name).as_slice());
-    let memory = wrk::memory_under_load(&variants[1], MANY, options.seconds).await?;
+    let measurements = measure_all(options, &variants, &CONNECTIONS).await?;
+    report::print(&measurements, variants.each_ref().map(|variant| variant.name).as_slice());
+    let memory = wrk::memory_under_load(&variants[1], MEMORY_CONNECTIONS, options.seconds).await?;
     println!(
-        "memory with {MANY} connections open: lookup-svc {:.1} MiB, quota-svc {:.1} MiB",
+        "memory with {MEMORY_CONNECTIONS} connections: lookup-svc {:.1} MiB, quota-svc {:.1} MiB",
         memory[0], memory[1]
     );
-    Ok(report::gates(&rounds, memory[0]))
+    Ok(report::chain_gates(&measurements, memory[0]))
 }
 
-/// One connection with valid keys: alone, beside malformed keys, beside well-formed ones that nobody has.
-async fn beside_strangers(options: &Options) -> anyhow::Result<Vec<Gate>> {
+/// Measures one connection with valid keys: without load, then with a background load of malformed keys, then of
+/// well-formed but unknown keys.
+async fn measure_with_invalid_key_load(options: &Options) -> anyhow::Result<Vec<Gate>> {
     let chain = Chain::start(KEYS, KEYS, options.workers, &Limits::default()).await?;
-    let addresses = Addresses::write(places::SAMPLE)?;
-    let turns = [
-        (report::ALONE, None),
-        (report::MALFORMED, Some(Tried::Malformed)),
-        (report::UNKNOWN, Some(Tried::Unknown)),
+    let addresses = AddressFile::write(locations::SAMPLE)?;
+    let loads = [
+        (report::NO_LOAD, None),
+        (report::MALFORMED, Some(InvalidKey::Malformed)),
+        (report::UNKNOWN, Some(InvalidKey::Unknown)),
     ];
-    let mut rounds = Vec::new();
-    Wrk { connections: 1, seconds: 1 }.run(&chain.variant(report::ALONE, chain.lookup(), &addresses)).await?;
-    for number in 1..=options.rounds {
-        for (name, tried) in turns {
-            let strangers = tried.map(|tried| Strangers::start(chain.lookup().addr(), tried));
+    let mut measurements = Vec::new();
+    let warm_up = chain.variant(report::NO_LOAD, chain.lookup(), &addresses);
+    Wrk { connections: 1, seconds: 1 }.run(&warm_up).await?;
+    for round in 1..=options.rounds {
+        for (name, invalid_key) in loads {
+            let load = invalid_key.map(|kind| InvalidKeyLoad::start(chain.lookup().addr(), kind));
             let variant = chain.variant(name, chain.lookup(), &addresses);
-            let round = Wrk { connections: 1, seconds: options.seconds }.run(&variant).await?;
-            let beside = match strangers {
-                Some(strangers) => format!(", {} strangers a second", thousands(strangers.stop()?)),
+            let measurement = Wrk { connections: 1, seconds: options.seconds }.run(&variant).await?;
+            let load_rate = match load {
+                Some(load) => format!(", {} invalid keys per second", thousands(load.stop()?)),
                 None => String::new(),
             };
-            println!("round {number} of {}: {round}{beside}", options.rounds);
-            rounds.push(round);
+            println!("round {round} of {}: {measurement}{load_rate}", options.rounds);
+            measurements.push(measurement);
         }
     }
-    report::print(&rounds, &turns.map(|(name, _)| name));
-    Ok(report::gates_of_strangers(&rounds))
+    report::print(&measurements, &loads.map(|(name, _)| name));
+    Ok(report::unknown_key_gates(&measurements))
 }
 
-/// Limits beyond what a run can reach, on both sides: 1,000 keys would exceed 300 a minute within seconds. And lists of
-/// the same length: reading a long one slows wrk down, and with it everything on these processors.
-async fn compare_numbers_of_keys(options: &Options, many: usize) -> anyhow::Result<Vec<Gate>> {
+/// Compares a store of `many` keys with a store of 1,000. Both have limits that no run can reach, because 1,000 keys
+/// would exceed the default burst limit within seconds. wrk reads a list of the same length in both cases: a longer
+/// list slows down wrk, and thus everything on the same CPUs.
+async fn compare_key_counts(options: &Options, many: usize) -> anyhow::Result<Vec<Gate>> {
     let limits = Limits { burst: 60_000, daily: 1_000_000_000, ..Limits::default() };
-    let few = Chain::start(FEW_KEYS, many, options.workers, &limits).await?;
-    let many = Chain::start(many, many, options.workers, &limits).await?;
-    let addresses = Addresses::write(places::SAMPLE)?;
+    let few_keys = Chain::start(FEW_KEYS, many, options.workers, &limits).await?;
+    let many_keys = Chain::start(many, many, options.workers, &limits).await?;
+    let addresses = AddressFile::write(locations::SAMPLE)?;
     let variants = [
-        few.variant(report::FEW, few.lookup(), &addresses),
-        many.variant(report::MANY, many.lookup(), &addresses),
+        few_keys.variant(report::FEW_KEYS, few_keys.lookup(), &addresses),
+        many_keys.variant(report::MANY_KEYS, many_keys.lookup(), &addresses),
     ];
-    let rounds = measure_all(options, &variants, &CONNECTIONS[..1]).await?;
-    report::print(&rounds, &[report::FEW, report::MANY]);
-    Ok(report::gates_of_keys(&rounds))
+    let measurements = measure_all(options, &variants, &CONNECTIONS[..1]).await?;
+    report::print(&measurements, &[report::FEW_KEYS, report::MANY_KEYS]);
+    Ok(report::key_count_gates(&measurements))
 }
 
+/// Warms up each variant, then measures all of them in every round.
 async fn measure_all(
     options: &Options,
     variants: &[Variant<'_>],
     connections: &[usize],
-) -> anyhow::Result<Vec<Round>> {
-    let mut rounds = Vec::new();
+) -> anyhow::Result<Vec<Measurement>> {
+    let mut measurements = Vec::new();
     for variant in variants {
         Wrk { connections: connections[0], seconds: 1 }.run(variant).await?;
     }
-    for number in 1..=options.rounds {
+    for round in 1..=options.rounds {
         for &connections in connections {
             for variant in variants {
-                let round = Wrk { connections, seconds: options.seconds }.run(variant).await?;
-                println!("round {number} of {}: {round}", options.rounds);
-                rounds.push(round);
+                let measurement = Wrk { connections, seconds: options.seconds }.run(variant).await?;
+                println!("round {round} of {}: {measurement}", options.rounds);
+                measurements.push(measurement);
             }
         }
     }
-    Ok(rounds)
+    Ok(measurements)
 }

@@ -1,8 +1,8 @@
-//! The store's benchmark: charges beside plain pipelined INCR on the same server, turn by turn.
+//! The store benchmark: compares charges with plain pipelined INCR on the same redis-server, round by round.
 
 mod load;
 mod report;
-mod subject;
+mod variant;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,64 +20,64 @@ use quota_svc::store::redis::{ConfirmWrites, Credentials, RedisOptions, RedisSto
 
 use crate::gate::Gate;
 use crate::{seed, usage};
-use report::Round;
-use subject::Subject;
+use report::Measurement;
+use variant::Variant;
 
-/// By so much the embedded store's clock is put forward before each measurement: it is fast enough to use up every
-/// key's burst limit within a few of them.
+/// The embedded store's clock is advanced by this much before each measurement: the store is fast enough to exceed
+/// every key's burst limit within a few measurements.
 const BURST_WINDOW_MS: i64 = 60_000;
 
-/// How many charges are outstanding.
+/// Numbers of charges in flight to measure with.
 const IN_FLIGHT: [usize; 3] = [1, 50, 500];
 
-/// Charges per second beside plain pipelined INCR, on a Redis that this program starts itself.
+/// Compares charges per second with plain pipelined INCR. Starts its own redis-server and stops it afterward.
 #[derive(clap::Parser, Debug)]
 #[command(name = "store-bench")]
 pub struct Options {
-    /// Seconds for each measurement
+    /// Seconds per measurement
     #[arg(long, default_value_t = 2.0)]
     pub seconds: f64,
-    /// How often all variants are measured; the medians count
+    /// Number of times to measure each variant; the medians are reported
     #[arg(long, default_value_t = 5)]
     pub rounds: usize,
-    /// API keys in the store; many, or the burst limit is measured
+    /// API keys in the store; with too few, the burst limit denies charges and the run fails
     #[arg(long, default_value_t = 50_000)]
     pub keys: usize,
-    /// Worker threads of the client; 1 leaves the other CPU of two to Redis
+    /// Worker threads of this program; on two CPUs, 1 leaves the other CPU to Redis
     #[arg(long, default_value_t = 1)]
     pub workers: usize,
-    /// Fail where an aim is missed
+    /// Exit with an error if a bound is missed
     #[arg(long)]
     pub gate: bool,
 }
 
-/// Seeds, measures and prints the table; gives back the aims.
+/// Creates the keys, measures, and prints the table. Returns the gates.
 pub async fn run(options: &Options) -> anyhow::Result<Vec<Gate>> {
     let redis = Redis::start().await;
-    let folder = tempfile::tempdir()?;
-    println!("seeding {} keys into Redis and into the embedded store", options.keys);
+    let dir = tempfile::tempdir()?;
+    println!("creating {} keys in Redis and in the embedded store", options.keys);
     let clock = Arc::new(AtomicI64::new(Clock::Store.now()));
-    let subjects = [
-        Subject::incr(report::INCR, &redis.url(), options.keys).await?,
-        Subject::incr(report::PIPELINES, &redis.url(), options.keys).await?,
-        charges_on_redis(&redis, options.keys).await?,
-        charges_embedded(folder.path(), options.keys, clock.clone()).await?,
+    let variants = [
+        Variant::incr(report::INCR, &redis.url(), options.keys).await?,
+        Variant::incr(report::INCR_PIPELINES, &redis.url(), options.keys).await?,
+        charge_redis(&redis, options.keys).await?,
+        charge_embedded(dir.path(), options.keys, clock.clone()).await?,
     ];
-    let mut rounds = Vec::new();
-    for number in 1..=options.rounds {
-        println!("round {number} of {}", options.rounds);
+    let mut measurements = Vec::new();
+    for round in 1..=options.rounds {
+        println!("round {round} of {}", options.rounds);
         for in_flight in IN_FLIGHT {
-            for subject in &subjects {
+            for variant in &variants {
                 clock.fetch_add(BURST_WINDOW_MS, Ordering::Relaxed);
-                rounds.push(measure(subject, &redis, in_flight, options.seconds).await?);
+                measurements.push(measure(variant, &redis, in_flight, options.seconds).await?);
             }
         }
     }
-    report::print(&rounds, &subjects.each_ref().map(Subject::name));
-    Ok(report::gates(&rounds))
+    report::print(&measurements, &variants.each_ref().map(Variant::name));
+    Ok(report::gates(&measurements))
 }
 
-async fn charges_on_redis(redis: &Redis, keys: usize) -> anyhow::Result<Subject> {
+async fn charge_redis(redis: &Redis, keys: usize) -> anyhow::Result<Variant> {
     let store = RedisStore::start(RedisOptions {
         url: redis.url(),
         credentials: Credentials::default(),
@@ -88,53 +88,61 @@ async fn charges_on_redis(redis: &Redis, keys: usize) -> anyhow::Result<Subject>
         limits: Limits::default(),
         clock: Clock::Store,
     })?;
-    let up = async || store.now_from_server().await.ok();
-    eventually(Duration::from_secs(10), "the store is connected", up).await;
+    let connected = async || store.now_from_server().await.ok();
+    eventually(Duration::from_secs(10), "the store is connected", connected).await;
     let ids = seed::keys(&store, keys, &Limits::default())
         .await?
         .iter()
         .map(|key| KeyId::of(&key.digest()))
         .collect();
-    Ok(Subject::charges(report::CHARGE, Box::new(store), ids))
+    Ok(Variant::charges(report::CHARGE_REDIS, Box::new(store), ids))
 }
 
-async fn charges_embedded(folder: &Path, keys: usize, clock: Arc<AtomicI64>) -> anyhow::Result<Subject> {
-    let store = EmbeddedStore::open(&folder.join("store.redb"), Limits::default(), Clock::Manual(clock))?;
+async fn charge_embedded(dir: &Path, keys: usize, clock: Arc<AtomicI64>) -> anyhow::Result<Variant> {
+    let store = EmbeddedStore::open(&dir.join("store.redb"), Limits::default(), Clock::Manual(clock))?;
     let ids = seed::keys(&store, keys, &Limits::default())
         .await?
         .iter()
         .map(|key| KeyId::of(&key.digest()))
         .collect();
-    Ok(Subject::charges(report::EMBEDDED, Box::new(store), ids))
+    Ok(Variant::charges(report::CHARGE_EMBEDDED, Box::new(store), ids))
 }
 
-async fn measure(subject: &Subject, redis: &Redis, in_flight: usize, seconds: f64) -> anyhow::Result<Round> {
-    let shape = subject.shape(in_flight);
-    // Connections, script cache and allocator are warm before anything counts.
-    load::run(subject, &shape, Duration::from_millis(200)).await?;
-    let (server, client, started) = (server_micros(redis).await?, own_micros()?, Instant::now());
-    let done = load::run(subject, &shape, Duration::from_secs_f64(seconds)).await?;
+async fn measure(
+    variant: &Variant,
+    redis: &Redis,
+    in_flight: usize,
+    seconds: f64,
+) -> anyhow::Result<Measurement> {
+    let plan = variant.batch_plan(in_flight);
+    // Warms up connections, script cache and allocator.
+    load::run(variant, &plan, Duration::from_millis(200)).await?;
+    let (redis_cpu, client_cpu, started) =
+        (redis_cpu_micros(redis).await?, own_cpu_micros()?, Instant::now());
+    let result = load::run(variant, &plan, Duration::from_secs_f64(seconds)).await?;
     let elapsed = started.elapsed().as_secs_f64();
-    Ok(Round {
-        name: subject.name(),
+    let count = result.count as f64;
+    Ok(Measurement {
+        variant: variant.name(),
         in_flight,
-        rate: done.count as f64 / elapsed,
-        p50: done.percentile(50.0),
-        p99: done.percentile(99.0),
-        client: (own_micros()? - client) / done.count as f64,
-        server: (server_micros(redis).await? - server) / done.count as f64,
+        rate: count / elapsed,
+        p50: result.percentile(50.0),
+        p99: result.percentile(99.0),
+        client_cpu: (own_cpu_micros()? - client_cpu) / count,
+        redis_cpu: (redis_cpu_micros(redis).await? - redis_cpu) / count,
     })
 }
 
-fn own_micros() -> anyhow::Result<f64> {
+fn own_cpu_micros() -> anyhow::Result<f64> {
     usage::cpu_micros(std::process::id())
 }
 
-async fn server_micros(redis: &Redis) -> anyhow::Result<f64> {
+async fn redis_cpu_micros(redis: &Redis) -> anyhow::Result<f64> {
     let mut micros = 0.0;
     for field in ["used_cpu_user", "used_cpu_sys"] {
         let seconds = redis.info(field).await.map_err(anyhow::Error::msg)?;
-        micros += seconds.parse::<f64>().context("INFO cpu is in seconds")? * 1e6;
+        micros +=
+            seconds.parse::<f64>().context("INFO cpu has a value that is not a number of seconds")? * 1e6;
     }
     Ok(micros)
 }

@@ -1,8 +1,8 @@
-//! Tables with numbers to the right.
+//! Formatting of tables and numbers.
 
 use comfy_table::{CellAlignment, Table, presets};
 
-/// A table with this header; the first column is text, the others are numbers.
+/// A Markdown table. The first column is left-aligned text, the others are right-aligned numbers.
 pub fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::ASCII_MARKDOWN).set_header(header.iter().copied());
@@ -12,7 +12,7 @@ pub fn table(header: &[&str]) -> Table {
     table
 }
 
-/// A whole number with its thousands set apart.
+/// Rounds to a whole number and adds thousands separators.
 pub fn thousands(number: f64) -> String {
     let digits = format!("{number:.0}");
     let groups: Vec<&str> =
@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn thousands_are_set_apart() {
+    fn thousands_adds_separators() {
         assert_eq!([7.4, 999.6, 98_457.0, 1_000_000.0].map(thousands), ["7", "1,000", "98,457", "1,000,000"]);
     }
 }

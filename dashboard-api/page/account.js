@@ -1,4 +1,4 @@
-// The account itself: another password, or leaving for good.
+// The account drawer: change the password or delete the account.
 import { call } from "./api.js";
 import { button, h, toast } from "./dom.js";
 import { field, formOf, open } from "./dialogs.js";
@@ -6,53 +6,53 @@ import { date } from "./format.js";
 
 /**
  * @param {import("./api.js").Account} account
- * @param {() => void} left
+ * @param {() => void} onDeleted
  */
-export function showAccount(account, left) {
+export function showAccount(account, onDeleted) {
   const dialog = open("Your account", [
     h("div", { class: "content" },
-      h("p", { class: "who" }, h("strong", null, account.login), h("span", null, `since ${date(account.created_at)}`)),
+      h("p", { class: "identity" }, h("strong", null, account.login), h("span", null, `created ${date(account.created_at)}`)),
       h("h3", null, "Change password"),
       passwordForm(() => {
         dialog.close();
-        toast("Password changed. All other sessions have ended.");
+        toast("Password changed. You are signed out everywhere else.");
       }),
-      h("details", { class: "leave" }, h("summary", null, "Delete this account"), leaveForm(() => {
+      h("details", { class: "delete-account" }, h("summary", null, "Delete this account"), deleteForm(() => {
         dialog.close();
-        left();
+        onDeleted();
       }))),
   ], { class: "drawer" });
 }
 
-/** @param {() => void} done */
-function passwordForm(done) {
+/** @param {() => void} onDone */
+function passwordForm(onDone) {
   const current = password("current", "current-password");
-  const fresh = password("fresh", "new-password");
-  fresh.minLength = 8;
+  const next = password("new", "new-password");
+  next.minLength = 8;
   const save = button("Change password", { class: "primary", type: "submit" });
-  return formOf([field("Current password", current), field("New password", fresh, "8 characters or more. Ends your other sessions.")],
+  return formOf([field("Current password", current), field("New password", next, "At least 8 characters. Signs you out everywhere else.")],
     [save], async () => {
-      const body = { current_password: current.value, new_password: fresh.value };
+      const body = { current_password: current.value, new_password: next.value };
       await call("put", "/api/v1/account/password", { body });
-      done();
+      onDone();
     });
 }
 
-/** @param {() => void} done */
-function leaveForm(done) {
-  const confirmation = password("leave", "current-password");
-  const leave = button("Delete account and keys", { class: "danger", type: "submit" });
-  return formOf([h("p", null, "All of your keys stop working at once. This can't be undone."), field("Password", confirmation)],
-    [leave], async () => {
+/** @param {() => void} onDone */
+function deleteForm(onDone) {
+  const confirmation = password("delete", "current-password");
+  const remove = button("Delete account and keys", { class: "danger", type: "submit" });
+  return formOf([h("p", null, "All of your keys stop working immediately. This can't be undone."), field("Password", confirmation)],
+    [remove], async () => {
       await call("post", "/api/v1/account/delete", { body: { password: confirmation.value } });
-      done();
+      onDone();
     });
 }
 
 /**
  * @param {string} id
- * @param {"current-password" | "new-password"} kind
+ * @param {"current-password" | "new-password"} autocomplete
  */
-function password(id, kind) {
-  return h("input", { id: `password-${id}`, name: id, type: "password", required: true, maxlength: 1024, autocomplete: kind });
+function password(id, autocomplete) {
+  return h("input", { id: `password-${id}`, name: id, type: "password", required: true, maxlength: 1024, autocomplete });
 }

@@ -1,4 +1,5 @@
-// The JSON API, typed by its OpenAPI document: ./test generates `dashboard-api.d.ts` beside this file and checks.
+// Client of the JSON API. Its types come from the OpenAPI document: ./test generates `dashboard-api.d.ts` next to a copy of
+// this file and type-checks the page.
 
 /** @typedef {import("./dashboard-api").paths} Paths */
 /** @typedef {import("./dashboard-api").components["schemas"]} Schemas */
@@ -11,27 +12,27 @@
 
 /** @typedef {"get" | "post" | "put" | "delete"} AnyMethod */
 /**
- * The methods that a path takes.
+ * Methods of a path.
  * @template {keyof Paths} P
  * @typedef {{[M in AnyMethod]: Paths[P][M] extends {responses: object} ? M : never}[AnyMethod]} MethodOf
  */
 /**
- * What an operation answers.
+ * Response body of an operation.
  * @template O
  * @typedef {O extends {responses: {200: {content: {[type: string]: infer T}}}} ? T
- *   : O extends {responses: {201: {content: {[type: string]: infer T}}}} ? T : void} AnswerOf
+ *   : O extends {responses: {201: {content: {[type: string]: infer T}}}} ? T : void} ResponseOf
  */
 /**
- * What an operation takes beside the session: the key's id, a body.
+ * Arguments of an operation: the key's ID and the request body, where it has them.
  * @template O
  * @typedef {(O extends {parameters: {path: {id: string}}} ? {id: string} : {id?: undefined})
- *   & (O extends {requestBody: {content: {[type: string]: infer T}}} ? {body: T} : {body?: undefined})} GivenTo
+ *   & (O extends {requestBody: {content: {[type: string]: infer T}}} ? {body: T} : {body?: undefined})} ArgumentsOf
  */
 
-/** An answer that is an error. */
+/** An error response, or no response at all. */
 export class ApiError extends Error {
   /**
-   * @param {number} status 0 where there was no answer at all
+   * @param {number} status 0 if there was no response
    * @param {string} code
    * @param {string} message
    */
@@ -48,21 +49,21 @@ export class ApiError extends Error {
  * @template {MethodOf<P>} M
  * @param {M} method
  * @param {P} path
- * @param {GivenTo<Paths[P][M]>} given
- * @returns {Promise<AnswerOf<Paths[P][M]>>}
+ * @param {ArgumentsOf<Paths[P][M]>} args
+ * @returns {Promise<ResponseOf<Paths[P][M]>>}
  */
-export async function call(method, path, given) {
-  const response = await send(method, String(path).replace("{id}", given.id ?? ""), given.body);
+export async function call(method, path, args) {
+  const response = await send(method, String(path).replace("{id}", args.id ?? ""), args.body);
   const text = await response.text();
   /** @type {any} */
-  let answer;
+  let body;
   try {
-    answer = text ? JSON.parse(text) : undefined;
+    body = text ? JSON.parse(text) : undefined;
   } catch {
-    throw new ApiError(response.status, "unreadable", "The answer can't be understood. Is something between us?");
+    throw new ApiError(response.status, "unreadable", "Unexpected response. A proxy may be interfering. Reload the page.");
   }
-  if (response.ok) return answer;
-  const error = new ApiError(response.status, answer?.error ?? "", answer?.message ?? "Something went wrong.");
+  if (response.ok) return body;
+  const error = new ApiError(response.status, body?.error ?? "", body?.message ?? "Something went wrong.");
   if (error.code === "unauthenticated") window.dispatchEvent(new CustomEvent("session-ended"));
   throw error;
 }
@@ -80,14 +81,14 @@ async function send(method, path, body) {
   try {
     return await fetch(path, { ...request, signal: AbortSignal.timeout(15_000) });
   } catch {
-    throw new ApiError(0, "offline", "The service can't be reached. Check your connection.");
+    throw new ApiError(0, "offline", "Can't reach the service. Check your connection.");
   }
 }
 
 /**
- * What to tell a person about anything that was thrown.
+ * Message to show for anything that was thrown.
  * @param {unknown} error
  */
-export function told(error) {
-  return error instanceof ApiError ? error.message : "Something went wrong on this page. Reload it, please.";
+export function errorMessage(error) {
+  return error instanceof ApiError ? error.message : "Something went wrong on this page. Reload it.";
 }

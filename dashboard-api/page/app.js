@@ -1,15 +1,15 @@
-// The page: who is here decides what is shown.
-import { ApiError, call, told } from "./api.js";
+// Entry point: shows the sign-in form or, when signed in, the keys.
+import { ApiError, call, errorMessage } from "./api.js";
 import { button, h, icon, toast } from "./dom.js";
-import { entrance } from "./entrance.js";
 import { keysView } from "./keys.js";
 import { showAccount } from "./account.js";
+import { signInPage } from "./sign_in.js";
 
 /** @typedef {import("./api.js").Account} Account */
 /** @typedef {import("./api.js").Settings} Settings */
 
 const app = /** @type {HTMLElement} */ (document.getElementById("app"));
-let stop = () => {};
+let stopPolling = () => {};
 
 /**
  * @param {Settings} settings
@@ -17,16 +17,16 @@ let stop = () => {};
  * @param {string} [notice]
  */
 function show(settings, account, notice) {
-  stop();
+  stopPolling();
   for (const dialog of document.querySelectorAll("dialog")) dialog.close();
   if (account) {
     history.replaceState(null, "", location.pathname);
     const view = keysView(settings);
-    stop = view.stop;
+    stopPolling = view.stop;
     app.replaceChildren(header(settings, account), view.element, footer(settings));
   } else {
-    stop = () => {};
-    app.replaceChildren(header(settings, null), entrance(settings, (entered) => show(settings, entered), notice), footer(settings));
+    stopPolling = () => {};
+    app.replaceChildren(header(settings, null), signInPage(settings, (signedIn) => show(settings, signedIn), notice), footer(settings));
     document.getElementById("login")?.focus();
   }
 }
@@ -38,30 +38,30 @@ function show(settings, account, notice) {
 function header(settings, account) {
   const brand = h("a", { class: "brand", href: "/" }, h("img", { src: "/icon.svg", alt: "", width: 28, height: 28 }), "IP Lookup");
   if (!account) return h("header", { class: "top" }, brand, h("nav", null, h("a", { href: settings.docs_url }, "Documentation")));
-  const mine = h("button", {
+  const accountButton = h("button", {
     type: "button", class: "ghost account", "aria-label": `Your account, ${account.login}`,
-    onclick: () => showAccount(account, () => show(settings, null, "Your account and its keys are deleted.")),
+    onclick: () => showAccount(account, () => show(settings, null, "Your account and its keys have been deleted.")),
   }, icon("user"), h("span", null, account.login));
-  const out = button("Sign out", {
+  const signOut = button("Sign out", {
     class: "ghost", onclick: async () => {
       try {
         await call("delete", "/api/v1/session", {});
         show(settings, null, "You are signed out.");
       } catch (error) {
-        if (!(error instanceof ApiError && error.status === 401)) toast(told(error));
+        if (!(error instanceof ApiError && error.status === 401)) toast(errorMessage(error));
       }
     },
   });
-  return h("header", { class: "top" }, brand, h("nav", null, h("a", { class: "wide-only", href: settings.docs_url }, "Documentation"), mine, out));
+  return h("header", { class: "top" }, brand, h("nav", null, h("a", { class: "wide-only", href: settings.docs_url }, "Documentation"), accountButton, signOut));
 }
 
 /** @param {Settings} settings */
 function footer(settings) {
-  const thanks = settings.attribution.map((line) => h("a", { href: line.url, rel: "noopener" }, line.text));
+  const attribution = settings.attribution.map((line) => h("a", { href: line.url, rel: "noopener" }, line.text));
   return h("footer", { class: "bottom" },
-    h("p", null, "Addresses and answers are never stored."),
+    h("p", null, "Client addresses and responses are not stored or logged."),
     h("nav", { "aria-label": "More" }, h("a", { href: settings.docs_url }, "Documentation"), h("a", { href: "/swagger" }, "Dashboard API"),
-      ...(thanks.length ? thanks : [h("a", { href: `${settings.docs_url}#data` }, "Data sources")])));
+      ...(attribution.length ? attribution : [h("a", { href: `${settings.docs_url}#data` }, "Data sources")])));
 }
 
 async function start() {
@@ -77,8 +77,8 @@ async function start() {
       if (app.querySelector(".keys")) show(settings, null, "Your session has ended. Sign in again.");
     });
   } catch (error) {
-    const again = button("Try again", { class: "primary", onclick: start });
-    app.replaceChildren(h("main", { class: "empty" }, icon("alert"), h("h1", null, "The dashboard can't start"), h("p", null, told(error)), again));
+    const retry = button("Try again", { class: "primary", onclick: start });
+    app.replaceChildren(h("main", { class: "empty" }, icon("alert"), h("h1", null, "Can't load the dashboard"), h("p", null, errorMessage(error)), retry));
   }
 }
 

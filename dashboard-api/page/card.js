@@ -1,10 +1,9 @@
-// One key: its state, today's use, 30 days, and what its owner may do with it.
-import { call } from "./api.js";
+// The card of one key: its state, today's usage, the last 30 days and the actions.
+import { call, errorMessage } from "./api.js";
 import { button, h, icon, toast } from "./dom.js";
 import { monthChart, todayMeter } from "./chart.js";
 import { date, time } from "./format.js";
-import { ask, confirm, open } from "./dialogs.js";
-import { told } from "./api.js";
+import { confirm, open, prompt } from "./dialogs.js";
 
 /** @typedef {import("./api.js").Key} Key */
 /** @typedef {import("./api.js").DayUsage} DayUsage */
@@ -24,7 +23,7 @@ export function keyCard(key, usage, refresh) {
       h("span", { class: `badge ${key.state}` }, STATES[key.state])),
     h("p", { class: "facts" },
       h("code", { class: "key-hint" }, key.hint),
-      h("span", { class: "scope", title: "What the key may see" }, key.scope),
+      h("span", { class: "scope", title: "Scope" }, key.scope),
       h("span", null, "created ", date(key.created_at))),
     key.pause ? pauseBanner(key, key.pause, refresh) : null,
     h("div", { class: "numbers" }, todayMeter(key), usage ? monthChart(usage, key.used_today) : h("div", { class: "chart skeleton" })),
@@ -43,11 +42,11 @@ function pauseBanner(key, pause, refresh) {
       resume.disabled = true;
       try {
         await call("post", "/api/v1/keys/{id}/resume", { id: key.id });
-        toast(`“${key.name}” works again`);
+        toast(`Resumed “${key.name}”`);
         await refresh();
       } catch (error) {
         resume.disabled = false;
-        problem.textContent = told(error);
+        problem.textContent = errorMessage(error);
       }
     },
   });
@@ -55,7 +54,7 @@ function pauseBanner(key, pause, refresh) {
   return h("div", { class: "pause" }, icon("pause"),
     h("div", { class: "pause-text" },
       h("strong", null, "Paused ", time(pause.at)),
-      h("span", null, `${capital(pause.reason)}. Requests with it are refused until you resume it.`), problem),
+      h("span", null, `${capitalize(pause.reason)}. Requests with this key get 429 until you resume it.`), problem),
     resume);
 }
 
@@ -65,36 +64,36 @@ function pauseBanner(key, pause, refresh) {
  */
 function actions(key, refresh) {
   /** @param {Promise<unknown>} change */
-  const then = async (change) => {
+  const thenRefresh = async (change) => {
     await change;
     await refresh();
   };
   const events = button("Events", { class: "ghost", icon: "clock", "data-action": "events", onclick: () => showEvents(key) });
   const rename = button("Rename", {
     class: "ghost", icon: "pencil", "data-action": "rename",
-    onclick: () => ask({ title: "Rename key", label: "Name", value: key.name, action: "Save", done: "Renamed" },
-      (name) => then(call("put", "/api/v1/keys/{id}/name", { id: key.id, body: { name } }))),
+    onclick: () => prompt({ title: "Rename key", label: "Name", value: key.name, action: "Save", done: "Renamed" },
+      (name) => thenRefresh(call("put", "/api/v1/keys/{id}/name", { id: key.id, body: { name } }))),
   });
   const deactivate = button("Deactivate", {
     class: "ghost", icon: "stop", "data-action": "deactivate",
     onclick: () => confirm({
-      title: `Deactivate “${key.name}”?`, action: "Deactivate", danger: true, done: `“${key.name}” is deactivated`,
-      text: "Requests with this key are refused with 403 at once. You can reactivate it at any time.",
-    }, () => then(call("post", "/api/v1/keys/{id}/deactivate", { id: key.id }))),
+      title: `Deactivate “${key.name}”?`, action: "Deactivate", danger: true, done: `Deactivated “${key.name}”`,
+      text: "Requests with this key get 403 from now on. You can reactivate it at any time.",
+    }, () => thenRefresh(call("post", "/api/v1/keys/{id}/deactivate", { id: key.id }))),
   });
   const reactivate = button("Reactivate", {
     class: "ghost strong", icon: "play", "data-action": "reactivate",
     onclick: () => confirm({
-      title: `Reactivate “${key.name}”?`, action: "Reactivate", done: `“${key.name}” works again`,
-      text: "Requests with this key are answered again at once.",
-    }, () => then(call("post", "/api/v1/keys/{id}/reactivate", { id: key.id }))),
+      title: `Reactivate “${key.name}”?`, action: "Reactivate", done: `Reactivated “${key.name}”`,
+      text: "Requests with this key work again immediately.",
+    }, () => thenRefresh(call("post", "/api/v1/keys/{id}/reactivate", { id: key.id }))),
   });
   const remove = button("Delete", {
     class: "ghost risky", icon: "trash", "data-action": "delete",
     onclick: () => confirm({
-      title: `Delete “${key.name}” for good?`, action: "Delete key", danger: true, done: `“${key.name}” is deleted`,
-      text: `Whoever still uses ${key.hint} gets 401 from now on. This can't be undone; its place becomes free.`,
-    }, () => then(call("delete", "/api/v1/keys/{id}", { id: key.id }))),
+      title: `Delete “${key.name}” permanently?`, action: "Delete key", danger: true, done: `Deleted “${key.name}”`,
+      text: `Requests with ${key.hint} get 401 from now on. This can't be undone.`,
+    }, () => thenRefresh(call("delete", "/api/v1/keys/{id}", { id: key.id }))),
   });
   return h("div", { class: "actions" }, events, rename, key.state === "inactive" ? reactivate : deactivate, remove);
 }
@@ -102,19 +101,19 @@ function actions(key, refresh) {
 /** @param {Key} key */
 async function showEvents(key) {
   const list = h("ol", { class: "events", "aria-busy": "true" }, h("li", { class: "skeleton" }));
-  const whose = h("p", { class: "facts" }, h("strong", null, key.name), h("code", null, key.hint));
-  open("Events", [h("div", { class: "content" }, whose, list)], { class: "drawer" });
+  const heading = h("p", { class: "facts" }, h("strong", null, key.name), h("code", null, key.hint));
+  open("Events", [h("div", { class: "content" }, heading, list)], { class: "drawer" });
   try {
     const { events } = await call("get", "/api/v1/keys/{id}/events", { id: key.id });
     list.replaceChildren(...events.map((event) =>
-      h("li", { class: event.kind }, h("strong", null, capital(event.kind.replace("_", " "))), time(event.at),
-        event.reason === event.kind ? null : h("span", null, capital(event.reason)))));
-    if (!events.length) list.replaceChildren(h("li", null, "Nothing in the last 31 days."));
+      h("li", { class: event.kind }, h("strong", null, capitalize(event.kind.replace("_", " "))), time(event.at),
+        event.reason === event.kind ? null : h("span", null, capitalize(event.reason)))));
+    if (!events.length) list.replaceChildren(h("li", null, "No events in the last 31 days."));
   } catch (error) {
-    list.replaceChildren(h("li", { class: "problem" }, told(error)));
+    list.replaceChildren(h("li", { class: "problem" }, errorMessage(error)));
   }
   list.removeAttribute("aria-busy");
 }
 
 /** @param {string} text */
-const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+const capitalize = (text) => text.charAt(0).toUpperCase() + text.slice(1);

@@ -1,4 +1,4 @@
-// Creating a key: its name and scope, then the key itself, shown once.
+// Dialogs to create a key: first its name and scope, then the new key, shown once.
 import { call } from "./api.js";
 import { button, h, icon } from "./dom.js";
 import { field, formOf, open } from "./dialogs.js";
@@ -7,28 +7,28 @@ import { field, formOf, open } from "./dialogs.js";
 
 /** @type {[Scope, string, string][]} */
 const SCOPES = [
-  ["ip", "Address", "The caller's IPv4 or IPv6 address, nothing else."],
-  ["geo", "Geo", "Also place, time zone, currency and network operator."],
-  ["full", "Full", "Also TLS, HTTP version, round-trip time, proxy and hosting flags."],
+  ["ip", "Address", "IP address only."],
+  ["geo", "Geo", "Adds location, time zone, currency and network operator."],
+  ["full", "Full", "Adds HTTP and TLS details, round-trip time and data center, and flags for VPN and hosting networks."],
 ];
 
 /**
- * @param {() => void} created called as soon as the key exists
+ * @param {() => void} onCreated called as soon as the key exists
  */
-export function createKey(created) {
+export function createKey(onCreated) {
   const name = h("input", {
     id: "key-name", name: "key-name", maxlength: 64, required: true, autocomplete: "off", placeholder: "Production website",
   });
-  const scopes = h("fieldset", { class: "scopes" }, h("legend", null, "What may it see?"), ...SCOPES.map(scopeChoice));
+  const scopes = h("fieldset", { class: "scopes" }, h("legend", null, "Scope"), ...SCOPES.map(scopeChoice));
   const create = button("Create key", { class: "primary", type: "submit" });
   const cancel = button("Cancel", { class: "quiet", onclick: () => dialog.close() });
-  const form = formOf([field("Name", name, "Only you see it. For example where the key is used."), scopes], [cancel, create],
+  const form = formOf([field("Name", name, "For your own reference, for example where you use the key."), scopes], [cancel, create],
     async () => {
       const scope = /** @type {Scope} */ (new FormData(form).get("scope"));
-      const answer = await call("post", "/api/v1/keys", { body: { name: name.value, scope } });
-      created();
+      const created = await call("post", "/api/v1/keys", { body: { name: name.value, scope } });
+      onCreated();
       dialog.close();
-      showSecret(answer);
+      showSecret(created);
     });
   const dialog = open("Create a key", [form]);
   name.focus();
@@ -47,12 +47,12 @@ function showSecret(created) {
   const done = button("I have saved it", { class: "primary", onclick: () => dialog.close() });
   const dialog = open(`Your key “${created.key.name}”`, [
     h("div", { class: "content" },
-      h("p", { class: "note" }, icon("alert"), h("span", null, "The key is shown only this once. Keep it with your other secrets.")),
+      h("p", { class: "note" }, icon("alert"), h("span", null, "Copy this key now. You can't see it again.")),
       copyable("API key", created.secret, "secret"),
       copyable("Try it in a terminal", created.curl, "curl"),
       h("div", { class: "buttons" }, done)),
   ], { class: "broad" });
-  // Escape would lose the key for good: only the button closes.
+  // Only the button closes this dialog: Escape or a click outside would lose the key.
   dialog.setAttribute("data-keep", "");
   dialog.querySelector(".icon-button")?.remove();
   dialog.addEventListener("cancel", (event) => event.preventDefault());
@@ -65,24 +65,24 @@ function showSecret(created) {
  * @param {string} id
  */
 function copyable(label, text, id) {
-  const shown = h("code", { id, tabindex: 0, role: "group", "aria-label": label }, text);
-  const copy = button("Copy", { icon: "copy", class: "ghost copy", "aria-label": `Copy: ${label}`, onclick: () => copyText(text, shown, copy) });
-  return h("div", { class: "copyable" }, h("div", { class: "copy-row" }, h("p", { class: "label" }, label), copy), shown);
+  const code = h("code", { id, tabindex: 0, role: "group", "aria-label": label }, text);
+  const copy = button("Copy", { icon: "copy", class: "ghost copy", "aria-label": `Copy: ${label}`, onclick: () => copyText(text, code, copy) });
+  return h("div", { class: "copyable" }, h("div", { class: "copy-row" }, h("p", { class: "label" }, label), copy), code);
 }
 
 /**
  * @param {string} text
- * @param {HTMLElement} shown
+ * @param {HTMLElement} code
  * @param {HTMLButtonElement} copy
  */
-async function copyText(text, shown, copy) {
+async function copyText(text, code, copy) {
   const label = copy.querySelector("span");
   let result = "Copied";
   try {
     await navigator.clipboard.writeText(text);
   } catch {
-    // Browsers give the clipboard to HTTPS and localhost only: then it is selected, ready to be copied.
-    getSelection()?.selectAllChildren(shown);
+    // Browsers allow clipboard access on HTTPS and localhost only. Elsewhere, select the text for the user to copy.
+    getSelection()?.selectAllChildren(code);
     result = "Selected";
   }
   if (!label) return;

@@ -1,11 +1,11 @@
-// Dialogues: native ones, so that focus stays inside, Escape closes and the page behind is inert.
+// Dialogs and forms. Native <dialog> elements keep the focus inside, close on Escape and make the rest of the page inert.
 import { button, h, icon, toast } from "./dom.js";
-import { told } from "./api.js";
+import { errorMessage } from "./api.js";
 
 let count = 0;
 
 /**
- * Opens a dialogue; it is removed when it closes.
+ * Opens a dialog, which is removed from the page when it closes.
  * @param {string} title
  * @param {import("./dom.js").Child[]} content
  * @param {{class?: string}} [options]
@@ -25,42 +25,42 @@ export function open(title, content, options = {}) {
 }
 
 /**
- * Asks before something dangerous, and does it; the dialogue stays open with the reason if it fails.
- * @param {{title: string, text: string, action: string, danger?: boolean, done: string}} question
+ * Prompts for confirmation, then calls `act`. If it fails, the dialog stays open and shows the error.
+ * @param {{title: string, text: string, action: string, danger?: boolean, done: string}} options `done` is shown after success
  * @param {() => Promise<unknown>} act
  */
-export function confirm(question, act) {
-  const act_button = button(question.action, { class: question.danger ? "danger" : "primary", type: "submit" });
+export function confirm(options, act) {
+  const submit = button(options.action, { class: options.danger ? "danger" : "primary", type: "submit" });
   const cancel = button("Cancel", { class: "quiet", onclick: () => dialog.close() });
-  const form = formOf([h("p", null, question.text)], [cancel, act_button], async () => {
+  const form = formOf([h("p", null, options.text)], [cancel, submit], async () => {
     await act();
     dialog.close();
-    toast(question.done);
+    toast(options.done);
   });
-  const dialog = open(question.title, [form]);
+  const dialog = open(options.title, [form]);
   cancel.focus();
 }
 
 /**
- * Asks for one line of text.
- * @param {{title: string, label: string, value: string, action: string, done: string}} question
+ * Prompts for one line of text, then calls `act` with it. If it fails, the dialog stays open and shows the error.
+ * @param {{title: string, label: string, value: string, action: string, done: string}} options `done` is shown after success
  * @param {(text: string) => Promise<unknown>} act
  */
-export function ask(question, act) {
-  const input = h("input", { id: "asked", name: "asked", value: question.value, maxlength: 64, required: true, autocomplete: "off" });
+export function prompt(options, act) {
+  const input = h("input", { id: "prompt-input", name: "prompt-input", value: options.value, maxlength: 64, required: true, autocomplete: "off" });
   const cancel = button("Cancel", { class: "quiet", onclick: () => dialog.close() });
-  const save = button(question.action, { class: "primary", type: "submit" });
-  const form = formOf([field(question.label, input)], [cancel, save], async () => {
+  const save = button(options.action, { class: "primary", type: "submit" });
+  const form = formOf([field(options.label, input)], [cancel, save], async () => {
     await act(input.value);
     dialog.close();
-    toast(question.done);
+    toast(options.done);
   });
-  const dialog = open(question.title, [form]);
+  const dialog = open(options.title, [form]);
   input.select();
 }
 
 /**
- * A form that shows what went wrong and can't be sent twice at once.
+ * A form that shows errors and ignores a second submit while the first is in flight.
  * @param {import("./dom.js").Child[]} content
  * @param {HTMLElement[]} buttons
  * @param {() => Promise<void>} submit
@@ -76,7 +76,7 @@ export function formOf(content, buttons, submit) {
     try {
       await submit();
     } catch (error) {
-      problem.textContent = told(error);
+      problem.textContent = errorMessage(error);
     } finally {
       form.classList.remove("busy");
     }

@@ -1,4 +1,4 @@
-// Builds elements. Text is only ever set as text: nothing a user typed can become markup.
+// Creates elements. Strings are always inserted as text nodes, so user input can't become markup.
 
 /** @typedef {Node | string | number | null | undefined | false} Child */
 /** @typedef {{[name: string]: string | number | boolean | null | undefined | ((event: any) => void)}} Props */
@@ -6,7 +6,7 @@
 /**
  * @template {Element} E
  * @param {E} element
- * @param {Props | null} props `onclick` and the like listen, `true` sets an empty attribute, `false` and null none
+ * @param {Props | null} props functions become event listeners, `true` an empty attribute; `false` and null are skipped
  * @param {Child[]} children
  * @returns {E}
  */
@@ -25,7 +25,7 @@ function fill(element, props, children) {
 }
 
 /**
- * An HTML element.
+ * Creates an HTML element.
  * @template {keyof HTMLElementTagNameMap} T
  * @param {T} tag
  * @param {Props | null} [props]
@@ -37,7 +37,7 @@ export function h(tag, props = null, ...children) {
 }
 
 /**
- * An SVG element.
+ * Creates an SVG element.
  * @template {keyof SVGElementTagNameMap} T
  * @param {T} tag
  * @param {Props | null} [props]
@@ -65,7 +65,7 @@ const ICONS = {
 };
 
 /**
- * A small drawing that screen readers pass over.
+ * Creates an icon, hidden from screen readers.
  * @param {keyof typeof ICONS} name
  */
 export function icon(name) {
@@ -76,12 +76,12 @@ export function icon(name) {
  * @param {string} label
  * @param {Props & {icon?: keyof typeof ICONS}} props
  */
-export function button(label, { icon: drawing, ...props }) {
-  return h("button", { type: "button", ...props }, drawing ? icon(drawing) : null, h("span", null, label));
+export function button(label, { icon: iconName, ...props }) {
+  return h("button", { type: "button", ...props }, iconName ? icon(iconName) : null, h("span", null, label));
 }
 
 /**
- * Says something at the foot of the page, to screen readers too, and lets it go.
+ * Shows a message at the bottom of the page for 4 seconds. Screen readers announce it.
  * @param {string} text
  */
 export function toast(text) {

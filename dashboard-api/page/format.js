@@ -1,11 +1,11 @@
-// Numbers and times as people read them.
+// Formats numbers and times.
 import { h } from "./dom.js";
 
 const NUMBER = new Intl.NumberFormat("en");
 const AGO = new Intl.RelativeTimeFormat("en", { numeric: "auto" });
 const DAY = new Intl.DateTimeFormat("en", { day: "numeric", month: "short", timeZone: "UTC" });
 const DATE = new Intl.DateTimeFormat("en", { day: "numeric", month: "short", year: "numeric" });
-const MOMENT = new Intl.DateTimeFormat("en", { dateStyle: "medium", timeStyle: "medium" });
+const TIMESTAMP = new Intl.DateTimeFormat("en", { dateStyle: "medium", timeStyle: "medium" });
 
 /** @param {number} value */
 export const number = (value) => NUMBER.format(value);
@@ -31,11 +31,11 @@ export function ago(at, now = Date.now()) {
 }
 
 /**
- * A moment, relative, with the exact one at hand; `refreshTimes` keeps it true.
+ * Creates a relative time such as “5 minutes ago”, with the exact time as its tooltip. `refreshTimes` updates it.
  * @param {number} at
  */
 export function time(at) {
-  const exact = MOMENT.format(at);
+  const exact = TIMESTAMP.format(at);
   return h("time", { datetime: new Date(at).toISOString(), title: exact, "data-at": at }, ago(at));
 }
 
@@ -46,7 +46,7 @@ export function refreshTimes(root) {
   }
 }
 
-/** How long until the daily limits start anew, at midnight UTC. */
+/** Time until the daily quotas reset, at midnight UTC. */
 export function untilMidnight(now = Date.now()) {
   const minutes = Math.ceil((86_400_000 - (now % 86_400_000)) / 60_000);
   return minutes >= 60 ? `${Math.floor(minutes / 60)} h ${minutes % 60} min` : `${minutes} min`;

@@ -1,5 +1,5 @@
-// The list of keys, which keeps itself true while somebody looks at it.
-import { ApiError, call, told } from "./api.js";
+// The list of keys. It refreshes automatically while the page is visible.
+import { ApiError, call, errorMessage } from "./api.js";
 import { button, h, icon } from "./dom.js";
 import { keyCard } from "./card.js";
 import { createKey } from "./create.js";
@@ -8,8 +8,8 @@ import { number, refreshTimes } from "./format.js";
 /** @typedef {import("./api.js").Key} Key */
 /** @typedef {import("./api.js").DayUsage} DayUsage */
 
-const EVERY = 3_000;
-const USAGE_EVERY = 60_000;
+const REFRESH_MS = 3_000;
+const USAGE_REFRESH_MS = 60_000;
 
 /**
  * @param {import("./api.js").Settings} settings
@@ -18,20 +18,20 @@ const USAGE_EVERY = 60_000;
 export function keysView(settings) {
   /** @type {Map<string, {days: DayUsage[], at: number}>} */
   const usage = new Map();
-  /** @type {Map<string, {shown: string, element: HTMLElement}>} */
+  /** @type {Map<string, {content: string, element: HTMLElement}>} */
   const cards = new Map();
-  const counted = h("p", { class: "counted" }, "Loading your keys…");
+  const keyCount = h("p", { class: "key-count" }, "Loading your keys…");
   const create = button("Create key", { class: "primary", icon: "plus", onclick: () => createKey(refresh) });
-  const trouble = h("p", { class: "trouble", role: "status" });
+  const warning = h("p", { class: "warning", role: "status" });
   const totals = h("dl", { class: "totals", hidden: true });
   const list = h("div", { class: "cards", "aria-busy": "true" }, h("div", { class: "card skeleton" }), h("div", { class: "card skeleton" }));
   const element = h("main", { class: "keys" },
-    h("div", { class: "title" }, h("div", null, h("h1", null, "API keys"), counted), create), trouble, totals, list);
+    h("div", { class: "title" }, h("div", null, h("h1", null, "API keys"), keyCount), create), warning, totals, list);
 
   async function refresh() {
     try {
       const { keys } = await call("get", "/api/v1/keys", {});
-      trouble.textContent = "";
+      warning.textContent = "";
       show(keys);
       await loadUsage(keys);
       show(keys);
@@ -42,8 +42,8 @@ export function keysView(settings) {
 
   /** @param {Key[]} keys */
   async function loadUsage(keys) {
-    const old = keys.filter((key) => Date.now() - (usage.get(key.id)?.at ?? 0) > USAGE_EVERY);
-    await Promise.all(old.map(async (key) => {
+    const outdated = keys.filter((key) => Date.now() - (usage.get(key.id)?.at ?? 0) > USAGE_REFRESH_MS);
+    await Promise.all(outdated.map(async (key) => {
       const { days } = await call("get", "/api/v1/keys/{id}/usage", { id: key.id });
       usage.set(key.id, { days, at: Date.now() });
     }));
@@ -53,10 +53,10 @@ export function keysView(settings) {
   function fail(error) {
     list.removeAttribute("aria-busy");
     if (cards.size) {
-      trouble.textContent = `${told(error)} These are the last known numbers; trying again by itself.`;
+      warning.textContent = `${errorMessage(error)} Showing the last known numbers. Retrying automatically.`;
     } else {
-      counted.textContent = "";
-      list.replaceChildren(emptyState("alert", "Your keys can't be shown", told(error),
+      keyCount.textContent = "";
+      list.replaceChildren(emptyState("alert", "Can't load your keys", errorMessage(error),
         button("Try again", { class: "primary", onclick: refresh })));
     }
   }
@@ -65,11 +65,11 @@ export function keysView(settings) {
   function show(keys) {
     list.removeAttribute("aria-busy");
     const full = keys.length >= settings.keys_per_account;
-    counted.textContent = `${keys.length} of ${settings.keys_per_account} keys` + (full ? " · delete one to make room" : "");
+    keyCount.textContent = `${keys.length} of ${settings.keys_per_account} keys` + (full ? " · delete one to create another" : "");
     create.disabled = full;
     showTotals(totals, keys);
     if (!keys.length) {
-      list.replaceChildren(emptyState("key", "No keys yet", "Create one and your first answer is a curl line away.",
+      list.replaceChildren(emptyState("key", "No keys yet", "Create a key and make your first request with curl.",
         button("Create your first key", { class: "primary", icon: "plus", onclick: () => createKey(refresh) })));
       cards.clear();
       return;
@@ -82,27 +82,27 @@ export function keysView(settings) {
     refreshTimes(list);
   }
 
-  /** The card of a key: the same element while nothing has changed, so that focus and selection stay. @param {Key} key */
+  /** Returns a key's card: the same element if nothing has changed, to preserve focus and selection. @param {Key} key */
   function cardFor(key) {
     const days = usage.get(key.id)?.days;
-    const shown = JSON.stringify([key, days]);
-    const known = cards.get(key.id);
-    if (known?.shown === shown) return known.element;
+    const content = JSON.stringify([key, days]);
+    const current = cards.get(key.id);
+    if (current?.content === content) return current.element;
     const element = keyCard(key, days, refresh);
-    if (known?.element.isConnected) replaceKeepingFocus(known.element, element);
-    cards.set(key.id, { shown, element });
+    if (current?.element.isConnected) replaceKeepingFocus(current.element, element);
+    cards.set(key.id, { content, element });
     return element;
   }
 
-  const timer = setInterval(() => document.visibilityState === "visible" && refresh(), EVERY);
-  const seen = () => document.visibilityState === "visible" && refresh();
-  document.addEventListener("visibilitychange", seen);
+  const timer = setInterval(() => document.visibilityState === "visible" && refresh(), REFRESH_MS);
+  const onVisibilityChange = () => document.visibilityState === "visible" && refresh();
+  document.addEventListener("visibilitychange", onVisibilityChange);
   refresh();
   return {
     element,
     stop: () => {
       clearInterval(timer);
-      document.removeEventListener("visibilitychange", seen);
+      document.removeEventListener("visibilitychange", onVisibilityChange);
     },
   };
 }
@@ -136,11 +136,11 @@ function showTotals(totals, keys) {
 }
 
 /**
- * @param {"key" | "alert"} drawing
+ * @param {"key" | "alert"} iconName
  * @param {string} title
  * @param {string} text
  * @param {HTMLElement} action
  */
-function emptyState(drawing, title, text, action) {
-  return h("div", { class: "empty" }, icon(drawing), h("h2", null, title), h("p", null, text), action);
+function emptyState(iconName, title, text, action) {
+  return h("div", { class: "empty" }, icon(iconName), h("h2", null, title), h("p", null, text), action);
 }

@@ -1,4 +1,4 @@
-//! Accounts: signing up, in and out, changing the password, leaving.
+//! Account operations: sign-up, sign-in, password change, deletion.
 
 use std::net::IpAddr;
 use std::time::Instant;
@@ -9,174 +9,172 @@ use secrecy::SecretString;
 use tokio::sync::Mutex;
 
 use crate::password::{PasswordError, Passwords};
-use crate::session::{self, Ticket, unix_now};
+use crate::session::{self, Session, unix_now};
 use crate::throttle::{Attempt, Throttle, Throttled};
 
-/// An id that no login has: asked for where there is no account, so that both ways make the same calls.
-const NOBODY: &str = "00000000000000000000000000000000";
+/// Queried for an unknown login, so that the response time does not reveal which logins exist. No account has this ID.
+const DUMMY_ACCOUNT_ID: &str = "00000000000000000000000000000000";
 
-/// Why an account's owner does not get what they asked for.
+/// Why an account operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AccountError {
-    /// No such login, or not its password: which one is not told.
-    #[error("login or password is wrong")]
+    /// Unknown login or wrong password. The caller must not learn which.
+    #[error("incorrect login or password")]
     WrongCredentials,
-    /// The password given to confirm a change is wrong.
-    #[error("the password is wrong")]
+    /// The password that confirms a change is wrong.
+    #[error("incorrect password")]
     WrongPassword,
-    /// Sign-up is switched off.
-    #[error("sign-up is switched off")]
-    SignupOff,
-    /// There are as many accounts as there may be.
-    #[error("no more accounts are taken")]
-    Full,
-    /// Too many attempts.
+    #[error("sign-up is closed")]
+    SignupDisabled,
+    #[error("the maximum number of accounts has been reached")]
+    AccountLimitReached,
     #[error(transparent)]
     Throttled(#[from] Throttled),
-    /// The password can't be taken or checked.
     #[error(transparent)]
     Password(#[from] PasswordError),
-    /// quota-svc refused or did not answer.
     #[error(transparent)]
     Quota(#[from] ClientError),
-    /// No randomness for a session.
-    #[error("the system gives no random numbers")]
+    /// No random bytes for a session ID.
+    #[error("can't get random bytes from the operating system")]
     Random(#[from] getrandom::Error),
 }
 
-/// A login and its password.
-pub struct SignIn {
-    /// As typed.
+/// A login and a password, as typed.
+pub struct LoginAndPassword {
     pub login: String,
-    /// As typed.
     pub password: SecretString,
 }
 
-/// Who may sign up.
 #[derive(Debug, Clone, Copy)]
 pub struct SignupPolicy {
-    /// Whether anybody may.
+    /// Whether visitors may create accounts.
     pub open: bool,
-    /// How many accounts there may be.
     pub max_accounts: u64,
 }
 
-/// What the owners of accounts do.
 pub struct Accounts {
     quota: QuotaClient,
     passwords: Passwords,
     throttle: Throttle,
     signup: SignupPolicy,
-    /// Counting and creating go together, or a crowd would pass the limit.
-    creating: Mutex<()>,
+    /// Held from counting the accounts until one is created. Otherwise concurrent sign-ups could exceed the limit.
+    create_lock: Mutex<()>,
 }
 
 impl Accounts {
-    /// Accounts kept by this quota-svc.
     pub fn new(quota: QuotaClient, signup: SignupPolicy) -> Result<Self, AccountError> {
         let (passwords, throttle) = (Passwords::new()?, Throttle::new()?);
-        Ok(Self { quota, passwords, throttle, signup, creating: Mutex::default() })
+        Ok(Self { quota, passwords, throttle, signup, create_lock: Mutex::default() })
     }
 
-    /// Whether sign-up is on; it may still be full.
+    /// Whether sign-up is enabled. The account limit may still be reached.
     pub fn signup_is_open(&self) -> bool {
         self.signup.open
     }
 
-    /// Makes an account and signs it in.
-    pub async fn sign_up(&self, wanted: &SignIn, address: IpAddr) -> Result<(Account, Ticket), AccountError> {
+    /// Creates an account and a session for it.
+    pub async fn sign_up(
+        &self,
+        given: &LoginAndPassword,
+        address: IpAddr,
+    ) -> Result<(Account, Session), AccountError> {
         if !self.signup.open {
-            return Err(AccountError::SignupOff);
+            return Err(AccountError::SignupDisabled);
         }
-        self.throttle.attempt(Attempt::SignUp, &wanted.login, address, Instant::now())?;
-        let credential = Some(self.passwords.hash(&wanted.password).await?);
-        let account = self.create(NewAccount { login: wanted.login.clone(), credential }).await?;
-        let ticket = self.begin_session(&account.id).await?;
-        Ok((account, ticket))
+        self.throttle.attempt(Attempt::SignUp, &given.login, address, Instant::now())?;
+        let credential = Some(self.passwords.hash(&given.password).await?);
+        let account = self.create(NewAccount { login: given.login.clone(), credential }).await?;
+        let session = self.create_session(&account.id).await?;
+        Ok((account, session))
     }
 
     async fn create(&self, account: NewAccount) -> Result<Account, AccountError> {
-        let _one_at_a_time = self.creating.lock().await;
+        let _guard = self.create_lock.lock().await;
         if self.quota.list_accounts(None, 1).await?.total >= self.signup.max_accounts {
-            return Err(AccountError::Full);
+            return Err(AccountError::AccountLimitReached);
         }
         Ok(self.quota.create_account(&account).await?)
     }
 
-    /// Begins a session for whoever knows the password.
-    pub async fn sign_in(&self, given: &SignIn, address: IpAddr) -> Result<(Account, Ticket), AccountError> {
+    /// Creates a session if the password is correct.
+    pub async fn sign_in(
+        &self,
+        given: &LoginAndPassword,
+        address: IpAddr,
+    ) -> Result<(Account, Session), AccountError> {
         self.throttle.attempt(Attempt::SignIn, &given.login, address, Instant::now())?;
         let account = self.find(&given.login).await?;
-        let id = account.as_ref().map_or(NOBODY, |account| &account.id);
-        let stored = self.stored(id).await?.map(|(credential, _)| credential);
-        let right = self.passwords.verify(&given.password, stored).await?;
-        let account = account.filter(|_| right).ok_or(AccountError::WrongCredentials)?;
-        self.throttle.succeeded(Attempt::SignIn, &given.login);
-        let ticket = self.begin_session(&account.id).await?;
-        Ok((account, ticket))
+        let id = account.as_ref().map_or(DUMMY_ACCOUNT_ID, |account| &account.id);
+        let stored_hash = self.credential(id).await?.map(|(hash, _)| hash);
+        let is_correct = self.passwords.verify(&given.password, stored_hash).await?;
+        let account = account.filter(|_| is_correct).ok_or(AccountError::WrongCredentials)?;
+        self.throttle.reset_login(Attempt::SignIn, &given.login);
+        let session = self.create_session(&account.id).await?;
+        Ok((account, session))
     }
 
-    /// Gives the account another password and ends every other session.
+    /// Changes the account's password and revokes every other session.
     pub async fn change_password(
         &self,
-        ticket: &Ticket,
+        session: &Session,
         current: &SecretString,
         new: &SecretString,
         address: IpAddr,
     ) -> Result<(), AccountError> {
-        let expected_version = self.confirm(ticket, current, address).await?;
+        let expected_version = self.check_password(session, current, address).await?;
         let credential = self.passwords.hash(new).await?;
-        let change = SetCredential { credential, expected_version, keep_session: Some(ticket.id_sha256()) };
-        self.quota.set_credential(&ticket.account, &change).await?;
+        let change = SetCredential { credential, expected_version, keep_session: Some(session.id_sha256()) };
+        self.quota.set_credential(&session.account, &change).await?;
         Ok(())
     }
 
     /// Deletes the account with its keys and sessions.
     pub async fn delete(
         &self,
-        ticket: &Ticket,
+        session: &Session,
         password: &SecretString,
         address: IpAddr,
     ) -> Result<(), AccountError> {
-        self.confirm(ticket, password, address).await?;
-        Ok(self.quota.delete_account(&ticket.account).await?)
+        self.check_password(session, password, address).await?;
+        Ok(self.quota.delete_account(&session.account).await?)
     }
 
-    /// Who holds a session must still know the password for what can't be undone. Gives its version.
-    async fn confirm(
+    /// Checks the password before a change that a stolen session must not be able to make. Returns the credential's
+    /// version.
+    async fn check_password(
         &self,
-        ticket: &Ticket,
+        session: &Session,
         password: &SecretString,
         address: IpAddr,
     ) -> Result<u32, AccountError> {
-        let login = self.quota.account(&ticket.account).await?.login;
+        let login = self.quota.account(&session.account).await?.login;
         self.throttle.attempt(Attempt::SignIn, &login, address, Instant::now())?;
-        let (stored, version) = self.stored(&ticket.account).await?.unzip();
-        match self.passwords.verify(password, stored).await? {
-            true => self.throttle.succeeded(Attempt::SignIn, &login),
+        let (stored_hash, version) = self.credential(&session.account).await?.unzip();
+        match self.passwords.verify(password, stored_hash).await? {
+            true => self.throttle.reset_login(Attempt::SignIn, &login),
             false => return Err(AccountError::WrongPassword),
         }
         Ok(version.unwrap_or_default())
     }
 
-    async fn begin_session(&self, account: &str) -> Result<Ticket, AccountError> {
-        let ticket = Ticket::new(account, unix_now())?;
-        session::begin(&self.quota, &ticket).await?;
-        Ok(ticket)
+    async fn create_session(&self, account: &str) -> Result<Session, AccountError> {
+        let session = Session::new(account, unix_now())?;
+        session::create(&self.quota, &session).await?;
+        Ok(session)
     }
 
-    /// What can't be a login belongs to nobody.
+    /// Finds an account. A malformed login (400) is treated like an unknown one.
     async fn find(&self, login: &str) -> Result<Option<Account>, ClientError> {
         match self.quota.find_account(login).await {
             Err(error) if error.status() == Some(400) => Ok(None),
-            found => found,
+            result => result,
         }
     }
 
-    /// The account's hash with its version; `None` where there is no account or no password was ever set.
-    async fn stored(&self, account: &str) -> Result<Option<(String, u32)>, ClientError> {
+    /// Returns the account's password hash and its version; `None` if the account does not exist or has no password.
+    async fn credential(&self, account: &str) -> Result<Option<(String, u32)>, ClientError> {
         match self.quota.credential(account).await {
-            Ok(stored) => Ok(stored.credential.map(|credential| (credential, stored.version))),
+            Ok(stored) => Ok(stored.credential.map(|hash| (hash, stored.version))),
             Err(error) if error.status() == Some(404) => Ok(None),
             Err(error) => Err(error),
         }

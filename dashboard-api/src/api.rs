@@ -1,4 +1,4 @@
-//! The JSON API and the page: which routes there are and what guards them.
+//! Routes and middleware of the JSON API and the page.
 
 mod account;
 mod allow;
@@ -9,8 +9,8 @@ mod headers;
 mod keys;
 mod model;
 mod page;
+mod request_info;
 mod swagger;
-mod visitor;
 
 use std::sync::Arc;
 
@@ -19,38 +19,37 @@ use keys::KeysApi;
 use poem::endpoint::{BoxEndpoint, make_sync};
 use poem::{EndpointExt, Response, Route, get};
 use poem_openapi::{OpenApiService, Tags};
-use service_kit::{BodyLimit, CatchPanic, Operation, RequestTelemetry, Telemetry, catch_all};
+use service_kit::{BodyLimit, CatchPanic, OperationName, RequestTelemetry, Telemetry, catch_all};
 
 pub use context::Context;
 pub use headers::security_headers;
 
-/// Where the paths begin.
 const PREFIX: &str = "/api/v1";
 
-/// A password of 1,024 characters with room to spare.
+/// Maximum bytes of a request body. Fits a password of 1,024 characters with room to spare.
 const MAX_BODY: usize = 16 * 1024;
 
-/// The sections of the document.
+/// Sections of the OpenAPI document.
 #[derive(Tags)]
 enum Tag {
-    /// Signing up, in and out; the account itself.
+    /// Sign-up, sign-in, sign-out, the account and the public settings.
     Account,
-    /// API keys: their state, use and events.
+    /// API keys and their state, usage and events.
     Keys,
 }
 
 type Service = OpenApiService<(AccountApi, KeysApi), ()>;
 
-/// Everything that is served.
+/// Builds the endpoint that serves the API and the page.
 pub fn endpoint(context: &Arc<Context>, telemetry: &Telemetry) -> anyhow::Result<BoxEndpoint<'static>> {
     let document = document(context)?;
-    let methods = allow::Methods::of(&serde_json::from_str(&document)?);
+    let methods = allow::AllowedMethods::from_document(&serde_json::from_str(&document)?);
     let service = service(context);
     let swagger = swagger::page(&service.swagger_ui_html());
     let document = make_sync(move |_| json(&document));
     let api = service
         .with(BodyLimit::new(MAX_BODY))
-        .with(csrf::Guard::new(context.public_origin.clone(), &context.docs_url));
+        .with(csrf::CsrfGuard::new(context.public_origin.clone(), &context.docs_url));
     let routes = Route::new()
         .at("/swagger", get(swagger))
         .at("/openapi.json", get(document))
@@ -66,10 +65,10 @@ pub fn endpoint(context: &Arc<Context>, telemetry: &Telemetry) -> anyhow::Result
         .boxed())
 }
 
-/// The OpenAPI document, formatted.
+/// Returns the OpenAPI document as pretty-printed JSON.
 pub fn document(context: &Arc<Context>) -> anyhow::Result<String> {
     let mut document: serde_json::Value = serde_json::from_str(&service(context).spec())?;
-    // Whatever order this build's JSON maps have (a feature that any dependency may switch on).
+    // Makes the order independent of serde_json's `preserve_order` feature, which any dependency may enable.
     document.sort_all_objects();
     Ok(serde_json::to_string_pretty(&document)? + "\n")
 }
@@ -84,6 +83,6 @@ fn service(context: &Arc<Context>) -> Service {
 
 fn json(document: &str) -> Response {
     let mut response = Response::builder().content_type("application/json").body(document.to_owned());
-    response.set_data(Operation("openapi"));
+    response.set_data(OperationName("openapi"));
     response
 }

@@ -1,4 +1,4 @@
-//! dashboard-api put together: quota-svc's client, accounts, edge, API and page; served until the lifecycle stops.
+//! Starts the dashboard: builds the handlers' context, opens the port and serves until shutdown.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,24 +16,26 @@ use crate::api::{self, Context};
 use crate::config::{Config, Switch};
 use crate::session::{Cookies, SessionKey};
 
-/// Longer than quota-svc takes to confirm a write.
+/// Longer than quota-svc's `--write-timeout`, 3 s by default: it should respond before this call times out.
 const QUOTA_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A dashboard that listens and waits to be run.
+/// A dashboard whose port is open. Call [`run`](Self::run) to serve it.
 pub struct Dashboard {
     server: Server,
     endpoint: BoxEndpoint<'static>,
     kit: Kit,
 }
 
-/// Opens the port. quota-svc may be away: requests say so, and it ends by itself.
+/// Opens the port. quota-svc need not be reachable yet: requests that need it get 503.
 pub async fn start(config: &Config, kit: &Kit) -> anyhow::Result<Dashboard> {
     config.check()?;
     if config.accounts.insecure_cookies && !config.listen.ip().is_loopback() {
-        tracing::warn!("session cookies go over plain HTTP (--insecure-cookies): for the own machine only");
+        tracing::warn!(
+            "session cookies are sent without the Secure attribute (--insecure-cookies); use this only on your own machine"
+        );
     }
     let edge = Edge::start(&config.edge).await?;
-    tokio::spawn(watch(edge.status(), kit.readiness.condition("dashboard-edge")));
+    tokio::spawn(report_discovery(edge.status(), kit.readiness.condition("dashboard-edge")));
     let context = Arc::new(context(config, &config.accounts.session_key()?, edge)?);
     let endpoint = api::endpoint(&context, &kit.telemetry)?;
     let server = Server::bind("dashboard", config.listen, &kit.serve).await?;
@@ -42,18 +44,17 @@ pub async fn start(config: &Config, kit: &Kit) -> anyhow::Result<Dashboard> {
 }
 
 impl Dashboard {
-    /// Where it listens.
     pub fn local_addr(&self) -> SocketAddr {
         self.server.local_addr()
     }
 
-    /// Serves until the lifecycle stops.
+    /// Serves until shutdown.
     pub async fn run(self) {
         self.server.serve(self.endpoint, self.kit.lifecycle.clone()).await;
     }
 }
 
-/// The OpenAPI document, formatted.
+/// Returns the OpenAPI document as pretty-printed JSON.
 pub async fn document() -> anyhow::Result<String> {
     let config = Config::default();
     let edge = Edge::start(&config.edge).await?;
@@ -77,12 +78,13 @@ fn context(config: &Config, key: &SessionKey, edge: Edge) -> anyhow::Result<Cont
     })
 }
 
-/// Not ready before the trusted proxies are known: all clients would look like one and be throttled as one.
-async fn watch(mut status: watch::Receiver<DiscoveryStatus>, condition: Condition) {
+/// Reports not ready until discovery has listed the trusted proxies. Until then, all clients behind a proxy have the
+/// proxy's address and would share one throttle.
+async fn report_discovery(mut status: watch::Receiver<DiscoveryStatus>, condition: Condition) {
     loop {
         match *status.borrow_and_update() {
             DiscoveryStatus::Waiting => condition.set_not_ready("waiting for the list of trusted proxies"),
-            ref known => condition.set_ready(format!("{known:?}")),
+            ref current => condition.set_ready(format!("{current:?}")),
         }
         if status.changed().await.is_err() {
             return;

@@ -1,10 +1,10 @@
-//! dashboard-api: sign-up, sign-in and the keys of an account, as a JSON API and as a page.
+//! dashboard-api: accounts, sign-in and API keys, as a JSON API and as a web page.
 
 pub mod accounts;
 pub mod api;
 pub mod app;
 pub mod config;
-pub mod operator;
 pub mod password;
 pub mod session;
+pub mod set_password;
 pub mod throttle;

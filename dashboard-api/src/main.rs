@@ -1,8 +1,8 @@
-//! dashboard-api: serves the dashboard, or runs an operator's command.
+//! dashboard-api: serves the dashboard, or runs an operator command.
 
 use clap::Parser;
 use dashboard_api::config::{Cli, Command, Config};
-use dashboard_api::{app, operator};
+use dashboard_api::{app, set_password};
 use service_kit::{Kit, runtime};
 
 #[global_allocator]
@@ -18,7 +18,7 @@ fn main() -> std::process::ExitCode {
                 print!("{}", app::document().await?);
                 Ok(())
             }
-            Some(Command::SetPassword { login }) => operator::set_password(&config.quota_url, &login).await,
+            Some(Command::SetPassword { login }) => set_password::run(&config.quota_url, &login).await,
         }
     }))
 }
@@ -26,7 +26,7 @@ fn main() -> std::process::ExitCode {
 async fn serve(config: Config) -> anyhow::Result<()> {
     let kit = Kit::start("dashboard-api", &config.serving, &config.telemetry)?;
     let dashboard = app::start(&config, &kit).await?;
-    // After the port is open: whoever sees /readyz say yes must find it.
+    // Started after the dashboard's port is open, so that /readyz never reports ready before clients can connect.
     kit.serve_admin(config.admin_listen).await?;
     dashboard.run().await;
     kit.finish();

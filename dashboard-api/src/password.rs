@@ -1,4 +1,4 @@
-//! Passwords: what is accepted, and argon2id with at most two hashes under way at once.
+//! Password rules and hashing: argon2id, at most two hashes at a time.
 
 use std::sync::Arc;
 
@@ -8,61 +8,64 @@ use argon2::password_hash::{PasswordHasher, PasswordVerifier};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::{Semaphore, TryAcquireError};
 
-/// The shortest password in characters.
+/// Minimum length in characters.
 pub const MIN_CHARS: usize = 8;
-/// The longest password in characters.
+/// Maximum length in characters.
 pub const MAX_CHARS: usize = 1024;
 
-/// A hash takes 19 MiB and a core: more at once would let a crowd at the sign-in take the machine.
-const AT_ONCE: usize = 2;
-/// Who waits longer than behind so many others would give up anyway.
-const WAITING: usize = 64;
+/// Maximum concurrent hashes. Each uses 19 MiB and one core: a flood of sign-ins could otherwise exhaust the machine.
+const MAX_CONCURRENT: usize = 2;
+/// Maximum waiting hashes. In a longer queue, clients would time out before their turn.
+const MAX_QUEUED: usize = 64;
 
-/// Why there is no answer about a password.
+/// Password of the dummy hash. It never signs anyone in.
+const DUMMY_PASSWORD: &str = "dummy password";
+
+/// Why a password could not be hashed or verified.
 #[derive(Debug, thiserror::Error)]
 pub enum PasswordError {
-    /// It is too short or too long.
-    #[error("a password has {MIN_CHARS} to {MAX_CHARS} characters")]
+    #[error("a password must be {MIN_CHARS} to {MAX_CHARS} characters long")]
     Length,
-    /// Too many wait already.
-    #[error("too many sign-ins at once")]
+    /// The queue is full.
+    #[error("too many sign-ins right now")]
     Busy,
-    /// The hash could not be computed.
     #[error("the password could not be hashed: {0}")]
     Hash(argon2::password_hash::Error),
-    /// The thread that hashed ended early.
-    #[error("hashing was cut short")]
-    Cut(#[from] tokio::task::JoinError),
+    /// The hashing task panicked or was canceled.
+    #[error("the hashing task failed")]
+    TaskFailed(#[from] tokio::task::JoinError),
 }
 
 /// Hashes and verifies passwords.
 #[derive(Debug, Clone)]
 pub struct Passwords {
-    places: Arc<Semaphore>,
+    /// One permit per hash that waits or runs.
+    queue: Arc<Semaphore>,
+    /// One permit per hash that runs.
     running: Arc<Semaphore>,
-    /// Verified in place of the hash that an unknown login does not have, so that it takes the same time.
+    /// Hash that is verified for an unknown login, so that it takes as long as for a known one.
     dummy: Arc<str>,
 }
 
 impl Passwords {
-    /// Makes the dummy hash, which takes a moment.
+    /// Blocks the thread while it computes the dummy hash.
     pub fn new() -> Result<Self, PasswordError> {
-        let dummy = hash(&SecretString::from("nobody's password")).map_err(PasswordError::Hash)?;
+        let dummy = hash(&SecretString::from(DUMMY_PASSWORD)).map_err(PasswordError::Hash)?;
         Ok(Self {
-            places: Arc::new(Semaphore::new(AT_ONCE + WAITING)),
-            running: Arc::new(Semaphore::new(AT_ONCE)),
+            queue: Arc::new(Semaphore::new(MAX_CONCURRENT + MAX_QUEUED)),
+            running: Arc::new(Semaphore::new(MAX_CONCURRENT)),
             dummy: dummy.into(),
         })
     }
 
-    /// The hash to store for a new password.
+    /// Checks the length of a new password and returns the hash to store.
     pub async fn hash(&self, password: &SecretString) -> Result<String, PasswordError> {
         check(password)?;
         let password = password.clone();
         self.run(move || hash(&password)).await?.map_err(PasswordError::Hash)
     }
 
-    /// Whether it is the password of this hash. `None`, for an account that is not there, takes as long.
+    /// Whether the password matches the stored hash. `None` (unknown login) takes equally long.
     pub async fn verify(
         &self,
         password: &SecretString,
@@ -70,8 +73,8 @@ impl Passwords {
     ) -> Result<bool, PasswordError> {
         let (password, dummy) = (password.clone(), self.dummy.clone());
         self.run(move || {
-            let right = matches(&password, stored.as_deref().unwrap_or(&dummy));
-            right && stored.is_some()
+            let is_match = matches(&password, stored.as_deref().unwrap_or(&dummy));
+            is_match && stored.is_some()
         })
         .await
     }
@@ -80,13 +83,13 @@ impl Passwords {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, PasswordError> {
-        let _place = match self.places.try_acquire() {
-            Ok(place) => place,
+        let _queued = match self.queue.try_acquire() {
+            Ok(permit) => permit,
             Err(TryAcquireError::NoPermits | TryAcquireError::Closed) => return Err(PasswordError::Busy),
         };
         let running = self.running.clone().acquire_owned().await.map_err(|_| PasswordError::Busy)?;
         let work = move || {
-            // Goes with the work: whoever stops waiting must not let a third hash begin.
+            // Released when the hash is done: a canceled caller must not let a third hash start.
             let _running = running;
             work()
         };
@@ -109,7 +112,7 @@ fn matches(password: &SecretString, stored: &str) -> bool {
     match PasswordHash::new(stored) {
         Ok(parsed) => Argon2::default().verify_password(password.expose_secret().as_bytes(), &parsed).is_ok(),
         Err(error) => {
-            tracing::error!(%error, "an account's stored password can't be read");
+            tracing::error!(%error, "can't parse a stored password hash");
             false
         }
     }
@@ -126,17 +129,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_password_fits_its_own_hash_only() {
+    async fn password_matches_only_its_own_hash() {
         let passwords = Passwords::new().unwrap();
         let stored = passwords.hash(&secret("correct horse")).await.unwrap();
         assert!(stored.starts_with("$argon2id$v=19$m=19456,t=2,p=1$"), "{stored}");
         assert!(passwords.verify(&secret("correct horse"), Some(stored.clone())).await.unwrap());
         assert!(!passwords.verify(&secret("correct horsf"), Some(stored)).await.unwrap());
         assert!(
-            !passwords.verify(&secret("nobody's password"), None).await.unwrap(),
-            "the dummy opens nothing"
+            !passwords.verify(&secret(DUMMY_PASSWORD), None).await.unwrap(),
+            "the dummy password must not sign in"
         );
-        assert!(!passwords.verify(&secret("correct horse"), Some("broken".to_owned())).await.unwrap());
+        assert!(!passwords.verify(&secret("correct horse"), Some("malformed".to_owned())).await.unwrap());
     }
 
     #[tokio::test]
@@ -148,11 +151,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_unknown_account_takes_as_long_as_a_wrong_password() {
+    async fn unknown_account_takes_as_long_as_wrong_password() {
         let passwords = Passwords::new().unwrap();
         let stored = passwords.hash(&secret("correct horse")).await.unwrap();
         let (mut known, mut unknown) = (Duration::MAX, Duration::MAX);
-        // The fastest of several: what else the machine does only ever adds.
+        // Minimum of several runs: other load on the machine only adds time.
         for _ in 0..5 {
             known = known.min(time(&passwords, Some(stored.clone())).await);
             unknown = unknown.min(time(&passwords, None).await);
@@ -161,22 +164,23 @@ mod tests {
     }
 
     async fn time(passwords: &Passwords, stored: Option<String>) -> Duration {
-        let begun = Instant::now();
+        let start = Instant::now();
         assert!(!passwords.verify(&secret("wrong"), stored).await.unwrap());
-        begun.elapsed()
+        start.elapsed()
     }
 
     #[tokio::test]
-    async fn two_at_once_and_a_crowd_is_turned_away() {
+    async fn third_hash_waits_and_full_queue_returns_busy() {
         let passwords = Passwords::new().unwrap();
-        let _both = passwords.running.clone().acquire_many_owned(2).await.unwrap();
-        let crowd = passwords.places.clone().acquire_many_owned((AT_ONCE + WAITING) as u32).await.unwrap();
+        let _all_permits = passwords.running.clone().acquire_many_owned(2).await.unwrap();
+        let full_queue =
+            passwords.queue.clone().acquire_many_owned((MAX_CONCURRENT + MAX_QUEUED) as u32).await.unwrap();
         assert!(matches!(passwords.hash(&secret("correct horse")).await, Err(PasswordError::Busy)));
-        drop(crowd);
+        drop(full_queue);
         let third = secret("correct horse");
         assert!(
             tokio::time::timeout(Duration::from_millis(1), passwords.hash(&third)).await.is_err(),
-            "a third one waits"
+            "the third hash waits for a permit"
         );
     }
 }

@@ -1,4 +1,5 @@
-//! Sessions: an encrypted cookie names one, and the account at quota-svc keeps the hash of its id while it lives.
+//! Sessions. The encrypted cookie holds the session ID. quota-svc stores the ID's SHA-256 with the account until the
+//! session expires or is revoked.
 
 mod cookie;
 mod key;
@@ -13,60 +14,59 @@ use sha2::{Digest, Sha256};
 pub use cookie::Cookies;
 pub use key::SessionKey;
 
-/// How long a session lives.
-pub const LIFE: Duration = Duration::from_secs(12 * 3600);
+pub const SESSION_TTL: Duration = Duration::from_secs(12 * 3600);
 
-/// What a cookie says: which session of which account, and until when.
+/// The content of a session cookie.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Ticket {
-    /// The account's id.
+pub struct Session {
+    /// The account's ID.
     pub account: String,
-    /// 32 random bytes that nobody else knows.
+    /// Random and secret.
     id: [u8; 32],
     /// Unix time in seconds.
     expires: u64,
 }
 
-/// Keeps an id out of every log.
-impl std::fmt::Debug for Ticket {
+/// Omits the ID and the account, so that they never get into a log.
+impl std::fmt::Debug for Session {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Ticket").field("expires", &self.expires).finish_non_exhaustive()
+        f.debug_struct("Session").field("expires", &self.expires).finish_non_exhaustive()
     }
 }
 
-impl Ticket {
-    /// A new session of this account, from now on.
+impl Session {
+    /// Generates a session of this account that starts now.
     pub fn new(account: &str, now: u64) -> Result<Self, getrandom::Error> {
         let mut id = [0; 32];
         getrandom::fill(&mut id)?;
-        Ok(Self { account: account.to_owned(), id, expires: now + LIFE.as_secs() })
+        Ok(Self { account: account.to_owned(), id, expires: now + SESSION_TTL.as_secs() })
     }
 
-    /// What the account keeps of the session: no copy of the store opens one.
+    /// SHA-256 of the ID. Only this is stored, so a copy of the store is not enough to forge a cookie.
     pub fn id_sha256(&self) -> String {
         HEXLOWER.encode(&Sha256::digest(self.id))
     }
 }
 
-/// Keeps the session with its account.
-pub async fn begin(quota: &QuotaClient, ticket: &Ticket) -> Result<(), ClientError> {
-    let ttl_seconds = u32::try_from(LIFE.as_secs()).expect("12 h is a small number of seconds");
-    quota.create_session(&ticket.account, &NewSession { id_sha256: ticket.id_sha256(), ttl_seconds }).await
+/// Stores the session with its account.
+pub async fn create(quota: &QuotaClient, session: &Session) -> Result<(), ClientError> {
+    let ttl_seconds = u32::try_from(SESSION_TTL.as_secs()).expect("12 h in seconds fits in u32");
+    quota.create_session(&session.account, &NewSession { id_sha256: session.id_sha256(), ttl_seconds }).await
 }
 
-/// Whether the session lives; the account may be gone meanwhile.
-pub async fn lives(quota: &QuotaClient, ticket: &Ticket) -> Result<bool, ClientError> {
-    match quota.session_lives(&ticket.account, &ticket.id_sha256()).await {
+/// Whether the session is active. A session of a deleted account is not.
+pub async fn is_active(quota: &QuotaClient, session: &Session) -> Result<bool, ClientError> {
+    match quota.session_is_active(&session.account, &session.id_sha256()).await {
         Err(error) if error.status() == Some(404) => Ok(false),
-        answer => answer,
+        result => result,
     }
 }
 
-/// Ends the session; one that has ended already is fine.
-pub async fn end(quota: &QuotaClient, ticket: &Ticket) -> Result<(), ClientError> {
-    match quota.delete_session(&ticket.account, &ticket.id_sha256()).await {
+/// Revokes the session. Succeeds even if it is no longer active.
+pub async fn revoke(quota: &QuotaClient, session: &Session) -> Result<(), ClientError> {
+    match quota.delete_session(&session.account, &session.id_sha256()).await {
         Err(error) if error.status() == Some(404) => Ok(()),
-        answer => answer,
+        result => result,
     }
 }
 

@@ -1,6 +1,6 @@
-//! Slows down who guesses passwords or makes accounts in bulk, by login and by client address.
+//! Limits password guesses and mass sign-ups, per login and per client address.
 //!
-//! Neither is kept: only a keyed hash of it, with a key that lives as long as the process.
+//! Logins and addresses are not stored, only a keyed hash of each. The key is random and never leaves the process.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -9,65 +9,61 @@ use std::time::{Duration, Instant};
 
 use ring::hmac;
 
-/// The most hashes remembered: some megabytes. A crowd beyond that makes the half closest to being forgiven go.
+/// Maximum number of entries: a few megabytes. When it is reached, the half with the earliest arrival times is evicted.
 const MAX_ENTRIES: usize = 65_536;
 
-/// What is tried.
+/// Kind of attempt. Each kind is counted separately.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Attempt {
-    /// A password is given for an account.
     SignIn,
-    /// An account is made.
     SignUp,
 }
 
-/// So many at once, then one each so often.
+/// Allows `burst` attempts without delay, then one per `interval`.
 #[derive(Debug, Clone, Copy)]
-struct Pace {
+struct AttemptRate {
     burst: u32,
-    every: Duration,
+    interval: Duration,
 }
 
 impl Attempt {
-    fn by_login(self) -> Pace {
-        Pace { burst: 10, every: Duration::from_secs(30) }
+    fn by_login(self) -> AttemptRate {
+        AttemptRate { burst: 10, interval: Duration::from_secs(30) }
     }
 
-    /// Many people may share an address.
-    fn by_address(self) -> Pace {
+    /// Higher than per login, because many people may share an address.
+    fn by_address(self) -> AttemptRate {
         match self {
-            Self::SignIn => Pace { burst: 60, every: Duration::from_secs(5) },
-            Self::SignUp => Pace { burst: 20, every: Duration::from_secs(60) },
+            Self::SignIn => AttemptRate { burst: 60, interval: Duration::from_secs(5) },
+            Self::SignUp => AttemptRate { burst: 20, interval: Duration::from_secs(60) },
         }
     }
 }
 
-/// Too many: try again after so long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("too many attempts")]
 pub struct Throttled {
-    /// How long to wait.
     pub retry_after: Duration,
 }
 
 type Digest = [u8; 16];
 
-/// Remembers attempts.
+/// Counts attempts, with the generic cell rate algorithm (GCRA).
 pub struct Throttle {
     key: hmac::Key,
-    /// When each one's attempts will all be forgiven.
-    forgiven: Mutex<HashMap<Digest, Instant>>,
+    /// GCRA's theoretical arrival time per login and per address: from then on the full burst is available again.
+    arrival_times: Mutex<HashMap<Digest, Instant>>,
 }
 
 impl Throttle {
-    /// Nothing remembered, with a new key.
+    /// Starts without counted attempts, with a random key.
     pub fn new() -> Result<Self, getrandom::Error> {
         let mut key = [0; 32];
         getrandom::fill(&mut key)?;
-        Ok(Self { key: hmac::Key::new(hmac::HMAC_SHA256, &key), forgiven: Mutex::default() })
+        Ok(Self { key: hmac::Key::new(hmac::HMAC_SHA256, &key), arrival_times: Mutex::default() })
     }
 
-    /// Counts an attempt, or refuses it; a refused one is not counted.
+    /// Counts an attempt for its login and its address, or rejects it. Rejected attempts are not counted.
     pub fn attempt(
         &self,
         attempt: Attempt,
@@ -77,34 +73,34 @@ impl Throttle {
     ) -> Result<(), Throttled> {
         let login = (self.login_digest(attempt, login), attempt.by_login());
         let address = (self.address_digest(attempt, address), attempt.by_address());
-        let mut forgiven = self.forgiven.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut arrival_times = self.arrival_times.lock().unwrap_or_else(PoisonError::into_inner);
         let checked = [login, address]
-            .map(|(digest, pace)| next(forgiven.get(&digest), pace, now).map(|at| (digest, at)));
+            .map(|(digest, rate)| next(arrival_times.get(&digest), rate, now).map(|at| (digest, at)));
         let [login, address] = checked;
         for (digest, at) in [login?, address?] {
-            make_room(&mut forgiven, now);
-            forgiven.insert(digest, at);
+            evict(&mut arrival_times, now);
+            arrival_times.insert(digest, at);
         }
         Ok(())
     }
 
-    /// The attempt was right: the login starts anew. The address does not, or whoever has one account could try
-    /// others without end.
-    pub fn succeeded(&self, attempt: Attempt, login: &str) {
+    /// Resets the login's count after a correct password. The address keeps its count: otherwise the owner of one
+    /// account could guess the passwords of others without limit.
+    pub fn reset_login(&self, attempt: Attempt, login: &str) {
         let digest = self.login_digest(attempt, login);
-        self.forgiven.lock().unwrap_or_else(PoisonError::into_inner).remove(&digest);
+        self.arrival_times.lock().unwrap_or_else(PoisonError::into_inner).remove(&digest);
     }
 
     fn login_digest(&self, attempt: Attempt, login: &str) -> Digest {
-        // As quota-svc compares logins.
+        // Normalized as in quota-svc, so that every spelling of a login shares one count.
         self.digest(attempt, b"login", login.trim().to_lowercase().as_bytes())
     }
 
     fn address_digest(&self, attempt: Attempt, address: IpAddr) -> Digest {
         match address {
             IpAddr::V4(address) => self.digest(attempt, b"v4", &address.octets()),
-            // A household has a whole /64.
-            IpAddr::V6(address) => self.digest(attempt, b"v6", &network(address)),
+            // One subscriber usually has a whole /64.
+            IpAddr::V6(address) => self.digest(attempt, b"v6", &prefix_64(address)),
         }
     }
 
@@ -115,34 +111,36 @@ impl Throttle {
         context.update(&[0]);
         context.update(value);
         let tag = context.sign();
-        tag.as_ref()[..16].try_into().expect("a tag has 32 bytes")
+        tag.as_ref()[..16].try_into().expect("an HMAC-SHA256 tag has 32 bytes")
     }
 }
 
-fn network(address: Ipv6Addr) -> [u8; 8] {
-    address.octets()[..8].try_into().expect("an address has 16 bytes")
+fn prefix_64(address: Ipv6Addr) -> [u8; 8] {
+    address.octets()[..8].try_into().expect("an IPv6 address has 16 bytes")
 }
 
-/// When all attempts will be forgiven with one more counted (the generic cell rate algorithm).
-fn next(forgiven: Option<&Instant>, pace: Pace, now: Instant) -> Result<Instant, Throttled> {
-    let then = forgiven.copied().unwrap_or(now).max(now) + pace.every;
-    let allowed = now + pace.every * pace.burst;
-    match then > allowed {
-        true => Err(Throttled { retry_after: then - allowed }),
-        false => Ok(then),
+/// GCRA: the next theoretical arrival time, with this attempt counted.
+fn next(arrival_time: Option<&Instant>, rate: AttemptRate, now: Instant) -> Result<Instant, Throttled> {
+    let next = arrival_time.copied().unwrap_or(now).max(now) + rate.interval;
+    let latest = now + rate.interval * rate.burst;
+    match next > latest {
+        true => Err(Throttled { retry_after: next - latest }),
+        false => Ok(next),
     }
 }
 
-fn make_room(forgiven: &mut HashMap<Digest, Instant>, now: Instant) {
-    if forgiven.len() < MAX_ENTRIES {
+/// If the map is full, drops the entries without counted attempts and, if needed, the half with the earliest arrival
+/// times.
+fn evict(arrival_times: &mut HashMap<Digest, Instant>, now: Instant) {
+    if arrival_times.len() < MAX_ENTRIES {
         return;
     }
-    forgiven.retain(|_, at| *at > now);
-    if forgiven.len() >= MAX_ENTRIES {
-        let mut times: Vec<_> = forgiven.values().copied().collect();
-        let (_, middle, _) = times.select_nth_unstable(MAX_ENTRIES / 2);
-        let middle = *middle;
-        forgiven.retain(|_, at| *at > middle);
+    arrival_times.retain(|_, at| *at > now);
+    if arrival_times.len() >= MAX_ENTRIES {
+        let mut times: Vec<_> = arrival_times.values().copied().collect();
+        let (_, median, _) = times.select_nth_unstable(MAX_ENTRIES / 2);
+        let median = *median;
+        arrival_times.retain(|_, at| *at > median);
     }
 }
 
@@ -150,61 +148,65 @@ fn make_room(forgiven: &mut HashMap<Digest, Instant>, now: Instant) {
 mod tests {
     use super::*;
 
-    const HOME: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
+    const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
 
+    /// Makes `count` attempts and returns how many were allowed.
     fn attempts(throttle: &Throttle, login: &str, count: usize, now: Instant) -> usize {
-        (0..count).filter(|_| throttle.attempt(Attempt::SignIn, login, HOME, now).is_ok()).count()
+        (0..count).filter(|_| throttle.attempt(Attempt::SignIn, login, ADDRESS, now).is_ok()).count()
     }
 
     #[test]
-    fn ten_guesses_for_a_login_then_one_each_half_minute() {
+    fn login_gets_ten_attempts_then_one_per_30_seconds() {
         let (throttle, now) = (Throttle::new().unwrap(), Instant::now());
         assert_eq!(attempts(&throttle, "ada", 20, now), 10);
-        let refused = throttle.attempt(Attempt::SignIn, " ADA ", HOME, now).unwrap_err();
-        assert_eq!(refused.retry_after, Duration::from_secs(30));
+        let throttled = throttle.attempt(Attempt::SignIn, " ADA ", ADDRESS, now).unwrap_err();
+        assert_eq!(throttled.retry_after, Duration::from_secs(30));
         assert_eq!(attempts(&throttle, "ada", 20, now + Duration::from_secs(30)), 1);
-        assert_eq!(attempts(&throttle, "grace", 1, now), 1, "others go on");
+        assert_eq!(attempts(&throttle, "grace", 1, now), 1, "other logins are not affected");
         assert_eq!(attempts(&throttle, "ada", 20, now + Duration::from_secs(900)), 10);
     }
 
     #[test]
-    fn an_address_is_slowed_down_over_all_logins() {
+    fn address_limit_spans_all_logins() {
         let (throttle, now) = (Throttle::new().unwrap(), Instant::now());
         let allowed = (0..200).filter(|i| attempts(&throttle, &format!("login{i}"), 1, now) == 1).count();
         assert_eq!(allowed, 60);
         let other = "192.0.2.2".parse().unwrap();
         assert!(throttle.attempt(Attempt::SignIn, "ada", other, now).is_ok());
-        assert!(throttle.attempt(Attempt::SignUp, "ada", HOME, now).is_ok(), "sign-up counts apart");
+        assert!(
+            throttle.attempt(Attempt::SignUp, "ada", ADDRESS, now).is_ok(),
+            "sign-ups are counted separately"
+        );
     }
 
     #[test]
-    fn a_household_is_one_address() {
+    fn ipv6_addresses_in_one_slash_64_share_a_limit() {
         let (throttle, now) = (Throttle::new().unwrap(), Instant::now());
-        let neighbour = |i: u32| IpAddr::V6(Ipv6Addr::from((0x2001_0db8_u128 << 96) + u128::from(i)));
+        let neighbor = |i: u32| IpAddr::V6(Ipv6Addr::from((0x2001_0db8_u128 << 96) + u128::from(i)));
         let allowed = (0..200)
-            .filter(|i| throttle.attempt(Attempt::SignIn, &format!("l{i}"), neighbour(*i), now).is_ok());
+            .filter(|i| throttle.attempt(Attempt::SignIn, &format!("l{i}"), neighbor(*i), now).is_ok());
         assert_eq!(allowed.count(), 60);
     }
 
     #[test]
-    fn the_right_password_clears_the_login_only() {
+    fn correct_password_resets_the_login_only() {
         let (throttle, now) = (Throttle::new().unwrap(), Instant::now());
         for _ in 0..6 {
             assert_eq!(attempts(&throttle, "ada", 10, now), 10);
-            throttle.succeeded(Attempt::SignIn, "Ada");
+            throttle.reset_login(Attempt::SignIn, "Ada");
         }
-        assert_eq!(attempts(&throttle, "ada", 10, now), 0, "sixty from one address");
+        assert_eq!(attempts(&throttle, "ada", 10, now), 0, "the limit of 60 per address is reached");
     }
 
     #[test]
-    fn a_crowd_does_not_grow_the_memory_and_frees_the_nearly_forgiven_first() {
+    fn full_table_evicts_earliest_arrival_times_first() {
         let (throttle, now) = (Throttle::new().unwrap(), Instant::now());
         assert_eq!(attempts(&throttle, "ada", 20, now), 10);
         for i in 0..(2 * MAX_ENTRIES as u32) {
             let address = IpAddr::from(i.to_be_bytes());
             let _ = throttle.attempt(Attempt::SignIn, &i.to_string(), address, now);
         }
-        assert!(throttle.forgiven.lock().unwrap().len() <= MAX_ENTRIES);
-        assert_eq!(attempts(&throttle, "ada", 1, now), 0, "the guesser is still known");
+        assert!(throttle.arrival_times.lock().unwrap().len() <= MAX_ENTRIES);
+        assert_eq!(attempts(&throttle, "ada", 1, now), 0, "the throttled login was not evicted");
     }
 }

@@ -1,9 +1,11 @@
 #!/bin/sh
-# Makes what docker-compose.yaml needs and is missing: a password, a session key and a certificate for localhost.
+# Creates the secrets for docker-compose.yaml if they are missing: a password, a session key and a certificate for
+# localhost.
 set -eu
 cd "$(dirname "$0")"
 mkdir -p secrets
-# The services' users must be able to read the files that are mounted; on this machine the folder keeps others out.
+# The containers' users must be able to read the mounted files; the directory's mode keeps out other users of this
+# machine.
 chmod 700 secrets
 [ -s secrets/store-password ] || openssl rand -hex 24 >secrets/store-password
 [ -s secrets/session-key ] || openssl rand 48 >secrets/session-key

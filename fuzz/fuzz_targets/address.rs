@@ -1,8 +1,8 @@
-//! The address parser of forwarded headers under any bytes.
+//! Fuzzes the address parser of forwarding headers.
 #![no_main]
 
 #[path = "../checks.rs"]
-#[expect(dead_code, reason = "each target uses one of them")]
+#[expect(dead_code, reason = "each target uses one of the checks")]
 mod checks;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

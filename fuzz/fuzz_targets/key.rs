@@ -1,8 +1,8 @@
-//! The key parser under any bytes.
+//! Fuzzes the API key parser.
 #![no_main]
 
 #[path = "../checks.rs"]
-#[expect(dead_code, reason = "each target uses one of them")]
+#[expect(dead_code, reason = "each target uses one of the checks")]
 mod checks;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

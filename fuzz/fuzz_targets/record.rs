@@ -1,8 +1,8 @@
-//! The decoder of stored key records under any bytes.
+//! Fuzzes the decoder of stored key records.
 #![no_main]
 
 #[path = "../checks.rs"]
-#[expect(dead_code, reason = "each target uses one of them")]
+#[expect(dead_code, reason = "each target uses one of the checks")]
 mod checks;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

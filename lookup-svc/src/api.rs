@@ -1,10 +1,10 @@
-//! The public API: four operations, and nothing else that is charged.
+//! The public API: two lookups, which are charged, and their CORS preflights, which are not.
 
-mod answer;
-mod credential;
 mod document;
 mod error;
 mod headers;
+mod request_key;
+mod response;
 mod scope;
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -16,40 +16,37 @@ use poem::error::MethodNotAllowedError;
 use poem_openapi::{OpenApi, Tags};
 use quota_client::ChargeError;
 use quota_client::wire::Scope;
-use service_kit::Alarm;
+use service_kit::LogThrottle;
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
-use crate::fields::View;
-use crate::lookup::{Lookup, Permit, Refusal};
-use crate::metrics::{Ending, Operation, Tally};
+use crate::fields::FieldSet;
+use crate::lookup::{Allowed, Denial, Lookup};
+use crate::metrics::{Operation, RequestCounters, RequestOutcome};
 
-use answer::{Demo, Found, Preflight};
-use credential::{Call, Credential, KeyParam};
-use error::Denial;
-use scope::{Requested, ScopeParam};
+use error::ApiError;
+use request_key::{KeyParam, RawRequest, RequestKey};
+use response::{DemoResponse, LookupResponse, PreflightResponse};
+use scope::{RequestedScope, ScopeParam};
 
-pub use answer::Answers;
 pub use document::Document;
-pub use headers::{Finish, finish};
+pub use headers::{DefaultHeaders, default_headers};
+pub use response::Responses;
 
-/// The operations and what they work with.
+/// The operations of the API.
 pub struct Api {
-    /// Who calls, whether they may, what they see.
     pub lookup: Lookup,
-    /// How it is said.
-    pub answers: Answers,
-    /// What is counted.
-    pub tally: Arc<Tally>,
-    /// Who is told of an outage.
-    pub alarm: Alarm,
+    pub responses: Responses,
+    pub counters: Arc<RequestCounters>,
+    /// Throttles the warnings about a quota-svc outage.
+    pub outage_log: LogThrottle,
 }
 
 #[derive(Tags)]
 enum Group {
-    /// The look-up with an API key.
+    /// Lookups with an API key.
     Lookup,
-    /// For trying it, without a key.
+    /// Lookups without a key, to try the API.
     Demo,
 }
 
@@ -57,66 +54,66 @@ enum Group {
 impl Api {
     /// Look up the caller
     ///
-    /// Returns the metadata of the requesting client: address, place, network operator and connection,
-    /// as far as the key's scope shows them. A field outside the scope is absent; a field without data
-    /// is null.
+    /// Returns the caller's IP address, location, network and connection details as JSON. The key's scope
+    /// limits the fields. Fields outside the scope are absent; fields without data are null.
     #[oai(path = "/api/v1/ip", method = "get", operation_id = "get_ip", tag = "Group::Lookup")]
     async fn get_ip(
         &self,
-        call: Call<'_>,
-        credential: Credential<'_>,
-        /// Fallback for clients that can't send a header: an API key. A Bearer header wins.
+        request: RawRequest<'_>,
+        key: RequestKey<'_>,
+        /// API key, if you can't set headers. A Bearer token in the `Authorization` header takes precedence.
         #[oai(name = "key")]
         _key: KeyParam,
-        /// Narrows the key's scope for this request only. It never widens: a broader value than the
-        /// key's scope is ignored.
+        /// Narrows the key's scope for this request. A scope broader than the key's is ignored.
         scope: ScopeParam,
-    ) -> Found {
-        let answer = match self.permit(&credential, scope.0).await {
-            Ok((permit, scope)) => {
-                note(Operation::Lookup, Ending::Success, Some(scope));
-                self.tally.ended(Operation::Lookup, Ending::Success);
-                self.answers.success(&permit.limit, self.show(View::Scope(scope), &call))
+    ) -> LookupResponse {
+        let response = match self.authorize(&key, scope.0).await {
+            Ok((allowed, scope)) => {
+                record_span(Operation::Lookup, RequestOutcome::Success, Some(scope));
+                self.counters.count_request(Operation::Lookup, RequestOutcome::Success);
+                let body = self.render_body(FieldSet::Scope(scope), &request);
+                self.responses.success(&allowed.rate_limit, body)
             }
-            Err(denial) => self.deny(Operation::Lookup, &denial),
+            Err(error) => self.error_response(Operation::Lookup, &error),
         };
-        Found(answer)
+        LookupResponse(response)
     }
 
     /// CORS preflight
     ///
-    /// Needs no key and charges nothing.
+    /// Needs no key. Does not count against any quota.
     #[oai(path = "/api/v1/ip", method = "options", operation_id = "preflight_ip", tag = "Group::Lookup")]
-    async fn preflight_ip(&self) -> Preflight {
-        Preflight(self.answers.preflight())
+    async fn preflight_ip(&self) -> PreflightResponse {
+        PreflightResponse(self.responses.preflight())
     }
 
-    /// Try it without a key
+    /// Look up the caller without a key
     ///
-    /// A fixed set of fields: those of the scope `geo` and `http_protocol`, `tls_version`, `rtt`, `colo`.
-    /// All anonymous callers share one daily quota; it is for trying the API, not for production.
+    /// Returns the fields of the scope `geo`, plus `http_protocol`, `tls_version`, `rtt` and `colo`.
+    /// All callers without a key share one daily quota. For trying the API, not for production.
     #[oai(path = "/api/v1/ip/demo", method = "get", operation_id = "get_demo", tag = "Group::Demo")]
-    async fn get_demo(&self, call: Call<'_>) -> Demo {
-        let answer = match self.lookup.charge_demo().await {
-            Ok(permit) => {
-                note(Operation::Demo, Ending::Success, None);
-                self.tally.ended(Operation::Demo, Ending::Success);
-                self.answers.success(&permit.limit, self.show(View::Demo, &call))
+    async fn get_demo(&self, request: RawRequest<'_>) -> DemoResponse {
+        let response = match self.lookup.charge_demo().await {
+            Ok(allowed) => {
+                record_span(Operation::Demo, RequestOutcome::Success, None);
+                self.counters.count_request(Operation::Demo, RequestOutcome::Success);
+                let body = self.render_body(FieldSet::Demo, &request);
+                self.responses.success(&allowed.rate_limit, body)
             }
-            Err(refusal) => self.deny(Operation::Demo, &Denial::Refused(refusal)),
+            Err(denial) => self.error_response(Operation::Demo, &ApiError::Denied(denial)),
         };
-        Demo(answer)
+        DemoResponse(response)
     }
 
     /// CORS preflight of the demo
     ///
-    /// Charges nothing.
+    /// Does not count against any quota.
     #[oai(path = "/api/v1/ip/demo", method = "options", operation_id = "preflight_demo", tag = "Group::Demo")]
-    async fn preflight_demo(&self) -> Preflight {
-        Preflight(self.answers.preflight())
+    async fn preflight_demo(&self) -> PreflightResponse {
+        PreflightResponse(self.responses.preflight())
     }
 
-    // poem would answer HEAD by running GET, and that charges.
+    // Without these two, poem would run GET for HEAD, which charges the key.
     #[oai(path = "/api/v1/ip", method = "head", hidden)]
     async fn no_head_ip(&self) -> poem::Result<()> {
         Err(MethodNotAllowedError.into())
@@ -129,57 +126,55 @@ impl Api {
 }
 
 impl Api {
-    /// The checks in their order: a key, a scope, then the one call that charges.
-    async fn permit(
+    /// Checks, in this order, that a key is present, that the scope is valid and that the key is well-formed. Then
+    /// charges the key.
+    async fn authorize(
         &self,
-        credential: &Credential<'_>,
-        wanted: Requested,
-    ) -> Result<(Permit, Scope), Denial> {
-        let key = credential.given().ok_or(Denial::MissingKey)?;
-        let wanted = wanted.checked().map_err(|()| Denial::InvalidScope)?;
-        let key = ApiKey::parse(key).map_err(|_| Denial::MalformedKey)?;
-        let permit = self.lookup.charge(&key).await.map_err(Denial::Refused)?;
-        let own = permit.scope.ok_or(Denial::NO_VERDICT)?;
-        Ok((permit, wanted.map_or(own, |wanted| wanted.min(own))))
+        key: &RequestKey<'_>,
+        requested: RequestedScope,
+    ) -> Result<(Allowed, Scope), ApiError> {
+        let key = key.as_str().ok_or(ApiError::MissingKey)?;
+        let requested = requested.validate().map_err(|()| ApiError::InvalidScope)?;
+        let key = ApiKey::parse(key).map_err(|_| ApiError::MalformedKey)?;
+        let allowed = self.lookup.charge(&key).await.map_err(ApiError::Denied)?;
+        let key_scope = allowed.scope.ok_or(ApiError::NO_VERDICT)?;
+        Ok((allowed, requested.map_or(key_scope, |requested| requested.min(key_scope))))
     }
 
-    fn show(&self, view: View, call: &Call<'_>) -> Vec<u8> {
-        // The server knows TCP peers only; anything else could not be anybody's address.
-        let peer = match call.0.remote_addr().0 {
+    fn render_body(&self, field_set: FieldSet, request: &RawRequest<'_>) -> Vec<u8> {
+        // The server accepts TCP only, so the second arm is never taken.
+        let peer = match request.0.remote_addr().0 {
             Addr::SocketAddr(peer) => peer.ip(),
             _ => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         };
-        let caller = self.lookup.identify(peer, call.0.headers(), call.0.version());
-        self.tally.decided(caller.decision);
-        self.lookup.show(view, &caller)
+        let client = self.lookup.identify(peer, request.0.headers(), request.0.version());
+        self.counters.count_client_ip(client.decision);
+        self.lookup.render(field_set, &client)
     }
 
-    fn deny(&self, operation: Operation, denial: &Denial) -> poem::Response {
-        if let Denial::Refused(Refusal::NoVerdict(error)) = denial {
-            self.complain(*error);
+    fn error_response(&self, operation: Operation, error: &ApiError) -> poem::Response {
+        if let ApiError::Denied(Denial::NoVerdict(cause)) = error {
+            self.warn_outage(*cause);
         }
-        note(operation, denial.ending(), None);
-        self.tally.ended(operation, denial.ending());
-        self.answers.denial(operation, denial)
+        record_span(operation, error.outcome(), None);
+        self.counters.count_request(operation, error.outcome());
+        self.responses.error(operation, error)
     }
-}
 
-impl Api {
-    /// One line now and then, however many requests an outage costs.
-    fn complain(&self, error: ChargeError) {
-        if let Some(lost) = self.alarm.ring() {
-            tracing::warn!(%error, lost, "requests are answered 500: quota-svc gives no verdict");
+    fn warn_outage(&self, error: ChargeError) {
+        if let Some(occurrences) = self.outage_log.allow() {
+            tracing::warn!(%error, occurrences, "requests fail with 500: no verdict from quota-svc");
         }
     }
 }
 
-/// Tells the request's span, where traces are exported.
-fn note(operation: Operation, ending: Ending, scope: Option<Scope>) {
+/// Records outcome and scope in the request's span, which is enabled only if traces are exported.
+fn record_span(operation: Operation, outcome: RequestOutcome, scope: Option<Scope>) {
     let span = Span::current();
     if span.is_disabled() {
         return;
     }
-    span.record("outcome", ending.label());
+    span.record("outcome", outcome.label());
     let scope = match (operation, scope) {
         (Operation::Demo, _) => "demo",
         (Operation::Lookup, None) => "none",

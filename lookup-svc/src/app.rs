@@ -1,4 +1,4 @@
-//! The service as a whole: its parts put together, its port open.
+//! Builds the service from its parts and serves it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,23 +10,23 @@ use poem::EndpointExt;
 use poem::Response;
 use poem::endpoint::BoxEndpoint;
 use quota_client::{Charger, QuotaClient};
-use service_kit::{Alarm, Condition, Kit, Lifecycle, Server};
+use service_kit::{Condition, Kit, Lifecycle, LogThrottle, Server};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::api::{Answers, Api, finish};
+use crate::api::{Api, Responses, default_headers};
 use crate::config::Config;
 use crate::geo::Geo;
-use crate::links::Links;
 use crate::lookup::Lookup;
-use crate::metrics::{self, QuotaMetrics, Tally};
+use crate::metrics::{self, QuotaMetrics, RequestCounters};
 use crate::pages::Pages;
+use crate::public_urls::PublicUrls;
 use crate::router;
 
-/// How often /readyz learns which geo databases are loaded, at the most.
-const GEO_REPORT: Duration = Duration::from_secs(1);
+/// Minimum interval between updates of the database list in /readyz.
+const GEO_REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// lookup-svc with its port open; [`run`](Self::run) serves it.
+/// lookup-svc, bound to its port. [`run`](Self::run) serves requests.
 pub struct LookupService {
     server: Server,
     endpoint: BoxEndpoint<'static, Response>,
@@ -35,20 +35,20 @@ pub struct LookupService {
 }
 
 impl LookupService {
-    /// Loads the geo data, starts following the edge, and opens the port.
+    /// Loads the geo data, starts proxy discovery and binds the port.
     ///
-    /// quota-svc need not be there yet: until it is, answers are 500.
+    /// quota-svc may start later; until then, lookups get 500.
     pub async fn start(config: &Config, kit: &Kit) -> anyhow::Result<Self> {
-        let links = Links::new(config);
-        let edge = Edge::start(&config.edge).await.context("the edge can not be set up")?;
+        let urls = PublicUrls::new(config);
+        let edge = Edge::start(&config.edge).await.context("can't set up client address detection")?;
         let geo = open_geo(config).await?;
         let meter = kit.telemetry.meter();
         let client = QuotaClient::new(&config.quota.quota_url, config.quota.quota_deadline)
-            .context("--quota-url can not be used")?;
+            .context("invalid --quota-url")?;
         let charger = Charger::new(client, config.batching(), Arc::new(QuotaMetrics::new(&meter)));
 
-        let tally = Arc::new(Tally::default());
-        tally.publish(&meter);
+        let counters = Arc::new(RequestCounters::default());
+        counters.publish(&meter);
         metrics::publish_geo(&meter, &geo);
         metrics::publish_discovery(&meter, edge.status());
 
@@ -61,41 +61,41 @@ impl LookupService {
         ));
         background.spawn(report_edge(edge.status(), kit.readiness.condition("lookup-edge")));
 
-        let pages = Pages::new(&links, geo.clone());
+        let pages = Pages::new(&urls, geo.clone());
         let api = Api {
             lookup: Lookup { edge, geo, charger },
-            answers: Answers::new(&links),
-            tally,
-            alarm: Alarm::default(),
+            responses: Responses::new(&urls),
+            counters,
+            outage_log: LogThrottle::default(),
         };
-        let endpoint = router::endpoint(api, pages, &links, &kit.telemetry, config.body_deadline());
+        let endpoint = router::endpoint(api, pages, &urls, &kit.telemetry, config.body_timeout());
         let server = Server::bind("lookup", config.listen, &config.serve).await?;
         Ok(Self {
-            server: server.docs_url(&links.docs).error_headers(finish().headers()),
+            server: server.docs_url(&urls.docs).error_headers(default_headers().headers()),
             endpoint: endpoint.boxed(),
             lifecycle: kit.lifecycle.clone(),
             background,
         })
     }
 
-    /// Where it listens.
     pub fn local_addr(&self) -> SocketAddr {
         self.server.local_addr()
     }
 
-    /// Serves until the lifecycle stops and what was under way is finished.
+    /// Serves until shutdown is complete.
     pub async fn run(self) {
         self.server.serve(self.endpoint, self.lifecycle).await;
         drop(self.background);
     }
 }
 
-/// Files may be large: not on a worker thread.
+/// Loads the geo data on a blocking thread, because the files can be large.
 async fn open_geo(config: &Config) -> anyhow::Result<Geo> {
     let args = config.geo.clone();
-    let geo =
-        tokio::task::spawn_blocking(move || Geo::open(&args)).await.context("loading geo data failed")?;
-    let geo = geo.context("the geo data can not be used")?;
+    let geo = tokio::task::spawn_blocking(move || Geo::open(&args))
+        .await
+        .context("loading the geo data panicked")?;
+    let geo = geo.context("can't load the geo data")?;
     for database in geo.databases() {
         let (kind, built) = (database.kind.as_str(), database.build_epoch);
         tracing::info!(database = database.name, kind, built, "geo database loaded");
@@ -103,21 +103,22 @@ async fn open_geo(config: &Config) -> anyhow::Result<Geo> {
     Ok(geo)
 }
 
-async fn report_geo(geo: Geo, condition: Condition, every: Duration) {
+async fn report_geo(geo: Geo, condition: Condition, interval: Duration) {
     loop {
         let names: Vec<_> =
             geo.databases().iter().map(|db| format!("{} ({})", db.name, db.kind.as_str())).collect();
         condition.set_ready(names.join(", "));
-        tokio::time::sleep(every.max(GEO_REPORT)).await;
+        tokio::time::sleep(interval.max(GEO_REPORT_INTERVAL)).await;
     }
 }
 
-/// Before the first list a proxy would be taken for the client: no traffic until then.
+/// Reports "not ready" until discovery has listed the proxies: before that, a proxy's address would be taken for the
+/// client's.
 async fn report_edge(mut status: watch::Receiver<DiscoveryStatus>, condition: Condition) {
     loop {
-        let now = *status.borrow_and_update();
-        match now.is_ready() {
-            true => condition.set_ready(format!("proxy discovery: {}", now.label())),
+        let current = *status.borrow_and_update();
+        match current.is_ready() {
+            true => condition.set_ready(format!("proxy discovery: {}", current.label())),
             false => condition.set_not_ready("the proxies have not been listed yet"),
         }
         if status.changed().await.is_err() {
@@ -133,7 +134,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn there_is_no_traffic_before_the_proxies_are_known() {
+    async fn service_is_not_ready_until_proxies_are_listed() {
         let kit = Kit::for_tests(&ServeArgs::default());
         let (sender, receiver) = watch::channel(DiscoveryStatus::Waiting);
         let reporting = tokio::spawn(report_edge(receiver, kit.readiness.condition("lookup-edge")));
@@ -146,6 +147,6 @@ mod tests {
             assert!(kit.readiness.is_ready(), "{status:?}");
         }
         drop(sender);
-        reporting.await.expect("it ends with its source");
+        reporting.await.expect("the task ends when the sender is dropped");
     }
 }

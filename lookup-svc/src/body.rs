@@ -1,47 +1,43 @@
-//! The body of a successful answer, written once: the place as it was looked up, around it who calls.
+//! Serializes the body of a successful response: client address, location, connection facts.
 
 use std::net::IpAddr;
 
-use edge::{Caller, Iata};
+use edge::{ClientInfo, Iata};
 use quota_client::wire::Scope;
 
-use crate::fields::View;
-use crate::geo::PlaceJson;
+use crate::fields::FieldSet;
+use crate::geo::LocationJson;
 use crate::json::field;
 
-/// A full answer has about 600 bytes.
-const USUAL_SIZE: usize = 1024;
+/// Enough for most responses: a full one has about 600 bytes.
+const INITIAL_CAPACITY: usize = 1024;
 
-/// What is shown to a caller. Fields outside the view are absent, fields without data are null.
+/// The body of a successful response. Fields outside the field set are absent; fields without data are null.
 #[derive(Debug)]
-pub struct Body<'a> {
-    /// Which fields.
-    pub view: View,
-    /// Who calls and how.
-    pub caller: &'a Caller<'a>,
-    /// Where that is.
-    pub place: &'a PlaceJson,
+pub struct LookupBody<'a> {
+    pub field_set: FieldSet,
+    pub client: &'a ClientInfo<'a>,
+    pub location: &'a LocationJson,
 }
 
-impl Body<'_> {
-    /// The JSON.
+impl LookupBody<'_> {
     pub fn to_json(&self) -> Vec<u8> {
-        let mut json = Vec::with_capacity(USUAL_SIZE);
-        self.addresses(&mut json);
-        if self.view.has_place() {
-            json.extend_from_slice(self.place.place());
+        let mut json = Vec::with_capacity(INITIAL_CAPACITY);
+        self.write_addresses(&mut json);
+        if self.field_set.has_geo_fields() {
+            json.extend_from_slice(self.location.geo_fields());
         }
-        match self.view {
-            View::Scope(Scope::Full) => self.connection(&mut json),
-            View::Demo => self.demo_connection(&mut json),
-            View::Scope(Scope::Ip | Scope::Geo) => {}
+        match self.field_set {
+            FieldSet::Scope(Scope::Full) => self.write_connection(&mut json),
+            FieldSet::Demo => self.write_demo_connection(&mut json),
+            FieldSet::Scope(Scope::Ip | Scope::Geo) => {}
         }
         json.push(b'}');
         json
     }
 
-    fn addresses(&self, json: &mut Vec<u8>) {
-        let (v4, v6) = match self.caller.ip {
+    fn write_addresses(&self, json: &mut Vec<u8>) {
+        let (v4, v6) = match self.client.ip {
             IpAddr::V4(ip) => (Some(ip), None),
             IpAddr::V6(ip) => (None, Some(ip)),
         };
@@ -50,22 +46,22 @@ impl Body<'_> {
         field!(json, "ipv6", &v6);
     }
 
-    fn connection(&self, json: &mut Vec<u8>) {
-        let caller = self.caller;
-        field!(json, "http_protocol", &caller.http_protocol);
-        field!(json, "tls_version", &caller.tls_version);
-        field!(json, "tls_cipher", &caller.tls_cipher);
-        field!(json, "rtt", &caller.rtt_ms);
-        field!(json, "colo", &caller.colo.as_ref().map(Iata::as_str));
-        json.extend_from_slice(self.place.network());
+    fn write_connection(&self, json: &mut Vec<u8>) {
+        let client = self.client;
+        field!(json, "http_protocol", &client.http_protocol);
+        field!(json, "tls_version", &client.tls_version);
+        field!(json, "tls_cipher", &client.tls_cipher);
+        field!(json, "rtt", &client.rtt_ms);
+        field!(json, "colo", &client.colo.as_ref().map(Iata::as_str));
+        json.extend_from_slice(self.location.full_fields());
     }
 
-    fn demo_connection(&self, json: &mut Vec<u8>) {
-        let caller = self.caller;
-        field!(json, "http_protocol", &caller.http_protocol);
-        field!(json, "tls_version", &caller.tls_version);
-        field!(json, "rtt", &caller.rtt_ms);
-        field!(json, "colo", &caller.colo.as_ref().map(Iata::as_str));
+    fn write_demo_connection(&self, json: &mut Vec<u8>) {
+        let client = self.client;
+        field!(json, "http_protocol", &client.http_protocol);
+        field!(json, "tls_version", &client.tls_version);
+        field!(json, "rtt", &client.rtt_ms);
+        field!(json, "colo", &client.colo.as_ref().map(Iata::as_str));
     }
 }
 

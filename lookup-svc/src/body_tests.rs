@@ -1,17 +1,17 @@
-//! Every view has exactly the fields of the table, in its order, and null is not absent.
+//! A body has exactly the fields of its field set, in the order of the field table. Fields without data are null.
 
 use edge::Decision;
 
 use super::*;
 use crate::fields::FIELDS;
-use crate::geo::Place;
+use crate::geo::Location;
 
-const VIEWS: [View; 4] =
-    [View::Scope(Scope::Ip), View::Scope(Scope::Geo), View::Scope(Scope::Full), View::Demo];
+const FIELD_SETS: [FieldSet; 4] =
+    [FieldSet::Scope(Scope::Ip), FieldSet::Scope(Scope::Geo), FieldSet::Scope(Scope::Full), FieldSet::Demo];
 
-fn caller(ip: &str) -> Caller<'static> {
-    Caller {
-        ip: ip.parse::<IpAddr>().expect("an address"),
+fn client(ip: &str) -> ClientInfo<'static> {
+    ClientInfo {
+        ip: ip.parse::<IpAddr>().expect("valid IP address"),
         decision: Decision::PeerUntrusted,
         http_protocol: Some("HTTP/2"),
         tls_version: None,
@@ -21,40 +21,42 @@ fn caller(ip: &str) -> Caller<'static> {
     }
 }
 
-fn json(view: View, ip: &str, place: &Place<'_>) -> String {
-    let bytes = Body { view, caller: &caller(ip), place: &PlaceJson::of(place) }.to_json();
-    String::from_utf8(bytes).expect("UTF-8")
+/// The body for a client without location data.
+fn json(field_set: FieldSet, ip: &str) -> String {
+    let location = LocationJson::new(&Location::default());
+    let bytes = LookupBody { field_set, client: &client(ip), location: &location }.to_json();
+    String::from_utf8(bytes).expect("valid UTF-8")
 }
 
 #[test]
-fn each_view_has_the_fields_of_the_table_in_their_order() {
-    for view in VIEWS {
-        let text = json(view, "192.0.2.1", &Place::default());
-        let places: Vec<_> = FIELDS.iter().map(|field| text.find(&format!("\"{}\":", field.name))).collect();
-        let shown: Vec<_> = places.iter().flatten().collect();
-        assert!(shown.is_sorted(), "{view:?}: {text}");
-        for (field, place) in FIELDS.iter().zip(&places) {
-            assert_eq!(place.is_some(), view.shows(field), "{view:?} {}", field.name);
+fn each_field_set_has_its_fields_in_table_order() {
+    for field_set in FIELD_SETS {
+        let text = json(field_set, "192.0.2.1");
+        let offsets: Vec<_> = FIELDS.iter().map(|field| text.find(&format!("\"{}\":", field.name))).collect();
+        let present: Vec<_> = offsets.iter().flatten().collect();
+        assert!(present.is_sorted(), "{field_set:?}: {text}");
+        for (field, offset) in FIELDS.iter().zip(&offsets) {
+            assert_eq!(offset.is_some(), field_set.contains(field), "{field_set:?} {}", field.name);
         }
-        let object: serde_json::Map<_, _> = serde_json::from_str(&text).expect("an object");
-        assert_eq!(object.len(), shown.len(), "no field beyond the table");
+        let object: serde_json::Map<_, _> = serde_json::from_str(&text).expect("valid JSON object");
+        assert_eq!(object.len(), present.len(), "every field is in the table");
     }
 }
 
 #[test]
-fn what_is_unknown_is_null() {
-    let text = json(View::Scope(Scope::Full), "192.0.2.1", &Place::default());
-    let object: serde_json::Map<_, _> = serde_json::from_str(&text).expect("an object");
-    let mut known: Vec<_> =
+fn fields_without_data_are_null() {
+    let text = json(FieldSet::Scope(Scope::Full), "192.0.2.1");
+    let object: serde_json::Map<_, _> = serde_json::from_str(&text).expect("valid JSON object");
+    let mut non_null: Vec<_> =
         object.iter().filter(|(_, value)| !value.is_null()).map(|(name, _)| name).collect();
-    known.sort();
-    assert_eq!(known, ["colo", "http_protocol", "ip", "rtt", "status"]);
+    non_null.sort();
+    assert_eq!(non_null, ["colo", "http_protocol", "ip", "rtt", "status"]);
 }
 
 #[test]
-fn an_address_is_in_the_field_of_its_family() {
-    let v4 = json(View::Scope(Scope::Ip), "192.0.2.1", &Place::default());
+fn address_is_in_the_field_of_its_family() {
+    let v4 = json(FieldSet::Scope(Scope::Ip), "192.0.2.1");
     assert_eq!(v4, r#"{"status":"success","ip":"192.0.2.1","ipv6":null}"#);
-    let v6 = json(View::Scope(Scope::Ip), "2001:db8::1", &Place::default());
+    let v6 = json(FieldSet::Scope(Scope::Ip), "2001:db8::1");
     assert_eq!(v6, r#"{"status":"success","ip":null,"ipv6":"2001:db8::1"}"#);
 }

@@ -1,4 +1,4 @@
-//! What the program does for each command.
+//! Runs the server or a subcommand.
 
 use service_kit::{Kit, runtime};
 
@@ -7,7 +7,7 @@ use crate::app::LookupService;
 use crate::config::{Cli, Command, Config};
 use crate::{geo_update, selftest};
 
-/// Runs what the command line asks for, to its end.
+/// Runs the given command to completion; without one, the server.
 pub fn run(cli: Cli) -> anyhow::Result<()> {
     let serve = &cli.config.serve;
     match cli.command {

@@ -1,4 +1,5 @@
-//! The flags of lookup-svc; each has an environment variable of the same name in upper case.
+//! The command line of lookup-svc. Each flag of the server can also be set by an environment variable, such as
+//! `BASE_URL` for `--base-url`.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,145 +12,137 @@ use service_kit::{ServeArgs, TelemetryArgs, parse_duration, telemetry};
 use crate::geo::GeoArgs;
 use crate::geo_update::GeoUpdateArgs;
 
-/// The public IP lookup API: tells each caller its own address, place, network and connection.
+/// Returns the caller's IP address, location, network and connection details as JSON
 ///
-/// Without a command it serves. It needs a quota-svc (--quota-url), which knows the API keys and counts.
+/// Runs the server unless a command is given. Requires quota-svc (--quota-url).
 #[derive(Parser, Debug)]
 #[command(name = "lookup-svc", version, about, max_term_width = 110)]
 pub struct Cli {
-    /// What to serve and how.
     #[command(flatten)]
     pub config: Config,
 
-    /// Something else than serving.
     #[command(subcommand)]
     pub command: Option<Command>,
 }
 
-/// What the program can do besides serving.
 #[derive(Subcommand, Debug)]
 pub enum Command {
     /// Print the API's OpenAPI document as JSON
     Openapi,
-    /// Download geo databases, verify them and put them in place
+    /// Download, verify and install geo databases
     GeoUpdate(Box<GeoUpdateArgs>),
-    /// Check from outside that a running service answers; exits with 0 if it does
+    /// Check that a running service responds
     Selftest(SelftestArgs),
 }
 
-/// What to check.
 #[derive(Args, Debug, Clone)]
 pub struct SelftestArgs {
-    /// Address of the public API, for example http://localhost:8080
+    /// Public URL of the API, for example http://localhost:8080
     #[arg(long, value_name = "URL", value_parser = http_url)]
     pub url: String,
 }
 
-/// How lookup-svc serves.
+/// The settings of the server.
 #[derive(Args, Debug, Clone)]
 pub struct Config {
-    /// Address and port of the public API
+    /// Listen address of the public API
     #[arg(long, env, value_name = "ADDR", default_value = "0.0.0.0:8080")]
     pub listen: SocketAddr,
 
-    /// Address and port of /livez, /readyz and /metrics
+    /// Listen address of /livez, /readyz and /metrics
     #[arg(long, env, value_name = "ADDR", default_value = "0.0.0.0:9080")]
     pub admin_listen: SocketAddr,
 
-    /// The API's address as its clients see it
+    /// Public URL of the API
     #[arg(long, env, value_name = "URL", default_value = "http://localhost:8080", value_parser = http_url)]
     pub base_url: String,
 
-    /// Documentation that errors link to; by default the page /docs of this service
+    /// Documentation URL in errors [default: {base-url}/docs]
     #[arg(long, env, value_name = "URL")]
     pub docs_url: Option<String>,
 
-    /// The dashboard, where owners create and resume their keys
+    /// URL of the dashboard, where owners create and resume keys
     #[arg(long, env, value_name = "URL", default_value = "http://localhost:8081", value_parser = http_url)]
     pub dashboard_url: String,
 
-    /// Where the exhausted demo sends people; by default the dashboard
+    /// Sign-up URL shown when the demo quota is used up [default: {dashboard-url}/#sign-up]
     #[arg(long, env, value_name = "URL")]
     pub signup_url: Option<String>,
 
-    /// Where an exhausted key's owner asks for more; by default a section of the documentation
+    /// URL for higher limits, shown when a daily quota is used up [default: {docs-url}#enterprise]
     #[arg(long, env, value_name = "URL")]
     pub enterprise_url: Option<String>,
 
-    /// How long a request may take in all
+    /// Maximum time per request
     #[arg(long, env, value_name = "TIME", value_parser = parse_duration, default_value = "1s")]
     pub request_timeout: Duration,
 
-    #[expect(missing_docs, reason = "a doc comment on a flattened group would replace its help")]
     #[command(flatten)]
     pub quota: QuotaArgs,
 
-    #[expect(missing_docs, reason = "as above")]
     #[command(flatten)]
     pub edge: EdgeArgs,
 
-    #[expect(missing_docs, reason = "as above")]
     #[command(flatten)]
     pub geo: GeoArgs,
 
-    #[expect(missing_docs, reason = "as above")]
     #[command(flatten)]
     pub serve: ServeArgs,
 
-    #[expect(missing_docs, reason = "as above")]
     #[command(flatten)]
     pub telemetry: TelemetryArgs,
 }
 
-/// How charges reach quota-svc.
+/// Calls to quota-svc.
 #[derive(Args, Debug, Clone)]
 #[command(next_help_heading = "Quota")]
 pub struct QuotaArgs {
-    /// The quota-svc that judges and counts
+    /// URL of quota-svc, which checks keys and counts requests
     #[arg(long, env, value_name = "URL", default_value = "http://127.0.0.1:8082", value_parser = http_url)]
     pub quota_url: String,
 
-    /// How long a charge may take, waiting included; then the answer is 500
+    /// Maximum time per charge, including queueing; requests that exceed it get 500
     #[arg(long, env, value_name = "TIME", value_parser = parse_duration, default_value = "400ms")]
     pub quota_deadline: Duration,
 
-    /// Charges that may wait; one more is answered 500 at once
+    /// Maximum queued charges; if the queue is full, requests get 500 immediately
     #[arg(long, env, value_name = "N", default_value_t = 4096)]
     pub quota_queue: usize,
 
-    /// Charges that travel together at the most (quota-svc takes 256)
+    /// Maximum charges per call (quota-svc accepts up to 256)
     #[arg(long, env, value_name = "N", default_value_t = 64)]
     pub quota_batch: usize,
 
-    /// Calls under way at the same time; 0 chooses by the number of worker threads
+    /// Maximum calls in flight; 0 derives it from the number of worker threads
     #[arg(long, env, value_name = "N", default_value_t = 0)]
     pub quota_in_flight: usize,
 
-    /// Send each charge in a call of its own, for comparison
+    /// Send each charge in its own call, for comparison in benchmarks
     #[arg(long, env, hide = true)]
     pub no_batching: bool,
 }
 
 impl Config {
-    /// The bounds of charging; to be asked within the runtime that will serve.
+    /// How charges are queued and batched. Must be called within the server's runtime, because the default number of
+    /// calls in flight depends on the number of worker threads.
     pub fn batching(&self) -> BatchConfig {
         let default = BatchConfig::default();
         BatchConfig {
-            queue: self.quota.quota_queue,
+            queue_capacity: self.quota.quota_queue,
             in_flight: if self.quota.quota_in_flight == 0 {
                 default.in_flight
             } else {
                 self.quota.quota_in_flight
             },
-            batch: self.quota.quota_batch,
+            max_batch: self.quota.quota_batch,
             deadline: self.quota.quota_deadline.min(self.request_timeout),
             batching: !self.quota.no_batching,
-            inject: Some(telemetry::inject_context),
+            inject_trace_context: Some(telemetry::inject_context),
         }
     }
 
-    /// What the quota's deadline leaves of a request's time: a body that nobody wants may take that long.
-    pub fn body_deadline(&self) -> Duration {
+    /// Maximum time to read a request body: the request timeout minus the time reserved for the charge.
+    pub fn body_timeout(&self) -> Duration {
         self.request_timeout.saturating_sub(self.quota.quota_deadline)
     }
 }
@@ -188,12 +181,11 @@ impl Default for QuotaArgs {
 }
 
 fn http_url(text: &str) -> Result<String, String> {
-    let url = reqwest::Url::parse(text)
-        .map_err(|error| format!("{error}; write for example https://ip.example"))?;
+    let url = reqwest::Url::parse(text).map_err(|error| format!("{error}; example: https://ip.example"))?;
     match (url.scheme(), url.query(), url.fragment()) {
         ("http" | "https", None, None) => Ok(text.trim_end_matches('/').to_owned()),
-        ("http" | "https", _, _) => Err("it must not have a query or a fragment".to_owned()),
-        _ => Err("it must begin with http:// or https://".to_owned()),
+        ("http" | "https", _, _) => Err("must not have a query or fragment".to_owned()),
+        _ => Err("must start with http:// or https://".to_owned()),
     }
 }
 
@@ -204,23 +196,23 @@ mod tests {
     use super::*;
 
     fn parse(flags: &[&str]) -> Cli {
-        Cli::try_parse_from([&["lookup-svc"], flags].concat()).expect("the flags are good")
+        Cli::try_parse_from([&["lookup-svc"], flags].concat()).expect("valid flags")
     }
 
     #[test]
-    fn the_command_line_is_consistent() {
+    fn command_line_is_consistent() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn the_flags_defaults_are_the_codes_defaults() {
+    fn flag_defaults_match_config_default() {
         let cli = parse(&[]);
-        assert!(cli.command.is_none(), "without a command it serves");
+        assert!(cli.command.is_none(), "the default is to run the server");
         assert_eq!(format!("{:?}", cli.config), format!("{:?}", Config::default()));
     }
 
     #[test]
-    fn every_flag_has_the_environment_variable_of_its_name() {
+    fn every_flag_has_environment_variable_of_its_name() {
         for arg in Cli::command().get_arguments().filter(|arg| arg.get_long().is_some()) {
             let long = arg.get_long().unwrap_or_default();
             if !["help", "version"].contains(&long) {
@@ -231,17 +223,17 @@ mod tests {
     }
 
     #[test]
-    fn an_address_must_be_one() {
-        for wrong in ["ip.example", "ftp://ip.example", "https://ip.example/?x"] {
-            assert!(Cli::try_parse_from(["lookup-svc", "--base-url", wrong]).is_err(), "{wrong}");
+    fn invalid_base_url_is_rejected() {
+        for invalid in ["ip.example", "ftp://ip.example", "https://ip.example/?x"] {
+            assert!(Cli::try_parse_from(["lookup-svc", "--base-url", invalid]).is_err(), "{invalid}");
         }
         assert_eq!(parse(&["--base-url", "https://ip.example/"]).config.base_url, "https://ip.example");
     }
 
     #[test]
-    fn the_parts_of_a_request_fit_into_its_time() {
+    fn charge_deadline_and_body_timeout_fit_request_timeout() {
         let config = Config { request_timeout: Duration::from_millis(300), ..Config::default() };
         assert_eq!(config.batching().deadline, Duration::from_millis(300));
-        assert_eq!(config.body_deadline(), Duration::ZERO);
+        assert_eq!(config.body_timeout(), Duration::ZERO);
     }
 }

@@ -1,4 +1,4 @@
-//! `geo-update`: downloads databases, checks them, and puts them in place by rename.
+//! The `geo-update` command: downloads databases, verifies them and installs them atomically by rename.
 
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -9,81 +9,81 @@ use tokio::signal::unix::{SignalKind, signal};
 mod args;
 mod download;
 mod error;
-mod folder;
 mod install;
 mod progress;
 mod request;
 mod source;
+mod target_dir;
 mod unpack;
 
 pub use args::GeoUpdateArgs;
 pub use error::UpdateError;
 pub use progress::Report;
 
-/// How soon a failed round of `--every` is tried again.
-const AFTER_FAILURE: Duration = Duration::from_secs(15 * 60);
+/// Maximum delay before `--every` retries a failed update.
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(15 * 60);
 
-/// What became of one database.
+/// The result of updating one database.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// A new file is in place.
+pub enum UpdateResult {
+    /// A new file was installed.
     Installed(PathBuf),
-    /// The provider has nothing newer.
+    /// The provider has no newer file.
     Unchanged(PathBuf),
 }
 
-/// Runs the command: once, or with `--every` until SIGTERM or SIGINT. A signal in mid-download
-/// leaves nothing behind. The process needs its rustls provider installed before.
+/// Runs the command: once, or with `--every` until SIGTERM or SIGINT. A signal during a download leaves no temporary
+/// files. The process must already have installed a rustls crypto provider.
 pub async fn run(args: GeoUpdateArgs) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let report = Report::to_terminal();
     tokio::select! {
-        result = rounds(&args, &report) => result,
+        result = update_repeatedly(&args, &report) => result,
         _ = terminate.recv() => Ok(()),
         _ = interrupt.recv() => anyhow::bail!("interrupted"),
     }
 }
 
-async fn rounds(args: &GeoUpdateArgs, report: &Report) -> anyhow::Result<()> {
+async fn update_repeatedly(args: &GeoUpdateArgs, report: &Report) -> anyhow::Result<()> {
     loop {
         let result = update(args, report).await;
         let Some(every) = args.every else {
             return result.map(|_| ());
         };
-        let pause = match result {
+        let delay = match result {
             Ok(_) => every,
             Err(error) => {
-                report.line(&format!("failed: {error:#}"));
-                every.min(AFTER_FAILURE)
+                report.line(&format!("update failed: {error:#}"));
+                every.min(MAX_RETRY_DELAY)
             }
         };
-        tokio::time::sleep(pause).await;
+        tokio::time::sleep(delay).await;
     }
 }
 
-/// One round: every database of the source, each on its own; the first failure is returned after
-/// the others had their turn.
+/// Updates every database of the source once. If one fails, the others are still updated, and the first error is
+/// returned at the end.
 #[doc(hidden)]
-pub async fn update(args: &GeoUpdateArgs, report: &Report) -> anyhow::Result<Vec<Outcome>> {
+pub async fn update(args: &GeoUpdateArgs, report: &Report) -> anyhow::Result<Vec<UpdateResult>> {
     let items = source::plan(args, SystemTime::now())?;
-    let folder = folder::Folder::open(&args.to).context("the target folder cannot be used")?;
+    let target_dir = target_dir::TargetDir::open(&args.to).context("can't use the target directory")?;
     let client = request::client(args)?;
-    let mut outcomes = Vec::new();
+    let mut results = Vec::new();
     let mut failure = None;
     for item in items {
-        let work = install::refresh(&client, args, &folder, &item, report);
+        let work = install::refresh(&client, args, &target_dir, &item, report);
         let result = match tokio::time::timeout(args.timeout, work).await {
             Ok(result) => result,
-            Err(_) => Err(UpdateError::Deadline(args.timeout)),
+            Err(_) => Err(UpdateError::TimedOut(args.timeout)),
         };
         match result {
-            Ok(outcome) => outcomes.push(outcome),
+            Ok(result) => results.push(result),
             Err(error) => {
                 report.line(&format!("{}: {error}", item.label));
                 failure = failure.or(Some(anyhow::Error::new(error).context(item.label)));
             }
         }
     }
-    failure.map_or(Ok(outcomes), Err)
+    failure.map_or(Ok(results), Err)
 }

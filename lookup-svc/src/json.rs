@@ -1,9 +1,9 @@
-//! Writing an answer's fields by hand: their names need no escaping, so each is there with its punctuation before the
-//! program runs.
+//! Writes JSON fields of the response body. Field names are literals that need no escaping, so `field!` joins each
+//! with its punctuation at compile time.
 
 use serde::Serialize;
 
-/// Writes one field, with the comma before it.
+/// Writes one field with a leading comma.
 macro_rules! field {
     ($json:ident, $name:literal, $value:expr) => {{
         $json.extend_from_slice(concat!(",\"", $name, "\":").as_bytes());
@@ -13,7 +13,6 @@ macro_rules! field {
 
 pub(crate) use field;
 
-/// Writes a value as JSON.
 pub(crate) fn write_value(json: &mut Vec<u8>, value: &impl Serialize) {
-    serde_json::to_writer(json, value).expect("strings, numbers and flags into memory");
+    serde_json::to_writer(json, value).expect("serializing scalars to a Vec can't fail");
 }

@@ -1,4 +1,4 @@
-//! lookup-svc: the public API. Tells a caller its own address, place, network and connection; holds no state.
+//! lookup-svc: the public API. Returns the caller's IP address, location, network and connection details. Stateless.
 
 pub mod api;
 pub mod app;
@@ -9,9 +9,9 @@ pub mod fields;
 pub mod geo;
 pub mod geo_update;
 mod json;
-pub mod links;
 pub mod lookup;
 pub mod metrics;
 pub mod pages;
+pub mod public_urls;
 pub mod router;
 pub mod selftest;

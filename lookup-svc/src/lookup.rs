@@ -1,132 +1,134 @@
-//! A look-up without its HTTP: who calls, whether they may, and what they get to see.
+//! The lookup, independent of HTTP: client address, quota check, response body.
 
 use std::net::IpAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use api_key::ApiKey;
-use edge::{Caller, Edge};
+use edge::{ClientInfo, Edge};
 use http::{HeaderMap, Version};
 use quota_client::wire::{Outcome, Scope, Verdict};
 use quota_client::{ChargeError, Charger};
 use service_kit::telemetry::SPAN_TARGET;
 use tracing::Instrument;
 
-use crate::body::Body;
-use crate::fields::View;
-use crate::geo::{Geo, PlaceJson};
+use crate::body::LookupBody;
+use crate::fields::FieldSet;
+use crate::geo::{Geo, LocationJson};
 
-/// What a request is answered from.
+/// The data sources of a lookup.
 pub struct Lookup {
-    /// Who is calling.
+    /// Client address and connection facts.
     pub edge: Edge,
-    /// Where that is.
+    /// Location and network.
     pub geo: Geo,
-    /// Whether they may.
+    /// Quota check.
     pub charger: Charger,
 }
 
-/// The numbers of a limit, as the headers tell them.
+/// The values of the `X-RateLimit-*` headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limit {
-    /// Requests in all.
+pub struct RateLimit {
     pub limit: u32,
-    /// Requests left.
     pub remaining: u32,
-    /// When it starts anew (Unix seconds).
+    /// Unix time in seconds.
     pub reset: u64,
 }
 
-/// A charge that went through.
+/// A successful charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Permit {
-    /// The key's scope; the demo has none.
+pub struct Allowed {
+    /// The key's scope; `None` for the demo.
     pub scope: Option<Scope>,
-    /// The day's numbers.
-    pub limit: Limit,
+    /// The daily quota.
+    pub rate_limit: RateLimit,
 }
 
-/// Why a charge did not go through.
+/// Why a charge was not allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// No such key.
+pub enum Denial {
     UnknownKey,
-    /// Deactivated by its owner.
+    /// The key is deactivated.
     Inactive,
-    /// Paused before, or by this request.
+    /// The key is paused because of a burst.
     Burst {
-        /// Whether this request is the one that paused it.
-        now: bool,
-        /// The burst limit's numbers.
-        limit: Limit,
-        /// Seconds to wait.
+        /// Whether this request caused the pause.
+        paused_now: bool,
+        /// The burst limit.
+        rate_limit: RateLimit,
+        /// In seconds.
         retry_after: u32,
     },
-    /// Nothing left of the day's quota.
+    /// The daily quota is used up.
     Daily {
-        /// The day's numbers.
-        limit: Limit,
-        /// Seconds to wait.
+        /// The daily quota.
+        rate_limit: RateLimit,
+        /// In seconds.
         retry_after: u32,
     },
-    /// Nobody could judge.
+    /// quota-svc returned no usable verdict.
     NoVerdict(ChargeError),
 }
 
 impl Lookup {
-    /// Tells who is calling.
-    pub fn identify<'h>(&self, peer: IpAddr, headers: &'h HeaderMap, version: Version) -> Caller<'h> {
+    /// Determines the client's address and connection facts.
+    pub fn identify<'h>(&self, peer: IpAddr, headers: &'h HeaderMap, version: Version) -> ClientInfo<'h> {
         self.edge.identify(peer, headers, version)
     }
 
     /// Charges a key for one request.
-    pub async fn charge(&self, key: &ApiKey) -> Result<Permit, Refusal> {
+    pub async fn charge(&self, key: &ApiKey) -> Result<Allowed, Denial> {
         let digest = key.digest();
-        judge(self.charger.charge(&digest.0).instrument(quota_span()).await)
+        check_verdict(self.charger.charge(&digest.0).instrument(quota_span()).await)
     }
 
-    /// Charges the quota that all anonymous callers share.
-    pub async fn charge_demo(&self) -> Result<Permit, Refusal> {
-        judge(self.charger.charge_demo().instrument(quota_span()).await)
+    /// Charges one request to the demo quota.
+    pub async fn charge_demo(&self) -> Result<Allowed, Denial> {
+        check_verdict(self.charger.charge_demo().instrument(quota_span()).await)
     }
 
-    /// What the caller gets to see, as JSON.
-    pub fn show(&self, view: View, caller: &Caller<'_>) -> Vec<u8> {
-        if !view.has_place() {
-            return Body { view, caller, place: &PlaceJson::default() }.to_json();
+    /// Renders the response body as JSON.
+    pub fn render(&self, field_set: FieldSet, client: &ClientInfo<'_>) -> Vec<u8> {
+        if !field_set.has_geo_fields() {
+            return LookupBody { field_set, client, location: &LocationJson::default() }.to_json();
         }
-        self.geo.lookup_json(caller.ip, now(), |place| Body { view, caller, place }.to_json())
+        let render = |location: &LocationJson| LookupBody { field_set, client, location }.to_json();
+        self.geo.lookup_json(client.ip, now(), render)
     }
 }
 
-/// Exists only where traces are exported; its context travels with the call.
+/// Enabled only if traces are exported. The call to quota-svc carries its trace context.
 fn quota_span() -> tracing::Span {
     tracing::trace_span!(target: SPAN_TARGET, "quota.charge", otel.kind = "client")
 }
 
 fn now() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since_epoch.as_secs()).unwrap_or(i64::MAX)
 }
 
-fn judge(verdict: Result<Verdict, ChargeError>) -> Result<Permit, Refusal> {
-    let verdict = verdict.map_err(Refusal::NoVerdict)?;
-    // A verdict without its numbers can't be answered truthfully.
-    let nothing = Refusal::NoVerdict(ChargeError::Unavailable);
-    let limit = || numbers(&verdict).ok_or(nothing);
-    let retry_after = || verdict.retry_after.ok_or(nothing);
+fn check_verdict(verdict: Result<Verdict, ChargeError>) -> Result<Allowed, Denial> {
+    let verdict = verdict.map_err(Denial::NoVerdict)?;
+    // The response headers need these numbers: a verdict without them is treated as unavailable.
+    let unavailable = Denial::NoVerdict(ChargeError::Unavailable);
+    let rate_limit = || rate_limit(&verdict).ok_or(unavailable);
+    let retry_after = || verdict.retry_after.ok_or(unavailable);
     Err(match verdict.outcome {
-        Outcome::Allowed => return Ok(Permit { scope: verdict.scope, limit: limit()? }),
-        Outcome::UnknownKey => Refusal::UnknownKey,
-        Outcome::Inactive => Refusal::Inactive,
-        Outcome::Paused => Refusal::Burst { now: false, limit: limit()?, retry_after: retry_after()? },
-        Outcome::BurstExceeded => Refusal::Burst { now: true, limit: limit()?, retry_after: retry_after()? },
-        Outcome::DailyExceeded => Refusal::Daily { limit: limit()?, retry_after: retry_after()? },
-        Outcome::Unavailable => nothing,
+        Outcome::Allowed => return Ok(Allowed { scope: verdict.scope, rate_limit: rate_limit()? }),
+        Outcome::UnknownKey => Denial::UnknownKey,
+        Outcome::Inactive => Denial::Inactive,
+        Outcome::Paused => {
+            Denial::Burst { paused_now: false, rate_limit: rate_limit()?, retry_after: retry_after()? }
+        }
+        Outcome::BurstExceeded => {
+            Denial::Burst { paused_now: true, rate_limit: rate_limit()?, retry_after: retry_after()? }
+        }
+        Outcome::DailyExceeded => Denial::Daily { rate_limit: rate_limit()?, retry_after: retry_after()? },
+        Outcome::Unavailable => unavailable,
     })
 }
 
-fn numbers(verdict: &Verdict) -> Option<Limit> {
-    Some(Limit { limit: verdict.limit?, remaining: verdict.remaining?, reset: verdict.reset? })
+fn rate_limit(verdict: &Verdict) -> Option<RateLimit> {
+    Some(RateLimit { limit: verdict.limit?, remaining: verdict.remaining?, reset: verdict.reset? })
 }
 
 #[cfg(test)]
@@ -145,24 +147,24 @@ mod tests {
     }
 
     #[test]
-    fn each_outcome_has_its_refusal() {
-        let limit = Limit { limit: 300, remaining: 0, reset: 1_000 };
-        let judged = |outcome| judge(Ok(verdict(outcome)));
-        assert_eq!(judged(Outcome::Allowed), Ok(Permit { scope: Some(Scope::Geo), limit }));
-        assert_eq!(judged(Outcome::UnknownKey), Err(Refusal::UnknownKey));
-        assert_eq!(judged(Outcome::Inactive), Err(Refusal::Inactive));
-        for (outcome, now) in [(Outcome::Paused, false), (Outcome::BurstExceeded, true)] {
-            assert_eq!(judged(outcome), Err(Refusal::Burst { now, limit, retry_after: 60 }));
+    fn each_outcome_maps_to_its_result() {
+        let rate_limit = RateLimit { limit: 300, remaining: 0, reset: 1_000 };
+        let check = |outcome| check_verdict(Ok(verdict(outcome)));
+        assert_eq!(check(Outcome::Allowed), Ok(Allowed { scope: Some(Scope::Geo), rate_limit }));
+        assert_eq!(check(Outcome::UnknownKey), Err(Denial::UnknownKey));
+        assert_eq!(check(Outcome::Inactive), Err(Denial::Inactive));
+        for (outcome, paused_now) in [(Outcome::Paused, false), (Outcome::BurstExceeded, true)] {
+            assert_eq!(check(outcome), Err(Denial::Burst { paused_now, rate_limit, retry_after: 60 }));
         }
-        assert_eq!(judged(Outcome::DailyExceeded), Err(Refusal::Daily { limit, retry_after: 60 }));
-        assert_eq!(judged(Outcome::Unavailable), Err(Refusal::NoVerdict(ChargeError::Unavailable)));
+        assert_eq!(check(Outcome::DailyExceeded), Err(Denial::Daily { rate_limit, retry_after: 60 }));
+        assert_eq!(check(Outcome::Unavailable), Err(Denial::NoVerdict(ChargeError::Unavailable)));
     }
 
     #[test]
-    fn a_verdict_without_its_numbers_is_none() {
-        let bare = Verdict { limit: None, ..verdict(Outcome::Allowed) };
-        assert_eq!(judge(Ok(bare)), Err(Refusal::NoVerdict(ChargeError::Unavailable)));
-        let bare = Verdict { retry_after: None, ..verdict(Outcome::Paused) };
-        assert_eq!(judge(Ok(bare)), Err(Refusal::NoVerdict(ChargeError::Unavailable)));
+    fn incomplete_verdict_is_unavailable() {
+        let incomplete = Verdict { limit: None, ..verdict(Outcome::Allowed) };
+        assert_eq!(check_verdict(Ok(incomplete)), Err(Denial::NoVerdict(ChargeError::Unavailable)));
+        let incomplete = Verdict { retry_after: None, ..verdict(Outcome::Paused) };
+        assert_eq!(check_verdict(Ok(incomplete)), Err(Denial::NoVerdict(ChargeError::Unavailable)));
     }
 }

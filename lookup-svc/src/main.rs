@@ -1,9 +1,9 @@
-//! lookup-svc, the program.
+//! Entry point of the `lookup-svc` binary.
 
 use clap::Parser;
 use lookup_svc::{cli, config::Cli};
 
-// Measured: a tenth more requests than with the system's allocator.
+// Measured: 10% more requests per second than with the system allocator.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

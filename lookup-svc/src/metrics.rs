@@ -1,9 +1,9 @@
-//! What is counted. The hot path adds to plain atomics; OpenTelemetry reads them when it is asked.
+//! Metrics. Request handling increments plain atomics, which OpenTelemetry reads on collection.
 
 mod gauges;
 mod quota;
-mod tally;
+mod requests;
 
 pub use gauges::{publish_discovery, publish_geo};
 pub use quota::QuotaMetrics;
-pub use tally::{Ending, Operation, Tally};
+pub use requests::{Operation, RequestCounters, RequestOutcome};

@@ -1,4 +1,4 @@
-//! The pages about the API: documentation, Swagger UI, the OpenAPI document.
+//! Pages about the API: documentation, Swagger UI and the OpenAPI document.
 
 mod docs;
 mod page;
@@ -7,16 +7,16 @@ mod swagger;
 use poem::endpoint::make_sync;
 use poem::web::Redirect;
 use poem::{Endpoint, EndpointExt, IntoResponse, Response, Route, get};
-use service_kit::Operation;
+use service_kit::OperationName;
 
 use crate::api::Document;
 use crate::geo::Geo;
-use crate::links::Links;
+use crate::public_urls::PublicUrls;
 
 use docs::Docs;
 use page::Page;
 
-/// All pages, written once at the start.
+/// All pages, rendered at startup. The documentation page is rendered again when its attributions change.
 #[derive(Debug)]
 pub struct Pages {
     docs: Docs,
@@ -27,39 +27,38 @@ pub struct Pages {
 }
 
 impl Pages {
-    /// Pages that point to `links` and give the geo data's makers their credit.
-    pub fn new(links: &Links, geo: Geo) -> Self {
-        let document = Document::new(&links.base);
+    /// Renders pages that link to `urls`; `geo` provides the attributions of the documentation page.
+    pub fn new(urls: &PublicUrls, geo: Geo) -> Self {
+        let document = Document::new(&urls.base);
         Self {
-            docs: Docs::new(links, geo),
-            // Try-it-out must reach this server by whatever name the browser knows it.
-            swagger: swagger::page(&Document::new(&links.base_path())),
+            docs: Docs::new(urls, geo),
+            // A relative URL, so that "Try it out" works under any host name of this server.
+            swagger: swagger::page(&Document::new(&urls.base_path())),
             json: Page::new("application/json", document.json()),
             yaml: Page::new("application/yaml", document.yaml()),
-            index: format!("{}/docs", links.base_path().trim_end_matches('/')),
+            index: format!("{}/docs", urls.base_path().trim_end_matches('/')),
         }
     }
 
-    /// Their routes.
     pub fn routes(self) -> Route {
         let Self { docs, swagger, json, yaml, index } = self;
         Route::new()
             .at("/", get(named("index", make_sync(move |_| Redirect::temporary(&index).into_response()))))
-            .at("/docs", get(named("docs", make_sync(move |request| docs.answer(&request)))))
-            .at("/swagger", get(named("swagger", make_sync(move |request| swagger.answer(&request)))))
-            .at("/openapi.json", get(named("openapi_json", make_sync(move |request| json.answer(&request)))))
-            .at("/openapi.yaml", get(named("openapi_yaml", make_sync(move |request| yaml.answer(&request)))))
+            .at("/docs", get(named("docs", make_sync(move |request| docs.respond(&request)))))
+            .at("/swagger", get(named("swagger", make_sync(move |request| swagger.respond(&request)))))
+            .at("/openapi.json", get(named("openapi_json", make_sync(move |request| json.respond(&request)))))
+            .at("/openapi.yaml", get(named("openapi_yaml", make_sync(move |request| yaml.respond(&request)))))
     }
 }
 
-/// The name under which a page is counted.
+/// Sets the operation name of a page for metrics.
 fn named(
     name: &'static str,
     page: impl Endpoint<Output = Response> + 'static,
 ) -> impl Endpoint<Output = Response> {
-    page.after(move |answer: poem::Result<Response>| async move {
-        let mut response = answer?;
-        response.set_data(Operation(name));
+    page.after(move |result: poem::Result<Response>| async move {
+        let mut response = result?;
+        response.set_data(OperationName(name));
         Ok::<_, poem::Error>(response)
     })
 }

@@ -1,4 +1,4 @@
-//! The one list of what is served, and what lies around it.
+//! All routes of the public port, and the middleware around them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,45 +6,45 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::Either;
 use poem::{Endpoint, EndpointExt, Request, Response, Result};
-use service_kit::{BodyLimit, CatchPanic, Operations, RequestTelemetry, Telemetry, catch_all};
+use service_kit::{BodyLimit, CatchPanic, DirectRouter, RequestTelemetry, Telemetry, catch_all};
 
-use crate::api::{Api, finish};
-use crate::links::Links;
+use crate::api::{Api, default_headers};
 use crate::pages::Pages;
+use crate::public_urls::PublicUrls;
 
-const API: &str = "/api/";
+const API_PREFIX: &str = "/api/";
 
-/// Everything on the public port.
+/// The endpoint of the public port.
 ///
 /// - `/api/v1/ip`, `/api/v1/ip/demo`: the API (`api`)
 /// - `/`, `/docs`, `/swagger`, `/openapi.json`, `/openapi.yaml`: pages about it (`pages`)
 pub fn endpoint(
     api: Api,
     pages: Pages,
-    links: &Links,
+    urls: &PublicUrls,
     telemetry: &Arc<Telemetry>,
-    body_deadline: Duration,
+    body_timeout: Duration,
 ) -> impl Endpoint<Output = Response> + 'static {
-    // Nothing here wants a body: a small one is read and dropped, so that the connection can go on.
-    let body = BodyLimit::default().deadline(body_deadline);
-    let api = Operations::new(api, "").with(body).with(catch_all(&*links.docs).allow("GET, OPTIONS"));
-    let pages = pages.routes().with(body).with(catch_all(&*links.docs).allow("GET, HEAD"));
-    guarded(Root { api, pages }, links, telemetry)
+    // No request needs a body. A small one is read and dropped, so that the connection can be reused.
+    let body = BodyLimit::default().timeout(body_timeout);
+    let api = DirectRouter::new(api, "").with(body).with(catch_all(&*urls.docs).allow("GET, OPTIONS"));
+    let pages = pages.routes().with(body).with(catch_all(&*urls.docs).allow("GET, HEAD"));
+    with_middleware(Root { api, pages }, urls, telemetry)
 }
 
-/// Whatever happens inside, the answer is JSON, open to every origin, and counted.
-fn guarded(
+/// Adds what every response needs: a JSON body after a panic, CORS headers, metrics and traces.
+fn with_middleware(
     inner: impl Endpoint<Output = Response> + 'static,
-    links: &Links,
+    urls: &PublicUrls,
     telemetry: &Arc<Telemetry>,
 ) -> impl Endpoint<Output = Response> + 'static {
     inner
-        .with(CatchPanic::new(&*links.docs))
-        .with(finish())
+        .with(CatchPanic::new(&*urls.docs))
+        .with(default_headers())
         .with(RequestTelemetry::new(telemetry, "lookup-svc"))
 }
 
-/// Two sets of routes; a nested `Route` would rewrite every request's address.
+/// Dispatches to the API or the pages. poem's nested `Route` would rewrite the URI of each request.
 struct Root<A, P> {
     api: A,
     pages: P,
@@ -58,7 +58,7 @@ where
     type Output = Response;
 
     fn call(&self, request: Request) -> impl Future<Output = Result<Response>> + Send {
-        match request.uri().path().starts_with(API) {
+        match request.uri().path().starts_with(API_PREFIX) {
             true => Either::Left(self.api.call(request)),
             false => Either::Right(self.pages.call(request).boxed()),
         }
@@ -74,17 +74,17 @@ mod tests {
     use crate::config::Config;
 
     #[tokio::test]
-    async fn a_panic_is_a_500_like_any_other() {
-        let links = Links::new(&Config::default());
+    async fn panic_gets_500_with_error_body() {
+        let urls = PublicUrls::new(&Config::default());
         let telemetry = Arc::new(Telemetry::for_tests());
-        let panics = make_sync(|_| -> Response { panic!("a test's panic") });
-        let mut answer =
-            guarded(panics, &links, &telemetry).call(Request::default()).await.expect("an answer");
-        assert_eq!(answer.status(), 500);
-        assert_eq!(answer.headers()["access-control-allow-origin"], "*");
-        assert_eq!(answer.headers()["cache-control"], "no-store");
-        let body = answer.take_body().into_vec().await.expect("a body");
-        let body: ErrorBody = serde_json::from_slice(&body).expect("our error body");
+        let panics = make_sync(|_| -> Response { panic!("panic in a test") });
+        let mut response =
+            with_middleware(panics, &urls, &telemetry).call(Request::default()).await.expect("a response");
+        assert_eq!(response.status(), 500);
+        assert_eq!(response.headers()["access-control-allow-origin"], "*");
+        assert_eq!(response.headers()["cache-control"], "no-store");
+        let body = response.take_body().into_vec().await.expect("readable body");
+        let body: ErrorBody = serde_json::from_slice(&body).expect("valid error body");
         assert_eq!(body.error, "internal_error");
         assert_eq!(body.docs, "http://localhost:8080/docs#internal_error");
     }

@@ -1,4 +1,4 @@
-//! Every layout of every provider gives the same fields, alone and together.
+//! Reads the layouts of all providers, alone and merged.
 
 #[path = "geo_layouts/flat.rs"]
 mod flat;
@@ -6,7 +6,7 @@ mod flat;
 use std::path::{Path, PathBuf};
 
 use lookup_svc::geo::writer::{Builder, Value};
-use lookup_svc::geo::{Geo, GeoArgs, Kind, Place, PlaceJson};
+use lookup_svc::geo::{DatabaseKind, Geo, GeoArgs, Location, LocationJson};
 use tempfile::TempDir;
 
 /// 2026-07-15T12:00:00Z, summer in Europe.
@@ -26,21 +26,21 @@ fn names(english: &str) -> Value {
     map([("de", text("falsch")), ("en", text(english)), ("ja", text("違う"))])
 }
 
-fn write(folder: &Path, name: &str, builder: &Builder) -> PathBuf {
-    let path = folder.join(name);
-    std::fs::write(&path, builder.finish()).expect("writes");
+fn write(dir: &Path, name: &str, builder: &Builder) -> PathBuf {
+    let path = dir.join(name);
+    std::fs::write(&path, builder.finish()).expect("write");
     path
 }
 
 fn open(paths: Vec<PathBuf>) -> Geo {
-    Geo::open(&GeoArgs { geo_db: paths, ..GeoArgs::default() }).expect("loads")
+    Geo::open(&GeoArgs { geo_db: paths, ..GeoArgs::default() }).expect("load geo data")
 }
 
-/// Loads one database and shows its place for `IP`.
-fn with<R>(database_type: &str, record: &Value, check: impl FnOnce(&Geo, &Place<'_>) -> R) -> R {
-    let folder = TempDir::new().expect("folder");
-    let geo = open(vec![write(folder.path(), "x.mmdb", &Builder::new(database_type).add(NET, record))]);
-    geo.lookup(IP.parse().expect("address"), JULY, |place| check(&geo, place))
+/// Loads a database with one record and passes the location of `IP` to `check`.
+fn with_record<R>(database_type: &str, record: &Value, check: impl FnOnce(&Geo, &Location<'_>) -> R) -> R {
+    let dir = TempDir::new().expect("temp dir");
+    let geo = open(vec![write(dir.path(), "x.mmdb", &Builder::new(database_type).add(NET, record))]);
+    geo.lookup(IP.parse().expect("IP address"), JULY, |location| check(&geo, location))
 }
 
 fn maxmind_city() -> Value {
@@ -80,18 +80,19 @@ fn asn(number: u32, name: &str) -> Value {
     map([("autonomous_system_number", Value::U32(number)), ("autonomous_system_organization", text(name))])
 }
 
-/// A place's fields as an answer has them.
-fn shown(place: &Place<'_>) -> serde_json::Value {
-    let json = PlaceJson::of(place);
-    let fields = [json.place(), json.network()].concat();
-    serde_json::from_slice(&[b"{", &fields[1..], b"}"].concat()).expect("an object without its first comma")
+/// The fields of a location as in a response.
+fn response_fields(location: &Location<'_>) -> serde_json::Value {
+    let json = LocationJson::new(location);
+    let fields = [json.geo_fields(), json.full_fields()].concat();
+    // Without the leading comma.
+    serde_json::from_slice(&[b"{", &fields[1..], b"}"].concat()).expect("valid JSON")
 }
 
 #[test]
-fn maxmind_city_fills_every_place_field() {
-    with("GeoLite2-City", &maxmind_city(), |geo, place| {
+fn maxmind_city_fills_every_location_field() {
+    with_record("GeoLite2-City", &maxmind_city(), |geo, location| {
         assert_eq!(
-            shown(place),
+            response_fields(location),
             serde_json::json!({
                 "city": "Berlin", "region": "State of Berlin", "region_code": "DE-BE", "country": "DE",
                 "country_name": "Germany", "continent": "EU", "latitude": 52.5196, "longitude": 13.4069,
@@ -99,36 +100,41 @@ fn maxmind_city_fills_every_place_field() {
                 "org": null, "as": null, "is_eu": true, "currency": "EUR", "proxy": null, "hosting": null,
             })
         );
-        assert_eq!(geo.databases()[0].kind, Kind::City);
+        assert_eq!(geo.databases()[0].kind, DatabaseKind::City);
         assert!(geo.attributions()[0].text.contains("GeoLite"));
     });
 }
 
 #[test]
-fn maxmind_country_is_completed_from_the_country_code() {
+fn country_facts_are_derived_from_country_code() {
     let record = map([("country", map([("iso_code", text("CH"))]))]);
-    with("GeoIP2-Country", &record, |_, place| {
+    with_record("GeoIP2-Country", &record, |_, location| {
         assert_eq!(
-            (place.country, place.country_name, place.continent),
+            (location.country, location.country_name, location.continent),
             (Some("CH"), Some("Switzerland"), Some("EU"))
         );
-        assert_eq!((place.currency, place.is_eu, place.city), (Some("CHF"), Some(false), None));
+        assert_eq!((location.currency, location.is_eu, location.city), (Some("CHF"), Some(false), None));
     });
 }
 
 #[test]
-fn asn_isp_and_enterprise_name_the_operator() {
-    with("GeoLite2-ASN", &asn(3320, "Deutsche Telekom AG"), |_, place| {
-        assert_eq!((place.asn, place.org), (Some(3320), Some("Deutsche Telekom AG")));
-        assert_eq!(place.as_text.map(|text| text.to_string()).as_deref(), Some("AS3320 Deutsche Telekom AG"));
-        assert_eq!((place.proxy, place.hosting, place.country), (Some(false), Some(false), None));
+fn asn_isp_and_enterprise_have_asn_and_org() {
+    with_record("GeoLite2-ASN", &asn(3320, "Deutsche Telekom AG"), |_, location| {
+        assert_eq!((location.asn, location.org), (Some(3320), Some("Deutsche Telekom AG")));
+        assert_eq!(
+            location.as_text.map(|text| text.to_string()).as_deref(),
+            Some("AS3320 Deutsche Telekom AG")
+        );
+        assert_eq!((location.proxy, location.hosting, location.country), (Some(false), Some(false), None));
     });
     let isp = map([
         ("autonomous_system_number", Value::U32(7018)),
         ("isp", text("AT&T")),
         ("organization", text("Other")),
     ]);
-    with("GeoIP2-ISP", &isp, |_, place| assert_eq!((place.asn, place.org), (Some(7018), Some("AT&T"))));
+    with_record("GeoIP2-ISP", &isp, |_, location| {
+        assert_eq!((location.asn, location.org), (Some(7018), Some("AT&T")))
+    });
     let enterprise = map([
         ("country", map([("confidence", Value::U16(99)), ("iso_code", text("US"))])),
         (
@@ -139,26 +145,26 @@ fn asn_isp_and_enterprise_name_the_operator() {
             ]),
         ),
     ]);
-    with("GeoIP2-Enterprise", &enterprise, |geo, place| {
-        assert_eq!((place.country, place.asn, place.hosting), (Some("US"), Some(16509), Some(true)));
-        assert_eq!(geo.databases()[0].kind, Kind::Enterprise);
+    with_record("GeoIP2-Enterprise", &enterprise, |geo, location| {
+        assert_eq!((location.country, location.asn, location.hosting), (Some("US"), Some(16509), Some(true)));
+        assert_eq!(geo.databases()[0].kind, DatabaseKind::Enterprise);
     });
 }
 
 #[test]
-fn anonymous_ip_flags_what_the_lists_do_not_know() {
+fn anonymous_ip_sets_flags_without_asn() {
     let vpn = map([("is_anonymous", Value::Bool(true)), ("is_anonymous_vpn", Value::Bool(true))]);
-    with("GeoIP2-Anonymous-IP", &vpn, |_, place| {
-        assert_eq!((place.proxy, place.hosting), (Some(true), None))
+    with_record("GeoIP2-Anonymous-IP", &vpn, |_, location| {
+        assert_eq!((location.proxy, location.hosting), (Some(true), None))
     });
     let host = map([("is_anonymous", Value::Bool(true)), ("is_hosting_provider", Value::Bool(true))]);
-    with("GeoIP2-Anonymous-IP", &host, |_, place| {
-        assert_eq!((place.proxy, place.hosting), (None, Some(true)))
+    with_record("GeoIP2-Anonymous-IP", &host, |_, location| {
+        assert_eq!((location.proxy, location.hosting), (None, Some(true)))
     });
 }
 
 #[test]
-fn dbip_lite_has_no_codes_and_no_zone_and_that_is_fine() {
+fn dbip_lite_without_codes_and_timezone_is_read() {
     let record = map([
         ("city", map([("names", names("Berlin (Mitte)"))])),
         (
@@ -176,21 +182,25 @@ fn dbip_lite_has_no_codes_and_no_zone_and_that_is_fine() {
         ("location", map([("latitude", Value::F32(52.52)), ("longitude", Value::F32(13.405))])),
         ("subdivisions", Value::Array(vec![map([("names", names("Berlin"))])])),
     ]);
-    with("DBIP-City-Lite", &record, |geo, place| {
+    with_record("DBIP-City-Lite", &record, |geo, location| {
         assert_eq!(
-            (place.city, place.region, place.region_code),
+            (location.city, location.region, location.region_code),
             (Some("Berlin (Mitte)"), Some("Berlin"), None)
         );
-        assert_eq!((place.latitude, place.longitude), (Some(52.52), Some(13.405)), "f32 keeps its digits");
-        assert_eq!((place.timezone, place.timezone_offset), (None, None));
+        assert_eq!(
+            (location.latitude, location.longitude),
+            (Some(52.52), Some(13.405)),
+            "f32 keeps its decimals"
+        );
+        assert_eq!((location.timezone, location.timezone_offset), (None, None));
         assert_eq!(geo.attributions()[0].url, "https://db-ip.com");
     });
 }
 
 #[test]
-fn databases_complete_each_other_in_the_order_given_without_mixing_places() {
-    let folder = TempDir::new().expect("folder");
-    let file = |name: &str, record: &Value| write(folder.path(), name, &Builder::new(name).add(NET, record));
+fn databases_are_merged_in_order_without_mixing_countries() {
+    let dir = TempDir::new().expect("temp dir");
+    let file = |name: &str, record: &Value| write(dir.path(), name, &Builder::new(name).add(NET, record));
     let country = file("geo-whois-asn-country", &map([("country_code", text("FR"))]));
     let german = file("GeoLite2-City", &maxmind_city());
     let french = file(
@@ -200,19 +210,22 @@ fn databases_complete_each_other_in_the_order_given_without_mixing_places() {
     let network = file("GeoLite2-ASN", &asn(16509, "Amazon"));
     let other = file("asn-ipv4", &asn(24940, "Hetzner"));
     let geo = open(vec![country, german, french, network, other]);
-    geo.lookup(IP.parse().expect("address"), JULY, |place| {
+    geo.lookup(IP.parse().expect("IP address"), JULY, |location| {
         assert_eq!(
-            (place.country, place.country_name, place.city),
+            (location.country, location.country_name, location.city),
             (Some("FR"), Some("France"), Some("Paris"))
         );
-        assert_eq!((place.latitude, place.region_code, place.timezone), (None, None, Some("Europe/Paris")));
-        assert_eq!((place.asn, place.org, place.hosting), (Some(16509), Some("Amazon"), Some(true)));
+        assert_eq!(
+            (location.latitude, location.region_code, location.timezone),
+            (None, None, Some("Europe/Paris"))
+        );
+        assert_eq!((location.asn, location.org, location.hosting), (Some(16509), Some("Amazon"), Some(true)));
     });
 }
 
 #[test]
-fn an_unknown_address_and_nonsense_values_are_null() {
-    let nonsense = map([
+fn unknown_address_and_invalid_values_are_null() {
+    let invalid = map([
         ("city", Value::Array(vec![])),
         ("country", map([("iso_code", text("ZZ")), ("names", text("no map"))])),
         (
@@ -228,10 +241,10 @@ fn an_unknown_address_and_nonsense_values_are_null() {
         ("asn", Value::Bool(true)),
         ("isp", text("Known")),
     ]);
-    with("odd", &nonsense, |geo, place| {
-        assert_eq!(*place, Place { org: Some("Known"), ..Place::default() });
-        geo.lookup("198.51.100.1".parse().expect("address"), JULY, |place| {
-            assert_eq!(*place, Place::default())
+    with_record("odd", &invalid, |geo, location| {
+        assert_eq!(*location, Location { org: Some("Known"), ..Location::default() });
+        geo.lookup("198.51.100.1".parse().expect("IP address"), JULY, |location| {
+            assert_eq!(*location, Location::default())
         });
     });
 }
@@ -239,37 +252,38 @@ fn an_unknown_address_and_nonsense_values_are_null() {
 #[test]
 fn all_record_sizes_are_read() {
     for size in [24, 28, 32] {
-        let folder = TempDir::new().expect("folder");
+        let dir = TempDir::new().expect("temp dir");
         let builder = Builder::new("GeoLite2-City").record_size(size).add(NET, &maxmind_city());
-        let geo = open(vec![write(folder.path(), "x.mmdb", &builder)]);
-        geo.lookup(IP.parse().expect("address"), JULY, |place| {
-            assert_eq!(place.city, Some("Berlin"), "{size}")
+        let geo = open(vec![write(dir.path(), "x.mmdb", &builder)]);
+        geo.lookup(IP.parse().expect("IP address"), JULY, |location| {
+            assert_eq!(location.city, Some("Berlin"), "{size}")
         });
     }
 }
 
 #[test]
-fn without_a_database_the_sample_shows_something() {
+fn sample_is_used_without_a_database() {
     let geo = open(Vec::new());
-    let city =
-        |ip: &str| geo.lookup(ip.parse().expect("address"), JULY, |place| place.city.map(str::to_owned));
+    let city = |ip: &str| {
+        geo.lookup(ip.parse().expect("IP address"), JULY, |location| location.city.map(str::to_owned))
+    };
     assert_eq!(city("192.0.2.1").as_deref(), Some("Berlin"));
     assert_eq!(city("2001:db8::1").as_deref(), Some("Paris"));
     for private in ["127.0.0.1", "10.0.0.1", "192.168.1.1", "::1", "fe80::1"] {
-        geo.lookup(private.parse().expect("address"), JULY, |place| {
-            assert_eq!(*place, Place::default(), "{private}")
+        geo.lookup(private.parse().expect("IP address"), JULY, |location| {
+            assert_eq!(*location, Location::default(), "{private}")
         });
     }
-    geo.lookup("1.1.1.1".parse().expect("address"), JULY, |place| {
-        assert_eq!((place.asn, place.hosting, place.country), (Some(13335), Some(true), None));
+    geo.lookup("1.1.1.1".parse().expect("IP address"), JULY, |location| {
+        assert_eq!((location.asn, location.hosting, location.country), (Some(13335), Some(true), None));
     });
 }
 
 #[test]
-fn a_file_without_a_description_is_read_too() {
-    let folder = TempDir::new().expect("folder");
+fn file_without_description_is_read() {
+    let dir = TempDir::new().expect("temp dir");
     let builder = Builder::new("").without_description().build_epoch(7).add(NET, &maxmind_city());
-    let geo = open(vec![write(folder.path(), "x.mmdb", &builder)]);
-    geo.lookup(IP.parse().expect("address"), JULY, |place| assert_eq!(place.city, Some("Berlin")));
-    assert_eq!((geo.databases()[0].build_epoch, geo.databases()[0].kind), (7, Kind::City));
+    let geo = open(vec![write(dir.path(), "x.mmdb", &builder)]);
+    geo.lookup(IP.parse().expect("IP address"), JULY, |location| assert_eq!(location.city, Some("Berlin")));
+    assert_eq!((geo.databases()[0].build_epoch, geo.databases()[0].kind), (7, DatabaseKind::City));
 }

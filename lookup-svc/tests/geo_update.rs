@@ -1,4 +1,4 @@
-//! `geo-update` against a server that behaves, and against one that does not.
+//! Tests of `geo-update` against well-behaved and faulty servers.
 
 #[path = "geo_update/checksums.rs"]
 mod checksums;

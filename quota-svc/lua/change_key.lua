@@ -1,13 +1,17 @@
--- Changes a key's state, name or daily limit and notes the event.
+-- Changes a key's state, name or daily limit, and adds an event.
 --
--- KEYS[1]  record (`…:k`)   KEYS[2]  description (`…:m`)   KEYS[3]  events (`…:e`)
--- ARGV[1]  the account that must hold the key, or '' for any
--- ARGV[2]  resume | deactivate | reactivate | rename | limit    ARGV[3]  the new name or limit
--- ARGV[4]  the time in ms, or '' for this server's clock        ARGV[5]  the event's kind and reason
--- returns  1 changed, 0 it was so already, -1 no such key, -2 refused: inactive, -3 refused: paused, -4 unreadable
+-- KEYS[1]  record (`…:k`)
+-- KEYS[2]  metadata (`…:m`)
+-- KEYS[3]  events (`…:e`)
+-- ARGV[1]  ID of the account that must own the key, or '' for any
+-- ARGV[2]  resume | deactivate | reactivate | rename | limit
+-- ARGV[3]  the new name, or the new limit (0 for the default)
+-- ARGV[4]  the time in ms, or '' for this server's clock
+-- ARGV[5]  the event's kind and reason
+-- returns  1 changed, 0 no effect, -1 no such key, -2 rejected: inactive, -3 rejected: paused, -4 invalid record
 --
--- Why in one script: a charge must see the state and the emptied window of a resume together, and the owner's
--- check must hold when the change is made. The table is that of StoredKey::apply in src/domain/key.rs.
+-- Atomic because a charge must see the new state together with the cleared burst window, and the owner check must
+-- still hold when the change is written. The transitions are those of StoredKey::apply in src/domain/key.rs.
 
 local now = tonumber(ARGV[4])
 if not now then
@@ -23,24 +27,24 @@ if #header < 44 or string.byte(header) ~= 1 then return -4 end
 local ACTIVE, PAUSED, INACTIVE = 0, 1, 2
 local action, state = ARGV[2], string.byte(header, 3)
 
-local function enter(new_state)
+local function set_state(new_state)
   redis.call('SETRANGE', KEYS[1], 2, string.char(new_state))
   redis.call('SETRANGE', KEYS[1], 8, struct.pack('<I8', now))
-  -- An emptied window: no latest arrival, no limit, no places.
+  -- Clears the window: latest arrival, burst limit, capacity, length and head.
   if new_state == ACTIVE then redis.call('SETRANGE', KEYS[1], 24, string.rep('\0', 18)) end
 end
 
 if action == 'resume' then
   if state == INACTIVE then return -2 end
   if state == ACTIVE then return 0 end
-  enter(ACTIVE)
+  set_state(ACTIVE)
 elseif action == 'reactivate' then
   if state == PAUSED then return -3 end
   if state == ACTIVE then return 0 end
-  enter(ACTIVE)
+  set_state(ACTIVE)
 elseif action == 'deactivate' then
   if state == INACTIVE then return 0 end
-  enter(INACTIVE)
+  set_state(INACTIVE)
 elseif action == 'rename' then
   if redis.call('HGET', KEYS[2], 'name') == ARGV[3] then return 0 end
   redis.call('HSET', KEYS[2], 'name', ARGV[3])

@@ -1,11 +1,14 @@
--- Creates an account, unless its login is taken.
+-- Creates an account unless its login is taken.
 --
 -- KEYS[1]  the account (`…:a`)
--- ARGV[1]  the time in ms, or '' for this server's clock    ARGV[2]  when it was created in ms, or '' for now
--- ARGV[3]  login    ARGV[4]  credential, '' for none        ARGV[5]  the credential's version
--- returns  when it was created in ms, or 0: the login is taken
+-- ARGV[1]  the time in ms, or '' for this server's clock
+-- ARGV[2]  time of creation in ms, for an import, or '' for now
+-- ARGV[3]  login
+-- ARGV[4]  credential, or '' for none
+-- ARGV[5]  the credential's version
+-- returns  the time of creation in ms, or 0 if the login is taken
 --
--- Why in one script: of two sign-ups with one login only one may win.
+-- Atomic because only one of two concurrent sign-ups with the same login may succeed.
 
 if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
 local now = tonumber(ARGV[2]) or tonumber(ARGV[1])

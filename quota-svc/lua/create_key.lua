@@ -1,12 +1,17 @@
--- Writes a new key's record, description and first event.
+-- Writes the record, metadata and first event of a new key.
 --
--- KEYS[1]  record (`…:k`)   KEYS[2]  description (`…:m`)   KEYS[3]  events (`…:e`)
--- ARGV[1]  when its place was reserved, ms    ARGV[2]  the time in ms, or '' for this server's clock
--- ARGV[3]  the record's bytes                 ARGV[4]  the event's line
--- ARGV[5…] the description's fields and values
--- returns  1 written, 2 it was there already, 0 too late: the reservation may have been cleared
+-- KEYS[1]  record (`…:k`)
+-- KEYS[2]  metadata (`…:m`)
+-- KEYS[3]  events (`…:e`)
+-- ARGV[1]  time of the reservation, ms
+-- ARGV[2]  the time in ms, or '' for this server's clock
+-- ARGV[3]  the encoded record
+-- ARGV[4]  the event's line
+-- ARGV[5…] fields and values of the metadata
+-- returns  1 written, 2 already exists, 0 not written because the reservation is over 30 s old
 --
--- Why in one script: a key must not be chargeable before it can be listed, nor half written.
+-- Atomic because a key must never be partly written, nor chargeable before it can be listed. The 30 s leave a margin:
+-- after 60 s a listing may remove the reservation (RESERVATION_MS in src/store.rs).
 
 local now = tonumber(ARGV[2])
 if not now then

@@ -1,10 +1,13 @@
--- Removes a key: from now on it is unknown.
+-- Deletes a key.
 --
--- KEYS[1]  record (`…:k`)   KEYS[2]  description (`…:m`)   KEYS[3]  events (`…:e`)
--- ARGV[1]  the account that must hold the key, or '' for any
--- returns  the id of the account that held it, or nil: no such key
+-- KEYS[1]  record (`…:k`)
+-- KEYS[2]  metadata (`…:m`)
+-- KEYS[3]  events (`…:e`)
+-- ARGV[1]  ID of the account that must own the key, or '' for any
+-- returns  the ID of the account that owned it, or nil if there is no such key
 --
--- Why in one script: the owner's check must hold when the key goes. Its place is given back afterwards.
+-- Atomic because the owner check must still hold when the key is deleted. The caller then deletes the reservation,
+-- which may be in another slot of a Cluster.
 
 local account = redis.call('HGET', KEYS[2], 'account')
 if not account or (ARGV[1] ~= '' and ARGV[1] ~= account) then return false end

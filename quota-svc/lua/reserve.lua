@@ -1,12 +1,15 @@
--- Reserves places for keys in an account, so that it never holds more than it may.
+-- Reserves key slots in an account, so that it never exceeds its maximum number of keys.
 --
--- KEYS[1]  the account (`…:a`)      KEYS[2]  its places (`…:p`): key id → when it was reserved
--- ARGV[1]  how many places there are    ARGV[2]  the time in ms, or '' for this server's clock
--- ARGV[3…] the ids of the keys
--- returns  the time in ms (-1: no such account), then for each id 1 reserved, 2 it has a place, 0 none is left
+-- KEYS[1]  the account (`…:a`)
+-- KEYS[2]  its reservations (`…:p`): key ID → time of the reservation, ms
+-- ARGV[1]  maximum number of reservations
+-- ARGV[2]  the time in ms, or '' for this server's clock
+-- ARGV[3…] key IDs
+-- returns  the time in ms, then for each key ID: 1 reserved, 2 already reserved, 0 limit reached;
+--          or only -1 if there is no such account
 --
--- Why in one script: fifty creations at once must not find the same last place free. The record itself lives in
--- another slot of a Cluster and is written afterwards (create_key.lua).
+-- Atomic because concurrent creations must not take the same last key slot. The record may be in another slot of a
+-- Cluster and is written afterward (create_key.lua).
 
 if redis.call('EXISTS', KEYS[1]) == 0 or redis.call('HEXISTS', KEYS[1], 'deleting') == 1 then return { -1 } end
 local now = tonumber(ARGV[2])
@@ -14,15 +17,15 @@ if not now then
   local time = redis.call('TIME')
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
-local answer, taken = { now }, redis.call('HLEN', KEYS[2])
+local reply, taken = { now }, redis.call('HLEN', KEYS[2])
 for i = 3, #ARGV do
   if redis.call('HEXISTS', KEYS[2], ARGV[i]) == 1 then
-    answer[i - 1] = 2
+    reply[i - 1] = 2
   elseif taken < tonumber(ARGV[1]) then
     redis.call('HSET', KEYS[2], ARGV[i], string.format('%.0f', now))
-    answer[i - 1], taken = 1, taken + 1
+    reply[i - 1], taken = 1, taken + 1
   else
-    answer[i - 1] = 0
+    reply[i - 1] = 0
   end
 end
-return answer
+return reply

@@ -1,20 +1,23 @@
--- Replaces an account's credential and ends its sessions but one.
+-- Replaces an account's credential and revokes all sessions but one.
 --
--- KEYS[1]  the account (`…:a`)    KEYS[2]  its sessions (`…:s`)
--- ARGV[1]  the version the change was made from    ARGV[2]  the credential    ARGV[3]  the session that stays, or ''
--- returns  the new version, -1 no such account, -2 the version is another
+-- KEYS[1]  the account (`…:a`)
+-- KEYS[2]  its sessions (`…:s`)
+-- ARGV[1]  expected version of the credential
+-- ARGV[2]  the new credential
+-- ARGV[3]  SHA-256 of the ID of the session to keep, or ''
+-- returns  the new version, -1 no such account, -2 the version is not the expected one
 --
--- Why in one script: a password that is changed must end the old one's sessions in the same moment.
+-- Atomic because only one of two concurrent changes may succeed, and no session of the old credential may outlive it.
 
 if redis.call('EXISTS', KEYS[1]) == 0 or redis.call('HEXISTS', KEYS[1], 'deleting') == 1 then return -1 end
 local version = tonumber(redis.call('HGET', KEYS[1], 'version'))
 if version ~= tonumber(ARGV[1]) then return -2 end
 redis.call('HSET', KEYS[1], 'credential', ARGV[2], 'version', version + 1)
-local expires = ARGV[3] ~= '' and redis.call('HGET', KEYS[2], ARGV[3])
-local life = redis.call('PTTL', KEYS[2])
+local expiry = ARGV[3] ~= '' and redis.call('HGET', KEYS[2], ARGV[3])
+local ttl = redis.call('PTTL', KEYS[2])
 redis.call('DEL', KEYS[2])
-if expires then
-  redis.call('HSET', KEYS[2], ARGV[3], expires)
-  if life > 0 then redis.call('PEXPIRE', KEYS[2], life) end
+if expiry then
+  redis.call('HSET', KEYS[2], ARGV[3], expiry)
+  if ttl > 0 then redis.call('PEXPIRE', KEYS[2], ttl) end
 end
 return version + 1

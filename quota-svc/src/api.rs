@@ -1,12 +1,12 @@
-//! The internal API: which routes there are, who may call, and what guards them.
+//! The internal API: its routes and the middleware around them.
 
 mod accounts;
+mod body_limits;
 mod charges;
 mod context;
 mod error;
 mod guard;
 mod keys;
-mod limits;
 mod transfer;
 
 use std::sync::Arc;
@@ -15,56 +15,53 @@ use accounts::AccountsApi;
 use charges::ChargesApi;
 pub use context::Context;
 use futures_util::future::Either;
-pub use guard::Guard;
+pub use guard::LoopbackGuard;
 use keys::KeysApi;
 use poem::endpoint::{BoxEndpoint, DynEndpoint, make_sync};
 use poem::{Endpoint, EndpointExt, IntoEndpoint, Request, Response, Result, Route};
 use poem_openapi::{OpenApi, OpenApiService};
-use service_kit::{Operations, RequestTelemetry, Telemetry, catch_all};
+use service_kit::{DirectRouter, RequestTelemetry, Telemetry, catch_all};
 use transfer::TransferApi;
 
-/// Where the paths begin.
 const PREFIX: &str = "/internal/v1";
 const CHARGES: &str = "/internal/v1/charges";
 
-/// What an error's `docs` points to: the document that quota-svc itself serves.
+/// The `docs` field of errors: the OpenAPI document, which quota-svc itself serves.
 pub(crate) const DOCS: &str = "/openapi.json";
 
-/// What a quota-svc serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Serve {
-    /// Everything.
+    /// All operations
     All,
-    /// Charges only: all that lookup-svc needs.
+    /// Only charges: enough for lookup-svc
     Charges,
 }
 
-/// The routes of this service.
 pub fn endpoint(
     context: &Arc<Context>,
     serve: Serve,
-    guard: Guard,
+    guard: LoopbackGuard,
     telemetry: &Telemetry,
 ) -> BoxEndpoint<'static> {
     let others = match serve {
         Serve::Charges => routes(service(ChargesApi(context.clone()))),
-        Serve::All => routes(service(everything(context))),
+        Serve::All => routes(service(all_apis(context))),
     };
-    let charges = limits::bounded_batch(Operations::new(ChargesApi(context.clone()), PREFIX));
-    Root { charges, others }
+    let charges = body_limits::with_batch_limit(DirectRouter::new(ChargesApi(context.clone()), PREFIX));
+    Router { charges, others }
         .with(guard)
         .with(catch_all(DOCS))
         .with(RequestTelemetry::new(telemetry, "quota-svc"))
         .boxed()
 }
 
-/// The charges' own way, which is that of every look-up, and everything else.
-struct Root<C> {
+/// Dispatches charges directly, because every lookup makes one; everything else goes through poem's router.
+struct Router<C> {
     charges: C,
     others: BoxEndpoint<'static>,
 }
 
-impl<C: Endpoint<Output = Response>> Endpoint for Root<C> {
+impl<C: Endpoint<Output = Response>> Endpoint for Router<C> {
     type Output = Response;
 
     fn call(&self, request: Request) -> impl Future<Output = Result<Response>> + Send {
@@ -75,32 +72,30 @@ impl<C: Endpoint<Output = Response>> Endpoint for Root<C> {
     }
 }
 
-fn everything(context: &Arc<Context>) -> (ChargesApi, AccountsApi, KeysApi, TransferApi) {
+fn all_apis(context: &Arc<Context>) -> (ChargesApi, AccountsApi, KeysApi, TransferApi) {
     let context = || context.clone();
     (ChargesApi(context()), AccountsApi(context()), KeysApi(context()), TransferApi(context()))
 }
 
-/// The document of the whole API.
+/// The OpenAPI document of all operations.
 pub fn document(context: &Arc<Context>) -> String {
-    service(everything(context)).spec()
+    service(all_apis(context)).spec()
 }
 
 fn service<T: OpenApi + 'static>(apis: T) -> OpenApiService<T, ()> {
     OpenApiService::new(apis, "quota-svc internal API", "1.1.0")
-        .description(
-            "Accounts, API keys and exact limits. Spoken on loopback between the services of one pod.",
-        )
+        .description("Internal API for accounts, keys and quotas. Listens on loopback by default.")
         .server("http://127.0.0.1:8082")
         .url_prefix(PREFIX)
 }
 
 fn routes<T: OpenApi + 'static>(service: OpenApiService<T, ()>) -> BoxEndpoint<'static> {
     let document = service.spec();
-    let show =
+    let show_document =
         make_sync(move |_| Response::builder().content_type("application/json").body(document.clone()));
     Route::new()
-        .at("/openapi.json", show)
-        .nest(PREFIX, limits::bounded(service.into_endpoint()))
+        .at("/openapi.json", show_document)
+        .nest(PREFIX, body_limits::with_body_limits(service.into_endpoint()))
         .map_to_response()
         .boxed()
 }

@@ -1,4 +1,4 @@
-//! quota-svc put together: store, charging, API, readiness; served until the lifecycle stops.
+//! Builds quota-svc (store, charge service, API, readiness) and runs it until shutdown.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use service_kit::{Condition, Kit, Server};
 
-use crate::api::{self, Context, Guard};
-use crate::charging::Charging;
+use crate::api::{self, Context, LoopbackGuard};
+use crate::charge_service::ChargeService;
 use crate::config::{Config, StoreChoice};
 use crate::domain::limits::Limits;
 use crate::metrics::Metrics;
@@ -15,19 +15,18 @@ use crate::store::Store;
 use crate::store::embedded::EmbeddedStore;
 use crate::store::redis::RedisStore;
 
-/// How often /readyz and the gauge learn whether the store is there.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// How long the port stays shut for a store that is still being dialled: whoever finds the port open finds a store
-/// behind it, unless there is none.
-const FIRST_CONTACT: Duration = Duration::from_secs(1);
-const FIRST_LOOKS_EVERY: Duration = Duration::from_millis(2);
+/// How often the store's health is copied to /readyz and to the `quota_store_up` gauge.
+const HEALTH_INTERVAL: Duration = Duration::from_millis(100);
+/// Maximum time that the port stays closed while the store connects, so that the first requests don't fail.
+const STORE_WAIT: Duration = Duration::from_secs(1);
+const STORE_WAIT_POLL: Duration = Duration::from_millis(2);
 
-/// A quota-svc that listens and waits to be run.
+/// A quota-svc with its port open. [`QuotaService::run`] handles the requests.
 pub struct QuotaService {
     server: Server,
     endpoint: poem::endpoint::BoxEndpoint<'static>,
     store: OpenStore,
-    watcher: tokio::task::JoinHandle<()>,
+    health_task: tokio::task::JoinHandle<()>,
     kit: Kit,
 }
 
@@ -37,47 +36,47 @@ enum OpenStore {
 }
 
 impl QuotaService {
-    /// Opens the store and the port. Redis may be away: that is said on /readyz and ends by itself, and the port
-    /// opens after a second all the same.
+    /// Opens the store and the port. If Redis is unreachable, the port still opens after 1 s, and /readyz
+    /// reports not ready until the store is connected.
     pub async fn start(config: &Config, kit: &Kit) -> anyhow::Result<Self> {
         config.check()?;
         let limits = config.limits.limits();
-        let (store, open) = open_store(config, limits)?;
+        let (store, store_handle) = open_store(config, limits)?;
         let metrics = Metrics::new(&kit.telemetry.meter());
-        let charging = Charging::new(store.clone(), limits, metrics);
-        let context = Arc::new(Context { store: store.clone(), charging, limits });
-        let guard = Guard { allow_remote: config.allow_remote };
+        let charge_service = ChargeService::new(store.clone(), limits, metrics);
+        let context = Arc::new(Context { store: store.clone(), charge_service, limits });
+        let guard = LoopbackGuard { allow_remote: config.allow_remote };
         let endpoint = api::endpoint(&context, config.serve, guard, &kit.telemetry);
-        let _ = tokio::time::timeout(FIRST_CONTACT, contact(&*store)).await;
+        let _ = tokio::time::timeout(STORE_WAIT, wait_for_store(&*store)).await;
         let server = Server::bind("quota", config.listen, &kit.serve).await?;
-        let watcher = tokio::spawn(watch(store, kit.readiness.condition("store"), gauge(kit)));
-        Ok(Self { server, endpoint, store: open, watcher, kit: kit.clone() })
+        let condition = kit.readiness.condition("store");
+        let health_task = tokio::spawn(report_store_health(store, condition, store_up_gauge(kit)));
+        Ok(Self { server, endpoint, store: store_handle, health_task, kit: kit.clone() })
     }
 
-    /// Where it listens.
     pub fn local_addr(&self) -> SocketAddr {
         self.server.local_addr()
     }
 
-    /// Serves until the lifecycle stops, then writes what is not yet written.
+    /// Serves until shutdown, then flushes the embedded store.
     pub async fn run(self) {
         self.server.serve(self.endpoint, self.kit.lifecycle.clone()).await;
-        self.watcher.abort();
+        self.health_task.abort();
         if let OpenStore::Embedded(store) = &self.store {
             store.close().await;
         }
     }
 }
 
-/// The document of the internal API, formatted.
+/// The OpenAPI document of the internal API, pretty-printed.
 pub fn document() -> anyhow::Result<String> {
     let limits = Limits::default();
     let store = Arc::new(EmbeddedStore::in_memory(limits, Default::default())?);
     let metrics = Metrics::new(&service_kit::Telemetry::for_tests().meter());
-    let charging = Charging::new(store.clone(), limits, metrics);
-    let document = api::document(&Arc::new(Context { store, charging, limits }));
+    let charge_service = ChargeService::new(store.clone(), limits, metrics);
+    let document = api::document(&Arc::new(Context { store, charge_service, limits }));
     let mut document: serde_json::Value = serde_json::from_str(&document)?;
-    // Whatever order this build's JSON maps have (a feature that any dependency may switch on).
+    // Sorted, because any dependency may enable serde_json's `preserve_order`.
     document.sort_all_objects();
     Ok(serde_json::to_string_pretty(&document)? + "\n")
 }
@@ -92,29 +91,32 @@ fn open_store(config: &Config, limits: Limits) -> anyhow::Result<(Arc<dyn Store>
     })
 }
 
-fn gauge(kit: &Kit) -> opentelemetry::metrics::Gauge<u64> {
+fn store_up_gauge(kit: &Kit) -> opentelemetry::metrics::Gauge<u64> {
     let meter = kit.telemetry.meter();
-    let gauge = meter.u64_gauge("quota_store_up");
-    gauge.with_description("1 while the store can be reached, 0 while it is away").build()
+    let builder = meter.u64_gauge("quota_store_up");
+    builder.with_description("1 while the store is reachable, 0 while it is not").build()
 }
 
-/// Waits until the store can be reached.
-async fn contact(store: &dyn Store) {
-    while store.trouble().is_some() {
-        tokio::time::sleep(FIRST_LOOKS_EVERY).await;
+async fn wait_for_store(store: &dyn Store) {
+    while store.unavailable_reason().is_some() {
+        tokio::time::sleep(STORE_WAIT_POLL).await;
     }
 }
 
-/// Tells whether the store can be reached.
-async fn watch(store: Arc<dyn Store>, condition: Condition, gauge: opentelemetry::metrics::Gauge<u64>) {
-    let mut tick = tokio::time::interval(LOOK_EVERY);
+/// Reports the store's health to /readyz and to the gauge.
+async fn report_store_health(
+    store: Arc<dyn Store>,
+    condition: Condition,
+    gauge: opentelemetry::metrics::Gauge<u64>,
+) {
+    let mut tick = tokio::time::interval(HEALTH_INTERVAL);
     loop {
         tick.tick().await;
-        let trouble = store.trouble();
-        gauge.record(u64::from(trouble.is_none()), &[]);
-        match trouble {
-            None => condition.set_ready("the store answers"),
-            Some(trouble) => condition.set_not_ready(trouble),
+        let reason = store.unavailable_reason();
+        gauge.record(u64::from(reason.is_none()), &[]);
+        match reason {
+            None => condition.set_ready("the store is reachable"),
+            Some(reason) => condition.set_not_ready(reason),
         }
     }
 }

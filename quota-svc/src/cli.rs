@@ -1,25 +1,24 @@
-//! The operator's commands: clients of a running quota-svc, so that they work on either store and in every pod.
+//! Commands for operators. They call a running quota-svc, so they work with either store and need no access to it.
 
 mod account;
+mod atomic_file;
 mod confirm;
+mod context;
 mod export;
-mod file;
 mod import;
 mod key;
 mod key_view;
-mod operator;
 mod progress;
 mod table;
 
 use std::io;
 
 pub use account::AccountCommand;
+use context::CliContext;
 pub use export::ExportArgs;
 pub use import::ImportArgs;
 pub use key::{DailyLimit, KeyCommand, ScopeArg};
-use operator::Operator;
 
-/// What an operator can do.
 #[derive(clap::Subcommand, Debug)]
 pub enum Command {
     /// Create, list and delete accounts
@@ -28,17 +27,16 @@ pub enum Command {
     /// Create, list, change and delete API keys
     #[command(subcommand)]
     Key(KeyCommand),
-    /// Write all accounts and keys as JSON lines, for a back-up or another store
+    /// Write all accounts and keys as JSON lines, for a backup or another store
     Export(ExportArgs),
-    /// Add the accounts and keys of an export; what is there already stays as it is
+    /// Add the accounts and keys of an export; existing ones are not changed
     Import(ImportArgs),
 }
 
-/// How commands reach the running quota-svc, and how they answer.
 #[derive(clap::Args, Debug, Clone)]
-#[command(next_help_heading = "Operator's commands")]
+#[command(next_help_heading = "Command options")]
 pub struct ClientArgs {
-    /// Where the running quota-svc listens
+    /// URL of the running quota-svc
     #[arg(
         long,
         env = "QUOTA_URL",
@@ -48,34 +46,33 @@ pub struct ClientArgs {
         global = true
     )]
     pub quota_url: String,
-    /// How a command prints what it has to say
-    // No environment variable: OUTPUT is a name that too many scripts use for something else.
+    /// Output format
+    // No environment variable: many scripts use OUTPUT for something else.
     #[arg(long, value_enum, default_value_t = Output::Text, global = true)]
     pub output: Output,
 }
 
-/// How a command prints what it has to say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Output {
-    /// For people
+    /// Text and tables
     Text,
-    /// One JSON object, for programs
+    /// One JSON object, for scripts
     Json,
 }
 
-/// Runs a command; what it has to say goes to standard output.
+/// Runs a command and prints its result to standard output.
 pub async fn run(command: Command, args: &ClientArgs) -> anyhow::Result<()> {
-    let operator = Operator::new(args)?;
-    let done = match command {
-        Command::Account(command) => account::run(command, &operator).await,
-        Command::Key(command) => key::run(command, &operator).await,
-        Command::Export(args) => export::run(&args, &operator).await,
-        Command::Import(args) => import::run(&args, &operator).await,
+    let context = CliContext::new(args)?;
+    let result = match command {
+        Command::Account(command) => account::run(command, &context).await,
+        Command::Key(command) => key::run(command, &context).await,
+        Command::Export(args) => export::run(&args, &context).await,
+        Command::Import(args) => import::run(&args, &context).await,
     };
-    match done {
-        // As in `quota-svc account list | head`: the reader has seen enough.
+    match result {
+        // The reader closed the pipe, as in `quota-svc account list | head`.
         Err(error) if is_broken_pipe(&error) => Ok(()),
-        done => done,
+        result => result,
     }
 }
 

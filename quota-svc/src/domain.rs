@@ -1,4 +1,4 @@
-//! What quota-svc knows, free of HTTP and of any store: identities, key records, judging, verdicts.
+//! The quota rules and their data types, independent of HTTP and of the store.
 
 pub mod account;
 pub mod event;

@@ -1,12 +1,13 @@
-//! quota-svc: the only program that knows the store. Accounts, keys, their states and exact limits.
+//! quota-svc: stores accounts and API keys, and checks and counts every request. The only service that accesses the
+//! store.
 
 pub mod api;
+pub mod api_convert;
 pub mod app;
-pub mod charging;
+pub mod charge_service;
 pub mod cli;
 pub mod config;
-pub mod denials;
+pub mod denial_cache;
 pub mod domain;
 pub mod metrics;
-pub mod present;
 pub mod store;

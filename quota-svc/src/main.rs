@@ -1,4 +1,4 @@
-//! quota-svc: serves the internal API, or runs an operator's command.
+//! Entry point of quota-svc: serves the internal API, or runs a command.
 
 use clap::Parser;
 use quota_svc::app::{self, QuotaService};
@@ -19,7 +19,7 @@ fn main() -> std::process::ExitCode {
                 print!("{}", app::document()?);
                 Ok(())
             }
-            Some(Command::Operate(command)) => cli::run(command, &client).await,
+            Some(Command::Operator(command)) => cli::run(command, &client).await,
         }
     }))
 }
@@ -27,7 +27,7 @@ fn main() -> std::process::ExitCode {
 async fn serve(config: Config) -> anyhow::Result<()> {
     let kit = Kit::start("quota-svc", &config.serving, &config.telemetry)?;
     let service = QuotaService::start(&config, &kit).await?;
-    // After the port is open: whoever sees /readyz say yes must find it.
+    // Only now, so that the API port accepts connections before /readyz reports ready.
     kit.serve_admin(config.admin_listen).await?;
     service.run().await;
     kit.finish();

@@ -1,10 +1,10 @@
-//! The committed OpenAPI document is the one this version generates.
+//! Checks the committed OpenAPI document against the generated one.
 
 #[tokio::test]
-async fn the_committed_document_is_the_generated_one() {
+async fn committed_document_is_up_to_date() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../openapi/quota-svc.json");
-    let committed = std::fs::read_to_string(path).expect("openapi/quota-svc.json is committed");
-    let generated = quota_svc::app::document().expect("the document can be made");
+    let committed = std::fs::read_to_string(path).expect("openapi/quota-svc.json exists");
+    let generated = quota_svc::app::document().expect("the document is generated");
     assert!(
         committed == generated,
         "openapi/quota-svc.json is out of date; run: cargo run -p quota-svc -- openapi > openapi/quota-svc.json"
@@ -12,7 +12,7 @@ async fn the_committed_document_is_the_generated_one() {
 }
 
 #[tokio::test]
-async fn every_operation_has_an_id_and_every_error_the_common_body() {
+async fn operations_have_ids_and_the_common_error_body() {
     let document: serde_json::Value = serde_json::from_str(&quota_svc::app::document().unwrap()).unwrap();
     let paths = document["paths"].as_object().unwrap();
     let operations: Vec<_> = paths.values().flat_map(|path| path.as_object().unwrap().values()).collect();

@@ -1,25 +1,25 @@
-//! Random histories of a key: both stores decide as the rules do, written down once more in a few lines.
+//! Compares both stores with a short model of the quota rules, over random histories of a key.
 //!
 //! `IP_LOOKUP_HISTORIES=1000000 cargo test -p quota-svc --release --test store_model` runs a million of them.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
-#[path = "contract/bench.rs"]
+#[path = "contract/harness.rs"]
 #[expect(dead_code, reason = "the contract suite uses the rest")]
-mod bench;
+mod harness;
 
 use std::collections::HashMap;
 
-use bench::{Bench, DAY, NOON};
+use harness::{DAY, Harness, NOON};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use quota_client::wire::{Outcome, Scope};
-use quota_svc::domain::key::Change;
+use quota_svc::domain::key::KeyChange;
 use quota_svc::domain::limits::Limits;
 use quota_svc::domain::verdict::Subject;
 use quota_svc::store::StoreError;
 
-/// Small, so that a short history meets every edge. A ring begins with eight places: one of these never grows, the
-/// other does so twice.
+/// Small, so that a short history reaches every edge case. A ring starts with a capacity of 8, or of the burst limit if
+/// that is lower: with the first limits it never grows, with the second it grows twice.
 const LIMITS: [Limits; 2] =
     [Limits { daily: 25, burst: 7, demo: 9 }, Limits { daily: 70, burst: 19, demo: 9 }];
 
@@ -27,9 +27,9 @@ const LIMITS: [Limits; 2] =
 enum Step {
     Charge(u32),
     Wait(i64),
-    /// To this many milliseconds before or after the next midnight.
+    /// Sets the clock to the next midnight plus this many milliseconds.
     Midnight(i64),
-    Change(Change),
+    Change(KeyChange),
     Demo(u32),
 }
 
@@ -37,22 +37,22 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         8 => prop_oneof![6 => 1u32..4, 2 => 4u32..10, 1 => 10u32..20].prop_map(Step::Charge),
         2 => (0i64..20_000).prop_map(Step::Wait),
-        // Sums of these lie on and beside the window's edge.
+        // Sums of these waits are at the edge of the burst window and next to it.
         6 => prop_oneof![Just(29_999), Just(30_000), Just(59_999), Just(60_000), Just(1)].prop_map(Step::Wait),
         1 => (-90_000i64..0).prop_map(Step::Wait),
         1 => prop_oneof![Just(DAY), Just(3 * DAY), Just(40 * DAY), Just(1i64 << 32)].prop_map(Step::Wait),
         1 => (-2i64..3).prop_map(Step::Midnight),
         1 => prop_oneof![
-            3 => Just(Change::Resume),
-            1 => Just(Change::Deactivate),
-            2 => Just(Change::Reactivate),
-            1 => proptest::option::of(1u32..40).prop_map(Change::DailyLimit),
+            3 => Just(KeyChange::Resume),
+            1 => Just(KeyChange::Deactivate),
+            2 => Just(KeyChange::Reactivate),
+            1 => proptest::option::of(1u32..40).prop_map(KeyChange::DailyLimit),
         ].prop_map(Step::Change),
         1 => (1u32..5).prop_map(Step::Demo),
     ]
 }
 
-/// The rules. Nothing here knows of rings, offsets or batches.
+/// The quota rules, without rings, offsets or batches.
 struct Model {
     limits: Limits,
     paused: bool,
@@ -69,6 +69,7 @@ impl Model {
         Self { limits, paused: false, inactive: false, limit: None, arrivals, day, used }
     }
 
+    /// Returns the outcome and the remaining requests.
     fn charge(&mut self, now: i64) -> (Outcome, Option<u32>) {
         if self.inactive {
             return (Outcome::Inactive, None);
@@ -92,91 +93,92 @@ impl Model {
         (Outcome::Allowed, Some(limit - *used))
     }
 
-    fn change(&mut self, change: &Change) -> bool {
+    /// Returns false if the change is rejected.
+    fn change(&mut self, change: &KeyChange) -> bool {
         match change {
-            Change::Resume if self.inactive => return false,
-            Change::Reactivate if self.paused => return false,
-            Change::Resume if self.paused => (self.paused, self.arrivals) = (false, Vec::new()),
-            Change::Reactivate if self.inactive => (self.inactive, self.arrivals) = (false, Vec::new()),
-            Change::Deactivate => (self.paused, self.inactive) = (false, true),
-            Change::DailyLimit(limit) => self.limit = *limit,
+            KeyChange::Resume if self.inactive => return false,
+            KeyChange::Reactivate if self.paused => return false,
+            KeyChange::Resume if self.paused => (self.paused, self.arrivals) = (false, Vec::new()),
+            KeyChange::Reactivate if self.inactive => (self.inactive, self.arrivals) = (false, Vec::new()),
+            KeyChange::Deactivate => (self.paused, self.inactive) = (false, true),
+            KeyChange::DailyLimit(limit) => self.limit = *limit,
             _ => {}
         }
         true
     }
 }
 
-/// Plays a history on a new key of the store and on the model.
-async fn play(bench: &Bench, steps: &[Step]) {
-    bench.set_time(bench.now().max(NOON) + 2 * DAY);
-    let account = bench.account().await;
-    let key = bench.key_in(account, Scope::Full, None).await.unwrap();
-    let mut model = Model::new(bench.limits, bench.now() / DAY);
-    let (mut demo, mut demo_day) = (0, bench.now() / DAY);
-    bench.step(DAY);
+/// Applies a history to a new key in the store and to the model, and compares the results.
+async fn replay(harness: &Harness, steps: &[Step]) {
+    harness.set_time(harness.now().max(NOON) + 2 * DAY);
+    let account = harness.account().await;
+    let key = harness.key_in(account, Scope::Full, None).await.unwrap();
+    let mut model = Model::new(harness.limits, harness.now() / DAY);
+    let (mut demo, mut demo_day) = (0, harness.now() / DAY);
+    harness.advance(DAY);
     for step in steps {
         match step {
-            Step::Wait(by) => bench.step(*by),
-            Step::Midnight(off) => bench.set_time((bench.now() / DAY + 1) * DAY + off),
+            Step::Wait(by) => harness.advance(*by),
+            Step::Midnight(offset) => harness.set_time((harness.now() / DAY + 1) * DAY + offset),
             Step::Charge(count) => {
-                let verdicts = bench.charge_key(key, *count).await;
-                let seen: Vec<_> =
+                let verdicts = harness.charge_key(key, *count).await;
+                let actual: Vec<_> =
                     verdicts.iter().map(|verdict| (verdict.outcome, verdict.remaining)).collect();
-                let expected: Vec<_> = (0..*count).map(|_| model.charge(bench.now())).collect();
-                assert_eq!(seen, expected);
+                let expected: Vec<_> = (0..*count).map(|_| model.charge(harness.now())).collect();
+                assert_eq!(actual, expected);
             }
             Step::Change(change) => {
-                let changed = bench.store.change_key(key, None, change).await;
-                assert!(matches!(changed, Ok(_) | Err(StoreError::KeyInactive | StoreError::KeyPaused)));
-                assert_eq!(changed.is_ok(), model.change(change), "{change:?}");
+                let result = harness.store.change_key(key, None, change).await;
+                assert!(matches!(result, Ok(_) | Err(StoreError::KeyInactive | StoreError::KeyPaused)));
+                assert_eq!(result.is_ok(), model.change(change), "{change:?}");
             }
             Step::Demo(count) => {
-                let today = bench.now() / DAY;
+                let today = harness.now() / DAY;
                 if today > demo_day {
                     (demo_day, demo) = (today, 0);
                 }
-                let verdicts = bench.charge(Subject::Demo, *count).await;
+                let verdicts = harness.charge(Subject::Demo, *count).await;
                 let allowed =
                     verdicts.iter().filter(|verdict| verdict.outcome == Outcome::Allowed).count() as u32;
-                assert_eq!(allowed, (*count).min(bench.limits.demo - demo));
+                assert_eq!(allowed, (*count).min(harness.limits.demo - demo));
                 demo += allowed;
             }
         }
     }
-    let record = bench.store.key(key, None).await.unwrap().record;
+    let record = harness.store.key(key, None).await.unwrap().record;
     for (day, used) in model.used.iter().filter(|(day, _)| model.day - **day < 31) {
         assert_eq!(record.used_on(*day as u32, model.day as u32), *used, "day {day}");
     }
 }
 
-fn histories(bench: &Bench, runtime: &tokio::runtime::Runtime, cases: u32) {
+fn run_histories(harness: &Harness, runtime: &tokio::runtime::Runtime, cases: u32) {
     let cases = std::env::var("IP_LOOKUP_HISTORIES").ok().and_then(|n| n.parse().ok()).unwrap_or(cases);
     let mut runner = TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() });
     let history = prop::collection::vec(step(), 1..80);
-    let outcome = runner.run(&history, |steps| {
-        runtime.block_on(play(bench, &steps));
+    let result = runner.run(&history, |steps| {
+        runtime.block_on(replay(harness, &steps));
         Ok(())
     });
-    if let Err(error) = outcome {
+    if let Err(error) = result {
         panic!("{error}");
     }
 }
 
 #[test]
-fn the_embedded_store_decides_as_the_rules_do() {
+fn embedded_store_matches_model() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     for limits in LIMITS {
-        let bench = runtime.block_on(async { Bench::embedded_with(limits) });
-        histories(&bench, &runtime, 300);
+        let harness = runtime.block_on(async { Harness::embedded_with(limits) });
+        run_histories(&harness, &runtime, 300);
     }
 }
 
 #[test]
-fn the_script_in_redis_decides_as_the_rules_do() {
+fn redis_store_matches_model() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let redis = runtime.block_on(e2e::redis::Redis::start());
     for limits in LIMITS {
-        let bench = runtime.block_on(Bench::redis_with(&redis.url(), limits));
-        histories(&bench, &runtime, 300);
+        let harness = runtime.block_on(Harness::redis_with(&redis.url(), limits));
+        run_histories(&harness, &runtime, 300);
     }
 }

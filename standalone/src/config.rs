@@ -1,4 +1,4 @@
-//! The few flags of standalone, and what they mean for each service in it.
+//! Flags of `ip-lookup`, and the configuration of each service derived from them.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,52 +11,51 @@ use lookup_svc::geo::GeoArgs;
 use secrecy::SecretString;
 use service_kit::{LogFormat, ServeArgs, TelemetryArgs, parse_duration};
 
-/// The IP lookup API on one machine: public API, quotas and dashboard in one process, data in one folder.
+/// IP lookup API on one machine: public API, quotas and dashboard in one process, data in one directory.
 ///
-/// The first start creates an account and an API key and prints them. Needs no Redis, no database download and no
-/// account anywhere.
+/// The first start creates an account and an API key and prints them. Requires no Redis and no download.
 ///
-/// Every flag can be given as an environment variable of the same name: --data-dir is DATA_DIR.
+/// Every flag can also be set by the environment variable of the same name: --data-dir by DATA_DIR.
 #[derive(Parser, Debug, Clone)]
 #[command(name = "ip-lookup", version)]
 pub struct Config {
-    /// Address of the public API
+    /// Listen address of the public API
     #[arg(long, env, value_name = "ADDR", default_value = "127.0.0.1:8080")]
     pub listen: SocketAddr,
-    /// Address of the dashboard
+    /// Listen address of the dashboard
     #[arg(long, env, value_name = "ADDR", default_value = "127.0.0.1:8081")]
     pub dashboard_listen: SocketAddr,
-    /// Address of quota-svc's internal API, for its command line; loopback only
+    /// Listen address of quota-svc's internal API, for its command line; loopback only
     #[arg(long, env, value_name = "ADDR", default_value = "127.0.0.1:8082")]
     pub quota_listen: SocketAddr,
-    /// Address of /livez, /readyz and /metrics
+    /// Listen address of /livez, /readyz and /metrics
     #[arg(long, env, value_name = "ADDR", default_value = "127.0.0.1:9080")]
     pub admin_listen: SocketAddr,
-    /// Folder for everything that must survive a restart
+    /// Directory for persistent data
     #[arg(long, env, value_name = "PATH", default_value = "./data")]
     pub data_dir: PathBuf,
-    /// Keep accounts, keys and counters in this Redis or Valkey instead of the folder
+    /// Store accounts, keys and counters in this Redis or Valkey instead of the data directory
     #[arg(long, env, value_name = "URL", hide_env_values = true)]
     pub redis_url: Option<SecretString>,
-    /// Proxies whose X-Forwarded-For and X-Edge-* headers are believed, as CIDRs; `none` for nobody
+    /// Trusted proxies (CIDRs or IP addresses), or `none`: only their X-Forwarded-For and X-Edge-* headers are used
     #[arg(long, env, value_name = "CIDRS", value_delimiter = ',', default_value = "127.0.0.0/8,::1/128")]
     pub trusted_proxies: Vec<String>,
-    /// Requests a day for a key without a limit of its own
+    /// Requests per day for keys without their own limit
     #[arg(long, env, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
     pub daily_limit: u32,
-    /// Requests within 60 seconds; one more pauses the key
+    /// Requests per 60 s per key; one more pauses it
     #[arg(long, env, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u16).range(1..))]
     pub burst_limit: u16,
-    /// Requests a day for all anonymous callers of the demo together
+    /// Requests per day for the demo, shared by all callers
     #[arg(long, env, value_name = "N", default_value_t = 1_000)]
     pub demo_limit: u32,
-    /// How long requests under way may take to finish after Ctrl-C
+    /// Time for in-flight requests to finish after Ctrl-C
     #[arg(long, env, value_name = "TIME", value_parser = parse_duration, default_value = "25s")]
     pub grace: Duration,
-    /// Log lines for people (text) or for machines (json), on standard error
+    /// Log format on standard error: text for people, json for machines
     #[arg(long, env, value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,
-    /// What to log: error, warn, info or debug
+    /// Log filter: error, warn, info or debug, or a list such as info,hyper=debug
     #[arg(long, env, value_name = "FILTER", default_value = "warn")]
     pub log_level: String,
     #[command(flatten)]
@@ -64,17 +63,16 @@ pub struct Config {
 }
 
 impl Config {
-    /// Nobody routes traffic away from one process: it stops accepting at once.
+    /// No drain delay: there is no load balancer to wait for, so Ctrl-C stops accepting connections immediately.
     pub fn serve_args(&self) -> ServeArgs {
         ServeArgs { drain_delay: Duration::ZERO, grace: self.grace, ..ServeArgs::default() }
     }
 
-    /// How it logs.
     pub fn telemetry(&self) -> TelemetryArgs {
         TelemetryArgs { log_format: self.log_format, log_level: self.log_level.clone() }
     }
 
-    /// quota-svc's part; on the embedded store its file is `store_file`.
+    /// quota-svc's configuration. `store_file` is used unless --redis-url is set.
     pub fn quota(&self, store_file: PathBuf) -> quota_svc::config::Config {
         use quota_svc::config::{LimitArgs, StoreArgs};
         quota_svc::config::Config {
@@ -93,7 +91,6 @@ impl Config {
         }
     }
 
-    /// lookup-svc's part.
     pub fn lookup(
         &self,
         quota: SocketAddr,
@@ -112,7 +109,6 @@ impl Config {
         Ok(config)
     }
 
-    /// dashboard-api's part.
     pub fn dashboard(
         &self,
         quota: SocketAddr,
@@ -127,7 +123,7 @@ impl Config {
             ..dashboard_api::config::Config::default()
         };
         config.accounts.session_key = Some(key);
-        // A browser takes no Secure cookie over plain HTTP, and nobody listens in on loopback.
+        // Some browsers reject Secure cookies over plain HTTP. Loopback traffic does not leave the machine.
         config.accounts.insecure_cookies = self.dashboard_listen.ip().is_loopback();
         Ok(config)
     }
@@ -140,14 +136,14 @@ impl Config {
     }
 }
 
-/// The edge's flags by themselves, for their defaults and their checks.
+/// Parses only the edge's flags, to use their defaults and validation.
 #[derive(Parser)]
 struct EdgeOnly {
     #[command(flatten)]
     edge: EdgeArgs,
 }
 
-/// An address as people type it.
+/// URL to open in a browser: loopback and unspecified addresses become `localhost`.
 pub fn url_of(addr: SocketAddr) -> String {
     if addr.ip().is_loopback() || addr.ip().is_unspecified() {
         format!("http://localhost:{}", addr.port())

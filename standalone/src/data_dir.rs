@@ -1,25 +1,25 @@
-//! The folder for everything that must survive a restart.
+//! The directory for persistent data.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use dashboard_api::session::SessionKey;
 
-/// What is in the folder.
+/// Contents of the data directory.
 pub struct DataDir {
-    /// Accounts, keys and counters.
+    /// Path of the embedded store: accounts, keys and counters.
     pub store_file: PathBuf,
-    /// What session cookies are encrypted with.
+    /// Encrypts the dashboard's session cookies.
     pub session_key: SessionKey,
 }
 
-/// Creates what is missing of the folder, readable by its owner only.
-pub fn prepare(folder: &Path) -> anyhow::Result<DataDir> {
+/// Creates the directory and the session key if they are missing. Only this user can read them.
+pub fn prepare(dir: &Path) -> anyhow::Result<DataDir> {
     use std::os::unix::fs::DirBuilderExt;
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).with_context(|| {
-        let folder = folder.display();
-        format!("the folder {folder} can't be created: choose one that you may write with --data-dir PATH")
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).with_context(|| {
+        let dir = dir.display();
+        format!("can't create the data directory {dir}: choose a writable one with --data-dir PATH")
     })?;
-    let session_key = SessionKey::load_or_create(&folder.join("session.key"))?;
-    Ok(DataDir { store_file: folder.join("store.redb"), session_key })
+    let session_key = SessionKey::load_or_create(&dir.join("session.key"))?;
+    Ok(DataDir { store_file: dir.join("store.redb"), session_key })
 }

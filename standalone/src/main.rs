@@ -1,10 +1,10 @@
-//! ip-lookup: all services in one process, for one machine and for the first minute.
+//! ip-lookup: all services in one process, for one machine.
 
+mod banner;
+mod bootstrap;
 mod config;
 mod data_dir;
-mod first_start;
 mod services;
-mod welcome;
 
 use clap::Parser;
 use config::Config;

@@ -1,4 +1,4 @@
-//! The services put together: they talk over loopback HTTP as everywhere else, and stop in order.
+//! Runs all services in one process. They communicate over loopback HTTP, as within a pod. quota-svc shuts down last.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,24 +11,24 @@ use quota_svc::app::QuotaService;
 use service_kit::{Kit, Lifecycle};
 
 use crate::config::Config;
-use crate::{data_dir, first_start, welcome};
+use crate::{banner, bootstrap, data_dir};
 
-/// A call at the start may meet a busy machine.
-const FIRST_CALL: Duration = Duration::from_secs(5);
+/// Timeout per call during startup. Generous, because the machine may be busy.
+const STARTUP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Starts everything, greets, and returns when all has stopped.
+/// Starts all services, prints the banner and returns when all have stopped.
 pub async fn run(config: &Config, kit: &Kit) -> anyhow::Result<()> {
     let data = data_dir::prepare(&config.data_dir)?;
-    // quota-svc stops after the others: what they still have under way needs its verdicts.
+    // quota-svc has its own lifecycle, to stop last: requests in flight in the other services still need it.
     let quota_kit = Kit { lifecycle: Lifecycle::new(&kit.serve), ..kit.clone() };
     let quota = QuotaService::start(&config.quota(data.store_file), &quota_kit).await?;
     let quota_addr = quota.local_addr();
     let quota = tokio::spawn(quota.run());
 
-    let served = serve_public(config, kit, quota_addr, data.session_key).await;
-    quota_kit.lifecycle.begin_stop();
-    quota.await.context("quota-svc ended unexpectedly")?;
-    served
+    let result = serve_public(config, kit, quota_addr, data.session_key).await;
+    quota_kit.lifecycle.begin_shutdown();
+    quota.await.context("quota-svc stopped unexpectedly")?;
+    result
 }
 
 async fn serve_public(
@@ -37,17 +37,17 @@ async fn serve_public(
     quota: SocketAddr,
     session_key: SessionKey,
 ) -> anyhow::Result<()> {
-    let client = QuotaClient::new(&format!("http://{quota}"), FIRST_CALL)?;
+    let client = QuotaClient::new(&format!("http://{quota}"), STARTUP_TIMEOUT)?;
     let dashboard = dashboard_api::app::start(&config.dashboard(quota, session_key)?, kit).await?;
     let lookup = LookupService::start(&config.lookup(quota, dashboard.local_addr())?, kit).await?;
-    let made = first_start::create_account(&client).await.context(
-        "the store does not answer: check --redis-url, or leave it out to keep everything in --data-dir",
-    )?;
-    // After the ports are open: whoever sees /readyz say yes must find them.
+    let credentials = bootstrap::create_account(&client)
+        .await
+        .context("can't access the store: check --redis-url, or omit it to use --data-dir")?;
+    // Started after the other ports are open, so that /readyz never reports ready before clients can connect.
     let admin = kit.serve_admin(config.admin_listen).await?;
-    let places =
-        welcome::Places { lookup: lookup.local_addr(), dashboard: dashboard.local_addr(), quota, admin };
-    welcome::print(&places, made.as_ref());
+    let (lookup_addr, dashboard_addr) = (lookup.local_addr(), dashboard.local_addr());
+    let addresses = banner::ListenAddresses { lookup: lookup_addr, dashboard: dashboard_addr, quota, admin };
+    banner::print(&addresses, credentials.as_ref());
     tokio::join!(lookup.run(), dashboard.run());
     Ok(())
 }

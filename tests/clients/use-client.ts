@@ -1,27 +1,27 @@
-// Uses the generated TypeScript client against a running service; the test gives addresses and keys, this prints what it saw.
+// Calls a running service with the generated TypeScript client. Input: URL and keys as a JSON argument. Prints the results as JSON.
 
 import { Configuration, DemoApi, type ErrorResponse, type IpResponse, LookupApi, ResponseError } from "./client/index.js";
 
-type World = Record<"url" | "ip" | "geo" | "full" | "unknown" | "inactive" | "exhausted" | "paused", string>;
+type Input = Record<"url" | "ip" | "geo" | "full" | "unknown" | "inactive" | "exhausted" | "paused", string>;
 
 declare const process: { argv: string[]; stdout: { write(text: string): void } };
 
-const world: World = JSON.parse(process.argv[2] ?? "{}");
+const input: Input = JSON.parse(process.argv[2] ?? "{}");
 
-const lookup = (accessToken?: string) => new LookupApi(new Configuration({ basePath: world.url, accessToken }));
-const demo = new DemoApi(new Configuration({ basePath: world.url }));
+const lookup = (accessToken?: string) => new LookupApi(new Configuration({ basePath: input.url, accessToken }));
+const demo = new DemoApi(new Configuration({ basePath: input.url }));
 
-/** The fields that have a meaning in the model and are there; the generated model leaves absent ones undefined. */
-function fields(answer: IpResponse): string[] {
-    const wire = (name: string) => name.replace(/[A-Z]/g, (letter) => "_" + letter.toLowerCase());
-    return Object.entries(answer).filter(([, value]) => value !== undefined).map(([name]) => wire(name)).sort();
+/** JSON names of the fields that are present. The generated model leaves absent fields undefined. */
+function fields(response: IpResponse): string[] {
+    const jsonName = (name: string) => name.replace(/[A-Z]/g, (letter) => "_" + letter.toLowerCase());
+    return Object.entries(response).filter(([, value]) => value !== undefined).map(([name]) => jsonName(name)).sort();
 }
 
-/** The status and the typed error body of a call that must fail. */
-async function refused(call: Promise<IpResponse>): Promise<object> {
+/** Status and typed error body of a call that must fail. */
+async function expectError(call: Promise<IpResponse>): Promise<object> {
     const error: unknown = await call.then(() => undefined, (reason: unknown) => reason);
     if (!(error instanceof ResponseError)) {
-        throw new Error(`not refused: ${error}`);
+        throw new Error(`expected an error response, got ${error}`);
     }
     const body: ErrorResponse = await error.response.json();
     const { error: code, enterprise, signup } = body;
@@ -29,26 +29,26 @@ async function refused(call: Promise<IpResponse>): Promise<object> {
     return { status: error.response.status, error: code, enterprise, signup, retry_after: retryAfter };
 }
 
-async function allowed(key: string): Promise<object> {
-    const answer = await lookup(key).getIpRaw({});
-    const limit = answer.raw.headers.get("X-RateLimit-Limit");
-    return { status: answer.raw.status, fields: fields(await answer.value()), limit };
+async function expectSuccess(key: string): Promise<object> {
+    const response = await lookup(key).getIpRaw({});
+    const limit = response.raw.headers.get("X-RateLimit-Limit");
+    return { status: response.raw.status, fields: fields(await response.value()), limit };
 }
 
-const tried = await demo.getDemoRaw();
-const seen = {
-    ip: await allowed(world.ip),
-    geo: await allowed(world.geo),
-    full: await allowed(world.full),
-    narrowed: { fields: fields(await lookup(world.full).getIp({ scope: "geo" })) },
-    query: { fields: fields(await lookup().getIp({ key: world.geo })) },
-    demo: { status: tried.raw.status, fields: fields(await tried.value()) },
-    demo_limited: await refused(demo.getDemo()),
-    missing: await refused(lookup().getIp()),
-    unknown: await refused(lookup(world.unknown).getIp()),
-    inactive: await refused(lookup(world.inactive).getIp()),
-    daily: await refused(lookup(world.exhausted).getIp()),
-    paused: await refused(lookup(world.paused).getIp()),
+const demoResponse = await demo.getDemoRaw();
+const results = {
+    ip: await expectSuccess(input.ip),
+    geo: await expectSuccess(input.geo),
+    full: await expectSuccess(input.full),
+    narrowed: { fields: fields(await lookup(input.full).getIp({ scope: "geo" })) },
+    query: { fields: fields(await lookup().getIp({ key: input.geo })) },
+    demo: { status: demoResponse.raw.status, fields: fields(await demoResponse.value()) },
+    demo_limited: await expectError(demo.getDemo()),
+    missing: await expectError(lookup().getIp()),
+    unknown: await expectError(lookup(input.unknown).getIp()),
+    inactive: await expectError(lookup(input.inactive).getIp()),
+    daily: await expectError(lookup(input.exhausted).getIp()),
+    paused: await expectError(lookup(input.paused).getIp()),
 };
 await lookup().preflightIp();
-process.stdout.write(JSON.stringify(seen));
+process.stdout.write(JSON.stringify(results));

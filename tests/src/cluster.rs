@@ -1,4 +1,4 @@
-//! A real Redis Cluster of several masters, each with its replicas.
+//! A real Redis Cluster: several masters, each with replicas.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::redis::Redis;
 use crate::wait::eventually_ok;
 
 const SLOTS: usize = 16384;
-const FORMED_WITHIN: Duration = Duration::from_secs(30);
+const FORMATION_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A running cluster whose nodes can be killed, frozen and restarted one by one.
 #[derive(Debug)]
@@ -15,24 +15,21 @@ pub struct RedisCluster {
     /// The masters first, then the first replica of each, then the second, and so on.
     pub nodes: Vec<Redis>,
     masters: usize,
-    // The nodes' gossip ports, which stay ours while a node is down.
+    // The cluster bus ports of the nodes, reserved even while a node is down.
     bus: Vec<ReservedPort>,
 }
 
 impl RedisCluster {
-    /// Starts `masters` masters with `replicas` replicas each, with an append-only file, and waits until every
-    /// node finds the cluster well. A node that is away for a second counts as failed.
-    ///
-    /// # Panics
-    /// When it does not form.
+    /// Starts `masters` masters with `replicas` replicas each, all with an append-only file, and waits until every node
+    /// reports the cluster as healthy. The cluster considers a node failed after one second without contact.
     pub async fn start(masters: usize, replicas: usize) -> Self {
         let bus: Vec<_> = (0..masters * (1 + replicas)).map(|_| ReservedPort::new()).collect();
         let nodes = start_nodes(&bus).await;
         let cluster = Self { nodes, masters, bus };
         cluster.assign_slots().await;
-        cluster.introduce().await;
+        cluster.meet_nodes().await;
         cluster.attach_replicas().await;
-        cluster.wait_ok().await;
+        cluster.wait_healthy().await;
         cluster
     }
 
@@ -43,35 +40,32 @@ impl RedisCluster {
         format!("redis+cluster://{}", nodes.join(","))
     }
 
-    /// The index of the node that is master of `key`'s slot now, as the first node that answers sees it.
+    /// The index of the current master of the slot of a Redis key, according to the first reachable node.
     ///
     /// # Panics
-    /// When no node answers, or nobody serves the slot.
-    pub async fn master_of(&self, key: &str) -> usize {
-        eventually_ok(FORMED_WITHIN, format!("a master for the slot of {key}"), async || {
-            let first = self.first_that_answers().await.ok_or("no node answers")?;
-            let slot = first.try_cli(&["CLUSTER", "KEYSLOT", key]).await?;
+    /// If no node is reachable, or the slot has no master.
+    pub async fn master_of(&self, redis_key: &str) -> usize {
+        eventually_ok(FORMATION_TIMEOUT, format!("a master for the slot of {redis_key}"), async || {
+            let first = self.first_reachable_node().await.ok_or("no node is reachable")?;
+            let slot = first.try_cli(&["CLUSTER", "KEYSLOT", redis_key]).await?;
             let nodes = first.try_cli(&["CLUSTER", "NODES"]).await?;
-            let port = master_port(&nodes, slot.parse().map_err(|_| format!("no slot: {slot}"))?);
+            let port = master_port(&nodes, slot.parse().map_err(|_| format!("invalid slot: {slot}"))?);
             self.nodes.iter().position(|node| Some(node.port()) == port).ok_or_else(|| nodes.clone())
         })
         .await
     }
 
-    /// Waits until every node that runs finds the cluster well and every replica is in step.
-    ///
-    /// # Panics
-    /// When that takes too long.
-    pub async fn wait_ok(&self) {
+    /// Waits until every running node reports the cluster as healthy and every replica is in sync.
+    pub async fn wait_healthy(&self) {
         for node in self.nodes.iter().filter(|node| node.is_started()) {
-            eventually_ok(FORMED_WITHIN, "cluster_state:ok", async || {
-                node_is_ok(node, self.nodes.len()).await
+            eventually_ok(FORMATION_TIMEOUT, "cluster_state:ok", async || {
+                check_node(node, self.nodes.len()).await
             })
             .await;
         }
     }
 
-    async fn first_that_answers(&self) -> Option<&Redis> {
+    async fn first_reachable_node(&self) -> Option<&Redis> {
         for node in &self.nodes {
             if node.try_cli(&["PING"]).await.is_ok() {
                 return Some(node);
@@ -80,7 +74,8 @@ impl RedisCluster {
         None
     }
 
-    /// Each master gets its share of the slots, and an epoch of its own so that nothing has to be negotiated.
+    /// Gives each master its share of the slots, and each node its own epoch, so that the
+    /// nodes need not resolve epoch conflicts.
     async fn assign_slots(&self) {
         for (i, node) in self.nodes.iter().enumerate() {
             node.cli(&["CLUSTER", "SET-CONFIG-EPOCH", &(i + 1).to_string()]).await;
@@ -91,7 +86,7 @@ impl RedisCluster {
         }
     }
 
-    async fn introduce(&self) {
+    async fn meet_nodes(&self) {
         for (node, bus) in self.nodes.iter().zip(&self.bus).skip(1) {
             let (port, bus) = (node.port().to_string(), bus.number().to_string());
             self.nodes[0].cli(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]).await;
@@ -101,7 +96,7 @@ impl RedisCluster {
     async fn attach_replicas(&self) {
         for (i, replica) in self.nodes.iter().enumerate().skip(self.masters) {
             let master = self.nodes[i % self.masters].cli(&["CLUSTER", "MYID"]).await;
-            eventually_ok(FORMED_WITHIN, "a replica knows its master", async || {
+            eventually_ok(FORMATION_TIMEOUT, "replica accepts its master", async || {
                 replica.try_cli(&["CLUSTER", "REPLICATE", &master]).await
             })
             .await;
@@ -116,7 +111,7 @@ async fn start_nodes(bus: &[ReservedPort]) -> Vec<Redis> {
             .appendonly()
             .directive("cluster-enabled yes")
             .directive("cluster-node-timeout 1000")
-            // A replica takes over however long it has been out of step: tests choose when that is.
+            // A replica may take over no matter how long it was disconnected: the test decides when a failover happens.
             .directive("cluster-replica-validity-factor 0")
             .directive(&format!("cluster-port {}", port.number()));
         nodes.push(options.start().await);
@@ -124,26 +119,26 @@ async fn start_nodes(bus: &[ReservedPort]) -> Vec<Redis> {
     nodes
 }
 
-async fn node_is_ok(node: &Redis, size: usize) -> Result<(), String> {
+async fn check_node(node: &Redis, size: usize) -> Result<(), String> {
     let info = node.try_cli(&["CLUSTER", "INFO"]).await?;
     let has = |line: &str| info.lines().any(|l| l.trim() == line);
-    let in_step = node.info("role").await? == "master" || node.info("master_link_status").await? == "up";
-    let whole = has("cluster_state:ok") && has(&format!("cluster_known_nodes:{size}"));
-    if whole && in_step { Ok(()) } else { Err(info) }
+    let in_sync = node.info("role").await? == "master" || node.info("master_link_status").await? == "up";
+    let healthy = has("cluster_state:ok") && has(&format!("cluster_known_nodes:{size}"));
+    if healthy && in_sync { Ok(()) } else { Err(info) }
 }
 
-/// The port of the master that serves `slot`, from the answer to CLUSTER NODES.
+/// The port of the master that serves `slot`, from the reply to CLUSTER NODES.
 fn master_port(nodes: &str, slot: usize) -> Option<u16> {
     let line = nodes.lines().find(|line| {
         let fields: Vec<_> = line.split(' ').collect();
         fields.get(2).is_some_and(|flags| flags.contains("master") && !flags.contains("fail"))
-            && fields.iter().skip(8).any(|range| covers(range, slot))
+            && fields.iter().skip(8).any(|range| contains_slot(range, slot))
     })?;
     let address = line.split(' ').nth(1)?.split('@').next()?;
     address.rsplit(':').next()?.parse().ok()
 }
 
-fn covers(range: &str, slot: usize) -> bool {
+fn contains_slot(range: &str, slot: usize) -> bool {
     let (first, last) = range.split_once('-').unwrap_or((range, range));
     matches!((first.parse::<usize>(), last.parse::<usize>()), (Ok(f), Ok(l)) if (f..=l).contains(&slot))
 }

@@ -1,4 +1,4 @@
-//! Real edges (HAProxy, nginx, Envoy, Traefik) in front of lookup-svc, and clients that lie to them.
+//! Real edge proxies (HAProxy, nginx, Envoy, Traefik) in front of lookup-svc, and clients that forge headers.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -18,13 +18,13 @@ use crate::wait::eventually_ok;
 pub mod config;
 pub mod profile;
 
-/// Where the clients of these tests call from; the edge itself calls lookup-svc from 127.0.0.1.
+/// Source address of the test clients. The edge proxy connects to lookup-svc from 127.0.0.1.
 pub const CLIENT: &str = "127.0.0.5";
 
-const START_WITHIN: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Every lie that could end in an answer.
-pub const LIES: [&str; 13] = [
+/// Every header with which a client could try to change the response, with a forged value.
+pub const FORGED_HEADERS: [&str; 13] = [
     "X-Forwarded-For: 203.0.113.9",
     "X-Forwarded-For: 203.0.113.9, 203.0.113.9",
     "X-Real-IP: 203.0.113.9",
@@ -40,72 +40,65 @@ pub const LIES: [&str; 13] = [
     "Proxy: FORGED",
 ];
 
-/// Where an edge listens and where it sends to: what its configuration is made of.
+/// The input of a proxy configuration: listen ports, certificates and upstream.
 #[derive(Debug)]
-pub struct Site {
-    /// TLS 1.2 and 1.3, HTTP/1.1 and HTTP/2.
+pub struct EdgeSetup {
+    /// Port with TLS 1.2 and 1.3, HTTP/1.1 and HTTP/2.
     pub tls: ReservedPort,
-    /// Without TLS.
+    /// Port without TLS.
     pub plain: ReservedPort,
-    /// Without TLS, every connection opened by a PROXY header.
-    pub proxied: ReservedPort,
-    /// Certificates.
+    /// Port without TLS; every connection starts with a PROXY protocol header.
+    pub proxy_protocol: ReservedPort,
     pub files: TlsFiles,
-    /// lookup-svc.
+    /// Address of lookup-svc.
     pub upstream: SocketAddr,
     /// For configuration and temporary files.
     pub dir: TempDir,
 }
 
-impl Site {
-    /// Ports, certificates and a folder for an edge in front of `upstream`.
-    ///
-    /// # Panics
-    /// When the files can't be written.
+impl EdgeSetup {
+    /// Reserves ports and creates certificates and a directory for a proxy in front of `upstream`.
     #[must_use]
     pub fn new(upstream: SocketAddr) -> Self {
-        let dir = tempfile::Builder::new().prefix("edge-").tempdir().expect("a temporary folder");
+        let dir = tempfile::Builder::new().prefix("edge-").tempdir().expect("temporary directory");
         let files = TlsFiles::create(dir.path());
         let port = ReservedPort::new;
-        Self { tls: port(), plain: port(), proxied: port(), files, upstream, dir }
+        Self { tls: port(), plain: port(), proxy_protocol: port(), files, upstream, dir }
     }
 
-    /// Writes a file into the folder.
-    ///
-    /// # Panics
-    /// When it can't.
+    /// Writes a file into the directory and returns its path.
     #[must_use]
     pub fn write(&self, name: &str, content: &str) -> String {
         let file = self.dir.path().join(name);
-        std::fs::write(&file, content).expect("the temporary folder can be written");
-        file.to_str().expect("a readable path").to_owned()
+        std::fs::write(&file, content).expect("temporary directory is writable");
+        file.to_str().expect("UTF-8 path").to_owned()
     }
 }
 
-/// A running edge; killed when dropped.
+/// A running edge proxy; killed when dropped.
 #[derive(Debug)]
-pub struct Edge {
-    // First, so that the process is gone before its folder.
+pub struct EdgeProxy {
+    // First field: the process is killed before its directory is removed.
     _process: ChildGuard,
-    site: Site,
+    setup: EdgeSetup,
 }
 
-impl Edge {
-    /// Starts the program and waits until all three ports accept.
+impl EdgeProxy {
+    /// Starts the program and waits until all three ports accept connections and requests reach lookup-svc.
     ///
     /// # Panics
-    /// When it ends or takes too long; what it printed is in the message.
-    pub async fn start(program: &Path, arguments: &[String], site: Site) -> Self {
-        let log = site.dir.path().join("edge.log");
-        let output = std::fs::File::create(&log).expect("the temporary folder can be written");
-        let mut process = ChildGuard::spawn(program.to_str().expect("a readable path"), |command| {
-            command.args(arguments).current_dir(site.dir.path()).stdin(Stdio::null());
-            command.stdout(output.try_clone().expect("a second handle")).stderr(output);
+    /// If it exits or takes too long. The message includes its output.
+    pub async fn start(program: &Path, arguments: &[String], setup: EdgeSetup) -> Self {
+        let log = setup.dir.path().join("edge.log");
+        let output = std::fs::File::create(&log).expect("temporary directory is writable");
+        let mut process = ChildGuard::spawn(program.to_str().expect("UTF-8 path"), |command| {
+            command.args(arguments).current_dir(setup.dir.path()).stdin(Stdio::null());
+            command.stdout(output.try_clone().expect("second file handle")).stderr(output);
         });
         let read = || std::fs::read_to_string(&log).unwrap_or_default();
-        for port in [&site.tls, &site.plain, &site.proxied] {
-            eventually_ok(START_WITHIN, "the edge accepts", async || {
-                assert!(process.is_running(), "the edge ended:\n{}", read());
+        for port in [&setup.tls, &setup.plain, &setup.proxy_protocol] {
+            eventually_ok(START_TIMEOUT, "edge proxy accepts connections", async || {
+                assert!(process.is_running(), "edge proxy exited:\n{}", read());
                 TcpStream::connect(port.addr())
                     .await
                     .map(drop)
@@ -113,10 +106,10 @@ impl Edge {
             })
             .await;
         }
-        let edge = Self { _process: process, site };
-        // Traefik accepts before it has read its routes.
+        let edge = Self { _process: process, setup };
+        // Traefik accepts connections before it has loaded its routes.
         for tls in [true, false] {
-            eventually_ok(START_WITHIN, "the edge passes requests on", async || {
+            eventually_ok(START_TIMEOUT, "edge proxy forwards requests", async || {
                 let status = edge.status(tls);
                 if ["200", "401"].contains(&status.as_str()) {
                     Ok(())
@@ -129,7 +122,7 @@ impl Edge {
         edge
     }
 
-    /// The status of a request without a key, by curl.
+    /// The status code of a request without a key, sent by curl.
     fn status(&self, tls: bool) -> String {
         let mut curl = self.curl(tls);
         let output = curl
@@ -140,51 +133,51 @@ impl Edge {
     }
 
     fn curl(&self, tls: bool) -> Command {
-        let (scheme, port) = if tls { ("https", &self.site.tls) } else { ("http", &self.site.plain) };
+        let (scheme, port) = if tls { ("https", &self.setup.tls) } else { ("http", &self.setup.plain) };
         let mut curl = Command::new("curl");
         curl.args(["--silent", "--show-error", "--noproxy", "*", "--ipv4", "--max-time", "20"]);
-        curl.args(["--interface", CLIENT, "--cacert"]).arg(&self.site.files.ca);
+        curl.args(["--interface", CLIENT, "--cacert"]).arg(&self.setup.files.ca);
         curl.arg(format!("{scheme}://localhost:{}/api/v1/ip", port.number()));
         curl
     }
 
-    /// Asks for everything with curl, from [`CLIENT`], with these further arguments.
+    /// Sends `GET /api/v1/ip` with curl from [`CLIENT`], with extra curl arguments, and returns the body.
     ///
     /// # Panics
-    /// When there is no answer, or another status than 200.
+    /// If the status is not 200.
     #[must_use]
-    pub fn ask(&self, key: &str, tls: bool, arguments: &[&str]) -> Value {
+    pub fn get_ip(&self, key: &str, tls: bool, arguments: &[&str]) -> Value {
         let mut curl = self.curl(tls);
         curl.args(["--fail-with-body", "--header", &format!("Authorization: Bearer {key}")]).args(arguments);
         let output = curl.output().expect("curl starts");
         let body = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.status.success(), "{arguments:?}: {body} {}", String::from_utf8_lossy(&output.stderr));
-        serde_json::from_str(&body).expect("JSON")
+        serde_json::from_str(&body).expect("JSON response body")
     }
 
-    /// Asks through the port that wants a PROXY header, as a load balancer for a client at `source`.
-    ///
-    /// # Panics
-    /// When there is no answer.
-    pub async fn ask_for(&self, key: &str, source: &str) -> Value {
-        let addr = self.site.proxied.addr();
-        let mut stream = TcpStream::connect(addr).await.expect("the edge accepts");
-        let lies = LIES.join("\r\n");
+    /// Sends `GET /api/v1/ip` with forged headers through the PROXY protocol port, like a load balancer for a client at
+    /// `source`, and returns the body.
+    pub async fn get_ip_via_proxy_protocol(&self, key: &str, source: &str) -> Value {
+        let addr = self.setup.proxy_protocol.addr();
+        let mut stream = TcpStream::connect(addr).await.expect("edge proxy accepts connections");
+        let forged = FORGED_HEADERS.join("\r\n");
         let request = format!(
             "PROXY TCP4 {source} 127.0.0.1 40000 {}\r\nGET /api/v1/ip HTTP/1.1\r\nHost: localhost\r\n\
-             Authorization: Bearer {key}\r\n{lies}\r\nConnection: close\r\n\r\n",
+             Authorization: Bearer {key}\r\n{forged}\r\nConnection: close\r\n\r\n",
             addr.port()
         );
-        stream.write_all(request.as_bytes()).await.expect("a request");
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.expect("a whole answer");
-        let (from, to) = (answer.find('{'), answer.rfind('}'));
-        let body = from.zip(to).map(|(from, to)| &answer[from..=to]);
-        serde_json::from_str(body.unwrap_or_else(|| panic!("no JSON in {answer}"))).expect("JSON")
+        stream.write_all(request.as_bytes()).await.expect("request sent");
+        let mut response = String::new();
+        stream.read_to_string(&mut response).await.expect("complete response");
+        let (start, end) = (response.find('{'), response.rfind('}'));
+        let body = start.zip(end).map(|(start, end)| &response[start..=end]);
+        serde_json::from_str(body.unwrap_or_else(|| panic!("no JSON in {response}")))
+            .expect("JSON response body")
     }
 }
 
-/// Debian's `haproxy` or `nginx`, which live where a user's PATH does not look.
+/// The path of `haproxy` or `nginx`, which Debian installs outside a user's PATH. `None` means that the test must be
+/// skipped.
 #[must_use]
 pub fn system_tool(name: &str) -> Option<PathBuf> {
     crate::tools::require_tool(name).then(|| {

@@ -1,4 +1,4 @@
-//! A TCP proxy that makes the network misbehave on demand, while connections are open.
+//! A TCP proxy that injects network faults into new and open connections.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,29 +13,31 @@ use crate::ports::ReservedPort;
 
 mod connection;
 
-/// What happens to connections through the proxy. All but the last two touch only what travels from the target
-/// back to the client: the target has always done what it was asked.
+/// What happens to connections through the proxy. All but the last two affect only the bytes from the target to the
+/// client: the target still receives and executes every request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// Everything passes.
+    /// Everything passes through.
     None,
-    /// Answers arrive this much later.
+    /// Responses are delayed by this much.
     Delay(Duration),
-    /// Answers arrive one byte at a time with this pause between two.
+    /// Responses arrive one byte at a time, with this delay before each.
     Drip(Duration),
-    /// Each connection passes so many bytes of answers from now on, and is reset when one more would follow.
-    CutAfter(usize),
-    /// Answers vanish; the connection stays open. It is reset when the fault ends, since TCP never skips bytes.
+    /// Each connection passes this many further response bytes, and is reset at the next one.
+    ResetAfter(usize),
+    /// Responses are discarded and the connection stays open. It is reset when the fault ends, because TCP can't skip
+    /// bytes.
     Blackhole,
-    /// The client is told that no answers will follow (FIN), but may go on asking. Such a connection stays so.
+    /// The response direction is closed (FIN), but the client can still send. The connection stays half-closed after the
+    /// fault ends.
     HalfClose,
-    /// Nothing passes in either direction, nothing is lost, and all of it goes on when the fault ends.
+    /// Nothing passes in either direction. Nothing is lost: the bytes pass when the fault ends.
     Stall,
-    /// Open connections are reset and new ones refused.
+    /// Open connections are reset and new ones are refused.
     Refuse,
 }
 
-/// A proxy from a port of its own to a target; it ends when dropped.
+/// A proxy from its own port to a target; stopped when dropped.
 #[derive(Debug)]
 pub struct FaultProxy {
     port: Arc<ReservedPort>,
@@ -44,56 +46,56 @@ pub struct FaultProxy {
     accepting: JoinHandle<()>,
 }
 
-/// What passed through all connections so far.
+/// Totals over all connections.
 #[derive(Debug, Default)]
 struct Counts {
-    accepted: AtomicU64,
-    requested: AtomicU64,
-    swallowed: AtomicU64,
+    connections: AtomicU64,
+    request_bytes: AtomicU64,
+    discarded_bytes: AtomicU64,
 }
 
 impl FaultProxy {
-    /// Starts a proxy to `target`, without a fault. Must be called within a tokio runtime.
+    /// Starts a proxy to `target` without a fault. Must be called within a tokio runtime.
     #[must_use]
     pub fn start(target: SocketAddr) -> Self {
         let (fault, faults) = watch::channel(Fault::None);
         let port = Arc::new(ReservedPort::new());
         let counts = Arc::new(Counts::default());
-        // Listening before we return: the caller may connect at once.
+        // Listen before returning, so that the caller can connect immediately.
         let listener = port.listen();
         let accepting =
             tokio::spawn(accept_all(Some(listener), port.clone(), target, faults, counts.clone()));
         Self { port, fault, counts, accepting }
     }
 
-    /// Where clients connect.
+    /// Address for clients.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.port.addr()
     }
 
-    /// Changes the fault. Every answer that the proxy receives after this call is treated by it.
+    /// Changes the fault. It applies to every response byte that the proxy receives after this call.
     pub fn set(&self, fault: Fault) {
         self.fault.send_replace(fault);
     }
 
-    /// How many connections were accepted.
+    /// Number of accepted connections.
     #[must_use]
-    pub fn accepted(&self) -> u64 {
-        self.counts.accepted.load(Ordering::SeqCst)
+    pub fn accepted_connections(&self) -> u64 {
+        self.counts.connections.load(Ordering::SeqCst)
     }
 
-    /// How many bytes of requests reached the target.
+    /// Number of request bytes sent to the target.
     #[must_use]
-    pub fn requested(&self) -> u64 {
-        self.counts.requested.load(Ordering::SeqCst)
+    pub fn request_bytes(&self) -> u64 {
+        self.counts.request_bytes.load(Ordering::SeqCst)
     }
 
-    /// How many bytes of answers [`Fault::Blackhole`] has swallowed: more than before means that the target has
-    /// done something which its client will not learn.
+    /// Number of response bytes discarded by [`Fault::Blackhole`]. If it grows, the target has executed a request whose
+    /// response the client never gets.
     #[must_use]
-    pub fn swallowed(&self) -> u64 {
-        self.counts.swallowed.load(Ordering::SeqCst)
+    pub fn discarded_bytes(&self) -> u64 {
+        self.counts.discarded_bytes.load(Ordering::SeqCst)
     }
 }
 
@@ -110,7 +112,7 @@ async fn accept_all(
     mut faults: watch::Receiver<Fault>,
     counts: Arc<Counts>,
 ) {
-    // Owned here, so that the connections end with the proxy.
+    // Owned here, so that the connections close with the proxy.
     let mut connections = JoinSet::new();
     loop {
         if *faults.borrow_and_update() == Fault::Refuse {
@@ -122,7 +124,7 @@ async fn accept_all(
             biased;
             changed = faults.changed() => if changed.is_err() { return },
             Some(client) = accept(listener.as_ref()) => {
-                counts.accepted.fetch_add(1, Ordering::SeqCst);
+                counts.connections.fetch_add(1, Ordering::SeqCst);
                 connections.spawn(connection::serve(client, target, faults.clone(), counts.clone()));
             }
             Some(_) = connections.join_next() => {}
@@ -130,7 +132,7 @@ async fn accept_all(
     }
 }
 
-/// The next connection; `None` (at once) where nobody listens, which leaves the caller to wait for a change.
+/// The next connection. Without a listener, returns `None` immediately; `select!` then waits for its other branches.
 async fn accept(listener: Option<&TcpListener>) -> Option<tokio::net::TcpStream> {
     let (client, _) = listener?.accept().await.ok()?;
     Some(client)

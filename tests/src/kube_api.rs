@@ -1,8 +1,8 @@
-//! As much of a Kubernetes API server as our services follow: the EndpointSlice of one Service and the labels of one
-//! node.
+//! A fake Kubernetes API server with the objects that our services read: the EndpointSlice of one Service and the
+//! labels of one node.
 //!
-//! It always behaves; how it misbehaves is the business of the network in front of it. The crate edge has another,
-//! which breaks the protocol itself.
+//! It always responds correctly; tests inject faults in the network in front of it. API errors are tested in the crate
+//! `edge`, with another fake server.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -16,28 +16,28 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::fault_proxy::FaultProxy;
 
-/// The Service whose endpoints it knows, as `--discover-proxies` takes it.
+/// The only Service, in the syntax of `--discover-proxies`.
 pub const SERVICE: &str = "ingress/envoy";
-/// The node that it knows.
+/// The only node.
 pub const NODE: &str = "node-1";
-/// The node's only label, and its value.
+/// Name and value of the only label of the node.
 pub const NODE_LABEL: (&str, &str) = ("example.org/site", "eu-central-1b");
 
 const SLICES_PATH: &str = "/apis/discovery.k8s.io/v1/namespaces/ingress/endpointslices";
 const SELECTOR: &str = "labelSelector=kubernetes.io%2Fservice-name%3Denvoy";
 const NODE_PATH: &str = "/api/v1/nodes/node-1";
 
-/// An API server on a port of its own; it ends when dropped.
+/// A fake API server on its own port; stopped when dropped.
 #[derive(Debug)]
 pub struct KubeApi {
-    /// What lies between it and its clients.
+    /// The network between the server and its clients.
     pub network: FaultProxy,
     slice: watch::Sender<Slice>,
-    folder: TempDir,
+    dir: TempDir,
     accepting: JoinHandle<()>,
 }
 
-/// The Service's only slice.
+/// The only slice of the Service.
 #[derive(Debug)]
 struct Slice {
     version: u64,
@@ -45,29 +45,26 @@ struct Slice {
 }
 
 impl KubeApi {
-    /// Starts one whose Service has these endpoints.
-    ///
-    /// # Panics
-    /// When there is no free port, or the temporary folder can't be written.
+    /// Starts a server whose Service has these endpoints.
     pub async fn start(ips: &[&str]) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let network = FaultProxy::start(listener.local_addr().expect("a bound socket has an address"));
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        write_kubeconfig(&kubeconfig_in(folder.path()), network.addr());
-        let slice = watch::Sender::new(Slice { version: 1, ips: owned(ips) });
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("free port");
+        let network = FaultProxy::start(listener.local_addr().expect("bound socket has an address"));
+        let dir = tempfile::tempdir().expect("temporary directory");
+        write_kubeconfig(&kubeconfig_path(dir.path()), network.addr());
+        let slice = watch::Sender::new(Slice { version: 1, ips: to_strings(ips) });
         let accepting = tokio::spawn(accept_all(listener, slice.subscribe()));
-        Self { network, slice, folder, accepting }
+        Self { network, slice, dir, accepting }
     }
 
-    /// The file that `KUBECONFIG` names.
+    /// Value for the environment variable `KUBECONFIG`.
     #[must_use]
     pub fn kubeconfig(&self) -> PathBuf {
-        kubeconfig_in(self.folder.path())
+        kubeconfig_path(self.dir.path())
     }
 
-    /// Gives the Service these endpoints; whoever watches is told.
+    /// Replaces the endpoints of the Service and notifies the watchers.
     pub fn set_endpoints(&self, ips: &[&str]) {
-        self.slice.send_modify(|slice| *slice = Slice { version: slice.version + 1, ips: owned(ips) });
+        self.slice.send_modify(|slice| *slice = Slice { version: slice.version + 1, ips: to_strings(ips) });
     }
 }
 
@@ -96,15 +93,15 @@ impl Slice {
     }
 }
 
-fn owned(ips: &[&str]) -> Vec<String> {
+fn to_strings(ips: &[&str]) -> Vec<String> {
     ips.iter().map(|ip| (*ip).to_owned()).collect()
 }
 
-fn kubeconfig_in(folder: &Path) -> PathBuf {
-    folder.join("kubeconfig")
+fn kubeconfig_path(dir: &Path) -> PathBuf {
+    dir.join("kubeconfig")
 }
 
-/// In JSON, which is YAML too.
+/// Writes JSON, which is valid YAML.
 fn write_kubeconfig(file: &Path, addr: SocketAddr) {
     let config = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "test",
@@ -112,19 +109,19 @@ fn write_kubeconfig(file: &Path, addr: SocketAddr) {
         "users": [{"name": "test", "user": {}}],
         "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
     });
-    std::fs::write(file, config.to_string()).expect("the temporary folder can be written");
+    std::fs::write(file, config.to_string()).expect("temporary directory is writable");
 }
 
 async fn accept_all(listener: TcpListener, slice: watch::Receiver<Slice>) {
-    // Owned here, so that the connections end with the server.
+    // Owned here, so that the connections close with the server.
     let mut connections = JoinSet::new();
     while let Ok((socket, _)) = listener.accept().await {
-        connections.spawn(answer(socket, slice.clone()));
+        connections.spawn(handle(socket, slice.clone()));
     }
 }
 
-/// Takes one request; the connection's end is the answer's end, which spares us lengths and chunks.
-async fn answer(socket: TcpStream, slice: watch::Receiver<Slice>) -> Option<()> {
+/// Handles one request. Closing the connection ends the response, so no length or chunks are needed.
+async fn handle(socket: TcpStream, slice: watch::Receiver<Slice>) -> Option<()> {
     let mut socket = BufReader::new(socket);
     let target = read_target(&mut socket).await?;
     let (path, query) = target.split_once('?').unwrap_or((&target, ""));
@@ -133,7 +130,7 @@ async fn answer(socket: TcpStream, slice: watch::Receiver<Slice>) -> Option<()> 
         SLICES_PATH if !parameters.contains(&SELECTOR) => ("403 Forbidden", failure(403, "Forbidden")),
         SLICES_PATH if parameters.contains(&"watch=true") => {
             let version = parameters.iter().find_map(|part| part.strip_prefix("resourceVersion="))?;
-            return follow(socket, slice, version.parse().ok()?).await;
+            return stream_changes(socket, slice, version.parse().ok()?).await;
         }
         SLICES_PATH => ("200 OK", slice.borrow().list()),
         NODE_PATH => ("200 OK", node()),
@@ -142,7 +139,7 @@ async fn answer(socket: TcpStream, slice: watch::Receiver<Slice>) -> Option<()> 
     write(&mut socket, &(head(status) + &body.to_string())).await
 }
 
-/// The path and the query; the rest of the head says nothing that we need.
+/// Reads the request head and returns path and query.
 async fn read_target(socket: &mut BufReader<TcpStream>) -> Option<String> {
     let mut request = String::new();
     socket.read_line(&mut request).await.ok()?;
@@ -153,8 +150,8 @@ async fn read_target(socket: &mut BufReader<TcpStream>) -> Option<String> {
     request.split(' ').nth(1).map(str::to_owned)
 }
 
-/// Writes a line for each change after the version that the client has seen, until the client leaves.
-async fn follow(
+/// Writes a watch event for each change after version `seen`, until the client disconnects.
+async fn stream_changes(
     mut socket: BufReader<TcpStream>,
     mut slice: watch::Receiver<Slice>,
     mut seen: u64,
@@ -162,9 +159,9 @@ async fn follow(
     write(&mut socket, &head("200 OK")).await?;
     loop {
         let event = {
-            let now = slice.wait_for(|slice| slice.version > seen).await.ok()?;
-            seen = now.version;
-            json!({"type": "MODIFIED", "object": now.object()})
+            let current = slice.wait_for(|slice| slice.version > seen).await.ok()?;
+            seen = current.version;
+            json!({"type": "MODIFIED", "object": current.object()})
         };
         write(&mut socket, &format!("{event}\n")).await?;
     }
@@ -189,6 +186,6 @@ fn node() -> Value {
 fn failure(code: u16, reason: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Failure",
-        "message": "not in this cluster", "reason": reason, "code": code,
+        "message": "not found", "reason": reason, "code": code,
     })
 }

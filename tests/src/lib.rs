@@ -1,7 +1,7 @@
-//! What the end-to-end tests are written with: real servers, real processes, a network that misbehaves on demand.
+//! Harness of the end-to-end tests: starts real servers and processes and injects network faults.
 //!
-//! One file of `tests/tests/` per behaviour. Tests named `load_*` get the machine to themselves
-//! (`.config/nextest.toml`). Every server listens on a port of its own and ends with its test.
+//! `tests/README.md` explains how the tests are organized. Every server listens on its own port and stops with its
+//! test.
 
 pub mod chart;
 pub mod cluster;

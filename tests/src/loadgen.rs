@@ -1,4 +1,4 @@
-//! Workers that call a service without a pause until they are told to stop, and what came of it.
+//! Load generator: workers that call a service continuously until stopped, and a report of the results.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
@@ -9,21 +9,20 @@ use std::time::{Duration, Instant};
 use reqwest::RequestBuilder;
 use tokio::task::JoinSet;
 
-/// The longest that workers may take to finish their last call.
-const STOP_WITHIN: Duration = Duration::from_secs(30);
+/// Maximum time for the workers to finish their last call.
+const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// One call.
+/// The result of one call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sample {
-    /// When it was started.
+    /// Start time.
     pub at: Instant,
-    /// How long it took.
     pub latency: Duration,
-    /// What came of it: a status such as `200`, or what the test's own step made of the answer.
+    /// A status such as `200`, or the string that the test's step returned.
     pub outcome: String,
 }
 
-/// A load that is under way; dropping it ends it.
+/// A running load; stopped when dropped.
 #[derive(Debug)]
 pub struct Load {
     shared: Arc<Shared>,
@@ -37,7 +36,7 @@ struct Shared {
 }
 
 impl Load {
-    /// Starts `workers` tasks, each of which runs `step` again and again; `step` returns what came of the call.
+    /// Starts `workers` tasks that run `step` in a loop. `step` makes one call and returns its outcome.
     pub fn start<F, S>(workers: usize, step: S) -> Self
     where
         S: Fn() -> F + Clone + Send + 'static,
@@ -51,8 +50,8 @@ impl Load {
         Self { shared, workers: tasks }
     }
 
-    /// Sends what `request` builds, again and again. The outcome is the status, or for a call without an answer
-    /// `timeout`, `connect` or `broken`.
+    /// Sends the requests built by `request` in a loop. The outcome is the status, or `timeout`, `connect` or `broken` if
+    /// there is no complete response.
     pub fn http<R>(workers: usize, request: R) -> Self
     where
         R: Fn() -> RequestBuilder + Clone + Send + 'static,
@@ -60,27 +59,27 @@ impl Load {
         Self::start(workers, move || send(request()))
     }
 
-    /// How many calls have ended so far: what a test waits on before it breaks something.
+    /// Number of finished calls. Tests wait on it before they inject a fault.
     #[must_use]
     pub fn completed(&self) -> usize {
         self.shared.completed.load(Ordering::Relaxed)
     }
 
-    /// Lets every worker finish its call and gives all samples, oldest first.
+    /// Lets every worker finish its current call and returns the report.
     ///
     /// # Panics
-    /// When a call does not end within 30 s, or a step panicked.
+    /// If a call does not finish within 30 s, or a step panicked.
     pub async fn stop(self) -> Report {
         self.shared.stopped.store(true, Ordering::Relaxed);
-        let all = tokio::time::timeout(STOP_WITHIN, self.workers.join_all()).await;
-        let all = all.unwrap_or_else(|_| panic!("a call has not ended within {STOP_WITHIN:?}"));
+        let all = tokio::time::timeout(STOP_TIMEOUT, self.workers.join_all()).await;
+        let all = all.unwrap_or_else(|_| panic!("a call did not finish within {STOP_TIMEOUT:?}"));
         let mut samples: Vec<Sample> = all.into_iter().flatten().collect();
         samples.sort_by_key(|sample| sample.at);
         Report { samples }
     }
 }
 
-/// What a load saw.
+/// The results of a load.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
     /// Every call, oldest first.
@@ -88,13 +87,13 @@ pub struct Report {
 }
 
 impl Report {
-    /// How many calls had this outcome.
+    /// Number of calls with this outcome.
     #[must_use]
     pub fn count(&self, outcome: &str) -> usize {
         self.samples.iter().filter(|sample| sample.outcome == outcome).count()
     }
 
-    /// The number of calls by outcome.
+    /// Number of calls by outcome.
     #[must_use]
     pub fn outcomes(&self) -> BTreeMap<&str, usize> {
         let mut outcomes = BTreeMap::new();
@@ -104,14 +103,14 @@ impl Report {
         outcomes
     }
 
-    /// The calls that were started in a span of time.
+    /// The calls that started between two points in time.
     #[must_use]
     pub fn between(&self, from: Instant, to: Instant) -> Self {
         let inside = |sample: &&Sample| (from..to).contains(&sample.at);
         Self { samples: self.samples.iter().filter(inside).cloned().collect() }
     }
 
-    /// The latency that this share of all calls (such as 0.99) did not exceed; zero without calls.
+    /// The latency percentile for a share such as 0.99; zero without calls.
     #[must_use]
     pub fn percentile(&self, share: f64) -> Duration {
         let mut latencies: Vec<_> = self.samples.iter().map(|sample| sample.latency).collect();
@@ -120,7 +119,7 @@ impl Report {
         latencies.get(rank.saturating_sub(1)).copied().unwrap_or_default()
     }
 
-    /// The longest call.
+    /// Latency of the slowest call.
     #[must_use]
     pub fn slowest(&self) -> Duration {
         self.percentile(1.0)
@@ -141,20 +140,20 @@ async fn work<F: Future<Output = String>>(step: impl Fn() -> F, shared: Arc<Shar
         let outcome = step().await;
         samples.push(Sample { at, latency: at.elapsed(), outcome });
         shared.completed.fetch_add(1, Ordering::Relaxed);
-        // A step that never has to wait would keep the others, and the test itself, from running.
+        // A step that never waits would starve the other workers and the test.
         tokio::task::yield_now().await;
     }
     samples
 }
 
-/// Sends one request and reads the whole answer.
+/// Sends one request, reads the complete response and returns the outcome as in [`Load::http`].
 pub async fn send(request: RequestBuilder) -> String {
-    let whole = async {
-        let answer = request.send().await?;
-        let status = answer.status();
-        answer.bytes().await.map(|_| status)
+    let exchange = async {
+        let response = request.send().await?;
+        let status = response.status();
+        response.bytes().await.map(|_| status)
     };
-    match whole.await {
+    match exchange.await {
         Ok(status) => status.as_u16().to_string(),
         Err(e) if e.is_timeout() => "timeout".to_owned(),
         Err(e) if e.is_connect() => "connect".to_owned(),

@@ -13,17 +13,17 @@ use crate::process::Service;
 use crate::quota::{Quota, TestKey};
 use crate::redis::Redis;
 
-/// How long a busy machine may take for what an idle one does in milliseconds.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+/// Timeout for waiting on a condition. An idle machine needs milliseconds; a busy one gets this long.
+pub const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Flags for tests that judge answers rather than deadlines: a busy machine must not turn a 200 into a 500.
-const PATIENT_QUOTA: [&str; 2] = ["--store-timeout", "10s"];
-const PATIENT_LOOKUP: [&str; 4] = ["--quota-deadline", "10s", "--request-timeout", "12s"];
+/// Flags for tests that check responses, not deadlines: a busy machine must not turn a 200 into a 500.
+const LONG_QUOTA_TIMEOUTS: [&str; 2] = ["--store-timeout", "10s"];
+const LONG_LOOKUP_TIMEOUTS: [&str; 4] = ["--quota-deadline", "10s", "--request-timeout", "12s"];
 
-/// A running lookup-svc that believes the headers of this machine; killed when dropped.
+/// A running lookup-svc that trusts 127.0.0.1 as a proxy; killed when dropped.
 #[derive(Debug)]
 pub struct Lookup {
-    /// The process, to signal and measure it and to read its log.
+    /// The process, for signals, measurements and logs.
     pub service: Service,
     addr: SocketAddr,
     admin_url: String,
@@ -31,26 +31,21 @@ pub struct Lookup {
 }
 
 impl Lookup {
-    /// Starts it with its own deadlines on the quota-svc at `quota_url` and waits until it listens.
+    /// Starts lookup-svc with its default deadlines, using the quota-svc at `quota_url`, and waits until it listens.
     ///
     /// # Panics
-    /// When it does not come up; its log is in the message.
+    /// If it does not start. The message includes its log.
     pub async fn start(quota_url: &str, flags: &[&str]) -> Self {
         Self::start_under(&[], quota_url, flags, &[]).await
     }
 
-    /// The same with deadlines that no busy machine breaks.
-    ///
-    /// # Panics
-    /// When it does not come up; its log is in the message.
-    pub async fn start_patient(quota_url: &str, flags: &[&str]) -> Self {
-        Self::start(quota_url, &[PATIENT_LOOKUP.as_slice(), flags].concat()).await
+    /// Like [`Lookup::start`], with deadlines that even a busy machine meets.
+    pub async fn start_with_long_timeouts(quota_url: &str, flags: &[&str]) -> Self {
+        Self::start(quota_url, &[LONG_LOOKUP_TIMEOUTS.as_slice(), flags].concat()).await
     }
 
-    /// The same through a program that becomes lookup-svc ([`Service::spawn_under`]) and with this environment.
-    ///
-    /// # Panics
-    /// When it does not come up; its log is in the message.
+    /// Like [`Lookup::start`], with environment variables and through a wrapper program
+    /// ([`Service::spawn_under`]).
     pub async fn start_under(
         wrapper: &[&str],
         quota_url: &str,
@@ -61,8 +56,8 @@ impl Lookup {
             ["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--trusted-proxies", "127.0.0.1"];
         let args = [local.as_slice(), &["--quota-url", quota_url], flags].concat();
         let mut service = Service::spawn_under(wrapper, "lookup-svc", &args, env);
-        let addr = service.listening("lookup").await;
-        let admin_url = format!("http://{}", service.listening("admin").await);
+        let addr = service.listen_addr("lookup").await;
+        let admin_url = format!("http://{}", service.listen_addr("admin").await);
         Self { service, addr, admin_url, http: http::client() }
     }
 
@@ -72,159 +67,136 @@ impl Lookup {
         format!("http://{}", self.addr)
     }
 
-    /// Its address, for raw connections.
+    /// Listen address of the public API, for raw TCP connections.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// A request without a key to a path such as `/api/v1/ip?scope=geo`.
+    /// A GET request without a key to a path such as `/api/v1/ip?scope=geo`.
     pub fn get(&self, path_and_query: &str) -> RequestBuilder {
         self.http.get(self.url() + path_and_query)
     }
 
-    /// Any other method.
-    ///
-    /// # Panics
-    /// When there is no such method.
+    /// A request without a key, with any method.
     pub fn request(&self, method: &str, path_and_query: &str) -> RequestBuilder {
-        let method = reqwest::Method::from_bytes(method.as_bytes()).expect("a method");
+        let method = reqwest::Method::from_bytes(method.as_bytes()).expect("valid HTTP method");
         self.http.request(method, self.url() + path_and_query)
     }
 
-    /// `GET /api/v1/ip` with this key in the header.
-    pub fn ask(&self, key: &str) -> RequestBuilder {
+    /// `GET /api/v1/ip` with this key in the `Authorization` header.
+    pub fn get_ip(&self, key: &str) -> RequestBuilder {
         self.get("/api/v1/ip").bearer_auth(key)
     }
 
-    /// The same again and again, for [`crate::loadgen::Load::http`].
-    pub fn asking(&self, key: &str) -> impl Fn() -> RequestBuilder + Clone + Send + 'static + use<> {
+    /// Returns a function that builds the request of [`Lookup::get_ip`], for [`crate::loadgen::Load::http`].
+    pub fn ip_requests(&self, key: &str) -> impl Fn() -> RequestBuilder + Clone + Send + 'static + use<> {
         let (http, url, key) = (self.http.clone(), self.url() + "/api/v1/ip", key.to_owned());
         move || http.get(&url).bearer_auth(&key)
     }
 
-    /// The whole of `/metrics`.
-    ///
-    /// # Panics
-    /// When the admin port does not answer.
+    /// The text of `/metrics`.
     pub async fn metrics(&self) -> String {
-        let answer = self.http.get(format!("{}/metrics", self.admin_url)).send().await;
-        answer.expect("the admin port answers").text().await.expect("a whole answer")
+        let response = self.http.get(format!("{}/metrics", self.admin_url)).send().await;
+        response.expect("admin port responds").text().await.expect("complete response body")
     }
 
-    /// The status of `/readyz`.
-    ///
-    /// # Panics
-    /// When the admin port does not answer.
+    /// The status code of `/readyz`.
     pub async fn readiness(&self) -> u16 {
-        let answer = self.http.get(format!("{}/readyz", self.admin_url)).send().await;
-        answer.expect("the admin port answers").status().as_u16()
+        let response = self.http.get(format!("{}/readyz", self.admin_url)).send().await;
+        response.expect("admin port responds").status().as_u16()
     }
 }
 
-/// lookup-svc, its quota-svc and their Redis, with deadlines that no busy machine breaks.
+/// lookup-svc with its quota-svc and their Redis, with deadlines that even a busy machine meets.
 #[derive(Debug)]
 pub struct Stack {
-    /// The public API.
     pub lookup: Lookup,
-    /// What judges.
     pub quota: Quota,
-    /// What remembers.
     pub redis: Redis,
 }
 
 impl Stack {
-    /// Starts all three with these further flags.
+    /// Starts all three with extra flags.
     ///
     /// # Panics
-    /// When one does not come up; its log is in the message.
+    /// If one of them does not start. The message includes its log.
     pub async fn start(quota_flags: &[&str], lookup_flags: &[&str]) -> Self {
         let redis = Redis::start().await;
-        let quota = Quota::start_with(&redis, &[PATIENT_QUOTA.as_slice(), quota_flags].concat()).await;
-        quota.wait_ready(PATIENCE).await;
-        let lookup = Lookup::start_patient(quota.url(), lookup_flags).await;
+        let quota = Quota::start_with(&redis, &[LONG_QUOTA_TIMEOUTS.as_slice(), quota_flags].concat()).await;
+        quota.wait_ready(WAIT_TIMEOUT).await;
+        let lookup = Lookup::start_with_long_timeouts(quota.url(), lookup_flags).await;
         Self { lookup, quota, redis }
     }
 
-    /// A key of this scope in an account of its own.
-    ///
-    /// # Panics
-    /// When quota-svc refuses.
-    pub async fn key(&self, scope: Scope) -> TestKey {
-        self.quota.key_of(scope).await
+    /// Creates a key with this scope in a new account.
+    pub async fn key_with_scope(&self, scope: Scope) -> TestKey {
+        self.quota.key_with_scope(scope).await
     }
 }
 
 impl Quota {
-    /// A key of this scope in an account of its own.
-    ///
-    /// # Panics
-    /// When quota-svc refuses.
-    pub async fn key_of(&self, scope: Scope) -> TestKey {
+    /// Creates a key with this scope in a new account.
+    pub async fn key_with_scope(&self, scope: Scope) -> TestKey {
         let new = NewKey { name: "test".to_owned(), scope, daily_limit: None };
         TestKey::create(&self.client(), &new).await
     }
 }
 
-/// A well-formed key that nobody has.
-///
-/// # Panics
-/// When the system gives no random numbers.
+/// A well-formed key that does not exist in any store.
 #[must_use]
 pub fn unknown_key() -> String {
-    api_key::ApiKey::generate().expect("the system gives random numbers").expose().to_owned()
+    api_key::ApiKey::generate().expect("random numbers available").expose().to_owned()
 }
 
-/// A whole answer of the API.
+/// A complete response of the API.
 #[derive(Debug, Clone)]
-pub struct Answer {
-    /// The status.
+pub struct JsonResponse {
     pub status: u16,
-    /// The headers.
     pub headers: HeaderMap,
-    /// The body; null where there is none.
+    /// Null if the body is empty.
     pub body: Value,
 }
 
-impl Answer {
-    /// Sends `request` and reads the whole answer, which must be JSON or empty.
+impl JsonResponse {
+    /// Sends `request` and reads the response.
     ///
     /// # Panics
-    /// When there is no answer or another body.
-    pub async fn of(request: RequestBuilder) -> Self {
-        let answer = request.send().await.expect("an answer");
-        let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
-        let bytes = answer.bytes().await.expect("a whole answer");
+    /// If there is no response, or its body is neither empty nor JSON.
+    pub async fn fetch(request: RequestBuilder) -> Self {
+        let response = request.send().await.expect("a response");
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        let bytes = response.bytes().await.expect("complete response body");
         let body = match bytes.is_empty() {
             true => Value::Null,
-            false => serde_json::from_slice(&bytes).expect("JSON"),
+            false => serde_json::from_slice(&bytes).expect("JSON response body"),
         };
         Self { status, headers, body }
     }
 
-    /// A header's value, empty where it is absent.
+    /// A header's value; empty if it is absent.
     #[must_use]
     pub fn header(&self, name: &str) -> &str {
-        self.headers.get(name).map_or("", |value| value.to_str().expect("a header in ASCII"))
+        self.headers.get(name).map_or("", |value| value.to_str().expect("ASCII header value"))
     }
 
     /// A header's value as a number.
     ///
     /// # Panics
-    /// When it is absent or none.
+    /// If the header is absent or not a number.
     #[must_use]
-    pub fn number(&self, name: &str) -> i64 {
+    pub fn header_number(&self, name: &str) -> i64 {
         let value = self.header(name);
         value.parse().unwrap_or_else(|_| panic!("{name} is {value:?} in {self:?}"))
     }
 
-    /// The error's code, empty where there is none.
+    /// The error code in the body; empty if there is none.
     #[must_use]
-    pub fn error(&self) -> &str {
+    pub fn error_code(&self) -> &str {
         self.body["error"].as_str().unwrap_or_default()
     }
 
-    /// The body's fields in alphabetical order.
+    /// The names of the body's fields in alphabetical order.
     #[must_use]
     pub fn fields(&self) -> Vec<&str> {
         let mut fields: Vec<_> =

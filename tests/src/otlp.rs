@@ -1,4 +1,4 @@
-//! An OpenTelemetry collector that keeps every byte it is sent.
+//! An OpenTelemetry collector that stores every request body.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,7 +10,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-/// A collector on a port of its own; it ends when dropped.
+/// A collector on its own port; stopped when dropped.
 #[derive(Debug)]
 pub struct Collector {
     addr: SocketAddr,
@@ -20,24 +20,23 @@ pub struct Collector {
 
 type Bodies = Arc<Mutex<Vec<(String, Vec<u8>)>>>;
 
-/// A span as it was sent.
+/// A received span.
 #[derive(Debug, Clone)]
 pub struct Span {
-    /// The service that sent it.
+    /// Name of the sending service.
     pub service: String,
-    /// Its name.
     pub name: String,
-    /// Its trace, in hex.
+    /// Trace ID in hex.
     pub trace: String,
-    /// Its own id, in hex.
+    /// Span ID in hex.
     pub id: String,
-    /// Its parent's id, in hex; empty where it has none.
+    /// Span ID of the parent in hex; empty without a parent.
     pub parent: String,
     attributes: Vec<(String, String)>,
 }
 
 impl Span {
-    /// An attribute as text; empty where it is absent.
+    /// An attribute as text; empty if it is absent.
     #[must_use]
     pub fn attribute(&self, name: &str) -> &str {
         self.attributes.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value)
@@ -45,35 +44,28 @@ impl Span {
 }
 
 impl Collector {
-    /// Starts one.
-    ///
-    /// # Panics
-    /// When there is no free port.
     pub async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let addr = listener.local_addr().expect("a bound socket has an address");
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("free port");
+        let addr = listener.local_addr().expect("bound socket has an address");
         let bodies = Bodies::default();
         let accepting = tokio::spawn(accept_all(listener, bodies.clone()));
         Self { addr, bodies, accepting }
     }
 
-    /// What `OTEL_EXPORTER_OTLP_ENDPOINT` takes.
+    /// Value for `OTEL_EXPORTER_OTLP_ENDPOINT`.
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}", self.addr)
     }
 
-    /// Everything that was sent to `path` (such as `/v1/traces`), body by body.
+    /// The bodies of all requests to `path` (such as `/v1/traces`).
     #[must_use]
     pub fn bodies(&self, path: &str) -> Vec<Vec<u8>> {
         let bodies = self.bodies.lock().unwrap_or_else(PoisonError::into_inner);
         bodies.iter().filter(|(to, _)| to == path).map(|(_, body)| body.clone()).collect()
     }
 
-    /// Every span that was sent.
-    ///
-    /// # Panics
-    /// When a body is no trace export.
+    /// All received spans.
     #[must_use]
     pub fn spans(&self) -> Vec<Span> {
         self.bodies("/v1/traces").iter().flat_map(|body| spans_in(body)).collect()
@@ -92,7 +84,7 @@ async fn accept_all(listener: TcpListener, bodies: Bodies) {
     }
 }
 
-/// Takes requests until the exporter closes; anything unexpected ends the connection.
+/// Handles requests until the exporter closes the connection. Closes it on unexpected input.
 async fn receive(socket: TcpStream, bodies: Bodies) -> Option<()> {
     let mut socket = BufReader::new(socket);
     loop {
@@ -117,9 +109,9 @@ async fn receive(socket: TcpStream, bodies: Bodies) -> Option<()> {
 }
 
 fn spans_in(body: &[u8]) -> Vec<Span> {
-    let export = ExportTraceServiceRequest::decode(body).expect("a trace export");
+    let export = ExportTraceServiceRequest::decode(body).expect("valid trace export");
     let of_resource = |spans: opentelemetry_proto::tonic::trace::v1::ResourceSpans| {
-        let attributes = spans.resource.map(|resource| texts(&resource.attributes)).unwrap_or_default();
+        let attributes = spans.resource.map(|resource| to_texts(&resource.attributes)).unwrap_or_default();
         let service = attributes.into_iter().find(|(key, _)| key == "service.name");
         let service = service.map(|(_, value)| value).unwrap_or_default();
         let spans = spans.scope_spans.into_iter().flat_map(|scope| scope.spans);
@@ -135,11 +127,11 @@ fn read_span(service: String, span: &opentelemetry_proto::tonic::trace::v1::Span
         trace: hex(&span.trace_id),
         id: hex(&span.span_id),
         parent: hex(&span.parent_span_id),
-        attributes: texts(&span.attributes),
+        attributes: to_texts(&span.attributes),
     }
 }
 
-fn texts(attributes: &[KeyValue]) -> Vec<(String, String)> {
+fn to_texts(attributes: &[KeyValue]) -> Vec<(String, String)> {
     let text = |attribute: &KeyValue| {
         let value = match attribute.value.as_ref().and_then(|value| value.value.as_ref()) {
             Some(any_value::Value::StringValue(text)) => text.clone(),

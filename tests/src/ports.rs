@@ -1,37 +1,36 @@
-//! Ports that nobody else on this machine gets, also while their server is down.
+//! Reserved ports: no other process on this machine gets them, even while their server is down.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
 use tokio::net::TcpSocket;
 
-/// A port of 127.0.0.1 that is ours until this is dropped.
+/// A port on 127.0.0.1 that is reserved until this value is dropped.
 ///
-/// The kernel gives a port that is bound but not listened on to nobody else, and lets a server that sets
-/// `SO_REUSEADDR` (Redis and tokio both do) listen on it. So a restarted server finds its port free, and a
-/// connection to a port whose server is down is refused rather than answered by some other test's server.
+/// The kernel does not assign a bound port to another process, but lets a server that sets `SO_REUSEADDR` (Redis and
+/// tokio both do) listen on it. So a restarted server finds its port free, and a connection to a port whose server is
+/// down is refused instead of reaching another test's server.
 #[derive(Debug)]
 pub struct ReservedPort {
     addr: SocketAddr,
-    _holder: TcpSocket,
+    _socket: TcpSocket,
 }
 
 impl ReservedPort {
-    /// Takes a free port.
+    /// Reserves a free port.
     #[must_use]
     pub fn new() -> Self {
-        let holder = reusable_socket();
-        holder.bind((Ipv4Addr::LOCALHOST, 0).into()).expect("a free port on loopback");
-        let addr = holder.local_addr().expect("a bound socket has an address");
-        Self { addr, _holder: holder }
+        let socket = reusable_socket();
+        socket.bind((Ipv4Addr::LOCALHOST, 0).into()).expect("free port on loopback");
+        let addr = socket.local_addr().expect("bound socket has an address");
+        Self { addr, _socket: socket }
     }
 
-    /// The address, for clients.
+    /// Address for clients.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// The port's number.
     #[must_use]
     pub fn number(&self) -> u16 {
         self.addr.port()
@@ -40,12 +39,12 @@ impl ReservedPort {
     /// Starts listening; connections are refused again as soon as the listener is dropped.
     ///
     /// # Panics
-    /// When another listener on this port is still open.
+    /// If another listener on this port is still open.
     #[must_use]
     pub fn listen(&self) -> tokio::net::TcpListener {
         let socket = reusable_socket();
-        socket.bind(self.addr).expect("the port is reserved for us");
-        socket.listen(1024).expect("nobody else listens on a reserved port")
+        socket.bind(self.addr).expect("port is reserved");
+        socket.listen(1024).expect("no other listener on the reserved port")
     }
 }
 
@@ -56,7 +55,7 @@ impl Default for ReservedPort {
 }
 
 fn reusable_socket() -> TcpSocket {
-    let socket = TcpSocket::new_v4().expect("a socket");
-    socket.set_reuseaddr(true).expect("SO_REUSEADDR on a new socket");
+    let socket = TcpSocket::new_v4().expect("new socket");
+    socket.set_reuseaddr(true).expect("can set SO_REUSEADDR");
     socket
 }

@@ -1,4 +1,4 @@
-//! Our own binaries as real processes: started, watched, signalled, measured.
+//! Runs this workspace's binaries as real processes: start, wait, signal, measure.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -15,11 +15,11 @@ mod usage;
 
 use logs::Output;
 
-/// A service says where it listens within this; on an idle machine after some 10 ms.
-const LISTENING_WITHIN: Duration = Duration::from_secs(20);
+/// Maximum time until a service logs its listen address; about 10 ms on an idle machine.
+const LISTEN_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What a service inherits of the test's environment. Our flags are environment variables too, and those of
-/// whoever runs the tests must not change what is tested.
+/// The environment variables that a service inherits. All others are removed: every flag can also be set by a
+/// variable, and the developer's environment must not change the test.
 const INHERITED: [&str; 5] = ["PATH", "HOME", "TMPDIR", "RUST_BACKTRACE", "RUST_LOG"];
 
 /// A running binary of this workspace; killed when dropped.
@@ -32,24 +32,22 @@ pub struct Service {
 }
 
 impl Service {
-    /// Starts `target/debug/<bin> --log-format json <args>` with `env` and little else as its environment.
+    /// Starts `target/debug/<bin> --log-format json <args>` with `env` and the few inherited variables.
     ///
     /// # Panics
-    /// When the binary is not built or can't be started.
+    /// If the binary is not built.
     #[must_use]
     pub fn spawn(bin: &str, args: &[&str], env: &[(&str, &str)]) -> Self {
         Self::spawn_under(&[], bin, args, env)
     }
 
-    /// Like [`Service::spawn`], through a program that becomes the service by `exec`, such as
-    /// `["prlimit", "--nofile=64"]` (not `faketime`, which stays and would outlive its child: [`crate::tools::faketime`]).
-    ///
-    /// # Panics
-    /// When the binary is not built or can't be started.
+    /// Like [`Service::spawn`], through a wrapper program that replaces itself with the service by `exec`, such as
+    /// `["prlimit", "--nofile=64"]`. The `faketime` program does not do that and would outlive the service: use
+    /// [`crate::tools::faketime`].
     #[must_use]
     pub fn spawn_under(wrapper: &[&str], bin: &str, args: &[&str], env: &[(&str, &str)]) -> Self {
         let path = binary(bin);
-        let path = path.to_str().expect("a target folder with a readable name");
+        let path = path.to_str().expect("UTF-8 path");
         let line = [wrapper, &[path, "--log-format", "json"], args].concat();
         let mut process = ChildGuard::spawn(line[0], |command| {
             command.args(&line[1..]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -61,65 +59,63 @@ impl Service {
         Self { bin: bin.to_owned(), process, stdout, stderr }
     }
 
-    /// Waits for the log line that says where `server` (such as `quota` or `admin`) listens.
+    /// Waits for the log line with the listen address of `server` (such as `quota` or `admin`).
     ///
     /// # Panics
-    /// When the process ends or takes too long; its log is in the message.
-    pub async fn listening(&mut self, server: &str) -> SocketAddr {
-        let what = format!("{} says where its server {server} listens", self.bin);
-        eventually(LISTENING_WITHIN, what, async || {
-            // Asked before the log is read: a process that has ended has written all it will.
+    /// If the process exits or takes too long. The message includes its log.
+    pub async fn listen_addr(&mut self, server: &str) -> SocketAddr {
+        let what = format!("{} logs the listen address of {server}", self.bin);
+        eventually(LISTEN_TIMEOUT, what, async || {
+            // Checked before the log is read: an exited process has written all of its output.
             let running = self.process.is_running();
-            let addr = self.stderr.listening(server);
-            assert!(running || addr.is_some(), "{} ended at start:\n{}", self.bin, self.logs());
+            let addr = self.stderr.listen_addr(server);
+            assert!(running || addr.is_some(), "{} exited at start:\n{}", self.bin, self.logs());
             addr
         })
         .await
     }
 
-    /// Asks it to end (SIGTERM), as Kubernetes does.
+    /// Sends SIGTERM, as Kubernetes does.
     pub fn term(&self) {
         self.process.signal(Signal::TERM);
     }
 
-    /// Sends any signal.
     pub fn signal(&self, signal: Signal) {
         self.process.signal(signal);
     }
 
-    /// Kills it at once (SIGKILL), as a crash would.
+    /// Kills the process with SIGKILL, as a crash would.
     pub fn kill(&mut self) {
         self.process.kill();
     }
 
-    /// Whether it still runs.
+    /// Whether the process is still running.
     pub fn is_running(&mut self) -> bool {
         self.process.is_running()
     }
 
-    /// Waits until it has ended.
+    /// Waits until the process has exited.
     ///
     /// # Panics
-    /// When it still runs after `timeout`.
+    /// If it is still running after `timeout`.
     pub async fn wait_exit(&mut self, timeout: Duration) -> ExitStatus {
-        let what = format!("{} has ended", self.bin);
+        let what = format!("{} exits", self.bin);
         let child = self.process.child();
-        eventually(timeout, what, async || child.try_wait().expect("a child of ours can be waited for")).await
+        eventually(timeout, what, async || child.try_wait().expect("can wait for a child process")).await
     }
 
-    /// What it has logged: the last 20,000 lines of standard error.
+    /// The log so far: the last 20,000 lines of standard error.
     #[must_use]
     pub fn logs(&self) -> String {
         self.stderr.text()
     }
 
-    /// What it has printed on standard output.
+    /// Standard output so far.
     #[must_use]
     pub fn stdout(&self) -> String {
         self.stdout.text()
     }
 
-    /// The process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.process.pid()
@@ -131,34 +127,34 @@ impl Service {
         usage::rss(self.pid())
     }
 
-    /// The most resident memory it ever had, in bytes.
+    /// Peak resident memory in bytes.
     #[must_use]
     pub fn peak_rss(&self) -> u64 {
         usage::peak_rss(self.pid())
     }
 
-    /// Processor time it has used so far, in user and kernel mode.
+    /// CPU time used so far, user and kernel.
     #[must_use]
     pub fn cpu_time(&self) -> Duration {
         usage::cpu_time(self.pid())
     }
 
-    /// How many file descriptors it has open.
+    /// Number of open file descriptors.
     #[must_use]
     pub fn open_files(&self) -> usize {
         usage::open_files(self.pid())
     }
 }
 
-/// Where cargo has put `bin`: two folders above the test's own executable (`target/debug/deps/<test>`).
+/// The path of the built binary `bin`: two levels above the test executable (`target/debug/deps/<test>`).
 ///
 /// # Panics
-/// When it is not there.
+/// If it is not built.
 #[must_use]
 pub fn binary(bin: &str) -> PathBuf {
-    let test = std::env::current_exe().expect("the test knows its own file");
-    let folder = test.ancestors().nth(2).expect("cargo puts tests into target/<profile>/deps");
-    let path = folder.join(bin);
+    let test = std::env::current_exe().expect("path of the test executable");
+    let dir = test.ancestors().nth(2).expect("cargo builds tests in target/<profile>/deps");
+    let path = dir.join(bin);
     assert!(path.is_file(), "{} is missing: run `cargo build --workspace --bins` first", path.display());
     path
 }

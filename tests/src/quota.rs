@@ -1,4 +1,4 @@
-//! quota-svc as a real process on the store a test chooses.
+//! quota-svc as a real process, on a store that the test chooses.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -10,24 +10,24 @@ use crate::cluster::RedisCluster;
 use crate::http;
 use crate::process::Service;
 use crate::redis::Redis;
-use crate::sentinel::Sentinel;
+use crate::sentinel::SentinelSet;
 use crate::wait::eventually_ok;
 
 mod keys;
 
-pub use keys::{TestKey, outcome_of};
+pub use keys::{TestKey, first_outcome};
 
-/// Longer than every deadline of quota-svc, so that tests see its own answer.
+/// Longer than every default deadline of quota-svc, so that its response arrives before the client's timeout.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where quota-svc keeps its state.
+/// The store of a quota-svc.
 #[derive(Debug, Clone)]
 pub enum StoreChoice {
-    /// A Redis by URL, with this prefix to its names.
+    /// Redis, with a prefix for all Redis keys.
     Redis {
-        /// Any form that `--redis-url` takes.
+        /// Any form that `--redis-url` accepts.
         url: String,
-        /// Two quota-svc with one prefix are replicas of each other.
+        /// quota-svc processes with the same prefix share their data.
         prefix: String,
     },
     /// The embedded store in this file.
@@ -35,28 +35,28 @@ pub enum StoreChoice {
 }
 
 impl StoreChoice {
-    /// A Redis by any URL (a fault proxy's, a Unix socket's), with a new random prefix.
+    /// Redis at any URL, such as that of a fault proxy or a Unix socket, with a new random prefix.
     #[must_use]
     pub fn url(url: impl Into<String>) -> Self {
         Self::Redis { url: url.into(), prefix: random_prefix() }
     }
 
-    /// The same state by another way, such as a second replica that does not go through the fault proxy.
+    /// The same data at another URL, for example for a second quota-svc that bypasses the fault proxy.
     ///
     /// # Panics
-    /// On the embedded store, which one process has to itself.
+    /// If this is the embedded store.
     #[must_use]
-    pub fn through(&self, url: impl Into<String>) -> Self {
+    pub fn with_url(&self, url: impl Into<String>) -> Self {
         match self {
             Self::Redis { prefix, .. } => Self::Redis { url: url.into(), prefix: prefix.clone() },
             Self::File(_) => panic!("the embedded store has no URL"),
         }
     }
 
-    /// The prefix of its names in Redis, to look at them with [`Redis::cli`].
+    /// The prefix of its Redis keys, to inspect them with [`Redis::cli`].
     ///
     /// # Panics
-    /// On the embedded store, which has none.
+    /// If this is the embedded store.
     #[must_use]
     pub fn prefix(&self) -> &str {
         match self {
@@ -87,8 +87,8 @@ impl From<&RedisCluster> for StoreChoice {
     }
 }
 
-impl From<&Sentinel> for StoreChoice {
-    fn from(set: &Sentinel) -> Self {
+impl From<&SentinelSet> for StoreChoice {
+    fn from(set: &SentinelSet) -> Self {
         Self::url(set.url())
     }
 }
@@ -96,56 +96,51 @@ impl From<&Sentinel> for StoreChoice {
 /// A running quota-svc; killed when dropped.
 #[derive(Debug)]
 pub struct Quota {
-    /// The process, to signal and measure it and to read its log.
+    /// The process, for signals, measurements and logs.
     pub service: Service,
     url: String,
     admin_url: String,
 }
 
 impl Quota {
-    /// Starts it on `store` (`&Redis`, `&RedisCluster`, `&Sentinel` or a [`StoreChoice`]) and waits until it listens.
+    /// Starts quota-svc on `store` (`&Redis`, `&RedisCluster`, `&SentinelSet` or a [`StoreChoice`]) and waits until it
+    /// listens.
     ///
     /// # Panics
-    /// When it does not come up; its log is in the message.
+    /// If it does not start. The message includes its log.
     pub async fn start(store: impl Into<StoreChoice>) -> Self {
         Self::start_with(store, &[]).await
     }
 
-    /// The same with more flags, such as `["--daily-limit", "5"]`.
-    ///
-    /// # Panics
-    /// When it does not come up; its log is in the message.
+    /// Like [`Quota::start`], with extra flags such as `["--daily-limit", "5"]`.
     pub async fn start_with(store: impl Into<StoreChoice>, flags: &[&str]) -> Self {
         Self::start_under(&[], store, flags).await
     }
 
-    /// The same through a program that becomes quota-svc ([`Service::spawn_under`]).
-    ///
-    /// # Panics
-    /// When it does not come up; its log is in the message.
+    /// Like [`Quota::start_with`], through a wrapper program ([`Service::spawn_under`]).
     pub async fn start_under(wrapper: &[&str], store: impl Into<StoreChoice>, flags: &[&str]) -> Self {
         let store = store.into().flags();
         let mut args = vec!["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"];
         args.extend(store.iter().map(String::as_str).chain(flags.iter().copied()));
         let mut service = Service::spawn_under(wrapper, "quota-svc", &args, &[]);
-        let url = format!("http://{}", service.listening("quota").await);
-        let admin_url = format!("http://{}", service.listening("admin").await);
+        let url = format!("http://{}", service.listen_addr("quota").await);
+        let admin_url = format!("http://{}", service.listen_addr("admin").await);
         Self { service, url, admin_url }
     }
 
-    /// Waits until it finds itself ready, that is, until its store answers.
+    /// Waits until `/readyz` reports ready, that is, until the store responds.
     ///
     /// # Panics
-    /// When it is not after `timeout`; its last answer is in the message.
+    /// If it is not ready after `timeout`. The message includes the last response.
     pub async fn wait_ready(&self, timeout: Duration) {
         let (http, url) = (http::client(), format!("{}/readyz", self.admin_url));
         eventually_ok(timeout, "quota-svc is ready", async || {
-            let answer = http.get(&url).send().await.map_err(|e| e.to_string())?;
-            let status = answer.status();
+            let response = http.get(&url).send().await.map_err(|e| e.to_string())?;
+            let status = response.status();
             if status.is_success() {
                 Ok(())
             } else {
-                Err(format!("{status} {}", answer.text().await.unwrap_or_default()))
+                Err(format!("{status} {}", response.text().await.unwrap_or_default()))
             }
         })
         .await;
@@ -157,64 +152,49 @@ impl Quota {
         &self.url
     }
 
-    /// Its address, for a fault proxy.
-    ///
-    /// # Panics
-    /// Never: the URL is made of one.
+    /// Listen address of the internal API, for a fault proxy.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
-        self.url.trim_start_matches("http://").parse().expect("the URL is made of an address")
+        self.url.trim_start_matches("http://").parse().expect("URL contains an address")
     }
 
-    /// `http://127.0.0.1:PORT` of `/livez`, `/readyz` and `/metrics`.
+    /// `http://127.0.0.1:PORT` of the admin server: `/livez`, `/readyz`, `/metrics`.
     #[must_use]
     pub fn admin_url(&self) -> &str {
         &self.admin_url
     }
 
-    /// A client of the internal API that waits longer than any deadline of quota-svc.
-    ///
-    /// # Panics
-    /// Never: the URL is well-formed.
+    /// A client of the internal API whose timeout exceeds every default deadline of quota-svc.
     #[must_use]
     pub fn client(&self) -> QuotaClient {
-        QuotaClient::new(&self.url, CLIENT_TIMEOUT).expect("a loopback URL is a good one")
+        QuotaClient::new(&self.url, CLIENT_TIMEOUT).expect("valid URL")
     }
 
-    /// The status and the body of `/readyz`.
-    ///
-    /// # Panics
-    /// When the admin port does not answer.
+    /// Status code and body of `/readyz`.
     pub async fn readiness(&self) -> (u16, String) {
-        let answer = http::client().get(format!("{}/readyz", self.admin_url)).send().await;
-        let answer = answer.expect("the admin port answers");
-        (answer.status().as_u16(), answer.text().await.expect("a whole answer"))
+        let response = http::client().get(format!("{}/readyz", self.admin_url)).send().await;
+        let response = response.expect("admin port responds");
+        (response.status().as_u16(), response.text().await.expect("complete response body"))
     }
 
-    /// The sum of a metric's samples whose labels contain `label`; zero where there are none.
-    ///
-    /// # Panics
-    /// When the admin port does not answer.
+    /// The sum of a metric's samples whose labels contain `label`; 0 if there are none.
     pub async fn metric(&self, name: &str, label: &str) -> f64 {
         let metrics = self.metrics().await;
         let samples = metrics.lines().filter_map(|line| {
             let rest = line.strip_prefix(name).filter(|rest| rest.starts_with(['{', ' ']))?;
             let (labels, value) = rest.rsplit_once(' ')?;
-            labels.contains(label).then(|| value.parse::<f64>().expect("a sample is a number"))
+            labels.contains(label).then(|| value.parse::<f64>().expect("sample is a number"))
         });
         samples.sum()
     }
 
-    /// The whole of `/metrics`.
-    ///
-    /// # Panics
-    /// When the admin port does not answer.
+    /// The text of `/metrics`.
     pub async fn metrics(&self) -> String {
-        let answer = http::client().get(format!("{}/metrics", self.admin_url)).send().await;
-        answer.expect("the admin port answers").text().await.expect("a whole answer")
+        let response = http::client().get(format!("{}/metrics", self.admin_url)).send().await;
+        response.expect("admin port responds").text().await.expect("complete response body")
     }
 }
 
 fn random_prefix() -> String {
-    format!("t{:016x}:", getrandom::u64().expect("the system gives random numbers"))
+    format!("t{:016x}:", getrandom::u64().expect("random numbers available"))
 }

@@ -1,4 +1,4 @@
-//! A real redis-server on a port and in a folder of its own, which can be killed, frozen and restarted.
+//! A real redis-server with its own port and directory. It can be killed, frozen and restarted.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -19,8 +19,8 @@ pub use options::RedisOptions;
 
 use cli::Cli;
 
-/// How long a server may take to start; an idle machine needs about 20 ms.
-const START_WITHIN: Duration = Duration::from_secs(20);
+/// Maximum time for a server to start; an idle machine needs about 20 ms.
+const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A running redis-server; killed when dropped.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub struct Redis {
     options: RedisOptions,
     port: ReservedPort,
     process: Option<ChildGuard>,
-    // Last, so that the process is gone before its folder is removed.
+    // Last field: the process is killed before its directory is removed.
     dir: TempDir,
 }
 
@@ -38,69 +38,69 @@ impl Redis {
         Self::options().start().await
     }
 
-    /// A server with more than the defaults: `Redis::options().appendonly().start().await`.
+    /// A builder for other servers: `Redis::options().appendonly().start().await`.
     #[must_use]
     pub fn options() -> RedisOptions {
         RedisOptions::default()
     }
 
     async fn launch(options: RedisOptions) -> Self {
-        let dir = tempfile::Builder::new().prefix("redis-").tempdir().expect("a temporary folder");
+        let dir = tempfile::Builder::new().prefix("redis-").tempdir().expect("temporary directory");
         let port = ReservedPort::new();
         fs::write(dir.path().join("redis.conf"), options.config(dir.path(), port.number()))
-            .expect("the temporary folder can be written");
+            .expect("temporary directory is writable");
         let mut redis = Self { options, port, process: None, dir };
         redis.restart().await;
         redis
     }
 
-    /// Where clients connect, without credentials: `redis://127.0.0.1:PORT`, or `rediss://` with TLS.
+    /// URL without credentials: `redis://127.0.0.1:PORT`, or `rediss://` with TLS.
     #[must_use]
     pub fn url(&self) -> String {
         let scheme = if self.options.is_tls() { "rediss" } else { "redis" };
         format!("{scheme}://{}", self.port.addr())
     }
 
-    /// The same server by its Unix socket: `unix:///...`. It is plain also where the port speaks TLS.
+    /// URL of the Unix socket: `unix:///...`. The socket never uses TLS.
     #[must_use]
     pub fn unix_url(&self) -> String {
         format!("unix://{}", self.socket().display())
     }
 
-    /// `127.0.0.1:PORT`, as Cluster and Sentinel URLs and the fault proxy want it.
+    /// `127.0.0.1:PORT`, for Cluster and Sentinel URLs and for the fault proxy.
     #[must_use]
     pub fn addr(&self) -> std::net::SocketAddr {
         self.port.addr()
     }
 
-    /// The port's number; it stays the same over [`Redis::restart`].
+    /// The port number. It survives [`Redis::restart`].
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port.number()
     }
 
-    /// The certificate a client must trust (with [`RedisOptions::tls`]).
+    /// The CA certificate that clients must trust (with [`RedisOptions::tls`]).
     #[must_use]
     pub fn ca_file(&self) -> PathBuf {
         self.dir.path().join("ca.crt")
     }
 
-    /// The server's folder: data, log, and room for a test's own files (such as a password file).
+    /// The directory of the server: data, log, and files of the test such as a password file.
     #[must_use]
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// The server's process id.
+    /// Process ID of the server.
     ///
     /// # Panics
-    /// When it is stopped.
+    /// If it is stopped.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.running().pid()
     }
 
-    /// Whether the test has not stopped it.
+    /// False between [`Redis::stop`] and [`Redis::restart`].
     #[must_use]
     pub fn is_started(&self) -> bool {
         self.process.is_some()
@@ -112,54 +112,48 @@ impl Redis {
         self.process = None;
     }
 
-    /// Starts it again (killing it first where it runs) on the same port with what its disk holds.
+    /// Kills the server if it is running, and starts it on the same port with the data on disk.
     ///
     /// # Panics
-    /// When it does not come up; its log is in the message.
+    /// If it does not start. The message includes its log.
     pub async fn restart(&mut self) {
         self.stop();
         self.process = Some(self.spawn());
         let cli = self.commands();
         let process = self.process.as_mut().expect("just started");
         let log = self.dir.path().join("redis.log");
-        eventually_ok(START_WITHIN, "redis-server answers PING", async || {
-            assert!(process.is_running(), "redis-server ended at start: {}", read(&log));
+        eventually_ok(START_TIMEOUT, "redis-server replies to PING", async || {
+            assert!(process.is_running(), "redis-server exited at start: {}", read(&log));
             cli.run(&["PING"]).await
         })
         .await;
     }
 
-    /// Stops the server's clockwork (SIGSTOP): connections stay and are accepted, nothing is answered.
+    /// Suspends the server with SIGSTOP: connections stay open and new ones are accepted, but there are no replies.
     pub fn freeze(&self) {
         self.running().signal(Signal::STOP);
     }
 
-    /// Lets a frozen server go on.
+    /// Resumes a frozen server.
     pub fn thaw(&self) {
         self.running().signal(Signal::CONT);
     }
 
-    /// Runs a command as the administrator and gives the answer as redis-cli prints it.
+    /// Runs a command as administrator and returns the output of redis-cli.
     ///
     /// # Panics
-    /// When the server is away or answers with an error.
+    /// If the server is unreachable or replies with an error.
     pub async fn cli(&self, command: &[&str]) -> String {
-        let answer = self.try_cli(command).await;
-        answer.unwrap_or_else(|e| panic!("redis-cli {}: {e}", command.join(" ")))
+        let reply = self.try_cli(command).await;
+        reply.unwrap_or_else(|e| panic!("redis-cli {}: {e}", command.join(" ")))
     }
 
-    /// Like [`Redis::cli`], with an error answer or an absent server as a value.
-    ///
-    /// # Errors
-    /// What redis-cli printed.
+    /// Like [`Redis::cli`], but returns an error (the output of redis-cli) instead of panicking.
     pub async fn try_cli(&self, command: &[&str]) -> Result<String, String> {
         self.commands().run(command).await
     }
 
     /// One field of `INFO all`, such as `connected_clients` or `total_commands_processed`.
-    ///
-    /// # Errors
-    /// When the server is away or has no such field.
     pub async fn info(&self, field: &str) -> Result<String, String> {
         let info = self.try_cli(&["INFO", "all"]).await?;
         let mut fields = info.lines().filter_map(|line| line.trim().split_once(':'));
@@ -167,14 +161,14 @@ impl Redis {
         found.map(|(_, value)| value.to_owned()).ok_or_else(|| format!("INFO has no field {field}"))
     }
 
-    /// What the server has logged so far.
+    /// The log of the server so far.
     #[must_use]
     pub fn log(&self) -> String {
         read(&self.dir.path().join("redis.log"))
     }
 
     fn running(&self) -> &ChildGuard {
-        self.process.as_ref().expect("this Redis was stopped by its test")
+        self.process.as_ref().expect("Redis is running")
     }
 
     fn socket(&self) -> PathBuf {

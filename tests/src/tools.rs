@@ -1,90 +1,87 @@
-//! Which programs of this machine the tests may count on.
+//! Finds the external programs that the tests need, and skips tests without them.
 
 use std::env;
 use std::path::PathBuf;
 
-/// Set by `./test`, where a missing tool fails the test that needs it.
+/// Environment variable set by `./test`: a missing tool then fails the test instead of skipping it.
 pub const STRICT: &str = "IP_LOOKUP_TEST_STRICT";
 
-/// Whether `name` is there. A test that gets `false` returns at once: it was skipped, and standard error says so.
+/// Whether the program `name` is installed. On `false`, which is logged as a skip, the test must return immediately.
 ///
 /// # Panics
-/// When it is missing under `./test`, which installs everything the tests require.
+/// If it is missing under `./test`, which installs every required tool.
 #[must_use]
 pub fn require_tool(name: &str) -> bool {
     if find_tool(name).is_some() {
         return true;
     }
-    assert!(env::var_os(STRICT).is_none(), "{name} is missing, and under ./test nothing may be");
+    assert!(env::var_os(STRICT).is_none(), "{name} is missing, but ./test requires it");
     announce_skip(&format!("{name} is missing (./test installs it)"));
     false
 }
 
-/// The file that `./test` installs at `path` below the project's folder; `None` means skipped, as above.
+/// The file that `./test` installs at `path` below the project root. `None` means that the
+/// test must be skipped, as in [`require_tool`].
 ///
 /// # Panics
-/// When it is missing under `./test`.
+/// If it is missing under `./test`.
 #[must_use]
 pub fn require_installed(path: &str) -> Option<PathBuf> {
-    let file = project().join(path);
+    let file = project_root().join(path);
     if file.exists() {
         return Some(file);
     }
-    assert!(env::var_os(STRICT).is_none(), "{path} is missing, and under ./test nothing may be");
+    assert!(env::var_os(STRICT).is_none(), "{path} is missing, but ./test requires it");
     announce_skip(&format!("{path} is missing (./test installs it)"));
     None
 }
 
-/// The project's folder.
-///
-/// # Panics
-/// Never: this crate is a folder in it.
+/// The root directory of the repository.
 #[must_use]
-pub fn project() -> PathBuf {
+pub fn project_root() -> PathBuf {
     let tests = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-    tests.parent().expect("this crate is a folder of the project").to_owned()
+    tests.parent().expect("this crate is in a subdirectory of the project").to_owned()
 }
 
-/// Where `name` is, for tools that no distribution we support has to have (such as `valkey-server`): missing is
-/// a loud skip under `./test` too.
+/// The path of a tool that supported distributions may lack (such as `valkey-server`). If it is missing, the test is
+/// skipped even under `./test`.
 #[must_use]
 pub fn optional_tool(name: &str) -> Option<PathBuf> {
     let found = find_tool(name);
     if found.is_none() {
-        announce_skip(&format!("{name} is not on this machine"));
+        announce_skip(&format!("{name} is not installed"));
     }
     found
 }
 
-/// What to start a service under ([`crate::process::Service::spawn_under`]) so that its clock is off by `offset`
-/// (such as `+5m`); `None` means skipped.
+/// Wrapper command ([`crate::process::Service::spawn_under`]) that shifts a service's clock by `offset` (such as
+/// `+5m`). `None` means that the test must be skipped.
 ///
 /// # Panics
-/// When libfaketime is missing under `./test`.
+/// If libfaketime is missing under `./test`.
 #[must_use]
 pub fn faketime(offset: &str) -> Option<[String; 3]> {
     if !require_tool("faketime") {
         return None;
     }
-    // Debian keeps it in a folder named for the machine's architecture.
-    let folders =
-        std::fs::read_dir("/usr/lib").into_iter().flatten().filter_map(|folder| Some(folder.ok()?.path()));
-    let mut libraries = folders.map(|folder| folder.join("faketime/libfaketimeMT.so.1"));
-    let library = libraries.find(|file| file.is_file()).expect("the faketime package has its library");
+    // Debian installs it in a directory named after the architecture.
+    let dirs = std::fs::read_dir("/usr/lib").into_iter().flatten().filter_map(|dir| Some(dir.ok()?.path()));
+    let mut libraries = dirs.map(|dir| dir.join("faketime/libfaketimeMT.so.1"));
+    let library = libraries.find(|file| file.is_file()).expect("libfaketime is installed");
     Some(["env".to_owned(), format!("LD_PRELOAD={}", library.display()), format!("FAKETIME={offset}")])
 }
 
-/// Says on standard error that the running test proves nothing here, and why.
-pub fn announce_skip(why: &str) {
-    let test = std::thread::current().name().unwrap_or("a test").to_owned();
-    eprintln!("\n!!! SKIPPED {test}: {why}\n");
+/// Logs to standard error that the current test is skipped, and why.
+pub fn announce_skip(reason: &str) {
+    let test = std::thread::current().name().unwrap_or("test").to_owned();
+    eprintln!("\n!!! SKIPPED {test}: {reason}\n");
 }
 
 fn find_tool(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
-    // haproxy and nginx live in /usr/sbin, which a user's PATH lacks on Debian.
-    let folders = env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
-    folders.map(|folder| folder.join(name)).find(|file| file.is_file())
+    // Debian installs haproxy and nginx in /usr/sbin, which is not in a user's PATH.
+    let dirs = env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
+    dirs.map(|dir| dir.join(name)).find(|file| file.is_file())
 }
 
 #[cfg(test)]
@@ -92,8 +89,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tool_on_the_path_is_found_and_another_is_not() {
+    fn tool_is_found_only_if_installed() {
         assert!(require_tool("sh"));
-        assert!(find_tool("no-such-tool-anywhere").is_none());
+        assert!(find_tool("no-such-tool").is_none());
     }
 }

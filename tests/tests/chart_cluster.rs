@@ -1,12 +1,13 @@
-//! The chart in a real cluster, where KUBECONFIG names one: installed, used, tested, upgraded, removed.
+//! Installs, uses, upgrades and removes the chart in the cluster of `KUBECONFIG`. Skipped if that is not set.
 //!
-//! Images: `IP_LOOKUP_IMAGE_REGISTRY`, `IP_LOOKUP_IMAGE_TAG` and `IP_LOOKUP_PULL_POLICY` (such as `Never` for kind).
+//! `IP_LOOKUP_IMAGE_REGISTRY`, `IP_LOOKUP_IMAGE_TAG` and `IP_LOOKUP_PULL_POLICY` (for example `Never` for kind)
+//! select the images.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::process::Command;
 use std::time::Duration;
 
-use e2e::chart::{folder, helm, text};
+use e2e::chart::{chart_dir, helm, text};
 use e2e::http;
 use e2e::ports::ReservedPort;
 use e2e::spawner::ChildGuard;
@@ -15,31 +16,32 @@ use e2e::wait::eventually_ok;
 use serde_json::Value;
 
 const RELEASE: &str = "e2e";
-const READY_WITHIN: &str = "5m";
-const PATIENCE: Duration = Duration::from_secs(60);
+const HELM_TIMEOUT: &str = "5m";
+const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A namespace that is removed however the test ends.
+/// A namespace that is deleted on drop, even if the test fails.
 struct Namespace(String);
 
 impl Namespace {
     fn create() -> Self {
-        let name = format!("ip-lookup-{:08x}", run_number());
+        let name = format!("ip-lookup-{:08x}", run_id());
         kubectl(&["create", "namespace", &name]);
         Self(name)
     }
 
-    fn kubectl(&self, arguments: &[&str]) -> String {
-        kubectl(&[&["-n", &self.0], arguments].concat())
+    fn kubectl(&self, args: &[&str]) -> String {
+        kubectl(&[&["-n", &self.0], args].concat())
     }
 
-    fn helm(&self, arguments: &[&str]) -> String {
-        helm(&[arguments, &["--namespace", &self.0]].concat()).unwrap_or_else(|error| panic!("{error}"))
+    fn helm(&self, args: &[&str]) -> String {
+        helm(&[args, &["--namespace", &self.0]].concat()).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    fn quota(&self, arguments: &[&str]) -> Value {
+    /// Runs a `quota-svc` command in dashboard-api's pod and returns its JSON output.
+    fn quota(&self, args: &[&str]) -> Value {
         let pod = format!("deploy/{RELEASE}-ip-lookup-dashboard-api");
         let exec = ["exec", "-i", &pod, "-c", "quota-svc", "--", "quota-svc", "--output", "json"];
-        serde_json::from_str(&self.kubectl(&[exec.as_slice(), arguments].concat())).unwrap()
+        serde_json::from_str(&self.kubectl(&[exec.as_slice(), args].concat())).unwrap()
     }
 }
 
@@ -49,17 +51,18 @@ impl Drop for Namespace {
     }
 }
 
-/// Different for every run on this cluster.
-fn run_number() -> u32 {
+/// Differs between test runs on the same cluster.
+fn run_id() -> u32 {
     std::process::id() ^ std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_nanos()
 }
 
-fn kubectl(arguments: &[&str]) -> String {
-    let output = Command::new("kubectl").args(arguments).output().unwrap();
-    assert!(output.status.success(), "kubectl {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+fn kubectl(args: &[&str]) -> String {
+    let output = Command::new("kubectl").args(args).output().unwrap();
+    assert!(output.status.success(), "kubectl {args:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// `--set` flags that select the images, from the environment variables in this file's header.
 fn image_values() -> Vec<String> {
     let value = |variable: &str, setting: &str| Some(format!("{setting}={}", std::env::var(variable).ok()?));
     let tags = ["lookup", "quota", "dashboard"]
@@ -72,18 +75,18 @@ fn image_values() -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_release_lives_its_whole_life_in_a_cluster() {
+async fn release_installs_upgrades_and_uninstalls_in_cluster() {
     if std::env::var_os("KUBECONFIG").is_none() {
-        return announce_skip("KUBECONFIG is not set: there is no cluster to install the chart in");
+        return announce_skip("KUBECONFIG is not set, so there is no cluster to install the chart in");
     }
     if optional_tool("kubectl").is_none() {
         return;
     }
-    let (namespace, chart, values) = (Namespace::create(), folder(), image_values());
+    let (namespace, chart, values) = (Namespace::create(), chart_dir(), image_values());
     let chart = chart.to_str().unwrap();
     let values: Vec<_> = values.iter().map(String::as_str).collect();
-    let wait = ["--wait", "--timeout", READY_WITHIN, "--set", "quota.burstLimit=5,shutdown.drainSeconds=2"];
-    namespace.helm(&[&["install", RELEASE, chart], wait.as_slice(), &values].concat());
+    let common = ["--wait", "--timeout", HELM_TIMEOUT, "--set", "quota.burstLimit=5,shutdown.drainSeconds=2"];
+    namespace.helm(&[&["install", RELEASE, chart], common.as_slice(), &values].concat());
 
     namespace.quota(&["account", "create", "you@example.com"]);
     let created = namespace.quota(&[
@@ -103,29 +106,30 @@ async fn a_release_lives_its_whole_life_in_a_cluster() {
     let _forward = ChildGuard::spawn("kubectl", |command| {
         command.args(["-n", &namespace.0, "port-forward", &service, &forward]);
     });
-    let ask = async || {
+    let lookup_status = async || {
         let request = http::client().get(format!("http://{}/api/v1/ip", port.addr())).bearer_auth(&key);
-        request.send().await.map(|answer| answer.status().as_u16()).map_err(|error| error.to_string())
+        request.send().await.map(|response| response.status().as_u16()).map_err(|error| error.to_string())
     };
-    let expect = async |wanted: u16, what: &str| {
-        eventually_ok(PATIENCE, what, async || match ask().await {
-            Ok(status) if status == wanted => Ok(()),
+    let expect_status = async |expected: u16, what: &str| {
+        eventually_ok(WAIT_TIMEOUT, what, async || match lookup_status().await {
+            Ok(status) if status == expected => Ok(()),
             other => Err(format!("{other:?}")),
         })
         .await;
     };
-    expect(200, "a lookup through the Service").await;
-    expect(429, "the burst limit pauses the key").await;
+    expect_status(200, "a lookup through the Service succeeds").await;
+    expect_status(429, "the burst limit pauses the key").await;
     namespace.quota(&["key", "resume", &id]);
-    expect(200, "the resumed key works").await;
-    namespace.helm(&["test", RELEASE, "--timeout", READY_WITHIN]);
+    expect_status(200, "the resumed key works").await;
+    namespace.helm(&["test", RELEASE, "--timeout", HELM_TIMEOUT]);
 
     let password = ["get", "secret", "e2e-ip-lookup-store", "-o", "jsonpath={.data.password}"];
     let before = namespace.kubectl(&password);
-    namespace
-        .helm(&[&["upgrade", RELEASE, chart, "--set", "log.level=debug"], wait.as_slice(), &values].concat());
-    assert_eq!(namespace.kubectl(&password), before, "an upgrade keeps the secrets");
-    namespace.helm(&["test", RELEASE, "--timeout", READY_WITHIN]);
-    namespace.helm(&["uninstall", RELEASE, "--wait", "--timeout", READY_WITHIN]);
+    namespace.helm(
+        &[&["upgrade", RELEASE, chart, "--set", "log.level=debug"], common.as_slice(), &values].concat(),
+    );
+    assert_eq!(namespace.kubectl(&password), before, "the upgrade keeps the password");
+    namespace.helm(&["test", RELEASE, "--timeout", HELM_TIMEOUT]);
+    namespace.helm(&["uninstall", RELEASE, "--wait", "--timeout", HELM_TIMEOUT]);
     assert_eq!(namespace.kubectl(&["get", "deployments", "-o", "name"]), "");
 }

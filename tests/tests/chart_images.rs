@@ -1,5 +1,5 @@
-//! The Dockerfile and docker-compose.yaml, as far as they can be proved without a container engine: linted, and the
-//! same binaries started with the same flags, files and user behind the same HAProxy configuration.
+//! Tests the Dockerfile and docker-compose.yaml without a container engine: lints them, and starts the same binaries
+//! with the same flags, files and user behind the same HAProxy configuration.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::fs;
@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use e2e::chart::{Chart, list, root, text, venv_tool, yaml_to_json};
+use e2e::chart::{Chart, list, project_root, text, venv_tool, yaml_to_json};
 use e2e::edge_proxy::system_tool;
 use e2e::ports::ReservedPort;
 use e2e::process::binary;
@@ -18,27 +18,27 @@ use e2e::wait::eventually_ok;
 use serde_json::Value;
 use tempfile::TempDir;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 const SERVICES: [&str; 3] = ["quota-svc", "lookup-svc", "dashboard-api"];
 
 fn dockerfile() -> String {
-    fs::read_to_string(root().join("Dockerfile")).unwrap()
+    fs::read_to_string(project_root().join("Dockerfile")).unwrap()
 }
 
 fn compose() -> Value {
-    let yaml = fs::read_to_string(root().join("docker-compose.yaml")).unwrap();
+    let yaml = fs::read_to_string(project_root().join("docker-compose.yaml")).unwrap();
     serde_json::from_str::<Value>(&yaml_to_json(&yaml)).unwrap()[0].clone()
 }
 
 #[test]
-fn hadolint_has_nothing_to_say() {
+fn hadolint_reports_no_problems() {
     let Some(hadolint) = venv_tool("hadolint") else { return };
-    let output = Command::new(hadolint).arg(root().join("Dockerfile")).output().unwrap();
+    let output = Command::new(hadolint).arg(project_root().join("Dockerfile")).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }
 
 #[test]
-fn every_image_of_the_chart_and_of_compose_is_a_target_that_runs_as_the_charts_user() {
+fn dockerfile_chart_and_compose_agree_on_images_and_user() {
     if venv_tool("helm").is_none() {
         return;
     }
@@ -64,69 +64,73 @@ fn every_image_of_the_chart_and_of_compose_is_a_target_that_runs_as_the_charts_u
     }
 }
 
-/// The layer with the dependencies is built from manifests and empty sources: cargo must accept those.
+/// The dependencies are built from manifests and empty sources. Cargo must accept these as a workspace.
 #[test]
-fn the_dependency_layer_is_a_workspace_that_cargo_understands() {
+fn dockerfile_manifests_stage_is_a_valid_workspace() {
     let dockerfile = dockerfile();
     let stage = dockerfile.split("AS manifests\n").nth(1).unwrap();
     let script = stage.split("RUN ").nth(1).unwrap().split("\n\n").next().unwrap();
     let dir = tempfile::tempdir().unwrap();
-    let ignore = fs::read_to_string(root().join(".dockerignore")).unwrap();
-    // `tests` has a folder of Node modules that .dockerignore leaves out as well.
+    let ignore = fs::read_to_string(project_root().join(".dockerignore")).unwrap();
+    // Copies what `COPY . .` would: the names with `!` in .dockerignore, without the directories
+    // that it excludes.
     let names = ignore.lines().filter_map(|line| line.strip_prefix('!'));
     let archive = dir.path().join("sources.tar");
     let mut tar = Command::new("tar");
     tar.args(["--exclude=node", "--exclude=artifacts", "--exclude=target", "-cf"])
         .arg(&archive)
         .arg("-C")
-        .arg(root());
+        .arg(project_root());
     assert!(tar.args(names).status().unwrap().success());
     let unpacked = Command::new("tar").arg("-xf").arg(&archive).arg("-C").arg(dir.path()).status().unwrap();
     assert!(unpacked.success());
-    let planned = Command::new("sh").args(["-ec", script]).current_dir(dir.path()).output().unwrap();
-    assert!(planned.status.success(), "{}", String::from_utf8_lossy(&planned.stderr));
+    let prepared = Command::new("sh").args(["-ec", script]).current_dir(dir.path()).output().unwrap();
+    assert!(prepared.status.success(), "{}", String::from_utf8_lossy(&prepared.stderr));
     let metadata = ["metadata", "--locked", "--offline", "--no-deps", "--format-version=1"];
     let output = Command::new(env!("CARGO")).args(metadata).current_dir(dir.path()).output().unwrap();
     let metadata: Value = serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)));
     let packages: Vec<_> = list(&metadata["packages"]).map(|package| text(&package["name"])).collect();
     assert!(SERVICES.iter().all(|service| packages.contains(service)), "{packages:?}");
-    assert!(!dir.path().join("lookup-svc/data").exists(), "sources would spoil the cache");
+    assert!(
+        !dir.path().join("lookup-svc/data").exists(),
+        "only manifests and empty sources are left, so that changes to other files do not invalidate the cached layer"
+    );
 }
 
-/// docker-compose.yaml on this machine: where its names and paths are.
-struct Machine {
+/// The services of docker-compose.yaml as local processes, on local ports and paths.
+struct ComposeStack {
     dir: TempDir,
     ports: Vec<ReservedPort>,
     replacements: Vec<(&'static str, String)>,
     processes: Vec<ChildGuard>,
 }
 
-/// Which of the ports is whose.
+/// Indexes into [`ComposeStack::ports`].
 const VALKEY: usize = 0;
-/// Those of each service: its own and its admin's.
-const OF_SERVICES: [(usize, usize); 3] = [(QUOTA, 2), (LOOKUP, 4), (DASHBOARD, 6)];
+/// Main port and admin port of each of [`SERVICES`].
+const SERVICE_PORTS: [(usize, usize); 3] = [(QUOTA, 2), (LOOKUP, 4), (DASHBOARD, 6)];
 const QUOTA: usize = 1;
 const LOOKUP: usize = 3;
 const DASHBOARD: usize = 5;
 const HTTPS: usize = 7;
 const HTTP: usize = 8;
 
-impl Machine {
-    /// The files that compose mounts, and the secrets that its preparation makes.
+impl ComposeStack {
+    /// Copies the files that compose mounts, and creates the secrets with `prepare.sh`.
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let open = |folder: &Path, mode| fs::set_permissions(folder, fs::Permissions::from_mode(mode));
-        open(dir.path(), 0o755).unwrap();
+        let set_mode = |dir: &Path, mode| fs::set_permissions(dir, fs::Permissions::from_mode(mode));
+        set_mode(dir.path(), 0o755).unwrap();
         for file in ["prepare.sh", "haproxy.cfg", "valkey.sh"] {
-            open_copy(&root().join("deploy/compose").join(file), &dir.path().join(file));
+            copy_readable(&project_root().join("deploy/compose").join(file), &dir.path().join(file));
         }
         assert!(Command::new("sh").arg(dir.path().join("prepare.sh")).status().unwrap().success());
-        // Docker mounts the files themselves; here they are reached through their folder.
-        open(&dir.path().join("secrets"), 0o755).unwrap();
-        for folder in ["data", "geo"].map(|name| dir.path().join(name)) {
-            fs::create_dir(&folder).unwrap();
-            open(&folder, 0o777).unwrap();
+        // Docker mounts each secret as a file. Here, the services must be able to access the directory.
+        set_mode(&dir.path().join("secrets"), 0o755).unwrap();
+        for volume in ["data", "geo"].map(|name| dir.path().join(name)) {
+            fs::create_dir(&volume).unwrap();
+            set_mode(&volume, 0o777).unwrap();
         }
         let ports: Vec<_> = (0..9).map(|_| ReservedPort::new()).collect();
         let replacements = replacements(dir.path().to_str().unwrap(), &ports);
@@ -139,14 +143,14 @@ impl Machine {
 
     fn start_valkey(&mut self) {
         let script = self.path("valkey.sh");
-        fs::write(&script, self.here(&fs::read_to_string(&script).unwrap())).unwrap();
+        fs::write(&script, self.localize(&fs::read_to_string(&script).unwrap())).unwrap();
         self.start(&["sh".to_owned(), script], &[]);
     }
 
     fn start_services(&mut self, compose: &Value) {
-        for (service, (listen, admin)) in SERVICES.into_iter().zip(OF_SERVICES) {
-            let copy = open_copy(&binary(service), &self.dir.path().join(service));
-            let flags = list(&compose["services"][service]["command"]).map(|flag| self.here(text(flag)));
+        for (service, (listen, admin)) in SERVICES.into_iter().zip(SERVICE_PORTS) {
+            let copy = copy_readable(&binary(service), &self.dir.path().join(service));
+            let flags = list(&compose["services"][service]["command"]).map(|flag| self.localize(text(flag)));
             let mut line: Vec<_> = [copy].into_iter().chain(flags).collect();
             line.push(format!("--listen={}", self.ports[listen].addr()));
             line.push(format!("--admin-listen={}", self.ports[admin].addr()));
@@ -157,12 +161,12 @@ impl Machine {
     fn start_haproxy(&mut self, haproxy: &Path, compose: &Value) {
         let variables = compose["services"]["haproxy"]["environment"].as_object().unwrap();
         let variables: Vec<_> =
-            variables.iter().map(|(name, value)| (name.clone(), self.here(text(value)))).collect();
+            variables.iter().map(|(name, value)| (name.clone(), self.localize(text(value)))).collect();
         let line = [haproxy.to_str().unwrap(), "-db", "-f", &self.path("haproxy.cfg")].map(str::to_owned);
         self.start(&line, &variables);
     }
 
-    /// Asks as a client at 127.0.0.5 that claims to be somebody else.
+    /// Sends a request from 127.0.0.5 with headers that claim another client address.
     fn curl(&self, scheme: &str, host: &str, port: usize, path: &str) -> String {
         let port = self.ports[port].number();
         let mut curl = Command::new("curl");
@@ -174,30 +178,35 @@ impl Machine {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// The answer over TLS, once it is a 200.
-    async fn served(&self, host: &str, path: &str) -> String {
-        eventually_ok(PATIENCE, format!("{host}{path} answers over TLS"), async || {
-            let answer = self.curl("https", host, HTTPS, path);
-            if answer.starts_with("HTTP/2 200") {
-                Ok(answer)
+    /// Repeats a request over TLS until the response is 200, and returns that response.
+    async fn get_ok(&self, host: &str, path: &str) -> String {
+        eventually_ok(WAIT_TIMEOUT, format!("{host}{path} responds with 200 over TLS"), async || {
+            let response = self.curl("https", host, HTTPS, path);
+            if response.starts_with("HTTP/2 200") {
+                Ok(response)
             } else {
-                Err(format!("{answer}\n{}", self.logs()))
+                Err(format!("{response}\n{}", self.logs()))
             }
         })
         .await
     }
 
-    fn here(&self, inside: &str) -> String {
-        self.replacements.iter().fold(inside.to_owned(), |text, (from, to)| text.replace(from, to))
+    /// Replaces the addresses and paths in the compose files with the local ones.
+    fn localize(&self, text: &str) -> String {
+        self.replacements.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
     }
 
-    /// Starts a program as the image's user, where we may choose.
-    fn start(&mut self, words: &[String], env: &[(String, String)]) {
+    /// Starts a program, as the image's user if this test runs as root.
+    fn start(&mut self, command_line: &[String], env: &[(String, String)]) {
         let log = fs::File::create(self.dir.path().join(format!("{}.log", self.processes.len()))).unwrap();
         let user = ["setpriv", "--reuid=65532", "--regid=65532", "--clear-groups", "--no-new-privs", "--"];
         let is_root = rustix::process::getuid().is_root();
-        let line: Vec<_> =
-            user.iter().filter(|_| is_root).map(|word| (*word).to_owned()).chain(words.to_vec()).collect();
+        let line: Vec<_> = user
+            .iter()
+            .filter(|_| is_root)
+            .map(|word| (*word).to_owned())
+            .chain(command_line.to_vec())
+            .collect();
         self.processes.push(ChildGuard::spawn(&line[0], |command| {
             command.args(&line[1..]).env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
             command.envs(env.iter().cloned()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
@@ -212,14 +221,14 @@ impl Machine {
     }
 }
 
-/// A copy that the other user can read, wherever the project lies.
-fn open_copy(from: &Path, to: &Path) -> String {
+/// Copies a file so that the image's user can read and run it, even if the project directory is private.
+fn copy_readable(from: &Path, to: &Path) -> String {
     fs::copy(from, to).unwrap();
     fs::set_permissions(to, fs::Permissions::from_mode(0o755)).unwrap();
     to.to_str().unwrap().to_owned()
 }
 
-/// What compose calls things, and what they are here.
+/// Pairs of a text in the compose files and its local replacement.
 fn replacements(base: &str, ports: &[ReservedPort]) -> Vec<(&'static str, String)> {
     let addr = |index: usize| ports[index].addr().to_string();
     vec![
@@ -234,7 +243,7 @@ fn replacements(base: &str, ports: &[ReservedPort]) -> Vec<(&'static str, String
         ("services:8081", addr(DASHBOARD)),
         ("0.0.0.0:8443", addr(HTTPS)),
         ("0.0.0.0:8080", addr(HTTP)),
-        // HAProxy's fixed address in the network of compose.
+        // HAProxy's fixed address in compose's network.
         ("172.31.83.2", "127.0.0.1".to_owned()),
     ]
 }
@@ -244,18 +253,18 @@ async fn compose_serves_both_host_names_over_tls() {
     let tools = require_tool("redis-server") && require_tool("curl") && require_tool("openssl");
     let Some(haproxy) = tools.then(|| system_tool("haproxy")).flatten() else { return };
     let Some(_) = venv_tool("python") else { return };
-    let (compose, mut machine) = (compose(), Machine::new());
-    machine.start_valkey();
-    machine.start_services(&compose);
-    machine.start_haproxy(&haproxy, &compose);
+    let (compose, mut stack) = (compose(), ComposeStack::new());
+    stack.start_valkey();
+    stack.start_services(&compose);
+    stack.start_haproxy(&haproxy, &compose);
 
-    let demo = machine.served("localhost", "/api/v1/ip/demo").await;
+    let demo = stack.get_ok("localhost", "/api/v1/ip/demo").await;
     for part in ["\"ip\":\"127.0.0.5\"", "\"tls_version\":\"TLSv1.3\"", "\"http_protocol\":\"HTTP/2\""] {
         assert!(demo.contains(part), "{part}: {demo}");
     }
-    let page = machine.served("dashboard.localhost", "/").await;
+    let page = stack.get_ok("dashboard.localhost", "/").await;
     assert!(page.contains("<html"), "{page}");
-    let plain = machine.curl("http", "localhost", HTTP, "/api/v1/ip?key=x");
-    let elsewhere = plain.to_lowercase().contains("location: https://");
-    assert!(plain.starts_with("HTTP/1.1 308") && elsewhere, "{plain}");
+    let plain = stack.curl("http", "localhost", HTTP, "/api/v1/ip?key=x");
+    let redirects = plain.to_lowercase().contains("location: https://");
+    assert!(plain.starts_with("HTTP/1.1 308") && redirects, "{plain}");
 }

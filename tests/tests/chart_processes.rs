@@ -1,4 +1,4 @@
-//! The pods that the chart renders, started as real processes with the same flags, environment and files.
+//! Starts the pods that the chart renders as local processes, with the same flags, environment and files.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::BTreeSet;
@@ -8,9 +8,9 @@ use std::process::Command;
 
 use e2e::chart::pod::{Pod, Services, environment};
 use e2e::chart::release::{create_key, get, render, start_store};
-use e2e::chart::{Chart, ci_values, folder, list, text, venv_tool};
+use e2e::chart::{Chart, chart_dir, ci_values, list, text, venv_tool};
 use e2e::http;
-use e2e::lookup::PATIENCE;
+use e2e::lookup::WAIT_TIMEOUT;
 use e2e::process::binary;
 use e2e::redis::Redis;
 use e2e::tools::require_tool;
@@ -19,16 +19,16 @@ use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-/// Our own file, so no licence stands in the way.
+/// The built-in sample database: its use needs no third-party license.
 const SAMPLE: &str = "lookup-svc/data/sample.mmdb";
 
-fn ready() -> bool {
+fn has_tools() -> bool {
     require_tool("redis-server") && venv_tool("helm").is_some()
 }
 
 #[tokio::test]
-async fn the_release_becomes_ready_and_answers() {
-    if !ready() {
+async fn release_becomes_ready_and_serves_requests() {
+    if !has_tools() {
         return;
     }
     let geo = serve_geo_database().await;
@@ -38,11 +38,11 @@ async fn the_release_becomes_ready_and_answers() {
     let dashboard = Pod::start(&chart, chart.object("Deployment", "-dashboard-api"), &services).await;
 
     let key = create_key(&dashboard);
-    let ask = http::client().get(format!("http://{}/api/v1/ip", lookup.addr(8080))).bearer_auth(&key);
-    let answer: Value =
-        ask.header("X-Forwarded-For", "198.51.100.7").send().await.unwrap().json().await.unwrap();
-    assert_eq!((&answer["ip"], &answer["colo"]), (&json!("198.51.100.7"), &json!("FRA")), "{answer}");
-    // lookup-svc's own sidecar judges and does nothing else.
+    let request = http::client().get(format!("http://{}/api/v1/ip", lookup.addr(8080))).bearer_auth(&key);
+    let body: Value =
+        request.header("X-Forwarded-For", "198.51.100.7").send().await.unwrap().json().await.unwrap();
+    assert_eq!((&body["ip"], &body["colo"]), (&json!("198.51.100.7"), &json!("FRA")), "{body}");
+    // lookup-svc's sidecar serves only charges.
     assert_eq!(get(format!("http://{}/internal/v1/accounts", lookup.addr(8082))).await.0, 404);
     let (status, page) = get(format!("http://{}/", dashboard.addr(8081))).await;
     assert_eq!((status, page.to_string().contains("<html")), (200, true), "{page}");
@@ -53,14 +53,14 @@ async fn the_release_becomes_ready_and_answers() {
     services.insert("ipl-ip-lookup-lookup-svc:80".to_owned(), lookup.addr(8080));
     let (status, log) = Pod::run(&chart, chart.object("Pod", "-selftest"), &services).await;
     assert!(status.success() && log.contains("ok: "), "helm test: {log}");
-    metrics_of_the_alerts_exist(&lookup, &dashboard).await;
+    check_queried_metrics(&lookup, &dashboard).await;
     drop(valkey);
 }
 
-/// Alerts and the Grafana dashboard ask for metrics by name: every one of them must be there.
-async fn metrics_of_the_alerts_exist(lookup: &Pod, dashboard: &Pod) {
-    let on = "metrics.prometheusRule.enabled=true,metrics.grafanaDashboard.enabled=true";
-    let chart = render(&["--set", on]);
+/// Every metric that the alerts and the Grafana dashboard query must exist.
+async fn check_queried_metrics(lookup: &Pod, dashboard: &Pod) {
+    let enabled = "metrics.prometheusRule.enabled=true,metrics.grafanaDashboard.enabled=true";
+    let chart = render(&["--set", enabled]);
     let rules = chart.object("PrometheusRule", "")["spec"].to_string();
     let panels = text(&chart.object("ConfigMap", "-grafana")["data"]["ip-lookup.json"]).to_owned();
     let _: Value = serde_json::from_str(&panels).unwrap();
@@ -68,23 +68,25 @@ async fn metrics_of_the_alerts_exist(lookup: &Pod, dashboard: &Pod) {
     for addr in [lookup.addr(9080), lookup.addr(9082), dashboard.addr(9081)] {
         metrics += text(&get(format!("http://{addr}/metrics")).await.1);
     }
-    // A metric's name stands before its labels.
-    let words = |text: &str| -> BTreeSet<String> {
+    // The name of a metric is followed by its labels.
+    let metric_names = |text: &str| -> BTreeSet<String> {
         let name = |c: char| c.is_ascii_alphanumeric() || c == '_';
         text.split('{').filter_map(|before| before.rsplit(|c| !name(c)).next().map(str::to_owned)).collect()
     };
     let prefixes = ["lookup_", "quota_", "geo_", "http_server_"];
-    let asked: BTreeSet<_> =
-        words(&(rules + &panels)).into_iter().filter(|w| prefixes.iter().any(|p| w.starts_with(p))).collect();
-    assert!(asked.len() >= 7, "{asked:?}");
-    for name in asked {
-        assert!(metrics.contains(&format!("\n{name}")), "nobody has the metric {name}");
+    let queried: BTreeSet<_> = metric_names(&(rules + &panels))
+        .into_iter()
+        .filter(|w| prefixes.iter().any(|p| w.starts_with(p)))
+        .collect();
+    assert!(queried.len() >= 7, "{queried:?}");
+    for name in queried {
+        assert!(metrics.contains(&format!("\n{name}")), "no service exports the metric {name}");
     }
 }
 
 #[tokio::test]
-async fn the_store_wants_its_password_and_forgets_nothing() {
-    if !ready() {
+async fn store_requires_password_and_evicts_nothing() {
+    if !has_tools() {
         return;
     }
     let chart = render(&[]);
@@ -106,8 +108,8 @@ async fn the_store_wants_its_password_and_forgets_nothing() {
 }
 
 #[tokio::test]
-async fn a_typo_in_a_flag_is_seen() {
-    if !ready() {
+async fn misspelled_flag_fails_pod_start() {
+    if !has_tools() {
         return;
     }
     let mut chart = render(&[]);
@@ -118,13 +120,16 @@ async fn a_typo_in_a_flag_is_seen() {
     let (_valkey, services) = start_store(&chart).await;
     for name in ["-lookup-svc", "-dashboard-api"] {
         let start = Pod::start(&chart, chart.object("Deployment", name), &services);
-        let started = panic_message(start).await;
-        assert!(started.is_err_and(|message| message.contains("--admin-listn")), "{name} took no notice");
+        let started = catch_panic(start).await;
+        assert!(
+            started.is_err_and(|message| message.contains("--admin-listn")),
+            "{name} started with a misspelled flag"
+        );
     }
 }
 
-/// Runs it to its end or to its panic, whose message is the error.
-async fn panic_message<T>(future: impl Future<Output = T>) -> Result<T, String> {
+/// Runs the future. A panic becomes an error with the panic's message.
+async fn catch_panic<T>(future: impl Future<Output = T>) -> Result<T, String> {
     let mut future = std::pin::pin!(future);
     std::future::poll_fn(|context| {
         let polled = std::panic::catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context)));
@@ -138,7 +143,7 @@ async fn panic_message<T>(future: impl Future<Output = T>) -> Result<T, String> 
     .await
 }
 
-/// Every container of ours in every `ci/*-values.yaml`, with its pod.
+/// Every container in Deployments and Pods, with its chart and pod.
 fn containers(charts: &[Chart]) -> impl Iterator<Item = (&Chart, &Value, &Value)> {
     let pods = charts.iter().flat_map(|chart| {
         let workloads = chart.of_kind("Deployment").map(|workload| &workload["spec"]["template"]);
@@ -156,55 +161,58 @@ fn program(container: &Value) -> PathBuf {
 }
 
 #[test]
-fn every_flag_of_every_values_file_is_understood_and_every_file_is_mounted() {
-    if !ready() {
+fn flags_of_all_values_files_parse_and_paths_are_mounted() {
+    if !has_tools() {
         return;
     }
-    let charts: Vec<_> = ci_values().iter().map(|values| Chart::of_file(values)).collect();
-    let mut seen = BTreeSet::new();
+    let charts: Vec<_> = ci_values().iter().map(|values| Chart::render_values_file(values)).collect();
+    let mut checked = BTreeSet::new();
     for (_, _, container) in containers(&charts) {
         let arguments: Vec<_> = list(&container["args"]).map(text).collect();
         for path in arguments.iter().filter_map(|argument| argument.split_once("=/")) {
-            let below = |mount: &Value| {
+            let contains_path = |mount: &Value| {
                 format!("/{}/", path.1).starts_with(&format!("{}/", text(&mount["mountPath"])))
             };
-            assert!(list(&container["volumeMounts"]).any(below), "{path:?} is in no volume of {container}");
+            assert!(
+                list(&container["volumeMounts"]).any(contains_path),
+                "{path:?} is in no volume of {container}"
+            );
         }
-        if seen.insert((program(container), arguments.clone())) {
-            // Help comes last: what is before it has been read and found good.
+        if checked.insert((program(container), arguments.clone())) {
+            // `--help` comes last, so it succeeds only if all flags before it are valid.
             let output = Command::new(program(container)).args(&arguments).arg("--help").output().unwrap();
             assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
         }
     }
-    assert!(seen.len() > 20, "{seen:?}");
+    assert!(checked.len() > 20, "{checked:?}");
 }
 
 #[test]
-fn every_environment_variable_is_one_that_the_program_reads() {
-    if !ready() {
+fn environment_variables_are_read_by_the_program() {
+    if !has_tools() {
         return;
     }
-    let charts = [Chart::of_file(&folder().join("ci/full-values.yaml"))];
+    let charts = [Chart::render_values_file(&chart_dir().join("ci/full-values.yaml"))];
     for (chart, pod, container) in containers(&charts) {
         let help = Command::new(program(container)).arg("--help").output().unwrap();
         let help = String::from_utf8(help.stdout).unwrap();
         for (name, value) in environment(chart, pod, container) {
-            let known = name.starts_with("OTEL_") || help.contains(&format!("[env: {name}="));
-            assert!(known, "{} does not read {name}={value}", container["name"]);
+            let is_read = name.starts_with("OTEL_") || help.contains(&format!("[env: {name}="));
+            assert!(is_read, "{} does not read {name}={value}", container["name"]);
         }
     }
 }
 
-/// Your own Redis: TLS with an authority of yours, a user of its access list, the password in a Secret.
+/// The operator's own Redis: TLS with a private CA, an ACL user, and the password in a Secret.
 #[tokio::test]
-async fn an_external_redis_with_tls_and_a_user_serves_as_store() {
-    if !ready() {
+async fn external_redis_with_tls_and_acl_user_works() {
+    if !has_tools() {
         return;
     }
     let redis = Redis::options().tls().user("ip-lookup", "s3cret", "~* +@all").start().await;
     let secret = |name: &str, key: &str, value: &str| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": {key: ByteString(value.into())}});
-    let authority = std::fs::read_to_string(redis.ca_file()).unwrap();
-    let secrets = json!([secret("redis", "password", "s3cret"), secret("redis-ca", "ca.crt", &authority)]);
+    let ca = std::fs::read_to_string(redis.ca_file()).unwrap();
+    let secrets = json!([secret("redis", "password", "s3cret"), secret("redis-ca", "ca.crt", &ca)]);
     let chart = render(&[
         "--set",
         &format!("valkey.enabled=false,externalRedis.url={},externalRedis.username=ip-lookup", redis.url()),
@@ -215,22 +223,22 @@ async fn an_external_redis_with_tls_and_a_user_serves_as_store() {
     ]);
     let lookup = Pod::start(&chart, chart.object("Deployment", "-lookup-svc"), &Services::new()).await;
     let demo = || get(format!("http://{}/api/v1/ip/demo", lookup.addr(8080)));
-    eventually_ok(PATIENCE, "the demo answers", async || match demo().await {
+    eventually_ok(WAIT_TIMEOUT, "the demo responds with 200", async || match demo().await {
         (200, _) => Ok(()),
         other => Err(format!("{other:?} {}", lookup.log("quota-svc"))),
     })
     .await;
 }
 
-/// A database as a provider would serve it: the built-in sample under an address of its own.
+/// Serves the sample database over HTTP, as a geo data provider would. Returns its URL.
 async fn serve_geo_database() -> String {
-    let sample = e2e::chart::root().join(SAMPLE);
+    let sample = e2e::chart::project_root().join(SAMPLE);
     let bytes = std::fs::read(sample).unwrap();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/geo.mmdb", listener.local_addr().unwrap());
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
-            // A request of this kind comes in one piece.
+            // The request is small and arrives in one read.
             let _ = stream.read(&mut [0; 4096]).await;
             let head =
                 format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", bytes.len());

@@ -1,4 +1,5 @@
-//! The chart as helm renders it: lints, schemas, types, what it refuses and what it says.
+//! Renders the chart with helm and checks the objects, the errors for invalid values, NOTES.txt and
+//! the README.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::BTreeSet;
@@ -7,11 +8,13 @@ use std::path::Path;
 use std::process::Command;
 
 use e2e::chart::api_server::serve_secrets;
-use e2e::chart::{Chart, ci_values, folder, helm, list, name, root, schemas, text, typed, venv_tool};
+use e2e::chart::{
+    Chart, chart_dir, ci_values, helm, list, name, project_root, schemas, text, typed, venv_tool,
+};
 use e2e::tools::optional_tool;
 use serde_json::{Value, json};
 
-fn ready() -> bool {
+fn has_tools() -> bool {
     venv_tool("helm").is_some() && venv_tool("kubernetes-validate").is_some()
 }
 
@@ -20,53 +23,54 @@ fn render(values: &str) -> Chart {
 }
 
 #[test]
-fn helm_lint_has_nothing_to_say() {
-    if !ready() {
+fn helm_lint_reports_no_problems() {
+    if !has_tools() {
         return;
     }
-    let chart = folder();
+    let chart = chart_dir();
     for values in ci_values() {
         helm(&["lint", "--strict", chart.to_str().unwrap(), "--values", values.to_str().unwrap()]).unwrap();
     }
 }
 
 #[test]
-fn every_values_file_gives_objects_that_kubernetes_knows() {
-    if !ready() {
+fn objects_of_all_values_files_match_kubernetes_types() {
+    if !has_tools() {
         return;
     }
-    let charts: Vec<_> = ci_values().iter().map(|values| Chart::of_file(values)).collect();
+    let charts: Vec<_> = ci_values().iter().map(|values| Chart::render_values_file(values)).collect();
     for object in charts.iter().flat_map(|chart| &chart.objects) {
         typed::check(object).unwrap_or_else(|error| panic!("{}/{}: {error}", object["kind"], name(object)));
     }
-    assert_eq!(schemas::complaints(&charts), "");
+    assert_eq!(schemas::validation_errors(&charts), "");
 }
 
 #[test]
-fn the_checks_see_what_is_wrong() {
-    if !ready() {
+fn misspelled_field_fails_type_and_schema_checks() {
+    if !has_tools() {
         return;
     }
     let mut chart = render("");
     let deployment = chart.objects.iter_mut().find(|object| object["kind"] == "Deployment").unwrap();
     deployment["spec"]["template"]["spec"]["containers"][0]["livenesProbe"] = json!({});
     assert!(typed::check(deployment).is_err());
-    assert!(schemas::complaints(&[chart]).contains("livenesProbe"));
+    assert!(schemas::validation_errors(&[chart]).contains("livenesProbe"));
 }
 
 #[test]
 fn every_profile_has_a_values_file() {
     let schema: Value =
-        serde_json::from_str(&std::fs::read_to_string(folder().join("values.schema.json")).unwrap()).unwrap();
+        serde_json::from_str(&std::fs::read_to_string(chart_dir().join("values.schema.json")).unwrap())
+            .unwrap();
     for profile in list(&schema["properties"]["edge"]["properties"]["profile"]["enum"]) {
-        let file = folder().join(format!("ci/edge-{}-values.yaml", text(profile)));
+        let file = chart_dir().join(format!("ci/edge-{}-values.yaml", text(profile)));
         assert!(file.is_file(), "{} is missing", file.display());
     }
 }
 
 #[test]
-fn wrong_values_are_refused_with_a_reason() {
-    if !ready() {
+fn invalid_values_are_rejected_with_a_reason() {
+    if !has_tools() {
         return;
     }
     for (values, reason) in [
@@ -74,16 +78,16 @@ fn wrong_values_are_refused_with_a_reason() {
         ("edge.profile=apache", "edge.profile must be one of"),
         ("lookup.replicaCount=two", "lookup.replicaCount: Invalid type"),
         ("hosts.api=localhost", "hosts.api: Does not match pattern"),
-        ("hosts.api=a.example,hosts.dashboard=a.example", "must be two names"),
+        ("hosts.api=a.example,hosts.dashboard=a.example", "must differ"),
         ("hosts.dashboard=", "hosts.dashboard: Does not match pattern"),
-        ("ingress.enabled=true,httpRoute.enabled=true", "choose one"),
-        ("ingress.enabled=true,edge.profile=envoy-gateway", "serves no Ingress"),
-        ("httpRoute.enabled=true,edge.profile=nginx", "serves no HTTPRoute"),
+        ("ingress.enabled=true,httpRoute.enabled=true", "enable only one"),
+        ("ingress.enabled=true,edge.profile=envoy-gateway", "does not support Ingress"),
+        ("httpRoute.enabled=true,edge.profile=nginx", "does not support HTTPRoute"),
         ("ingress.enabled=true,edge.profile=istio", "needs ingress.istioGateways"),
         ("httpRoute.enabled=true", "needs httpRoute.parentRefs"),
-        ("edge.trustedProxies={10.0.0.1}", "edge.profile none believes nobody"),
+        ("edge.trustedProxies={10.0.0.1}", "edge.profile none trusts no proxy"),
         ("edge.trustedProxies={ten}", "edge.trustedProxies.0: Does not match pattern"),
-        ("valkey.enabled=false", "there is no store"),
+        ("valkey.enabled=false", "no store configured"),
         ("externalRedis.url=redis://r.example", "set valkey.enabled=false"),
         ("externalRedis.url=redis://user:secret@r.example", "externalRedis.url: Does not match pattern"),
         ("geo.provider=maxmind", "geo.acceptLicense=true"),
@@ -94,29 +98,30 @@ fn wrong_values_are_refused_with_a_reason() {
         ("otel.env.LISTEN=0", "LISTEN"),
         ("lookup.image.digest=latest", "lookup.image.digest: Does not match pattern"),
     ] {
-        let refused = Chart::render(&["--set", values]).err();
-        assert!(refused.as_ref().is_some_and(|error| error.contains(reason)), "{values}: {refused:?}");
+        let error = Chart::render(&["--set", values]).err();
+        assert!(error.as_ref().is_some_and(|error| error.contains(reason)), "{values}: {error:?}");
     }
 }
 
 #[test]
-fn the_readme_is_what_values_yaml_says() {
-    let script = root().join("helm/readme.py");
+fn chart_readme_matches_values_yaml() {
+    let script = project_root().join("helm/readme.py");
     let output = Command::new("python3").arg(script).arg("--check").output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
+/// With a readiness probe on the sidecar, a store outage would remove every pod from the Service.
 #[test]
-fn the_sidecar_never_empties_the_service() {
-    if !ready() {
+fn quota_sidecar_has_no_readiness_probe() {
+    if !has_tools() {
         return;
     }
     for native in [true, false] {
         let chart = render(&format!("quota.nativeSidecar={native}"));
         for (deployment, serve) in [("-lookup-svc", "--serve=charges"), ("-dashboard-api", "--serve=all")] {
             let pod = &chart.object("Deployment", deployment)["spec"]["template"]["spec"];
-            let place = if native { "initContainers" } else { "containers" };
-            let quota = list(&pod[place]).find(|container| container["name"] == "quota-svc").unwrap();
+            let field = if native { "initContainers" } else { "containers" };
+            let quota = list(&pod[field]).find(|container| container["name"] == "quota-svc").unwrap();
             assert_eq!(quota["restartPolicy"] == "Always", native);
             assert!(quota["readinessProbe"].is_null() && quota["startupProbe"].is_object());
             assert!(
@@ -127,21 +132,18 @@ fn the_sidecar_never_empties_the_service() {
     }
     let alone = render("dashboard.enabled=false");
     let pod = alone.object("Deployment", "-lookup-svc")["spec"]["template"].to_string();
-    assert!(
-        pod.contains("--serve=all"),
-        "without a dashboard the operator's commands go to lookup-svc's sidecar"
-    );
+    assert!(pod.contains("--serve=all"), "without a dashboard, operator commands go to lookup-svc's sidecar");
 }
 
 #[test]
-fn a_token_is_mounted_only_where_kubernetes_is_asked() {
-    if !ready() {
+fn api_token_is_mounted_only_if_kubernetes_api_is_used() {
+    if !has_tools() {
         return;
     }
     let none = render("");
     assert!(!none.objects.iter().any(|object| object.to_string().contains("serviceAccountToken")));
     assert_eq!(none.of_kind("Role").count() + none.of_kind("ClusterRole").count(), 0);
-    let discovering = Chart::of_file(&folder().join("ci/edge-haproxy-values.yaml"));
+    let discovering = Chart::render_values_file(&chart_dir().join("ci/edge-haproxy-values.yaml"));
     let role = discovering.object("Role", "-proxies");
     assert_eq!(role["metadata"]["namespace"], "haproxy-controller");
     let rules = json!([{"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]}]);
@@ -150,9 +152,9 @@ fn a_token_is_mounted_only_where_kubernetes_is_asked() {
         let pod = &deployment["spec"]["template"]["spec"];
         assert_eq!(pod["automountServiceAccountToken"], false);
         let has_token = |container: &&Value| container["volumeMounts"].to_string().contains("kube-api");
-        let with: Vec<_> =
+        let with_token: Vec<_> =
             list(&pod["initContainers"]).chain(list(&pod["containers"])).filter(has_token).collect();
-        assert!(matches!(with.as_slice(), [one] if one["name"] != "quota-svc"), "{with:?}");
+        assert!(matches!(with_token.as_slice(), [one] if one["name"] != "quota-svc"), "{with_token:?}");
     }
     assert_eq!(discovering.of_kind("ClusterRole").count(), 0);
     let by_label = render("colo.nodeLabel=example.org/iata");
@@ -163,8 +165,8 @@ fn a_token_is_mounted_only_where_kubernetes_is_asked() {
 }
 
 #[test]
-fn no_secret_is_in_an_argument_or_the_environment() {
-    if !ready() {
+fn secrets_are_not_in_arguments_or_environment() {
+    if !has_tools() {
         return;
     }
     let chart = Chart::render(&[
@@ -172,19 +174,20 @@ fn no_secret_is_in_an_argument_or_the_environment() {
         "valkey.enabled=false,externalRedis.url=redis://r.example,externalRedis.password=hunter2",
     ])
     .unwrap();
-    let with: Vec<_> = chart.objects.iter().filter(|object| object.to_string().contains("hunter2")).collect();
-    assert!(with.is_empty(), "only its base64, in the Secret: {with:?}");
+    let exposed: Vec<_> =
+        chart.objects.iter().filter(|object| object.to_string().contains("hunter2")).collect();
+    assert!(exposed.is_empty(), "the password appears only in the Secret, as base64: {exposed:?}");
     for object in &chart.objects {
         assert!(!object.to_string().contains("secretKeyRef"), "{}", name(object));
     }
 }
 
 #[test]
-fn only_the_ingress_controller_prometheus_and_the_test_pod_come_in() {
-    if !ready() {
+fn network_policy_admits_only_ingress_prometheus_and_test_pod() {
+    if !has_tools() {
         return;
     }
-    let chart = Chart::of_file(&folder().join("ci/edge-haproxy-values.yaml"));
+    let chart = Chart::render_values_file(&chart_dir().join("ci/edge-haproxy-values.yaml"));
     let policy = &chart.object("NetworkPolicy", "-lookup-svc")["spec"];
     let from: Vec<_> = list(&policy["ingress"]).map(|rule| rule["from"].to_string()).collect();
     assert_eq!(from.len(), 3, "{from:?}");
@@ -196,25 +199,30 @@ fn only_the_ingress_controller_prometheus_and_the_test_pod_come_in() {
         .map(|port| port["port"].to_string())
         .collect();
     assert_eq!(ports.iter().map(String::as_str).collect::<Vec<_>>(), ["443", "53", "6379", "6443"]);
-    let cloud = Chart::of_file(&folder().join("ci/edge-aws-alb-values.yaml"));
+    let cloud = Chart::render_values_file(&chart_dir().join("ci/edge-aws-alb-values.yaml"));
     let rule = cloud.object("NetworkPolicy", "-lookup-svc")["spec"]["ingress"][0].to_string();
     assert!(rule.contains("10.0.1.0/24") && !rule.contains("namespaceSelector"), "{rule}");
     let geo = render("geo.provider=dbip-lite");
-    let out = |name: &str| geo.object("NetworkPolicy", name)["spec"]["egress"].to_string().contains("443");
-    assert!(out("-lookup-svc") && !out("-dashboard-api"), "only the updater's pod goes out to the provider");
+    let allows_https =
+        |name: &str| geo.object("NetworkPolicy", name)["spec"]["egress"].to_string().contains("443");
+    assert!(
+        allows_https("-lookup-svc") && !allows_https("-dashboard-api"),
+        "only the pod with the geo updater may connect to the provider"
+    );
 }
 
-/// NOTES.txt is printed by `helm install` alone, which wants a cluster: a copy of the chart makes an object of it.
+/// Renders NOTES.txt. Only `helm install` prints it, and that needs a cluster, so this puts it into a ConfigMap in a
+/// copy of the chart.
 fn notes(values: &str) -> String {
     let dir = tempfile::tempdir().unwrap();
     let copy = dir.path().join("ip-lookup");
-    let copied = Command::new("cp").arg("-r").arg(folder()).arg(&copy).status().unwrap();
+    let copied = Command::new("cp").arg("-r").arg(chart_dir()).arg(&copy).status().unwrap();
     assert!(copied.success());
     let notes = std::fs::read_to_string(copy.join("templates/NOTES.txt")).unwrap();
     let object = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: the-notes}\ndata:\n  text: {{ include \"notes\" . | quote }}\n";
     write(&copy, "_notes.tpl", &format!("{{{{- define \"notes\" -}}}}{notes}{{{{- end -}}}}"));
     write(&copy, "notes.yaml", object);
-    let chart = Chart::render_folder(&copy, &["--set", values]).unwrap();
+    let chart = Chart::render_dir(&copy, &["--set", values]).unwrap();
     text(&chart.object("ConfigMap", "the-notes")["data"]["text"]).to_owned()
 }
 
@@ -223,8 +231,8 @@ fn write(chart: &Path, template: &str, content: &str) {
 }
 
 #[test]
-fn the_notes_warn_loudly_and_name_the_next_commands() {
-    if !ready() {
+fn notes_show_warnings_and_next_commands() {
+    if !has_tools() {
         return;
     }
     let plain = notes("");
@@ -238,7 +246,7 @@ fn the_notes_warn_loudly_and_name_the_next_commands() {
     for part in [
         "SIGN-UP IS OPEN",
         "IP Geolocation by DB-IP",
-        "can't tell: http_protocol, tls_version, tls_cipher, rtt",
+        "does not provide: http_protocol, tls_version, tls_cipher, rtt",
     ] {
         assert!(open.contains(part), "{part} is not in: {open}");
     }
@@ -251,33 +259,34 @@ fn the_notes_warn_loudly_and_name_the_next_commands() {
 }
 
 #[test]
-fn secrets_are_made_once_and_kept_over_upgrades() {
-    if !ready() {
+fn generated_secrets_stay_the_same_on_upgrade() {
+    if !has_tools() {
         return;
     }
     let secrets = |chart: &Chart| chart.of_kind("Secret").cloned().collect::<Vec<_>>();
     let installed = secrets(&render(""));
     assert_eq!(installed.len(), 2, "{installed:?}");
-    assert_ne!(secrets(&render("")), installed, "another installation gets others");
-    let cluster = serve_secrets(installed.clone());
-    let upgraded = Chart::render(&["--dry-run=server", "--kube-apiserver", &cluster]).unwrap();
+    assert_ne!(secrets(&render("")), installed, "another installation gets different secrets");
+    let api_server = serve_secrets(installed.clone());
+    let upgraded = Chart::render(&["--dry-run=server", "--kube-apiserver", &api_server]).unwrap();
     assert_eq!(secrets(&upgraded), installed);
 }
 
-/// checkov wants older versions of what other tests use, so `./test` does not install it: `pipx install checkov`.
+/// `./test` does not install checkov, because checkov needs older versions of packages that other tests use. To run
+/// this test: `pipx install checkov`.
 #[test]
-fn checkov_finds_nothing_that_is_not_meant_to_be_so() {
-    let Some(checkov) = ready().then(|| optional_tool("checkov")).flatten() else { return };
+fn checkov_reports_no_problems() {
+    let Some(checkov) = has_tools().then(|| optional_tool("checkov")).flatten() else { return };
     let dir = tempfile::tempdir().unwrap();
     for values in ci_values() {
         let arguments =
-            ["template", "ipl", folder().to_str().unwrap(), "--namespace", "ip-lookup", "--values"]
+            ["template", "ipl", chart_dir().to_str().unwrap(), "--namespace", "ip-lookup", "--values"]
                 .map(str::to_owned);
         let arguments: Vec<_> = arguments.iter().map(String::as_str).chain(values.to_str()).collect();
         fs::write(dir.path().join(values.file_name().unwrap()), helm(&arguments).unwrap()).unwrap();
     }
     let flags = ["--framework", "kubernetes", "--compact", "--quiet", "--skip-download", "--directory"];
     let output = Command::new(checkov).args(flags).arg(dir.path()).output().unwrap();
-    let found = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{found}{}", String::from_utf8_lossy(&output.stderr));
+    let findings = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{findings}{}", String::from_utf8_lossy(&output.stderr));
 }

@@ -1,4 +1,4 @@
-//! Pods of the chart replaced one by one under load, SIGTERM with the grace period: no request fails.
+//! Replaces the chart's pods one by one under load, with SIGTERM and the chart's grace period: no request fails.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,23 +10,25 @@ use e2e::chart::release::{create_key, get, render, start_store};
 use e2e::chart::venv_tool;
 use e2e::http;
 use e2e::loadgen::Load;
-use e2e::lookup::PATIENCE;
+use e2e::lookup::WAIT_TIMEOUT;
 use e2e::tools::require_tool;
 use e2e::wait::eventually_ok;
 
 #[tokio::test]
-async fn a_rolling_restart_under_load_fails_no_request() {
-    replace_all("quota.nativeSidecar=true", 2).await;
+async fn rolling_restart_fails_no_request() {
+    replace_pods("quota.nativeSidecar=true", 2).await;
 }
 
-/// There quota-svc gets its SIGTERM with lookup-svc, and must go on until the last request is answered.
+/// As a plain container, quota-svc gets SIGTERM together with lookup-svc. It must keep serving until lookup-svc has
+/// finished its last request.
 #[tokio::test]
-async fn nor_does_one_with_the_sidecar_in_a_plain_container() {
-    replace_all("quota.nativeSidecar=false", 1).await;
+async fn rolling_restart_with_plain_sidecar_fails_no_request() {
+    replace_pods("quota.nativeSidecar=false", 1).await;
 }
 
-/// Replaces every pod of the Deployment as Kubernetes does (one more, then one less) while four clients ask.
-async fn replace_all(values: &str, replicas: usize) {
+/// Replaces `count` of two pods as Kubernetes does (starts a new one, then stops an old one) while four clients send
+/// requests.
+async fn replace_pods(values: &str, count: usize) {
     if !require_tool("redis-server") || venv_tool("helm").is_none() {
         return;
     }
@@ -40,7 +42,7 @@ async fn replace_all(values: &str, replicas: usize) {
     let key = create_key(&dashboard);
     let mut pods =
         vec![Pod::start(&chart, &workload, &services).await, Pod::start(&chart, &workload, &services).await];
-    // What kube-proxy has: the ready pods, a moment late.
+    // The addresses that kube-proxy would have: those of the ready pods, updated with a delay.
     let endpoints = Arc::new(Mutex::new(pods.iter().map(|pod| pod.addr(8080)).collect::<Vec<_>>()));
     let (client, turn) = (http::client(), Arc::new(AtomicUsize::new(0)));
     let load = {
@@ -51,31 +53,31 @@ async fn replace_all(values: &str, replicas: usize) {
             client.get(format!("http://{}/api/v1/ip", ready[next % ready.len()])).bearer_auth(&key)
         })
     };
-    for _ in 0..replicas {
+    for _ in 0..count {
         let new = Pod::start(&chart, &workload, &services).await;
         endpoints.lock().unwrap().push(new.addr(8080));
         let mut old = pods.remove(0);
         let (addr, admin) = (old.addr(8080), old.addr(9080));
         let before = load.completed();
         let stop = async { old.stop(grace).await };
-        let forget = async {
-            // The Service goes on sending until the readiness probe has been seen to fail, and then some requests more.
-            eventually_ok(PATIENCE, "the stopping pod says that it is not ready", async || {
+        let remove = async {
+            // The Service sends requests to the pod until its readiness probe fails, and a little longer.
+            eventually_ok(WAIT_TIMEOUT, "the stopping pod is not ready", async || {
                 let status = get(format!("http://{admin}/readyz")).await.0;
                 if status == 503 { Ok(()) } else { Err(status) }
             })
             .await;
-            eventually_ok(PATIENCE, "some more requests", async || {
+            eventually_ok(WAIT_TIMEOUT, "200 more requests", async || {
                 let more = load.completed() - before;
                 if more > 200 { Ok(()) } else { Err(more) }
             })
             .await;
-            endpoints.lock().unwrap().retain(|known| *known != addr);
+            endpoints.lock().unwrap().retain(|endpoint| *endpoint != addr);
         };
-        tokio::join!(stop, forget);
+        tokio::join!(stop, remove);
         pods.push(new);
     }
     let report = load.stop().await;
     assert_eq!(report.count("200"), report.samples.len(), "{report}");
-    assert!(report.samples.len() > 200 * replicas, "{report}");
+    assert!(report.samples.len() > 200 * count, "{report}");
 }

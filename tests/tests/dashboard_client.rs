@@ -1,5 +1,5 @@
-//! A Python client that openapi-generator makes of the document signs in, lists the keys and resumes one.
-#![expect(clippy::unwrap_used, reason = "a test may panic, its helpers too")]
+//! A Python client that openapi-generator creates from the OpenAPI document signs in, lists keys and resumes one.
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -21,13 +21,13 @@ with d.ApiClient(configuration) as client:
     account, keys = d.AccountApi(client), d.KeysApi(client)
     try:
         keys.list_keys()
-        raise SystemExit("a list without a session")
-    except d.exceptions.UnauthorizedException as refused:
-        assert d.ErrorResponse.from_json(refused.body).error == "unauthenticated", refused.body
+        raise SystemExit("keys were listed without a session")
+    except d.exceptions.UnauthorizedException as error:
+        assert d.ErrorResponse.from_json(error.body).error == "unauthenticated", error.body
     csrf = d.CsrfToken("1")
-    entered = account.sign_in_with_http_info(csrf, d.Credentials(login=login, password=password))
-    assert entered.data.login == login, entered.data
-    headers = {name.lower(): value for name, value in entered.headers.items()}
+    response = account.sign_in_with_http_info(csrf, d.Credentials(login=login, password=password))
+    assert response.data.login == login, response.data
+    headers = {name.lower(): value for name, value in response.headers.items()}
     configuration.api_key["session"] = headers["set-cookie"].split(";")[0].split("=", 1)[1]
     for key in keys.list_keys().keys:
         print("listed", key.id, key.state.value, key.pause.reason if key.pause else "-")
@@ -40,31 +40,31 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// A tool of the Python environment; `None` where the test is skipped.
+/// A tool in the Python environment. `None` means skipped.
 fn python_tool(name: &str) -> Option<PathBuf> {
     let tool = root().join(".venv/bin").join(name);
     if require_tool("java") && tool.exists() {
         return Some(tool);
     }
-    assert!(std::env::var_os(STRICT).is_none(), "{name} is missing, and under ./test nothing may be");
+    assert!(std::env::var_os(STRICT).is_none(), "{name} is missing, but ./test requires it");
     announce_skip(&format!("{name} is missing (./test installs it)"));
     None
 }
 
 fn run(command: &mut Command) -> Output {
-    let output = command.output().expect("the program can be started");
+    let output = command.output().expect("the program starts");
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{command:?}\n{out}\n{err}");
     output
 }
 
 #[tokio::test]
-async fn a_generated_client_lists_and_resumes_keys() {
+async fn generated_python_client_lists_and_resumes_keys() {
     let (Some(generate), Some(python)) = (python_tool("openapi-generator-cli"), python_tool("python")) else {
         return;
     };
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let client = folder.path().join("client");
+    let dir = tempfile::tempdir().expect("temporary directory");
+    let client = dir.path().join("client");
     let document = root().join("openapi/dashboard-api.json");
     run(Command::new(generate)
         .args(["generate", "-g", "python", "--package-name", "dashboard_client", "-i"])
@@ -72,9 +72,9 @@ async fn a_generated_client_lists_and_resumes_keys() {
         .arg("-o")
         .arg(&client));
 
-    let quota = Quota::start(StoreChoice::File(folder.path().join("store"))).await;
+    let quota = Quota::start(StoreChoice::File(dir.path().join("store"))).await;
     quota.wait_ready(Duration::from_secs(20)).await;
-    let (_dashboard, url) = dashboard(&quota, folder.path()).await;
+    let (_dashboard, url) = start_dashboard(&quota, dir.path()).await;
     let paused = paused_key(&quota, &url).await;
 
     let mut program = Command::new(python);
@@ -85,25 +85,25 @@ async fn a_generated_client_lists_and_resumes_keys() {
         "ada",
         "correct horse",
     ]);
-    let told = String::from_utf8_lossy(&run(&mut program).stdout).into_owned();
+    let printed = String::from_utf8_lossy(&run(&mut program).stdout).into_owned();
     let expected =
         format!("listed {paused} paused more than 300 requests within 60 seconds\nresumed active\n");
-    assert_eq!(told, expected);
+    assert_eq!(printed, expected);
     assert_eq!(quota.client().key(&paused, None).await.unwrap().state, KeyState::Active);
 }
 
-async fn dashboard(quota: &Quota, folder: &Path) -> (Service, String) {
-    let key = folder.join("session.key");
-    std::fs::write(&key, [7; 32]).expect("the key can be written");
-    let key = key.to_str().expect("a plain path");
+async fn start_dashboard(quota: &Quota, dir: &Path) -> (Service, String) {
+    let key = dir.join("session.key");
+    std::fs::write(&key, [7; 32]).expect("the session key is written");
+    let key = key.to_str().expect("the path is UTF-8");
     let args = ["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--session-key-file", key];
     let mut service =
         Service::spawn("dashboard-api", &[args.as_slice(), &["--quota-url", quota.url()]].concat(), &[]);
-    let url = format!("http://{}", service.listening("dashboard").await);
+    let url = format!("http://{}", service.listen_addr("dashboard").await);
     (service, url)
 }
 
-/// The id of a key of ada's that made 301 requests at once.
+/// The ID of a key that 301 charges have paused, in a new account `ada`.
 async fn paused_key(quota: &Quota, url: &str) -> String {
     let sign_up = e2e::http::client()
         .post(format!("{url}/api/v1/account"))
@@ -112,7 +112,7 @@ async fn paused_key(quota: &Quota, url: &str) -> String {
     let body = serde_json::json!({"login": "ada", "password": "correct horse"});
     assert_eq!(sign_up.json(&body).send().await.unwrap().status(), 201);
     let client = quota.client();
-    let account = client.find_account("ada").await.unwrap().expect("she has signed up");
+    let account = client.find_account("ada").await.unwrap().expect("the account exists");
     let key = NewKey { name: "busy".to_owned(), scope: Scope::Full, daily_limit: None };
     let created = client.create_key(&account.id, &key).await.unwrap();
     let key_sha256 = Some(api_key::ApiKey::parse(&created.secret).unwrap().digest().to_hex());

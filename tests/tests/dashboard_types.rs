@@ -1,4 +1,4 @@
-//! The page calls the API as its document says: `tsc` checks its JavaScript against types generated from it.
+//! `tsc` checks the API calls of the dashboard's JavaScript against types generated from the OpenAPI document.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -6,9 +6,9 @@ use std::process::{Command, Output};
 use e2e::tools::{STRICT, announce_skip, require_tool};
 use tempfile::TempDir;
 
-/// Calls that the document does not allow, one a line: each must be found.
-const WRONG: &str = r#"import { call } from "./api.js";
-export const misspelt = (await call("post", "/api/v1/keys/{id}/resume", { id: "x" })).stat;
+/// Calls that violate the document, one per line, starting at line 2. `tsc` must report each.
+const INVALID: &str = r#"import { call } from "./api.js";
+export const misspelled = (await call("post", "/api/v1/keys/{id}/resume", { id: "x" })).stat;
 await call("post", "/api/v1/keys", { body: { name: "x", scope: "everything" } });
 await call("delete", "/api/v1/keys", {});
 await call("get", "/api/v1/keys/{id}", {});
@@ -18,38 +18,42 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// A tool that npm has installed; `None` where the test is skipped.
+/// A tool installed by npm. `None` means skipped.
 fn npm_tool(name: &str) -> Option<PathBuf> {
     let tool = root().join("tests/node/node_modules/.bin").join(name);
     if require_tool("node") && tool.exists() {
         return Some(tool);
     }
-    assert!(std::env::var_os(STRICT).is_none(), "{name} is missing, and under ./test nothing may be");
+    assert!(std::env::var_os(STRICT).is_none(), "{name} is missing, but ./test requires it");
     announce_skip(&format!("{name} is missing (./test installs it)"));
     None
 }
 
-/// The page's code with the generated types beside it.
+/// A copy of the dashboard's JavaScript files with the generated types next to it.
 fn page_with_types(generate: &Path) -> TempDir {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    for file in std::fs::read_dir(root().join("dashboard-api/page")).expect("the page's folder") {
-        let file = file.expect("a file").path();
+    let dir = tempfile::tempdir().expect("temporary directory");
+    for file in
+        std::fs::read_dir(root().join("dashboard-api/page")).expect("the page's directory is readable")
+    {
+        let file = file.expect("the directory is readable").path();
         if file.extension().is_some_and(|kind| kind == "js") {
-            std::fs::copy(&file, folder.path().join(file.file_name().expect("a name"))).expect("a copy");
+            std::fs::copy(&file, dir.path().join(file.file_name().expect("a file has a name")))
+                .expect("the file is copied");
         }
     }
     let mut command = Command::new(generate);
     command
         .arg(root().join("openapi/dashboard-api.json"))
         .arg("-o")
-        .arg(folder.path().join("dashboard-api.d.ts"));
-    let done = command.output().expect("openapi-typescript runs");
-    assert!(done.status.success(), "{}", told(&done));
-    folder
+        .arg(dir.path().join("dashboard-api.d.ts"));
+    let output = command.output().expect("openapi-typescript runs");
+    assert!(output.status.success(), "{}", printed(&output));
+    dir
 }
 
-fn check(tsc: &Path, folder: &Path) -> Output {
-    let files = std::fs::read_dir(folder).expect("the folder").map(|file| file.expect("a file").path());
+fn check(tsc: &Path, dir: &Path) -> Output {
+    let files = std::fs::read_dir(dir).expect("the directory is readable");
+    let files = files.map(|file| file.expect("the directory is readable").path());
     let mut command = Command::new(tsc);
     command.args([
         "--allowJs",
@@ -65,23 +69,23 @@ fn check(tsc: &Path, folder: &Path) -> Output {
     command.output().expect("tsc runs")
 }
 
-fn told(output: &Output) -> String {
+fn printed(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
 #[test]
-fn the_pages_calls_fit_the_document() {
+fn page_api_calls_match_openapi_document() {
     let (Some(generate), Some(tsc)) = (npm_tool("openapi-typescript"), npm_tool("tsc")) else { return };
-    let folder = page_with_types(&generate);
-    let checked = check(&tsc, folder.path());
-    assert!(checked.status.success(), "{}", told(&checked));
+    let dir = page_with_types(&generate);
+    let checked = check(&tsc, dir.path());
+    assert!(checked.status.success(), "{}", printed(&checked));
 
-    std::fs::write(folder.path().join("wrong.js"), WRONG).expect("the folder can be written");
-    let checked = told(&check(&tsc, folder.path()));
-    for line in 2..=WRONG.lines().count() {
+    std::fs::write(dir.path().join("invalid.js"), INVALID).expect("the file is written");
+    let reported = printed(&check(&tsc, dir.path()));
+    for line in 2..=INVALID.lines().count() {
         assert!(
-            checked.contains(&format!("wrong.js({line},")),
-            "line {line} is wrong and was not found:\n{checked}"
+            reported.contains(&format!("invalid.js({line},")),
+            "the error in line {line} was not reported:\n{reported}"
         );
     }
 }

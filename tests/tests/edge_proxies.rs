@@ -1,32 +1,32 @@
-//! Real HAProxy, nginx, Envoy and Traefik, configured as the chart's profiles say, pass what is true and nothing a
-//! client says about itself.
+//! Real HAProxy, nginx, Envoy and Traefik, configured by the chart's edge profiles, pass true connection facts and
+//! ignore forged client headers.
 
 use std::path::PathBuf;
 
 use e2e::chart::venv_tool;
-use e2e::edge_proxy::config::{self, Nginx};
-use e2e::edge_proxy::profile::{Headers, Profile};
-use e2e::edge_proxy::{CLIENT, Edge, LIES, Site, system_tool};
-use e2e::lookup::{Answer, Stack};
+use e2e::edge_proxy::config::{self, NginxController};
+use e2e::edge_proxy::profile::{HeaderRules, Profile};
+use e2e::edge_proxy::{CLIENT, EdgeProxy, EdgeSetup, FORGED_HEADERS, system_tool};
+use e2e::lookup::{JsonResponse, Stack};
 use e2e::tools::require_tool;
 use quota_client::wire::Scope;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-/// What an edge can pass; the rest must be null whatever a client says.
+/// The connection facts that an edge proxy can pass. All others must be null, even if a client forges them.
 #[derive(Clone, Copy)]
-struct Can {
+struct Capabilities {
     tls: bool,
     protocol: bool,
     rtt: bool,
 }
 
-const ALL: Can = Can { tls: true, protocol: true, rtt: true };
-/// Envoy sends whole milliseconds, and loopback takes none.
-const NO_RTT: Can = Can { rtt: false, ..ALL };
-const NOTHING: Can = Can { tls: false, protocol: false, rtt: false };
+const ALL: Capabilities = Capabilities { tls: true, protocol: true, rtt: true };
+/// For nginx and Envoy profiles without `edge.rttFromController`, which is off by default.
+const NO_RTT: Capabilities = Capabilities { rtt: false, ..ALL };
+const NONE: Capabilities = Capabilities { tls: false, protocol: false, rtt: false };
 
-/// curl's arguments and what must be in the answer: TLS version, cipher suite, protocol.
+/// Arguments of curl, then the expected TLS version, cipher suite and protocol.
 const CONNECTIONS: [(&[&str], &str, &str, &str); 4] = [
     (
         &["--http2", "--tlsv1.3", "--tls13-ciphers", "TLS_AES_256_GCM_SHA384"],
@@ -54,59 +54,71 @@ const CONNECTIONS: [(&[&str], &str, &str, &str); 4] = [
     ),
 ];
 
-/// Starts an edge by the profile and tries every connection, honest and lying.
-async fn prove(
+/// Starts an edge proxy with the profile and checks every kind of connection, with and without forged headers.
+async fn check_profile(
     program: PathBuf,
     profile: &Profile,
-    can: Can,
-    configure: impl Fn(&Site, &Headers) -> Vec<String>,
+    capabilities: Capabilities,
+    configure: impl Fn(&EdgeSetup, &HeaderRules) -> Vec<String>,
 ) {
     let stack = Stack::start(&["--burst-limit", "10000"], &profile.flags()).await;
-    let key = stack.key(Scope::Full).await.secret;
-    let site = Site::new(stack.lookup.addr());
-    let arguments = configure(&site, &profile.headers);
-    let edge = Edge::start(&program, &arguments, site).await;
-    let lies: Vec<_> = LIES.iter().flat_map(|lie| ["--header", lie]).collect();
-    for lies in [&[], lies.as_slice()] {
+    let key = stack.key_with_scope(Scope::Full).await.secret;
+    let setup = EdgeSetup::new(stack.lookup.addr());
+    let arguments = configure(&setup, &profile.headers);
+    let edge = EdgeProxy::start(&program, &arguments, setup).await;
+    let forged: Vec<_> = FORGED_HEADERS.iter().flat_map(|header| ["--header", header]).collect();
+    for extra in [&[], forged.as_slice()] {
         for (connection, version, cipher, protocol) in CONNECTIONS {
-            let answer = edge.ask(&key, true, &[connection, lies].concat());
-            let tls = can.tls.then_some((version, cipher));
-            judge(&answer, can, CLIENT, tls, protocol);
+            let response = edge.get_ip(&key, true, &[connection, extra].concat());
+            let tls = capabilities.tls.then_some((version, cipher));
+            check_response(&response, capabilities, CLIENT, tls, protocol);
         }
-        judge(
-            &edge.ask(&key, false, &[["--http1.1"].as_slice(), lies].concat()),
-            can,
+        check_response(
+            &edge.get_ip(&key, false, &[["--http1.1"].as_slice(), extra].concat()),
+            capabilities,
             CLIENT,
             None,
             "HTTP/1.1",
         );
     }
-    judge(&edge.ask_for(&key, "198.51.100.77").await, can, "198.51.100.77", None, "HTTP/1.1");
-    let stripped = ["--header", "Connection: X-Edge-Client-IP, X-Forwarded-For, X-Real-IP"];
-    let answer = edge.ask(&key, true, &[stripped.as_slice(), &lies].concat());
-    assert_eq!(answer["ip"], CLIENT, "{answer}");
+    check_response(
+        &edge.get_ip_via_proxy_protocol(&key, "198.51.100.77").await,
+        capabilities,
+        "198.51.100.77",
+        None,
+        "HTTP/1.1",
+    );
+    let connection_header = ["--header", "Connection: X-Edge-Client-IP, X-Forwarded-For, X-Real-IP"];
+    let response = edge.get_ip(&key, true, &[connection_header.as_slice(), &forged].concat());
+    assert_eq!(response["ip"], CLIENT, "{response}");
 }
 
-fn judge(answer: &Value, can: Can, ip: &str, tls: Option<(&str, &str)>, protocol: &str) {
-    assert_eq!(answer["ip"], ip, "{answer}");
-    assert_eq!(answer["tls_version"], json!(tls.map(|(version, _)| version)), "{answer}");
-    assert_eq!(answer["tls_cipher"], json!(tls.map(|(_, cipher)| cipher)), "{answer}");
-    assert_eq!(answer["http_protocol"], json!(can.protocol.then_some(protocol)), "{answer}");
-    assert_eq!(answer["colo"], Value::Null, "{answer}");
-    match can.rtt {
-        // The lie is a minute in milliseconds and 60 ms in microseconds; loopback takes far less than either.
-        true => assert!(answer["rtt"].as_u64().is_some_and(|rtt| rtt < 50), "{answer}"),
-        false => assert_eq!(answer["rtt"], Value::Null, "{answer}"),
+fn check_response(
+    response: &Value,
+    capabilities: Capabilities,
+    ip: &str,
+    tls: Option<(&str, &str)>,
+    protocol: &str,
+) {
+    assert_eq!(response["ip"], ip, "{response}");
+    assert_eq!(response["tls_version"], json!(tls.map(|(version, _)| version)), "{response}");
+    assert_eq!(response["tls_cipher"], json!(tls.map(|(_, cipher)| cipher)), "{response}");
+    assert_eq!(response["http_protocol"], json!(capabilities.protocol.then_some(protocol)), "{response}");
+    assert_eq!(response["colo"], Value::Null, "{response}");
+    match capabilities.rtt {
+        // The forged value is one minute in milliseconds or 60 ms in microseconds; loopback is far below both.
+        true => assert!(response["rtt"].as_u64().is_some_and(|rtt| rtt < 50), "{response}"),
+        false => assert_eq!(response["rtt"], Value::Null, "{response}"),
     }
 }
 
-/// Load balancers that can't be run here, by the headers their documentation promises.
+/// These load balancers can't run here, so the test sends the headers that their documentation lists.
 #[tokio::test]
-async fn cloud_load_balancers_by_what_they_send() {
-    if !ready() {
+async fn cloud_load_balancer_headers_are_parsed() {
+    if !tools_available() {
         return;
     }
-    let lies =
+    let forged =
         ["X-Edge-Colo: XXX", "X-Edge-HTTP-Protocol: HTTP/3", "X-Edge-RTT: 59999", "Host: lookup.example.com"];
     let alb = [
         "X-Forwarded-For: 203.0.113.9, 198.51.100.7:4711",
@@ -131,100 +143,109 @@ async fn cloud_load_balancers_by_what_they_send() {
         "X-Edge-RTT-Quic: 31",
     ];
     let tls13 = "TLS_AES_128_GCM_SHA256";
-    // What must be believed: address, TLS version and suite, protocol, round-trip time, place.
+    // Expected fields: address, TLS version and cipher suite, protocol, round-trip time, colo.
     let ip = "198.51.100.7";
     let by_alb = json!([ip, "TLSv1.2", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", null, null, null]);
-    prove_cloud("aws-alb", &[alb.as_slice(), &lies].concat(), &by_alb).await;
+    check_cloud_profile("aws-alb", &[alb.as_slice(), &forged].concat(), &by_alb).await;
     let by_google = json!([ip, "TLSv1.3", tls13, "HTTP/2", 12, null]);
-    prove_cloud("gcp", &[google.as_slice(), &lies[..1]].concat(), &by_google).await;
+    check_cloud_profile("gcp", &[google.as_slice(), &forged[..1]].concat(), &by_google).await;
     let by_cloudflare = json!([ip, "TLSv1.3", tls13, "HTTP/3", 31, "SJC"]);
-    prove_cloud("cloudflare", &[cloudflare.as_slice(), &lies[..1]].concat(), &by_cloudflare).await;
+    check_cloud_profile("cloudflare", &[cloudflare.as_slice(), &forged[..1]].concat(), &by_cloudflare).await;
 }
 
-async fn prove_cloud(profile: &str, headers: &[&str], believed: &Value) {
+async fn check_cloud_profile(profile: &str, headers: &[&str], expected: &Value) {
     let stack = Stack::start(&[], &Profile::render(profile, "").flags()).await;
-    let mut request = stack.lookup.ask(&stack.key(Scope::Full).await.secret);
+    let mut request = stack.lookup.get_ip(&stack.key_with_scope(Scope::Full).await.secret);
     for (header, value) in headers.iter().filter_map(|line| line.split_once(": ")) {
         request = request.header(header, value);
     }
-    let answer = Answer::of(request).await.body;
+    let response = JsonResponse::fetch(request).await.body;
     let fields = ["ip", "tls_version", "tls_cipher", "http_protocol", "rtt", "colo"];
-    assert_eq!(&json!(fields.map(|field| &answer[field])), believed, "{profile}");
+    assert_eq!(&json!(fields.map(|field| &response[field])), expected, "{profile}");
 }
 
-fn ready() -> bool {
+fn tools_available() -> bool {
     require_tool("curl") && venv_tool("helm").is_some()
 }
 
 #[tokio::test]
-async fn haproxy_by_either_controllers_annotations() {
-    let Some(haproxy) = ready().then(|| system_tool("haproxy")).flatten() else { return };
+async fn haproxy_profiles_ignore_forged_headers() {
+    let Some(haproxy) = tools_available().then(|| system_tool("haproxy")).flatten() else { return };
     for name in ["haproxy", "haproxy-ingress"] {
-        prove(haproxy.clone(), &Profile::render(name, ""), ALL, config::haproxy).await;
+        check_profile(haproxy.clone(), &Profile::render(name, ""), ALL, config::haproxy).await;
     }
 }
 
 #[tokio::test]
-async fn nginx_by_f5s_virtual_server() {
-    let Some(nginx) = ready().then(|| system_tool("nginx")).flatten() else { return };
-    let configure = |site: &Site, headers: &Headers| config::nginx(site, headers, Nginx::F5);
-    prove(nginx.clone(), &Profile::render("nginx", ""), NO_RTT, configure).await;
-    // With the snippet that NOTES.txt names, which the controller adds to every location.
+async fn f5_nginx_profile_ignores_forged_headers() {
+    let Some(nginx) = tools_available().then(|| system_tool("nginx")).flatten() else { return };
+    let configure =
+        |setup: &EdgeSetup, headers: &HeaderRules| config::nginx(setup, headers, NginxController::F5);
+    check_profile(nginx.clone(), &Profile::render("nginx", ""), NO_RTT, configure).await;
+    // With the snippet from NOTES.txt, which the controller adds to every location.
     let mut with_rtt = Profile::render("nginx", "edge.rttFromController=true");
     with_rtt.headers.set.push(("X-Edge-RTT".to_owned(), "$tcpinfo_rtt".to_owned()));
-    prove(nginx, &with_rtt, ALL, configure).await;
+    check_profile(nginx, &with_rtt, ALL, configure).await;
 }
 
 #[tokio::test]
-async fn nginx_by_the_retired_controllers_config_map() {
-    let Some(nginx) = ready().then(|| system_tool("nginx")).flatten() else { return };
-    let configure = |site: &Site, headers: &Headers| config::nginx(site, headers, Nginx::Retired);
-    prove(nginx.clone(), &Profile::render("ingress-nginx", "edge.ingressNginxHeaders=true"), ALL, configure)
-        .await;
-    // Before its administrator has done his part, the controller passes what clients say: nothing is believed.
-    let mut before = Profile::render("ingress-nginx", "");
-    before.headers = Headers::default();
-    prove(nginx, &before, NOTHING, configure).await;
+async fn ingress_nginx_profile_ignores_forged_headers() {
+    let Some(nginx) = tools_available().then(|| system_tool("nginx")).flatten() else { return };
+    let configure = |setup: &EdgeSetup, headers: &HeaderRules| {
+        config::nginx(setup, headers, NginxController::IngressNginx)
+    };
+    check_profile(
+        nginx.clone(),
+        &Profile::render("ingress-nginx", "edge.ingressNginxHeaders=true"),
+        ALL,
+        configure,
+    )
+    .await;
+    // Until its administrator sets the header ConfigMap, the controller passes client headers, and lookup-svc
+    // uses none of them.
+    let mut unconfigured = Profile::render("ingress-nginx", "");
+    unconfigured.headers = HeaderRules::default();
+    check_profile(nginx, &unconfigured, NONE, configure).await;
 }
 
 #[tokio::test]
-async fn envoy_by_the_routes_of_envoy_gateway_contour_and_istio() {
-    let Some(envoy) = ready().then(|| venv_tool("envoy")).flatten() else { return };
+async fn envoy_profiles_ignore_forged_headers() {
+    let Some(envoy) = tools_available().then(|| venv_tool("envoy")).flatten() else { return };
     for name in ["envoy-gateway", "contour", "istio"] {
-        prove(envoy.clone(), &Profile::render(name, ""), NO_RTT, config::envoy).await;
+        check_profile(envoy.clone(), &Profile::render(name, ""), NO_RTT, config::envoy).await;
     }
 }
 
 #[tokio::test]
-async fn traefik_by_its_middleware() {
-    let Some(traefik) = ready().then(|| venv_tool("traefik")).flatten() else { return };
-    prove(traefik, &Profile::render("traefik", ""), NOTHING, config::traefik).await;
+async fn traefik_profile_ignores_forged_headers() {
+    let Some(traefik) = tools_available().then(|| venv_tool("traefik")).flatten() else { return };
+    check_profile(traefik, &Profile::render("traefik", ""), NONE, config::traefik).await;
 }
 
-// The echo and the client, which blocks, need a thread each.
+// Two threads: curl blocks one of them while the echo server runs on the other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn envoy_sends_the_round_trip_time_in_milliseconds() {
-    let Some(envoy) = ready().then(|| venv_tool("envoy")).flatten() else { return };
+async fn envoy_sends_rtt_in_milliseconds() {
+    let Some(envoy) = tools_available().then(|| venv_tool("envoy")).flatten() else { return };
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let site = Site::new(listener.local_addr().unwrap());
+    let setup = EdgeSetup::new(listener.local_addr().unwrap());
     let profile = Profile::render("envoy-gateway", "edge.rttFromController=true");
-    let arguments = config::envoy(&site, &profile.headers);
-    // Answers with the request's own head in JSON: loopback is too fast for a millisecond to show in an answer.
+    let arguments = config::envoy(&setup, &profile.headers);
+    // Returns the request head as JSON. The `rtt` field of lookup-svc can't be tested: on loopback it is below 1 ms.
     let echo = tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             tokio::spawn(async move {
                 let mut bytes = [0; 4096];
                 while let Ok(length @ 1..) = stream.read(&mut bytes).await {
                     let body = json!({ "head": String::from_utf8_lossy(&bytes[..length]) }).to_string();
-                    let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
-                    stream.write_all(answer.as_bytes()).await.unwrap();
+                    let response = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+                    stream.write_all(response.as_bytes()).await.unwrap();
                 }
             });
         }
     });
-    let edge = Edge::start(&envoy, &arguments, site).await;
-    let answer = edge.ask("none", true, &["--header", "X-Edge-RTT: 4321"]);
-    let head = answer["head"].as_str().unwrap();
+    let edge = EdgeProxy::start(&envoy, &arguments, setup).await;
+    let response = edge.get_ip("none", true, &["--header", "X-Edge-RTT: 4321"]);
+    let head = response["head"].as_str().unwrap();
     echo.abort();
     let rtt: Vec<_> = head.lines().filter_map(|line| line.strip_prefix("x-edge-rtt: ")).collect();
     assert!(matches!(rtt.as_slice(), [one] if one.parse::<u32>().is_ok_and(|ms| ms < 1000)), "{head}");

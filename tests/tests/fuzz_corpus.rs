@@ -1,4 +1,5 @@
-//! The fuzz targets' corpus, replayed without a fuzzer: no input panics, and each is taken or refused as its name says (F23).
+//! Replays the fuzzing corpus without a fuzzer: no input causes a panic, and each is accepted or rejected as its
+//! name requires.
 
 use std::fs;
 use std::path::Path;
@@ -6,43 +7,44 @@ use std::path::Path;
 #[path = "../../fuzz/checks.rs"]
 mod checks;
 
-/// Names begin with `ok-` or `no-`; an input that a fuzzer found has another name and only must not panic.
+/// File names start with `ok-` (must be accepted) or `no-` (must be rejected). Inputs found by a fuzzer have other
+/// names and only must not cause a panic.
 fn replay(target: &str, check: fn(&[u8]) -> bool) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus").join(target);
-    let (mut taken, mut refused) = (0, 0);
-    for entry in fs::read_dir(&folder).expect("the target has a corpus") {
-        let path = entry.expect("a readable folder").path();
-        let name = path.file_name().and_then(|name| name.to_str()).expect("a plain name").to_owned();
-        let accepted = check(&fs::read(&path).expect("a readable file"));
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus").join(target);
+    let (mut accepted_count, mut rejected_count) = (0, 0);
+    for entry in fs::read_dir(&dir).expect("target has a corpus") {
+        let path = entry.expect("readable directory").path();
+        let name = path.file_name().and_then(|name| name.to_str()).expect("UTF-8 file name").to_owned();
+        let accepted = check(&fs::read(&path).expect("readable file"));
         match name.split('-').next() {
-            Some("ok") => assert!(accepted, "{target}/{name} is refused"),
-            Some("no") => assert!(!accepted, "{target}/{name} is taken"),
+            Some("ok") => assert!(accepted, "{target}/{name} was rejected"),
+            Some("no") => assert!(!accepted, "{target}/{name} was accepted"),
             _ => {}
         }
-        *(if accepted { &mut taken } else { &mut refused }) += 1;
+        *(if accepted { &mut accepted_count } else { &mut rejected_count }) += 1;
     }
     assert!(
-        taken > 0 && refused > 5,
-        "{target}: {taken} taken and {refused} refused: too few to say anything"
+        accepted_count > 0 && rejected_count > 5,
+        "{target}: too few inputs: {accepted_count} accepted, {rejected_count} rejected"
     );
 }
 
 #[test]
-fn keys() {
+fn key_inputs_are_accepted_or_rejected_as_named() {
     replay("key", checks::key);
 }
 
 #[test]
-fn addresses() {
+fn address_inputs_are_accepted_or_rejected_as_named() {
     replay("address", checks::address);
 }
 
 #[test]
-fn batches() {
+fn batch_inputs_are_accepted_or_rejected_as_named() {
     replay("batch", checks::batch);
 }
 
 #[test]
-fn records() {
+fn record_inputs_are_accepted_or_rejected_as_named() {
     replay("record", checks::record);
 }

@@ -1,4 +1,4 @@
-//! The fault proxy does to a connection exactly what its name says, so that fault tests prove what they claim.
+//! Every fault of the fault proxy affects connections exactly as documented; other fault tests depend on it.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::io::ErrorKind;
@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 const SHORT: Duration = Duration::from_millis(100);
 
-/// A server that sends everything back, and the proxy before it.
+/// Starts an echo server and a proxy in front of it.
 async fn echo() -> FaultProxy {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr: SocketAddr = listener.local_addr().unwrap();
@@ -34,23 +34,23 @@ async fn connect(proxy: &FaultProxy) -> TcpStream {
 
 async fn exchange(stream: &mut TcpStream, text: &str) -> std::io::Result<String> {
     stream.write_all(text.as_bytes()).await?;
-    let mut answer = vec![0; text.len()];
-    stream.read_exact(&mut answer).await?;
-    Ok(String::from_utf8(answer).unwrap())
+    let mut response = vec![0; text.len()];
+    stream.read_exact(&mut response).await?;
+    Ok(String::from_utf8(response).unwrap())
 }
 
 #[tokio::test]
-async fn without_a_fault_everything_passes() {
+async fn no_fault_passes_everything() {
     let proxy = echo().await;
     let mut stream = connect(&proxy).await;
     assert_eq!(exchange(&mut stream, "hello").await.unwrap(), "hello");
     stream.shutdown().await.unwrap();
-    assert_eq!(stream.read(&mut [0; 8]).await.unwrap(), 0, "the target's end reaches the client");
-    assert_eq!((proxy.accepted(), proxy.requested()), (1, 5));
+    assert_eq!(stream.read(&mut [0; 8]).await.unwrap(), 0, "the target's close reaches the client");
+    assert_eq!((proxy.accepted_connections(), proxy.request_bytes()), (1, 5));
 }
 
 #[tokio::test]
-async fn a_delay_holds_answers_back_on_an_open_connection() {
+async fn delay_applies_to_open_connection() {
     let proxy = echo().await;
     let mut stream = connect(&proxy).await;
     exchange(&mut stream, "warm").await.unwrap();
@@ -60,15 +60,15 @@ async fn a_delay_holds_answers_back_on_an_open_connection() {
     assert!(start.elapsed() >= SHORT);
     proxy.set(Fault::Delay(Duration::from_secs(3600)));
     stream.write_all(b"waits").await.unwrap();
-    let mut answer = [0; 5];
-    assert!(timeout(SHORT, stream.read(&mut answer)).await.is_err());
+    let mut response = [0; 5];
+    assert!(timeout(SHORT, stream.read(&mut response)).await.is_err());
     proxy.set(Fault::None);
-    stream.read_exact(&mut answer).await.unwrap();
-    assert_eq!(&answer, b"waits", "the end of the fault ends the wait, too");
+    stream.read_exact(&mut response).await.unwrap();
+    assert_eq!(&response, b"waits", "ending the fault ends the delay");
 }
 
 #[tokio::test]
-async fn a_drip_delivers_one_byte_at_a_time() {
+async fn drip_delivers_one_byte_at_a_time() {
     let proxy = echo().await;
     let mut stream = connect(&proxy).await;
     proxy.set(Fault::Drip(Duration::from_millis(20)));
@@ -78,11 +78,11 @@ async fn a_drip_delivers_one_byte_at_a_time() {
 }
 
 #[tokio::test]
-async fn a_cut_resets_in_mid_reply_after_so_many_bytes() {
+async fn reset_after_cuts_response_midway() {
     let proxy = echo().await;
     let mut stream = connect(&proxy).await;
     exchange(&mut stream, "before the fault").await.unwrap();
-    proxy.set(Fault::CutAfter(3));
+    proxy.set(Fault::ResetAfter(3));
     stream.write_all(b"abcdef").await.unwrap();
     let mut got = Vec::new();
     let error = stream.read_to_end(&mut got).await.unwrap_err();
@@ -92,19 +92,19 @@ async fn a_cut_resets_in_mid_reply_after_so_many_bytes() {
 }
 
 #[tokio::test]
-async fn a_cut_after_nothing_resets_once_the_target_has_answered() {
+async fn reset_after_zero_waits_for_first_response() {
     let proxy = echo().await;
-    proxy.set(Fault::CutAfter(0));
+    proxy.set(Fault::ResetAfter(0));
     let mut stream = connect(&proxy).await;
     let error = exchange(&mut stream, "abc").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
-    assert_eq!(proxy.requested(), 3, "the target was asked");
+    assert_eq!(proxy.request_bytes(), 3, "request reached the target");
 }
 
 #[tokio::test]
-async fn a_cut_spans_several_replies_of_one_connection() {
+async fn reset_after_counts_across_responses() {
     let proxy = echo().await;
-    proxy.set(Fault::CutAfter(6));
+    proxy.set(Fault::ResetAfter(6));
     let mut stream = connect(&proxy).await;
     assert_eq!(exchange(&mut stream, "1234").await.unwrap(), "1234");
     stream.write_all(b"5678").await.unwrap();
@@ -114,59 +114,61 @@ async fn a_cut_spans_several_replies_of_one_connection() {
 }
 
 #[tokio::test]
-async fn a_black_hole_swallows_answers_and_resets_when_it_ends() {
+async fn blackhole_discards_responses_then_resets() {
     let proxy = echo().await;
     let mut stream = connect(&proxy).await;
     proxy.set(Fault::Blackhole);
     stream.write_all(b"lost").await.unwrap();
-    eventually(Duration::from_secs(5), "4 bytes swallowed", async || (proxy.swallowed() == 4).then_some(()))
-        .await;
-    assert!(timeout(SHORT, stream.read(&mut [0; 8])).await.is_err(), "open and silent");
+    eventually(Duration::from_secs(5), "4 bytes discarded", async || {
+        (proxy.discarded_bytes() == 4).then_some(())
+    })
+    .await;
+    assert!(timeout(SHORT, stream.read(&mut [0; 8])).await.is_err(), "the connection stays open and silent");
     proxy.set(Fault::None);
     assert_eq!(stream.read(&mut [0; 8]).await.unwrap_err().kind(), ErrorKind::ConnectionReset);
 }
 
 #[tokio::test]
-async fn a_half_close_ends_answers_but_not_requests() {
+async fn half_close_stops_responses_but_not_requests() {
     let proxy = echo().await;
     let mut stream = connect(&proxy).await;
     exchange(&mut stream, "warm").await.unwrap();
     proxy.set(Fault::HalfClose);
     assert_eq!(stream.read(&mut [0; 8]).await.unwrap(), 0);
-    stream.write_all(b"still asking").await.unwrap();
-    let asked = async || (proxy.requested() == 16).then_some(());
-    eventually(Duration::from_secs(5), "the target still gets requests", asked).await;
+    stream.write_all(b"another call").await.unwrap();
+    let received = async || (proxy.request_bytes() == 16).then_some(());
+    eventually(Duration::from_secs(5), "target still gets requests", received).await;
 }
 
 #[tokio::test]
-async fn a_stall_loses_nothing() {
+async fn stall_loses_nothing() {
     let proxy = echo().await;
     let mut stream = connect(&proxy).await;
     exchange(&mut stream, "warm").await.unwrap();
     proxy.set(Fault::Stall);
     stream.write_all(b"later").await.unwrap();
-    let mut answer = [0; 5];
-    assert!(timeout(SHORT, stream.read(&mut answer)).await.is_err());
-    assert_eq!(proxy.requested(), 4, "nothing reaches the target");
+    let mut response = [0; 5];
+    assert!(timeout(SHORT, stream.read(&mut response)).await.is_err());
+    assert_eq!(proxy.request_bytes(), 4, "nothing reaches the target");
     proxy.set(Fault::None);
-    stream.read_exact(&mut answer).await.unwrap();
-    assert_eq!(&answer, b"later");
+    stream.read_exact(&mut response).await.unwrap();
+    assert_eq!(&response, b"later");
 }
 
 #[tokio::test]
-async fn a_refusal_resets_open_connections_and_refuses_new_ones() {
+async fn refuse_fault_resets_open_and_refuses_new_connections() {
     let proxy = echo().await;
     let mut stream = connect(&proxy).await;
     exchange(&mut stream, "warm").await.unwrap();
     proxy.set(Fault::Refuse);
     assert_eq!(stream.read(&mut [0; 8]).await.unwrap_err().kind(), ErrorKind::ConnectionReset);
     let refused = async || TcpStream::connect(proxy.addr()).await.err().map(|e| e.kind());
-    let kind = eventually(Duration::from_secs(5), "a refused connection", refused).await;
+    let kind = eventually(Duration::from_secs(5), "connection is refused", refused).await;
     assert_eq!(kind, ErrorKind::ConnectionRefused);
     proxy.set(Fault::None);
-    let mut again = eventually(Duration::from_secs(5), "a new connection", async || {
+    let mut stream = eventually(Duration::from_secs(5), "new connection", async || {
         TcpStream::connect(proxy.addr()).await.ok()
     })
     .await;
-    assert_eq!(exchange(&mut again, "back").await.unwrap(), "back");
+    assert_eq!(exchange(&mut stream, "back").await.unwrap(), "back");
 }

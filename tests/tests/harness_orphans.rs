@@ -1,4 +1,4 @@
-//! A server ends with its test process, also when that is killed and no destructor runs.
+//! A test server stops even if its test process is killed and no destructor runs.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -8,34 +8,34 @@ use std::time::Duration;
 use e2e::redis::Redis;
 use e2e::wait::eventually;
 
-/// Set for the copy of this test that is killed.
-const VICTIM: &str = "E2E_VICTIM";
+/// Environment variable set in the child copy of this test, which gets killed.
+const CHILD_MARKER: &str = "E2E_KILLED_CHILD";
 
 #[tokio::test]
-async fn a_server_ends_with_a_test_process_that_is_killed() {
-    if std::env::var_os(VICTIM).is_some() {
+async fn killed_test_process_leaves_no_server() {
+    if std::env::var_os(CHILD_MARKER).is_some() {
         let redis = Redis::start().await;
         println!("server {} in {}", redis.pid(), redis.dir().display());
         return std::future::pending().await;
     }
-    let mut victim = Command::new(std::env::current_exe().expect("this test's file"))
-        .args(["--exact", "a_server_ends_with_a_test_process_that_is_killed", "--nocapture"])
-        .env(VICTIM, "1")
+    let mut child = Command::new(std::env::current_exe().expect("path of the test executable"))
+        .args(["--exact", "killed_test_process_leaves_no_server", "--nocapture"])
+        .env(CHILD_MARKER, "1")
         .stdout(Stdio::piped())
         .spawn()
-        .expect("a second copy of this test");
-    let (pid, dir) = announced(BufReader::new(victim.stdout.take().expect("stdout is piped")));
+        .expect("second copy of this test");
+    let (pid, dir) = read_announcement(BufReader::new(child.stdout.take().expect("stdout is piped")));
     let proc = format!("/proc/{pid}");
     assert!(Path::new(&proc).exists());
-    victim.kill().expect("the victim is ours");
-    victim.wait().expect("the victim is ours");
-    eventually(Duration::from_secs(10), "the orphan has ended", async || (!is_alive(&proc)).then_some(()))
+    child.kill().expect("can kill and reap the child");
+    child.wait().expect("can kill and reap the child");
+    eventually(Duration::from_secs(10), "orphaned server exits", async || (!is_alive(&proc)).then_some(()))
         .await;
-    std::fs::remove_dir_all(dir).expect("the folder it left");
+    std::fs::remove_dir_all(dir).expect("leftover directory");
 }
 
-/// What the victim prints between the lines of the test runner.
-fn announced(output: impl BufRead) -> (String, String) {
+/// Finds the line of the child in the output of the test runner, and returns PID and directory of its server.
+fn read_announcement(output: impl BufRead) -> (String, String) {
     let mut lines = output.lines().map_while(Result::ok);
     lines
         .find_map(|line| {
@@ -43,10 +43,10 @@ fn announced(output: impl BufRead) -> (String, String) {
             let (pid, dir) = rest.split_once(" in ")?;
             Some((pid.to_owned(), dir.to_owned()))
         })
-        .expect("the victim starts a server")
+        .expect("child starts a server")
 }
 
-/// A dead process stays in /proc as a zombie until the machine's init, which an orphan belongs to, reaps it.
+/// Zombies do not count as alive: a killed orphan stays in /proc until init reaps it.
 fn is_alive(proc: &str) -> bool {
     let status = std::fs::read_to_string(format!("{proc}/status")).unwrap_or_default();
     status.lines().any(|line| line.starts_with("State:") && !line.contains("Z (zombie)"))

@@ -1,13 +1,13 @@
-//! A service's process is found, heard, signalled and ended as tests rely on, shown with a shell script in its place.
+//! `Service` starts, signals and stops a process and captures its output, tested with a shell script as the service.
 
 use std::time::Duration;
 
 use e2e::process::Service;
 use e2e::wait::eventually;
 
-const SOON: Duration = Duration::from_secs(10);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Says where it listens, as service-kit does, and ends with status 7 on SIGTERM.
+/// Logs a listen address like service-kit, and exits with status 7 on SIGTERM.
 const SCRIPT: &str = r#"
     trap 'echo stopping >&2; exit 7' TERM
     echo "arguments $*"
@@ -16,50 +16,55 @@ const SCRIPT: &str = r#"
     while :; do sleep 0.01; done
 "#;
 
-/// The shell runs the script; the "binary" is this test's own file, which it never starts.
+/// Runs a shell script as the service. The binary argument must exist, so it is the test executable; it is never run.
 fn script(source: &str) -> Service {
-    let this = std::env::current_exe().expect("this test's file");
-    let name = this.file_name().and_then(|name| name.to_str()).expect("cargo's names are plain");
+    let test = std::env::current_exe().expect("path of the test executable");
+    let name = test.file_name().and_then(|name| name.to_str()).expect("UTF-8 file name");
     Service::spawn_under(&["sh", "-c", source], &format!("deps/{name}"), &["--flag"], &[("GREETING", "hi")])
 }
 
 #[tokio::test]
-async fn the_address_is_read_from_the_log_and_output_is_kept() {
+async fn listen_addr_and_output_are_captured() {
     let mut service = script(SCRIPT);
-    assert_eq!(service.listening("admin").await, ([127, 0, 0, 1], 1234).into());
-    assert!(service.logs().contains("GREETING=hi CARGO=\n"), "only what was given: {}", service.logs());
+    assert_eq!(service.listen_addr("admin").await, ([127, 0, 0, 1], 1234).into());
+    assert!(
+        service.logs().contains("GREETING=hi CARGO=\n"),
+        "the service gets only the given variables: {}",
+        service.logs()
+    );
     let printed = async || service.stdout().contains("arguments --log-format json --flag").then_some(());
-    eventually(SOON, "its arguments", printed).await;
-    assert!(service.rss() > 100_000 && service.open_files() >= 3 && service.cpu_time() < SOON);
+    eventually(WAIT_TIMEOUT, "arguments are printed", printed).await;
+    assert!(service.rss() > 100_000 && service.open_files() >= 3 && service.cpu_time() < WAIT_TIMEOUT);
 }
 
 #[tokio::test]
-async fn sigterm_lets_it_end_by_itself() {
+async fn sigterm_allows_clean_exit() {
     let mut service = script(SCRIPT);
-    service.listening("admin").await;
+    service.listen_addr("admin").await;
     assert!(service.is_running());
     service.term();
-    assert_eq!(service.wait_exit(SOON).await.code(), Some(7));
-    eventually(SOON, "its last words", async || service.logs().contains("stopping").then_some(())).await;
+    assert_eq!(service.wait_exit(WAIT_TIMEOUT).await.code(), Some(7));
+    eventually(WAIT_TIMEOUT, "last log line", async || service.logs().contains("stopping").then_some(()))
+        .await;
 }
 
 #[tokio::test]
-async fn a_kill_leaves_no_time_for_last_words() {
+async fn sigkill_prevents_clean_exit() {
     let mut service = script(SCRIPT);
-    service.listening("admin").await;
+    service.listen_addr("admin").await;
     service.kill();
-    assert_eq!(service.wait_exit(SOON).await.code(), None, "ended by a signal");
+    assert_eq!(service.wait_exit(WAIT_TIMEOUT).await.code(), None, "terminated by a signal");
     assert!(!service.logs().contains("stopping"));
 }
 
 #[tokio::test]
-#[should_panic(expected = "ended at start")]
-async fn a_service_that_ends_at_start_fails_the_test_at_once() {
-    script("echo no store >&2; exit 1").listening("admin").await;
+#[should_panic(expected = "exited at start")]
+async fn exit_at_start_fails_test_immediately() {
+    script("echo no store >&2; exit 1").listen_addr("admin").await;
 }
 
 #[test]
 #[should_panic(expected = "run `cargo build --workspace --bins` first")]
-fn a_binary_that_was_not_built_is_named_with_the_remedy() {
+fn missing_binary_error_names_build_command() {
     let _service = Service::spawn("no-such-binary", &[], &[]);
 }

@@ -1,31 +1,32 @@
-//! Clients that generators make of the committed document, used against the running service.
+//! Clients generated from the committed OpenAPI document work against the running service.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::path::Path;
 use std::process::Stdio;
 
-use e2e::lookup::{Answer, Stack, unknown_key};
+use e2e::lookup::{JsonResponse, Stack, unknown_key};
 use e2e::quota::TestKey;
-use e2e::tools::{project, require_installed, require_tool};
+use e2e::tools::{project_root, require_installed, require_tool};
 use quota_client::wire::{NewKey, Scope};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
-/// Runs a program to its end and gives what it printed.
+/// Runs a program to completion and returns its standard output.
 async fn run(command: &mut Command, input: &str) -> String {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     let mut child = command.spawn().unwrap();
-    // Who does not read its input may have closed it already.
+    // A program that ignores its input may have closed it.
     let _ = child.stdin.take().unwrap().write_all(input.as_bytes()).await;
     let output = child.wait_with_output().await.unwrap();
-    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
-    let complaint = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command:?}\n{printed}\n{complaint}");
-    printed
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}\n{stdout}\n{stderr}");
+    stdout
 }
 
-/// Has openapi-generator write a client; it is Java in a Python package and fetches nothing.
+/// Generates a client with openapi-generator, a Java program in a Python package. Needs no network. `None`
+/// means that the test must be skipped.
 async fn generate(language: &str, properties: &str, to: &Path) -> Option<()> {
     let python = require_installed(".venv/bin/python")?;
     if !require_tool("java") {
@@ -38,45 +39,50 @@ async fn generate(language: &str, properties: &str, to: &Path) -> Option<()> {
     java.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-jar"])
         .arg(jar)
         .args(["generate", "-g", language]);
-    java.arg("-i").arg(project().join("openapi/lookup-svc.json")).arg("-o").arg(to);
+    java.arg("-i").arg(project_root().join("openapi/lookup-svc.json")).arg("-o").arg(to);
     java.args(["--additional-properties", properties]);
     java.args(["--global-property", "apiTests=false,modelTests=false,apiDocs=false,modelDocs=false"]);
     run(&mut java, "").await;
     Some(())
 }
 
-/// A service with a key for each answer, as the programs in `tests/clients/` want to know it.
-async fn world() -> (Stack, Value) {
+/// Starts the service and creates one key per expected response. The JSON is the input of the programs in
+/// `tests/clients/`.
+async fn start_with_keys() -> (Stack, Value) {
     let stack = Stack::start(&["--demo-limit", "1", "--burst-limit", "20"], &[]).await;
     let (client, unknown) = (stack.quota.client(), unknown_key());
-    let mut world = json!({ "url": stack.lookup.url(), "unknown": unknown });
+    let mut input = json!({ "url": stack.lookup.url(), "unknown": unknown });
     for (name, scope) in [("ip", Scope::Ip), ("geo", Scope::Geo), ("full", Scope::Full)] {
-        world[name] = stack.key(scope).await.secret.into();
+        input[name] = stack.key_with_scope(scope).await.secret.into();
     }
-    let inactive = stack.key(Scope::Full).await;
+    let inactive = stack.key_with_scope(Scope::Full).await;
     client.deactivate_key(&inactive.key.id, None).await.unwrap();
-    world["inactive"] = inactive.secret.into();
-    let paused = stack.key(Scope::Full).await;
+    input["inactive"] = inactive.secret.into();
+    let paused = stack.key_with_scope(Scope::Full).await;
     paused.charge(&client, 21).await;
-    world["paused"] = paused.secret.into();
+    input["paused"] = paused.secret.into();
     let small = NewKey { name: "small".to_owned(), scope: Scope::Full, daily_limit: Some(1) };
     let exhausted = TestKey::create(&client, &small).await;
-    assert_eq!(Answer::of(stack.lookup.ask(&exhausted.secret)).await.status, 200);
-    world["exhausted"] = exhausted.secret.into();
-    (stack, world)
+    assert_eq!(JsonResponse::fetch(stack.lookup.get_ip(&exhausted.secret)).await.status, 200);
+    input["exhausted"] = exhausted.secret.into();
+    (stack, input)
 }
 
-/// What a client of any language must have seen.
-fn check(seen: &Value) {
-    let count = |name: &str| seen[name]["fields"].as_array().map_or(0, Vec::len);
+/// Checks the results that a client of any language must report.
+fn check(results: &Value) {
+    let count = |name: &str| results[name]["fields"].as_array().map_or(0, Vec::len);
     for (name, fields) in
         [("ip", 3), ("geo", 19), ("full", 26), ("narrowed", 19), ("query", 19), ("demo", 23)]
     {
-        assert_eq!(count(name), fields, "{name}: {seen:#}");
+        assert_eq!(count(name), fields, "{name}: {results:#}");
     }
-    assert_eq!(seen["ip"]["fields"], json!(["ip", "ipv6", "status"]));
+    assert_eq!(results["ip"]["fields"], json!(["ip", "ipv6", "status"]));
     for name in ["ip", "geo", "full"] {
-        assert_eq!((&seen[name]["status"], &seen[name]["limit"]), (&json!(200), &json!("10000")), "{name}");
+        assert_eq!(
+            (&results[name]["status"], &results[name]["limit"]),
+            (&json!(200), &json!("10000")),
+            "{name}"
+        );
     }
     let errors = [
         ("missing", 401, "missing_api_key"),
@@ -87,44 +93,48 @@ fn check(seen: &Value) {
         ("demo_limited", 429, "rate_limit_exceeded"),
     ];
     for (name, status, code) in errors {
-        let error = &seen[name];
-        assert_eq!((&error["status"], &error["error"]), (&json!(status), &json!(code)), "{name}: {seen:#}");
+        let error = &results[name];
+        assert_eq!(
+            (&error["status"], &error["error"]),
+            (&json!(status), &json!(code)),
+            "{name}: {results:#}"
+        );
         assert_eq!(error["enterprise"].is_string(), name == "daily", "{name}: {error}");
         assert_eq!(error["signup"].is_string(), name == "demo_limited", "{name}: {error}");
         assert_eq!(error["retry_after"].is_string(), status == 429, "{name}: {error}");
     }
-    assert_eq!(seen["paused"]["retry_after"], "60");
+    assert_eq!(results["paused"]["retry_after"], "60");
 }
 
 #[tokio::test]
-async fn a_generated_python_client_works() {
-    let folder = tempfile::tempdir().unwrap();
+async fn generated_python_client_works() {
+    let dir = tempfile::tempdir().unwrap();
     let properties = "packageName=ip_lookup_client";
-    let Some(()) = generate("python", properties, folder.path()).await else { return };
-    let (_stack, world) = world().await;
-    let mut python = Command::new(project().join(".venv/bin/python"));
-    python.arg("-B").arg(project().join("tests/clients/use_client.py")).env("PYTHONPATH", folder.path());
-    check(&serde_json::from_str(&run(&mut python, &world.to_string()).await).unwrap());
+    let Some(()) = generate("python", properties, dir.path()).await else { return };
+    let (_stack, input) = start_with_keys().await;
+    let mut python = Command::new(project_root().join(".venv/bin/python"));
+    python.arg("-B").arg(project_root().join("tests/clients/use_client.py")).env("PYTHONPATH", dir.path());
+    check(&serde_json::from_str(&run(&mut python, &input.to_string()).await).unwrap());
 }
 
 #[tokio::test]
-async fn a_generated_typescript_client_compiles_and_works() {
+async fn generated_typescript_client_compiles_and_works() {
     let (Some(tsc), true) =
         (require_installed("tests/node/node_modules/typescript/bin/tsc"), require_tool("node"))
     else {
         return;
     };
-    let folder = tempfile::tempdir().unwrap();
-    let generated = folder.path().join("client");
+    let dir = tempfile::tempdir().unwrap();
+    let generated = dir.path().join("client");
     let Some(()) = generate("typescript-fetch", "importFileExtension=.js", &generated).await else { return };
-    std::fs::copy(project().join("tests/clients/use-client.ts"), folder.path().join("use-client.ts"))
+    std::fs::copy(project_root().join("tests/clients/use-client.ts"), dir.path().join("use-client.ts"))
         .unwrap();
-    std::fs::write(folder.path().join("package.json"), r#"{ "type": "module" }"#).unwrap();
+    std::fs::write(dir.path().join("package.json"), r#"{ "type": "module" }"#).unwrap();
     let mut compile = Command::new("node");
     compile.arg(tsc).args(["--strict", "--target", "es2022", "--module", "nodenext", "use-client.ts"]);
-    run(compile.current_dir(folder.path()), "").await;
-    let (_stack, world) = world().await;
+    run(compile.current_dir(dir.path()), "").await;
+    let (_stack, input) = start_with_keys().await;
     let mut node = Command::new("node");
-    node.arg("use-client.js").arg(world.to_string()).current_dir(folder.path());
+    node.arg("use-client.js").arg(input.to_string()).current_dir(dir.path());
     check(&serde_json::from_str(&run(&mut node, "").await).unwrap());
 }

@@ -1,10 +1,9 @@
-//! lookup-svc as it runs in a cluster: the proxies it believes and its place come from a Kubernetes API, which may be
-//! slow or away.
-#![expect(clippy::unwrap_used, reason = "a test may panic, its helpers too")]
+//! lookup-svc in a cluster: trusted proxies and colo come from the Kubernetes API, which may be slow or unreachable.
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use e2e::fault_proxy::Fault;
 use e2e::kube_api::{KubeApi, NODE, NODE_LABEL, SERVICE};
-use e2e::lookup::{Answer, PATIENCE};
+use e2e::lookup::{JsonResponse, WAIT_TIMEOUT};
 use e2e::process::Service;
 use e2e::quota::{Quota, StoreChoice};
 use e2e::wait::{eventually, eventually_ok};
@@ -12,19 +11,19 @@ use quota_client::wire::Scope;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Limits that no polling reaches.
-const GENEROUS: [&str; 4] = ["--burst-limit", "65535", "--daily-limit", "1000000"];
-const PATIENT: [&str; 4] = ["--quota-deadline", "10s", "--request-timeout", "12s"];
+/// Limits that polling never reaches.
+const HIGH_LIMITS: [&str; 4] = ["--burst-limit", "65535", "--daily-limit", "1000000"];
+const LONG_TIMEOUTS: [&str; 4] = ["--quota-deadline", "10s", "--request-timeout", "12s"];
 const LOCAL: [&str; 4] = ["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"];
-const DISCOVERING: [&str; 2] = ["--discover-proxies", SERVICE];
+const DISCOVER: [&str; 2] = ["--discover-proxies", SERVICE];
 
-/// Two proxies: all of 127.0.0.0/8 is this machine.
+/// Two proxies on this machine, which owns all of 127.0.0.0/8.
 const PROXY: &str = "127.0.0.1";
-const OTHER: &str = "127.0.0.2";
-/// Whom every request is forwarded for.
+const OTHER_PROXY: &str = "127.0.0.2";
+/// The client address in the forwarding header of every request.
 const CLIENT: &str = "203.0.113.7";
 
-/// A lookup-svc that believes nobody but whom it discovers, so not [`e2e::lookup::Lookup`]; killed when dropped.
+/// A lookup-svc that trusts only discovered proxies (unlike [`e2e::lookup::Lookup`]); killed when dropped.
 struct Pod {
     service: Service,
     url: String,
@@ -37,140 +36,143 @@ struct Pod {
 impl Pod {
     async fn start(api: &KubeApi, flags: &[&str]) -> Self {
         let store = tempfile::tempdir().unwrap();
-        let quota = Quota::start_with(StoreChoice::File(store.path().join("quota.redb")), &GENEROUS).await;
-        quota.wait_ready(PATIENCE).await;
-        let args = [&LOCAL, &PATIENT, ["--quota-url", quota.url()].as_slice(), flags].concat();
+        let quota = Quota::start_with(StoreChoice::File(store.path().join("quota.redb")), &HIGH_LIMITS).await;
+        quota.wait_ready(WAIT_TIMEOUT).await;
+        let args = [&LOCAL, &LONG_TIMEOUTS, ["--quota-url", quota.url()].as_slice(), flags].concat();
         let kubeconfig = api.kubeconfig();
         let env = [("KUBECONFIG", kubeconfig.to_str().unwrap()), ("NODE_NAME", NODE)];
         let mut service = Service::spawn("lookup-svc", &args, &env);
         Self {
-            url: format!("http://{}/api/v1/ip", service.listening("lookup").await),
-            readyz_url: format!("http://{}/readyz", service.listening("admin").await),
-            key: quota.key_of(Scope::Full).await.secret,
+            url: format!("http://{}/api/v1/ip", service.listen_addr("lookup").await),
+            readyz_url: format!("http://{}/readyz", service.listen_addr("admin").await),
+            key: quota.key_with_scope(Scope::Full).await.secret,
             service,
             _quota: quota,
             _store: store,
         }
     }
 
-    /// The whole answer to a request that comes from `peer` and is forwarded for [`CLIENT`].
-    async fn ask(&self, peer: &str) -> Value {
+    /// The response body to a request from `peer` that is forwarded for [`CLIENT`].
+    async fn get_ip(&self, peer: &str) -> Value {
         let from: std::net::IpAddr = peer.parse().unwrap();
         let http = e2e::http::builder().local_address(from).build().unwrap();
         let request = http.get(&self.url).bearer_auth(&self.key).header("x-forwarded-for", CLIENT);
-        let answer = Answer::of(request).await;
-        assert_eq!(answer.status, 200, "{answer:?}");
-        answer.body
+        let response = JsonResponse::fetch(request).await;
+        assert_eq!(response.status, 200, "{response:?}");
+        response.body
     }
 
-    /// Whether `peer` is taken for a proxy, and not for the client itself.
-    async fn believes(&self, peer: &str) -> bool {
-        let ip = self.ask(peer).await["ip"].take();
-        assert!(ip == CLIENT || ip == peer, "{ip} is neither of the two");
+    /// Whether `peer` is treated as a trusted proxy and not as the client.
+    async fn trusts(&self, peer: &str) -> bool {
+        let ip = self.get_ip(peer).await["ip"].take();
+        assert!(ip == CLIENT || ip == peer, "unexpected client address {ip}");
         ip == CLIENT
     }
 
-    async fn comes_to_believe(&self, peer: &str) {
-        let what = format!("{peer} is believed");
-        eventually(PATIENCE, what, async || self.believes(peer).await.then_some(())).await;
+    async fn wait_trusted(&self, peer: &str) {
+        let what = format!("{peer} is trusted");
+        eventually(WAIT_TIMEOUT, what, async || self.trusts(peer).await.then_some(())).await;
     }
 
-    /// The status of `/readyz`, and what it says about the edge.
+    /// The status of `/readyz`, and its detail about the edge.
     async fn readiness(&self) -> (u16, String) {
-        let answer = Answer::of(e2e::http::client().get(&self.readyz_url)).await;
-        let detail = answer.body["checks"]["lookup-edge"]["detail"].as_str();
-        (answer.status, detail.unwrap_or_default().to_owned())
+        let response = JsonResponse::fetch(e2e::http::client().get(&self.readyz_url)).await;
+        let detail = response.body["checks"]["lookup-edge"]["detail"].as_str();
+        (response.status, detail.unwrap_or_default().to_owned())
     }
 
-    async fn becomes(&self, status: u16, detail: &str) {
-        eventually_ok(PATIENCE, format!("/readyz says {status} {detail}"), async || {
-            let now = self.readiness().await;
-            if now == (status, detail.to_owned()) { Ok(()) } else { Err(format!("{now:?}")) }
+    async fn wait_readiness(&self, status: u16, detail: &str) {
+        eventually_ok(WAIT_TIMEOUT, format!("/readyz reports {status} {detail}"), async || {
+            let current = self.readiness().await;
+            if current == (status, detail.to_owned()) { Ok(()) } else { Err(format!("{current:?}")) }
         })
         .await;
     }
 }
 
 #[tokio::test]
-async fn it_is_not_ready_and_believes_nobody_until_the_api_has_answered() {
+async fn pod_is_not_ready_until_proxies_are_listed() {
     let api = KubeApi::start(&[PROXY]).await;
     api.network.set(Fault::Stall);
-    let pod = Pod::start(&api, &DISCOVERING).await;
-    eventually(PATIENCE, "the API is asked", async || (api.network.accepted() > 0).then_some(())).await;
-    pod.becomes(503, "the proxies have not been listed yet").await;
-    assert!(!pod.believes(PROXY).await);
+    let pod = Pod::start(&api, &DISCOVER).await;
+    eventually(WAIT_TIMEOUT, "pod connects to the API", async || {
+        (api.network.accepted_connections() > 0).then_some(())
+    })
+    .await;
+    pod.wait_readiness(503, "the proxies have not been listed yet").await;
+    assert!(!pod.trusts(PROXY).await);
     api.network.set(Fault::None);
-    pod.becomes(200, "proxy discovery: following").await;
-    assert!(pod.believes(PROXY).await);
+    pod.wait_readiness(200, "proxy discovery: following").await;
+    assert!(pod.trusts(PROXY).await);
 }
 
 #[tokio::test]
-async fn an_api_that_is_away_at_the_start_is_asked_again() {
+async fn api_unreachable_at_start_is_retried() {
     let api = KubeApi::start(&[PROXY]).await;
     api.network.set(Fault::Refuse);
-    let pod = Pod::start(&api, &DISCOVERING).await;
-    eventually(PATIENCE, "it has asked in vain", async || {
-        pod.service.logs().contains("endpoints can't be listed").then_some(())
+    let pod = Pod::start(&api, &DISCOVER).await;
+    eventually(WAIT_TIMEOUT, "failed list is logged", async || {
+        pod.service.logs().contains("can't list endpoints").then_some(())
     })
     .await;
     assert_eq!(pod.readiness().await.0, 503);
     api.network.set(Fault::None);
-    pod.becomes(200, "proxy discovery: following").await;
-    assert!(pod.believes(PROXY).await);
+    pod.wait_readiness(200, "proxy discovery: following").await;
+    assert!(pod.trusts(PROXY).await);
 }
 
 #[tokio::test]
-async fn a_proxy_that_comes_is_believed_and_one_that_goes_may_finish_its_requests() {
-    let api = KubeApi::start(&[OTHER]).await;
-    let pod = Pod::start(&api, &DISCOVERING).await;
-    pod.becomes(200, "proxy discovery: following").await;
-    assert!(pod.believes(OTHER).await && !pod.believes(PROXY).await);
+async fn new_proxy_is_trusted_and_removed_proxy_stays_trusted() {
+    let api = KubeApi::start(&[OTHER_PROXY]).await;
+    let pod = Pod::start(&api, &DISCOVER).await;
+    pod.wait_readiness(200, "proxy discovery: following").await;
+    assert!(pod.trusts(OTHER_PROXY).await && !pod.trusts(PROXY).await);
     api.set_endpoints(&[PROXY]);
-    pod.comes_to_believe(PROXY).await;
-    // It has left in the same event, and is trusted for a minute more.
-    assert!(pod.believes(OTHER).await);
-    assert!(!pod.believes("127.0.0.3").await);
+    pod.wait_trusted(PROXY).await;
+    // Removed by the same event, but still trusted for one minute.
+    assert!(pod.trusts(OTHER_PROXY).await);
+    assert!(!pod.trusts("127.0.0.3").await);
 }
 
 #[tokio::test]
-async fn the_known_proxies_stay_while_the_api_is_away_and_its_return_is_noticed() {
+async fn known_proxies_stay_trusted_while_api_is_unreachable() {
     let api = KubeApi::start(&[PROXY]).await;
-    let pod = Pod::start(&api, &DISCOVERING).await;
-    pod.comes_to_believe(PROXY).await;
+    let pod = Pod::start(&api, &DISCOVER).await;
+    pod.wait_trusted(PROXY).await;
     api.network.set(Fault::Refuse);
-    pod.becomes(200, "proxy discovery: stale").await;
-    api.set_endpoints(&[PROXY, OTHER]);
-    assert!(pod.believes(PROXY).await && !pod.believes(OTHER).await);
+    pod.wait_readiness(200, "proxy discovery: stale").await;
+    api.set_endpoints(&[PROXY, OTHER_PROXY]);
+    assert!(pod.trusts(PROXY).await && !pod.trusts(OTHER_PROXY).await);
     api.network.set(Fault::None);
-    pod.comes_to_believe(OTHER).await;
-    pod.becomes(200, "proxy discovery: following").await;
-    assert!(pod.believes(PROXY).await);
+    pod.wait_trusted(OTHER_PROXY).await;
+    pod.wait_readiness(200, "proxy discovery: following").await;
+    assert!(pod.trusts(PROXY).await);
 }
 
 #[tokio::test]
-async fn the_place_is_read_from_the_node_s_label_and_is_the_fixed_one_until_then() {
+async fn colo_flag_is_used_until_node_label_is_read() {
     let api = KubeApi::start(&[]).await;
     api.network.set(Fault::Stall);
     let flags = ["--colo-node-label", NODE_LABEL.0, "--colo-map", "eu-central-1=FRA", "--colo", "TXL"];
     let pod = Pod::start(&api, &flags).await;
-    // A place is no reason to wait: only discovery is.
-    pod.becomes(200, "proxy discovery: off").await;
-    assert_eq!(pod.ask(PROXY).await["colo"], "TXL");
+    // Readiness does not wait for the colo, only for discovery.
+    pod.wait_readiness(200, "proxy discovery: off").await;
+    assert_eq!(pod.get_ip(PROXY).await["colo"], "TXL");
     api.network.set(Fault::None);
-    eventually(PATIENCE, "the place is the node's", async || {
-        (pod.ask(PROXY).await["colo"] == "FRA").then_some(())
+    eventually(WAIT_TIMEOUT, "colo comes from the node label", async || {
+        (pod.get_ip(PROXY).await["colo"] == "FRA").then_some(())
     })
     .await;
 }
 
 #[tokio::test]
-async fn where_no_api_is_configured_it_does_not_start_and_says_so() {
-    let nowhere = [("KUBECONFIG", "/nonexistent/kubeconfig")];
-    let mut service = Service::spawn("lookup-svc", &[LOCAL.as_slice(), &DISCOVERING].concat(), &nowhere);
-    let status = service.wait_exit(PATIENCE).await;
+async fn missing_kubernetes_config_prevents_start() {
+    let env = [("KUBECONFIG", "/nonexistent/kubeconfig")];
+    let mut service = Service::spawn("lookup-svc", &[LOCAL.as_slice(), &DISCOVER].concat(), &env);
+    let status = service.wait_exit(WAIT_TIMEOUT).await;
     assert!(!status.success());
-    eventually(PATIENCE, "the reason is logged", async || {
-        service.logs().contains("no Kubernetes API is configured here").then_some(())
+    eventually(WAIT_TIMEOUT, "the reason is logged", async || {
+        service.logs().contains("no Kubernetes configuration found").then_some(())
     })
     .await;
 }

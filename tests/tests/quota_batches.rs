@@ -1,4 +1,4 @@
-//! Batches of every size and shape: exact, or 400 that names what is wrong.
+//! Valid batches are counted exactly; invalid ones get 400 and charge nothing.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::time::Duration;
@@ -23,41 +23,43 @@ async fn start() -> (Redis, Quota, TestKey) {
 async fn post(quota: &Quota, body: String) -> (u16, Value) {
     let url = format!("{}/internal/v1/charges", quota.url());
     let request = http::client().post(url).header("content-type", "application/json").body(body);
-    let answer = request.send().await.unwrap();
-    let status = answer.status().as_u16();
-    (status, serde_json::from_str(&answer.text().await.unwrap()).expect("a JSON body"))
+    let response = request.send().await.unwrap();
+    let status = response.status().as_u16();
+    (status, serde_json::from_str(&response.text().await.unwrap()).expect("the body is JSON"))
 }
 
-/// Reads while it still writes: a body of megabytes is refused before it has arrived.
-async fn post_and_listen(quota: &Quota, body: &str) -> String {
-    let (mut from, mut to) = TcpStream::connect(quota.addr()).await.unwrap().into_split();
+/// Reads the response while still sending, because a body of megabytes is rejected before all of it has arrived.
+async fn post_while_reading(quota: &Quota, body: &str) -> String {
+    let (mut reader, mut writer) = TcpStream::connect(quota.addr()).await.unwrap().into_split();
     let head = "POST /internal/v1/charges HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
     let request = format!("{head}Content-Length: {}\r\n\r\n{body}", body.len());
-    let writing = tokio::spawn(async move { to.write_all(request.as_bytes()).await });
-    let mut answer = Vec::new();
-    // After its answer the server may cut the connection: what was read before counts.
-    let _ = timeout(Duration::from_secs(20), from.read_to_end(&mut answer)).await.expect("an answer");
+    let writing = tokio::spawn(async move { writer.write_all(request.as_bytes()).await });
+    let mut response = Vec::new();
+    // The server may reset the connection after its response. The bytes read before that remain.
+    let _ = timeout(Duration::from_secs(20), reader.read_to_end(&mut response))
+        .await
+        .expect("the server closes the connection");
     let _ = writing.await;
-    String::from_utf8(answer).unwrap()
+    String::from_utf8(response).unwrap()
 }
 
 #[tokio::test]
-async fn one_key_many_times_in_a_batch_is_counted_exactly_and_in_order() {
+async fn repeated_key_in_batch_is_counted_exactly_and_in_order() {
     let (_redis, quota, key) = start().await;
     let other = quota.new_key().await;
     let mut batch = key.charges(30);
     batch.charges.extend(other.charges(5).charges);
     batch.charges.extend(key.charges(30).charges);
     let verdicts = quota.client().charge(&batch).await.unwrap().verdicts;
-    let left: Vec<_> = verdicts.iter().map(|verdict| verdict.remaining).collect();
+    let remaining: Vec<_> = verdicts.iter().map(|verdict| verdict.remaining).collect();
     let expected: Vec<_> = (10..40).rev().chain((35..40).rev()).chain((0..10).rev()).map(Some).collect();
-    assert_eq!(left[..45], expected);
+    assert_eq!(remaining[..45], expected);
     assert!(verdicts[45..].iter().all(|verdict| verdict.outcome == Outcome::DailyExceeded));
-    assert_eq!(key.now(&quota.client()).await.used_today, 40);
+    assert_eq!(key.fetch(&quota.client()).await.used_today, 40);
 }
 
 #[tokio::test]
-async fn a_batch_of_256_is_judged_and_anything_larger_or_empty_is_refused_with_the_limit() {
+async fn batch_of_256_is_charged_and_larger_or_empty_gets_400() {
     let (_redis, quota, key) = start().await;
     let verdicts = quota.client().charge(&key.charges(256)).await.unwrap().verdicts;
     let allowed = verdicts.iter().filter(|verdict| verdict.outcome == Outcome::Allowed).count();
@@ -67,18 +69,18 @@ async fn a_batch_of_256_is_judged_and_anything_larger_or_empty_is_refused_with_t
         assert_eq!((status, &body["error"]), (400, &json!("batch_too_large")), "{count}: {body}");
         assert!(body["message"].as_str().unwrap().contains("256"), "{body}");
     }
-    let answer = post_and_listen(&quota, &serde_json::to_string(&key.charges(65_536)).unwrap()).await;
-    assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("batch_too_large"), "{answer}");
-    assert!(answer.contains("1 to 256 charges"), "{answer}");
-    assert_eq!(key.now(&quota.client()).await.used_today, 40, "what was refused was not charged");
+    let response = post_while_reading(&quota, &serde_json::to_string(&key.charges(65_536)).unwrap()).await;
+    assert!(response.starts_with("HTTP/1.1 400") && response.contains("batch_too_large"), "{response}");
+    assert!(response.contains("1 to 256 charges"), "{response}");
+    assert_eq!(key.fetch(&quota.client()).await.used_today, 40, "rejected batches charge nothing");
 }
 
 #[tokio::test]
-async fn a_batch_with_anything_wrong_in_it_is_refused_whole_and_charges_nothing() {
+async fn invalid_batch_gets_400_and_charges_nothing() {
     let (_redis, quota, key) = start().await;
     let good = serde_json::to_value(&key.charges(1).charges[0]).unwrap();
     let digest = good["key_sha256"].as_str().unwrap();
-    let wrong = [
+    let invalid = [
         json!({"charges": [good, {"key_sha256": digest, "weight": 2}]}),
         json!({"charges": [good], "dry_run": true}),
         json!({"charges": [good, {"key_sha256": digest.to_uppercase()}]}),
@@ -91,14 +93,17 @@ async fn a_batch_with_anything_wrong_in_it_is_refused_whole_and_charges_nothing(
         json!(null),
     ];
     let truncated = json!({"charges": [good]}).to_string();
-    let bodies = wrong.iter().map(Value::to_string).chain([truncated[..60].to_owned(), String::new()]);
+    let bodies = invalid.iter().map(Value::to_string).chain([truncated[..60].to_owned(), String::new()]);
     for body in bodies {
-        let (status, answer) = post(&quota, body.clone()).await;
-        assert_eq!(status, 400, "{body}: {answer}");
+        let (status, response) = post(&quota, body.clone()).await;
+        assert_eq!(status, 400, "{body}: {response}");
         for field in ["error", "message", "docs"] {
-            assert!(answer[field].as_str().is_some_and(|text| !text.is_empty()), "{body}: {answer}");
+            assert!(response[field].as_str().is_some_and(|text| !text.is_empty()), "{body}: {response}");
         }
-        assert!(!answer.to_string().contains(digest), "the key's digest is not repeated: {answer}");
+        assert!(
+            !response.to_string().contains(digest),
+            "the response does not contain the digest: {response}"
+        );
     }
-    assert_eq!(key.now(&quota.client()).await.used_today, 0);
+    assert_eq!(key.fetch(&quota.client()).await.used_today, 0);
 }

@@ -1,25 +1,27 @@
-//! A Redis Cluster that loses a shard or moves a slot: only what lives there is touched, redirections are followed.
+//! A Redis Cluster that loses a shard or moves a slot: only the lost shard's keys fail, and redirects are followed.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::time::{Duration, Instant};
 
 use e2e::cluster::RedisCluster;
 use e2e::loadgen::Load;
-use e2e::quota::{Quota, StoreChoice, TestKey, outcome_of};
+use e2e::quota::{Quota, StoreChoice, TestKey, first_outcome};
 use e2e::wait::eventually_ok;
 use quota_client::QuotaClient;
 use quota_client::wire::{ChargeRequest, Outcome};
 
-const PATIENCE: Duration = Duration::from_secs(20);
-const DEADLINE: Duration = Duration::from_millis(250);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
+/// Maximum time of a charge in quota-svc (`--store-timeout`).
+const STORE_TIMEOUT: Duration = Duration::from_millis(250);
+/// Extra time for a busy machine.
 const SLACK: Duration = Duration::from_millis(350);
 
-/// A key on each of the three masters, in the masters' order.
-async fn a_key_on_each(cluster: &RedisCluster, quota: &Quota, prefix: &str) -> [TestKey; 3] {
+/// One key per master, in the order of the masters.
+async fn key_on_each_master(cluster: &RedisCluster, quota: &Quota, prefix: &str) -> [TestKey; 3] {
     let mut keys = [const { None }; 3];
     while keys.iter().any(Option::is_none) {
         let key = quota.new_key().await;
-        let master = cluster.master_of(&key.redis_name(prefix, "k")).await;
+        let master = cluster.master_of(&key.redis_key(prefix, "k")).await;
         keys[master] = Some(key);
     }
     keys.map(Option::unwrap)
@@ -27,14 +29,14 @@ async fn a_key_on_each(cluster: &RedisCluster, quota: &Quota, prefix: &str) -> [
 
 async fn outcomes(client: &QuotaClient, keys: &[TestKey; 3]) -> Vec<Outcome> {
     let batch = ChargeRequest { charges: keys.iter().flat_map(|key| key.charges(1).charges).collect() };
-    let asked = Instant::now();
+    let started = Instant::now();
     let verdicts = client.charge(&batch).await.unwrap().verdicts;
-    assert!(asked.elapsed() < DEADLINE + SLACK, "{:?}", asked.elapsed());
+    assert!(started.elapsed() < STORE_TIMEOUT + SLACK, "{:?}", started.elapsed());
     verdicts.iter().map(|verdict| verdict.outcome).collect()
 }
 
-async fn all_allowed(client: &QuotaClient, keys: &[TestKey; 3]) {
-    eventually_ok(PATIENCE, "every shard is served", async || {
+async fn wait_all_allowed(client: &QuotaClient, keys: &[TestKey; 3]) {
+    eventually_ok(WAIT_TIMEOUT, "charges on every shard are allowed", async || {
         let outcomes = outcomes(client, keys).await;
         if outcomes == [Outcome::Allowed; 3] { Ok(()) } else { Err(format!("{outcomes:?}")) }
     })
@@ -42,89 +44,92 @@ async fn all_allowed(client: &QuotaClient, keys: &[TestKey; 3]) {
 }
 
 #[tokio::test]
-async fn a_dead_shard_of_a_cluster_makes_only_its_own_charges_unavailable() {
+async fn dead_cluster_shard_fails_only_its_own_charges() {
     let mut cluster = RedisCluster::start(3, 0).await;
     for node in &cluster.nodes {
-        // What operations.md asks for: otherwise the whole cluster stops with one shard.
+        // With the default, `yes`, the whole cluster stops when one shard is down.
         node.cli(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]).await;
     }
     let store = StoreChoice::from(&cluster);
     let mut quota = Quota::start_with(store.clone(), &["--burst-limit", "60000"]).await;
-    quota.wait_ready(PATIENCE).await;
-    let (client, keys) = (quota.client(), a_key_on_each(&cluster, &quota, store.prefix()).await);
+    quota.wait_ready(WAIT_TIMEOUT).await;
+    let (client, keys) = (quota.client(), key_on_each_master(&cluster, &quota, store.prefix()).await);
     assert_eq!(outcomes(&client, &keys).await, [Outcome::Allowed; 3]);
     cluster.nodes[2].freeze();
     for _ in 0..3 {
-        let frozen = [Outcome::Allowed, Outcome::Allowed, Outcome::Unavailable];
-        assert_eq!(outcomes(&client, &keys).await, frozen, "a shard that hangs holds nobody else up");
+        let expected = [Outcome::Allowed, Outcome::Allowed, Outcome::Unavailable];
+        assert_eq!(outcomes(&client, &keys).await, expected, "a frozen shard does not affect the others");
     }
     cluster.nodes[2].thaw();
-    all_allowed(&client, &keys).await;
+    wait_all_allowed(&client, &keys).await;
     cluster.nodes[1].stop();
     let expected = [Outcome::Allowed, Outcome::Unavailable, Outcome::Allowed];
     let dead = Instant::now();
-    // Before the other nodes notice (a second) and after: the same.
+    // The outcomes are the same before and after the other nodes detect the failure, which takes a second.
     while dead.elapsed() < Duration::from_secs(3) {
         assert_eq!(outcomes(&client, &keys).await, expected, "after {:?}", dead.elapsed());
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    let (status, why) = quota.readiness().await;
-    assert_eq!(status, 503, "{why}");
+    let (status, body) = quota.readiness().await;
+    assert_eq!(status, 503, "{body}");
     cluster.nodes[1].restart().await;
     let back = Instant::now();
-    all_allowed(&client, &keys).await;
-    eprintln!("served again {:?} after the shard was back (Redis lets it rest for 2 s)", back.elapsed());
-    quota.wait_ready(PATIENCE).await;
+    wait_all_allowed(&client, &keys).await;
+    eprintln!(
+        "allowed again {:?} after the shard's restart (Redis waits 2 s before it rejoins)",
+        back.elapsed()
+    );
+    quota.wait_ready(WAIT_TIMEOUT).await;
     assert!(quota.service.is_running() && !quota.service.logs().contains("panic"));
 }
 
 #[tokio::test]
-async fn a_slot_of_a_cluster_that_moves_under_load_is_noticed_by_nobody() {
+async fn cluster_slot_migration_fails_no_charge() {
     let cluster = RedisCluster::start(3, 0).await;
     let store = StoreChoice::from(&cluster);
     let flags = ["--burst-limit", "60000", "--daily-limit", "1000000", "--store-timeout", "5s"];
     let quota = Quota::start_with(store.clone(), &flags).await;
-    quota.wait_ready(PATIENCE).await;
+    quota.wait_ready(WAIT_TIMEOUT).await;
     let key = quota.new_key().await;
     let (client, batch) = (quota.client(), key.charges(2));
     let load = Load::start(4, move || {
         let (client, batch) = (client.clone(), batch.clone());
-        async move { outcome_of(&client.charge(&batch).await) }
+        async move { first_outcome(&client.charge(&batch).await) }
     });
-    let more = async |what: &str| {
-        let wanted = load.completed() + 50;
-        let more = async || if load.completed() >= wanted { Ok(()) } else { Err(load.completed()) };
-        eventually_ok(PATIENCE, format!("calls {what}"), more).await;
+    let wait_for_calls = async |when: &str| {
+        let target = load.completed() + 50;
+        let enough = async || if load.completed() >= target { Ok(()) } else { Err(load.completed()) };
+        eventually_ok(WAIT_TIMEOUT, format!("50 more calls {when}"), enough).await;
     };
-    let name = key.redis_name(store.prefix(), "k");
-    let from = cluster.master_of(&name).await;
+    let redis_key = key.redis_key(store.prefix(), "k");
+    let from = cluster.master_of(&redis_key).await;
     let to = (from + 1) % 3;
     let (source, target) = (&cluster.nodes[from], &cluster.nodes[to]);
-    let slot = source.cli(&["CLUSTER", "KEYSLOT", &name]).await;
+    let slot = source.cli(&["CLUSTER", "KEYSLOT", &redis_key]).await;
     let (source_id, target_id) =
         (source.cli(&["CLUSTER", "MYID"]).await, target.cli(&["CLUSTER", "MYID"]).await);
-    more("before").await;
+    wait_for_calls("before the migration").await;
     target.cli(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &source_id]).await;
     source.cli(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target_id]).await;
-    more("while the slot is announced to move").await;
+    wait_for_calls("while the slot is migrating").await;
     let port = target.port().to_string();
-    let names = ["k", "m", "e"].map(|letter| key.redis_name(store.prefix(), letter));
-    let migrate = ["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS", &names[0], &names[1], &names[2]];
+    let keys = ["k", "m", "e"].map(|letter| key.redis_key(store.prefix(), letter));
+    let migrate = ["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS", &keys[0], &keys[1], &keys[2]];
     source.cli(&migrate).await;
-    more("while the key is there and the slot is not (ASK)").await;
-    assert_eq!(key.now(&quota.client()).await.id, key.key.id, "the key can be read meanwhile");
+    wait_for_calls("after the key was moved, but not yet the slot (ASK)").await;
+    assert_eq!(key.fetch(&quota.client()).await.id, key.key.id, "the key is readable during the migration");
     for node in [target, source, &cluster.nodes[(from + 2) % 3]] {
         node.cli(&["CLUSTER", "SETSLOT", &slot, "NODE", &target_id]).await;
     }
-    more("after (MOVED)").await;
+    wait_for_calls("after the slot was moved (MOVED)").await;
     let report = load.stop().await;
     eprintln!("{report}");
     assert_eq!(report.count("Allowed"), report.samples.len(), "{report}");
-    assert_eq!(cluster.master_of(&name).await, to);
+    assert_eq!(cluster.master_of(&redis_key).await, to);
     assert_eq!(
-        key.now(&quota.client()).await.used_today as usize,
+        key.fetch(&quota.client()).await.used_today as usize,
         2 * report.samples.len(),
-        "each counted once"
+        "each charge is counted once"
     );
     assert!(!quota.service.logs().contains("panic"));
 }

@@ -1,5 +1,5 @@
-//! Changes of accounts and keys are confirmed before they are answered: by a replica, and by the disk where the
-//! server can say so.
+//! Changes to accounts and keys are confirmed before the response: on a replica with WAIT, and on disk with WAITAOF
+//! if the server supports it.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -10,43 +10,43 @@ use e2e::tools;
 use e2e::wait::eventually_ok;
 use quota_client::wire::{NewAccount, Outcome};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
 fn account(login: &str) -> NewAccount {
     NewAccount { login: login.to_owned(), credential: None }
 }
 
 #[tokio::test]
-async fn a_change_that_no_replica_has_is_not_answered_as_made_and_charges_do_not_wait_for_it() {
+async fn unconfirmed_change_gets_503_and_delays_no_charge() {
     let master = Redis::options().appendonly().start().await;
     let replica_of = format!("replicaof 127.0.0.1 {}", master.port());
     let replica = Redis::options().directive(&replica_of).start().await;
-    eventually_ok(PATIENCE, "the replica is in step", async || {
+    eventually_ok(WAIT_TIMEOUT, "the replica is in sync", async || {
         let link = replica.info("master_link_status").await?;
         if link == "up" { Ok(()) } else { Err(link) }
     })
     .await;
     let quota = Quota::start_with(&master, &["--write-timeout", "700ms"]).await;
-    quota.wait_ready(PATIENCE).await;
+    quota.wait_ready(WAIT_TIMEOUT).await;
     let client = quota.client();
     let mut attempt = 0;
-    // A replica that was just attached acknowledges for the first time within a second.
-    eventually_ok(PATIENCE, "the replica confirms", async || {
+    // A new replica sends its first acknowledgment within a second. Until then, changes get 503.
+    eventually_ok(WAIT_TIMEOUT, "the replica confirms", async || {
         attempt += 1;
         client.create_account(&account(&format!("early-{attempt}"))).await
     })
     .await;
     let key = quota.new_key().await;
     replica.freeze();
-    let asked = Instant::now();
+    let started = Instant::now();
     let unconfirmed = account("unconfirmed");
-    let (refused, charged) = tokio::join!(client.create_account(&unconfirmed), key.charge(&client, 1));
-    let refused = refused.unwrap_err();
-    assert_eq!((refused.status(), refused.code()), (Some(503), Some("not_confirmed")));
-    assert!(asked.elapsed() < Duration::from_millis(700 + 500), "{:?}", asked.elapsed());
-    assert_eq!(charged, [Outcome::Allowed], "charges are not confirmed");
+    let (created, charged) = tokio::join!(client.create_account(&unconfirmed), key.charge(&client, 1));
+    let error = created.unwrap_err();
+    assert_eq!((error.status(), error.code()), (Some(503), Some("not_confirmed")));
+    assert!(started.elapsed() < Duration::from_millis(700 + 500), "{:?}", started.elapsed());
+    assert_eq!(charged, [Outcome::Allowed], "charges don't wait for a confirmation");
     replica.thaw();
-    eventually_ok(PATIENCE, "the replica confirms again", async || {
+    eventually_ok(WAIT_TIMEOUT, "the replica confirms again", async || {
         attempt += 1;
         client.create_account(&account(&format!("late-{attempt}"))).await
     })
@@ -54,17 +54,17 @@ async fn a_change_that_no_replica_has_is_not_answered_as_made_and_charges_do_not
 }
 
 #[tokio::test]
-async fn without_confirmation_a_frozen_replica_holds_nothing_up() {
+async fn frozen_replica_fails_no_change_if_confirmation_is_off() {
     let master = Redis::start().await;
     let replica_of = format!("replicaof 127.0.0.1 {}", master.port());
     let replica = Redis::options().directive(&replica_of).start().await;
     let quota = Quota::start_with(&master, &["--confirm-writes", "off"]).await;
-    quota.wait_ready(PATIENCE).await;
+    quota.wait_ready(WAIT_TIMEOUT).await;
     replica.freeze();
     quota.client().create_account(&account("quick")).await.unwrap();
 }
 
-/// A server that has WAITAOF: Redis 7.2 or later, or any Valkey.
+/// A server that supports WAITAOF: Redis 7.2 or later, or any Valkey.
 fn server_with_waitaof() -> Option<String> {
     let version = Command::new("redis-server").arg("--version").output().ok()?;
     let version = String::from_utf8_lossy(&version.stdout).into_owned();
@@ -75,17 +75,17 @@ fn server_with_waitaof() -> Option<String> {
     }
     let valkey = tools::optional_tool("valkey-server");
     if valkey.is_none() {
-        tools::announce_skip("no server with WAITAOF (Redis 7.2+, Valkey) is on this machine");
+        tools::announce_skip("no server with WAITAOF (Redis 7.2+, Valkey) is installed");
     }
     Some(valkey?.display().to_string())
 }
 
 #[tokio::test]
-async fn where_the_server_has_waitaof_a_change_is_on_disk_when_it_is_answered() {
+async fn change_is_confirmed_on_disk_with_waitaof() {
     let Some(server) = server_with_waitaof() else { return };
     let redis = Redis::options().server(&server).appendonly().start().await;
     let quota = Quota::start(&redis).await;
-    quota.wait_ready(PATIENCE).await;
+    quota.wait_ready(WAIT_TIMEOUT).await;
     let calls = async || {
         let stats = redis.cli(&["INFO", "commandstats"]).await;
         stats.lines().find_map(|line| {

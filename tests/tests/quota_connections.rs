@@ -1,4 +1,5 @@
-//! Floods of connections, giant requests and rapid resets on quota-svc's port: bounded, and live requests are served.
+//! Connection floods, oversized requests and HTTP/2 rapid resets on quota-svc's port: resource use stays bounded, and
+//! live requests are served.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::time::{Duration, Instant};
@@ -12,109 +13,104 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::{interval, timeout};
 
-const PATIENCE: Duration = Duration::from_secs(20);
-/// Idle and dripping connections, half of each (faults.md says 5,000; two cores are shared here).
-const CROWD: usize = 1_000;
-/// `--header-timeout`, and what a busy machine may add.
-const CLOSED_WITHIN: Duration = Duration::from_secs(12);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
+/// Half are idle, half send one byte per second.
+const CONNECTIONS: usize = 1_000;
+/// The header timeout of 10 s, plus slack for a busy machine.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(12);
 
 async fn start(wrapper: &[&str]) -> (Quota, TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let store = StoreChoice::File(dir.path().join("quota.redb"));
     let quota = Quota::start_under(wrapper, store, &["--demo-limit", "1000000"]).await;
-    quota.wait_ready(PATIENCE).await;
+    quota.wait_ready(WAIT_TIMEOUT).await;
     (quota, dir)
 }
 
-/// A live request on a connection of its own, and how long it took.
-async fn live(quota: &Quota) -> Duration {
+/// Sends a live request, that is, one that a well-behaved client would send, on a new connection. Returns its duration.
+async fn live_request(quota: &Quota) -> Duration {
     let demo = Charge { key_sha256: None, demo: Some(true) };
     let started = Instant::now();
-    let answer = quota.client().charge(&ChargeRequest { charges: vec![demo] }).await.unwrap();
-    assert_eq!(answer.verdicts[0].outcome, Outcome::Allowed);
+    let response = quota.client().charge(&ChargeRequest { charges: vec![demo] }).await.unwrap();
+    assert_eq!(response.verdicts[0].outcome, Outcome::Allowed);
     started.elapsed()
 }
 
-/// The share of one processor that the service takes over two seconds in which live requests go on, and the slowest
-/// of those.
-async fn share_of_cpu(quota: &Quota) -> (f64, Duration) {
+/// Sends live requests for two seconds. Returns the service's share of one core, and the slowest request's duration.
+async fn cpu_share(quota: &Quota) -> (f64, Duration) {
     let (before, started, mut slowest) = (quota.service.cpu_time(), Instant::now(), Duration::ZERO);
     let mut pace = interval(Duration::from_millis(250));
     while started.elapsed() < Duration::from_secs(2) {
         pace.tick().await;
-        slowest = slowest.max(live(quota).await);
+        slowest = slowest.max(live_request(quota).await);
     }
     let used = quota.service.cpu_time() - before;
     (used.as_secs_f64() / started.elapsed().as_secs_f64(), slowest)
 }
 
-/// How long the server leaves a connection open that sends `first` and then, where there is a `drip`, a byte of a
-/// header each second.
+/// How long the server keeps open a connection that sends `first` and then, if `drip`, one header byte per second.
 async fn time_until_closed(mut stream: TcpStream, first: &str, drip: bool) -> Duration {
     let opened = Instant::now();
     stream.write_all(first.as_bytes()).await.unwrap();
-    let (mut from, mut to) = stream.split();
+    let (mut reader, mut writer) = stream.split();
     let dripping = async {
         let mut pace = interval(Duration::from_secs(1));
-        while drip && to.write_all(b"x").await.is_ok() {
+        while drip && writer.write_all(b"x").await.is_ok() {
             pace.tick().await;
         }
         std::future::pending::<()>().await;
     };
-    let closed = async { while from.read(&mut [0; 64]).await.is_ok_and(|read| read > 0) {} };
+    let closed = async { while reader.read(&mut [0; 64]).await.is_ok_and(|read| read > 0) {} };
     tokio::select! { () = dripping => {}, () = closed => {} }
     opened.elapsed()
 }
 
 #[tokio::test]
-async fn load_a_crowd_of_idle_and_dripping_connections_is_closed_in_time_while_live_requests_are_served() {
+async fn load_idle_and_slow_connections_are_closed_in_time() {
     let (mut quota, _dir) = start(&[]).await;
     let files = quota.service.open_files();
-    let mut crowd = JoinSet::new();
-    let began = Instant::now();
-    for i in 0..CROWD {
+    let mut connections = JoinSet::new();
+    let started = Instant::now();
+    for i in 0..CONNECTIONS {
         let stream = TcpStream::connect(quota.addr()).await.unwrap();
         let (first, drip) =
             if i % 2 == 0 { ("", false) } else { ("POST /internal/v1/charges HTTP/1.1\r\nX: ", true) };
-        crowd.spawn(time_until_closed(stream, first, drip));
+        connections.spawn(time_until_closed(stream, first, drip));
     }
-    eprintln!("{CROWD} connections opened in {:?}", began.elapsed());
-    let (share, slowest) = share_of_cpu(&quota).await;
+    eprintln!("{CONNECTIONS} connections opened in {:?}", started.elapsed());
+    let (share, slowest) = cpu_share(&quota).await;
     let held = quota.service.open_files() - files;
-    eprintln!(
-        "{held} connections held: {:.1} % of a processor, slowest live request {slowest:?}",
-        share * 100.0
-    );
-    assert!(held >= CROWD * 9 / 10, "the crowd is connected: {held}");
+    eprintln!("{held} open connections: {:.1}% of a core, slowest live request {slowest:?}", share * 100.0);
+    assert!(held >= CONNECTIONS * 9 / 10, "only {held} connections are open");
     assert!(share < 0.05, "{share}");
     assert!(slowest < Duration::from_secs(1), "{slowest:?}");
-    let open_for = timeout(PATIENCE, crowd.join_all()).await.expect("all are closed");
+    let open_for = timeout(WAIT_TIMEOUT, connections.join_all()).await.expect("all connections are closed");
     let longest = open_for.iter().max().unwrap();
-    eprintln!("the last of {CROWD} was closed after {longest:?}");
-    assert!(*longest < CLOSED_WITHIN, "{longest:?}");
-    live(&quota).await;
+    eprintln!("the last of {CONNECTIONS} was closed after {longest:?}");
+    assert!(*longest < CLOSE_TIMEOUT, "{longest:?}");
+    live_request(&quota).await;
     assert!(quota.service.is_running());
 }
 
 #[tokio::test]
-async fn load_with_64_descriptors_it_neither_spins_nor_stops_serving() {
+async fn load_live_requests_are_served_at_64_descriptors() {
     let (quota, _dir) = start(&["prlimit", "--nofile=64"]).await;
-    let mut crowd = Vec::new();
+    let mut connections = Vec::new();
     for _ in 0..200 {
-        crowd.push(TcpStream::connect(quota.addr()).await.unwrap());
+        connections.push(TcpStream::connect(quota.addr()).await.unwrap());
     }
-    let (share, slowest) = share_of_cpu(&quota).await;
+    let (share, slowest) = cpu_share(&quota).await;
     let files = quota.service.open_files();
-    eprintln!("{files} files open: {:.1} % of a processor, slowest live request {slowest:?}", share * 100.0);
+    eprintln!("{files} open files: {:.1}% of a core, slowest live request {slowest:?}", share * 100.0);
     assert!(files <= 64 && share < 0.05, "{files} files, {share}");
     assert!(slowest < Duration::from_secs(1), "{slowest:?}");
     assert_eq!(quota.readiness().await.0, 200, "the admin port has descriptors left");
 }
 
-/// Sends `head` and then so many megabytes, and gives what the server answered, up to its closing the connection.
+/// Sends `head` and then `megabytes` of data, and returns the response once the server has closed the connection.
 async fn flood(quota: &Quota, head: String, megabytes: usize, chunked: bool) -> String {
     let stream = TcpStream::connect(quota.addr()).await.unwrap();
-    let (mut from, mut to) = stream.into_split();
+    let (mut reader, mut writer) = stream.into_split();
     let writing = tokio::spawn(async move {
         let block = vec![b'a'; 1 << 20];
         let frame = if chunked { ("100000\r\n", "\r\n") } else { ("", "") };
@@ -123,19 +119,19 @@ async fn flood(quota: &Quota, head: String, megabytes: usize, chunked: bool) -> 
             parts.extend([frame.0.as_bytes(), &block, frame.1.as_bytes()]);
         }
         for part in parts {
-            if to.write_all(part).await.is_err() {
+            if writer.write_all(part).await.is_err() {
                 return;
             }
         }
-        // Open until the server has had its say.
+        // Keeps the connection open until the server has responded.
         std::future::pending::<()>().await;
     });
-    let mut answer = Vec::new();
-    // After its answer the server may cut the connection: what was read before counts.
-    let whole = timeout(PATIENCE, from.read_to_end(&mut answer)).await;
+    let mut response = Vec::new();
+    // The server may reset the connection after its response. The bytes read before that remain.
+    let closed = timeout(WAIT_TIMEOUT, reader.read_to_end(&mut response)).await;
     writing.abort();
-    assert!(whole.is_ok(), "the server closes the connection");
-    String::from_utf8_lossy(&answer).into_owned()
+    assert!(closed.is_ok(), "the server closes the connection");
+    String::from_utf8_lossy(&response).into_owned()
 }
 
 fn post(path: &str, rest: &str) -> String {
@@ -144,18 +140,18 @@ fn post(path: &str, rest: &str) -> String {
     )
 }
 
-fn status(answer: &str) -> &str {
-    answer.get(9..12).unwrap_or(answer)
+fn status(response: &str) -> &str {
+    response.get(9..12).unwrap_or(response)
 }
 
 #[tokio::test]
-async fn load_bodies_of_200_mb_and_headers_of_1_mb_are_refused_without_being_kept() {
+async fn load_oversized_bodies_and_headers_are_not_buffered() {
     let (quota, _dir) = start(&[]).await;
-    live(&quota).await;
+    live_request(&quota).await;
     let (memory, cpu) = (quota.service.peak_rss(), quota.service.cpu_time());
-    let announced = format!("Content-Length: {}\r\n", 200 << 20);
+    let content_length = format!("Content-Length: {}\r\n", 200 << 20);
     let chunked = "Transfer-Encoding: chunked\r\n";
-    assert_eq!(status(&flood(&quota, post("accounts", &announced), 200, false).await), "413");
+    assert_eq!(status(&flood(&quota, post("accounts", &content_length), 200, false).await), "413");
     assert_eq!(status(&flood(&quota, post("accounts", chunked), 200, true).await), "413");
     let charges = flood(&quota, post("charges", chunked), 200, true).await;
     assert_eq!(status(&charges), "400");
@@ -163,21 +159,19 @@ async fn load_bodies_of_200_mb_and_headers_of_1_mb_are_refused_without_being_kep
     let long = "POST /internal/v1/charges HTTP/1.1\r\nHost: localhost\r\nX-Long: ".to_owned();
     let long = flood(&quota, long, 1, false).await;
     assert_eq!(status(&long), "431", "{long}");
-    let grown = quota.service.peak_rss() - memory;
+    let growth = quota.service.peak_rss() - memory;
     let cpu = quota.service.cpu_time() - cpu;
-    eprintln!(
-        "600 MB of bodies and 1 MB of headers offered: memory + {} KiB at its peak, {cpu:?} of CPU",
-        grown >> 10
-    );
-    assert!(grown < 10 << 20, "{grown} bytes");
-    live(&quota).await;
+    eprintln!("600 MB of bodies and 1 MB of headers: peak memory + {} KiB, {cpu:?} of CPU", growth >> 10);
+    assert!(growth < 10 << 20, "{growth} bytes");
+    live_request(&quota).await;
 }
 
-/// Requests and their cancellations in frames made by hand: a real client would rather send neither.
+/// HTTP/2 requests, each canceled immediately, as raw frames: a client library would not send a
+/// request that is already canceled.
 fn rapid_resets(streams: u32) -> Vec<u8> {
     let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
     for stream in (0..streams).map(|n| (2 * n + 1).to_be_bytes()) {
-        // HEADERS that end both headers and stream: GET, http, /, authority "localhost".
+        // HEADERS with END_HEADERS and END_STREAM: GET, http, /, authority "localhost".
         bytes.extend([0, 0, 14, 1, 5].iter().chain(&stream).chain(b"\x82\x86\x84\x41\x09localhost"));
         // RST_STREAM with CANCEL.
         bytes.extend([0, 0, 4, 3, 0].iter().chain(&stream).chain(&[0, 0, 0, 8]));
@@ -185,8 +179,8 @@ fn rapid_resets(streams: u32) -> Vec<u8> {
     bytes
 }
 
-/// The error code of the GOAWAY frame in what a server sent.
-fn goaway(mut bytes: &[u8]) -> Option<[u8; 4]> {
+/// The error code of the first GOAWAY frame in `bytes`.
+fn goaway_code(mut bytes: &[u8]) -> Option<[u8; 4]> {
     while let [a, b, c, kind, _flags, _, _, _, _, rest @ ..] = bytes {
         let length = u32::from_be_bytes([0, *a, *b, *c]) as usize;
         let (payload, rest) = rest.split_at(length.min(rest.len()));
@@ -199,28 +193,28 @@ fn goaway(mut bytes: &[u8]) -> Option<[u8; 4]> {
 }
 
 #[tokio::test]
-async fn load_http2_rapid_resets_end_with_goaway_and_cost_next_to_nothing() {
+async fn load_http2_rapid_resets_get_goaway_at_low_cost() {
     let (quota, _dir) = start(&[]).await;
-    live(&quota).await;
+    live_request(&quota).await;
     let (memory, cpu) = (quota.service.peak_rss(), quota.service.cpu_time());
     let attack = rapid_resets(20_000);
     for _ in 0..10 {
-        let (mut from, mut to) = TcpStream::connect(quota.addr()).await.unwrap().into_split();
+        let (mut reader, mut writer) = TcpStream::connect(quota.addr()).await.unwrap().into_split();
         let bytes = attack.clone();
-        let writing = tokio::spawn(async move { to.write_all(&bytes).await });
+        let writing = tokio::spawn(async move { writer.write_all(&bytes).await });
         let mut received = Vec::new();
-        // The server may reset the connection after its last word.
-        let ended = timeout(PATIENCE, from.read_to_end(&mut received)).await;
-        assert!(ended.is_ok(), "the server closes the connection");
+        // The server may reset the connection after GOAWAY.
+        let closed = timeout(WAIT_TIMEOUT, reader.read_to_end(&mut received)).await;
+        assert!(closed.is_ok(), "the server closes the connection");
         let _ = writing.await;
         let enhance_your_calm = [0, 0, 0, 11];
-        assert_eq!(goaway(&received), Some(enhance_your_calm), "{received:?}");
+        assert_eq!(goaway_code(&received), Some(enhance_your_calm), "{received:?}");
     }
-    let (grown, cpu) = (quota.service.peak_rss() - memory, quota.service.cpu_time() - cpu);
-    eprintln!("10 × 20,000 resets: memory + {} KiB at its peak, {cpu:?} of CPU", grown >> 10);
-    assert!(grown < 10 << 20, "{grown} bytes");
+    let (growth, cpu) = (quota.service.peak_rss() - memory, quota.service.cpu_time() - cpu);
+    eprintln!("10 × 20,000 resets: peak memory + {} KiB, {cpu:?} of CPU", growth >> 10);
+    assert!(growth < 10 << 20, "{growth} bytes");
     assert!(cpu < Duration::from_secs(1), "{cpu:?}");
-    let files = async || (quota.service.open_files() < 40).then_some(());
-    eventually(PATIENCE, "the connections are gone", files).await;
-    live(&quota).await;
+    let closed = async || (quota.service.open_files() < 40).then_some(());
+    eventually(WAIT_TIMEOUT, "the connections are closed", closed).await;
+    live_request(&quota).await;
 }

@@ -1,4 +1,4 @@
-//! Redis whose disk is full (MISCONF): clear errors, a metric to alert on, recovery by itself.
+//! Redis with a full disk (MISCONF): clear errors, a metric that shows the outage, automatic recovery.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::fs;
@@ -6,16 +6,16 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use e2e::quota::{Quota, outcome_of};
+use e2e::quota::{Quota, first_outcome};
 use e2e::redis::Redis;
 use e2e::tools;
 use e2e::wait::{eventually, eventually_ok};
 use quota_client::wire::{NewAccount, Outcome};
 use tempfile::TempDir;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A file system of 1 MB; unmounted when dropped.
+/// A 1 MB file system, unmounted on drop.
 struct SmallDisk(TempDir);
 
 impl SmallDisk {
@@ -24,23 +24,21 @@ impl SmallDisk {
         if run("mount", &["-t", "tmpfs", "-o", "size=1m", "tmpfs"], dir.path()) {
             return Some(Self(dir));
         }
-        tools::announce_skip(
-            "a file system of 1 MB can't be mounted (that takes root): a full disk can't be had",
-        );
+        tools::announce_skip("a 1 MB file system for the full disk can't be mounted (needs root)");
         None
     }
 
     fn fill(&self) {
         let filler = self.0.path().join("filler");
         let mut size = 1 << 20;
-        // The last page too: what remains must not hold even one more command.
+        // Fills the last page too, so that not even one more command fits.
         while size > 0 {
-            let whole = fs::read(&filler).unwrap_or_default().len() + size;
-            size = if fs::write(&filler, vec![0; whole]).is_ok() { size } else { size / 2 };
+            let total = fs::read(&filler).unwrap_or_default().len() + size;
+            size = if fs::write(&filler, vec![0; total]).is_ok() { size } else { size / 2 };
         }
     }
 
-    fn make_room(&self) {
+    fn free_space(&self) {
         fs::remove_file(self.0.path().join("filler")).unwrap();
     }
 }
@@ -57,41 +55,44 @@ fn run(program: &str, args: &[&str], path: &Path) -> bool {
 }
 
 #[tokio::test]
-async fn a_full_disk_under_redis_refuses_clearly_and_ends_by_itself_when_there_is_room() {
+async fn redis_with_full_disk_is_unavailable_until_space_is_free() {
     let Some(disk) = SmallDisk::mount() else { return };
     let dir = format!("dir {}", disk.0.path().display());
     let redis = Redis::options().appendonly().directive(&dir).start().await;
     let mut quota = Quota::start(&redis).await;
-    quota.wait_ready(PATIENCE).await;
+    quota.wait_ready(WAIT_TIMEOUT).await;
     let (client, key) = (quota.client(), quota.new_key().await);
     assert_eq!(key.charge(&client, 1).await, [Outcome::Allowed]);
     assert_eq!(quota.metric("quota_store_up", "").await, 1.0);
     disk.fill();
     let mut allowed = 1;
-    eventually_ok(PATIENCE, "Redis refuses to write", async || {
-        let outcome = outcome_of(&client.charge(&key.charges(1)).await);
+    eventually_ok(WAIT_TIMEOUT, "Redis rejects writes", async || {
+        let outcome = first_outcome(&client.charge(&key.charges(1)).await);
         allowed += u32::from(outcome == "Allowed");
         if outcome == "Unavailable" { Ok(()) } else { Err(outcome) }
     })
     .await;
-    eventually(PATIENCE, "readiness says so", async || (quota.readiness().await.0 == 503).then_some(()))
+    eventually(WAIT_TIMEOUT, "readiness fails", async || (quota.readiness().await.0 == 503).then_some(()))
         .await;
-    eventually(PATIENCE, "the metric says so", async || {
+    eventually(WAIT_TIMEOUT, "the metric shows the outage", async || {
         (quota.metric("quota_store_up", "").await == 0.0).then_some(())
     })
     .await;
     assert!(quota.metric("quota_charges_total", "unavailable").await > 0.0);
     assert!(quota.service.logs().contains("MISCONF"), "{}", quota.service.logs());
     let account = NewAccount { login: "new".to_owned(), credential: None };
-    let refused = client.create_account(&account).await.unwrap_err();
-    assert_eq!((refused.status(), refused.code()), (Some(503), Some("store_unavailable")));
-    disk.make_room();
-    let room = Instant::now();
-    quota.wait_ready(PATIENCE).await;
-    eprintln!("ready again {:?} after there was room (Redis itself looks once a second)", room.elapsed());
+    let error = client.create_account(&account).await.unwrap_err();
+    assert_eq!((error.status(), error.code()), (Some(503), Some("store_unavailable")));
+    disk.free_space();
+    let freed = Instant::now();
+    quota.wait_ready(WAIT_TIMEOUT).await;
+    eprintln!(
+        "ready again {:?} after space was freed (Redis itself checks once per second)",
+        freed.elapsed()
+    );
     assert_eq!(key.charge(&client, 1).await, [Outcome::Allowed]);
     let create = async || client.create_account(&account).await;
-    eventually_ok(PATIENCE, "accounts can be created again", create).await;
-    assert!(key.now(&client).await.used_today > allowed, "what was answered was counted");
+    eventually_ok(WAIT_TIMEOUT, "accounts can be created again", create).await;
+    assert!(key.fetch(&client).await.used_today > allowed, "every allowed charge was counted");
     assert!(quota.service.is_running() && !quota.service.logs().contains("panic"));
 }

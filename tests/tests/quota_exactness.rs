@@ -1,4 +1,4 @@
-//! Many clients, several replicas, one key: the numbers are exact, and a key is paused once.
+//! Many clients and two replicas charge the same key: limits are exact, and the key is paused once.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::BTreeMap;
@@ -11,21 +11,26 @@ use quota_client::wire::{EventKind, KeyState, Outcome, Verdict};
 use quota_client::{BatchConfig, Charger, QuotaClient};
 use tokio::task::JoinSet;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Two replicas on one Redis. A busy machine may be slow, and a verdict that comes late would not be counted here.
-async fn replicas(redis: &Redis, flags: &[&str]) -> [Quota; 2] {
+/// Starts two replicas on one Redis. The long timeout keeps charges from failing on a busy machine.
+async fn start_replicas(redis: &Redis, flags: &[&str]) -> [Quota; 2] {
     let store = StoreChoice::from(redis);
     let flags = [&["--store-timeout", "10s"], flags].concat();
     let pair = [Quota::start_with(store.clone(), &flags).await, Quota::start_with(store, &flags).await];
     for quota in &pair {
-        quota.wait_ready(PATIENCE).await;
+        quota.wait_ready(WAIT_TIMEOUT).await;
     }
     pair
 }
 
-/// 8 clients, four on each replica, each of which sends `calls` batches of `size`.
-async fn eight_clients(pair: &[Quota; 2], key: &TestKey, calls: usize, size: usize) -> Vec<Verdict> {
+/// Eight clients, four per replica, each send `calls` batches of `size` charges.
+async fn charge_from_eight_clients(
+    pair: &[Quota; 2],
+    key: &TestKey,
+    calls: usize,
+    size: usize,
+) -> Vec<Verdict> {
     let mut clients = JoinSet::new();
     for i in 0..8 {
         clients.spawn(send_batches(pair[i % 2].client(), key.clone(), calls, size));
@@ -46,32 +51,32 @@ fn count(verdicts: &[Verdict], outcome: Outcome) -> usize {
 }
 
 async fn check_one_pause(pair: &[Quota; 2], key: &TestKey, verdicts: &[Verdict]) {
-    assert_eq!(count(verdicts, Outcome::Allowed), 300, "exactly 300 in the window");
-    assert_eq!(count(verdicts, Outcome::BurstExceeded), 1, "one request paused it");
-    assert_eq!(count(verdicts, Outcome::Paused), verdicts.len() - 301, "and all others found it paused");
+    assert_eq!(count(verdicts, Outcome::Allowed), 300, "the burst limit is 300");
+    assert_eq!(count(verdicts, Outcome::BurstExceeded), 1, "one request paused the key");
+    assert_eq!(count(verdicts, Outcome::Paused), verdicts.len() - 301, "all later requests find it paused");
     let client = pair[0].client();
-    let now = key.now(&client).await;
+    let now = key.fetch(&client).await;
     assert_eq!((now.state, now.used_today), (KeyState::Paused, 300));
     assert_eq!(key.events(&client, EventKind::Paused).await, 1, "one pause event");
 }
 
 #[tokio::test]
-async fn eight_clients_on_two_replicas_get_exactly_300_in_the_window_and_one_pause() {
+async fn burst_limit_is_exact_across_two_replicas() {
     let redis = Redis::start().await;
-    let pair = replicas(&redis, &[]).await;
+    let pair = start_replicas(&redis, &[]).await;
     let key = pair[0].new_key().await;
-    let verdicts = eight_clients(&pair, &key, 40, 7).await;
+    let verdicts = charge_from_eight_clients(&pair, &key, 40, 7).await;
     check_one_pause(&pair, &key, &verdicts).await;
 }
 
 #[tokio::test]
-async fn sixty_four_workers_on_each_of_two_replicas_get_exactly_300_and_one_pause() {
+async fn burst_limit_is_exact_for_batching_clients() {
     let redis = Redis::start().await;
-    let pair = replicas(&redis, &[]).await;
+    let pair = start_replicas(&redis, &[]).await;
     let key = pair[0].new_key().await;
     let mut workers = JoinSet::new();
     for quota in &pair {
-        let config = BatchConfig { deadline: PATIENCE, ..BatchConfig::default() };
+        let config = BatchConfig { deadline: WAIT_TIMEOUT, ..BatchConfig::default() };
         let charger = Charger::new(quota.client(), config, Arc::new(()));
         for _ in 0..64 {
             let (charger, sha256) = (charger.clone(), key.sha256);
@@ -90,39 +95,39 @@ async fn sixty_four_workers_on_each_of_two_replicas_get_exactly_300_and_one_paus
 }
 
 #[tokio::test]
-async fn eight_clients_on_two_replicas_get_exactly_the_days_limit_and_none_over() {
-    const DAILY: usize = 500;
+async fn daily_limit_is_exact_across_two_replicas() {
+    const DAILY_LIMIT: usize = 500;
     let redis = Redis::start().await;
-    let pair = replicas(&redis, &["--burst-limit", "60000", "--daily-limit", "500"]).await;
+    let pair = start_replicas(&redis, &["--burst-limit", "60000", "--daily-limit", "500"]).await;
     let key = pair[0].new_key().await;
-    let verdicts = eight_clients(&pair, &key, 40, 9).await;
-    let refused = count(&verdicts, Outcome::DailyExceeded);
-    assert_eq!(count(&verdicts, Outcome::Allowed) + refused, verdicts.len());
+    let verdicts = charge_from_eight_clients(&pair, &key, 40, 9).await;
+    let denied = count(&verdicts, Outcome::DailyExceeded);
+    assert_eq!(count(&verdicts, Outcome::Allowed) + denied, verdicts.len());
     let mut allowed: BTreeMap<_, usize> = BTreeMap::new();
     for verdict in verdicts.iter().filter(|verdict| verdict.outcome == Outcome::Allowed) {
         *allowed.entry(verdict.reset.unwrap()).or_default() += 1;
     }
-    // Two days only where midnight (UTC) passed meanwhile.
-    assert!(allowed.values().all(|allowed| *allowed <= DAILY), "{allowed:?}");
+    // One entry per day: two only if midnight UTC passed during the test.
+    assert!(allowed.values().all(|allowed| *allowed <= DAILY_LIMIT), "{allowed:?}");
     if allowed.len() == 1 {
-        assert_eq!(count(&verdicts, Outcome::Allowed), DAILY);
-        assert_eq!(key.now(&pair[1].client()).await.used_today as usize, DAILY);
-        let mut left: Vec<_> =
+        assert_eq!(count(&verdicts, Outcome::Allowed), DAILY_LIMIT);
+        assert_eq!(key.fetch(&pair[1].client()).await.used_today as usize, DAILY_LIMIT);
+        let mut remaining: Vec<_> =
             verdicts.iter().filter(|v| v.outcome == Outcome::Allowed).map(|v| v.remaining).collect();
-        left.sort_unstable();
-        let each: Vec<_> = (0..500).map(Some).collect();
-        assert_eq!(left, each, "each remainder was given to one request");
+        remaining.sort_unstable();
+        let expected: Vec<_> = (0..500).map(Some).collect();
+        assert_eq!(remaining, expected, "each value of `remaining` occurs once");
     }
 }
 
 #[tokio::test]
-async fn the_demo_is_shared_by_all_callers_of_all_replicas_to_the_last_request() {
+async fn demo_limit_is_exact_across_two_replicas() {
     let redis = Redis::start().await;
-    let pair = replicas(&redis, &["--demo-limit", "100"]).await;
-    let mut callers = JoinSet::new();
+    let pair = start_replicas(&redis, &["--demo-limit", "100"]).await;
+    let mut clients = JoinSet::new();
     for i in 0..8 {
         let charger = pair[i % 2].charger();
-        callers.spawn(async move {
+        clients.spawn(async move {
             let mut allowed = Vec::new();
             for _ in 0..25 {
                 let verdict = charger.charge_demo().await.unwrap();
@@ -131,7 +136,7 @@ async fn the_demo_is_shared_by_all_callers_of_all_replicas_to_the_last_request()
             allowed
         });
     }
-    let allowed: Vec<_> = callers.join_all().await.into_iter().flatten().collect();
+    let allowed: Vec<_> = clients.join_all().await.into_iter().flatten().collect();
     let one_day = allowed.iter().all(|reset| *reset == allowed[0]);
     assert!(!one_day || allowed.len() == 100, "{} allowed", allowed.len());
 }

@@ -1,4 +1,4 @@
-//! Who may call quota-svc and what it serves: loopback only, no browsers, charges alone in a sidecar.
+//! Access to quota-svc: only from loopback, not from browsers, and with `--serve charges` only to charge.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::time::Duration;
@@ -10,7 +10,7 @@ use quota_client::wire::{Charge, ChargeRequest, Outcome};
 use reqwest::Method;
 use tempfile::TempDir;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
 async fn start(flags: &[&str]) -> (Quota, TempDir) {
     let dir = tempfile::tempdir().unwrap();
@@ -18,22 +18,17 @@ async fn start(flags: &[&str]) -> (Quota, TempDir) {
     (quota, dir)
 }
 
-async fn status_with(
-    quota: &Quota,
-    method: Method,
-    path: &str,
-    header: Option<(&str, &str)>,
-) -> (u16, String) {
+async fn send(quota: &Quota, method: Method, path: &str, header: Option<(&str, &str)>) -> (u16, String) {
     let mut request = http::client().request(method, format!("{}{path}", quota.url()));
     if let Some((name, value)) = header {
         request = request.header(name, value);
     }
-    let answer = request.send().await.unwrap();
-    (answer.status().as_u16(), answer.text().await.unwrap())
+    let response = request.send().await.unwrap();
+    (response.status().as_u16(), response.text().await.unwrap())
 }
 
 #[tokio::test]
-async fn a_request_with_an_origin_or_for_a_foreign_host_is_refused_on_every_path() {
+async fn requests_with_origin_or_foreign_host_get_403() {
     let (quota, _dir) = start(&[]).await;
     for path in ["/internal/v1/accounts", "/internal/v1/charges", "/openapi.json", "/nowhere"] {
         for header in [
@@ -43,20 +38,19 @@ async fn a_request_with_an_origin_or_for_a_foreign_host_is_refused_on_every_path
             ("host", "127.0.0.1.example.org"),
             ("host", "192.168.1.1:8082"),
         ] {
-            let (status, body) = status_with(&quota, Method::GET, path, Some(header)).await;
+            let (status, body) = send(&quota, Method::GET, path, Some(header)).await;
             assert_eq!(status, 403, "{path} with {header:?}: {body}");
             assert!(body.contains("\"forbidden\""), "{body}");
         }
     }
     for host in ["localhost:8082", "127.0.0.1", "[::1]:8082"] {
-        let (status, body) =
-            status_with(&quota, Method::GET, "/internal/v1/accounts", Some(("host", host))).await;
+        let (status, body) = send(&quota, Method::GET, "/internal/v1/accounts", Some(("host", host))).await;
         assert_eq!(status, 200, "{host}: {body}");
     }
 }
 
 #[tokio::test]
-async fn a_sidecar_that_serves_charges_serves_nothing_else() {
+async fn charges_only_sidecar_gives_404_for_other_operations() {
     let (quota, _dir) = start(&["--serve", "charges"]).await;
     let id = "0".repeat(32);
     for (method, path) in [
@@ -70,29 +64,29 @@ async fn a_sidecar_that_serves_charges_serves_nothing_else() {
         (Method::GET, "/internal/v1/export".to_owned()),
         (Method::POST, "/internal/v1/import".to_owned()),
     ] {
-        let (status, body) = status_with(&quota, method.clone(), &path, None).await;
+        let (status, body) = send(&quota, method.clone(), &path, None).await;
         assert_eq!(status, 404, "{method} {path}: {body}");
         assert!(body.contains("\"not_found\""), "{body}");
     }
     let demo = Charge { key_sha256: None, demo: Some(true) };
-    let answer = quota.client().charge(&ChargeRequest { charges: vec![demo] }).await.unwrap();
-    assert_eq!(answer.verdicts[0].outcome, Outcome::Allowed);
+    let response = quota.client().charge(&ChargeRequest { charges: vec![demo] }).await.unwrap();
+    assert_eq!(response.verdicts[0].outcome, Outcome::Allowed);
 }
 
 #[tokio::test]
-async fn listening_beyond_loopback_is_refused_unless_it_is_asked_for() {
+async fn listening_beyond_loopback_requires_allow_remote() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("quota.redb");
-    let everywhere =
+    let flags =
         ["--admin-listen", "127.0.0.1:0", "--listen", "0.0.0.0:0", "--store-file", file.to_str().unwrap()];
-    let mut refused = Service::spawn("quota-svc", &everywhere, &[]);
-    let status = refused.wait_exit(PATIENCE).await;
+    let mut rejected = Service::spawn("quota-svc", &flags, &[]);
+    let status = rejected.wait_exit(WAIT_TIMEOUT).await;
     assert!(!status.success());
-    e2e::wait::eventually(PATIENCE, "it says what to do", async || {
-        refused.logs().contains("--allow-remote").then_some(())
+    e2e::wait::eventually(WAIT_TIMEOUT, "the error names the flag", async || {
+        rejected.logs().contains("--allow-remote").then_some(())
     })
     .await;
-    let asked_for = [&everywhere[..], &["--allow-remote"]].concat();
-    let mut allowed = Service::spawn("quota-svc", &asked_for, &[]);
-    assert!(allowed.listening("quota").await.ip().is_unspecified());
+    let flags = [&flags[..], &["--allow-remote"]].concat();
+    let mut allowed = Service::spawn("quota-svc", &flags, &[]);
+    assert!(allowed.listen_addr("quota").await.ip().is_unspecified());
 }

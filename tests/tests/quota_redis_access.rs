@@ -1,4 +1,4 @@
-//! Every way to sign in to one Redis: TLS with an authority of one's own, an ACL user, a password file, a Unix socket.
+//! Every way to connect to a single Redis: TLS with a private CA, an ACL user, a password file, a Unix socket.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::fs;
@@ -9,15 +9,15 @@ use e2e::redis::Redis;
 use e2e::wait::eventually_ok;
 use quota_client::wire::Outcome;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 const PASSWORD: &str = "correct-horse-battery-staple";
 
-/// All that quota-svc needs of Redis, on its own names only.
+/// All permissions that quota-svc needs.
 const RULES: &str = "resetchannels -@all +@read +@write +@scripting +@connection +time +info +wait";
 
-/// A server that speaks TLS only and lets in one user, and the store as that user sees it.
-async fn guarded_redis() -> (Redis, StoreChoice) {
-    let prefix = "guarded:";
+/// A server that accepts only TLS and one user, limited to the prefix of the returned store.
+async fn secured_redis() -> (Redis, StoreChoice) {
+    let prefix = "secured:";
     let rules = format!("~{prefix}* {RULES}");
     let redis = Redis::options().appendonly().tls().user("quota", PASSWORD, &rules).start().await;
     fs::write(redis.dir().join("password"), format!("{PASSWORD}\n")).unwrap();
@@ -27,7 +27,7 @@ async fn guarded_redis() -> (Redis, StoreChoice) {
 }
 
 async fn check_works(quota: &Quota) {
-    quota.wait_ready(PATIENCE).await;
+    quota.wait_ready(WAIT_TIMEOUT).await;
     let (client, key) = (quota.client(), quota.new_key().await);
     assert_eq!(key.charge(&client, 2).await, [Outcome::Allowed; 2]);
     client.deactivate_key(&key.key.id, None).await.unwrap();
@@ -38,16 +38,16 @@ async fn check_works(quota: &Quota) {
     assert_eq!(key.charge(&client, 1).await, [Outcome::UnknownKey]);
 }
 
-/// It is not ready, and the log says why without the password.
-async fn check_refused(quota: &Quota, reason: &str) {
-    eventually_ok(PATIENCE, format!("the log says {reason}"), async || {
+/// quota-svc is not ready, and its log has the reason without the password.
+async fn check_not_ready(quota: &Quota, reason: &str) {
+    eventually_ok(WAIT_TIMEOUT, format!("{reason:?} in the log"), async || {
         let logs = quota.service.logs();
         if logs.contains(reason) { Ok(()) } else { Err(logs) }
     })
     .await;
-    eventually_ok(PATIENCE, "readiness says so", async || match quota.readiness().await {
+    eventually_ok(WAIT_TIMEOUT, "readiness is 503", async || match quota.readiness().await {
         (503, _) => Ok(()),
-        (_, why) => Err(why),
+        (_, body) => Err(body),
     })
     .await;
     let logs = quota.service.logs();
@@ -55,8 +55,8 @@ async fn check_refused(quota: &Quota, reason: &str) {
 }
 
 #[tokio::test]
-async fn tls_with_an_authority_of_ones_own_an_acl_user_and_a_password_file() {
-    let (redis, store) = guarded_redis().await;
+async fn tls_with_private_ca_acl_user_and_password_file_works() {
+    let (redis, store) = secured_redis().await;
     let (ca, password) = (redis.ca_file(), redis.dir().join("password"));
     let flags = ["--redis-username", "quota", "--redis-ca-file", ca.to_str().unwrap()];
     let flags = [&flags[..], &["--redis-password-file", password.to_str().unwrap()]].concat();
@@ -64,28 +64,29 @@ async fn tls_with_an_authority_of_ones_own_an_acl_user_and_a_password_file() {
 }
 
 #[tokio::test]
-async fn an_authority_that_is_not_trusted_and_a_wrong_password_are_refused_with_a_reason() {
-    let (redis, store) = guarded_redis().await;
+async fn untrusted_ca_or_wrong_password_is_logged() {
+    let (redis, store) = secured_redis().await;
     let (ca, right, wrong) = (redis.ca_file(), redis.dir().join("password"), redis.dir().join("wrong"));
     let user = ["--redis-username", "quota", "--redis-password-file"];
-    let untrusting = [&user[..], &[right.to_str().unwrap()]].concat();
-    check_refused(&Quota::start_with(store.clone(), &untrusting).await, "certificate").await;
-    let mistaken = [&user[..], &[wrong.to_str().unwrap(), "--redis-ca-file", ca.to_str().unwrap()]].concat();
-    check_refused(&Quota::start_with(store, &mistaken).await, "the store can't be reached").await;
+    let without_ca = [&user[..], &[right.to_str().unwrap()]].concat();
+    check_not_ready(&Quota::start_with(store.clone(), &without_ca).await, "certificate").await;
+    let wrong_password =
+        [&user[..], &[wrong.to_str().unwrap(), "--redis-ca-file", ca.to_str().unwrap()]].concat();
+    check_not_ready(&Quota::start_with(store, &wrong_password).await, "can't connect to the store").await;
 }
 
 #[tokio::test]
-async fn a_password_in_the_url_works_and_stays_out_of_the_log() {
+async fn password_in_redis_url_works_and_is_not_logged() {
     let mut redis = Redis::options().password(PASSWORD).start().await;
     let url = redis.url().replace("redis://", &format!("redis://:{PASSWORD}@"));
     let quota = Quota::start_with(StoreChoice::url(url), &["--log-level", "debug"]).await;
     check_works(&quota).await;
     redis.stop();
-    check_refused(&quota, "the store can't be reached").await;
+    check_not_ready(&quota, "can't connect to the store").await;
 }
 
 #[tokio::test]
-async fn a_unix_socket() {
+async fn redis_over_unix_socket_works() {
     let redis = Redis::options().appendonly().start().await;
     check_works(&Quota::start(StoreChoice::url(redis.unix_url())).await).await;
 }

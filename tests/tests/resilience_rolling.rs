@@ -1,4 +1,4 @@
-//! quota-svc killed, whole pods rolled, lookup-svc stopped under load: who asks meanwhile is answered (F5, F16).
+//! Killing quota-svc, rolling pods and stopping lookup-svc under load: requests are served or fail with a clear error.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::HashSet;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use e2e::fault_proxy::{Fault, FaultProxy};
 use e2e::loadgen::Load;
-use e2e::lookup::{Answer, Lookup, PATIENCE, Stack};
+use e2e::lookup::{JsonResponse, Lookup, Stack, WAIT_TIMEOUT};
 use e2e::ports::ReservedPort;
 use e2e::process::Service;
 use e2e::quota::{Quota, StoreChoice};
@@ -15,79 +15,81 @@ use e2e::redis::Redis;
 use e2e::wait::{eventually, eventually_ok};
 use quota_client::wire::Scope;
 
-/// Limits that no load of these tests reaches, and a deadline that no busy machine breaks.
-const GENEROUS: [&str; 6] = ["--burst-limit", "65535", "--daily-limit", "1000000", "--store-timeout", "10s"];
+/// Limits that these tests never reach, and a deadline that even a busy machine meets.
+const HIGH_LIMITS: [&str; 6] =
+    ["--burst-limit", "65535", "--daily-limit", "1000000", "--store-timeout", "10s"];
 const WORKERS: usize = 8;
 
-/// Waits until so many more calls have ended.
+/// Waits for `count` more calls.
 async fn more_calls(load: &Load, count: usize) {
     let wanted = load.completed() + count;
-    eventually(PATIENCE, "more calls", async || (load.completed() >= wanted).then_some(())).await;
+    eventually(WAIT_TIMEOUT, "more calls", async || (load.completed() >= wanted).then_some(())).await;
 }
 
-/// The status, and the code where it is an error.
+/// The status, and the error code if there is one.
 async fn outcome(request: reqwest::RequestBuilder) -> String {
-    let answer = Answer::of(request).await;
-    format!("{} {}", answer.status, answer.error()).trim_end().to_owned()
+    let response = JsonResponse::fetch(request).await;
+    format!("{} {}", response.status, response.error_code()).trim_end().to_owned()
 }
 
-/// The sidecar on a port that stays its own, in the state of `store`.
-async fn sidecar(port: &ReservedPort, redis: &Redis, store: &StoreChoice) -> Service {
+/// Starts the sidecar quota-svc on a fixed port, with the data of `store`, and waits until it is ready.
+async fn start_sidecar(port: &ReservedPort, redis: &Redis, store: &StoreChoice) -> Service {
     let (listen, url) = (port.addr().to_string(), redis.url());
-    let own = ["--listen", &listen, "--admin-listen", "127.0.0.1:0", "--serve", "charges"];
-    let place = ["--redis-url", &url, "--key-prefix", store.prefix()];
-    let mut service = Service::spawn("quota-svc", &[&own[..], &place, &GENEROUS].concat(), &[]);
-    service.listening("quota").await;
-    // A pod gets requests when its containers are ready: a port that listens may still be connecting to Redis.
-    let (admin, client) = (service.listening("admin").await, e2e::http::client());
-    let ask = async || client.get(format!("http://{admin}/readyz")).send().await?.error_for_status();
-    eventually_ok(PATIENCE, "the sidecar is ready", ask).await;
+    let local_flags = ["--listen", &listen, "--admin-listen", "127.0.0.1:0", "--serve", "charges"];
+    let store_flags = ["--redis-url", &url, "--key-prefix", store.prefix()];
+    let mut service =
+        Service::spawn("quota-svc", &[&local_flags[..], &store_flags, &HIGH_LIMITS].concat(), &[]);
+    service.listen_addr("quota").await;
+    // A pod gets requests only when it is ready. A listening process may still be connecting to Redis.
+    let (admin, client) = (service.listen_addr("admin").await, e2e::http::client());
+    let check = async || client.get(format!("http://{admin}/readyz")).send().await?.error_for_status();
+    eventually_ok(WAIT_TIMEOUT, "sidecar is ready", check).await;
     service
 }
 
 #[tokio::test]
-async fn a_killed_sidecar_costs_clear_errors_until_it_is_back_and_not_one_after() {
+async fn requests_get_500_only_while_sidecar_is_down() {
     let redis = Redis::start().await;
     let store = StoreChoice::from(&redis);
-    // Looks on: creates the key and reads its count while the other one dies.
-    let onlooker = Quota::start_with(store.clone(), &GENEROUS).await;
-    onlooker.wait_ready(PATIENCE).await;
-    let key = onlooker.new_key().await;
+    // A second quota-svc, which is not killed: creates the key and reads its usage.
+    let observer = Quota::start_with(store.clone(), &HIGH_LIMITS).await;
+    observer.wait_ready(WAIT_TIMEOUT).await;
+    let key = observer.new_key().await;
     let port = ReservedPort::new();
-    let mut quota = sidecar(&port, &redis, &store).await;
-    let lookup = Lookup::start_patient(&format!("http://{}", port.addr()), &[]).await;
-    assert_eq!(Answer::of(lookup.ask(&key.secret)).await.status, 200);
-    let asking = lookup.asking(&key.secret);
-    let load = Load::start(WORKERS, move || outcome(asking()));
-    let mut away = Vec::new();
+    let mut quota = start_sidecar(&port, &redis, &store).await;
+    let lookup = Lookup::start_with_long_timeouts(&format!("http://{}", port.addr()), &[]).await;
+    assert_eq!(JsonResponse::fetch(lookup.get_ip(&key.secret)).await.status, 200);
+    let next_request = lookup.ip_requests(&key.secret);
+    let load = Load::start(WORKERS, move || outcome(next_request()));
+    let mut outages = Vec::new();
     for _ in 0..5 {
         more_calls(&load, 10 * WORKERS).await;
         let killed = Instant::now();
         quota.kill();
         more_calls(&load, 3 * WORKERS).await;
-        quota = sidecar(&port, &redis, &store).await;
-        away.push((killed, Instant::now()));
+        quota = start_sidecar(&port, &redis, &store).await;
+        outages.push((killed, Instant::now()));
     }
     more_calls(&load, 10 * WORKERS).await;
     let report = load.stop().await;
     let (served, failed) = (report.count("200"), report.count("500 internal_error"));
-    eprintln!("{} kills: {report}", away.len());
-    assert_eq!(served + failed, report.samples.len(), "clear errors only: {report}");
-    assert!(failed > 0, "the kills were felt: {report}");
+    eprintln!("{} kills: {report}", outages.len());
+    assert_eq!(served + failed, report.samples.len(), "only 200 and 500: {report}");
+    assert!(failed > 0, "the kills caused errors: {report}");
     for sample in report.samples.iter().filter(|sample| sample.outcome != "200") {
-        let (from, to) = (sample.at, sample.at + sample.latency);
-        let felt = away.iter().any(|(killed, back)| from < *back && to >= *killed);
-        assert!(felt, "an error while the sidecar was up: {sample:?}");
-        assert!(sample.latency < Duration::from_secs(2), "refused at once, not waited for: {sample:?}");
+        let (start, end) = (sample.at, sample.at + sample.latency);
+        let in_outage = outages.iter().any(|(killed, back)| start < *back && end >= *killed);
+        assert!(in_outage, "error while the sidecar was running: {sample:?}");
+        assert!(sample.latency < Duration::from_secs(2), "must fail without waiting: {sample:?}");
     }
-    // The one of before the load was counted too; what was on its way at a kill may have been.
-    let counted = key.now(&onlooker.client()).await.used_today as usize - 1;
-    assert!((served..=served + away.len() * WORKERS).contains(&counted), "{counted} counted, {report}");
+    // Subtracts the request before the load. Charges in flight at a kill may or may not be counted.
+    let counted = key.fetch(&observer.client()).await.used_today as usize - 1;
+    assert!((served..=served + outages.len() * WORKERS).contains(&counted), "{counted} counted, {report}");
     assert_eq!(lookup.readiness().await, 200);
     assert!(!lookup.service.logs().contains("panic"));
 }
 
-/// A lookup-svc with the quota-svc of its pod.
+/// A lookup-svc and its sidecar quota-svc.
 struct Pod {
     lookup: Lookup,
     quota: Quota,
@@ -96,9 +98,9 @@ struct Pod {
 impl Pod {
     async fn start(store: &StoreChoice) -> Self {
         let quota =
-            Quota::start_with(store.clone(), &[&GENEROUS[..], &["--drain-delay", "0s"]].concat()).await;
-        quota.wait_ready(PATIENCE).await;
-        let lookup = Lookup::start_patient(quota.url(), &[]).await;
+            Quota::start_with(store.clone(), &[&HIGH_LIMITS[..], &["--drain-delay", "0s"]].concat()).await;
+        quota.wait_ready(WAIT_TIMEOUT).await;
+        let lookup = Lookup::start_with_long_timeouts(quota.url(), &[]).await;
         Self { lookup, quota }
     }
 
@@ -107,38 +109,38 @@ impl Pod {
     }
 }
 
-/// What a Service of Kubernetes knows: the pods that are ready.
+/// The ready pods of a Kubernetes Service.
 type Endpoints = Arc<Mutex<Vec<String>>>;
 
-/// Ends a pod as Kubernetes does: lookup-svc first, its endpoint leaves a while after it said that it is not ready,
-/// and the sidecar goes when lookup-svc is gone.
-async fn end_pod(mut pod: Pod, endpoints: &Endpoints, load: &Load) {
+/// Stops a pod like Kubernetes: lookup-svc first. Its endpoint is removed some time after it reports not ready. The
+/// sidecar stops once lookup-svc has exited.
+async fn stop_pod(mut pod: Pod, endpoints: &Endpoints, load: &Load) {
     pod.lookup.service.term();
-    eventually(PATIENCE, "it says that it is not ready", async || {
+    eventually(WAIT_TIMEOUT, "pod reports not ready", async || {
         (pod.lookup.readiness().await == 503).then_some(())
     })
     .await;
-    // The news takes its time: until then clients are sent here, and must be served.
+    // Endpoint removal is delayed: until then, the pod still gets requests and must serve them.
     more_calls(load, 4 * WORKERS).await;
     endpoints.lock().unwrap().retain(|url| *url != pod.url());
-    let ended = pod.lookup.service.wait_exit(PATIENCE).await;
-    assert_eq!(ended.code(), Some(0), "{}", pod.lookup.service.logs());
+    let status = pod.lookup.service.wait_exit(WAIT_TIMEOUT).await;
+    assert_eq!(status.code(), Some(0), "{}", pod.lookup.service.logs());
     pod.quota.service.term();
-    let ended = pod.quota.service.wait_exit(PATIENCE).await;
-    assert_eq!(ended.code(), Some(0), "{}", pod.quota.service.logs());
+    let status = pod.quota.service.wait_exit(WAIT_TIMEOUT).await;
+    assert_eq!(status.code(), Some(0), "{}", pod.quota.service.logs());
 }
 
 #[tokio::test]
-async fn pods_that_are_rolled_under_load_fail_not_one_request() {
+async fn rolling_pods_under_load_fails_no_request() {
     let redis = Redis::start().await;
     let store = StoreChoice::from(&redis);
     let mut pods = vec![Pod::start(&store).await, Pod::start(&store).await];
     let key = pods[0].quota.new_key().await;
     let endpoints: Endpoints = Arc::new(Mutex::new(pods.iter().map(Pod::url).collect()));
-    let (http, secret, known) = (e2e::http::client(), key.secret.clone(), endpoints.clone());
+    let (http, secret, current_endpoints) = (e2e::http::client(), key.secret.clone(), endpoints.clone());
     let turn = Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let load = Load::http(WORKERS, move || {
-        let ready = known.lock().unwrap();
+        let ready = current_endpoints.lock().unwrap();
         let next = turn.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % ready.len();
         http.get(&ready[next]).bearer_auth(&secret)
     });
@@ -148,31 +150,34 @@ async fn pods_that_are_rolled_under_load_fail_not_one_request() {
         endpoints.lock().unwrap().push(new.url());
         pods.push(new);
         more_calls(&load, 4 * WORKERS).await;
-        end_pod(pods.remove(0), &endpoints, &load).await;
+        stop_pod(pods.remove(0), &endpoints, &load).await;
     }
     more_calls(&load, 10 * WORKERS).await;
     let report = load.stop().await;
     eprintln!("{report}");
     assert_eq!(report.count("200"), report.samples.len(), "{report}");
-    let counted = key.now(&pods[0].quota.client()).await.used_today as usize;
-    assert_eq!(counted, report.samples.len(), "each counted once");
+    let counted = key.fetch(&pods[0].quota.client()).await.used_today as usize;
+    assert_eq!(counted, report.samples.len(), "each request is counted once");
 }
 
 #[tokio::test]
-async fn sigterm_under_load_lets_what_is_under_way_finish_and_ends_in_time() {
-    let stack = Stack::start(&GENEROUS[..4], &[]).await;
-    let key = stack.key(Scope::Full).await;
+async fn sigterm_under_load_finishes_requests_in_flight() {
+    let stack = Stack::start(&HIGH_LIMITS[..4], &[]).await;
+    let key = stack.key_with_scope(Scope::Full).await;
     let proxy = FaultProxy::start(stack.quota.addr());
     let (drain, grace) = (Duration::from_millis(500), Duration::from_secs(15));
     let flags = ["--drain-delay", "500ms", "--grace", "15s"];
-    let mut lookup = Lookup::start_patient(&format!("http://{}", proxy.addr()), &flags).await;
-    // Warm keep-alive connections, one for each worker.
-    let load = Load::http(WORKERS, lookup.asking(&key.secret));
+    let mut lookup = Lookup::start_with_long_timeouts(&format!("http://{}", proxy.addr()), &flags).await;
+    // Opens keep-alive connections, one per worker.
+    let load = Load::http(WORKERS, lookup.ip_requests(&key.secret));
     more_calls(&load, 10 * WORKERS).await;
-    // Every answer now takes longer than new connections are taken after the signal.
+    // Every response now takes longer than the drain delay.
     proxy.set(Fault::Delay(3 * drain));
-    let asked = proxy.requested();
-    eventually(PATIENCE, "charges are under way", async || (proxy.requested() > asked).then_some(())).await;
+    let bytes_before = proxy.request_bytes();
+    eventually(WAIT_TIMEOUT, "charges are in flight", async || {
+        (proxy.request_bytes() > bytes_before).then_some(())
+    })
+    .await;
     let term = Instant::now();
     lookup.service.term();
     let status = lookup.service.wait_exit(drain + grace).await;
@@ -181,35 +186,39 @@ async fn sigterm_under_load_lets_what_is_under_way_finish_and_ends_in_time() {
     let before: HashSet<_> =
         report.samples.iter().filter(|s| s.at < term).map(|s| s.outcome.as_str()).collect();
     let finished = report.samples.iter().filter(|s| s.at < term && s.at + s.latency > term + drain).count();
-    eprintln!("ended after {took:?}; {finished} requests finished after it took no more; {report}");
+    eprintln!("exited after {took:?}; {finished} requests finished after the drain delay; {report}");
     assert_eq!(status.code(), Some(0), "{}", lookup.service.logs());
     assert_eq!(before, HashSet::from(["200"]), "{report}");
-    assert!(finished > 0, "some were under way when the listener closed: {report}");
-    assert!(took >= drain, "it goes on accepting meanwhile: {took:?}");
+    assert!(finished > 0, "requests were in flight when the listener closed: {report}");
+    assert!(took >= drain, "keeps accepting during the drain delay: {took:?}");
 }
 
 #[tokio::test]
-async fn a_second_sigterm_ends_it_at_once_whatever_is_under_way() {
-    let stack = Stack::start(&GENEROUS[..4], &[]).await;
-    let key = stack.key(Scope::Full).await;
+async fn second_sigterm_exits_immediately() {
+    let stack = Stack::start(&HIGH_LIMITS[..4], &[]).await;
+    let key = stack.key_with_scope(Scope::Full).await;
     let proxy = FaultProxy::start(stack.quota.addr());
-    // With the delay and the grace as they are shipped: 5 s and 25 s.
-    let mut lookup = Lookup::start_patient(&format!("http://{}", proxy.addr()), &[]).await;
-    let load = Load::http(WORKERS, lookup.asking(&key.secret));
+    // With the default drain delay of 5 s and grace period of 25 s.
+    let mut lookup = Lookup::start_with_long_timeouts(&format!("http://{}", proxy.addr()), &[]).await;
+    let load = Load::http(WORKERS, lookup.ip_requests(&key.secret));
     more_calls(&load, 4 * WORKERS).await;
     proxy.set(Fault::Stall);
     lookup.service.term();
-    eventually(PATIENCE, "the first signal is understood", async || {
-        lookup.service.logs().contains("a second signal ends at once").then_some(())
+    eventually(WAIT_TIMEOUT, "first signal is logged", async || {
+        lookup.service.logs().contains("a second signal exits immediately").then_some(())
     })
     .await;
-    assert!(lookup.service.is_running(), "requests are under way");
+    assert!(lookup.service.is_running(), "requests are in flight");
     let second = Instant::now();
     lookup.service.term();
     let status = lookup.service.wait_exit(Duration::from_secs(3)).await;
-    eprintln!("ended {:?} after the second signal", second.elapsed());
-    assert_eq!(status.code(), Some(1), "not a clean stop, and it says so");
-    assert!(lookup.service.logs().contains("second signal: ending at once"), "{}", lookup.service.logs());
+    eprintln!("exited {:?} after the second signal", second.elapsed());
+    assert_eq!(status.code(), Some(1), "exit status of an unclean shutdown");
+    assert!(
+        lookup.service.logs().contains("second signal: exiting immediately"),
+        "{}",
+        lookup.service.logs()
+    );
     let report = load.stop().await;
-    assert!(report.count("200") < report.samples.len(), "what was under way is lost: {report}");
+    assert!(report.count("200") < report.samples.len(), "requests in flight are lost: {report}");
 }

@@ -1,4 +1,4 @@
-//! `ip-lookup`: the first minute of a newcomer, and what can go wrong in it.
+//! The standalone binary `ip-lookup`: first start, banner and startup errors.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::path::Path;
@@ -9,7 +9,7 @@ use e2e::process::Service;
 use e2e::redis::Redis;
 use rustix::process::Signal;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
 fn start(data: &Path, flags: &[&str]) -> Service {
     let data = data.to_str().unwrap();
@@ -19,33 +19,34 @@ fn start(data: &Path, flags: &[&str]) -> Service {
     Service::spawn("ip-lookup", &flags, &[])
 }
 
-/// Waits for the welcome and gives what it says.
-async fn welcome(service: &mut Service) -> String {
-    service.listening("lookup").await;
-    e2e::wait::eventually_ok(PATIENCE, "the welcome is printed", async || {
+/// Waits for the banner and returns its text.
+async fn banner(service: &mut Service) -> String {
+    service.listen_addr("lookup").await;
+    e2e::wait::eventually_ok(WAIT_TIMEOUT, "banner is printed", async || {
         let text = service.stdout();
-        if text.contains("Stop with Ctrl-C") { Ok(text) } else { Err(service.logs()) }
+        if text.contains("Press Ctrl-C to stop") { Ok(text) } else { Err(service.logs()) }
     })
     .await
 }
 
-/// Runs a line of the welcome as it is printed.
+/// Runs a command line from the banner and parses its output.
 async fn run(line: &str) -> serde_json::Value {
     let output = tokio::process::Command::new("sh").args(["-c", line]).output().await.unwrap();
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-async fn fails(mut service: Service) -> String {
-    let status = service.wait_exit(PATIENCE).await;
+/// Waits until the service exits with an error, and returns its log.
+async fn expect_failure(mut service: Service) -> String {
+    let status = service.wait_exit(WAIT_TIMEOUT).await;
     assert!(!status.success(), "{status}: {}", service.logs());
     service.logs()
 }
 
 #[tokio::test]
-async fn the_first_start_prints_lines_that_work_and_the_second_prints_no_secret() {
+async fn banner_commands_work_and_secrets_are_shown_once() {
     let data = tempfile::tempdir().unwrap();
     let mut service = start(data.path(), &[]);
-    let text = welcome(&mut service).await;
+    let text = banner(&mut service).await;
     let lines: Vec<_> = text.lines().map(str::trim).filter(|line| line.starts_with("curl ")).collect();
     assert_eq!(lines.len(), 2, "{text}");
     let own = run(lines[0]).await;
@@ -55,9 +56,9 @@ async fn the_first_start_prints_lines_that_work_and_the_second_prints_no_secret(
     let dashboard = text.lines().find_map(|line| line.trim().strip_prefix("Dashboard")).unwrap().trim();
     let page = http::client().get(dashboard).send().await.unwrap();
     assert_eq!(page.status(), 200);
-    let word =
+    let value =
         |name: &str| text.lines().find_map(|line| line.trim().strip_prefix(name)).unwrap().trim().to_owned();
-    let body = serde_json::json!({"login": word("Account"), "password": word("Password")}).to_string();
+    let body = serde_json::json!({"login": value("Login"), "password": value("Password")}).to_string();
     let signed_in = http::client()
         .post(format!("{dashboard}/api/v1/session"))
         .header("content-type", "application/json")
@@ -69,19 +70,19 @@ async fn the_first_start_prints_lines_that_work_and_the_second_prints_no_secret(
         .unwrap();
     assert!(signed_in.status().is_success(), "{} {}", signed_in.status(), signed_in.text().await.unwrap());
     service.signal(Signal::INT);
-    assert!(service.wait_exit(PATIENCE).await.success(), "{}", service.logs());
+    assert!(service.wait_exit(WAIT_TIMEOUT).await.success(), "{}", service.logs());
 
     let mut again = start(data.path(), &[]);
-    let text = welcome(&mut again).await;
+    let text = banner(&mut again).await;
     assert!(!text.contains("ipl_") && !text.contains("Password"), "{text}");
     assert!(!again.logs().contains("ipl_"));
 }
 
 #[tokio::test]
-async fn it_runs_on_redis_too() {
+async fn standalone_runs_on_redis() {
     let (data, redis) = (tempfile::tempdir().unwrap(), Redis::start().await);
     let mut service = start(data.path(), &["--redis-url", &redis.url()]);
-    let text = welcome(&mut service).await;
+    let text = banner(&mut service).await;
     let line = text.lines().map(str::trim).find(|line| line.starts_with("curl ")).unwrap();
     assert_eq!(run(line).await["status"], "success");
     assert!(!data.path().join("store.redb").exists());
@@ -89,30 +90,30 @@ async fn it_runs_on_redis_too() {
 }
 
 #[tokio::test]
-async fn a_redis_that_is_started_later_is_waited_for() {
+async fn first_start_waits_for_unreachable_redis() {
     let (data, mut redis) = (tempfile::tempdir().unwrap(), Redis::start().await);
     redis.stop();
     let mut service = start(data.path(), &["--redis-url", &redis.url()]);
-    service.listening("lookup").await;
+    service.listen_addr("lookup").await;
     redis.restart().await;
-    let text = welcome(&mut service).await;
-    assert!(text.contains("This is the first start"), "{text}");
+    let text = banner(&mut service).await;
+    assert!(text.contains("First start."), "{text}");
 }
 
 #[tokio::test]
-async fn a_second_instance_on_the_same_folder_says_so() {
+async fn second_instance_on_same_directory_fails() {
     let data = tempfile::tempdir().unwrap();
     let mut first = start(data.path(), &[]);
-    welcome(&mut first).await;
-    let complaint = fails(start(data.path(), &[])).await;
-    assert!(complaint.contains("in use by another process"), "{complaint}");
+    banner(&mut first).await;
+    let log = expect_failure(start(data.path(), &[])).await;
+    assert!(log.contains("in use by another process"), "{log}");
 }
 
 #[tokio::test]
-async fn a_port_in_use_says_which_and_what_to_do() {
+async fn port_in_use_error_names_address_and_remedy() {
     let data = tempfile::tempdir().unwrap();
-    let taken = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let addr = taken.local_addr().unwrap().to_string();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap().to_string();
     let flags = [
         "--data-dir",
         data.path().to_str().unwrap(),
@@ -122,21 +123,21 @@ async fn a_port_in_use_says_which_and_what_to_do() {
         "127.0.0.1:0",
     ];
     let flags = [&flags[..], &["--dashboard-listen", "127.0.0.1:0", "--listen", &addr]].concat();
-    let complaint = fails(Service::spawn("ip-lookup", &flags, &[])).await;
-    assert!(complaint.contains(&addr) && complaint.contains("choose another"), "{complaint}");
+    let log = expect_failure(Service::spawn("ip-lookup", &flags, &[])).await;
+    assert!(log.contains(&addr) && log.contains("choose another"), "{log}");
 }
 
 #[tokio::test]
-async fn a_damaged_file_and_a_folder_that_cannot_be_written_are_told_apart() {
+async fn damaged_store_and_unwritable_directory_errors_differ() {
     let data = tempfile::tempdir().unwrap();
-    std::fs::write(data.path().join("store.redb"), b"this is no store").unwrap();
-    let complaint = fails(start(data.path(), &[])).await;
-    assert!(complaint.contains("damaged or no store file"), "{complaint}");
+    std::fs::write(data.path().join("store.redb"), b"not a store file").unwrap();
+    let log = expect_failure(start(data.path(), &[])).await;
+    assert!(log.contains("damaged or not a store file"), "{log}");
     assert_eq!(
         std::fs::read(data.path().join("store.redb")).unwrap(),
-        b"this is no store",
-        "nothing is lost"
+        b"not a store file",
+        "the file is not modified"
     );
-    let complaint = fails(start(Path::new("/proc/nowhere"), &[])).await;
-    assert!(complaint.contains("--data-dir"), "{complaint}");
+    let log = expect_failure(start(Path::new("/proc/nowhere"), &[])).await;
+    assert!(log.contains("--data-dir"), "{log}");
 }

@@ -1,4 +1,4 @@
-//! The yardstick: the least that a poem server can do for a JSON answer, with poem's server as it comes.
+//! The baseline of lookup-bench: a minimal poem server with a JSON response, on poem's default server.
 
 use std::net::SocketAddr;
 
@@ -12,10 +12,10 @@ use service_kit::{ServeArgs, runtime};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Answers `{"message":"hello"}`.
+/// Responds with `{"message":"hello"}`.
 #[derive(Parser)]
 struct Options {
-    /// Where to listen
+    /// Listen address
     #[arg(long)]
     listen: SocketAddr,
     /// Worker threads

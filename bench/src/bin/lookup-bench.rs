@@ -1,4 +1,4 @@
-//! The whole chain beside a bare poem server, and beside itself without batching.
+//! Compares lookup-svc, quota-svc and Redis with a minimal poem server, and with lookup-svc without batching.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! Mixed traffic for minutes: nobody may get a wrong answer, every count must be exact, memory must stay.
+//! Sends mixed traffic for minutes. Fails on a wrong response, a wrong counter or growing memory.
 
 use std::process::ExitCode;
 

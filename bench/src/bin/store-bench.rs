@@ -1,4 +1,4 @@
-//! Charges per second beside plain pipelined INCR.
+//! Compares charges per second with plain pipelined INCR.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! lookup-svc, quota-svc and Redis with keys in it.
+//! The chain: lookup-svc, quota-svc and a Redis server filled with API keys.
 
 use std::time::Duration;
 
@@ -9,81 +9,81 @@ use quota_svc::store::redis::{ConfirmWrites, Credentials, RedisOptions, RedisSto
 
 use super::Variant;
 use super::servers::Server;
-use super::wrk::{Addresses, Keys};
+use super::wrk::{AddressFile, KeyFile};
 use crate::seed;
 
-const PREFIX: &str = "ipl:";
+const KEY_PREFIX: &str = "ipl:";
+const STORE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The chain; what is behind is dropped last.
+/// The running processes. The fields are dropped in order, so each process is stopped before those that it calls.
 pub struct Chain {
     lookup: Server,
     quota: Server,
     redis: Redis,
-    keys: Keys,
+    keys: KeyFile,
     workers: usize,
 }
 
 impl Chain {
-    /// Starts all of it with `keys` keys, of which wrk has a list of `lines`.
+    /// Starts everything and creates `keys` keys. wrk gets a list of `lines` lines, which repeats
+    /// the keys if there are fewer.
     pub async fn start(keys: usize, lines: usize, workers: usize, limits: &Limits) -> anyhow::Result<Self> {
         let redis = Redis::start().await;
-        println!("seeding {keys} keys");
-        let keys = Keys::write(&seed::keys(&store(&redis).await?, keys, limits).await?, lines)?;
+        println!("creating {keys} keys");
+        let keys = KeyFile::write(&seed::keys(&connect_store(&redis).await?, keys, limits).await?, lines)?;
         let (burst, daily, url) = (limits.burst.to_string(), limits.daily.to_string(), redis.url());
-        let charges = ["--key-prefix", PREFIX, "--serve", "charges", "--redis-url", &url];
+        let charges = ["--key-prefix", KEY_PREFIX, "--serve", "charges", "--redis-url", &url];
         let limits = ["--burst-limit", &burst, "--daily-limit", &daily];
         let quota = Server::service("quota-svc", workers, &[&charges[..], &limits].concat()).await?;
-        let lookup = lookup(&quota, workers, &[]).await?;
+        let lookup = start_lookup(&quota, workers, &[]).await?;
         Ok(Self { lookup, quota, redis, keys, workers })
     }
 
-    /// One more lookup-svc before the same quota-svc.
-    pub async fn another_lookup(&self, flags: &[&str]) -> anyhow::Result<Server> {
-        lookup(&self.quota, self.workers, flags).await
+    /// Starts another lookup-svc that uses the same quota-svc.
+    pub async fn start_lookup(&self, flags: &[&str]) -> anyhow::Result<Server> {
+        start_lookup(&self.quota, self.workers, flags).await
     }
 
-    /// Its lookup-svc.
     pub fn lookup(&self) -> &Server {
         &self.lookup
     }
 
-    /// The keys in its store.
-    pub fn keys(&self) -> &Keys {
+    pub fn keys(&self) -> &KeyFile {
         &self.keys
     }
 
-    /// What wrk shall talk to, and from where.
+    /// A variant that sends requests to `lookup`, with client addresses from `addresses`.
     pub fn variant<'a>(
         &'a self,
         name: &'static str,
         lookup: &Server,
-        addresses: &'a Addresses,
+        addresses: &'a AddressFile,
     ) -> Variant<'a> {
         let pids = vec![lookup.pid(), self.quota.pid(), self.redis.pid()];
         Variant { name, url: lookup.url("/api/v1/ip?scope=full"), pids, keys: &self.keys, addresses }
     }
 }
 
-/// With its built-in geo data unless told otherwise, and wrk as the trusted proxy that names the client.
-async fn lookup(quota: &Server, workers: usize, flags: &[&str]) -> anyhow::Result<Server> {
+/// Starts a lookup-svc with wrk as the trusted proxy, so that wrk's `X-Forwarded-For` sets the client address. Uses the
+/// built-in geo data unless `flags` override it.
+async fn start_lookup(quota: &Server, workers: usize, flags: &[&str]) -> anyhow::Result<Server> {
     let url = quota.url("");
-    let own = ["--quota-url", &url, "--trusted-proxies", "127.0.0.1"];
-    Server::service("lookup-svc", workers, &[&own[..], flags].concat()).await
+    let common = ["--quota-url", &url, "--trusted-proxies", "127.0.0.1"];
+    Server::service("lookup-svc", workers, &[&common[..], flags].concat()).await
 }
 
-async fn store(redis: &Redis) -> anyhow::Result<RedisStore> {
-    let patience = Duration::from_secs(30);
+async fn connect_store(redis: &Redis) -> anyhow::Result<RedisStore> {
     let store = RedisStore::start(RedisOptions {
         url: redis.url(),
         credentials: Credentials::default(),
-        key_prefix: PREFIX.to_owned(),
-        store_timeout: patience,
-        write_timeout: patience,
+        key_prefix: KEY_PREFIX.to_owned(),
+        store_timeout: STORE_TIMEOUT,
+        write_timeout: STORE_TIMEOUT,
         confirm_writes: ConfirmWrites::Auto,
         limits: Limits::default(),
         clock: Clock::Store,
     })?;
-    let up = async || store.now_from_server().await.ok();
-    e2e::wait::eventually(patience, "the store is connected", up).await;
+    let connected = async || store.now_from_server().await.ok();
+    e2e::wait::eventually(STORE_TIMEOUT, "the store is connected", connected).await;
     Ok(store)
 }

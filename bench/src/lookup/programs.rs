@@ -1,38 +1,38 @@
-//! The programs that are measured: built as they are shipped, found beside this one.
+//! Builds and finds the measured programs: with the same profile and in the same directory as this one.
 
 use std::path::PathBuf;
 
 use anyhow::{Context, ensure};
 
-const USE: &str = "use `cargo run --profile dist -p bench --bin lookup-bench`, or `soak`";
+const USAGE: &str = "run `cargo run --profile dist -p bench --bin lookup-bench`, or `--bin soak`";
 
-/// Builds the services in this program's own profile, if cargo runs it; else they must be there.
+/// Builds the services in this program's profile, if it was started by cargo. Otherwise they must already exist.
 pub async fn build() -> anyhow::Result<()> {
     let Some(cargo) = std::env::var_os("CARGO") else { return Ok(()) };
     println!("building lookup-svc, quota-svc and hello");
     let mut command = tokio::process::Command::new(cargo);
     command.args(["build", "--quiet", "--bins", "-p", "lookup-svc", "-p", "quota-svc", "-p", "bench"]);
     command.args(["--profile", &profile()?]);
-    let status = command.status().await.context("cargo can't be run")?;
+    let status = command.status().await.context("can't run cargo")?;
     ensure!(status.success(), "the services could not be built");
     Ok(())
 }
 
-/// Cargo's folder for a profile has its name; only that of `dev` is called `debug`.
+/// The profile of this program. Cargo's output directory has the profile's name, except `debug` for `dev`.
 fn profile() -> anyhow::Result<String> {
-    let folder =
-        std::env::current_exe()?.parent().and_then(|folder| folder.file_name()).map(|name| name.to_owned());
-    let name = folder.context("this program is in no folder")?.to_string_lossy().into_owned();
-    ensure!(name != "debug", "{USE}");
+    let program = std::env::current_exe()?;
+    let dir = program.parent().and_then(|dir| dir.file_name()).context("this program has no directory")?;
+    let name = dir.to_string_lossy().into_owned();
+    ensure!(name != "debug", "{USAGE}");
     Ok(name)
 }
 
-/// The path of a program that was built with this one.
+/// The path of a program in the same directory as this one.
 pub fn path(name: &str) -> anyhow::Result<PathBuf> {
     let path = std::env::current_exe()?.with_file_name(name);
     ensure!(
         path.is_file() && !cfg!(debug_assertions),
-        "{} is missing or this is a debug build: {USE}",
+        "{} is missing, or this is a debug build; {USAGE}",
         path.display()
     );
     Ok(path)

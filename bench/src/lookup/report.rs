@@ -1,4 +1,4 @@
-//! The table of the chain's benchmark and what must hold.
+//! The result table of the lookup benchmark, and its required bounds.
 
 use std::fmt;
 
@@ -9,50 +9,52 @@ use crate::table::{table, thousands};
 pub const HELLO: &str = "hello";
 pub const CHAIN: &str = "lookup + quota + Redis";
 pub const UNBATCHED: &str = "the same, unbatched";
-pub const EVERYWHERE: &str = "batched, 20,000 networks";
-pub const ALONE: &str = "valid keys";
-pub const MALFORMED: &str = "beside malformed keys";
-pub const UNKNOWN: &str = "beside unknown keys";
-pub const FEW: &str = "1,000 keys";
-pub const MANY: &str = "--keys";
+pub const MANY_NETWORKS: &str = "batched, 20,000 networks";
+pub const NO_LOAD: &str = "valid keys";
+pub const MALFORMED: &str = "with malformed-key load";
+pub const UNKNOWN: &str = "with unknown-key load";
+pub const FEW_KEYS: &str = "1,000 keys";
+pub const MANY_KEYS: &str = "--keys";
 
-const HEADER: [&str; 8] = ["variant", "c", "rps", "x first", "p50 us", "p99 us", "CPU us/request", "in all"];
+const HEADER: [&str; 8] = ["variant", "c", "rps", "x first", "p50 us", "p99 us", "CPU us/request", "total"];
 
-/// One measurement.
-pub struct Round {
-    pub name: &'static str,
+/// One measurement of one variant.
+pub struct Measurement {
+    pub variant: &'static str,
     pub connections: usize,
+    /// Requests per second.
     pub rps: f64,
+    /// Latency in microseconds.
     pub p50: f64,
     pub p99: f64,
-    /// Processor time a request of each process, in microseconds.
+    /// CPU time per request of each process, in microseconds.
     pub cpu: Vec<f64>,
 }
 
-impl fmt::Display for Round {
+impl fmt::Display for Measurement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, {} connections: {} rps", self.name, self.connections, thousands(self.rps))
+        write!(f, "{}, {} connections: {} rps", self.variant, self.connections, thousands(self.rps))
     }
 }
 
-/// Prints the medians; ratios are to the first of the names.
-pub fn print(rounds: &[Round], names: &[&'static str]) {
+/// Prints the medians. Ratios are relative to the first variant.
+pub fn print(measurements: &[Measurement], variants: &[&'static str]) {
     let mut table = table(&HEADER);
     for connections in [64, 1] {
-        for name in names {
-            let Some(first) = of(rounds, name, connections).next() else { continue };
-            let rps = |name| of(rounds, name, connections).map(|round| round.rps);
-            let middle = |field: fn(&Round) -> f64| median(of(rounds, name, connections).map(field));
-            let cpu: Vec<f64> = (0..first.cpu.len())
-                .map(|n| median(of(rounds, name, connections).map(|r| r.cpu[n])))
-                .collect();
+        for variant in variants {
+            let select = |variant| select(measurements, variant, connections);
+            let Some(first) = select(variant).next() else { continue };
+            let rps = |variant| select(variant).map(|m| m.rps);
+            let median_of = |field: fn(&Measurement) -> f64| median(select(variant).map(field));
+            let cpu: Vec<f64> =
+                (0..first.cpu.len()).map(|n| median(select(variant).map(|m| m.cpu[n]))).collect();
             table.add_row([
-                (*name).to_owned(),
+                (*variant).to_owned(),
                 connections.to_string(),
-                thousands(middle(|round| round.rps)),
-                format!("{:.2}", median_ratio(rps(name), rps(names[0]))),
-                thousands(middle(|round| round.p50)),
-                thousands(middle(|round| round.p99)),
+                thousands(median_of(|m| m.rps)),
+                format!("{:.2}", median_ratio(rps(variant), rps(variants[0]))),
+                thousands(median_of(|m| m.p50)),
+                thousands(median_of(|m| m.p99)),
                 cpu.iter().map(|cpu| format!("{cpu:.1}")).collect::<Vec<_>>().join(" + "),
                 format!("{:.1}", cpu.iter().sum::<f64>()),
             ]);
@@ -61,34 +63,42 @@ pub fn print(rounds: &[Round], names: &[&'static str]) {
     println!("{table}");
 }
 
-/// What must hold of the chain.
-pub fn gates(rounds: &[Round], lookup_mib: f64) -> Vec<Gate> {
-    let rps = |name| of(rounds, name, 64).map(|round| round.rps);
-    let p50 = |name| median(of(rounds, name, 1).map(|round| round.p50));
-    let cpu = median(of(rounds, CHAIN, 64).map(|round| round.cpu.iter().sum()));
+/// The bounds for the chain.
+pub fn chain_gates(measurements: &[Measurement], lookup_mib: f64) -> Vec<Gate> {
+    let rps = |variant| select(measurements, variant, 64).map(|m| m.rps);
+    let p50 = |variant| median(select(measurements, variant, 1).map(|m| m.p50));
+    let cpu = median(select(measurements, CHAIN, 64).map(|m| m.cpu.iter().sum()));
     vec![
         Gate::at_least("rps x hello, c=64", median_ratio(rps(CHAIN), rps(HELLO)), 0.40),
         Gate::at_least("rps x unbatched, c=64", median_ratio(rps(CHAIN), rps(UNBATCHED)), 2.0),
-        Gate::at_most("p50 above hello's in us, c=1", p50(CHAIN) - p50(HELLO), 130.0),
-        Gate::at_most("CPU us a request, c=64", cpu, 30.0),
-        Gate::at_most("MiB of lookup-svc, 1,000 connections", lookup_mib, 60.0),
+        Gate::at_most("p50 us above hello, c=1", p50(CHAIN) - p50(HELLO), 130.0),
+        Gate::at_most("CPU us per request, c=64", cpu, 30.0),
+        Gate::at_most("lookup-svc MiB, 1,000 connections", lookup_mib, 60.0),
     ]
 }
 
-/// What must hold of many keys.
-pub fn gates_of_keys(rounds: &[Round]) -> Vec<Gate> {
-    let rps = |name| of(rounds, name, 64).map(|round| round.rps);
-    vec![Gate::at_least("rps with many keys x with 1,000", median_ratio(rps(MANY), rps(FEW)), 0.90)]
+/// The bound for `--keys`.
+pub fn key_count_gates(measurements: &[Measurement]) -> Vec<Gate> {
+    let rps = |variant| select(measurements, variant, 64).map(|m| m.rps);
+    let ratio = median_ratio(rps(MANY_KEYS), rps(FEW_KEYS));
+    vec![Gate::at_least("rps with --keys x rps with 1,000 keys", ratio, 0.90)]
 }
 
-/// What must hold of valid keys beside strangers.
-pub fn gates_of_strangers(rounds: &[Round]) -> Vec<Gate> {
-    let p99 = |name| of(rounds, name, 1).map(|round| round.p99);
+/// The bounds for `--unknown-keys`.
+pub fn unknown_key_gates(measurements: &[Measurement]) -> Vec<Gate> {
+    let p99 = |variant| select(measurements, variant, 1).map(|m| m.p99);
     [MALFORMED, UNKNOWN]
-        .map(|name| Gate::at_most(&format!("p99 {name} x alone"), median_ratio(p99(name), p99(ALONE)), 1.20))
+        .map(|variant| {
+            let ratio = median_ratio(p99(variant), p99(NO_LOAD));
+            Gate::at_most(&format!("p99 {variant} x p99 without load"), ratio, 1.20)
+        })
         .into()
 }
 
-fn of<'a>(rounds: &'a [Round], name: &str, connections: usize) -> impl Iterator<Item = &'a Round> {
-    rounds.iter().filter(move |round| round.name == name && round.connections == connections)
+fn select<'m>(
+    measurements: &'m [Measurement],
+    variant: &str,
+    connections: usize,
+) -> impl Iterator<Item = &'m Measurement> {
+    measurements.iter().filter(move |m| m.variant == variant && m.connections == connections)
 }

@@ -1,34 +1,36 @@
--- wrk's script: each request has another API key and another client address; the numbers come out as JSON.
--- Arguments: the file of keys, 43 bytes a line; the file of addresses, one a line.
+-- wrk script: each request has a different API key and client address. Prints the results as JSON.
+-- Arguments: a file with keys, 43 bytes per line; a file with addresses, one per line.
 
-local LINE, STRIDE = 43, 611953 -- a prime, so that all keys come and their order is not that of their making
+local LINE_BYTES = 43
+local STRIDE = 611953 -- a prime, so that all keys are visited, but not in the order of their creation
 
-local keys, count, at, n = '', 0, 0, 0
-local before, tails = '', {}
+local keys, key_count, key_index, address_index = '', 0, 0, 0
+local prefix, suffixes = '', {} -- of a request: the text before and after the key
 
 function init(args)
   local file = assert(io.open(args[1], 'rb'))
   keys = file:read('*a')
   file:close()
-  count = #keys / LINE
-  at = os.time() % count
-  -- wrk writes a table of headers in any order, so only one is left to it: the address has its own place.
+  key_count = #keys / LINE_BYTES
+  key_index = os.time() % key_count
+  -- wrk formats the headers in any order, so it gets only one; the address is appended after it.
   local rest
-  before, rest = wrk.format('GET', nil, { Authorization = 'Bearer @' }):match('^(.-)@(.*)$')
+  prefix, rest = wrk.format('GET', nil, { Authorization = 'Bearer @' }):match('^(.-)@(.*)$')
   for address in io.lines(args[2]) do
-    tails[#tails + 1] = '\r\nX-Forwarded-For: ' .. address .. rest
+    suffixes[#suffixes + 1] = '\r\nX-Forwarded-For: ' .. address .. rest
   end
 end
 
 function request()
-  at, n = (at + STRIDE) % count, n % #tails + 1
-  return before .. keys:sub(at * LINE + 1, at * LINE + LINE - 1) .. tails[n]
+  key_index, address_index = (key_index + STRIDE) % key_count, address_index % #suffixes + 1
+  local start = key_index * LINE_BYTES
+  return prefix .. keys:sub(start + 1, start + LINE_BYTES - 1) .. suffixes[address_index]
 end
 
 function done(summary, latency)
-  local e = summary.errors
+  local errors = summary.errors
   io.write(string.format(
-    '\nRESULT {"requests":%d,"micros":%d,"p50":%d,"p99":%d,"broken":%d,"refused":%d}\n',
+    '\nRESULT {"requests":%d,"micros":%d,"p50":%d,"p99":%d,"no_response":%d,"error_responses":%d}\n',
     summary.requests, summary.duration, latency:percentile(50), latency:percentile(99),
-    e.connect + e.read + e.write + e.timeout, e.status))
+    errors.connect + errors.read + errors.write + errors.timeout, errors.status))
 end

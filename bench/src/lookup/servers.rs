@@ -1,4 +1,4 @@
-//! Our programs as processes, each on ports of its own.
+//! Starts the measured programs as child processes on free ports.
 
 use std::net::SocketAddr;
 use std::process::Stdio;
@@ -11,63 +11,61 @@ use e2e::wait::eventually_ok;
 
 use super::programs;
 
-const READY_WITHIN: Duration = Duration::from_secs(20);
+const START_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A running program; killed when dropped.
+/// A running program. It is killed when this is dropped.
 pub struct Server {
     process: ChildGuard,
     port: ReservedPort,
-    _admin: ReservedPort,
+    admin_port: ReservedPort,
 }
 
 impl Server {
-    /// The yardstick.
+    /// Starts the baseline of lookup-bench.
     pub async fn hello() -> anyhow::Result<Self> {
-        let server = Self::spawn("hello", service_kit::runtime::available(), |_| Vec::new())?;
-        wait_for(&server.url("/")).await;
+        let server = Self::spawn("hello", service_kit::runtime::available_cpus(), |_| Vec::new())?;
+        wait_for_success(&server.url("/")).await;
         Ok(server)
     }
 
-    /// One of our services, ready.
+    /// Starts one of our services and waits until it is ready.
     pub async fn service(name: &str, workers: usize, flags: &[&str]) -> anyhow::Result<Self> {
-        let server = Self::spawn(name, workers, |admin| {
-            let own = ["--log-level", "warn", "--admin-listen"].map(str::to_owned);
-            let given = flags.iter().map(|flag| (*flag).to_owned());
-            own.into_iter().chain([admin]).chain(given).collect()
+        let server = Self::spawn(name, workers, |admin_listen| {
+            let common = ["--log-level", "warn", "--admin-listen"].map(str::to_owned);
+            let flags = flags.iter().map(|flag| (*flag).to_owned());
+            common.into_iter().chain([admin_listen]).chain(flags).collect()
         })?;
-        wait_for(&format!("http://{}/readyz", server._admin.addr())).await;
+        wait_for_success(&format!("http://{}/readyz", server.admin_port.addr())).await;
         Ok(server)
     }
 
     fn spawn(name: &str, workers: usize, flags: impl FnOnce(String) -> Vec<String>) -> anyhow::Result<Self> {
-        let (port, admin) = (ReservedPort::new(), ReservedPort::new());
+        let (port, admin_port) = (ReservedPort::new(), ReservedPort::new());
         let path = programs::path(name)?;
         let process = ChildGuard::spawn(&path.to_string_lossy(), |command| {
             command.args(["--listen", &port.addr().to_string(), "--workers", &workers.to_string()]);
-            command.args(flags(admin.addr().to_string()));
+            command.args(flags(admin_port.addr().to_string()));
             command.stdin(Stdio::null()).stdout(Stdio::null());
         });
-        Ok(Self { process, port, _admin: admin })
+        Ok(Self { process, port, admin_port })
     }
 
-    /// The address of a path of it.
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.port.addr())
     }
 
-    /// Where it listens.
+    /// The listen address.
     pub fn addr(&self) -> SocketAddr {
         self.port.addr()
     }
 
-    /// Its process id.
     pub fn pid(&self) -> u32 {
         self.process.pid()
     }
 }
 
-async fn wait_for(url: &str) {
+async fn wait_for_success(url: &str) {
     let client = http::client();
-    let ask = async || client.get(url).send().await.and_then(|answer| answer.error_for_status());
-    eventually_ok(READY_WITHIN, format!("{url} answers"), ask).await;
+    let probe = async || client.get(url).send().await.and_then(|response| response.error_for_status());
+    eventually_ok(START_TIMEOUT, format!("{url} responds"), probe).await;
 }

@@ -1,4 +1,4 @@
-//! wrk: one run, its numbers, and what the measured processes used meanwhile.
+//! Runs wrk and measures the CPU time and memory of the servers during the run.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -11,123 +11,136 @@ use tempfile::NamedTempFile;
 use tokio::process::Command;
 
 use super::Variant;
-use super::report::Round;
+use super::report::Measurement;
 use crate::usage;
 
 const SCRIPT: &str = include_str!("rotate.lua");
-const RESULT: &str = "RESULT ";
-/// The part of the answers that may be failures (deadlines that a busy machine misses).
-const FAILED: f64 = 0.01;
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// The script prints its results as JSON after this prefix.
+const RESULT_PREFIX: &str = "RESULT ";
+/// Maximum share of failed requests. A few fail on a busy machine, because deadlines pass.
+const MAX_FAILED_SHARE: f64 = 0.01;
+const MEMORY_SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The keys as wrk's script reads them, and the script.
-pub struct Keys {
-    file: NamedTempFile,
+/// The list of keys that wrk's script reads, and the script itself.
+pub struct KeyFile {
+    list: NamedTempFile,
     script: NamedTempFile,
 }
 
-/// The callers' addresses as wrk's script reads them.
-pub struct Addresses(NamedTempFile);
+/// The list of client addresses that wrk's script reads.
+pub struct AddressFile(NamedTempFile);
 
-impl Addresses {
-    /// Writes them to a temporary file.
+impl AddressFile {
+    /// Writes the addresses to a temporary file.
     pub fn write(addresses: impl IntoIterator<Item = impl AsRef<str>>) -> anyhow::Result<Self> {
         let lines = addresses.into_iter().fold(String::new(), |lines, ip| lines + ip.as_ref() + "\n");
-        temporary(&lines).map(Self)
+        temp_file(&lines).map(Self)
     }
 }
 
-impl Keys {
-    /// Writes both to temporary files, the keys again and again until there are so many lines.
+impl KeyFile {
+    /// Writes the list and the script to temporary files. The list has `lines` lines; it repeats the keys if there are
+    /// fewer.
     pub fn write(keys: &[ApiKey], lines: usize) -> anyhow::Result<Self> {
         let lines: String = keys.iter().cycle().take(lines).flat_map(|key| [key.expose(), "\n"]).collect();
-        Ok(Self { file: temporary(&lines)?, script: temporary(SCRIPT)? })
+        Ok(Self { list: temp_file(&lines)?, script: temp_file(SCRIPT)? })
     }
 }
 
-fn temporary(text: &str) -> anyhow::Result<NamedTempFile> {
+fn temp_file(text: &str) -> anyhow::Result<NamedTempFile> {
     let mut file = NamedTempFile::new()?;
     file.write_all(text.as_bytes())?;
     Ok(file)
 }
 
-/// How a variant is loaded.
+/// One run of wrk.
 pub struct Wrk {
     pub connections: usize,
     pub seconds: u64,
 }
 
 #[derive(Deserialize)]
-struct Numbers {
+struct WrkResult {
     requests: f64,
+    /// Duration of the run.
     micros: f64,
     p50: f64,
     p99: f64,
-    broken: f64,
-    refused: f64,
+    /// Requests without a response.
+    no_response: f64,
+    /// Responses with a status of 400 or more.
+    error_responses: f64,
 }
 
 impl Wrk {
-    /// Loads the variant and measures.
-    pub async fn run(&self, variant: &Variant<'_>) -> anyhow::Result<Round> {
-        let before = used(variant)?;
-        let numbers = self.load(variant).await?;
-        let cpu =
-            used(variant)?.into_iter().zip(before).map(|(now, before)| (now - before) / numbers.requests);
-        Ok(Round {
-            name: variant.name,
+    /// Sends requests to the variant and measures.
+    pub async fn run(&self, variant: &Variant<'_>) -> anyhow::Result<Measurement> {
+        let before = cpu_micros(variant)?;
+        let result = self.load(variant).await?;
+        let after = cpu_micros(variant)?;
+        let cpu = after.into_iter().zip(before).map(|(after, before)| (after - before) / result.requests);
+        Ok(Measurement {
+            variant: variant.name,
             connections: self.connections,
-            rps: numbers.requests * 1e6 / numbers.micros,
-            p50: numbers.p50,
-            p99: numbers.p99,
+            rps: result.requests * 1e6 / result.micros,
+            p50: result.p50,
+            p99: result.p99,
             cpu: cpu.collect(),
         })
     }
 
-    async fn load(&self, variant: &Variant<'_>) -> anyhow::Result<Numbers> {
+    async fn load(&self, variant: &Variant<'_>) -> anyhow::Result<WrkResult> {
         let mut command = Command::new("wrk");
         command.arg("-t1").args(["-c", &self.connections.to_string(), "-d", &self.seconds.to_string()]);
         command.arg("-s").arg(variant.keys.script.path()).arg(&variant.url);
-        command.arg("--").arg(variant.keys.file.path()).arg(variant.addresses.0.path());
+        command.arg("--").arg(variant.keys.list.path()).arg(variant.addresses.0.path());
         let output =
-            command.stdin(Stdio::null()).kill_on_drop(true).output().await.context("wrk can't be run")?;
+            command.stdin(Stdio::null()).kill_on_drop(true).output().await.context("can't run wrk")?;
         let text = String::from_utf8_lossy(&output.stdout);
-        let result = text.lines().find_map(|line| line.strip_prefix(RESULT));
-        let result =
-            result.with_context(|| format!("wrk said: {text}{}", String::from_utf8_lossy(&output.stderr)))?;
-        let numbers: Numbers = serde_json::from_str(result)?;
-        let failed = numbers.broken + numbers.refused;
+        let json = text.lines().find_map(|line| line.strip_prefix(RESULT_PREFIX)).with_context(|| {
+            format!("wrk printed no result: {text}{}", String::from_utf8_lossy(&output.stderr))
+        })?;
+        let result: WrkResult = serde_json::from_str(json)?;
+        let failed = result.no_response + result.error_responses;
         if failed > 0.0 {
-            let Numbers { broken, refused, .. } = numbers;
-            eprintln!("{}: {refused} answers were not 200, {broken} did not come", variant.name);
+            let WrkResult { no_response, error_responses, .. } = result;
+            eprintln!(
+                "{}: {error_responses} error responses, {no_response} requests without a response",
+                variant.name
+            );
         }
-        ensure!(failed <= numbers.requests * FAILED, "so many failures are no measurement");
-        Ok(numbers)
+        ensure!(
+            failed <= result.requests * MAX_FAILED_SHARE,
+            "too many requests failed: {failed} of {}",
+            result.requests
+        );
+        Ok(result)
     }
 }
 
-/// The most memory (MiB) that each process of the variant has while `connections` are open and busy.
+/// Peak resident memory of each process of the variant, in MiB, while wrk keeps `connections` busy.
 pub async fn memory_under_load(
     variant: &Variant<'_>,
     connections: usize,
     seconds: u64,
 ) -> anyhow::Result<Vec<f64>> {
-    let mut most = vec![0.0_f64; variant.pids.len()];
+    let mut peaks = vec![0.0_f64; variant.pids.len()];
     let wrk = Wrk { connections, seconds };
     let mut load = std::pin::pin!(wrk.load(variant));
-    let mut tick = tokio::time::interval(LOOK_EVERY);
+    let mut tick = tokio::time::interval(MEMORY_SAMPLE_INTERVAL);
     loop {
         tokio::select! {
-            done = &mut load => return done.map(|_| most),
+            result = &mut load => return result.map(|_| peaks),
             _ = tick.tick() => {
-                for (most, pid) in most.iter_mut().zip(&variant.pids) {
-                    *most = most.max(usage::rss_mib(*pid)?);
+                for (peak, pid) in peaks.iter_mut().zip(&variant.pids) {
+                    *peak = peak.max(usage::rss_mib(*pid)?);
                 }
             }
         }
     }
 }
 
-fn used(variant: &Variant<'_>) -> anyhow::Result<Vec<f64>> {
+/// CPU time of each process of the variant so far.
+fn cpu_micros(variant: &Variant<'_>) -> anyhow::Result<Vec<f64>> {
     variant.pids.iter().map(|pid| usage::cpu_micros(*pid)).collect()
 }

@@ -1,40 +1,39 @@
-//! Clients of every kind: what each sends, what is due to it, and how often it comes.
+//! The kinds of clients: the requests of each, the expected responses, and the delay between requests.
 
 mod raw;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::client_stats::{ClientStats, Observation};
 use super::progress::Progress;
-use super::tally::{Seen, Tally};
 use super::target::Target;
 
-/// A kind of traffic.
+/// A kind of traffic, with the response that it must get.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// Active keys, another client address in each request, which must come back.
-    Good,
-    /// Keys that nobody has, mistyped keys, no key: 401.
-    Bad,
+pub enum TrafficKind {
+    /// Active keys: 200 with the client address, which differs in each request.
+    Valid,
+    /// Unknown, malformed or missing keys: 401.
+    Unauthorized,
     /// Paused keys: 429.
     Paused,
     /// The demo: 200.
     Demo,
-    /// Preflights of browsers: 204.
+    /// CORS preflights: 204.
     Preflight,
-    /// Wrong scopes, paths and methods, and bytes that are no HTTP.
+    /// Invalid scopes, paths and methods, and bytes that are not HTTP.
     Malformed,
-    /// Headers that arrive slowly, or never to their end.
+    /// Headers that arrive slowly or never end.
     Slow,
-    /// Many connections that ask nothing.
+    /// Many connections without a request.
     Flood,
 }
 
-impl Kind {
-    /// All of them.
+impl TrafficKind {
     pub const ALL: [Self; 8] = [
-        Self::Good,
-        Self::Bad,
+        Self::Valid,
+        Self::Unauthorized,
         Self::Paused,
         Self::Demo,
         Self::Preflight,
@@ -43,7 +42,7 @@ impl Kind {
         Self::Flood,
     ];
 
-    /// How many there are at the same time (of the good ones the user says it).
+    /// Number of concurrent clients. For [`Self::Valid`], `--clients` is used instead.
     pub fn clients(self) -> usize {
         match self {
             Self::Slow => 64,
@@ -52,69 +51,71 @@ impl Kind {
         }
     }
 
-    /// How long each waits before it comes again.
-    fn pause(self) -> Duration {
+    /// Delay of a client between two requests.
+    fn delay(self) -> Duration {
         match self {
-            Self::Good => Duration::ZERO,
+            Self::Valid => Duration::ZERO,
             Self::Slow | Self::Flood => Duration::from_millis(500),
             _ => Duration::from_millis(5),
         }
     }
 }
 
-/// One client, which asks again and again.
+/// One client, which sends one request after another.
 pub struct Client {
-    kind: Kind,
+    kind: TrafficKind,
     target: Arc<Target>,
     http: reqwest::Client,
-    /// Places of its keys among the good ones: nobody else uses them.
+    /// Indexes of its keys among the valid ones. No other client of its kind uses them.
     keys: Vec<usize>,
-    asked: usize,
+    /// Requests sent so far.
+    sent: usize,
+    /// Index among the clients of its kind.
     number: usize,
 }
 
 impl Client {
-    /// The client `number` of `count`.
-    pub fn new(kind: Kind, number: usize, count: usize, target: Arc<Target>) -> Self {
-        let keys = (number..target.good.len()).step_by(count).collect();
-        Self { kind, target, http: e2e::http::client(), keys, asked: 0, number }
+    /// Creates client `number` of `count`, starting at 0.
+    pub fn new(kind: TrafficKind, number: usize, count: usize, target: Arc<Target>) -> Self {
+        let keys = (number..target.valid_keys.len()).step_by(count).collect();
+        Self { kind, target, http: e2e::http::client(), keys, sent: 0, number }
     }
 
-    /// Asks until then.
-    pub async fn run(mut self, until: Instant, progress: Arc<Progress>) -> Tally {
-        let mut tally = Tally::new(self.kind);
-        while Instant::now() < until {
+    /// Sends requests until `deadline`.
+    pub async fn run(mut self, deadline: Instant, progress: Arc<Progress>) -> ClientStats {
+        let mut stats = ClientStats::new(self.kind);
+        while Instant::now() < deadline {
             let started = Instant::now();
-            let key = (self.kind == Kind::Good).then(|| self.keys[self.asked % self.keys.len()]);
-            let seen = self.ask(key).await;
-            progress.note(&seen);
-            tally.note(&seen, started.elapsed(), key);
-            self.asked += 1;
-            tokio::time::sleep(self.kind.pause()).await;
+            let key = (self.kind == TrafficKind::Valid).then(|| self.keys[self.sent % self.keys.len()]);
+            let observation = self.send(key).await;
+            progress.record(&observation);
+            stats.record(&observation, started.elapsed(), key);
+            self.sent += 1;
+            tokio::time::sleep(self.kind.delay()).await;
         }
-        tally
+        stats
     }
 
-    async fn ask(&self, key: Option<usize>) -> Seen {
+    async fn send(&self, key: Option<usize>) -> Observation {
         match (self.kind, key) {
-            (Kind::Good, Some(key)) => self.good(&self.target.good[key].secret).await,
-            (Kind::Good, None) | (Kind::Bad, _) => self.bad().await,
-            (Kind::Paused, _) => {
-                let paused = &self.target.paused;
-                let key = &paused[self.asked % paused.len()].secret;
-                self.due(self.get("/api/v1/ip").bearer_auth(key), 429, "rate_limit_exceeded").await
+            (TrafficKind::Valid, Some(key)) => self.valid(&self.target.valid_keys[key].secret).await,
+            (TrafficKind::Valid, None) | (TrafficKind::Unauthorized, _) => self.unauthorized().await,
+            (TrafficKind::Paused, _) => {
+                let paused = &self.target.paused_keys;
+                let key = &paused[self.sent % paused.len()].secret;
+                self.expect(self.get("/api/v1/ip").bearer_auth(key), 429, "rate_limit_exceeded").await
             }
-            (Kind::Demo, _) => self.due(self.get("/api/v1/ip/demo"), 200, "").await,
-            (Kind::Preflight, _) => {
+            (TrafficKind::Demo, _) => self.expect(self.get("/api/v1/ip/demo"), 200, "").await,
+            (TrafficKind::Preflight, _) => {
                 let url = self.target.lookup.url("/api/v1/ip");
                 let preflight = self.http.request(reqwest::Method::OPTIONS, url);
                 let preflight = preflight.header("Origin", "https://page.example");
-                self.due(preflight.header("Access-Control-Request-Method", "GET"), 204, "").await
+                self.expect(preflight.header("Access-Control-Request-Method", "GET"), 204, "").await
             }
-            (Kind::Malformed, _) => self.malformed().await,
-            (Kind::Slow, _) if self.number.is_multiple_of(2) => raw::slow(&self.target).await,
-            (Kind::Slow, _) => raw::endless(&self.target).await,
-            (Kind::Flood, _) => raw::flood(&self.target).await,
+            (TrafficKind::Malformed, _) => self.malformed().await,
+            (TrafficKind::Slow, _) if self.number.is_multiple_of(2) => raw::slow(&self.target).await,
+            (TrafficKind::Slow, _) => raw::endless(&self.target).await,
+            (TrafficKind::Flood, _) => raw::flood(&self.target).await,
         }
     }
 
@@ -122,69 +123,73 @@ impl Client {
         self.http.get(self.target.lookup.url(path))
     }
 
-    async fn good(&self, key: &str) -> Seen {
-        let [.., b, c, d] = (self.asked * 61 + self.number).to_be_bytes();
+    async fn valid(&self, key: &str) -> Observation {
+        let [.., b, c, d] = (self.sent * 61 + self.number).to_be_bytes();
         let address = format!("8.{b}.{c}.{d}");
         let request = self.get("/api/v1/ip?scope=full").bearer_auth(key).header("X-Forwarded-For", &address);
         match fetch(request).await {
-            Ok((200, body)) if body["ip"] == address.as_str() => Seen::Right,
-            Ok((200, _)) => Seen::Wrong("200 with another client's address".to_owned()),
-            other => judge(other, 200, ""),
+            Ok((200, body)) if body["ip"] == address.as_str() => Observation::Expected,
+            Ok((200, _)) => Observation::Wrong("200 with the wrong client address".to_owned()),
+            other => observe(other, 200, ""),
         }
     }
 
-    async fn bad(&self) -> Seen {
+    async fn unauthorized(&self) -> Observation {
         let unknown = e2e::lookup::unknown_key();
         let request = self.get("/api/v1/ip");
-        let (request, error) = match self.asked % 3 {
+        let (request, error) = match self.sent % 3 {
             0 => (request.bearer_auth(unknown), "invalid_api_key"),
             1 => (request.bearer_auth(&unknown[..41]), "invalid_api_key"),
             _ => (request, "missing_api_key"),
         };
-        self.due(request, 401, error).await
+        self.expect(request, 401, error).await
     }
 
-    async fn malformed(&self) -> Seen {
-        let key = &self.target.good[0].secret;
-        match self.asked % 4 {
-            0 => self.due(self.get("/api/v1/ip?scope=all").bearer_auth(key), 400, "invalid_scope").await,
-            1 => self.due(self.get("/api/v1/nowhere"), 404, "not_found").await,
+    async fn malformed(&self) -> Observation {
+        let key = &self.target.valid_keys[0].secret;
+        match self.sent % 4 {
+            0 => self.expect(self.get("/api/v1/ip?scope=all").bearer_auth(key), 400, "invalid_scope").await,
+            1 => self.expect(self.get("/api/v1/nowhere"), 404, "not_found").await,
             2 => {
                 let post = self.http.post(self.target.lookup.url("/api/v1/ip")).bearer_auth(key);
-                self.due(post, 405, "method_not_allowed").await
+                self.expect(post, 405, "method_not_allowed").await
             }
             _ => raw::garbage(&self.target).await,
         }
     }
 
-    async fn due(&self, request: reqwest::RequestBuilder, status: u16, error: &str) -> Seen {
-        judge(fetch(request).await, status, error)
+    async fn expect(&self, request: reqwest::RequestBuilder, status: u16, error: &str) -> Observation {
+        observe(fetch(request).await, status, error)
     }
 }
 
-type Fetched = Result<(u16, serde_json::Value), String>;
+/// Status and body of a response, or the name of the error. The body is null if it is not JSON.
+type FetchResult = Result<(u16, serde_json::Value), String>;
 
-async fn fetch(request: reqwest::RequestBuilder) -> Fetched {
-    let whole = async {
-        let answer = request.send().await?;
-        let status = answer.status().as_u16();
-        answer.bytes().await.map(|body| (status, serde_json::from_slice(&body).unwrap_or_default()))
+async fn fetch(request: reqwest::RequestBuilder) -> FetchResult {
+    let response = async {
+        let response = request.send().await?;
+        let status = response.status().as_u16();
+        response.bytes().await.map(|body| (status, serde_json::from_slice(&body).unwrap_or_default()))
     };
-    whole.await.map_err(|error: reqwest::Error| match error {
+    response.await.map_err(|error: reqwest::Error| match error {
         error if error.is_timeout() => "timeout".to_owned(),
         error if error.is_connect() => "connect".to_owned(),
         _ => "broken".to_owned(),
     })
 }
 
-/// A 500 is a clear error, which the client may try again; all else that is not due is wrong.
-fn judge(fetched: Fetched, status: u16, error: &str) -> Seen {
-    match fetched {
-        Err(name) => Seen::Error(name),
-        Ok((seen, body)) => match body["error"].as_str().unwrap_or_default() {
-            code if seen == status && code == error => Seen::Right,
-            code @ "internal_error" if seen == 500 => Seen::Error(format!("500 {code}")),
-            code => Seen::Wrong(format!("{seen} {code} instead of {status} {error}")),
+/// Compares a response with the expected status and error code. A 500 with `internal_error` counts as an error, because
+/// the client may retry; any other unexpected response is wrong.
+fn observe(result: FetchResult, expected_status: u16, expected_code: &str) -> Observation {
+    match result {
+        Err(name) => Observation::Error(name),
+        Ok((status, body)) => match body["error"].as_str().unwrap_or_default() {
+            code if status == expected_status && code == expected_code => Observation::Expected,
+            code @ "internal_error" if status == 500 => Observation::Error(format!("500 {code}")),
+            code => {
+                Observation::Wrong(format!("{status} {code} instead of {expected_status} {expected_code}"))
+            }
         },
     }
 }
@@ -196,12 +201,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_clear_500_is_an_error_and_no_wrong_answer() {
-        let (none, internal) = (json!(null), json!({"error": "internal_error"}));
-        assert_eq!(judge(Ok((200, none.clone())), 200, ""), Seen::Right);
-        assert!(matches!(judge(Ok((500, internal)), 200, ""), Seen::Error(_)));
-        assert!(matches!(judge(Err("timeout".to_owned()), 200, ""), Seen::Error(_)));
-        assert!(matches!(judge(Ok((500, none.clone())), 200, ""), Seen::Wrong(_)));
-        assert!(matches!(judge(Ok((200, none)), 401, "invalid_api_key"), Seen::Wrong(_)));
+    fn retryable_failure_is_an_error_and_other_response_is_wrong() {
+        let (empty, internal) = (json!(null), json!({"error": "internal_error"}));
+        assert_eq!(observe(Ok((200, empty.clone())), 200, ""), Observation::Expected);
+        assert!(matches!(observe(Ok((500, internal)), 200, ""), Observation::Error(_)));
+        assert!(matches!(observe(Err("timeout".to_owned()), 200, ""), Observation::Error(_)));
+        assert!(matches!(observe(Ok((500, empty.clone())), 200, ""), Observation::Wrong(_)));
+        assert!(matches!(observe(Ok((200, empty)), 401, "invalid_api_key"), Observation::Wrong(_)));
     }
 }

@@ -1,55 +1,68 @@
-//! The soak's last words: a table, the errors by name, memory, and whether every count is exact.
+//! The report at the end of the soak test: a table, the errors by kind, memory, and the counter comparison.
 
 use std::time::Duration;
 
-use super::tally::Tally;
-use super::target::Counts;
+use super::client_stats::ClientStats;
+use super::target::CounterComparison;
 use crate::gate::Gate;
 use crate::table::{table, thousands};
 
-/// More than this after the warm-up is a leak.
-const MAY_GROW_MIB: f64 = 32.0;
+/// Memory growth after the warm-up above this is treated as a leak.
+const MAX_GROWTH_MIB: f64 = 32.0;
 
-/// Prints all that was seen.
-pub fn print(tallies: &[Tally], took: Duration, before: [f64; 2], after: [f64; 2], counts: &Counts) {
+pub fn print(
+    stats: &[ClientStats],
+    duration: Duration,
+    memory_before: [f64; 2],
+    memory_after: [f64; 2],
+    comparison: &CounterComparison,
+) {
     let mut rows =
-        table(&["traffic", "requests", "right", "errors", "wrong", "p50 ms", "p99 ms", "p99.9 ms"]);
-    for tally in tallies {
-        let numbers =
-            [tally.right + tally.failed() + tally.wrongs(), tally.right, tally.failed(), tally.wrongs()];
-        let latencies = [0.5, 0.99, 0.999].map(|share| format!("{:.2}", tally.latency.percentile(share)));
-        let cells = numbers.map(|number| thousands(number as f64)).into_iter().chain(latencies);
-        rows.add_row([format!("{:?}", tally.kind).to_lowercase()].into_iter().chain(cells));
+        table(&["traffic", "requests", "expected", "errors", "wrong", "p50 ms", "p99 ms", "p99.9 ms"]);
+    for traffic in stats {
+        let counts = [traffic.requests(), traffic.expected, traffic.error_count(), traffic.wrong_count()];
+        let latencies = [0.5, 0.99, 0.999].map(|share| format!("{:.2}", traffic.latency.percentile(share)));
+        let cells = counts.map(|count| thousands(count as f64)).into_iter().chain(latencies);
+        rows.add_row([format!("{:?}", traffic.kind).to_lowercase()].into_iter().chain(cells));
     }
     println!("{rows}");
-    for tally in tallies {
-        let named = tally.errors.iter().map(|seen| ("error", seen));
-        for (what, (name, count)) in named.chain(tally.wrong.iter().map(|seen| ("WRONG", seen))) {
-            println!("{what} of {:?}: {count} x {name}", tally.kind);
+    for traffic in stats {
+        let errors = traffic.errors.iter().map(|entry| ("error", entry));
+        for (label, (name, count)) in errors.chain(traffic.wrong.iter().map(|entry| ("WRONG", entry))) {
+            println!("{label}, {:?}: {count} x {name}", traffic.kind);
         }
     }
-    let requests: u64 = tallies.iter().map(|tally| tally.right + tally.failed() + tally.wrongs()).sum();
-    println!("{} requests in {:.0} s", thousands(requests as f64), took.as_secs_f64());
-    for (name, (before, after)) in ["lookup-svc", "quota-svc"].iter().zip(before.into_iter().zip(after)) {
-        println!("memory of {name}: {before:.1} MiB when warm, {after:.1} MiB at the end");
+    let requests: u64 = stats.iter().map(ClientStats::requests).sum();
+    println!("{} requests in {:.0} s", thousands(requests as f64), duration.as_secs_f64());
+    let memory = memory_before.into_iter().zip(memory_after);
+    for (name, (before, after)) in ["lookup-svc", "quota-svc"].iter().zip(memory) {
+        println!("memory of {name}: {before:.1} MiB after the warm-up, {after:.1} MiB at the end");
     }
-    let Counts { keys, counted, differing, demo } = counts;
-    println!("counters: {} requests on {keys} keys, {differing} keys differ", thousands(*counted as f64));
+    let CounterComparison { keys, counted, mismatched_keys, demo } = comparison;
+    println!(
+        "counters: {} requests on {keys} keys, {mismatched_keys} keys with a wrong counter",
+        thousands(*counted as f64)
+    );
     match demo {
-        Some((counted, least, most)) => println!("the demo: {counted} counted, {least} to {most} are right"),
-        None => println!("the demo: not compared, midnight came between"),
+        Some((counted, min, max)) => println!("demo: {counted} requests counted, expected {min} to {max}"),
+        None => println!("demo: not compared, because the run crossed midnight UTC"),
     }
 }
 
-/// What must hold.
-pub fn gates(tallies: &[Tally], before: [f64; 2], after: [f64; 2], counts: &Counts) -> Vec<Gate> {
-    let wrong: u64 = tallies.iter().map(Tally::wrongs).sum();
-    let demo_differs = counts.demo.is_some_and(|(counted, least, most)| !(least..=most).contains(&counted));
-    let differing = counts.differing + usize::from(demo_differs);
+pub fn gates(
+    stats: &[ClientStats],
+    memory_before: [f64; 2],
+    memory_after: [f64; 2],
+    comparison: &CounterComparison,
+) -> Vec<Gate> {
+    let wrong: u64 = stats.iter().map(ClientStats::wrong_count).sum();
+    let demo_mismatch = comparison.demo.is_some_and(|(counted, min, max)| !(min..=max).contains(&counted));
+    let wrong_counters = comparison.mismatched_keys + usize::from(demo_mismatch);
+    let [lookup_growth, quota_growth] = [0, 1].map(|n| memory_after[n] - memory_before[n]);
     vec![
-        Gate::at_most("wrong answers", wrong as f64, 0.0),
-        Gate::at_most("counters that differ", differing as f64, 0.0),
-        Gate::at_most("lookup-svc has grown by MiB", after[0] - before[0], MAY_GROW_MIB),
-        Gate::at_most("quota-svc has grown by MiB", after[1] - before[1], MAY_GROW_MIB),
+        Gate::at_most("wrong responses", wrong as f64, 0.0),
+        Gate::at_most("wrong counters", wrong_counters as f64, 0.0),
+        Gate::at_most("lookup-svc memory growth in MiB", lookup_growth, MAX_GROWTH_MIB),
+        Gate::at_most("quota-svc memory growth in MiB", quota_growth, MAX_GROWTH_MIB),
     ]
 }

@@ -1,4 +1,4 @@
-//! What is soaked: lookup-svc, quota-svc and Redis with keys of every state, and the counts they end with.
+//! The system under test: lookup-svc, quota-svc and Redis with active and paused keys. Compares the final counters.
 
 use std::time::Duration;
 
@@ -11,70 +11,69 @@ use quota_client::wire::{
 };
 use tokio::task::JoinSet;
 
-use super::clients::Kind;
-use super::tally::Tally;
+use super::client_stats::ClientStats;
+use super::clients::TrafficKind;
 use crate::lookup::servers::Server;
 use crate::usage;
 
-/// Enough accounts that no good client reaches the burst limit with any of its keys.
+/// Enough accounts that no valid client reaches the burst limit with any of its keys.
 const ACCOUNTS: usize = 200;
-const BURST: usize = 3_000;
-const DEMO: u64 = 4_000_000_000;
-const PATIENCE: Duration = Duration::from_secs(30);
+const BURST_LIMIT: usize = 3_000;
+const DEMO_LIMIT: u64 = 4_000_000_000;
+const QUOTA_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A key as its owner knows it.
+/// An API key with its ID.
 #[derive(Clone)]
-pub struct OwnedKey {
+pub struct KeyWithId {
     id: String,
-    /// To be sent.
     pub secret: String,
 }
 
-/// The servers; what is behind is dropped last.
+/// The running processes. The fields are dropped in order, so each process is stopped before those that it calls.
 pub struct Target {
-    /// The public API.
     pub lookup: Server,
     quota: Server,
     /// Active keys.
-    pub good: Vec<OwnedKey>,
-    /// Keys that are paused and stay so.
-    pub paused: Vec<OwnedKey>,
+    pub valid_keys: Vec<KeyWithId>,
+    /// Keys that are paused during the whole run.
+    pub paused_keys: Vec<KeyWithId>,
     client: QuotaClient,
-    began: u64,
+    /// The UTC day on which the run started.
+    start_day: u64,
     _redis: Redis,
 }
 
-/// What the counters say beside what the clients saw.
-pub struct Counts {
-    /// Keys whose count is not what was answered (errors may have been counted).
-    pub differing: usize,
+/// The store's counters, compared with the responses that the clients received.
+pub struct CounterComparison {
+    /// Keys whose counter does not match their responses. A request that failed may or may not have been counted.
+    pub mismatched_keys: usize,
     /// Keys that were compared.
     pub keys: usize,
-    /// Requests counted on them.
+    /// Requests counted on these keys.
     pub counted: u64,
-    /// The demo's count and the least and most it may be; none where midnight fell into the run.
+    /// The demo's counter, and the range that matches the responses. `None` if the run crossed midnight UTC.
     pub demo: Option<(u64, u64, u64)>,
 }
 
 impl Target {
-    /// Starts all of it and creates the keys.
+    /// Starts everything and creates the keys.
     pub async fn start(workers: usize) -> anyhow::Result<Self> {
         let redis = Redis::start().await;
-        let (url, burst, demo) = (redis.url(), BURST.to_string(), DEMO.to_string());
+        let (url, burst, demo) = (redis.url(), BURST_LIMIT.to_string(), DEMO_LIMIT.to_string());
         let limits = ["--burst-limit", &burst, "--demo-limit", &demo, "--daily-limit", "100000000"];
         let flags = [&["--redis-url", &url][..], &limits].concat();
         let quota = Server::service("quota-svc", workers, &flags).await?;
         let quota_url = quota.url("");
-        let edge = ["--quota-url", &quota_url, "--trusted-proxies", "127.0.0.1"];
-        let lookup = Server::service("lookup-svc", workers, &edge).await?;
-        let client = QuotaClient::new(&quota_url, PATIENCE)?;
+        let flags = ["--quota-url", &quota_url, "--trusted-proxies", "127.0.0.1"];
+        let lookup = Server::service("lookup-svc", workers, &flags).await?;
+        let client = QuotaClient::new(&quota_url, QUOTA_TIMEOUT)?;
         println!("creating {} keys", ACCOUNTS * KEYS_PER_ACCOUNT);
-        let good = create_keys(&client, 0..ACCOUNTS).await?;
-        let paused = create_keys(&client, ACCOUNTS..ACCOUNTS + 1).await?;
-        for key in &paused {
+        let valid_keys = create_keys(&client, 0..ACCOUNTS).await?;
+        let paused_keys = create_keys(&client, ACCOUNTS..ACCOUNTS + 1).await?;
+        for key in &paused_keys {
             pause(&client, key).await?;
         }
-        Ok(Self { lookup, quota, good, paused, client, began: today(), _redis: redis })
+        Ok(Self { lookup, quota, valid_keys, paused_keys, client, start_day: today(), _redis: redis })
     }
 
     /// Resident memory of lookup-svc and quota-svc in MiB.
@@ -82,70 +81,76 @@ impl Target {
         Ok([usage::rss_mib(self.lookup.pid())?, usage::rss_mib(self.quota.pid())?])
     }
 
-    /// Compares every counter with what the clients saw.
-    pub async fn compare(&self, tallies: &[Tally]) -> anyhow::Result<Counts> {
-        let mut counts = Counts { differing: 0, keys: self.good.len(), counted: 0, demo: None };
-        let good = tallies.iter().find(|tally| tally.kind == Kind::Good).context("good clients")?;
-        for (place, key) in self.good.iter().enumerate() {
+    /// Compares every counter with the responses that the clients received.
+    pub async fn compare_counters(&self, stats: &[ClientStats]) -> anyhow::Result<CounterComparison> {
+        let keys = self.valid_keys.len();
+        let mut comparison = CounterComparison { mismatched_keys: 0, keys, counted: 0, demo: None };
+        let stats_of = |kind| stats.iter().find(|stats| stats.kind == kind);
+        let valid = stats_of(TrafficKind::Valid).context("no statistics of valid clients")?;
+        for (index, key) in self.valid_keys.iter().enumerate() {
             let days = self.client.usage(&key.id, None).await?.days;
             let counted: u64 = days.iter().map(|day| u64::from(day.requests)).sum();
-            let (right, failed) = good.of_keys.get(&place).copied().unwrap_or_default();
-            counts.counted += counted;
-            counts.differing += usize::from(!(right..=right + failed).contains(&counted));
+            let (expected, other) = valid.by_key.get(&index).copied().unwrap_or_default();
+            comparison.counted += counted;
+            comparison.mismatched_keys += usize::from(!(expected..=expected + other).contains(&counted));
         }
-        let demo = tallies.iter().find(|tally| tally.kind == Kind::Demo).context("demo clients")?;
-        if self.began == today() {
-            let most = demo.right + demo.failed();
-            counts.demo = Some((self.demo_count().await?, demo.right, most));
+        let demo = stats_of(TrafficKind::Demo).context("no statistics of demo clients")?;
+        if self.start_day == today() {
+            let max = demo.expected + demo.error_count();
+            comparison.demo = Some((self.demo_count().await?, demo.expected, max));
         }
-        Ok(counts)
+        Ok(comparison)
     }
 
-    /// What the demo has counted before this one more request.
+    /// The demo's counter. Reading it takes one more request, which is not included.
     async fn demo_count(&self) -> anyhow::Result<u64> {
-        let answer = e2e::http::client().get(self.lookup.url("/api/v1/ip/demo")).send().await?;
-        let remaining = answer.headers().get("x-ratelimit-remaining").context("the demo has a remainder")?;
-        Ok(DEMO - remaining.to_str()?.parse::<u64>()? - 1)
+        let response = e2e::http::client().get(self.lookup.url("/api/v1/ip/demo")).send().await?;
+        let remaining = response
+            .headers()
+            .get("x-ratelimit-remaining")
+            .context("the demo response has no X-RateLimit-Remaining")?;
+        Ok(DEMO_LIMIT - remaining.to_str()?.parse::<u64>()? - 1)
     }
 }
 
 async fn create_keys(
     client: &QuotaClient,
     accounts: std::ops::Range<usize>,
-) -> anyhow::Result<Vec<OwnedKey>> {
-    let mut creating = JoinSet::new();
+) -> anyhow::Result<Vec<KeyWithId>> {
+    let mut tasks = JoinSet::new();
     for number in accounts {
         let client = client.clone();
-        creating.spawn(async move {
+        tasks.spawn(async move {
             let login = format!("soak-{number}");
             let account = client.create_account(&NewAccount { login, credential: None }).await?.id;
-            let new = NewKey { name: "soak".to_owned(), scope: Scope::Full, daily_limit: None };
+            let new_key = NewKey { name: "soak".to_owned(), scope: Scope::Full, daily_limit: None };
             let mut keys = Vec::new();
             for _ in 0..KEYS_PER_ACCOUNT {
-                let created = client.create_key(&account, &new).await?;
-                keys.push(OwnedKey { id: created.key.id, secret: created.secret });
+                let created = client.create_key(&account, &new_key).await?;
+                keys.push(KeyWithId { id: created.key.id, secret: created.secret });
             }
             anyhow::Ok(keys)
         });
     }
-    let keys = creating.join_all().await.into_iter().collect::<anyhow::Result<Vec<_>>>()?;
+    let keys = tasks.join_all().await.into_iter().collect::<anyhow::Result<Vec<_>>>()?;
     Ok(keys.concat())
 }
 
-/// Exceeds the burst limit, as an owner's runaway script would.
-async fn pause(client: &QuotaClient, key: &OwnedKey) -> anyhow::Result<()> {
+/// Pauses a key by exceeding its burst limit.
+async fn pause(client: &QuotaClient, key: &KeyWithId) -> anyhow::Result<()> {
     let digest = ApiKey::parse(&key.secret)?.digest();
     let charge = Charge { key_sha256: Some(digest.to_hex()), demo: None };
     let batch = ChargeRequest { charges: vec![charge; MAX_BATCH] };
-    for _ in 0..=BURST / MAX_BATCH {
+    for _ in 0..=BURST_LIMIT / MAX_BATCH {
         client.charge(&batch).await?;
     }
     let state = client.key(&key.id, None).await?.state;
-    anyhow::ensure!(state == KeyState::Paused, "a key is {state:?} after more than {BURST} requests");
+    anyhow::ensure!(state == KeyState::Paused, "a key is {state:?} after more than {BURST_LIMIT} requests");
     Ok(())
 }
 
+/// The current UTC day, in days since 1970-01-01.
 fn today() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    since.as_secs() / 86_400
+    let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    since_epoch.as_secs() / 86_400
 }

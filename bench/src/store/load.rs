@@ -1,66 +1,67 @@
-//! A number of charges kept outstanding for a while, in batches as they form in front of a busy store.
+//! Keeps a number of charges in flight for a given time, in batches like those that form in front of a busy store.
 
 use std::time::{Duration, Instant};
 
 use futures_util::future::try_join_all;
 
-use super::subject::Subject;
+use super::variant::Variant;
 use crate::stats;
 
-/// What quota-client carries in one call at the most.
-const BATCH: usize = 64;
+/// quota-client's default maximum of charges per call.
+const MAX_BATCH: usize = 64;
 
-/// How the outstanding charges travel: one batch for each caller.
-pub struct Shape {
-    batches: Vec<usize>,
+/// How the charges in flight are split into batches. Each batch has its own concurrent caller.
+pub struct BatchPlan {
+    batch_sizes: Vec<usize>,
 }
 
-impl Shape {
-    /// Each in a call of its own.
-    pub fn alone(in_flight: usize) -> Self {
-        Self { batches: vec![1; in_flight] }
+impl BatchPlan {
+    /// Each charge in its own call.
+    pub fn unbatched(in_flight: usize) -> Self {
+        Self { batch_sizes: vec![1; in_flight] }
     }
 
-    /// One charge alone; else at least two batches, so that one is made while the other is judged.
+    /// A single charge alone; otherwise at least two batches: one is prepared while the store handles the other.
     pub fn batched(in_flight: usize) -> Self {
-        let callers = if in_flight == 1 { 1 } else { in_flight.div_ceil(BATCH).max(2) };
-        let batches = (0..callers).map(|n| (in_flight + n) / callers).collect();
-        Self { batches }
+        let callers = if in_flight == 1 { 1 } else { in_flight.div_ceil(MAX_BATCH).max(2) };
+        let batch_sizes = (0..callers).map(|n| (in_flight + n) / callers).collect();
+        Self { batch_sizes }
     }
 }
 
-/// What was done.
-pub struct Done {
-    /// INCRs or charges.
+pub struct LoadResult {
+    /// Completed charges or INCRs.
     pub count: usize,
-    /// The latency of each call in microseconds, sorted; each charge of a batch has that of its call.
+    /// Latency of each call in microseconds, sorted. All charges of a batch have the latency of their call.
     latencies: Vec<f64>,
 }
 
-impl Done {
-    /// A percentile of the latencies.
+impl LoadResult {
+    /// A percentile of the latencies, in microseconds.
     pub fn percentile(&self, percent: f64) -> f64 {
         stats::percentile(&self.latencies, percent)
     }
 }
 
-/// Keeps the shape's charges outstanding for `time`.
-pub async fn run(subject: &Subject, shape: &Shape, time: Duration) -> anyhow::Result<Done> {
-    let until = Instant::now() + time;
-    let calls = try_join_all(shape.batches.iter().map(|batch| caller(subject, *batch, until))).await?;
-    let count = shape.batches.iter().zip(&calls).map(|(batch, calls)| batch * calls.len()).sum();
-    let mut latencies = calls.concat();
+/// Keeps the charges of `plan` in flight for `duration`.
+pub async fn run(variant: &Variant, plan: &BatchPlan, duration: Duration) -> anyhow::Result<LoadResult> {
+    let deadline = Instant::now() + duration;
+    let callers = plan.batch_sizes.iter().map(|&size| call_until(deadline, variant, size));
+    let latencies = try_join_all(callers).await?;
+    let count = plan.batch_sizes.iter().zip(&latencies).map(|(size, calls)| size * calls.len()).sum();
+    let mut latencies = latencies.concat();
     latencies.sort_by(f64::total_cmp);
-    Ok(Done { count, latencies })
+    Ok(LoadResult { count, latencies })
 }
 
-async fn caller(subject: &Subject, batch: usize, until: Instant) -> anyhow::Result<Vec<f64>> {
+/// Makes one call after another until `deadline`. Returns their latencies in microseconds.
+async fn call_until(deadline: Instant, variant: &Variant, batch_size: usize) -> anyhow::Result<Vec<f64>> {
     let mut latencies = Vec::new();
     let mut now = Instant::now();
-    while now < until {
+    while now < deadline {
         let started = now;
-        subject.call(batch).await?;
-        // The embedded store answers without waiting; its flush must have its turn.
+        variant.call(batch_size).await?;
+        // Allowed charges on the embedded store never suspend. Without this, its flush task would not run.
         tokio::task::yield_now().await;
         now = Instant::now();
         latencies.push((now - started).as_secs_f64() * 1e6);
@@ -73,12 +74,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_charges_travel_and_no_batch_is_too_large() {
+    fn batched_plan_covers_all_charges_within_max_batch() {
         for (in_flight, callers) in [(1, 1), (50, 2), (500, 8)] {
-            let shape = Shape::batched(in_flight);
-            assert_eq!(shape.batches.len(), callers);
-            assert_eq!(shape.batches.iter().sum::<usize>(), in_flight);
-            assert!(shape.batches.iter().all(|batch| (1..=BATCH).contains(batch)));
+            let plan = BatchPlan::batched(in_flight);
+            assert_eq!(plan.batch_sizes.len(), callers);
+            assert_eq!(plan.batch_sizes.iter().sum::<usize>(), in_flight);
+            assert!(plan.batch_sizes.iter().all(|size| (1..=MAX_BATCH).contains(size)));
         }
     }
 }

@@ -1,71 +1,84 @@
-//! The table of the store's benchmark and its aims.
+//! The result table of the store benchmark, and its required bounds.
 
 use super::IN_FLIGHT;
 use crate::gate::Gate;
 use crate::stats::{median, median_ratio};
 use crate::table::{table, thousands};
 
-/// Each caller sends its own and the connection pipelines them, as a service that counts by INCR would.
+/// Single INCRs from concurrent tasks, which the connection pipelines: like a service that counts with INCR.
 pub const INCR: &str = "INCR";
-/// Whole pipelines made by hand, of the size of the charges' batches: the least that a command can cost.
-pub const PIPELINES: &str = "INCR, whole pipelines";
-pub const CHARGE: &str = "charge, Redis";
-pub const EMBEDDED: &str = "charge, embedded";
+/// Explicit pipelines of the same size as the batches of charges: the minimum cost of a command.
+pub const INCR_PIPELINES: &str = "INCR, explicit pipelines";
+pub const CHARGE_REDIS: &str = "charge, Redis";
+pub const CHARGE_EMBEDDED: &str = "charge, embedded";
 
 const HEADER: [&str; 8] =
     ["variant", "in flight", "per second", "x INCR", "p50 us", "p99 us", "Redis CPU us", "client CPU us"];
 
-/// One measurement.
-pub struct Round {
-    pub name: &'static str,
+/// One measurement of one variant.
+pub struct Measurement {
+    pub variant: &'static str,
     pub in_flight: usize,
+    /// Charges or INCRs per second.
     pub rate: f64,
+    /// Latency in microseconds.
     pub p50: f64,
     pub p99: f64,
-    pub client: f64,
-    pub server: f64,
+    /// CPU time of this process per charge, in microseconds.
+    pub client_cpu: f64,
+    /// CPU time of Redis per charge, in microseconds.
+    pub redis_cpu: f64,
 }
 
 /// Prints the medians.
-pub fn print(rounds: &[Round], names: &[&'static str]) {
+pub fn print(measurements: &[Measurement], variants: &[&'static str]) {
     let mut table = table(&HEADER);
     for in_flight in IN_FLIGHT {
-        for name in names {
-            let of = |field: fn(&Round) -> f64| median(values(rounds, name, in_flight, field));
+        for variant in variants {
+            let median_of =
+                |field: fn(&Measurement) -> f64| median(values(measurements, variant, in_flight, field));
             table.add_row([
-                (*name).to_owned(),
+                (*variant).to_owned(),
                 in_flight.to_string(),
-                thousands(of(|round| round.rate)),
-                format!("{:.2}", ratio(rounds, name, in_flight, |round| round.rate)),
-                format!("{:.0}", of(|round| round.p50)),
-                format!("{:.0}", of(|round| round.p99)),
-                format!("{:.2}", of(|round| round.server)),
-                format!("{:.2}", of(|round| round.client)),
+                thousands(median_of(|m| m.rate)),
+                format!("{:.2}", ratio_to_incr(measurements, variant, in_flight, |m| m.rate)),
+                format!("{:.0}", median_of(|m| m.p50)),
+                format!("{:.0}", median_of(|m| m.p99)),
+                format!("{:.2}", median_of(|m| m.redis_cpu)),
+                format!("{:.2}", median_of(|m| m.client_cpu)),
             ]);
         }
     }
     println!("{table}");
 }
 
-/// The aims of charging on Redis.
-pub fn gates(rounds: &[Round]) -> Vec<Gate> {
-    let charge = |in_flight, field| ratio(rounds, CHARGE, in_flight, field);
+/// The bounds for charges on Redis.
+pub fn gates(measurements: &[Measurement]) -> Vec<Gate> {
+    let ratio = |in_flight, field| ratio_to_incr(measurements, CHARGE_REDIS, in_flight, field);
     vec![
-        Gate::at_least("charges x INCR, 50 in flight", charge(50, |round| round.rate), 0.5),
-        Gate::at_least("charges x INCR, 500 in flight", charge(500, |round| round.rate), 0.5),
-        Gate::at_most("one charge's p50 x one INCR's", charge(1, |round| round.p50), 1.5),
+        Gate::at_least("charges per second x INCR, 50 in flight", ratio(50, |m| m.rate), 0.5),
+        Gate::at_least("charges per second x INCR, 500 in flight", ratio(500, |m| m.rate), 0.5),
+        Gate::at_most("p50 x INCR, 1 in flight", ratio(1, |m| m.p50), 1.5),
     ]
 }
 
-fn ratio(rounds: &[Round], name: &str, in_flight: usize, field: fn(&Round) -> f64) -> f64 {
-    median_ratio(values(rounds, name, in_flight, field), values(rounds, INCR, in_flight, field))
+fn ratio_to_incr(
+    measurements: &[Measurement],
+    variant: &str,
+    in_flight: usize,
+    field: fn(&Measurement) -> f64,
+) -> f64 {
+    median_ratio(
+        values(measurements, variant, in_flight, field),
+        values(measurements, INCR, in_flight, field),
+    )
 }
 
 fn values(
-    rounds: &[Round],
-    name: &str,
+    measurements: &[Measurement],
+    variant: &str,
     in_flight: usize,
-    field: fn(&Round) -> f64,
+    field: fn(&Measurement) -> f64,
 ) -> impl Iterator<Item = f64> {
-    rounds.iter().filter(move |round| round.name == name && round.in_flight == in_flight).map(field)
+    measurements.iter().filter(move |m| m.variant == variant && m.in_flight == in_flight).map(field)
 }

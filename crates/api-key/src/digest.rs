@@ -1,4 +1,4 @@
-//! A key's SHA-256, the only form in which it is stored and travels.
+//! SHA-256 of an API key, the only form in which a key is stored and sent between services.
 
 use std::fmt;
 
@@ -8,13 +8,13 @@ use data_encoding::HEXLOWER;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KeyDigest(pub [u8; 32]);
 
-/// The text is not 64 lower-case hexadecimal digits.
+/// The string is not 64 lowercase hexadecimal digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a SHA-256 is 64 lower-case hexadecimal digits")]
+#[error("a SHA-256 digest must be 64 lowercase hexadecimal digits")]
 pub struct DigestError;
 
 impl KeyDigest {
-    /// Reads 64 lower-case hexadecimal digits.
+    /// Parses 64 lowercase hexadecimal digits.
     pub fn from_hex(text: &str) -> Result<Self, DigestError> {
         let mut bytes = [0; 32];
         if text.len() != 64 {
@@ -24,13 +24,13 @@ impl KeyDigest {
         Ok(Self(bytes))
     }
 
-    /// 64 lower-case hexadecimal digits.
+    /// Formats the digest as 64 lowercase hexadecimal digits.
     pub fn to_hex(&self) -> String {
         HEXLOWER.encode(&self.0)
     }
 }
 
-// A digest stands for a key in the store: as little of it as of the key belongs into a log.
+// Redacted: a digest identifies a key, so it must not appear in logs either.
 impl fmt::Debug for KeyDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("KeyDigest(redacted)")
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hex_goes_both_ways_and_anything_else_is_refused() {
+    fn hex_round_trips_and_invalid_hex_is_rejected() {
         let digest = KeyDigest([0xab; 32]);
         assert_eq!(KeyDigest::from_hex(&digest.to_hex()), Ok(digest));
         let upper = "AB".repeat(32);

@@ -1,8 +1,10 @@
-//! The format of an API key: generate, parse, checksum, SHA-256; nothing else.
+//! The format of API keys: generates, parses and hashes them.
 //!
-//! A key is `ipl_`, 32 base62 characters of OS randomness (190 bits) and 6 base62 characters of CRC-32 over
-//! everything before them. The checksum lets a service refuse a mistyped key without asking the store, and lets
-//! secret scanners tell a real key from a look-alike: [`PATTERN`] finds candidates, [`ApiKey::parse`] confirms them.
+//! A key is `ipl_`, 32 random base62 characters (190 bits) and a 6-character base62 checksum: the CRC-32 of everything
+//! before it. With the checksum a service can reject a mistyped key without a store call, and a secret scanner can
+//! tell a real key from a lookalike: [`PATTERN`] finds candidates, [`ApiKey::parse`] confirms them.
+
+#![warn(missing_docs)]
 
 mod base62;
 mod digest;
@@ -13,71 +15,71 @@ use crc::{CRC_32_ISO_HDLC, Crc};
 pub use digest::{DigestError, KeyDigest};
 use sha2::{Digest, Sha256};
 
-/// What every key starts with.
+/// The prefix of every key.
 pub const PREFIX: &str = "ipl_";
 
-/// The regular expression for secret scanners; a match is a key if its checksum holds too.
+/// Regular expression for secret scanners. A match is a key only if its checksum is valid too.
 pub const PATTERN: &str = r"\bipl_[0-9A-Za-z]{38}\b";
 
 const RANDOM_LEN: usize = 32;
 const CHECKSUM_LEN: usize = 6;
-const CHECKSUM_AT: usize = PREFIX.len() + RANDOM_LEN;
-const KEY_LEN: usize = CHECKSUM_AT + CHECKSUM_LEN;
+const CHECKSUM_START: usize = PREFIX.len() + RANDOM_LEN;
+const KEY_LEN: usize = CHECKSUM_START + CHECKSUM_LEN;
 const CRC: Crc<u32> = Crc::<u32>::new(&CRC_32_ISO_HDLC);
 
-/// An API key whose form and checksum are right. It never shows itself in `Debug`.
+/// An API key with a valid format and checksum. `Debug` output is redacted.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ApiKey([u8; KEY_LEN]);
 
-/// Why a text is not an API key.
+/// Why a string is not an API key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
-    /// Not `ipl_` and 38 letters or digits.
+    /// Not `ipl_` followed by 38 letters and digits.
     #[error("an API key is `ipl_` followed by 38 letters and digits")]
-    Form,
-    /// The form is right and the checksum is not: mistyped or cut.
-    #[error("the API key's checksum does not match: it was mistyped or cut")]
+    Format,
+    /// Valid format but wrong checksum: the key was mistyped.
+    #[error("the API key's checksum does not match: the key was mistyped")]
     Checksum,
 }
 
 impl ApiKey {
-    /// A new key from the operating system's randomness.
+    /// Generates a key from the operating system's random source.
     pub fn generate() -> Result<Self, getrandom::Error> {
         let mut key = [0; KEY_LEN];
         key[..PREFIX.len()].copy_from_slice(PREFIX.as_bytes());
-        base62::fill_random(&mut key[PREFIX.len()..CHECKSUM_AT])?;
-        let checksum = checksum(&key[..CHECKSUM_AT]);
-        key[CHECKSUM_AT..].copy_from_slice(&checksum);
+        base62::fill_random(&mut key[PREFIX.len()..CHECKSUM_START])?;
+        let checksum = checksum(&key[..CHECKSUM_START]);
+        key[CHECKSUM_START..].copy_from_slice(&checksum);
         Ok(Self(key))
     }
 
-    /// Reads a key; costs no allocation and touches no store.
+    /// Parses a key, without allocating.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
-        let key: [u8; KEY_LEN] = text.as_bytes().try_into().map_err(|_| ParseError::Form)?;
-        let body = key.strip_prefix(PREFIX.as_bytes()).ok_or(ParseError::Form)?;
+        let key: [u8; KEY_LEN] = text.as_bytes().try_into().map_err(|_| ParseError::Format)?;
+        let body = key.strip_prefix(PREFIX.as_bytes()).ok_or(ParseError::Format)?;
         if !body.iter().all(u8::is_ascii_alphanumeric) {
-            return Err(ParseError::Form);
+            return Err(ParseError::Format);
         }
-        if key[CHECKSUM_AT..] != checksum(&key[..CHECKSUM_AT]) {
+        if key[CHECKSUM_START..] != checksum(&key[..CHECKSUM_START]) {
             return Err(ParseError::Checksum);
         }
         Ok(Self(key))
     }
 
-    /// What is stored and sent between services instead of the key.
+    /// SHA-256 of the key. Stored and sent between services in place of the key.
     pub fn digest(&self) -> KeyDigest {
         KeyDigest(Sha256::digest(self.0).into())
     }
 
-    /// `ipl_abcd…wxyz`: enough to tell keys apart in a list, too little to guess one.
+    /// A short form such as `ipl_abcd…wxyz`, to tell keys apart in a list.
     pub fn hint(&self) -> String {
         let key = self.expose();
         format!("{}…{}", &key[..PREFIX.len() + 4], &key[KEY_LEN - 4..])
     }
 
-    /// The key itself, to be shown to its owner once.
+    /// The key in plain text, to be shown to its owner once.
     pub fn expose(&self) -> &str {
-        std::str::from_utf8(&self.0).expect("a key is ASCII")
+        std::str::from_utf8(&self.0).expect("an API key is ASCII")
     }
 }
 
@@ -87,8 +89,8 @@ impl fmt::Debug for ApiKey {
     }
 }
 
-fn checksum(of: &[u8]) -> [u8; CHECKSUM_LEN] {
-    base62::encode_u32(CRC.checksum(of))
+fn checksum(bytes: &[u8]) -> [u8; CHECKSUM_LEN] {
+    base62::encode_u32(CRC.checksum(bytes))
 }
 
 #[cfg(test)]
@@ -97,11 +99,11 @@ mod tests {
 
     use super::*;
 
-    /// Fixed for ever: keys in the field must go on parsing.
-    const KNOWN: &str = "ipl_0123456789ABCDEFGHIJKLMNOPQRSTUV";
+    /// A key without its checksum. The checksum must never change, so that existing keys stay valid.
+    const KNOWN_WITHOUT_CHECKSUM: &str = "ipl_0123456789ABCDEFGHIJKLMNOPQRSTUV";
 
     #[test]
-    fn a_generated_key_parses_and_has_the_published_form() {
+    fn generated_key_parses() {
         let key = ApiKey::generate().unwrap();
         assert_eq!(key.expose().len(), KEY_LEN);
         assert!(key.expose().starts_with(PREFIX));
@@ -109,20 +111,21 @@ mod tests {
     }
 
     #[test]
-    fn the_checksum_of_a_known_key_never_changes() {
+    fn known_key_has_its_known_checksum() {
         // CRC-32 of the 36 bytes is 0x803e6820, checked against zlib.
-        let crc = CRC.checksum(KNOWN.as_bytes());
-        let whole = format!("{KNOWN}{}", std::str::from_utf8(&base62::encode_u32(crc)).unwrap());
-        assert_eq!(whole, "ipl_0123456789ABCDEFGHIJKLMNOPQRSTUV2LbmYy");
+        let crc = CRC.checksum(KNOWN_WITHOUT_CHECKSUM.as_bytes());
+        let key =
+            format!("{KNOWN_WITHOUT_CHECKSUM}{}", std::str::from_utf8(&base62::encode_u32(crc)).unwrap());
+        assert_eq!(key, "ipl_0123456789ABCDEFGHIJKLMNOPQRSTUV2LbmYy");
     }
 
     #[test]
-    fn two_keys_differ() {
+    fn generated_keys_differ() {
         assert_ne!(ApiKey::generate().unwrap(), ApiKey::generate().unwrap());
     }
 
     #[test]
-    fn the_hint_shows_eight_characters_and_debug_none() {
+    fn hint_shows_both_ends_and_debug_shows_nothing() {
         let key = ApiKey::generate().unwrap();
         let text = key.expose();
         assert_eq!(key.hint(), format!("{}…{}", &text[..8], &text[38..]));
@@ -130,21 +133,21 @@ mod tests {
     }
 
     #[test]
-    fn wrong_forms_are_refused() {
+    fn malformed_keys_are_rejected() {
         let key = ApiKey::generate().unwrap();
         let text = key.expose();
-        let cut = &text[..KEY_LEN - 1];
+        let truncated = &text[..KEY_LEN - 1];
         let long = format!("{text}0");
         let other_prefix = text.replacen("ipl_", "iql_", 1);
-        let dashed = format!("{}-{}", &text[..10], &text[11..]);
-        for wrong in ["", "ipl_", cut, &long, &other_prefix, &dashed, "ipl_ä"] {
-            assert_eq!(ApiKey::parse(wrong), Err(ParseError::Form), "{wrong}");
+        let with_dash = format!("{}-{}", &text[..10], &text[11..]);
+        for wrong in ["", "ipl_", truncated, &long, &other_prefix, &with_dash, "ipl_ä"] {
+            assert_eq!(ApiKey::parse(wrong), Err(ParseError::Format), "{wrong}");
         }
     }
 
     proptest! {
         #[test]
-        fn one_changed_character_never_passes(at in PREFIX.len()..KEY_LEN, to in "[0-9A-Za-z]") {
+        fn one_changed_character_fails_the_checksum(at in PREFIX.len()..KEY_LEN, to in "[0-9A-Za-z]") {
             let key = ApiKey::generate().unwrap();
             let mut text = key.expose().to_owned();
             prop_assume!(text[at..=at] != to);
@@ -153,7 +156,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_answered_without_a_panic(text in ".*") {
+        fn parse_never_panics(text in ".*") {
             let _ = ApiKey::parse(&text);
         }
     }

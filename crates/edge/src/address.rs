@@ -1,28 +1,29 @@
-//! Reads the one address of a header entry, strictly: a spelling that two parsers may read differently is no address.
+//! Strict parser for one address in a header. Rejects spellings that two parsers could read differently.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The longest spelling we accept: a bracketed IPv6 address with an embedded IPv4 and a port.
-const MAX_ENTRY: usize = "[0000:0000:0000:0000:0000:ffff:255.255.255.255]:65535".len();
+/// Length of the longest accepted spelling: a bracketed IPv6 address with an embedded IPv4 address and a port.
+const MAX_ENTRY_LEN: usize = "[0000:0000:0000:0000:0000:ffff:255.255.255.255]:65535".len();
 
-/// Reads `v4`, `v4:port`, `v6`, `[v6]` or `[v6]:port`; names, octal and hexadecimal quads, zones and quotes are refused.
+/// Parses `v4`, `v4:port`, `v6`, `[v6]` or `[v6]:port`. Rejects host names, octal and hexadecimal octets, IPv6 zone
+/// IDs and quotes.
 ///
-/// An IPv4-mapped IPv6 address is IPv4, so that one client has one address.
+/// An IPv4-mapped IPv6 address becomes IPv4, so that each client has only one address.
 #[must_use]
 pub fn parse_entry(entry: &[u8]) -> Option<IpAddr> {
     let entry = trim(entry);
-    if entry.len() > MAX_ENTRY {
+    if entry.len() > MAX_ENTRY_LEN {
         return None;
     }
     let text = str::from_utf8(entry).ok()?;
     let ip = match text.strip_prefix('[') {
-        Some(rest) => bracketed(rest)?,
-        None => bare(text)?,
+        Some(rest) => parse_bracketed(rest)?,
+        None => parse_bare(text)?,
     };
     Some(ip.to_canonical())
 }
 
-fn bracketed(rest: &str) -> Option<IpAddr> {
+fn parse_bracketed(rest: &str) -> Option<IpAddr> {
     let (address, tail) = rest.split_once(']')?;
     if !tail.is_empty() && !is_port(tail.strip_prefix(':')?) {
         return None;
@@ -30,22 +31,22 @@ fn bracketed(rest: &str) -> Option<IpAddr> {
     Some(IpAddr::V6(address.parse::<Ipv6Addr>().ok()?))
 }
 
-fn bare(text: &str) -> Option<IpAddr> {
+fn parse_bare(text: &str) -> Option<IpAddr> {
     if let Ok(ip) = text.parse::<IpAddr>() {
         return Some(ip);
     }
-    // Only IPv4 may carry a port without brackets: in IPv6 the colon would be ambiguous.
+    // Without brackets, only IPv4 can have a port: in IPv6 the colon is ambiguous.
     let (address, port) = text.split_once(':')?;
     let ip = address.parse::<Ipv4Addr>().ok()?;
     is_port(port).then_some(IpAddr::V4(ip))
 }
 
-/// `u16::from_str` alone would accept a plus sign.
+/// Checks for digits because `u16::from_str` accepts a plus sign.
 fn is_port(text: &str) -> bool {
     text.bytes().all(|b| b.is_ascii_digit()) && text.parse::<u16>().is_ok()
 }
 
-/// Removes the optional white space of HTTP lists: space and tab, nothing else.
+/// Removes the optional whitespace of HTTP lists: spaces and tabs.
 pub(crate) fn trim(mut value: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = value {
         value = rest;
@@ -58,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_accepted_spelling_gives_one_address() {
+    fn accepted_spellings_are_parsed() {
         for (entry, want) in [
             ("192.0.2.7", "192.0.2.7"),
             (" \t192.0.2.7 ", "192.0.2.7"),
@@ -77,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn every_doubtful_spelling_is_no_address() {
+    fn ambiguous_spellings_are_rejected() {
         for entry in [
             "",
             " ",

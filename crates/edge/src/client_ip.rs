@@ -1,4 +1,4 @@
-//! Decides whose address a request counts for, from the socket and from what trusted proxies say.
+//! Determines the client's address from the TCP peer and the headers of trusted proxies.
 
 use std::net::IpAddr;
 
@@ -8,44 +8,44 @@ use crate::address::parse_entry;
 use crate::policy::ClientIpFrom;
 use crate::trusted::TrustedSet;
 
-/// How many entries of X-Forwarded-For are looked at, from the right.
+/// Maximum number of X-Forwarded-For entries that are read, from the right.
 ///
-/// Bounding the walk and not the list keeps a client from switching the answer to the proxy's
-/// address by sending a long list of its own.
+/// The list itself may be longer: a client must not be able to hide its address with a long list.
 pub const MAX_HOPS: usize = 64;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// The client's address and how it was found.
+/// The client's address and how it was determined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Client {
+pub struct ClientIp {
     /// The address, never IPv4-mapped.
     pub ip: IpAddr,
-    /// Why it is this one.
+    /// How the address was determined.
     pub decision: Decision,
 }
 
-/// Why an address was chosen; bounded, so that it can label a metric.
+/// How an address was determined. Also a metric label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Decision {
-    /// The peer is no trusted proxy: it is the client, and its headers were not read.
+    /// The peer is not a trusted proxy, so it is the client. Its headers were not read.
     PeerUntrusted,
-    /// The peer is trusted and the policy says that the peer is the client.
+    /// The peer is trusted, and by policy the peer is the client.
     Peer,
     /// The rightmost untrusted entry of X-Forwarded-For.
     Xff,
-    /// Every entry was a trusted proxy: the leftmost one. Many of these mean that too much is trusted.
+    /// The leftmost entry of X-Forwarded-For, because every entry is a trusted proxy. If this is frequent, the
+    /// trusted networks are too wide.
     XffAllTrusted,
-    /// The one value of the configured header.
+    /// The single value of the configured header.
     Header,
-    /// A trusted proxy sent no address at all: the peer. Health checks look like this.
+    /// The peer, because the trusted proxy sent no address. Typical of health checks.
     Missing,
-    /// A trusted proxy sent something unusable: the last address that was certain.
+    /// The last trusted address read before an invalid entry or before the limit of [`MAX_HOPS`], else the peer.
     Fallback,
 }
 
 impl Decision {
-    /// Every decision, for metrics that start at zero.
+    /// All decisions, to initialize metrics to zero.
     pub const ALL: [Self; 7] = [
         Self::PeerUntrusted,
         Self::Peer,
@@ -56,7 +56,7 @@ impl Decision {
         Self::Fallback,
     ];
 
-    /// The metric label.
+    /// Returns the metric label.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
@@ -70,39 +70,40 @@ impl Decision {
         }
     }
 
-    /// Whether the peer was a trusted proxy.
+    /// Returns whether the peer is a trusted proxy.
     #[must_use]
     pub const fn is_trusted(self) -> bool {
         !matches!(self, Self::PeerUntrusted)
     }
 }
 
-/// Finds the client of a request: the peer unless it is trusted, else what the policy's one source says.
+/// Determines the client of a request: the peer unless it is trusted, else the address from the configured source.
 #[must_use]
-pub fn resolve(peer: IpAddr, headers: &HeaderMap, from: &ClientIpFrom, trusted: &TrustedSet) -> Client {
+pub fn resolve(peer: IpAddr, headers: &HeaderMap, from: &ClientIpFrom, trusted: &TrustedSet) -> ClientIp {
     let peer = peer.to_canonical();
     if !trusted.contains(peer) {
-        return Client { ip: peer, decision: Decision::PeerUntrusted };
+        return ClientIp { ip: peer, decision: Decision::PeerUntrusted };
     }
     match from {
-        ClientIpFrom::Peer => Client { ip: peer, decision: Decision::Peer },
+        ClientIpFrom::Peer => ClientIp { ip: peer, decision: Decision::Peer },
         ClientIpFrom::Xff => from_xff(peer, headers, trusted),
         ClientIpFrom::Header(name) => from_header(peer, headers, name),
     }
 }
 
-/// Walks right to left over all lines: what stands to the right was written by hops nearer to us.
-fn from_xff(peer: IpAddr, headers: &HeaderMap, trusted: &TrustedSet) -> Client {
+/// Reads all header lines from right to left: each proxy appends on the right, so the rightmost entries come from the
+/// nearest proxies.
+fn from_xff(peer: IpAddr, headers: &HeaderMap, trusted: &TrustedSet) -> ClientIp {
     let lines = headers.get_all(X_FORWARDED_FOR).iter().rev();
     let entries = lines.flat_map(|line| line.as_bytes().rsplit(|b| *b == b','));
-    let mut client = Client { ip: peer, decision: Decision::Missing };
+    let mut client = ClientIp { ip: peer, decision: Decision::Missing };
     for (hops, entry) in entries.enumerate() {
         let parsed = if hops < MAX_HOPS { parse_entry(entry) } else { None };
         let Some(ip) = parsed else {
             client.decision = Decision::Fallback;
             break;
         };
-        client = Client { ip, decision: Decision::XffAllTrusted };
+        client = ClientIp { ip, decision: Decision::XffAllTrusted };
         if !trusted.contains(ip) {
             client.decision = Decision::Xff;
             break;
@@ -111,8 +112,8 @@ fn from_xff(peer: IpAddr, headers: &HeaderMap, trusted: &TrustedSet) -> Client {
     client
 }
 
-/// Two values mean that one of them is the client's own, and we can't tell which.
-fn from_header(peer: IpAddr, headers: &HeaderMap, name: &HeaderName) -> Client {
+/// Rejects a repeated header: one of the values may come from the client.
+fn from_header(peer: IpAddr, headers: &HeaderMap, name: &HeaderName) -> ClientIp {
     let mut values = headers.get_all(name).iter();
     let (ip, decision) = match (values.next(), values.next()) {
         (None, _) => (peer, Decision::Missing),
@@ -122,5 +123,5 @@ fn from_header(peer: IpAddr, headers: &HeaderMap, name: &HeaderName) -> Client {
         },
         (Some(_), Some(_)) => (peer, Decision::Fallback),
     };
-    Client { ip, decision }
+    ClientIp { ip, decision }
 }

@@ -1,21 +1,21 @@
-//! Where we are: IATA codes and the rules that turn a node's zone into one.
+//! Colos: IATA codes of data centers, and the mapping from zones to codes.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// A data centre's IATA code: exactly three capital letters.
+/// IATA code of a data center: exactly three capital letters.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Iata([u8; 3]);
 
 impl Iata {
-    /// Reads `FRA`; anything but three capital letters is none.
+    /// Parses three capital letters, such as `FRA`.
     #[must_use]
     pub fn parse(text: &[u8]) -> Option<Self> {
         let code: [u8; 3] = text.try_into().ok()?;
         code.iter().all(u8::is_ascii_uppercase).then_some(Self(code))
     }
 
-    /// Reads `FRA`, or the end of Cloudflare's Cf-Ray form `230b030023ae2822-FRA`.
+    /// Parses `FRA`, or a value of Cloudflare's Cf-Ray header that ends with it: `230b030023ae2822-FRA`.
     #[must_use]
     pub fn parse_ray(text: &[u8]) -> Option<Self> {
         let Some(dash) = text.iter().rposition(|b| *b == b'-') else {
@@ -26,7 +26,7 @@ impl Iata {
         hex.then(|| Self::parse(code)).flatten()
     }
 
-    /// The code as text.
+    /// Returns the code as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         str::from_utf8(&self.0).expect("three ASCII letters by construction")
@@ -45,11 +45,12 @@ impl fmt::Debug for Iata {
     }
 }
 
-/// The map from a zone or a region to a code.
+/// IATA codes by zone or region.
 pub(crate) type ColoMap = BTreeMap<String, Iata>;
 
-/// Looks a zone up, then the region that its name contains: `eu-central-1a` lies in `eu-central-1`, `europe-west3-b` in `europe-west3`.
-pub(crate) fn in_zone(map: &ColoMap, zone: &str) -> Option<Iata> {
+/// Looks up a zone, then the region in its name: `eu-central-1` for `eu-central-1a`, `europe-west3` for
+/// `europe-west3-b`.
+pub(crate) fn colo_of_zone(map: &ColoMap, zone: &str) -> Option<Iata> {
     let aws = zone.strip_suffix(|c: char| c.is_ascii_lowercase());
     let aws = aws.filter(|region| region.ends_with(|c: char| c.is_ascii_digit()));
     let dashed = zone.rsplit_once('-').map(|(region, _)| region);
@@ -57,9 +58,9 @@ pub(crate) fn in_zone(map: &ColoMap, zone: &str) -> Option<Iata> {
     names.into_iter().flatten().find_map(|name| map.get(name)).copied()
 }
 
-/// Reads a node's label: a zone of the map, or the code itself.
-pub(crate) fn of_label(map: &ColoMap, value: &str) -> Option<Iata> {
-    in_zone(map, value).or_else(|| Iata::parse(value.as_bytes()))
+/// Looks up the value of a node label: a zone in the map, or an IATA code.
+pub(crate) fn colo_of_label(map: &ColoMap, value: &str) -> Option<Iata> {
+    colo_of_zone(map, value).or_else(|| Iata::parse(value.as_bytes()))
 }
 
 #[cfg(test)]
@@ -71,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_code_is_three_capitals_or_the_end_of_a_ray() {
+    fn ray_parser_accepts_code_or_cf_ray_suffix() {
         for text in ["FRA", "230b030023ae2822-FRA", "0-FRA"] {
             assert_eq!(Iata::parse_ray(text.as_bytes()), code("FRA"), "{text:?}");
         }
@@ -95,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_zone_is_found_by_itself_before_its_region() {
+    fn zone_lookup_precedes_region_lookup() {
         let entries = [
             ("eu-central-1", "FRA"),
             ("eu-central-1b", "MUC"),
@@ -110,13 +111,13 @@ mod tests {
             ("europe-west3-c", "HHN"),
             ("westeurope-2", "AMS"),
         ] {
-            assert_eq!(in_zone(&map, zone), code(want), "{zone}");
+            assert_eq!(colo_of_zone(&map, zone), code(want), "{zone}");
         }
         for zone in ["", "eu-central-10", "eu-central-1-extra-a", "us-east-1a"] {
-            assert_eq!(in_zone(&map, zone), None, "{zone}");
+            assert_eq!(colo_of_zone(&map, zone), None, "{zone}");
         }
-        assert_eq!(of_label(&map, "TXL"), code("TXL"));
-        assert_eq!(of_label(&map, "eu-central-1a"), code("FRA"));
-        assert_eq!(of_label(&map, "somewhere"), None);
+        assert_eq!(colo_of_label(&map, "TXL"), code("TXL"));
+        assert_eq!(colo_of_label(&map, "eu-central-1a"), code("FRA"));
+        assert_eq!(colo_of_label(&map, "somewhere"), None);
     }
 }

@@ -1,53 +1,53 @@
-//! The flags of the edge, shared by every service that has to know its caller.
+//! Command-line flags of the edge, shared by the services that identify clients.
 
 use clap::builder::FalseyValueParser;
 use clap::{Args, ValueEnum};
 
-/// Whom to believe about the caller, and where this process runs.
+/// Flags for the trusted proxies, their headers, and the colo of this process.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Edge")]
 pub struct EdgeArgs {
-    /// Proxies whose headers are believed: CIDRs or addresses, comma-separated or repeated. By default nobody's
+    /// Trusted proxies (CIDRs or IP addresses, comma-separated): only their headers are used. Default: none
     #[arg(long, env, value_name = "CIDR", value_delimiter = ',')]
     pub trusted_proxies: Vec<String>,
 
-    /// Allow a trusted set that covers every address: then any client can write its own address
+    /// Allow --trusted-proxies to cover every address: any client can then forge its address
     #[arg(long, env, value_parser = FalseyValueParser::new())]
     pub insecure_trust_any_proxy: bool,
 
-    /// Also trust the pods behind this Kubernetes Service (the ingress controller's), followed by its EndpointSlices
+    /// Also trust the pods of this Kubernetes Service, usually the ingress controller's; watches its EndpointSlices
     #[arg(long, env, value_name = "NAMESPACE/SERVICE")]
     pub discover_proxies: Option<String>,
 
-    /// Where a trusted proxy tells the client's address: peer, xff, or header:NAME
+    /// Source of the client's address behind a trusted proxy: peer, xff (X-Forwarded-For) or header:NAME
     #[arg(long, env, value_name = "SOURCE", default_value = "xff")]
     pub client_ip_from: String,
 
-    /// Header in which a trusted proxy sends the client's HTTP version
+    /// Header of a trusted proxy with the client's HTTP version
     #[arg(long, env, value_name = "NAME", default_value = "X-Edge-HTTP-Protocol")]
     pub edge_http_protocol_header: String,
 
-    /// Header in which a trusted proxy sends the TLS version
+    /// Header of a trusted proxy with the TLS version
     #[arg(long, env, value_name = "NAME", default_value = "X-Edge-TLS-Version")]
     pub edge_tls_version_header: String,
 
-    /// Header in which a trusted proxy sends the TLS cipher suite
+    /// Header of a trusted proxy with the TLS cipher suite
     #[arg(long, env, value_name = "NAME", default_value = "X-Edge-TLS-Cipher")]
     pub edge_tls_cipher_header: String,
 
-    /// Headers in which a trusted proxy sends the round-trip time; of several the first that has a measurement counts
+    /// Headers of a trusted proxy with the round-trip time; the first one with a measurement is used
     #[arg(long, env, value_name = "NAME", value_delimiter = ',', default_value = "X-Edge-RTT")]
     pub edge_rtt_header: Vec<String>,
 
-    /// Unit of the round-trip time header (nginx sends us, Envoy, Cloudflare and HAProxy ms)
+    /// Unit of the round-trip time: us (microseconds) for nginx; ms for Envoy, Cloudflare and, unless configured otherwise, HAProxy
     #[arg(long, env, value_enum, default_value = "ms")]
     pub edge_rtt_unit: RttUnit,
 
-    /// Header in which a trusted proxy sends its place: an IATA code, or Cloudflare's Cf-Ray
+    /// Header of a trusted proxy with its data center: an IATA code, or Cloudflare's Cf-Ray
     #[arg(long, env, value_name = "NAME", default_value = "X-Edge-Colo")]
     pub edge_colo_header: String,
 
-    /// IATA code of this place where nothing more exact is known
+    /// IATA code of this data center, if no header, node label or zone provides one
     #[arg(long, env, value_name = "IATA")]
     pub colo: Option<String>,
 
@@ -59,7 +59,7 @@ pub struct EdgeArgs {
     #[arg(long, env, value_name = "ZONE")]
     pub node_zone: Option<String>,
 
-    /// Node label to read from Kubernetes for the place: an IATA code or a zone of --colo-map. Needs --node-name
+    /// Kubernetes node label with an IATA code or a zone of --colo-map. Requires --node-name
     #[arg(long, env, value_name = "LABEL")]
     pub colo_node_label: Option<String>,
 
@@ -68,7 +68,7 @@ pub struct EdgeArgs {
     pub node_name: Option<String>,
 }
 
-/// Unit in which the proxy measures the round-trip time.
+/// Unit of the proxy's round-trip time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum RttUnit {
     /// Microseconds.
@@ -113,13 +113,13 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_of_the_flags_are_the_defaults_of_the_type() {
+    fn flag_defaults_equal_type_defaults() {
         let parsed = Cli::try_parse_from(["x"]).unwrap().edge;
         assert_eq!(format!("{parsed:?}"), format!("{:?}", EdgeArgs::default()));
     }
 
     #[test]
-    fn lists_are_comma_separated_or_repeated() {
+    fn list_flags_accept_commas_and_repetition() {
         let flags = [
             "x",
             "--trusted-proxies",
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flag_has_the_environment_variable_of_its_name() {
+    fn environment_variables_are_named_after_flags() {
         let command = <Cli as clap::CommandFactory>::command();
         for arg in command.get_arguments().filter(|arg| arg.get_id() != "help") {
             let flag = arg.get_long().unwrap().replace('-', "_").to_uppercase();

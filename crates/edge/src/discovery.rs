@@ -1,4 +1,4 @@
-//! Follows the ingress controller's own pods, so that exactly they are trusted and no wider network.
+//! Discovery: watches the EndpointSlices of a Service and trusts exactly its pods instead of a whole network.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -17,44 +17,45 @@ use crate::error::EdgeError;
 use crate::policy::ServiceRef;
 use crate::trusted::TrustedProxies;
 
-mod members;
+mod endpoints;
 
-use members::{Effect, Members};
+use endpoints::{Effect, EndpointSet};
 
-/// A dead connection is noticed after this and five seconds more.
+/// Timeout of a watch. kube treats the connection as dead five seconds after it.
 const WATCH_SECONDS: u32 = 120;
-/// Above the watch's own timeout, so that it only ends what really hangs.
+/// Read timeout of a connection. Longer than a watch, so that it ends only connections that hang.
 const READ_TIMEOUT: Duration = Duration::from_secs(150);
 
 type Slices = BoxStream<'static, watcher::Result<Event<EndpointSlice>>>;
 
-/// How discovery stands; readiness depends on it.
+/// Status of discovery. Readiness depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiscoveryStatus {
-    /// No discovery was asked for.
+    /// Discovery is not configured.
     Off,
-    /// Nothing has been listed yet: proxies would be taken for clients, so we are not ready.
+    /// No list has been received yet. Not ready, because proxies would be treated as clients.
     Waiting,
-    /// The set follows the cluster.
+    /// The set of proxies is current.
     Following {
-        /// How many addresses are trusted, those that just left included.
+        /// Number of trusted addresses, including recently removed ones.
         proxies: usize,
     },
-    /// The API is away: the last known set stays in force.
+    /// The Kubernetes API is unavailable. The last known set stays trusted.
     Stale {
-        /// How many addresses are trusted.
+        /// Number of trusted addresses.
         proxies: usize,
     },
 }
 
 impl DiscoveryStatus {
-    /// Ready once listed, and from then on: an outage of the API is none of ours.
+    /// Returns whether the process may get traffic: false only before the first list. A later outage of the Kubernetes
+    /// API does not affect readiness.
     #[must_use]
     pub const fn is_ready(self) -> bool {
         !matches!(self, Self::Waiting)
     }
 
-    /// The metric label.
+    /// Returns the metric label.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
@@ -66,110 +67,110 @@ impl DiscoveryStatus {
     }
 }
 
-/// How long removed addresses stay and how often a failed API is asked again.
-pub struct Pace {
-    /// For how long a removed address stays trusted.
-    pub grace: Duration,
-    /// The pauses between attempts.
+/// How long removed addresses stay trusted, and the delays between retries.
+pub struct DiscoveryTiming {
+    /// How long a removed address stays trusted.
+    pub removal_grace: Duration,
+    /// Delays between attempts.
     pub retry: Box<dyn Backoff>,
 }
 
-impl Default for Pace {
+impl Default for DiscoveryTiming {
     fn default() -> Self {
-        Self { grace: Duration::from_secs(60), retry: Box::new(DefaultBackoff::default()) }
+        Self { removal_grace: Duration::from_secs(60), retry: Box::new(DefaultBackoff::default()) }
     }
 }
 
-/// Builds the client from the surroundings: a kubeconfig where there is one, else the pod's service account.
+/// Creates a Kubernetes client from the kubeconfig, if there is one, else from the pod's service account.
 ///
 /// # Errors
-/// There is neither, or the certificates can't be read.
+/// Neither is found, or the certificates can't be read.
 pub async fn kube_client() -> Result<Client, EdgeError> {
     let config = kube::Config::infer().await;
     client_from(config.map_err(|error| EdgeError::KubeConfig(Box::new(error)))?)
 }
 
-/// Builds the client from an explicit configuration, with the timeouts that following needs.
+/// Creates a Kubernetes client from a configuration, with the timeouts that a watch needs.
 ///
 /// # Errors
 /// The certificates can't be read.
 pub fn client_from(mut config: kube::Config) -> Result<Client, EdgeError> {
-    // Its own retries would hide an outage from us for minutes.
+    // kube's retries would hide an outage for minutes.
     config.default_retry = false;
     config.read_timeout = Some(READ_TIMEOUT);
     config.reset_reader_on_write = true;
     Client::try_from(config).map_err(|error| EdgeError::KubeClient(Box::new(error)))
 }
 
-/// Keeps `trusted` at the endpoints of `service` for as long as it is polled.
+/// Keeps `trusted` up to date with the endpoints of `service`. Never returns.
 pub async fn discover_proxies(
     client: Client,
     service: ServiceRef,
     trusted: Arc<TrustedProxies>,
     status: watch::Sender<DiscoveryStatus>,
-    pace: Pace,
+    timing: DiscoveryTiming,
 ) -> Infallible {
     let api = Api::namespaced(client, &service.namespace);
-    let mut follower =
-        Follower { members: Members::new(pace.grace), retry: pace.retry, service, trusted, status };
-    let mut slices = follower.watch(&api, Duration::ZERO);
+    let endpoints = EndpointSet::new(timing.removal_grace);
+    let mut watcher = ProxyWatcher { endpoints, retry: timing.retry, service, trusted, status };
+    let mut slices = watcher.watch(&api, Duration::ZERO);
     loop {
         tokio::select! {
             item = slices.next() => {
-                if let Some(pause) = follower.take(item) {
-                    slices = follower.watch(&api, pause);
+                if let Some(delay) = watcher.apply(item) {
+                    slices = watcher.watch(&api, delay);
                 }
             }
-            () = at(follower.members.next_expiry()) => follower.forget(),
+            () = wait_until(watcher.endpoints.next_expiry()) => watcher.expire_removed(),
         }
     }
 }
 
-async fn at(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => sleep_until(moment.into()).await,
+async fn wait_until(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time.into()).await,
         None => pending().await,
     }
 }
 
-struct Follower {
-    members: Members,
+struct ProxyWatcher {
+    endpoints: EndpointSet,
     retry: Box<dyn Backoff>,
     service: ServiceRef,
     trusted: Arc<TrustedProxies>,
     status: watch::Sender<DiscoveryStatus>,
 }
 
-impl Follower {
-    fn watch(&self, api: &Api<EndpointSlice>, pause: Duration) -> Slices {
+impl ProxyWatcher {
+    /// Starts a list and watch after `delay`.
+    fn watch(&self, api: &Api<EndpointSlice>, delay: Duration) -> Slices {
         let label = format!("kubernetes.io/service-name={}", self.service.name);
         let config = watcher::Config::default().labels(&label).timeout(WATCH_SECONDS);
         let api = api.clone();
-        let wait = once(sleep(pause)).filter_map(|()| ready(None));
+        let wait = once(sleep(delay)).filter_map(|()| ready(None));
         wait.chain(watcher(api, config)).boxed()
     }
 
-    /// Applies an event; after an error says how long to wait before listing anew.
+    /// Applies an event. On error, returns the delay before a new list and watch.
     ///
-    /// Listing anew after every error, not only when the version has expired, costs one small
-    /// request and tells for certain that we are up to date again; `watcher` by itself would
-    /// also ask for ever with a version that the server refuses by status 410.
-    fn take(&mut self, item: Option<watcher::Result<Event<EndpointSlice>>>) -> Option<Duration> {
+    /// A full list after every error costs one small request and ensures that the set is current. `watcher` alone
+    /// would retry forever with an expired resource version that the server rejects with status 410.
+    fn apply(&mut self, item: Option<watcher::Result<Event<EndpointSlice>>>) -> Option<Duration> {
         match item {
             Some(Ok(event)) => {
-                if self.members.apply(event, Instant::now()) == Effect::Current {
+                if self.endpoints.apply(event, Instant::now()) == Effect::Current {
                     self.retry.reset();
                     self.publish();
                 }
                 None
             }
-            Some(Err(error)) => Some(self.fail(&error)),
-            None => Some(self.pause()),
+            Some(Err(error)) => Some(self.on_error(&error)),
+            None => Some(self.next_delay()),
         }
     }
 
     fn publish(&self) {
-        let hosts = self.members.trusted();
+        let hosts = self.endpoints.trusted();
         let now = DiscoveryStatus::Following { proxies: hosts.len() };
         self.trusted.publish(hosts);
         let before = self.status.send_replace(now);
@@ -179,12 +180,13 @@ impl Follower {
         }
     }
 
-    /// Also during an outage: what the API last said is that these pods are gone.
-    fn forget(&mut self) {
-        if !self.members.expire(Instant::now()) {
+    /// Stops trusting removed addresses after the removal grace, even during an outage of the API, which had already
+    /// reported that these pods are gone.
+    fn expire_removed(&mut self) {
+        if !self.endpoints.expire(Instant::now()) {
             return;
         }
-        let hosts = self.members.trusted();
+        let hosts = self.endpoints.trusted();
         let proxies = hosts.len();
         self.trusted.publish(hosts);
         self.status.send_modify(|status| match status {
@@ -195,24 +197,26 @@ impl Follower {
         });
     }
 
-    fn fail(&mut self, error: &watcher::Error) -> Duration {
-        let pause = self.pause();
+    fn on_error(&mut self, error: &watcher::Error) -> Duration {
+        let delay = self.next_delay();
         let service = &self.service;
         let before = *self.status.borrow();
         match before {
             DiscoveryStatus::Following { proxies } => {
                 self.status.send_replace(DiscoveryStatus::Stale { proxies });
-                tracing::warn!(%service, %error, "the Kubernetes API is away; the known proxies stay trusted");
+                tracing::warn!(%service, %error, "Kubernetes API unavailable; keeping the known proxies");
             }
-            DiscoveryStatus::Stale { .. } => tracing::debug!(%service, %error, "still away"),
+            DiscoveryStatus::Stale { .. } => {
+                tracing::debug!(%service, %error, "Kubernetes API still unavailable")
+            }
             DiscoveryStatus::Off | DiscoveryStatus::Waiting => {
-                tracing::warn!(%service, %error, "endpoints can't be listed, so not ready; trying on");
+                tracing::warn!(%service, %error, "can't list endpoints; not ready, retrying");
             }
         }
-        pause
+        delay
     }
 
-    fn pause(&mut self) -> Duration {
+    fn next_delay(&mut self) -> Duration {
         self.retry.next().unwrap_or(Duration::from_secs(30))
     }
 }
@@ -222,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ready_from_the_first_list_on_or_without_discovery() {
+    fn only_waiting_is_not_ready() {
         assert!(!DiscoveryStatus::Waiting.is_ready());
         for status in [
             DiscoveryStatus::Off,

@@ -1,62 +1,62 @@
-//! What can be wrong with the edge's configuration; each message says what to write instead.
+//! Errors of the edge, mostly invalid flags. A message about a flag names the flag and the expected value.
 
 /// Why the edge could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum EdgeError {
-    /// An entry of `--trusted-proxies` is no network.
+    /// An entry of `--trusted-proxies` is not a network or an address.
     #[error("--trusted-proxies: {value:?} is neither a CIDR (10.0.0.0/8) nor an IP address")]
     TrustedProxy {
         /// The entry.
         value: String,
     },
-    /// The trusted networks cover every address of a family.
+    /// The trusted networks cover every IPv4 or every IPv6 address.
     #[error(
-        "--trusted-proxies covers {network}: every client could write its own address. List the proxies' own networks, or add --insecure-trust-any-proxy if nothing but a proxy can reach this port"
+        "--trusted-proxies covers {network}: any client could forge its address. List only the networks of your proxies, or add --insecure-trust-any-proxy if only proxies can reach this port"
     )]
-    TrustsEveryone {
-        /// The network that the entries add up to.
+    TrustsEveryAddress {
+        /// The network that the entries cover together.
         network: ipnet::IpNet,
     },
-    /// `--client-ip-from` is none of the three sources.
-    #[error("--client-ip-from: {value:?} is none of peer, xff, header:NAME")]
+    /// `--client-ip-from` is not a known source.
+    #[error("--client-ip-from: {value:?} must be peer, xff or header:NAME")]
     ClientIpFrom {
-        /// What was given.
+        /// The given value.
         value: String,
     },
-    /// A header name that can't be one, or that a proxy would not protect.
-    #[error("{flag}: {value:?} is not a usable header name (letters, digits and dashes)")]
+    /// A header name is invalid, or has an underscore.
+    #[error("{flag}: {value:?} is not a valid header name (letters, digits and hyphens)")]
     HeaderName {
         /// The flag.
         flag: &'static str,
-        /// What was given.
+        /// The given value.
         value: String,
     },
-    /// `--discover-proxies` does not name a Service.
-    #[error("--discover-proxies: {value:?} is not NAMESPACE/SERVICE")]
+    /// `--discover-proxies` is not a Service.
+    #[error("--discover-proxies: {value:?} must be NAMESPACE/SERVICE")]
     Service {
-        /// What was given.
+        /// The given value.
         value: String,
     },
-    /// A place that is no IATA code.
+    /// A value is not an IATA code, or not a zone with an IATA code.
     #[error("{flag}: {value:?} must be {want}")]
     Colo {
         /// The flag.
         flag: &'static str,
-        /// What was given.
+        /// The given value.
         value: String,
-        /// What is expected.
+        /// The expected format.
         want: &'static str,
     },
-    /// A node label without the node.
-    #[error("--colo-node-label needs --node-name (in Kubernetes: fieldRef spec.nodeName)")]
+    /// A node label is given without the name of the node.
+    #[error("--colo-node-label requires --node-name (in Kubernetes: fieldRef spec.nodeName)")]
     NodeName,
-    /// No Kubernetes configuration was found where one is needed.
-    #[error("no Kubernetes API is configured here, but --discover-proxies or --colo-node-label needs one")]
+    /// A Kubernetes configuration is required but was not found.
+    #[error("no Kubernetes configuration found; --discover-proxies and --colo-node-label require one")]
     KubeConfig(#[source] Box<kube::config::InferConfigError>),
-    /// The Kubernetes client could not be built.
-    #[error("the Kubernetes client can't be built")]
+    /// The Kubernetes client can't be created.
+    #[error("can't create the Kubernetes client")]
     KubeClient(#[source] Box<kube::Error>),
     /// A request to the Kubernetes API failed.
-    #[error("the Kubernetes API did not answer")]
+    #[error("the request to the Kubernetes API failed")]
     Kube(#[source] Box<kube::Error>),
 }

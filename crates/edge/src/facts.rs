@@ -1,4 +1,4 @@
-//! What a trusted proxy says about the client's connection: protocol, TLS, round-trip time and place.
+//! Connection facts from a trusted proxy's headers: HTTP and TLS version, cipher, round-trip time and colo.
 
 use std::fmt;
 
@@ -13,41 +13,41 @@ use crate::policy::header_name;
 mod cipher;
 mod values;
 
-/// The longest value that is read at all.
-const MAX_VALUE: usize = 64;
+/// Maximum length of a header value in bytes. Longer values are ignored.
+const MAX_VALUE_LEN: usize = 64;
 
-/// Facts of one connection; each is none unless it is certain.
+/// Facts about the client's connection. A missing, repeated or invalid value is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Facts<'h> {
+pub struct ConnectionFacts<'h> {
     /// `HTTP/1.0`, `HTTP/1.1`, `HTTP/2` or `HTTP/3`.
     pub http_protocol: Option<&'static str>,
-    /// `TLSv1.3` and so on.
+    /// TLS version, such as `TLSv1.3`.
     pub tls_version: Option<&'static str>,
-    /// The IANA name, or what the proxy wrote where the suite is unknown.
+    /// IANA name of the cipher suite, or the proxy's name for an unknown suite.
     pub tls_cipher: Option<&'h str>,
-    /// Whole milliseconds.
+    /// Round-trip time to the edge in milliseconds.
     pub rtt_ms: Option<u32>,
-    /// The edge's own place.
+    /// Data center of the edge.
     pub colo: Option<Iata>,
 }
 
-impl Facts<'static> {
-    /// Facts of a connection that ends in this process, without a proxy and without TLS.
+impl ConnectionFacts<'static> {
+    /// Returns the facts of a direct connection to this process, without a proxy and without TLS.
     #[must_use]
     pub fn direct(version: Version) -> Self {
-        Self { http_protocol: values::own_protocol(version), ..Self::default() }
+        Self { http_protocol: values::protocol_of_version(version), ..Self::default() }
     }
 }
 
-impl Facts<'_> {
-    /// With this protocol where none is known.
+impl ConnectionFacts<'_> {
+    /// Fills in a missing HTTP version.
     #[must_use]
     pub(crate) fn or_protocol(self, protocol: Option<&'static str>) -> Self {
         Self { http_protocol: self.http_protocol.or(protocol), ..self }
     }
 }
 
-/// The names of the headers that carry the facts, and the unit of one of them.
+/// Names of the headers with the facts, and the unit of the round-trip time.
 #[derive(Clone, Debug)]
 pub struct FactHeaders {
     http_protocol: HeaderName,
@@ -59,10 +59,10 @@ pub struct FactHeaders {
 }
 
 impl FactHeaders {
-    /// Checks the names.
+    /// Reads and checks the names from the flags.
     ///
     /// # Errors
-    /// A name that is no header name.
+    /// A header name is invalid.
     pub fn from_args(args: &EdgeArgs) -> Result<Self, EdgeError> {
         let rtt = args.edge_rtt_header.iter().map(|name| header_name("--edge-rtt-header", name));
         Ok(Self {
@@ -75,11 +75,11 @@ impl FactHeaders {
         })
     }
 
-    /// Reads the facts. Only for requests of trusted proxies: anybody can write these headers.
+    /// Reads the facts. Only for requests from trusted proxies: any client can send these headers.
     #[must_use]
-    pub fn read<'h>(&self, headers: &'h HeaderMap) -> Facts<'h> {
+    pub fn read<'h>(&self, headers: &'h HeaderMap) -> ConnectionFacts<'h> {
         let rtt = |name| values::rtt(single(headers, name)?, self.rtt_unit);
-        Facts {
+        ConnectionFacts {
             http_protocol: single(headers, &self.http_protocol).and_then(values::protocol),
             tls_version: single(headers, &self.tls_version).and_then(values::tls_version),
             tls_cipher: single(headers, &self.tls_cipher).and_then(cipher::name),
@@ -89,12 +89,12 @@ impl FactHeaders {
     }
 }
 
-/// The one well-formed value of a header: a second one means that somebody else wrote one of them.
+/// Returns a header's value if it is well-formed and not repeated. One of several values may come from the client.
 fn single<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
     let mut values = headers.get_all(name).iter();
     let value = trim(values.next()?.as_bytes());
     let allowed = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'/' | b'-');
-    let well_formed = value.len() <= MAX_VALUE && value.iter().all(allowed);
+    let well_formed = value.len() <= MAX_VALUE_LEN && value.iter().all(allowed);
     if values.next().is_some() || !well_formed || matches!(value, b"" | b"-") {
         return None;
     }

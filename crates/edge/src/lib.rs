@@ -1,12 +1,13 @@
-//! Who is calling and where we are: trusted proxies, the client's address, connection facts and our own place.
+//! Client address, connection facts and colo of each request, read from trusted proxies only.
 //!
-//! Everything a client can write is believed only when the TCP peer is a trusted proxy
-//! ([`TrustedProxies`]): a request from anybody else is judged by its socket alone. The parts are
-//! pure functions over [`http::HeaderMap`]; [`Edge`] ties them to the flags ([`EdgeArgs`]) and to
-//! Kubernetes, where the set of trusted proxies may follow the ingress controller's own pods.
+//! Headers are read only if the TCP peer is a trusted proxy ([`TrustedProxies`]). Any other peer is the client itself,
+//! and its headers are ignored. The parsers are pure functions over [`http::HeaderMap`]. [`Edge`] combines them with
+//! the flags ([`EdgeArgs`]) and with Kubernetes, where discovery keeps the set of trusted proxies current.
+
+#![warn(missing_docs)]
 
 mod address;
-mod caller;
+mod client_info;
 mod client_ip;
 mod colo;
 mod config;
@@ -18,13 +19,13 @@ mod policy;
 mod trusted;
 
 pub use address::parse_entry;
-pub use caller::{Caller, Edge};
-pub use client_ip::{Client, Decision, MAX_HOPS, resolve};
+pub use client_info::{ClientInfo, Edge};
+pub use client_ip::{ClientIp, Decision, MAX_HOPS, resolve};
 pub use colo::Iata;
 pub use config::{EdgeArgs, RttUnit};
-pub use discovery::{DiscoveryStatus, Pace, client_from, discover_proxies, kube_client};
+pub use discovery::{DiscoveryStatus, DiscoveryTiming, client_from, discover_proxies, kube_client};
 pub use error::EdgeError;
-pub use facts::{FactHeaders, Facts};
+pub use facts::{ConnectionFacts, FactHeaders};
 pub use node::node_label;
 pub use policy::{ClientIpFrom, EdgePolicy, ServiceRef};
 pub use trusted::{TrustedProxies, TrustedSet};

@@ -1,4 +1,4 @@
-//! Reads a label of the node we run on.
+//! Reads a label of the node that this process runs on.
 
 use std::time::Duration;
 
@@ -9,31 +9,31 @@ use tokio::time::sleep;
 
 use crate::error::EdgeError;
 
-/// The value of a node's label, or none where the node has no such label.
+/// Returns the value of a node's label, if the node has it.
 ///
 /// # Errors
-/// The API does not answer, does not know the node or does not let us read it.
+/// The Kubernetes API is unreachable, rejects the request or does not have the node.
 pub async fn node_label(client: Client, node: &str, label: &str) -> Result<Option<String>, EdgeError> {
     let found = Api::<Node>::all(client).get_metadata(node).await;
     let node = found.map_err(|error| EdgeError::Kube(Box::new(error)))?;
     Ok(node.labels().get(label).cloned())
 }
 
-/// Asks until the API answers: a label does not change under a running pod, so once is enough.
-pub(crate) async fn node_label_at_last(
+/// Like [`node_label`], but retries until it succeeds. The label is not read again: a node's colo does not change.
+pub(crate) async fn wait_for_node_label(
     client: Client,
     node: &str,
     label: &str,
     mut retry: Box<dyn Backoff>,
 ) -> Option<String> {
-    let mut quiet = false;
+    let mut warned = false;
     loop {
         match node_label(client.clone(), node, label).await {
             Ok(value) => return value,
-            Err(error) if !quiet => {
+            Err(error) if !warned => {
                 let cause = std::error::Error::source(&error).map(ToString::to_string);
-                tracing::warn!(node, label, cause, "the node's label can't be read; trying on");
-                quiet = true;
+                tracing::warn!(node, label, cause, "can't read the node's label; retrying");
+                warned = true;
             }
             Err(_) => {}
         }

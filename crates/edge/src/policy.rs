@@ -1,22 +1,22 @@
-//! The flags, checked and turned into what a request is judged by.
+//! The edge policy: the parsed and checked flags.
 
 use std::fmt;
 
 use http::HeaderName;
 use ipnet::IpNet;
 
-use crate::colo::{ColoMap, Iata, in_zone};
+use crate::colo::{ColoMap, Iata, colo_of_zone};
 use crate::config::EdgeArgs;
 use crate::error::EdgeError;
 use crate::facts::FactHeaders;
 use crate::trusted::canonical_network;
 
-/// The one source of the client's address behind a trusted proxy.
+/// Source of the client's address behind a trusted proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientIpFrom {
-    /// The TCP peer itself.
+    /// The TCP peer.
     Peer,
-    /// X-Forwarded-For, walked from the right.
+    /// X-Forwarded-For, read from the right.
     Xff,
     /// The single value of this header.
     Header(HeaderName),
@@ -31,7 +31,7 @@ pub struct ServiceRef {
     pub name: String,
 }
 
-/// Whom this process believes, and where it is.
+/// Trusted proxies, their headers, and the colo of this process.
 #[derive(Clone, Debug)]
 pub struct EdgePolicy {
     pub(crate) networks: Vec<IpNet>,
@@ -39,9 +39,9 @@ pub struct EdgePolicy {
     pub(crate) client_ip_from: ClientIpFrom,
     pub(crate) facts: FactHeaders,
     pub(crate) colo_map: ColoMap,
-    /// From the zone or from `--colo`; the node's label, once read, comes before it.
+    /// From the zone or from `--colo`. The node's label takes precedence once it is read.
     pub(crate) colo: Option<Iata>,
-    /// Node and label.
+    /// Names of the node and the label.
     pub(crate) node_label: Option<(String, String)>,
 }
 
@@ -49,24 +49,24 @@ impl EdgePolicy {
     /// Checks the flags.
     ///
     /// # Errors
-    /// The first flag that makes no sense, and what it should look like.
+    /// Returns the first invalid flag with the expected format.
     pub fn from_args(args: &EdgeArgs) -> Result<Self, EdgeError> {
         let networks = networks(args)?;
         let colo_map = colo_map(&args.colo_map)?;
-        let fixed = given(&args.colo).map(|value| iata("--colo", value)).transpose()?;
-        let zone = given(&args.node_zone).and_then(|zone| in_zone(&colo_map, zone));
+        let configured = non_empty(&args.colo).map(|value| parse_iata("--colo", value)).transpose()?;
+        let zone_colo = non_empty(&args.node_zone).and_then(|zone| colo_of_zone(&colo_map, zone));
         Ok(Self {
             networks,
-            discover: given(&args.discover_proxies).map(ServiceRef::parse).transpose()?,
+            discover: non_empty(&args.discover_proxies).map(ServiceRef::parse).transpose()?,
             client_ip_from: ClientIpFrom::parse(&args.client_ip_from)?,
             facts: FactHeaders::from_args(args)?,
             colo_map,
-            colo: zone.or(fixed),
+            colo: zone_colo.or(configured),
             node_label: node_label(args)?,
         })
     }
 
-    /// Whether the Kubernetes API is needed.
+    /// Returns whether the Kubernetes API is required.
     #[must_use]
     pub fn needs_kube(&self) -> bool {
         self.discover.is_some() || self.node_label.is_some()
@@ -74,10 +74,10 @@ impl EdgePolicy {
 }
 
 impl ClientIpFrom {
-    /// Reads `peer`, `xff` or `header:NAME`.
+    /// Parses `peer`, `xff` or `header:NAME`.
     ///
     /// # Errors
-    /// Anything else.
+    /// The text has any other format.
     pub fn parse(text: &str) -> Result<Self, EdgeError> {
         match text {
             "peer" => Ok(Self::Peer),
@@ -91,14 +91,15 @@ impl ClientIpFrom {
 }
 
 impl ServiceRef {
-    /// Reads `NAMESPACE/SERVICE`; only characters of Kubernetes names, for both become part of a query.
+    /// Parses `NAMESPACE/SERVICE`. Accepts only characters of Kubernetes names because both parts become
+    /// part of a request URL.
     ///
     /// # Errors
-    /// Anything else.
+    /// The text has any other format.
     pub fn parse(text: &str) -> Result<Self, EdgeError> {
         let is_name = |part: &str| {
-            let good = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-            (1..=63).contains(&part.len()) && part.bytes().all(good)
+            let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+            (1..=63).contains(&part.len()) && part.bytes().all(allowed)
         };
         match text.split_once('/') {
             Some((namespace, name)) if is_name(namespace) && is_name(name) => {
@@ -109,21 +110,21 @@ impl ServiceRef {
     }
 }
 
-/// An empty variable counts as not given: charts and the downward API render such ones.
-fn given(value: &Option<String>) -> Option<&str> {
+/// Treats an empty value as not given: charts and the downward API set empty environment variables.
+fn non_empty(value: &Option<String>) -> Option<&str> {
     value.as_deref().map(str::trim).filter(|value| !value.is_empty())
 }
 
-fn entries(list: &[String]) -> impl Iterator<Item = &str> {
+fn non_empty_entries(list: &[String]) -> impl Iterator<Item = &str> {
     list.iter().map(|entry| entry.trim()).filter(|entry| !entry.is_empty())
 }
 
 fn networks(args: &EdgeArgs) -> Result<Vec<IpNet>, EdgeError> {
-    let networks = entries(&args.trusted_proxies).map(network).collect::<Result<Vec<_>, _>>()?;
-    // Two halves are the whole as well.
-    let whole = IpNet::aggregate(&networks).into_iter().find(|net| net.prefix_len() == 0);
-    match whole {
-        Some(network) if !args.insecure_trust_any_proxy => Err(EdgeError::TrustsEveryone { network }),
+    let networks = non_empty_entries(&args.trusted_proxies).map(network).collect::<Result<Vec<_>, _>>()?;
+    // Aggregated, because 0.0.0.0/1 and 128.0.0.0/1 also cover every address.
+    let everything = IpNet::aggregate(&networks).into_iter().find(|net| net.prefix_len() == 0);
+    match everything {
+        Some(network) if !args.insecure_trust_any_proxy => Err(EdgeError::TrustsEveryAddress { network }),
         _ => Ok(networks),
     }
 }
@@ -134,14 +135,14 @@ fn network(text: &str) -> Result<IpNet, EdgeError> {
     net.map(canonical_network).ok_or_else(|| EdgeError::TrustedProxy { value: text.to_owned() })
 }
 
-/// Underscores are refused: proxies that protect `X-Edge-RTT` may let a client's `X_Edge_RTT` pass.
+/// Rejects underscores: a proxy that overwrites `X-Edge-RTT` may forward a client's `X_Edge_RTT`.
 pub(crate) fn header_name(flag: &'static str, value: &str) -> Result<HeaderName, EdgeError> {
     let plain = value.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
     let name = HeaderName::from_bytes(value.as_bytes()).ok().filter(|_| plain);
     name.ok_or_else(|| EdgeError::HeaderName { flag, value: value.to_owned() })
 }
 
-fn iata(flag: &'static str, value: &str) -> Result<Iata, EdgeError> {
+fn parse_iata(flag: &'static str, value: &str) -> Result<Iata, EdgeError> {
     let want = "three capital letters (an IATA code such as FRA)";
     Iata::parse(value.as_bytes()).ok_or_else(|| EdgeError::Colo { flag, value: value.to_owned(), want })
 }
@@ -149,15 +150,15 @@ fn iata(flag: &'static str, value: &str) -> Result<Iata, EdgeError> {
 fn colo_map(list: &[String]) -> Result<ColoMap, EdgeError> {
     let entry = |text: &str| match text.split_once('=') {
         Some((zone, code)) if !zone.trim().is_empty() => {
-            Ok((zone.trim().to_owned(), iata("--colo-map", code.trim())?))
+            Ok((zone.trim().to_owned(), parse_iata("--colo-map", code.trim())?))
         }
         _ => Err(EdgeError::Colo { flag: "--colo-map", value: text.to_owned(), want: "ZONE=IATA" }),
     };
-    entries(list).map(entry).collect()
+    non_empty_entries(list).map(entry).collect()
 }
 
 fn node_label(args: &EdgeArgs) -> Result<Option<(String, String)>, EdgeError> {
-    match (given(&args.node_name), given(&args.colo_node_label)) {
+    match (non_empty(&args.node_name), non_empty(&args.colo_node_label)) {
         (_, None) => Ok(None),
         (None, Some(_)) => Err(EdgeError::NodeName),
         (Some(node), Some(label)) => Ok(Some((node.to_owned(), label.to_owned()))),
@@ -185,7 +186,7 @@ impl fmt::Display for EdgePolicy {
         let mut trusted: Vec<String> = self.networks.iter().map(IpNet::to_string).collect();
         trusted.extend(self.discover.as_ref().map(|service| format!("endpoints of {service}")));
         if trusted.is_empty() {
-            f.write_str("trusted proxies: none, so every peer is the client and no header is believed")?;
+            f.write_str("trusted proxies: none; every peer is the client and headers are ignored")?;
         } else {
             let (list, from) = (trusted.join(", "), &self.client_ip_from);
             write!(f, "trusted proxies: {list}; client IP from {from}; facts from {}", self.facts)?;

@@ -1,4 +1,4 @@
-//! Flags that must be refused, with the message a stranger understands, and what the accepted ones mean.
+//! Tests which flags are rejected, with which messages, and the effect of valid flags.
 
 use super::*;
 
@@ -17,7 +17,7 @@ fn message<T: fmt::Debug>(result: Result<T, EdgeError>) -> String {
 }
 
 #[test]
-fn by_default_nobody_is_trusted() {
+fn no_proxy_is_trusted_by_default() {
     let policy = policy(|_| {}).unwrap();
     assert!(policy.networks.is_empty() && policy.discover.is_none() && !policy.needs_kube());
     assert_eq!(policy.client_ip_from, ClientIpFrom::Xff);
@@ -25,7 +25,7 @@ fn by_default_nobody_is_trusted() {
 }
 
 #[test]
-fn networks_addresses_and_empty_entries_are_read() {
+fn trusted_proxies_accept_networks_and_addresses() {
     let policy =
         trusting(&["10.1.2.3/8", " 192.0.2.1", "", "2001:db8::/32", "::ffff:198.51.100.0/120"]).unwrap();
     let shown: Vec<_> = policy.networks.iter().map(ToString::to_string).collect();
@@ -33,14 +33,14 @@ fn networks_addresses_and_empty_entries_are_read() {
 }
 
 #[test]
-fn what_is_no_network_is_refused() {
+fn invalid_networks_are_rejected() {
     for value in ["10.0.0.0/33", "ingress", "10.0.0", "010.0.0.1", "fe80::1%eth0", "*"] {
         assert!(message(trusting(&["10.0.0.0/8", value])).contains(value), "{value}");
     }
 }
 
 #[test]
-fn trusting_everybody_is_refused_in_every_disguise() {
+fn trusting_every_address_is_rejected() {
     for list in [
         &["0.0.0.0/0"][..],
         &["::/0"],
@@ -55,7 +55,7 @@ fn trusting_everybody_is_refused_in_every_disguise() {
 }
 
 #[test]
-fn trusting_everybody_is_possible_when_said_aloud() {
+fn insecure_flag_allows_trusting_every_address() {
     let allowed = policy(|args| {
         args.trusted_proxies = vec!["0.0.0.0/0".to_owned()];
         args.insecure_trust_any_proxy = true;
@@ -64,27 +64,27 @@ fn trusting_everybody_is_possible_when_said_aloud() {
 }
 
 #[test]
-fn the_source_of_the_address_is_one_of_three() {
+fn client_ip_source_is_peer_xff_or_header() {
     let from = |text| ClientIpFrom::parse(text);
     assert_eq!(from("peer").unwrap(), ClientIpFrom::Peer);
     assert_eq!(from("header:CF-Connecting-IP").unwrap().to_string(), "header:cf-connecting-ip");
-    for wrong in ["", "XFF", "header", "header:", "header:a b", "forwarded", "header:X_Real_IP"] {
-        assert!(from(wrong).is_err(), "{wrong:?}");
+    for invalid in ["", "XFF", "header", "header:", "header:a b", "forwarded", "header:X_Real_IP"] {
+        assert!(from(invalid).is_err(), "{invalid:?}");
     }
 }
 
 #[test]
-fn header_names_with_underscores_are_refused() {
+fn header_names_with_underscores_are_rejected() {
     let text = message(policy(|args| args.edge_colo_header = "X_Edge_Colo".to_owned()));
     assert!(text.contains("--edge-colo-header") && text.contains("X_Edge_Colo"), "{text}");
     assert!(policy(|args| args.edge_rtt_header = vec!["X-Edge-RTT".into(), "é".into()]).is_err());
 }
 
 #[test]
-fn a_service_is_namespace_and_name() {
-    let good = ServiceRef::parse("ingress/envoy-public").unwrap();
-    assert_eq!(good.to_string(), "ingress/envoy-public");
-    for wrong in [
+fn service_requires_namespace_and_name() {
+    let service = ServiceRef::parse("ingress/envoy-public").unwrap();
+    assert_eq!(service.to_string(), "ingress/envoy-public");
+    for invalid in [
         "",
         "/",
         "ingress",
@@ -96,36 +96,36 @@ fn a_service_is_namespace_and_name() {
         "ns/a b",
         &format!("ns/{}", "a".repeat(64)),
     ] {
-        assert!(ServiceRef::parse(wrong).is_err(), "{wrong:?}");
+        assert!(ServiceRef::parse(invalid).is_err(), "{invalid:?}");
     }
 }
 
 #[test]
-fn the_zone_comes_before_the_fixed_place() {
-    let place = |zone: &str, fixed: &str| {
+fn zone_takes_precedence_over_colo_flag() {
+    let colo = |zone: &str, flag: &str| {
         let policy = policy(|args| {
             args.colo_map = vec!["eu-central-1=FRA".to_owned(), String::new()];
             args.node_zone = Some(zone.to_owned());
-            args.colo = Some(fixed.to_owned());
+            args.colo = Some(flag.to_owned());
         });
         policy.unwrap().colo.map(|iata| iata.to_string())
     };
-    assert_eq!(place("eu-central-1a", "AMS").as_deref(), Some("FRA"));
-    assert_eq!(place("us-east-1a", "AMS").as_deref(), Some("AMS"));
-    assert_eq!(place("", "AMS").as_deref(), Some("AMS"));
-    assert_eq!(place("", ""), None);
+    assert_eq!(colo("eu-central-1a", "AMS").as_deref(), Some("FRA"));
+    assert_eq!(colo("us-east-1a", "AMS").as_deref(), Some("AMS"));
+    assert_eq!(colo("", "AMS").as_deref(), Some("AMS"));
+    assert_eq!(colo("", ""), None);
 }
 
 #[test]
-fn places_that_are_no_codes_are_refused() {
+fn invalid_iata_codes_are_rejected() {
     assert!(message(policy(|args| args.colo = Some("fra".into()))).contains("--colo:"));
-    for wrong in ["FRA", "=FRA", "zone=fra", "zone="] {
-        assert!(message(policy(|args| args.colo_map = vec![wrong.into()])).contains("--colo-map"));
+    for invalid in ["FRA", "=FRA", "zone=fra", "zone="] {
+        assert!(message(policy(|args| args.colo_map = vec![invalid.into()])).contains("--colo-map"));
     }
 }
 
 #[test]
-fn a_node_label_needs_the_node() {
+fn node_label_requires_node_name() {
     let label = |node: Option<&str>| {
         policy(|args| {
             args.colo_node_label = Some("example.org/iata".into());
@@ -139,7 +139,7 @@ fn a_node_label_needs_the_node() {
 }
 
 #[test]
-fn the_summary_names_everything_that_is_believed() {
+fn summary_lists_all_trusted_sources() {
     let policy = policy(|args| {
         args.trusted_proxies = vec!["10.0.0.0/8".into()];
         args.discover_proxies = Some("ingress/envoy".into());

@@ -1,4 +1,4 @@
-//! The set of proxies whose headers are believed, and the place where it is swapped without stopping a request.
+//! The set of trusted proxies, and the holder that replaces it without blocking requests.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -6,23 +6,23 @@ use std::sync::Arc;
 use arc_swap::{ArcSwap, Guard};
 use ipnet::{IpNet, Ipv4Net};
 
-/// Networks from the flags together with the single addresses that discovery found.
+/// Networks from the flags and addresses from discovery.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrustedSet {
     networks: Arc<[IpNet]>,
-    /// Sorted, so that a large ingress fleet costs a binary search and not a walk.
+    /// Sorted for binary search: an ingress controller can have many pods.
     hosts: Box<[IpAddr]>,
 }
 
 impl TrustedSet {
-    /// The networks of the flags, with nothing discovered yet.
+    /// Creates a set of networks without discovered addresses.
     #[must_use]
     pub fn new(networks: impl IntoIterator<Item = IpNet>) -> Self {
         let networks = networks.into_iter().map(canonical_network).collect();
         Self { networks, hosts: Box::default() }
     }
 
-    /// The same networks with these single addresses in place of the former ones.
+    /// Returns a set with the same networks and these addresses instead of the previous ones.
     #[must_use]
     pub fn with_hosts(&self, hosts: impl IntoIterator<Item = IpAddr>) -> Self {
         let mut hosts: Vec<IpAddr> = hosts.into_iter().map(|ip| ip.to_canonical()).collect();
@@ -31,27 +31,21 @@ impl TrustedSet {
         Self { networks: Arc::clone(&self.networks), hosts: hosts.into() }
     }
 
-    /// Whether this address is a trusted proxy; a mapped address counts as IPv4.
+    /// Returns whether the address is a trusted proxy. An IPv4-mapped address counts as IPv4.
     #[must_use]
     pub fn contains(&self, ip: IpAddr) -> bool {
         let ip = ip.to_canonical();
         self.networks.iter().any(|net| net.contains(&ip)) || self.hosts.binary_search(&ip).is_ok()
     }
 
-    /// Whether nobody is trusted.
+    /// Returns the number of discovered addresses.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.networks.is_empty() && self.hosts.is_empty()
-    }
-
-    /// How many single addresses discovery contributed.
-    #[must_use]
-    pub fn hosts(&self) -> usize {
+    pub fn host_count(&self) -> usize {
         self.hosts.len()
     }
 }
 
-/// Rewrites a network inside `::ffff:0:0/96` to the IPv4 network that it means, because peers are compared unmapped.
+/// Converts a network within `::ffff:0:0/96` to IPv4: `contains` compares IPv4-mapped addresses as IPv4.
 pub(crate) fn canonical_network(net: IpNet) -> IpNet {
     let net = net.trunc();
     let mapped = match net {
@@ -61,24 +55,24 @@ pub(crate) fn canonical_network(net: IpNet) -> IpNet {
     mapped.and_then(|v4| Ipv4Net::new(v4, net.prefix_len() - 96).ok()).map_or(net, IpNet::V4)
 }
 
-/// The trusted set of the running process: read on every request, replaced by discovery.
+/// The current trusted set: read by each request, replaced by discovery.
 #[derive(Debug, Default)]
 pub struct TrustedProxies(ArcSwap<TrustedSet>);
 
 impl TrustedProxies {
-    /// Starts with this set.
+    /// Creates a holder with an initial set.
     #[must_use]
     pub fn new(set: TrustedSet) -> Self {
         Self(ArcSwap::from_pointee(set))
     }
 
-    /// The set of this moment, without a lock.
+    /// Returns the current set without locking.
     #[must_use]
     pub fn load(&self) -> Guard<Arc<TrustedSet>> {
         self.0.load()
     }
 
-    /// Replaces the discovered addresses in one step; the flags' networks stay.
+    /// Atomically replaces the discovered addresses. The networks from the flags stay.
     pub fn publish(&self, hosts: impl IntoIterator<Item = IpAddr>) {
         let next = self.0.load().with_hosts(hosts);
         self.0.store(Arc::new(next));
@@ -94,10 +88,10 @@ mod tests {
     }
 
     #[test]
-    fn networks_and_hosts_are_united() {
+    fn set_contains_networks_and_hosts() {
         let set = TrustedSet::new(["10.1.2.3/8".parse().unwrap(), "2001:db8::/32".parse().unwrap()]);
         let set = set.with_hosts([ip("192.0.2.9"), ip("192.0.2.9"), ip("::ffff:192.0.2.3")]);
-        assert_eq!(set.hosts(), 2);
+        assert_eq!(set.host_count(), 2);
         for inside in ["10.255.0.1", "::ffff:10.0.0.1", "2001:db8::1", "192.0.2.9", "192.0.2.3"] {
             assert!(set.contains(ip(inside)), "{inside}");
         }
@@ -107,14 +101,14 @@ mod tests {
     }
 
     #[test]
-    fn a_mapped_network_means_ipv4() {
+    fn mapped_network_matches_ipv4() {
         let set = TrustedSet::new(["::ffff:10.0.0.0/104".parse().unwrap()]);
         assert!(set.contains(ip("10.9.9.9")));
         assert!(!set.contains(ip("11.9.9.9")));
     }
 
     #[test]
-    fn publishing_replaces_hosts_and_keeps_networks() {
+    fn publish_replaces_hosts_and_keeps_networks() {
         let proxies = TrustedProxies::new(TrustedSet::new(["10.0.0.0/8".parse().unwrap()]));
         proxies.publish([ip("192.0.2.1")]);
         proxies.publish([ip("192.0.2.2")]);

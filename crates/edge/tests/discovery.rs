@@ -1,5 +1,5 @@
-//! Discovery against a real HTTP server that speaks the list and watch protocol of Kubernetes.
-#![expect(clippy::unwrap_used, reason = "a test may panic, its helpers too")]
+//! Tests discovery against a fake Kubernetes API that serves lists and watches over HTTP.
+#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 #[path = "support/fake_api.rs"]
 mod fake_api;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use edge::{DiscoveryStatus, Edge, EdgeArgs, EdgePolicy, node_label};
-use fake_api::{FakeApi, Steady, Watch, bookmark, event, gone, slice, within};
+use fake_api::{FakeApi, ShortDelay, Watch, bookmark, event, expired, slice, within};
 use http::{HeaderMap, Version};
 use tokio::sync::watch::Receiver;
 
@@ -23,58 +23,58 @@ fn policy() -> EdgePolicy {
     EdgePolicy::from_args(&args).unwrap()
 }
 
-fn follow(api: &FakeApi, grace: Duration) -> (Edge, Receiver<DiscoveryStatus>) {
-    let edge = Edge::with_client(policy(), Some(api.client()), grace, || Box::new(Steady));
+fn discover(api: &FakeApi, removal_grace: Duration) -> (Edge, Receiver<DiscoveryStatus>) {
+    let edge = Edge::with_client(policy(), Some(api.client()), removal_grace, || Box::new(ShortDelay));
     let status = edge.status();
     (edge, status)
 }
 
-async fn until(status: &mut Receiver<DiscoveryStatus>, want: DiscoveryStatus) {
-    let _ = within("status", status.wait_for(|now| *now == want)).await.unwrap();
+async fn wait_for(status: &mut Receiver<DiscoveryStatus>, want: DiscoveryStatus) {
+    let _ = within("status", status.wait_for(|status| *status == want)).await.unwrap();
 }
 
 fn trusts(edge: &Edge, peer: &str) -> bool {
     let mut headers = HeaderMap::new();
     headers.insert("x-forwarded-for", "203.0.113.7".parse().unwrap());
-    let caller = edge.identify(peer.parse().unwrap(), &headers, Version::HTTP_11);
-    caller.decision.is_trusted()
+    let client = edge.identify(peer.parse().unwrap(), &headers, Version::HTTP_11);
+    client.decision.is_trusted()
 }
 
-/// Listed with one pod, and the watch open.
-async fn started(grace: Duration) -> (Arc<FakeApi>, Edge, Receiver<DiscoveryStatus>, Watch) {
+/// Starts discovery with one listed pod and waits for the watch.
+async fn started(removal_grace: Duration) -> (Arc<FakeApi>, Edge, Receiver<DiscoveryStatus>, Watch) {
     let api = FakeApi::start().await;
     api.list("100", &[slice("envoy-a", "100", &["10.0.0.1"])]);
-    let (edge, mut status) = follow(&api, grace);
-    until(&mut status, DiscoveryStatus::Following { proxies: 1 }).await;
+    let (edge, mut status) = discover(&api, removal_grace);
+    wait_for(&mut status, DiscoveryStatus::Following { proxies: 1 }).await;
     let watch = api.next_watch().await;
     (api, edge, status, watch)
 }
 
 #[tokio::test]
-async fn not_ready_and_nobody_trusted_before_the_first_list() {
+async fn edge_is_not_ready_before_first_list() {
     let api = FakeApi::start().await;
-    api.answer(500);
-    let (edge, mut status) = follow(&api, LONG);
+    api.respond_with(500);
+    let (edge, mut status) = discover(&api, LONG);
     api.failed_requests(3).await;
     assert_eq!(*status.borrow(), DiscoveryStatus::Waiting);
     assert!(!status.borrow().is_ready());
     assert!(!trusts(&edge, "10.0.0.1") && trusts(&edge, "192.0.2.1"));
     api.list("100", &[slice("envoy-a", "100", &["10.0.0.1", "fd00::1"])]);
-    until(&mut status, DiscoveryStatus::Following { proxies: 2 }).await;
+    wait_for(&mut status, DiscoveryStatus::Following { proxies: 2 }).await;
     assert!(trusts(&edge, "10.0.0.1") && trusts(&edge, "fd00::1") && trusts(&edge, "192.0.2.1"));
 }
 
 #[tokio::test]
-async fn a_service_without_endpoints_is_listed_and_ready() {
+async fn service_without_endpoints_is_ready() {
     let api = FakeApi::start().await;
     api.list("7", &[]);
-    let (edge, mut status) = follow(&api, LONG);
-    until(&mut status, DiscoveryStatus::Following { proxies: 0 }).await;
+    let (edge, mut status) = discover(&api, LONG);
+    wait_for(&mut status, DiscoveryStatus::Following { proxies: 0 }).await;
     assert!(!trusts(&edge, "10.0.0.1"));
 }
 
 #[tokio::test]
-async fn only_the_slices_of_the_service_in_its_namespace_are_asked_for() {
+async fn requests_select_only_slices_of_the_service() {
     let (api, _edge, _status, watch) = started(LONG).await;
     let first = api.first_list();
     for uri in [&first, &watch.uri] {
@@ -85,150 +85,150 @@ async fn only_the_slices_of_the_service_in_its_namespace_are_asked_for() {
 }
 
 #[tokio::test]
-async fn added_changed_and_deleted_slices_are_followed() {
+async fn added_changed_and_deleted_slices_are_applied() {
     let (_api, edge, mut status, watch) = started(Duration::ZERO).await;
     watch.send(event("ADDED", slice("envoy-b", "101", &["10.0.0.2", "10.0.0.3"])));
-    until(&mut status, DiscoveryStatus::Following { proxies: 3 }).await;
+    wait_for(&mut status, DiscoveryStatus::Following { proxies: 3 }).await;
     watch.send(event("MODIFIED", slice("envoy-b", "102", &["10.0.0.3"])));
-    until(&mut status, DiscoveryStatus::Following { proxies: 2 }).await;
+    wait_for(&mut status, DiscoveryStatus::Following { proxies: 2 }).await;
     assert!(!trusts(&edge, "10.0.0.2") && trusts(&edge, "10.0.0.3"));
     watch.send(event("DELETED", slice("envoy-a", "103", &["10.0.0.1"])));
-    until(&mut status, DiscoveryStatus::Following { proxies: 1 }).await;
+    wait_for(&mut status, DiscoveryStatus::Following { proxies: 1 }).await;
     assert!(!trusts(&edge, "10.0.0.1") && trusts(&edge, "10.0.0.3"));
 }
 
 #[tokio::test]
-async fn a_removed_pod_is_trusted_for_the_grace_and_then_forgotten() {
+async fn removed_pod_stays_trusted_during_grace() {
     let (_api, edge, mut status, watch) = started(LONG).await;
     watch.send(event("MODIFIED", slice("envoy-a", "101", &["10.0.0.2"])));
-    until(&mut status, DiscoveryStatus::Following { proxies: 2 }).await;
+    wait_for(&mut status, DiscoveryStatus::Following { proxies: 2 }).await;
     assert!(trusts(&edge, "10.0.0.1") && trusts(&edge, "10.0.0.2"));
 
     let (_api, edge, mut status, watch) = started(Duration::from_millis(50)).await;
     watch.send(event("MODIFIED", slice("envoy-a", "101", &["10.0.0.2", "10.0.0.3", "10.0.0.4"])));
-    // No further event comes: only the clock can bring the count from 4 to 3.
-    until(&mut status, DiscoveryStatus::Following { proxies: 3 }).await;
+    // There are no more events: only expiry can reduce the count from 4 to 3.
+    wait_for(&mut status, DiscoveryStatus::Following { proxies: 3 }).await;
     assert!(!trusts(&edge, "10.0.0.1") && trusts(&edge, "10.0.0.2"));
 }
 
 #[tokio::test]
-async fn a_broken_stream_is_resumed_where_the_bookmark_stood() {
+async fn broken_watch_resumes_at_bookmark() {
     let (api, edge, mut status, watch) = started(LONG).await;
     watch.send(bookmark("150"));
     watch.end();
     let watch = api.next_watch().await;
     assert!(watch.uri.contains("resourceVersion=150"), "{}", watch.uri);
     watch.send(event("ADDED", slice("envoy-b", "151", &["10.0.0.2"])));
-    until(&mut status, DiscoveryStatus::Following { proxies: 2 }).await;
-    // In the middle of a line, and the connection with it.
+    wait_for(&mut status, DiscoveryStatus::Following { proxies: 2 }).await;
+    // Breaks the connection in the middle of a line.
     watch.send("{\"type\":\"MODI".to_owned());
-    watch.cut();
+    watch.abort();
     let watch = api.next_watch().await;
     watch.send(event("ADDED", slice("envoy-c", "152", &["10.0.0.3"])));
-    until(&mut status, DiscoveryStatus::Following { proxies: 3 }).await;
+    wait_for(&mut status, DiscoveryStatus::Following { proxies: 3 }).await;
     assert!(trusts(&edge, "10.0.0.1") && trusts(&edge, "10.0.0.3"));
 }
 
 #[tokio::test]
-async fn nonsense_in_the_stream_leads_to_a_new_list() {
+async fn invalid_event_triggers_new_list() {
     let (api, edge, mut status, watch) = started(LONG).await;
     api.list("200", &[slice("envoy-a", "200", &["10.0.0.1", "10.0.0.2"])]);
     watch.send("<html>502</html>\n".to_owned());
-    until(&mut status, DiscoveryStatus::Following { proxies: 2 }).await;
+    wait_for(&mut status, DiscoveryStatus::Following { proxies: 2 }).await;
     assert!(trusts(&edge, "10.0.0.2"));
 }
 
 #[tokio::test]
-async fn an_expired_version_in_the_stream_leads_to_a_new_list() {
+async fn expired_version_event_triggers_new_list() {
     let (api, edge, mut status, watch) = started(Duration::ZERO).await;
     api.list("500", &[slice("envoy-z", "500", &["10.0.0.8", "10.0.0.9"])]);
-    watch.send(gone());
-    until(&mut status, DiscoveryStatus::Following { proxies: 2 }).await;
+    watch.send(expired());
+    wait_for(&mut status, DiscoveryStatus::Following { proxies: 2 }).await;
     assert!(!trusts(&edge, "10.0.0.1") && trusts(&edge, "10.0.0.9"));
     let watch = api.next_watch().await;
     assert!(watch.uri.contains("resourceVersion=500"), "{}", watch.uri);
 }
 
 #[tokio::test]
-async fn an_expired_version_by_status_leads_to_a_new_list() {
+async fn expired_version_status_triggers_new_list() {
     let (api, edge, mut status, watch) = started(Duration::ZERO).await;
-    api.refuse_watches_from("100");
+    api.reject_watches_from("100");
     api.list("500", &[slice("envoy-z", "500", &["10.0.0.8", "10.0.0.9"])]);
     watch.end();
-    until(&mut status, DiscoveryStatus::Following { proxies: 2 }).await;
+    wait_for(&mut status, DiscoveryStatus::Following { proxies: 2 }).await;
     assert!(trusts(&edge, "10.0.0.9"));
     let watch = api.next_watch().await;
     assert!(watch.uri.contains("resourceVersion=500"), "{}", watch.uri);
 }
 
 #[tokio::test]
-async fn while_the_api_is_away_the_known_proxies_stay_and_its_return_is_noticed() {
+async fn api_outage_keeps_proxies_until_next_list() {
     let (api, edge, mut status, watch) = started(Duration::ZERO).await;
-    api.hang_up();
-    watch.cut();
-    until(&mut status, DiscoveryStatus::Stale { proxies: 1 }).await;
+    api.close_connections();
+    watch.abort();
+    wait_for(&mut status, DiscoveryStatus::Stale { proxies: 1 }).await;
     api.failed_requests(3).await;
     assert!(status.borrow().is_ready());
     assert!(trusts(&edge, "10.0.0.1"));
-    // Another kind of absence: it answers, but with errors.
-    api.answer(503);
+    // A different outage: the API responds with errors.
+    api.respond_with(503);
     api.failed_requests(3).await;
     assert_eq!(*status.borrow(), DiscoveryStatus::Stale { proxies: 1 });
     assert!(trusts(&edge, "10.0.0.1"));
     api.list("900", &[slice("envoy-a", "900", &["10.0.0.4"])]);
-    until(&mut status, DiscoveryStatus::Following { proxies: 1 }).await;
+    wait_for(&mut status, DiscoveryStatus::Following { proxies: 1 }).await;
     assert!(!trusts(&edge, "10.0.0.1") && trusts(&edge, "10.0.0.4"));
 }
 
 #[tokio::test]
-async fn a_watch_that_falls_silent_is_given_up_and_the_proxies_are_listed_anew() {
+async fn hanging_watch_triggers_new_list() {
     let api = FakeApi::start().await;
     api.list("100", &[slice("envoy-a", "100", &["10.0.0.1"])]);
-    // The client of `client_from`, with a patience that a test can wait out.
+    // As in `client_from`, but with a read timeout that is short enough for a test.
     let mut config = api.config();
     config.default_retry = false;
     config.read_timeout = Some(Duration::from_millis(300));
     config.reset_reader_on_write = true;
     let client = kube::Client::try_from(config).unwrap();
-    let edge = Edge::with_client(policy(), Some(client), LONG, || Box::new(Steady));
+    let edge = Edge::with_client(policy(), Some(client), LONG, || Box::new(ShortDelay));
     let mut status = edge.status();
-    until(&mut status, DiscoveryStatus::Following { proxies: 1 }).await;
-    // Held to the end: it says nothing, and does not end either.
-    let _silent = api.next_watch().await;
+    wait_for(&mut status, DiscoveryStatus::Following { proxies: 1 }).await;
+    // Keeps the watch open without events.
+    let _hanging = api.next_watch().await;
     api.list("200", &[slice("envoy-a", "200", &["10.0.0.1", "10.0.0.2"])]);
-    until(&mut status, DiscoveryStatus::Following { proxies: 2 }).await;
+    wait_for(&mut status, DiscoveryStatus::Following { proxies: 2 }).await;
     assert!(trusts(&edge, "10.0.0.2"));
 }
 
 #[tokio::test]
-async fn an_api_that_forbids_us_keeps_us_unready() {
+async fn forbidden_list_keeps_edge_not_ready() {
     let api = FakeApi::start().await;
-    api.answer(403);
-    let (edge, status) = follow(&api, LONG);
+    api.respond_with(403);
+    let (edge, status) = discover(&api, LONG);
     api.failed_requests(3).await;
     assert!(!status.borrow().is_ready() && !trusts(&edge, "10.0.0.1"));
 }
 
 #[tokio::test]
-async fn the_api_is_asked_over_tls_as_in_a_cluster() {
+async fn discovery_works_over_tls() {
     let api = FakeApi::start_tls().await;
     api.list("100", &[slice("envoy-a", "100", &["10.0.0.1"])]);
-    let (edge, mut status) = follow(&api, LONG);
-    until(&mut status, DiscoveryStatus::Following { proxies: 1 }).await;
+    let (edge, mut status) = discover(&api, LONG);
+    wait_for(&mut status, DiscoveryStatus::Following { proxies: 1 }).await;
     api.next_watch().await.send(event("ADDED", slice("envoy-b", "101", &["10.0.0.2"])));
-    until(&mut status, DiscoveryStatus::Following { proxies: 2 }).await;
+    wait_for(&mut status, DiscoveryStatus::Following { proxies: 2 }).await;
     assert!(trusts(&edge, "10.0.0.2"));
 }
 
 #[tokio::test]
-async fn discovery_ends_with_its_edge() {
+async fn dropping_edge_closes_watch() {
     let (_api, edge, _status, watch) = started(LONG).await;
     drop(edge);
-    within("the watch to be closed", watch.closed()).await;
+    within("the end of the watch", watch.closed()).await;
 }
 
 #[tokio::test]
-async fn the_node_s_label_is_read() {
+async fn node_label_is_read() {
     let api = FakeApi::start().await;
     api.node("node-1", &[("example.org/iata", "FRA")]);
     let read = |node, label| node_label(api.client(), node, label);
@@ -238,9 +238,9 @@ async fn the_node_s_label_is_read() {
 }
 
 #[tokio::test]
-async fn the_place_comes_from_the_header_then_the_node_then_the_zone() {
+async fn colo_precedence_is_header_node_label_zone() {
     let api = FakeApi::start().await;
-    api.answer(500);
+    api.respond_with(500);
     let args = EdgeArgs {
         trusted_proxies: vec!["192.0.2.1".to_owned()],
         colo_node_label: Some("topology.kubernetes.io/zone".to_owned()),
@@ -251,21 +251,21 @@ async fn the_place_comes_from_the_header_then_the_node_then_the_zone() {
         ..EdgeArgs::default()
     };
     let policy = EdgePolicy::from_args(&args).unwrap();
-    let edge = Edge::with_client(policy, Some(api.client()), LONG, || Box::new(Steady));
-    let place = |peer: &str, headers: &HeaderMap| {
-        let caller = edge.identify(peer.parse().unwrap(), headers, Version::HTTP_2);
-        caller.colo.map(|colo| colo.to_string())
+    let edge = Edge::with_client(policy, Some(api.client()), LONG, || Box::new(ShortDelay));
+    let colo = |peer: &str, headers: &HeaderMap| {
+        let client = edge.identify(peer.parse().unwrap(), headers, Version::HTTP_2);
+        client.colo.map(|colo| colo.to_string())
     };
     api.failed_requests(2).await;
-    assert_eq!(place("203.0.113.7", &HeaderMap::new()).as_deref(), Some("AMS"));
+    assert_eq!(colo("203.0.113.7", &HeaderMap::new()).as_deref(), Some("AMS"));
     api.node("node-1", &[("topology.kubernetes.io/zone", "eu-central-1b")]);
-    within("the node", async {
+    within("the node label", async {
         while edge.colo().map(|colo| colo.to_string()).as_deref() != Some("FRA") {
             tokio::task::yield_now().await;
         }
     })
     .await;
     let headers = HeaderMap::from_iter([("x-edge-colo".parse().unwrap(), "SJC".parse().unwrap())]);
-    assert_eq!(place("192.0.2.1", &headers).as_deref(), Some("SJC"));
-    assert_eq!(place("203.0.113.7", &headers).as_deref(), Some("FRA"));
+    assert_eq!(colo("192.0.2.1", &headers).as_deref(), Some("SJC"));
+    assert_eq!(colo("203.0.113.7", &headers).as_deref(), Some("FRA"));
 }

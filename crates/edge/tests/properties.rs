@@ -1,5 +1,5 @@
-//! What no header can ever do, whatever is in it.
-#![expect(clippy::unwrap_used, reason = "a test may panic, its helpers too")]
+//! Property tests: no header can forge the client's address or cause a panic.
+#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -19,16 +19,16 @@ fn any_ip() -> impl Strategy<Value = IpAddr> {
     ]
 }
 
-fn outsider() -> impl Strategy<Value = IpAddr> {
+fn untrusted_ip() -> impl Strategy<Value = IpAddr> {
     any_ip().prop_filter("untrusted", |ip| !trusted().contains(*ip))
 }
 
-fn proxy() -> impl Strategy<Value = IpAddr> {
+fn trusted_ip() -> impl Strategy<Value = IpAddr> {
     any::<u32>().prop_map(|bits| IpAddr::V4(Ipv4Addr::from(bits >> 8 | 10 << 24)))
 }
 
-/// Any bytes that can stand in a header line, and lines that look nearly right.
-fn junk() -> impl Strategy<Value = Vec<u8>> {
+/// Arbitrary header values, valid lists of addresses, and nearly valid lists.
+fn any_value() -> impl Strategy<Value = Vec<u8>> {
     let bytes = vec(prop_oneof![Just(b'\t'), 32u8..=126, 128u8..=255], 0..80);
     let list = vec(any_ip(), 0..80).prop_map(|ips| join(&ips).into_bytes());
     let near = "[0-9a-f.:,\\[\\]% -]{0,60}".prop_map(String::into_bytes);
@@ -39,7 +39,7 @@ fn join(ips: &[IpAddr]) -> String {
     ips.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-fn lines(lines: &[Vec<u8>]) -> HeaderMap {
+fn xff_headers(lines: &[Vec<u8>]) -> HeaderMap {
     let mut map = HeaderMap::new();
     for line in lines {
         map.append("x-forwarded-for", HeaderValue::from_bytes(line).unwrap());
@@ -49,36 +49,36 @@ fn lines(lines: &[Vec<u8>]) -> HeaderMap {
 
 proptest! {
     #[test]
-    fn anything_to_the_left_changes_nothing(
-        client in outsider(),
-        peer in proxy(),
-        hops in vec(proxy(), 0..20),
-        left in junk(),
-        above in vec(junk(), 0..4),
+    fn entries_left_of_client_change_nothing(
+        client in untrusted_ip(),
+        peer in trusted_ip(),
+        hops in vec(trusted_ip(), 0..20),
+        prefix in any_value(),
+        previous_lines in vec(any_value(), 0..4),
     ) {
         let mut chain = vec![client];
         chain.extend(hops);
-        let honest = join(&chain).into_bytes();
-        let mut forged = above;
-        forged.push([left.as_slice(), b",", &honest].concat());
-        for sent in [vec![honest], forged] {
-            let got = resolve(peer, &lines(&sent), &ClientIpFrom::Xff, &trusted());
+        let genuine = join(&chain).into_bytes();
+        let mut forged = previous_lines;
+        forged.push([prefix.as_slice(), b",", &genuine].concat());
+        for sent in [vec![genuine], forged] {
+            let got = resolve(peer, &xff_headers(&sent), &ClientIpFrom::Xff, &trusted());
             prop_assert_eq!((got.ip, got.decision), (client.to_canonical(), Decision::Xff));
         }
     }
 
     #[test]
-    fn without_trust_the_answer_is_the_peer(peer in outsider(), sent in vec(junk(), 0..4), mode in 0usize..3) {
+    fn untrusted_peer_is_the_client(peer in untrusted_ip(), sent in vec(any_value(), 0..4), mode in 0usize..3) {
         let from = ["peer", "xff", "header:X-Forwarded-For"][mode];
         let from = ClientIpFrom::parse(from).unwrap();
         for set in [trusted(), TrustedSet::default()] {
-            let got = resolve(peer, &lines(&sent), &from, &set);
+            let got = resolve(peer, &xff_headers(&sent), &from, &set);
             prop_assert_eq!((got.ip, got.decision), (peer.to_canonical(), Decision::PeerUntrusted));
         }
     }
 
     #[test]
-    fn an_address_survives_every_spelling(ip in any_ip(), port in any::<u16>()) {
+    fn addresses_round_trip_through_parser(ip in any_ip(), port in any::<u16>()) {
         let want = Some(ip.to_canonical());
         prop_assert_eq!(parse_entry(ip.to_string().as_bytes()), want);
         let socket = std::net::SocketAddr::new(ip, port).to_string();
@@ -86,9 +86,9 @@ proptest! {
     }
 
     #[test]
-    fn the_answer_is_never_mapped_and_no_input_panics(peer in any_ip(), sent in vec(junk(), 0..4)) {
+    fn result_is_never_ipv4_mapped(peer in any_ip(), sent in vec(any_value(), 0..4)) {
         let set = TrustedSet::new(["0.0.0.0/1".parse().unwrap(), "::/1".parse().unwrap()]);
-        let got = resolve(peer, &lines(&sent), &ClientIpFrom::Xff, &set);
+        let got = resolve(peer, &xff_headers(&sent), &ClientIpFrom::Xff, &set);
         prop_assert_eq!(got.ip, got.ip.to_canonical());
     }
 }

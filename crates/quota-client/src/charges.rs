@@ -1,9 +1,9 @@
-//! Charges of many callers in few calls: a batch is what has gathered while earlier calls were under way.
+//! [`Charger`]: charges queue up while calls are in flight and are sent as one batch with the next call.
 
 mod batch;
 mod config;
-mod delivery;
 mod observer;
+mod sender;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,106 +16,116 @@ use tokio::time::Instant;
 
 use crate::client::QuotaClient;
 use crate::wire::Verdict;
-use batch::{Answer, Batch, Pending, Subject};
-use delivery::Delivery;
+use batch::{Batch, ChargeResult, PendingCharge, Subject};
+use sender::BatchSender;
 
-/// Why a charge has no verdict. Nothing may be answered on the strength of it.
+/// Why a charge has no verdict. The request must not be allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum ChargeError {
-    /// Too many charges wait already; this one was not sent.
-    #[error("too many charges are waiting")]
+    /// The queue is full. The charge was not sent.
+    #[error("too many charges are queued")]
     Overloaded,
-    /// No verdict within the deadline; the charge may have been counted.
+    /// No verdict before the deadline. The charge may have been counted.
     #[error("no verdict in time")]
     TimedOut,
-    /// quota-svc is away, or could not judge; the charge may have been counted.
-    #[error("no verdict can be had")]
+    /// quota-svc is unreachable or could not process the charge. The charge may have been counted.
+    #[error("no verdict from quota-svc")]
     Unavailable,
 }
 
-/// Charges keys and the demo quota. Clones share the queue; when the last is dropped, what waits is still delivered.
+/// Charges keys and the demo quota. Clones share the queue. Queued charges are still sent after the last clone is
+/// dropped.
 #[derive(Clone)]
 pub struct Charger {
-    route: Arc<Route>,
-    delivery: Arc<Delivery>,
+    dispatch: Arc<Dispatch>,
+    sender: Arc<BatchSender>,
     deadline: Duration,
-    inject: Option<fn(&mut HeaderMap)>,
+    inject_trace_context: Option<fn(&mut HeaderMap)>,
 }
 
-enum Route {
-    /// Into the queue, from which batches are made.
-    Batched(mpsc::Sender<Pending>),
-    /// Each charge in a call of its own; the permits are the bound on what is under way.
-    Single(Semaphore),
+enum Dispatch {
+    /// Charges are queued and sent in batches.
+    Batched(mpsc::Sender<PendingCharge>),
+    /// Each charge is sent in its own call. The permits limit the calls in flight.
+    Unbatched(Semaphore),
 }
 
 impl Charger {
-    /// A charger that calls through `client` and tells `observer`. Must be made within a tokio runtime, which then
-    /// runs its calls.
+    /// Creates a charger that calls quota-svc through `client` and reports to `observer`.
+    ///
+    /// Must be called within a tokio runtime; the calls run in it.
     pub fn new(client: QuotaClient, config: BatchConfig, observer: Arc<dyn Observer>) -> Self {
-        let delivery = Arc::new(Delivery::new(client, observer));
-        let queue = config.queue.clamp(1, Semaphore::MAX_PERMITS);
-        let route = if config.batching {
-            let (sender, receiver) = mpsc::channel(queue);
-            tokio::spawn(delivery::dispatch(receiver, delivery.clone(), config.clone()));
-            Route::Batched(sender)
+        let sender = Arc::new(BatchSender::new(client, observer));
+        let capacity = config.queue_capacity.clamp(1, Semaphore::MAX_PERMITS);
+        let dispatch = if config.batching {
+            let (queue, receiver) = mpsc::channel(capacity);
+            tokio::spawn(sender::dispatch(receiver, sender.clone(), config.clone()));
+            Dispatch::Batched(queue)
         } else {
-            Route::Single(Semaphore::new(queue))
+            Dispatch::Unbatched(Semaphore::new(capacity))
         };
-        Self { route: Arc::new(route), delivery, deadline: config.deadline, inject: config.inject }
+        Self {
+            dispatch: Arc::new(dispatch),
+            sender,
+            deadline: config.deadline,
+            inject_trace_context: config.inject_trace_context,
+        }
     }
 
-    /// Charges the key with this SHA-256. A verdict's outcome is never `unavailable`: that is an error here.
+    /// Charges the key with this SHA-256. The outcome is never `unavailable`: that becomes an error.
     pub async fn charge(&self, key_sha256: &[u8; 32]) -> Result<Verdict, ChargeError> {
         self.submit(Subject::Key(*key_sha256)).await
     }
 
-    /// Charges the quota that all anonymous callers share.
+    /// Charges the demo quota.
     pub async fn charge_demo(&self) -> Result<Verdict, ChargeError> {
         self.submit(Subject::Demo).await
     }
 
-    async fn submit(&self, subject: Subject) -> Answer {
+    async fn submit(&self, subject: Subject) -> ChargeResult {
         let deadline = Instant::now() + self.deadline;
-        let (reply, answer) = oneshot::channel();
-        let pending = Pending { subject, deadline, reply: Some(reply), trace: self.trace() };
-        let answer = match &*self.route {
-            Route::Batched(queue) => wait_in(queue, pending, answer).await,
-            // Boxed: the usual way need not have room for this one.
-            Route::Single(permits) => Box::pin(self.deliver_alone(permits, pending, answer)).await,
+        let (result_sender, receiver) = oneshot::channel();
+        let result_sender = Some(result_sender);
+        let charge = PendingCharge { subject, deadline, result_sender, trace: self.trace() };
+        let result = match &*self.dispatch {
+            Dispatch::Batched(queue) => enqueue(queue, charge, receiver).await,
+            // Boxed to keep the future of the batched path small.
+            Dispatch::Unbatched(permits) => Box::pin(self.send_unbatched(permits, charge, receiver)).await,
         };
-        answer.inspect_err(|error| self.delivery.observer().lost(*error))
+        result.inspect_err(|error| self.sender.observer().on_charge_error(*error))
     }
 
-    /// Taken here, where the caller's span is the current one: the call is made by another task.
+    /// Captures the trace context here because another task, outside the caller's span, makes the call.
     fn trace(&self) -> Option<Box<HeaderMap>> {
         let mut headers = HeaderMap::new();
-        self.inject?(&mut headers);
+        self.inject_trace_context?(&mut headers);
         (!headers.is_empty()).then(|| Box::new(headers))
     }
 
-    async fn deliver_alone(
+    async fn send_unbatched(
         &self,
         permits: &Semaphore,
-        pending: Pending,
-        mut answer: oneshot::Receiver<Answer>,
-    ) -> Answer {
+        charge: PendingCharge,
+        mut receiver: oneshot::Receiver<ChargeResult>,
+    ) -> ChargeResult {
         let _permit = permits.try_acquire().map_err(|_| ChargeError::Overloaded)?;
-        self.delivery.deliver(Batch::new(vec![pending])).await;
-        answer.try_recv().unwrap_or(Err(ChargeError::Unavailable))
+        self.sender.send(Batch::new(vec![charge])).await;
+        receiver.try_recv().unwrap_or(Err(ChargeError::Unavailable))
     }
 }
 
-/// Without a timer of its own: calls are made in the order of the queue and end by their charges' deadlines, so that
-/// whatever waits is looked at before its own.
-async fn wait_in(
-    queue: &mpsc::Sender<Pending>,
-    pending: Pending,
-    answer: oneshot::Receiver<Answer>,
-) -> Answer {
-    queue.try_send(pending).map_err(|error| match error {
+/// Queues a charge and waits for its result.
+///
+/// Needs no timer per charge: calls start in queue order and end at the deadlines of their charges. These are earlier
+/// than the deadline of any charge still in the queue.
+async fn enqueue(
+    queue: &mpsc::Sender<PendingCharge>,
+    charge: PendingCharge,
+    receiver: oneshot::Receiver<ChargeResult>,
+) -> ChargeResult {
+    queue.try_send(charge).map_err(|error| match error {
         mpsc::error::TrySendError::Full(_) => ChargeError::Overloaded,
         mpsc::error::TrySendError::Closed(_) => ChargeError::Unavailable,
     })?;
-    answer.await.unwrap_or(Err(ChargeError::Unavailable))
+    receiver.await.unwrap_or(Err(ChargeError::Unavailable))
 }

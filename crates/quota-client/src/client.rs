@@ -1,4 +1,4 @@
-//! The typed calls of quota-svc's internal API over one pool of connections.
+//! [`QuotaClient`]: typed calls to quota-svc's internal API over one connection pool.
 
 mod accounts;
 mod keys;
@@ -15,14 +15,15 @@ use serde::de::DeserializeOwned;
 
 use crate::error::ClientError;
 use crate::wire::{ChargeRequest, ChargeResponse};
+use transport::ApiRequest;
 
-/// The longest answer read of an administrative call: a page of an export is the longest there is.
-const MAX_ANSWER: usize = 16 << 20;
+/// Maximum response size in bytes, except for charges. The largest response is a page of an export.
+const MAX_RESPONSE: usize = 16 << 20;
 
-/// The longest answer read of a charge call: 256 verdicts are under 40 KiB.
+/// Maximum response size of a charge call in bytes; 256 verdicts need less than 40 KiB.
 const MAX_VERDICTS: usize = 256 << 10;
 
-/// A client of quota-svc's internal API. Clones share the connections.
+/// Client of quota-svc's internal API. Clones share the connections.
 #[derive(Debug, Clone)]
 pub struct QuotaClient {
     http: reqwest::Client,
@@ -37,45 +38,45 @@ struct Urls {
 }
 
 impl QuotaClient {
-    /// A client of the quota-svc at `base_url` (as in `http://127.0.0.1:8082`), each call of which ends within `timeout`.
+    /// Creates a client of the quota-svc at `base_url`, such as `http://127.0.0.1:8082`. `timeout` limits each call.
     pub fn new(base_url: &str, timeout: Duration) -> Result<Self, ClientError> {
         let mut base = transport::api_root(base_url)?;
-        let http = transport::http_client(transport::by_name(&mut base))?;
+        let http = transport::http_client(transport::use_localhost_name(&mut base))?;
         let mut charges = base.clone();
         charges.set_path(&format!("{}/charges", base.path()));
         Ok(Self { http, urls: Arc::new(Urls { base, charges }), timeout })
     }
 
-    /// Has a batch of charges judged, in one call. [`crate::Charger`] is what services use instead.
+    /// Charges a batch in one call. Services use [`crate::Charger`] instead.
     pub async fn charge(&self, charges: &ChargeRequest) -> Result<ChargeResponse, ClientError> {
-        let call = self.call(Method::POST, &["charges"])?.json(charges)?;
-        self.answer(call, MAX_VERDICTS).await
+        let request = self.request(Method::POST, &["charges"])?.json(charges)?;
+        self.send_and_parse(request, MAX_VERDICTS).await
     }
 
-    /// The hot path: a body that is written already, with the trace context to carry. It has no timeout: who calls has
-    /// the deadlines of the charges, and a second timer would cost each call as much as writing its head.
-    pub(crate) fn charge_written<'a>(
+    /// Sends a serialized batch with its trace context. No timeout: the sender enforces the deadlines of the charges,
+    /// and a second timer would cost as much as writing the request head.
+    pub(crate) fn charge_serialized<'a>(
         &'a self,
         body: String,
         trace: Option<&HeaderMap>,
     ) -> impl Future<Output = Result<ChargeResponse, ClientError>> + use<'a> {
-        let mut call = transport::Call::new(Method::POST, self.urls.charges.clone()).body(body.into());
+        let mut request = ApiRequest::new(Method::POST, self.urls.charges.clone()).body(body.into());
         if let Some(trace) = trace {
-            call.carry(trace);
+            request.add_headers(trace);
         }
-        self.answer(call, MAX_VERDICTS)
+        self.send_and_parse(request, MAX_VERDICTS)
     }
 
-    /// The ids among `path` come from outside: one that could change the path's meaning is no id at all.
-    fn call(&self, method: Method, path: &[&str]) -> Result<transport::Call, ClientError> {
-        let plain =
+    /// Builds a request. `path` may contain untrusted IDs: an ID that could change the path is treated as not found.
+    fn request(&self, method: Method, path: &[&str]) -> Result<ApiRequest, ClientError> {
+        let is_plain =
             |part: &&str| part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') && !part.is_empty();
-        if !path.iter().all(plain) {
-            return Err(ClientError::no_such_id());
+        if !path.iter().all(is_plain) {
+            return Err(ClientError::not_found());
         }
         let mut url = self.urls.base.clone();
         url.set_path(&format!("{}/{}", url.path(), path.join("/")));
-        Ok(transport::Call::new(method, url).timeout(self.timeout))
+        Ok(ApiRequest::new(method, url).timeout(self.timeout))
     }
 
     async fn get<T: DeserializeOwned>(
@@ -83,37 +84,38 @@ impl QuotaClient {
         path: &[&str],
         query: &[(&str, &str)],
     ) -> Result<T, ClientError> {
-        let call = self.call(Method::GET, path)?.query(query);
-        self.answer(call, MAX_ANSWER).await
+        let request = self.request(Method::GET, path)?.query(query);
+        self.send_and_parse(request, MAX_RESPONSE).await
     }
 
-    async fn send<T: DeserializeOwned>(
+    async fn send_json<T: DeserializeOwned>(
         &self,
         method: Method,
         path: &[&str],
         query: &[(&str, &str)],
         body: &impl Serialize,
     ) -> Result<T, ClientError> {
-        let call = self.call(method, path)?.query(query).json(body)?;
-        self.answer(call, MAX_ANSWER).await
+        let request = self.request(method, path)?.query(query).json(body)?;
+        self.send_and_parse(request, MAX_RESPONSE).await
     }
 
-    async fn answer<T: DeserializeOwned>(
+    async fn send_and_parse<T: DeserializeOwned>(
         &self,
-        call: transport::Call,
+        request: ApiRequest,
         limit: usize,
     ) -> Result<T, ClientError> {
-        let body = call.send(&self.http, limit).await?;
-        // As text at once: from bytes, serde_json would look at every string for itself.
+        let body = request.send(&self.http, limit).await?;
+        // Validates UTF-8 once; `from_slice` would validate each string. It is called only for the error message of
+        // invalid UTF-8.
         let parsed = match str::from_utf8(&body) {
             Ok(text) => serde_json::from_str(text),
             Err(_) => serde_json::from_slice(&body),
         };
-        parsed.map_err(|error| ClientError::unreadable(&error))
+        parsed.map_err(|error| ClientError::json(&error))
     }
 
-    /// A call whose only answer is that it was done.
-    async fn done(&self, call: transport::Call) -> Result<(), ClientError> {
-        call.send(&self.http, MAX_ANSWER).await.map(drop)
+    /// Sends a request and ignores the body of its response.
+    async fn send_no_content(&self, request: ApiRequest) -> Result<(), ClientError> {
+        request.send(&self.http, MAX_RESPONSE).await.map(drop)
     }
 }

@@ -1,82 +1,79 @@
-//! Why a call of quota-svc brought no answer, told apart by whether it may have been carried out.
+//! Errors of calls to quota-svc. The variant shows whether the call may have taken effect.
 
 use serde::Deserialize;
 
-/// Why a call failed. What it says is safe to log: no URL, no login, no key.
+/// Why a call failed. Safe to log: contains no URL, login or key.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// The base URL is not one that quota-svc can be called at.
-    #[error("not a base URL of quota-svc: {0}")]
+    /// The base URL is invalid.
+    #[error("invalid quota-svc URL: {0}")]
     BaseUrl(&'static str),
-    /// The HTTP client can't be set up.
-    #[error("the HTTP client can't be set up")]
+    /// The HTTP client can't be created.
+    #[error("can't create the HTTP client")]
     Setup(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// quota-svc answered with an error.
-    #[error("quota-svc refused with {status} {error}: {message}")]
-    Refused {
-        /// The HTTP status.
+    /// quota-svc responded with an error.
+    #[error("quota-svc responded with {status} {code}: {message}")]
+    Api {
+        /// HTTP status.
         status: u16,
-        /// The error code, for programs.
-        error: String,
-        /// What is wrong, for people.
+        /// Error code, such as `account_not_found`.
+        code: String,
+        /// Human-readable description.
         message: String,
     },
-    /// No connection: surely nothing was sent, the call may be made again.
-    #[error("quota-svc can't be reached")]
+    /// No connection, so nothing was sent. Retrying is safe.
+    #[error("can't reach quota-svc")]
     Unreachable(#[source] reqwest::Error),
-    /// The connection broke after the call may have been written: it may have been carried out.
+    /// The connection broke. The call may have taken effect.
     #[error("the connection to quota-svc broke")]
     Interrupted(#[source] reqwest::Error),
-    /// No answer within the time allowed: the call may have been carried out.
-    #[error("quota-svc did not answer in time")]
+    /// No response within the timeout. The call may have taken effect.
+    #[error("quota-svc did not respond in time")]
     TimedOut,
-    /// The answer is none that quota-svc gives.
-    #[error("quota-svc's answer can't be understood: {0}")]
+    /// The response is not a valid quota-svc response.
+    #[error("invalid response from quota-svc: {0}")]
     Protocol(String),
 }
 
 impl ClientError {
-    /// The error code where quota-svc refused, as in `account_not_found`.
+    /// Returns the error code of a [`ClientError::Api`], such as `account_not_found`.
     pub fn code(&self) -> Option<&str> {
         match self {
-            Self::Refused { error, .. } => Some(error),
+            Self::Api { code, .. } => Some(code),
             _ => None,
         }
     }
 
-    /// The HTTP status where quota-svc refused.
+    /// Returns the HTTP status of a [`ClientError::Api`].
     pub fn status(&self) -> Option<u16> {
         match self {
-            Self::Refused { status, .. } => Some(*status),
+            Self::Api { status, .. } => Some(*status),
             _ => None,
         }
     }
 
-    /// What an id that no account, key or session can have is answered with, without a call.
-    pub(crate) fn no_such_id() -> Self {
-        Self::Refused {
-            status: 404,
-            error: "not_found".to_owned(),
-            message: "there is no such id".to_owned(),
-        }
+    /// The error for an ID that can't exist. No call is made for it.
+    pub(crate) fn not_found() -> Self {
+        Self::Api { status: 404, code: "not_found".to_owned(), message: "ID not found".to_owned() }
     }
 
-    /// Reads the error body; its `docs` link is for people who call by hand.
-    pub(crate) fn refused(status: u16, body: &[u8]) -> Self {
+    /// Parses an error response. Its `docs` link is ignored.
+    pub(crate) fn from_response(status: u16, body: &[u8]) -> Self {
         #[derive(Deserialize)]
         struct ErrorBody {
             error: String,
             message: String,
         }
         match serde_json::from_slice(body) {
-            Ok(ErrorBody { error, message }) => Self::Refused { status, error, message },
+            Ok(ErrorBody { error, message }) => Self::Api { status, code: error, message },
             Err(_) => Self::Protocol(format!("status {status} without an error body")),
         }
     }
 
-    /// Tells only where the parser stopped: its own message quotes the value, which may be a key.
-    pub(crate) fn unreadable(error: &serde_json::Error) -> Self {
+    /// Converts a JSON error. Keeps only its category and position: serde_json's message quotes the value, which may be
+    /// a key.
+    pub(crate) fn json(error: &serde_json::Error) -> Self {
         let (line, column) = (error.line(), error.column());
         Self::Protocol(format!("{:?} error at line {line} column {column}", error.classify()))
     }
@@ -84,7 +81,7 @@ impl ClientError {
 
 impl From<reqwest::Error> for ClientError {
     fn from(error: reqwest::Error) -> Self {
-        // Order matters: a connect timeout is both, and what never connected was never sent.
+        // A connect timeout is both `is_connect` and `is_timeout`. Nothing was sent, so it counts as unreachable.
         let error = error.without_url();
         if error.is_connect() {
             Self::Unreachable(error)

@@ -1,7 +1,9 @@
-//! The one client of quota-svc's internal API: its vocabulary, its typed calls, and charges that travel together.
+//! Client of quota-svc's internal API: the API's types, one method per operation, and batched charges.
 //!
-//! [`wire`] is what travels, [`QuotaClient`] has one method for each operation, and [`Charger`] gathers the charges
-//! of many callers into few calls. No error of this crate carries an address, a login, a key or its digest.
+//! [`wire`] has the request and response types, [`QuotaClient`] one method per operation, and [`Charger`] batches
+//! the charges of concurrent requests. No error of this crate contains an IP address, a login, a key or its digest.
+
+#![warn(missing_docs)]
 
 pub mod charges;
 pub mod client;

@@ -1,4 +1,5 @@
-//! The vocabulary of quota-svc's internal API: what travels between it and its callers, defined once for both sides.
+//! Types of quota-svc's internal API, shared by server and client. Their doc comments are the descriptions in
+//! `openapi/quota-svc.json` and, for some, `openapi/dashboard-api.json`.
 
 mod account;
 mod charge;

@@ -1,4 +1,4 @@
-//! A service of the kit's parts only, for the tests that need a process of its own.
+//! A minimal service for the tests that need a separate process.
 
 use std::{fs::File, net::SocketAddr};
 
@@ -6,16 +6,16 @@ use clap::Parser;
 use http::HeaderMap;
 use poem::{EndpointExt, Response, Route, endpoint::make_sync, get};
 use service_kit::{
-    Kit, Operation, RequestTelemetry, ServeArgs, Server, TelemetryArgs, catch_all, runtime,
+    Kit, OperationName, RequestTelemetry, ServeArgs, Server, TelemetryArgs, catch_all, runtime,
     telemetry::inject_context,
 };
 
 #[derive(Parser)]
 struct Cli {
-    /// Files to hold open, to bring the process near its limit of descriptors
+    /// Number of files to hold open, to bring the process near its file descriptor limit
     #[arg(long, default_value_t = 0)]
     hold_files: usize,
-    /// Where to listen
+    /// Listen address
     #[arg(long, default_value = "127.0.0.1:0")]
     listen: SocketAddr,
     #[command(flatten)]
@@ -47,16 +47,16 @@ async fn serve(cli: &Cli) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a call to another service would carry.
+/// Responds with the `traceparent` header that an outgoing request would have.
 fn traceparent() -> Response {
     let mut headers = HeaderMap::new();
     inject_context(&mut headers);
     let value = headers.get("traceparent").map_or(&b"none"[..], |value| value.as_bytes());
     let mut response = Response::builder().body(value.to_vec());
-    response.set_data(Operation("trace"));
+    response.set_data(OperationName("trace"));
     response
 }
 
 fn panic(query: Option<&str>) -> String {
-    panic!("the words hold {query:?}")
+    panic!("panic with query {query:?}")
 }

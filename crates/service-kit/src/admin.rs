@@ -1,8 +1,8 @@
-//! The admin port.
+//! The endpoints of the admin port.
 //!
 //! - `GET /livez`: the process is alive
-//! - `GET /readyz`: whether it should get traffic, and why not
-//! - `GET /metrics`: Prometheus text
+//! - `GET /readyz`: whether the service should get traffic, and if not, why
+//! - `GET /metrics`: metrics in Prometheus text format
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::{
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 const JSON: &str = "application/json";
 
-/// The admin port's routes.
+/// Creates the routes of the admin port.
 pub fn endpoint(
     readiness: &Readiness,
     telemetry: &Arc<Telemetry>,
@@ -36,7 +36,7 @@ fn readyz(report: &Report) -> Response {
         true => StatusCode::OK,
         false => StatusCode::SERVICE_UNAVAILABLE,
     };
-    let body = serde_json::to_vec(report).expect("a report is strings and flags only");
+    let body = serde_json::to_vec(report).expect("a report contains only strings and booleans");
     Response::builder().status(status).header(header::CONTENT_TYPE, JSON).body(body)
 }
 

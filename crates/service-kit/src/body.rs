@@ -1,4 +1,4 @@
-//! A bound on request bodies: in bytes and in time.
+//! Limits the size of request bodies and the time in which they must arrive.
 
 use std::{future::Future, time::Duration};
 
@@ -7,46 +7,46 @@ use futures_util::{FutureExt, future::Either};
 use http::{StatusCode, header};
 use poem::{Body, Endpoint, Error, Middleware, Request, Result, error::ReadBodyError};
 
-/// The most bytes a body may have where nothing else is said.
+/// The default maximum size of a body in bytes.
 pub const DEFAULT_BODY_LIMIT: usize = 64 * 1024;
 
-/// How long a body may take to arrive: a client must not hold a request open by dripping it.
-pub const BODY_DEADLINE: Duration = Duration::from_secs(10);
+/// The default maximum time for a body to arrive, so that a slow client can't hold a request open.
+pub const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Middleware that reads the body within its limit, or answers 413 (too large) or 408 (too slow).
+/// Middleware that reads the whole body. Responds with 413 if it is too large and with 408 if it is too slow.
 ///
-/// Put it inside [`catch_all`](crate::catch_all), which gives its errors their body.
+/// Must be inside [`catch_all`](crate::catch_all), which turns its errors into JSON responses.
 #[derive(Clone, Copy, Debug)]
 pub struct BodyLimit {
     bytes: usize,
-    deadline: Duration,
+    timeout: Duration,
 }
 
 impl BodyLimit {
-    /// A limit of that many bytes.
+    /// Limits bodies to `bytes` bytes.
     pub fn new(bytes: usize) -> Self {
-        Self { bytes, deadline: BODY_DEADLINE }
+        Self { bytes, timeout: BODY_TIMEOUT }
     }
 
-    /// Another deadline than [`BODY_DEADLINE`].
-    pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.deadline = deadline;
+    /// Replaces [`BODY_TIMEOUT`].
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
         self
     }
 
     async fn read(&self, request: &mut Request, body: Body) -> Result<()> {
-        let reading = match announced(request) {
+        let reading = match content_length(request) {
             Some(bytes) if bytes > self.bytes as u64 => return Err(ReadBodyError::PayloadTooLarge.into()),
-            // No more can come: hyper holds a client to its word.
+            // hyper enforces Content-Length.
             Some(_) => Either::Left(body.into_bytes()),
             None => Either::Right(Box::pin(body.into_bytes_limit(self.bytes))),
         };
-        let read = tokio::time::timeout(self.deadline, reading).await.map_err(|_| too_slow())?;
-        let bytes = read.map_err(|error| match error {
-            ReadBodyError::Io(_) => cut_off(),
+        let result = tokio::time::timeout(self.timeout, reading).await.map_err(|_| timed_out())?;
+        let bytes = result.map_err(|error| match error {
+            ReadBodyError::Io(_) => unreadable(),
             error => error.into(),
         })?;
-        request.extensions_mut().insert(Bounded);
+        request.extensions_mut().insert(LimitApplied);
         request.set_body(Body::from_bytes(bytes));
         Ok(())
     }
@@ -58,29 +58,29 @@ impl Default for BodyLimit {
     }
 }
 
-/// Tells payloads that the body has passed its limit already.
+/// Marks a request whose body a [`BodyLimit`] has already read.
 #[derive(Clone, Copy, Debug)]
-struct Bounded;
+struct LimitApplied;
 
-/// A request's whole body; where no [`BodyLimit`] came before, within the default limit.
-pub(crate) async fn bytes_of(request: &Request, body: Body) -> Result<Bytes, ReadBodyError> {
-    match request.extensions().get::<Bounded>() {
-        Some(Bounded) => body.into_bytes().await,
+/// Reads the whole body. Applies the default limit unless a [`BodyLimit`] has already applied one.
+pub(crate) async fn read_body(request: &Request, body: Body) -> Result<Bytes, ReadBodyError> {
+    match request.extensions().get::<LimitApplied>() {
+        Some(LimitApplied) => body.into_bytes().await,
         None => body.into_bytes_limit(DEFAULT_BODY_LIMIT).await,
     }
 }
 
-fn announced(request: &Request) -> Option<u64> {
+fn content_length(request: &Request) -> Option<u64> {
     request.header(header::CONTENT_LENGTH)?.parse().ok()
 }
 
-fn too_slow() -> Error {
-    Error::from_string("The body took too long to arrive.", StatusCode::REQUEST_TIMEOUT)
+fn timed_out() -> Error {
+    Error::from_string("The request body did not arrive in time.", StatusCode::REQUEST_TIMEOUT)
 }
 
-fn cut_off() -> Error {
+fn unreadable() -> Error {
     Error::from_string(
-        "The body could not be read: it ends early, or its length is wrong.",
+        "The request body could not be read: it is incomplete or its length is wrong.",
         StatusCode::BAD_REQUEST,
     )
 }
@@ -93,7 +93,7 @@ impl<E: Endpoint> Middleware<E> for BodyLimit {
     }
 }
 
-/// The endpoint that [`BodyLimit`] makes.
+/// An endpoint wrapped by [`BodyLimit`].
 #[derive(Debug)]
 pub struct BodyLimitEndpoint<E> {
     inner: E,
@@ -103,7 +103,7 @@ pub struct BodyLimitEndpoint<E> {
 impl<E: Endpoint> Endpoint for BodyLimitEndpoint<E> {
     type Output = E::Output;
 
-    // Most requests have no body: reading one has its own piece of memory, and only where there is one.
+    // Boxes the future that reads a body: otherwise requests without a body would also reserve space for it.
     fn call(&self, mut request: Request) -> impl Future<Output = Result<Self::Output>> + Send {
         let body = request.take_body();
         if body.is_empty() {

@@ -1,32 +1,32 @@
-//! The flags that every service shares, as clap groups.
+//! Flags shared by all services, as clap groups.
 
 use std::time::Duration;
 
-/// How connections are served and how the service stops.
+/// Flags for serving connections and for shutdown.
 #[derive(clap::Args, Debug, Clone)]
 #[command(next_help_heading = "Serving")]
 pub struct ServeArgs {
-    /// After SIGTERM, how long to go on accepting while /readyz already says no
+    /// After SIGTERM, keep accepting connections for this long while /readyz reports not ready
     #[arg(long, env, value_name = "TIME", value_parser = parse_duration, default_value = "5s")]
     pub drain_delay: Duration,
 
-    /// After that, how long requests under way may take to finish
+    /// After the drain delay, time for in-flight requests to finish
     #[arg(long, env, value_name = "TIME", value_parser = parse_duration, default_value = "25s")]
     pub grace: Duration,
 
-    /// Connections held at the same time on each port; over it, the longest idle ones are closed
+    /// Maximum connections per port; beyond it the oldest idle ones are closed
     #[arg(long, env, value_name = "N", default_value_t = 10_000)]
     pub max_connections: usize,
 
-    /// How long a client may take to send a request's headers
+    /// Maximum time for a client to send a request's headers
     #[arg(long, env, value_name = "TIME", value_parser = parse_duration, default_value = "10s")]
     pub header_timeout: Duration,
 
-    /// How long a connection may stay open between two requests
+    /// Maximum time that a connection may be idle between requests
     #[arg(long, env, value_name = "TIME", value_parser = parse_duration, default_value = "75s")]
     pub idle_timeout: Duration,
 
-    /// Worker threads; 0 takes one on up to two CPUs, else as many as there are CPUs
+    /// Worker threads; 0 means one on up to two CPUs, otherwise one per CPU
     #[arg(long, env, value_name = "N", default_value_t = 0)]
     pub workers: usize,
 }
@@ -44,17 +44,17 @@ impl Default for ServeArgs {
     }
 }
 
-/// What the service says about itself, and how.
+/// Flags for logging.
 ///
-/// OpenTelemetry export is configured by its own standard variables (`OTEL_EXPORTER_OTLP_ENDPOINT` …).
+/// OpenTelemetry export is configured by the standard variables (`OTEL_EXPORTER_OTLP_ENDPOINT` …).
 #[derive(clap::Args, Debug, Clone)]
 #[command(next_help_heading = "Logging")]
 pub struct TelemetryArgs {
-    /// Log lines for people (text) or for machines (json), on standard error
+    /// Log format on standard error: text for people, json for machines
     #[arg(long, env, value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,
 
-    /// What to log: a level, or a list such as info,hyper=debug
+    /// Log filter: a level, or a list such as info,hyper=debug
     #[arg(long, env, value_name = "FILTER", default_value = "info")]
     pub log_level: String,
 }
@@ -65,22 +65,22 @@ impl Default for TelemetryArgs {
     }
 }
 
-/// The shape of a log line.
+/// The format of log lines.
 #[derive(clap::ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people.
+    /// Text for people.
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// Reads a duration such as `250ms`, `5s` or `1h 30m`; usable as a clap value parser.
+/// Parses a duration such as `250ms`, `5s` or `1h 30m`. A clap value parser.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    // A bare 0 is how people switch a delay off; humantime wants a unit even there.
+    // Accepts a plain 0, the usual way to turn a delay off; humantime requires a unit.
     if text.trim() == "0" {
         return Ok(Duration::ZERO);
     }
-    humantime::parse_duration(text).map_err(|error| format!("{error}; write for example 250ms, 5s or 10m"))
+    humantime::parse_duration(text).map_err(|error| format!("{error}; for example: 250ms, 5s or 10m"))
 }
 
 #[cfg(test)]
@@ -97,14 +97,14 @@ mod tests {
     }
 
     #[test]
-    fn the_flags_defaults_are_the_codes_defaults() {
-        let cli = Cli::try_parse_from(["x"]).expect("no flag is required");
+    fn flag_defaults_match_default_impls() {
+        let cli = Cli::try_parse_from(["x"]).expect("all flags are optional");
         assert_eq!(format!("{:?}", cli.serve), format!("{:?}", ServeArgs::default()));
         assert_eq!(format!("{:?}", cli.telemetry), format!("{:?}", TelemetryArgs::default()));
     }
 
     #[test]
-    fn durations_are_read_with_their_unit() {
+    fn durations_need_a_unit_except_zero() {
         assert_eq!(parse_duration("250ms"), Ok(Duration::from_millis(250)));
         assert_eq!(parse_duration("0"), Ok(Duration::ZERO));
         assert!(parse_duration("5").is_err_and(|error| error.contains("for example")));

@@ -1,4 +1,4 @@
-//! The body of every error, and how to answer with it.
+//! The JSON body of every error response.
 
 mod catch_all;
 
@@ -9,26 +9,29 @@ use serde::{Deserialize, Serialize};
 
 pub use catch_all::{CatchAll, CatchAllEndpoint, catch_all};
 
-/// What an error answers: a code for programs, a message for people, a link to more.
+/// The message of every 500 whose cause must not leave the server.
+pub(crate) const INTERNAL_ERROR: &str = "Something went wrong on the server. Retry in a few seconds.";
+
+/// Body of an error response: a code for programs, a message for people and a link to the documentation.
 #[derive(Object, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[oai(rename = "ErrorResponse", skip_serializing_if_is_none)]
 pub struct ErrorBody {
-    /// The error's code, in snake_case.
+    /// Error code in snake_case.
     pub error: String,
-    /// What happened and what to do, in a sentence.
+    /// What happened and what to do about it.
     pub message: String,
-    /// Link to the section of the documentation about this error.
+    /// Link to the documentation of this error.
     pub docs: String,
-    /// Where to ask for a higher limit.
+    /// Where to request a higher limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enterprise: Option<String>,
-    /// Where to sign up for a key.
+    /// Where to sign up for an API key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signup: Option<String>,
 }
 
 impl ErrorBody {
-    /// A body whose link is the code's section of the documentation at `docs_url`.
+    /// Creates a body that links to the section of `docs_url` named after the code.
     pub fn new(code: &str, message: impl Into<String>, docs_url: &str) -> Self {
         Self {
             error: code.to_owned(),
@@ -39,21 +42,21 @@ impl ErrorBody {
         }
     }
 
-    /// The body for a status that no code of ours made more precise.
+    /// Creates a body with the generic code of a status, for errors without a specific code.
     pub fn for_status(status: StatusCode, message: impl Into<String>, docs_url: &str) -> Self {
         Self::new(code_for(status), message, docs_url)
     }
 }
 
-/// An error as a response: the status, `application/json`, the body.
+/// Creates a JSON error response.
 pub fn response(status: StatusCode, body: &ErrorBody) -> Response {
-    let bytes = serde_json::to_vec(body).expect("an ErrorBody is strings only");
+    let bytes = serde_json::to_vec(body).expect("an ErrorBody contains only strings");
     let mut response = Response::builder().status(status).body(bytes);
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }
 
-/// The code of a status that the framework or the server answers by itself.
+/// The generic error code of a status that the framework or the server produced.
 pub fn code_for(status: StatusCode) -> &'static str {
     match status {
         StatusCode::NOT_FOUND => "not_found",

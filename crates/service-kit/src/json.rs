@@ -1,4 +1,4 @@
-//! A JSON payload that goes straight between bytes and types.
+//! A JSON payload that serde reads and writes directly, without an intermediate `serde_json::Value`.
 
 use http::{HeaderValue, header};
 use poem::{IntoResponse, Request, RequestBody, Response, Result};
@@ -15,9 +15,9 @@ use crate::body;
 
 const CONTENT_TYPE: &str = "application/json";
 
-/// A payload with `T`'s schema, read and written by serde.
+/// A JSON payload with the schema of `T`, parsed and serialized by serde.
 ///
-/// poem-openapi's own `Json` builds a `serde_json::Value` for each request and each response.
+/// poem-openapi's `Json` builds a `serde_json::Value` for every request and response.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SerdeJson<T>(pub T);
 
@@ -42,18 +42,19 @@ impl<T: Type + DeserializeOwned> ParsePayload for SerdeJson<T> {
     const IS_REQUIRED: bool = T::IS_REQUIRED;
 
     async fn from_request(request: &Request, body: &mut RequestBody) -> Result<Self> {
-        let bytes = body::bytes_of(request, body.take()?).await?;
+        let bytes = body::read_body(request, body.take()?).await?;
         parse(&bytes).map(Self)
     }
 }
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
-    // Looked at as text once: from bytes, serde_json would look at every string for itself.
-    let parsed = match std::str::from_utf8(bytes) {
+    // Validates UTF-8 once; `from_slice` would validate each string. It is called only for the error message of
+    // invalid UTF-8.
+    let result = match std::str::from_utf8(bytes) {
         Ok(text) => serde_json::from_str(text),
         Err(_) => serde_json::from_slice(bytes),
     };
-    parsed.map_err(|error| {
+    result.map_err(|error| {
         let reason = error.to_string();
         ParseRequestPayloadError { reason }.into()
     })
@@ -79,10 +80,10 @@ impl<'a, T: Type + DeserializeOwned> ApiExtractor<'a> for SerdeJson<T> {
         _options: ExtractParamOptions<()>,
     ) -> Result<Self> {
         match request.content_type() {
-            Some(given) if Self::check_content_type(given) => {
+            Some(content_type) if Self::check_content_type(content_type) => {
                 <Self as ParsePayload>::from_request(request, body).await
             }
-            Some(given) => Err(ContentTypeError::NotSupported { content_type: given.to_owned() }.into()),
+            Some(other) => Err(ContentTypeError::NotSupported { content_type: other.to_owned() }.into()),
             None => Err(ContentTypeError::ExpectContentType.into()),
         }
     }
@@ -98,7 +99,7 @@ impl<T: Serialize + Send> IntoResponse for SerdeJson<T> {
                 response
             }
             Err(error) => {
-                tracing::error!(%error, "an answer could not be written as JSON");
+                tracing::error!(%error, "could not serialize a response as JSON");
                 http::StatusCode::INTERNAL_SERVER_ERROR.into()
             }
         }
@@ -109,7 +110,7 @@ impl<T: Type + Serialize> ApiResponse for SerdeJson<T> {
     fn meta() -> MetaResponses {
         MetaResponses {
             responses: vec![MetaResponse {
-                description: "",
+                description: "Success.",
                 status: Some(200),
                 status_range: None,
                 content: vec![media_type::<T>()],

@@ -1,4 +1,4 @@
-//! What every service holds: telemetry, lifecycle, readiness and the serving flags.
+//! The parts that every service needs: telemetry, lifecycle, readiness and the serving flags.
 
 use std::{net::SocketAddr, sync::Arc, thread};
 
@@ -15,24 +15,25 @@ use crate::{
     telemetry::Telemetry,
 };
 
-/// Connections on the admin port: probes and scrapers are few.
+/// Maximum connections on the admin port, which serves only probes and scrapers.
 const ADMIN_CONNECTIONS: usize = 64;
 
-/// One a process; standalone shares one among its services.
+/// The parts that the services of a process share. In `standalone`, quota-svc has a separate lifecycle, so that it
+/// stops last.
 #[derive(Clone, Debug)]
 pub struct Kit {
-    /// Logs, metrics, traces.
+    /// Logs, metrics and traces.
     pub telemetry: Arc<Telemetry>,
-    /// The life of the process.
+    /// Shutdown state.
     pub lifecycle: Lifecycle,
-    /// Whether it should get traffic.
+    /// Readiness conditions.
     pub readiness: Readiness,
-    /// How to serve.
+    /// Serving flags.
     pub serve: ServeArgs,
 }
 
 impl Kit {
-    /// Starts telemetry and follows signals; to be called inside the runtime.
+    /// Starts telemetry and installs the signal handlers. Must be called inside the runtime.
     pub fn start(
         service: &'static str,
         serve: &ServeArgs,
@@ -43,7 +44,7 @@ impl Kit {
         Ok(kit)
     }
 
-    /// A kit with nothing global, for tests.
+    /// Creates a kit without global state, for tests.
     pub fn for_tests(serve: &ServeArgs) -> Self {
         Self::with_telemetry(Telemetry::for_tests(), serve)
     }
@@ -58,17 +59,17 @@ impl Kit {
         }
     }
 
-    /// Opens the admin port, to the end of the process, and says where it listens.
+    /// Serves the admin port until the process exits. Returns its listen address.
     ///
-    /// It has a thread of its own, so that probes are answered however busy the workers are.
+    /// Runs on a separate thread, so that probes get a response even if all workers are busy.
     pub async fn serve_admin(&self, addr: SocketAddr) -> anyhow::Result<SocketAddr> {
-        let (bound, wait) = oneshot::channel();
+        let (bound, result) = oneshot::channel();
         let kit = self.clone();
         thread::Builder::new()
             .name("admin".into())
             .spawn(move || kit.run_admin(addr, bound))
-            .context("the admin thread could not be started")?;
-        wait.await.context("the admin thread ended")?
+            .context("can't start the admin thread")?;
+        result.await.context("the admin thread has exited")?
     }
 
     fn run_admin(self, addr: SocketAddr, bound: oneshot::Sender<anyhow::Result<SocketAddr>>) {
@@ -82,7 +83,7 @@ impl Kit {
                 Ok(server) => {
                     let _ = bound.send(Ok(server.local_addr()));
                     let endpoint = admin::endpoint(&self.readiness, &self.telemetry).boxed();
-                    // A life of its own that never stops: probes must hear of the others' stopping.
+                    // A separate lifecycle that never shuts down: probes must work while the other ports shut down.
                     server.serve(endpoint, Lifecycle::new(&args)).await;
                 }
                 Err(error) => drop(bound.send(Err(error))),
@@ -94,9 +95,9 @@ impl Kit {
         ServeArgs { max_connections: ADMIN_CONNECTIONS, ..self.serve.clone() }
     }
 
-    /// Sends what telemetry has gathered; the last thing before the end.
+    /// Exports the remaining telemetry. Call it last before the process exits.
     pub fn finish(&self) {
-        self.telemetry.flush();
+        self.telemetry.shutdown();
         tracing::info!("stopped");
     }
 }

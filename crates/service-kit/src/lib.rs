@@ -1,32 +1,35 @@
-//! How a service of ours runs: flags, telemetry, guarded serving, graceful stop, admin port, readiness, errors.
+//! Everything a service needs to run: flags, telemetry, a hardened HTTP server, graceful shutdown, an admin port,
+//! readiness and error responses.
+
+#![warn(missing_docs)]
 
 pub mod admin;
-pub mod alarm;
 pub mod body;
 pub mod config;
+pub mod direct_router;
 pub mod error;
 pub mod json;
 pub mod kit;
 pub mod lifecycle;
-pub mod operations;
+pub mod log_throttle;
 pub mod panic;
 pub mod readiness;
+pub mod request_telemetry;
 pub mod runtime;
 pub mod serve;
 pub mod telemetry;
 pub mod tls;
-pub mod trace;
 
-pub use alarm::Alarm;
 pub use body::BodyLimit;
 pub use config::{LogFormat, ServeArgs, TelemetryArgs, parse_duration};
+pub use direct_router::DirectRouter;
 pub use error::{ErrorBody, catch_all};
 pub use json::SerdeJson;
 pub use kit::Kit;
 pub use lifecycle::Lifecycle;
-pub use operations::Operations;
+pub use log_throttle::LogThrottle;
 pub use panic::CatchPanic;
 pub use readiness::{Condition, Readiness};
+pub use request_telemetry::{OperationName, RequestTelemetry};
 pub use serve::Server;
 pub use telemetry::Telemetry;
-pub use trace::{Operation, RequestTelemetry};

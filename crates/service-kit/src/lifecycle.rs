@@ -1,4 +1,5 @@
-//! From serving to stopped: not ready at once, no new connections after the drain delay, an end to the grace.
+//! Graceful shutdown: readiness fails immediately, accepting ends after the drain delay, and the remaining connections
+//! are closed after the grace period.
 
 use std::{
     future::pending,
@@ -17,20 +18,7 @@ use tokio::{
 
 use crate::config::ServeArgs;
 
-/// Where a service is in its life.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
-    /// Everything as usual.
-    Serving,
-    /// Not ready any more, but still accepting: load balancers need time to notice.
-    Draining,
-    /// No new connections; what is under way finishes.
-    Stopping,
-    /// The grace is over.
-    Ended,
-}
-
-/// The service's life, shared by everyone who must know about its end.
+/// The shutdown state of a service, shared by its parts.
 #[derive(Clone, Debug)]
 pub struct Lifecycle {
     inner: Arc<Inner>,
@@ -38,108 +26,86 @@ pub struct Lifecycle {
 
 #[derive(Debug)]
 struct Inner {
-    stop_began: watch::Sender<Option<Instant>>,
-    /// The same as a flag: it is read on every request.
-    draining: AtomicBool,
+    shutdown_start: watch::Sender<Option<Instant>>,
+    /// Whether `shutdown_start` is set. Read on every request.
+    shutting_down: AtomicBool,
     drain_delay: Duration,
     grace: Duration,
 }
 
 impl Lifecycle {
-    /// A life that has just begun.
+    /// Creates the state of a running service.
     pub fn new(args: &ServeArgs) -> Self {
         Self {
             inner: Arc::new(Inner {
-                stop_began: watch::Sender::new(None),
-                draining: AtomicBool::new(false),
+                shutdown_start: watch::Sender::new(None),
+                shutting_down: AtomicBool::new(false),
                 drain_delay: args.drain_delay,
                 grace: args.grace,
             }),
         }
     }
 
-    /// From now on SIGTERM and SIGINT begin the stop, and a second one ends the process at once.
+    /// Makes SIGTERM and SIGINT begin the shutdown. A second signal exits the process immediately.
     ///
-    /// Must be called inside the runtime. Where the system refuses signal handlers, it says so in the log.
+    /// Must be called inside the runtime. Logs an error if the signal handlers can't be installed.
     pub fn watch_signals(&self) {
         let handlers =
             signal(SignalKind::terminate()).and_then(|term| Ok((term, signal(SignalKind::interrupt())?)));
         match handlers {
             Ok((term, int)) => {
-                tokio::spawn(self.clone().follow(term, int));
+                tokio::spawn(self.clone().handle_signals(term, int));
             }
-            Err(error) => tracing::error!(%error, "signals can not be handled"),
+            Err(error) => tracing::error!(%error, "can't install signal handlers"),
         }
     }
 
-    async fn follow(self, mut term: Signal, mut int: Signal) {
+    async fn handle_signals(self, mut term: Signal, mut int: Signal) {
         either(&mut term, &mut int).await;
         tracing::info!(
             drain_delay = ?self.inner.drain_delay,
             grace = ?self.inner.grace,
-            "stopping; a second signal ends at once"
+            "shutting down; a second signal exits immediately"
         );
-        self.begin_stop();
+        self.begin_shutdown();
         either(&mut term, &mut int).await;
-        tracing::warn!("second signal: ending at once");
+        tracing::warn!("second signal: exiting immediately");
         std::process::exit(1);
     }
 
-    /// Begins the stop; calling it again changes nothing.
-    pub fn begin_stop(&self) {
-        self.inner.draining.store(true, Ordering::Relaxed);
-        self.inner.stop_began.send_if_modified(|began| {
-            let first = began.is_none();
-            began.get_or_insert_with(Instant::now);
+    /// Begins the shutdown. Further calls have no effect.
+    pub fn begin_shutdown(&self) {
+        self.inner.shutting_down.store(true, Ordering::Relaxed);
+        self.inner.shutdown_start.send_if_modified(|start| {
+            let first = start.is_none();
+            start.get_or_insert_with(Instant::now);
             first
         });
     }
 
-    /// Whether the stop has begun.
-    pub fn is_draining(&self) -> bool {
-        self.inner.draining.load(Ordering::Relaxed)
+    /// Whether the shutdown has begun.
+    pub fn is_shutting_down(&self) -> bool {
+        self.inner.shutting_down.load(Ordering::Relaxed)
     }
 
-    /// Where we are now.
-    pub fn phase(&self) -> Phase {
-        self.phase_at(Instant::now())
+    /// Waits until the shutdown has begun and the drain delay is over: the time to stop accepting connections.
+    pub async fn drain_delay_over(&self) {
+        let start = self.shutdown_start().await;
+        sleep_until(start + self.inner.drain_delay).await;
     }
 
-    fn phase_at(&self, now: Instant) -> Phase {
-        let Some(began) = *self.inner.stop_began.borrow() else {
-            return Phase::Serving;
-        };
-        if now < began + self.inner.drain_delay {
-            Phase::Draining
-        } else if now < began + self.inner.drain_delay + self.inner.grace {
-            Phase::Stopping
-        } else {
-            Phase::Ended
-        }
+    /// Waits until the grace period after the drain delay is over: the time to close the remaining connections.
+    pub async fn grace_period_over(&self) {
+        let start = self.shutdown_start().await;
+        sleep_until(start + self.inner.drain_delay + self.inner.grace).await;
     }
 
-    /// Waits until the stop has begun.
-    pub async fn draining(&self) {
-        self.began().await;
-    }
-
-    /// Waits until no new connections are taken.
-    pub async fn stopping(&self) {
-        let began = self.began().await;
-        sleep_until(began + self.inner.drain_delay).await;
-    }
-
-    /// Waits until the grace is over.
-    pub async fn ended(&self) {
-        let began = self.began().await;
-        sleep_until(began + self.inner.drain_delay + self.inner.grace).await;
-    }
-
-    async fn began(&self) -> Instant {
-        let mut receiver = self.inner.stop_began.subscribe();
-        match receiver.wait_for(Option::is_some).await.map(|began| *began) {
-            Ok(Some(began)) => began,
-            // Neither can be: the sender lives in `self`, and we waited for a value.
+    /// Waits until the shutdown begins. Returns the time at which it began.
+    async fn shutdown_start(&self) -> Instant {
+        let mut receiver = self.inner.shutdown_start.subscribe();
+        match receiver.wait_for(Option::is_some).await.map(|start| *start) {
+            Ok(Some(start)) => start,
+            // Unreachable: `self` holds the sender, and `wait_for` returns only a `Some`.
             _ => pending().await,
         }
     }
@@ -157,28 +123,26 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn phases_follow_each_other_by_the_clock() {
-        let life = Lifecycle::new(&ServeArgs::default());
-        assert_eq!(life.phase(), Phase::Serving);
-        life.begin_stop();
-        let began = life.began().await;
-        life.begin_stop();
-        let phases = [0, 4, 5, 29, 30].map(|second| life.phase_at(began + Duration::from_secs(second)));
-        use Phase::{Draining, Ended, Stopping};
-        assert_eq!(phases, [Draining, Draining, Stopping, Stopping, Ended]);
+    async fn second_begin_shutdown_keeps_the_first_start() {
+        let lifecycle = Lifecycle::new(&ServeArgs::default());
+        assert!(!lifecycle.is_shutting_down());
+        lifecycle.begin_shutdown();
+        let start = lifecycle.shutdown_start().await;
+        lifecycle.begin_shutdown();
+        assert_eq!(lifecycle.shutdown_start().await, start);
     }
 
     #[tokio::test]
-    async fn waiting_for_a_phase_ends_with_it() {
-        let now = ServeArgs { drain_delay: Duration::ZERO, grace: Duration::ZERO, ..ServeArgs::default() };
-        let life = Lifecycle::new(&now);
-        let waiting = tokio::spawn({
-            let life = life.clone();
-            async move { tokio::join!(life.draining(), life.stopping(), life.ended()) }
+    async fn waiters_return_after_shutdown_begins() {
+        let no_delays =
+            ServeArgs { drain_delay: Duration::ZERO, grace: Duration::ZERO, ..ServeArgs::default() };
+        let lifecycle = Lifecycle::new(&no_delays);
+        let waiters = tokio::spawn({
+            let lifecycle = lifecycle.clone();
+            async move { tokio::join!(lifecycle.drain_delay_over(), lifecycle.grace_period_over()) }
         });
-        assert!(!life.is_draining());
-        life.begin_stop();
-        waiting.await.expect("all three end");
-        assert_eq!(life.phase(), Phase::Ended);
+        lifecycle.begin_shutdown();
+        waiters.await.expect("no panic");
+        assert!(lifecycle.is_shutting_down());
     }
 }

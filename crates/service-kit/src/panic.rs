@@ -1,4 +1,4 @@
-//! A panic costs one request its answer, nothing more, and leaks nothing into the log.
+//! Turns a panic in a handler into a 500 response and keeps client data out of the panic's log line.
 
 use std::{any::Any, future::Future, panic::AssertUnwindSafe, sync::Arc};
 
@@ -6,15 +6,15 @@ use futures_util::FutureExt;
 use http::StatusCode;
 use poem::{Endpoint, IntoResponse, Middleware, Request, Response, Result};
 
-use crate::error::{self, ErrorBody};
+use crate::error::{self, ErrorBody, INTERNAL_ERROR};
 
-/// Logs where a panic was, and its words only if they are a literal of the program.
+/// Logs the location of a panic, and its message only if that is a string literal.
 ///
-/// A formatted message may hold a key or an address; the standard hook would print it.
+/// A formatted message may contain a key or an address. The standard hook would print it.
 pub(crate) fn install_hook() {
     std::panic::set_hook(Box::new(|info| {
-        let place = info.location().map(ToString::to_string);
-        tracing::error!(place, words = literal(info.payload()), "panic");
+        let location = info.location().map(ToString::to_string);
+        tracing::error!(location, panic_message = literal(info.payload()), "panic");
     }));
 }
 
@@ -22,17 +22,17 @@ fn literal(payload: &(dyn Any + Send)) -> &'static str {
     payload.downcast_ref::<&'static str>().copied().unwrap_or("")
 }
 
-/// Middleware that answers a panic with 500 and our body.
+/// Middleware that turns a panic into a 500 with an [`ErrorBody`].
 ///
-/// [`Server`](crate::Server) has one around everything; a service puts one inside its own middleware
-/// where even this answer needs their headers (CORS).
+/// [`Server`](crate::Server) also catches panics, but outside all middleware. Use this middleware if another one must
+/// add headers (CORS) to the 500.
 #[derive(Clone, Debug)]
 pub struct CatchPanic {
     docs_url: Arc<str>,
 }
 
 impl CatchPanic {
-    /// The answers' `docs` begin with this address.
+    /// The `docs` link of the responses starts with `docs_url`.
     pub fn new(docs_url: impl Into<String>) -> Self {
         Self { docs_url: docs_url.into().into() }
     }
@@ -46,7 +46,7 @@ impl<E: Endpoint> Middleware<E> for CatchPanic {
     }
 }
 
-/// The endpoint that [`CatchPanic`] makes.
+/// An endpoint wrapped by [`CatchPanic`].
 #[derive(Debug)]
 pub struct CatchPanicEndpoint<E> {
     inner: E,
@@ -57,19 +57,18 @@ impl<E: Endpoint> Endpoint for CatchPanicEndpoint<E> {
     type Output = Response;
 
     fn call(&self, request: Request) -> impl Future<Output = Result<Response>> + Send {
-        // Safe to assert: a request's own state goes with it, and what is shared is behind locks
-        // that tolerate poisoning.
-        AssertUnwindSafe(self.inner.call(request)).catch_unwind().map(|answer| match answer {
-            Ok(answer) => answer.map(IntoResponse::into_response),
+        // Unwind safe: the request's own state is dropped with it, and shared state is behind locks that tolerate
+        // poisoning.
+        AssertUnwindSafe(self.inner.call(request)).catch_unwind().map(|caught| match caught {
+            Ok(result) => result.map(IntoResponse::into_response),
             Err(_) => Ok(internal_error(&self.docs_url)),
         })
     }
 }
 
-/// What a client hears of a panic.
+/// Logs that a handler panicked and returns the 500 response for it.
 pub(crate) fn internal_error(docs_url: &str) -> Response {
-    tracing::error!("a request ended in a panic");
-    let words = "Something went wrong on our side; please try again.";
+    tracing::error!("request handler panicked");
     let status = StatusCode::INTERNAL_SERVER_ERROR;
-    error::response(status, &ErrorBody::for_status(status, words, docs_url))
+    error::response(status, &ErrorBody::for_status(status, INTERNAL_ERROR, docs_url))
 }

@@ -1,4 +1,4 @@
-//! Whether the service should get traffic, and why not.
+//! Readiness of the service: whether it should get traffic, and if not, why.
 
 use std::{
     collections::BTreeMap,
@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::lifecycle::Lifecycle;
 
-/// The conditions under which a service is ready.
+/// The registered readiness conditions of a service.
 #[derive(Clone, Debug)]
 pub struct Readiness {
     lifecycle: Lifecycle,
@@ -20,58 +20,58 @@ pub struct Readiness {
 struct State {
     ready: bool,
     detail: String,
-    informative: bool,
+    informational: bool,
 }
 
-/// What `/readyz` answers.
+/// The response body of `/readyz`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// Whether the service should get traffic.
     pub ready: bool,
-    /// Every condition by its name.
+    /// The state of each condition, by name.
     pub checks: BTreeMap<&'static str, Check>,
 }
 
-/// One condition as `/readyz` shows it.
+/// One condition in a [`Report`].
 #[derive(Clone, Debug, Serialize)]
 pub struct Check {
-    /// Whether it is met.
+    /// Whether the condition is met.
     pub ready: bool,
-    /// In words, for the person who reads it; never a secret or an address of a client.
+    /// Text for the operator. Must not contain secrets or client addresses.
     pub detail: String,
 }
 
 impl Readiness {
-    /// Ready as long as nothing is registered and the service is not stopping.
+    /// Starts without conditions. A service without conditions is ready until it shuts down.
     pub fn new(lifecycle: Lifecycle) -> Self {
         Self { lifecycle, checks: Arc::default() }
     }
 
-    /// A condition without which the service is not ready; it begins as not met.
+    /// Registers a condition that the service needs to be ready. It starts as not met.
     pub fn condition(&self, name: &'static str) -> Condition {
         self.register(name, false)
     }
 
-    /// A condition that is shown but takes no traffic away; it begins as not met.
-    pub fn notice(&self, name: &'static str) -> Condition {
+    /// Registers a condition that is reported but does not affect readiness. It starts as not met.
+    pub fn informational(&self, name: &'static str) -> Condition {
         self.register(name, true)
     }
 
-    fn register(&self, name: &'static str, informative: bool) -> Condition {
-        let condition = Condition { name, informative, readiness: self.clone() };
+    fn register(&self, name: &'static str, informational: bool) -> Condition {
+        let condition = Condition { name, informational, readiness: self.clone() };
         condition.set(false, "starting".to_owned());
         condition
     }
 
-    /// Everything at this moment.
+    /// The current state of all conditions.
     pub fn report(&self) -> Report {
         let mut checks = self.checks.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if self.lifecycle.is_draining() {
-            let stopping = State { ready: false, detail: "stopping".to_owned(), informative: false };
-            checks.insert("lifecycle", stopping);
+        if self.lifecycle.is_shutting_down() {
+            let state = State { ready: false, detail: "shutting down".to_owned(), informational: false };
+            checks.insert("lifecycle", state);
         }
         Report {
-            ready: checks.values().all(|state| state.ready || state.informative),
+            ready: checks.values().all(|state| state.ready || state.informational),
             checks: checks.into_iter().map(|(name, state)| (name, state.into())).collect(),
         }
     }
@@ -88,30 +88,30 @@ impl From<State> for Check {
     }
 }
 
-/// A handle to set one condition.
+/// A handle that sets the state of one condition.
 #[derive(Clone, Debug)]
 pub struct Condition {
     name: &'static str,
-    informative: bool,
+    informational: bool,
     readiness: Readiness,
 }
 
 impl Condition {
-    /// The condition is met.
+    /// Marks the condition as met.
     pub fn set_ready(&self, detail: impl Into<String>) {
         self.set(true, detail.into());
     }
 
-    /// The condition is not met, and why.
+    /// Marks the condition as not met; `detail` is the reason.
     pub fn set_not_ready(&self, detail: impl Into<String>) {
         self.set(false, detail.into());
     }
 
     fn set(&self, ready: bool, detail: String) {
-        let state = State { ready, detail, informative: self.informative };
+        let state = State { ready, detail, informational: self.informational };
         let mut checks = self.readiness.checks.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = checks.insert(self.name, state);
-        if before.is_some_and(|before| before.ready != ready) {
+        let previous = checks.insert(self.name, state);
+        if previous.is_some_and(|previous| previous.ready != ready) {
             tracing::info!(check = self.name, ready, "readiness changed");
         }
     }
@@ -123,19 +123,19 @@ mod tests {
     use crate::config::ServeArgs;
 
     #[test]
-    fn a_condition_decides_and_a_notice_only_tells() {
-        let life = Lifecycle::new(&ServeArgs::default());
-        let readiness = Readiness::new(life.clone());
+    fn informational_condition_does_not_affect_readiness() {
+        let lifecycle = Lifecycle::new(&ServeArgs::default());
+        let readiness = Readiness::new(lifecycle.clone());
         assert!(readiness.is_ready());
         let geo = readiness.condition("geo");
-        let store = readiness.notice("store");
-        assert!(!readiness.is_ready(), "a condition begins as not met");
+        let store = readiness.informational("store");
+        assert!(!readiness.is_ready(), "a condition starts as not met");
         geo.set_ready("2 databases");
-        store.set_not_ready("away");
+        store.set_not_ready("unreachable");
         let report = readiness.report();
         assert!(report.ready && !report.checks["store"].ready);
-        assert_eq!(report.checks["store"].detail, "away");
-        life.begin_stop();
-        assert!(!readiness.is_ready(), "not ready while it drains");
+        assert_eq!(report.checks["store"].detail, "unreachable");
+        lifecycle.begin_shutdown();
+        assert!(!readiness.is_ready(), "not ready during shutdown");
     }
 }

@@ -7,29 +7,29 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::config::ServeArgs;
 
-/// What is left at the end (a hanging name lookup) must not keep the process from exiting.
-const LEFTOVERS: Duration = Duration::from_secs(1);
+/// Maximum time that leftover blocking tasks, such as a hanging DNS lookup, can delay the exit.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Runs `main` to its end on a runtime of `args.workers` threads.
+/// Runs `main` to completion on a runtime with `args.workers` threads.
 pub fn run<F>(args: &ServeArgs, main: F) -> anyhow::Result<()>
 where
     F: Future<Output = anyhow::Result<()>>,
 {
-    use_small_pages();
-    let runtime = build(workers(args)).context("the runtime could not be started")?;
+    disable_huge_pages();
+    let runtime = build(workers(args)).context("can't start the runtime")?;
     let result = runtime.block_on(main);
-    runtime.shutdown_timeout(LEFTOVERS);
+    runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
     result
 }
 
-/// The allocator asks for pages of 2 MiB, and of each it needs a part: that was 15 MiB of an idle service's 34, without
-/// a difference in speed that could be measured. Where the kernel refuses, memory is all that it costs.
-fn use_small_pages() {
+/// Disables 2 MiB pages, because the allocator uses only a part of each. They wasted 15 of the 34 MiB of an idle
+/// service, with no measurable gain in speed. An error is ignored: its only cost is that memory.
+fn disable_huge_pages() {
     #[cfg(target_os = "linux")]
     let _ = rustix::thread::disable_transparent_huge_pages(true);
 }
 
-/// Ends a program: a failure is said in one line for the person who started it, without a stack trace.
+/// Converts the result of `main` to an exit code. Prints an error as one line, without a stack trace.
 pub fn exit(result: anyhow::Result<()>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -42,31 +42,31 @@ pub fn exit(result: anyhow::Result<()>) -> ExitCode {
 
 fn workers(args: &ServeArgs) -> usize {
     match args.workers {
-        0 => default_workers(available()),
-        given => given,
+        0 => default_workers(available_cpus()),
+        workers => workers,
     }
 }
 
-/// The CPUs that this process may use; respects the container's quota.
-pub fn available() -> usize {
+/// The number of CPUs this process may use. Respects the container's CPU quota.
+pub fn available_cpus() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Two CPUs are busy enough with one thread of ours and the processes beside it (quota-svc, a proxy): a second thread
-/// took a third more CPU for each request, for handing over between the two.
+/// One worker on up to two CPUs: the processes next to it (quota-svc, a proxy) keep the second CPU busy. With a second
+/// worker, a request took a third more CPU time, because of handoffs between threads.
 fn default_workers(cpus: usize) -> usize {
     if cpus > 2 { cpus } else { 1 }
 }
 
-/// How many ready sockets a single thread looks at before it goes on with what they brought. Without this bound all
-/// that are ready come first: 64 requests were read before the first of them was charged, and the thread then waited
-/// for all of them. In portions, one is read and answered while another is being charged (bench/README.md).
-const EVENTS: usize = 32;
+/// Maximum I/O events per poll of a single-threaded runtime. Without this limit, it read 64 requests before it charged
+/// the first, and then was idle until their charges completed. With the limit, it handles some requests while others
+/// are being charged (measurements: bench/README.md).
+const MAX_IO_EVENTS: usize = 32;
 
 fn build(workers: usize) -> std::io::Result<Runtime> {
     match workers {
-        // One CPU: without hand-over between threads each request is cheaper.
-        1 => Builder::new_current_thread().enable_all().max_io_events_per_tick(EVENTS).build(),
+        // Requests are cheaper without handoffs between threads.
+        1 => Builder::new_current_thread().enable_all().max_io_events_per_tick(MAX_IO_EVENTS).build(),
         _ => Builder::new_multi_thread().worker_threads(workers).enable_all().build(),
     }
 }
@@ -88,12 +88,12 @@ mod tests {
     }
 
     #[test]
-    fn few_cpus_mean_one_worker() {
+    fn default_is_one_worker_up_to_two_cpus() {
         assert_eq!([1, 2, 3, 8].map(default_workers), [1, 1, 3, 8]);
     }
 
     #[test]
-    fn one_worker_means_one_thread() {
+    fn one_worker_runs_on_the_current_thread() {
         assert_eq!(flavor(1), RuntimeFlavor::CurrentThread);
         assert_eq!(flavor(2), RuntimeFlavor::MultiThread);
     }

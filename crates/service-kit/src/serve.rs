@@ -1,16 +1,16 @@
-//! Serving that withstands what the network does to it.
+//! An HTTP server hardened against hostile and broken clients.
 //!
-//! Why not poem's own server: `accept` (descriptors run out), `activity` (slow and idle connections),
-//! `limits` (HTTP/2 and header bounds) and `connection` (stopping without losing a request) each close
-//! a hole that was measured there.
+//! Replaces poem's server, which lacks backoff when file descriptors run out (here in `accept`), timeouts for slow and
+//! idle connections (`connection_state`), HTTP/2 and header limits (`limits`), and a shutdown that loses no request
+//! (`connection`).
 
 mod accept;
-mod activity;
-mod answer;
 mod connection;
+mod connection_state;
+mod handler;
 mod limits;
-mod roster;
-mod stream;
+mod registry;
+mod tracked_stream;
 
 use std::{io, net::SocketAddr, sync::Arc};
 
@@ -20,13 +20,13 @@ use poem::endpoint::BoxEndpoint;
 use tokio::net::{TcpListener, TcpSocket};
 
 use crate::{config::ServeArgs, lifecycle::Lifecycle};
-use answer::Answers;
+use handler::RequestHandler;
 use limits::Limits;
 
-/// Connections that may wait to be accepted: a crowd that comes at once is served, not turned away.
+/// Maximum length of the kernel's accept queue. Large, so that a burst of new connections is served, not rejected.
 const BACKLOG: u32 = 4096;
 
-/// A port that is open and waits to be served.
+/// A bound port, ready to be served.
 #[derive(Debug)]
 pub struct Server {
     name: &'static str,
@@ -38,7 +38,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Opens the port and logs where it listens (port 0 takes any free one).
+    /// Binds the port and logs the address. Port 0 picks a free port.
     pub async fn bind(name: &'static str, addr: SocketAddr, args: &ServeArgs) -> anyhow::Result<Self> {
         let listener = listen(addr).map_err(|error| explain(name, addr, &error))?;
         let addr = listener.local_addr()?;
@@ -53,39 +53,39 @@ impl Server {
         })
     }
 
-    /// Where the documentation is that the server's own errors (431, 500) link to.
+    /// Sets the documentation URL that the server's own error responses (431, 500) link to.
     pub fn docs_url(mut self, docs_url: impl Into<String>) -> Self {
         self.docs_url = docs_url.into();
         self
     }
 
-    /// Headers (CORS) that the server's own errors carry.
+    /// Sets headers (CORS) for the server's own error responses.
     pub fn error_headers(mut self, headers: HeaderMap) -> Self {
         self.error_headers = headers;
         self
     }
 
-    /// Where it listens.
+    /// The address the server listens on.
     pub fn local_addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// Serves until the lifecycle stops, and returns when all is finished or the grace is over.
+    /// Serves until shutdown. Returns when all connections are closed or the grace period is over.
     pub async fn serve(self, endpoint: BoxEndpoint<'static>, lifecycle: Lifecycle) {
-        let answers = Answers {
+        let handler = RequestHandler {
             endpoint,
             docs_url: self.docs_url,
             error_headers: self.error_headers,
             lifecycle: lifecycle.clone(),
             local: self.addr,
         };
-        accept::run(self.name, self.listener, self.limits, Arc::new(answers), lifecycle).await;
+        accept::run(self.name, self.listener, self.limits, Arc::new(handler), lifecycle).await;
     }
 }
 
 fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
     let socket = if addr.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    // As every server does: a restart must not wait for the kernel to forget old connections.
+    // Allows a restart while old connections are still in TIME_WAIT.
     socket.set_reuseaddr(true)?;
     socket.bind(addr)?;
     socket.listen(BACKLOG)
@@ -93,12 +93,10 @@ fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
 
 fn explain(name: &str, addr: SocketAddr, error: &io::Error) -> anyhow::Error {
     let advice = match error.kind() {
-        io::ErrorKind::AddrInUse => {
-            ": another program listens there already; stop it or choose another address"
-        }
-        io::ErrorKind::AddrNotAvailable => ": this machine has no such address",
-        io::ErrorKind::PermissionDenied => ": ports below 1024 need a privilege; choose a higher one",
+        io::ErrorKind::AddrInUse => ": another program uses this port; stop it or choose another port",
+        io::ErrorKind::AddrNotAvailable => ": this machine does not have this address",
+        io::ErrorKind::PermissionDenied => ": ports below 1024 require a privilege; choose a higher port",
         _ => "",
     };
-    anyhow!("{name} can not listen on {addr}: {error}{advice}")
+    anyhow!("{name} can't listen on {addr}: {error}{advice}")
 }

@@ -1,4 +1,4 @@
-//! Logs, metrics and traces of a process.
+//! Logs, metrics and traces of the process.
 
 mod logs;
 mod otlp;
@@ -19,13 +19,14 @@ use crate::{config::TelemetryArgs, panic};
 
 pub use propagation::{extract_context, inject_context};
 
-/// How long a collector that does not answer may hold up the end of the process.
-const FLUSH: Duration = Duration::from_secs(3);
+/// Maximum time that an unresponsive collector can delay the exit.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The target of request spans: below the log's level, seen by the trace exporter only.
+/// The target of request spans. Their level is TRACE, below the default log level, so only the trace exporter gets
+/// them.
 pub const SPAN_TARGET: &str = "otel::span";
 
-/// The process's telemetry.
+/// The telemetry of the process.
 #[derive(Debug)]
 pub struct Telemetry {
     service: &'static str,
@@ -35,9 +36,9 @@ pub struct Telemetry {
 }
 
 impl Telemetry {
-    /// Starts logging to standard error, metrics, and what the standard `OTEL_…` variables switch on.
+    /// Starts logging to standard error, metrics, and the exports that the standard `OTEL_…` variables enable.
     ///
-    /// Once a process: the subscriber, the propagator and the panic hook are global.
+    /// Call it once per process: the subscriber, the propagator and the panic hook are global.
     pub fn start(service: &'static str, args: &TelemetryArgs) -> anyhow::Result<Self> {
         let resource = otlp::resource(service);
         let traces = otlp::traces(resource.clone())?;
@@ -48,11 +49,11 @@ impl Telemetry {
         Self::build(service, builder, resource, traces)
     }
 
-    /// Telemetry with a registry of its own and nothing global.
+    /// Creates telemetry without global state.
     pub fn for_tests() -> Self {
         let resource = Resource::builder_empty().build();
         Self::build("test", SdkMeterProvider::builder(), resource, None)
-            .expect("an empty registry takes the exporter")
+            .expect("an empty registry accepts the exporter")
     }
 
     fn build(
@@ -66,43 +67,39 @@ impl Telemetry {
             .with_registry(registry.clone())
             .scope_info_enabled(false)
             .build()
-            .context("the Prometheus exporter could not be made")?;
+            .context("can't create the Prometheus exporter")?;
         let meters = builder.with_resource(resource).with_reader(exporter).build();
         Ok(Self { service, registry, meters, traces })
     }
 
-    /// Where to make counters, gauges and histograms.
+    /// The meter that creates counters, gauges and histograms.
     pub fn meter(&self) -> Meter {
         self.meters.meter(self.service)
     }
 
-    /// Every metric in Prometheus's text format.
+    /// All metrics in Prometheus text format.
     pub fn prometheus_text(&self) -> String {
         let families = self.registry.gather();
         TextEncoder::new().encode_to_string(&families).unwrap_or_else(|error| {
-            tracing::error!(%error, "metrics could not be written");
+            tracing::error!(%error, "could not encode metrics");
             String::new()
         })
     }
 
-    /// Sends what has gathered, within a few seconds at the most.
-    pub fn shutdown(self) {
-        self.flush();
-    }
-
-    /// As [`shutdown`](Self::shutdown), for a shared value; nothing is recorded afterwards.
-    pub fn flush(&self) {
-        let (done, wait) = mpsc::channel::<()>();
+    /// Exports the remaining metrics and traces, for at most 3 s. Nothing is exported afterwards.
+    pub fn shutdown(&self) {
+        let (done, finished) = mpsc::channel::<()>();
         let (meters, traces) = (self.meters.clone(), self.traces.clone());
-        // On a thread of its own: the SDK's flush blocks, and for as long as the collector lets it.
+        // On a separate thread: the SDK blocks until the collector responds.
         let spawned = thread::Builder::new().name("telemetry-flush".into()).spawn(move || {
             let _ = meters.shutdown();
-            let _ = traces.map(|traces| traces.shutdown_with_timeout(FLUSH));
+            let _ = traces.map(|traces| traces.shutdown_with_timeout(SHUTDOWN_TIMEOUT));
             drop(done);
         });
-        // Disconnected means that the thread is through.
-        if spawned.is_ok() && wait.recv_timeout(FLUSH) == Err(mpsc::RecvTimeoutError::Timeout) {
-            tracing::warn!("telemetry could not be sent in time");
+        // The thread is done when it drops the sender, which disconnects the channel.
+        if spawned.is_ok() && finished.recv_timeout(SHUTDOWN_TIMEOUT) == Err(mpsc::RecvTimeoutError::Timeout)
+        {
+            tracing::warn!("could not export telemetry in time");
         }
     }
 }

@@ -1,17 +1,17 @@
-//! The one rustls provider of the process.
+//! The process-wide rustls crypto provider.
 
-/// Makes ring the provider for everything that speaks TLS here; calling it again changes nothing.
+/// Installs ring as the process-wide crypto provider. Further calls have no effect.
 ///
-/// Without it, a client that is built first might find none, or two to choose from, and panic.
+/// Without it, building a TLS client can panic: rustls may find no provider, or more than one.
 pub fn install_crypto_provider() {
-    // The error only says that one is installed already, and every caller installs this one.
+    // An error means that a provider is already installed: this one, since nothing else installs one.
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
 #[cfg(test)]
 mod tests {
     #[test]
-    fn installing_twice_is_harmless() {
+    fn second_install_has_no_effect() {
         super::install_crypto_provider();
         super::install_crypto_provider();
         assert!(rustls::crypto::CryptoProvider::get_default().is_some());

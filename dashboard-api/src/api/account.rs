@@ -1,4 +1,4 @@
-//! Signing up, in and out; the account itself.
+//! Operations on the account: sign-up, sign-in, sign-out, password change, deletion.
 
 use std::sync::Arc;
 
@@ -11,49 +11,47 @@ use super::Tag;
 use super::context::Context;
 use super::error::ApiError;
 use super::model::{Account, Confirmation, Credentials, Link, PasswordChange, Settings};
-use super::visitor::{Csrf, SignedIn, Visitor};
-use crate::accounts::SignIn;
+use super::request_info::{Csrf, RequestInfo, SessionRequired};
+use crate::accounts::LoginAndPassword;
 use crate::session;
 
-/// Accounts and sessions.
 pub struct AccountApi(pub Arc<Context>);
 
 #[derive(ApiResponse)]
-enum Created {
-    /// The account, signed in.
+enum SignedUpResponse {
+    /// The new account. The response sets the session cookie.
     #[oai(status = 201)]
     Account(
         SerdeJson<Account>,
-        /// The session's cookie.
+        /// The session cookie.
         #[oai(header = "Set-Cookie")]
         String,
     ),
 }
 
 #[derive(ApiResponse)]
-enum Entered {
-    /// The account, signed in.
+enum SignedInResponse {
+    /// The account. The response sets the session cookie.
     #[oai(status = 200)]
     Account(
         SerdeJson<Account>,
-        /// The session's cookie.
+        /// The session cookie.
         #[oai(header = "Set-Cookie")]
         String,
     ),
 }
 
 #[derive(ApiResponse)]
-enum Left {
-    /// Done; the cookie is taken away.
+enum SignedOutResponse {
+    /// Done. The response clears the session cookie.
     #[oai(status = 204)]
     Done(
-        /// An empty cookie.
+        /// The cleared session cookie.
         #[oai(header = "Set-Cookie")]
         String,
     ),
 }
 
-/// Done; there is nothing to show.
 #[derive(ApiResponse)]
 pub(super) enum Done {
     /// Done.
@@ -63,7 +61,7 @@ pub(super) enum Done {
 
 #[OpenApi(tag = "Tag::Account")]
 impl AccountApi {
-    /// Show what a visitor must know
+    /// Get public settings
     #[oai(path = "/settings", method = "get", operation_id = "getSettings")]
     async fn settings(&self) -> SerdeJson<Settings> {
         let attribution = self.0.attribution.iter();
@@ -84,91 +82,91 @@ impl AccountApi {
     #[oai(path = "/account", method = "post", operation_id = "signUp")]
     async fn sign_up(
         &self,
-        visitor: Visitor,
+        request: RequestInfo,
         #[oai(name = "X-CSRF-Token")] _csrf: Csrf,
         credentials: SerdeJson<Credentials>,
-    ) -> Result<Created, ApiError> {
-        let address = self.0.address(&visitor);
-        let signed_up = self.0.accounts.sign_up(&sign_in(credentials.0), address).await;
-        let (account, ticket) = signed_up.map_err(self.0.error())?;
-        let cookie = self.0.cookies.set(&ticket).map_err(self.0.error())?;
-        Ok(Created::Account(SerdeJson(account.into()), cookie))
+    ) -> Result<SignedUpResponse, ApiError> {
+        let address = self.0.address(&request);
+        let signed_up = self.0.accounts.sign_up(&login_and_password(credentials.0), address).await;
+        let (account, session) = signed_up.map_err(self.0.error())?;
+        let cookie = self.0.cookies.set(&session).map_err(self.0.error())?;
+        Ok(SignedUpResponse::Account(SerdeJson(account.into()), cookie))
     }
 
     /// Sign in
     #[oai(path = "/session", method = "post", operation_id = "signIn")]
     async fn sign_in(
         &self,
-        visitor: Visitor,
+        request: RequestInfo,
         #[oai(name = "X-CSRF-Token")] _csrf: Csrf,
         credentials: SerdeJson<Credentials>,
-    ) -> Result<Entered, ApiError> {
-        let address = self.0.address(&visitor);
-        let signed_in = self.0.accounts.sign_in(&sign_in(credentials.0), address).await;
-        let (account, ticket) = signed_in.map_err(self.0.error())?;
-        let cookie = self.0.cookies.set(&ticket).map_err(self.0.error())?;
-        Ok(Entered::Account(SerdeJson(account.into()), cookie))
+    ) -> Result<SignedInResponse, ApiError> {
+        let address = self.0.address(&request);
+        let signed_in = self.0.accounts.sign_in(&login_and_password(credentials.0), address).await;
+        let (account, session) = signed_in.map_err(self.0.error())?;
+        let cookie = self.0.cookies.set(&session).map_err(self.0.error())?;
+        Ok(SignedInResponse::Account(SerdeJson(account.into()), cookie))
     }
 
     /// Sign out
     ///
-    /// The session ends, also for a copy of its cookie.
+    /// Revokes the session on the server, so that a copied cookie stops working too.
     #[oai(path = "/session", method = "delete", operation_id = "signOut")]
     async fn sign_out(
         &self,
-        visitor: SignedIn,
+        request: SessionRequired,
         #[oai(name = "X-CSRF-Token")] _csrf: Csrf,
-    ) -> Result<Left, ApiError> {
-        let ticket = self.0.session(&visitor).await?;
-        session::end(&self.0.quota, &ticket).await.map_err(self.0.error())?;
-        Ok(Left::Done(self.0.cookies.clear()))
+    ) -> Result<SignedOutResponse, ApiError> {
+        let session = self.0.session(&request).await?;
+        session::revoke(&self.0.quota, &session).await.map_err(self.0.error())?;
+        Ok(SignedOutResponse::Done(self.0.cookies.clear()))
     }
 
-    /// Show who is signed in
+    /// Get the signed-in account
     #[oai(path = "/account", method = "get", operation_id = "getAccount")]
-    async fn account(&self, visitor: SignedIn) -> Result<SerdeJson<Account>, ApiError> {
-        let ticket = self.0.session(&visitor).await?;
-        let account = self.0.quota.account(&ticket.account).await.map_err(self.0.error())?;
+    async fn account(&self, request: SessionRequired) -> Result<SerdeJson<Account>, ApiError> {
+        let session = self.0.session(&request).await?;
+        let account = self.0.quota.account(&session.account).await.map_err(self.0.error())?;
         Ok(SerdeJson(account.into()))
     }
 
     /// Change the password
     ///
-    /// Ends every other session of the account.
+    /// Revokes every other session of the account.
     #[oai(path = "/account/password", method = "put", operation_id = "changePassword")]
     async fn change_password(
         &self,
-        visitor: SignedIn,
+        request: SessionRequired,
         #[oai(name = "X-CSRF-Token")] _csrf: Csrf,
         change: SerdeJson<PasswordChange>,
     ) -> Result<Done, ApiError> {
-        let ticket = self.0.session(&visitor).await?;
+        let session = self.0.session(&request).await?;
         let PasswordChange { current_password, new_password } = change.0;
         let (current, new) = (SecretString::from(current_password), SecretString::from(new_password));
-        let address = self.0.address(&visitor.0);
-        let changed = self.0.accounts.change_password(&ticket, &current, &new, address).await;
+        let address = self.0.address(&request.0);
+        let changed = self.0.accounts.change_password(&session, &current, &new, address).await;
         changed.map_err(self.0.error())?;
         Ok(Done::Done)
     }
 
     /// Delete the account
     ///
-    /// With all of its keys and sessions, for good.
+    /// Deletes the account, its keys and its sessions permanently.
     #[oai(path = "/account/delete", method = "post", operation_id = "deleteAccount")]
     async fn delete(
         &self,
-        visitor: SignedIn,
+        request: SessionRequired,
         #[oai(name = "X-CSRF-Token")] _csrf: Csrf,
         confirmation: SerdeJson<Confirmation>,
-    ) -> Result<Left, ApiError> {
-        let ticket = self.0.session(&visitor).await?;
+    ) -> Result<SignedOutResponse, ApiError> {
+        let session = self.0.session(&request).await?;
         let password = SecretString::from(confirmation.0.password);
-        let address = self.0.address(&visitor.0);
-        self.0.accounts.delete(&ticket, &password, address).await.map_err(self.0.error())?;
-        Ok(Left::Done(self.0.cookies.clear()))
+        let address = self.0.address(&request.0);
+        self.0.accounts.delete(&session, &password, address).await.map_err(self.0.error())?;
+        Ok(SignedOutResponse::Done(self.0.cookies.clear()))
     }
 }
 
-fn sign_in(given: Credentials) -> SignIn {
-    SignIn { login: given.login, password: given.password.into() }
+fn login_and_password(given: Credentials) -> LoginAndPassword {
+    LoginAndPassword { login: given.login, password: given.password.into() }
 }

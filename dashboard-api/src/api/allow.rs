@@ -1,4 +1,4 @@
-//! Names the methods that a path takes where a request came with another one (405).
+//! Adds the `Allow` header to 405 responses.
 
 use std::sync::Arc;
 
@@ -6,25 +6,25 @@ use http::{HeaderValue, StatusCode, header};
 use poem::{Endpoint, IntoResponse, Middleware, Request, Response, Result};
 use serde_json::Value;
 
-/// The methods of each path, from the document; everything else is for reading.
+/// Allowed methods by path template. Paths outside the OpenAPI document allow GET and HEAD.
 #[derive(Clone)]
-pub struct Methods(Arc<Vec<(String, HeaderValue)>>);
+pub struct AllowedMethods(Arc<Vec<(String, HeaderValue)>>);
 
-impl Methods {
-    /// Reads the document.
-    pub fn of(document: &Value) -> Self {
+impl AllowedMethods {
+    /// Collects the methods from the OpenAPI document.
+    pub fn from_document(document: &Value) -> Self {
         let paths = document["paths"].as_object().into_iter().flatten();
-        let paths = paths.filter_map(|(path, operations)| Some((path.clone(), allow(operations)?)));
+        let paths = paths.filter_map(|(path, operations)| Some((path.clone(), allow_header(operations)?)));
         Self(Arc::new(paths.collect()))
     }
 
     fn allowed(&self, path: &str) -> HeaderValue {
-        let found = self.0.iter().find(|(template, _)| fits(template, path));
+        let found = self.0.iter().find(|(template, _)| matches_template(template, path));
         found.map_or(HeaderValue::from_static("GET, HEAD"), |(_, allow)| allow.clone())
     }
 }
 
-fn allow(operations: &Value) -> Option<HeaderValue> {
+fn allow_header(operations: &Value) -> Option<HeaderValue> {
     let methods = operations.as_object()?.keys().map(|method| method.to_ascii_uppercase());
     let methods = methods.map(|method| if method == "GET" { "GET, HEAD".to_owned() } else { method });
     let mut methods: Vec<_> = methods.collect();
@@ -32,19 +32,19 @@ fn allow(operations: &Value) -> Option<HeaderValue> {
     HeaderValue::from_str(&methods.join(", ")).ok()
 }
 
-/// Whether a path is one of `/keys/{id}`.
-fn fits(template: &str, path: &str) -> bool {
+/// Whether a path such as `/keys/0123` matches a template such as `/keys/{id}`.
+fn matches_template(template: &str, path: &str) -> bool {
     let (mut template, mut path) = (template.split('/'), path.split('/'));
     loop {
         match (template.next(), path.next()) {
             (None, None) => return true,
-            (Some(want), Some(have)) if want == have || want.starts_with('{') => {}
+            (Some(expected), Some(actual)) if expected == actual || expected.starts_with('{') => {}
             _ => return false,
         }
     }
 }
 
-impl<E: Endpoint> Middleware<E> for Methods {
+impl<E: Endpoint> Middleware<E> for AllowedMethods {
     type Output = WithAllow<E>;
 
     fn transform(&self, inner: E) -> Self::Output {
@@ -52,10 +52,10 @@ impl<E: Endpoint> Middleware<E> for Methods {
     }
 }
 
-/// An endpoint whose 405 names the methods.
+/// Endpoint whose 405 responses have an `Allow` header.
 pub struct WithAllow<E> {
     inner: E,
-    methods: Methods,
+    methods: AllowedMethods,
 }
 
 impl<E: Endpoint> Endpoint for WithAllow<E> {
@@ -76,12 +76,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_found_by_its_template() {
+    fn allowed_methods_are_found_by_path_template() {
         let document = serde_json::json!({"paths": {
             "/api/v1/keys": {"get": {}, "post": {}},
             "/api/v1/keys/{id}": {"get": {}, "delete": {}},
         }});
-        let methods = Methods::of(&document);
+        let methods = AllowedMethods::from_document(&document);
         assert_eq!(methods.allowed("/api/v1/keys"), "GET, HEAD, POST");
         assert_eq!(methods.allowed("/api/v1/keys/0123"), "DELETE, GET, HEAD");
         assert_eq!(methods.allowed("/swagger"), "GET, HEAD");

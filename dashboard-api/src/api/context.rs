@@ -1,56 +1,53 @@
-//! What the handlers share, and the two questions each begins with: who is signed in, and from where.
+//! State shared by the handlers. Also finds the session and the client address of a request.
 
 use std::net::{IpAddr, Ipv4Addr};
 
 use edge::Edge;
 use quota_client::QuotaClient;
 
-use super::error::{ApiError, Failure};
-use super::visitor::{SignedIn, Visitor};
+use super::error::{ApiError, HandlerError};
+use super::request_info::{RequestInfo, SessionRequired};
 use crate::accounts::Accounts;
 use crate::config::Attribution;
-use crate::session::{self, Cookies, Ticket, unix_now};
+use crate::session::{self, Cookies, Session, unix_now};
 
-/// What the handlers share.
+/// State shared by the handlers.
 pub struct Context {
-    /// Keys, accounts and sessions.
     pub quota: QuotaClient,
-    /// Signing up and in.
     pub accounts: Accounts,
-    /// Session cookies.
     pub cookies: Cookies,
-    /// Who is calling, for throttling.
+    /// Finds the client address, for throttling.
     pub edge: Edge,
-    /// Where errors link to.
+    /// Documentation URL in error responses and on the page.
     pub docs_url: String,
-    /// The lookup API's public address.
+    /// Public URL of the lookup API.
     pub lookup_url: String,
-    /// The origin that browsers see where a proxy changes the Host header.
+    /// Origin of the dashboard in browsers, if a proxy changes the Host header.
     pub public_origin: Option<String>,
-    /// Lines in the page's footer.
+    /// Links in the page's footer.
     pub attribution: Vec<Attribution>,
 }
 
 impl Context {
-    /// The session of this request: the only way to an account's id.
-    pub async fn session(&self, visitor: &SignedIn) -> Result<Ticket, ApiError> {
-        let ticket = self.cookies.read(&visitor.0.headers, unix_now());
-        let ticket = ticket.ok_or(Failure::Unauthenticated).map_err(self.error())?;
-        match session::lives(&self.quota, &ticket).await.map_err(self.error())? {
-            true => Ok(ticket),
-            false => Err(self.error()(Failure::Unauthenticated)),
+    /// Returns the request's active session: the only source of an account ID for the handlers.
+    pub async fn session(&self, request: &SessionRequired) -> Result<Session, ApiError> {
+        let session = self.cookies.read(&request.0.headers, unix_now());
+        let session = session.ok_or(HandlerError::Unauthenticated).map_err(self.error())?;
+        match session::is_active(&self.quota, &session).await.map_err(self.error())? {
+            true => Ok(session),
+            false => Err(self.error()(HandlerError::Unauthenticated)),
         }
     }
 
-    /// The address that throttling goes by.
-    pub fn address(&self, visitor: &Visitor) -> IpAddr {
-        // Only a Unix socket has none; whoever comes that way counts as one.
-        let peer = visitor.peer.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
-        self.edge.identify(peer, &visitor.headers, visitor.version).ip
+    /// Returns the client address, for throttling.
+    pub fn address(&self, request: &RequestInfo) -> IpAddr {
+        // Only a Unix socket has no peer address. All of its clients share one throttle.
+        let peer = request.peer.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+        self.edge.identify(peer, &request.headers, request.version).ip
     }
 
-    /// For `map_err`: an answer out of whatever went wrong.
-    pub fn error<E: Into<Failure>>(&self) -> impl Fn(E) -> ApiError + '_ {
-        |failure| failure.into().answer(&self.docs_url)
+    /// For `map_err`: converts any handler error into an error response.
+    pub fn error<E: Into<HandlerError>>(&self) -> impl Fn(E) -> ApiError + '_ {
+        |error| error.into().into_api_error(&self.docs_url)
     }
 }

@@ -1,4 +1,4 @@
-//! Changes are made by our own page or by a program, never by a foreign page in somebody's browser.
+//! Protection against cross-site request forgery (CSRF): rejects changes that a page of another origin could have sent.
 
 use std::sync::Arc;
 
@@ -6,20 +6,19 @@ use http::{HeaderMap, Method, StatusCode, header};
 use poem::{Endpoint, IntoResponse, Middleware, Request, Response, Result};
 use service_kit::ErrorBody;
 
-/// The header that every change carries.
+/// Required on every request other than GET. A page of another origin can't set it without a CORS preflight.
 pub const HEADER: &str = "x-csrf-token";
-/// Its value.
 pub const VALUE: &str = "1";
 
-/// Refuses changes without the header, and those from another origin.
+/// Rejects changes without the header and changes from another origin.
 #[derive(Clone)]
-pub struct Guard {
+pub struct CsrfGuard {
     public_origin: Option<Arc<str>>,
     docs_url: Arc<str>,
 }
 
-impl Guard {
-    /// Takes this origin beside the one that the Host header names.
+impl CsrfGuard {
+    /// `public_origin` is accepted in addition to the origin that matches the Host header.
     pub fn new(public_origin: Option<String>, docs_url: &str) -> Self {
         Self { public_origin: public_origin.map(Into::into), docs_url: docs_url.into() }
     }
@@ -30,23 +29,24 @@ impl Guard {
         }
         let headers = request.headers();
         if headers.get(HEADER).is_none_or(|value| value != VALUE) {
-            return Err("A change needs the header X-CSRF-Token: 1.");
+            return Err("Requests other than GET need the header `X-CSRF-Token: 1`.");
         }
         let origin = single(headers, header::ORIGIN)
-            .ok_or("A change needs an Origin header that names this service.")?;
-        // HTTP/2 names the host in the URI.
+            .ok_or("Requests other than GET need an `Origin` header that matches this service.")?;
+        // HTTP/2 has the host in the URI.
         let host =
             single(headers, header::HOST).or_else(|| request.uri().authority().map(|host| host.as_str()));
-        let ours = host.is_some_and(|host| is_origin_of(origin, host));
-        let public = self.public_origin.as_deref().is_some_and(|public| public.eq_ignore_ascii_case(origin));
-        match ours || public {
+        let matches_host = host.is_some_and(|host| is_origin_of(origin, host));
+        let matches_public =
+            self.public_origin.as_deref().is_some_and(|public| public.eq_ignore_ascii_case(origin));
+        match matches_host || matches_public {
             true => Ok(()),
-            false => Err("This change comes from a page of another origin."),
+            false => Err("This request comes from another origin."),
         }
     }
 }
 
-/// A header's value, if there is exactly one.
+/// Returns a header's value if it occurs exactly once.
 fn single(headers: &HeaderMap, name: header::HeaderName) -> Option<&str> {
     let mut values = headers.get_all(name).into_iter();
     match (values.next(), values.next()) {
@@ -55,9 +55,9 @@ fn single(headers: &HeaderMap, name: header::HeaderName) -> Option<&str> {
     }
 }
 
-/// Whether a page of this origin was served under this Host. TLS may end before us: either scheme will do.
+/// Whether an origin has this host. The scheme may be http or https, because a proxy may terminate TLS.
 fn is_origin_of(origin: &str, host: &str) -> bool {
-    let with_port = |host: &str, port: &str| match host.strip_suffix(port) {
+    let without_port = |host: &str, port: &str| match host.strip_suffix(port) {
         Some(bare) => bare.to_ascii_lowercase(),
         None => host.to_ascii_lowercase(),
     };
@@ -66,10 +66,10 @@ fn is_origin_of(origin: &str, host: &str) -> bool {
         (_, Some(authority)) => (authority, ":80"),
         _ => return false,
     };
-    !authority.is_empty() && with_port(authority, port) == with_port(host, port)
+    !authority.is_empty() && without_port(authority, port) == without_port(host, port)
 }
 
-impl<E: Endpoint> Middleware<E> for Guard {
+impl<E: Endpoint> Middleware<E> for CsrfGuard {
     type Output = Guarded<E>;
 
     fn transform(&self, inner: E) -> Self::Output {
@@ -77,10 +77,9 @@ impl<E: Endpoint> Middleware<E> for Guard {
     }
 }
 
-/// A guarded endpoint.
 pub struct Guarded<E> {
     inner: E,
-    guard: Guard,
+    guard: CsrfGuard,
 }
 
 impl<E: Endpoint> Endpoint for Guarded<E> {
@@ -102,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_origin_is_the_hosts_in_every_spelling() {
+    fn origin_with_the_same_host_matches() {
         for (origin, host) in [
             ("http://127.0.0.1:8081", "127.0.0.1:8081"),
             ("https://keys.example", "keys.example"),
@@ -115,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn and_no_other_is() {
+    fn other_origins_do_not_match() {
         for (origin, host) in [
             ("null", "null"),
             ("", ""),

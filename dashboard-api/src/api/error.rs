@@ -1,4 +1,4 @@
-//! From what goes wrong to answers: the only status codes of this crate's operations.
+//! Converts errors into the error responses of the operations.
 
 use poem_openapi::ApiResponse;
 use quota_client::ClientError;
@@ -9,158 +9,166 @@ use crate::password::PasswordError;
 
 type Body = SerdeJson<ErrorBody>;
 
-/// Every error an operation answers with.
+/// The error responses of the operations.
 #[derive(ApiResponse, Debug)]
 pub enum ApiError {
-    /// The request says something that can't be: `invalid_login`, `invalid_password`, `invalid_name`, `bad_request`.
+    /// Invalid request: `invalid_login`, `invalid_password`, `invalid_name`, `bad_request`.
     #[oai(status = 400)]
     Invalid(Body),
-    /// Not signed in (`unauthenticated`), or login or password is wrong (`invalid_credentials`).
+    /// Not signed in (`unauthenticated`), or incorrect login or password (`invalid_credentials`).
     #[oai(status = 401)]
     Unauthenticated(Body),
-    /// Refused: `csrf_refused`, `wrong_password`, `signup_disabled`, `account_limit_reached`.
+    /// Not allowed: `csrf_refused`, `wrong_password`, `signup_disabled`, `account_limit_reached`.
     #[oai(status = 403)]
     Forbidden(Body),
-    /// There is no such key in this account: `key_not_found`.
+    /// This key does not exist in your account: `key_not_found`.
     #[oai(status = 404)]
     NotFound(Body),
-    /// Not as things are: `key_limit_reached`, `key_inactive`, `key_paused`, `login_taken`, `version_conflict`.
+    /// Conflicts with the current state: `key_limit_reached`, `key_inactive`, `key_paused`, `login_taken`,
+    /// `version_conflict`.
     #[oai(status = 409)]
     Conflict(Body),
     /// Too many attempts: `rate_limit_exceeded`.
     #[oai(status = 429)]
     TooMany(
         Body,
-        /// Seconds to wait before trying again.
+        /// Seconds to wait before the next attempt.
         #[oai(header = "Retry-After")]
         u64,
     ),
-    /// Unexpected failure; the log has the detail: `internal_error`.
+    /// Unexpected error: `internal_error`. The server's log has the details.
     #[oai(status = 500)]
     Internal(Body),
-    /// The store is away or everybody signs in at once; try again: `unavailable`.
+    /// The key store is unavailable, or too many sign-ins are in progress: `unavailable`. Retry in a few seconds.
     #[oai(status = 503)]
     Unavailable(Body),
 }
 
-/// What went wrong, before it is an answer.
+/// Why a handler failed, before it becomes a response.
 #[derive(Debug)]
-pub enum Failure {
-    /// No session, or none that lives.
+pub enum HandlerError {
+    /// No session, or one that is no longer active.
     Unauthenticated,
-    /// With the account.
     Account(AccountError),
 }
 
-impl From<AccountError> for Failure {
+impl From<AccountError> for HandlerError {
     fn from(error: AccountError) -> Self {
         Self::Account(error)
     }
 }
 
-impl From<ClientError> for Failure {
+impl From<ClientError> for HandlerError {
     fn from(error: ClientError) -> Self {
         Self::Account(AccountError::Quota(error))
     }
 }
 
-impl From<getrandom::Error> for Failure {
+impl From<getrandom::Error> for HandlerError {
     fn from(error: getrandom::Error) -> Self {
         Self::Account(AccountError::Random(error))
     }
 }
 
-impl Failure {
-    /// The answer, with links to this documentation.
-    pub fn answer(self, docs_url: &str) -> ApiError {
+impl HandlerError {
+    /// Converts the error into a response that links to the documentation.
+    pub fn into_api_error(self, docs_url: &str) -> ApiError {
         let body = |code: &str, message: &str| SerdeJson(ErrorBody::new(code, message, docs_url));
         use AccountError as A;
         match self {
             Self::Unauthenticated => unauthenticated(docs_url),
             Self::Account(A::WrongCredentials) => {
-                ApiError::Unauthenticated(body("invalid_credentials", "Login or password is wrong."))
+                ApiError::Unauthenticated(body("invalid_credentials", "Incorrect login or password."))
             }
             Self::Account(A::WrongPassword) => {
-                ApiError::Forbidden(body("wrong_password", "The password is wrong."))
+                ApiError::Forbidden(body("wrong_password", "Incorrect password."))
             }
-            Self::Account(A::SignupOff) => {
-                let message = "Sign-up is switched off here. Ask whoever runs this service for an account.";
+            Self::Account(A::SignupDisabled) => {
+                let message = "Sign-up is closed. Ask the operator for an account.";
                 ApiError::Forbidden(body("signup_disabled", message))
             }
-            Self::Account(A::Full) => {
-                ApiError::Forbidden(body("account_limit_reached", "This service takes no more accounts."))
+            Self::Account(A::AccountLimitReached) => {
+                let message = "Sign-up is closed: this service has reached its maximum number of accounts.";
+                ApiError::Forbidden(body("account_limit_reached", message))
             }
             Self::Account(A::Throttled(throttled)) => {
                 let seconds = throttled.retry_after.as_secs() + 1;
                 let message = format!("Too many attempts. Try again in {seconds} seconds.");
                 ApiError::TooMany(body("rate_limit_exceeded", &message), seconds)
             }
-            Self::Account(A::Password(error)) => password(&error, docs_url),
-            Self::Account(A::Quota(error)) => refused(&error, docs_url),
+            Self::Account(A::Password(error)) => password_error(&error, docs_url),
+            Self::Account(A::Quota(error)) => quota_error(&error, docs_url),
             Self::Account(A::Random(error)) => internal(&error, docs_url),
         }
     }
 }
 
-fn password(error: &PasswordError, docs_url: &str) -> ApiError {
+fn password_error(error: &PasswordError, docs_url: &str) -> ApiError {
     let body = |code: &str, message: String| SerdeJson(ErrorBody::new(code, message, docs_url));
     match error {
         PasswordError::Length => ApiError::Invalid(body("invalid_password", sentence(&error.to_string()))),
         PasswordError::Busy => {
-            ApiError::Unavailable(body("unavailable", "Too many sign-ins at once; try again.".to_owned()))
+            let message = "Too many sign-ins right now. Retry in a few seconds.";
+            ApiError::Unavailable(body("unavailable", message.to_owned()))
         }
-        PasswordError::Hash(_) | PasswordError::Cut(_) => internal(error, docs_url),
+        PasswordError::Hash(_) | PasswordError::TaskFailed(_) => internal(error, docs_url),
     }
 }
 
-fn refused(error: &ClientError, docs_url: &str) -> ApiError {
-    let ClientError::Refused { error: code, message, .. } = error else {
+fn quota_error(error: &ClientError, docs_url: &str) -> ApiError {
+    let ClientError::Api { code, message, .. } = error else {
         return unavailable(error, docs_url);
     };
     let body = |code: &str, message: &str| SerdeJson(ErrorBody::new(code, sentence(message), docs_url));
     match code.as_str() {
         "invalid_login" | "invalid_name" => ApiError::Invalid(body(code, message)),
-        // Deleted from another place while signed in here.
+        // The account was deleted in another session.
         "account_not_found" => unauthenticated(docs_url),
         "key_not_found" | "not_found" => {
-            ApiError::NotFound(body("key_not_found", "There is no such key in your account."))
+            ApiError::NotFound(body("key_not_found", "This key does not exist in your account."))
         }
-        "account_exists" => {
-            ApiError::Conflict(body("login_taken", "This login is taken; choose another or sign in."))
-        }
-        "key_limit_reached" => {
-            ApiError::Conflict(body(code, "An account holds at most 10 keys. Delete one to make room."))
-        }
-        "key_inactive" => ApiError::Conflict(body(code, "This key is deactivated: reactivate it instead.")),
-        "key_paused" => ApiError::Conflict(body(code, "This key is paused: resume it instead.")),
-        "version_conflict" => ApiError::Conflict(body(
-            code,
-            "The password was changed from another place meanwhile; sign in again.",
+        "account_exists" => ApiError::Conflict(body(
+            "login_taken",
+            "This login is already taken. Choose another one or sign in.",
         )),
+        "key_limit_reached" => ApiError::Conflict(body(
+            code,
+            "You have reached the limit of 10 keys per account. Delete one to create another.",
+        )),
+        "key_inactive" => {
+            ApiError::Conflict(body(code, "This key is deactivated, not paused. Reactivate it instead."))
+        }
+        "key_paused" => {
+            ApiError::Conflict(body(code, "This key is paused, not deactivated. Resume it instead."))
+        }
+        "version_conflict" => {
+            ApiError::Conflict(body(code, "The password was changed in the meantime. Sign in again."))
+        }
         "store_unavailable" | "not_confirmed" => unavailable(error, docs_url),
         _ => internal(error, docs_url),
     }
 }
 
 fn unauthenticated(docs_url: &str) -> ApiError {
-    ApiError::Unauthenticated(SerdeJson(ErrorBody::new("unauthenticated", "Sign in first.", docs_url)))
+    let message = "You are not signed in, or your session has ended. Sign in.";
+    ApiError::Unauthenticated(SerdeJson(ErrorBody::new("unauthenticated", message, docs_url)))
 }
 
 fn unavailable(error: &(dyn std::error::Error + 'static), docs_url: &str) -> ApiError {
-    tracing::warn!(error, "quota-svc can't do it now");
-    let message = "The key store can't be reached at the moment; please try again.";
+    tracing::warn!(error, "quota-svc or its store is unavailable");
+    let message = "The key store is unavailable. Retry in a few seconds.";
     ApiError::Unavailable(SerdeJson(ErrorBody::new("unavailable", message, docs_url)))
 }
 
 fn internal(error: &(dyn std::error::Error + 'static), docs_url: &str) -> ApiError {
-    tracing::error!(error, "a request failed");
-    let message = "Something went wrong on our side; please try again.";
+    tracing::error!(error, "request failed");
+    let message = "Something went wrong on the server. Retry in a few seconds.";
     ApiError::Internal(SerdeJson(ErrorBody::new("internal_error", message, docs_url)))
 }
 
-/// With a capital letter and a full stop.
+/// Adds a leading capital and a final period to a lowercase error message.
 fn sentence(text: &str) -> String {
-    let mut letters = text.trim_end_matches('.').chars();
-    let first = letters.next().map(|first| first.to_uppercase().to_string());
-    first.unwrap_or_default() + letters.as_str() + "."
+    let mut chars = text.trim_end_matches('.').chars();
+    let first = chars.next().map(|first| first.to_uppercase().to_string());
+    first.unwrap_or_default() + chars.as_str() + "."
 }

@@ -1,9 +1,9 @@
-//! Headers that every answer carries: never stored, never framed, never guessed at, no foreign code.
+//! Security headers of every response: no caching, no framing, no content sniffing, no scripts from elsewhere.
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use poem::{Endpoint, IntoResponse, Middleware, Request, Response, Result};
 
-/// What our page may do: load its own files and call its own API. A page with other needs sets its own.
+/// Content security policy of the page: it may load its own files and call its own API. Swagger UI sets its own policy.
 const PAGE_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
      connect-src 'self'; manifest-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
      require-trusted-types-for 'script'; trusted-types 'none'";
@@ -18,7 +18,7 @@ const ALWAYS: [(HeaderName, &str); 7] = [
     (HeaderName::from_static("permissions-policy"), "camera=(), geolocation=(), microphone=()"),
 ];
 
-/// The headers of every answer.
+/// Headers of every response.
 pub fn security_headers() -> HeaderMap {
     let mut headers: HeaderMap =
         ALWAYS.into_iter().map(|(name, value)| (name, HeaderValue::from_static(value))).collect();
@@ -26,7 +26,7 @@ pub fn security_headers() -> HeaderMap {
     headers
 }
 
-/// Middleware that adds them.
+/// Middleware that adds the headers that a response does not have yet.
 pub struct SecurityHeaders;
 
 impl<E: Endpoint> Middleware<E> for SecurityHeaders {
@@ -37,7 +37,6 @@ impl<E: Endpoint> Middleware<E> for SecurityHeaders {
     }
 }
 
-/// An endpoint with these headers.
 pub struct WithHeaders<E> {
     inner: E,
     headers: HeaderMap,

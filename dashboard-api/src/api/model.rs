@@ -1,32 +1,33 @@
-//! What the API shows and takes, where quota-svc's own vocabulary shows too much or too little.
+//! Request and response types that differ from those of quota-svc. Their doc comments are the descriptions in
+//! `openapi/dashboard-api.json`.
 
 use poem_openapi::Object;
 use quota_client::wire::{self, EventKind, KeyState, Scope};
 use serde::{Deserialize, Serialize};
 
-/// A login with its password.
+/// A login and a password.
 #[derive(Object, Deserialize)]
 #[oai(deny_unknown_fields)]
 #[serde(deny_unknown_fields)]
 pub struct Credentials {
-    /// 1 to 254 characters without white space, such as an e-mail address; upper and lower case are the same.
+    /// 1 to 254 characters without whitespace or control characters, such as an email address. Case-insensitive.
     pub login: String,
     /// 8 to 1,024 characters.
     pub password: String,
 }
 
-/// A change of the password.
+/// A password change.
 #[derive(Object, Deserialize)]
 #[oai(deny_unknown_fields)]
 #[serde(deny_unknown_fields)]
 pub struct PasswordChange {
-    /// The password until now.
+    /// The current password.
     pub current_password: String,
     /// 8 to 1,024 characters.
     pub new_password: String,
 }
 
-/// The password once more, for what can't be undone.
+/// The password that confirms a deletion.
 #[derive(Object, Deserialize)]
 #[oai(deny_unknown_fields)]
 #[serde(deny_unknown_fields)]
@@ -35,12 +36,12 @@ pub struct Confirmation {
     pub password: String,
 }
 
-/// The account that is signed in.
+/// The signed-in account.
 #[derive(Object, Serialize)]
 pub struct Account {
-    /// What its owner signs in with.
+    /// Login of the account, in lowercase.
     pub login: String,
-    /// Unix time in milliseconds.
+    /// Time of creation: Unix time in milliseconds.
     pub created_at: i64,
 }
 
@@ -50,27 +51,27 @@ impl From<wire::Account> for Account {
     }
 }
 
-/// What the page must know before anybody signs in.
+/// Settings that the page needs before sign-in.
 #[derive(Object, Serialize)]
 pub struct Settings {
-    /// Whether visitors may create accounts.
+    /// Whether visitors can create accounts.
     pub signup: bool,
-    /// The lookup API's public address.
+    /// Public URL of the lookup API.
     pub lookup_url: String,
-    /// The documentation.
+    /// URL of the documentation.
     pub docs_url: String,
-    /// How many keys an account may hold.
+    /// Maximum number of keys per account.
     pub keys_per_account: u32,
-    /// What the licences of the geo data ask to be shown.
+    /// Links that the licenses of the geo data require, for the page's footer.
     pub attribution: Vec<Link>,
 }
 
-/// A text that leads somewhere.
+/// A link.
 #[derive(Object, Serialize)]
 pub struct Link {
-    /// What is shown.
+    /// Text of the link.
     pub text: String,
-    /// Where it leads.
+    /// Target of the link.
     pub url: String,
 }
 
@@ -79,58 +80,61 @@ pub struct Link {
 #[oai(deny_unknown_fields)]
 #[serde(deny_unknown_fields)]
 pub struct NewKey {
-    /// What you call it: 1 to 64 characters, need not be unique.
+    /// Name of the key: 1 to 64 characters, not necessarily unique.
     pub name: String,
-    /// What it may see.
+    /// Which fields a lookup with this key returns.
     pub scope: Scope,
 }
 
-/// A key.
+/// An API key, without its secret.
 #[derive(Object, Serialize)]
 #[oai(skip_serializing_if_is_none)]
 pub struct Key {
-    /// 32 hexadecimal digits.
+    /// ID of the key: 32 hexadecimal digits.
     pub id: String,
-    /// What its owner calls it.
+    /// Name of the key.
     pub name: String,
-    /// The key's first and last characters, as in `ipl_abcd…wxyz`.
+    /// First and last characters of the key, as in `ipl_abcd…wxyz`.
     pub hint: String,
-    /// What it may see.
+    /// Which fields a lookup with this key returns.
     pub scope: Scope,
-    /// Where it is in its life.
+    /// State of the key.
     pub state: KeyState,
-    /// Since when: Unix time in milliseconds.
+    /// Time of the last state change: Unix time in milliseconds.
     pub state_since: i64,
-    /// When and why it was paused; only while it is.
+    /// When and why the key was paused. Only present while it is paused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pause: Option<Pause>,
-    /// Unix time in milliseconds.
+    /// Time of creation: Unix time in milliseconds.
     pub created_at: i64,
-    /// Requests a day.
+    /// Requests allowed per day (UTC).
     pub daily_limit: u32,
-    /// Requests a minute; one more pauses the key.
+    /// Requests allowed within 60 seconds. One more pauses the key.
     pub burst_limit: u32,
-    /// Requests charged today (UTC).
+    /// Requests counted against the daily limit today (UTC).
     pub used_today: u32,
 }
 
-/// A pause.
+/// When and why a key was paused.
 #[derive(Object, Serialize)]
 pub struct Pause {
-    /// Unix time in milliseconds.
+    /// Start of the pause: Unix time in milliseconds.
     pub at: i64,
-    /// Why, for people.
+    /// Human-readable reason.
     pub reason: String,
 }
 
 impl Key {
-    /// A key with the reason of its pause, which is in its events.
+    /// Converts a key of quota-svc. If it is paused, the reason comes from its events.
     pub fn new(key: wire::Key, events: &[wire::Event]) -> Self {
         let pause = (key.state == KeyState::Paused).then(|| {
             let event = events.iter().find(|event| event.kind == EventKind::Paused);
-            // Events are kept for 31 days, a pause for as long as it lasts.
-            let known = || format!("more than {} requests within 60 seconds", key.burst_limit);
-            Pause { at: key.state_since, reason: event.map_or_else(known, |event| event.reason.clone()) }
+            // A pause can outlast its event, which is stored for only 31 days.
+            let default_reason = || format!("more than {} requests within 60 seconds", key.burst_limit);
+            Pause {
+                at: key.state_since,
+                reason: event.map_or_else(default_reason, |event| event.reason.clone()),
+            }
         });
         Self {
             id: key.id,
@@ -148,20 +152,20 @@ impl Key {
     }
 }
 
-/// The keys of the account.
+/// The account's keys.
 #[derive(Object, Serialize)]
 pub struct KeyList {
-    /// Oldest first.
+    /// Keys, oldest first.
     pub keys: Vec<Key>,
 }
 
-/// A key just created: the only time the key itself is shown.
+/// A new key with its secret, which is shown only in this response.
 #[derive(Object, Serialize)]
 pub struct CreatedKey {
-    /// The API key. It is not stored and can't be shown again.
+    /// The API key. Only its SHA-256 is stored, so it can't be shown again.
     pub secret: String,
-    /// A command that tries it.
+    /// A curl command that makes a request with the key.
     pub curl: String,
-    /// As it is listed from now on.
+    /// The key as it appears in lists.
     pub key: Key,
 }

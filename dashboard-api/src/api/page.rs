@@ -1,9 +1,9 @@
-//! The page: static files inside the binary.
+//! The page's static files, embedded in the binary.
 
 use http::header;
 use poem::endpoint::make_sync;
 use poem::{Endpoint, Response, Route, get};
-use service_kit::Operation;
+use service_kit::OperationName;
 
 const HTML: &str = "text/html; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
@@ -11,8 +11,8 @@ const STYLE: &str = "text/css; charset=utf-8";
 const IMAGE: &str = "image/svg+xml";
 
 macro_rules! file {
-    ($path:literal, $kind:expr) => {
-        (concat!("/", $path), $kind, include_str!(concat!("../../page/", $path)))
+    ($path:literal, $content_type:expr) => {
+        (concat!("/", $path), $content_type, include_str!(concat!("../../page/", $path)))
     };
 }
 
@@ -26,7 +26,7 @@ const FILES: &[(&str, &str, &str)] = &[
     file!("dom.js", SCRIPT),
     file!("format.js", SCRIPT),
     file!("chart.js", SCRIPT),
-    file!("entrance.js", SCRIPT),
+    file!("sign_in.js", SCRIPT),
     file!("keys.js", SCRIPT),
     file!("card.js", SCRIPT),
     file!("dialogs.js", SCRIPT),
@@ -34,17 +34,16 @@ const FILES: &[(&str, &str, &str)] = &[
     file!("account.js", SCRIPT),
 ];
 
-/// The routes of the page's files.
 pub fn routes() -> Route {
-    FILES
-        .iter()
-        .fold(Route::new(), |routes, (path, kind, content)| routes.at(*path, get(show(kind, content))))
+    FILES.iter().fold(Route::new(), |routes, (path, content_type, content)| {
+        routes.at(*path, get(static_file(content_type, content)))
+    })
 }
 
-fn show(kind: &'static str, content: &'static str) -> impl Endpoint<Output = Response> {
+fn static_file(content_type: &'static str, content: &'static str) -> impl Endpoint<Output = Response> {
     make_sync(move |_| {
-        let mut response = Response::builder().header(header::CONTENT_TYPE, kind).body(content);
-        response.set_data(Operation("page"));
+        let mut response = Response::builder().header(header::CONTENT_TYPE, content_type).body(content);
+        response.set_data(OperationName("page"));
         response
     })
 }

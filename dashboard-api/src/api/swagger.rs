@@ -1,13 +1,13 @@
-//! Swagger UI without the network: poem-openapi's one page, its inline code allowed by hash.
+//! Swagger UI: poem-openapi's self-contained page. The content security policy allows its inline code by hash.
 
 use data_encoding::BASE64;
 use http::header;
 use poem::endpoint::make_sync;
 use poem::{Endpoint, Response};
-use service_kit::Operation;
+use service_kit::OperationName;
 use sha2::{Digest, Sha256};
 
-/// The page with a policy of its own.
+/// Serves the page with its content security policy.
 pub fn page(html: &str) -> impl Endpoint<Output = Response> + use<> {
     let (html, policy) = (html.to_owned(), policy(html));
     make_sync(move |_| {
@@ -15,12 +15,12 @@ pub fn page(html: &str) -> impl Endpoint<Output = Response> + use<> {
             .header(header::CONTENT_TYPE, "text/html; charset=utf-8")
             .header(header::CONTENT_SECURITY_POLICY, policy.clone())
             .body(html.clone());
-        response.set_data(Operation("swagger"));
+        response.set_data(OperationName("swagger"));
         response
     })
 }
 
-/// Nothing but the code and the styles in the page itself.
+/// A content security policy that allows only the page's inline scripts and styles.
 fn policy(html: &str) -> String {
     format!(
         "default-src 'none'; script-src {}; style-src {}; img-src 'self' data:; connect-src 'self'; \
@@ -30,7 +30,7 @@ fn policy(html: &str) -> String {
     )
 }
 
-/// The hashes of what stands between the tags, as a policy names them.
+/// Hashes the content of each `tag` element. Returns the hashes in the syntax of a content security policy.
 fn hashes(html: &str, tag: &str) -> String {
     let (open, close) = (format!("<{tag}"), format!("</{tag}>"));
     let mut found = Vec::new();
@@ -51,12 +51,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_piece_of_code_has_its_hash() {
+    fn every_inline_element_is_hashed() {
         let html = "<style a='b'>x{}</style><script>alert(1)</script><p><script charset=\"UTF-8\"></script>";
         assert_eq!(hashes(html, "style"), format!("'sha256-{}'", BASE64.encode(&Sha256::digest("x{}"))));
-        // Of "alert(1)" and of nothing, as `openssl dgst -sha256 -binary | base64` tells them.
+        // Hashes of "alert(1)" and of the empty string, computed with `openssl dgst -sha256 -binary | base64`.
         let alert = "'sha256-bhHHL3z2vDgxUt0W3dWQOrprscmda2Y5pLsLg4GF+pI='";
-        let nothing = "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='";
-        assert_eq!(hashes(html, "script"), format!("{alert} {nothing}"));
+        let empty = "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='";
+        assert_eq!(hashes(html, "script"), format!("{alert} {empty}"));
     }
 }

@@ -1,30 +1,41 @@
-//! The committed document is the one that the binary prints.
+//! The committed OpenAPI document matches the one that the binary prints and serves.
 
 use std::process::Command;
 
 use e2e::process::binary;
 
-use crate::rig::Rig;
+use crate::harness::Harness;
 
 #[test]
-fn the_committed_document_is_current() {
+fn committed_document_is_current() {
     let printed = Command::new(binary("dashboard-api")).arg("openapi").output().unwrap();
     let committed = concat!(env!("CARGO_MANIFEST_DIR"), "/../openapi/dashboard-api.json");
     let committed = std::fs::read_to_string(committed).unwrap_or_default();
     assert!(
         String::from_utf8_lossy(&printed.stdout) == committed,
-        "openapi/dashboard-api.json is out of date: cargo run -p dashboard-api -- openapi > openapi/dashboard-api.json"
+        "openapi/dashboard-api.json is out of date; run: cargo run -p dashboard-api -- openapi > openapi/dashboard-api.json"
     );
 }
 
 #[tokio::test]
-async fn it_is_served_too() {
-    let rig = Rig::start().await;
-    let served = e2e::http::client().get(format!("{}/openapi.json", rig.url)).send().await.unwrap();
+async fn document_and_swagger_ui_are_served() {
+    let harness = Harness::start().await;
+    let served = e2e::http::client().get(format!("{}/openapi.json", harness.url)).send().await.unwrap();
     let served: serde_json::Value = served.json().await.unwrap();
     assert_eq!(served["info"]["version"], serde_json::json!("1.1.0"));
-    let text =
-        rig.visitor().http.get(format!("{}/swagger", rig.url)).send().await.unwrap().text().await.unwrap();
+    let text = harness
+        .browser()
+        .http
+        .get(format!("{}/swagger", harness.url))
+        .send()
+        .await
+        .unwrap()
+        .text()
+        .await
+        .unwrap();
     assert!(text.contains("SwaggerUIBundle({") && text.contains("resumeKey"));
-    assert!(!text.contains("src=\"http") && !text.contains("href=\"http"), "nothing from elsewhere");
+    assert!(
+        !text.contains("src=\"http") && !text.contains("href=\"http"),
+        "Swagger UI must not load external resources"
+    );
 }

@@ -1,36 +1,36 @@
-//! What every answer carries, whichever it is.
+//! Security headers, `Allow`, cookies and the Origin check.
 
 use e2e::http;
 use reqwest::Method;
 use serde_json::json;
 
-use crate::rig::{PASSWORD, Rig, read};
+use crate::harness::{Harness, PASSWORD, read};
 
 #[tokio::test]
-async fn every_answer_is_guarded() {
-    let rig = Rig::start().await;
-    let ada = rig.sign_up("ada").await;
-    let page = ada.http.get(&rig.url);
-    let swagger = ada.http.get(format!("{}/swagger", rig.url));
-    let nowhere = ada.http.get(format!("{}/no/such/path", rig.url));
-    let method = ada
+async fn every_response_has_security_headers() {
+    let harness = Harness::start().await;
+    let ada = harness.sign_up("ada").await;
+    let page = ada.http.get(&harness.url);
+    let swagger = ada.http.get(format!("{}/swagger", harness.url));
+    let not_found = ada.http.get(format!("{}/no/such/path", harness.url));
+    let wrong_method = ada
         .http
-        .patch(format!("{}/api/v1/keys", rig.url))
+        .patch(format!("{}/api/v1/keys", harness.url))
         .header("X-CSRF-Token", "1")
-        .header("Origin", &rig.url);
-    let csrf = ada.request(Method::DELETE, "/session");
+        .header("Origin", &harness.url);
+    let no_csrf_header = ada.request(Method::DELETE, "/session");
     let cases = [
         (page, 200),
         (swagger, 200),
-        (nowhere, 404),
-        (method, 405),
-        (csrf, 403),
+        (not_found, 404),
+        (wrong_method, 405),
+        (no_csrf_header, 403),
         (ada.request(Method::GET, "/keys"), 200),
     ];
     for (request, status) in cases {
-        let answer = read(request).await;
-        assert_eq!(answer.status, status);
-        let header = |name: &str| answer.headers[name].to_str().unwrap().to_owned();
+        let response = read(request).await;
+        assert_eq!(response.status, status);
+        let header = |name: &str| response.headers[name].to_str().unwrap().to_owned();
         assert_eq!(header("cache-control"), "no-store");
         assert_eq!(header("x-content-type-options"), "nosniff");
         assert_eq!(header("referrer-policy"), "no-referrer");
@@ -41,36 +41,37 @@ async fn every_answer_is_guarded() {
         );
         assert!(!policy.contains("unsafe") && !policy.contains("http"), "{policy}");
         if status >= 400 {
-            let docs = answer.body["docs"].as_str().unwrap();
-            assert_eq!(docs, format!("http://localhost:8080/docs#{}", answer.code()));
+            let docs = response.body["docs"].as_str().unwrap();
+            assert_eq!(docs, format!("http://localhost:8080/docs#{}", response.code()));
         }
     }
 }
 
 #[tokio::test]
-async fn a_wrong_method_is_told_the_right_ones() {
-    let rig = Rig::start().await;
-    let visitor = rig.visitor();
-    let answer = read(visitor.change(Method::PATCH, "/keys/0123")).await;
-    assert_eq!(answer.told(), "405 method_not_allowed");
-    assert_eq!(answer.headers["allow"], "DELETE, GET, HEAD");
+async fn wrong_method_gets_405_with_allow_header() {
+    let harness = Harness::start().await;
+    let browser = harness.browser();
+    let response = read(browser.change(Method::PATCH, "/keys/0123")).await;
+    assert_eq!(response.status_and_code(), "405 method_not_allowed");
+    assert_eq!(response.headers["allow"], "DELETE, GET, HEAD");
 }
 
 #[tokio::test]
-async fn cookies_are_secure_unless_asked_otherwise() {
-    let rig = Rig::start().await;
-    let plain = rig.visitor().post("/account", json!({"login": "ada", "password": PASSWORD})).await;
-    let plain = plain.headers["set-cookie"].to_str().unwrap();
+async fn cookies_are_secure_unless_insecure_cookies_is_set() {
+    let harness = Harness::start().await;
+    let insecure = harness.browser().post("/account", json!({"login": "ada", "password": PASSWORD})).await;
+    let insecure = insecure.headers["set-cookie"].to_str().unwrap();
     assert!(
-        plain.starts_with("ipl_session=")
-            && plain.ends_with("; Path=/; HttpOnly; SameSite=Strict; Max-Age=43200")
+        insecure.starts_with("ipl_session=")
+            && insecure.ends_with("; Path=/; HttpOnly; SameSite=Strict; Max-Age=43200")
     );
 
-    let key = rig.folder.path().join("session.key");
-    let args = ["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--quota-url", rig.quota.url()];
+    let key = harness.dir.path().join("session.key");
+    let args =
+        ["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--quota-url", harness.quota.url()];
     let args = [args.as_slice(), &["--session-key-file", key.to_str().unwrap()]].concat();
     let mut secure = e2e::process::Service::spawn("dashboard-api", &args, &[]);
-    let url = format!("http://{}", secure.listening("dashboard").await);
+    let url = format!("http://{}", secure.listen_addr("dashboard").await);
     let body = json!({"login": "ada", "password": PASSWORD});
     let request = http::client()
         .post(format!("{url}/api/v1/session"))
@@ -84,15 +85,15 @@ async fn cookies_are_secure_unless_asked_otherwise() {
 }
 
 #[tokio::test]
-async fn a_proxys_public_address_counts_as_ours() {
-    let rig = Rig::start_with(&["--public-url", "https://keys.example/"]).await;
+async fn origin_of_public_url_is_accepted() {
+    let harness = Harness::start_with(&["--public-url", "https://keys.example/"]).await;
     let body = json!({"login": "ada", "password": PASSWORD});
-    let from = async |origin: &str| {
-        let request = rig.visitor().request(Method::POST, "/session").header("X-CSRF-Token", "1");
-        read(request.header("Origin", origin).json(&body)).await.told()
+    let sign_in_from = async |origin: &str| {
+        let request = harness.browser().request(Method::POST, "/session").header("X-CSRF-Token", "1");
+        read(request.header("Origin", origin).json(&body)).await.status_and_code()
     };
-    assert_eq!(from("https://keys.example").await, "401 invalid_credentials");
-    assert_eq!(from(&rig.url).await, "401 invalid_credentials");
-    assert_eq!(from("http://keys.example").await, "403 csrf_refused");
-    assert_eq!(from("null").await, "403 csrf_refused");
+    assert_eq!(sign_in_from("https://keys.example").await, "401 invalid_credentials");
+    assert_eq!(sign_in_from(&harness.url).await, "401 invalid_credentials");
+    assert_eq!(sign_in_from("http://keys.example").await, "403 csrf_refused");
+    assert_eq!(sign_in_from("null").await, "403 csrf_refused");
 }

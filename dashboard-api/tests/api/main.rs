@@ -1,11 +1,11 @@
-//! dashboard-api as a process, before a real quota-svc on the embedded store.
-#![expect(clippy::unwrap_used, reason = "a test may panic, its helpers too")]
+//! dashboard-api as a process, with a real quota-svc on the embedded store.
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod account;
 mod document;
+mod harness;
 mod headers;
 mod keys;
 mod matrix;
-mod operator;
-mod rig;
+mod set_password;
 mod throttling;

@@ -1,13 +1,14 @@
-//! F21: every operation of the document, in every way that must be refused; and nothing has changed.
+//! Every operation rejects requests without a valid session, CSRF header or Origin, and requests for another account's
+//! key. Rejected requests change nothing.
 
 use quota_client::wire::{EventList, ExportPage};
 use reqwest::header::{COOKIE, ORIGIN};
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 
-use crate::rig::{PASSWORD, Rig, Visitor, read};
+use crate::harness::{Browser, Harness, PASSWORD, read};
 
-/// What anybody may call.
+/// Operations that need no session.
 const PUBLIC: [&str; 3] = ["getSettings", "signUp", "signIn"];
 
 #[derive(Debug, Clone)]
@@ -30,16 +31,16 @@ impl Operation {
         self.path.contains("{id}")
     }
 
-    /// The request as it would succeed, for the visitor's session and this key, with a body that is right.
-    fn request(&self, visitor: &Visitor, key: &str) -> RequestBuilder {
-        let request = visitor.request(self.method.clone(), &self.path.replace("{id}", key));
+    /// A request with the browser's session, this key and a valid body, but without Origin and CSRF header.
+    fn request(&self, browser: &Browser, key: &str) -> RequestBuilder {
+        let request = browser.request(self.method.clone(), &self.path.replace("{id}", key));
         match self.body() {
             Some(body) => request.json(&body),
             None => request,
         }
     }
 
-    /// A new operation must be added here before the matrix is whole again.
+    /// A valid body, if the operation needs one. Panics for a change that is not listed here.
     fn body(&self) -> Option<Value> {
         match self.id.as_str() {
             "signUp" => Some(json!({"login": "mallory", "password": PASSWORD})),
@@ -52,15 +53,15 @@ impl Operation {
             "renameKey" => Some(json!({"name": "stolen"})),
             "signOut" | "resumeKey" | "deactivateKey" | "reactivateKey" | "deleteKey" => None,
             id => {
-                assert_eq!(self.method, Method::GET, "{id} is a change that this test does not know");
+                assert_eq!(self.method, Method::GET, "add the body of {id} to this test");
                 None
             }
         }
     }
 }
 
-async fn operations(rig: &Rig) -> Vec<Operation> {
-    let document = e2e::http::client().get(format!("{}/openapi.json", rig.url)).send().await.unwrap();
+async fn operations(harness: &Harness) -> Vec<Operation> {
+    let document = e2e::http::client().get(format!("{}/openapi.json", harness.url)).send().await.unwrap();
     let document: Value = document.json().await.unwrap();
     let mut found = Vec::new();
     for (path, methods) in document["paths"].as_object().unwrap() {
@@ -72,97 +73,103 @@ async fn operations(rig: &Rig) -> Vec<Operation> {
             });
         }
     }
-    assert!(found.len() >= 17, "the document has all operations: {found:?}");
+    assert!(found.len() >= 17, "operations are missing: {found:?}");
     found
 }
 
-/// Everything that is stored.
-async fn everything(rig: &Rig, key: &str) -> (ExportPage, EventList) {
-    let quota = rig.quota.client();
+/// All stored accounts and keys, and the events of one key.
+async fn stored_data(harness: &Harness, key: &str) -> (ExportPage, EventList) {
+    let quota = harness.quota.client();
     (quota.export(None, 200).await.unwrap(), quota.events(key, None).await.unwrap())
 }
 
 #[tokio::test]
-async fn every_operation_is_refused_in_every_wrong_way_and_nothing_changes() {
-    let rig = Rig::start().await;
-    let (ada, grace) = (rig.sign_up("ada").await, rig.sign_up("grace").await);
-    let (key, _) = ada.create_key("hers").await;
-    let people = People { rig: &rig, ada: &ada, grace: &grace, key: &key, replayed: &signed_out(&rig).await };
-    let before = everything(&rig, &key).await;
-    let mut told = Vec::new();
-    for operation in operations(&rig).await {
-        for (case, request, expected) in cases(&operation, &people) {
-            let answer = read(request).await;
-            assert_eq!(answer.told(), expected, "{} with {case}: {answer:?}", operation.id);
-            assert!(answer.body["message"].is_string() && answer.body["docs"].is_string());
-            assert!(answer.headers.get("set-cookie").is_none(), "a refusal gives no session");
-            told.push(format!("{} {case}", operation.id));
+async fn unauthorized_requests_are_rejected_and_change_nothing() {
+    let harness = Harness::start().await;
+    let (ada, grace) = (harness.sign_up("ada").await, harness.sign_up("grace").await);
+    let (key, _) = ada.create_key("key of ada").await;
+    let fixture = Fixture {
+        harness: &harness,
+        ada: &ada,
+        grace: &grace,
+        key: &key,
+        revoked: &revoked_cookie(&harness).await,
+    };
+    let before = stored_data(&harness, &key).await;
+    let mut checked = Vec::new();
+    for operation in operations(&harness).await {
+        for (case, request, expected) in cases(&operation, &fixture) {
+            let response = read(request).await;
+            assert_eq!(response.status_and_code(), expected, "{} with {case}: {response:?}", operation.id);
+            assert!(response.body["message"].is_string() && response.body["docs"].is_string());
+            assert!(response.headers.get("set-cookie").is_none(), "an error response must not set a cookie");
+            checked.push(format!("{} {case}", operation.id));
         }
     }
-    assert_eq!(everything(&rig, &key).await, before, "nothing changed");
-    assert_eq!(ada.get("/account").await.status, 200, "and nobody was signed out");
+    assert_eq!(stored_data(&harness, &key).await, before, "stored data must not change");
+    assert_eq!(ada.get("/account").await.status, 200, "sessions must stay active");
     assert_eq!(grace.get("/account").await.status, 200);
-    assert!(told.len() > 80, "{told:?}");
+    assert!(checked.len() > 80, "{checked:?}");
 }
 
-struct People<'a> {
-    rig: &'a Rig,
-    ada: &'a Visitor,
-    grace: &'a Visitor,
-    /// The id of a key of ada's.
+struct Fixture<'a> {
+    harness: &'a Harness,
+    ada: &'a Browser,
+    grace: &'a Browser,
+    /// ID of a key that belongs to ada.
     key: &'a str,
-    /// A cookie of a session that has ended.
-    replayed: &'a str,
+    /// Cookie of a session that has been signed out.
+    revoked: &'a str,
 }
 
-fn cases(operation: &Operation, people: &People<'_>) -> Vec<(&'static str, RequestBuilder, &'static str)> {
-    let People { rig, ada, grace, key, replayed } = *people;
-    let plain = |visitor: &Visitor| operation.request(visitor, key);
-    let ours = |request: RequestBuilder| request.header(ORIGIN, &rig.url);
-    let full = |request: RequestBuilder| ours(request).header("X-CSRF-Token", "1");
+fn cases(operation: &Operation, fixture: &Fixture<'_>) -> Vec<(&'static str, RequestBuilder, &'static str)> {
+    let Fixture { harness, ada, grace, key, revoked } = *fixture;
+    let plain = |browser: &Browser| operation.request(browser, key);
+    let with_origin = |request: RequestBuilder| request.header(ORIGIN, &harness.url);
+    let with_headers = |request: RequestBuilder| with_origin(request).header("X-CSRF-Token", "1");
     let mut cases = Vec::new();
     if operation.is_change() {
-        let foreign = |origin: &str| plain(ada).header("X-CSRF-Token", "1").header(ORIGIN, origin);
+        let from_origin = |origin: &str| plain(ada).header("X-CSRF-Token", "1").header(ORIGIN, origin);
         cases.extend([
-            ("no CSRF header", ours(plain(ada)), "403 csrf_refused"),
-            ("a wrong CSRF header", ours(plain(ada)).header("X-CSRF-Token", "2"), "403 csrf_refused"),
-            ("a foreign Origin", foreign("https://evil.example"), "403 csrf_refused"),
-            ("the Origin of nowhere", foreign("null"), "403 csrf_refused"),
+            ("no CSRF header", with_origin(plain(ada)), "403 csrf_refused"),
+            ("a wrong CSRF header", with_origin(plain(ada)).header("X-CSRF-Token", "2"), "403 csrf_refused"),
+            ("another Origin", from_origin("https://evil.example"), "403 csrf_refused"),
+            ("Origin null", from_origin("null"), "403 csrf_refused"),
             ("no Origin", plain(ada).header("X-CSRF-Token", "1"), "403 csrf_refused"),
         ]);
     }
     if !operation.is_public() {
-        let with = |cookie: &str| full(plain(&rig.visitor())).header(COOKIE, cookie);
+        let with_cookie = |cookie: &str| with_headers(plain(&harness.browser())).header(COOKIE, cookie);
         cases.extend([
-            ("no session", full(plain(&rig.visitor())), "401 unauthenticated"),
-            ("an empty cookie", with("ipl_session="), "401 unauthenticated"),
-            ("a tampered cookie", with(&tampered(ada)), "401 unauthenticated"),
-            ("a replayed cookie", with(replayed), "401 unauthenticated"),
+            ("no session", with_headers(plain(&harness.browser())), "401 unauthenticated"),
+            ("an empty cookie", with_cookie("ipl_session="), "401 unauthenticated"),
+            ("a tampered cookie", with_cookie(&tampered(ada)), "401 unauthenticated"),
+            ("the cookie of a revoked session", with_cookie(revoked), "401 unauthenticated"),
         ]);
     }
     if operation.names_a_key() {
-        cases.push(("another account's key", full(plain(grace)), "404 key_not_found"));
-        let nobodys = full(operation.request(grace, "00000000000000000000000000000000"));
-        cases.push(("nobody's key", nobodys, "404 key_not_found"));
+        cases.push(("another account's key", with_headers(plain(grace)), "404 key_not_found"));
+        let unknown_key = with_headers(operation.request(grace, "00000000000000000000000000000000"));
+        cases.push(("an unknown key", unknown_key, "404 key_not_found"));
     }
     cases
 }
 
 /// The cookie with one character changed.
-fn tampered(visitor: &Visitor) -> String {
-    let mut cookie = visitor.cookie.clone().unwrap();
-    let place = cookie.len() / 2;
-    let other = if cookie.as_bytes()[place] == b'A' { "B" } else { "A" };
-    cookie.replace_range(place..=place, other);
+fn tampered(browser: &Browser) -> String {
+    let mut cookie = browser.cookie.clone().unwrap();
+    let middle = cookie.len() / 2;
+    let other = if cookie.as_bytes()[middle] == b'A' { "B" } else { "A" };
+    cookie.replace_range(middle..=middle, other);
     cookie
 }
 
-/// A cookie of ada's that was good until she signed out, kept by somebody else.
-async fn signed_out(rig: &Rig) -> String {
-    let mut ada = rig.visitor();
-    let entered = ada.post("/session", json!({"login": "ada", "password": PASSWORD})).await;
-    assert_eq!(entered.status, 200, "{entered:?}");
-    ada.take_cookie(&entered);
+/// A cookie of ada that was valid until she signed out.
+async fn revoked_cookie(harness: &Harness) -> String {
+    let mut ada = harness.browser();
+    let signed_in = ada.post("/session", json!({"login": "ada", "password": PASSWORD})).await;
+    assert_eq!(signed_in.status, 200, "{signed_in:?}");
+    ada.store_cookie(&signed_in);
     assert_eq!(ada.delete("/session").await.status, 204);
     ada.cookie.unwrap()
 }

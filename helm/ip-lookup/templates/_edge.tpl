@@ -1,22 +1,24 @@
-{{/* The edge: the chosen profile with the user's changes, and the flags that follow from it. */}}
+{{/* Edge settings: the selected profile with the user's overrides, and the resulting flags. */}}
 
-{{/* The effective profile, as YAML: .namespace .service .discover .trusted .clientIPFrom .headers .rttUnit .kube */}}
+{{/* The effective profile, as YAML: .namespace .service .discover .kube .className .clientIPFrom .rttUnit .trusted .headers
+.routes .unsupported. `discover` is the Service to watch (NAMESPACE/NAME), `trusted` the CIDRs of trusted proxies, and `kube`
+whether the services need the Kubernetes API. */}}
 {{- define "ip-lookup.edge" -}}
 {{- $values := .Values.edge -}}
 {{- $profile := index (.Files.Get "files/edge-profiles.yaml" | fromYaml) $values.profile -}}
 {{- if and (eq $values.profile "none") (or $values.trustedProxies $values.discover.service) -}}
-{{- fail "edge.profile none believes nobody: with edge.trustedProxies or edge.discover.service choose the profile of your ingress controller, or custom" -}}
+{{- fail "edge.profile none trusts no proxy: to use edge.trustedProxies or edge.discover.service, set edge.profile to your ingress controller or to custom" -}}
 {{- end -}}
-{{- $off := "" -}}
-{{- if and (eq $values.profile "ingress-nginx") (not $values.ingressNginxHeaders) -}}{{- $off = required "the profile names a header that no client can write" $profile.unwritable -}}{{- end -}}
+{{- $unwritable := "" -}}
+{{- if and (eq $values.profile "ingress-nginx") (not $values.ingressNginxHeaders) -}}{{- $unwritable = required "the profile must name a header that clients can't set" $profile.unwritable -}}{{- end -}}
 {{- $headers := dict -}}
-{{- $usual := dict "httpProtocol" "X-Edge-HTTP-Protocol" "tlsVersion" "X-Edge-TLS-Version" "tlsCipher" "X-Edge-TLS-Cipher" "rtt" "X-Edge-RTT" "colo" "X-Edge-Colo" -}}
-{{- range $fact, $name := $usual -}}
-{{- $_ := set $headers $fact (coalesce (index $values.headers $fact) $off (dig $fact "" (default dict $profile.headers)) $name) -}}
+{{- $defaultNames := dict "httpProtocol" "X-Edge-HTTP-Protocol" "tlsVersion" "X-Edge-TLS-Version" "tlsCipher" "X-Edge-TLS-Cipher" "rtt" "X-Edge-RTT" "colo" "X-Edge-Colo" -}}
+{{- range $fact, $name := $defaultNames -}}
+{{- $_ := set $headers $fact (coalesce (index $values.headers $fact) $unwritable (dig $fact "" (default dict $profile.headers)) $name) -}}
 {{- end -}}
 {{- $service := coalesce $values.discover.service $profile.service "" -}}
 {{- if and (eq $values.profile "envoy-gateway") (not $service) $.Values.httpRoute.parentRefs -}}
-{{- /* Envoy Gateway names the Service of a Gateway after it and the start of the name's SHA-256. */ -}}
+{{- /* Envoy Gateway names a Gateway's Service after the Gateway, plus the first digits of the name's SHA-256. */ -}}
 {{- $gateway := first $.Values.httpRoute.parentRefs -}}
 {{- $namespace := default .Release.Namespace $gateway.namespace -}}
 {{- $hash := printf "%s/%s" $namespace $gateway.name | sha256sum | trunc 8 -}}
@@ -34,10 +36,10 @@ rttUnit: {{ coalesce $values.rttUnit $profile.rttUnit "ms" | quote }}
 trusted: {{ concat (default list $profile.trustedProxies) $values.trustedProxies | toJson }}
 headers: {{ toJson $headers }}
 routes: {{ toJson $profile.routes }}
-cannot: {{ toJson $profile.cannot }}
+unsupported: {{ toJson $profile.unsupported }}
 {{- end -}}
 
-{{/* The flags of lookup-svc and dashboard-api. */}}
+{{/* Edge flags of lookup-svc and dashboard-api. */}}
 {{- define "ip-lookup.edgeArgs" -}}
 {{- $edge := include "ip-lookup.edge" . | fromYaml -}}
 {{- if ne .Values.edge.profile "none" }}
@@ -71,7 +73,7 @@ cannot: {{ toJson $profile.cannot }}
 {{- end }}
 {{- end -}}
 
-{{/* The environment that only the pod itself knows. */}}
+{{/* Environment variables from the downward API. */}}
 {{- define "ip-lookup.edgeEnv" -}}
 {{- if .Values.colo.fromNodeZone }}
 - name: NODE_ZONE
@@ -85,7 +87,7 @@ cannot: {{ toJson $profile.cannot }}
 {{- end }}
 {{- end -}}
 
-{{/* A token for the Kubernetes API, for the one container that asks it. */}}
+{{/* Volume with a Kubernetes API token, mounted only in the container that needs it. */}}
 {{- define "ip-lookup.kubeVolume" -}}
 - name: kube-api
   projected:
@@ -105,12 +107,13 @@ cannot: {{ toJson $profile.cannot }}
   readOnly: true
 {{- end -}}
 
-{{/* Every header that says something about the client: removed from what clients send before any is set. */}}
+{{/* All headers with facts about the client. They are removed from incoming requests before the proxy sets its own. */}}
 {{- define "ip-lookup.edgeHeaderNames" -}}
 [X-Edge-Client-IP, X-Edge-HTTP-Protocol, X-Edge-TLS-Version, X-Edge-TLS-Cipher, X-Edge-RTT, X-Edge-Colo]
 {{- end -}}
 
-{{/* What HAProxy sets, one "NameSEPARATORvalue" a line. A place is never the client's to name: "-" is null. */}}
+{{/* Headers set by HAProxy, one "NameSEPARATORvalue" per line. X-Edge-Colo is set to "-" (null) so that clients can't
+set it. */}}
 {{- define "ip-lookup.haproxyHeaders" -}}
 X-Edge-Client-IP{{ . }}%[src]
 X-Edge-HTTP-Protocol{{ . }}HTTP/%[req.ver]
@@ -120,8 +123,8 @@ X-Edge-RTT{{ . }}%[fc_rtt(us)]
 X-Edge-Colo{{ . }}-
 {{- end -}}
 
-{{/* What Envoy sets, as name/value pairs. It must remove the same names too: it skips a header whose value is
-empty (the TLS facts of a plain connection), and the client's own would stay. */}}
+{{/* Headers set by Envoy, as name/value pairs. Envoy must also remove these headers first: it skips a header whose
+value is empty (TLS facts of a plain connection), and the client's own header would remain. */}}
 {{- define "ip-lookup.envoyHeaders" -}}
 - {name: X-Edge-Client-IP, value: "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%"}
 - {name: X-Edge-HTTP-Protocol, value: "%PROTOCOL%"}
@@ -132,7 +135,7 @@ empty (the TLS facts of a plain connection), and the client's own would stay. */
 {{- end }}
 {{- end -}}
 
-{{/* Annotations of our routes, as a YAML map. Argument: (list $ admin-port) */}}
+{{/* Route annotations, as a YAML map. Argument: (list $ admin-port) */}}
 {{- define "ip-lookup.routeAnnotations" -}}
 {{- $root := index . 0 -}}
 {{- $profile := $root.Values.edge.profile -}}
@@ -160,7 +163,7 @@ alb.ingress.kubernetes.io/load-balancer-attributes: routing.http.x_amzn_tls_vers
 {{- end }}
 {{- end -}}
 
-{{/* Our two public services, as YAML: what every kind of route is made from. */}}
+{{/* The public services, as YAML. All kinds of routes are generated from this list. */}}
 {{- define "ip-lookup.sites" -}}
 {{- $fullname := include "ip-lookup.fullname" . -}}
 sites:

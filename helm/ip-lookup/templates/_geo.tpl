@@ -1,5 +1,6 @@
-{{/* Geo data: the updater as init container and as refresh sidecar, and the volume they fill. */}}
+{{/* Geo data: the updater as an init container and as a sidecar, and the volume they write to. */}}
 
+{{/* "true" if the provider's databases are downloaded, else empty. */}}
 {{- define "ip-lookup.geoDownloads" -}}
 {{- if has .Values.geo.provider (list "dbip-lite" "maxmind" "ipinfo" "url") -}}true{{- end -}}
 {{- end -}}
@@ -7,7 +8,7 @@
 {{- define "ip-lookup.geoCheck" -}}
 {{- $geo := .Values.geo -}}
 {{- if and (has $geo.provider (list "maxmind" "ipinfo")) (not $geo.acceptLicense) -}}
-{{- fail (printf "geo.provider %s: read the provider's licence and set geo.acceptLicense=true" $geo.provider) -}}
+{{- fail (printf "geo.provider %s: read the provider's license and set geo.acceptLicense=true" $geo.provider) -}}
 {{- end -}}
 {{- if and (has $geo.provider (list "maxmind" "ipinfo")) (not $geo.existingSecret) -}}
 {{- fail (printf "geo.provider %s needs its credentials: set geo.existingSecret" $geo.provider) -}}
@@ -16,7 +17,7 @@
 {{- if and (eq $geo.provider "existingClaim") (not $geo.existingClaim) -}}{{- fail "geo.provider existingClaim needs geo.existingClaim" -}}{{- end -}}
 {{- end -}}
 
-{{/* Argument: (list $ "name" refresh) */}}
+{{/* A container that runs geo-update, once or repeatedly. Argument: (list $ "name" whether-to-repeat) */}}
 {{- define "ip-lookup.geoContainer" -}}
 {{- $root := index . 0 -}}{{- $geo := $root.Values.geo -}}{{- $refresh := index . 2 -}}
 - name: {{ index . 1 }}
@@ -85,7 +86,7 @@
 {{- end }}
 {{- end -}}
 
-{{/* What the licence asks to show, TEXT=URL. */}}
+{{/* Attribution that the geo data's license requires, as TEXT=URL. */}}
 {{- define "ip-lookup.attribution" -}}
 {{- if eq .Values.geo.provider "dbip-lite" -}}
 IP Geolocation by DB-IP=https://db-ip.com

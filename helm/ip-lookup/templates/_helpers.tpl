@@ -1,4 +1,4 @@
-{{/* Names, labels, images and what every pod has in common. */}}
+{{/* Names, labels, images and settings shared by all pods. */}}
 
 {{- define "ip-lookup.name" -}}
 {{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" -}}
@@ -14,7 +14,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* Selectors can't be changed later: name, instance and component only. Argument: (list $ "component") */}}
+{{/* Selectors are immutable, so they contain only name, instance and component. Argument: (list $ "component") */}}
 {{- define "ip-lookup.selector" -}}
 {{- $root := index . 0 -}}
 app.kubernetes.io/name: {{ include "ip-lookup.name" $root }}
@@ -34,7 +34,7 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{- end }}
 {{- end -}}
 
-{{/* The head of an object. Argument: (list $ "component" "name") */}}
+{{/* Metadata of an object. Argument: (list $ "component" "name") */}}
 {{- define "ip-lookup.metadata" -}}
 name: {{ index . 2 }}
 namespace: {{ (index . 0).Release.Namespace }}
@@ -85,13 +85,13 @@ seccompProfile:
   type: RuntimeDefault
 {{- end -}}
 
-{{/* What our own pods share. Argument: (list $ "component" values-of-the-component) */}}
+{{/* Pod settings shared by our services. Argument: (list $ "component" values-of-the-component) */}}
 {{- define "ip-lookup.podBasics" -}}
 {{- $root := index . 0 -}}{{- $values := index . 2 -}}
 serviceAccountName: {{ include "ip-lookup.serviceAccount" (list $root (index . 1)) }}
-# Where the API is needed, one container gets a token of its own (see the volume kube-api).
+# A container that needs the Kubernetes API gets its own token (see the volume kube-api).
 automountServiceAccountToken: false
-# A Service named like a flag would otherwise become that flag's environment variable.
+# Prevents a Service whose name matches a flag from setting that flag's environment variable.
 enableServiceLinks: false
 securityContext:
   {{- include "ip-lookup.podSecurity" $root | nindent 2 }}
@@ -135,7 +135,7 @@ topologySpreadConstraints:
 {{- end }}
 {{- end -}}
 
-{{/* Seconds from SIGTERM to SIGKILL: what the program takes at the most, and room for the sidecar to follow. */}}
+{{/* Seconds from SIGTERM to SIGKILL: the service's maximum shutdown time, plus time for the sidecar to stop after it. */}}
 {{- define "ip-lookup.terminationSeconds" -}}
 {{- add .Values.shutdown.drainSeconds .Values.shutdown.graceSeconds 10 -}}
 {{- end -}}
@@ -148,8 +148,8 @@ topologySpreadConstraints:
 {{- default (printf "https://%s" .Values.hosts.dashboard) .Values.urls.dashboard -}}
 {{- end -}}
 
-{{/* Probes of a container whose admin port has this name. Readiness is left out for the sidecar: an outage of
-the store must not empty the Service. Argument: (list "port" "with-readiness") */}}
+{{/* Probes of a container with this admin port. The sidecar has no readiness probe: a store outage must not remove
+all endpoints from the Service. Argument: (list "port" "with-readiness") */}}
 {{- define "ip-lookup.probes" -}}
 {{- $port := index . 0 -}}
 startupProbe:
@@ -171,18 +171,18 @@ readinessProbe:
 {{- end }}
 {{- end -}}
 
-{{/* Environment that our containers share comes from the ConfigMap. */}}
+{{/* Shared environment variables, from the ConfigMap. */}}
 {{- define "ip-lookup.envFrom" -}}
 envFrom:
   - configMapRef:
       name: {{ include "ip-lookup.fullname" . }}
 {{- end -}}
 
-{{/* What the policy checker checkov finds and we mean to be so. */}}
+{{/* Intentional exceptions for the policy checker checkov. */}}
 {{- define "ip-lookup.checkovSkips" -}}
-checkov.io/skip1: CKV_K8S_11=No CPU limit - throttling would show as latency, requests are set
+checkov.io/skip1: CKV_K8S_11=No CPU limit because throttling adds latency - requests are set
 checkov.io/skip2: CKV_K8S_43=Images can be pinned by digest with the image.digest values
-checkov.io/skip3: CKV_K8S_15=Tags are versions that do not move, so IfNotPresent is right
-checkov.io/skip4: CKV_K8S_9=The sidecar has none on purpose - an outage of the store must not empty the Service
-checkov.io/skip5: CKV_K8S_8=Containers that run once or download now and then have nothing to probe
+checkov.io/skip3: CKV_K8S_15=Tags are immutable versions, so IfNotPresent is correct
+checkov.io/skip4: CKV_K8S_9=The sidecar has no readiness probe on purpose - a store outage must not remove all endpoints
+checkov.io/skip5: CKV_K8S_8=Init containers and the geo updater serve no traffic and need no liveness probe
 {{- end -}}

@@ -1,6 +1,6 @@
-{{/* quota-svc, the sidecar of lookup-svc and dashboard-api, and the store behind it. */}}
+{{/* quota-svc, the sidecar of lookup-svc and dashboard-api, and its store. */}}
 
-{{/* Where the store's password is, as YAML; no name where it has none. */}}
+{{/* Secret with the store's password, as YAML; the name is empty if there is no password. */}}
 {{- define "ip-lookup.storeSecret" -}}
 {{- if .Values.valkey.enabled -}}
 name: {{ default (printf "%s-store" (include "ip-lookup.fullname" .)) .Values.valkey.existingSecret }}
@@ -18,13 +18,13 @@ name: ""
 
 {{- define "ip-lookup.storeUrl" -}}
 {{- if and .Values.valkey.enabled .Values.externalRedis.url -}}
-{{- fail "externalRedis.url and valkey.enabled=true are both given: set valkey.enabled=false to use your own Redis" -}}
+{{- fail "externalRedis.url and valkey.enabled=true are both set: set valkey.enabled=false to use your own Redis" -}}
 {{- else if .Values.valkey.enabled -}}
 redis://{{ include "ip-lookup.fullname" . }}-valkey:6379/0
 {{- else if .Values.externalRedis.url -}}
 {{- .Values.externalRedis.url -}}
 {{- else -}}
-{{- fail "there is no store: set externalRedis.url, or valkey.enabled=true" -}}
+{{- fail "no store configured: set externalRedis.url or valkey.enabled=true" -}}
 {{- end -}}
 {{- end -}}
 
@@ -46,7 +46,7 @@ redis://{{ include "ip-lookup.fullname" . }}-valkey:6379/0
 {{- end }}
 {{- end -}}
 
-{{/* The container. Argument: (list $ "charges" or "all") */}}
+{{/* The sidecar container. Argument: (list $ "charges" or "all") */}}
 {{- define "ip-lookup.quotaContainer" -}}
 {{- $root := index . 0 -}}{{- $values := $root.Values -}}
 {{- $secret := include "ip-lookup.storeSecret" $root | fromYaml -}}
@@ -77,11 +77,11 @@ redis://{{ include "ip-lookup.fullname" . }}-valkey:6379/0
     - {{ printf "--burst-limit=%v" (int64 $values.quota.burstLimit) | quote }}
     - {{ printf "--demo-limit=%v" (int64 $values.quota.demoLimit) | quote }}
     {{- if $values.quota.nativeSidecar }}
-    # Kubernetes stops a native sidecar after the container it serves.
+    # Kubernetes stops a native sidecar after the main containers.
     - --drain-delay=0s
     - --grace=5s
     {{- else }}
-    # A plain container gets its SIGTERM with the others and must outlive them.
+    # A plain container gets SIGTERM at the same time as the others and must outlive them.
     - {{ printf "--drain-delay=%vs" (add $values.shutdown.drainSeconds $values.shutdown.graceSeconds) | quote }}
     - --grace=5s
     {{- end }}

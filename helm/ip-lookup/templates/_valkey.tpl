@@ -1,19 +1,19 @@
-{{/* What the bundled store is started with: its settings, how it starts, and how it is found ready. */}}
+{{/* Files of the bundled store: configuration, start script and readiness script. */}}
 {{- define "ip-lookup.valkeyFiles" -}}
 valkey.conf: |
   port 6379
   bind * -::*
   dir /data
-  # Accounts and keys are not a cache: full means an error, never that something is forgotten.
+  # Accounts and keys are not a cache: when memory is full, writes fail and nothing is evicted.
   maxmemory {{ .Values.valkey.maxMemory }}
   maxmemory-policy noeviction
   appendonly yes
   appendfsync everysec
   save ""
-  # Nothing may ask the only server to forget or to leave.
+  # Disables the commands that delete all data.
   rename-command FLUSHALL ""
   rename-command FLUSHDB ""
-# The password reaches the server on standard input as its SHA-256: not on the command line, in no file of ours.
+# Passes the password's SHA-256 on standard input, so that it is neither on a command line nor in a file.
 start.sh: |
   set -eu
   hash=$(tr -d '\r\n' </run/secrets/store/password | sha256sum | cut -d ' ' -f 1)

@@ -1,4 +1,4 @@
-//! What the OpenAPI document says about answers: statuses, headers and the two schemas.
+//! The OpenAPI document: its statuses, headers and schemas.
 
 use std::collections::HashMap;
 
@@ -15,101 +15,109 @@ use service_kit::ErrorBody;
 use super::Api;
 use crate::fields::{FIELDS, Field, STATUS, Type};
 
-/// The version of the interface (SPEC, section 9), not of the program.
+/// Version of the API, not of the program.
 const VERSION: &str = "1.1.0";
 
-const DESCRIPTION: &str = "Tells a client its own IP address, place, network operator and connection facts as JSON. \
-What an answer contains depends on the scope of the API key: `ip`, `geo` or `full`. \
-Queried addresses and response data are not stored.";
+const DESCRIPTION: &str = "Returns the caller's IP address, location, network and connection details as JSON. \
+The key's scope (`ip`, `geo`, `full`) decides which fields are returned. \
+Client addresses and responses are not stored or logged.";
 
 type Header = (&'static str, &'static str);
 
-const DAY_NUMBERS: [Header; 3] = [
-    ("X-RateLimit-Limit", "The daily limit."),
+const SUCCESS_HEADERS: [Header; 3] = [
+    ("X-RateLimit-Limit", "Requests allowed per day (UTC)."),
     ("X-RateLimit-Remaining", "Requests left today."),
-    ("X-RateLimit-Reset", "Unix timestamp of the next reset at midnight UTC."),
+    ("X-RateLimit-Reset", "Time of the next reset, midnight UTC: Unix time in seconds."),
 ];
 
-const LIMIT_NUMBERS: [Header; 4] = [
-    ("Retry-After", "Seconds to wait."),
+const TOO_MANY_REQUESTS_HEADERS: [Header; 4] = [
+    ("Retry-After", "Seconds to wait before the next request."),
     ("X-RateLimit-Limit", "The limit that was exceeded."),
-    ("X-RateLimit-Remaining", "Requests left of it."),
-    ("X-RateLimit-Reset", "Unix timestamp at which it starts anew."),
+    ("X-RateLimit-Remaining", "Requests left within that limit."),
+    ("X-RateLimit-Reset", "Time at which the limit resets: Unix time in seconds."),
 ];
 
 enum Content {
-    Nothing,
+    Empty,
     Success,
     Error,
 }
 
-/// One status of an operation.
-pub(super) struct Described {
+/// The description of one status of an operation.
+pub(super) struct ResponseDoc {
     status: u16,
-    words: &'static str,
+    description: &'static str,
     content: Content,
     headers: &'static [Header],
 }
 
-const fn error(status: u16, words: &'static str) -> Described {
-    Described { status, words, content: Content::Error, headers: &[] }
+const fn error(status: u16, description: &'static str) -> ResponseDoc {
+    ResponseDoc { status, description, content: Content::Error, headers: &[] }
 }
 
-const FAILURE: Described = error(500, "`internal_error`: an unexpected failure; the client may retry.");
+const INTERNAL_ERROR: ResponseDoc =
+    error(500, "`internal_error`: a problem on the server. Retry with backoff.");
 
-impl Described {
+impl ResponseDoc {
     pub(super) const LOOKUP: [Self; 6] = [
         Self {
             status: 200,
-            words: "The metadata of the client, its fields limited by the effective scope.",
+            description: "Details about the caller: the fields of the key's scope, or of the requested one if that is narrower.",
             content: Content::Success,
-            headers: &DAY_NUMBERS,
+            headers: &SUCCESS_HEADERS,
         },
-        error(400, "`invalid_scope`: `scope` is none of `ip`, `geo`, `full`. Nothing is charged."),
+        error(
+            400,
+            "`invalid_scope`: `scope` is not `ip`, `geo` or `full`. The request does not count against your quota.",
+        ),
         error(401, "`missing_api_key`: no key was sent. `invalid_api_key`: the key does not exist."),
-        error(403, "`inactive_api_key`: the key has been deactivated."),
+        error(403, "`inactive_api_key`: the key is deactivated."),
         Self {
-            headers: &LIMIT_NUMBERS,
+            headers: &TOO_MANY_REQUESTS_HEADERS,
             ..error(
                 429,
-                "`rate_limit_exceeded`: the daily quota is used up (the body has `enterprise`), or the burst limit was exceeded and the key is paused until its owner resumes it.",
+                "`rate_limit_exceeded`: the daily quota is used up (the body has `enterprise`), or the key exceeded the burst limit and is paused until its owner resumes it.",
             )
         },
-        FAILURE,
+        INTERNAL_ERROR,
     ];
 
     pub(super) const DEMO: [Self; 3] = [
         Self {
             status: 200,
-            words: "The metadata of the client: the fields of the scope `geo` and `http_protocol`, `tls_version`, `rtt`, `colo`.",
+            description: "Details about the caller: the fields of the scope `geo`, plus `http_protocol`, `tls_version`, `rtt` and `colo`.",
             content: Content::Success,
-            headers: &DAY_NUMBERS,
+            headers: &SUCCESS_HEADERS,
         },
         Self {
-            headers: &LIMIT_NUMBERS,
+            headers: &TOO_MANY_REQUESTS_HEADERS,
             ..error(429, "`rate_limit_exceeded`: the shared demo quota is used up (the body has `signup`).")
         },
-        FAILURE,
+        INTERNAL_ERROR,
     ];
 
-    pub(super) const PREFLIGHT: [Self; 1] =
-        [Self { status: 204, words: "The preflight's answer.", content: Content::Nothing, headers: &[] }];
+    pub(super) const PREFLIGHT: [Self; 1] = [Self {
+        status: 204,
+        description: "Cross-origin `GET` is allowed.",
+        content: Content::Empty,
+        headers: &[],
+    }];
 }
 
-/// An operation's statuses for the document.
-pub(super) fn responses(described: &[Described]) -> MetaResponses {
-    let response = |one: &Described| MetaResponse {
-        description: one.words,
-        status: Some(one.status),
+/// The responses of an operation, as poem-openapi needs them.
+pub(super) fn responses(docs: &[ResponseDoc]) -> MetaResponses {
+    let response = |doc: &ResponseDoc| MetaResponse {
+        description: doc.description,
+        status: Some(doc.status),
         status_range: None,
-        content: match one.content {
-            Content::Nothing => vec![],
+        content: match doc.content {
+            Content::Empty => vec![],
             Content::Success => vec![json(SUCCESS)],
             Content::Error => vec![json(&ErrorBody::name())],
         },
-        headers: one.headers.iter().map(header).collect(),
+        headers: doc.headers.iter().map(header).collect(),
     };
-    MetaResponses { responses: described.iter().map(response).collect() }
+    MetaResponses { responses: docs.iter().map(response).collect() }
 }
 
 const SUCCESS: &str = "IpResponse";
@@ -118,26 +126,26 @@ fn json(schema: &str) -> MetaMediaType {
     MetaMediaType { content_type: "application/json", schema: MetaSchemaRef::Reference(schema.to_owned()) }
 }
 
-fn header((name, words): &Header) -> MetaHeader {
+fn header((name, description): &Header) -> MetaHeader {
     MetaHeader {
         name: (*name).to_owned(),
-        description: Some((*words).to_owned()),
+        description: Some((*description).to_owned()),
         required: true,
         deprecated: false,
         schema: MetaSchemaRef::Inline(Box::new(MetaSchema::new_with_format("integer", "int64"))),
     }
 }
 
-/// Both schemas.
+/// Registers the schemas of success and error bodies.
 pub(super) fn register(registry: &mut Registry) {
-    registry.create_schema::<crate::body::Body<'_>, _>(SUCCESS.to_owned(), |_| success());
+    registry.create_schema::<crate::body::LookupBody<'_>, _>(SUCCESS.to_owned(), |_| success());
     ErrorBody::register(registry);
 }
 
 fn success() -> MetaSchema {
     MetaSchema {
         description: Some(
-            "What is known about the client. Every field but `status` is null where the data is unavailable and absent where the scope does not include it.",
+            "Details about the caller. Fields without data are null; fields outside the scope are absent. `status` is always present.",
         ),
         required: vec![STATUS],
         properties: FIELDS.iter().map(|field| (field.name, property(field))).collect(),
@@ -149,7 +157,7 @@ fn property(field: &Field) -> MetaSchemaRef {
     let is_status = field.name == STATUS;
     MetaSchemaRef::Inline(Box::new(MetaSchema {
         format: format(field.ty),
-        description: Some(field.meaning),
+        description: Some(field.description),
         nullable: !is_status,
         enum_items: if is_status { vec!["success".into()] } else { vec![] },
         example: serde_json::from_str(field.example).ok().filter(|example: &Value| !example.is_null()),
@@ -165,10 +173,10 @@ fn format(ty: Type) -> Option<&'static str> {
     }
 }
 
-/// The API's description without its state: what the document needs.
-struct Contract;
+/// The metadata of [`Api`] without its state, so that the document can be generated without a running service.
+struct ApiMetadata;
 
-impl OpenApi for Contract {
+impl OpenApi for ApiMetadata {
     fn meta() -> Vec<MetaApi> {
         Api::meta()
     }
@@ -180,48 +188,48 @@ impl OpenApi for Contract {
     fn add_routes(self, _routes: &mut HashMap<String, HashMap<Method, BoxEndpoint<'static>>>) {}
 }
 
-/// The OpenAPI document, for an API that is found at one address.
-pub struct Document(OpenApiService<Contract, ()>);
+/// The OpenAPI document of the API at one base URL.
+pub struct Document(OpenApiService<ApiMetadata, ()>);
 
 impl Document {
-    /// The document of the API at `base_url`.
     pub fn new(base_url: &str) -> Self {
         let license = LicenseObject::new("Apache-2.0").url("https://www.apache.org/licenses/LICENSE-2.0");
         Self(
-            OpenApiService::new(Contract, "IP Lookup API", VERSION)
+            OpenApiService::new(ApiMetadata, "IP Lookup API", VERSION)
                 .description(DESCRIPTION)
                 .license(license)
                 .server(base_url),
         )
     }
 
-    /// As JSON; the same at every run.
+    /// As JSON. The output is deterministic, because it is compared with the committed file.
     pub fn json(&self) -> String {
         allow_empty(&self.0.spec(), r#""in": "query","#, r#""allowEmptyValue": true,"#)
     }
 
-    /// As YAML.
     pub fn yaml(&self) -> String {
         allow_empty(&self.0.spec_yaml(), "in: query", "allowEmptyValue: true")
     }
 
-    /// The framework's Swagger UI, whole in one page.
+    /// poem-openapi's Swagger UI as one self-contained HTML page.
     pub fn swagger_ui(&self) -> String {
         self.0.swagger_ui_html()
     }
 }
 
-/// An empty parameter counts as not given, which poem-openapi has no way to say: it is written in
-/// behind the place of each parameter (the security scheme has one too, but nothing follows it).
-fn allow_empty(document: &str, place: &str, permission: &str) -> String {
-    let mut written = String::with_capacity(document.len() + 128);
+/// Adds `property` after each line that ends with `marker` and belongs to a query parameter.
+///
+/// An empty parameter counts as absent, which poem-openapi can't express. The marker also occurs in the security
+/// scheme, but only in a parameter is it followed by a description.
+fn allow_empty(document: &str, marker: &str, property: &str) -> String {
+    let mut output = String::with_capacity(document.len() + 128);
     let mut lines = document.lines().peekable();
     while let Some(line) = lines.next() {
-        written.extend([line, "\n"]);
+        output.extend([line, "\n"]);
         let is_parameter = lines.peek().is_some_and(|next| next.contains("description"));
-        if let (true, Some(indent)) = (is_parameter, line.strip_suffix(place)) {
-            written.extend([indent, permission, "\n"]);
+        if let (true, Some(indent)) = (is_parameter, line.strip_suffix(marker)) {
+            output.extend([indent, property, "\n"]);
         }
     }
-    written
+    output
 }

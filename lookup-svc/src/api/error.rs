@@ -1,61 +1,61 @@
-//! Every error of the API: its status, its code and its words, here and nowhere else.
+//! The errors of the API, with their statuses, codes and messages.
 
 use bytes::Bytes;
 use http::StatusCode;
 use quota_client::ChargeError;
 use service_kit::ErrorBody;
 
-use crate::links::Links;
-use crate::lookup::{Limit, Refusal};
-use crate::metrics::{Ending, Operation};
+use crate::lookup::{Denial, RateLimit};
+use crate::metrics::{Operation, RequestOutcome};
+use crate::public_urls::PublicUrls;
 
-/// Why a request is not answered.
+/// Why a request fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Denial {
-    /// Neither header nor query has a key.
+pub(super) enum ApiError {
+    /// No key in the header or in the query string.
     MissingKey,
-    /// `scope` is none of the three.
+    /// `scope` is not `ip`, `geo` or `full`.
     InvalidScope,
-    /// By its form this can't be a key; nobody was asked.
+    /// The key has the wrong format or checksum; it is rejected without a call to quota-svc.
     MalformedKey,
-    /// quota-svc said no, or nothing.
-    Refused(Refusal),
+    /// Denied by quota-svc, or no verdict from it.
+    Denied(Denial),
 }
 
-impl Denial {
-    /// quota-svc said something that makes no sense.
-    pub(super) const NO_VERDICT: Self = Self::Refused(Refusal::NoVerdict(ChargeError::Unavailable));
+impl ApiError {
+    /// For an inconsistent verdict, which is treated as no verdict.
+    pub(super) const NO_VERDICT: Self = Self::Denied(Denial::NoVerdict(ChargeError::Unavailable));
 
-    /// How it is counted.
-    pub(super) fn ending(&self) -> Ending {
+    /// The outcome for metrics and traces.
+    pub(super) fn outcome(&self) -> RequestOutcome {
         match *self {
-            Self::MissingKey => Ending::MissingKey,
-            Self::InvalidScope => Ending::InvalidScope,
-            Self::MalformedKey => Ending::MalformedKey,
-            Self::Refused(Refusal::UnknownKey) => Ending::UnknownKey,
-            Self::Refused(Refusal::Inactive) => Ending::Inactive,
-            Self::Refused(Refusal::Burst { now: false, .. }) => Ending::Paused,
-            Self::Refused(Refusal::Burst { now: true, .. }) => Ending::BurstExceeded,
-            Self::Refused(Refusal::Daily { .. }) => Ending::DailyExceeded,
-            Self::Refused(Refusal::NoVerdict(error)) => error.into(),
+            Self::MissingKey => RequestOutcome::MissingKey,
+            Self::InvalidScope => RequestOutcome::InvalidScope,
+            Self::MalformedKey => RequestOutcome::MalformedKey,
+            Self::Denied(Denial::UnknownKey) => RequestOutcome::UnknownKey,
+            Self::Denied(Denial::Inactive) => RequestOutcome::Inactive,
+            Self::Denied(Denial::Burst { paused_now: false, .. }) => RequestOutcome::Paused,
+            Self::Denied(Denial::Burst { paused_now: true, .. }) => RequestOutcome::BurstExceeded,
+            Self::Denied(Denial::Daily { .. }) => RequestOutcome::DailyExceeded,
+            Self::Denied(Denial::NoVerdict(error)) => error.into(),
         }
     }
 
-    /// The limit that refused, with the seconds to wait.
-    pub(super) fn limit(&self) -> Option<(Limit, u32)> {
+    /// The exceeded limit and the value of `Retry-After`.
+    pub(super) fn rate_limit(&self) -> Option<(RateLimit, u32)> {
         match *self {
-            Self::Refused(
-                Refusal::Burst { limit, retry_after, .. } | Refusal::Daily { limit, retry_after },
-            ) => Some((limit, retry_after)),
+            Self::Denied(
+                Denial::Burst { rate_limit, retry_after, .. } | Denial::Daily { rate_limit, retry_after },
+            ) => Some((rate_limit, retry_after)),
             _ => None,
         }
     }
 }
 
-/// The bodies of the errors; those that never change are written once.
+/// The error bodies. Those that contain no limit are serialized once.
 #[derive(Clone, Debug)]
-pub(super) struct Errors {
-    links: Links,
+pub(super) struct ErrorBodies {
+    urls: PublicUrls,
     missing_key: Bytes,
     invalid_key: Bytes,
     inactive_key: Bytes,
@@ -63,94 +63,88 @@ pub(super) struct Errors {
     internal: Bytes,
 }
 
-impl Errors {
-    pub(super) fn new(links: &Links) -> Self {
-        let body = |code: &str, message: String| written(&ErrorBody::new(code, message, &links.docs));
-        let Links { dashboard, .. } = links;
+impl ErrorBodies {
+    pub(super) fn new(urls: &PublicUrls) -> Self {
+        let body = |code: &str, message: String| serialize(&ErrorBody::new(code, message, &urls.docs));
+        let PublicUrls { dashboard, .. } = urls;
         Self {
             missing_key: body("missing_api_key", MISSING_KEY.to_owned()),
             invalid_key: body(
                 "invalid_api_key",
                 format!(
-                    "This API key does not exist. Check that it is complete, or create one at {dashboard}."
+                    "This API key does not exist. Check that you copied all of it, or create a key at {dashboard}."
                 ),
             ),
             inactive_key: body(
                 "inactive_api_key",
-                format!("This API key has been deactivated. Its owner can reactivate it at {dashboard}."),
+                format!("This API key is deactivated. Its owner can reactivate it at {dashboard}."),
             ),
             invalid_scope: body("invalid_scope", INVALID_SCOPE.to_owned()),
             internal: body("internal_error", INTERNAL.to_owned()),
-            links: links.clone(),
+            urls: urls.clone(),
         }
     }
 
-    /// The status and the body of a denial.
-    pub(super) fn answer(&self, operation: Operation, denial: &Denial) -> (StatusCode, Bytes) {
-        match denial {
-            // No key in header or query; the message explains both ways to pass one.
-            Denial::MissingKey => (StatusCode::UNAUTHORIZED, self.missing_key.clone()),
-            // A scope outside ip, geo, full; nothing is charged.
-            Denial::InvalidScope => (StatusCode::BAD_REQUEST, self.invalid_scope.clone()),
-            // The key does not exist.
-            Denial::MalformedKey | Denial::Refused(Refusal::UnknownKey) => {
+    pub(super) fn status_and_body(&self, operation: Operation, error: &ApiError) -> (StatusCode, Bytes) {
+        match error {
+            ApiError::MissingKey => (StatusCode::UNAUTHORIZED, self.missing_key.clone()),
+            ApiError::InvalidScope => (StatusCode::BAD_REQUEST, self.invalid_scope.clone()),
+            ApiError::MalformedKey | ApiError::Denied(Denial::UnknownKey) => {
                 (StatusCode::UNAUTHORIZED, self.invalid_key.clone())
             }
-            // The key has been deactivated.
-            Denial::Refused(Refusal::Inactive) => (StatusCode::FORBIDDEN, self.inactive_key.clone()),
-            // Too many in a minute; the key is paused.
-            Denial::Refused(Refusal::Burst { limit, .. }) => {
-                (StatusCode::TOO_MANY_REQUESTS, self.burst(limit.limit))
+            ApiError::Denied(Denial::Inactive) => (StatusCode::FORBIDDEN, self.inactive_key.clone()),
+            ApiError::Denied(Denial::Burst { rate_limit, .. }) => {
+                (StatusCode::TOO_MANY_REQUESTS, self.burst(rate_limit.limit))
             }
-            // The day's quota, of the key or of the demo, is used up.
-            Denial::Refused(Refusal::Daily { limit, .. }) => {
-                (StatusCode::TOO_MANY_REQUESTS, self.daily(operation, limit.limit))
+            ApiError::Denied(Denial::Daily { rate_limit, .. }) => {
+                (StatusCode::TOO_MANY_REQUESTS, self.daily(operation, rate_limit.limit))
             }
-            // No verdict; the client may retry.
-            Denial::Refused(Refusal::NoVerdict(_)) => {
+            ApiError::Denied(Denial::NoVerdict(_)) => {
                 (StatusCode::INTERNAL_SERVER_ERROR, self.internal.clone())
             }
         }
     }
 
     fn burst(&self, limit: u32) -> Bytes {
-        let dashboard = &self.links.dashboard;
+        let dashboard = &self.urls.dashboard;
         let message = format!(
-            "The burst limit of {limit} requests per minute was exceeded and the key is paused. Its owner can resume it at {dashboard}."
+            "This API key is paused because it exceeded the burst limit of {limit} requests per minute. It stays paused until its owner resumes it at {dashboard}."
         );
-        written(&self.limited(message))
+        serialize(&self.rate_limit_exceeded(message))
     }
 
     fn daily(&self, operation: Operation, limit: u32) -> Bytes {
+        let PublicUrls { enterprise, signup, .. } = &self.urls;
         let body = match operation {
             Operation::Lookup => ErrorBody {
-                enterprise: Some(self.links.enterprise.clone()),
-                ..self.limited(format!(
-                    "The daily quota of {limit} requests of this key is used up. It starts anew at midnight UTC."
+                enterprise: Some(enterprise.clone()),
+                ..self.rate_limit_exceeded(format!(
+                    "This API key has used its daily quota of {limit} requests. The quota resets at midnight UTC. For a higher limit, see {enterprise}."
                 ))
             },
             Operation::Demo => ErrorBody {
-                signup: Some(self.links.signup.clone()),
-                ..self.limited(format!(
-                    "The daily quota of {limit} requests that all users of the demo share is used up. It starts anew at midnight UTC; sign up for a key of your own."
+                signup: Some(signup.clone()),
+                ..self.rate_limit_exceeded(format!(
+                    "The demo's daily quota of {limit} requests, shared by all callers, is used up. It resets at midnight UTC. For your own quota, sign up at {signup}."
                 ))
             },
         };
-        written(&body)
+        serialize(&body)
     }
 
-    fn limited(&self, message: String) -> ErrorBody {
-        ErrorBody::new("rate_limit_exceeded", message, &self.links.docs)
+    fn rate_limit_exceeded(&self, message: String) -> ErrorBody {
+        ErrorBody::new("rate_limit_exceeded", message, &self.urls.docs)
     }
 }
 
-const MISSING_KEY: &str = "This request carries no API key. Send it in the header `Authorization: Bearer <API_KEY>` or, where no header can be sent, in the query as `key=<API_KEY>`.";
+const MISSING_KEY: &str = "No API key in this request. Send it in the header `Authorization: Bearer <API_KEY>` or, if you can't set headers, in the query string as `key=<API_KEY>`.";
 
 const INVALID_SCOPE: &str =
-    "The parameter `scope` must be `ip`, `geo` or `full`. Leave it out to get all that the key shows.";
+    "`scope` must be `ip`, `geo` or `full`. Leave it out to get every field your key allows.";
 
-const INTERNAL: &str = "The request could not be judged just now. Please try again in a moment.";
+const INTERNAL: &str =
+    "The request could not be processed because of a problem on the server. Retry in a few seconds.";
 
-fn written(body: &ErrorBody) -> Bytes {
-    serde_json::to_vec(body).expect("an ErrorBody is strings only").into()
+fn serialize(body: &ErrorBody) -> Bytes {
+    serde_json::to_vec(body).expect("serializing an ErrorBody can't fail").into()
 }

@@ -1,4 +1,4 @@
-//! The headers of the API's answers: prepared once, copied for each.
+//! The headers of API responses: one prepared map per kind of response, cloned for each request.
 
 use futures_util::TryFutureExt;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
@@ -13,41 +13,39 @@ const ANY: HeaderValue = HeaderValue::from_static("*");
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 const EXPOSED: HeaderValue =
     HeaderValue::from_static("X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, Retry-After");
-/// Takes the place of a number that the answer will have: replacing is cheaper than growing the map.
-const NUMBER: HeaderValue = HeaderValue::from_static("0");
+/// Stands for a number that is set per response: replacing a value is cheaper than inserting one.
+const PLACEHOLDER: HeaderValue = HeaderValue::from_static("0");
 
-/// One finished map for each kind of answer.
+/// The headers of each kind of response.
 #[derive(Clone, Debug)]
-pub(super) struct Prepared {
-    /// 200.
+pub(super) struct HeaderTemplates {
     pub(super) success: HeaderMap,
-    /// 429.
-    pub(super) limited: HeaderMap,
-    /// 401.
+    pub(super) too_many_requests: HeaderMap,
     pub(super) unauthorized: HeaderMap,
-    /// Every other error.
-    pub(super) plain: HeaderMap,
-    /// The preflight's 204.
+    pub(super) other_error: HeaderMap,
     pub(super) preflight: HeaderMap,
 }
 
-impl Prepared {
+impl HeaderTemplates {
     pub(super) fn new() -> Self {
-        let numbers = [(LIMIT, NUMBER), (REMAINING, NUMBER), (RESET, NUMBER)];
-        let plain = cors().chain([(header::CONTENT_TYPE, JSON)]);
+        let rate_limit = [(LIMIT, PLACEHOLDER), (REMAINING, PLACEHOLDER), (RESET, PLACEHOLDER)];
+        let common = defaults().chain([(header::CONTENT_TYPE, JSON)]);
         let bearer = HeaderValue::from_static("Bearer");
         Self {
-            success: plain.clone().chain(numbers.clone()).collect(),
-            limited: plain.clone().chain(numbers).chain([(header::RETRY_AFTER, NUMBER)]).collect(),
-            unauthorized: plain.clone().chain([(header::WWW_AUTHENTICATE, bearer)]).collect(),
-            plain: plain.collect(),
+            success: common.clone().chain(rate_limit.clone()).collect(),
+            too_many_requests: common
+                .clone()
+                .chain(rate_limit)
+                .chain([(header::RETRY_AFTER, PLACEHOLDER)])
+                .collect(),
+            unauthorized: common.clone().chain([(header::WWW_AUTHENTICATE, bearer)]).collect(),
+            other_error: common.collect(),
             preflight: preflight(),
         }
     }
 }
 
-/// What every answer carries, whatever it is.
-fn cors() -> impl Iterator<Item = (HeaderName, HeaderValue)> + Clone {
+fn defaults() -> impl Iterator<Item = (HeaderName, HeaderValue)> + Clone {
     [
         (header::ACCESS_CONTROL_ALLOW_ORIGIN, ANY),
         (header::ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED),
@@ -68,26 +66,27 @@ fn preflight() -> HeaderMap {
     ])
 }
 
-/// Middleware for what the API did not answer itself (404, a panic, a page): open to every origin,
-/// and not to be stored unless it says otherwise.
-pub fn finish() -> Finish {
-    Finish { headers: cors().collect() }
+/// Middleware that adds CORS and caching headers to responses not built by the API (404, panics, pages).
+/// Does not overwrite headers that a response already has.
+pub fn default_headers() -> DefaultHeaders {
+    DefaultHeaders { headers: defaults().collect() }
 }
 
-/// See [`finish`].
+/// See [`default_headers`].
 #[derive(Clone, Debug)]
-pub struct Finish {
+pub struct DefaultHeaders {
     headers: HeaderMap,
 }
 
-impl Finish {
-    /// The headers it adds; the server's own errors (431) need them too.
+impl DefaultHeaders {
+    /// The added headers; the server also needs them for its own errors (431).
     pub fn headers(&self) -> HeaderMap {
         self.headers.clone()
     }
 
-    fn complete(&self, response: &mut Response) {
+    fn add_missing(&self, response: &mut Response) {
         let headers = response.headers_mut();
+        // The API built this response from a template that includes these headers.
         if headers.contains_key(header::ACCESS_CONTROL_ALLOW_ORIGIN) {
             return;
         }
@@ -97,28 +96,28 @@ impl Finish {
     }
 }
 
-impl<E: Endpoint> Middleware<E> for Finish {
-    type Output = FinishEndpoint<E>;
+impl<E: Endpoint> Middleware<E> for DefaultHeaders {
+    type Output = DefaultHeadersEndpoint<E>;
 
     fn transform(&self, inner: E) -> Self::Output {
-        FinishEndpoint { inner, finish: self.clone() }
+        DefaultHeadersEndpoint { inner, defaults: self.clone() }
     }
 }
 
-/// The endpoint that [`finish`] makes.
+/// An endpoint wrapped by [`DefaultHeaders`].
 #[derive(Debug)]
-pub struct FinishEndpoint<E> {
+pub struct DefaultHeadersEndpoint<E> {
     inner: E,
-    finish: Finish,
+    defaults: DefaultHeaders,
 }
 
-impl<E: Endpoint> Endpoint for FinishEndpoint<E> {
+impl<E: Endpoint> Endpoint for DefaultHeadersEndpoint<E> {
     type Output = Response;
 
     fn call(&self, request: Request) -> impl Future<Output = Result<Response>> + Send {
-        self.inner.call(request).map_ok(|answer| {
-            let mut response = answer.into_response();
-            self.finish.complete(&mut response);
+        self.inner.call(request).map_ok(|output| {
+            let mut response = output.into_response();
+            self.defaults.add_missing(&mut response);
             response
         })
     }

@@ -1,35 +1,35 @@
-//! The parameter `scope`: narrows what one request gets to see.
+//! The query parameter `scope`, which narrows the key's scope for one request.
 
 use poem::{Request, RequestBody, Result};
 use poem_openapi::registry::{MetaParamIn, MetaSchema, MetaSchemaRef};
 use poem_openapi::{ApiExtractor, ApiExtractorType, ExtractParamOptions};
 use quota_client::wire::Scope;
 
-use super::credential::parameter;
+use super::request_key::query_parameter;
 
 const ALL: [Scope; 3] = [Scope::Ip, Scope::Geo, Scope::Full];
 
-/// What a request asks for.
+/// The value of the parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Requested {
-    Nothing,
+pub(super) enum RequestedScope {
+    Unspecified,
     Scope(Scope),
-    Nonsense,
+    Invalid,
 }
 
-impl Requested {
-    fn of(query: Option<&str>) -> Self {
-        let Some(value) = parameter(query, "scope") else { return Self::Nothing };
+impl RequestedScope {
+    fn from_query(query: Option<&str>) -> Self {
+        let Some(value) = query_parameter(query, "scope") else { return Self::Unspecified };
         let found = ALL.into_iter().find(|scope| name(*scope) == value);
-        found.map_or(Self::Nonsense, Self::Scope)
+        found.map_or(Self::Invalid, Self::Scope)
     }
 
-    /// The scope asked for, if any.
-    pub(super) fn checked(self) -> Result<Option<Scope>, ()> {
+    /// Returns the requested scope, if any. Fails if it is invalid.
+    pub(super) fn validate(self) -> Result<Option<Scope>, ()> {
         match self {
-            Self::Nothing => Ok(None),
+            Self::Unspecified => Ok(None),
             Self::Scope(scope) => Ok(Some(scope)),
-            Self::Nonsense => Err(()),
+            Self::Invalid => Err(()),
         }
     }
 }
@@ -43,8 +43,8 @@ pub(super) const fn name(scope: Scope) -> &'static str {
     }
 }
 
-/// Reads the parameter without judging it: a missing key is to be told first.
-pub(super) struct ScopeParam(pub(super) Requested);
+/// Extracts the parameter. Does not reject an invalid scope, because the error for a missing key takes precedence.
+pub(super) struct ScopeParam(pub(super) RequestedScope);
 
 impl<'a> ApiExtractor<'a> for ScopeParam {
     const TYPES: &'static [ApiExtractorType] = &[ApiExtractorType::Parameter];
@@ -65,7 +65,7 @@ impl<'a> ApiExtractor<'a> for ScopeParam {
         _body: &mut RequestBody,
         _options: ExtractParamOptions<String>,
     ) -> Result<Self> {
-        Ok(Self(Requested::of(request.uri().query())))
+        Ok(Self(RequestedScope::from_query(request.uri().query())))
     }
 }
 
@@ -74,22 +74,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_of_three_or_nothing() {
-        use Requested::{Nonsense, Nothing};
+    fn first_scope_value_is_parsed() {
+        use RequestedScope::{Invalid, Unspecified};
         for (query, expected) in [
-            ("", Nothing),
-            ("scope=", Nothing),
-            ("scope", Nothing),
-            ("scope=ip", Requested::Scope(Scope::Ip)),
-            ("scope=geo&scope=full", Requested::Scope(Scope::Geo)),
-            ("scope=f%75ll", Requested::Scope(Scope::Full)),
-            ("scope=GEO", Nonsense),
-            ("scope=all", Nonsense),
-            ("scope=+geo", Nonsense),
-            ("scope=nope&scope=geo", Nonsense),
+            ("", Unspecified),
+            ("scope=", Unspecified),
+            ("scope", Unspecified),
+            ("scope=ip", RequestedScope::Scope(Scope::Ip)),
+            ("scope=geo&scope=full", RequestedScope::Scope(Scope::Geo)),
+            ("scope=f%75ll", RequestedScope::Scope(Scope::Full)),
+            ("scope=GEO", Invalid),
+            ("scope=all", Invalid),
+            ("scope=+geo", Invalid),
+            ("scope=nope&scope=geo", Invalid),
         ] {
-            assert_eq!(Requested::of(Some(query)), expected, "{query}");
+            assert_eq!(RequestedScope::from_query(Some(query)), expected, "{query}");
         }
-        assert_eq!(Requested::of(None), Nothing);
+        assert_eq!(RequestedScope::from_query(None), Unspecified);
     }
 }

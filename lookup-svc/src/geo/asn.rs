@@ -1,21 +1,19 @@
-//! Lists of hosting and of VPN/proxy networks: "ASN operator" on each line.
+//! Lists of hosting networks and of VPN and proxy networks: an AS number and a name on each line.
 
 use std::collections::HashSet;
 
 use super::GeoError;
 
-/// The lists shipped with the service.
 pub(super) const HOSTING: &str = include_str!("../../data/hosting-asns.txt");
-/// VPN and proxy networks.
 pub(super) const PROXY: &str = include_str!("../../data/proxy-asns.txt");
 
-/// A set of AS numbers; names are for the reader of the file.
+/// A set of AS numbers. The names in the file are for human readers and not stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AsnList(HashSet<u32>);
 
 impl AsnList {
-    /// Reads a list; one line that is not "number name" refuses the whole file, since a
-    /// half-read list would silently answer false. So would one that is being written anew and has nothing yet.
+    /// Parses a list. One invalid line rejects the whole file: with a partly read list, `contains` would
+    /// silently return false for listed networks. An empty file is rejected too: a writer may just have truncated it.
     pub fn parse(text: &str) -> Result<Self, GeoError> {
         if text.trim().is_empty() {
             return Err(GeoError::AsnEmpty);
@@ -24,36 +22,33 @@ impl AsnList {
         for (index, line) in text.lines().enumerate() {
             let line = line.split('#').next().unwrap_or_default().trim();
             if !line.is_empty() {
-                let number = number_of(line).ok_or(GeoError::AsnLine { line: index + 1 })?;
+                let number = parse_asn(line).ok_or(GeoError::AsnLine { line: index + 1 })?;
                 numbers.insert(number);
             }
         }
         Ok(AsnList(numbers))
     }
 
-    /// Whether the list has this network.
     pub fn contains(&self, asn: u32) -> bool {
         self.0.contains(&asn)
     }
 
-    /// How many networks it has.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether it has none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-fn number_of(line: &str) -> Option<u32> {
-    let (number, _operator) = line.split_once(char::is_whitespace)?;
+fn parse_asn(line: &str) -> Option<u32> {
+    let (number, _name) = line.split_once(char::is_whitespace)?;
     let digits = number.strip_prefix("AS").unwrap_or(number);
     digits.parse().ok().filter(|number| *number != 0)
 }
 
-/// Both lists, as one snapshot sees them.
+/// The two lists of a snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AsnLists {
     /// Hosting and cloud networks.
@@ -63,9 +58,8 @@ pub struct AsnLists {
 }
 
 impl AsnLists {
-    /// What is built in.
     pub fn built_in() -> Self {
-        let parse = |text| AsnList::parse(text).expect("the shipped lists are checked by a test");
+        let parse = |text| AsnList::parse(text).expect("the built-in lists are valid (tested)");
         AsnLists { hosting: parse(HOSTING), proxy: parse(PROXY) }
     }
 }
@@ -78,18 +72,18 @@ mod tests {
         text.lines()
             .filter(|line| !line.starts_with('#'))
             .map(|line| {
-                let (number, name) = line.split_once('\t').unwrap_or_else(|| panic!("no tab: {line:?}"));
-                (number.parse().unwrap_or_else(|_| panic!("no number: {line:?}")), name)
+                let (number, name) = line.split_once('\t').unwrap_or_else(|| panic!("missing tab: {line:?}"));
+                (number.parse().unwrap_or_else(|_| panic!("invalid number: {line:?}")), name)
             })
             .collect()
     }
 
     #[test]
-    fn the_shipped_lists_are_well_formed_sorted_and_large_enough() {
-        for (text, at_least) in [(HOSTING, 150), (PROXY, 15)] {
+    fn built_in_lists_are_valid_sorted_and_large_enough() {
+        for (text, min_len) in [(HOSTING, 150), (PROXY, 15)] {
             let entries = entries(text);
-            assert!(entries.len() >= at_least, "{} entries", entries.len());
-            assert!(entries.is_sorted_by(|a, b| a.0 < b.0), "sorted, no duplicates");
+            assert!(entries.len() >= min_len, "{} entries", entries.len());
+            assert!(entries.is_sorted_by(|a, b| a.0 < b.0), "must be sorted, without duplicates");
             for (number, name) in entries {
                 assert!(name.len() > 1 && name.trim() == name, "{number} {name:?}");
                 assert!(
@@ -115,14 +109,15 @@ mod tests {
     }
 
     #[test]
-    fn comments_and_both_spellings_are_read_and_garbage_is_refused() {
-        let list = AsnList::parse("# ours\n\n64500 Example # why\nAS64501\tOther\n").expect("well-formed");
+    fn list_with_comments_parses_and_invalid_lines_are_rejected() {
+        let list =
+            AsnList::parse("# comment\n\n64500 Example # comment\nAS64501\tOther\n").expect("valid list");
         assert_eq!((list.len(), list.contains(64500), list.contains(64501)), (2, true, true));
         for text in
             ["Example 64500", "-1 x", "4294967296 x", "0 x", "<html>", "64500", "64500 x\nAS6", "", "\n"]
         {
             assert!(AsnList::parse(text).is_err(), "{text}");
         }
-        assert!(AsnList::parse("# none").expect("a list without networks").is_empty());
+        assert!(AsnList::parse("# none").expect("valid list").is_empty());
     }
 }

@@ -1,10 +1,10 @@
-//! What a country code alone tells: English name, continent, currency, membership in the EU.
+//! Facts derived from a country code: English name, continent, currency, EU membership.
 
 use std::sync::LazyLock;
 
 use keshvar::{Continent, CountryIterator};
 
-/// Facts of one country, all of them constant.
+/// The facts about one country.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Country {
     /// ISO 3166-1 alpha-2.
@@ -13,19 +13,19 @@ pub struct Country {
     pub name: &'static str,
     /// Two-letter continent code.
     pub continent: &'static str,
-    /// ISO 4217; none in Antarctica, which has no currency.
+    /// ISO 4217. `None` only for Antarctica.
     pub currency: Option<&'static str>,
-    /// Whether it belongs to the European Union (outermost regions and Åland do).
+    /// Whether it is part of the European Union. True for the outermost regions and Åland.
     pub eu: bool,
 }
 
-/// The facts of an ISO code (upper or lower case), or of Kosovo's XK, which every provider uses.
+/// Finds a country by its ISO code, in upper or lower case. Also knows XK (Kosovo), which every provider uses.
 pub fn find(code: &str) -> Option<&'static Country> {
     static TABLE: LazyLock<Vec<Option<Country>>> = LazyLock::new(build);
     TABLE.get(index(code)?)?.as_ref()
 }
 
-/// The two-letter code of a continent given by its code or by its English name.
+/// Returns the two-letter code of a continent, given its code or English name.
 pub fn continent(text: &str) -> Option<&'static str> {
     const CONTINENTS: [(&str, &str); 7] = [
         ("AF", "Africa"),
@@ -65,7 +65,7 @@ fn build() -> Vec<Option<Country>> {
 }
 
 fn facts(source: &keshvar::Country) -> Country {
-    // Built once for the life of the process, so that a look-up can hand out `&'static str`.
+    // Leaked, but only once per process: lookups can then return `&'static str`.
     let code: &'static str = source.alpha2().to_string().leak();
     Country {
         code,
@@ -93,8 +93,8 @@ fn continent_code(continent: Continent) -> &'static str {
     }
 }
 
-/// Where the crate's choice differs from GeoNames, which MaxMind and DB-IP follow: one address
-/// must not change its continent with the database that happens to be loaded.
+/// Overrides where the crate differs from GeoNames, which MaxMind and DB-IP follow. The continent of an
+/// address must not depend on which database is loaded.
 fn corrected_continent(code: &str) -> Option<&'static str> {
     match code {
         "CY" => Some("EU"),
@@ -105,7 +105,7 @@ fn corrected_continent(code: &str) -> Option<&'static str> {
     }
 }
 
-/// ISO's short names are written for lists ("Moldova (Republic of)"); these are for readers.
+/// Common names for countries whose ISO short name is formal, such as "Moldova (Republic of)".
 fn common_name(code: &str) -> Option<&'static str> {
     Some(match code {
         "BN" => "Brunei",

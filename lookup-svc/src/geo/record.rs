@@ -1,25 +1,24 @@
-//! One database record as it is stored, borrowed: the union of every layout we know.
+//! One database record as stored: the union of all supported layouts.
 
 use serde::de::MapAccess;
 
-use super::keys::{FromKeys, Into};
+use super::map_seed::{FromMap, MapSeed};
 use super::scalar::Scalar;
 
-/// A whole record.
 #[derive(Debug, Default)]
-pub(super) struct Record<'a> {
+pub(super) struct MmdbRecord<'a> {
     pub continent: Coded<'a>,
     pub country: Named<'a>,
     pub city: Named<'a>,
-    /// The largest subdivision, which comes first.
+    /// The largest subdivision, which is the first in the file's list.
     pub subdivision: Named<'a>,
     pub postal: Coded<'a>,
-    pub location: Location<'a>,
+    pub location: LocationMap<'a>,
     pub flat: Flat<'a>,
     pub network: Network<'a>,
 }
 
-/// MaxMind's `{iso_code | code, names: {en}, is_in_european_union}`, or a flat layout's text.
+/// MaxMind's `{iso_code | code, names: {en}, is_in_european_union}`, or a string in flat layouts.
 #[derive(Debug, Default)]
 pub(super) struct Named<'a> {
     pub scalar: Scalar<'a>,
@@ -29,7 +28,7 @@ pub(super) struct Named<'a> {
     pub is_map: bool,
 }
 
-/// The same of which only the code is of use; its names are skipped unread.
+/// Like `Named`, but only the code is needed. Names are skipped.
 #[derive(Debug, Default)]
 pub(super) struct Coded<'a> {
     pub scalar: Scalar<'a>,
@@ -38,13 +37,13 @@ pub(super) struct Coded<'a> {
 
 /// MaxMind's `location`.
 #[derive(Debug, Default)]
-pub(super) struct Location<'a> {
+pub(super) struct LocationMap<'a> {
     pub latitude: Scalar<'a>,
     pub longitude: Scalar<'a>,
     pub time_zone: Scalar<'a>,
 }
 
-/// The place keys of the flat layouts (IPinfo, ip-location-db).
+/// Top-level location keys of the flat layouts (IPinfo, ip-location-db).
 #[derive(Debug, Default)]
 pub(super) struct Flat<'a> {
     pub country_code: Scalar<'a>,
@@ -58,7 +57,7 @@ pub(super) struct Flat<'a> {
     pub postal_code: Scalar<'a>,
 }
 
-/// Who runs the network and what it is used for; MaxMind's `traits` has the same keys.
+/// Operator and use of the network. The keys are at the top level or, for MaxMind, in `traits`.
 #[derive(Debug, Default)]
 pub(super) struct Network<'a> {
     pub asn: Scalar<'a>,
@@ -76,7 +75,7 @@ pub(super) struct Network<'a> {
 }
 
 impl<'a> Flat<'a> {
-    fn slot(&mut self, key: &[u8]) -> Option<&mut Scalar<'a>> {
+    fn field_mut(&mut self, key: &[u8]) -> Option<&mut Scalar<'a>> {
         Some(match key {
             b"country_code" => &mut self.country_code,
             b"country_name" => &mut self.country_name,
@@ -93,7 +92,7 @@ impl<'a> Flat<'a> {
 }
 
 impl<'a> Network<'a> {
-    fn slot(&mut self, key: &[u8]) -> Option<&mut Scalar<'a>> {
+    fn field_mut(&mut self, key: &[u8]) -> Option<&mut Scalar<'a>> {
         Some(match key {
             b"autonomous_system_number" | b"asn" => &mut self.asn,
             b"autonomous_system_organization" | b"as_name" => &mut self.as_org,
@@ -112,56 +111,56 @@ impl<'a> Network<'a> {
     }
 }
 
-impl<'a> FromKeys<'a> for Record<'a> {
-    fn take<A: MapAccess<'a>>(&mut self, key: &[u8], map: &mut A) -> Result<bool, A::Error> {
+impl<'a> FromMap<'a> for MmdbRecord<'a> {
+    fn read_entry<A: MapAccess<'a>>(&mut self, key: &[u8], map: &mut A) -> Result<bool, A::Error> {
         match key {
-            b"continent" => map.next_value_seed(Into::new(&mut self.continent))?,
-            b"country" => map.next_value_seed(Into::new(&mut self.country))?,
-            b"city" => map.next_value_seed(Into::new(&mut self.city))?,
-            b"subdivisions" => map.next_value_seed(Into::new(&mut self.subdivision))?,
-            b"postal" => map.next_value_seed(Into::new(&mut self.postal))?,
-            b"location" => map.next_value_seed(Into::new(&mut self.location))?,
-            b"traits" => map.next_value_seed(Into::new(&mut self.network))?,
-            _ => match self.flat.slot(key) {
-                Some(slot) => *slot = map.next_value()?,
-                None => return self.network.take(key, map),
+            b"continent" => map.next_value_seed(MapSeed::new(&mut self.continent))?,
+            b"country" => map.next_value_seed(MapSeed::new(&mut self.country))?,
+            b"city" => map.next_value_seed(MapSeed::new(&mut self.city))?,
+            b"subdivisions" => map.next_value_seed(MapSeed::new(&mut self.subdivision))?,
+            b"postal" => map.next_value_seed(MapSeed::new(&mut self.postal))?,
+            b"location" => map.next_value_seed(MapSeed::new(&mut self.location))?,
+            b"traits" => map.next_value_seed(MapSeed::new(&mut self.network))?,
+            _ => match self.flat.field_mut(key) {
+                Some(field) => *field = map.next_value()?,
+                None => return self.network.read_entry(key, map),
             },
         }
         Ok(true)
     }
 }
 
-impl<'a> FromKeys<'a> for Named<'a> {
-    fn take<A: MapAccess<'a>>(&mut self, key: &[u8], map: &mut A) -> Result<bool, A::Error> {
+impl<'a> FromMap<'a> for Named<'a> {
+    fn read_entry<A: MapAccess<'a>>(&mut self, key: &[u8], map: &mut A) -> Result<bool, A::Error> {
         self.is_map = true;
         match key {
             b"iso_code" | b"code" => self.code = map.next_value()?,
             b"is_in_european_union" => self.in_eu = map.next_value()?,
-            b"names" => map.next_value_seed(Into::new(&mut English(&mut self.english)))?,
+            b"names" => map.next_value_seed(MapSeed::new(&mut English(&mut self.english)))?,
             _ => return Ok(false),
         }
         Ok(true)
     }
-    fn take_scalar(&mut self, scalar: Scalar<'a>) {
+    fn set_scalar(&mut self, scalar: Scalar<'a>) {
         self.scalar = scalar;
     }
 }
 
-impl<'a> FromKeys<'a> for Coded<'a> {
-    fn take<A: MapAccess<'a>>(&mut self, key: &[u8], map: &mut A) -> Result<bool, A::Error> {
-        let ours = key == b"code" || key == b"iso_code";
-        if ours {
+impl<'a> FromMap<'a> for Coded<'a> {
+    fn read_entry<A: MapAccess<'a>>(&mut self, key: &[u8], map: &mut A) -> Result<bool, A::Error> {
+        let is_code = key == b"code" || key == b"iso_code";
+        if is_code {
             self.code = map.next_value()?;
         }
-        Ok(ours)
+        Ok(is_code)
     }
-    fn take_scalar(&mut self, scalar: Scalar<'a>) {
+    fn set_scalar(&mut self, scalar: Scalar<'a>) {
         self.scalar = scalar;
     }
 }
 
-impl<'a> FromKeys<'a> for Location<'a> {
-    fn take<A: MapAccess<'a>>(&mut self, key: &[u8], map: &mut A) -> Result<bool, A::Error> {
+impl<'a> FromMap<'a> for LocationMap<'a> {
+    fn read_entry<A: MapAccess<'a>>(&mut self, key: &[u8], map: &mut A) -> Result<bool, A::Error> {
         match key {
             b"latitude" => self.latitude = map.next_value()?,
             b"longitude" => self.longitude = map.next_value()?,
@@ -172,21 +171,21 @@ impl<'a> FromKeys<'a> for Location<'a> {
     }
 }
 
-impl<'a> FromKeys<'a> for Network<'a> {
-    fn take<A: MapAccess<'a>>(&mut self, key: &[u8], map: &mut A) -> Result<bool, A::Error> {
-        let Some(slot) = self.slot(key) else {
+impl<'a> FromMap<'a> for Network<'a> {
+    fn read_entry<A: MapAccess<'a>>(&mut self, key: &[u8], map: &mut A) -> Result<bool, A::Error> {
+        let Some(field) = self.field_mut(key) else {
             return Ok(false);
         };
-        *slot = map.next_value()?;
+        *field = map.next_value()?;
         Ok(true)
     }
 }
 
-/// Of `names` only the English one; the other languages are skipped unread.
+/// Reads only the English name from `names`.
 struct English<'s, 'a>(&'s mut Scalar<'a>);
 
-impl<'a> FromKeys<'a> for English<'_, 'a> {
-    fn take<A: MapAccess<'a>>(&mut self, key: &[u8], map: &mut A) -> Result<bool, A::Error> {
+impl<'a> FromMap<'a> for English<'_, 'a> {
+    fn read_entry<A: MapAccess<'a>>(&mut self, key: &[u8], map: &mut A) -> Result<bool, A::Error> {
         if key == b"en" {
             *self.0 = map.next_value()?;
         }

@@ -1,4 +1,4 @@
-//! Keeps the loaded data in step with the files: looks, loads, checks, and hands over a new snapshot.
+//! Checks the configured files for changes, reloads them and builds new snapshots.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,87 +8,87 @@ use super::database::Database;
 use super::file;
 use super::sample;
 use super::snapshot::Snapshot;
-use super::watched::{Outcome, Watched};
+use super::watched_file::{FileCheck, WatchedFile};
 use super::{GeoArgs, GeoError};
 
-/// A database of 2 GiB is three times the largest that is sold.
+/// 2 GiB: three times the size of the largest commercial database.
 pub(super) const DATABASE_LIMIT: u64 = 2 << 30;
 const LIST_LIMIT: u64 = 16 << 20;
 
 /// The state of all watched files.
-pub(super) struct Watcher {
+pub(super) struct FileWatcher {
     sources: Vec<Source>,
-    hosting: Option<Watched<AsnList>>,
-    proxy: Option<Watched<AsnList>>,
+    hosting: Option<WatchedFile<AsnList>>,
+    proxy: Option<WatchedFile<AsnList>>,
     sample: Arc<Database>,
 }
 
-/// What one look at all files brought.
-pub(super) struct Look {
-    /// Whether look-ups should see a new snapshot.
+/// The result of checking all files once.
+pub(super) struct CheckSummary {
+    /// Whether a new snapshot is needed.
     pub(super) changed: bool,
     pub(super) loaded: u64,
-    pub(super) refused: u64,
+    pub(super) rejected: u64,
 }
 
-/// One `--geo-db`: a file, or a folder with any number of them.
+/// One `--geo-db` path: a file or a directory of files.
 struct Source {
     path: PathBuf,
-    files: Vec<Watched<Arc<Database>>>,
+    files: Vec<WatchedFile<Arc<Database>>>,
 }
 
-impl Watcher {
+impl FileWatcher {
     pub(super) fn new(args: &GeoArgs) -> Result<Self, GeoError> {
         let source = |path: &PathBuf| Source { path: path.clone(), files: Vec::new() };
-        Ok(Watcher {
+        Ok(FileWatcher {
             sources: args.geo_db.iter().map(source).collect(),
-            hosting: args.hosting_asns.clone().map(Watched::new),
-            proxy: args.proxy_asns.clone().map(Watched::new),
+            hosting: args.hosting_asns.clone().map(WatchedFile::new),
+            proxy: args.proxy_asns.clone().map(WatchedFile::new),
             sample: Arc::new(Database::load(sample::NAME, sample::BYTES.to_vec())?),
         })
     }
 
-    /// Looks at every file once.
-    pub(super) fn look(&mut self) -> Look {
+    /// Checks every file once.
+    pub(super) fn check(&mut self) -> CheckSummary {
         let mut dropped = false;
-        let mut outcomes = Vec::new();
+        let mut results = Vec::new();
         for source in &mut self.sources {
-            dropped |= source.look(&mut outcomes);
+            dropped |= source.check(&mut results);
         }
         for list in [&mut self.hosting, &mut self.proxy].into_iter().flatten() {
-            outcomes.push(list.look(LIST_LIMIT, load_list));
+            results.push(list.check(LIST_LIMIT, load_list));
         }
-        let count = |wanted| outcomes.iter().filter(|outcome| **outcome == wanted).count() as u64;
-        let (loaded, refused) = (count(Outcome::Loaded), count(Outcome::Refused));
-        Look { changed: dropped || loaded > 0, loaded, refused }
+        let count = |wanted| results.iter().filter(|result| **result == wanted).count() as u64;
+        let (loaded, rejected) = (count(FileCheck::Loaded), count(FileCheck::Rejected));
+        CheckSummary { changed: dropped || loaded > 0, loaded, rejected }
     }
 
-    /// At the start a path that gives nothing is the operator's mistake, if no other gives anything.
-    /// An empty folder is none: a download may still be on its way.
-    pub(super) fn check_start(&self) -> Result<(), GeoError> {
-        let waiting = |source: &Source| source.path.is_dir() && source.files.is_empty();
-        let missing = self.sources.iter().find(|source| !source.is_loaded() && !waiting(source));
-        if let (false, Some(source)) = (self.sources.iter().any(Source::is_loaded), missing) {
+    /// Called at startup. Fails if no configured database could be loaded, or if a configured list could not.
+    /// An empty directory is allowed, because the first download may still be running.
+    pub(super) fn require_data(&self) -> Result<(), GeoError> {
+        let is_empty_dir = |source: &Source| source.path.is_dir() && source.files.is_empty();
+        let failed = self.sources.iter().find(|source| !source.is_loaded() && !is_empty_dir(source));
+        if let (false, Some(source)) = (self.sources.iter().any(Source::is_loaded), failed) {
             return Err(GeoError::NothingLoaded { path: source.path.clone() });
         }
-        let unread = |list: &&Watched<AsnList>| list.good.is_none();
-        match [&self.hosting, &self.proxy].into_iter().flatten().find(unread) {
+        let not_loaded = |list: &&WatchedFile<AsnList>| list.last_good.is_none();
+        match [&self.hosting, &self.proxy].into_iter().flatten().find(not_loaded) {
             Some(list) => Err(GeoError::NothingLoaded { path: list.path.clone() }),
             None => Ok(()),
         }
     }
 
-    /// What look-ups see from now on. Without any database it is the built-in sample.
+    /// Builds a snapshot of the loaded files. Uses the built-in sample if there is no database.
     pub(super) fn snapshot(&self) -> Snapshot {
         let loaded = self.sources.iter().flat_map(|source| &source.files);
-        let mut databases: Vec<_> = loaded.filter_map(|file| file.good.clone()).collect();
+        let mut databases: Vec<_> = loaded.filter_map(|file| file.last_good.clone()).collect();
         if databases.is_empty() {
             databases.push(self.sample.clone());
         }
         let mut lists = AsnLists::built_in();
         for (list, file) in [(&mut lists.hosting, &self.hosting), (&mut lists.proxy, &self.proxy)] {
-            if let Some(good) = file.as_ref().and_then(|file| file.good.clone()) {
-                *list = good;
+            if let Some(last_good) = file.as_ref().and_then(|file| file.last_good.clone()) {
+                *list = last_good;
             }
         }
         Snapshot::new(databases, lists)
@@ -97,36 +97,38 @@ impl Watcher {
 
 impl Source {
     fn is_loaded(&self) -> bool {
-        self.files.iter().any(|file| file.good.is_some())
+        self.files.iter().any(|file| file.last_good.is_some())
     }
 
-    fn look(&mut self, outcomes: &mut Vec<Outcome>) -> bool {
+    /// Checks all files. Returns whether the data of a deleted file was dropped.
+    fn check(&mut self, results: &mut Vec<FileCheck>) -> bool {
         for path in file::databases_at(&self.path) {
             if !self.files.iter().any(|file| file.path == path) {
-                self.files.push(Watched::new(path));
+                self.files.push(WatchedFile::new(path));
             }
         }
         self.files.sort_by(|a, b| a.path.cmp(&b.path));
         for file in &mut self.files {
-            outcomes.push(file.look(DATABASE_LIMIT, load_database));
+            results.push(file.check(DATABASE_LIMIT, load_database));
         }
         self.drop_replaced()
     }
 
-    /// A deleted file's data stays, unless a present one of the same type has taken its place
-    /// (dbip-city-2026-10.mmdb after dbip-city-2026-11.mmdb arrived), or it never gave any.
+    /// Drops deleted files, but keeps their data until there is another file of the same type: the data of
+    /// dbip-city-2026-10.mmdb is dropped once dbip-city-2026-11.mmdb is loaded. Returns whether data was dropped.
     fn drop_replaced(&mut self) -> bool {
         let key = |db: &Arc<Database>| (db.info.database_type.clone(), db.info.ip_version);
         let present: Vec<_> = self
             .files
             .iter()
             .filter(|file| file.present)
-            .filter_map(|file| file.good.as_ref().map(key))
+            .filter_map(|file| file.last_good.as_ref().map(key))
             .collect();
-        let loaded = |files: &[Watched<Arc<Database>>]| files.iter().filter(|f| f.good.is_some()).count();
+        let loaded =
+            |files: &[WatchedFile<Arc<Database>>]| files.iter().filter(|f| f.last_good.is_some()).count();
         let before = loaded(&self.files);
         self.files.retain(|file| {
-            let replaced = file.good.as_ref().is_none_or(|db| present.contains(&key(db)));
+            let replaced = file.last_good.as_ref().is_none_or(|db| present.contains(&key(db)));
             file.present || !replaced
         });
         loaded(&self.files) != before

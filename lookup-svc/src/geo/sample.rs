@@ -1,19 +1,19 @@
-//! The built-in database, so that the first minute shows something: documentation prefixes with
-//! invented places, and well-known public resolvers with their true operators.
+//! The built-in database, used until another one is configured: documentation networks with made-up locations,
+//! and well-known public DNS resolvers with their real operators.
 
 use super::writer::{Builder, Value};
 
-/// The committed file; `cargo run -p lookup-svc --example geo-sample` writes it anew.
+/// The committed file. Regenerate it with `cargo run -p lookup-svc --example geo-sample`.
 pub const BYTES: &[u8] = include_bytes!("../../data/sample.mmdb");
 
-/// Its name in listings and metrics.
+/// The name in metrics and in `/readyz`.
 pub(super) const NAME: &str = "built-in sample";
 
-/// Builds the file; a test compares it with the committed one.
+/// Generates the file. A test compares it with the committed one.
 pub fn build() -> Vec<u8> {
     let mut builder = Builder::new("IP-Lookup-Sample");
-    for (network, place, operator) in EXAMPLES {
-        builder = builder.add(network, &record(Some(place), *operator));
+    for (network, location, operator) in EXAMPLES {
+        builder = builder.add(network, &record(Some(location), *operator));
     }
     for (networks, operator) in RESOLVERS {
         for network in *networks {
@@ -23,7 +23,7 @@ pub fn build() -> Vec<u8> {
     builder.finish()
 }
 
-struct Spot {
+struct SampleLocation {
     country: (&'static str, &'static str),
     continent: &'static str,
     region: (&'static str, &'static str),
@@ -33,22 +33,22 @@ struct Spot {
     zone: &'static str,
 }
 
-/// RFC 5737 and RFC 3849 prefixes, RFC 5398 AS numbers.
-const EXAMPLES: &[(&str, Spot, (u32, &str))] = &[
+/// Networks (RFC 5737, RFC 3849) and AS numbers (RFC 5398) that are reserved for documentation.
+const EXAMPLES: &[(&str, SampleLocation, (u32, &str))] = &[
     ("192.0.2.0/24", BERLIN, (64_496, "Example Network One")),
     ("198.51.100.0/24", SAN_FRANCISCO, (64_497, "Example Network Two")),
     ("203.0.113.0/24", TOKYO, (64_498, "Example Network Three")),
     ("2001:db8::/32", PARIS, (64_499, "Example Network Six")),
 ];
 
-/// Anycast: the operator is known, a place would be wrong.
+/// No location: these are anycast networks.
 const RESOLVERS: &[(&[&str], (u32, &str))] = &[
     (&["1.1.1.0/24", "1.0.0.0/24", "2606:4700:4700::/48"], (13_335, "Cloudflare, Inc.")),
     (&["8.8.8.0/24", "8.8.4.0/24", "2001:4860:4860::/48"], (15_169, "Google LLC")),
     (&["9.9.9.0/24", "149.112.112.0/24", "2620:fe::/48"], (19_281, "Quad9")),
 ];
 
-const BERLIN: Spot = Spot {
+const BERLIN: SampleLocation = SampleLocation {
     country: ("DE", "Germany"),
     continent: "EU",
     region: ("BE", "State of Berlin"),
@@ -57,7 +57,7 @@ const BERLIN: Spot = Spot {
     point: (52.5319, 13.3855),
     zone: "Europe/Berlin",
 };
-const SAN_FRANCISCO: Spot = Spot {
+const SAN_FRANCISCO: SampleLocation = SampleLocation {
     country: ("US", "United States"),
     continent: "NA",
     region: ("CA", "California"),
@@ -66,7 +66,7 @@ const SAN_FRANCISCO: Spot = Spot {
     point: (37.7697, -122.3933),
     zone: "America/Los_Angeles",
 };
-const TOKYO: Spot = Spot {
+const TOKYO: SampleLocation = SampleLocation {
     country: ("JP", "Japan"),
     continent: "AS",
     region: ("13", "Tokyo"),
@@ -75,7 +75,7 @@ const TOKYO: Spot = Spot {
     point: (35.6837, 139.6805),
     zone: "Asia/Tokyo",
 };
-const PARIS: Spot = Spot {
+const PARIS: SampleLocation = SampleLocation {
     country: ("FR", "France"),
     continent: "EU",
     region: ("IDF", "Île-de-France"),
@@ -85,31 +85,31 @@ const PARIS: Spot = Spot {
     zone: "Europe/Paris",
 };
 
-fn record(place: Option<&Spot>, (asn, org): (u32, &str)) -> Value {
+fn record(location: Option<&SampleLocation>, (asn, org): (u32, &str)) -> Value {
     let traits = Value::map([
         ("autonomous_system_number", Value::U32(asn)),
         ("autonomous_system_organization", Value::from(org)),
     ]);
-    let mut entries = place.map(place_entries).unwrap_or_default();
+    let mut entries = location.map(location_entries).unwrap_or_default();
     entries.push(("traits", traits));
     Value::map(entries)
 }
 
-fn place_entries(spot: &Spot) -> Vec<(&'static str, Value)> {
+fn location_entries(sample: &SampleLocation) -> Vec<(&'static str, Value)> {
     let names = |name: &str| ("names", Value::map([("en", Value::from(name))]));
     let coded = |(code, name): (&str, &str)| Value::map([("iso_code", Value::from(code)), names(name)]);
     let location = Value::map([
-        ("latitude", Value::F64(spot.point.0)),
-        ("longitude", Value::F64(spot.point.1)),
-        ("time_zone", Value::from(spot.zone)),
+        ("latitude", Value::F64(sample.point.0)),
+        ("longitude", Value::F64(sample.point.1)),
+        ("time_zone", Value::from(sample.zone)),
     ]);
     vec![
-        ("city", Value::map([names(spot.city)])),
-        ("continent", Value::map([("code", Value::from(spot.continent))])),
-        ("country", coded(spot.country)),
+        ("city", Value::map([names(sample.city)])),
+        ("continent", Value::map([("code", Value::from(sample.continent))])),
+        ("country", coded(sample.country)),
         ("location", location),
-        ("postal", Value::map([("code", Value::from(spot.postal))])),
-        ("subdivisions", Value::Array(vec![coded(spot.region)])),
+        ("postal", Value::map([("code", Value::from(sample.postal))])),
+        ("subdivisions", Value::Array(vec![coded(sample.region)])),
     ]
 }
 
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_committed_sample_is_what_the_generator_writes() {
+    fn committed_sample_is_up_to_date() {
         assert!(
             build() == BYTES,
             "data/sample.mmdb is stale: run `cargo run -p lookup-svc --example geo-sample`"

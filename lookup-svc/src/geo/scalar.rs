@@ -1,11 +1,12 @@
-//! Reads what a database stores as number, text or boolean without caring which of them it chose.
+//! A leaf value of a record. Converts between types: one provider stores as a string what another stores as a number or
+//! boolean.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-/// One leaf value; vendors store the same field as text, float, double or integer.
+/// One leaf value.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) enum Scalar<'a> {
     Text(&'a str),
@@ -13,13 +14,13 @@ pub(super) enum Scalar<'a> {
     Signed(i64),
     Float(f64),
     Bool(bool),
-    /// Missing, or something that is no leaf (a map, an array, bytes).
+    /// Missing, or of another type: a map, an array or bytes.
     #[default]
     Absent,
 }
 
 impl<'a> Scalar<'a> {
-    /// Text that says something: flat databases write "" or "-" where they know nothing.
+    /// A non-empty string. Flat databases store "" or "-" if there is no value.
     pub(super) fn text(self) -> Option<&'a str> {
         match self {
             Scalar::Text(text) => Some(text.trim()).filter(|text| !matches!(*text, "" | "-")),
@@ -27,8 +28,8 @@ impl<'a> Scalar<'a> {
         }
     }
 
-    /// Text, or a whole number written out (postal codes that a vendor stores as numbers).
-    pub(super) fn written(self) -> Option<Cow<'a, str>> {
+    /// A string, or an integer as a string: some providers store postal codes as integers.
+    pub(super) fn text_or_integer(self) -> Option<Cow<'a, str>> {
         match self {
             Scalar::Unsigned(number) => Some(Cow::Owned(number.to_string())),
             Scalar::Signed(number) => Some(Cow::Owned(number.to_string())),
@@ -45,12 +46,12 @@ impl<'a> Scalar<'a> {
         }
     }
 
-    /// An AS number: 174, "174" or "AS174"; 0 is reserved and means "none".
+    /// An AS number: 174, "174" or "AS174". 0 is reserved and yields `None`.
     pub(super) fn asn(self) -> Option<u32> {
         let number = match self {
             Scalar::Unsigned(number) => u32::try_from(number).ok()?,
             Scalar::Signed(number) => u32::try_from(number).ok()?,
-            other => digits_of_asn(other.text()?).parse().ok()?,
+            other => strip_as_prefix(other.text()?).parse().ok()?,
         };
         (number != 0).then_some(number)
     }
@@ -69,14 +70,14 @@ impl<'a> Scalar<'a> {
     }
 }
 
-fn digits_of_asn(text: &str) -> &str {
+fn strip_as_prefix(text: &str) -> &str {
     match text.get(..2) {
         Some(prefix) if prefix.eq_ignore_ascii_case("AS") => &text[2..],
         _ => text,
     }
 }
 
-/// The shortest decimal that is this f32, as f64: 37.751 and not 37.750999450683594.
+/// Converts to the f64 with the fewest decimals that rounds to this f32: 37.751, not 37.750999450683594.
 pub(super) fn widen(value: f32) -> f64 {
     let exact = f64::from(value);
     [1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7]
@@ -145,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_float_keeps_the_digits_its_author_wrote() {
+    fn widened_float_keeps_its_decimals() {
         for (narrow, wide) in [(37.751_f32, 37.751), (-97.822, -97.822), (0.0, 0.0), (8.5, 8.5)] {
             assert_eq!(widen(narrow), wide);
         }
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn as_numbers_are_read_in_every_spelling() {
+    fn as_number_is_read_in_every_format() {
         for value in [
             Scalar::Text("AS174"),
             Scalar::Text("as174"),
@@ -178,12 +179,12 @@ mod tests {
     }
 
     #[test]
-    fn flags_and_numbers_are_read_from_text_too() {
+    fn flags_and_numbers_are_read_from_strings() {
         assert_eq!(Scalar::Text("true").flag(), Some(true));
         assert_eq!(Scalar::Text("0").flag(), Some(false));
         assert_eq!(Scalar::Text("maybe").flag(), None);
         assert_eq!(Scalar::Text("52.52").number(), Some(52.52));
         assert_eq!(Scalar::Text("-").text(), None);
-        assert_eq!(Scalar::Unsigned(10115).written().as_deref(), Some("10115"));
+        assert_eq!(Scalar::Unsigned(10115).text_or_integer().as_deref(), Some("10115"));
     }
 }

@@ -1,53 +1,59 @@
-//! What all look-ups of one moment see.
+//! The databases and lists that are in use together. A reload replaces the whole snapshot.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::asn::AsnLists;
-use super::database::{Database, Located};
+use super::database::{Database, FoundRecord};
+use super::location::Location;
+use super::location_cache::{LocationCache, MAX_DATABASES};
+use super::location_json::LocationJson;
 use super::merge;
-use super::place::Place;
-use super::shelf::{MOST_DATABASES, Shelf};
-use super::written::PlaceJson;
 
-/// The databases and lists in use, and what was written from them.
+/// Databases in order of precedence, AS number lists, and the location cache for them.
 pub(super) struct Snapshot {
     databases: Vec<Arc<Database>>,
     lists: AsnLists,
-    shelf: Shelf,
+    cache: LocationCache,
 }
 
 impl Snapshot {
     pub(super) fn new(databases: Vec<Arc<Database>>, lists: AsnLists) -> Self {
-        Self { databases, lists, shelf: Shelf::new() }
+        Self { databases, lists, cache: LocationCache::new() }
     }
 
     pub(super) fn databases(&self) -> impl Iterator<Item = &Database> {
         self.databases.iter().map(|database| &**database)
     }
 
-    /// Where `ip` is, put together from every database that knows it.
-    pub(super) fn place(&self, ip: IpAddr, now: i64) -> Place<'_> {
-        self.put_together(self.databases().filter_map(|database| database.locate(ip)), now)
+    /// The location of `ip`, merged from all databases.
+    pub(super) fn location(&self, ip: IpAddr, now: i64) -> Location<'_> {
+        self.merge_records(self.databases().filter_map(|database| database.find_record(ip)), now)
     }
 
-    /// The same, written.
-    pub(super) fn show<R>(&self, ip: IpAddr, now: i64, use_json: impl FnOnce(&PlaceJson) -> R) -> R {
-        if self.databases.len() > MOST_DATABASES {
-            return use_json(&PlaceJson::of(&self.place(ip, now)));
+    /// Passes the location of `ip` as JSON to `use_json`, from the cache if possible.
+    pub(super) fn with_location_json<R>(
+        &self,
+        ip: IpAddr,
+        now: i64,
+        use_json: impl FnOnce(&LocationJson) -> R,
+    ) -> R {
+        if self.databases.len() > MAX_DATABASES {
+            return use_json(&LocationJson::new(&self.location(ip, now)));
         }
-        let mut located = [const { None }; MOST_DATABASES];
-        for (located, database) in located.iter_mut().zip(&self.databases) {
-            *located = database.locate(ip);
+        let mut records = [const { None }; MAX_DATABASES];
+        for (record, database) in records.iter_mut().zip(&self.databases) {
+            *record = database.find_record(ip);
         }
-        let records = located.each_ref().map(|found: &Option<Located<'_>>| found.as_ref()?.offset());
-        self.shelf.show(records, now, || self.put_together(located.into_iter().flatten(), now), use_json)
+        let offsets = records.each_ref().map(|record: &Option<FoundRecord<'_>>| record.as_ref()?.offset());
+        let location = || self.merge_records(records.into_iter().flatten(), now);
+        self.cache.with_json(offsets, now, location, use_json)
     }
 
-    fn put_together<'a>(&'a self, located: impl Iterator<Item = Located<'a>>, now: i64) -> Place<'a> {
-        let mut known = located.filter_map(|record| Database::fields(&record));
-        let mut fields = known.next().unwrap_or_default();
-        known.for_each(|later| merge::add(&mut fields, later));
+    fn merge_records<'a>(&'a self, records: impl Iterator<Item = FoundRecord<'a>>, now: i64) -> Location<'a> {
+        let mut decoded = records.filter_map(|record| Database::fields(&record));
+        let mut fields = decoded.next().unwrap_or_default();
+        decoded.for_each(|later| merge::add(&mut fields, later));
         merge::finish(fields, &self.lists, now)
     }
 }

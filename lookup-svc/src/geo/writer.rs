@@ -1,4 +1,4 @@
-//! Writes small MMDB files: the built-in sample, and every layout (and every broken one) in tests.
+//! Writes small MMDB files: the built-in sample and, in tests, files of all layouts, valid and invalid.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -6,7 +6,7 @@ use std::net::IpAddr;
 mod encode;
 pub use encode::Value;
 
-/// A database under construction. Later networks win over earlier, shorter ones.
+/// Builds a database. Where networks overlap, the one added last wins.
 #[derive(Debug)]
 pub struct Builder {
     database_type: String,
@@ -21,18 +21,18 @@ pub struct Builder {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Target {
-    Nothing,
+    Empty,
     Node(usize),
     Data(usize),
 }
 
-/// What stands before the metadata.
+/// Precedes the metadata section.
 pub const MARKER: &[u8] = b"\xab\xcd\xefMaxMind.com";
 
-const NO_NODE: [Target; 2] = [Target::Nothing; 2];
+const EMPTY_NODE: [Target; 2] = [Target::Empty; 2];
 
 impl Builder {
-    /// A database for both address families; IPv4 lives under ::/96, as MaxMind has it.
+    /// A database for both address families. IPv4 is stored under ::/96, as in MaxMind's files.
     pub fn new(database_type: &str) -> Self {
         Builder {
             database_type: database_type.to_owned(),
@@ -40,7 +40,7 @@ impl Builder {
             build_epoch: 1_767_225_600,
             record_size: 24,
             description: Value::map([("en", Value::from("written by ip-lookup"))]),
-            nodes: vec![NO_NODE],
+            nodes: vec![EMPTY_NODE],
             data: Vec::new(),
             offsets: HashMap::new(),
         }
@@ -51,31 +51,30 @@ impl Builder {
         Builder { ip_version: 4, ..Builder::new(database_type) }
     }
 
-    /// Sets when it was built.
     #[must_use]
     pub fn build_epoch(self, build_epoch: u64) -> Self {
         Builder { build_epoch, ..self }
     }
 
-    /// Sets the bits per record: 24, 28 or 32.
+    /// Sets the bits per tree record: 24, 28 or 32.
     #[must_use]
     pub fn record_size(self, record_size: u16) -> Self {
         Builder { record_size, ..self }
     }
 
-    /// Leaves the description empty, as home-made files do.
+    /// Leaves the description empty, as in many custom-built files.
     #[must_use]
     pub fn without_description(self) -> Self {
         Builder { description: Value::Map(Vec::new()), ..self }
     }
 
-    /// Adds one network with its record.
+    /// Adds a network with its record.
     #[must_use]
     pub fn add(self, network: &str, record: &Value) -> Self {
         self.add_raw(network, record.encoded())
     }
 
-    /// Adds one network with bytes as they are: how tests make records no writer should write.
+    /// Adds a network with raw record bytes, so that tests can build invalid records.
     #[must_use]
     pub fn add_raw(mut self, network: &str, record: Vec<u8>) -> Self {
         let next = self.data.len();
@@ -89,7 +88,7 @@ impl Builder {
     }
 
     fn insert(&mut self, bits: u128, length: u32, target: Target) {
-        assert!(length > 0, "a network needs a prefix");
+        assert!(length > 0, "the prefix length must not be 0");
         let mut node = 0;
         for depth in 0..length {
             let side = usize::from(bits >> (127 - depth) & 1 == 1);
@@ -104,7 +103,7 @@ impl Builder {
     fn child(&mut self, node: usize, side: usize) -> usize {
         match self.nodes[node][side] {
             Target::Node(child) => child,
-            // What covered the larger network goes on covering both halves.
+            // Both halves inherit the target of the larger network.
             covering => {
                 self.nodes.push([covering; 2]);
                 self.nodes[node][side] = Target::Node(self.nodes.len() - 1);
@@ -113,7 +112,7 @@ impl Builder {
         }
     }
 
-    /// The finished file.
+    /// Serializes the file.
     pub fn finish(&self) -> Vec<u8> {
         let mut file = Vec::new();
         for node in &self.nodes {
@@ -128,11 +127,11 @@ impl Builder {
 
     fn pointer(&self, target: Target) -> u32 {
         let number = match target {
-            Target::Nothing => self.nodes.len(),
+            Target::Empty => self.nodes.len(),
             Target::Node(node) => node,
             Target::Data(offset) => self.nodes.len() + 16 + offset,
         };
-        u32::try_from(number).expect("a small database")
+        u32::try_from(number).expect("database too large")
     }
 
     fn write_node(&self, [left, right]: [u32; 2], file: &mut Vec<u8>) {
@@ -145,7 +144,7 @@ impl Builder {
     }
 
     fn metadata(&self) -> Value {
-        let nodes = u32::try_from(self.nodes.len()).expect("a small database");
+        let nodes = u32::try_from(self.nodes.len()).expect("database too large");
         Value::map([
             ("binary_format_major_version", Value::U16(2)),
             ("binary_format_minor_version", Value::U16(0)),
@@ -160,11 +159,11 @@ impl Builder {
     }
 }
 
-/// The network's bits from the left, and how many of them count.
+/// The network's address, left-aligned, and its prefix length in the tree.
 fn path(network: &str, ip_version: u16) -> (u128, u32) {
     let (address, length) = network.split_once('/').expect("address/length");
-    let length: u32 = length.parse().expect("a prefix length");
-    match (address.parse().expect("an address"), ip_version) {
+    let length: u32 = length.parse().expect("prefix length");
+    match (address.parse().expect("IP address"), ip_version) {
         (IpAddr::V4(v4), 4) => (u128::from(v4.to_bits()) << 96, length),
         (IpAddr::V4(v4), _) => (u128::from(v4.to_bits()), length + 96),
         (IpAddr::V6(v6), _) => (v6.to_bits(), length),

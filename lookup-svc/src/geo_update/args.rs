@@ -1,4 +1,4 @@
-//! The command line of `geo-update`.
+//! Command-line arguments of `geo-update`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,28 +6,28 @@ use std::time::Duration;
 use reqwest::Url;
 use secrecy::SecretString;
 
-/// Download geo databases, verify them and put them in place
+/// Download, verify and install geo databases
 #[derive(Clone, Debug, clap::Args)]
 pub struct GeoUpdateArgs {
-    /// dbip-lite (free, no account), maxmind, ipinfo, or the URL of an .mmdb, .mmdb.gz or .tar.gz
-    // A secret, since a URL may hold a password or a token.
+    /// dbip-lite (free, no account), maxmind, ipinfo, or the URL of an .mmdb, .mmdb.gz or .tar.gz file
+    // Secret, because a URL may contain a password or a token.
     #[arg(env = "GEO_UPDATE_SOURCE", hide_env_values = true, value_parser = secret)]
     pub source: SecretString,
 
-    /// Folder that receives the files; give the same one to --geo-db
+    /// Target directory; pass it to --geo-db too
     #[arg(long, env = "GEO_UPDATE_TO", value_name = "DIR")]
     pub to: PathBuf,
 
-    /// Stay and look again this often, until SIGTERM; without it, once
-    #[arg(long, env = "GEO_UPDATE_EVERY", value_name = "DURATION", value_parser = humantime::parse_duration)]
+    /// Keep running and check at this interval
+    #[arg(long, env = "GEO_UPDATE_EVERY", value_name = "TIME", value_parser = humantime::parse_duration)]
     pub every: Option<Duration>,
 
-    /// Databases of the provider, comma-separated. maxmind: GeoLite2-City,GeoLite2-ASN;
-    /// ipinfo: ipinfo_lite; dbip-lite: city,asn
+    /// Databases to download, comma-separated. Defaults: city,asn (dbip-lite),
+    /// GeoLite2-City,GeoLite2-ASN (maxmind), ipinfo_lite (ipinfo)
     #[arg(long, env = "GEO_UPDATE_EDITIONS", value_name = "NAMES", value_delimiter = ',')]
     pub editions: Vec<String>,
 
-    /// You have read and accept the provider's licence (needed for maxmind and ipinfo)
+    /// Confirm that you have read and accept the provider's license (required for maxmind and ipinfo)
     #[arg(long, env = "GEO_UPDATE_ACCEPT_LICENSE")]
     pub accept_license: bool,
 
@@ -39,7 +39,7 @@ pub struct GeoUpdateArgs {
     #[arg(long, env, value_name = "FILE", conflicts_with = "maxmind_account_id")]
     pub maxmind_account_id_file: Option<PathBuf>,
 
-    /// MaxMind license key; better as environment variable or file
+    /// MaxMind license key. Prefer the environment variable or a file
     #[arg(long, env, value_name = "KEY", hide_env_values = true, value_parser = secret)]
     pub maxmind_license_key: Option<SecretString>,
 
@@ -47,7 +47,7 @@ pub struct GeoUpdateArgs {
     #[arg(long, env, value_name = "FILE", conflicts_with = "maxmind_license_key")]
     pub maxmind_license_key_file: Option<PathBuf>,
 
-    /// IPinfo token; better as environment variable or file
+    /// IPinfo token. Prefer the environment variable or a file
     #[arg(long, env, value_name = "TOKEN", hide_env_values = true, value_parser = secret)]
     pub ipinfo_token: Option<SecretString>,
 
@@ -55,31 +55,31 @@ pub struct GeoUpdateArgs {
     #[arg(long, env, value_name = "FILE", conflicts_with = "ipinfo_token")]
     pub ipinfo_token_file: Option<PathBuf>,
 
-    /// SHA-256 of the file behind a URL source, in hex
+    /// Expected SHA-256 of the downloaded file, in hex. Allowed only if the source is a URL
     #[arg(long, env = "GEO_UPDATE_SHA256", value_name = "HEX")]
     pub sha256: Option<String>,
 
-    /// Give up on a download, and on an unpacked file, larger than this many bytes
+    /// Maximum size of a downloaded file, and of the unpacked file
     #[arg(long, env = "GEO_UPDATE_MAX_SIZE", value_name = "BYTES", default_value_t = 2 << 30)]
     pub max_size: u64,
 
-    /// Give up on one database after this time, retries included
-    #[arg(long, env = "GEO_UPDATE_TIMEOUT", value_name = "DURATION", default_value = "1h", value_parser = humantime::parse_duration)]
+    /// Maximum time per database, including retries
+    #[arg(long, env = "GEO_UPDATE_TIMEOUT", value_name = "TIME", default_value = "1h", value_parser = humantime::parse_duration)]
     pub timeout: Duration,
 
-    /// Try again when nothing has arrived for this time
-    #[arg(long, env = "GEO_UPDATE_IDLE_TIMEOUT", value_name = "DURATION", default_value = "30s", value_parser = humantime::parse_duration)]
+    /// Retry if no data arrives for this long
+    #[arg(long, env = "GEO_UPDATE_IDLE_TIMEOUT", value_name = "TIME", default_value = "30s", value_parser = humantime::parse_duration)]
     pub idle_timeout: Duration,
 
-    /// How often to try again, going on where the last try stopped
+    /// Maximum number of retries. A retry resumes the download if the server allows it
     #[arg(long, env = "GEO_UPDATE_RETRIES", value_name = "N", default_value_t = 6)]
     pub retries: u32,
 
-    /// Pause before the first retry; doubled each time, at most a minute
+    /// Delay before the first retry. Doubles with each retry, up to 1 minute
     #[arg(long, hide = true, default_value = "1s", value_parser = humantime::parse_duration)]
     pub retry_delay: Duration,
 
-    /// Another server in the provider's place
+    /// Base URL to use instead of the provider's
     #[arg(long, hide = true)]
     pub provider_url: Option<Url>,
 }

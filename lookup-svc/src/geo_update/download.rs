@@ -1,4 +1,4 @@
-//! One download into a file: goes on where it was cut off, tries again a bounded number of times.
+//! Downloads one file, with a limited number of retries. A retry resumes a partial download if possible.
 
 use std::time::Duration;
 
@@ -15,78 +15,77 @@ use super::progress::Progress;
 use super::source::Item;
 use super::{GeoUpdateArgs, UpdateError, request};
 
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+const MAX_DELAY: Duration = Duration::from_secs(60);
 
-/// What the server gave to recognise this version of the file by.
+/// The validators by which the server identifies a version of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Version {
     pub etag: Option<String>,
     pub last_modified: Option<String>,
 }
 
-/// How a download ended.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Fetched {
+pub(super) enum DownloadResult {
     Complete(Version),
     NotModified,
 }
 
-/// A download under way.
+/// A download in progress.
 pub(super) struct Download<'a> {
     pub client: &'a Client,
     pub args: &'a GeoUpdateArgs,
     pub item: &'a Item,
     pub url: &'a Url,
-    /// The version that is installed already.
-    pub have: Option<&'a Version>,
+    /// The installed version.
+    pub installed: Option<&'a Version>,
     pub file: File,
 }
 
 impl Download<'_> {
-    /// Downloads to the end, over as many attempts as are allowed.
-    pub(super) async fn run(mut self, progress: &mut Progress<'_>) -> Result<Fetched, UpdateError> {
-        let mut part = Part::default();
+    /// Downloads the whole file, with retries.
+    pub(super) async fn run(mut self, progress: &mut Progress<'_>) -> Result<DownloadResult, UpdateError> {
+        let mut part = PartialDownload::default();
         let mut attempt = 0;
         loop {
             let error = match self.attempt(&mut part, progress).await {
-                Ok(fetched) => {
+                Ok(result) => {
                     self.file.sync_all().await?;
-                    return Ok(fetched);
+                    return Ok(result);
                 }
                 Err(error) => error,
             };
-            pause(self.args, &mut attempt, error, progress).await?;
+            wait_before_retry(self.args, &mut attempt, error, progress).await?;
         }
     }
 
     async fn attempt(
         &mut self,
-        part: &mut Part,
+        part: &mut PartialDownload,
         progress: &mut Progress<'_>,
-    ) -> Result<Fetched, UpdateError> {
+    ) -> Result<DownloadResult, UpdateError> {
         let request = request::get(self.client, self.item, self.url);
-        let request = part.headers(request, self.have).build()?;
+        let request = part.headers(request, self.installed).build()?;
         let conditional = is_conditional(request.headers());
         let mut response = self.client.execute(request).await?;
-        request::refuse_errors(&response)?;
+        request::check_status(&response)?;
         match response.status() {
-            StatusCode::NOT_MODIFIED if conditional => return Ok(Fetched::NotModified),
+            StatusCode::NOT_MODIFIED if conditional => return Ok(DownloadResult::NotModified),
             StatusCode::NOT_MODIFIED => return Err(UpdateError::NotModified),
             StatusCode::PARTIAL_CONTENT if part.continues(response.headers()) => {}
             StatusCode::PARTIAL_CONTENT | StatusCode::RANGE_NOT_SATISFIABLE => {
                 self.restart(part, Version::default()).await?;
-                return Err(UpdateError::CutOff);
+                return Err(UpdateError::Truncated);
             }
             _ => self.restart(part, Version::of(response.headers())).await?,
         }
         self.receive(&mut response, part, progress).await?;
-        Ok(Fetched::Complete(part.version.clone()))
+        Ok(DownloadResult::Complete(part.version.clone()))
     }
 
     async fn receive(
         &mut self,
         response: &mut Response,
-        part: &mut Part,
+        part: &mut PartialDownload,
         progress: &mut Progress<'_>,
     ) -> Result<(), UpdateError> {
         if is_web_page(response.headers()) {
@@ -97,84 +96,85 @@ impl Download<'_> {
         if total.is_some_and(|total| total > limit) {
             return Err(UpdateError::TooLarge(limit));
         }
-        progress.total(total);
+        progress.set_total(total);
         while let Some(chunk) = response.chunk().await? {
             if part.written + chunk.len() as u64 > limit {
                 return Err(UpdateError::TooLarge(limit));
             }
             self.file.write_all(&chunk).await?;
             part.written += chunk.len() as u64;
-            progress.at(part.written);
+            progress.set_position(part.written);
         }
         match total {
-            Some(total) if total != part.written => Err(UpdateError::CutOff),
+            Some(total) if total != part.written => Err(UpdateError::Truncated),
             _ => Ok(()),
         }
     }
 
-    async fn restart(&mut self, part: &mut Part, version: Version) -> Result<(), UpdateError> {
+    async fn restart(&mut self, part: &mut PartialDownload, version: Version) -> Result<(), UpdateError> {
         self.file.rewind().await?;
         self.file.set_len(0).await?;
-        *part = Part { written: 0, version };
+        *part = PartialDownload { written: 0, version };
         Ok(())
     }
 }
 
-/// Waits before the next attempt, or gives the error back when there is none.
-pub(super) async fn pause(
+/// Waits before the next attempt. Returns the error if it is permanent or no retry is left.
+pub(super) async fn wait_before_retry(
     args: &GeoUpdateArgs,
     attempt: &mut u32,
     error: UpdateError,
     progress: &Progress<'_>,
 ) -> Result<(), UpdateError> {
-    if *attempt >= args.retries || !error.is_passing() {
+    if *attempt >= args.retries || !error.is_transient() {
         return Err(error);
     }
-    let pause = args.retry_delay.saturating_mul(1 << (*attempt).min(6)).min(LONGEST_PAUSE);
+    let delay = args.retry_delay.saturating_mul(1 << (*attempt).min(6)).min(MAX_DELAY);
     *attempt += 1;
-    let wait = humantime::format_duration(pause);
-    progress.note(&format!("{error}; attempt {} of {} in {wait}", *attempt + 1, args.retries + 1));
-    tokio::time::sleep(pause).await;
+    let wait = humantime::format_duration(delay);
+    progress.line(&format!("{error}; retry {attempt} of {} in {wait}", args.retries));
+    tokio::time::sleep(delay).await;
     Ok(())
 }
 
-/// What has arrived so far.
+/// What was received so far.
 #[derive(Debug, Default)]
-struct Part {
+struct PartialDownload {
     written: u64,
     version: Version,
 }
 
-impl Part {
-    /// A range only together with a condition: a part of another version would not fit.
-    fn headers(&self, request: RequestBuilder, have: Option<&Version>) -> RequestBuilder {
-        match (self.written, self.version.condition(), have) {
+impl PartialDownload {
+    /// Adds the headers to resume a partial download, or to skip the download if the installed version is current.
+    /// Requests a range only with `If-Range`, because the rest of another version would not fit.
+    fn headers(&self, request: RequestBuilder, installed: Option<&Version>) -> RequestBuilder {
+        match (self.written, self.version.if_range(), installed) {
             (1.., Some(version), _) => {
                 request.header(RANGE, format!("bytes={}-", self.written)).header(IF_RANGE, version)
             }
-            (0, _, Some(have)) => have.unless_unchanged(request),
+            (0, _, Some(installed)) => installed.add_conditions(request),
             _ => request,
         }
     }
 
     fn continues(&self, headers: &HeaderMap) -> bool {
         let start = format!("bytes {}-", self.written);
-        self.written > 0 && text(headers, CONTENT_RANGE).is_some_and(|range| range.starts_with(&start))
+        self.written > 0 && header(headers, CONTENT_RANGE).is_some_and(|range| range.starts_with(&start))
     }
 }
 
 impl Version {
     fn of(headers: &HeaderMap) -> Self {
-        Version { etag: text(headers, ETAG), last_modified: text(headers, LAST_MODIFIED) }
+        Version { etag: header(headers, ETAG), last_modified: header(headers, LAST_MODIFIED) }
     }
 
-    /// What If-Range accepts: a weak tag does not promise the same bytes.
-    fn condition(&self) -> Option<&str> {
+    /// The value for `If-Range`, which does not accept weak ETags: they don't guarantee identical bytes.
+    fn if_range(&self) -> Option<&str> {
         let strong = self.etag.as_deref().filter(|tag| !tag.starts_with("W/"));
         strong.or(self.last_modified.as_deref())
     }
 
-    fn unless_unchanged(&self, request: RequestBuilder) -> RequestBuilder {
+    fn add_conditions(&self, request: RequestBuilder) -> RequestBuilder {
         match (&self.etag, &self.last_modified) {
             (Some(tag), _) => request.header(IF_NONE_MATCH, tag),
             (None, Some(time)) => request.header(IF_MODIFIED_SINCE, time),
@@ -183,16 +183,16 @@ impl Version {
     }
 }
 
-/// Whether 304 can be the answer; to If-Range it cannot.
+/// Whether the server may respond with 304. `If-Range` does not permit it.
 fn is_conditional(headers: &HeaderMap) -> bool {
     headers.contains_key(IF_NONE_MATCH) || headers.contains_key(IF_MODIFIED_SINCE)
 }
 
-fn text(headers: &HeaderMap, name: HeaderName) -> Option<String> {
+fn header(headers: &HeaderMap, name: HeaderName) -> Option<String> {
     Some(headers.get(name)?.to_str().ok()?.to_owned())
 }
 
 fn is_web_page(headers: &HeaderMap) -> bool {
-    text(headers, CONTENT_TYPE)
+    header(headers, CONTENT_TYPE)
         .is_some_and(|kind| kind.trim_start().to_ascii_lowercase().starts_with("text/html"))
 }

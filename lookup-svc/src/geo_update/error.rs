@@ -1,75 +1,66 @@
-//! Why an update failed, in words that never hold a URL, a token or a key.
+//! Errors of `geo-update`. Their messages never contain a URL, a token or a key.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::geo::GeoError;
 
-/// A failed update. The file in place is untouched.
+/// Why an update failed. The installed file is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum UpdateError {
-    /// The command line does not say enough, or says something impossible.
+    /// Missing or invalid command-line arguments.
     #[error("{0}")]
     Usage(String),
-    /// A file with a secret cannot be read.
-    #[error("{} cannot be read: {source}", path.display())]
-    SecretFile {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// Connecting, sending or receiving failed; the URL is taken out before it gets here.
+    #[error("can't read {}: {source}", path.display())]
+    SecretFile { path: PathBuf, source: std::io::Error },
+    /// Connecting, sending or receiving failed. The URL has been removed from the error.
     #[error("{}", chain(.0))]
     Http(reqwest::Error),
-    /// The server redirects in circles, too often, or from https to http.
-    #[error("the server redirects in circles or to an unsafe place")]
+    /// A redirect loop, too many redirects, or a redirect from https to http.
+    #[error("redirect loop or insecure redirect")]
     Redirect,
     /// 404 or 410.
     #[error("the server does not have this file")]
     NotFound,
     /// 401 or 403.
-    #[error("the server refused the credentials (status {0})")]
-    Denied(u16),
-    /// Another status that is no success.
-    #[error("the server answered with status {0}")]
+    #[error("the server rejected the credentials (status {0})")]
+    CredentialsRejected(u16),
+    /// Any other error status.
+    #[error("the server responded with status {0}")]
     Status(u16),
-    /// 304 to a request without a condition: there may be no file that it could mean.
-    #[error("the server answered \"not modified\" (304) though it was asked for the file")]
+    /// 304 in response to an unconditional request. There may be no installed file to keep.
+    #[error("the server responded \"not modified\" (304) to an unconditional request")]
     NotModified,
-    /// The body ended too early, or a resumed part does not fit.
-    #[error("the download was cut off")]
-    CutOff,
-    /// More than `--max-size`.
+    /// The body ended early, or the server sent the wrong range when resuming.
+    #[error("the download was interrupted")]
+    Truncated,
+    /// Larger than `--max-size`.
     #[error("the file is larger than {0} bytes")]
     TooLarge(u64),
-    /// More than `--timeout`.
-    #[error("not finished within {}", humantime::format_duration(*.0))]
-    Deadline(Duration),
-    /// A web page: a login form, a captive portal, an error in disguise.
+    /// The update took longer than `--timeout`.
+    #[error("did not finish within {}", humantime::format_duration(*.0))]
+    TimedOut(Duration),
+    /// An HTML page: a sign-in form, a captive portal or an error page with status 200.
     #[error("the server sent a web page instead of a database")]
     WebPage,
-    /// What should be a checksum is none: a web page, broken JSON, too few digits.
-    #[error("the provider's checksum cannot be read")]
+    /// Not a checksum: a web page, invalid JSON or the wrong number of digits.
+    #[error("the provider's checksum is invalid")]
     ChecksumFormat,
-    /// The bytes are not what the provider published.
+    /// The file does not have the published or pinned checksum.
     #[error("the checksum does not match")]
     Checksum,
-    /// Neither gz nor tar.gz nor what it says.
-    #[error("the archive cannot be unpacked: {0}")]
+    #[error("can't unpack the archive: {0}")]
     Archive(std::io::Error),
-    /// An archive without a database.
-    #[error("the archive holds no .mmdb file")]
+    #[error("the archive contains no .mmdb file")]
     NoDatabase,
-    /// Downloaded and unpacked, but no usable database.
-    #[error("what was downloaded {0}")]
+    /// Downloaded and unpacked, but not a usable database.
+    #[error("the downloaded file {0}")]
     Unusable(#[source] GeoError),
-    /// Writing in the target folder failed.
-    #[error("the target folder: {0}")]
-    Folder(#[from] std::io::Error),
-    /// Another `geo-update` holds the folder.
-    #[error("another geo-update is at work in this folder")]
-    Busy,
+    #[error("I/O error in the target directory: {0}")]
+    TargetDir(#[from] std::io::Error),
+    /// Another `geo-update` holds the directory's lock.
+    #[error("another geo-update is running in this directory")]
+    Locked,
 }
 
 impl From<reqwest::Error> for UpdateError {
@@ -82,18 +73,18 @@ impl From<reqwest::Error> for UpdateError {
 }
 
 impl UpdateError {
-    /// Whether the same request may do better a moment later.
-    pub(super) fn is_passing(&self) -> bool {
+    /// Whether a retry may succeed.
+    pub(super) fn is_transient(&self) -> bool {
         match self {
             UpdateError::Http(error) => !error.is_builder(),
-            UpdateError::CutOff => true,
+            UpdateError::Truncated => true,
             UpdateError::Status(status) => matches!(status, 408 | 429 | 500..=599),
             _ => false,
         }
     }
 }
 
-/// reqwest hides the cause ("connection refused") in its sources.
+/// Appends the sources: reqwest's own message omits the cause, such as "connection refused".
 fn chain(error: &reqwest::Error) -> String {
     let mut text = error.to_string();
     let mut source = std::error::Error::source(error);

@@ -1,4 +1,4 @@
-//! One database from the provider to its place: asked for, downloaded, unpacked, checked, renamed.
+//! Updates one database: checksum, download, verification, unpacking and installation.
 
 use std::fs::File;
 use std::io::{self, Read, Seek};
@@ -9,49 +9,50 @@ use reqwest::{Client, Url};
 use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;
 
-use super::download::{Download, Fetched, Version, pause};
-use super::folder::{Folder, Notes};
+use super::download::{Download, DownloadResult, Version, wait_before_retry};
 use super::progress::{Progress, Report};
 use super::source::Item;
-use super::{GeoUpdateArgs, Outcome, UpdateError, request, unpack};
+use super::target_dir::{InstallInfo, TargetDir};
+use super::{GeoUpdateArgs, UpdateError, UpdateResult, request, unpack};
 use crate::geo;
 
-/// Brings one database up to date.
+/// Downloads and installs one database, unless the installed file is current.
 pub(super) async fn refresh(
     client: &Client,
     args: &GeoUpdateArgs,
-    folder: &Folder,
+    target_dir: &TargetDir,
     item: &Item,
     report: &Report,
-) -> Result<Outcome, UpdateError> {
+) -> Result<UpdateResult, UpdateError> {
     let mut progress = report.start(&item.label);
-    let notes = folder.notes(&item.target);
-    let published = published(client, args, item, &progress).await?;
-    let same = notes.as_ref().zip(published.as_ref()).is_some_and(|(notes, sum)| notes.download == *sum);
-    if same {
-        return Ok(unchanged(folder, item, &progress));
+    let info = target_dir.install_info(&item.target);
+    let checksum = expected_checksum(client, args, item, &progress).await?;
+    let matches = info.as_ref().zip(checksum.as_ref()).is_some_and(|(info, sum)| info.download == *sum);
+    if matches {
+        return Ok(unchanged(target_dir, item, &progress));
     }
-    // If there is a sum, the installed file does not match it: "not modified" must not be an answer.
-    let notes = notes.filter(|_| published.is_none());
-    let part = folder.temporary()?;
-    let Some((url, version)) = fetch(client, args, item, notes.as_ref(), &part, &mut progress).await? else {
-        return Ok(unchanged(folder, item, &progress));
+    // If there is a checksum, the installed file does not match it. Download unconditionally, so that the server
+    // can't respond with 304.
+    let info = info.filter(|_| checksum.is_none());
+    let part = target_dir.temp_file()?;
+    let Some((url, version)) = fetch(client, args, item, info.as_ref(), &part, &mut progress).await? else {
+        return Ok(unchanged(target_dir, item, &progress));
     };
-    let work = Work { published, version, address: address(url), limit: args.max_size };
-    let (file, notes) = blocking(folder, move |unpacked| work.check(part, unpacked)).await?;
-    let target = folder.put(file, &item.target)?;
-    folder.write_notes(&item.target, &notes)?;
-    progress.note(&format!("{}: installed {}", item.label, item.target));
-    Ok(Outcome::Installed(target))
+    let verification = Verification { checksum, version, address: url_sha256(url), limit: args.max_size };
+    let (file, info) = blocking(target_dir, move |unpacked| verification.run(part, unpacked)).await?;
+    let target = target_dir.install(file, &item.target)?;
+    target_dir.write_install_info(&item.target, &info)?;
+    progress.line(&format!("{}: installed {}", item.label, item.target));
+    Ok(UpdateResult::Installed(target))
 }
 
-fn unchanged(folder: &Folder, item: &Item, progress: &Progress<'_>) -> Outcome {
-    progress.note(&format!("{}: unchanged", item.label));
-    Outcome::Unchanged(folder.target(&item.target))
+fn unchanged(target_dir: &TargetDir, item: &Item, progress: &Progress<'_>) -> UpdateResult {
+    progress.line(&format!("{}: unchanged", item.label));
+    UpdateResult::Unchanged(target_dir.file_path(&item.target))
 }
 
-/// The checksum, with the same patience as the download.
-async fn published(
+/// Gets the checksum of the download, if there is one, with the same retries as the download.
+async fn expected_checksum(
     client: &Client,
     args: &GeoUpdateArgs,
     item: &Item,
@@ -59,29 +60,29 @@ async fn published(
 ) -> Result<Option<String>, UpdateError> {
     let mut attempt = 0;
     loop {
-        match request::published_checksum(client, item).await {
+        match request::expected_checksum(client, item).await {
             Ok(sum) => return Ok(sum),
-            Err(error) => pause(args, &mut attempt, error, progress).await?,
+            Err(error) => wait_before_retry(args, &mut attempt, error, progress).await?,
         }
     }
 }
 
-/// The first candidate that exists, downloaded; none if it is the version we have.
+/// Downloads the first candidate that exists. `None` if it is the installed version.
 async fn fetch<'i>(
     client: &Client,
     args: &GeoUpdateArgs,
     item: &'i Item,
-    notes: Option<&Notes>,
+    info: Option<&InstallInfo>,
     part: &NamedTempFile,
     progress: &mut Progress<'_>,
 ) -> Result<Option<(&'i Url, Version)>, UpdateError> {
     for url in &item.candidates {
-        let have = notes.filter(|notes| notes.address == address(url)).map(|notes| &notes.version);
+        let installed = info.filter(|info| info.address == url_sha256(url)).map(|info| &info.version);
         let file = tokio::fs::File::from_std(part.reopen()?);
-        let download = Download { client, args, item, url, have, file };
+        let download = Download { client, args, item, url, installed, file };
         match download.run(progress).await {
-            Ok(Fetched::Complete(version)) => return Ok(Some((url, version))),
-            Ok(Fetched::NotModified) => return Ok(None),
+            Ok(DownloadResult::Complete(version)) => return Ok(Some((url, version))),
+            Ok(DownloadResult::NotModified) => return Ok(None),
             Err(UpdateError::NotFound) => {}
             Err(error) => return Err(error),
         }
@@ -89,47 +90,48 @@ async fn fetch<'i>(
     Err(UpdateError::NotFound)
 }
 
-/// Unpacking and checking take seconds of CPU: off the runtime.
+/// Runs `work` on a blocking thread, because unpacking and verifying take seconds of CPU time.
 async fn blocking<T: Send + 'static>(
-    folder: &Folder,
+    target_dir: &TargetDir,
     work: impl FnOnce(NamedTempFile) -> Result<T, UpdateError> + Send + 'static,
 ) -> Result<T, UpdateError> {
-    let unpacked = folder.temporary()?;
+    let unpacked = target_dir.temp_file()?;
     let result = tokio::task::spawn_blocking(move || work(unpacked)).await;
-    result.map_err(|panic| UpdateError::Folder(io::Error::other(panic)))?
+    result.map_err(|panic| UpdateError::TargetDir(io::Error::other(panic)))?
 }
 
-struct Work {
-    published: Option<String>,
+/// Unpacks and verifies a download.
+struct Verification {
+    checksum: Option<String>,
     version: Version,
     address: String,
     limit: u64,
 }
 
-impl Work {
-    /// Everything that must hold before the file may be seen.
-    fn check(
+impl Verification {
+    /// Compares the checksum, unpacks the download into `to` and verifies the database.
+    fn run(
         self,
         part: NamedTempFile,
         mut to: NamedTempFile,
-    ) -> Result<(NamedTempFile, Notes), UpdateError> {
+    ) -> Result<(NamedTempFile, InstallInfo), UpdateError> {
         let download = sha256(part.path())?;
-        if self.published.is_some_and(|sum| sum != download) {
+        if self.checksum.is_some_and(|sum| sum != download) {
             return Err(UpdateError::Checksum);
         }
         let mut packed = part.reopen()?;
-        if starts_like_a_web_page(&mut packed)? {
+        if starts_with_html(&mut packed)? {
             return Err(UpdateError::WebPage);
         }
         unpack::unpack(packed, &mut to, self.limit)?;
         geo::verify(to.path()).map_err(UpdateError::Unusable)?;
         let installed = sha256(to.path())?;
-        let notes = Notes { address: self.address, download, installed, version: self.version };
-        Ok((to, notes))
+        let info = InstallInfo { address: self.address, download, installed, version: self.version };
+        Ok((to, info))
     }
 }
 
-fn starts_like_a_web_page(file: &mut File) -> Result<bool, UpdateError> {
+fn starts_with_html(file: &mut File) -> Result<bool, UpdateError> {
     let mut head = Vec::new();
     file.take(256).read_to_end(&mut head)?;
     file.rewind()?;
@@ -137,7 +139,7 @@ fn starts_like_a_web_page(file: &mut File) -> Result<bool, UpdateError> {
     Ok(head.starts_with("<!doctype") || head.starts_with("<html"))
 }
 
-fn address(url: &Url) -> String {
+fn url_sha256(url: &Url) -> String {
     HEXLOWER.encode(&Sha256::digest(url.as_str()))
 }
 

@@ -1,11 +1,11 @@
-//! Progress: a bar on a terminal, plain lines elsewhere.
+//! Progress output: a bar on a terminal, plain lines elsewhere.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Where news of the work goes.
+/// The destination of progress output.
 #[derive(Clone)]
 pub struct Report {
     bars: bool,
@@ -13,18 +13,17 @@ pub struct Report {
 }
 
 impl Report {
-    /// Standard error, with bars if it is a terminal that can draw them (one with TERM=dumb cannot).
+    /// Writes to standard error, with bars if it is a terminal that supports them (TERM=dumb does not).
     pub fn to_terminal() -> Self {
         let bars = !ProgressDrawTarget::stderr().is_hidden();
         Report { bars, write: Arc::new(|line| eprintln!("{line}")) }
     }
 
-    /// Plain lines to somewhere else.
+    /// Passes plain lines to `write`.
     pub fn to_lines(write: impl Fn(&str) + Send + Sync + 'static) -> Self {
         Report { bars: false, write: Arc::new(write) }
     }
 
-    /// Says something.
     pub fn line(&self, text: &str) {
         (self.write)(text);
     }
@@ -35,7 +34,7 @@ impl Report {
             let style = ProgressStyle::with_template(style).unwrap_or(ProgressStyle::default_bar());
             ProgressBar::new(0).with_style(style).with_prefix(label.to_owned())
         });
-        Progress { report: self, label: label.to_owned(), bar, total: None, next: Instant::now() }
+        Progress { report: self, label: label.to_owned(), bar, total: None, next_line: Instant::now() }
     }
 }
 
@@ -45,30 +44,30 @@ pub(super) struct Progress<'r> {
     label: String,
     bar: Option<ProgressBar>,
     total: Option<u64>,
-    /// When the next plain line is due: a log needs no more than one every few seconds.
-    next: Instant,
+    /// When the next plain line is due. Lines are at least 5 s apart, to keep logs short.
+    next_line: Instant,
 }
 
 impl Progress<'_> {
-    pub(super) fn total(&mut self, total: Option<u64>) {
+    pub(super) fn set_total(&mut self, total: Option<u64>) {
         self.total = total;
         if let (Some(bar), Some(total)) = (&self.bar, total) {
             bar.set_length(total);
         }
     }
 
-    pub(super) fn at(&mut self, done: u64) {
+    pub(super) fn set_position(&mut self, done: u64) {
         if let Some(bar) = &self.bar {
             return bar.set_position(done);
         }
-        if Instant::now() >= self.next {
-            self.next = Instant::now() + Duration::from_secs(5);
+        if Instant::now() >= self.next_line {
+            self.next_line = Instant::now() + Duration::from_secs(5);
             let of = self.total.map(|total| format!(" of {}", HumanBytes(total))).unwrap_or_default();
             self.report.line(&format!("{}: {}{of}", self.label, HumanBytes(done)));
         }
     }
 
-    pub(super) fn note(&self, text: &str) {
+    pub(super) fn line(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.suspend(|| self.report.line(text)),
             None => self.report.line(text),

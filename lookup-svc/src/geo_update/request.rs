@@ -1,4 +1,4 @@
-//! The HTTP client: bounded redirects, no way back from https, deadlines.
+//! The HTTP client: limited redirects, none from https to http, and timeouts.
 
 use std::time::Duration;
 
@@ -9,15 +9,15 @@ use secrecy::ExposeSecret;
 use super::source::{self, Checksum, Item};
 use super::{GeoUpdateArgs, UpdateError};
 
-const REDIRECTS: usize = 5;
-/// A checksum is 64 characters; IPinfo's JSON has three of them.
-const SMALL: usize = 16 << 10;
+const MAX_REDIRECTS: usize = 5;
+/// A SHA-256 has 64 characters. IPinfo's JSON has three checksums.
+const MAX_CHECKSUM_BODY: usize = 16 << 10;
 
 pub(super) fn client(args: &GeoUpdateArgs) -> Result<Client, UpdateError> {
     let client = Client::builder()
         .user_agent(concat!("ip-lookup/", env!("CARGO_PKG_VERSION")))
         .redirect(Policy::custom(redirect))
-        // It would carry a token in the query to wherever a redirect leads.
+        // A Referer header would pass a token in the query on to the target of a redirect.
         .referer(false)
         .connect_timeout(args.idle_timeout.min(Duration::from_secs(10)))
         .read_timeout(args.idle_timeout)
@@ -28,14 +28,14 @@ pub(super) fn client(args: &GeoUpdateArgs) -> Result<Client, UpdateError> {
 fn redirect(attempt: Attempt<'_>) -> reqwest::redirect::Action {
     let downgrade =
         attempt.url().scheme() != "https" && attempt.previous().iter().any(|url| url.scheme() == "https");
-    if downgrade || attempt.previous().len() > REDIRECTS {
-        attempt.error("refused")
+    if downgrade || attempt.previous().len() > MAX_REDIRECTS {
+        attempt.error("redirect rejected")
     } else {
         attempt.follow()
     }
 }
 
-/// A GET with the item's credentials, which reqwest drops when a redirect leaves the host.
+/// Builds a GET request with the item's credentials. reqwest drops them on a redirect to another host.
 pub(super) fn get(client: &Client, item: &Item, url: &Url) -> RequestBuilder {
     let request = client.get(url.clone());
     match &item.auth {
@@ -44,32 +44,32 @@ pub(super) fn get(client: &Client, item: &Item, url: &Url) -> RequestBuilder {
     }
 }
 
-/// The status as an error, except the ones a caller knows what to do with.
-pub(super) fn refuse_errors(response: &Response) -> Result<(), UpdateError> {
+/// Converts an error status. 304 and 416 are left to the caller.
+pub(super) fn check_status(response: &Response) -> Result<(), UpdateError> {
     match response.status() {
         status if status.is_success() => Ok(()),
         StatusCode::NOT_MODIFIED | StatusCode::RANGE_NOT_SATISFIABLE => Ok(()),
         StatusCode::NOT_FOUND | StatusCode::GONE => Err(UpdateError::NotFound),
         status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
-            Err(UpdateError::Denied(status.as_u16()))
+            Err(UpdateError::CredentialsRejected(status.as_u16()))
         }
         status => Err(UpdateError::Status(status.as_u16())),
     }
 }
 
-/// The SHA-256 that the provider publishes, in lower-case hex, where there is one.
-pub(super) async fn published_checksum(client: &Client, item: &Item) -> Result<Option<String>, UpdateError> {
+/// The SHA-256 that is pinned or that the provider publishes, in lower-case hex, if there is one.
+pub(super) async fn expected_checksum(client: &Client, item: &Item) -> Result<Option<String>, UpdateError> {
     match &item.checksum {
         Checksum::None => Ok(None),
-        Checksum::Known(hex) => Ok(Some(hex.clone())),
+        Checksum::Pinned(hex) => Ok(Some(hex.clone())),
         Checksum::File(url) => {
             let text = small_body(client, item, url).await?;
-            checked(text.split_whitespace().next().unwrap_or_default()).map(Some)
+            parse_sha256(text.split_whitespace().next().unwrap_or_default()).map(Some)
         }
         Checksum::Json(url) => match small_body(client, item, url).await {
             Ok(text) => json_checksum(&text).map(Some),
-            // Only this says that there is none. If a web page or broken JSON said so too, whoever can
-            // garble the sum could switch the check off.
+            // Only 404 and 410 mean that there is no checksum. If a web page or invalid JSON did too, an attacker
+            // could disable the check by corrupting the checksum.
             Err(UpdateError::NotFound) => Ok(None),
             Err(error) => Err(error),
         },
@@ -78,11 +78,11 @@ pub(super) async fn published_checksum(client: &Client, item: &Item) -> Result<O
 
 async fn small_body(client: &Client, item: &Item, url: &Url) -> Result<String, UpdateError> {
     let mut response = get(client, item, url).send().await?;
-    refuse_errors(&response)?;
+    check_status(&response)?;
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await? {
         body.extend_from_slice(&chunk);
-        if body.len() > SMALL {
+        if body.len() > MAX_CHECKSUM_BODY {
             return Err(UpdateError::ChecksumFormat);
         }
     }
@@ -92,9 +92,9 @@ async fn small_body(client: &Client, item: &Item, url: &Url) -> Result<String, U
 fn json_checksum(text: &str) -> Result<String, UpdateError> {
     let json: serde_json::Value = serde_json::from_str(text).map_err(|_| UpdateError::ChecksumFormat)?;
     let hex = json.pointer("/checksums/sha256").or(json.pointer("/sha256"));
-    checked(hex.and_then(|hex| hex.as_str()).unwrap_or_default())
+    parse_sha256(hex.and_then(|hex| hex.as_str()).unwrap_or_default())
 }
 
-fn checked(hex: &str) -> Result<String, UpdateError> {
+fn parse_sha256(hex: &str) -> Result<String, UpdateError> {
     source::sha256(hex).ok_or(UpdateError::ChecksumFormat)
 }

@@ -1,4 +1,4 @@
-//! What to download: providers' addresses, credentials and checksums.
+//! Determines what to download: URLs, credentials and checksums.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -9,36 +9,39 @@ use secrecy::{ExposeSecret, SecretString};
 
 use super::{GeoUpdateArgs, UpdateError};
 
-/// One database to fetch.
+/// One database to download.
 #[derive(Debug)]
 pub(super) struct Item {
-    /// What to call it in output.
+    /// Name in the output.
     pub label: String,
-    /// The file's name in the target folder.
+    /// File name in the target directory.
     pub target: String,
-    /// Where it may be; the next one is tried where the one before is not found.
+    /// Possible URLs, in order. The next one is used if the server responds with 404 or 410.
     pub candidates: Vec<Url>,
+    /// User name and password.
     pub auth: Option<(String, SecretString)>,
     pub checksum: Checksum,
 }
 
-/// How to know that the bytes are right.
+/// Where the expected checksum comes from.
 #[derive(Debug)]
 pub(super) enum Checksum {
     None,
-    Known(String),
-    /// A `sha256sum` file. MaxMind has one for each of its files, so a missing one is a failure.
+    /// `--sha256`.
+    Pinned(String),
+    /// A `sha256sum` file. MaxMind has one for each file, so a missing one is an error.
     File(Url),
-    /// IPinfo's JSON. Files without one exist, so a missing one (404, 410) is no failure.
+    /// IPinfo's JSON. Some files have none, so a missing one (404, 410) is not an error.
     Json(Url),
 }
 
-/// The databases that the arguments ask for.
+/// Lists the databases to download.
 pub(super) fn plan(args: &GeoUpdateArgs, now: SystemTime) -> Result<Vec<Item>, UpdateError> {
     let source = args.source.expose_secret();
     if args.sha256.is_some() && matches!(source, "dbip-lite" | "maxmind" | "ipinfo") {
-        let text =
-            format!("--sha256 is for the file of a URL; {source} has several, and new ones each month");
+        let text = format!(
+            "--sha256 needs a URL as the source: {source} has several files, which change with every release"
+        );
         return Err(UpdateError::Usage(text));
     }
     match source {
@@ -65,16 +68,16 @@ fn dbip(args: &GeoUpdateArgs, now: SystemTime) -> Result<Vec<Item>, UpdateError>
     editions(args, &["city", "asn"])?.into_iter().map(item).collect()
 }
 
-/// This month and the one before: the new file appears some time after midnight on the first.
+/// This month and the previous one: a new file appears some time after midnight on the first.
 fn months(now: SystemTime) -> Result<[String; 2], UpdateError> {
-    let bad_clock = |_| UpdateError::Usage("the clock is out of range".to_owned());
+    let bad_clock = |_| UpdateError::Usage("the system clock is out of range".to_owned());
     let now: Zoned = Timestamp::try_from(now).map_err(bad_clock)?.to_zoned(TimeZone::UTC);
-    let before = now.checked_sub(1.month()).map_err(bad_clock)?;
-    Ok([now, before].map(|day| day.strftime("%Y-%m").to_string()))
+    let previous = now.checked_sub(1.month()).map_err(bad_clock)?;
+    Ok([now, previous].map(|day| day.strftime("%Y-%m").to_string()))
 }
 
 fn maxmind(args: &GeoUpdateArgs) -> Result<Vec<Item>, UpdateError> {
-    licensed(args, "maxmind")?;
+    require_license(args, "maxmind")?;
     let account = (args.maxmind_account_id.clone(), args.maxmind_account_id_file.as_deref());
     let account = credential(account.0, account.1, "--maxmind-account-id")?;
     let key = (args.maxmind_license_key.clone(), args.maxmind_license_key_file.as_deref());
@@ -94,7 +97,7 @@ fn maxmind(args: &GeoUpdateArgs) -> Result<Vec<Item>, UpdateError> {
 }
 
 fn ipinfo(args: &GeoUpdateArgs) -> Result<Vec<Item>, UpdateError> {
-    licensed(args, "ipinfo")?;
+    require_license(args, "ipinfo")?;
     let token = credential(args.ipinfo_token.clone(), args.ipinfo_token_file.as_deref(), "--ipinfo-token")?;
     let base = provider(args, "https://ipinfo.io/")?;
     let item = |edition: String| {
@@ -115,16 +118,15 @@ fn ipinfo(args: &GeoUpdateArgs) -> Result<Vec<Item>, UpdateError> {
 }
 
 fn any_url(args: &GeoUpdateArgs, text: &str) -> Result<Item, UpdateError> {
-    let usage = || {
-        UpdateError::Usage("the source is neither dbip-lite, maxmind, ipinfo nor an http(s) URL".to_owned())
-    };
+    let usage =
+        || UpdateError::Usage("the source must be dbip-lite, maxmind, ipinfo or an http(s) URL".to_owned());
     let url = Url::parse(text).map_err(|_| usage())?;
     if !matches!(url.scheme(), "http" | "https") {
         return Err(usage());
     }
     let last = url.path_segments().and_then(|mut parts| parts.next_back()).unwrap_or_default();
     let stem = last.split(".mmdb").next().and_then(|name| name.split(".tar").next()).unwrap_or_default();
-    let stem = if is_plain(stem) { stem } else { "database" };
+    let stem = if is_safe_name(stem) { stem } else { "database" };
     Ok(Item {
         label: stem.to_owned(),
         target: format!("{stem}.mmdb"),
@@ -135,14 +137,14 @@ fn any_url(args: &GeoUpdateArgs, text: &str) -> Result<Item, UpdateError> {
 }
 
 fn pinned(hex: &str) -> Result<Checksum, UpdateError> {
-    let usage = || UpdateError::Usage("--sha256 takes 64 hexadecimal digits".to_owned());
-    sha256(hex).map(Checksum::Known).ok_or_else(usage)
+    let usage = || UpdateError::Usage("--sha256 must be 64 hexadecimal digits".to_owned());
+    sha256(hex).map(Checksum::Pinned).ok_or_else(usage)
 }
 
-/// A SHA-256 in lower-case hex, if the text is one in hex.
+/// Parses a SHA-256 in hex. Returns it in lower case.
 pub(super) fn sha256(text: &str) -> Option<String> {
-    let is_sum = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    is_sum.then(|| text.to_ascii_lowercase())
+    let is_valid = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_valid.then(|| text.to_ascii_lowercase())
 }
 
 fn provider(args: &GeoUpdateArgs, default: &str) -> Result<Url, UpdateError> {
@@ -156,40 +158,40 @@ fn join(base: &Url, path: &str) -> Result<Url, UpdateError> {
     base.join(path).map_err(|error| UpdateError::Usage(error.to_string()))
 }
 
-/// Names become part of a path and of a file name.
+/// The editions to download. Rejects names that are unsafe in a URL path or a file name.
 fn editions(args: &GeoUpdateArgs, default: &[&str]) -> Result<Vec<String>, UpdateError> {
-    let chosen: Vec<String> = match args.editions.is_empty() {
+    let names: Vec<String> = match args.editions.is_empty() {
         true => default.iter().map(|name| (*name).to_owned()).collect(),
         false => args.editions.clone(),
     };
-    match chosen.iter().find(|name| !is_plain(name)) {
-        Some(name) => Err(UpdateError::Usage(format!("{name:?} is no name of a database"))),
-        None => Ok(chosen),
+    match names.iter().find(|name| !is_safe_name(name)) {
+        Some(name) => Err(UpdateError::Usage(format!("{name:?} is not a valid database name"))),
+        None => Ok(names),
     }
 }
 
-fn is_plain(name: &str) -> bool {
+fn is_safe_name(name: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     (1..=100).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(allowed)
 }
 
-fn licensed(args: &GeoUpdateArgs, provider: &str) -> Result<(), UpdateError> {
+fn require_license(args: &GeoUpdateArgs, provider: &str) -> Result<(), UpdateError> {
     if args.accept_license {
         return Ok(());
     }
-    let text = format!("{provider} asks you to accept its licence: read it, then give --accept-license");
+    let text = format!("{provider} requires you to accept its license: read it, then add --accept-license");
     Err(UpdateError::Usage(text))
 }
 
 fn credential(
-    given: Option<SecretString>,
+    value: Option<SecretString>,
     file: Option<&Path>,
     flag: &str,
 ) -> Result<SecretString, UpdateError> {
-    match (given, file) {
+    match (value, file) {
         (Some(secret), _) => Ok(secret),
         (None, Some(path)) => read_secret(path.to_owned()),
-        (None, None) => Err(UpdateError::Usage(format!("{flag} or {flag}-file is needed"))),
+        (None, None) => Err(UpdateError::Usage(format!("{flag} or {flag}-file is required"))),
     }
 }
 
@@ -206,17 +208,17 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn the_month_before_january_is_december() {
+    fn month_before_january_is_december() {
         let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
         assert_eq!(months(at(1_767_225_600)).expect("in range"), ["2026-01", "2025-12"]);
         assert_eq!(months(at(1_774_915_200)).expect("in range"), ["2026-03", "2026-02"]);
     }
 
     #[test]
-    fn names_that_could_leave_the_folder_are_refused() {
+    fn names_unsafe_in_paths_are_rejected() {
         for name in ["../x", ".hidden", "a/b", "", "a b", "x?y"] {
-            assert!(!is_plain(name), "{name}");
+            assert!(!is_safe_name(name), "{name}");
         }
-        assert!(is_plain("GeoLite2-City") && is_plain("ipinfo_lite"));
+        assert!(is_safe_name("GeoLite2-City") && is_safe_name("ipinfo_lite"));
     }
 }

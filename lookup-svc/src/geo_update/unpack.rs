@@ -1,4 +1,4 @@
-//! Finds the database in what was downloaded: as it is, gzipped, or in a tar; by content, not by name.
+//! Extracts the database from a download: plain, gzip, tar or tar.gz, detected by content instead of file name.
 
 use std::fs::File;
 use std::io::{self, Cursor, Read, Write};
@@ -7,26 +7,26 @@ use flate2::read::MultiGzDecoder;
 
 use super::UpdateError;
 
-const GZIP: [u8; 2] = [0x1f, 0x8b];
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 const TAR_BLOCK: u64 = 512;
-const TAR_MAGIC: std::ops::Range<usize> = 257..262;
+const TAR_MAGIC_RANGE: std::ops::Range<usize> = 257..262;
 
-/// Copies the database out of `from`; more than `limit` bytes unpacked is refused (a bomb).
+/// Copies the database from `from` to `to`. Fails if more than `limit` bytes are unpacked, to stop decompression bombs.
 pub(super) fn unpack(mut from: File, to: &mut impl Write, limit: u64) -> Result<(), UpdateError> {
     let mut magic = [0; 2];
     let read = read_up_to(&mut from, &mut magic).map_err(UpdateError::Archive)?;
     let whole = Cursor::new(magic).take(read as u64).chain(from);
-    if magic == GZIP {
-        unpack_plain(MultiGzDecoder::new(whole), to, limit)
+    if magic == GZIP_MAGIC {
+        unpack_limited(MultiGzDecoder::new(whole), to, limit)
     } else {
-        unpack_plain(whole, to, limit)
+        unpack_limited(whole, to, limit)
     }
 }
 
-fn unpack_plain(from: impl Read, to: &mut impl Write, limit: u64) -> Result<(), UpdateError> {
-    let mut from = Bounded { from, left: limit.saturating_add(1) };
+fn unpack_limited(from: impl Read, to: &mut impl Write, limit: u64) -> Result<(), UpdateError> {
+    let mut from = LimitedReader { from, left: limit.saturating_add(1) };
     let result = copy_database(&mut from, to);
-    // However the reader above it words the failure, a used-up limit is the cause.
+    // `tar` may wrap the error of `LimitedReader`, so detect it by the used-up limit instead of the error.
     match from.left {
         0 if result.is_err() => Err(UpdateError::TooLarge(limit)),
         _ => result,
@@ -36,7 +36,7 @@ fn unpack_plain(from: impl Read, to: &mut impl Write, limit: u64) -> Result<(), 
 fn copy_database(from: &mut impl Read, to: &mut impl Write) -> Result<(), UpdateError> {
     let mut head = Vec::new();
     from.take(TAR_BLOCK).read_to_end(&mut head).map_err(UpdateError::Archive)?;
-    let is_tar = head.get(TAR_MAGIC) == Some(b"ustar");
+    let is_tar = head.get(TAR_MAGIC_RANGE) == Some(b"ustar");
     let mut whole = Cursor::new(head).chain(from);
     if !is_tar {
         io::copy(&mut whole, to).map_err(UpdateError::Archive)?;
@@ -64,13 +64,13 @@ fn read_up_to(from: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(filled)
 }
 
-/// Fails once more than the limit was read, where `Take` would quietly end.
-struct Bounded<R> {
+/// Fails when more than the limit is read. (`Take` would signal end of file.)
+struct LimitedReader<R> {
     from: R,
     left: u64,
 }
 
-impl<R: Read> Read for Bounded<R> {
+impl<R: Read> Read for LimitedReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.left == 0 {
             return Err(io::Error::other("too large"));

@@ -1,4 +1,4 @@
-//! The state of the geo data and of discovery, read when somebody asks.
+//! Metrics about the geo data and proxy discovery, read on collection.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -9,13 +9,13 @@ use tokio::sync::watch;
 
 use crate::geo::Geo;
 
-/// Shows how old the geo data is and how reloading goes.
+/// Publishes the age of each geo database and the number of loaded and rejected files.
 pub fn publish_geo(meter: &Meter, geo: &Geo) {
     let databases = geo.clone();
     meter
         .u64_observable_gauge("geo_database_build_timestamp")
         .with_unit("s")
-        .with_description("When a database in use was built")
+        .with_description("Build time of a geo database in use")
         .with_callback(move |observer| {
             for database in databases.databases() {
                 observer
@@ -27,7 +27,7 @@ pub fn publish_geo(meter: &Meter, geo: &Geo) {
     meter
         .u64_observable_gauge("geo_database_age")
         .with_unit("s")
-        .with_description("How long ago a database in use was built")
+        .with_description("Age of a geo database in use, since its build")
         .with_callback(move |observer| {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
             for database in databases.databases() {
@@ -39,25 +39,25 @@ pub fn publish_geo(meter: &Meter, geo: &Geo) {
     let reloads = geo.clone();
     meter
         .u64_observable_counter("geo_database_loads")
-        .with_description("Files loaded and refused since the start")
+        .with_description("Geo files loaded and rejected since the start")
         .with_callback(move |observer| {
             let counts = reloads.reload_counts();
             observer.observe(counts.loaded, &[KeyValue::new("result", "loaded")]);
-            observer.observe(counts.refused, &[KeyValue::new("result", "refused")]);
+            observer.observe(counts.rejected, &[KeyValue::new("result", "refused")]);
         })
         .build();
 }
 
-/// The file's name is the operator's own choice, and there are as many as there are files.
+/// The label `database` is bounded: the operator chooses the files.
 fn database_labels(name: String, kind: &'static str) -> [KeyValue; 2] {
     [KeyValue::new("database", name), KeyValue::new("kind", kind)]
 }
 
-/// Shows how many proxies discovery trusts, and whether it is up to date.
+/// Publishes the number of discovered proxies and the state of discovery.
 pub fn publish_discovery(meter: &Meter, status: watch::Receiver<DiscoveryStatus>) {
     meter
         .u64_observable_gauge("lookup_discovered_proxies")
-        .with_description("Proxies trusted by discovery, by how discovery stands")
+        .with_description("Trusted proxies found by discovery, by state of discovery")
         .with_callback(move |observer| {
             let status = *status.borrow();
             let proxies = match status {

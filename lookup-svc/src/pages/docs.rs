@@ -1,20 +1,22 @@
-//! The documentation page: what the API offers and what each error means.
+//! The documentation page.
 
 use poem::{Request, Response};
 
 use super::page::{Page, escape, hash};
-use crate::fields::{FIELDS, Field, View};
+use crate::fields::{FIELDS, Field, FieldSet};
 use crate::geo::{Attribution, Geo};
-use crate::links::Links;
+use crate::public_urls::PublicUrls;
 
 const TEMPLATE: &str = include_str!("docs.html");
 const STYLE: &str = include_str!("docs.css");
 
-/// The page and what it needs to stay right: the geo data's credits change with the data.
+/// The documentation page, rendered again when the attributions of the geo data change.
 pub(super) struct Docs {
-    text: String,
+    /// The page without its attributions.
+    template: String,
     policy: String,
     geo: Geo,
+    /// The current page and the attributions in it.
     current: std::sync::Mutex<(Vec<Attribution>, Page)>,
 }
 
@@ -25,60 +27,60 @@ impl std::fmt::Debug for Docs {
 }
 
 impl Docs {
-    pub(super) fn new(links: &Links, geo: Geo) -> Self {
+    pub(super) fn new(urls: &PublicUrls, geo: Geo) -> Self {
         let policy = format!(
             "default-src 'none'; style-src 'sha256-{}'; img-src data:; base-uri 'none'; form-action 'none'; \
              frame-ancestors 'none'",
             hash(STYLE)
         );
-        let text = fill(links);
-        let credits = geo.attributions();
-        let page = Page::html(text.replace("{{credits}}", &list(&credits)), &policy);
-        Self { text, policy, geo, current: (credits, page).into() }
+        let template = fill(urls);
+        let attributions = geo.attributions();
+        let page = Page::html(template.replace("{{attributions}}", &list(&attributions)), &policy);
+        Self { template, policy, geo, current: (attributions, page).into() }
     }
 
-    pub(super) fn answer(&self, request: &Request) -> Response {
-        let credits = self.geo.attributions();
+    pub(super) fn respond(&self, request: &Request) -> Response {
+        let attributions = self.geo.attributions();
         let mut current = self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if current.0 != credits {
-            let page = Page::html(self.text.replace("{{credits}}", &list(&credits)), &self.policy);
-            *current = (credits, page);
+        if current.0 != attributions {
+            let html = self.template.replace("{{attributions}}", &list(&attributions));
+            *current = (attributions, Page::html(html, &self.policy));
         }
-        current.1.answer(request)
+        current.1.respond(request)
     }
 }
 
-/// Everything but the credits.
-fn fill(links: &Links) -> String {
+/// Fills in every placeholder except the attributions.
+fn fill(urls: &PublicUrls) -> String {
     let example: Vec<_> =
         FIELDS.iter().map(|field| format!("  \"{}\": {}", field.name, field.example)).collect();
     TEMPLATE
         .replace("{{style}}", STYLE)
         .replace("{{fields}}", &FIELDS.iter().map(row).collect::<String>())
         .replace("{{example}}", &escape(&format!("{{\n{}\n}}", example.join(",\n"))))
-        .replace("{{base}}", &escape(&links.base))
-        .replace("{{docs}}", &escape(&links.docs))
-        .replace("{{dashboard}}", &escape(&links.dashboard))
-        .replace("{{signup}}", &escape(&links.signup))
+        .replace("{{base}}", &escape(&urls.base))
+        .replace("{{docs}}", &escape(&urls.docs))
+        .replace("{{dashboard}}", &escape(&urls.dashboard))
+        .replace("{{signup}}", &escape(&urls.signup))
 }
 
 fn row(field: &Field) -> String {
     let scope = format!("{:?}", field.scope).to_lowercase();
-    let demo = if View::Demo.shows(field) { "yes" } else { "" };
+    let demo = if FieldSet::Demo.contains(field) { "yes" } else { "" };
     format!(
         "<tr><td><code>{}</code></td><td>{}</td><td><span class=\"scope {scope}\">{scope}</span></td><td>{demo}</td><td>{}</td></tr>\n",
         field.name,
         field.ty.name(),
-        escape(field.meaning),
+        escape(field.description),
     )
 }
 
-fn list(credits: &[Attribution]) -> String {
-    if credits.is_empty() {
+fn list(attributions: &[Attribution]) -> String {
+    if attributions.is_empty() {
         return "<p>No third-party geo data is loaded.</p>".to_owned();
     }
-    let line = |credit: &Attribution| {
-        format!("<li><a href=\"{}\">{}</a></li>", escape(credit.url), escape(credit.text))
+    let item = |attribution: &Attribution| {
+        format!("<li><a href=\"{}\">{}</a></li>", escape(attribution.url), escape(attribution.text))
     };
-    format!("<ul>{}</ul>", credits.iter().map(line).collect::<String>())
+    format!("<ul>{}</ul>", attributions.iter().map(item).collect::<String>())
 }

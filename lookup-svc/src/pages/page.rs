@@ -1,4 +1,4 @@
-//! A page that is the same for everybody: compressed once, and sent only to those who have not got it yet.
+//! A static page: compressed once, sent with an ETag.
 
 use std::io::Write;
 
@@ -9,7 +9,6 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use poem::{Request, Response};
 use sha2::{Digest, Sha256};
 
-/// A page's bytes and headers.
 #[derive(Clone, Debug)]
 pub(super) struct Page {
     plain: Bytes,
@@ -18,33 +17,32 @@ pub(super) struct Page {
 }
 
 impl Page {
-    /// A page of that type.
     pub(super) fn new(content_type: &'static str, text: String) -> Self {
         let etag = format!("\"{}\"", hash(&text));
         let headers = [
             (header::CONTENT_TYPE, HeaderValue::from_static(content_type)),
-            (header::ETAG, etag.try_into().expect("base64 in quotes is a header value")),
+            (header::ETAG, etag.try_into().expect("quoted base64 is a valid header value")),
             (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
             (header::VARY, HeaderValue::from_static("Accept-Encoding")),
             (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
         ];
-        Self { gzip: compressed(text.as_bytes()), plain: text.into(), headers: headers.into_iter().collect() }
+        Self { gzip: gzip(text.as_bytes()), plain: text.into(), headers: headers.into_iter().collect() }
     }
 
-    /// An HTML page that may run and load only what its policy says.
+    /// An HTML page with a content security policy.
     pub(super) fn html(text: String, policy: &str) -> Self {
         let mut page = Self::new("text/html; charset=utf-8", text);
-        let mut put = |name: HeaderName, value: &str| {
-            page.headers.insert(name, value.try_into().expect("our own policy is a header value"));
+        let mut set = |name: HeaderName, value: &str| {
+            page.headers.insert(name, value.try_into().expect("valid header value"));
         };
-        put(header::CONTENT_SECURITY_POLICY, policy);
-        put(header::REFERRER_POLICY, "no-referrer");
-        put(header::X_FRAME_OPTIONS, "DENY");
+        set(header::CONTENT_SECURITY_POLICY, policy);
+        set(header::REFERRER_POLICY, "no-referrer");
+        set(header::X_FRAME_OPTIONS, "DENY");
         page
     }
 
-    /// The page, or that it has not changed.
-    pub(super) fn answer(&self, request: &Request) -> Response {
+    /// Responds with the page, or with 304 if the client has this version.
+    pub(super) fn respond(&self, request: &Request) -> Response {
         let mut response = Response::default();
         *response.headers_mut() = self.headers.clone();
         if request.headers().get(header::IF_NONE_MATCH) == self.headers.get(header::ETAG) {
@@ -67,18 +65,18 @@ fn accepts_gzip(request: &Request) -> bool {
     })
 }
 
-fn compressed(bytes: &[u8]) -> Bytes {
+fn gzip(bytes: &[u8]) -> Bytes {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
-    let written = encoder.write_all(bytes).and_then(|()| encoder.finish());
-    written.expect("writing into memory can not fail").into()
+    let compressed = encoder.write_all(bytes).and_then(|()| encoder.finish());
+    compressed.expect("compressing to a Vec can't fail").into()
 }
 
-/// SHA-256 in base64: an entity's tag, and how a content security policy names an inline script.
+/// SHA-256 in base64, for ETags and for the inline scripts and styles in a content security policy.
 pub(super) fn hash(text: &str) -> String {
     BASE64.encode(&Sha256::digest(text))
 }
 
-/// Text that may stand in HTML and in its attributes.
+/// Escapes text for HTML elements and attribute values.
 pub(super) fn escape(text: &str) -> String {
     text.chars().fold(String::with_capacity(text.len()), |mut escaped, c| {
         match c {

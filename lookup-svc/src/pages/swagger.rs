@@ -1,4 +1,4 @@
-//! Swagger UI: poem-openapi's bundle in a page of ours, which may run nothing but that.
+//! Swagger UI: poem-openapi's bundle in our own page, whose content security policy allows no other script.
 
 use super::page::{Page, hash};
 use crate::api::Document;
@@ -6,12 +6,12 @@ use crate::api::Document;
 const TEMPLATE: &str = include_str!("swagger.html");
 const START: &str = include_str!("swagger.js");
 
-/// The page, with the document inside.
+/// Renders the page with the document embedded.
 pub(super) fn page(document: &Document) -> Page {
-    let whole = document.swagger_ui();
-    let style = between(&whole, r#"<style charset="UTF-8">"#, "</style>");
-    let bundle = between(&whole, r#"<script charset="UTF-8">"#, "</script>");
-    // In a script `<` could end it; in JSON it may be written like this everywhere.
+    let original = document.swagger_ui();
+    let style = between(&original, r#"<style charset="UTF-8">"#, "</style>");
+    let bundle = between(&original, r#"<script charset="UTF-8">"#, "</script>");
+    // `</script>` in the document would end the script element, so escape `<`, which JSON allows in any string.
     let start = START.replace("{{document}}", &document.json().trim().replace('<', "\\u003c"));
     let policy = format!(
         "default-src 'none'; script-src 'sha256-{}' 'sha256-{}'; style-src 'sha256-{}'; img-src data:; \
@@ -35,9 +35,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bundle_is_found_in_the_framework_s_page() {
-        let whole = Document::new("/").swagger_ui();
-        assert!(between(&whole, r#"<script charset="UTF-8">"#, "</script>").len() > 500_000);
-        assert!(between(&whole, r#"<style charset="UTF-8">"#, "</style>").len() > 50_000);
+    fn bundle_is_found_in_poem_openapi_page() {
+        let original = Document::new("/").swagger_ui();
+        assert!(between(&original, r#"<script charset="UTF-8">"#, "</script>").len() > 500_000);
+        assert!(between(&original, r#"<style charset="UTF-8">"#, "</style>").len() > 50_000);
     }
 }

@@ -1,42 +1,43 @@
-//! Browsers of every origin: the preflight, and what actual answers let them read.
+//! CORS: preflights and the headers of responses.
 
 use quota_client::wire::{Outcome, Scope};
 use reqwest::Method;
 
-use crate::rig::{Answer, Mood, Rig, allowed, bare};
+use crate::harness::{Harness, QuotaMode, TestResponse, allowed, bare};
 
 #[tokio::test]
-async fn a_preflight_is_answered_before_key_and_quota() {
-    let rig = Rig::start().await;
-    rig.quota.set(Mood::Broken);
+async fn preflight_needs_no_key_and_no_quota_call() {
+    let harness = Harness::start().await;
+    harness.quota.set_mode(QuotaMode::Fail);
     for path in ["/api/v1/ip", "/api/v1/ip/demo", "/api/v1/ip?scope=nonsense"] {
-        let request = rig.request(Method::OPTIONS, path).header("origin", "https://page.example");
+        let request = harness.request(Method::OPTIONS, path).header("origin", "https://page.example");
         let request = request.header("access-control-request-method", "GET");
-        let answer = Answer::of(request.header("access-control-request-headers", "authorization")).await;
-        assert_eq!((answer.status, &*answer.text), (204, ""));
-        let told = |name: &str| answer.header(&format!("access-control-{name}"));
-        assert_eq!(told("allow-origin"), Some("*"));
-        assert_eq!(told("allow-methods"), Some("GET, OPTIONS"));
-        assert_eq!(told("allow-headers"), Some("Authorization"));
-        assert_eq!(told("max-age"), Some("86400"));
-        assert_eq!(answer.header("content-type"), None);
+        let response =
+            TestResponse::send(request.header("access-control-request-headers", "authorization")).await;
+        assert_eq!((response.status, &*response.text), (204, ""));
+        let cors_header = |name: &str| response.header(&format!("access-control-{name}"));
+        assert_eq!(cors_header("allow-origin"), Some("*"));
+        assert_eq!(cors_header("allow-methods"), Some("GET, OPTIONS"));
+        assert_eq!(cors_header("allow-headers"), Some("Authorization"));
+        assert_eq!(cors_header("max-age"), Some("86400"));
+        assert_eq!(response.header("content-type"), None);
     }
-    assert_eq!(rig.quota.charges(), 0);
-    Answer::of(rig.request(Method::OPTIONS, "/api/v1/nope")).await.error(404, "not_found");
+    assert_eq!(harness.quota.charge_count(), 0);
+    TestResponse::send(harness.request(Method::OPTIONS, "/api/v1/nope")).await.assert_error(404, "not_found");
 }
 
 #[tokio::test]
-async fn every_answer_is_open_and_shows_its_numbers() {
-    let rig = Rig::start().await;
-    let good = rig.key(allowed(Scope::Full));
-    let inactive = rig.key(bare(Outcome::Inactive));
-    let mut answers = vec![rig.lookup(&good, "").await, rig.lookup(&inactive, "").await];
+async fn every_response_allows_any_origin() {
+    let harness = Harness::start().await;
+    let good = harness.create_key(allowed(Scope::Full));
+    let inactive = harness.create_key(bare(Outcome::Inactive));
+    let mut responses = vec![harness.lookup(&good, "").await, harness.lookup(&inactive, "").await];
     for path in ["/", "/docs", "/swagger", "/openapi.json", "/openapi.yaml", "/nope", "/api/v1/ip"] {
-        answers.push(rig.get(path).await);
+        responses.push(harness.get(path).await);
     }
-    for answer in answers {
-        assert_eq!(answer.header("access-control-allow-origin"), Some("*"), "{answer:?}");
-        let exposed = answer.header("access-control-expose-headers").unwrap();
+    for response in responses {
+        assert_eq!(response.header("access-control-allow-origin"), Some("*"), "{response:?}");
+        let exposed = response.header("access-control-expose-headers").unwrap();
         for name in ["X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", "Retry-After"] {
             assert!(exposed.contains(name), "{exposed}");
         }

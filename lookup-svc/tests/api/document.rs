@@ -1,4 +1,4 @@
-//! The OpenAPI document: the committed one is the generated one, and says what SPEC says.
+//! The OpenAPI document: it is up to date and describes the required operations, statuses, headers and schemas.
 
 use lookup_svc::api::Document;
 use lookup_svc::config::Config;
@@ -11,7 +11,7 @@ fn document() -> Value {
 }
 
 #[test]
-fn the_committed_document_is_the_generated_one() {
+fn committed_document_is_up_to_date() {
     assert!(
         Document::new(&Config::default().base_url).json() == COMMITTED,
         "openapi/lookup-svc.json is stale: run `cargo run -p lookup-svc -- openapi > openapi/lookup-svc.json`"
@@ -19,7 +19,7 @@ fn the_committed_document_is_the_generated_one() {
 }
 
 #[test]
-fn it_names_its_version_server_and_both_ways_to_give_a_key() {
+fn document_has_version_server_and_both_key_schemes() {
     let document = document();
     assert_eq!(document["info"]["version"], "1.1.0");
     assert_eq!(document["servers"], json!([{"url": "http://localhost:8080"}]));
@@ -31,7 +31,7 @@ fn it_names_its_version_server_and_both_ways_to_give_a_key() {
     let key = &schemes["key"];
     assert_eq!((&key["type"], &key["in"], &key["name"]), (&json!("apiKey"), &json!("query"), &json!("key")));
     let security = &document["paths"]["/api/v1/ip"]["get"]["security"];
-    assert_eq!(*security, json!([{"bearer": []}, {"key": []}]), "either of the two");
+    assert_eq!(*security, json!([{"bearer": []}, {"key": []}]), "one of the two schemes is enough");
     for (path, method) in
         [("/api/v1/ip", "options"), ("/api/v1/ip/demo", "get"), ("/api/v1/ip/demo", "options")]
     {
@@ -40,10 +40,10 @@ fn it_names_its_version_server_and_both_ways_to_give_a_key() {
 }
 
 #[test]
-fn it_has_four_operations_with_the_statuses_and_headers_of_the_specification() {
+fn four_operations_have_their_statuses_and_headers() {
     let document = document();
-    let numbers = ["X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"];
-    let limited = ["Retry-After", numbers[0], numbers[1], numbers[2]];
+    let rate_limit = ["X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"];
+    let denied = ["Retry-After", rate_limit[0], rate_limit[1], rate_limit[2]];
     let none: [&str; 0] = [];
     type Operation<'a> = (&'a str, &'a str, &'a str, &'a [(&'a str, &'a [&'a str])]);
     let expected: [Operation; 4] = [
@@ -52,37 +52,38 @@ fn it_has_four_operations_with_the_statuses_and_headers_of_the_specification() {
             "get",
             "get_ip",
             &[
-                ("200", &numbers),
+                ("200", &rate_limit),
                 ("400", &none),
                 ("401", &none),
                 ("403", &none),
-                ("429", &limited),
+                ("429", &denied),
                 ("500", &none),
             ],
         ),
         ("/api/v1/ip", "options", "preflight_ip", &[("204", &none)]),
-        ("/api/v1/ip/demo", "get", "get_demo", &[("200", &numbers), ("429", &limited), ("500", &none)]),
+        ("/api/v1/ip/demo", "get", "get_demo", &[("200", &rate_limit), ("429", &denied), ("500", &none)]),
         ("/api/v1/ip/demo", "options", "preflight_demo", &[("204", &none)]),
     ];
     let operations =
         document["paths"].as_object().unwrap().values().map(|path| path.as_object().unwrap().len());
-    assert_eq!(operations.sum::<usize>(), expected.len(), "and no other");
+    assert_eq!(operations.sum::<usize>(), expected.len(), "no other operations");
     for (path, method, id, responses) in expected {
         let operation = &document["paths"][path][method];
         assert_eq!(operation["operationId"], id);
-        let told = operation["responses"].as_object().unwrap();
-        assert_eq!(told.len(), responses.len(), "{id}");
+        let documented = operation["responses"].as_object().unwrap();
+        assert_eq!(documented.len(), responses.len(), "{id}");
         for (status, names) in responses {
-            check_response(&told[*status], status, names);
+            check_response(&documented[*status], status, names);
         }
     }
 }
 
 fn check_response(response: &Value, status: &str, names: &[&str]) {
     let headers = response["headers"].as_object();
-    let mut told: Vec<_> = headers.iter().flat_map(|headers| headers.keys()).map(String::as_str).collect();
-    told.sort_unstable();
-    assert_eq!(told, names, "{status}");
+    let mut documented: Vec<_> =
+        headers.iter().flat_map(|headers| headers.keys()).map(String::as_str).collect();
+    documented.sort_unstable();
+    assert_eq!(documented, names, "{status}");
     for header in headers.iter().flat_map(|headers| headers.values()) {
         assert_eq!(header["schema"]["type"], "integer");
     }
@@ -96,21 +97,21 @@ fn check_response(response: &Value, status: &str, names: &[&str]) {
 }
 
 #[test]
-fn the_parameters_are_optional_and_the_scope_is_one_of_three() {
+fn parameters_are_optional_and_scope_is_an_enum() {
     let document = document();
     let parameters = document["paths"]["/api/v1/ip"]["get"]["parameters"].as_array().unwrap();
     let names: Vec<_> = parameters.iter().map(|parameter| &parameter["name"]).collect();
     assert_eq!(names, ["key", "scope"]);
     for parameter in parameters {
         assert_eq!((&parameter["in"], &parameter["required"]), (&json!("query"), &json!(false)));
-        assert_eq!(parameter["allowEmptyValue"], true, "empty counts as not given");
+        assert_eq!(parameter["allowEmptyValue"], true, "an empty value counts as absent");
     }
     assert_eq!(parameters[1]["schema"], json!({"type": "string", "enum": ["ip", "geo", "full"]}));
     assert_eq!(document["paths"]["/api/v1/ip/demo"]["get"]["parameters"], Value::Null);
 }
 
 #[test]
-fn both_schemas_are_those_of_the_specification() {
+fn schemas_have_the_specified_fields() {
     let document = document();
     let success = &document["components"]["schemas"]["IpResponse"];
     assert_eq!(success["required"], json!(["status"]));

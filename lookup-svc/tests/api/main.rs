@@ -1,14 +1,14 @@
-//! The whole service on a real port, against a stand-in for quota-svc.
-#![expect(clippy::unwrap_used, reason = "a test may panic, its helpers too")]
+//! Tests of lookup-svc over HTTP, with a fake quota-svc.
+#![expect(clippy::unwrap_used, reason = "tests and their helpers may panic")]
 
+mod concurrency;
 mod cors;
-mod crowd;
 mod document;
 mod errors;
+mod harness;
 mod keys;
 mod outage;
 mod pages;
 mod privacy;
-mod rig;
 mod scopes;
 mod selftest;

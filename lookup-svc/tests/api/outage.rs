@@ -1,67 +1,67 @@
-//! quota-svc away: a clear 500 in time, never an answer that was not charged, and back by itself.
+//! quota-svc unavailable: 500 within the deadline, never an uncharged lookup, automatic recovery.
 
 use std::time::{Duration, Instant};
 
 use quota_client::wire::{Outcome, Scope};
 
-use crate::rig::{Mood, Rig, allowed, bare};
+use crate::harness::{Harness, QuotaMode, allowed, bare};
 
 #[tokio::test]
-async fn no_verdict_is_500_and_the_service_stays_ready() {
-    let rig = Rig::start().await;
-    let key = rig.key(allowed(Scope::Full));
-    rig.quota.set(Mood::Broken);
-    for answer in [rig.lookup(&key, "").await, rig.get("/api/v1/ip/demo").await] {
-        answer.error(500, "internal_error");
-        assert_eq!(answer.names(), ["docs", "error", "message"]);
-        assert_eq!((answer.limit(), answer.header("retry-after")), ([None; 3], None));
+async fn lookup_without_verdict_gets_500_and_service_stays_ready() {
+    let harness = Harness::start().await;
+    let key = harness.create_key(allowed(Scope::Full));
+    harness.quota.set_mode(QuotaMode::Fail);
+    for response in [harness.lookup(&key, "").await, harness.get("/api/v1/ip/demo").await] {
+        response.assert_error(500, "internal_error");
+        assert_eq!(response.field_names(), ["docs", "error", "message"]);
+        assert_eq!((response.rate_limit(), response.header("retry-after")), ([None; 3], None));
     }
-    assert!(rig.kit.readiness.is_ready(), "an outage of the store takes no traffic away");
-    rig.quota.set(Mood::Judge);
-    assert_eq!(rig.lookup(&key, "").await.status, 200);
+    assert!(harness.kit.readiness.is_ready(), "an outage of quota-svc does not affect readiness");
+    harness.quota.set_mode(QuotaMode::Normal);
+    assert_eq!(harness.lookup(&key, "").await.status, 200);
 }
 
 #[tokio::test]
-async fn a_verdict_that_makes_no_sense_is_500() {
-    let rig = Rig::start().await;
+async fn lookup_with_inconsistent_verdict_gets_500() {
+    let harness = Harness::start().await;
     for verdict in [
         bare(Outcome::Unavailable),
         bare(Outcome::Allowed),
         bare(Outcome::Paused),
         quota_client::wire::Verdict { scope: None, ..allowed(Scope::Full) },
     ] {
-        rig.lookup(&rig.key(verdict), "").await.error(500, "internal_error");
+        harness.lookup(&harness.create_key(verdict), "").await.assert_error(500, "internal_error");
     }
 }
 
 #[tokio::test]
-async fn a_quota_service_that_is_silent_costs_no_more_than_the_deadline() {
+async fn lookup_gets_500_at_the_deadline_if_quota_svc_hangs() {
     let deadline = Duration::from_millis(200);
-    let rig = Rig::with(|config| config.quota.quota_deadline = deadline).await;
-    rig.quota.set(Mood::Silent);
-    let key = rig.key(allowed(Scope::Full));
+    let harness = Harness::start_with(|config| config.quota.quota_deadline = deadline).await;
+    harness.quota.set_mode(QuotaMode::Hang);
+    let key = harness.create_key(allowed(Scope::Full));
     let started = Instant::now();
-    rig.lookup(&key, "").await.error(500, "internal_error");
-    let waited = started.elapsed();
-    assert!((deadline..Duration::from_secs(5)).contains(&waited), "{waited:?}");
+    harness.lookup(&key, "").await.assert_error(500, "internal_error");
+    let elapsed = started.elapsed();
+    assert!((deadline..Duration::from_secs(5)).contains(&elapsed), "{elapsed:?}");
 }
 
 #[tokio::test]
-async fn a_full_queue_is_500_at_once() {
-    let rig = Rig::with(|config| {
+async fn lookup_gets_500_immediately_if_the_queue_is_full() {
+    let harness = Harness::start_with(|config| {
         config.quota.quota_queue = 1;
         config.quota.no_batching = true;
     })
     .await;
-    rig.quota.set(Mood::Silent);
-    let key = rig.key(allowed(Scope::Full));
+    harness.quota.set_mode(QuotaMode::Hang);
+    let key = harness.create_key(allowed(Scope::Full));
     let started = Instant::now();
-    let first = rig.lookup(&key, "");
-    let second = rig.lookup(&key, "");
-    let answer = tokio::select! {
-        answer = first => answer,
-        answer = second => answer,
+    let first = harness.lookup(&key, "");
+    let second = harness.lookup(&key, "");
+    let response = tokio::select! {
+        response = first => response,
+        response = second => response,
     };
-    answer.error(500, "internal_error");
-    assert!(started.elapsed() < Duration::from_secs(6), "one of the two did not wait for its deadline");
+    response.assert_error(500, "internal_error");
+    assert!(started.elapsed() < Duration::from_secs(6), "one of the two fails before its deadline");
 }

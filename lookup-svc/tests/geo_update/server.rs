@@ -1,4 +1,4 @@
-//! A download server that can misbehave: it cuts off, stalls, never ends, lies.
+//! A download server that can truncate, stall or endlessly extend its responses.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
-/// A request as it came: `path` has the query, header names are in lower case.
+/// A received request. `path` includes the query, and header names are in lower case.
 #[derive(Clone, Debug)]
 pub struct Request {
     pub path: String,
@@ -20,44 +20,44 @@ impl Request {
     }
 }
 
-/// How much of the body is sent, and what then.
+/// How the body is sent.
 #[derive(Clone, Copy)]
 pub enum Body {
     Whole,
-    CutAfter(usize),
+    TruncateAfter(usize),
     StallAfter(usize),
-    /// A byte at a time, never long apart: minutes for a file that is thousands of bytes long.
+    /// One byte every 20 ms: a file of several KB takes minutes.
     Trickle,
     Endless,
 }
 
 #[derive(Clone)]
-pub struct Reply {
+pub struct Response {
     status: u16,
     headers: Vec<(&'static str, String)>,
     bytes: Vec<u8>,
     body: Body,
 }
 
-impl Reply {
+impl Response {
     pub fn ok(bytes: &[u8]) -> Self {
-        Reply { status: 200, headers: Vec::new(), bytes: bytes.to_vec(), body: Body::Whole }
+        Response { status: 200, headers: Vec::new(), bytes: bytes.to_vec(), body: Body::Whole }
     }
     pub fn status(status: u16) -> Self {
-        Reply { status, ..Reply::ok(b"") }
+        Response { status, ..Response::ok(b"") }
     }
     pub fn with(mut self, name: &'static str, value: &str) -> Self {
         self.headers.push((name, value.to_owned()));
         self
     }
     pub fn body(self, body: Body) -> Self {
-        Reply { body, ..self }
+        Response { body, ..self }
     }
 
-    /// As a good server does it: 304 for a known tag, the rest for a range of the same version.
+    /// Supports conditions and ranges: 304 if the ETag matches, 206 for a range of the same version.
     pub fn tagged(request: &Request, bytes: &[u8], tag: &str) -> Self {
         if request.header("if-none-match") == Some(tag) {
-            return Reply::status(304).with("etag", tag);
+            return Response::status(304).with("etag", tag);
         }
         let start = request
             .header("range")
@@ -65,11 +65,11 @@ impl Reply {
         match start {
             Some(start) if request.header("if-range") == Some(tag) => {
                 let range = format!("bytes {start}-{}/{}", bytes.len() - 1, bytes.len());
-                Reply { status: 206, ..Reply::ok(&bytes[start..]) }
+                Response { status: 206, ..Response::ok(&bytes[start..]) }
                     .with("content-range", &range)
                     .with("etag", tag)
             }
-            _ => Reply::ok(bytes).with("etag", tag),
+            _ => Response::ok(bytes).with("etag", tag),
         }
     }
 }
@@ -80,15 +80,15 @@ pub struct Server {
 }
 
 impl Server {
-    /// `answer` gets each request and how many came before it.
-    pub async fn start(answer: impl Fn(&Request, usize) -> Reply + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
-        let address = listener.local_addr().expect("bound");
+    /// `respond` gets each request and the number of previous requests.
+    pub async fn start(respond: impl Fn(&Request, usize) -> Response + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
+        let address = listener.local_addr().expect("local address");
         let log = Arc::new(Mutex::new(Vec::new()));
-        let (seen, answer) = (log.clone(), Arc::new(answer));
+        let (requests, respond) = (log.clone(), Arc::new(respond));
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(serve(stream, answer.clone(), seen.clone()));
+                tokio::spawn(serve(stream, respond.clone(), requests.clone()));
             }
         });
         Server { address, log }
@@ -103,19 +103,19 @@ impl Server {
     }
 }
 
-async fn serve<F: Fn(&Request, usize) -> Reply>(
+async fn serve<F: Fn(&Request, usize) -> Response>(
     stream: TcpStream,
-    answer: Arc<F>,
+    respond: Arc<F>,
     log: Arc<Mutex<Vec<Request>>>,
 ) {
     let mut stream = BufReader::new(stream);
     let Some(request) = read(&mut stream).await else { return };
-    let before = {
+    let previous = {
         let mut log = log.lock().expect("not poisoned");
         log.push(request.clone());
         log.len() - 1
     };
-    drop(write(stream.into_inner(), answer(&request, before)).await);
+    drop(write(stream.into_inner(), respond(&request, previous)).await);
 }
 
 async fn read(stream: &mut BufReader<TcpStream>) -> Option<Request> {
@@ -135,25 +135,25 @@ async fn read(stream: &mut BufReader<TcpStream>) -> Option<Request> {
     Some(Request { path, headers: lines[1..].iter().filter_map(split).collect() })
 }
 
-async fn write(mut stream: TcpStream, reply: Reply) -> std::io::Result<()> {
-    let mut head = format!("HTTP/1.1 {} X\r\nconnection: close\r\n", reply.status);
-    if !matches!(reply.body, Body::Endless) {
-        head += &format!("content-length: {}\r\n", reply.bytes.len());
+async fn write(mut stream: TcpStream, response: Response) -> std::io::Result<()> {
+    let mut head = format!("HTTP/1.1 {} X\r\nconnection: close\r\n", response.status);
+    if !matches!(response.body, Body::Endless) {
+        head += &format!("content-length: {}\r\n", response.bytes.len());
     }
-    for (name, value) in &reply.headers {
+    for (name, value) in &response.headers {
         head += &format!("{name}: {value}\r\n");
     }
     stream.write_all(format!("{head}\r\n").as_bytes()).await?;
-    match reply.body {
-        Body::Whole => stream.write_all(&reply.bytes).await,
-        Body::CutAfter(count) => stream.write_all(&reply.bytes[..count]).await,
+    match response.body {
+        Body::Whole => stream.write_all(&response.bytes).await,
+        Body::TruncateAfter(count) => stream.write_all(&response.bytes[..count]).await,
         Body::StallAfter(count) => {
-            stream.write_all(&reply.bytes[..count]).await?;
-            // Until the client has had enough.
+            stream.write_all(&response.bytes[..count]).await?;
+            // Until the client disconnects.
             stream.readable().await
         }
         Body::Trickle => {
-            for byte in &reply.bytes {
+            for byte in &response.bytes {
                 stream.write_all(&[*byte]).await?;
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }

@@ -1,4 +1,4 @@
-//! Runs `geo-update` in a folder of its own and looks at what is left.
+//! Helpers to run `geo-update` and to inspect its target directory.
 
 use std::io::Write;
 use std::path::Path;
@@ -10,7 +10,7 @@ use data_encoding::HEXLOWER;
 use flate2::{Compression, write::GzEncoder};
 use lookup_svc::geo::writer::{Builder, Value};
 use lookup_svc::geo::{Geo, GeoArgs};
-use lookup_svc::geo_update::{GeoUpdateArgs, Outcome, Report, UpdateError, update};
+use lookup_svc::geo_update::{GeoUpdateArgs, Report, UpdateError, UpdateResult, update};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 use tokio::process::Command;
@@ -23,15 +23,15 @@ struct Cli {
     args: GeoUpdateArgs,
 }
 
-/// What a run gave: the outcome, and every line it wrote.
+/// The result of a run and all its output.
 pub struct Run {
-    pub result: anyhow::Result<Vec<Outcome>>,
+    pub result: anyhow::Result<Vec<UpdateResult>>,
     pub output: String,
 }
 
 impl Run {
     pub fn error(&self) -> &UpdateError {
-        let error = self.result.as_ref().expect_err("should fail");
+        let error = self.result.as_ref().expect_err("update fails");
         error.downcast_ref().unwrap_or_else(|| panic!("{error:#}"))
     }
     pub fn all_text(&self) -> String {
@@ -40,30 +40,30 @@ impl Run {
     }
 }
 
-pub fn parse(source: &str, folder: &Path, more: &[&str]) -> GeoUpdateArgs {
-    let to = folder.to_str().expect("UTF-8");
+pub fn parse(source: &str, dir: &Path, extra: &[&str]) -> GeoUpdateArgs {
+    let to = dir.to_str().expect("UTF-8");
     let fixed = ["geo-update", source, "--to", to, "--retry-delay", "1ms", "--retries", "3"];
-    Cli::parse_from(fixed.iter().chain(more)).args
+    Cli::parse_from(fixed.iter().chain(extra)).args
 }
 
-pub async fn run(source: &str, folder: &Path, more: &[&str]) -> Run {
+pub async fn run(source: &str, dir: &Path, extra: &[&str]) -> Run {
     drop(rustls::crypto::ring::default_provider().install_default());
     let lines = Arc::new(Mutex::new(String::new()));
     let sink = lines.clone();
     let report = Report::to_lines(move |line| *sink.lock().expect("not poisoned") += &format!("{line}\n"));
-    let result = update(&parse(source, folder, more), &report).await;
+    let result = update(&parse(source, dir, extra), &report).await;
     let output = lines.lock().expect("not poisoned").clone();
     Run { result, output }
 }
 
-/// Runs `geo-update` of the real program, with more in its environment; what it wrote on both streams.
+/// Runs the `geo-update` command of the binary with extra environment variables. Returns stdout and stderr together.
 pub async fn program(environment: &[(&str, &str)], arguments: &[&str]) -> (ExitStatus, String) {
     let mut command = Command::new(PROGRAM);
     output(command.arg("geo-update").args(arguments).envs(environment.iter().copied())).await
 }
 
 pub async fn output(command: &mut Command) -> (ExitStatus, String) {
-    let output = command.stdin(Stdio::null()).kill_on_drop(true).output().await.expect("starts");
+    let output = command.stdin(Stdio::null()).kill_on_drop(true).output().await.expect("start process");
     let text = [output.stdout, output.stderr].concat();
     (output.status, String::from_utf8_lossy(&text).into_owned())
 }
@@ -82,8 +82,8 @@ pub fn database(city: &str) -> Vec<u8> {
 
 pub fn gz(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-    encoder.write_all(bytes).expect("in memory");
-    encoder.finish().expect("in memory")
+    encoder.write_all(bytes).expect("write to memory");
+    encoder.finish().expect("write to memory")
 }
 
 pub fn tar_gz(name: &str, bytes: &[u8]) -> Vec<u8> {
@@ -92,9 +92,9 @@ pub fn tar_gz(name: &str, bytes: &[u8]) -> Vec<u8> {
         let mut header = tar::Header::new_ustar();
         header.set_size(bytes.len() as u64);
         header.set_mode(0o644);
-        archive.append_data(&mut header, name, bytes).expect("in memory");
+        archive.append_data(&mut header, name, bytes).expect("write to memory");
     }
-    gz(&archive.into_inner().expect("in memory"))
+    gz(&archive.into_inner().expect("write to memory"))
 }
 
 pub fn sha256(bytes: &[u8]) -> String {
@@ -102,29 +102,33 @@ pub fn sha256(bytes: &[u8]) -> String {
 }
 
 pub fn city(file: &Path) -> String {
-    let geo = Geo::open(&GeoArgs { geo_db: vec![file.to_owned()], ..GeoArgs::default() }).expect("usable");
-    geo.lookup("192.0.2.1".parse().expect("address"), 0, |place| place.city.unwrap_or_default().to_owned())
+    let geo =
+        Geo::open(&GeoArgs { geo_db: vec![file.to_owned()], ..GeoArgs::default() }).expect("load geo data");
+    geo.lookup("192.0.2.1".parse().expect("IP address"), 0, |location| {
+        location.city.unwrap_or_default().to_owned()
+    })
 }
 
-/// The visible files and the leftovers (hidden files that are neither notes nor the lock).
-pub fn listing(folder: &Path) -> (Vec<String>, Vec<String>) {
-    let names = std::fs::read_dir(folder)
-        .expect("folder")
+/// The visible files, and stale files: hidden ones other than info files and the lock.
+pub fn listing(dir: &Path) -> (Vec<String>, Vec<String>) {
+    let names = std::fs::read_dir(dir)
+        .expect("read directory")
         .map(|entry| entry.expect("entry").file_name().into_string().expect("UTF-8"));
     let (hidden, mut visible): (Vec<_>, Vec<_>) = names.partition(|name| name.starts_with('.'));
     visible.sort();
-    let leftovers = hidden.into_iter().filter(|name| !name.ends_with(".json") && name != ".geo-update.lock");
-    (visible, leftovers.collect())
+    let stale = hidden.into_iter().filter(|name| !name.ends_with(".json") && name != ".geo-update.lock");
+    (visible, stale.collect())
 }
 
-pub fn assert_untouched(folder: &Path) {
-    assert_eq!(listing(folder), (vec!["city.mmdb".to_owned()], vec![]));
-    assert_eq!(city(&folder.join("city.mmdb")), "Old");
+/// Asserts that the directory is as `dir_with_old_file` created it.
+pub fn assert_unchanged(dir: &Path) {
+    assert_eq!(listing(dir), (vec!["city.mmdb".to_owned()], vec![]));
+    assert_eq!(city(&dir.join("city.mmdb")), "Old");
 }
 
-/// A folder that holds an older `city.mmdb`.
-pub fn folder_with_old() -> TempDir {
-    let folder = TempDir::new().expect("folder");
-    std::fs::write(folder.path().join("city.mmdb"), database("Old")).expect("writes");
-    folder
+/// A directory with an old `city.mmdb`.
+pub fn dir_with_old_file() -> TempDir {
+    let dir = TempDir::new().expect("temp dir");
+    std::fs::write(dir.path().join("city.mmdb"), database("Old")).expect("write");
+    dir
 }

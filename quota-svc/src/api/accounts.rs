@@ -10,26 +10,23 @@ use service_kit::SerdeJson;
 use super::charges::Tag;
 use super::context::Context;
 use super::error::ApiError;
+use crate::api_convert;
 use crate::domain::account::{Login, MAX_CREDENTIAL, MAX_SESSION_TTL};
 use crate::domain::id::AccountId;
-use crate::present;
 use crate::store::StoreError;
 
-/// The most accounts on a page.
-const PAGE: u32 = 500;
+/// Maximum number of accounts per page.
+const MAX_PAGE: u32 = 500;
 
-/// Accounts.
 pub struct AccountsApi(pub Arc<Context>);
 
-/// An account that was created.
 #[derive(ApiResponse)]
 enum Created {
-    /// The account.
+    /// The new account.
     #[oai(status = 201)]
     Account(SerdeJson<Account>),
 }
 
-/// Done; there is nothing to show.
 #[derive(ApiResponse)]
 pub(super) enum Done {
     /// Done.
@@ -48,26 +45,26 @@ impl AccountsApi {
             check_credential(credential)?;
         }
         let created = self.0.store.create_account(&login, credential.as_deref()).await?;
-        Ok(Created::Account(SerdeJson(present::account(&created))))
+        Ok(Created::Account(SerdeJson(api_convert::account(&created))))
     }
 
     /// List accounts, or find one by its login
     #[oai(path = "/accounts", method = "get", operation_id = "listAccounts")]
     async fn list(
         &self,
-        /// Only the account with this login.
+        /// Returns only the account with this login.
         login: Query<Option<String>>,
-        /// Where to go on: `next` of the page before.
+        /// `next` of the previous page.
         cursor: Query<Option<String>>,
-        /// About how many to show, at most 500.
+        /// Approximate number of accounts per page. Default and maximum: 500.
         limit: Query<Option<u32>>,
     ) -> Result<SerdeJson<AccountPage>, ApiError> {
         if let Some(login) = &login.0 {
-            return self.find(login).await;
+            return self.find_by_login(login).await;
         }
-        let limit = limit.0.unwrap_or(PAGE).clamp(1, PAGE) as usize;
+        let limit = limit.0.unwrap_or(MAX_PAGE).clamp(1, MAX_PAGE) as usize;
         let page = self.0.store.accounts(cursor.0.as_deref(), limit).await?;
-        let accounts = page.items.iter().map(present::account).collect();
+        let accounts = page.items.iter().map(api_convert::account).collect();
         Ok(SerdeJson(AccountPage { accounts, total: page.total, next: page.next }))
     }
 
@@ -75,14 +72,14 @@ impl AccountsApi {
     #[oai(path = "/accounts/:id", method = "get", operation_id = "getAccount")]
     async fn show(&self, id: Path<String>) -> Result<SerdeJson<Account>, ApiError> {
         let account = self.0.store.account(account_id(&id)?).await?;
-        Ok(SerdeJson(present::account(&account)))
+        Ok(SerdeJson(api_convert::account(&account)))
     }
 
     /// Delete an account with its keys and sessions
     #[oai(path = "/accounts/:id", method = "delete", operation_id = "deleteAccount")]
     async fn delete(&self, id: Path<String>) -> Result<Done, ApiError> {
         for key in self.0.store.delete_account(account_id(&id)?).await? {
-            self.0.charging.changed(key);
+            self.0.charge_service.invalidate(key);
         }
         Ok(Done::Done)
     }
@@ -96,7 +93,7 @@ impl AccountsApi {
 
     /// Replace an account's credential
     ///
-    /// Ends every session of the account except `keep_session`.
+    /// Revokes every session of the account except `keep_session`.
     #[oai(path = "/accounts/:id/credential", method = "put", operation_id = "setCredential")]
     async fn set_credential(
         &self,
@@ -114,42 +111,54 @@ impl AccountsApi {
         Ok(SerdeJson(Credential { credential: Some(credential), version }))
     }
 
-    /// Keep a session with an account
+    /// Create a session
     ///
-    /// At most 10 live at once; the one that ends first makes room.
+    /// An account has at most 10 active sessions. Beyond that, the one that expires first is revoked.
     #[oai(path = "/accounts/:id/sessions", method = "post", operation_id = "createSession")]
     async fn add_session(&self, id: Path<String>, session: SerdeJson<NewSession>) -> Result<Done, ApiError> {
         let NewSession { id_sha256, ttl_seconds } = session.0;
         check_session(&id_sha256)?;
         if !(1..=MAX_SESSION_TTL).contains(&ttl_seconds) {
-            let message = format!("ttl_seconds is 1 to {MAX_SESSION_TTL}");
+            let message = format!("ttl_seconds must be 1 to {MAX_SESSION_TTL}");
             return Err(ApiError::invalid("invalid_session", message));
         }
         self.0.store.add_session(account_id(&id)?, &id_sha256, ttl_seconds).await?;
         Ok(Done::Done)
     }
 
-    /// Ask whether a session lives
+    /// Check whether a session is active
+    ///
+    /// 204 if it is, 404 if it has expired, was revoked or does not exist.
     #[oai(path = "/accounts/:id/sessions/:session", method = "get", operation_id = "getSession")]
-    async fn session(&self, id: Path<String>, session: Path<String>) -> Result<Done, ApiError> {
+    async fn session(
+        &self,
+        id: Path<String>,
+        /// SHA-256 of the session ID: 64 lowercase hexadecimal digits.
+        session: Path<String>,
+    ) -> Result<Done, ApiError> {
         match self.0.store.has_session(account_id(&id)?, &session).await? {
             true => Ok(Done::Done),
             false => Err(StoreError::SessionNotFound.into()),
         }
     }
 
-    /// End a session
+    /// Revoke a session
     #[oai(path = "/accounts/:id/sessions/:session", method = "delete", operation_id = "deleteSession")]
-    async fn end_session(&self, id: Path<String>, session: Path<String>) -> Result<Done, ApiError> {
-        self.0.store.end_session(account_id(&id)?, &session).await?;
+    async fn revoke_session(
+        &self,
+        id: Path<String>,
+        /// SHA-256 of the session ID: 64 lowercase hexadecimal digits.
+        session: Path<String>,
+    ) -> Result<Done, ApiError> {
+        self.0.store.revoke_session(account_id(&id)?, &session).await?;
         Ok(Done::Done)
     }
 }
 
 impl AccountsApi {
-    async fn find(&self, login: &str) -> Result<SerdeJson<AccountPage>, ApiError> {
+    async fn find_by_login(&self, login: &str) -> Result<SerdeJson<AccountPage>, ApiError> {
         let accounts = match self.0.store.account(parse_login(login)?.account_id()).await {
-            Ok(account) => vec![present::account(&account)],
+            Ok(account) => vec![api_convert::account(&account)],
             Err(StoreError::AccountNotFound) => Vec::new(),
             Err(error) => return Err(error.into()),
         };
@@ -157,7 +166,7 @@ impl AccountsApi {
     }
 }
 
-/// The id in a path: what can't be one does not exist.
+/// Parses the account ID in a path. A malformed ID gets 404, like an unknown one.
 pub(super) fn account_id(text: &str) -> Result<AccountId, ApiError> {
     AccountId::from_hex(text).map_err(|_| StoreError::AccountNotFound.into())
 }
@@ -168,7 +177,7 @@ fn parse_login(text: &str) -> Result<Login, ApiError> {
 
 fn check_credential(credential: &str) -> Result<(), ApiError> {
     if credential.is_empty() || credential.len() > MAX_CREDENTIAL {
-        let message = format!("a credential has 1 to {MAX_CREDENTIAL} bytes");
+        let message = format!("a credential must be 1 to {MAX_CREDENTIAL} bytes long");
         return Err(ApiError::invalid("invalid_credential", message));
     }
     Ok(())

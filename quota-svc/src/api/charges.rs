@@ -1,4 +1,4 @@
-//! `POST /charges`: the one operation on the path of every look-up.
+//! `POST /charges`, the only operation that lookups call.
 
 use std::sync::Arc;
 
@@ -14,46 +14,46 @@ use crate::domain::verdict::Subject;
 
 #[derive(Tags)]
 pub(super) enum Tag {
-    /// Judging requests.
+    /// Counts requests against their limits.
     Charges,
     /// Accounts, their credentials and sessions.
     Accounts,
-    /// API keys.
+    /// API keys. Operations on one key take an optional `account`: if set, a key of another account gets 404.
     Keys,
-    /// Back-up, moving between stores, seeding.
+    /// Export and import, for backups, migration between stores and seeding.
     Transfer,
 }
 
-/// Judging requests.
 pub struct ChargesApi(pub Arc<Context>);
 
 #[OpenApi(tag = "Tag::Charges")]
 impl ChargesApi {
-    /// Judge and charge a batch
+    /// Charge a batch of requests
     ///
-    /// Each charge is judged in one atomic step, in order. A charge that can't be judged is `unavailable` and
-    /// does not disturb the others.
+    /// Processes the charges in order, each atomically. A charge that fails has the outcome `unavailable` and does not
+    /// affect the others.
     #[oai(path = "/charges", method = "post", operation_id = "chargeBatch")]
     async fn charge(&self, batch: SerdeJson<ChargeRequest>) -> Result<SerdeJson<ChargeResponse>, ApiError> {
         let charges = batch.0.charges;
         if charges.is_empty() || charges.len() > MAX_BATCH {
-            let message = format!("a call takes 1 to {MAX_BATCH} charges, this one has {}", charges.len());
+            let message =
+                format!("a call must have 1 to {MAX_BATCH} charges; this one has {}", charges.len());
             return Err(ApiError::invalid("batch_too_large", message));
         }
         let subjects = charges.iter().enumerate().map(|(index, charge)| subject(index, charge));
         let subjects: Vec<Subject> = subjects.collect::<Result<_, _>>()?;
-        Ok(SerdeJson(ChargeResponse { verdicts: self.0.charging.judge(&subjects).await }))
+        Ok(SerdeJson(ChargeResponse { verdicts: self.0.charge_service.charge(&subjects).await }))
     }
 }
 
 fn subject(index: usize, charge: &Charge) -> Result<Subject, ApiError> {
-    let invalid = |why: &str| ApiError::invalid("invalid_charge", format!("charges[{index}]: {why}"));
+    let invalid = |reason: &str| ApiError::invalid("invalid_charge", format!("charges[{index}]: {reason}"));
     match (&charge.key_sha256, charge.demo) {
         (Some(digest), None) => match KeyDigest::from_hex(digest) {
             Ok(digest) => Ok(Subject::Key(KeyId::of(&digest))),
             Err(error) => Err(invalid(&error.to_string())),
         },
         (None, Some(true)) => Ok(Subject::Demo),
-        _ => Err(invalid("give either key_sha256 or demo: true")),
+        _ => Err(invalid("set either key_sha256 or demo: true")),
     }
 }

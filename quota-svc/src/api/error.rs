@@ -1,4 +1,4 @@
-//! From the store's errors to answers: the only status codes of this crate's operations.
+//! Maps errors to HTTP responses; defines every error status of the operations.
 
 use poem_openapi::ApiResponse;
 use service_kit::{ErrorBody, SerdeJson};
@@ -8,36 +8,34 @@ use crate::store::StoreError;
 
 type Body = SerdeJson<ErrorBody>;
 
-/// Every error an operation answers with.
 #[derive(ApiResponse, Debug)]
 pub enum ApiError {
-    /// The request says something that can't be.
+    /// Invalid request.
     #[oai(status = 400)]
     Invalid(Body),
-    /// What is named does not exist, or belongs to another account.
+    /// The account, key or session does not exist, or the key belongs to another account.
     #[oai(status = 404)]
     NotFound(Body),
-    /// It can't be done as things are.
+    /// The request conflicts with the current state.
     #[oai(status = 409)]
     Conflict(Body),
-    /// Unexpected failure; the log has the detail.
+    /// Unexpected error. The quota-svc log has the details.
     #[oai(status = 500)]
     Internal(Body),
-    /// The store is away, or did not confirm in time; try again.
+    /// The store is unavailable (`store_unavailable`), or did not confirm a change in time (`not_confirmed`).
     #[oai(status = 503)]
     Unavailable(Body),
 }
 
 impl ApiError {
-    /// 400 with a code and what is wrong.
     pub fn invalid(code: &str, message: impl ToString) -> Self {
         Self::Invalid(body(code, message))
     }
 
-    /// 500 after the detail went to the log.
+    /// Logs the detail, which must not reach the client.
     pub fn internal(detail: impl std::fmt::Display) -> Self {
-        tracing::error!(error = %detail, "an operation failed");
-        Self::Internal(body("internal_error", "Unexpected failure; quota-svc's log has the detail."))
+        tracing::error!(error = %detail, "operation failed");
+        Self::Internal(body("internal_error", "Unexpected error. See the quota-svc log."))
     }
 }
 
@@ -53,20 +51,25 @@ impl From<StoreError> for ApiError {
             E::VersionConflict => Self::Conflict(body("version_conflict", error)),
             E::KeyInactive => Self::Conflict(body("key_inactive", error)),
             E::KeyPaused => Self::Conflict(body("key_paused", error)),
-            E::Away(detail) => {
-                tracing::warn!(%detail, "an operation failed because the store is away");
-                Self::Unavailable(body("store_unavailable", "The store can't be reached now; try again."))
+            E::Unavailable(detail) => {
+                tracing::warn!(%detail, "operation failed: the store is unavailable");
+                Self::Unavailable(body(
+                    "store_unavailable",
+                    "The store is unavailable. Retry in a few seconds.",
+                ))
             }
             E::Unconfirmed(detail) => {
-                tracing::warn!(%detail, "a write was not confirmed");
-                let message = "The change was made but not confirmed in time: check, and try again.";
+                tracing::warn!(%detail, "change not confirmed");
+                let message = "The change was made but not confirmed in time, so it could be lost. Check, then repeat it \
+                               if needed.";
                 Self::Unavailable(body("not_confirmed", message))
             }
-            E::Unreadable(detail) => Self::internal(detail),
+            E::InvalidData(detail) => Self::internal(detail),
         }
     }
 }
 
+/// Turns an error message into a sentence: upper-case first letter, final period.
 fn body(code: &str, message: impl ToString) -> Body {
     let mut message = message.to_string();
     if let Some(first) = message.get(..1) {

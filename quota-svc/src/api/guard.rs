@@ -1,4 +1,5 @@
-//! Who may call: programs on this machine. A web page in somebody's browser must not reach the keys.
+//! Protects the API from web pages: rejects requests with an `Origin` header, and requests whose `Host` is not a
+//! loopback name (DNS rebinding).
 
 use std::future::ready;
 use std::net::IpAddr;
@@ -11,29 +12,28 @@ use service_kit::ErrorBody;
 
 use super::DOCS;
 
-/// Refuses requests that a browser made, and those that name another host than this machine.
 #[derive(Debug, Clone, Copy)]
-pub struct Guard {
-    /// Whether any host may be named (`--allow-remote`).
+pub struct LoopbackGuard {
+    /// Accept any `Host` (`--allow-remote`).
     pub allow_remote: bool,
 }
 
-impl Guard {
+impl LoopbackGuard {
     fn check(self, request: &Request) -> Result<(), &'static str> {
         if request.headers().contains_key(header::ORIGIN) {
-            return Err("Requests with an Origin header are refused: this API is not for web pages.");
+            return Err("Requests from web pages (Origin header) are rejected.");
         }
         let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
-        // HTTP/2 names the host in the URI.
+        // HTTP/2 has the host in the URI.
         let host = host.or_else(|| request.uri().authority().map(|authority| authority.as_str()));
         if !self.allow_remote && !host.is_some_and(is_loopback) {
-            return Err("Only requests to a loopback host (127.0.0.1, [::1], localhost) are answered.");
+            return Err("The Host must be a loopback name (127.0.0.1, [::1], localhost).");
         }
         Ok(())
     }
 }
 
-/// `127.0.0.1:8082`, `[::1]`, `localhost:8082` and the like.
+/// Accepts `127.0.0.1:8082`, `[::1]`, `localhost:8082` and so on.
 fn is_loopback(host: &str) -> bool {
     let name = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((address, _)) => address,
@@ -43,7 +43,7 @@ fn is_loopback(host: &str) -> bool {
         || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-impl<E: Endpoint> Middleware<E> for Guard {
+impl<E: Endpoint> Middleware<E> for LoopbackGuard {
     type Output = Guarded<E>;
 
     fn transform(&self, inner: E) -> Self::Output {
@@ -51,10 +51,9 @@ impl<E: Endpoint> Middleware<E> for Guard {
     }
 }
 
-/// A guarded endpoint.
 pub struct Guarded<E> {
     inner: E,
-    guard: Guard,
+    guard: LoopbackGuard,
 }
 
 impl<E: Endpoint> Endpoint for Guarded<E> {
@@ -77,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn loopback_in_every_spelling_and_nothing_else() {
+    fn only_loopback_hosts_are_accepted() {
         for host in ["127.0.0.1", "127.0.0.1:8082", "127.9.9.9:1", "[::1]", "[::1]:8082", "LOCALHOST:8082"] {
             assert!(is_loopback(host), "{host}");
         }

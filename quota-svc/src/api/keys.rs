@@ -1,4 +1,4 @@
-//! API keys: creating, listing, and the changes their owners make.
+//! API keys: create, list, change, delete, usage and events.
 
 use std::sync::Arc;
 
@@ -12,24 +12,22 @@ use super::accounts::{Done, account_id};
 use super::charges::Tag;
 use super::context::Context;
 use super::error::ApiError;
+use crate::api_convert;
 use crate::domain::id::{AccountId, KeyId};
-use crate::domain::key::{Change, KeyName, StoredKey};
-use crate::present;
+use crate::domain::key::{KeyChange, KeyName, StoredKey};
 use crate::store::{KeyDraft, StoreError};
 
-/// API keys.
 pub struct KeysApi(pub Arc<Context>);
 
-/// A key that was created.
 #[derive(ApiResponse)]
 enum Created {
-    /// The key, shown this once.
+    /// The new key with its secret, which is returned only once.
     #[oai(status = 201)]
     Key(SerdeJson<CreatedKey>),
 }
 
 type Owner = Query<Option<String>>;
-type Shown = Result<SerdeJson<Key>, ApiError>;
+type KeyResult = Result<SerdeJson<Key>, ApiError>;
 
 #[OpenApi(tag = "Tag::Keys")]
 impl KeysApi {
@@ -38,7 +36,7 @@ impl KeysApi {
     async fn list(&self, id: Path<String>) -> Result<SerdeJson<KeyList>, ApiError> {
         let keys = self.0.store.keys(account_id(&id)?).await?;
         let now = self.0.store.now().await?;
-        let keys = keys.iter().map(|key| present::key(key, &self.0.limits, now)).collect();
+        let keys = keys.iter().map(|key| api_convert::key(key, &self.0.limits, now)).collect();
         Ok(SerdeJson(KeyList { keys }))
     }
 
@@ -55,10 +53,10 @@ impl KeysApi {
             scope,
             daily_limit,
         };
-        let id_of_key = KeyId::of(&draft.digest);
-        let created = self.0.store.create_key(account_id(&id)?, draft).await;
-        let created = self.0.changed(id_of_key, created)?;
-        let key = present::key(&created, &self.0.limits, created.meta.created_at);
+        let key_id = KeyId::of(&draft.digest);
+        let result = self.0.store.create_key(account_id(&id)?, draft).await;
+        let created = self.0.invalidate_after(key_id, result)?;
+        let key = api_convert::key(&created, &self.0.limits, created.meta.created_at);
         Ok(Created::Key(SerdeJson(CreatedKey { secret: secret.expose().to_owned(), key })))
     }
 
@@ -67,69 +65,69 @@ impl KeysApi {
     async fn show(
         &self,
         id: Path<String>,
-        /// The account that must hold the key; a key of another one is not found.
+        /// Account that must own the key; a key of another account gets 404.
         account: Owner,
-    ) -> Shown {
-        let (id, owner) = ids(&id, &account)?;
-        self.shown(self.0.store.key(id, owner).await?).await
+    ) -> KeyResult {
+        let (id, owner) = parse_ids(&id, &account)?;
+        self.to_response(self.0.store.key(id, owner).await?).await
     }
 
     /// Rename a key
     #[oai(path = "/keys/:id/name", method = "put", operation_id = "renameKey")]
-    async fn rename(&self, id: Path<String>, account: Owner, name: SerdeJson<Rename>) -> Shown {
+    async fn rename(&self, id: Path<String>, account: Owner, name: SerdeJson<Rename>) -> KeyResult {
         let name = parse_name(&name.0.name)?;
-        self.change(&id, &account, Change::Rename(name)).await
+        self.change(&id, &account, KeyChange::Rename(name)).await
     }
 
     /// Set a key's daily limit
     #[oai(path = "/keys/:id/daily-limit", method = "put", operation_id = "setDailyLimit")]
-    async fn limit(&self, id: Path<String>, account: Owner, limit: SerdeJson<SetDailyLimit>) -> Shown {
+    async fn limit(&self, id: Path<String>, account: Owner, limit: SerdeJson<SetDailyLimit>) -> KeyResult {
         check_limit(limit.0.daily_limit)?;
-        self.change(&id, &account, Change::DailyLimit(limit.0.daily_limit)).await
+        self.change(&id, &account, KeyChange::DailyLimit(limit.0.daily_limit)).await
     }
 
     /// Resume a paused key
     ///
-    /// Fine for an active key, which stays as it is; an inactive one is refused.
+    /// An active key stays active. An inactive key gets 409.
     #[oai(path = "/keys/:id/resume", method = "post", operation_id = "resumeKey")]
-    async fn resume(&self, id: Path<String>, account: Owner) -> Shown {
-        self.change(&id, &account, Change::Resume).await
+    async fn resume(&self, id: Path<String>, account: Owner) -> KeyResult {
+        self.change(&id, &account, KeyChange::Resume).await
     }
 
     /// Deactivate a key
     #[oai(path = "/keys/:id/deactivate", method = "post", operation_id = "deactivateKey")]
-    async fn deactivate(&self, id: Path<String>, account: Owner) -> Shown {
-        self.change(&id, &account, Change::Deactivate).await
+    async fn deactivate(&self, id: Path<String>, account: Owner) -> KeyResult {
+        self.change(&id, &account, KeyChange::Deactivate).await
     }
 
     /// Reactivate an inactive key
     #[oai(path = "/keys/:id/reactivate", method = "post", operation_id = "reactivateKey")]
-    async fn reactivate(&self, id: Path<String>, account: Owner) -> Shown {
-        self.change(&id, &account, Change::Reactivate).await
+    async fn reactivate(&self, id: Path<String>, account: Owner) -> KeyResult {
+        self.change(&id, &account, KeyChange::Reactivate).await
     }
 
     /// Delete a key
     #[oai(path = "/keys/:id", method = "delete", operation_id = "deleteKey")]
     async fn delete(&self, id: Path<String>, account: Owner) -> Result<Done, ApiError> {
-        let (id, owner) = ids(&id, &account)?;
-        let deleted = self.0.store.delete_key(id, owner).await;
-        self.0.changed(id, deleted)?;
+        let (id, owner) = parse_ids(&id, &account)?;
+        let result = self.0.store.delete_key(id, owner).await;
+        self.0.invalidate_after(id, result)?;
         Ok(Done::Done)
     }
 
     /// Show a key's usage by day
     #[oai(path = "/keys/:id/usage", method = "get", operation_id = "getKeyUsage")]
     async fn usage(&self, id: Path<String>, account: Owner) -> Result<SerdeJson<Usage>, ApiError> {
-        let (id, owner) = ids(&id, &account)?;
+        let (id, owner) = parse_ids(&id, &account)?;
         let key = self.0.store.key(id, owner).await?;
         let now = self.0.store.now().await?;
-        Ok(SerdeJson(Usage { days: present::usage(&key.record, now) }))
+        Ok(SerdeJson(Usage { days: api_convert::usage(&key.record, now) }))
     }
 
-    /// Show what happened to a key
+    /// List a key's events
     #[oai(path = "/keys/:id/events", method = "get", operation_id = "listKeyEvents")]
     async fn events(&self, id: Path<String>, account: Owner) -> Result<SerdeJson<EventList>, ApiError> {
-        let (id, owner) = ids(&id, &account)?;
+        let (id, owner) = parse_ids(&id, &account)?;
         let events = self.0.store.events(id, owner).await?.into_iter();
         let events = events.map(|event| Event { at: event.at, kind: event.kind, reason: event.reason });
         Ok(SerdeJson(EventList { events: events.collect() }))
@@ -137,20 +135,20 @@ impl KeysApi {
 }
 
 impl KeysApi {
-    async fn change(&self, id: &str, account: &Owner, change: Change) -> Shown {
-        let (id, owner) = ids(id, account)?;
-        let changed = self.0.store.change_key(id, owner, &change).await;
-        self.shown(self.0.changed(id, changed)?).await
+    async fn change(&self, id: &str, account: &Owner, change: KeyChange) -> KeyResult {
+        let (id, owner) = parse_ids(id, account)?;
+        let result = self.0.store.change_key(id, owner, &change).await;
+        self.to_response(self.0.invalidate_after(id, result)?).await
     }
 
-    async fn shown(&self, key: StoredKey) -> Shown {
+    async fn to_response(&self, key: StoredKey) -> KeyResult {
         let now = self.0.store.now().await?;
-        Ok(SerdeJson(present::key(&key, &self.0.limits, now)))
+        Ok(SerdeJson(api_convert::key(&key, &self.0.limits, now)))
     }
 }
 
-/// The ids of a request: what can't be one does not exist.
-fn ids(key: &str, account: &Owner) -> Result<(KeyId, Option<AccountId>), ApiError> {
+/// Parses the key ID and the optional account ID. A malformed ID gets 404, like an unknown one.
+fn parse_ids(key: &str, account: &Owner) -> Result<(KeyId, Option<AccountId>), ApiError> {
     let key = KeyId::from_hex(key).map_err(|_| StoreError::KeyNotFound)?;
     let owner = account.0.as_deref().map(AccountId::from_hex).transpose();
     Ok((key, owner.map_err(|_| StoreError::KeyNotFound)?))
@@ -162,7 +160,7 @@ fn parse_name(text: &str) -> Result<KeyName, ApiError> {
 
 fn check_limit(limit: Option<u32>) -> Result<(), ApiError> {
     match limit {
-        Some(0) => Err(ApiError::invalid("invalid_limit", "a daily limit is at least 1")),
+        Some(0) => Err(ApiError::invalid("invalid_limit", "a daily limit must be at least 1")),
         _ => Ok(()),
     }
 }

@@ -1,4 +1,4 @@
-//! Export and import of accounts and keys.
+//! Exports and imports accounts and keys.
 
 use std::sync::Arc;
 
@@ -11,14 +11,13 @@ use service_kit::SerdeJson;
 use super::charges::Tag;
 use super::context::Context;
 use super::error::ApiError;
+use crate::api_convert;
 use crate::domain::account::Account;
-use crate::present;
 use crate::store::StoreError;
 
-/// The most accounts on a page of an export, and in an import.
-const PAGE: usize = 200;
+/// Maximum number of accounts per page of an export, and per import call.
+const MAX_ACCOUNTS: usize = 200;
 
-/// Export and import.
 pub struct TransferApi(pub Arc<Context>);
 
 #[OpenApi(tag = "Tag::Transfer")]
@@ -27,12 +26,12 @@ impl TransferApi {
     #[oai(path = "/export", method = "get", operation_id = "exportAccounts")]
     async fn export(
         &self,
-        /// Where to go on: `next` of the page before.
+        /// `next` of the previous page.
         cursor: Query<Option<String>>,
-        /// About how many accounts to show, at most 200.
+        /// Approximate number of accounts per page. Default and maximum: 200.
         limit: Query<Option<u32>>,
     ) -> Result<SerdeJson<ExportPage>, ApiError> {
-        let limit = limit.0.map_or(PAGE, |limit| limit as usize).clamp(1, PAGE);
+        let limit = limit.0.map_or(MAX_ACCOUNTS, |limit| limit as usize).clamp(1, MAX_ACCOUNTS);
         let page = self.0.store.accounts(cursor.0.as_deref(), limit).await?;
         let now = self.0.store.now().await?;
         let lines = page.items.into_iter().map(|account| self.export_one(account, now));
@@ -42,23 +41,25 @@ impl TransferApi {
 
     /// Import accounts and keys
     ///
-    /// What is there already stays as it is, so an import that was cut short can be done again.
+    /// Existing accounts and keys are not changed, so an interrupted import can be repeated.
     #[oai(path = "/import", method = "post", operation_id = "importAccounts")]
     async fn import(&self, import: SerdeJson<ImportRequest>) -> Result<SerdeJson<ImportReport>, ApiError> {
         let lines = import.0.accounts;
-        if lines.is_empty() || lines.len() > PAGE {
-            let message = format!("a call takes 1 to {PAGE} accounts, this one has {}", lines.len());
+        if lines.is_empty() || lines.len() > MAX_ACCOUNTS {
+            let message =
+                format!("a call must have 1 to {MAX_ACCOUNTS} accounts; this one has {}", lines.len());
             return Err(ApiError::invalid("batch_too_large", message));
         }
         let now = self.0.store.now().await?;
         let checked = lines.iter().enumerate().map(|(index, line)| {
-            let invalid = |why| ApiError::invalid("invalid_account", format!("accounts[{index}]: {why}"));
-            present::imported(line, now).map_err(invalid)
+            let invalid =
+                |reason| ApiError::invalid("invalid_account", format!("accounts[{index}]: {reason}"));
+            api_convert::from_export(line, now).map_err(invalid)
         });
         let accounts: Vec<_> = checked.collect::<Result<_, _>>()?;
         let report = self.0.store.import(&accounts).await?;
         for key in accounts.iter().flat_map(|account| &account.keys) {
-            self.0.charging.changed(key.meta.id());
+            self.0.charge_service.invalidate(key.meta.id());
         }
         Ok(SerdeJson(report))
     }
@@ -67,8 +68,8 @@ impl TransferApi {
 impl TransferApi {
     async fn export_one(&self, account: Account, now: i64) -> Result<Option<ExportedAccount>, StoreError> {
         match self.0.store.keys(account.id()).await {
-            Ok(keys) => Ok(Some(present::exported(account, &keys, now))),
-            // Deleted since it was listed.
+            Ok(keys) => Ok(Some(api_convert::to_export(account, &keys, now))),
+            // Deleted after it was listed.
             Err(StoreError::AccountNotFound) => Ok(None),
             Err(error) => Err(error),
         }

@@ -1,77 +1,75 @@
-//! Accounts: create, list, delete.
+//! The `account` commands: create, list, delete.
 
 use quota_client::wire::{Account, NewAccount};
 use serde_json::json;
 
 use super::Output;
-use super::confirm::Yes;
-use super::operator::{About, Operator, print};
+use super::confirm::ConfirmArgs;
+use super::context::{CliContext, ErrorContext, print};
 use super::table::{cell, counted, table, text, time};
 
-/// The most that quota-svc gives at once.
-const PAGE: u32 = 500;
+/// Accounts per call: the maximum that quota-svc returns.
+const PAGE_SIZE: u32 = 500;
 
-/// Create, list and delete accounts.
 #[derive(clap::Subcommand, Debug)]
 pub enum AccountCommand {
-    /// Create an account; `dashboard-api set-password LOGIN` then lets its owner sign in
+    /// Create an account; to let its owner sign in, run `dashboard-api set-password LOGIN`
     Create {
-        /// What its owner signs in with, such as an e-mail address; case does not matter
+        /// Login of the account, for example an email address; not case-sensitive
         login: String,
     },
     /// List all accounts
     List,
-    /// Delete an account with all its keys, for good
+    /// Delete an account and all its keys permanently
     Delete {
-        /// The account's login
+        /// Login of the account
         login: String,
-        /// Agreement
         #[command(flatten)]
-        yes: Yes,
+        confirm: ConfirmArgs,
     },
 }
 
-pub(super) async fn run(command: AccountCommand, operator: &Operator) -> anyhow::Result<()> {
+pub(super) async fn run(command: AccountCommand, context: &CliContext) -> anyhow::Result<()> {
     match command {
-        AccountCommand::Create { login } => create(login, operator).await,
-        AccountCommand::List => list(operator).await,
-        AccountCommand::Delete { login, yes } => delete(&login, yes, operator).await,
+        AccountCommand::Create { login } => create(login, context).await,
+        AccountCommand::List => list(context).await,
+        AccountCommand::Delete { login, confirm } => delete(&login, confirm, context).await,
     }
 }
 
-async fn create(login: String, operator: &Operator) -> anyhow::Result<()> {
+async fn create(login: String, context: &CliContext) -> anyhow::Result<()> {
     let new = NewAccount { login, credential: None };
-    let created = operator.client.create_account(&new).await;
-    let account = created.map_err(|error| operator.explain(error, About::Account(&new.login)))?;
-    operator.show(&account, || {
+    let created = context.client.create_account(&new).await;
+    let account = created.map_err(|error| context.explain(error, ErrorContext::Account(&new.login)))?;
+    context.show(&account, || {
         let login = &account.login;
         format!(
-            "Created the account {login}.\nA key for it: quota-svc key create --account {login} --name NAME --scope full"
+            "Created account {login}.\nTo create a key: quota-svc key create --account {login} --name NAME --scope full"
         )
     })
 }
 
-/// Page by page, since there may be a million.
-async fn list(operator: &Operator) -> anyhow::Result<()> {
-    let (mut cursor, mut shown) = (None, 0);
+/// Prints page by page, because there may be a million accounts.
+async fn list(context: &CliContext) -> anyhow::Result<()> {
+    let (mut cursor, mut printed) = (None, 0);
     loop {
-        let page = operator.client.list_accounts(cursor.as_deref(), PAGE).await;
-        let mut page = page.map_err(|error| operator.explain(error, About::Everything))?;
+        let page = context.client.list_accounts(cursor.as_deref(), PAGE_SIZE).await;
+        let mut page = page.map_err(|error| context.explain(error, ErrorContext::Other))?;
         page.accounts.sort_by(|a, b| a.login.cmp(&b.login));
-        show_page(&page.accounts, shown == 0, operator.output)?;
-        shown += page.accounts.len() as u64;
+        print_page(&page.accounts, printed == 0, context.output)?;
+        printed += page.accounts.len() as u64;
         cursor = page.next;
         if cursor.is_none() {
-            return print(&match operator.output {
-                Output::Json if shown == 0 => "{\"accounts\":[]}".to_owned(),
+            return print(&match context.output {
+                Output::Json if printed == 0 => "{\"accounts\":[]}".to_owned(),
                 Output::Json => "]}".to_owned(),
-                Output::Text => counted(shown, "account"),
+                Output::Text => counted(printed, "account"),
             });
         }
     }
 }
 
-fn show_page(accounts: &[Account], first: bool, output: Output) -> anyhow::Result<()> {
+fn print_page(accounts: &[Account], first: bool, output: Output) -> anyhow::Result<()> {
     if accounts.is_empty() {
         return Ok(());
     }
@@ -87,11 +85,11 @@ fn json_page(accounts: &[Account], first: bool) -> serde_json::Result<String> {
     Ok(format!("{start}{}", items.join(",\n")))
 }
 
-/// The columns before the login are always of one width, so the pages line up.
+/// All columns before the login have a fixed width, so that pages align.
 fn text_page(accounts: &[Account], first: bool) -> String {
     let mut rows = table(if first { &["id", "created", "sign-in", "login"] } else { &[] });
     for account in accounts {
-        // As wide as the heading, which only the first page has.
+        // Padded to the width of the heading, which only the first page has.
         let sign_in = if account.credential_version > 0 { "yes    " } else { "no     " };
         rows.add_row([
             cell(&account.id),
@@ -103,14 +101,14 @@ fn text_page(accounts: &[Account], first: bool) -> String {
     text(&rows)
 }
 
-async fn delete(login: &str, yes: Yes, operator: &Operator) -> anyhow::Result<()> {
-    yes.check()?;
-    let explain = |error| operator.explain(error, About::Account(login));
-    let account = operator.account(login).await?;
-    let keys = operator.client.keys(&account.id).await.map_err(explain)?.keys.len() as u64;
+async fn delete(login: &str, confirm: ConfirmArgs, context: &CliContext) -> anyhow::Result<()> {
+    confirm.check_possible()?;
+    let explain = |error| context.explain(error, ErrorContext::Account(login));
+    let account = context.account(login).await?;
+    let keys = context.client.keys(&account.id).await.map_err(explain)?.keys.len() as u64;
     let (login, count) = (&account.login, counted(keys, "key"));
-    yes.ask(&format!("Delete the account {login} with {count}, for good?"))?;
-    operator.client.delete_account(&account.id).await.map_err(explain)?;
+    confirm.prompt(&format!("Delete account {login} with {count} permanently?"))?;
+    context.client.delete_account(&account.id).await.map_err(explain)?;
     let deleted = json!({ "deleted": true, "account": login, "id": account.id, "keys": keys });
-    operator.show(&deleted, || format!("Deleted the account {login} with {count}."))
+    context.show(&deleted, || format!("Deleted account {login} with {count}."))
 }

@@ -1,48 +1,50 @@
-//! The question before something is deleted for good.
+//! Asks for confirmation before something is deleted permanently.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
 use anyhow::bail;
 
-/// Agreement to a deletion, given in advance.
 #[derive(clap::Args, Debug, Clone, Copy)]
-pub struct Yes {
-    /// Delete without asking
+pub struct ConfirmArgs {
+    /// Delete without confirmation
     #[arg(long, short)]
     yes: bool,
 }
 
-impl Yes {
-    /// Refuses at once where nobody could be asked.
-    pub(super) fn check(self) -> anyhow::Result<()> {
-        self.check_on(io::stdin().is_terminal())
+impl ConfirmArgs {
+    /// Fails if confirmation is required but standard input is not a terminal.
+    pub(super) fn check_possible(self) -> anyhow::Result<()> {
+        self.check_terminal(io::stdin().is_terminal())
     }
 
-    /// Asks, unless --yes was given; anything but a yes is an error, so that nothing is deleted.
-    pub(super) fn ask(self, question: &str) -> anyhow::Result<()> {
-        self.ask_on(question, &mut io::stdin().lock(), &mut io::stderr())
+    /// Prompts, unless --yes was given. Anything other than `y` or `yes` is an error.
+    pub(super) fn prompt(self, question: &str) -> anyhow::Result<()> {
+        self.prompt_on(question, &mut io::stdin().lock(), &mut io::stderr())
     }
 
-    fn check_on(self, terminal: bool) -> anyhow::Result<()> {
-        if !self.yes && !terminal {
-            bail!(
-                "standard input is no terminal, so nobody can be asked: add --yes to delete without a question"
-            );
+    fn check_terminal(self, is_terminal: bool) -> anyhow::Result<()> {
+        if !self.yes && !is_terminal {
+            bail!("standard input is not a terminal: add --yes to delete without confirmation");
         }
         Ok(())
     }
 
-    fn ask_on(self, question: &str, answers: &mut impl BufRead, to: &mut impl Write) -> anyhow::Result<()> {
+    fn prompt_on(
+        self,
+        question: &str,
+        input: &mut impl BufRead,
+        output: &mut impl Write,
+    ) -> anyhow::Result<()> {
         if self.yes {
             return Ok(());
         }
-        write!(to, "{question} [y/N] ")?;
-        to.flush()?;
-        let mut answer = String::new();
-        answers.read_line(&mut answer)?;
-        match answer.trim().to_ascii_lowercase().as_str() {
+        write!(output, "{question} [y/N] ")?;
+        output.flush()?;
+        let mut line = String::new();
+        input.read_line(&mut line)?;
+        match line.trim().to_ascii_lowercase().as_str() {
             "y" | "yes" => Ok(()),
-            _ => bail!("nothing was deleted"),
+            _ => bail!("canceled; nothing was deleted"),
         }
     }
 }
@@ -51,33 +53,34 @@ impl Yes {
 mod tests {
     use super::*;
 
-    fn answered(answer: &str) -> (bool, String) {
-        let mut shown = Vec::new();
-        let agreed = Yes { yes: false }.ask_on("Delete it?", &mut answer.as_bytes(), &mut shown).is_ok();
-        (agreed, String::from_utf8(shown).unwrap())
+    fn prompt_with(input: &str) -> (bool, String) {
+        let mut output = Vec::new();
+        let confirmed =
+            ConfirmArgs { yes: false }.prompt_on("Delete it?", &mut input.as_bytes(), &mut output).is_ok();
+        (confirmed, String::from_utf8(output).unwrap())
     }
 
     #[test]
-    fn only_a_yes_deletes() {
+    fn only_y_or_yes_confirms() {
         for yes in ["y\n", "Y\n", "yes\n", " YES \n"] {
-            assert_eq!(answered(yes), (true, "Delete it? [y/N] ".to_owned()), "{yes:?}");
+            assert_eq!(prompt_with(yes), (true, "Delete it? [y/N] ".to_owned()), "{yes:?}");
         }
         for no in ["", "\n", "n\n", "yeah\n", "no\n"] {
-            assert!(!answered(no).0, "{no:?}");
+            assert!(!prompt_with(no).0, "{no:?}");
         }
     }
 
     #[test]
-    fn with_yes_nobody_is_asked() {
-        let mut shown = Vec::new();
-        Yes { yes: true }.ask_on("Delete it?", &mut "n\n".as_bytes(), &mut shown).unwrap();
-        assert!(shown.is_empty());
-        assert!(Yes { yes: true }.check_on(false).is_ok());
+    fn yes_flag_skips_the_prompt() {
+        let mut output = Vec::new();
+        ConfirmArgs { yes: true }.prompt_on("Delete it?", &mut "n\n".as_bytes(), &mut output).unwrap();
+        assert!(output.is_empty());
+        assert!(ConfirmArgs { yes: true }.check_terminal(false).is_ok());
     }
 
     #[test]
-    fn where_nobody_can_be_asked_it_refuses() {
-        assert!(Yes { yes: false }.check_on(true).is_ok());
-        assert!(Yes { yes: false }.check_on(false).unwrap_err().to_string().contains("--yes"));
+    fn missing_terminal_requires_yes_flag() {
+        assert!(ConfirmArgs { yes: false }.check_terminal(true).is_ok());
+        assert!(ConfirmArgs { yes: false }.check_terminal(false).unwrap_err().to_string().contains("--yes"));
     }
 }

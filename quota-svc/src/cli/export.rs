@@ -1,4 +1,4 @@
-//! Export: all accounts and keys as JSON lines, page by page.
+//! The `export` command: writes all accounts and keys as JSON lines, page by page.
 
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -7,92 +7,94 @@ use anyhow::anyhow;
 use quota_client::wire::ExportedAccount;
 use serde::Serialize;
 
-use super::file::NewFile;
-use super::operator::{About, Operator};
+use super::atomic_file::AtomicFile;
+use super::context::{CliContext, ErrorContext};
 use super::progress::Progress;
 use super::table::counted;
 
-/// The most that quota-svc gives at once.
-const PAGE: u32 = 200;
+/// Accounts per call: the maximum that quota-svc returns.
+const PAGE_SIZE: u32 = 200;
 
-/// Where to write.
 #[derive(clap::Args, Debug)]
 pub struct ExportArgs {
-    /// File to write; it appears when it is whole. Without it the lines go to standard output
+    /// File to write, created or replaced when the export is complete. Default: standard output
     #[arg(long, value_name = "FILE")]
     to: Option<PathBuf>,
 }
 
-/// What was written.
 #[derive(Debug, Default, Serialize)]
-struct Written<'a> {
+struct ExportSummary<'a> {
     accounts: u64,
     keys: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     file: Option<&'a Path>,
 }
 
-pub(super) async fn run(args: &ExportArgs, operator: &Operator) -> anyhow::Result<()> {
+pub(super) async fn run(args: &ExportArgs, context: &CliContext) -> anyhow::Result<()> {
     match args.to.as_deref() {
-        Some(target) => to_file(target, operator).await,
-        None => to_stdout(operator).await,
+        Some(target) => to_file(target, context).await,
+        None => to_stdout(context).await,
     }
 }
 
-async fn to_file(target: &Path, operator: &Operator) -> anyhow::Result<()> {
-    let mut file = NewFile::create(target)?;
-    let mut written = write_all(&mut file, Progress::start(Some(0)), operator).await?;
-    file.commit().map_err(unwritten)?;
-    written.file = Some(target);
-    operator.show(&written, || format!("Exported {} to {}.", written.summary(), target.display()))
+async fn to_file(target: &Path, context: &CliContext) -> anyhow::Result<()> {
+    let mut file = AtomicFile::create(target)?;
+    let mut summary = write_all(&mut file, Progress::start(Some(0)), context).await?;
+    file.commit().map_err(incomplete)?;
+    summary.file = Some(target);
+    context.show(&summary, || format!("Exported {} to {}.", summary.counts(), target.display()))
 }
 
-/// The lines are the output, in either form of it; the summary goes to standard error.
-async fn to_stdout(operator: &Operator) -> anyhow::Result<()> {
+/// Writes JSON lines whatever `--output` is; the summary goes to standard error.
+async fn to_stdout(context: &CliContext) -> anyhow::Result<()> {
     let stdout = io::stdout();
     let progress = if stdout.is_terminal() { Progress::Hidden } else { Progress::start(Some(0)) };
-    let written = write_all(&mut BufWriter::new(stdout), progress, operator).await?;
-    eprintln!("Exported {}.", written.summary());
+    let summary = write_all(&mut BufWriter::new(stdout), progress, context).await?;
+    eprintln!("Exported {}.", summary.counts());
     Ok(())
 }
 
 async fn write_all(
     out: &mut impl Write,
     mut progress: Progress,
-    operator: &Operator,
-) -> anyhow::Result<Written<'static>> {
-    let (mut written, mut cursor) = (Written::default(), None);
+    context: &CliContext,
+) -> anyhow::Result<ExportSummary<'static>> {
+    let (mut summary, mut cursor) = (ExportSummary::default(), None);
     loop {
-        let page = operator.client.export(cursor.as_deref(), PAGE).await;
-        let page = page.map_err(|error| operator.explain(error, About::Everything))?;
-        write_page(out, &page.accounts, &mut written).map_err(unwritten)?;
-        progress.total(page.total.max(written.accounts));
-        progress.at(written.accounts, written.summary());
+        let page = context.client.export(cursor.as_deref(), PAGE_SIZE).await;
+        let page = page.map_err(|error| context.explain(error, ErrorContext::Other))?;
+        write_page(out, &page.accounts, &mut summary).map_err(incomplete)?;
+        progress.set_total(page.total.max(summary.accounts));
+        progress.update(summary.accounts, summary.counts());
         cursor = page.next;
         if cursor.is_none() {
-            out.flush().map_err(unwritten)?;
-            return Ok(written);
+            out.flush().map_err(incomplete)?;
+            return Ok(summary);
         }
     }
 }
 
-fn write_page(out: &mut impl Write, page: &[ExportedAccount], written: &mut Written<'_>) -> io::Result<()> {
+fn write_page(
+    out: &mut impl Write,
+    page: &[ExportedAccount],
+    summary: &mut ExportSummary<'_>,
+) -> io::Result<()> {
     for account in page {
         serde_json::to_writer(&mut *out, account)?;
         out.write_all(b"\n")?;
-        written.accounts += 1;
-        written.keys += account.keys.len() as u64;
+        summary.accounts += 1;
+        summary.keys += account.keys.len() as u64;
     }
     Ok(())
 }
 
-/// Not passed on as it is: half an export is a failure even where nobody reads on.
-fn unwritten(error: io::Error) -> anyhow::Error {
-    anyhow!("the export is not whole, it can't be written: {error}")
+/// Hides the I/O error from [`super::run`], which ignores a broken pipe: an incomplete export must be an error.
+fn incomplete(error: io::Error) -> anyhow::Error {
+    anyhow!("the export is incomplete: {error}")
 }
 
-impl Written<'_> {
-    fn summary(&self) -> String {
+impl ExportSummary<'_> {
+    fn counts(&self) -> String {
         format!("{} with {}", counted(self.accounts, "account"), counted(self.keys, "key"))
     }
 }

@@ -1,4 +1,5 @@
-//! Import: JSON lines in batches, several under way at once; memory stays bounded however long the input is.
+//! The `import` command: sends JSON lines in batches, several at the same time. Memory use does not grow with the
+//! input.
 
 mod lines;
 
@@ -15,62 +16,60 @@ use quota_client::wire::{ImportReport, KEYS_PER_ACCOUNT};
 use quota_client::{ClientError, QuotaClient};
 use tokio::sync::mpsc;
 
-use super::operator::{About, Operator};
+use super::context::{CliContext, ErrorContext};
 use super::progress::Progress;
-use super::table::{cell, count, counted, number, table, text};
+use super::table::{cell, counted, number, table, text};
 
-/// Enough to keep quota-svc busy while the next batch is read.
-const UNDER_WAY: usize = 4;
+/// Batches sent at the same time; enough to keep quota-svc busy while the next batch is read.
+const MAX_IN_FLIGHT: usize = 4;
 
-/// A busy store may miss its deadline once; an import of a million keys should not end with that.
-const ATTEMPTS: u32 = 3;
-const PAUSE: Duration = Duration::from_secs(1);
+/// Maximum attempts per batch. A single timeout of a busy store must not end an import of a million keys.
+const MAX_ATTEMPTS: u32 = 3;
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// What to read.
 #[derive(clap::Args, Debug)]
 pub struct ImportArgs {
-    /// File of JSON lines that `export` wrote; `-` is standard input
+    /// JSON lines written by `export`; `-` is standard input
     #[arg(value_name = "FILE", default_value = "-")]
     from: PathBuf,
 }
 
-/// What has been imported so far.
+/// Totals of the batches imported so far.
 #[derive(Default)]
-struct Sum {
+struct Totals {
     report: ImportReport,
     bytes: u64,
 }
 
-pub(super) async fn run(args: &ImportArgs, operator: &Operator) -> anyhow::Result<()> {
+pub(super) async fn run(args: &ImportArgs, context: &CliContext) -> anyhow::Result<()> {
     let (input, size) = open(&args.from)?;
-    let mut sum = Sum::default();
-    let done = send_all(read_batches(input), &mut sum, Progress::start(size), operator).await;
-    let report = sum.report;
-    done.with_context(|| {
+    let mut totals = Totals::default();
+    let result = send_all(read_batches(input), &mut totals, Progress::start(size), context).await;
+    let report = totals.report;
+    result.with_context(|| {
         format!(
-            "the import stopped. So far it added {} and {}, which stay. Doing it again is safe: what is there already \
-             stays as it is",
+            "import stopped after adding {} and {}. Running it again is safe: existing entries are not changed",
             counted(report.accounts_created, "account"),
             counted(report.keys_created, "key"),
         )
     })?;
-    operator.show(&report, || summary(&report))
+    context.show(&report, || summary(&report))
 }
 
-/// The input, with its size where it has one.
+/// Opens the input; the size is known only for a regular file.
 fn open(path: &Path) -> anyhow::Result<(Box<dyn Read + Send>, Option<u64>)> {
     if path.as_os_str() == "-" {
         if io::stdin().is_terminal() {
-            eprintln!("Reading JSON lines from the terminal; Ctrl-D ends.");
+            eprintln!("Reading JSON lines from the terminal. Press Ctrl-D to finish.");
         }
         return Ok((Box::new(io::stdin()), None));
     }
-    let file = File::open(path).with_context(|| format!("{} can't be read", path.display()))?;
-    let size = file.metadata().ok().filter(|found| found.is_file()).map(|found| found.len());
+    let file = File::open(path).with_context(|| format!("can't read {}", path.display()))?;
+    let size = file.metadata().ok().filter(|metadata| metadata.is_file()).map(|metadata| metadata.len());
     Ok((Box::new(file), size))
 }
 
-/// Reads on a thread of its own that nobody waits for: a pipe may stay silent long after the import has failed.
+/// Reads on a detached thread: a read from a pipe may block long after the import has failed.
 fn read_batches(input: Box<dyn Read + Send>) -> mpsc::Receiver<Result<Batch, LineError>> {
     let (send, batches) = mpsc::channel(1);
     std::thread::spawn(move || {
@@ -79,58 +78,58 @@ fn read_batches(input: Box<dyn Read + Send>) -> mpsc::Receiver<Result<Batch, Lin
     batches
 }
 
-/// After the first error nothing more is sent; what is under way is waited for, so that the sum is right.
+/// Stops sending after the first error, but waits for the batches in flight so that the totals are correct.
 async fn send_all(
     mut batches: mpsc::Receiver<Result<Batch, LineError>>,
-    sum: &mut Sum,
+    totals: &mut Totals,
     mut progress: Progress,
-    operator: &Operator,
+    context: &CliContext,
 ) -> anyhow::Result<()> {
-    let (mut under_way, mut reading, mut outcome) = (FuturesUnordered::new(), true, Ok(()));
+    let (mut in_flight, mut reading, mut result) = (FuturesUnordered::new(), true, Ok(()));
     loop {
         tokio::select! {
-            batch = batches.recv(), if reading && under_way.len() < UNDER_WAY => match batch {
-                Some(Ok(batch)) => under_way.push(send(batch, &operator.client)),
-                Some(Err(error)) => (reading, outcome) = (false, outcome.and(Err(error.into()))),
+            batch = batches.recv(), if reading && in_flight.len() < MAX_IN_FLIGHT => match batch {
+                Some(Ok(batch)) => in_flight.push(send(batch, &context.client)),
+                Some(Err(error)) => (reading, result) = (false, result.and(Err(error.into()))),
                 None => reading = false,
             },
-            Some((batch, answer)) = under_way.next() => match answer {
+            Some((batch, response)) = in_flight.next() => match response {
                 Ok(report) => {
-                    sum.add(&report, batch.bytes);
-                    progress.at(sum.bytes, sum.message());
+                    totals.add(&report, batch.bytes);
+                    progress.update(totals.bytes, totals.message());
                 }
-                Err(error) => (reading, outcome) = (false, outcome.and(Err(failed(&batch, error, operator)))),
+                Err(error) => (reading, result) = (false, result.and(Err(batch_error(&batch, error, context)))),
             },
-            else => return outcome,
+            else => return result,
         }
     }
 }
 
-/// An import may be repeated; what the first attempt has added then counts as there already.
+/// Sends a batch and retries transient errors. A retry counts entries that a failed attempt has added as existing.
 async fn send(batch: Batch, client: &QuotaClient) -> (Batch, Result<ImportReport, ClientError>) {
     let mut attempt = 1;
     loop {
-        let answer = client.import(&batch.request).await;
-        let again = answer.as_ref().is_err_and(may_pass) && attempt < ATTEMPTS;
-        if !again {
-            return (batch, answer);
+        let response = client.import(&batch.request).await;
+        let retry = response.as_ref().is_err_and(is_transient) && attempt < MAX_ATTEMPTS;
+        if !retry {
+            return (batch, response);
         }
         attempt += 1;
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(RETRY_DELAY).await;
     }
 }
 
-fn may_pass(error: &ClientError) -> bool {
+fn is_transient(error: &ClientError) -> bool {
     matches!(error, ClientError::TimedOut) || error.status() == Some(503)
 }
 
-fn failed(batch: &Batch, error: ClientError, operator: &Operator) -> anyhow::Error {
+fn batch_error(batch: &Batch, error: ClientError, context: &CliContext) -> anyhow::Error {
     let (first, last) = (batch.lines.start(), batch.lines.end());
-    let error = operator.explain(error, About::Everything);
+    let error = context.explain(error, ErrorContext::Other);
     error.context(format!("lines {first} to {last} were not imported"))
 }
 
-impl Sum {
+impl Totals {
     fn add(&mut self, report: &ImportReport, bytes: u64) {
         self.bytes += bytes;
         self.report.accounts_created += report.accounts_created;
@@ -148,16 +147,17 @@ impl Sum {
 }
 
 fn summary(report: &ImportReport) -> String {
-    let mut rows = table(&["", "added", "there already", "left out"]);
+    let mut rows = table(&["", "added", "existing", "skipped"]);
     let accounts = [report.accounts_created, report.accounts_kept, 0].map(number);
     let keys = [report.keys_created, report.keys_kept, report.keys_refused].map(number);
     rows.add_row([cell("accounts")].into_iter().chain(accounts));
     rows.add_row([cell("keys")].into_iter().chain(keys));
-    let refused = match report.keys_refused {
+    let note = match report.keys_refused {
         0 => String::new(),
-        refused => {
-            format!("\n\n{} left out: an account holds at most {KEYS_PER_ACCOUNT} keys.", count(refused))
+        skipped => {
+            let skipped = counted(skipped, "key");
+            format!("\n\n{skipped} skipped: an account can have at most {KEYS_PER_ACCOUNT} keys.")
         }
     };
-    text(&rows) + &refused
+    text(&rows) + &note
 }

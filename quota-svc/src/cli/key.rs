@@ -1,108 +1,103 @@
-//! Keys: create, list, change, delete, and what happened to them.
+//! The `key` commands: create, list, change, delete, usage and events.
 
 use anyhow::bail;
 use quota_client::ClientError;
 use quota_client::wire::{Key, NewKey, Rename, Scope, SetDailyLimit};
 use serde_json::json;
 
-use super::confirm::Yes;
+use super::confirm::ConfirmArgs;
+use super::context::{CliContext, ErrorContext};
 use super::key_view::{self, KeyView};
-use super::operator::{About, Operator};
 use crate::domain::id::KeyId;
 
-/// Create, list, change and delete API keys.
 #[derive(clap::Subcommand, Debug)]
 pub enum KeyCommand {
-    /// Create a key and show it, this once
+    /// Create a key and print it once
     Create {
-        /// The login of the account that will hold it
+        /// Login of the account
         #[arg(long, value_name = "LOGIN")]
         account: String,
-        /// What its owner calls it
+        /// Name of the key
         #[arg(long)]
         name: String,
-        /// What it may see
+        /// Which response fields the key may see
         #[arg(long, value_enum)]
         scope: ScopeArg,
-        /// Requests a day, other than the service's default
+        /// Requests per day, if other than the default
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
         daily_limit: Option<u32>,
     },
-    /// List the keys of an account
+    /// List an account's keys
     List {
-        /// The account's login
+        /// Login of the account
         #[arg(long, value_name = "LOGIN")]
         account: String,
     },
     /// Show a key
     Show(KeyArg),
-    /// Let a paused key work again
+    /// Resume a paused key
     Resume(KeyArg),
-    /// Take a key out of use until it is reactivated
+    /// Deactivate a key
     Deactivate(KeyArg),
-    /// Bring a deactivated key back
+    /// Reactivate a key
     Reactivate(KeyArg),
-    /// Give a key another name
+    /// Rename a key
     Rename {
-        /// Which key
         #[command(flatten)]
         key: KeyArg,
-        /// The new name
+        /// New name
         #[arg(long)]
         name: String,
     },
-    /// Set how many requests a day a key has
+    /// Set a key's daily limit
     SetLimit {
-        /// Which key
         #[command(flatten)]
         key: KeyArg,
-        /// Requests a day, or `default` for the service's default
+        /// Requests per day, or `default`
         #[arg(long, value_name = "N|default")]
         daily: DailyLimit,
     },
-    /// Delete a key, for good
+    /// Delete a key permanently
     Delete {
-        /// Which key
         #[command(flatten)]
         key: KeyArg,
-        /// Agreement
         #[command(flatten)]
-        yes: Yes,
+        confirm: ConfirmArgs,
     },
-    /// Show a key's requests by day, for 31 days
+    /// Show a key's requests per day, for the last 31 days
     Usage(KeyArg),
-    /// Show what happened to a key, and why
+    /// Show a key's events and their reasons
     Events(KeyArg),
 }
 
-/// Which key.
 #[derive(clap::Args, Debug)]
 pub struct KeyArg {
-    /// The key's id, as `key list` shows it (not the key itself)
+    /// ID of the key, as shown by `key list` (not the key itself)
     id: String,
 }
 
 impl KeyArg {
-    /// Somebody may have given the key itself, so what is no id is not repeated.
+    /// An error never repeats the argument: it may be the secret key itself.
     fn id(&self) -> anyhow::Result<&str> {
         match KeyId::from_hex(&self.id) {
             Ok(_) => Ok(&self.id),
             Err(_) if self.id.starts_with(api_key::PREFIX) => {
-                bail!("that is an API key, not its id. `quota-svc key list --account LOGIN` shows the ids")
+                bail!(
+                    "this is an API key, not its ID. To see the IDs, run: quota-svc key list --account LOGIN"
+                )
             }
-            Err(error) => bail!("{error}. `quota-svc key list --account LOGIN` shows the ids"),
+            Err(error) => bail!("{error}. To see the IDs, run: quota-svc key list --account LOGIN"),
         }
     }
 }
 
-/// What a key may see.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 pub enum ScopeArg {
-    /// Addresses only
+    /// IP address only
     Ip,
-    /// Addresses, place and network operator
+    /// Adds location and network operator
     Geo,
-    /// Everything, with the facts of the connection
+    /// Adds connection details, VPN and hosting flags
     Full,
 }
 
@@ -116,7 +111,7 @@ impl From<ScopeArg> for Scope {
     }
 }
 
-/// `--daily`: a number of requests, or the service's default.
+/// Value of `--daily`; `None` is the default of the service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DailyLimit(Option<u32>);
 
@@ -127,103 +122,103 @@ impl std::str::FromStr for DailyLimit {
         match text.parse() {
             _ if text == "default" => Ok(Self(None)),
             Ok(limit) if limit > 0 => Ok(Self(Some(limit))),
-            _ => Err("give a number of requests from 1 on, or `default`"),
+            _ => Err("must be a number of requests, at least 1, or `default`"),
         }
     }
 }
 
-pub(super) async fn run(command: KeyCommand, operator: &Operator) -> anyhow::Result<()> {
-    let client = &operator.client;
+pub(super) async fn run(command: KeyCommand, context: &CliContext) -> anyhow::Result<()> {
+    let client = &context.client;
     match command {
         KeyCommand::Create { account, name, scope, daily_limit } => {
-            create(&account, NewKey { name, scope: scope.into(), daily_limit }, operator).await
+            create(&account, NewKey { name, scope: scope.into(), daily_limit }, context).await
         }
-        KeyCommand::List { account } => list(&account, operator).await,
-        KeyCommand::Show(key) => changed(&key, async |id| client.key(id, None).await, operator).await,
+        KeyCommand::List { account } => list(&account, context).await,
+        KeyCommand::Show(key) => show_key(&key, async |id| client.key(id, None).await, context).await,
         KeyCommand::Resume(key) => {
-            changed(&key, async |id| client.resume_key(id, None).await, operator).await
+            show_key(&key, async |id| client.resume_key(id, None).await, context).await
         }
         KeyCommand::Deactivate(key) => {
-            changed(&key, async |id| client.deactivate_key(id, None).await, operator).await
+            show_key(&key, async |id| client.deactivate_key(id, None).await, context).await
         }
         KeyCommand::Reactivate(key) => {
-            changed(&key, async |id| client.reactivate_key(id, None).await, operator).await
+            show_key(&key, async |id| client.reactivate_key(id, None).await, context).await
         }
         KeyCommand::Rename { key, name } => {
             let name = Rename { name };
-            changed(&key, async |id| client.rename_key(id, None, &name).await, operator).await
+            show_key(&key, async |id| client.rename_key(id, None, &name).await, context).await
         }
         KeyCommand::SetLimit { key, daily } => {
             let limit = SetDailyLimit { daily_limit: daily.0 };
-            changed(&key, async |id| client.set_daily_limit(id, &limit).await, operator).await
+            show_key(&key, async |id| client.set_daily_limit(id, &limit).await, context).await
         }
-        KeyCommand::Delete { key, yes } => delete(&key, yes, operator).await,
-        KeyCommand::Usage(key) => usage(&key, operator).await,
-        KeyCommand::Events(key) => events(&key, operator).await,
+        KeyCommand::Delete { key, confirm } => delete(&key, confirm, context).await,
+        KeyCommand::Usage(key) => usage(&key, context).await,
+        KeyCommand::Events(key) => events(&key, context).await,
     }
 }
 
-async fn create(login: &str, new: NewKey, operator: &Operator) -> anyhow::Result<()> {
-    let account = operator.account(login).await?;
-    let created = operator.client.create_key(&account.id, &new).await;
-    let created = created.map_err(|error| operator.explain(error, About::Account(login)))?;
+async fn create(login: &str, new: NewKey, context: &CliContext) -> anyhow::Result<()> {
+    let account = context.account(login).await?;
+    let created = context.client.create_key(&account.id, &new).await;
+    let created = created.map_err(|error| context.explain(error, ErrorContext::Account(login)))?;
     let view = KeyView::new(&created.key, Some(&account.login));
-    operator.show(&view.with_secret(&created.secret), || key_view::created(&view, &created.secret))
+    context.show(&view.with_secret(&created.secret), || key_view::created(&view, &created.secret))
 }
 
-async fn list(login: &str, operator: &Operator) -> anyhow::Result<()> {
-    let account = operator.account(login).await?;
-    let listed = operator.client.keys(&account.id).await;
-    let keys = listed.map_err(|error| operator.explain(error, About::Account(login)))?.keys;
+async fn list(login: &str, context: &CliContext) -> anyhow::Result<()> {
+    let account = context.account(login).await?;
+    let listed = context.client.keys(&account.id).await;
+    let keys = listed.map_err(|error| context.explain(error, ErrorContext::Account(login)))?.keys;
     let views: Vec<_> = keys.iter().map(|key| KeyView::new(key, Some(&account.login))).collect();
-    operator.show(&json!({ "keys": views }), || key_view::list(&views))
+    context.show(&json!({ "keys": views }), || key_view::list(&views))
 }
 
-/// Makes a change, if it is one, and shows the key as it is then.
-async fn changed(
+/// Makes a call and prints the key that it returns.
+async fn show_key(
     key: &KeyArg,
-    change: impl AsyncFnOnce(&str) -> Result<Key, ClientError>,
-    operator: &Operator,
+    call: impl AsyncFnOnce(&str) -> Result<Key, ClientError>,
+    context: &CliContext,
 ) -> anyhow::Result<()> {
     let id = key.id()?;
-    let key = change(id).await.map_err(|error| operator.explain(error, About::Key(id)))?;
-    let login = login_of(&key, operator).await;
+    let key = call(id).await.map_err(|error| context.explain(error, ErrorContext::Key(id)))?;
+    let login = login_of(&key, context).await;
     let view = KeyView::new(&key, login.as_deref());
-    operator.show(&view, || key_view::details(&view))
+    context.show(&view, || key_view::details(&view))
 }
 
-/// The change is made by now: that the login can't be found must not look as if it were not.
-async fn login_of(key: &Key, operator: &Operator) -> Option<String> {
-    operator.client.account(&key.account).await.ok().map(|account| account.login)
+/// Ignores errors: the change has been made by now, and an error would suggest that it failed.
+async fn login_of(key: &Key, context: &CliContext) -> Option<String> {
+    context.client.account(&key.account).await.ok().map(|account| account.login)
 }
 
-async fn delete(key: &KeyArg, yes: Yes, operator: &Operator) -> anyhow::Result<()> {
+async fn delete(key: &KeyArg, confirm: ConfirmArgs, context: &CliContext) -> anyhow::Result<()> {
     let id = key.id()?;
-    yes.check()?;
-    let explain = |error| operator.explain(error, About::Key(id));
-    let key = operator.client.key(id, None).await.map_err(explain)?;
-    let login = login_of(&key, operator).await;
+    confirm.check_possible()?;
+    let explain = |error| context.explain(error, ErrorContext::Key(id));
+    let key = context.client.key(id, None).await.map_err(explain)?;
+    let login = login_of(&key, context).await;
     let view = KeyView::new(&key, login.as_deref());
-    yes.ask(&format!("Delete the key {}, for good?", view.called()))?;
-    operator.client.delete_key(id, None).await.map_err(explain)?;
+    confirm.prompt(&format!("Delete key {} permanently?", view.label()))?;
+    context.client.delete_key(id, None).await.map_err(explain)?;
     let deleted = json!({ "deleted": true, "id": id, "account": login, "name": key.name });
-    operator.show(&deleted, || format!("Deleted the key {}.", view.called()))
+    context.show(&deleted, || format!("Deleted key {}.", view.label()))
 }
 
-async fn usage(key: &KeyArg, operator: &Operator) -> anyhow::Result<()> {
+async fn usage(key: &KeyArg, context: &CliContext) -> anyhow::Result<()> {
     let id = key.id()?;
-    let explain = |error| operator.explain(error, About::Key(id));
-    let key = operator.client.key(id, None).await.map_err(explain)?;
-    let usage = operator.client.usage(id, None).await.map_err(explain)?;
+    let explain = |error| context.explain(error, ErrorContext::Key(id));
+    let key = context.client.key(id, None).await.map_err(explain)?;
+    let usage = context.client.usage(id, None).await.map_err(explain)?;
     let object = json!({ "id": id, "daily_limit": key.daily_limit, "days": usage.days });
-    operator.show(&object, || key_view::usage(&key, &usage.days))
+    context.show(&object, || key_view::usage(&key, &usage.days))
 }
 
-async fn events(key: &KeyArg, operator: &Operator) -> anyhow::Result<()> {
+async fn events(key: &KeyArg, context: &CliContext) -> anyhow::Result<()> {
     let id = key.id()?;
-    let events = operator.client.events(id, None).await;
-    let events = events.map_err(|error| operator.explain(error, About::Key(id)))?.events;
-    operator.show(&json!({ "id": id, "events": events }), || key_view::events(&events))
+    let events = context.client.events(id, None).await;
+    let events = events.map_err(|error| context.explain(error, ErrorContext::Key(id)))?.events;
+    context.show(&json!({ "id": id, "events": events }), || key_view::events(&events))
 }
 
 #[cfg(test)]
@@ -231,20 +226,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_daily_limit_is_a_number_or_the_default() {
+    fn daily_limit_is_a_number_or_default() {
         assert_eq!("default".parse(), Ok(DailyLimit(None)));
         assert_eq!("50000".parse(), Ok(DailyLimit(Some(50_000))));
-        for wrong in ["0", "-1", "", "none", "4294967296"] {
-            assert!(wrong.parse::<DailyLimit>().is_err(), "{wrong:?}");
+        for invalid in ["0", "-1", "", "none", "4294967296"] {
+            assert!(invalid.parse::<DailyLimit>().is_err(), "{invalid:?}");
         }
     }
 
     #[test]
-    fn a_key_in_place_of_its_id_is_refused_and_not_repeated() {
-        let said = |id: &str| KeyArg { id: id.to_owned() }.id().unwrap_err().to_string();
-        assert!(said("ipl_hush").contains("not its id"));
-        for wrong in ["ipl_hush", "hush", "0123", "0123456789ABCDEF0123456789ABCDEF", "../hush"] {
-            assert!(!said(wrong).contains("hush") && said(wrong).contains("key list"), "{wrong}");
+    fn invalid_id_is_rejected_and_not_repeated() {
+        let error = |id: &str| KeyArg { id: id.to_owned() }.id().unwrap_err().to_string();
+        assert!(error("ipl_hush").contains("not its ID"));
+        for invalid in ["ipl_hush", "hush", "0123", "0123456789ABCDEF0123456789ABCDEF", "../hush"] {
+            assert!(!error(invalid).contains("hush") && error(invalid).contains("key list"), "{invalid}");
         }
         assert!(KeyArg { id: "0123456789abcdef0123456789abcdef".to_owned() }.id().is_ok());
     }

@@ -1,19 +1,19 @@
-//! Keys as commands show them: with their account's login, in JSON or in tables.
+//! Formats keys for the command line, as JSON or tables, with the login of their account.
 
 use comfy_table::{Cell, Color};
 use quota_client::wire::{DayUsage, Event, Key, KeyState, Scope};
 use serde::Serialize;
 
-use super::table::{cell, count, number, table, text, time};
+use super::table::{cell, number, table, text, time, with_commas};
 
-/// The longest bar of a day's usage.
-const BAR: u64 = 40;
+/// Width of the bar for the day with the most requests.
+const BAR_WIDTH: u64 = 40;
 
-/// A key as commands print it. Times are Unix milliseconds, as in the internal API.
+/// The JSON output for a key. Times are Unix milliseconds, as in the internal API.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct KeyView<'a> {
     id: &'a str,
-    /// The login: what operators know an account by.
+    /// The account's login.
     account: Option<&'a str>,
     account_id: &'a str,
     name: &'a str,
@@ -27,7 +27,7 @@ pub(super) struct KeyView<'a> {
     used_today: u32,
 }
 
-/// A key just created, with the key itself.
+/// The JSON output for a new key, with its secret.
 #[derive(Serialize)]
 pub(super) struct WithSecret<'a> {
     key: &'a str,
@@ -57,51 +57,51 @@ impl<'a> KeyView<'a> {
         WithSecret { key: secret, view: self }
     }
 
-    /// For a sentence: `laptop (ipl_abcd…wxyz) of ada`.
-    pub fn called(&self) -> String {
+    /// For messages: `laptop (ipl_abcd…wxyz) of ada`.
+    pub fn label(&self) -> String {
         let owner = self.account.unwrap_or(self.account_id);
         cell(format!("{} ({}) of {owner}", self.name, self.hint)).content()
     }
 
-    fn use_of_limit(&self) -> String {
-        format!("{} of {}", count(self.used_today), count(self.daily_limit))
+    fn usage_today(&self) -> String {
+        format!("{} of {}", with_commas(self.used_today), with_commas(self.daily_limit))
     }
 }
 
-/// All facts of one key.
+/// All fields of a key.
 pub(super) fn details(key: &KeyView<'_>) -> String {
     let mut rows = table(&[]);
-    let mut fact = |name: &str, value: Cell| {
+    let mut row = |name: &str, value: Cell| {
         rows.add_row([Cell::new(name), value]);
     };
-    fact("id", cell(key.id));
-    fact("account", cell(key.account.unwrap_or(key.account_id)));
-    fact("name", cell(key.name));
-    fact("key", cell(key.hint));
-    fact("scope", Cell::new(scope(key.scope)));
-    fact("state", state(key.state, &format!(" since {}", time(key.state_since))));
-    fact("today", Cell::new(key.use_of_limit()));
-    fact("a minute", Cell::new(format!("at most {}; one more pauses the key", count(key.burst_limit))));
-    fact("created", Cell::new(time(key.created_at)));
+    row("id", cell(key.id));
+    row("account", cell(key.account.unwrap_or(key.account_id)));
+    row("name", cell(key.name));
+    row("key", cell(key.hint));
+    row("scope", Cell::new(scope(key.scope)));
+    row("state", state(key.state, &format!(" since {}", time(key.state_since))));
+    row("today", Cell::new(key.usage_today()));
+    row(
+        "burst limit",
+        Cell::new(format!("{} per minute; one more pauses the key", with_commas(key.burst_limit))),
+    );
+    row("created", Cell::new(time(key.created_at)));
     let id = key.id;
     let next = match key.state {
         KeyState::Active => String::new(),
         KeyState::Paused => {
-            format!("\n\nIt exceeded the burst limit. To resume it: quota-svc key resume {id}")
+            format!("\n\nThe key exceeded the burst limit. To resume it: quota-svc key resume {id}")
         }
-        KeyState::Inactive => format!("\n\nTo bring it back: quota-svc key reactivate {id}"),
+        KeyState::Inactive => format!("\n\nTo reactivate it: quota-svc key reactivate {id}"),
     };
     text(&rows) + &next
 }
 
-/// A new key, shown this once.
 pub(super) fn created(key: &KeyView<'_>, secret: &str) -> String {
-    let note =
-        "This is the only time the key is shown: quota-svc keeps no copy of it. Put it where it belongs now.";
+    let note = "Save this key now. It can't be shown again.";
     format!("Created a key:\n\n    {secret}\n\n{note}\n\n{}", details(key))
 }
 
-/// The keys of an account.
 pub(super) fn list(keys: &[KeyView<'_>]) -> String {
     if keys.is_empty() {
         return "No keys. To create one: quota-svc key create --account LOGIN --name NAME --scope full"
@@ -116,53 +116,56 @@ pub(super) fn list(keys: &[KeyView<'_>]) -> String {
             Cell::new(scope(key.scope)),
             state(key.state, ""),
             Cell::new(time(key.state_since)),
-            Cell::new(key.use_of_limit()),
+            Cell::new(key.usage_today()),
         ]);
     }
     text(&rows)
 }
 
-/// Requests by day, with a bar for each.
+/// A table with the requests of each day and a bar chart.
 pub(super) fn usage(key: &Key, days: &[DayUsage]) -> String {
     let most = days.iter().map(|day| day.requests).max().unwrap_or(0).max(1);
     let mut rows = table(&["day", "requests", ""]);
     for DayUsage { day, requests } in days {
-        // A day with any request shows at least a sliver.
-        let length = (u64::from(*requests) * BAR).div_ceil(u64::from(most));
+        // Rounded up, so that a day with few requests still has a bar.
+        let length = (u64::from(*requests) * BAR_WIDTH).div_ceil(u64::from(most));
         rows.add_row([cell(day), number(*requests), Cell::new("▇".repeat(length as usize))]);
     }
-    format!("{}\n\ntoday: {}", text(&rows), KeyView::new(key, None).use_of_limit())
+    format!("{}\n\ntoday: {}", text(&rows), KeyView::new(key, None).usage_today())
 }
 
-/// What happened to a key.
 pub(super) fn events(events: &[Event]) -> String {
     if events.is_empty() {
-        return "Nothing in the last 31 days.".to_owned();
+        return "No events in the last 31 days.".to_owned();
     }
-    let mut rows = table(&["time", "event", "why"]);
+    let mut rows = table(&["time", "event", "reason"]);
     for event in events {
-        rows.add_row([cell(time(event.at)), cell(word(&event.kind).replace('_', " ")), cell(&event.reason)]);
+        rows.add_row([
+            cell(time(event.at)),
+            cell(json_name(&event.kind).replace('_', " ")),
+            cell(&event.reason),
+        ]);
     }
     text(&rows)
 }
 
 fn state(state: KeyState, since: &str) -> Cell {
-    let colour = match state {
+    let color = match state {
         KeyState::Active => Color::Green,
         KeyState::Paused => Color::Yellow,
         KeyState::Inactive => Color::DarkGrey,
     };
-    Cell::new(word(&state) + since).fg(colour)
+    Cell::new(json_name(&state) + since).fg(color)
 }
 
 fn scope(scope: Scope) -> String {
-    word(&scope)
+    json_name(&scope)
 }
 
-/// The word that a value has on the wire, so that people and programs read the same.
-fn word(value: &impl Serialize) -> String {
+/// The value as in JSON, so that text and JSON output use the same words.
+fn json_name(value: &impl Serialize) -> String {
     match serde_json::to_value(value) {
-        Ok(serde_json::Value::String(word)) => word,
+        Ok(serde_json::Value::String(name)) => name,
         _ => String::new(),
     }
 }

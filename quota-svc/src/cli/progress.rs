@@ -1,28 +1,26 @@
-//! How far a long command has come: a bar on a terminal, a line now and then elsewhere; always on standard error.
+//! Shows the progress of a long command on standard error: a bar on a terminal, otherwise one line every 5 s.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// How often a log gets a line.
-const LINE_EVERY: Duration = Duration::from_secs(5);
+/// How often a line is printed without a terminal.
+const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How often the clock on a terminal ticks while nothing else happens.
+/// How often the elapsed time is redrawn on a terminal.
 const TICK: Duration = Duration::from_millis(200);
 
-/// The progress of one command.
 pub(super) enum Progress {
-    /// On a terminal.
     Bar(ProgressBar),
-    /// Elsewhere; since when there was no line.
+    /// Without a terminal; the time of the last line.
     Lines(Instant),
-    /// The terminal shows the output itself.
+    /// The terminal shows the command's output instead.
     Hidden,
 }
 
 impl Progress {
-    /// Starts; of an unknown total only what is done can be shown.
+    /// Without a total, shows a spinner instead of a bar.
     pub fn start(total: Option<u64>) -> Self {
         if !std::io::stderr().is_terminal() {
             return Self::Lines(Instant::now());
@@ -31,19 +29,19 @@ impl Progress {
             Some(total) => (ProgressBar::new(total), "{bar:30} {percent:>3}%  {msg}  {elapsed}, {eta} left"),
             None => (ProgressBar::new_spinner(), "{spinner} {msg}  {elapsed}"),
         };
-        bar.set_style(ProgressStyle::with_template(template).expect("the templates above are well-formed"));
+        bar.set_style(ProgressStyle::with_template(template).expect("the template is valid"));
         bar.enable_steady_tick(TICK);
         Self::Bar(bar)
     }
 
-    /// `position` of the total is done; `message` says what that is.
-    pub fn at(&mut self, position: u64, message: String) {
+    /// Sets the position, relative to the total, and the message.
+    pub fn update(&mut self, position: u64, message: String) {
         match self {
             Self::Bar(bar) => {
                 bar.set_message(message);
                 bar.set_position(position);
             }
-            Self::Lines(last) if last.elapsed() >= LINE_EVERY => {
+            Self::Lines(last) if last.elapsed() >= LINE_INTERVAL => {
                 eprintln!("{message}");
                 *last = Instant::now();
             }
@@ -51,8 +49,7 @@ impl Progress {
         }
     }
 
-    /// The total has become known, or another one.
-    pub fn total(&self, total: u64) {
+    pub fn set_total(&self, total: u64) {
         if let Self::Bar(bar) = self {
             bar.set_length(total);
         }
@@ -60,7 +57,7 @@ impl Progress {
 }
 
 impl Drop for Progress {
-    /// The report takes the bar's place, also when it is an error.
+    /// Clears the bar before the result or the error is printed.
     fn drop(&mut self) {
         if let Self::Bar(bar) = self {
             bar.finish_and_clear();

@@ -1,30 +1,29 @@
-//! Accounts: a login, an opaque credential with its version, and what an account may not exceed.
+//! Accounts: a login, an opaque credential with its version, and the limits on both and on sessions.
 
 use super::id::AccountId;
 
-/// The longest login, as for e-mail addresses.
+/// In characters; the maximum length of an email address.
 const MAX_LOGIN: usize = 254;
 
-/// The longest credential that is stored.
+/// In bytes.
 pub const MAX_CREDENTIAL: usize = 4096;
 
-/// The most sessions that live at once in one account; the oldest makes room.
+/// Active sessions per account. Adding another revokes the one that expires first.
 pub const MAX_SESSIONS: usize = 10;
 
-/// The longest life of a session in seconds: 30 days.
+/// In seconds: 30 days.
 pub const MAX_SESSION_TTL: u32 = 30 * 86_400;
 
-/// A login in the one form it is stored and compared in.
+/// A normalized login: trimmed and in lower case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Login(String);
 
-/// The text can't be a login.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a login is 1 to 254 characters without white space and control characters")]
+#[error("a login must be 1 to 254 characters, without whitespace or control characters")]
 pub struct LoginError;
 
 impl Login {
-    /// Trims, lowers the case and checks.
+    /// Normalizes and validates `text`.
     pub fn parse(text: &str) -> Result<Self, LoginError> {
         let login = text.trim().to_lowercase();
         let well_formed = !login.chars().any(|c| c.is_whitespace() || c.is_control());
@@ -34,32 +33,28 @@ impl Login {
         Ok(Self(login))
     }
 
-    /// The account this login stands for.
     pub fn account_id(&self) -> AccountId {
         AccountId::of(&self.0)
     }
 
-    /// The login's text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// An account as it is stored.
+/// A stored account.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Account {
-    /// What its owner signs in with.
     pub login: Login,
     /// Unix time in milliseconds.
     pub created_at: i64,
-    /// Whatever dashboard-api keeps here; never interpreted.
+    /// Written and read by dashboard-api; never interpreted here.
     pub credential: Option<String>,
-    /// Counts the changes of the credential.
+    /// Incremented by each change of the credential.
     pub credential_version: u32,
 }
 
 impl Account {
-    /// Its identity.
     pub fn id(&self) -> AccountId {
         self.login.account_id()
     }
@@ -70,15 +65,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn case_and_surrounding_space_do_not_make_another_account() {
+    fn login_ignores_case_and_surrounding_whitespace() {
         assert_eq!(Login::parse(" Ada@Example.org ").unwrap().as_str(), "ada@example.org");
         assert_eq!(Login::parse("ADA").unwrap().account_id(), Login::parse("ada").unwrap().account_id());
     }
 
     #[test]
-    fn what_cannot_be_typed_cannot_be_a_login() {
-        for wrong in ["", "  ", "a b", "a\u{7}b", &"x".repeat(255)] {
-            assert_eq!(Login::parse(wrong), Err(LoginError), "{wrong:?}");
+    fn malformed_login_is_rejected() {
+        for malformed in ["", "  ", "a b", "a\u{7}b", &"x".repeat(255)] {
+            assert_eq!(Login::parse(malformed), Err(LoginError), "{malformed:?}");
         }
     }
 }

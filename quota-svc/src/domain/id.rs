@@ -1,4 +1,4 @@
-//! The identities of accounts and keys: 128 bits of a SHA-256, written as 32 hexadecimal digits.
+//! IDs of accounts and keys: the first 128 bits of a SHA-256, displayed as 32 hexadecimal digits.
 
 use std::fmt;
 
@@ -6,9 +6,8 @@ use api_key::KeyDigest;
 use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 
-/// The text is not 32 lower-case hexadecimal digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("an id is 32 lower-case hexadecimal digits")]
+#[error("an ID must be 32 lowercase hexadecimal digits")]
 pub struct IdError;
 
 macro_rules! id {
@@ -18,7 +17,7 @@ macro_rules! id {
         pub struct $name(pub [u8; 16]);
 
         impl $name {
-            /// Reads 32 lower-case hexadecimal digits.
+            /// Parses 32 lowercase hexadecimal digits.
             pub fn from_hex(text: &str) -> Result<Self, IdError> {
                 let mut bytes = [0; 16];
                 if text.len() != 32 {
@@ -44,24 +43,23 @@ macro_rules! id {
 }
 
 id! {
-    /// A key's identity: the first 128 bits of the key's SHA-256.
+    /// The first 128 bits of the key's SHA-256.
     KeyId
 }
 
 id! {
-    /// An account's identity: the first 128 bits of its login's SHA-256, so that a login can't be taken twice.
+    /// The first 128 bits of the login's SHA-256, so that a login can't be taken twice.
     AccountId
 }
 
 impl KeyId {
-    /// The identity of the key with this digest.
     pub fn of(digest: &KeyDigest) -> Self {
         Self(first_half(&digest.0))
     }
 }
 
 impl AccountId {
-    /// The identity of the account with this (normalised) login.
+    /// `login` must be normalized (see [`super::account::Login`]).
     pub(crate) fn of(login: &str) -> Self {
         Self(first_half(&Sha256::digest(login.as_bytes()).into()))
     }
@@ -78,11 +76,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hex_goes_both_ways() {
+    fn hex_round_trips_and_malformed_hex_is_rejected() {
         let id = KeyId([0xa5; 16]);
         assert_eq!(KeyId::from_hex(&id.to_string()), Ok(id));
-        for wrong in ["", "a5", &"A5".repeat(16), &"a5".repeat(17)] {
-            assert_eq!(KeyId::from_hex(wrong), Err(IdError));
+        for malformed in ["", "a5", &"A5".repeat(16), &"a5".repeat(17)] {
+            assert_eq!(KeyId::from_hex(malformed), Err(IdError));
         }
     }
 }

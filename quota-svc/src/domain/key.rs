@@ -1,25 +1,23 @@
-//! A key beside its record: its name and owner, and the changes its owner may make.
+//! API keys as stored: metadata, record, and the changes that can be made to a key.
 
 use api_key::KeyDigest;
 use quota_client::wire::{EventKind, KeyState};
 
 use super::id::{AccountId, KeyId};
-use super::record::Record;
+use super::record::KeyRecord;
 
-/// The longest name in characters.
+/// In characters.
 const MAX_NAME: usize = 64;
 
-/// What a key's owner calls it.
+/// A key's name: trimmed, 1 to 64 characters, without control characters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyName(String);
 
-/// The text can't be a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a key's name is 1 to 64 characters without control characters")]
+#[error("a key name must be 1 to 64 characters, without control characters")]
 pub struct NameError;
 
 impl KeyName {
-    /// Trims and checks.
     pub fn parse(text: &str) -> Result<Self, NameError> {
         let name = text.trim();
         if name.is_empty() || name.chars().count() > MAX_NAME || name.chars().any(char::is_control) {
@@ -28,94 +26,85 @@ impl KeyName {
         Ok(Self(name.to_owned()))
     }
 
-    /// The name's text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// What does not change with a charge.
+/// Key metadata: the part of a key that charges never change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyMeta {
-    /// The account that holds it.
     pub account: AccountId,
-    /// What its owner calls it.
     pub name: KeyName,
     /// The key's first and last characters.
     pub hint: String,
-    /// SHA-256 of the key.
     pub digest: KeyDigest,
     /// Unix time in milliseconds.
     pub created_at: i64,
 }
 
 impl KeyMeta {
-    /// Its identity.
     pub fn id(&self) -> KeyId {
         KeyId::of(&self.digest)
     }
 }
 
-/// A key with everything that is stored of it, except its events.
+/// A stored key without its events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredKey {
-    /// Name, owner and the like.
     pub meta: KeyMeta,
-    /// State and counters.
-    pub record: Record,
+    pub record: KeyRecord,
 }
 
-/// A change of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
+pub enum KeyChange {
     /// Paused → active.
     Resume,
     /// Active or paused → inactive.
     Deactivate,
     /// Inactive → active.
     Reactivate,
-    /// Another name.
     Rename(KeyName),
-    /// Another daily limit, or the default.
+    /// `None` restores the default limit.
     DailyLimit(Option<u32>),
 }
 
-/// Why a change is refused.
+/// Why a change is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refusal {
+pub enum KeyChangeError {
     /// An inactive key must be reactivated, not resumed.
     Inactive,
     /// A paused key must be resumed, not reactivated.
     Paused,
 }
 
-/// What a change came to: the event it is, or `None` where everything was so already.
-pub type Changed = Option<(EventKind, String)>;
+/// Kind and reason of the event that a change produces; `None` if the change had no effect.
+pub type ChangeEvent = Option<(EventKind, String)>;
 
 impl StoredKey {
-    /// Makes the change. `lua/change_key.lua` follows the same table in Redis.
-    pub fn apply(&mut self, change: &Change, now: i64) -> Result<Changed, Refusal> {
+    /// Applies a change. `lua/change_key.lua` implements the same transitions in Redis.
+    pub fn apply(&mut self, change: &KeyChange, now: i64) -> Result<ChangeEvent, KeyChangeError> {
         use KeyState::{Active, Inactive, Paused};
         match (change, self.record.state) {
-            (Change::Resume, Inactive) => Err(Refusal::Inactive),
-            (Change::Reactivate, Paused) => Err(Refusal::Paused),
-            (Change::Resume, Paused) => {
+            (KeyChange::Resume, Inactive) => Err(KeyChangeError::Inactive),
+            (KeyChange::Reactivate, Paused) => Err(KeyChangeError::Paused),
+            (KeyChange::Resume, Paused) => {
                 self.record.activate(now);
                 Ok(Some((EventKind::Resumed, change.reason())))
             }
-            (Change::Reactivate, Inactive) => {
+            (KeyChange::Reactivate, Inactive) => {
                 self.record.activate(now);
                 Ok(Some((EventKind::Reactivated, change.reason())))
             }
-            (Change::Deactivate, Active | Paused) => {
+            (KeyChange::Deactivate, Active | Paused) => {
                 (self.record.state, self.record.state_since) = (Inactive, now);
                 Ok(Some((EventKind::Deactivated, change.reason())))
             }
-            (Change::Rename(name), _) if *name != self.meta.name => {
+            (KeyChange::Rename(name), _) if *name != self.meta.name => {
                 self.meta.name = name.clone();
                 Ok(Some((EventKind::Renamed, change.reason())))
             }
-            (Change::DailyLimit(limit), _) if *limit != self.record.daily_limit => {
+            (KeyChange::DailyLimit(limit), _) if *limit != self.record.daily_limit => {
                 self.record.daily_limit = *limit;
                 Ok(Some((EventKind::LimitChanged, change.reason())))
             }
@@ -124,13 +113,13 @@ impl StoredKey {
     }
 }
 
-impl Change {
-    /// Why, for people: the text of the event.
+impl KeyChange {
+    /// The event's human-readable reason. It names no person: owners and operators make the same changes.
     pub fn reason(&self) -> String {
         match self {
-            Self::Resume => "resumed by its owner".to_owned(),
-            Self::Deactivate => "deactivated by its owner".to_owned(),
-            Self::Reactivate => "reactivated by its owner".to_owned(),
+            Self::Resume => "resumed".to_owned(),
+            Self::Deactivate => "deactivated".to_owned(),
+            Self::Reactivate => "reactivated".to_owned(),
             Self::Rename(name) => format!("renamed to {}", name.as_str()),
             Self::DailyLimit(Some(limit)) => format!("daily limit set to {limit}"),
             Self::DailyLimit(None) => "daily limit set to the default".to_owned(),

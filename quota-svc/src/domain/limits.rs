@@ -1,18 +1,18 @@
-//! The three limits an operator sets.
+//! The limits that an operator sets.
 
-/// Limits in force for all keys.
+/// Limits that apply to all keys and to the demo.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Requests a day for a key without a limit of its own.
+    /// Requests per day for a key without its own limit.
     pub daily: u32,
-    /// Requests within 60 seconds for every key.
+    /// Requests within 60 seconds, per key.
     pub burst: u16,
-    /// Requests a day for all anonymous callers together.
+    /// Requests per day without a key, shared by all callers.
     pub demo: u32,
 }
 
 impl Default for Limits {
-    /// The free tier of the specification.
+    /// The free tier.
     fn default() -> Self {
         Self { daily: 10_000, burst: 300, demo: 1_000 }
     }

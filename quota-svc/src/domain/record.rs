@@ -1,4 +1,4 @@
-//! A key's record: what a charge reads, judges and writes in one step.
+//! A key's record: the state, counters and burst window that a charge reads and updates atomically.
 
 mod codec;
 
@@ -7,46 +7,39 @@ use quota_client::wire::{KeyState, Scope};
 
 use super::limits::Limits;
 use super::time::day_of;
-use super::window::Window;
+use super::window::BurstWindow;
 
-/// The record of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Record {
-    /// What the key may see.
+pub struct KeyRecord {
     pub scope: Scope,
-    /// Where it is in its life.
     pub state: KeyState,
-    /// Since when, Unix time in milliseconds.
+    /// Unix time in milliseconds.
     pub state_since: i64,
-    /// A daily limit of its own.
+    /// The key's own limit; `None` for the default.
     pub daily_limit: Option<u32>,
-    /// The day `used` counts.
+    /// The day that `used` refers to.
     pub day: u32,
-    /// Requests charged on `day`.
+    /// Requests allowed on `day`.
     pub used: u32,
-    /// Requests charged on the days before, each at its day modulo 31.
+    /// Requests allowed on earlier days, indexed by day modulo 31.
     pub past: [u32; USAGE_DAYS],
-    /// The burst window.
-    pub window: Window,
+    pub window: BurstWindow,
 }
 
-/// What one charge came to.
+/// The outcome of one charge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Judgement {
-    /// Charged.
+pub enum RecordOutcome {
     Allowed,
-    /// Deactivated.
     Inactive,
-    /// Paused before.
+    /// The key was paused before this request.
     Paused,
-    /// Paused by this request.
+    /// This request paused the key.
     BurstExceeded,
-    /// The day's quota is used up.
     DailyExceeded,
 }
 
-impl Record {
-    /// A new active key.
+impl KeyRecord {
+    /// The record of a new, active key.
     pub fn new(scope: Scope, daily_limit: Option<u32>, now: i64) -> Self {
         Self {
             scope,
@@ -56,77 +49,78 @@ impl Record {
             day: day_of(now),
             used: 0,
             past: [0; USAGE_DAYS],
-            window: Window::default(),
+            window: BurstWindow::default(),
         }
     }
 
-    /// Judges one request at `now` and writes down what follows from it.
-    pub fn charge(&mut self, now: i64, limits: &Limits) -> Judgement {
+    /// Charges one request at `now`. The burst limit is checked before the daily limit, so a request over the
+    /// daily limit still counts in the burst window.
+    pub fn charge(&mut self, now: i64, limits: &Limits) -> RecordOutcome {
         match self.state {
-            KeyState::Inactive => return Judgement::Inactive,
-            KeyState::Paused => return Judgement::Paused,
+            KeyState::Inactive => return RecordOutcome::Inactive,
+            KeyState::Paused => return RecordOutcome::Paused,
             KeyState::Active => {}
         }
         self.roll_over(day_of(now));
-        if !self.window.arrive(now, limits.burst) {
+        if !self.window.try_admit(now, limits.burst) {
             self.state = KeyState::Paused;
             self.state_since = now;
-            return Judgement::BurstExceeded;
+            return RecordOutcome::BurstExceeded;
         }
         if self.used >= self.limit(limits) {
-            return Judgement::DailyExceeded;
+            return RecordOutcome::DailyExceeded;
         }
         self.used += 1;
-        Judgement::Allowed
+        RecordOutcome::Allowed
     }
 
-    /// Makes the key active with an empty window.
+    /// Sets the state to active and clears the burst window.
     pub fn activate(&mut self, now: i64) {
         self.state = KeyState::Active;
         self.state_since = now;
-        self.window = Window::default();
+        self.window = BurstWindow::default();
     }
 
-    /// The daily limit in force.
+    /// The daily limit that applies: the key's own or the default.
     pub fn limit(&self, limits: &Limits) -> u32 {
         self.daily_limit.unwrap_or(limits.daily)
     }
 
-    /// What was charged on `day`, seen from `today`.
+    /// Requests allowed on `day`; 0 for a day outside the 31-day history.
     pub fn used_on(&self, day: u32, today: u32) -> u32 {
         if day == self.day {
             self.used
         } else if day < self.day && today - day < USAGE_DAYS as u32 && self.day - day < USAGE_DAYS as u32 {
-            self.past[slot(day)]
+            self.past[past_index(day)]
         } else {
             0
         }
     }
 
-    /// Sets what was charged on a day, for an import; days that are forgotten by now stay so.
+    /// Sets the usage of a day, for an import. Days outside the 31-day history are ignored.
     pub fn set_used_on(&mut self, day: u32, requests: u32) {
         if day == self.day {
             self.used = requests;
         } else if day < self.day && self.day - day < USAGE_DAYS as u32 {
-            self.past[slot(day)] = requests;
+            self.past[past_index(day)] = requests;
         }
     }
 
-    /// Moves the count of a day that is over to the past; a day that lies behind changes nothing.
+    /// Starts a new day: moves the count of `day` to `past`. No effect if `today` is not later than `day`.
     pub(crate) fn roll_over(&mut self, today: u32) {
         if today <= self.day {
             return;
         }
         let idle = self.day.saturating_add(1).max(today.saturating_sub(USAGE_DAYS as u32))..today;
-        self.past[slot(self.day)] = self.used;
+        self.past[past_index(self.day)] = self.used;
         for day in idle {
-            self.past[slot(day)] = 0;
+            self.past[past_index(day)] = 0;
         }
         (self.day, self.used) = (today, 0);
     }
 }
 
-fn slot(day: u32) -> usize {
+fn past_index(day: u32) -> usize {
     day as usize % USAGE_DAYS
 }
 
@@ -142,10 +136,10 @@ mod tests {
     }
 
     #[test]
-    fn the_day_is_judged_after_the_burst_and_refusals_count_in_the_window() {
-        let mut record = Record::new(Scope::Full, None, 0);
+    fn requests_over_the_daily_limit_count_as_burst() {
+        let mut record = KeyRecord::new(Scope::Full, None, 0);
         let outcomes: Vec<_> = (0..8).map(|_| record.charge(0, &LIMITS)).collect();
-        use Judgement::{Allowed, BurstExceeded, DailyExceeded, Paused};
+        use RecordOutcome::{Allowed, BurstExceeded, DailyExceeded, Paused};
         let expected =
             [Allowed, Allowed, Allowed, DailyExceeded, DailyExceeded, BurstExceeded, Paused, Paused];
         assert_eq!(outcomes, expected);
@@ -153,19 +147,19 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_steps_back_over_midnight_does_not_give_the_day_again() {
-        let mut record = Record::new(Scope::Full, None, day(10));
+    fn clock_stepping_back_over_midnight_does_not_reset_quota() {
+        let mut record = KeyRecord::new(Scope::Full, None, day(10));
         for _ in 0..3 {
-            assert_eq!(record.charge(day(10), &LIMITS), Judgement::Allowed);
+            assert_eq!(record.charge(day(10), &LIMITS), RecordOutcome::Allowed);
         }
-        assert_eq!(record.charge(day(10) - 1, &LIMITS), Judgement::DailyExceeded);
-        assert_eq!(record.charge(day(10) + 60_000, &LIMITS), Judgement::DailyExceeded);
-        assert_eq!(record.charge(day(11), &LIMITS), Judgement::Allowed);
+        assert_eq!(record.charge(day(10) - 1, &LIMITS), RecordOutcome::DailyExceeded);
+        assert_eq!(record.charge(day(10) + 60_000, &LIMITS), RecordOutcome::DailyExceeded);
+        assert_eq!(record.charge(day(11), &LIMITS), RecordOutcome::Allowed);
     }
 
     #[test]
-    fn usage_of_idle_days_is_zero_and_old_days_are_forgotten() {
-        let mut record = Record::new(Scope::Ip, None, day(100));
+    fn idle_days_are_zero_and_old_days_are_dropped() {
+        let mut record = KeyRecord::new(Scope::Ip, None, day(100));
         record.charge(day(100), &LIMITS);
         record.charge(day(103), &LIMITS);
         assert_eq!([100, 101, 102, 103].map(|d| record.used_on(d, 103)), [1, 0, 0, 1]);
@@ -176,8 +170,8 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_key_shows_nothing_for_days_it_never_saw() {
-        let mut record = Record::new(Scope::Ip, None, day(100));
+    fn idle_key_has_no_usage_after_its_last_day() {
+        let mut record = KeyRecord::new(Scope::Ip, None, day(100));
         record.charge(day(100), &LIMITS);
         assert_eq!(record.used_on(100, 120), 1);
         assert_eq!(record.used_on(120, 120), 0);

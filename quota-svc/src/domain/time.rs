@@ -1,54 +1,53 @@
-//! Days, midnights and the clock they are read from.
+//! UTC days, the next midnight, and the clock that a store uses.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Milliseconds of a day; UTC has no other.
+/// Unix time has no leap seconds, so every day has the same length.
 pub const MS_PER_DAY: i64 = 86_400_000;
 
-/// The day (counted from 1970-01-01, UTC) that `now` lies in.
+/// The UTC day of `now` (Unix time in milliseconds), counted from 1970-01-01.
 pub fn day_of(now: i64) -> u32 {
     u32::try_from(now.max(0) / MS_PER_DAY).unwrap_or(u32::MAX)
 }
 
-/// When the day after `day` begins, in Unix seconds.
+/// Start of the following day, in Unix seconds.
 pub fn midnight_after(day: u32) -> u64 {
     (u64::from(day) + 1) * 86_400
 }
 
-/// Whole seconds from `now` (milliseconds) to `then` (seconds), rounded up: waiting that long is enough.
+/// Seconds from `now` (milliseconds) to `then` (seconds), rounded up so that a client that waits is never early.
 pub fn seconds_until(now: i64, then: u64) -> u32 {
     let then_ms = i64::try_from(then.saturating_mul(1000)).unwrap_or(i64::MAX);
     let wait = u64::try_from(then_ms - now).unwrap_or(0);
     u32::try_from(wait.div_ceil(1000)).unwrap_or(u32::MAX)
 }
 
-/// `YYYY-MM-DD` of a day.
+/// Formats a day as `YYYY-MM-DD`.
 pub fn date_of(day: u32) -> String {
     let epoch = jiff::civil::date(1970, 1, 1);
     epoch.saturating_add(jiff::Span::new().days(i64::from(day.min(2_900_000)))).to_string()
 }
 
-/// The day of a `YYYY-MM-DD`.
+/// Parses `YYYY-MM-DD`.
 pub fn day_of_date(text: &str) -> Option<u32> {
     let date: jiff::civil::Date = text.parse().ok()?;
     let days = jiff::civil::date(1970, 1, 1).until(date).ok()?.get_days();
     u32::try_from(days).ok()
 }
 
-/// Where a store takes the time from.
+/// The time source of a store.
 #[derive(Debug, Clone, Default)]
 pub enum Clock {
-    /// Its own: Redis `TIME`, or the system's clock for the embedded store.
+    /// Redis `TIME`, or the system clock for the embedded store.
     #[default]
     Store,
-    /// Set by hand, for tests that step over midnight.
+    /// Unix time in milliseconds, set by tests that cross midnight.
     Manual(Arc<AtomicI64>),
 }
 
 impl Clock {
-    /// The time set by hand, if it is.
     pub fn manual(&self) -> Option<i64> {
         match self {
             Self::Store => None,
@@ -56,7 +55,7 @@ impl Clock {
         }
     }
 
-    /// The time by this clock where the store's own is the system's.
+    /// The current time for the embedded store, whose clock is the system's.
     pub fn now(&self) -> i64 {
         self.manual().unwrap_or_else(system_now)
     }
@@ -72,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn days_and_dates_agree() {
+    fn days_and_dates_convert_both_ways() {
         for (day, date) in [(0, "1970-01-01"), (19_782, "2024-02-29"), (20_772, "2026-11-15")] {
             assert_eq!(date_of(day), date);
             assert_eq!(day_of_date(date), Some(day));
@@ -82,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_the_seconds_until_midnight_reaches_it() {
+    fn seconds_until_midnight_are_rounded_up() {
         let midnight = midnight_after(0);
         assert_eq!(seconds_until(0, midnight), 86_400);
         assert_eq!(seconds_until(MS_PER_DAY - 1, midnight), 1);

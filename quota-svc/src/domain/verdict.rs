@@ -1,83 +1,75 @@
-//! From what the store judged to what the caller is told.
+//! Converts the store's outcome for a charge group into one verdict per charge.
 
 use quota_client::wire::{Outcome, Scope, Verdict};
 
 use super::limits::Limits;
 use super::time::{day_of, midnight_after, seconds_until};
 
-/// How long a paused key is told to wait.
-const PAUSE_SECONDS: u32 = 60;
+/// `retry_after` of a paused key, which stays paused until its owner resumes it.
+const PAUSE_RETRY_SECONDS: u32 = 60;
 
-/// Who is charged.
+/// What is charged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Subject {
-    /// One API key.
     Key(super::id::KeyId),
-    /// All anonymous callers together.
+    /// All callers without a key, together.
     Demo,
 }
 
-/// Several charges of one subject at the same moment.
+/// The charges of one subject within a batch, all at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Entry {
-    /// Who is charged.
+pub struct ChargeGroup {
     pub subject: Subject,
-    /// How often: at most 256, the API's bound on a batch.
+    /// Number of charges: at most 256, the API's limit on a batch.
     pub count: u32,
 }
 
-/// What the store says to an entry.
+/// The store's outcome for a charge group. Times are the store's, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Judged {
-    /// No such key.
-    Unknown,
-    /// Deactivated.
+pub enum GroupOutcome {
+    UnknownKey,
     Inactive,
-    /// Paused before; `now` by the store's clock.
+    /// The key was paused before these charges.
     Paused {
-        /// The store's time in milliseconds.
         now: i64,
     },
-    /// Judged one by one.
-    Tally(Tally),
-    /// The store, or this record, could not be read.
+    Counted(GroupCounts),
+    /// The store is unavailable, or this record is invalid.
     Unavailable,
 }
 
-/// The outcome of an entry's charges: first the allowed, then the refused ones, then the one that paused the key,
-/// then those that found it paused. No other order is possible within one moment.
+/// How many charges of a group had each outcome. All have the same time, so the order can only be: allowed, over
+/// the daily limit, the one that exceeds the burst limit, paused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Tally {
+pub struct GroupCounts {
     /// The store's time in milliseconds.
     pub now: i64,
-    /// The key's scope; the demo has none.
+    /// The key's scope; `None` for the demo.
     pub scope: Option<Scope>,
-    /// The daily limit in force.
+    /// The daily limit that applies.
     pub limit: u32,
-    /// The day's count after these charges.
+    /// Requests allowed today, including these.
     pub used: u32,
-    /// How many were allowed.
     pub allowed: u32,
-    /// How many exceeded the day.
-    pub refused: u32,
-    /// Whether the next one exceeded the burst and paused the key.
-    pub paused: bool,
+    pub over_daily: u32,
+    /// Whether the charge after these exceeded the burst limit and paused the key.
+    pub burst_exceeded: bool,
 }
 
-impl Judged {
-    /// The verdict of the entry's `index`-th charge.
+impl GroupOutcome {
+    /// The verdict of the group's `index`-th charge.
     pub fn verdict(&self, index: u32, limits: &Limits) -> Verdict {
         match self {
-            Self::Unknown => bare(Outcome::UnknownKey),
-            Self::Inactive => bare(Outcome::Inactive),
-            Self::Unavailable => bare(Outcome::Unavailable),
-            Self::Paused { now } => paused(Outcome::Paused, *now, limits),
-            Self::Tally(tally) => tally.verdict(index, limits),
+            Self::UnknownKey => without_numbers(Outcome::UnknownKey),
+            Self::Inactive => without_numbers(Outcome::Inactive),
+            Self::Unavailable => without_numbers(Outcome::Unavailable),
+            Self::Paused { now } => burst_denial(Outcome::Paused, *now, limits),
+            Self::Counted(counts) => counts.verdict(index, limits),
         }
     }
 }
 
-impl Tally {
+impl GroupCounts {
     fn verdict(&self, index: u32, limits: &Limits) -> Verdict {
         let reset = midnight_after(day_of(self.now));
         let daily = |outcome, remaining, retry_after| Verdict {
@@ -91,39 +83,40 @@ impl Tally {
         if index < self.allowed {
             let used = self.used - (self.allowed - index - 1);
             daily(Outcome::Allowed, self.limit.saturating_sub(used), None)
-        } else if index < self.allowed + self.refused {
+        } else if index < self.allowed + self.over_daily {
             daily(Outcome::DailyExceeded, 0, Some(seconds_until(self.now, reset)))
-        } else if self.paused && index == self.allowed + self.refused {
-            paused(Outcome::BurstExceeded, self.now, limits)
+        } else if self.burst_exceeded && index == self.allowed + self.over_daily {
+            burst_denial(Outcome::BurstExceeded, self.now, limits)
         } else {
-            paused(Outcome::Paused, self.now, limits)
+            burst_denial(Outcome::Paused, self.now, limits)
         }
     }
 
-    /// Whether the subject's day is used up.
+    /// Whether the daily quota is used up.
     pub fn is_exhausted(&self) -> bool {
         self.used >= self.limit
     }
 
-    /// The tally of a demo charge.
-    pub fn demo(now: i64, limit: u32, used: u32, allowed: u32, refused: u32) -> Self {
-        Self { now, scope: None, limit, used, allowed, refused, paused: false }
+    /// The counts of demo charges, which have no scope and no burst limit.
+    pub fn demo(now: i64, limit: u32, used: u32, allowed: u32, over_daily: u32) -> Self {
+        Self { now, scope: None, limit, used, allowed, over_daily, burst_exceeded: false }
     }
 }
 
-fn paused(outcome: Outcome, now: i64, limits: &Limits) -> Verdict {
+/// A verdict with the numbers of the burst limit.
+fn burst_denial(outcome: Outcome, now: i64, limits: &Limits) -> Verdict {
     let seconds = u64::try_from(now.max(0) / 1000).unwrap_or(0);
     Verdict {
         outcome,
         scope: None,
         limit: Some(u32::from(limits.burst)),
         remaining: Some(0),
-        reset: Some(seconds + u64::from(PAUSE_SECONDS)),
-        retry_after: Some(PAUSE_SECONDS),
+        reset: Some(seconds + u64::from(PAUSE_RETRY_SECONDS)),
+        retry_after: Some(PAUSE_RETRY_SECONDS),
     }
 }
 
-fn bare(outcome: Outcome) -> Verdict {
+fn without_numbers(outcome: Outcome) -> Verdict {
     Verdict { outcome, scope: None, limit: None, remaining: None, reset: None, retry_after: None }
 }
 
@@ -132,21 +125,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tally_gives_each_charge_its_own_verdict_in_order() {
+    fn group_counts_yield_one_verdict_per_charge_in_order() {
         let limits = Limits::default();
-        let tally = Tally {
+        let counts = GroupCounts {
             now: 86_399_000,
             scope: Some(Scope::Geo),
             limit: 10,
             used: 10,
             allowed: 2,
-            refused: 1,
-            paused: true,
+            over_daily: 1,
+            burst_exceeded: true,
         };
-        let verdicts: Vec<_> = (0..5).map(|i| Judged::Tally(tally).verdict(i, &limits)).collect();
-        let seen: Vec<_> = verdicts.iter().map(|v| (v.outcome, v.remaining, v.retry_after)).collect();
+        let verdicts: Vec<_> = (0..5).map(|i| GroupOutcome::Counted(counts).verdict(i, &limits)).collect();
+        let actual: Vec<_> = verdicts.iter().map(|v| (v.outcome, v.remaining, v.retry_after)).collect();
         assert_eq!(
-            seen,
+            actual,
             [
                 (Outcome::Allowed, Some(1), None),
                 (Outcome::Allowed, Some(0), None),

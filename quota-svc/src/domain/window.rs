@@ -1,45 +1,44 @@
-//! The burst window: the last arrivals of a key, exact to the millisecond.
+//! The burst window: a sliding window over the arrivals of a key, exact to the millisecond.
 //!
-//! A request is one too many if and only if the one `limit` before it arrived less than 60,000 ms ago. So the
-//! last `limit` arrivals are all there is to know, and of these only the ones that are not yet 60,000 ms old: the
-//! ring grows while it is full of those and reuses the places of older ones. `lua/charge.lua` judges the same in
-//! Redis, where it drops older ones by the dozen: there each read has its price.
+//! A request exceeds the limit if and only if the request `limit` positions before it arrived less than 60,000 ms ago.
+//! So the ring needs only the last `limit` arrivals, and of these only those less than 60,000 ms old. A full ring drops
+//! its oldest arrival if that has expired; otherwise it grows, up to `limit`. `lua/charge.lua` implements the same rule
+//! in Redis. It drops up to 16 expired arrivals per read, because each read is a command there.
 
-/// The window's length.
 pub const WINDOW_MS: i64 = 60_000;
 
-/// How many places a ring starts with.
-const FIRST_PLACES: u16 = 8;
+const INITIAL_CAPACITY: u16 = 8;
 
-/// The arrivals of one key. Times are the low 32 bits of milliseconds: `last` tells when all are older.
+/// The arrivals of one key in a ring buffer. An arrival is stored as the low 32 bits of its Unix time in
+/// milliseconds, which wrap every 50 days; `last` is complete and shows when all of them have expired.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Window {
-    /// The latest arrival in full.
+pub struct BurstWindow {
+    /// The latest arrival as 64 bits. May belong to a request that was not admitted.
     pub(crate) last: i64,
-    /// The limit under which the ring was laid; another one empties it.
+    /// The burst limit when the ring was created. A different limit clears the ring.
     pub(crate) limit: u16,
-    /// How many arrivals are in the ring.
+    /// Number of arrivals in the ring.
     pub(crate) len: u16,
-    /// Where the oldest is.
+    /// Index of the oldest arrival.
     pub(crate) head: u16,
-    /// The places; their number is the ring's capacity.
+    /// Its length is the capacity.
     pub(crate) ring: Vec<u32>,
 }
 
-impl Window {
-    /// Notes an arrival at `now`. False: it is one too many, and is not noted.
-    pub fn arrive(&mut self, now: i64, limit: u16) -> bool {
+impl BurstWindow {
+    /// Adds an arrival at `now`. Returns false, without adding it, if it exceeds the limit.
+    pub fn try_admit(&mut self, now: i64, limit: u16) -> bool {
         let now = self.advance(now, limit);
         if self.len == self.capacity() && !self.make_room(now) {
             return false;
         }
-        let place = (usize::from(self.head) + usize::from(self.len)) % self.ring.len();
-        self.ring[place] = low_bits(now);
+        let index = (usize::from(self.head) + usize::from(self.len)) % self.ring.len();
+        self.ring[index] = low_bits(now);
         self.len += 1;
         true
     }
 
-    /// Time never runs backwards here, and a window without arrivals in its 60 s is empty.
+    /// Moves the window to `now`, or keeps it at the latest arrival if the clock stepped back. Returns the time used.
     fn advance(&mut self, now: i64, limit: u16) -> i64 {
         let now = now.max(self.last);
         if self.limit != limit {
@@ -51,7 +50,8 @@ impl Window {
         now
     }
 
-    /// Drops the oldest arrival if its time is over, else adds places; false if there are as many as the limit.
+    /// Drops the oldest arrival if it has expired, else grows the ring. Returns false if the ring can't grow: its
+    /// capacity is the limit.
     fn make_room(&mut self, now: i64) -> bool {
         let oldest = self.ring.get(usize::from(self.head));
         if oldest.is_some_and(|at| i64::from(low_bits(now).wrapping_sub(*at)) >= WINDOW_MS) {
@@ -64,8 +64,8 @@ impl Window {
         }
         self.ring.rotate_left(usize::from(self.head));
         self.head = 0;
-        let places = self.capacity().saturating_mul(2).clamp(FIRST_PLACES, u16::MAX).min(self.limit);
-        self.ring.resize(usize::from(places), 0);
+        let capacity = self.capacity().saturating_mul(2).clamp(INITIAL_CAPACITY, u16::MAX).min(self.limit);
+        self.ring.resize(usize::from(capacity), 0);
         true
     }
 
@@ -86,12 +86,12 @@ mod tests {
 
     use super::*;
 
-    /// The rule as it is written down.
+    /// The rule, stated directly: all arrivals, and the latest time.
     #[derive(Default)]
     struct Model(VecDeque<i64>, i64);
 
     impl Model {
-        fn arrive(&mut self, now: i64, limit: usize) -> bool {
+        fn try_admit(&mut self, now: i64, limit: usize) -> bool {
             self.1 = self.1.max(now);
             if self.0.len() >= limit && self.1 - self.0[self.0.len() - limit] < WINDOW_MS {
                 return false;
@@ -102,49 +102,49 @@ mod tests {
     }
 
     #[test]
-    fn three_hundred_in_a_minute_pass_and_one_more_does_not() {
-        let mut window = Window::default();
-        assert!((0..300).all(|at| window.arrive(at, 300)));
-        assert!(!window.arrive(59_999, 300));
-        assert!(window.arrive(60_000, 300));
-        assert!(!window.arrive(60_000, 300));
-        assert!(window.arrive(60_001, 300));
+    fn burst_limit_slides_by_the_millisecond() {
+        let mut window = BurstWindow::default();
+        assert!((0..300).all(|at| window.try_admit(at, 300)));
+        assert!(!window.try_admit(59_999, 300));
+        assert!(window.try_admit(60_000, 300));
+        assert!(!window.try_admit(60_000, 300));
+        assert!(window.try_admit(60_001, 300));
     }
 
     #[test]
-    fn a_slow_key_keeps_a_small_ring() {
-        let mut window = Window::default();
-        assert!((0..10_000).all(|i| window.arrive(i * 30_000, 300)));
+    fn ring_of_slow_key_stays_small() {
+        let mut window = BurstWindow::default();
+        assert!((0..10_000).all(|i| window.try_admit(i * 30_000, 300)));
         assert_eq!(window.ring.len(), 8);
     }
 
     #[test]
-    fn fifty_days_of_silence_do_not_look_like_a_moment() {
-        let mut window = Window::default();
-        assert!((0..300).all(|_| window.arrive(1_000, 300)));
-        assert!(window.arrive(1_000 + (1 << 32), 300));
+    fn timestamp_wraparound_is_not_a_burst() {
+        let mut window = BurstWindow::default();
+        assert!((0..300).all(|_| window.try_admit(1_000, 300)));
+        assert!(window.try_admit(1_000 + (1 << 32), 300));
     }
 
     #[test]
-    fn another_limit_empties_the_window() {
-        let mut window = Window::default();
-        assert!((0..5).all(|_| window.arrive(0, 5)));
-        assert!(window.arrive(0, 4));
+    fn changed_limit_clears_the_window() {
+        let mut window = BurstWindow::default();
+        assert!((0..5).all(|_| window.try_admit(0, 5)));
+        assert!(window.try_admit(0, 4));
         assert_eq!(window.len, 1);
     }
 
     proptest! {
         #[test]
-        fn it_decides_as_the_rule_does(
+        fn window_matches_the_model(
             limit in 1u16..40,
             steps in prop::collection::vec((-5_000i64..30_000, 1usize..12), 1..200),
         ) {
-            let (mut window, mut model) = (Window::default(), Model::default());
+            let (mut window, mut model) = (BurstWindow::default(), Model::default());
             let mut now = 1i64 << 32;
             for (step, times) in steps {
                 now += step;
                 for _ in 0..times {
-                    prop_assert_eq!(window.arrive(now, limit), model.arrive(now, usize::from(limit)));
+                    prop_assert_eq!(window.try_admit(now, limit), model.try_admit(now, usize::from(limit)));
                 }
             }
         }

@@ -1,11 +1,11 @@
-//! The store without a server: state in memory, made durable in one `redb` file.
+//! The embedded store: state in memory, persisted to one `redb` file.
 //!
-//! Memory is the truth and the file follows. Accounts, keys and every change of a key's state are committed before
-//! they are answered; counters are flushed each second and at the end. If the file can't be written, charges are
-//! refused until it can: a restart must not forget what was admitted.
+//! Memory is authoritative. Accounts, keys and every change of a key's state are committed to the file before the
+//! response; counters are flushed every 500 ms and on close. While the file can't be written, charges fail, because a
+//! restart would lose their counts.
 
-mod file;
 mod state;
+mod store_file;
 mod store_impl;
 mod writer;
 
@@ -13,130 +13,130 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use file::File;
-pub use file::OpenError;
 use redb::backends::InMemoryBackend;
 use state::State;
+pub use store_file::OpenError;
+use store_file::StoreFile;
 use tokio::sync::oneshot;
-use writer::{Op, Writer};
+use writer::{RowWrite, Writer};
 
 use super::StoreError;
 use crate::domain::limits::Limits;
 use crate::domain::time::Clock;
-use crate::domain::verdict::{Entry, Judged};
+use crate::domain::verdict::{ChargeGroup, GroupOutcome};
 
-const FLUSH_EVERY: Duration = Duration::from_millis(500);
+const FLUSH_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Accounts, keys and counters in this process and its file.
 pub struct EmbeddedStore {
     state: Arc<Mutex<State>>,
-    file: Arc<File>,
+    file: Arc<StoreFile>,
     writer: Writer,
     limits: Limits,
     clock: Clock,
-    flusher: Mutex<Option<tokio::task::JoinHandle<()>>>,
+    flush_task: Mutex<Option<tokio::task::JoinHandle<()>>>,
 }
 
 impl EmbeddedStore {
-    /// Opens or creates the file and reads it into memory.
+    /// Opens or creates the file and loads it into memory.
     pub fn open(path: &Path, limits: Limits, clock: Clock) -> Result<Self, OpenError> {
-        Self::start(File::open(path)?, limits, clock)
+        Self::start(StoreFile::open(path)?, limits, clock)
     }
 
-    /// A store that forgets everything, for tests.
+    /// A store without a file, for tests and for generating the OpenAPI document.
     pub fn in_memory(limits: Limits, clock: Clock) -> Result<Self, OpenError> {
-        Self::start(File::with_backend(InMemoryBackend::new())?, limits, clock)
+        Self::start(StoreFile::with_backend(InMemoryBackend::new())?, limits, clock)
     }
 
-    fn start(file: File, limits: Limits, clock: Clock) -> Result<Self, OpenError> {
+    fn start(file: StoreFile, limits: Limits, clock: Clock) -> Result<Self, OpenError> {
         let file = Arc::new(file);
         let state = Arc::new(Mutex::new(file.load()?));
         let writer = Writer::start(file.clone());
-        let flusher = Some(tokio::spawn(keep_flushing(state.clone(), writer.clone())));
-        Ok(Self { state, file, writer, limits, clock, flusher: Mutex::new(flusher) })
+        let flush_task = Some(tokio::spawn(flush_periodically(state.clone(), writer.clone())));
+        Ok(Self { state, file, writer, limits, clock, flush_task: Mutex::new(flush_task) })
     }
 
-    /// Writes what is not yet written. Nothing may be asked of the store afterwards.
+    /// Flushes the counters. The store must not be used afterward.
     pub async fn close(&self) {
-        let flusher = self.flusher.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(flusher) = flusher {
-            flusher.abort();
+        let flush_task = self.flush_task.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(flush_task) = flush_task {
+            flush_task.abort();
         }
         flush(&self.state, &self.writer).await;
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // A panic while the lock was held was caught and answered; each step leaves the state whole.
+        // A panic while this lock is held fails only its own request: each operation leaves the state consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the state and answers when the file has it too. What the change wants written is handed over while
-    /// the state is locked, so that the file sees changes in the order in which they were made.
+    /// Changes the state and waits until the file is written. The rows are queued while the state is locked, so that
+    /// the file receives changes in the order in which they were made.
     async fn change<T>(
         &self,
-        change: impl FnOnce(&mut State, i64) -> Result<(T, Vec<Op>), StoreError>,
+        change: impl FnOnce(&mut State, i64) -> Result<(T, Vec<RowWrite>), StoreError>,
     ) -> Result<T, StoreError> {
-        let (result, written) = {
+        let (result, commit) = {
             let mut state = self.state();
-            let (result, ops) = change(&mut state, self.clock.now())?;
-            (result, self.writer.write(ops))
+            let (result, writes) = change(&mut state, self.clock.now())?;
+            (result, self.writer.write(writes))
         };
-        committed(written).await?;
+        wait_for_commit(commit).await?;
         Ok(result)
     }
 
-    async fn charge_batch(&self, entries: &[Entry]) -> Vec<Judged> {
+    async fn charge_batch(&self, groups: &[ChargeGroup]) -> Vec<GroupOutcome> {
         if self.writer.failure().is_some() {
-            return vec![Judged::Unavailable; entries.len()];
+            return vec![GroupOutcome::Unavailable; groups.len()];
         }
-        let (judged, written) = {
+        let (outcomes, commit) = {
             let mut state = self.state();
             let now = self.clock.now();
-            let mut ops = Vec::new();
-            let judged: Vec<_> =
-                entries.iter().map(|entry| state.charge(entry, now, &self.limits, &mut ops)).collect();
-            // A pause is a change of state: it must be in the file before anybody hears of it.
-            let written = (!ops.is_empty()).then(|| self.writer.write(ops));
-            (judged, written)
+            let mut writes = Vec::new();
+            let outcomes: Vec<_> =
+                groups.iter().map(|group| state.charge(group, now, &self.limits, &mut writes)).collect();
+            // A pause changes a key's state, so it is committed before the response.
+            let commit = (!writes.is_empty()).then(|| self.writer.write(writes));
+            (outcomes, commit)
         };
-        if let Some(written) = written
-            && let Err(error) = committed(written).await
+        if let Some(commit) = commit
+            && let Err(error) = wait_for_commit(commit).await
         {
-            tracing::warn!(%error, "a paused key could not be written");
-            return vec![Judged::Unavailable; entries.len()];
+            tracing::warn!(%error, "could not save a paused key");
+            return vec![GroupOutcome::Unavailable; groups.len()];
         }
-        judged
+        outcomes
     }
 }
 
-async fn committed(written: oneshot::Receiver<Result<(), String>>) -> Result<(), StoreError> {
-    match written.await {
+async fn wait_for_commit(commit: oneshot::Receiver<Result<(), String>>) -> Result<(), StoreError> {
+    match commit.await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(error)) => Err(StoreError::Unconfirmed(error)),
-        Err(_) => Err(StoreError::Away("the store is closed".to_owned())),
+        Err(_) => Err(StoreError::Unavailable("the store is closed".to_owned())),
     }
 }
 
-async fn keep_flushing(state: Arc<Mutex<State>>, writer: Writer) {
-    let mut tick = tokio::time::interval(FLUSH_EVERY);
-    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+async fn flush_periodically(state: Arc<Mutex<State>>, writer: Writer) {
+    let mut interval = tokio::time::interval(FLUSH_INTERVAL);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
-        tick.tick().await;
+        interval.tick().await;
         flush(&state, &writer).await;
     }
 }
 
-/// Writes the counters that have changed. A failed write leaves them to be written again.
+/// Writes the counters that have changed. If the write fails, they are marked as changed again. After a failed
+/// commit it writes even without changes, to detect when the file is writable again.
 async fn flush(state: &Mutex<State>, writer: &Writer) {
-    let (written, ids) = {
+    let (commit, ids) = {
         let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
-        let (ops, ids) = state.take_dirty();
-        if ops.is_empty() && writer.failure().is_none() {
+        let (writes, ids) = state.take_dirty();
+        if writes.is_empty() && writer.failure().is_none() {
             return;
         }
-        (writer.write(ops), ids)
+        (writer.write(writes), ids)
     };
-    if committed(written).await.is_err() {
+    if wait_for_commit(commit).await.is_err() {
         state.lock().unwrap_or_else(PoisonError::into_inner).mark_dirty(ids);
     }
 }

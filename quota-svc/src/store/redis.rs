@@ -1,12 +1,12 @@
-//! The store on Redis or Valkey: a single server, one behind Sentinels, or a Cluster.
+//! The store in Redis or Valkey: one server, one master behind Sentinels, or a Cluster.
 
 mod accounts;
 mod charge;
 mod confirm;
 mod import;
 mod keys;
-mod link;
-mod names;
+mod managed_connection;
+mod redis_keys;
 mod script;
 mod store_impl;
 mod target;
@@ -14,86 +14,80 @@ mod topology;
 
 use std::time::Duration;
 
-use confirm::Confirm;
 pub use confirm::ConfirmWrites;
-use names::{Name, Names};
+use confirm::WriteConfirmer;
 use redis::Value;
-use script::Call;
-use service_kit::Alarm;
-pub use target::{Credentials, TargetError};
-use topology::{Answer, CallError, Topology};
+use redis_keys::{RedisKey, RedisKeys};
+use script::ScriptCall;
+use service_kit::LogThrottle;
+pub use target::{Credentials, RedisUrlError};
+use topology::{CallError, Reply, Topology};
 
 use super::StoreError;
 use crate::domain::limits::Limits;
 use crate::domain::time::Clock;
 
-/// What a Redis store is made from.
+/// Configuration of a [`RedisStore`].
 #[derive(Debug, Clone)]
 pub struct RedisOptions {
     /// `--redis-url`.
     pub url: String,
-    /// What stands beside the URL.
     pub credentials: Credentials,
-    /// What every name starts with.
+    /// Prefix of all Redis keys.
     pub key_prefix: String,
-    /// What a charge may take.
+    /// Timeout of a charge.
     pub store_timeout: Duration,
-    /// What a change of an account or a key may take, with its confirmation.
+    /// Timeout of every other call, and separately of its confirmation.
     pub write_timeout: Duration,
-    /// Whether such changes are confirmed.
+    /// Whether changes to accounts and keys are confirmed.
     pub confirm_writes: ConfirmWrites,
-    /// The limits in force.
     pub limits: Limits,
-    /// Where the time comes from.
     pub clock: Clock,
 }
 
-/// Accounts, keys and counters in Redis.
 pub struct RedisStore {
-    /// For charges: never waits for anything slow.
+    /// Connections for charges only, so that charges never queue behind slow commands.
     charges: Topology,
-    /// For everything else: here a confirmation may block.
-    records: Topology,
-    names: Names,
+    /// Connections for everything else. `WAIT` and `WAITAOF` block these.
+    others: Topology,
+    redis_keys: RedisKeys,
     limits: Limits,
     clock: Clock,
-    confirm: Confirm,
-    /// About calls that failed.
-    failures: Alarm,
-    /// About keys that can't be read.
-    unreadable: Alarm,
+    confirmer: WriteConfirmer,
+    charge_failures: LogThrottle,
+    invalid_records: LogThrottle,
 }
 
 impl RedisStore {
-    /// Starts connecting and returns at once: the store may be away for now.
-    pub fn start(options: RedisOptions) -> Result<Self, TargetError> {
-        let place_for = |timeout| target::parse(&options.url, options.credentials.clone(), timeout);
-        let (place, access) = place_for(options.store_timeout)?;
-        let (_, patient) = place_for(options.write_timeout)?;
+    /// Starts connecting in the background and returns immediately.
+    pub fn start(options: RedisOptions) -> Result<Self, RedisUrlError> {
+        let parse = |timeout| target::parse(&options.url, options.credentials.clone(), timeout);
+        let (target, charge_options) = parse(options.store_timeout)?;
+        let (_, other_options) = parse(options.write_timeout)?;
         Ok(Self {
-            charges: Topology::start(&place, &access, options.store_timeout),
-            records: Topology::start(&place, &patient, options.write_timeout),
-            names: Names::new(&options.key_prefix),
+            charges: Topology::start(&target, &charge_options, options.store_timeout),
+            others: Topology::start(&target, &other_options, options.write_timeout),
+            redis_keys: RedisKeys::new(&options.key_prefix),
             limits: options.limits,
             clock: options.clock,
-            confirm: Confirm::new(options.confirm_writes, options.write_timeout),
-            failures: Alarm::default(),
-            unreadable: Alarm::default(),
+            confirmer: WriteConfirmer::new(options.confirm_writes, options.write_timeout),
+            charge_failures: LogThrottle::default(),
+            invalid_records: LogThrottle::default(),
         })
     }
 
-    /// The time set by hand as an argument, or an empty one: the server's clock.
+    /// A script's time argument: a manual clock's time, or empty for the server's clock.
     fn now_arg(&self) -> String {
         self.clock.manual().map_or_else(String::new, |now| now.to_string())
     }
 
-    /// The time by the server's own clock, whatever the clock in force: proof that it answers.
+    /// The time of the Redis server, even if a manual clock is set. Proves that the server replies.
     pub async fn now_from_server(&self) -> Result<i64, StoreError> {
-        let (seconds, micros): (i64, i64) = self.ask(&self.names.demo(), &redis::cmd("TIME")).await?;
+        let (seconds, micros): (i64, i64) = self.query(&self.redis_keys.demo(), &redis::cmd("TIME")).await?;
         Ok(seconds * 1000 + micros / 1000)
     }
 
-    /// The time by the clock in force; in a Cluster that of the server that has the demo.
+    /// The manual clock's time or the server's. In a Cluster the server is the master of the demo's slot.
     async fn read_now(&self) -> Result<i64, StoreError> {
         match self.clock.manual() {
             Some(now) => Ok(now),
@@ -101,48 +95,49 @@ impl RedisStore {
         }
     }
 
-    async fn run(&self, name: &Name, call: &Call) -> Result<Answer, StoreError> {
-        Ok(self.records.run(name, call).await?)
+    async fn run(&self, redis_key: &RedisKey, call: &ScriptCall) -> Result<Reply, StoreError> {
+        Ok(self.others.run(redis_key, call).await?)
     }
 
-    /// Runs a script that answers with one integer.
-    async fn run_int(&self, name: &Name, call: &Call) -> Result<(i64, Answer), StoreError> {
-        let answer = self.run(name, call).await?;
-        Ok((int(&answer.value)?, answer))
+    /// Runs a script whose reply is one integer.
+    async fn run_int(&self, redis_key: &RedisKey, call: &ScriptCall) -> Result<(i64, Reply), StoreError> {
+        let reply = self.run(redis_key, call).await?;
+        Ok((int(&reply.value)?, reply))
     }
 
-    /// Reads; the answer as the type that is asked for.
-    async fn ask<T: redis::FromRedisValue>(
+    /// Sends a command and converts its reply. Writes sent this way are not confirmed.
+    async fn query<T: redis::FromRedisValue>(
         &self,
-        name: &Name,
+        redis_key: &RedisKey,
         command: &redis::Cmd,
     ) -> Result<T, StoreError> {
-        let answer = self.records.send(name, command).await?;
-        redis::from_redis_value(answer.value).map_err(|error| StoreError::Unreadable(error.to_string()))
+        let reply = self.others.send(redis_key, command).await?;
+        redis::from_redis_value(reply.value).map_err(|error| StoreError::InvalidData(error.to_string()))
     }
 }
 
-fn command(verb: &str, name: &Name) -> redis::Cmd {
-    let mut command = redis::cmd(verb);
-    command.arg(name.as_str());
+/// A command whose first argument is `redis_key`.
+fn command(name: &str, redis_key: &RedisKey) -> redis::Cmd {
+    let mut command = redis::cmd(name);
+    command.arg(redis_key.as_str());
     command
 }
 
 fn int(value: &Value) -> Result<i64, StoreError> {
     match value {
         Value::Int(number) => Ok(*number),
-        other => Err(StoreError::Unreadable(format!("expected an integer, got {other:?}"))),
+        other => Err(StoreError::InvalidData(format!("expected an integer, got {other:?}"))),
     }
 }
 
 impl From<CallError> for StoreError {
     fn from(error: CallError) -> Self {
         match error {
-            // The connection works and the data does not: trying again would not help.
+            // The data is wrong, not the connection: a retry would not help.
             CallError::Failed(error) if error.code() == Some("WRONGTYPE") => {
-                Self::Unreadable(error.to_string())
+                Self::InvalidData(error.to_string())
             }
-            other => Self::Away(other.to_string()),
+            other => Self::Unavailable(other.to_string()),
         }
     }
 }

@@ -1,9 +1,9 @@
-//! The operator's commands as real processes against a real quota-svc.
+//! Runs the commands as processes against a running quota-svc.
 
-#![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+#![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod accounts;
-mod desk;
+mod cli_harness;
 mod faults;
 mod key_changes;
 mod keys;

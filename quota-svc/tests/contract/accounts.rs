@@ -6,84 +6,84 @@ use quota_client::wire::Scope;
 use quota_svc::domain::account::Login;
 use quota_svc::store::StoreError;
 
-use crate::bench::{Bench, random};
+use crate::harness::{Harness, random};
 
-pub async fn a_login_is_taken_once_whatever_its_case(bench: &Bench) {
+pub async fn duplicate_login_in_other_case_is_rejected(harness: &Harness) {
     let login = format!("Ada-{}", random());
     let parsed = Login::parse(&login).unwrap();
-    let account = bench.store.create_account(&parsed, Some("secret")).await.unwrap();
-    assert_eq!((account.created_at, account.credential_version), (bench.now(), 1));
-    let again = bench.store.create_account(&Login::parse(&login.to_uppercase()).unwrap(), None).await;
-    assert!(matches!(again, Err(StoreError::AccountExists)));
-    assert_eq!(bench.store.account(parsed.account_id()).await.unwrap(), account);
-    let nobody = Login::parse(&random()).unwrap().account_id();
-    assert!(matches!(bench.store.account(nobody).await, Err(StoreError::AccountNotFound)));
+    let account = harness.store.create_account(&parsed, Some("secret")).await.unwrap();
+    assert_eq!((account.created_at, account.credential_version), (harness.now(), 1));
+    let duplicate = harness.store.create_account(&Login::parse(&login.to_uppercase()).unwrap(), None).await;
+    assert!(matches!(duplicate, Err(StoreError::AccountExists)));
+    assert_eq!(harness.store.account(parsed.account_id()).await.unwrap(), account);
+    let unknown = Login::parse(&random()).unwrap().account_id();
+    assert!(matches!(harness.store.account(unknown).await, Err(StoreError::AccountNotFound)));
 }
 
-pub async fn accounts_are_listed_page_by_page(bench: &Bench) {
-    let mut made = HashSet::new();
+pub async fn listing_returns_every_account_once(harness: &Harness) {
+    let mut created = HashSet::new();
     for _ in 0..25 {
-        made.insert(bench.account().await);
+        created.insert(harness.account().await);
     }
-    let (mut seen, mut cursor) = (HashSet::new(), None::<String>);
+    let (mut listed, mut cursor) = (HashSet::new(), None::<String>);
     loop {
-        let page = bench.store.accounts(cursor.as_deref(), 7).await.unwrap();
+        let page = harness.store.accounts(cursor.as_deref(), 7).await.unwrap();
         assert_eq!(page.total, 25);
         for account in &page.items {
-            assert!(seen.insert(account.id()), "listed twice");
+            assert!(listed.insert(account.id()), "listed twice");
         }
         cursor = page.next;
         if cursor.is_none() {
             break;
         }
     }
-    assert_eq!(seen, made);
+    assert_eq!(listed, created);
 }
 
-pub async fn a_deleted_account_takes_its_keys_along(bench: &Bench) {
-    let account = bench.account().await;
-    let key = bench.key_in(account, Scope::Full, None).await.unwrap();
-    bench.store.add_session(account, &"a".repeat(64), 60).await.unwrap();
-    assert_eq!(bench.store.delete_account(account).await.unwrap(), [key]);
-    assert!(matches!(bench.store.account(account).await, Err(StoreError::AccountNotFound)));
-    assert!(matches!(bench.store.key(key, None).await, Err(StoreError::KeyNotFound)));
-    assert!(matches!(bench.store.delete_account(account).await, Err(StoreError::AccountNotFound)));
-    assert!(matches!(bench.key_in(account, Scope::Ip, None).await, Err(StoreError::AccountNotFound)));
-    assert_eq!(bench.store.accounts(None, 100).await.unwrap().total, 0);
-    assert_eq!(bench.outcome(key).await, quota_client::wire::Outcome::UnknownKey);
+pub async fn account_deletion_deletes_keys(harness: &Harness) {
+    let account = harness.account().await;
+    let key = harness.key_in(account, Scope::Full, None).await.unwrap();
+    harness.store.add_session(account, &"a".repeat(64), 60).await.unwrap();
+    assert_eq!(harness.store.delete_account(account).await.unwrap(), [key]);
+    assert!(matches!(harness.store.account(account).await, Err(StoreError::AccountNotFound)));
+    assert!(matches!(harness.store.key(key, None).await, Err(StoreError::KeyNotFound)));
+    assert!(matches!(harness.store.delete_account(account).await, Err(StoreError::AccountNotFound)));
+    assert!(matches!(harness.key_in(account, Scope::Ip, None).await, Err(StoreError::AccountNotFound)));
+    assert_eq!(harness.store.accounts(None, 100).await.unwrap().total, 0);
+    assert_eq!(harness.outcome(key).await, quota_client::wire::Outcome::UnknownKey);
 }
 
-pub async fn a_credential_changes_only_from_the_expected_version_and_ends_other_sessions(bench: &Bench) {
-    let account = bench.account().await;
+pub async fn credential_change_checks_version_and_revokes_sessions(harness: &Harness) {
+    let account = harness.account().await;
     let (kept, other) = ("a".repeat(64), "b".repeat(64));
-    assert_eq!(bench.store.set_credential(account, 0, "one", None).await.unwrap(), 1);
+    assert_eq!(harness.store.set_credential(account, 0, "one", None).await.unwrap(), 1);
     for session in [&kept, &other] {
-        bench.store.add_session(account, session, 3_600).await.unwrap();
+        harness.store.add_session(account, session, 3_600).await.unwrap();
     }
-    let stale = bench.store.set_credential(account, 0, "two", None).await;
+    let stale = harness.store.set_credential(account, 0, "two", None).await;
     assert!(matches!(stale, Err(StoreError::VersionConflict)));
-    assert!(bench.store.has_session(account, &other).await.unwrap());
-    assert_eq!(bench.store.set_credential(account, 1, "two", Some(&kept)).await.unwrap(), 2);
-    assert!(bench.store.has_session(account, &kept).await.unwrap());
-    assert!(!bench.store.has_session(account, &other).await.unwrap());
-    assert_eq!(bench.store.account(account).await.unwrap().credential.as_deref(), Some("two"));
+    assert!(harness.store.has_session(account, &other).await.unwrap());
+    assert_eq!(harness.store.set_credential(account, 1, "two", Some(&kept)).await.unwrap(), 2);
+    assert!(harness.store.has_session(account, &kept).await.unwrap());
+    assert!(!harness.store.has_session(account, &other).await.unwrap());
+    assert_eq!(harness.store.account(account).await.unwrap().credential.as_deref(), Some("two"));
 }
 
-pub async fn sessions_end_by_themselves_and_ten_live_at_once(bench: &Bench) {
-    let account = bench.account().await;
+pub async fn sessions_expire_and_at_most_ten_are_active(harness: &Harness) {
+    let account = harness.account().await;
     let session = |n: usize| format!("{n:064x}");
     for n in 0..12 {
-        bench.store.add_session(account, &session(n), 600 + n as u32).await.unwrap();
+        harness.store.add_session(account, &session(n), 600 + n as u32).await.unwrap();
     }
-    let mut alive = Vec::new();
+    let mut active = Vec::new();
     for n in 0..12 {
-        alive.push(bench.store.has_session(account, &session(n)).await.unwrap());
+        active.push(harness.store.has_session(account, &session(n)).await.unwrap());
     }
-    assert_eq!(alive.iter().filter(|alive| **alive).count(), 10);
-    assert_eq!(alive[..2], [false, false], "the ones that end first made room");
-    bench.store.end_session(account, &session(11)).await.unwrap();
-    bench.store.end_session(account, &session(11)).await.unwrap();
-    assert!(!bench.store.has_session(account, &session(11)).await.unwrap());
-    bench.step(610_500);
-    assert!(!bench.store.has_session(account, &session(10)).await.unwrap());
+    assert_eq!(active.iter().filter(|active| **active).count(), 10);
+    assert_eq!(active[..2], [false, false], "the sessions that expire first are revoked");
+    harness.store.revoke_session(account, &session(11)).await.unwrap();
+    harness.store.revoke_session(account, &session(11)).await.unwrap();
+    assert!(!harness.store.has_session(account, &session(11)).await.unwrap());
+    harness.advance(610_500);
+    assert!(!harness.store.has_session(account, &session(10)).await.unwrap());
 }

@@ -4,10 +4,10 @@ use api_key::ApiKey;
 use quota_client::wire::{EventKind, KeyState, Outcome, Scope};
 use quota_svc::domain::account::{Account, Login};
 use quota_svc::domain::key::{KeyMeta, KeyName, StoredKey};
-use quota_svc::domain::record::Record;
+use quota_svc::domain::record::KeyRecord;
 use quota_svc::store::ImportAccount;
 
-use crate::bench::{Bench, DAY, random};
+use crate::harness::{DAY, Harness, random};
 
 fn import(login: &str, keys: usize, now: i64) -> ImportAccount {
     let login = Login::parse(login).unwrap();
@@ -22,40 +22,40 @@ fn import(login: &str, keys: usize, now: i64) -> ImportAccount {
             digest: key.digest(),
             created_at: 200 + n as i64,
         };
-        StoredKey { meta, record: Record::new(Scope::Geo, None, now) }
+        StoredKey { meta, record: KeyRecord::new(Scope::Geo, None, now) }
     });
     ImportAccount { keys: keys.collect(), account }
 }
 
-pub async fn an_import_adds_what_is_missing_and_keeps_what_is_there(bench: &Bench) {
+pub async fn import_adds_missing_and_keeps_existing(harness: &Harness) {
     let login = format!("ada-{}", random());
-    let first = import(&login, 6, bench.now());
-    let more = import(&login, 6, bench.now());
-    let report = bench.store.import(&[first.clone(), import(&random(), 2, bench.now())]).await.unwrap();
+    let first = import(&login, 6, harness.now());
+    let more = import(&login, 6, harness.now());
+    let report = harness.store.import(&[first.clone(), import(&random(), 2, harness.now())]).await.unwrap();
     assert_eq!((report.accounts_created, report.keys_created), (2, 8));
-    let report = bench.store.import(std::slice::from_ref(&first)).await.unwrap();
+    let report = harness.store.import(std::slice::from_ref(&first)).await.unwrap();
     assert_eq!((report.accounts_kept, report.keys_kept, report.keys_created), (1, 6, 0));
-    let report = bench.store.import(&[more]).await.unwrap();
-    assert_eq!((report.keys_created, report.keys_refused), (4, 2), "ten in all");
-    let account = bench.store.account(first.account.id()).await.unwrap();
+    let report = harness.store.import(&[more]).await.unwrap();
+    assert_eq!((report.keys_created, report.keys_refused), (4, 2), "ten keys in total");
+    let account = harness.store.account(first.account.id()).await.unwrap();
     assert_eq!(account, first.account);
-    let keys = bench.store.keys(account.id()).await.unwrap();
+    let keys = harness.store.keys(account.id()).await.unwrap();
     assert_eq!(keys.len(), 10);
     assert!(first.keys.iter().all(|key| keys.contains(key)));
 }
 
-pub async fn imported_keys_have_their_state_and_counts(bench: &Bench) {
-    let mut account = import(&random(), 2, bench.now());
-    let today = (bench.now() / DAY) as u32;
+pub async fn imported_keys_have_their_state_and_usage(harness: &Harness) {
+    let mut account = import(&random(), 2, harness.now());
+    let today = (harness.now() / DAY) as u32;
     account.keys[0].record.daily_limit = Some(100);
     account.keys[0].record.set_used_on(today, 99);
     account.keys[0].record.set_used_on(today - 2, 7);
     (account.keys[1].record.state, account.keys[1].record.state_since) = (KeyState::Inactive, 55);
-    bench.store.import(std::slice::from_ref(&account)).await.unwrap();
+    harness.store.import(std::slice::from_ref(&account)).await.unwrap();
     let [used, inactive] = [0, 1].map(|n| account.keys[n].meta.id());
-    let verdicts = bench.charge_key(used, 2).await;
+    let verdicts = harness.charge_key(used, 2).await;
     assert_eq!([verdicts[0].outcome, verdicts[1].outcome], [Outcome::Allowed, Outcome::DailyExceeded]);
-    assert_eq!(bench.store.key(used, None).await.unwrap().record.used_on(today - 2, today), 7);
-    assert_eq!(bench.outcome(inactive).await, Outcome::Inactive);
-    assert_eq!(bench.store.events(used, None).await.unwrap()[0].kind, EventKind::Imported);
+    assert_eq!(harness.store.key(used, None).await.unwrap().record.used_on(today - 2, today), 7);
+    assert_eq!(harness.outcome(inactive).await, Outcome::Inactive);
+    assert_eq!(harness.store.events(used, None).await.unwrap()[0].kind, EventKind::Imported);
 }

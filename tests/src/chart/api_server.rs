@@ -1,36 +1,33 @@
-//! As much of a Kubernetes API server as helm needs to look up Secrets.
+//! A fake Kubernetes API server that provides Secrets to helm's template function `lookup`.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
 
 use serde_json::{Value, json};
 
-/// Serves the Secrets of an installed release until the test process ends, and gives its address.
-///
-/// # Panics
-/// When no port is free.
+/// Serves the Secrets of an installed release until the test process exits. Returns the URL.
 #[must_use]
 pub fn serve_secrets(secrets: Vec<Value>) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port on loopback");
-    let url = format!("http://{}", listener.local_addr().expect("a bound socket has an address"));
+    let listener = TcpListener::bind("127.0.0.1:0").expect("free port on loopback");
+    let url = format!("http://{}", listener.local_addr().expect("bound socket has an address"));
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let secrets = secrets.clone();
-            // One thread a connection: helm keeps one open and opens others.
-            std::thread::spawn(move || talk(stream, &secrets));
+            // One thread per connection: helm opens several and keeps them open.
+            std::thread::spawn(move || serve_connection(stream, &secrets));
         }
     });
     url
 }
 
-fn talk(mut stream: TcpStream, secrets: &[Value]) {
+fn serve_connection(mut stream: TcpStream, secrets: &[Value]) {
     let Ok(reader) = stream.try_clone() else { return };
     let mut lines = BufReader::new(reader).lines();
     while let Some(Ok(request)) = lines.next() {
-        // The rest of the head says nothing that we need.
+        // Skip the headers.
         while lines.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
         let path = request.split(' ').nth(1).unwrap_or_default();
-        let (status, body) = answer(path.split('?').next().unwrap_or_default(), secrets);
+        let (status, body) = respond(path.split('?').next().unwrap_or_default(), secrets);
         let body = body.to_string();
         let head = format!(
             "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
@@ -42,7 +39,7 @@ fn talk(mut stream: TcpStream, secrets: &[Value]) {
     }
 }
 
-fn answer(path: &str, secrets: &[Value]) -> (&'static str, Value) {
+fn respond(path: &str, secrets: &[Value]) -> (&'static str, Value) {
     let secret = |path: &str| secrets.iter().find(|secret| path.ends_with(super::name(secret)));
     match path {
         "/version" => ("200 OK", json!({"major": "1", "minor": "35", "gitVersion": "v1.35.0"})),

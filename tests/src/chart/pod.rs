@@ -1,4 +1,4 @@
-//! Pods of the chart as real processes: the same flags, environment and files, with ports and folders of this machine.
+//! Runs the chart's pods as real processes: same flags, environment and files, but local ports and directories.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::files::Mounts;
+use super::volumes::Mounts;
 use super::{Chart, list, text};
 use crate::http;
 use crate::ports::ReservedPort;
@@ -18,18 +18,18 @@ use crate::process::binary;
 use crate::spawner::ChildGuard;
 use crate::wait::eventually_ok;
 
-/// How long a busy machine may take to start what kubelet would start.
-const READY_WITHIN: Duration = Duration::from_secs(30);
+/// Maximum time for a container to become ready on a busy machine.
+const READY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Where `Service:port` of the cluster is on this machine.
+/// Local address of each `Service:port` in the cluster.
 pub type Services = BTreeMap<String, String>;
 
-/// A pod whose containers run; all are killed when it is dropped.
+/// A running pod; its containers are killed when it is dropped.
 #[derive(Debug)]
 pub struct Pod {
     ports: BTreeMap<u16, ReservedPort>,
     containers: Vec<Container>,
-    // Last, so that the processes are gone before their files.
+    // Last field: the processes are killed before their files are removed.
     root: TempDir,
 }
 
@@ -43,14 +43,14 @@ struct Container {
 }
 
 impl Pod {
-    /// Starts the pods of a workload (`Deployment`, `StatefulSet`) or a plain `Pod` as kubelet does: init containers
-    /// one after the other, native sidecars when they have started, then the others; and waits until all probes pass.
+    /// Starts one pod of a workload (`Deployment`, `StatefulSet`) or a plain `Pod` in kubelet's order: init
+    /// containers and native sidecars one by one, then the main containers. Waits until all probes pass.
     ///
     /// # Panics
-    /// When a container ends or does not become ready; its log is in the message.
+    /// If a container exits or does not become ready. The message includes its log.
     pub async fn start(chart: &Chart, workload: &Value, services: &Services) -> Self {
         let pod = template(workload);
-        let root = tempfile::Builder::new().prefix("pod-").tempdir().expect("a temporary folder");
+        let root = tempfile::Builder::new().prefix("pod-").tempdir().expect("temporary directory");
         let mut this = Self { ports: BTreeMap::new(), containers: Vec::new(), root };
         for port in [8080, 8081, 8082, 9080, 9081, 9082, 6379] {
             this.ports.insert(port, ReservedPort::new());
@@ -58,11 +58,11 @@ impl Pod {
         for spec in list(&pod["spec"]["initContainers"]) {
             let mut container = this.spawn(chart, &pod, spec, services);
             if spec["restartPolicy"] == "Always" {
-                this.pass(&mut container, "startupProbe").await;
+                this.wait_for_probe(&mut container, "startupProbe").await;
                 this.containers.push(container);
             } else {
-                let status = container.wait_exit(READY_WITHIN).await;
-                assert!(status.success(), "{} ended with {status}:\n{}", name_of(spec), container.log());
+                let status = container.wait_exit(READY_TIMEOUT).await;
+                assert!(status.success(), "{} exited with {status}:\n{}", name_of(spec), container.log());
             }
         }
         for spec in list(&pod["spec"]["containers"]) {
@@ -73,48 +73,45 @@ impl Pod {
         this
     }
 
-    /// Runs a pod that does its work and ends, and gives its status and log.
+    /// Runs a pod with one container to completion and returns its exit status and log.
     pub async fn run(chart: &Chart, pod: &Value, services: &Services) -> (ExitStatus, String) {
-        let root = tempfile::Builder::new().prefix("pod-").tempdir().expect("a temporary folder");
+        let root = tempfile::Builder::new().prefix("pod-").tempdir().expect("temporary directory");
         let this = Self { ports: BTreeMap::new(), containers: Vec::new(), root };
         let mut container = this.spawn(chart, pod, &pod["spec"]["containers"][0], services);
-        let status = container.wait_exit(READY_WITHIN).await;
+        let status = container.wait_exit(READY_TIMEOUT).await;
         (status, container.log())
     }
 
-    /// The address on this machine of a port of the pod.
+    /// Local address of a port of the pod.
     ///
     /// # Panics
-    /// When the chart does not use that port.
+    /// If the chart does not use this port.
     #[must_use]
     pub fn addr(&self, port: u16) -> String {
         self.ports[&port].addr().to_string()
     }
 
-    /// What a container has logged.
-    ///
-    /// # Panics
-    /// When there is no such container.
+    /// Log of a container.
     #[must_use]
     pub fn log(&self, container: &str) -> String {
         let found = self.containers.iter().find(|running| name_of(&running.spec) == container);
         found.unwrap_or_else(|| panic!("the pod has no container {container}")).log()
     }
 
-    /// Ends it as kubelet does: SIGTERM to the containers, and to the native sidecars when those have ended.
+    /// Stops the pod like kubelet: SIGTERM to the main containers and, once they have exited, to the native sidecars.
     ///
     /// # Panics
-    /// When a container needs longer than the pod's grace period, or does not end well.
+    /// If a container does not exit within `grace`, or exits with an error.
     pub async fn stop(&mut self, grace: Duration) {
         let is_sidecar = |container: &Container| container.spec["restartPolicy"] == "Always";
-        let (mut sidecars, mut others): (Vec<_>, Vec<_>) = self.containers.drain(..).partition(is_sidecar);
-        for group in [&mut others, &mut sidecars] {
+        let (mut sidecars, mut mains): (Vec<_>, Vec<_>) = self.containers.drain(..).partition(is_sidecar);
+        for group in [&mut mains, &mut sidecars] {
             group.iter().for_each(|container| container.process.signal(Signal::TERM));
             for container in group {
                 let status = container.wait_exit(grace).await;
                 assert!(
                     status.success(),
-                    "{} ended with {status}:\n{}",
+                    "{} exited with {status}:\n{}",
                     name_of(&container.spec),
                     container.log()
                 );
@@ -126,22 +123,22 @@ impl Pod {
         let mut containers = std::mem::take(&mut self.containers);
         for container in &mut containers {
             for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
-                self.pass(container, probe).await;
+                self.wait_for_probe(container, probe).await;
             }
         }
         self.containers = containers;
     }
 
-    /// Waits until a probe of the container passes, if it has that probe.
-    async fn pass(&self, container: &mut Container, probe: &str) {
+    /// Waits until a probe of the container passes. Returns immediately if it has no such probe.
+    async fn wait_for_probe(&self, container: &mut Container, probe: &str) {
         let (spec, mounts) = (container.spec.clone(), container.mounts.clone());
         let check = &spec[probe];
         if check.is_null() {
             return;
         }
         let what = format!("{probe} of {}", name_of(&spec));
-        eventually_ok(READY_WITHIN, &what, async || {
-            assert!(container.process.is_running(), "{} ended:\n{}", name_of(&spec), container.log());
+        eventually_ok(READY_TIMEOUT, &what, async || {
+            assert!(container.process.is_running(), "{} exited:\n{}", name_of(&spec), container.log());
             self.try_probe(&spec, &mounts, check).await
         })
         .await;
@@ -150,21 +147,21 @@ impl Pod {
     async fn try_probe(&self, spec: &Value, mounts: &Mounts, check: &Value) -> Result<(), String> {
         if let Some(path) = check["httpGet"]["path"].as_str() {
             let addr = self.addr(port_number(spec, &check["httpGet"]["port"]));
-            let answer =
+            let response =
                 http::client().get(format!("http://{addr}{path}")).send().await.map_err(|e| e.to_string())?;
-            let status = answer.status();
-            return if status.is_success() { Ok(()) } else { Err(answer.text().await.unwrap_or_default()) };
+            let status = response.status();
+            return if status.is_success() { Ok(()) } else { Err(response.text().await.unwrap_or_default()) };
         }
         if check["tcpSocket"].is_object() {
             let addr = self.addr(port_number(spec, &check["tcpSocket"]["port"]));
             return tokio::net::TcpStream::connect(addr).await.map(drop).map_err(|e| e.to_string());
         }
         let words: Vec<_> = list(&check["exec"]["command"]).map(|word| mounts.rewrite(text(word))).collect();
-        assert!(!words.is_empty(), "a probe of an unknown kind: {check}");
+        assert!(!words.is_empty(), "unknown kind of probe: {check}");
         let output = Command::new(&words[0]).args(&words[1..]).env("PATH", self.path()).output();
         let output = output.map_err(|error| error.to_string())?;
-        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
-        if output.status.success() { Ok(()) } else { Err(printed) }
+        let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+        if output.status.success() { Ok(()) } else { Err(stdout) }
     }
 
     fn spawn(&self, chart: &Chart, pod: &Value, spec: &Value, services: &Services) -> Container {
@@ -173,20 +170,20 @@ impl Pod {
             self.use_redis(&mounts);
         }
         let program = program(spec, &mounts);
-        let here = |word: &Value| self.here(&mounts.outside(text(word)), services);
-        let arguments: Vec<_> = list(&spec["args"]).map(here).collect();
+        let localize = |word: &Value| self.localize(&mounts.to_local(text(word)), services);
+        let arguments: Vec<_> = list(&spec["args"]).map(localize).collect();
         let log = self.root.path().join(format!("{}.log", name_of(spec)));
-        let output = fs::File::options().create(true).append(true).open(&log).expect("a log file");
+        let output = fs::File::options().create(true).append(true).open(&log).expect("log file");
         let process = ChildGuard::spawn(&program[0], |command| {
             command.args(&program[1..]).args(&arguments).env_clear().env("PATH", self.path());
             command.envs(environment(chart, pod, spec)).stdin(Stdio::null());
-            command.stdout(output.try_clone().expect("a second handle")).stderr(output);
+            command.stdout(output.try_clone().expect("second file handle")).stderr(output);
         });
         Container { spec: spec.clone(), mounts, process, log }
     }
 
-    /// The cluster's addresses in a text, as they are on this machine.
-    fn here(&self, text: &str, services: &Services) -> String {
+    /// Replaces in-cluster addresses in a text with local ones.
+    fn localize(&self, text: &str, services: &Services) -> String {
         let mut text = text.to_owned();
         for (service, addr) in services {
             text = text.replace(service.as_str(), addr);
@@ -199,13 +196,13 @@ impl Pod {
         text
     }
 
-    /// Debian has no Valkey of its own yet: Redis under its names does the same here.
+    /// Makes the Valkey commands run Redis, because Debian 12 has no Valkey package.
     fn use_redis(&self, mounts: &Mounts) {
-        let folder = self.root.path().join("bin");
-        fs::create_dir_all(&folder).expect("the temporary folder can be written");
-        for (there, here) in [("valkey-server", "redis-server"), ("valkey-cli", "redis-cli")] {
-            let script = format!("#!/bin/sh\nexec {here} \"$@\"\n");
-            write_script(&folder.join(there), &script);
+        let bin_dir = self.root.path().join("bin");
+        fs::create_dir_all(&bin_dir).expect("temporary directory is writable");
+        for (name, program) in [("valkey-server", "redis-server"), ("valkey-cli", "redis-cli")] {
+            let script = format!("#!/bin/sh\nexec {program} \"$@\"\n");
+            write_script(&bin_dir.join(name), &script);
         }
         let port = self.ports[&6379].number().to_string();
         mounts.rewrite_files("/etc/valkey", |content| content.replace("6379", &port));
@@ -223,17 +220,17 @@ impl Container {
     }
 
     async fn wait_exit(&mut self, timeout: Duration) -> ExitStatus {
-        let (what, log) = (format!("{} has ended", name_of(&self.spec)), self.log.clone());
+        let (what, log) = (format!("{} exits", name_of(&self.spec)), self.log.clone());
         let child = self.process.child();
         eventually_ok(timeout, what, async || {
-            let status = child.try_wait().expect("a child of ours can be waited for");
+            let status = child.try_wait().expect("can wait for a child process");
             status.ok_or_else(|| fs::read_to_string(&log).unwrap_or_default())
         })
         .await
     }
 }
 
-/// The pod of a workload, with the claims of a StatefulSet beside it.
+/// The pod template of a workload. The volume claims of a StatefulSet are added as `volumeClaims`.
 fn template(workload: &Value) -> Value {
     if workload["kind"] == "Pod" {
         return workload.clone();
@@ -251,36 +248,33 @@ fn port_number(container: &Value, port: &Value) -> u16 {
     let named = list(&container["ports"]).find(|candidate| candidate["name"] == *port);
     let number = named.map_or(port, |found| &found["containerPort"]).as_u64();
     let number = number.unwrap_or_else(|| panic!("{} has no port {port}", name_of(container)));
-    u16::try_from(number).expect("a port")
+    u16::try_from(number).expect("valid port")
 }
 
-/// What the container starts: its command, or the binary that its image is named after.
+/// The program of the container: its command, or the binary with the name of its image.
 fn program(spec: &Value, mounts: &Mounts) -> Vec<String> {
     if spec["command"].is_array() {
         return list(&spec["command"]).map(|word| mounts.rewrite(text(word))).collect();
     }
     let image = text(&spec["image"]);
     let name = image.rsplit('/').next().and_then(|last| last.split([':', '@']).next());
-    vec![binary(name.expect("an image has a name")).to_str().expect("a readable path").to_owned()]
+    vec![binary(name.expect("image has a name")).to_str().expect("UTF-8 path").to_owned()]
 }
 
-/// The container's environment: from ConfigMaps, literal, and what the pod knows about itself.
-///
-/// # Panics
-/// When it comes from something else.
+/// The environment of the container, from ConfigMaps, literal values and pod fields.
 #[must_use]
 pub fn environment(chart: &Chart, pod: &Value, spec: &Value) -> BTreeMap<String, String> {
     let mut variables = BTreeMap::new();
     for source in list(&spec["envFrom"]) {
         let map = chart.object("ConfigMap", text(&source["configMapRef"]["name"]));
-        for (variable, value) in map["data"].as_object().expect("data") {
+        for (variable, value) in map["data"].as_object().expect("ConfigMap with data") {
             variables.insert(variable.clone(), text(value).to_owned());
         }
     }
     for variable in list(&spec["env"]) {
         let value = match variable["valueFrom"]["fieldRef"]["fieldPath"].as_str() {
             Some("spec.nodeName") => "node-1".to_owned(),
-            // A label that the pod does not have gives an empty variable.
+            // A missing label results in an empty variable.
             Some(path) => {
                 let label = path.trim_start_matches("metadata.labels['").trim_end_matches("']");
                 pod["metadata"]["labels"][label].as_str().unwrap_or_default().to_owned()
@@ -294,6 +288,6 @@ pub fn environment(chart: &Chart, pod: &Value, spec: &Value) -> BTreeMap<String,
 
 fn write_script(file: &std::path::Path, script: &str) {
     use std::os::unix::fs::PermissionsExt as _;
-    fs::write(file, script).expect("the temporary folder can be written");
-    fs::set_permissions(file, fs::Permissions::from_mode(0o755)).expect("our own file");
+    fs::write(file, script).expect("temporary directory is writable");
+    fs::set_permissions(file, fs::Permissions::from_mode(0o755)).expect("can change permissions");
 }

@@ -1,4 +1,4 @@
-//! A release of the chart on this machine: values for a busy one, the store, and what an operator does first.
+//! Steps to run a release of the chart locally: render it with test values, start its store, create a first key.
 
 use std::process::Command;
 
@@ -9,7 +9,7 @@ use super::pod::{Pod, Services};
 use crate::http;
 use crate::process::binary;
 
-/// No deadline that a busy machine breaks, this machine as the trusted proxy, and stops that don't take long.
+/// Long deadlines for busy machines, 127.0.0.1 as trusted proxy, and short shutdown times.
 const VALUES: [&str; 6] = [
     "--set",
     "lookup.extraArgs={--quota-deadline=10s,--request-timeout=12s},quota.extraArgs={--store-timeout=10s}",
@@ -19,29 +19,21 @@ const VALUES: [&str; 6] = [
     "lookup.podLabels.topology\\.kubernetes\\.io/zone=zone-1,shutdown.drainSeconds=2,shutdown.graceSeconds=5",
 ];
 
-/// Renders the chart with these and further arguments of helm.
-///
-/// # Panics
-/// When helm refuses.
+/// Renders the chart with the values for tests and extra helm arguments.
 #[must_use]
-pub fn render(more: &[&str]) -> Chart {
-    Chart::render(&[VALUES.as_slice(), more].concat()).unwrap_or_else(|error| panic!("{error}"))
+pub fn render(arguments: &[&str]) -> Chart {
+    Chart::render(&[VALUES.as_slice(), arguments].concat()).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The release's Valkey, and where its Service is.
-///
-/// # Panics
-/// When it does not become ready.
+/// Starts the Valkey pod of the release and returns it with the address of its Service.
 pub async fn start_store(chart: &Chart) -> (Pod, Services) {
     let valkey = Pod::start(chart, chart.object("StatefulSet", "-valkey"), &Services::new()).await;
     let services = [("ipl-ip-lookup-valkey:6379".to_owned(), valkey.addr(6379))].into();
     (valkey, services)
 }
 
-/// Makes an account and a key with the commands that NOTES.txt names, through the sidecar of the dashboard's pod.
-///
-/// # Panics
-/// When they fail.
+/// Creates an account and a key with the commands from NOTES.txt, through the sidecar of the dashboard pod. Returns the
+/// key.
 #[must_use]
 pub fn create_key(dashboard: &Pod) -> String {
     let run = |arguments: &[&str]| {
@@ -50,7 +42,7 @@ pub fn create_key(dashboard: &Pod) -> String {
         let output = command.args(["--quota-url", &url]).args(arguments).args(["--output", "json"]).output();
         let output = output.expect("quota-svc starts");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        serde_json::from_slice::<Value>(&output.stdout).expect("JSON")
+        serde_json::from_slice::<Value>(&output.stdout).expect("JSON output")
     };
     run(&["account", "create", "you@example.com"]);
     let created =
@@ -58,12 +50,9 @@ pub fn create_key(dashboard: &Pod) -> String {
     super::text(&created["key"]).to_owned()
 }
 
-/// The status and the body of an answer; a body that is no JSON is a string.
-///
-/// # Panics
-/// When there is no answer.
+/// Sends a GET request and returns status and body. A body that is not JSON becomes a JSON string.
 pub async fn get(url: String) -> (u16, Value) {
-    let answer = http::client().get(&url).send().await.expect("an answer");
-    let (status, body) = (answer.status().as_u16(), answer.text().await.expect("a whole answer"));
+    let response = http::client().get(&url).send().await.expect("a response");
+    let (status, body) = (response.status().as_u16(), response.text().await.expect("complete response body"));
     (status, serde_json::from_str(&body).unwrap_or(Value::String(body)))
 }

@@ -1,14 +1,14 @@
-//! Rendered objects against the schemas of several Kubernetes versions.
+//! Validates rendered objects against the schemas of several Kubernetes versions.
 
 use serde_json::json;
 
 use super::Chart;
 
-/// The newest that kubernetes-validate knows and two that people still run.
+/// The newest version that kubernetes-validate supports, and two older versions that clusters still run.
 pub const VERSIONS: [&str; 3] = ["1.37", "1.35", "1.33"];
 
-/// Kinds of other projects, which Kubernetes has no schema of.
-pub const FOREIGN: [&str; 8] = [
+/// Kinds of other projects (custom resources), for which Kubernetes has no schema.
+pub const CUSTOM_RESOURCES: [&str; 8] = [
     "HTTPRoute",
     "VirtualServer",
     "HTTPProxy",
@@ -22,30 +22,30 @@ pub const FOREIGN: [&str; 8] = [
 const VALIDATE: &str = "
 import functools, json, sys, kubernetes_validate
 from kubernetes_validate import utils
-# It would read megabytes of definitions again for every object.
+# Without a cache, kubernetes_validate reads megabytes of definitions for every object.
 for name in ('schema_contents', 'all_versions'):
     setattr(utils, name, functools.cache(getattr(utils, name)))
 task = json.load(sys.stdin)
 for document in task['objects']:
     for version in task['versions']:
-        where = f\"{document['kind']}/{document['metadata']['name']} in {version}\"
+        label = f\"{document['kind']}/{document['metadata']['name']} in {version}\"
         try:
             kubernetes_validate.validate(document, version, strict=True)
         except kubernetes_validate.SchemaNotFoundError:
-            if document['kind'] not in task['foreign']:
-                print(f'{where}: no such kind')
+            if document['kind'] not in task['custom_resources']:
+                print(f'{label}: unknown kind')
         except kubernetes_validate.ValidationError as error:
-            print(f\"{where}: {'.'.join(map(str, error.path))}: {error.message}\")
+            print(f\"{label}: {'.'.join(map(str, error.path))}: {error.message}\")
 ";
 
-/// What the schemas say against these objects; equal objects are looked at once.
+/// Returns the validation errors of all objects, one per line. Equal objects are validated once.
 #[must_use]
-pub fn complaints(charts: &[Chart]) -> String {
+pub fn validation_errors(charts: &[Chart]) -> String {
     let mut objects: Vec<_> = charts.iter().flat_map(|chart| &chart.objects).collect();
     let mut seen = std::collections::HashSet::new();
     objects.retain(|object| seen.insert(object.to_string()));
     super::python(
         VALIDATE,
-        &json!({"objects": objects, "versions": VERSIONS, "foreign": FOREIGN}).to_string(),
+        &json!({"objects": objects, "versions": VERSIONS, "custom_resources": CUSTOM_RESOURCES}).to_string(),
     )
 }

@@ -1,21 +1,19 @@
-//! Configuration of each edge, as its controller would write it from the profile's headers.
+//! Configuration of each edge proxy, as its ingress controller generates it from the header rules of the edge profile.
 
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::Site;
-use super::profile::Headers;
+use super::EdgeSetup;
+use super::profile::HeaderRules;
 
-/// HAProxy: arguments. Both HAProxy controllers turn each header into `http-request set-header`.
-///
-/// # Panics
-/// When the files can't be written.
+/// Writes the configuration of HAProxy and returns its arguments. Both HAProxy controllers turn each header into
+/// `http-request set-header`.
 #[must_use]
-pub fn haproxy(site: &Site, headers: &Headers) -> Vec<String> {
-    let pem =
-        [&site.files.cert, &site.files.key].map(|file| std::fs::read_to_string(file).expect("our own file"));
-    let pem = site.write("server.pem", &pem.concat());
+pub fn haproxy(setup: &EdgeSetup, headers: &HeaderRules) -> Vec<String> {
+    let pem = [&setup.files.cert, &setup.files.key]
+        .map(|file| std::fs::read_to_string(file).expect("readable file"));
+    let pem = setup.write("server.pem", &pem.concat());
     let mut rules = String::new();
     for (name, value) in &headers.set {
         let _ = writeln!(rules, "    http-request set-header {name} \"{value}\"");
@@ -23,45 +21,45 @@ pub fn haproxy(site: &Site, headers: &Headers) -> Vec<String> {
     let frontend = |name: &str, bind: String| {
         format!("frontend {name}\n    bind {bind}\n{rules}    default_backend lookup\n")
     };
-    let (tls, plain, proxied) = (site.tls.addr(), site.plain.addr(), site.proxied.addr());
+    let (tls, plain, proxied) = (setup.tls.addr(), setup.plain.addr(), setup.proxy_protocol.addr());
     let config = [
         "defaults\n    mode http\n    timeout connect 5s\n    timeout client 30s\n    timeout server 30s\n"
             .to_owned(),
         frontend("tls", format!("{tls} ssl crt {pem} alpn h2,http/1.1 ssl-min-ver TLSv1.2")),
         frontend("plain", plain.to_string()),
         frontend("proxied", format!("{proxied} accept-proxy")),
-        format!("backend lookup\n    server lookup {}\n", site.upstream),
+        format!("backend lookup\n    server lookup {}\n", setup.upstream),
     ];
-    // In the foreground, as one process.
-    vec!["-db".to_owned(), "-f".to_owned(), site.write("haproxy.cfg", &config.concat())]
+    // -db: run in the foreground as one process.
+    vec!["-db".to_owned(), "-f".to_owned(), setup.write("haproxy.cfg", &config.concat())]
 }
 
-/// What both nginx controllers set by themselves, beside the profile's headers.
+/// The nginx controllers, which set some headers in addition to those of the profile.
 #[derive(Debug, Clone, Copy)]
-pub enum Nginx {
-    /// kubernetes/ingress-nginx: replaces what says who the client is, and drops `Proxy`.
-    Retired,
-    /// F5's: appends to X-Forwarded-For.
+pub enum NginxController {
+    /// kubernetes/ingress-nginx: replaces the client address headers and removes `Proxy`.
+    IngressNginx,
+    /// F5's controller: appends to X-Forwarded-For.
     F5,
 }
 
-/// nginx: arguments.
+/// Writes the configuration of nginx and returns its arguments.
 #[must_use]
-pub fn nginx(site: &Site, headers: &Headers, controller: Nginx) -> Vec<String> {
-    let (forwarded, more) = match controller {
-        Nginx::Retired => ("$remote_addr", "proxy_set_header Proxy \"\";"),
-        Nginx::F5 => ("$proxy_add_x_forwarded_for", ""),
+pub fn nginx(setup: &EdgeSetup, headers: &HeaderRules, controller: NginxController) -> Vec<String> {
+    let (forwarded, extra) = match controller {
+        NginxController::IngressNginx => ("$remote_addr", "proxy_set_header Proxy \"\";"),
+        NginxController::F5 => ("$proxy_add_x_forwarded_for", ""),
     };
     let mut rules = format!(
         "proxy_set_header Host $host; proxy_set_header X-Real-IP $remote_addr; \
-         proxy_set_header X-Forwarded-For {forwarded}; {more}\n"
+         proxy_set_header X-Forwarded-For {forwarded}; {extra}\n"
     );
     for (name, value) in &headers.set {
         let _ = writeln!(rules, "proxy_set_header {name} \"{value}\";");
     }
-    let (dir, upstream) = (site.dir.path().display(), site.upstream);
+    let (dir, upstream) = (setup.dir.path().display(), setup.upstream);
     let location = format!("location / {{ proxy_pass http://{upstream}; proxy_http_version 1.1; {rules} }}");
-    let (cert, key) = (site.files.cert.display(), site.files.key.display());
+    let (cert, key) = (setup.files.cert.display(), setup.files.key.display());
     let config = format!(
         "daemon off; master_process off; pid {dir}/nginx.pid; error_log stderr;
          events {{}}
@@ -74,16 +72,17 @@ pub fn nginx(site: &Site, headers: &Headers, controller: Nginx) -> Vec<String> {
            server {{ listen {plain}; {location} }}
            server {{ listen {proxied} proxy_protocol; set_real_ip_from 127.0.0.1; real_ip_header proxy_protocol; {location} }}
          }}",
-        tls = site.tls.addr(),
-        plain = site.plain.addr(),
-        proxied = site.proxied.addr(),
+        tls = setup.tls.addr(),
+        plain = setup.plain.addr(),
+        proxied = setup.proxy_protocol.addr(),
     );
-    vec!["-e".to_owned(), "stderr".to_owned(), "-c".to_owned(), site.write("nginx.conf", &config)]
+    vec!["-e".to_owned(), "stderr".to_owned(), "-c".to_owned(), setup.write("nginx.conf", &config)]
 }
 
-/// Envoy: arguments. All three controllers make header lists of the route; it removes first and sets then.
+/// Writes the configuration of Envoy and returns its arguments. Envoy Gateway, Contour and Istio turn the rules
+/// into header lists of the route. Envoy first removes headers, then sets them.
 #[must_use]
-pub fn envoy(site: &Site, headers: &Headers) -> Vec<String> {
+pub fn envoy(setup: &EdgeSetup, headers: &HeaderRules) -> Vec<String> {
     let set: Vec<_> = headers
         .set
         .iter()
@@ -101,16 +100,16 @@ pub fn envoy(site: &Site, headers: &Headers) -> Vec<String> {
     });
     let chain = json!({"filters": [{"name": "http", "typed_config": manager}]});
     let mut encrypted = chain.clone();
-    encrypted["transport_socket"] = tls_socket(site);
-    let mut proxied = listener(&site.proxied, &chain);
+    encrypted["transport_socket"] = tls_socket(setup);
+    let mut proxied = listener(&setup.proxy_protocol, &chain);
     proxied["listener_filters"] = json!([{"name": "proxy", "typed_config": {
         "@type": "type.googleapis.com/envoy.extensions.filters.listener.proxy_protocol.v3.ProxyProtocol"}}]);
     let bootstrap = json!({"static_resources": {
-        "listeners": [listener(&site.tls, &encrypted), listener(&site.plain, &chain), proxied],
+        "listeners": [listener(&setup.tls, &encrypted), listener(&setup.plain, &chain), proxied],
         "clusters": [{"name": "lookup", "connect_timeout": "5s", "load_assignment": {"cluster_name": "lookup",
-            "endpoints": [{"lb_endpoints": [{"endpoint": {"address": address(site.upstream)}}]}]}}],
+            "endpoints": [{"lb_endpoints": [{"endpoint": {"address": address(setup.upstream)}}]}]}}],
     }});
-    let file = site.write("envoy.json", &bootstrap.to_string());
+    let file = setup.write("envoy.json", &bootstrap.to_string());
     ["--disable-hot-restart", "--concurrency", "1", "--log-level", "warning", "-c"]
         .map(str::to_owned)
         .into_iter()
@@ -126,19 +125,20 @@ fn address(addr: std::net::SocketAddr) -> Value {
     json!({"socket_address": {"address": addr.ip().to_string(), "port_value": addr.port()}})
 }
 
-fn tls_socket(site: &Site) -> Value {
+fn tls_socket(setup: &EdgeSetup) -> Value {
     json!({"name": "tls", "typed_config": {
         "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext",
         "common_tls_context": {
             "alpn_protocols": ["h2", "http/1.1"],
             "tls_params": {"tls_minimum_protocol_version": "TLSv1_2", "tls_maximum_protocol_version": "TLSv1_3"},
-            "tls_certificates": [{"certificate_chain": {"filename": site.files.cert},
-                "private_key": {"filename": site.files.key}}]}}})
+            "tls_certificates": [{"certificate_chain": {"filename": setup.files.cert},
+                "private_key": {"filename": setup.files.key}}]}}})
 }
 
-/// Traefik: arguments. The Middleware's headers become the file provider's.
+/// Writes the configuration of Traefik and returns its arguments. The headers of the chart's
+/// Middleware object become a middleware in the configuration file.
 #[must_use]
-pub fn traefik(site: &Site, headers: &Headers) -> Vec<String> {
+pub fn traefik(setup: &EdgeSetup, headers: &HeaderRules) -> Vec<String> {
     let custom: serde_json::Map<_, _> =
         headers.set.iter().map(|(name, value)| (name.clone(), Value::from(value.as_str()))).collect();
     let router = |tls: bool| {
@@ -153,16 +153,16 @@ pub fn traefik(site: &Site, headers: &Headers) -> Vec<String> {
         "http": {
             "routers": {"tls": router(true), "plain": router(false)},
             "middlewares": {"edge": {"headers": {"customRequestHeaders": custom}}},
-            "services": {"lookup": {"loadBalancer": {"servers": [{"url": format!("http://{}", site.upstream)}]}}},
+            "services": {"lookup": {"loadBalancer": {"servers": [{"url": format!("http://{}", setup.upstream)}]}}},
         },
-        "tls": {"certificates": [{"certFile": site.files.cert, "keyFile": site.files.key}]},
+        "tls": {"certificates": [{"certFile": setup.files.cert, "keyFile": setup.files.key}]},
     });
-    // JSON is YAML, and the file provider goes by the name's end.
-    let file = site.write("dynamic.yaml", &dynamic.to_string());
+    // JSON is valid YAML. The file provider detects the format by the extension.
+    let file = setup.write("dynamic.yaml", &dynamic.to_string());
     vec![
-        format!("--entrypoints.tls.address={}", site.tls.addr()),
-        format!("--entrypoints.plain.address={}", site.plain.addr()),
-        format!("--entrypoints.proxied.address={}", site.proxied.addr()),
+        format!("--entrypoints.tls.address={}", setup.tls.addr()),
+        format!("--entrypoints.plain.address={}", setup.plain.addr()),
+        format!("--entrypoints.proxied.address={}", setup.proxy_protocol.addr()),
         "--entrypoints.proxied.proxyprotocol.trustedips=127.0.0.1/32".to_owned(),
         format!("--providers.file.filename={file}"),
         "--log.level=WARN".to_owned(),

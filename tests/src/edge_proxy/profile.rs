@@ -1,60 +1,58 @@
-//! What the chart tells a controller to do with headers, read from the objects that it renders for a profile.
+//! The header rules of an ingress controller, read from the objects that the chart renders for an edge profile.
 
 use serde_json::Value;
 
-use crate::chart::{Chart, folder, list, text};
+use crate::chart::{Chart, chart_dir, list, text};
 
-/// Headers that the edge removes and sets, in that order.
+/// The headers that the edge proxy removes, and those that it then sets.
 #[derive(Debug, Clone, Default)]
-pub struct Headers {
-    /// Removed from what the client sent.
+pub struct HeaderRules {
+    /// Names of client headers to remove.
     pub remove: Vec<String>,
-    /// Name and value, in the language of the edge.
+    /// Name and value, in the syntax of the edge proxy.
     pub set: Vec<(String, String)>,
 }
 
-/// A profile as the chart renders it.
+/// An edge profile, rendered by the chart.
 #[derive(Debug)]
 pub struct Profile {
-    /// What the controller does.
-    pub headers: Headers,
-    /// The flags of lookup-svc that say how to read it.
+    /// What the controller does with headers.
+    pub headers: HeaderRules,
+    /// The flags of lookup-svc that define how it reads these headers.
     pub flags: Vec<String>,
 }
 
 impl Profile {
-    /// Renders `ci/edge-NAME-values.yaml` with these further values (`edge.rttFromController=true`).
-    ///
-    /// # Panics
-    /// When helm refuses or the objects are not as expected.
+    /// Renders `ci/edge-NAME-values.yaml` with extra values such as `edge.rttFromController=true`.
     #[must_use]
     pub fn render(name: &str, values: &str) -> Self {
-        let file = folder().join(format!("ci/edge-{name}-values.yaml"));
-        let file = file.to_str().expect("a readable path");
+        let file = chart_dir().join(format!("ci/edge-{name}-values.yaml"));
+        let file = file.to_str().expect("UTF-8 path");
         let chart =
             Chart::render(&["--values", file, "--set", values]).unwrap_or_else(|error| panic!("{error}"));
         Self { headers: headers(name, &chart), flags: flags(&chart) }
     }
 
-    /// The flags as [`crate::lookup::Stack::start`] takes them.
+    /// The flags for [`crate::lookup::Stack::start`].
     #[must_use]
     pub fn flags(&self) -> Vec<&str> {
         self.flags.iter().map(String::as_str).collect()
     }
 }
 
-/// Only how to read headers: whom to believe is this machine here, and a cluster's Service there.
+/// Only the flags about reading headers. The flags about trusted proxies differ: a Service in a cluster, 127.0.0.1 in
+/// the test.
 fn flags(chart: &Chart) -> Vec<String> {
     let pod = &chart.object("Deployment", "-lookup-svc")["spec"]["template"]["spec"];
     let service = list(&pod["containers"]).find(|container| container["name"] == "lookup-svc");
-    let service = service.expect("the pod has lookup-svc");
-    let of_edge = |flag: &&str| flag.starts_with("--edge-") || flag.starts_with("--client-ip-from=");
-    let flags: Vec<_> = list(&service["args"]).map(text).filter(of_edge).map(str::to_owned).collect();
+    let service = service.expect("pod has a lookup-svc container");
+    let is_edge_flag = |flag: &&str| flag.starts_with("--edge-") || flag.starts_with("--client-ip-from=");
+    let flags: Vec<_> = list(&service["args"]).map(text).filter(is_edge_flag).map(str::to_owned).collect();
     assert_eq!(flags.len(), 7, "{flags:?}");
     flags
 }
 
-fn headers(profile: &str, chart: &Chart) -> Headers {
+fn headers(profile: &str, chart: &Chart) -> HeaderRules {
     match profile {
         "haproxy" => from_lines(chart, "haproxy.org/request-set-header", " "),
         "haproxy-ingress" => from_lines(chart, "haproxy-ingress.github.io/headers", ": "),
@@ -76,34 +74,35 @@ fn headers(profile: &str, chart: &Chart) -> Headers {
         }
         "istio" => {
             let request = &chart.object("VirtualService", "-api")["spec"]["http"][0]["headers"]["request"];
-            Headers { remove: names(&request["remove"]), ..from_map(&request["set"]) }
+            HeaderRules { remove: names(&request["remove"]), ..from_map(&request["set"]) }
         }
-        // What is outside the cluster is not configured by objects that a test could run.
-        "aws-alb" | "gcp" | "cloudflare" => Headers::default(),
-        other => panic!("{other} is no profile"),
+        // These load balancers are cloud services that can't run in a test, so their rules are not needed.
+        "aws-alb" | "gcp" | "cloudflare" => HeaderRules::default(),
+        other => panic!("unknown profile {other}"),
     }
 }
 
-/// An annotation with one header a line.
-fn from_lines(chart: &Chart, annotation: &str, separator: &str) -> Headers {
+/// Parses an annotation with one header per line.
+fn from_lines(chart: &Chart, annotation: &str, separator: &str) -> HeaderRules {
     let lines = text(&chart.object("Ingress", "-api")["metadata"]["annotations"][annotation]);
     let pair =
         |line: &str| line.split_once(separator).map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let set = lines.lines().map(|line| pair(line).unwrap_or_else(|| panic!("no header: {line:?}"))).collect();
-    Headers { set, ..Headers::default() }
+    let set =
+        lines.lines().map(|line| pair(line).unwrap_or_else(|| panic!("invalid header: {line:?}"))).collect();
+    HeaderRules { set, ..HeaderRules::default() }
 }
 
-fn from_map(map: &Value) -> Headers {
-    let set = map.as_object().expect("headers").iter();
-    Headers {
+fn from_map(map: &Value) -> HeaderRules {
+    let set = map.as_object().expect("map of headers").iter();
+    HeaderRules {
         set: set.map(|(name, value)| (name.clone(), text(value).to_owned())).collect(),
-        ..Headers::default()
+        ..HeaderRules::default()
     }
 }
 
-fn from_pairs(lists: &Value, set: &str, remove: &str) -> Headers {
+fn from_pairs(lists: &Value, set: &str, remove: &str) -> HeaderRules {
     let pair = |pair: &Value| (text(&pair["name"]).to_owned(), text(&pair["value"]).to_owned());
-    Headers { remove: names(&lists[remove]), set: list(&lists[set]).map(pair).collect() }
+    HeaderRules { remove: names(&lists[remove]), set: list(&lists[set]).map(pair).collect() }
 }
 
 fn names(value: &Value) -> Vec<String> {

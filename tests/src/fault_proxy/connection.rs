@@ -25,28 +25,28 @@ enum End {
     Reset,
 }
 
-/// Passes bytes both ways, as the fault of the moment says, until one side or the fault ends it.
+/// Passes bytes in both directions, subject to the current fault, until one side or the fault ends the connection.
 pub(super) async fn serve(mut client: TcpStream, target: SocketAddr, faults: Faults, counts: Arc<Counts>) {
     let Ok(mut server) = TcpStream::connect(target).await else {
         let _ = client.set_zero_linger();
         return;
     };
-    // Or the kernel would put dripped bytes together again.
+    // Otherwise the kernel merges dripped bytes.
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let (client_in, client_out) = client.split();
     let (server_in, server_out) = server.split();
-    let mut replies =
-        Replies { server_in, client_out, faults: faults.clone(), counts: &counts, passed: 0, lossy: false };
+    let mut responses =
+        Responses { server_in, client_out, faults: faults.clone(), counts: &counts, passed: 0, lossy: false };
     let end = tokio::select! {
         end = pass_requests(client_in, server_out, faults, &counts) => end,
-        end = replies.pass() => end,
+        end = responses.pass() => end,
     };
     if end.unwrap_or(End::Reset) == End::Reset {
         let _ = (client.set_zero_linger(), server.set_zero_linger());
     }
 }
 
-/// Ends only with an error: after the client's last byte the server may still be answering.
+/// Returns only on errors: the server may still be responding after the last byte of the client.
 async fn pass_requests(
     mut client_in: ReadHalf<'_>,
     mut server_out: WriteHalf<'_>,
@@ -64,23 +64,23 @@ async fn pass_requests(
             std::future::pending::<()>().await;
         }
         server_out.write_all(&buffer[..read]).await?;
-        counts.requested.fetch_add(read as u64, Ordering::SeqCst);
+        counts.request_bytes.fetch_add(read as u64, Ordering::SeqCst);
     }
 }
 
-/// The way back, where the faults are.
-struct Replies<'a> {
+/// The direction from the target to the client, where most faults apply.
+struct Responses<'a> {
     server_in: ReadHalf<'a>,
     client_out: WriteHalf<'a>,
     faults: Faults,
     counts: &'a Counts,
     /// Bytes delivered since the fault last changed.
     passed: usize,
-    /// Something was swallowed: this stream can't go on.
+    /// Whether bytes were discarded, so that the stream can't continue.
     lossy: bool,
 }
 
-impl Replies<'_> {
+impl Responses<'_> {
     async fn pass(&mut self) -> io::Result<End> {
         let mut buffer = vec![0; 16 << 10];
         loop {
@@ -89,8 +89,8 @@ impl Replies<'_> {
             }
             tokio::select! {
                 biased;
-                // Looked at only: `react` takes note of the change.
-                gone = change(self.faults.clone()) => if gone { return Ok(End::Reset) },
+                // Waits on a clone: only `react` marks the change as seen.
+                gone = sender_gone_at_change(self.faults.clone()) => if gone { return Ok(End::Reset) },
                 read = self.server_in.read(&mut buffer) => match read? {
                     0 => return Ok(End::Closed),
                     read => if let Some(end) = self.deliver(&buffer[..read]).await? { return Ok(end) },
@@ -99,7 +99,7 @@ impl Replies<'_> {
         }
     }
 
-    /// What the fault of this moment does to a connection on which nothing is under way.
+    /// Applies the current fault to an idle connection. Returns how the connection ends, if it does.
     async fn react(&mut self) -> io::Result<Option<End>> {
         if self.faults.has_changed().unwrap_or(false) {
             self.passed = 0;
@@ -113,7 +113,7 @@ impl Replies<'_> {
         }
     }
 
-    /// Hands bytes on, following each change of the fault while that takes time.
+    /// Sends bytes to the client. Reacts to every fault change in between.
     async fn deliver(&mut self, mut bytes: &[u8]) -> io::Result<Option<End>> {
         while !bytes.is_empty() {
             if let Some(end) = self.react().await? {
@@ -121,9 +121,10 @@ impl Replies<'_> {
             }
             let fault = *self.faults.borrow();
             let ready = match fault {
-                Fault::Delay(by) => self.unchanged_for(by).await,
-                Fault::Drip(pause) => self.unchanged_for(pause).await,
-                Fault::Stall => change(self.faults.clone()).await,
+                Fault::Delay(delay) => self.unchanged_for(delay).await,
+                Fault::Drip(delay) => self.unchanged_for(delay).await,
+                // Waits for a change. Ready only if the proxy was dropped.
+                Fault::Stall => sender_gone_at_change(self.faults.clone()).await,
                 _ => true,
             };
             if !ready {
@@ -131,33 +132,33 @@ impl Replies<'_> {
             }
             let count = match fault {
                 Fault::Drip(_) => 1,
-                Fault::CutAfter(limit) if self.passed >= limit => return Ok(Some(End::Reset)),
-                Fault::CutAfter(limit) => bytes.len().min(limit - self.passed),
+                Fault::ResetAfter(limit) if self.passed >= limit => return Ok(Some(End::Reset)),
+                Fault::ResetAfter(limit) => bytes.len().min(limit - self.passed),
                 _ => bytes.len(),
             };
             let (now, later) = bytes.split_at(count);
-            self.hand_on(now, fault).await?;
+            self.send(now, fault).await?;
             bytes = later;
         }
         Ok(None)
     }
 
-    async fn hand_on(&mut self, bytes: &[u8], fault: Fault) -> io::Result<()> {
+    async fn send(&mut self, bytes: &[u8], fault: Fault) -> io::Result<()> {
         if fault == Fault::Blackhole {
             self.lossy = true;
-            self.counts.swallowed.fetch_add(bytes.len() as u64, Ordering::SeqCst);
+            self.counts.discarded_bytes.fetch_add(bytes.len() as u64, Ordering::SeqCst);
             return Ok(());
         }
         self.passed += bytes.len();
         self.client_out.write_all(bytes).await
     }
 
-    /// Whether the fault stayed as it is for `time`.
-    async fn unchanged_for(&self, time: Duration) -> bool {
-        timeout(time, change(self.faults.clone())).await.is_err()
+    /// Waits for `duration` and returns whether the fault stayed the same.
+    async fn unchanged_for(&self, duration: Duration) -> bool {
+        timeout(duration, sender_gone_at_change(self.faults.clone())).await.is_err()
     }
 
-    /// Nothing more to the client; what the target still says is read and dropped until it closes.
+    /// Closes the direction to the client, then discards the target's bytes until the target closes.
     async fn half_close(&mut self) -> io::Result<End> {
         self.client_out.shutdown().await?;
         let mut sink = vec![0; 16 << 10];
@@ -166,8 +167,8 @@ impl Replies<'_> {
     }
 }
 
-/// Waits for the next change, without taking note of it in the receiver this was cloned from (a clone has seen what
-/// its original has). True when no change can come any more.
-async fn change(mut faults: Faults) -> bool {
+/// Waits for the next fault change, or until the sender is gone; returns true in the latter case. Takes a clone of the
+/// receiver, so that the original does not mark the change as seen.
+async fn sender_gone_at_change(mut faults: Faults) -> bool {
     faults.changed().await.is_err()
 }

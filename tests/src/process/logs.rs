@@ -1,26 +1,26 @@
-//! What a process prints, read in the background so that it never has to wait for us.
+//! Collects the output of a process in the background, so that the process never blocks on a full pipe.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Enough for every test that searches logs; a service gone wild must not eat the machine's memory.
+/// Enough for every test that searches logs. Bounds the memory if a service logs without end.
 const MAX_LINES: usize = 20_000;
 
-/// The lines of one output, up to now.
+/// The lines of one output stream so far.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Output(Arc<Mutex<Lines>>);
 
 #[derive(Debug, Default)]
 struct Lines {
     lines: VecDeque<String>,
-    /// Kept apart, so that no amount of other lines pushes them out.
+    /// Listen address of each server. Stored separately, so that [`MAX_LINES`] never drops it.
     listening: HashMap<String, SocketAddr>,
 }
 
 impl Output {
-    /// Reads `pipe` to its end on a thread of its own.
+    /// Reads `pipe` to its end on a new thread.
     pub(super) fn collect(pipe: impl Read + Send + 'static) -> Self {
         let output = Self::default();
         let sink = output.clone();
@@ -33,25 +33,25 @@ impl Output {
         output
     }
 
-    /// All lines, each ended by a line feed.
+    /// All lines, each followed by a newline.
     pub(super) fn text(&self) -> String {
         self.lock().lines.iter().flat_map(|line| [line.as_str(), "\n"]).collect()
     }
 
-    /// Where `server` said it listens.
-    pub(super) fn listening(&self, server: &str) -> Option<SocketAddr> {
+    /// The address that `server` has logged.
+    pub(super) fn listen_addr(&self, server: &str) -> Option<SocketAddr> {
         self.lock().listening.get(server).copied()
     }
 
     fn push(&self, line: String) {
-        let mut read = self.lock();
+        let mut state = self.lock();
         if let Some((server, addr)) = parse_listening(&line) {
-            read.listening.insert(server, addr);
+            state.listening.insert(server, addr);
         }
-        if read.lines.len() == MAX_LINES {
-            read.lines.pop_front();
+        if state.lines.len() == MAX_LINES {
+            state.lines.pop_front();
         }
-        read.lines.push_back(line);
+        state.lines.push_back(line);
     }
 
     fn lock(&self) -> MutexGuard<'_, Lines> {
@@ -74,18 +74,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_line_of_that_server_tells_its_address() {
+    fn listen_addr_is_read_from_the_matching_line() {
         let output = Output::default();
         output.push("not json".to_owned());
         output.push(r#"{"message":"other","server":"quota","addr":"127.0.0.1:1"}"#.to_owned());
-        assert_eq!(output.listening("quota"), None);
+        assert_eq!(output.listen_addr("quota"), None);
         output.push(r#"{"message":"listening","server":"quota","addr":"127.0.0.1:2"}"#.to_owned());
-        assert_eq!(output.listening("quota"), Some(([127, 0, 0, 1], 2).into()));
-        assert_eq!(output.listening("admin"), None);
+        assert_eq!(output.listen_addr("quota"), Some(([127, 0, 0, 1], 2).into()));
+        assert_eq!(output.listen_addr("admin"), None);
     }
 
     #[test]
-    fn the_oldest_lines_go_first() {
+    fn oldest_lines_are_dropped_first() {
         let output = Output::default();
         for i in 0..=MAX_LINES {
             output.push(i.to_string());

@@ -1,4 +1,4 @@
-//! redis-cli over the server's Unix socket: works with TLS and while the port is behind a broken network.
+//! Runs redis-cli over the Unix socket of the server, so TLS and fault proxies on the port don't matter.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -7,35 +7,35 @@ use std::time::Duration;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-/// A frozen server must not freeze its test.
-const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// A frozen server must not hang the test.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How to reach one server's command line.
+/// redis-cli for one server.
 #[derive(Debug)]
 pub(super) struct Cli {
     pub(super) socket: PathBuf,
-    /// User and password, where the server asks for them.
+    /// User and password, if the server requires them.
     pub(super) credentials: Option<(String, String)>,
 }
 
 impl Cli {
-    /// Runs one command; an error answer is an error.
+    /// Runs one command. An error reply becomes `Err`.
     pub(super) async fn run(&self, command: &[&str]) -> Result<String, String> {
         let run = self.command(command).output();
-        let output = timeout(ANSWER_WITHIN, run).await.map_err(|_| "no answer from Redis".to_owned())?;
+        let output = timeout(REPLY_TIMEOUT, run).await.map_err(|_| "no reply from Redis".to_owned())?;
         let output =
             output.map_err(|e| format!("redis-cli could not be started (./test installs it): {e}"))?;
-        let printed = String::from_utf8_lossy(&output.stdout).trim_end().to_owned();
+        let stdout = String::from_utf8_lossy(&output.stdout).trim_end().to_owned();
         if output.status.success() {
-            Ok(printed)
+            Ok(stdout)
         } else {
-            Err(format!("{printed}{}", String::from_utf8_lossy(&output.stderr).trim_end()))
+            Err(format!("{stdout}{}", String::from_utf8_lossy(&output.stderr).trim_end()))
         }
     }
 
     fn command(&self, redis_command: &[&str]) -> Command {
         let mut command = Command::new("redis-cli");
-        // -e: the exit status tells an error answer from a value that reads like one.
+        // -e: the exit status distinguishes an error reply from a value that looks like one.
         command.arg("-e").arg("-s").arg(&self.socket);
         if let Some((user, password)) = &self.credentials {
             command.args(["--user", user]).env("REDISCLI_AUTH", password);

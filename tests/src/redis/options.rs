@@ -1,4 +1,4 @@
-//! How a test's redis-server differs from the default one.
+//! Builder for a redis-server with non-default settings.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use super::Redis;
 use crate::tls::TlsFiles;
 
-/// The harness's own way in where the server has an access list; it can do everything.
+/// User and password of the harness on servers with ACL users. The user has all permissions.
 const ADMINISTRATOR: (&str, &str) = ("harness", "harness");
 
 /// Builder of a [`Redis`].
@@ -24,59 +24,59 @@ impl RedisOptions {
     /// Starts the server.
     ///
     /// # Panics
-    /// When it does not come up; its log is in the message.
+    /// If it does not start. The message includes its log.
     pub async fn start(self) -> Redis {
         Redis::launch(self).await
     }
 
-    /// Keeps data over a restart: an append-only file, synced each second.
+    /// Keeps data across restarts: an append-only file, synced every second.
     #[must_use]
     pub fn appendonly(self) -> Self {
         self.directive("appendonly yes").directive("appendfsync everysec")
     }
 
-    /// Asks everybody for this password (`requirepass`).
+    /// Requires this password from all clients (`requirepass`).
     #[must_use]
     pub fn password(mut self, password: &str) -> Self {
         self.password = Some(password.to_owned());
         self.directive(&format!("requirepass {password}"))
     }
 
-    /// Shuts out anonymous clients and lets in `name`, who may do what `rules` say (such as `~ipl:* +@all`).
+    /// Disables anonymous access and adds the ACL user `name` with `rules` such as `~ipl:* +@all`.
     #[must_use]
     pub fn user(mut self, name: &str, password: &str, rules: &str) -> Self {
         self.users.push(format!("user {name} on >{password} {rules}"));
         self
     }
 
-    /// Speaks TLS on its port, with a certificate of a new authority ([`Redis::ca_file`]).
+    /// Uses TLS on its port, with a certificate signed by a new authority ([`Redis::ca_file`]).
     #[must_use]
     pub fn tls(mut self) -> Self {
         self.tls = true;
         self
     }
 
-    /// Bounds its memory (such as `8mb`); beyond it writes answer OOM.
+    /// Limits its memory (such as `8mb`). Beyond the limit, writes fail with OOM.
     #[must_use]
     pub fn maxmemory(self, size: &str) -> Self {
         self.directive(&format!("maxmemory {size}")).directive("maxmemory-policy noeviction")
     }
 
-    /// Adds a line to its configuration file, such as `replicaof 127.0.0.1 7000`.
+    /// Adds a line to the configuration file, such as `replicaof 127.0.0.1 7000`.
     #[must_use]
     pub fn directive(mut self, line: &str) -> Self {
         self.lines.push(line.to_owned());
         self
     }
 
-    /// Runs another server that speaks the protocol (such as `valkey-server`) instead of `redis-server`.
+    /// Runs another compatible server, such as `valkey-server`, instead of `redis-server`.
     #[must_use]
     pub fn server(mut self, program: &str) -> Self {
         self.program = Some(program.to_owned());
         self
     }
 
-    /// Runs it as a Sentinel, which has other commands and no data.
+    /// Runs the server as a Sentinel, which has other commands and no data.
     pub(crate) fn sentinel(mut self) -> Self {
         self.sentinel = true;
         self
@@ -95,7 +95,7 @@ impl RedisOptions {
         self.tls
     }
 
-    /// Who may do everything, where not everybody may.
+    /// User and password with all permissions, if the server requires authentication.
     pub(super) fn administrator(&self) -> Option<(String, String)> {
         if !self.users.is_empty() {
             return Some((ADMINISTRATOR.0.to_owned(), ADMINISTRATOR.1.to_owned()));
@@ -103,14 +103,17 @@ impl RedisOptions {
         self.password.clone().map(|password| ("default".to_owned(), password))
     }
 
-    /// The configuration file; with TLS also writes the certificates.
+    /// Returns the content of the configuration file. With TLS, also writes the certificates.
     pub(super) fn config(&self, dir: &Path, port: u16) -> String {
         let mut config = String::from("bind 127.0.0.1\nprotected-mode no\ndaemonize no\n");
-        let shown = dir.display();
-        let _ = write!(config, "dir {shown}\nlogfile {shown}/redis.log\nunixsocket {shown}/redis.sock\n");
+        let dir_path = dir.display();
+        let _ = write!(
+            config,
+            "dir {dir_path}\nlogfile {dir_path}/redis.log\nunixsocket {dir_path}/redis.sock\n"
+        );
         config.push_str(&self.port_lines(dir, port));
         if !self.sentinel {
-            // No snapshots: what survives a restart is what the append-only file has. And a replica needs no patience.
+            // No snapshots: only the append-only file survives a restart. Replicas sync without delay.
             config.push_str("save \"\"\nrepl-diskless-sync-delay 0\n");
         }
         for line in self.user_lines().iter().chain(&self.lines) {

@@ -1,13 +1,13 @@
-//! Keys on the page: limits, states, failures.
+//! Keys on the page: the limit of ten, state changes, store outage.
 
 use e2e::wait::eventually_ok;
 use quota_client::wire::{NewKey, Scope};
 
-use crate::browser::{Browser, Look, SOON};
+use crate::browser::{Appearance, Browser, WAIT_TIMEOUT};
 use crate::stack::Stack;
 
-/// Keys made behind the page's back.
-async fn keys_for(stack: &Stack, login: &str, names: &[&str]) {
+/// Creates keys through quota-svc, so that the page does not know of them yet.
+async fn create_keys(stack: &Stack, login: &str, names: &[&str]) {
     let quota = stack.quotas[0].client();
     let account = quota.find_account(login).await.unwrap().unwrap();
     for name in names {
@@ -17,69 +17,69 @@ async fn keys_for(stack: &Stack, login: &str, names: &[&str]) {
 }
 
 #[tokio::test]
-async fn the_tenth_key_is_the_last() {
-    let Some(browser) = Browser::start(Look::default()).await else { return };
+async fn eleventh_key_is_rejected() {
+    let Some(browser) = Browser::start(Appearance::default()).await else { return };
     let stack = Stack::start().await;
     stack.sign_up(&browser, "ada").await;
-    browser.sees(".empty", "No keys yet").await;
-    browser.shot("empty").await;
-    // The dialogue is open when the places run out elsewhere.
+    browser.wait_for_text(".empty", "No keys yet").await;
+    browser.screenshot("empty").await;
+    // While the dialog is open, keys created outside of this page reach the limit.
     browser.press(".title", "Create key").await;
     browser.fill("#key-name", "one too many").await;
-    browser.shot("create").await;
-    keys_for(&stack, "ada", &["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"]).await;
+    browser.screenshot("create").await;
+    create_keys(&stack, "ada", &["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"]).await;
     browser.press("dialog", "Create key").await;
-    browser.sees("dialog .problem", "An account holds at most 10 keys.").await;
-    browser.shot("key-limit").await;
+    browser.wait_for_text("dialog .problem", "You have reached the limit of 10 keys per account.").await;
+    browser.screenshot("key-limit").await;
     browser.press("dialog", "Cancel").await;
-    browser.sees(".counted", "10 of 10 keys").await;
+    browser.wait_for_text(".key-count", "10 of 10 keys").await;
     assert!(!browser.find(".title .primary").await.is_enabled().await.unwrap());
     assert_eq!(browser.count(".card").await, 10);
     browser.press(".card:first-child", "Delete").await;
-    browser.shot("delete").await;
+    browser.screenshot("delete").await;
     browser.press("dialog", "Delete key").await;
-    browser.sees(".counted", "9 of 10 keys").await;
+    browser.wait_for_text(".key-count", "9 of 10 keys").await;
     assert!(browser.find(".title .primary").await.is_enabled().await.unwrap());
 }
 
 #[tokio::test]
-async fn a_key_is_renamed_deactivated_and_reactivated() {
-    let Some(browser) = Browser::start(Look::default()).await else { return };
+async fn key_can_be_renamed_deactivated_and_reactivated() {
+    let Some(browser) = Browser::start(Appearance::default()).await else { return };
     let stack = Stack::start().await;
     stack.sign_up(&browser, "ada").await;
     stack.create_key(&browser, "<b>Bold</b>").await;
-    browser.sees(".card h2", "<b>Bold</b>").await;
+    browser.wait_for_text(".card h2", "<b>Bold</b>").await;
     browser.press(".card", "Rename").await;
-    browser.fill("#asked", "Checkout").await;
+    browser.fill("#prompt-input", "Checkout").await;
     browser.press("dialog", "Save").await;
-    browser.sees(".card h2", "Checkout").await;
+    browser.wait_for_text(".card h2", "Checkout").await;
     browser.press(".card", "Deactivate").await;
-    browser.shot("deactivate").await;
+    browser.screenshot("deactivate").await;
     browser.press("dialog", "Deactivate").await;
-    browser.sees(".card .badge", "Inactive").await;
+    browser.wait_for_text(".card .badge", "Inactive").await;
     browser.press(".card", "Reactivate").await;
     browser.press("dialog", "Reactivate").await;
-    browser.sees(".card .badge", "Active").await;
+    browser.wait_for_text(".card .badge", "Active").await;
     browser.press(".card", "Events").await;
-    browser.sees(".events li:nth-child(1)", "Reactivated").await;
-    browser.sees(".events li:nth-child(3)", "Renamed").await;
-    browser.shot("events").await;
-    assert_eq!(browser.complaints().await, Vec::<String>::new());
+    browser.wait_for_text(".events li:nth-child(1)", "Reactivated").await;
+    browser.wait_for_text(".events li:nth-child(3)", "Renamed").await;
+    browser.screenshot("events").await;
+    assert_eq!(browser.console_errors().await, Vec::<String>::new());
 }
 
 #[tokio::test]
-async fn while_the_store_is_away_the_page_says_so_and_recovers() {
-    let Some(browser) = Browser::start(Look::default()).await else { return };
+async fn store_outage_shows_warning_until_recovery() {
+    let Some(browser) = Browser::start(Appearance::default()).await else { return };
     let stack = Stack::start().await;
     stack.sign_up(&browser, "ada").await;
     stack.create_key(&browser, "Production").await;
     stack.redis.freeze();
-    browser.sees(".trouble", "These are the last known numbers").await;
-    assert_eq!(browser.count(".card").await, 1, "what was known stays");
-    browser.shot("trouble").await;
+    browser.wait_for_text(".warning", "Showing the last known numbers.").await;
+    assert_eq!(browser.count(".card").await, 1, "the last known keys stay visible");
+    browser.screenshot("store-outage").await;
     stack.redis.thaw();
-    eventually_ok(SOON, "the trouble is over", async || {
-        let text = browser.eval("document.querySelector('.trouble').textContent").await;
+    eventually_ok(WAIT_TIMEOUT, "the warning disappears", async || {
+        let text = browser.eval("document.querySelector('.warning').textContent").await;
         if text == "" { Ok(()) } else { Err(text.to_string()) }
     })
     .await;

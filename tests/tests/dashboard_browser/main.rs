@@ -1,13 +1,12 @@
-//! The dashboard and the public pages in a real browser, with the real services behind them: what a person sees and
-//! can do.
-#![expect(clippy::unwrap_used, reason = "a test may panic, its helpers too")]
+//! Drives the dashboard and the public pages in a real browser, with the real services behind them.
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
-mod accessible;
+mod accessibility;
 mod browser;
-mod entrance;
+mod demo_to_resumed_key;
 mod keys;
-mod looped;
-mod narrow;
 mod pages;
-mod public;
+mod phone;
+mod public_pages;
+mod sign_in;
 mod stack;

@@ -1,64 +1,64 @@
-//! A busy account as it looks, and the API's own page; both without a word of complaint from the browser.
+//! An account with 30 days of usage, in both themes, and the Swagger page of the dashboard.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use quota_client::wire::{DayUsage, ExportedAccount, ExportedKey, ImportRequest, KeyState, NewKey, Scope};
 
-use crate::browser::{Browser, Look};
+use crate::browser::{Appearance, Browser};
 use crate::stack::Stack;
 
 const MS_PER_DAY: i64 = 86_400_000;
 
 #[tokio::test]
-async fn thirty_days_are_drawn() {
-    let Some(browser) = Browser::start(Look::default()).await else { return };
+async fn chart_shows_30_days_of_usage() {
+    let Some(browser) = Browser::start(Appearance::default()).await else { return };
     let stack = Stack::start_with(&[], &["--attribution", "IP Geolocation by DB-IP=https://db-ip.com"]).await;
     stack.sign_up(&browser, "ada@example.org").await;
     import(&stack, "ada@example.org").await;
-    browser.sees(".counted", "4 of 10 keys").await;
+    browser.wait_for_text(".key-count", "4 of 10 keys").await;
     browser.find(".card:nth-child(4) .month").await;
     assert_eq!(browser.count(".card:first-child .bar").await, 30);
     let drawn: u64 = (0..30).map(|ago| u64::from(used(0, ago))).sum();
     let shown = browser.text(".card:first-child figcaption strong").await.replace(',', "");
     assert_eq!(shown, drawn.to_string());
     let expected = format!("{} of 10,000", thousands(used(0, 0)));
-    browser.sees(".card:first-child .today-text", &expected).await;
-    browser.sees(".card:nth-child(3) .pause", "2 hours ago").await;
-    browser.sees(".card:nth-child(2) .hint", "Daily limit reached").await;
-    browser.sees(".bottom", "IP Geolocation by DB-IP").await;
-    browser.shot("busy").await;
+    browser.wait_for_text(".card:first-child .today-text", &expected).await;
+    browser.wait_for_text(".card:nth-child(3) .pause", "2 hours ago").await;
+    browser.wait_for_text(".card:nth-child(2) .hint", "Daily limit reached").await;
+    browser.wait_for_text(".bottom", "IP Geolocation by DB-IP").await;
+    browser.screenshot("busy").await;
     browser.driver.execute("document.querySelector('.bottom').scrollIntoView()", vec![]).await.unwrap();
-    browser.shot("busy-below").await;
-    assert_eq!(browser.complaints().await, Vec::<String>::new());
+    browser.screenshot("busy-below").await;
+    assert_eq!(browser.console_errors().await, Vec::<String>::new());
 }
 
 #[tokio::test]
-async fn and_in_dark() {
-    let Some(browser) = Browser::start(Look { dark: true, phone: false }).await else { return };
+async fn dark_theme_is_applied() {
+    let Some(browser) = Browser::start(Appearance { dark: true, phone: false }).await else { return };
     let stack = Stack::start().await;
     browser.goto(&stack.dashboard_url).await;
-    browser.sees("h1", "Sign in").await;
-    browser.shot("dark-sign-in").await;
+    browser.wait_for_text("h1", "Sign in").await;
+    browser.screenshot("dark-sign-in").await;
     stack.sign_up(&browser, "ada@example.org").await;
     import(&stack, "ada@example.org").await;
     browser.find(".card:nth-child(4) .month").await;
-    browser.shot("dark-busy").await;
+    browser.screenshot("dark-busy").await;
     let background = browser.eval("getComputedStyle(document.body).backgroundColor").await;
     assert_eq!(background, "rgb(13, 16, 21)");
 }
 
 #[tokio::test]
-async fn the_api_is_described_without_the_network() {
-    let Some(browser) = Browser::start(Look::default()).await else { return };
+async fn swagger_page_loads_without_internet() {
+    let Some(browser) = Browser::start(Appearance::default()).await else { return };
     let stack = Stack::start().await;
     browser.goto(&format!("{}/swagger", stack.dashboard_url)).await;
-    browser.sees(".swagger-ui .info", "IP lookup dashboard").await;
-    browser.sees(".swagger-ui", "/api/v1/keys/{id}/resume").await;
-    browser.shot("swagger").await;
-    assert_eq!(browser.complaints().await, Vec::<String>::new());
+    browser.wait_for_text(".swagger-ui .info", "IP lookup dashboard").await;
+    browser.wait_for_text(".swagger-ui", "/api/v1/keys/{id}/resume").await;
+    browser.screenshot("swagger").await;
+    assert_eq!(browser.console_errors().await, Vec::<String>::new());
 }
 
-/// What a key used on a day: made up, and the same each time.
+/// Deterministic fake usage of a key on a day.
 fn used(key: u32, days_ago: u32) -> u32 {
     match key {
         0 => 1_200 + (days_ago * 977 + 311) % 2_900,
@@ -80,15 +80,16 @@ fn used(key: u32, days_ago: u32) -> u32 {
     }
 }
 
+/// Imports four keys with usage into the account.
 async fn import(stack: &Stack, login: &str) {
     let days = days(stack, login).await;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_millis() as i64;
-    let hours = |hours: i64| now - hours * 3_600_000 - 60_000;
+    let hours_ago = |hours: i64| now - hours * 3_600_000 - 60_000;
     let names = [
-        ("Production website", Scope::Full, KeyState::Active, hours(900)),
-        ("Checkout fraud check", Scope::Geo, KeyState::Active, hours(700)),
-        ("Nightly import", Scope::Geo, KeyState::Paused, hours(2)),
-        ("Old laptop", Scope::Ip, KeyState::Inactive, hours(432)),
+        ("Production website", Scope::Full, KeyState::Active, hours_ago(900)),
+        ("Checkout fraud check", Scope::Geo, KeyState::Active, hours_ago(700)),
+        ("Nightly import", Scope::Geo, KeyState::Paused, hours_ago(2)),
+        ("Old laptop", Scope::Ip, KeyState::Inactive, hours_ago(432)),
     ];
     let keys = names.iter().zip(0..).map(|((name, scope, state, since), i)| ExportedKey {
         sha256: format!("{:x}", 0xabcd_u32 + i).repeat(16),
@@ -112,10 +113,10 @@ async fn import(stack: &Stack, login: &str) {
     assert_eq!(report.keys_created, 4, "{report:?}");
 }
 
-/// The last 31 days as the store names them, today first.
+/// The last 31 days in the store's format, today first.
 async fn days(stack: &Stack, login: &str) -> Vec<String> {
     let quota = stack.quotas[0].client();
-    let account = quota.find_account(login).await.unwrap().expect("an account");
+    let account = quota.find_account(login).await.unwrap().expect("the account exists");
     let key = NewKey { name: "probe".to_owned(), scope: Scope::Ip, daily_limit: None };
     let id = quota.create_key(&account.id, &key).await.unwrap().key.id;
     let days = quota.usage(&id, None).await.unwrap().days;

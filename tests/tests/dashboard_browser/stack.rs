@@ -1,4 +1,4 @@
-//! lookup-svc, dashboard-api, quota-svc and Redis, wired as in production.
+//! lookup-svc, dashboard-api, two quota-svc and Redis, connected as in production.
 
 use std::time::Duration;
 
@@ -17,11 +17,11 @@ pub struct Stack {
     pub lookup_url: String,
     pub dashboard: Service,
     pub lookup: Service,
-    /// Of the dashboard, and of lookup-svc: two replicas of one store, as in two pods.
+    /// The sidecars of dashboard-api and lookup-svc, on one store, as in two pods.
     pub quotas: [Quota; 2],
     pub redis: Redis,
     _ports: [ReservedPort; 2],
-    _folder: TempDir,
+    _dir: TempDir,
 }
 
 impl Stack {
@@ -29,7 +29,7 @@ impl Stack {
         Self::start_with(&[], &[]).await
     }
 
-    /// With more flags for the two quota-svc and for the dashboard.
+    /// Starts everything, with additional flags for each quota-svc and for dashboard-api.
     pub async fn start_with(quota_flags: &[&str], dashboard_flags: &[&str]) -> Self {
         let redis = Redis::start().await;
         let store = StoreChoice::from(&redis);
@@ -40,43 +40,43 @@ impl Stack {
         for quota in &quotas {
             quota.wait_ready(Duration::from_secs(20)).await;
         }
-        // Each must know the other's address before it starts.
+        // Each service needs the other's URL as a flag, so the ports are chosen first.
         let ports = [ReservedPort::new(), ReservedPort::new()];
         let [dashboard_url, lookup_url] = [0, 1].map(|i: usize| format!("http://{}", ports[i].addr()));
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let key = folder.path().join("session.key");
-        std::fs::write(&key, [7; 32]).expect("the key can be written");
-        let key = key.to_str().expect("a plain path");
-        let (here, there) = (ports[0].addr().to_string(), ports[1].addr().to_string());
+        let dir = tempfile::tempdir().expect("temporary directory");
+        let key = dir.path().join("session.key");
+        std::fs::write(&key, [7; 32]).expect("the session key is written");
+        let key = key.to_str().expect("the path is UTF-8");
+        let (dashboard_addr, lookup_addr) = (ports[0].addr().to_string(), ports[1].addr().to_string());
         let mut flags =
             vec!["--quota-url", quotas[0].url(), "--lookup-url", &lookup_url, "--insecure-cookies"];
         flags.extend(["--session-key-file", key]);
         flags.extend(dashboard_flags);
-        let dashboard = spawn("dashboard-api", "dashboard", &here, &flags).await;
+        let dashboard = spawn("dashboard-api", "dashboard", &dashboard_addr, &flags).await;
         let flags =
             ["--quota-url", quotas[1].url(), "--dashboard-url", &dashboard_url, "--base-url", &lookup_url];
-        let lookup = spawn("lookup-svc", "lookup", &there, &flags).await;
-        Self { dashboard_url, lookup_url, dashboard, lookup, quotas, redis, _ports: ports, _folder: folder }
+        let lookup = spawn("lookup-svc", "lookup", &lookup_addr, &flags).await;
+        Self { dashboard_url, lookup_url, dashboard, lookup, quotas, redis, _ports: ports, _dir: dir }
     }
 
-    /// An account made through the page; ends with the empty list.
+    /// Creates an account through the page and waits for the list of keys.
     pub async fn sign_up(&self, browser: &Browser, login: &str) {
         browser.goto(&format!("{}/#sign-up", self.dashboard_url)).await;
-        browser.sees("h1", "Create your account").await;
+        browser.wait_for_text("h1", "Create your account").await;
         browser.fill("#login", login).await;
         browser.fill("#password", PASSWORD).await;
-        browser.press(".entrance", "Create account").await;
-        browser.sees("h1", "API keys").await;
+        browser.press(".sign-in", "Create account").await;
+        browser.wait_for_text("h1", "API keys").await;
     }
 
-    /// A key made through the page: what it showed once.
+    /// Creates a key through the page. Returns the key and the curl line that the page shows.
     pub async fn create_key(&self, browser: &Browser, name: &str) -> (String, String) {
         browser.press(".title", "Create key").await;
         browser.fill("#key-name", name).await;
         browser.press("dialog", "Create key").await;
         let (secret, curl) = (browser.text("#secret").await, browser.text("#curl").await);
         browser.press("dialog", "I have saved it").await;
-        browser.gone("dialog").await;
+        browser.wait_gone("dialog").await;
         (secret, curl)
     }
 }
@@ -85,6 +85,6 @@ async fn spawn(bin: &str, server: &str, listen: &str, flags: &[&str]) -> Service
     let mut args = vec!["--listen", listen, "--admin-listen", "127.0.0.1:0"];
     args.extend(flags);
     let mut service = Service::spawn(bin, &args, &[]);
-    service.listening(server).await;
+    service.listen_addr(server).await;
     service
 }

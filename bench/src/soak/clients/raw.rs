@@ -1,4 +1,4 @@
-//! Clients that no HTTP library would be: slow, endless, silent, or not speaking HTTP at all.
+//! Misbehaving clients on plain TCP: slow or endless headers, bytes that are not HTTP, connections without a request.
 
 use std::time::{Duration, Instant};
 
@@ -6,83 +6,83 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
-use super::super::tally::Seen;
+use super::super::client_stats::Observation;
 use super::super::target::Target;
 
-/// Connections of one flood.
-const FLOOD: usize = 200;
-/// Between two pieces of a slow request.
-const PIECE_EVERY: Duration = Duration::from_millis(300);
-/// Headers have 10 s; some more for a machine that is busy.
-const CLOSED_WITHIN: Duration = Duration::from_secs(14);
+/// Connections per flood.
+const FLOOD_CONNECTIONS: usize = 200;
+/// Delay between two chunks of a slow request.
+const CHUNK_DELAY: Duration = Duration::from_millis(300);
+/// The server's header timeout of 10 s, plus a margin for a busy machine.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(14);
 
-/// A whole request without a key in pieces: 401.
-pub async fn slow(target: &Target) -> Seen {
-    let pieces = ["GET /api/v1/ip HT", "TP/1.1\r\nHo", "st: soak\r\nConnec", "tion: close\r\n", "\r\n"];
-    exchange(target, &pieces, |answer| answer.starts_with(b"HTTP/1.1 401 ")).await
+/// Sends a complete request without a key, in chunks: 401.
+pub async fn slow(target: &Target) -> Observation {
+    let chunks = ["GET /api/v1/ip HT", "TP/1.1\r\nHo", "st: soak\r\nConnec", "tion: close\r\n", "\r\n"];
+    exchange(target, &chunks, |response| response.starts_with(b"HTTP/1.1 401 ")).await
 }
 
-/// Bytes that are no HTTP: 400, or no answer and a closed connection.
-pub async fn garbage(target: &Target) -> Seen {
+/// Sends bytes that are not HTTP: 400, or no response and a closed connection.
+pub async fn garbage(target: &Target) -> Observation {
     let bytes = ["\u{16}\u{3}\u{1}\0no HTTP\r\n\r\n"];
-    exchange(target, &bytes, |answer| answer.is_empty() || answer.starts_with(b"HTTP/1.1 400 ")).await
+    exchange(target, &bytes, |response| response.is_empty() || response.starts_with(b"HTTP/1.1 400 ")).await
 }
 
-async fn exchange(target: &Target, pieces: &[&str], due: impl Fn(&[u8]) -> bool) -> Seen {
-    let talk = async {
+async fn exchange(target: &Target, chunks: &[&str], is_expected: impl Fn(&[u8]) -> bool) -> Observation {
+    let response = async {
         let mut socket = connect(target).await?;
-        for (number, piece) in pieces.iter().enumerate() {
+        for (number, chunk) in chunks.iter().enumerate() {
             if number > 0 {
-                sleep(PIECE_EVERY).await;
+                sleep(CHUNK_DELAY).await;
             }
-            socket.write_all(piece.as_bytes()).await?;
+            socket.write_all(chunk.as_bytes()).await?;
         }
-        let mut answer = Vec::new();
-        socket.read_to_end(&mut answer).await.map(|_| answer)
+        let mut response = Vec::new();
+        socket.read_to_end(&mut response).await.map(|_| response)
     };
-    match timeout(CLOSED_WITHIN, talk).await {
-        Err(_) => Seen::Error("timeout".to_owned()),
-        Ok(Err(_)) => Seen::Error("broken".to_owned()),
-        Ok(Ok(answer)) if due(&answer) => Seen::Right,
-        Ok(Ok(answer)) => Seen::Wrong(String::from_utf8_lossy(&answer).chars().take(30).collect()),
+    match timeout(CLOSE_TIMEOUT, response).await {
+        Err(_) => Observation::Error("timeout".to_owned()),
+        Ok(Err(_)) => Observation::Error("broken".to_owned()),
+        Ok(Ok(response)) if is_expected(&response) => Observation::Expected,
+        Ok(Ok(response)) => Observation::Wrong(String::from_utf8_lossy(&response).chars().take(30).collect()),
     }
 }
 
-/// A header without an end, a byte at a time: must be closed in time.
-pub async fn endless(target: &Target) -> Seen {
+/// Sends an endless header, one byte at a time: the server must close the connection.
+pub async fn endless(target: &Target) -> Observation {
     let started = Instant::now();
-    let drip = async {
+    let until_closed = async {
         let mut socket = connect(target).await?;
         socket.write_all(b"GET /api/v1/ip HTTP/1.1\r\nX-Slow: ").await?;
         let (mut read, mut write) = socket.split();
-        let dripping = async {
+        let send_bytes = async {
             while write.write_all(b"x").await.is_ok() {
-                sleep(PIECE_EVERY).await
+                sleep(CHUNK_DELAY).await
             }
         };
-        let mut answer = Vec::new();
-        // Closing may look like a reset where a byte of ours was still on its way.
-        tokio::select! { _ = read.read_to_end(&mut answer) => {}, () = dripping => {} }
+        let mut response = Vec::new();
+        // If one of our bytes is in flight when the server closes, the result is a connection reset: also fine.
+        tokio::select! { _ = read.read_to_end(&mut response) => {}, () = send_bytes => {} }
         std::io::Result::Ok(())
     };
-    match timeout(CLOSED_WITHIN, drip).await {
-        Err(_) => Seen::Wrong(format!("not closed after {:?}", started.elapsed())),
-        Ok(Err(_)) => Seen::Error("connect".to_owned()),
-        Ok(Ok(())) => Seen::Right,
+    match timeout(CLOSE_TIMEOUT, until_closed).await {
+        Err(_) => Observation::Wrong(format!("not closed after {:?}", started.elapsed())),
+        Ok(Err(_)) => Observation::Error("connect".to_owned()),
+        Ok(Ok(())) => Observation::Expected,
     }
 }
 
-/// Many connections at once that send nothing, held for a moment.
-pub async fn flood(target: &Target) -> Seen {
-    let mut held = Vec::new();
-    for _ in 0..FLOOD {
+/// Opens many connections, sends nothing, and closes them after a short time.
+pub async fn flood(target: &Target) -> Observation {
+    let mut sockets = Vec::new();
+    for _ in 0..FLOOD_CONNECTIONS {
         match connect(target).await {
-            Ok(socket) => held.push(socket),
-            Err(_) => return Seen::Error("connect".to_owned()),
+            Ok(socket) => sockets.push(socket),
+            Err(_) => return Observation::Error("connect".to_owned()),
         }
     }
-    sleep(PIECE_EVERY).await;
-    Seen::Right
+    sleep(CHUNK_DELAY).await;
+    Observation::Expected
 }
 
 async fn connect(target: &Target) -> std::io::Result<TcpStream> {

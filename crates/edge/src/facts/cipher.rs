@@ -1,27 +1,28 @@
-//! Cipher suites under their IANA names, whichever of the four spellings a proxy uses.
+//! Translates the cipher suite names of proxies to IANA names. Proxies use four spellings: IANA, OpenSSL, BoringSSL and
+//! hexadecimal numbers.
 
-/// A suite's number, its IANA name and its OpenSSL name.
+/// Number, IANA name and OpenSSL name of a suite.
 type Suite = (u16, &'static str, &'static str);
 
-/// The name to show: IANA's where the suite is known, else what the proxy wrote.
+/// Returns the IANA name of a known suite, the proxy's name for an unknown one, and `None` for `none`.
 pub(super) fn name(value: &str) -> Option<&str> {
     if value.eq_ignore_ascii_case("none") {
         return None;
     }
     let id = number(value);
-    let known = |suite: &&Suite| suite.1 == value || suite.2 == value || Some(suite.0) == id;
-    let suite = SUITES.iter().find(known).or_else(|| legacy(value));
+    let matches = |suite: &&Suite| suite.1 == value || suite.2 == value || Some(suite.0) == id;
+    let suite = SUITES.iter().find(matches).or_else(|| legacy(value));
     Some(suite.map_or(value, |suite| suite.1))
 }
 
-/// Google's load balancer writes the number as four hexadecimal digits.
+/// Google's load balancer sends the number as four hexadecimal digits.
 fn number(value: &str) -> Option<u16> {
     let digits = value.strip_prefix("0x").unwrap_or(value);
     let hex = digits.len() == 4 && digits.bytes().all(|b| b.is_ascii_hexdigit());
     hex.then(|| u16::from_str_radix(digits, 16).ok()).flatten()
 }
 
-/// BoringSSL's former names of the TLS 1.3 suites, which Cloudflare still writes.
+/// BoringSSL's former names of the TLS 1.3 suites. Cloudflare still sends them.
 fn legacy(value: &str) -> Option<&'static Suite> {
     let index = match value {
         "AEAD-AES128-GCM-SHA256" => 0,
@@ -32,7 +33,8 @@ fn legacy(value: &str) -> Option<&'static Suite> {
     SUITES.get(index)
 }
 
-/// TLS 1.3 first: the walk ends there for nearly every request.
+/// The common TLS 1.3 suites come first: nearly every search ends there. `legacy` relies on the order of the first
+/// three.
 #[rustfmt::skip]
 const SUITES: [Suite; 50] = [
     (0x1301, "TLS_AES_128_GCM_SHA256", "TLS_AES_128_GCM_SHA256"),
@@ -92,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_spelling_of_a_suite_gives_its_iana_name() {
+    fn known_spellings_map_to_iana_names() {
         for (value, want) in [
             ("TLS_AES_128_GCM_SHA256", "TLS_AES_128_GCM_SHA256"),
             ("AEAD-AES128-GCM-SHA256", "TLS_AES_128_GCM_SHA256"),
@@ -111,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_suite_stays_as_it_came_and_none_is_none() {
+    fn unknown_suite_is_unchanged_and_none_is_dropped() {
         for value in ["TLS_SM4_GCM_SM3", "00C6", "ECDHE-NEW-1", "13"] {
             assert_eq!(name(value), Some(value));
         }
@@ -119,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_suites_share_a_spelling() {
+    fn suite_spellings_are_unique() {
         let mut seen = std::collections::HashSet::new();
         for (id, iana, openssl) in SUITES {
             assert!(seen.insert(format!("{id:04X}")) && seen.insert(iana.to_owned()), "{iana}");

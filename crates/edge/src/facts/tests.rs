@@ -1,4 +1,4 @@
-//! Every shape of value that the proxies of reference/edge.md send, and every one that must count as none.
+//! Tests the header values that proxies send, and values that must be ignored.
 
 use http::HeaderValue;
 
@@ -17,12 +17,12 @@ fn names() -> FactHeaders {
 }
 
 #[test]
-fn no_headers_are_no_facts() {
-    assert_eq!(names().read(&HeaderMap::new()), Facts::default());
+fn missing_headers_yield_no_facts() {
+    assert_eq!(names().read(&HeaderMap::new()), ConnectionFacts::default());
 }
 
 #[test]
-fn a_full_set_is_read() {
+fn all_headers_are_read() {
     let map = headers(&[
         ("x-edge-http-protocol", "HTTP/2.0"),
         ("x-edge-tls-version", "TLSv1.3"),
@@ -39,7 +39,7 @@ fn a_full_set_is_read() {
 }
 
 #[test]
-fn protocols_have_one_spelling() {
+fn http_versions_are_normalized() {
     for (value, want) in [
         ("HTTP/1.0", Some("HTTP/1.0")),
         ("HTTP/1.1", Some("HTTP/1.1")),
@@ -59,7 +59,7 @@ fn protocols_have_one_spelling() {
 }
 
 #[test]
-fn tls_versions_have_one_spelling() {
+fn tls_versions_are_normalized() {
     for (value, want) in [
         ("TLSv1.3", Some("TLSv1.3")),
         ("TLS1.3", Some("TLSv1.3")),
@@ -82,7 +82,7 @@ fn tls_versions_have_one_spelling() {
 }
 
 #[test]
-fn round_trips_are_whole_milliseconds_of_the_given_unit() {
+fn round_trip_times_are_rounded_to_milliseconds() {
     use RttUnit::{Ms, Us};
     for (value, unit, want) in [
         ("23", Ms, Some(23)),
@@ -111,7 +111,7 @@ fn round_trips_are_whole_milliseconds_of_the_given_unit() {
 }
 
 #[test]
-fn of_two_round_trip_headers_the_measured_one_counts() {
+fn first_nonzero_round_trip_header_is_used() {
     let mut args = EdgeArgs::default();
     args.edge_rtt_header.push("X-Edge-RTT-Quic".to_owned());
     let names = FactHeaders::from_args(&args).unwrap();
@@ -122,8 +122,8 @@ fn of_two_round_trip_headers_the_measured_one_counts() {
 }
 
 #[test]
-fn empty_and_dash_and_malformed_values_are_none() {
-    let long = "A".repeat(MAX_VALUE + 1);
+fn empty_and_malformed_values_are_ignored() {
+    let long = "A".repeat(MAX_VALUE_LEN + 1);
     for value in ["", " ", "-", "a b", "a,b", "a;b", "<script>", "\"TLSv1.3\"", "TLS\tv1", long.as_str()] {
         let map = headers(&[
             ("x-edge-http-protocol", value),
@@ -132,7 +132,7 @@ fn empty_and_dash_and_malformed_values_are_none() {
             ("x-edge-rtt", value),
             ("x-edge-colo", value),
         ]);
-        assert_eq!(names().read(&map), Facts::default(), "{value:?}");
+        assert_eq!(names().read(&map), ConnectionFacts::default(), "{value:?}");
     }
     let mut map = HeaderMap::new();
     map.insert("x-edge-tls-cipher", HeaderValue::from_bytes(b"AES\xff").unwrap());
@@ -140,13 +140,13 @@ fn empty_and_dash_and_malformed_values_are_none() {
 }
 
 #[test]
-fn the_longest_allowed_value_is_read() {
-    let long = "A".repeat(MAX_VALUE);
+fn value_of_maximum_length_is_read() {
+    let long = "A".repeat(MAX_VALUE_LEN);
     assert_eq!(names().read(&headers(&[("x-edge-tls-cipher", &long)])).tls_cipher, Some(long.as_str()));
 }
 
 #[test]
-fn a_value_that_was_sent_twice_is_none_even_if_both_agree() {
+fn repeated_headers_are_ignored_even_if_equal() {
     let map = headers(&[
         ("x-edge-tls-version", "TLSv1.2"),
         ("x-edge-tls-version", "TLSv1.3"),
@@ -155,17 +155,17 @@ fn a_value_that_was_sent_twice_is_none_even_if_both_agree() {
         ("x-edge-rtt", "5"),
         ("x-edge-rtt", ""),
     ]);
-    assert_eq!(names().read(&map), Facts::default());
+    assert_eq!(names().read(&map), ConnectionFacts::default());
 }
 
 #[test]
-fn an_underscore_twin_is_another_header() {
+fn header_names_with_underscores_are_ignored() {
     let map = headers(&[("x_edge_tls_version", "TLSv1.3"), ("x_edge-colo", "FRA"), ("x_edge_rtt", "5")]);
-    assert_eq!(names().read(&map), Facts::default());
+    assert_eq!(names().read(&map), ConnectionFacts::default());
 }
 
 #[test]
-fn a_direct_connection_is_described_by_itself() {
+fn direct_connection_has_only_http_version() {
     for (version, want) in [
         (Version::HTTP_09, None),
         (Version::HTTP_10, Some("HTTP/1.0")),
@@ -173,6 +173,9 @@ fn a_direct_connection_is_described_by_itself() {
         (Version::HTTP_2, Some("HTTP/2")),
         (Version::HTTP_3, Some("HTTP/3")),
     ] {
-        assert_eq!(Facts::direct(version), Facts { http_protocol: want, ..Facts::default() });
+        assert_eq!(
+            ConnectionFacts::direct(version),
+            ConnectionFacts { http_protocol: want, ..ConnectionFacts::default() }
+        );
     }
 }

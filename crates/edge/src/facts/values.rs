@@ -1,10 +1,10 @@
-//! One spelling for each protocol, TLS version and round-trip time, whatever the proxy's is.
+//! Normalizes the proxies' spellings of HTTP versions, TLS versions and round-trip times.
 
 use http::Version;
 
 use crate::config::RttUnit;
 
-/// A minute: no connection is slower, and a larger number is a wrong unit or nonsense.
+/// Maximum round-trip time: one minute. A larger value is invalid or has the wrong unit.
 const MAX_RTT_US: f64 = 60_000_000.0;
 
 const PROTOCOLS: [(&str, &str); 15] = [
@@ -25,7 +25,7 @@ const PROTOCOLS: [(&str, &str); 15] = [
     ("1.0", "HTTP/1.0"),
 ];
 
-/// `QUIC` is what Google's load balancer writes; QUIC always carries TLS 1.3.
+/// `QUIC` is sent by Google's load balancer. QUIC always uses TLS 1.3.
 const TLS_VERSIONS: [(&str, &str); 7] = [
     ("1.3", "TLSv1.3"),
     ("1.2", "TLSv1.2"),
@@ -36,16 +36,16 @@ const TLS_VERSIONS: [(&str, &str); 7] = [
     ("SSLv3", "SSLv3"),
 ];
 
-fn pick(table: &[(&str, &'static str)], value: &str) -> Option<&'static str> {
+fn canonical(table: &[(&str, &'static str)], value: &str) -> Option<&'static str> {
     let row = table.iter().find(|(spelling, _)| spelling.eq_ignore_ascii_case(value));
-    row.map(|(_, canonical)| *canonical)
+    row.map(|(_, name)| *name)
 }
 
 pub(super) fn protocol(value: &str) -> Option<&'static str> {
-    pick(&PROTOCOLS, value)
+    canonical(&PROTOCOLS, value)
 }
 
-pub(super) fn own_protocol(version: Version) -> Option<&'static str> {
+pub(super) fn protocol_of_version(version: Version) -> Option<&'static str> {
     match version {
         Version::HTTP_10 => Some("HTTP/1.0"),
         Version::HTTP_11 => Some("HTTP/1.1"),
@@ -55,19 +55,19 @@ pub(super) fn own_protocol(version: Version) -> Option<&'static str> {
     }
 }
 
-/// Reads `TLSv1.3`, `TLS1.3` and `1.3`, in any case.
+/// Parses `TLSv1.3`, `TLS1.3` and `1.3`. Case-insensitive.
 pub(super) fn tls_version(value: &str) -> Option<&'static str> {
     let (head, tail) = value.split_at_checked(3).unwrap_or(("", value));
     let number = match head.eq_ignore_ascii_case("TLS") {
         true => tail.strip_prefix(['v', 'V']).unwrap_or(tail),
         false => value,
     };
-    pick(&TLS_VERSIONS, number)
+    canonical(&TLS_VERSIONS, number)
 }
 
-/// Reads a decimal number. Zero is what Cloudflare sends for QUIC: no measurement, not a fast line.
+/// Parses a decimal number. Zero means no measurement: Cloudflare sends it for QUIC.
 pub(super) fn rtt(value: &str, unit: RttUnit) -> Option<u32> {
-    // The float parser would also take signs, exponents, "inf" and "nan".
+    // The float parser also accepts signs, exponents, "inf" and "nan".
     if !value.bytes().all(|b| b.is_ascii_digit() || b == b'.') {
         return None;
     }

@@ -1,4 +1,4 @@
-//! A Kubernetes API of one resource: real HTTP on a free port, with every misbehaviour on demand.
+//! A fake Kubernetes API for EndpointSlices and nodes, over real HTTP, with failures on demand.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -23,10 +23,10 @@ use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 
 type Body = BoxBody<Bytes, std::io::Error>;
 
-/// A pause short enough for a test and long enough not to spin.
-pub struct Steady;
+/// A constant retry delay, short for a test but long enough to avoid a busy loop.
+pub struct ShortDelay;
 
-impl Iterator for Steady {
+impl Iterator for ShortDelay {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
@@ -34,14 +34,14 @@ impl Iterator for Steady {
     }
 }
 
-impl Backoff for Steady {
+impl Backoff for ShortDelay {
     fn reset(&mut self) {}
 }
 
-/// Bounds a wait, so that a broken test fails and does not hang.
+/// Adds a timeout, so that a broken test fails instead of hanging.
 pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     let limit = Duration::from_secs(20);
-    tokio::time::timeout(limit, future).await.unwrap_or_else(|_| panic!("waited in vain for {what}"))
+    tokio::time::timeout(limit, future).await.unwrap_or_else(|_| panic!("timed out waiting for {what}"))
 }
 
 /// An EndpointSlice with one serving endpoint per address.
@@ -57,12 +57,12 @@ pub fn slice(name: &str, version: &str, ips: &[&str]) -> Value {
     })
 }
 
-/// A line of a watch.
+/// A watch event, which is one line of the response.
 pub fn event(kind: &str, object: Value) -> String {
     format!("{}\n", json!({"type": kind, "object": object}))
 }
 
-/// A bookmark: only a version.
+/// A bookmark event, which has only a version.
 pub fn bookmark(version: &str) -> String {
     let object = json!({
         "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
@@ -71,24 +71,27 @@ pub fn bookmark(version: &str) -> String {
     event("BOOKMARK", object)
 }
 
-/// What the server writes when it has forgotten the version.
-pub fn gone() -> String {
+/// The error event for an expired version.
+pub fn expired() -> String {
     event("ERROR", status(410, "Expired"))
 }
 
 fn status(code: u16, reason: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Failure",
-        "message": "by order of the test", "reason": reason, "code": code,
+        "message": "requested by the test", "reason": reason, "code": code,
     })
 }
 
-/// How the API behaves at the moment.
+/// Current behavior of the API.
 #[derive(Clone)]
-enum Mood {
-    Well(Value),
-    Answer(u16),
-    HangUp,
+enum Behavior {
+    /// Works, and responds to a list request with this list.
+    List(Value),
+    /// Responds to every request with this status.
+    Status(u16),
+    /// Closes every connection without a response.
+    Close,
 }
 
 /// An open watch.
@@ -102,15 +105,15 @@ impl Watch {
         self.lines.send(Ok(line)).unwrap();
     }
 
-    /// Ends the stream in good order.
+    /// Ends the stream properly.
     pub fn end(self) {}
 
-    /// Breaks the connection off.
-    pub fn cut(self) {
-        self.lines.send(Err(std::io::Error::other("cut"))).unwrap();
+    /// Breaks the connection.
+    pub fn abort(self) {
+        self.lines.send(Err(std::io::Error::other("aborted"))).unwrap();
     }
 
-    /// Waits until the other side has gone.
+    /// Waits until the client has closed the watch.
     pub async fn closed(&self) {
         self.lines.closed().await;
     }
@@ -118,12 +121,12 @@ impl Watch {
 
 pub struct FakeApi {
     port: u16,
-    /// The certificate, where it speaks TLS.
+    /// Present if the API uses TLS.
     certificate: Option<Vec<u8>>,
-    mood: Mutex<Mood>,
+    behavior: Mutex<Behavior>,
     nodes: Mutex<HashMap<String, Value>>,
     lists: Mutex<Vec<String>>,
-    refused: Mutex<Option<String>>,
+    rejected: Mutex<Option<String>>,
     failures: watch::Sender<usize>,
     opened: mpsc::UnboundedSender<Watch>,
     watches: AsyncMutex<mpsc::UnboundedReceiver<Watch>>,
@@ -134,7 +137,7 @@ impl FakeApi {
         Self::serve(None).await
     }
 
-    /// As in a cluster: TLS, by a certificate of its own authority.
+    /// Uses TLS with a self-signed certificate, as in a cluster.
     pub async fn start_tls() -> Arc<Self> {
         let signed = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
         let key = PrivateKeyDer::try_from(signed.signing_key.serialize_der()).unwrap();
@@ -151,10 +154,10 @@ impl FakeApi {
         let api = Arc::new(Self {
             certificate,
             port: listener.local_addr().unwrap().port(),
-            mood: Mutex::new(Mood::Answer(500)),
+            behavior: Mutex::new(Behavior::Status(500)),
             nodes: Mutex::default(),
             lists: Mutex::default(),
-            refused: Mutex::default(),
+            rejected: Mutex::default(),
             failures: watch::Sender::new(0),
             opened,
             watches: AsyncMutex::new(watches),
@@ -175,31 +178,31 @@ impl FakeApi {
         config
     }
 
-    /// Is well, and answers a list with these.
+    /// Makes the API respond to list requests with these slices.
     pub fn list(&self, version: &str, slices: &[Value]) {
         let list = json!({
             "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSliceList",
             "metadata": {"resourceVersion": version}, "items": slices,
         });
-        *self.mood.lock().unwrap() = Mood::Well(list);
+        *self.behavior.lock().unwrap() = Behavior::List(list);
     }
 
-    /// Answers everything with this status.
-    pub fn answer(&self, code: u16) {
-        *self.mood.lock().unwrap() = Mood::Answer(code);
+    /// Makes the API respond to every request with this status.
+    pub fn respond_with(&self, code: u16) {
+        *self.behavior.lock().unwrap() = Behavior::Status(code);
     }
 
-    /// Closes every connection without an answer.
-    pub fn hang_up(&self) {
-        *self.mood.lock().unwrap() = Mood::HangUp;
+    /// Makes the API close every connection without a response.
+    pub fn close_connections(&self) {
+        *self.behavior.lock().unwrap() = Behavior::Close;
     }
 
-    /// Answers watches from this version with status 410.
-    pub fn refuse_watches_from(&self, version: &str) {
-        *self.refused.lock().unwrap() = Some(format!("resourceVersion={version}"));
+    /// Makes the API reject watches from this version with status 410.
+    pub fn reject_watches_from(&self, version: &str) {
+        *self.rejected.lock().unwrap() = Some(format!("resourceVersion={version}"));
     }
 
-    /// Is well, and knows this node.
+    /// Adds a node and makes the API respond normally, with an empty list of slices.
     pub fn node(&self, name: &str, labels: &[(&str, &str)]) {
         let labels: HashMap<_, _> = labels.iter().copied().collect();
         let node = json!({
@@ -210,11 +213,11 @@ impl FakeApi {
         self.list("1", &[]);
     }
 
-    /// Waits until this many more requests have failed.
-    pub async fn failed_requests(&self, more: usize) {
+    /// Waits until `count` more requests have failed.
+    pub async fn failed_requests(&self, count: usize) {
         let mut failures = self.failures.subscribe();
-        let goal = *failures.borrow() + more;
-        let _ = within("failed requests", failures.wait_for(|count| *count >= goal)).await.unwrap();
+        let goal = *failures.borrow() + count;
+        let _ = within("failed requests", failures.wait_for(|failed| *failed >= goal)).await.unwrap();
     }
 
     pub async fn next_watch(&self) -> Watch {
@@ -226,13 +229,13 @@ impl FakeApi {
     }
 
     fn respond(&self, uri: String) -> Result<Response<Body>, std::io::Error> {
-        let mood = self.mood.lock().unwrap().clone();
-        let list = match mood {
-            Mood::Well(list) => list,
-            Mood::Answer(code) => return Ok(self.fail(code, "InternalError")),
-            Mood::HangUp => {
+        let behavior = self.behavior.lock().unwrap().clone();
+        let list = match behavior {
+            Behavior::List(list) => list,
+            Behavior::Status(code) => return Ok(self.fail(code, "InternalError")),
+            Behavior::Close => {
                 self.failures.send_modify(|count| *count += 1);
-                return Err(std::io::Error::other("hung up"));
+                return Err(std::io::Error::other("connection closed"));
             }
         };
         if let Some(node) = uri.strip_prefix("/api/v1/nodes/") {
@@ -247,8 +250,8 @@ impl FakeApi {
     }
 
     fn open(&self, uri: String) -> Response<Body> {
-        let refused = self.refused.lock().unwrap().clone();
-        if refused.is_some_and(|version| uri.split('&').any(|part| part == version)) {
+        let rejected = self.rejected.lock().unwrap().clone();
+        if rejected.is_some_and(|version| uri.split('&').any(|part| part == version)) {
             return self.fail(410, "Expired");
         }
         let (lines, received) = mpsc::unbounded_channel();
@@ -279,19 +282,19 @@ async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, api: Arc<FakeAp
         let (api, tls) = (Arc::clone(&api), tls.clone());
         tokio::spawn(async move {
             match tls {
-                Some(tls) => converse(tls.accept(stream).await.unwrap(), api).await,
-                None => converse(stream, api).await,
+                Some(tls) => serve_connection(tls.accept(stream).await.unwrap(), api).await,
+                None => serve_connection(stream, api).await,
             }
         });
     }
 }
 
-async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin + Send, api: Arc<FakeApi>) {
+async fn serve_connection(stream: impl AsyncRead + AsyncWrite + Unpin + Send, api: Arc<FakeApi>) {
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
-        let answer = api.respond(request.uri().to_string());
-        async move { answer }
+        let response = api.respond(request.uri().to_string());
+        async move { response }
     });
     let connection = hyper::server::conn::http1::Builder::new();
-    // A cut connection is an error here, and what the test asked for.
+    // A connection that the test closed is an error here.
     let _ = connection.serve_connection(TokioIo::new(stream), service).await;
 }

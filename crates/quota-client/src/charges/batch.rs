@@ -1,4 +1,4 @@
-//! A batch: charges with their callers, the body that carries them, and the hand-back of verdicts.
+//! A batch of charges: builds the request body and returns each result to its caller.
 
 use data_encoding::HEXLOWER;
 use http::HeaderMap;
@@ -8,29 +8,28 @@ use tokio::time::Instant;
 use super::ChargeError;
 use crate::wire::{Outcome, Verdict};
 
-/// What a caller gets.
-pub(super) type Answer = Result<Verdict, ChargeError>;
+pub(super) type ChargeResult = Result<Verdict, ChargeError>;
 
-/// What is charged.
 pub(super) enum Subject {
+    /// SHA-256 of an API key.
     Key([u8; 32]),
     Demo,
 }
 
-/// A charge with its caller.
-pub(super) struct Pending {
+/// A charge whose caller waits for the result.
+pub(super) struct PendingCharge {
     pub(super) subject: Subject,
     pub(super) deadline: Instant,
-    /// None once it is answered.
-    pub(super) reply: Option<oneshot::Sender<Answer>>,
-    /// Boxed, because nearly always absent.
+    /// `None` after the result has been sent.
+    pub(super) result_sender: Option<oneshot::Sender<ChargeResult>>,
+    /// Boxed because it is rarely present.
     pub(super) trace: Option<Box<HeaderMap>>,
 }
 
-pub(super) struct Batch(Vec<Pending>);
+pub(super) struct Batch(Vec<PendingCharge>);
 
 impl Batch {
-    pub(super) fn new(charges: Vec<Pending>) -> Self {
+    pub(super) fn new(charges: Vec<PendingCharge>) -> Self {
         Self(charges)
     }
 
@@ -38,36 +37,36 @@ impl Batch {
         self.0.len()
     }
 
-    /// Leaves only charges that somebody waits for: what its caller gave up must not be counted.
+    /// Removes expired and canceled charges, so that they are not counted.
     pub(super) fn drop_abandoned(&mut self, now: Instant) {
-        self.give_up(now);
-        self.0.retain(|charge| charge.reply.as_ref().is_some_and(|reply| !reply.is_closed()));
+        self.expire(now);
+        self.0.retain(|charge| charge.result_sender.as_ref().is_some_and(|sender| !sender.is_closed()));
     }
 
-    /// Answers those whose time is over; they keep their places in the batch.
-    pub(super) fn give_up(&mut self, now: Instant) {
+    /// Times out expired charges. They stay in the batch because verdicts are matched by position.
+    pub(super) fn expire(&mut self, now: Instant) {
         for charge in self.0.iter_mut().filter(|charge| charge.deadline <= now) {
-            charge.hand_back(Err(ChargeError::TimedOut));
+            charge.resolve(Err(ChargeError::TimedOut));
         }
     }
 
-    /// The time by which the first of those who wait gives up; none where nobody waits.
+    /// Earliest deadline of the unresolved charges.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
-        self.0.iter().filter(|charge| charge.reply.is_some()).map(|charge| charge.deadline).min()
+        self.0.iter().filter(|charge| charge.result_sender.is_some()).map(|charge| charge.deadline).min()
     }
 
-    /// The context of its first traced charge.
+    /// Trace context of the first traced charge.
     pub(super) fn trace(&self) -> Option<&HeaderMap> {
         self.0.iter().find_map(|charge| charge.trace.as_deref())
     }
 
-    /// The JSON of [`crate::wire::ChargeRequest`], written without building one.
+    /// Serializes a [`crate::wire::ChargeRequest`] directly, without building one.
     pub(super) fn body(&self) -> String {
-        const LONGEST: usize = r#"{"key_sha256":""},"#.len() + 64;
-        let mut body = String::with_capacity(16 + LONGEST * self.len());
+        const MAX_CHARGE_LEN: usize = r#"{"key_sha256":""},"#.len() + 64;
+        let mut body = String::with_capacity(16 + MAX_CHARGE_LEN * self.len());
         body.push_str(r#"{"charges":["#);
-        for (at, charge) in self.0.iter().enumerate() {
-            if at > 0 {
+        for (index, charge) in self.0.iter().enumerate() {
+            if index > 0 {
                 body.push(',');
             }
             charge.subject.write(&mut body);
@@ -76,26 +75,26 @@ impl Batch {
         body
     }
 
-    /// Each caller's own verdict, by position.
-    pub(super) fn answer(self, verdicts: Vec<Verdict>) {
+    /// Resolves each charge with the verdict at its position.
+    pub(super) fn complete(self, verdicts: Vec<Verdict>) {
         for (mut charge, verdict) in self.0.into_iter().zip(verdicts) {
             let unavailable = verdict.outcome == Outcome::Unavailable;
-            charge.hand_back(if unavailable { Err(ChargeError::Unavailable) } else { Ok(verdict) });
+            charge.resolve(if unavailable { Err(ChargeError::Unavailable) } else { Ok(verdict) });
         }
     }
 
     pub(super) fn fail(self, error: ChargeError) {
         for mut charge in self.0 {
-            charge.hand_back(Err(error));
+            charge.resolve(Err(error));
         }
     }
 }
 
-impl Pending {
-    /// A caller that has gone away wants no answer.
-    fn hand_back(&mut self, answer: Answer) {
-        if let Some(reply) = self.reply.take() {
-            reply.send(answer).ok();
+impl PendingCharge {
+    fn resolve(&mut self, result: ChargeResult) {
+        if let Some(sender) = self.result_sender.take() {
+            // Fails if the caller has canceled the charge.
+            sender.send(result).ok();
         }
     }
 }
@@ -120,35 +119,35 @@ mod tests {
     use super::*;
     use crate::wire::{Charge, ChargeRequest};
 
-    fn pending(subject: Subject, deadline: Instant) -> (Pending, oneshot::Receiver<Answer>) {
-        let (reply, answer) = oneshot::channel();
-        (Pending { subject, deadline, reply: Some(reply), trace: None }, answer)
+    fn pending(subject: Subject, deadline: Instant) -> (PendingCharge, oneshot::Receiver<ChargeResult>) {
+        let (sender, receiver) = oneshot::channel();
+        (PendingCharge { subject, deadline, result_sender: Some(sender), trace: None }, receiver)
     }
 
     #[test]
-    fn a_charge_whose_time_is_over_is_answered_and_never_sent() {
+    fn expired_and_canceled_charges_are_not_sent() {
         let now = Instant::now();
-        let (over, mut over_answer) = pending(Subject::Demo, now);
-        let (left, left_answer) = pending(Subject::Demo, now + Duration::from_secs(1));
-        let (live, mut live_answer) = pending(Subject::Key([1; 32]), now + Duration::from_millis(1));
-        drop(left_answer);
-        let mut batch = Batch::new(vec![over, left, live]);
+        let (expired, mut expired_result) = pending(Subject::Demo, now);
+        let (canceled, canceled_result) = pending(Subject::Demo, now + Duration::from_secs(1));
+        let (waiting, mut waiting_result) = pending(Subject::Key([1; 32]), now + Duration::from_millis(1));
+        drop(canceled_result);
+        let mut batch = Batch::new(vec![expired, canceled, waiting]);
         batch.drop_abandoned(now);
-        assert_eq!(over_answer.try_recv(), Ok(Err(ChargeError::TimedOut)));
+        assert_eq!(expired_result.try_recv(), Ok(Err(ChargeError::TimedOut)));
         assert_eq!(batch.len(), 1);
         assert!(batch.body().contains("key_sha256"));
         assert_eq!(batch.next_deadline(), Some(now + Duration::from_millis(1)));
-        assert!(live_answer.try_recv().is_err(), "still waits");
+        assert!(waiting_result.try_recv().is_err(), "the remaining charge is unresolved");
     }
 
     #[test]
-    fn the_written_body_is_the_wire_type() {
-        let (one, _a) = pending(Subject::Key([0xab; 32]), Instant::now());
-        let (two, _b) = pending(Subject::Demo, Instant::now());
+    fn body_parses_as_charge_request() {
+        let (one, _one_result) = pending(Subject::Key([0xab; 32]), Instant::now());
+        let (two, _two_result) = pending(Subject::Demo, Instant::now());
         let batch = Batch::new(vec![one, two]);
-        let read: ChargeRequest = serde_json::from_str(&batch.body()).expect("the wire type");
+        let parsed: ChargeRequest = serde_json::from_str(&batch.body()).expect("valid ChargeRequest");
         let key = Charge { key_sha256: Some("ab".repeat(32)), demo: None };
         let demo = Charge { key_sha256: None, demo: Some(true) };
-        assert_eq!(read.charges, [key, demo]);
+        assert_eq!(parsed.charges, [key, demo]);
     }
 }

@@ -1,39 +1,40 @@
-//! The bounds of batching.
+//! Configuration of charging: limits of the queue and of batches, and the deadline of a charge.
 
 use std::time::Duration;
 
 use http::HeaderMap;
 use tokio::runtime::Handle;
 
-/// How charges are gathered and how long they may take.
+/// Configuration of a [`crate::Charger`].
 #[derive(Debug, Clone)]
 pub struct BatchConfig {
-    /// How many charges may wait; one more is refused at once.
-    pub queue: usize,
-    /// How many calls may be under way. The default suits the runtime it is asked for in: 4 on one thread; on several
-    /// 2, or the threads would take the charges from each other in batches of one.
+    /// Maximum number of queued charges. Further charges fail immediately.
+    pub queue_capacity: usize,
+    /// Maximum number of calls in flight. Default: 4 on a single-threaded runtime, else 2. On several threads, more
+    /// than 2 calls would split the queue into batches of one.
     pub in_flight: usize,
-    /// How many charges one call carries at the most; 256 is the API's bound.
-    pub batch: usize,
-    /// How long a charge may take in all, the queue included.
+    /// Maximum number of charges per call. The API allows at most 256.
+    pub max_batch: usize,
+    /// Maximum time per charge, including its time in the queue.
     pub deadline: Duration,
-    /// False: each charge in a call of its own, which is what the benchmark compares with.
+    /// Whether to batch charges. If false, each charge is sent in its own call, for comparison in benchmarks.
     pub batching: bool,
-    /// Writes the current span's W3C trace context. It is asked once for each charge, so it should write nothing where
-    /// nothing is traced. A batch carries the context of its first traced charge.
-    pub inject: Option<fn(&mut HeaderMap)>,
+    /// Adds the W3C trace context of the current span to the headers, or nothing if the request is not traced. Runs
+    /// once per charge. A batch is sent with the context of its first traced charge.
+    pub inject_trace_context: Option<fn(&mut HeaderMap)>,
 }
 
+/// `in_flight` depends on the thread count of the current tokio runtime.
 impl Default for BatchConfig {
     fn default() -> Self {
         let threads = Handle::try_current().map_or(1, |runtime| runtime.metrics().num_workers());
         Self {
-            queue: 4096,
+            queue_capacity: 4096,
             in_flight: if threads > 1 { 2 } else { 4 },
-            batch: 64,
+            max_batch: 64,
             deadline: Duration::from_millis(400),
             batching: true,
-            inject: None,
+            inject_trace_context: None,
         }
     }
 }

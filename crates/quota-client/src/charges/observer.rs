@@ -1,50 +1,50 @@
-//! What the owner of a charger may count: its calls, and the charges that got no verdict.
+//! Hooks for metrics about calls and failed charges.
 
 use std::time::Duration;
 
 use super::ChargeError;
 use crate::error::ClientError;
 
-/// Told of what happens, for metrics. It is on the hot path: count and return.
+/// Receives reports for metrics. Called on the hot path, so implementations must return quickly.
 pub trait Observer: Send + Sync + 'static {
-    /// A call of quota-svc ended.
-    fn called(&self, _call: &CallReport) {}
+    /// A call to quota-svc has ended.
+    fn on_call(&self, _call: &CallReport) {}
 
-    /// A charge ended without a verdict.
-    fn lost(&self, _error: ChargeError) {}
+    /// A charge has ended without a verdict.
+    fn on_charge_error(&self, _error: ChargeError) {}
 }
 
-/// Counts nothing.
+/// Ignores all reports.
 impl Observer for () {}
 
-/// One call of quota-svc.
+/// One call to quota-svc.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallReport {
-    /// How many charges it carried.
+    /// Number of charges in the call.
     pub charges: usize,
-    /// From its sending to the end of its answer.
+    /// Time from sending the request to the end of the response.
     pub elapsed: Duration,
-    /// What became of it.
+    /// Result of the call.
     pub outcome: CallOutcome,
 }
 
-/// What became of a call.
+/// Result of a call. The variants are named after their metric labels, which are public.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CallOutcome {
-    /// It brought verdicts.
+    /// The response has the verdicts.
     Answered,
-    /// It was answered with an error.
+    /// The response is an error.
     Refused,
-    /// It was not sent: no connection.
+    /// No connection, so nothing was sent.
     Unreachable,
-    /// It was not answered in time.
+    /// No response before the deadline.
     TimedOut,
-    /// The connection broke, or the answer made no sense.
+    /// The connection broke, or the response is invalid.
     Broken,
 }
 
 impl CallOutcome {
-    /// A name for a metric's label.
+    /// Returns the metric label.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Answered => "answered",
@@ -58,7 +58,7 @@ impl CallOutcome {
     pub(super) fn of<T>(result: &Result<T, ClientError>) -> Self {
         match result {
             Ok(_) => Self::Answered,
-            Err(ClientError::Refused { .. }) => Self::Refused,
+            Err(ClientError::Api { .. }) => Self::Refused,
             Err(ClientError::Unreachable(_)) => Self::Unreachable,
             Err(ClientError::TimedOut) => Self::TimedOut,
             Err(_) => Self::Broken,

@@ -1,4 +1,4 @@
-//! Accounts, their credentials and their sessions.
+//! Calls for accounts, credentials and sessions.
 
 use http::Method;
 
@@ -7,64 +7,66 @@ use crate::error::ClientError;
 use crate::wire::{Account, AccountPage, Credential, NewAccount, NewSession, SetCredential};
 
 impl QuotaClient {
-    /// Creates an account; `account_exists` where the login is taken.
+    /// Creates an account. Fails with `account_exists` if the login is taken.
     pub async fn create_account(&self, account: &NewAccount) -> Result<Account, ClientError> {
-        self.send(Method::POST, &["accounts"], &[], account).await
+        self.send_json(Method::POST, &["accounts"], &[], account).await
     }
 
-    /// The account that signs in with `login`, if there is one.
+    /// Finds an account by its login.
     pub async fn find_account(&self, login: &str) -> Result<Option<Account>, ClientError> {
         let page: AccountPage = self.get(&["accounts"], &[("login", login)]).await?;
         Ok(page.accounts.into_iter().next())
     }
 
-    /// A page of at most `limit` accounts, from the start or from the last page's `next`.
+    /// Lists a page of about `limit` accounts. `cursor` is the `next` of the previous page.
     pub async fn list_accounts(&self, cursor: Option<&str>, limit: u32) -> Result<AccountPage, ClientError> {
         self.page(&["accounts"], cursor, limit).await
     }
 
-    /// The account with this id; `account_not_found` where there is none.
+    /// Returns an account by its ID. Fails with `account_not_found` if there is none.
     pub async fn account(&self, id: &str) -> Result<Account, ClientError> {
         self.get(&["accounts", id], &[]).await
     }
 
-    /// Deletes the account with its keys and sessions.
+    /// Deletes an account with its keys and sessions.
     pub async fn delete_account(&self, id: &str) -> Result<(), ClientError> {
-        self.done(self.call(Method::DELETE, &["accounts", id])?).await
+        self.send_no_content(self.request(Method::DELETE, &["accounts", id])?).await
     }
 
-    /// The account's credential with its version.
+    /// Returns an account's credential and its version.
     pub async fn credential(&self, account: &str) -> Result<Credential, ClientError> {
         self.get(&["accounts", account, "credential"], &[]).await
     }
 
-    /// Replaces the credential and ends the other sessions; `version_conflict` where somebody else was faster.
+    /// Replaces the credential and revokes all sessions except `keep_session`. Fails with `version_conflict` after a
+    /// concurrent change.
     pub async fn set_credential(
         &self,
         account: &str,
         change: &SetCredential,
     ) -> Result<Credential, ClientError> {
-        self.send(Method::PUT, &["accounts", account, "credential"], &[], change).await
+        self.send_json(Method::PUT, &["accounts", account, "credential"], &[], change).await
     }
 
-    /// Keeps a session with the account.
+    /// Stores a session of an account.
     pub async fn create_session(&self, account: &str, session: &NewSession) -> Result<(), ClientError> {
-        let call = self.call(Method::POST, &["accounts", account, "sessions"])?.json(session)?;
-        self.done(call).await
+        let request = self.request(Method::POST, &["accounts", account, "sessions"])?.json(session)?;
+        self.send_no_content(request).await
     }
 
-    /// Whether the account has this session and it lives.
-    pub async fn session_lives(&self, account: &str, id_sha256: &str) -> Result<bool, ClientError> {
-        let call = self.call(Method::GET, &["accounts", account, "sessions", id_sha256])?;
-        match self.done(call).await {
+    /// Returns whether the session exists and has not expired.
+    pub async fn session_is_active(&self, account: &str, id_sha256: &str) -> Result<bool, ClientError> {
+        let request = self.request(Method::GET, &["accounts", account, "sessions", id_sha256])?;
+        match self.send_no_content(request).await {
             Ok(()) => Ok(true),
             Err(error) if error.code() == Some("session_not_found") => Ok(false),
             Err(error) => Err(error),
         }
     }
 
-    /// Ends a session.
+    /// Revokes a session.
     pub async fn delete_session(&self, account: &str, id_sha256: &str) -> Result<(), ClientError> {
-        self.done(self.call(Method::DELETE, &["accounts", account, "sessions", id_sha256])?).await
+        let request = self.request(Method::DELETE, &["accounts", account, "sessions", id_sha256])?;
+        self.send_no_content(request).await
     }
 }

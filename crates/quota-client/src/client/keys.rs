@@ -1,79 +1,80 @@
-//! Keys: of an account, or by id. Where an `account` is given, another account's key answers `key_not_found`.
+//! Calls for keys. If `account` is given, calls for a key of another account fail with `key_not_found`.
 
 use http::Method;
 
-use super::QuotaClient;
+use super::{MAX_RESPONSE, QuotaClient};
 use crate::error::ClientError;
 use crate::wire::{CreatedKey, EventList, Key, KeyList, NewKey, Rename, SetDailyLimit, Usage};
 
 impl QuotaClient {
-    /// The account's keys, oldest first.
+    /// Lists the account's keys, oldest first.
     pub async fn keys(&self, account: &str) -> Result<KeyList, ClientError> {
         self.get(&["accounts", account, "keys"], &[]).await
     }
 
-    /// Creates a key; `key_limit_reached` at the eleventh.
+    /// Creates a key. Fails with `key_limit_reached` if the account has 10 keys.
     pub async fn create_key(&self, account: &str, key: &NewKey) -> Result<CreatedKey, ClientError> {
-        self.send(Method::POST, &["accounts", account, "keys"], &[], key).await
+        self.send_json(Method::POST, &["accounts", account, "keys"], &[], key).await
     }
 
-    /// The key with this id.
+    /// Returns a key by its ID.
     pub async fn key(&self, id: &str, account: Option<&str>) -> Result<Key, ClientError> {
-        self.get(&["keys", id], of(&account).as_slice()).await
+        self.get(&["keys", id], account_query(&account).as_slice()).await
     }
 
-    /// Gives a key another name.
+    /// Renames a key.
     pub async fn rename_key(
         &self,
         id: &str,
         account: Option<&str>,
         name: &Rename,
     ) -> Result<Key, ClientError> {
-        self.send(Method::PUT, &["keys", id, "name"], of(&account).as_slice(), name).await
+        self.send_json(Method::PUT, &["keys", id, "name"], account_query(&account).as_slice(), name).await
     }
 
-    /// Lets a paused key work again; `key_inactive` where it is deactivated.
+    /// Resumes a paused key. Fails with `key_inactive` if the key is deactivated.
     pub async fn resume_key(&self, id: &str, account: Option<&str>) -> Result<Key, ClientError> {
         self.change_key(id, "resume", account).await
     }
 
-    /// Takes a key out of use until it is reactivated.
+    /// Deactivates a key.
     pub async fn deactivate_key(&self, id: &str, account: Option<&str>) -> Result<Key, ClientError> {
         self.change_key(id, "deactivate", account).await
     }
 
-    /// Brings a deactivated key back.
+    /// Reactivates a deactivated key.
     pub async fn reactivate_key(&self, id: &str, account: Option<&str>) -> Result<Key, ClientError> {
         self.change_key(id, "reactivate", account).await
     }
 
-    /// Gives a key a daily limit of its own, or the default back. For operators: it asks for no account.
+    /// Sets a key's daily limit, or resets it to the default. Only for operators: does not check the account.
     pub async fn set_daily_limit(&self, id: &str, limit: &SetDailyLimit) -> Result<Key, ClientError> {
-        self.send(Method::PUT, &["keys", id, "daily-limit"], &[], limit).await
+        self.send_json(Method::PUT, &["keys", id, "daily-limit"], &[], limit).await
     }
 
-    /// Deletes a key and frees its place.
+    /// Deletes a key and frees its key slot.
     pub async fn delete_key(&self, id: &str, account: Option<&str>) -> Result<(), ClientError> {
-        let call = self.call(Method::DELETE, &["keys", id])?.query(of(&account).as_slice());
-        self.done(call).await
+        let request = self.request(Method::DELETE, &["keys", id])?.query(account_query(&account).as_slice());
+        self.send_no_content(request).await
     }
 
-    /// What was charged on each of the last 31 days.
+    /// Returns the key's usage in the last 31 days.
     pub async fn usage(&self, id: &str, account: Option<&str>) -> Result<Usage, ClientError> {
-        self.get(&["keys", id, "usage"], of(&account).as_slice()).await
+        self.get(&["keys", id, "usage"], account_query(&account).as_slice()).await
     }
 
-    /// What happened to the key, newest first.
+    /// Lists the key's events, newest first.
     pub async fn events(&self, id: &str, account: Option<&str>) -> Result<EventList, ClientError> {
-        self.get(&["keys", id, "events"], of(&account).as_slice()).await
+        self.get(&["keys", id, "events"], account_query(&account).as_slice()).await
     }
 
     async fn change_key(&self, id: &str, change: &str, account: Option<&str>) -> Result<Key, ClientError> {
-        let call = self.call(Method::POST, &["keys", id, change])?.query(of(&account).as_slice());
-        self.answer(call, super::MAX_ANSWER).await
+        let request =
+            self.request(Method::POST, &["keys", id, change])?.query(account_query(&account).as_slice());
+        self.send_and_parse(request, MAX_RESPONSE).await
     }
 }
 
-fn of<'a>(account: &Option<&'a str>) -> Option<(&'static str, &'a str)> {
+fn account_query<'a>(account: &Option<&'a str>) -> Option<(&'static str, &'a str)> {
     account.map(|account| ("account", account))
 }

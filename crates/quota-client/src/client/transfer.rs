@@ -1,4 +1,4 @@
-//! Export and import, and the pages that listings come in.
+//! Calls for export and import, and the paging that all listings use.
 
 use http::Method;
 use serde::de::DeserializeOwned;
@@ -8,14 +8,15 @@ use crate::error::ClientError;
 use crate::wire::{ExportPage, ImportReport, ImportRequest};
 
 impl QuotaClient {
-    /// A page of at most `limit` accounts with all that belongs to them.
+    /// Exports a page of about `limit` accounts with their credentials and keys. `cursor` is the `next` of the
+    /// previous page.
     pub async fn export(&self, cursor: Option<&str>, limit: u32) -> Result<ExportPage, ClientError> {
         self.page(&["export"], cursor, limit).await
     }
 
-    /// Adds accounts and keys; what exists already stays as it is, so an import may be repeated.
+    /// Imports accounts and keys. Existing ones are not changed, so repeating an import is safe.
     pub async fn import(&self, accounts: &ImportRequest) -> Result<ImportReport, ClientError> {
-        self.send(Method::POST, &["import"], &[], accounts).await
+        self.send_json(Method::POST, &["import"], &[], accounts).await
     }
 
     pub(super) async fn page<T: DeserializeOwned>(

@@ -1,4 +1,4 @@
-//! How a call travels: the set-up of reqwest, one request, one bounded answer.
+//! HTTP transport: sets up reqwest, sends one request and reads a size-limited response.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,35 +13,36 @@ use crate::error::ClientError;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// Shorter than a server keeps an idle connection, so that it is we who close it and no call meets the closing.
-const IDLE: Duration = Duration::from_secs(10);
+/// Below the server's idle timeout, so that the client closes first and no request hits a closing connection.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 const LOCALHOST: &str = "localhost";
 
-/// The root of the API at `base_url`. quota-svc speaks plain HTTP: it listens on loopback.
+/// Returns the URL of the API root below `base_url`. Only plain HTTP: quota-svc listens on loopback.
 pub(super) fn api_root(base_url: &str) -> Result<Url, ClientError> {
     let mut url = Url::parse(base_url).map_err(|_| ClientError::BaseUrl("it is not a URL"))?;
     if url.scheme() != "http" {
         return Err(ClientError::BaseUrl("it must start with http://"));
     }
     if url.query().is_some() || url.fragment().is_some() {
-        return Err(ClientError::BaseUrl("it must end with the host, the port or a path"));
+        return Err(ClientError::BaseUrl("it must not have a query or a fragment"));
     }
     url.set_path(&format!("{}/internal/v1", url.path().trim_end_matches('/')));
     Ok(url)
 }
 
-/// Has calls name this machine instead of its loopback address, which is returned: reqwest reads the URL of each call
-/// twice, and an address in it makes that twice as dear.
-pub(super) fn by_name(url: &mut Url) -> Option<IpAddr> {
+/// Replaces a loopback IP address with `localhost` and returns the address. reqwest parses each URL twice, and parsing
+/// an IP address as the host costs twice as much as parsing a name.
+pub(super) fn use_localhost_name(url: &mut Url) -> Option<IpAddr> {
     let address: IpAddr = url.host_str()?.trim_matches(['[', ']']).parse().ok()?;
     (address.is_loopback() && url.set_host(Some(LOCALHOST)).is_ok()).then_some(address)
 }
 
-/// A client whose calls end when they say so. Where `localhost` is given, that is the address of this name.
+/// Creates an HTTP client without a default request timeout. `localhost` is the address that the host name `localhost`
+/// resolves to, if given.
 pub(super) fn http_client(localhost: Option<IpAddr>) -> Result<Client, ClientError> {
     let client = match localhost {
-        // The port is the URL's.
+        // Port 0: reqwest takes the port from the URL.
         Some(address) => Client::builder().resolve(LOCALHOST, (address, 0).into()),
         None => Client::builder(),
     };
@@ -49,19 +50,19 @@ pub(super) fn http_client(localhost: Option<IpAddr>) -> Result<Client, ClientErr
         .no_proxy()
         .http1_only()
         .redirect(reqwest::redirect::Policy::none())
-        // What may have been written is never sent again; a charge would count twice.
+        // A resent charge would count twice.
         .retry(reqwest::retry::never())
         .referer(false)
         .tcp_nodelay(true)
         .connect_timeout(CONNECT_TIMEOUT)
-        .pool_idle_timeout(IDLE)
+        .pool_idle_timeout(IDLE_TIMEOUT)
         .tls_backend_preconfigured(unused_tls()?)
         .build()
         .map_err(|error| ClientError::Setup(Box::new(error)))
 }
 
-/// Only plain HTTP is called. Without this reqwest would load the system's certificates, and panic where the process
-/// has not installed a crypto provider.
+/// Avoids reqwest's default TLS setup, which loads the system's certificates and panics if the process has not
+/// installed a crypto provider. Every request is plain HTTP, so this configuration is never used.
 fn unused_tls() -> Result<rustls::ClientConfig, ClientError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ClientConfig::builder_with_provider(provider)
@@ -70,10 +71,10 @@ fn unused_tls() -> Result<rustls::ClientConfig, ClientError> {
     Ok(config.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth())
 }
 
-/// One request on its way.
-pub(super) struct Call(Request);
+/// A request to quota-svc.
+pub(super) struct ApiRequest(Request);
 
-impl Call {
+impl ApiRequest {
     pub(super) fn new(method: Method, url: Url) -> Self {
         Self(Request::new(method, url))
     }
@@ -86,7 +87,7 @@ impl Call {
     }
 
     pub(super) fn json(self, body: &impl Serialize) -> Result<Self, ClientError> {
-        let body = serde_json::to_vec(body).map_err(|error| ClientError::unreadable(&error))?;
+        let body = serde_json::to_vec(body).map_err(|error| ClientError::json(&error))?;
         Ok(self.body(body.into()))
     }
 
@@ -101,27 +102,27 @@ impl Call {
         self
     }
 
-    pub(super) fn carry(&mut self, headers: &HeaderMap) {
+    pub(super) fn add_headers(&mut self, headers: &HeaderMap) {
         for (name, value) in headers {
             self.0.headers_mut().insert(name, value.clone());
         }
     }
 
-    /// Sends it and reads the whole answer; anything but a success is an error.
+    /// Sends the request and returns the response body. A status other than 2xx is an error.
     pub(super) async fn send(self, http: &Client, limit: usize) -> Result<Vec<u8>, ClientError> {
         let response = http.execute(self.0).await?;
         let status = response.status();
-        let body = read(response, limit).await?;
-        if status.is_success() { Ok(body) } else { Err(ClientError::refused(status.as_u16(), &body)) }
+        let body = read_body(response, limit).await?;
+        if status.is_success() { Ok(body) } else { Err(ClientError::from_response(status.as_u16(), &body)) }
     }
 }
 
-async fn read(mut response: Response, limit: usize) -> Result<Vec<u8>, ClientError> {
-    let announced = response.content_length().unwrap_or(0);
-    let mut body = Vec::with_capacity(usize::try_from(announced).unwrap_or(limit).min(limit));
+async fn read_body(mut response: Response, limit: usize) -> Result<Vec<u8>, ClientError> {
+    let content_length = response.content_length().unwrap_or(0);
+    let mut body = Vec::with_capacity(usize::try_from(content_length).unwrap_or(limit).min(limit));
     while let Some(chunk) = response.chunk().await? {
         if body.len() + chunk.len() > limit {
-            return Err(ClientError::Protocol(format!("longer than {limit} bytes")));
+            return Err(ClientError::Protocol(format!("more than {limit} bytes")));
         }
         body.extend_from_slice(&chunk);
     }
@@ -133,17 +134,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_this_machine_is_called_by_its_name() {
-        for (url, named, address) in [
+    fn only_loopback_addresses_become_localhost() {
+        for (url, want, address) in [
             ("http://127.0.0.1:8082/x", "http://localhost:8082/x", Some("127.0.0.1")),
             ("http://127.0.0.2/x", "http://localhost/x", Some("127.0.0.2")),
             ("http://[::1]:8082/x", "http://localhost:8082/x", Some("::1")),
             ("http://10.0.0.1:8082/x", "http://10.0.0.1:8082/x", None),
             ("http://quota:8082/x", "http://quota:8082/x", None),
         ] {
-            let mut url = Url::parse(url).expect("a URL");
-            assert_eq!(by_name(&mut url), address.map(|address| address.parse().expect("an address")));
-            assert_eq!(url.as_str(), named);
+            let mut url = Url::parse(url).expect("valid URL");
+            assert_eq!(
+                use_localhost_name(&mut url),
+                address.map(|address| address.parse().expect("valid address"))
+            );
+            assert_eq!(url.as_str(), want);
         }
     }
 }

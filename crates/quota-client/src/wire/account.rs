@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 #[oai(deny_unknown_fields, skip_serializing_if_is_none)]
 #[serde(deny_unknown_fields)]
 pub struct NewAccount {
-    /// What its owner signs in with: 1 to 254 characters, no white space or control characters; compared without regard to case.
+    /// Login of the account: 1 to 254 characters, without whitespace or control characters. Case-insensitive.
     pub login: String,
-    /// Stored as it is and never interpreted (dashboard-api keeps its password hash here).
+    /// Opaque secret of the account: 1 to 4,096 bytes, stored unchanged. dashboard-api stores the password hash here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credential: Option<String>,
 }
@@ -18,13 +18,13 @@ pub struct NewAccount {
 /// An account, without its credential.
 #[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
 pub struct Account {
-    /// 32 hexadecimal digits, derived from the login.
+    /// ID of the account: 32 hexadecimal digits, derived from the login.
     pub id: String,
-    /// What its owner signs in with.
+    /// Login of the account, in lowercase.
     pub login: String,
-    /// Unix time in milliseconds.
+    /// Time of creation: Unix time in milliseconds.
     pub created_at: i64,
-    /// Counts the changes of the credential; 0 while none was ever set.
+    /// Version of the credential, incremented by each change. 0 if the account has no credential.
     pub credential_version: u32,
 }
 
@@ -32,23 +32,23 @@ pub struct Account {
 #[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
 #[oai(skip_serializing_if_is_none)]
 pub struct AccountPage {
-    /// The accounts of this page.
+    /// Accounts on this page.
     pub accounts: Vec<Account>,
-    /// How many accounts there are in all.
+    /// Total number of accounts.
     pub total: u64,
-    /// Give this back as `cursor` for the next page; absent on the last.
+    /// `cursor` of the next page. Absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
 
-/// An account's credential with its version.
+/// An account's credential and its version.
 #[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
 #[oai(skip_serializing_if_is_none)]
 pub struct Credential {
-    /// What was stored; absent while none was ever set.
+    /// Opaque secret of the account. Absent if it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credential: Option<String>,
-    /// Counts its changes.
+    /// Incremented by each change. 0 if the account has no credential.
     pub version: u32,
 }
 
@@ -57,22 +57,22 @@ pub struct Credential {
 #[oai(deny_unknown_fields, skip_serializing_if_is_none)]
 #[serde(deny_unknown_fields)]
 pub struct SetCredential {
-    /// Stored as it is and never interpreted; 1 to 4096 bytes.
+    /// Opaque secret of the account: 1 to 4,096 bytes, stored unchanged.
     pub credential: String,
-    /// The version this change was made from: another one answers 409.
+    /// Version that this change replaces. The request fails with 409 if the current version differs.
     pub expected_version: u32,
-    /// The session (its SHA-256) that stays; every other one of the account ends.
+    /// SHA-256 of the ID of the session to keep. All other sessions of the account are revoked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep_session: Option<String>,
 }
 
-/// A session to keep with the account.
+/// A session to create.
 #[derive(Debug, Clone, Object, Serialize, Deserialize)]
 #[oai(deny_unknown_fields)]
 #[serde(deny_unknown_fields)]
 pub struct NewSession {
-    /// SHA-256 of the session's id, 64 lower-case hexadecimal digits.
+    /// SHA-256 of the session ID: 64 lowercase hexadecimal digits.
     pub id_sha256: String,
-    /// How many seconds it lives; at most 30 days.
+    /// Lifetime in seconds: 1 to 2,592,000 (30 days).
     pub ttl_seconds: u32,
 }

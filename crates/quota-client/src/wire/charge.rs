@@ -1,21 +1,22 @@
-//! Charges and their verdicts.
+//! Charges and verdicts.
 
 use poem_openapi::{Enum, Object};
 use serde::{Deserialize, Serialize};
 
 use super::Scope;
 
-/// The most charges one call may carry.
+/// Maximum number of charges per call.
 pub const MAX_BATCH: usize = 256;
 
-/// What was decided about one charge.
+/// The code that a charge results in. Only `allowed` lets the request through. `burst_exceeded`: this request paused
+/// the key. `paused`: the key was already paused. `unavailable`: the charge could not be processed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Enum, Serialize, Deserialize)]
 #[oai(rename_all = "snake_case")]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// Charged: the request may be answered.
+    /// The request is allowed and was counted.
     Allowed,
-    /// No such key.
+    /// The key does not exist.
     UnknownKey,
     /// The key is deactivated.
     Inactive,
@@ -25,24 +26,24 @@ pub enum Outcome {
     BurstExceeded,
     /// The daily quota is used up.
     DailyExceeded,
-    /// No verdict could be reached; nothing may be answered on the strength of this.
+    /// The charge could not be processed. The request must not be allowed.
     Unavailable,
 }
 
-/// One request to judge: exactly one of the two fields.
+/// One request to count against its limits. Exactly one of the two fields must be set.
 #[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
 #[oai(deny_unknown_fields, skip_serializing_if_is_none)]
 #[serde(deny_unknown_fields)]
 pub struct Charge {
-    /// SHA-256 of the API key, 64 lower-case hexadecimal digits.
+    /// Charges a key: SHA-256 of the API key, 64 lowercase hexadecimal digits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_sha256: Option<String>,
-    /// True: charge the demo quota that all anonymous callers share.
+    /// Charges the demo quota, which all callers without a key share. Must be `true`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub demo: Option<bool>,
 }
 
-/// A batch of charges, judged in order.
+/// A batch of charges, processed in order.
 #[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
 #[oai(deny_unknown_fields)]
 #[serde(deny_unknown_fields)]
@@ -52,32 +53,32 @@ pub struct ChargeRequest {
     pub charges: Vec<Charge>,
 }
 
-/// The answer to one charge. Numbers are present where the outcome has them.
+/// The result of one charge. Numbers that do not apply to the outcome are absent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Object, Serialize, Deserialize)]
 #[oai(skip_serializing_if_is_none)]
 pub struct Verdict {
-    /// What was decided.
+    /// Outcome of the charge.
     pub outcome: Outcome,
-    /// The key's scope.
+    /// Scope of the key, for `allowed` and `daily_exceeded`. Absent for the demo.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<Scope>,
-    /// The limit that applies: the daily one, or the burst limit where that refused.
+    /// Limit that applies: the burst limit for `paused` and `burst_exceeded`, otherwise the daily limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
-    /// What is left of that limit.
+    /// Requests left within that limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remaining: Option<u32>,
-    /// Unix time in seconds at which the limit starts anew.
+    /// Time at which the limit resets: Unix time in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reset: Option<u64>,
-    /// Seconds to wait before trying again.
+    /// Seconds to wait before a retry. A paused key stays paused until it is resumed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after: Option<u32>,
 }
 
-/// The verdicts, one for each charge, in the same order.
+/// The verdicts of a batch.
 #[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
 pub struct ChargeResponse {
-    /// In the order of the charges.
+    /// One verdict per charge, in the same order.
     pub verdicts: Vec<Verdict>,
 }

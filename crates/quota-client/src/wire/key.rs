@@ -1,34 +1,36 @@
-//! Keys: their scope and state, usage and events.
+//! Keys with their scope, state, usage and events.
 
 use poem_openapi::{Enum, Object};
 use serde::{Deserialize, Serialize};
 
-/// How many keys an account may hold.
+/// Maximum number of keys per account.
 pub const KEYS_PER_ACCOUNT: usize = 10;
 
-/// What a key may see. Ordered from the narrowest to the widest.
+/// Which response fields a key may see. `ip`: the IP address. `geo` adds the location, and the number and organization
+/// of the AS. `full` adds connection details and the `proxy` and `hosting` flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Enum, Serialize, Deserialize)]
 #[oai(rename_all = "lowercase")]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
-    /// Addresses only.
+    /// IP address.
     Ip,
-    /// Addresses, place and network operator.
+    /// Adds the location, and the number and organization of the AS.
     Geo,
-    /// Everything, with the facts of the connection.
+    /// Adds connection details and the `proxy` and `hosting` flags.
     Full,
 }
 
-/// Where a key is in its life.
+/// State of a key. `paused`: it exceeded the burst limit and is denied until resumed. `inactive`: it is denied until
+/// reactivated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Enum, Serialize, Deserialize)]
 #[oai(rename_all = "lowercase")]
 #[serde(rename_all = "lowercase")]
 pub enum KeyState {
-    /// Requests are judged and charged.
+    /// Requests are allowed within the limits.
     Active,
-    /// The burst limit was exceeded; refused until the owner resumes it.
+    /// The key exceeded the burst limit. Its requests are denied until it is resumed.
     Paused,
-    /// Deactivated by its owner; refused until reactivated.
+    /// The key is deactivated. Its requests are denied until it is reactivated.
     Inactive,
 }
 
@@ -37,131 +39,131 @@ pub enum KeyState {
 #[oai(deny_unknown_fields, skip_serializing_if_is_none)]
 #[serde(deny_unknown_fields)]
 pub struct NewKey {
-    /// What its owner calls it: 1 to 64 characters, need not be unique.
+    /// Name of the key: 1 to 64 characters, not necessarily unique.
     pub name: String,
-    /// What it may see.
+    /// Scope of the key.
     pub scope: Scope,
-    /// A daily limit other than the default.
+    /// Daily limit, at least 1. If absent, the service's default applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub daily_limit: Option<u32>,
 }
 
-/// A key as it is listed.
+/// A key, without its secret.
 #[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
 #[oai(skip_serializing_if_is_none)]
 pub struct Key {
-    /// 32 hexadecimal digits.
+    /// ID of the key: 32 hexadecimal digits.
     pub id: String,
-    /// The id of the account that holds it.
+    /// ID of the account that the key belongs to.
     pub account: String,
-    /// What its owner calls it.
+    /// Name of the key.
     pub name: String,
-    /// The key's first and last characters, as in `ipl_abcd…wxyz`.
+    /// First and last characters of the key, as in `ipl_abcd…wxyz`.
     pub hint: String,
-    /// What it may see.
+    /// Scope of the key.
     pub scope: Scope,
-    /// Where it is in its life.
+    /// State of the key.
     pub state: KeyState,
-    /// Since when it is in that state: Unix time in milliseconds.
+    /// Time of the last state change: Unix time in milliseconds.
     pub state_since: i64,
-    /// Unix time in milliseconds.
+    /// Time of creation: Unix time in milliseconds.
     pub created_at: i64,
-    /// Requests a day.
+    /// Requests allowed per day (UTC).
     pub daily_limit: u32,
-    /// Requests a minute.
+    /// Requests allowed within 60 seconds. One more pauses the key.
     pub burst_limit: u32,
-    /// Requests charged today (UTC).
+    /// Requests counted against the daily limit today (UTC).
     pub used_today: u32,
 }
 
 /// The keys of an account.
 #[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
 pub struct KeyList {
-    /// Oldest first.
+    /// Keys, oldest first.
     pub keys: Vec<Key>,
 }
 
-/// A key just created: the only time the key itself is shown.
+/// A new key with its secret, which is shown only once.
 #[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
 pub struct CreatedKey {
-    /// The API key. It is not stored and can't be shown again.
+    /// The API key. Only its SHA-256 is stored, so it can't be shown again.
     pub secret: String,
-    /// As it is listed from now on.
+    /// The key, without its secret.
     pub key: Key,
 }
 
-/// A change of a key's name.
+/// A new name for a key.
 #[derive(Debug, Clone, Object, Serialize, Deserialize)]
 #[oai(deny_unknown_fields)]
 #[serde(deny_unknown_fields)]
 pub struct Rename {
-    /// 1 to 64 characters.
+    /// Name of the key: 1 to 64 characters, not necessarily unique.
     pub name: String,
 }
 
-/// A change of a key's daily limit.
+/// A new daily limit for a key.
 #[derive(Debug, Clone, Object, Serialize, Deserialize)]
 #[oai(deny_unknown_fields, skip_serializing_if_is_none)]
 #[serde(deny_unknown_fields)]
 pub struct SetDailyLimit {
-    /// Requests a day; absent: the service's default from now on.
+    /// Requests allowed per day, at least 1. If absent, the service's default applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub daily_limit: Option<u32>,
 }
 
-/// What was charged on one day.
+/// Usage of a key on one day.
 #[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
 pub struct DayUsage {
-    /// `YYYY-MM-DD`, UTC.
+    /// Day in UTC, as `YYYY-MM-DD`.
     pub day: String,
-    /// Requests charged.
+    /// Number of allowed requests.
     pub requests: u32,
 }
 
-/// Usage by day.
+/// Usage of a key per day.
 #[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
 pub struct Usage {
-    /// The last 31 days, today last; days without requests are 0.
+    /// The last 31 days (UTC), oldest first and ending with today, including days without requests.
     pub days: Vec<DayUsage>,
 }
 
-/// What happened to a key.
+/// Kind of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Enum, Serialize, Deserialize)]
 #[oai(rename_all = "snake_case")]
 #[serde(rename_all = "snake_case")]
 pub enum EventKind {
-    /// It came into being.
+    /// The key was created.
     Created,
-    /// It came from an export.
+    /// The key was imported from an export.
     Imported,
-    /// It exceeded the burst limit.
+    /// The key exceeded the burst limit.
     Paused,
-    /// Its owner resumed it.
+    /// The key was resumed.
     Resumed,
-    /// Its owner deactivated it.
+    /// The key was deactivated.
     Deactivated,
-    /// Its owner reactivated it.
+    /// The key was reactivated.
     Reactivated,
-    /// It has another name.
+    /// The key was renamed.
     Renamed,
-    /// It has another daily limit.
+    /// The daily limit was changed.
     LimitChanged,
 }
 
-/// One event of a key.
+/// One entry in a key's history.
 #[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
 pub struct Event {
-    /// Unix time in milliseconds.
+    /// Time of the event: Unix time in milliseconds.
     pub at: i64,
-    /// What happened.
+    /// Kind of the event.
     pub kind: EventKind,
-    /// Why, for people.
+    /// Human-readable reason.
     pub reason: String,
 }
 
-/// The events of a key.
+/// History of a key.
 #[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
 pub struct EventList {
-    /// Newest first: the last 100, none older than 31 days.
+    /// Up to 100 events of the last 31 days, newest first.
     pub events: Vec<Event>,
 }

@@ -5,49 +5,49 @@ use serde::{Deserialize, Serialize};
 
 use super::{DayUsage, KeyState, Scope};
 
-/// One key in an export.
+/// A key in an export.
 #[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
 #[oai(deny_unknown_fields, skip_serializing_if_is_none)]
 #[serde(deny_unknown_fields)]
 pub struct ExportedKey {
-    /// SHA-256 of the API key, 64 lower-case hexadecimal digits.
+    /// SHA-256 of the API key: 64 lowercase hexadecimal digits.
     pub sha256: String,
-    /// What its owner calls it.
+    /// Name of the key.
     pub name: String,
-    /// The key's first and last characters.
+    /// First and last characters of the key, as in `ipl_abcd…wxyz`.
     pub hint: String,
-    /// What it may see.
+    /// Scope of the key.
     pub scope: Scope,
-    /// Where it is in its life.
+    /// State of the key.
     pub state: KeyState,
-    /// Since when, Unix time in milliseconds.
+    /// Time of the last state change: Unix time in milliseconds.
     pub state_since: i64,
-    /// Unix time in milliseconds.
+    /// Time of creation: Unix time in milliseconds.
     pub created_at: i64,
-    /// A daily limit other than the default.
+    /// Daily limit. If absent, the service's default applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub daily_limit: Option<u32>,
-    /// What was charged by day; days without requests are left out.
+    /// Usage per day, without the days that have no requests.
     #[serde(default)]
     pub usage: Vec<DayUsage>,
 }
 
-/// One line of an export: an account with its credential and its keys.
+/// An account in an export, with its credential and its keys: one line of an export file.
 #[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
 #[oai(deny_unknown_fields, skip_serializing_if_is_none)]
 #[serde(deny_unknown_fields)]
 pub struct ExportedAccount {
-    /// What its owner signs in with.
+    /// Login of the account.
     pub login: String,
-    /// Unix time in milliseconds.
+    /// Time of creation: Unix time in milliseconds.
     pub created_at: i64,
-    /// What was stored as its credential.
+    /// Opaque secret of the account. Absent if it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credential: Option<String>,
-    /// Counts the changes of the credential.
+    /// Version of the credential, incremented by each change.
     #[serde(default)]
     pub credential_version: u32,
-    /// At most 10.
+    /// Keys of the account, at most 10.
     #[oai(validator(max_items = 10))]
     pub keys: Vec<ExportedKey>,
 }
@@ -56,11 +56,11 @@ pub struct ExportedAccount {
 #[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
 #[oai(skip_serializing_if_is_none)]
 pub struct ExportPage {
-    /// The accounts of this page.
+    /// Accounts on this page.
     pub accounts: Vec<ExportedAccount>,
-    /// How many accounts there are in all.
+    /// Total number of accounts.
     pub total: u64,
-    /// Give this back as `cursor` for the next page; absent on the last.
+    /// `cursor` of the next page. Absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
@@ -75,17 +75,17 @@ pub struct ImportRequest {
     pub accounts: Vec<ExportedAccount>,
 }
 
-/// What became of an import.
+/// Result of an import.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Object, Serialize, Deserialize)]
 pub struct ImportReport {
-    /// Accounts that were new.
+    /// Accounts that were created.
     pub accounts_created: u64,
-    /// Accounts that were there and kept their credential.
+    /// Accounts that already existed. Their credentials were not changed.
     pub accounts_kept: u64,
-    /// Keys that were new.
+    /// Keys that were created.
     pub keys_created: u64,
-    /// Keys that were there already and stayed as they are.
+    /// Keys that already existed. They were not changed.
     pub keys_kept: u64,
-    /// Keys left out because the account would have held more than 10.
+    /// Keys that were skipped because the account already has 10 keys.
     pub keys_refused: u64,
 }

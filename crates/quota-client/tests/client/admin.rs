@@ -1,4 +1,4 @@
-//! The administrative calls: what they send, what they make of the answer, and how their failures are told apart.
+//! Tests the calls for accounts, keys, export and import: their requests, parsed responses and errors.
 
 use std::error::Error;
 use std::time::Duration;
@@ -14,14 +14,14 @@ use crate::fake::{Exchange, Fake};
 const KEY: &str = r#"{"id":"k1","account":"a1","name":"n","hint":"h","scope":"geo","state":"active","state_since":1,"created_at":2,"daily_limit":3,"burst_limit":4,"used_today":5}"#;
 const ACCOUNT: &str = r#"{"id":"a1","login":"me","created_at":1,"credential_version":0}"#;
 
-/// Makes a call, checks what it sent, and gives back what it made of the answer.
+/// Makes a call, checks its request line and JSON body, sends a response and returns the call's result.
 macro_rules! exchange {
-    ($fake:ident, |$client:ident| $call:expr, $line:expr, $sent:expr, $status:expr, $answer:expr) => {{
+    ($fake:ident, |$client:ident| $call:expr, $line:expr, $sent:expr, $status:expr, $response:expr) => {{
         let $client = $fake.client();
         let (result, ()) = tokio::join!($call, async {
             let exchange = $fake.next().await;
             check(&exchange, $line, $sent);
-            exchange.json($status, &$answer);
+            exchange.json($status, &$response);
         });
         result
     }};
@@ -35,12 +35,13 @@ fn check(exchange: &Exchange, line: &str, sent: &str) {
 }
 
 #[tokio::test]
-async fn accounts_credentials_and_sessions() {
+async fn account_calls_use_documented_requests() {
     let mut fake = Fake::start().await;
     let new = NewAccount { login: "me".into(), credential: None };
     let sent = r#"{"login":"me"}"#;
-    let made = exchange!(fake, |c| c.create_account(&new), "POST /internal/v1/accounts", sent, 201, ACCOUNT);
-    assert_eq!(made.unwrap().id, "a1");
+    let created =
+        exchange!(fake, |c| c.create_account(&new), "POST /internal/v1/accounts", sent, 201, ACCOUNT);
+    assert_eq!(created.unwrap().id, "a1");
     let page = format!(r#"{{"accounts":[{ACCOUNT}],"total":7,"next":"c2"}}"#);
     let line = "GET /internal/v1/accounts?login=a%26b%3D%3F%40x";
     let found = exchange!(fake, |c| c.find_account("a&b=?@x"), line, "", 200, page);
@@ -66,23 +67,23 @@ async fn accounts_credentials_and_sessions() {
     let (line, sent) = ("POST /internal/v1/accounts/a1/sessions", r#"{"id_sha256":"ff","ttl_seconds":60}"#);
     exchange!(fake, |c| c.create_session("a1", &session), line, sent, 204, "").unwrap();
     let line = "GET /internal/v1/accounts/a1/sessions/ff";
-    assert!(exchange!(fake, |c| c.session_lives("a1", "ff"), line, "", 204, "").unwrap());
-    let gone = r#"{"error":"session_not_found","message":"m","docs":"d"}"#;
-    assert!(!exchange!(fake, |c| c.session_lives("a1", "ff"), line, "", 404, gone).unwrap());
+    assert!(exchange!(fake, |c| c.session_is_active("a1", "ff"), line, "", 204, "").unwrap());
+    let not_found = r#"{"error":"session_not_found","message":"m","docs":"d"}"#;
+    assert!(!exchange!(fake, |c| c.session_is_active("a1", "ff"), line, "", 404, not_found).unwrap());
     let line = "DELETE /internal/v1/accounts/a1/sessions/ff";
     exchange!(fake, |c| c.delete_session("a1", "ff"), line, "", 204, "").unwrap();
 }
 
 #[tokio::test]
-async fn keys() {
+async fn key_calls_use_documented_requests() {
     let mut fake = Fake::start().await;
     let list = format!(r#"{{"keys":[{KEY}]}}"#);
     let listed = exchange!(fake, |c| c.keys("a1"), "GET /internal/v1/accounts/a1/keys", "", 200, list);
     assert_eq!(listed.unwrap().keys.len(), 1);
     let new = NewKey { name: "n".into(), scope: Scope::Geo, daily_limit: None };
     let (line, sent) = ("POST /internal/v1/accounts/a1/keys", r#"{"name":"n","scope":"geo"}"#);
-    let made = format!(r#"{{"secret":"s","key":{KEY}}}"#);
-    assert_eq!(exchange!(fake, |c| c.create_key("a1", &new), line, sent, 201, made).unwrap().secret, "s");
+    let created = format!(r#"{{"secret":"s","key":{KEY}}}"#);
+    assert_eq!(exchange!(fake, |c| c.create_key("a1", &new), line, sent, 201, created).unwrap().secret, "s");
 
     exchange!(fake, |c| c.key("k1", None), "GET /internal/v1/keys/k1", "", 200, KEY).unwrap();
     let own = Some("a1");
@@ -112,7 +113,7 @@ async fn keys() {
 }
 
 #[tokio::test]
-async fn export_and_import() {
+async fn transfer_calls_use_documented_requests() {
     let mut fake = Fake::start().await;
     let page = r#"{"accounts":[{"login":"me","created_at":1,"keys":[]}],"total":1}"#;
     let exported =
@@ -127,25 +128,25 @@ async fn export_and_import() {
 }
 
 #[tokio::test]
-async fn a_refusal_keeps_its_code_and_anything_else_is_no_answer() {
+async fn error_body_becomes_api_error_else_protocol_error() {
     let mut fake = Fake::start().await;
     let line = "POST /internal/v1/keys/k1/resume";
     let body = r#"{"error":"key_inactive","message":"reactivate it first","docs":"d"}"#;
-    let refused = exchange!(fake, |c| c.resume_key("k1", None), line, "", 409, body).unwrap_err();
-    assert_eq!((refused.code(), refused.status()), (Some("key_inactive"), Some(409)));
-    assert_eq!(refused.to_string(), "quota-svc refused with 409 key_inactive: reactivate it first");
+    let error = exchange!(fake, |c| c.resume_key("k1", None), line, "", 409, body).unwrap_err();
+    assert_eq!((error.code(), error.status()), (Some("key_inactive"), Some(409)));
+    assert_eq!(error.to_string(), "quota-svc responded with 409 key_inactive: reactivate it first");
     let html = exchange!(fake, |c| c.resume_key("k1", None), line, "", 502, "<html>").unwrap_err();
     assert!(matches!(html, ClientError::Protocol(_)) && html.code().is_none());
     let secret = r#"{"secret":"s","key":"ipl_secret"}"#;
     let new = NewKey { name: "n".into(), scope: Scope::Ip, daily_limit: Some(1) };
     let (line, sent) = ("POST /internal/v1/accounts/a1/keys", r#"{"name":"n","scope":"ip","daily_limit":1}"#);
-    let unreadable = exchange!(fake, |c| c.create_key("a1", &new), line, sent, 201, secret).unwrap_err();
-    assert!(matches!(unreadable, ClientError::Protocol(_)));
-    assert!(!format!("{unreadable} {unreadable:?}").contains("ipl_"), "a parser's message may quote a key");
+    let invalid = exchange!(fake, |c| c.create_key("a1", &new), line, sent, 201, secret).unwrap_err();
+    assert!(matches!(invalid, ClientError::Protocol(_)));
+    assert!(!format!("{invalid} {invalid:?}").contains("ipl_"), "the error must not quote the key");
 }
 
 #[tokio::test]
-async fn an_id_that_would_change_the_path_is_no_id() {
+async fn id_that_changes_path_gets_404_without_request() {
     let mut fake = Fake::start().await;
     let client = fake.client();
     for id in ["", ".", "..", "a/b", "a?b", "a%2fb", "ä"] {
@@ -156,30 +157,30 @@ async fn an_id_that_would_change_the_path_is_no_id() {
 }
 
 #[tokio::test]
-async fn time_out_and_absence_are_told_apart_without_naming_the_login() {
+async fn timeout_and_unreachable_errors_omit_the_login() {
     let fake = Fake::start().await;
-    let hurried = QuotaClient::new(&format!("http://{}/", fake.address), Duration::from_millis(100)).unwrap();
-    assert!(matches!(hurried.find_account("somebody").await, Err(ClientError::TimedOut)));
-    let gone = tokio::net::TcpListener::bind("127.0.0.3:0").await.unwrap().local_addr().unwrap();
-    let absent = QuotaClient::new(&format!("http://{gone}"), Duration::from_secs(10)).unwrap();
-    let error = absent.find_account("somebody").await.unwrap_err();
+    let client = QuotaClient::new(&format!("http://{}/", fake.address), Duration::from_millis(100)).unwrap();
+    assert!(matches!(client.find_account("mallory").await, Err(ClientError::TimedOut)));
+    let closed = tokio::net::TcpListener::bind("127.0.0.3:0").await.unwrap().local_addr().unwrap();
+    let client = QuotaClient::new(&format!("http://{closed}"), Duration::from_secs(10)).unwrap();
+    let error = client.find_account("mallory").await.unwrap_err();
     assert!(matches!(error, ClientError::Unreachable(_)) && error.source().is_some());
-    assert!(!format!("{error} {error:?}").contains("somebody"));
+    assert!(!format!("{error} {error:?}").contains("mallory"));
 }
 
 #[tokio::test]
-async fn a_loopback_address_is_the_one_that_is_called() {
+async fn loopback_base_url_connects_to_that_address() {
     let listener = tokio::net::TcpListener::bind("127.0.0.2:0").await.unwrap();
     let mut fake = Fake::on(listener);
     exchange!(fake, |c| c.account("a1"), "GET /internal/v1/accounts/a1", "", 200, ACCOUNT).unwrap();
 }
 
 #[test]
-fn only_plain_http_is_a_base_url() {
-    let made = |url| QuotaClient::new(url, Duration::from_secs(1)).map(drop);
-    made("http://127.0.0.1:8082").unwrap();
-    made("http://[::1]:8082/").unwrap();
+fn base_url_must_be_plain_http() {
+    let create = |url| QuotaClient::new(url, Duration::from_secs(1)).map(drop);
+    create("http://127.0.0.1:8082").unwrap();
+    create("http://[::1]:8082/").unwrap();
     for url in ["127.0.0.1:8082", "https://127.0.0.1", "unix:/x", "http://h/?a=b", "http://h/#f", ""] {
-        assert!(matches!(made(url), Err(ClientError::BaseUrl(_))), "{url}");
+        assert!(matches!(create(url), Err(ClientError::BaseUrl(_))), "{url}");
     }
 }

@@ -1,4 +1,4 @@
-//! A stand-in for quota-svc: it hands each request to the test and sends what the test replies, in the test's own time.
+//! A fake quota-svc: passes each request to the test and sends the response that the test returns.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -18,14 +18,14 @@ pub struct Fake {
     exchanges: mpsc::UnboundedReceiver<Exchange>,
 }
 
-/// A request that waits for the test's reply. Dropped without one, the connection is closed.
+/// A request that waits for a response from the test. Dropping it closes the connection.
 pub struct Exchange {
     pub head: String,
     pub body: Vec<u8>,
-    reply: oneshot::Sender<Reply>,
+    response: oneshot::Sender<FakeResponse>,
 }
 
-enum Reply {
+enum FakeResponse {
     Whole(Vec<u8>),
     ByteByByte(Vec<u8>),
     ThenClose(Vec<u8>),
@@ -51,7 +51,7 @@ impl Fake {
         self.exchanges.recv().await.unwrap()
     }
 
-    /// Whether a request came that nobody has looked at yet.
+    /// Whether another request has arrived; discards it.
     pub fn has_more(&mut self) -> bool {
         self.exchanges.try_recv().is_ok()
     }
@@ -67,13 +67,13 @@ impl Fake {
 
 async fn serve(mut stream: TcpStream, sender: mpsc::UnboundedSender<Exchange>) {
     while let Some((head, body)) = read_request(&mut stream).await {
-        let (reply, decision) = oneshot::channel();
-        sender.send(Exchange { head, body, reply }).ok();
-        let Ok(decision) = decision.await else { return };
-        match decision {
-            Reply::Whole(bytes) => stream.write_all(&bytes).await.unwrap_or(()),
-            Reply::ThenClose(bytes) => return stream.write_all(&bytes).await.unwrap_or(()),
-            Reply::ByteByByte(bytes) => {
+        let (response, receiver) = oneshot::channel();
+        sender.send(Exchange { head, body, response }).ok();
+        let Ok(response) = receiver.await else { return };
+        match response {
+            FakeResponse::Whole(bytes) => stream.write_all(&bytes).await.unwrap_or(()),
+            FakeResponse::ThenClose(bytes) => return stream.write_all(&bytes).await.unwrap_or(()),
+            FakeResponse::ByteByByte(bytes) => {
                 stream.set_nodelay(true).unwrap();
                 for byte in bytes {
                     stream.write_all(&[byte]).await.unwrap_or(());
@@ -112,7 +112,7 @@ impl Exchange {
         serde_json::from_slice::<ChargeRequest>(&self.body).unwrap().charges
     }
 
-    /// The numbers of the keys it charges, see [`key`].
+    /// The numbers of the charged keys. See [`key`].
     pub fn numbers(&self) -> Vec<u32> {
         self.charges().iter().map(number_of).collect()
     }
@@ -124,24 +124,24 @@ impl Exchange {
         ));
     }
 
-    pub fn raw(self, answer: String) {
-        self.reply.send(Reply::Whole(answer.into_bytes())).ok();
+    pub fn raw(self, response: String) {
+        self.response.send(FakeResponse::Whole(response.into_bytes())).ok();
     }
 
-    pub fn raw_then_close(self, answer: &str) {
-        self.reply.send(Reply::ThenClose(answer.as_bytes().to_vec())).ok();
+    pub fn raw_then_close(self, response: &str) {
+        self.response.send(FakeResponse::ThenClose(response.as_bytes().to_vec())).ok();
     }
 
-    /// A verdict for each charge that tells by its limit which key it is for.
-    pub fn judge(self) {
+    /// Allows each charge. The limit in the verdict is the number of the key.
+    pub fn allow(self) {
         let body = self.verdicts();
         self.json(200, &body);
     }
 
-    pub fn judge_byte_by_byte(self) {
+    pub fn allow_byte_by_byte(self) {
         let body = self.verdicts();
-        let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len());
-        self.reply.send(Reply::ByteByByte(answer.into_bytes())).ok();
+        let response = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        self.response.send(FakeResponse::ByteByByte(response.into_bytes())).ok();
     }
 
     fn verdicts(&self) -> String {
@@ -161,7 +161,7 @@ pub fn verdict(number: u32) -> Verdict {
     }
 }
 
-/// A digest that carries a number.
+/// A key digest that ends with `number`.
 pub fn key(number: u32) -> [u8; 32] {
     let mut digest = [0; 32];
     digest[28..].copy_from_slice(&number.to_be_bytes());
@@ -172,30 +172,30 @@ fn number_of(charge: &Charge) -> u32 {
     u32::from_str_radix(&charge.key_sha256.as_ref().unwrap()[56..], 16).unwrap()
 }
 
-pub type Charging = Pin<Box<dyn Future<Output = Result<Verdict, ChargeError>> + Send>>;
+pub type ChargeFuture = Pin<Box<dyn Future<Output = Result<Verdict, ChargeError>> + Send>>;
 
-/// A charge that stands in the queue when this returns.
-pub fn begin(charger: &Charger, number: u32) -> Charging {
+/// Starts a charge. It is in the queue when this returns.
+pub fn begin(charger: &Charger, number: u32) -> ChargeFuture {
     let charger = charger.clone();
-    let mut charging: Charging = Box::pin(async move { charger.charge(&key(number)).await });
-    let poll = charging.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    let mut charge: ChargeFuture = Box::pin(async move { charger.charge(&key(number)).await });
+    let poll = charge.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     assert_eq!(poll, Poll::Pending);
-    charging
+    charge
 }
 
-/// Remembers the calls and the lost charges.
+/// Records calls and failed charges.
 #[derive(Default)]
 pub struct Log {
     pub calls: Mutex<Vec<CallReport>>,
-    pub lost: Mutex<Vec<ChargeError>>,
+    pub errors: Mutex<Vec<ChargeError>>,
 }
 
 impl Observer for Log {
-    fn called(&self, call: &CallReport) {
+    fn on_call(&self, call: &CallReport) {
         self.calls.lock().unwrap().push(*call);
     }
 
-    fn lost(&self, error: ChargeError) {
-        self.lost.lock().unwrap().push(error);
+    fn on_charge_error(&self, error: ChargeError) {
+        self.errors.lock().unwrap().push(error);
     }
 }

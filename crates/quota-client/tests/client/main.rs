@@ -1,8 +1,8 @@
-//! The client against a real socket whose every answer the test decides.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+//! Tests the client over a real socket. The test decides each response.
+#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod admin;
 mod batching;
 mod fake;
 mod faults;
-mod tracing_context;
+mod trace_context;

@@ -1,4 +1,4 @@
-//! Gives the framework's own errors (404, 405, bad parameters, 413) our body.
+//! Gives the framework's errors (404, 405, invalid parameters, 413) an [`ErrorBody`].
 
 use std::{future::Future, sync::Arc};
 
@@ -6,9 +6,10 @@ use futures_util::FutureExt;
 use http::{HeaderValue, StatusCode, header};
 use poem::{Endpoint, IntoResponse, Middleware, Request, Response, Result};
 
-use super::{ErrorBody, response};
+use super::{ErrorBody, INTERNAL_ERROR, response};
 
-/// Middleware that answers every error with an [`ErrorBody`], except one that an endpoint made itself.
+/// Middleware that turns errors into responses with an [`ErrorBody`]. An error that already contains a response passes
+/// through unchanged.
 ///
 /// `endpoint.with(catch_all(docs_url).allow("GET, OPTIONS"))`
 pub fn catch_all(docs_url: impl Into<String>) -> CatchAll {
@@ -23,37 +24,38 @@ pub struct CatchAll {
 }
 
 impl CatchAll {
-    /// The `Allow` of a 405: poem does not tell which methods a path knows, so the caller must.
+    /// Sets the `Allow` header of 405 responses: poem's error does not list the path's methods.
     pub fn allow(mut self, methods: &'static str) -> Self {
         self.allow = Some(HeaderValue::from_static(methods));
         self
     }
 
-    /// The response for an error.
-    pub fn answer(&self, error: poem::Error) -> Response {
+    fn error_response(&self, error: poem::Error) -> Response {
         if error.is_from_response() {
             return error.into_response();
         }
         let status = error.status();
         let body = ErrorBody::for_status(status, message(&error, status), &self.docs_url);
-        let mut answer = response(status, &body);
-        // What was attached to the error (an operation's id) stays on the answer.
-        *answer.extensions_mut() = std::mem::take(error.into_response().extensions_mut());
+        let mut response = response(status, &body);
+        // Keeps data attached to the error, such as the operation ID.
+        *response.extensions_mut() = std::mem::take(error.into_response().extensions_mut());
         if let (StatusCode::METHOD_NOT_ALLOWED, Some(allow)) = (status, &self.allow) {
-            answer.headers_mut().insert(header::ALLOW, allow.clone());
+            response.headers_mut().insert(header::ALLOW, allow.clone());
         }
-        answer
+        response
     }
 }
 
-/// Words for the client; a server error's own words stay in the log.
+/// The message for the client. The cause of a server error goes only to the log.
 fn message(error: &poem::Error, status: StatusCode) -> String {
     match status {
-        StatusCode::NOT_FOUND => "There is nothing at this path.".to_owned(),
-        StatusCode::METHOD_NOT_ALLOWED => "This path does not take this method.".to_owned(),
+        StatusCode::NOT_FOUND => "This path does not exist. Check the URL.".to_owned(),
+        StatusCode::METHOD_NOT_ALLOWED => "This path does not support this HTTP method.".to_owned(),
+        StatusCode::PAYLOAD_TOO_LARGE => "The request body is too large.".to_owned(),
+        StatusCode::UNSUPPORTED_MEDIA_TYPE => "Send the body as `application/json`.".to_owned(),
         status if status.is_server_error() => {
             tracing::error!(%status, %error, "request failed");
-            "Something went wrong on our side; please try again.".to_owned()
+            INTERNAL_ERROR.to_owned()
         }
         _ => error.to_string(),
     }
@@ -63,25 +65,25 @@ impl<E: Endpoint> Middleware<E> for CatchAll {
     type Output = CatchAllEndpoint<E>;
 
     fn transform(&self, inner: E) -> Self::Output {
-        CatchAllEndpoint { inner, errors: self.clone() }
+        CatchAllEndpoint { inner, catch_all: self.clone() }
     }
 }
 
-/// The endpoint that [`catch_all`] makes.
+/// An endpoint wrapped by [`catch_all`].
 #[derive(Debug)]
 pub struct CatchAllEndpoint<E> {
     inner: E,
-    errors: CatchAll,
+    catch_all: CatchAll,
 }
 
 impl<E: Endpoint> Endpoint for CatchAllEndpoint<E> {
     type Output = Response;
 
     fn call(&self, request: Request) -> impl Future<Output = Result<Response>> + Send {
-        self.inner.call(request).map(|answer| {
-            Ok(match answer {
+        self.inner.call(request).map(|result| {
+            Ok(match result {
                 Ok(output) => output.into_response(),
-                Err(error) => self.errors.answer(error),
+                Err(error) => self.catch_all.error_response(error),
             })
         })
     }

@@ -1,4 +1,4 @@
-//! The accept loop: bounded, and calm when the system runs out of something.
+//! The accept loop: limits the number of connections and backs off when the system runs out of resources.
 
 use std::{
     io,
@@ -16,164 +16,166 @@ use tokio::{
 };
 
 use super::{
-    activity::{Activity, Order},
-    answer::Answers,
     connection,
+    connection_state::{ConnectionSignal, ConnectionState},
+    handler::RequestHandler,
     limits::{self, Limits},
-    roster::Roster,
+    registry::ConnectionRegistry,
 };
 use crate::lifecycle::Lifecycle;
 
-/// How long to wait for a place before asking another connection to go.
-const PLACE: Duration = Duration::from_millis(5);
+/// Maximum wait for a permit before evicting another connection.
+const PERMIT_TIMEOUT: Duration = Duration::from_millis(5);
 
 const BACKOFF_MIN: Duration = Duration::from_millis(10);
 const BACKOFF_MAX: Duration = Duration::from_millis(500);
 
-/// A log line about accepting at most this often.
-const LOG_EVERY: Duration = Duration::from_secs(1);
+/// Minimum time between two log lines about failed accepts.
+const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Connections that were told to end by force still need a moment to be dropped.
-const ABORT: Duration = Duration::from_secs(1);
+/// Maximum wait for aborted connections to be dropped.
+const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// One port's connections.
+/// Accepts and tracks the connections of one port.
 #[derive(Clone)]
-struct Port {
+struct Acceptor {
     protocols: Builder<TokioExecutor>,
     limits: Limits,
-    answers: Arc<Answers>,
-    roster: Arc<Roster>,
-    places: Arc<Semaphore>,
+    handler: Arc<RequestHandler>,
+    registry: Arc<ConnectionRegistry>,
+    /// One permit per connection.
+    permits: Arc<Semaphore>,
 }
 
-/// Accepts until the lifecycle stops, then waits for what is under way.
+/// Accepts connections until the drain delay is over, then drains the open ones.
 pub(super) async fn run(
     name: &'static str,
     listener: TcpListener,
     limits: Limits,
-    answers: Arc<Answers>,
+    handler: Arc<RequestHandler>,
     lifecycle: Lifecycle,
 ) {
-    let port = Arc::new(Port {
+    let acceptor = Arc::new(Acceptor {
         protocols: limits::protocols(),
-        places: Arc::new(Semaphore::new(limits.connections)),
-        roster: Arc::default(),
+        permits: Arc::new(Semaphore::new(limits.connections)),
+        registry: Arc::default(),
         limits,
-        answers,
+        handler,
     });
     tokio::select! {
-        _ = lifecycle.stopping() => {}
-        _ = accept_all(name, &listener, &port) => {}
+        _ = lifecycle.drain_delay_over() => {}
+        _ = accept_all(name, &listener, &acceptor) => {}
     }
-    port.take_the_last(&listener);
+    acceptor.accept_backlog(&listener);
     drop(listener);
-    port.finish(name, &lifecycle).await;
+    acceptor.drain(name, &lifecycle).await;
 }
 
-async fn accept_all(name: &'static str, listener: &TcpListener, port: &Arc<Port>) {
-    let mut trouble = Trouble::new(name);
+async fn accept_all(name: &'static str, listener: &TcpListener, acceptor: &Arc<Acceptor>) {
+    let mut backoff = AcceptBackoff::new(name);
     loop {
         match listener.accept().await {
             Ok(accepted) => {
-                trouble.over();
-                let place = port.place().await;
-                port.open(accepted, place);
+                backoff.reset();
+                let permit = acceptor.acquire_permit().await;
+                acceptor.open(accepted, permit);
             }
-            // The client is gone again already; the next one is not.
-            Err(error) if is_clients(&error) => {}
+            // The client disconnected before its connection was accepted.
+            Err(error) if is_client_abort(&error) => {}
             Err(error) => {
-                port.roster.make_room();
-                trouble.wait(&error).await;
+                acceptor.registry.evict_idle();
+                backoff.wait(&error).await;
             }
         }
     }
 }
 
-fn is_clients(error: &io::Error) -> bool {
+fn is_client_abort(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted)
 }
 
-impl Port {
-    /// A place for one connection, if need be in exchange for one that is idle.
+impl Acceptor {
+    /// Waits for a permit and evicts idle connections to free one.
     ///
-    /// Refusing newcomers instead would let whoever holds connections open lock everyone else out.
-    async fn place(&self) -> OwnedSemaphorePermit {
+    /// Rejecting new connections instead would let a client that holds connections open lock out everyone else.
+    async fn acquire_permit(&self) -> OwnedSemaphorePermit {
         loop {
-            if let Ok(place) = self.places.clone().try_acquire_owned() {
-                return place;
+            if let Ok(permit) = self.permits.clone().try_acquire_owned() {
+                return permit;
             }
-            self.roster.make_room();
-            if let Ok(Ok(place)) = timeout(PLACE, self.places.clone().acquire_owned()).await {
-                return place;
+            self.registry.evict_idle();
+            if let Ok(Ok(permit)) = timeout(PERMIT_TIMEOUT, self.permits.clone().acquire_owned()).await {
+                return permit;
             }
         }
     }
 
-    fn open(self: &Arc<Self>, accepted: (TcpStream, SocketAddr), place: OwnedSemaphorePermit) {
-        // Answers are written whole; waiting to fill a packet would only delay them.
+    fn open(self: &Arc<Self>, accepted: (TcpStream, SocketAddr), permit: OwnedSemaphorePermit) {
+        // Responses are written in one piece, so Nagle's algorithm would only delay them.
         let _ = accepted.0.set_nodelay(true);
-        let (port, activity) = (self.clone(), Arc::new(Activity::new()));
-        let entry = self.roster.enter(activity.clone());
+        let (acceptor, state) = (self.clone(), Arc::new(ConnectionState::new()));
+        let registration = self.registry.register(state.clone());
         tokio::spawn(async move {
-            let Port { protocols, limits, answers, .. } = &*port;
-            connection::serve(protocols, limits, answers, &activity, accepted).await;
-            drop(entry);
-            drop(place);
+            let Acceptor { protocols, limits, handler, .. } = &*acceptor;
+            connection::serve(protocols, limits, handler, &state, accepted).await;
+            drop(registration);
+            drop(permit);
         });
     }
 
-    /// Clients in the kernel's queue believe that they are connected: closing now would reset them.
-    fn take_the_last(self: &Arc<Self>, listener: &TcpListener) {
+    /// Accepts the connections left in the kernel's queue. For their clients they are established, and closing the
+    /// listener would reset them.
+    fn accept_backlog(self: &Arc<Self>, listener: &TcpListener) {
         while let Some(Ok(accepted)) = listener.accept().now_or_never() {
-            let Ok(place) = self.places.clone().try_acquire_owned() else {
+            let Ok(permit) = self.permits.clone().try_acquire_owned() else {
                 return;
             };
-            self.open(accepted, place);
+            self.open(accepted, permit);
         }
     }
 
-    async fn finish(&self, name: &'static str, lifecycle: &Lifecycle) {
-        self.roster.give_all(Order::Stop);
+    async fn drain(&self, name: &'static str, lifecycle: &Lifecycle) {
+        self.registry.signal_all(ConnectionSignal::Drain);
         tokio::select! {
-            _ = self.empty() => return,
-            _ = lifecycle.ended() => {}
+            _ = self.wait_closed() => return,
+            _ = lifecycle.grace_period_over() => {}
         }
-        let connections = self.roster.len();
-        tracing::warn!(server = name, connections, "the grace is over; closing what is left");
-        self.roster.give_all(Order::Abort);
-        let _ = timeout(ABORT, self.empty()).await;
+        let connections = self.registry.len();
+        tracing::warn!(server = name, connections, "grace period over; closing remaining connections");
+        self.registry.signal_all(ConnectionSignal::Abort);
+        let _ = timeout(ABORT_TIMEOUT, self.wait_closed()).await;
     }
 
-    async fn empty(&self) {
-        // All places free means that no connection is left; the count was bounded to fit.
+    async fn wait_closed(&self) {
+        // All permits are free when no connection is left. `Limits` clamps the count, so it fits a u32.
         let all = u32::try_from(self.limits.connections).unwrap_or(u32::MAX);
-        let _ = self.places.acquire_many(all).await;
+        let _ = self.permits.acquire_many(all).await;
     }
 }
 
-/// Errors of accept itself: descriptors or memory have run out, and trying again at once won't help.
-struct Trouble {
+/// Backs off after a failed accept: file descriptors or memory have run out, so an immediate retry would fail too.
+struct AcceptBackoff {
     server: &'static str,
-    backoff: Duration,
-    logged: Option<Instant>,
+    delay: Duration,
+    last_logged: Option<Instant>,
 }
 
-impl Trouble {
+impl AcceptBackoff {
     fn new(server: &'static str) -> Self {
-        Self { server, backoff: BACKOFF_MIN, logged: None }
+        Self { server, delay: BACKOFF_MIN, last_logged: None }
     }
 
-    fn over(&mut self) {
-        self.backoff = BACKOFF_MIN;
+    fn reset(&mut self) {
+        self.delay = BACKOFF_MIN;
     }
 
     async fn wait(&mut self, error: &io::Error) {
-        if self.logged.is_none_or(|logged| logged.elapsed() >= LOG_EVERY) {
-            self.logged = Some(Instant::now());
-            tracing::warn!(server = self.server, %error, "can not accept connections");
+        if self.last_logged.is_none_or(|logged| logged.elapsed() >= LOG_INTERVAL) {
+            self.last_logged = Some(Instant::now());
+            tracing::warn!(server = self.server, %error, "can't accept connections; retrying");
         }
-        sleep(self.backoff).await;
-        self.backoff = (self.backoff * 2).min(BACKOFF_MAX);
+        sleep(self.delay).await;
+        self.delay = (self.delay * 2).min(BACKOFF_MAX);
     }
 }

@@ -1,4 +1,4 @@
-//! One connection from its first byte to its close.
+//! Serves one connection from its first byte until it closes.
 
 use std::{
     future::{Future, poll_fn},
@@ -20,51 +20,51 @@ use tokio::{
 };
 
 use super::{
-    activity::{Activity, Order},
-    answer::Answers,
+    connection_state::{ConnectionSignal, ConnectionState},
+    handler::RequestHandler,
     limits::Limits,
-    stream::Watched,
+    tracked_stream::TrackedStream,
 };
 
-/// At the stop, a request that the client had sent before it could know is still read and answered.
-const LAST_CHANCE: Duration = Duration::from_millis(250);
+/// How long a draining connection keeps reading, for requests that the client sent before it noticed the shutdown.
+const DRAIN_READ_DELAY: Duration = Duration::from_millis(250);
 
-/// A client that is told to go has this long to close its side, or to finish its headers.
-const GOODBYE: Duration = Duration::from_secs(1);
+/// Maximum time for a client to close the connection, or to finish its headers, after the server began to close it.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Why a connection's normal course ends.
+/// Why the server ends a connection.
 enum Interrupt {
-    Overdue,
-    Yield,
-    Stop,
+    TimedOut,
+    Evict,
+    Drain,
     Abort,
 }
 
-/// Serves a connection until either side ends it.
+/// Serves a connection until the client or the server closes it.
 pub(super) async fn serve(
     protocols: &Builder<TokioExecutor>,
     limits: &Limits,
-    answers: &Arc<Answers>,
-    activity: &Arc<Activity>,
+    handler: &Arc<RequestHandler>,
+    state: &Arc<ConnectionState>,
     (socket, peer): (TcpStream, SocketAddr),
 ) {
-    let service = service_fn(|request| answers.clone().answer(activity.clone(), peer, request));
-    let io = TokioIo::new(Watched { socket, activity: activity.clone() });
+    let service = service_fn(|request| handler.clone().handle(state.clone(), peer, request));
+    let io = TokioIo::new(TrackedStream { socket, state: state.clone() });
     let mut connection = pin!(protocols.serve_connection(io, service));
     let mut timer = pin!(sleep_until(Instant::now() + limits.header_timeout));
 
-    // Errors are the client's (resets, nonsense) and of no use to anyone here.
+    // Errors are ignored: the client causes them, by resets or malformed requests.
     let interrupt = tokio::select! {
         biased;
         _ = connection.as_mut() => return,
-        interrupt = Watch { activity, limits, stopping: false }.next(timer.as_mut()) => interrupt,
+        interrupt = Monitor { state, limits, draining: false }.next(timer.as_mut()) => interrupt,
     };
     match interrupt {
-        Interrupt::Stop => {}
-        Interrupt::Overdue | Interrupt::Yield if activity.is_http2() => {
+        Interrupt::Drain => {}
+        Interrupt::TimedOut | Interrupt::Evict if state.is_http2() => {
             connection.as_mut().graceful_shutdown();
-            // A stream that came before the client heard of it is still answered.
-            while timeout(GOODBYE, connection.as_mut()).await.is_err() && activity.is_busy() {}
+            // Completes streams that the client opened before it received GOAWAY.
+            while timeout(CLOSE_TIMEOUT, connection.as_mut()).await.is_err() && state.is_busy() {}
             return;
         }
         _ => return,
@@ -73,58 +73,58 @@ pub(super) async fn serve(
     tokio::select! {
         biased;
         _ = connection.as_mut() => return,
-        _ = sleep(LAST_CHANCE) => {}
+        _ = sleep(DRAIN_READ_DELAY) => {}
     }
     connection.as_mut().graceful_shutdown();
-    // What has sent half a request and no more must not use up the grace.
-    let limits = &Limits { header_timeout: GOODBYE.min(limits.header_timeout), ..limits.clone() };
+    // A shorter header timeout, so that an incomplete request does not use up the grace period.
+    let limits = &Limits { header_timeout: CLOSE_TIMEOUT.min(limits.header_timeout), ..limits.clone() };
     tokio::select! {
         biased;
         _ = connection => {}
-        _ = Watch { activity, limits, stopping: true }.next(timer) => {}
+        _ = Monitor { state, limits, draining: true }.next(timer) => {}
     }
 }
 
-/// Watches a connection's deadline and orders.
-struct Watch<'a> {
-    activity: &'a Activity,
+/// Waits for a connection's deadline or a signal to it.
+struct Monitor<'a> {
+    state: &'a ConnectionState,
     limits: &'a Limits,
-    /// Then an order to stop is no news.
-    stopping: bool,
+    /// Already draining: ignores `Drain`.
+    draining: bool,
 }
 
-impl Watch<'_> {
+impl Monitor<'_> {
     async fn next(self, mut timer: Pin<&mut Sleep>) -> Interrupt {
         poll_fn(|cx| self.poll(timer.as_mut(), cx)).await
     }
 
     fn poll(&self, timer: Pin<&mut Sleep>, cx: &mut Context<'_>) -> Poll<Interrupt> {
-        self.activity.waker.register(cx.waker());
-        match self.activity.order() {
-            Some(Order::Abort) => return Poll::Ready(Interrupt::Abort),
-            Some(Order::Stop) if !self.stopping => return Poll::Ready(Interrupt::Stop),
-            Some(Order::Yield) if self.activity.is_busy() => self.activity.stay(),
-            Some(Order::Yield) => return Poll::Ready(Interrupt::Yield),
+        self.state.waker.register(cx.waker());
+        match self.state.signal() {
+            Some(ConnectionSignal::Abort) => return Poll::Ready(Interrupt::Abort),
+            Some(ConnectionSignal::Drain) if !self.draining => return Poll::Ready(Interrupt::Drain),
+            Some(ConnectionSignal::Evict) if self.state.is_busy() => self.state.cancel_evict(),
+            Some(ConnectionSignal::Evict) => return Poll::Ready(Interrupt::Evict),
             _ => {}
         }
-        self.poll_overdue(timer, cx)
+        self.poll_deadline(timer, cx)
     }
 
-    /// The timer is moved only when it fires too early or would fire too late, not on each request.
-    fn poll_overdue(&self, mut timer: Pin<&mut Sleep>, cx: &mut Context<'_>) -> Poll<Interrupt> {
+    /// Resets the timer only when it fires too early or would fire too late, not on every request.
+    fn poll_deadline(&self, mut timer: Pin<&mut Sleep>, cx: &mut Context<'_>) -> Poll<Interrupt> {
         loop {
-            let due = self.activity.deadline(self.limits);
-            if let Some(due) = due.filter(|due| *due < timer.deadline()) {
-                timer.as_mut().reset(due);
+            let deadline = self.state.deadline(self.limits);
+            if let Some(deadline) = deadline.filter(|deadline| *deadline < timer.deadline()) {
+                timer.as_mut().reset(deadline);
             }
             if timer.as_mut().poll(cx).is_pending() {
                 return Poll::Pending;
             }
             let now = Instant::now();
-            if due.is_some_and(|due| due <= now) {
-                return Poll::Ready(Interrupt::Overdue);
+            if deadline.is_some_and(|deadline| deadline <= now) {
+                return Poll::Ready(Interrupt::TimedOut);
             }
-            timer.as_mut().reset(due.unwrap_or(now + self.limits.idle_timeout));
+            timer.as_mut().reset(deadline.unwrap_or(now + self.limits.idle_timeout));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The subscriber: log lines on standard error, spans to the trace exporter.
+//! The tracing subscriber: writes log lines to standard error and passes spans to the trace exporter.
 
 use std::io::{self, IsTerminal};
 
@@ -15,20 +15,20 @@ use crate::config::{LogFormat, TelemetryArgs};
 
 type BoxLayer = Box<dyn Layer<Registry> + Send + Sync>;
 
-/// Makes it the process's subscriber.
+/// Installs the global subscriber.
 pub(super) fn install(
     service: &'static str,
     args: &TelemetryArgs,
     traces: Option<&SdkTracerProvider>,
 ) -> anyhow::Result<()> {
-    let mut layers = vec![lines(args)?];
-    layers.extend(traces.map(|traces| spans(service, traces)));
-    tracing_subscriber::registry().with(layers).try_init().context("logging was started twice")
+    let mut layers = vec![log_layer(args)?];
+    layers.extend(traces.map(|traces| span_layer(service, traces)));
+    tracing_subscriber::registry().with(layers).try_init().context("logging has already been started")
 }
 
-fn lines(args: &TelemetryArgs) -> anyhow::Result<BoxLayer> {
+fn log_layer(args: &TelemetryArgs) -> anyhow::Result<BoxLayer> {
     let level = EnvFilter::try_new(&args.log_level)
-        .with_context(|| format!("--log-level {:?} is not a log filter", args.log_level))?;
+        .with_context(|| format!("--log-level {:?} is not a valid log filter", args.log_level))?;
     Ok(match args.log_format {
         LogFormat::Text => fmt::layer()
             .with_writer(io::stderr)
@@ -46,8 +46,8 @@ fn lines(args: &TelemetryArgs) -> anyhow::Result<BoxLayer> {
     })
 }
 
-/// Takes our own spans only: a library's may carry addresses, and nobody asked for its detail.
-fn spans(service: &'static str, traces: &SdkTracerProvider) -> BoxLayer {
+/// Exports only our own spans. Those of libraries may contain client addresses.
+fn span_layer(service: &'static str, traces: &SdkTracerProvider) -> BoxLayer {
     tracing_opentelemetry::layer()
         .with_tracer(traces.tracer(service))
         .with_location(false)

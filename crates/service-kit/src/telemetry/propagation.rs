@@ -1,4 +1,4 @@
-//! W3C trace context, in from the caller and out to whom we call.
+//! Reads W3C trace context from incoming requests and adds it to outgoing ones.
 
 use http::HeaderMap;
 use opentelemetry::trace::{SpanContext, TraceContextExt, TraceState};
@@ -8,28 +8,28 @@ use opentelemetry_sdk::propagation::TraceContextPropagator;
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
-/// Makes `traceparent` the process's way to pass a trace on.
+/// Installs the W3C propagator (`traceparent`) globally.
 pub(super) fn install() {
     global::set_text_map_propagator(TraceContextPropagator::new());
 }
 
-/// The trace a request belongs to. Its `tracestate` is left behind: that is text of the client's own, and would stand
-/// in each span as it came.
+/// The parent context of a request, without `tracestate`, which contains text from the client and would be exported
+/// with every span.
 pub fn extract_context(headers: &HeaderMap) -> Context {
-    let given = global::get_text_map_propagator(|propagator| propagator.extract(&HeaderExtractor(headers)));
-    let caller = given.span().span_context().clone();
-    if !caller.is_valid() {
-        return given;
+    let context = global::get_text_map_propagator(|propagator| propagator.extract(&HeaderExtractor(headers)));
+    let parent = context.span().span_context().clone();
+    if !parent.is_valid() {
+        return context;
     }
-    let (trace, span, flags) = (caller.trace_id(), caller.span_id(), caller.trace_flags());
-    let plain = SpanContext::new(trace, span, flags, caller.is_remote(), TraceState::default());
-    given.with_remote_span_context(plain)
+    let (trace, span, flags) = (parent.trace_id(), parent.span_id(), parent.trace_flags());
+    let stripped = SpanContext::new(trace, span, flags, parent.is_remote(), TraceState::default());
+    context.with_remote_span_context(stripped)
 }
 
-/// Adds the current span's trace to a request that we are about to send.
+/// Adds the current span's trace context to the headers of an outgoing request.
 pub fn inject_context(headers: &mut HeaderMap) {
     let span = Span::current();
-    // Without trace export there is no span, and looking for one would cost on every call.
+    // Without trace export the span is disabled; skips the cost of looking up its context.
     if span.is_disabled() {
         return;
     }

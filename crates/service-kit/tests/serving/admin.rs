@@ -1,4 +1,4 @@
-//! The admin port, and what it says about the others.
+//! The endpoints of the admin port.
 
 use std::net::SocketAddr;
 
@@ -6,41 +6,41 @@ use poem::EndpointExt;
 use service_kit::{Kit, RequestTelemetry};
 use tokio::net::TcpStream;
 
-use crate::rig::{Answer, Client, Rig, args, hello};
+use crate::harness::{Client, RawResponse, TestServer, args, hello};
 
-async fn get(addr: SocketAddr, path: &str) -> Answer {
-    Client(TcpStream::connect(addr).await.expect("the admin port is open")).get(path).await
+async fn get(addr: SocketAddr, path: &str) -> RawResponse {
+    Client(TcpStream::connect(addr).await.expect("connect to the admin port")).get(path).await
 }
 
 async fn kit() -> (Kit, SocketAddr) {
     let kit = Kit::for_tests(&args());
-    let any = SocketAddr::from(([127, 0, 0, 1], 0));
-    let addr = kit.serve_admin(any).await.expect("a free port");
+    let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
+    let addr = kit.serve_admin(any_port).await.expect("bind");
     (kit, addr)
 }
 
 #[tokio::test]
-async fn readiness_follows_its_conditions_and_the_lifecycle() {
+async fn readyz_reflects_conditions_and_shutdown() {
     let (kit, admin) = kit().await;
     assert_eq!(get(admin, "/readyz").await.status, 200);
     let geo = kit.readiness.condition("geo");
-    let answer = get(admin, "/readyz").await;
-    assert_eq!((answer.status, answer.json()["checks"]["geo"]["ready"].as_bool()), (503, Some(false)));
+    let response = get(admin, "/readyz").await;
+    assert_eq!((response.status, response.json()["checks"]["geo"]["ready"].as_bool()), (503, Some(false)));
     geo.set_ready("loaded");
-    let answer = get(admin, "/readyz").await;
-    assert_eq!((answer.status, answer.json()["checks"]["geo"]["detail"].as_str()), (200, Some("loaded")));
-    kit.lifecycle.begin_stop();
-    let answer = get(admin, "/readyz").await;
-    assert_eq!((answer.status, answer.json()["ready"].as_bool()), (503, Some(false)));
-    assert_eq!(get(admin, "/livez").await.status, 200, "alive while it stops");
+    let response = get(admin, "/readyz").await;
+    assert_eq!((response.status, response.json()["checks"]["geo"]["detail"].as_str()), (200, Some("loaded")));
+    kit.lifecycle.begin_shutdown();
+    let response = get(admin, "/readyz").await;
+    assert_eq!((response.status, response.json()["ready"].as_bool()), (503, Some(false)));
+    assert_eq!(get(admin, "/livez").await.status, 200, "still alive during shutdown");
 }
 
 #[tokio::test]
 async fn metrics_count_requests_with_bounded_labels() {
     let (kit, admin) = kit().await;
     let endpoint = hello().with(RequestTelemetry::new(&kit.telemetry, "lookup"));
-    let rig = Rig::start(&args(), endpoint).await;
-    let mut client = rig.connect().await;
+    let server = TestServer::start(&args(), endpoint).await;
+    let mut client = server.connect().await;
     client.get("/?key=secret").await;
     client.get("/nowhere").await;
     let text = get(admin, "/metrics").await.body;
@@ -51,13 +51,13 @@ async fn metrics_count_requests_with_bounded_labels() {
     assert!(!text.contains("secret") && !text.contains("nowhere"), "{text}");
 }
 
-/// The workers' one thread is blocked, and the probe is answered all the same.
+/// The blocking socket calls below block the test's only runtime thread.
 #[tokio::test]
-async fn a_blocked_worker_does_not_starve_the_admin_port() {
+async fn blocked_worker_does_not_block_the_admin_port() {
     let (_kit, admin) = kit().await;
-    let mut socket = std::net::TcpStream::connect(admin).expect("open");
-    std::io::Write::write_all(&mut socket, b"GET /livez HTTP/1.0\r\n\r\n").expect("sent");
-    let mut answer = String::new();
-    std::io::Read::read_to_string(&mut socket, &mut answer).expect("answered");
-    assert!(answer.starts_with("HTTP/1.0 200"), "{answer}");
+    let mut socket = std::net::TcpStream::connect(admin).expect("connect");
+    std::io::Write::write_all(&mut socket, b"GET /livez HTTP/1.0\r\n\r\n").expect("send");
+    let mut response = String::new();
+    std::io::Read::read_to_string(&mut socket, &mut response).expect("response");
+    assert!(response.starts_with("HTTP/1.0 200"), "{response}");
 }

@@ -1,4 +1,4 @@
-//! HTTP/2 clients, with prior knowledge on the plain port.
+//! HTTP/2 clients, with prior knowledge on a cleartext port.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use http::{Method, Request, Response, Version};
 use service_kit::ServeArgs;
 use tokio::{io::AsyncReadExt, net::TcpStream, task::JoinHandle, time::timeout};
 
-use crate::rig::{PATIENCE, Rig, args, hello};
+use crate::harness::{TIMEOUT, TestServer, args, hello};
 
-type End = JoinHandle<Result<(), h2::Error>>;
+type ConnectionTask = JoinHandle<Result<(), h2::Error>>;
 
-async fn connect(rig: &Rig) -> (SendRequest<Bytes>, End) {
+async fn connect(server: &TestServer) -> (SendRequest<Bytes>, ConnectionTask) {
     let (sender, connection): (_, Connection<TcpStream, Bytes>) =
-        handshake(rig.connect().await.0).await.expect("a handshake");
-    (sender.ready().await.expect("the settings"), tokio::spawn(connection))
+        handshake(server.connect().await.0).await.expect("handshake");
+    (sender.ready().await.expect("settings"), tokio::spawn(connection))
 }
 
 fn get(header: Option<String>) -> Request<()> {
@@ -25,55 +25,54 @@ fn get(header: Option<String>) -> Request<()> {
         None => request,
     }
     .body(())
-    .expect("a request")
+    .expect("valid request")
 }
 
 async fn send(sender: &mut SendRequest<Bytes>, request: Request<()>) -> Response<h2::RecvStream> {
-    let (answer, _) = sender.send_request(request, true).expect("a stream");
-    timeout(PATIENCE, answer).await.expect("in time").expect("an answer")
+    let (response, _) = sender.send_request(request, true).expect("open stream");
+    timeout(TIMEOUT, response).await.expect("response in time").expect("response")
 }
 
-async fn end(end: End) -> Result<(), h2::Error> {
-    timeout(PATIENCE, end).await.expect("the connection ends").expect("no panic")
+async fn wait_closed(task: ConnectionTask) -> Result<(), h2::Error> {
+    timeout(TIMEOUT, task).await.expect("connection closes in time").expect("no panic")
 }
 
 #[tokio::test]
-async fn a_stream_limit_is_announced() {
-    let rig = Rig::start(&args(), hello()).await;
-    let (mut sender, _end) = connect(&rig).await;
+async fn stream_limit_is_announced() {
+    let server = TestServer::start(&args(), hello()).await;
+    let (mut sender, _connection) = connect(&server).await;
     assert_eq!(send(&mut sender, get(None)).await.status(), 200);
     assert_eq!(sender.current_max_send_streams(), 200);
 }
 
 #[tokio::test]
-async fn long_headers_are_answered_431_with_our_body() {
-    let rig = Rig::start(&args(), hello()).await;
-    let (mut sender, _end) = connect(&rig).await;
-    let mut answer = send(&mut sender, get(Some("x".repeat(17 * 1024)))).await;
-    assert_eq!(answer.status(), 431);
-    let body = answer.body_mut().data().await.expect("a body").expect("bytes");
+async fn oversized_headers_get_431_with_error_body() {
+    let server = TestServer::start(&args(), hello()).await;
+    let (mut sender, _connection) = connect(&server).await;
+    let mut response = send(&mut sender, get(Some("x".repeat(17 * 1024)))).await;
+    assert_eq!(response.status(), 431);
+    let body = response.body_mut().data().await.expect("body").expect("data frame");
     assert!(body.starts_with(b"{\"error\":\"headers_too_large\""));
 }
 
 #[tokio::test]
-async fn an_answer_to_head_ends_with_its_headers() {
-    let rig = Rig::start(&args(), hello()).await;
-    let (mut sender, _end) = connect(&rig).await;
+async fn head_response_ends_with_its_headers() {
+    let server = TestServer::start(&args(), hello()).await;
+    let (mut sender, _connection) = connect(&server).await;
     for path in ["/", "/nowhere"] {
         let mut request = get(None);
         *request.method_mut() = Method::HEAD;
-        *request.uri_mut() = format!("http://test{path}").parse().expect("an address");
-        let answer = send(&mut sender, request).await;
-        assert!(answer.body().is_end_stream(), "{path}: {}", answer.status());
+        *request.uri_mut() = format!("http://test{path}").parse().expect("valid URL");
+        let response = send(&mut sender, request).await;
+        assert!(response.body().is_end_stream(), "{path}: {}", response.status());
     }
 }
 
-/// A request and its cancellation, a hundred times over, in frames made by hand: a real client would
-/// rather send neither.
+/// 100 requests, each canceled immediately, as raw frames: client libraries would not send them.
 fn rapid_resets() -> Vec<u8> {
     let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
     for stream in (0..100_u32).map(|n| (2 * n + 1).to_be_bytes()) {
-        // HEADERS that end both headers and stream: GET, http, /, authority "t".
+        // HEADERS with END_HEADERS and END_STREAM: GET, http, /, authority "t".
         bytes.extend([0, 0, 6, 1, 5].iter().chain(&stream).chain(b"\x82\x86\x84\x41\x01t"));
         // RST_STREAM with CANCEL.
         bytes.extend([0, 0, 4, 3, 0].iter().chain(&stream).chain(&[0, 0, 0, 8]));
@@ -81,7 +80,7 @@ fn rapid_resets() -> Vec<u8> {
     bytes
 }
 
-/// The frames a server sent, as (type, payload).
+/// Parses frames into (type, payload).
 fn frames(mut bytes: &[u8]) -> Vec<(u8, &[u8])> {
     let mut frames = Vec::new();
     while let [a, b, c, kind, _flags, _, _, _, _, rest @ ..] = bytes {
@@ -94,48 +93,49 @@ fn frames(mut bytes: &[u8]) -> Vec<(u8, &[u8])> {
 }
 
 #[tokio::test]
-async fn rapid_resets_are_answered_with_goaway() {
-    let rig = Rig::start(&args(), hello()).await;
-    let mut client = rig.connect().await;
+async fn rapid_resets_get_goaway() {
+    let server = TestServer::start(&args(), hello()).await;
+    let mut client = server.connect().await;
     client.send(rapid_resets()).await;
     let mut received = Vec::new();
-    // The server may reset the connection after its last word.
-    let _ = timeout(PATIENCE, client.0.read_to_end(&mut received)).await.expect("the server closes");
+    // The server may reset the connection after GOAWAY.
+    let _ = timeout(TIMEOUT, client.0.read_to_end(&mut received)).await.expect("server closes in time");
     let frames = frames(&received);
     let goaway = frames.iter().find(|(kind, _)| *kind == 7).expect("GOAWAY");
     let enhance_your_calm = [0, 0, 0, 11];
     assert_eq!(goaway.1[4..8], enhance_your_calm);
-    assert_eq!(rig.connect().await.get("/").await.status, 200, "everyone else is served as before");
+    assert_eq!(server.connect().await.get("/").await.status, 200, "other clients are still served");
 }
 
 #[tokio::test]
-async fn an_idle_connection_is_told_to_go() {
+async fn idle_connection_gets_goaway() {
     let args = ServeArgs { idle_timeout: Duration::from_millis(200), ..args() };
-    let rig = Rig::start(&args, hello()).await;
-    let (mut sender, connection) = connect(&rig).await;
+    let server = TestServer::start(&args, hello()).await;
+    let (mut sender, connection) = connect(&server).await;
     assert_eq!(send(&mut sender, get(None)).await.status(), 200);
-    end(connection).await.expect("GOAWAY without an error");
+    wait_closed(connection).await.expect("GOAWAY without an error");
 }
 
 #[tokio::test]
-async fn a_connection_that_never_asks_is_closed_by_the_header_deadline() {
+async fn connection_without_requests_hits_header_timeout() {
     let args = ServeArgs { header_timeout: Duration::from_millis(200), ..args() };
-    let rig = Rig::start(&args, hello()).await;
-    let (_sender, connection) = connect(&rig).await;
-    let _ = end(connection).await;
+    let server = TestServer::start(&args, hello()).await;
+    let (_sender, connection) = connect(&server).await;
+    let _ = wait_closed(connection).await;
 }
 
 #[tokio::test]
-async fn at_the_stop_a_stream_under_way_is_finished() {
-    let (endpoint, gate) = crate::stop::gated();
-    let rig = Rig::start(&args(), endpoint).await;
-    let (mut sender, connection) = connect(&rig).await;
-    let (answer, _) = sender.send_request(get(None), true).expect("a stream");
+async fn stream_in_flight_completes_during_shutdown() {
+    let (endpoint, gate) = crate::shutdown::gated();
+    let server = TestServer::start(&args(), endpoint).await;
+    let (mut sender, connection) = connect(&server).await;
+    let (response, _) = sender.send_request(get(None), true).expect("open stream");
     gate.entered().await;
-    rig.lifecycle.begin_stop();
-    rig.lifecycle.stopping().await;
+    server.lifecycle.begin_shutdown();
+    server.lifecycle.drain_delay_over().await;
     gate.open();
-    assert_eq!(timeout(PATIENCE, answer).await.expect("in time").expect("an answer").status(), 200);
-    end(connection).await.expect("GOAWAY without an error");
-    rig.ended().await;
+    let response = timeout(TIMEOUT, response).await.expect("response in time").expect("response");
+    assert_eq!(response.status(), 200);
+    wait_closed(connection).await.expect("GOAWAY without an error");
+    server.wait_stopped().await;
 }

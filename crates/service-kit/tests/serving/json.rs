@@ -1,11 +1,11 @@
-//! The payload in an OpenAPI service, as the services use it.
+//! `SerdeJson` in an OpenAPI service.
 
 use poem::{Endpoint, EndpointExt};
 use poem_openapi::{ApiResponse, Object, OpenApi, OpenApiService};
 use serde::{Deserialize, Serialize};
 use service_kit::{BodyLimit, ErrorBody, Kit, RequestTelemetry, SerdeJson, catch_all};
 
-use crate::rig::{Answer, DOCS, Rig, args};
+use crate::harness::{DOCS, RawResponse, TestServer, args};
 
 #[derive(Object, Serialize, Deserialize)]
 struct Double {
@@ -46,57 +46,57 @@ fn endpoint() -> impl Endpoint {
     service().with(BodyLimit::default()).with(catch_all(DOCS))
 }
 
-async fn post(body: &str, content_type: &str) -> Answer {
-    let rig = Rig::start(&args(), endpoint()).await;
-    let mut client = rig.connect().await;
+async fn post(body: &str, content_type: &str) -> RawResponse {
+    let server = TestServer::start(&args(), endpoint()).await;
+    let mut client = server.connect().await;
     let length = body.len();
     let head = format!(
         "POST /double HTTP/1.1\r\nHost: t\r\nContent-Type: {content_type}\r\nContent-Length: {length}\r\n\r\n"
     );
     client.send(head + body).await;
-    client.answer().await
+    client.read_response().await
 }
 
 #[tokio::test]
-async fn it_reads_and_writes() {
-    let answer = post(r#"{"number":21}"#, "application/json").await;
-    assert_eq!((answer.status, answer.body.as_str()), (200, r#"{"number":42}"#));
-    assert_eq!(answer.header("content-type"), Some("application/json"));
+async fn json_request_gets_json_response() {
+    let response = post(r#"{"number":21}"#, "application/json").await;
+    assert_eq!((response.status, response.body.as_str()), (200, r#"{"number":42}"#));
+    assert_eq!(response.header("content-type"), Some("application/json"));
 }
 
 #[tokio::test]
-async fn a_response_enum_keeps_its_status_and_body() {
-    let answer = post(r#"{"number":4294967295}"#, "application/json").await;
+async fn response_enum_keeps_its_status_and_body() {
+    let response = post(r#"{"number":4294967295}"#, "application/json").await;
     let body = r#"{"error":"too_big","message":"Too big.","docs":"https://docs.example#too_big"}"#;
-    assert_eq!((answer.status, answer.body.as_str()), (409, body));
+    assert_eq!((response.status, response.body.as_str()), (409, body));
 }
 
 #[tokio::test]
-async fn nonsense_is_a_400_that_says_where() {
-    let answer = post(r#"{"number":"x"}"#, "application/json").await;
-    assert_eq!((answer.status, answer.json()["error"].as_str()), (400, Some("bad_request")));
-    assert!(answer.json()["message"].as_str().expect("words").contains("line 1 column 13"));
+async fn invalid_json_gets_400_with_position() {
+    let response = post(r#"{"number":"x"}"#, "application/json").await;
+    assert_eq!((response.status, response.json()["error"].as_str()), (400, Some("bad_request")));
+    assert!(response.json()["message"].as_str().expect("message").contains("line 1 column 13"));
 }
 
 #[tokio::test]
-async fn another_content_type_is_refused() {
-    let answer = post("number=1", "application/x-www-form-urlencoded").await;
-    assert_eq!((answer.status, answer.json()["error"].as_str()), (415, Some("unsupported_media_type")));
+async fn other_content_type_gets_415() {
+    let response = post("number=1", "application/x-www-form-urlencoded").await;
+    assert_eq!((response.status, response.json()["error"].as_str()), (415, Some("unsupported_media_type")));
 }
 
 #[test]
-fn the_document_has_the_types_schemas() {
+fn openapi_document_contains_the_schemas() {
     let document = service().spec();
     assert!(document.contains("#/components/schemas/Double"), "{document}");
     assert!(document.contains("#/components/schemas/ErrorResponse"), "{document}");
 }
 
 #[tokio::test]
-async fn the_metrics_know_the_operation() {
+async fn metrics_are_labeled_with_the_operation_id() {
     let kit = Kit::for_tests(&args());
-    let measured = endpoint().with(RequestTelemetry::new(&kit.telemetry, "test"));
-    let rig = Rig::start(&args(), measured).await;
-    assert_eq!(rig.connect().await.get("/plain").await.body, r#"{"number":1}"#);
+    let endpoint = endpoint().with(RequestTelemetry::new(&kit.telemetry, "test"));
+    let server = TestServer::start(&args(), endpoint).await;
+    assert_eq!(server.connect().await.get("/plain").await.body, r#"{"number":1}"#);
     let text = kit.telemetry.prometheus_text();
     assert!(text.contains(r#"operation="plain""#), "{text}");
 }

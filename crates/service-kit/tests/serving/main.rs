@@ -1,14 +1,14 @@
-//! A server on a real socket, and clients that behave badly.
+//! Tests the server on a real socket, mostly with misbehaving clients.
 
 mod admin;
 mod body;
-mod crowd;
+mod connection_limit;
+mod harness;
 mod headers;
 mod http2;
 mod json;
 mod otlp;
 mod panics;
 mod process;
-mod rig;
-mod slow;
-mod stop;
+mod shutdown;
+mod timeouts;

@@ -1,4 +1,4 @@
-//! A process of its own: signals, descriptors, the log.
+//! Tests that need a separate process: signals, file descriptors, the log.
 
 use std::{fs, net::SocketAddr, path::PathBuf, process::Stdio, time::Duration};
 
@@ -10,7 +10,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::rig::{Client, PATIENCE};
+use crate::harness::{Client, TIMEOUT};
 
 pub struct Probe {
     pub child: Child,
@@ -23,44 +23,44 @@ impl Probe {
         let mut child = command(descriptors, arguments)
             .envs(env.iter().cloned())
             .spawn()
-            .expect("the example probe; run all of `cargo test -p service-kit` to build it");
-        let mut log = BufReader::new(child.stderr.take().expect("piped")).lines();
-        let line = next(&mut log, "listening").await;
+            .expect("example `probe` is not built; `cargo test -p service-kit` builds it");
+        let mut log = BufReader::new(child.stderr.take().expect("stderr is piped")).lines();
+        let line = next_line(&mut log, "listening").await;
         assert_eq!(line["server"], "probe");
-        let addr = line["addr"].as_str().expect("an address").parse().expect("an address");
+        let addr = line["addr"].as_str().expect("addr field").parse().expect("valid address");
         Self { child, addr, log }
     }
 
     pub async fn connect(&self) -> Client {
-        Client(TcpStream::connect(self.addr).await.expect("the probe listens"))
+        Client(TcpStream::connect(self.addr).await.expect("connect"))
     }
 
     pub fn signal(&self, name: &str) {
         let pid = self.pid().to_string();
-        let sent = std::process::Command::new("kill").args(["-s", name, &pid]).status();
-        assert!(sent.is_ok_and(|status| status.success()));
+        let result = std::process::Command::new("kill").args(["-s", name, &pid]).status();
+        assert!(result.is_ok_and(|status| status.success()));
     }
 
     pub async fn exit_code(&mut self) -> Option<i32> {
-        let exit = timeout(PATIENCE, self.child.wait()).await;
-        exit.expect("the process ends").expect("it ran").code()
+        let status = timeout(TIMEOUT, self.child.wait()).await;
+        status.expect("process exits in time").expect("exit status").code()
     }
 
     fn pid(&self) -> u32 {
-        self.child.id().expect("it runs")
+        self.child.id().expect("process is running")
     }
 
-    /// Processor time used so far, in ticks of 10 ms.
-    fn ticks(&self) -> u64 {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).expect("it runs");
-        let fields = stat.rsplit(')').next().expect("fields").split_whitespace();
-        fields.skip(11).take(2).map(|field| field.parse::<u64>().expect("a number")).sum()
+    /// CPU time used so far, in ticks of 10 ms.
+    fn cpu_ticks(&self) -> u64 {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).expect("process is running");
+        let fields = stat.rsplit(')').next().expect("stat fields").split_whitespace();
+        fields.skip(11).take(2).map(|field| field.parse::<u64>().expect("number")).sum()
     }
 }
 
 fn command(descriptors: u32, arguments: &str) -> Command {
-    let this = std::env::current_exe().expect("a path");
-    let target = this.ancestors().nth(2).map(PathBuf::from).expect("target folder");
+    let test_binary = std::env::current_exe().expect("path");
+    let target = test_binary.ancestors().nth(2).map(PathBuf::from).expect("target directory");
     let probe = target.join("examples/probe").display().to_string();
     let mut command = Command::new("sh");
     let script = format!("ulimit -n {descriptors}; exec {probe:?} --log-format json --workers 2 {arguments}");
@@ -68,72 +68,72 @@ fn command(descriptors: u32, arguments: &str) -> Command {
     command
 }
 
-/// The next log line with that message.
-pub async fn next(log: &mut Lines<BufReader<ChildStderr>>, message: &str) -> Value {
+/// Reads log lines up to the next one with the given message.
+pub async fn next_line(log: &mut Lines<BufReader<ChildStderr>>, message: &str) -> Value {
     let find = async {
         loop {
-            let line = log.next_line().await.expect("a log").expect("the line before the end");
-            let line: Value = serde_json::from_str(&line).unwrap_or_else(|_| panic!("JSON: {line}"));
+            let line = log.next_line().await.expect("read log").expect("line before the end of the log");
+            let line: Value = serde_json::from_str(&line).unwrap_or_else(|_| panic!("not JSON: {line}"));
             if line["message"] == message {
                 return line;
             }
         }
     };
-    timeout(PATIENCE, find).await.unwrap_or_else(|_| panic!("no line {message:?}"))
+    timeout(TIMEOUT, find).await.unwrap_or_else(|_| panic!("no log line {message:?}"))
 }
 
 #[tokio::test]
-async fn a_signal_stops_it_and_the_exit_is_a_success() {
+async fn sigterm_exits_with_code_0() {
     let mut probe = Probe::start(256, "--drain-delay 0", &[]).await;
     let mut client = probe.connect().await;
     assert_eq!(client.get("/").await.body, "hello");
     probe.signal("TERM");
-    next(&mut probe.log, "stopped").await;
+    next_line(&mut probe.log, "stopped").await;
     assert_eq!(probe.exit_code().await, Some(0));
 }
 
 #[tokio::test]
-async fn a_second_signal_ends_it_at_once() {
+async fn second_signal_exits_immediately() {
     let mut probe = Probe::start(256, "--drain-delay 60s", &[]).await;
     probe.signal("TERM");
-    next(&mut probe.log, "stopping; a second signal ends at once").await;
+    next_line(&mut probe.log, "shutting down; a second signal exits immediately").await;
     probe.signal("INT");
     assert_eq!(probe.exit_code().await, Some(1));
 }
 
 #[tokio::test]
-async fn a_port_in_use_is_explained() {
+async fn port_in_use_is_explained() {
     let first = Probe::start(256, "", &[]).await;
-    let output = command(256, &format!("--listen {}", first.addr)).output().await.expect("it runs");
-    let words = String::from_utf8_lossy(&output.stderr);
+    let output = command(256, &format!("--listen {}", first.addr)).output().await.expect("run probe");
+    let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success());
-    assert!(words.contains(&first.addr.to_string()), "{words}");
-    assert!(words.contains("another program listens there already"), "{words}");
+    assert!(stderr.contains(&first.addr.to_string()), "{stderr}");
+    assert!(stderr.contains("another program uses this port"), "{stderr}");
 }
 
 #[tokio::test]
-async fn a_panics_words_stay_out_of_the_log() {
+async fn formatted_panic_message_is_not_logged() {
     let mut probe = Probe::start(256, "", &[]).await;
     let mut client = probe.connect().await;
     assert_eq!(client.get("/panic?key=secret").await.status, 500);
-    let line = next(&mut probe.log, "panic").await;
-    assert!(line["place"].as_str().expect("a place").contains("probe.rs"), "{line}");
+    let line = next_line(&mut probe.log, "panic").await;
+    assert!(line["location"].as_str().expect("location field").contains("probe.rs"), "{line}");
     assert!(!line.to_string().contains("secret"), "{line}");
 }
 
-/// 64 descriptors, nearly all of them taken, and more clients than the rest can hold.
+/// The process may open 64 file descriptors, and `--hold-files` uses 40 of them. 100 clients need more than the rest.
 #[tokio::test]
-async fn without_descriptors_it_neither_spins_nor_stops_serving() {
+async fn server_out_of_descriptors_backs_off_and_keeps_serving() {
     let mut probe = Probe::start(64, "--hold-files 40", &[]).await;
-    let mut crowd = Vec::new();
+    let mut clients = Vec::new();
     for _ in 0..100 {
-        crowd.push(probe.connect().await);
+        clients.push(probe.connect().await);
     }
-    next(&mut probe.log, "can not accept connections").await;
-    let before = probe.ticks();
+    next_line(&mut probe.log, "can't accept connections; retrying").await;
+    let before = probe.cpu_ticks();
     let window = Duration::from_secs(1);
-    assert!(timeout(window, probe.child.wait()).await.is_err(), "it goes on");
-    let used = probe.ticks() - before;
-    assert!(used <= 20, "{used} of 100 ticks while descriptors are out");
+    assert!(timeout(window, probe.child.wait()).await.is_err(), "process keeps running");
+    let used = probe.cpu_ticks() - before;
+    assert!(used <= 20, "used {used} of 100 CPU ticks while out of descriptors");
     assert_eq!(probe.connect().await.get("/").await.body, "hello");
 }

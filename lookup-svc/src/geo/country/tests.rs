@@ -1,8 +1,8 @@
-//! The country facts are complete and right.
+//! Checks that the country facts are complete and correct.
 
 use super::*;
 
-/// Every officially assigned ISO 3166-1 alpha-2 code, kept here apart from the crate it checks.
+/// Every officially assigned ISO 3166-1 alpha-2 code, listed independently of the crate under test.
 const ISO: &str = "AD AE AF AG AI AL AM AO AQ AR AS AT AU AW AX AZ BA BB BD BE BF BG BH BI BJ BL \
     BM BN BO BQ BR BS BT BV BW BY BZ CA CC CD CF CG CH CI CK CL CM CN CO CR CU CV CW CX CY CZ DE \
     DJ DK DM DO DZ EC EE EG EH ER ES ET FI FJ FK FM FO FR GA GB GD GE GF GG GH GI GL GM GN GP GQ \
@@ -13,14 +13,14 @@ const ISO: &str = "AD AE AF AG AI AL AM AO AQ AR AS AT AU AW AX AZ BA BB BD BE B
     SZ TC TD TF TG TH TJ TK TL TM TN TO TR TT TV TW TZ UA UG UM US UY UZ VA VC VE VG VI VN VU WF \
     WS YE YT ZA ZM ZW";
 
-/// The 27 members and the territories where EU law says the treaties apply.
+/// The 27 member states and the territories with their own code to which the EU treaties apply.
 const EU: &str = "AT BE BG CY CZ DE DK EE ES FI FR GR HR HU IE IT LT LU LV MT NL PL PT RO SE SI SK \
     AX GF GP MF MQ RE YT";
 
 const CONTINENTS: [&str; 7] = ["AF", "AN", "AS", "EU", "NA", "OC", "SA"];
 
 #[test]
-fn all_249_iso_countries_have_every_fact() {
+fn all_249_iso_countries_are_complete() {
     let codes: Vec<_> = ISO.split_whitespace().collect();
     assert_eq!(codes.len(), 249);
     for code in codes {
@@ -40,7 +40,7 @@ fn all_249_iso_countries_have_every_fact() {
 }
 
 #[test]
-fn exactly_the_members_of_the_eu_are_in_the_eu() {
+fn eu_flag_matches_member_list() {
     for code in ISO.split_whitespace() {
         let expected = EU.split_whitespace().any(|member| member == code);
         assert_eq!(find(code).map(|country| country.eu), Some(expected), "{code}");
@@ -48,7 +48,7 @@ fn exactly_the_members_of_the_eu_are_in_the_eu() {
 }
 
 #[test]
-fn the_continents_are_those_of_the_databases() {
+fn continents_match_the_databases() {
     for (code, continent) in [
         ("CY", "EU"),
         ("TR", "AS"),
@@ -68,7 +68,7 @@ fn the_continents_are_those_of_the_databases() {
 }
 
 #[test]
-fn recent_changes_are_in() {
+fn currencies_and_names_are_current() {
     for (code, currency) in [
         ("BG", "EUR"),
         ("HR", "EUR"),
@@ -101,7 +101,7 @@ fn recent_changes_are_in() {
 }
 
 #[test]
-fn only_country_codes_are_found() {
+fn find_rejects_anything_but_country_codes() {
     for code in ["", "D", "DEU", "ZZ", "EU", "AP", "-", "é", "1A"] {
         assert_eq!(find(code), None, "{code:?}");
     }
@@ -110,7 +110,7 @@ fn only_country_codes_are_found() {
 }
 
 #[test]
-fn a_continent_is_known_by_code_and_by_name() {
+fn continent_is_found_by_code_and_by_name() {
     assert_eq!(continent("EU"), Some("EU"));
     assert_eq!(continent("north america"), Some("NA"));
     assert_eq!(continent("Atlantis"), None);

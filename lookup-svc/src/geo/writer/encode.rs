@@ -1,37 +1,27 @@
-//! The data section's encoding of the MaxMind DB format, version 2.
+//! Encodes values of the data section, MaxMind DB format version 2.
 
 /// A value of the data section.
 #[derive(Clone, Debug)]
 pub enum Value {
-    /// UTF-8 text.
     Text(String),
-    /// 64-bit float.
     F64(f64),
-    /// 32-bit float, which flat databases use.
+    /// Used by DB-IP and flat databases.
     F32(f32),
-    /// Unsigned 16-bit number.
     U16(u16),
-    /// Unsigned 32-bit number.
     U32(u32),
-    /// Unsigned 64-bit number.
     U64(u64),
-    /// Signed 32-bit number.
     I32(i32),
-    /// Boolean.
     Bool(bool),
-    /// List.
     Array(Vec<Value>),
-    /// Map, in the order given.
+    /// Keeps the order of its entries.
     Map(Vec<(String, Value)>),
 }
 
 impl Value {
-    /// A map from pairs.
     pub fn map<'k>(entries: impl IntoIterator<Item = (&'k str, Value)>) -> Self {
         Value::Map(entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
     }
 
-    /// The value's bytes.
     pub fn encoded(&self) -> Vec<u8> {
         let mut out = Vec::new();
         self.encode(&mut out);
@@ -69,7 +59,7 @@ impl From<&str> for Value {
     }
 }
 
-/// Numbers are stored without their leading zero bytes.
+/// Integers are stored without leading zero bytes.
 fn encode_number(kind: u8, bytes: &[u8], out: &mut Vec<u8>) {
     let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
     encode_bytes(kind, &bytes[zeros..], out);
@@ -80,7 +70,7 @@ fn encode_bytes(kind: u8, bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(bytes);
 }
 
-/// The control byte, the extended type, and the length where it does not fit.
+/// Writes the control byte, then the extended type and the longer size, if needed.
 fn control(kind: u8, size: usize, out: &mut Vec<u8>) {
     let (short, rest) = match size {
         0..29 => (size, 0),
@@ -94,6 +84,6 @@ fn control(kind: u8, size: usize, out: &mut Vec<u8>) {
         out.push(kind - 7);
     }
     let base = [0, 29, 285, 65_821][rest];
-    let length = u32::try_from(size.saturating_sub(base)).expect("a small value").to_be_bytes();
+    let length = u32::try_from(size.saturating_sub(base)).expect("value too large").to_be_bytes();
     out.extend_from_slice(&length[4 - rest..]);
 }

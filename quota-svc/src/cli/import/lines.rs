@@ -1,4 +1,4 @@
-//! From JSON lines to batches, each line checked before anything of its batch is sent.
+//! Splits JSON lines into batches. Every line is validated before its batch is sent.
 
 use std::io::{self, BufRead, Read};
 use std::ops::RangeInclusive;
@@ -6,55 +6,57 @@ use std::ops::RangeInclusive;
 use jiff::Timestamp;
 use quota_client::wire::{ExportedAccount, ImportRequest};
 
-use crate::present;
+use crate::api_convert;
 
-/// The most accounts that quota-svc takes at once.
+/// Maximum number of accounts per call.
 const MAX_ACCOUNTS: usize = 200;
 
-/// About how large a batch becomes; quota-svc takes 4 MiB.
+/// Approximate size of a batch; quota-svc accepts 4 MiB.
 const BATCH_BYTES: u64 = 1 << 20;
 
-/// An account with ten keys and a month of usage is under 32 KiB; what has no end must not fill the memory.
+/// An account with 10 keys and a month of usage is under 32 KiB. The limit keeps input without line breaks from
+/// filling the memory.
 const MAX_LINE: u64 = 1 << 20;
 
-/// Accounts that travel together.
+/// Accounts sent in one call.
 #[derive(Debug)]
 pub(super) struct Batch {
-    /// Where they stand in the input.
+    /// Line numbers of the first and last account in the input.
     pub lines: RangeInclusive<u64>,
-    /// What they took there, with the empty lines between.
+    /// Bytes read for this batch, including empty lines.
     pub bytes: u64,
     pub request: ImportRequest,
 }
 
-/// Why a line can't be imported. The line itself is not repeated: it holds hashes of keys and passwords.
+/// The messages don't repeat the line, which has hashes of keys and passwords.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LineError {
-    #[error("line {line}, column {column}: this is not JSON. An import has one JSON object on each line")]
+    #[error("line {line}, column {column}: not valid JSON; each line must be one JSON object")]
     Syntax { line: u64, column: usize },
     #[error("line {line}, column {column}: a field is missing, unknown or of the wrong type")]
-    Shape { line: u64, column: usize },
-    #[error("line {line}: {why}")]
-    Invalid { line: u64, why: String },
-    #[error("line {line} is longer than {MAX_LINE} bytes: no account is that large")]
+    Fields { line: u64, column: usize },
+    #[error("line {line}: {reason}")]
+    Invalid { line: u64, reason: String },
+    #[error("line {line} is longer than {MAX_LINE} bytes, the maximum for one account")]
     TooLong { line: u64 },
-    #[error("the input can't be read after line {line}")]
+    #[error("can't read the input after line {line}")]
     Read { line: u64, source: io::Error },
 }
 
-/// Cuts `input` into batches and gives each to `take` until that refuses; the first bad line is the last thing given.
-pub(super) fn batches(mut input: impl BufRead, mut take: impl FnMut(Result<Batch, LineError>) -> bool) {
-    let mut gathered = Gathered::default();
+/// Splits `input` into batches and passes each to `sink`. Stops when `sink` returns false, or after the first invalid
+/// line, whose error is passed to `sink`.
+pub(super) fn batches(mut input: impl BufRead, mut sink: impl FnMut(Result<Batch, LineError>) -> bool) {
+    let mut builder = BatchBuilder::default();
     let now = Timestamp::now().as_millisecond();
     loop {
-        let next = gathered.read(&mut input, now);
+        let next = builder.read_line(&mut input, now);
         let ends = !matches!(next, Ok(true));
-        // What precedes a bad line is sent: the message says that nothing after it was.
-        if (ends || gathered.is_full()) && !gathered.accounts.is_empty() && !take(Ok(gathered.batch())) {
+        // Lines before an invalid one are still sent, so that its line number shows where the import stopped.
+        if (ends || builder.is_full()) && !builder.accounts.is_empty() && !sink(Ok(builder.take_batch())) {
             return;
         }
         if let Err(error) = next {
-            take(Err(error));
+            sink(Err(error));
         }
         if ends {
             return;
@@ -63,20 +65,20 @@ pub(super) fn batches(mut input: impl BufRead, mut take: impl FnMut(Result<Batch
 }
 
 #[derive(Default)]
-struct Gathered {
+struct BatchBuilder {
     accounts: Vec<ExportedAccount>,
     bytes: u64,
-    /// Where the batch's first and last account stand.
+    /// Line numbers of the batch's first and last account.
     first: u64,
     last: u64,
-    /// How many lines were read in all.
+    /// Number of lines read since the start of the input.
     line: u64,
     buffer: Vec<u8>,
 }
 
-impl Gathered {
-    /// Reads a line; false at the end.
-    fn read(&mut self, input: &mut impl BufRead, now: i64) -> Result<bool, LineError> {
+impl BatchBuilder {
+    /// Returns false at the end of the input.
+    fn read_line(&mut self, input: &mut impl BufRead, now: i64) -> Result<bool, LineError> {
         self.buffer.clear();
         let read = input.take(MAX_LINE + 1).read_until(b'\n', &mut self.buffer);
         let read = read.map_err(|source| LineError::Read { line: self.line, source })? as u64;
@@ -99,12 +101,12 @@ impl Gathered {
         Ok(true)
     }
 
-    /// Leaves room for one more line, whatever its length.
+    /// A batch that is not full takes one more line of any length and stays far below 4 MiB.
     fn is_full(&self) -> bool {
         self.accounts.len() >= MAX_ACCOUNTS || self.bytes >= BATCH_BYTES
     }
 
-    fn batch(&mut self) -> Batch {
+    fn take_batch(&mut self) -> Batch {
         let accounts = std::mem::take(&mut self.accounts);
         let bytes = std::mem::take(&mut self.bytes);
         Batch { lines: self.first..=self.last, bytes, request: ImportRequest { accounts } }
@@ -113,11 +115,11 @@ impl Gathered {
 
 fn parse(text: &[u8], line: u64, now: i64) -> Result<ExportedAccount, LineError> {
     let account = serde_json::from_slice(text).map_err(|error| match (error.is_data(), error.column()) {
-        (true, column) => LineError::Shape { line, column },
+        (true, column) => LineError::Fields { line, column },
         (false, column) => LineError::Syntax { line, column },
     })?;
-    // quota-svc checks the same; here the error can name the line.
-    present::imported(&account, now).map_err(|why| LineError::Invalid { line, why })?;
+    // quota-svc validates again; validating here lets the error name the line.
+    api_convert::from_export(&account, now).map_err(|reason| LineError::Invalid { line, reason })?;
     Ok(account)
 }
 
@@ -125,14 +127,14 @@ fn parse(text: &[u8], line: u64, now: i64) -> Result<ExportedAccount, LineError>
 mod tests {
     use super::*;
 
-    const GOOD: &str = r#"{"login":"ada","created_at":1,"keys":[]}"#;
+    const VALID: &str = r#"{"login":"ada","created_at":1,"keys":[]}"#;
 
     fn read(input: &str) -> (Vec<(RangeInclusive<u64>, usize)>, Option<String>) {
         let (mut sizes, mut error) = (Vec::new(), None);
         batches(input.as_bytes(), |batch| {
             match batch {
                 Ok(batch) => sizes.push((batch.lines, batch.request.accounts.len())),
-                Err(found) => error = Some(found.to_string()),
+                Err(line_error) => error = Some(line_error.to_string()),
             }
             true
         });
@@ -140,52 +142,52 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_has_at_most_200_accounts() {
-        let (sizes, error) = read(&format!("{GOOD}\n").repeat(401));
+    fn batch_has_at_most_200_accounts() {
+        let (sizes, error) = read(&format!("{VALID}\n").repeat(401));
         assert_eq!(sizes, [(1..=200, 200), (201..=400, 200), (401..=401, 1)]);
         assert_eq!(error, None);
-        assert_eq!(read(&format!("{GOOD}\n").repeat(200)).0, [(1..=200, 200)]);
+        assert_eq!(read(&format!("{VALID}\n").repeat(200)).0, [(1..=200, 200)]);
     }
 
     #[test]
-    fn a_batch_is_about_a_mebibyte() {
-        let padded = format!("{GOOD}{}\n", " ".repeat(300_000));
+    fn batch_ends_after_one_mebibyte() {
+        let padded = format!("{VALID}{}\n", " ".repeat(300_000));
         assert_eq!(read(&padded.repeat(5)).0, [(1..=4, 4), (5..=5, 1)]);
     }
 
     #[test]
-    fn empty_lines_count_but_are_no_accounts() {
-        let (sizes, error) = read(&format!("\n{GOOD}\r\n \n{GOOD}\n\nnonsense"));
+    fn empty_lines_are_skipped_but_numbered() {
+        let (sizes, error) = read(&format!("\n{VALID}\r\n \n{VALID}\n\nnonsense"));
         assert_eq!(sizes, [(2..=4, 2)]);
         assert!(error.unwrap().starts_with("line 6, column"));
         assert_eq!(read("\n\n"), (Vec::new(), None));
     }
 
     #[test]
-    fn nothing_after_a_bad_line_is_given() {
-        for (bad, says) in [
-            ("{", "not JSON"),
+    fn invalid_line_ends_the_batches() {
+        for (invalid, message) in [
+            ("{", "not valid JSON"),
             ("{}", "missing"),
             (r#"{"login":"ada","created_at":1,"keys":[],"hush":1}"#, "unknown"),
-            (r#"{"login":"a b","created_at":1,"keys":[]}"#, "a login is"),
+            (r#"{"login":"a b","created_at":1,"keys":[]}"#, "a login"),
             (&" ".repeat(2 << 20), "longer than"),
         ] {
-            let (sizes, error) = read(&format!("{GOOD}\n{bad}\n{GOOD}\n"));
+            let (sizes, error) = read(&format!("{VALID}\n{invalid}\n{VALID}\n"));
             let error = error.unwrap();
             assert_eq!(sizes.len(), 1, "{error}");
             assert_eq!(sizes[0].1, 1, "{error}");
-            assert!(error.starts_with("line 2") && error.contains(says), "{error}");
+            assert!(error.starts_with("line 2") && error.contains(message), "{error}");
             assert!(!error.contains("hush"), "{error}");
         }
     }
 
     #[test]
-    fn it_stops_when_nobody_takes_more() {
-        let mut taken = 0;
-        batches(format!("{GOOD}\n").repeat(1000).as_bytes(), |_| {
-            taken += 1;
-            taken < 2
+    fn batches_stop_when_the_sink_returns_false() {
+        let mut calls = 0;
+        batches(format!("{VALID}\n").repeat(1000).as_bytes(), |_| {
+            calls += 1;
+            calls < 2
         });
-        assert_eq!(taken, 2);
+        assert_eq!(calls, 2);
     }
 }

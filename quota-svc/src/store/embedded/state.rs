@@ -1,4 +1,4 @@
-//! Everything in memory, and which rows each change wants written.
+//! The state in memory. Each change returns the rows to write to the file.
 
 mod accounts;
 mod keys;
@@ -8,31 +8,30 @@ use std::collections::HashMap;
 
 pub use stored::StoredAccount;
 
-use super::writer::Op;
+use super::writer::RowWrite;
 use crate::domain::event::{Event, pause_reason};
 use crate::domain::id::{AccountId, KeyId};
 use crate::domain::key::StoredKey;
 use crate::domain::limits::Limits;
-use crate::domain::record::{Judgement, Record, encode};
+use crate::domain::record::{KeyRecord, RecordOutcome, encode};
 use crate::domain::time::day_of;
-use crate::domain::verdict::{Entry, Judged, Subject, Tally};
+use crate::domain::verdict::{ChargeGroup, GroupCounts, GroupOutcome, Subject};
 
-/// Accounts, keys and counters.
 #[derive(Default)]
 pub struct State {
     accounts: HashMap<AccountId, StoredAccount>,
     keys: HashMap<KeyId, KeyEntry>,
     demo: Demo,
-    /// Keys whose counters changed since the last flush.
+    /// Keys whose counters have changed since the last flush.
     dirty: Vec<KeyId>,
 }
 
 struct KeyEntry {
     key: StoredKey,
-    /// In `dirty` already.
+    /// Whether `State::dirty` contains this key.
     dirty: bool,
-    /// Its record could not be read: it is refused and never rewritten.
-    unreadable: bool,
+    /// The stored record is invalid. Charges fail, and the record is never rewritten.
+    invalid: bool,
 }
 
 #[derive(Default)]
@@ -43,69 +42,82 @@ struct Demo {
 }
 
 impl State {
-    /// Judges an entry's charges one by one.
-    pub fn charge(&mut self, entry: &Entry, now: i64, limits: &Limits, ops: &mut Vec<Op>) -> Judged {
-        match entry.subject {
-            Subject::Demo => Judged::Tally(self.demo.charge(entry.count, now, limits)),
-            Subject::Key(id) => self.charge_key(id, entry.count, now, limits, ops),
+    /// Charges a group. Appends rows to `writes` if a key is paused; counters are left to the next flush.
+    pub fn charge(
+        &mut self,
+        group: &ChargeGroup,
+        now: i64,
+        limits: &Limits,
+        writes: &mut Vec<RowWrite>,
+    ) -> GroupOutcome {
+        match group.subject {
+            Subject::Demo => GroupOutcome::Counted(self.demo.charge(group.count, now, limits)),
+            Subject::Key(id) => self.charge_key(id, group.count, now, limits, writes),
         }
     }
 
-    fn charge_key(&mut self, id: KeyId, count: u32, now: i64, limits: &Limits, ops: &mut Vec<Op>) -> Judged {
-        let Some(entry) = self.keys.get_mut(&id) else { return Judged::Unknown };
-        if entry.unreadable {
-            return Judged::Unavailable;
+    fn charge_key(
+        &mut self,
+        id: KeyId,
+        count: u32,
+        now: i64,
+        limits: &Limits,
+        writes: &mut Vec<RowWrite>,
+    ) -> GroupOutcome {
+        let Some(entry) = self.keys.get_mut(&id) else { return GroupOutcome::UnknownKey };
+        if entry.invalid {
+            return GroupOutcome::Unavailable;
         }
         let record = &mut entry.key.record;
-        let (mut allowed, mut refused, mut paused) = (0, 0, false);
+        let (mut allowed, mut over_daily, mut burst_exceeded) = (0, 0, false);
         for _ in 0..count {
             match record.charge(now, limits) {
-                Judgement::Allowed => allowed += 1,
-                Judgement::DailyExceeded => refused += 1,
-                Judgement::Inactive => return Judged::Inactive,
-                Judgement::Paused if allowed + refused == 0 => return Judged::Paused { now },
-                Judgement::Paused => break,
-                Judgement::BurstExceeded => {
-                    paused = true;
+                RecordOutcome::Allowed => allowed += 1,
+                RecordOutcome::DailyExceeded => over_daily += 1,
+                RecordOutcome::Inactive => return GroupOutcome::Inactive,
+                RecordOutcome::Paused if allowed + over_daily == 0 => return GroupOutcome::Paused { now },
+                RecordOutcome::Paused => break,
+                RecordOutcome::BurstExceeded => {
+                    burst_exceeded = true;
                     break;
                 }
             }
         }
-        if paused {
-            ops.extend(pause_ops(id, record, now, limits));
+        if burst_exceeded {
+            writes.extend(pause_writes(id, record, now, limits));
         } else if !entry.dirty {
             entry.dirty = true;
             self.dirty.push(id);
         }
         let limit = record.limit(limits);
-        Judged::Tally(Tally {
+        GroupOutcome::Counted(GroupCounts {
             now,
             scope: Some(record.scope),
             limit,
             used: record.used,
             allowed,
-            refused,
-            paused,
+            over_daily,
+            burst_exceeded,
         })
     }
 
-    /// The rows of counters that changed, and whose they are.
-    pub fn take_dirty(&mut self) -> (Vec<Op>, Vec<KeyId>) {
+    /// Takes the rows of changed counters, and the IDs of their keys.
+    pub fn take_dirty(&mut self) -> (Vec<RowWrite>, Vec<KeyId>) {
         let ids = std::mem::take(&mut self.dirty);
-        let mut ops = Vec::with_capacity(ids.len() + 1);
+        let mut writes = Vec::with_capacity(ids.len() + 1);
         for id in &ids {
             if let Some(entry) = self.keys.get_mut(id) {
                 entry.dirty = false;
-                ops.push(Op::Record(*id, encode(&entry.key.record)));
+                writes.push(RowWrite::Record(*id, encode(&entry.key.record)));
             }
         }
         if std::mem::take(&mut self.demo.dirty) {
-            ops.push(Op::Demo(self.demo.day, self.demo.used));
+            writes.push(RowWrite::Demo(self.demo.day, self.demo.used));
         }
-        (ops, ids)
+        (writes, ids)
     }
 
-    /// These could not be written: they are written again.
+    /// Marks counters whose write failed, so that they are written again.
     pub fn mark_dirty(&mut self, ids: Vec<KeyId>) {
         self.demo.dirty = true;
         for id in ids {
@@ -117,14 +129,14 @@ impl State {
         }
     }
 
-    /// The demo's counter as the file has it.
+    /// Loads the demo's counter from the file.
     pub fn load_demo(&mut self, (day, used): (u32, u32)) {
         self.demo = Demo { day, used, dirty: false };
     }
 }
 
 impl Demo {
-    fn charge(&mut self, count: u32, now: i64, limits: &Limits) -> Tally {
+    fn charge(&mut self, count: u32, now: i64, limits: &Limits) -> GroupCounts {
         let today = day_of(now);
         if today > self.day {
             (self.day, self.used) = (today, 0);
@@ -132,12 +144,12 @@ impl Demo {
         let allowed = count.min(limits.demo.saturating_sub(self.used));
         self.used += allowed;
         self.dirty |= allowed > 0;
-        Tally::demo(now, limits.demo, self.used, allowed, count - allowed)
+        GroupCounts::demo(now, limits.demo, self.used, allowed, count - allowed)
     }
 }
 
-fn pause_ops(id: KeyId, record: &Record, now: i64, limits: &Limits) -> [Op; 2] {
+fn pause_writes(id: KeyId, record: &KeyRecord, now: i64, limits: &Limits) -> [RowWrite; 2] {
     let kind = quota_client::wire::EventKind::Paused;
     let event = Event { at: now, kind, reason: pause_reason(u32::from(limits.burst)) };
-    [Op::Record(id, encode(record)), Op::Event(id, event.to_line())]
+    [RowWrite::Record(id, encode(record)), RowWrite::Event(id, event.to_line())]
 }

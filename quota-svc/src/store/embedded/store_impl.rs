@@ -1,4 +1,4 @@
-//! The trait's methods on the state in memory.
+//! Implements `Store` for [`EmbeddedStore`]: reads the state in memory, or changes it and waits for the commit.
 
 use async_trait::async_trait;
 use quota_client::wire::{EventKind, ImportReport};
@@ -7,22 +7,22 @@ use super::EmbeddedStore;
 use crate::domain::account::{Account, Login};
 use crate::domain::event::Event;
 use crate::domain::id::{AccountId, KeyId};
-use crate::domain::key::{Change, KeyMeta, StoredKey};
-use crate::domain::record::Record;
-use crate::domain::verdict::{Entry, Judged};
+use crate::domain::key::{KeyChange, KeyMeta, StoredKey};
+use crate::domain::record::KeyRecord;
+use crate::domain::verdict::{ChargeGroup, GroupOutcome};
 use crate::store::{ImportAccount, KeyDraft, Page, Store, StoreError};
 
 #[async_trait]
 impl Store for EmbeddedStore {
-    async fn charge(&self, entries: &[Entry]) -> Vec<Judged> {
-        self.charge_batch(entries).await
+    async fn charge(&self, groups: &[ChargeGroup]) -> Vec<GroupOutcome> {
+        self.charge_batch(groups).await
     }
 
     async fn now(&self) -> Result<i64, StoreError> {
         Ok(self.clock.now())
     }
 
-    fn trouble(&self) -> Option<String> {
+    fn unavailable_reason(&self) -> Option<String> {
         self.writer.failure()
     }
 
@@ -58,24 +58,24 @@ impl Store for EmbeddedStore {
     }
 
     async fn add_session(&self, id: AccountId, session: &str, ttl_seconds: u32) -> Result<(), StoreError> {
-        let life = i64::from(ttl_seconds) * 1000;
-        self.change(|state, now| state.add_session(id, session, now + life, now)).await
+        let ttl_ms = i64::from(ttl_seconds) * 1000;
+        self.change(|state, now| state.add_session(id, session, now + ttl_ms, now)).await
     }
 
     async fn has_session(&self, id: AccountId, session: &str) -> Result<bool, StoreError> {
         let now = self.clock.now();
-        Ok(self.state().account(id)?.sessions.get(session).is_some_and(|ends| *ends > now))
+        Ok(self.state().account(id)?.sessions.get(session).is_some_and(|expires_at| *expires_at > now))
     }
 
-    async fn end_session(&self, id: AccountId, session: &str) -> Result<(), StoreError> {
-        self.change(|state, _| state.end_session(id, session)).await
+    async fn revoke_session(&self, id: AccountId, session: &str) -> Result<(), StoreError> {
+        self.change(|state, _| state.revoke_session(id, session)).await
     }
 
     async fn create_key(&self, account: AccountId, draft: KeyDraft) -> Result<StoredKey, StoreError> {
         let KeyDraft { name, digest, hint, scope, daily_limit } = draft;
         self.change(|state, now| {
             let meta = KeyMeta { account, name, hint, digest, created_at: now };
-            let record = Record::new(scope, daily_limit, now);
+            let record = KeyRecord::new(scope, daily_limit, now);
             state.create_key(StoredKey { meta, record }, EventKind::Created, now)
         })
         .await
@@ -93,7 +93,7 @@ impl Store for EmbeddedStore {
         &self,
         id: KeyId,
         owner: Option<AccountId>,
-        change: &Change,
+        change: &KeyChange,
     ) -> Result<StoredKey, StoreError> {
         self.change(|state, now| state.change_key(id, owner, change, now)).await
     }
@@ -104,7 +104,7 @@ impl Store for EmbeddedStore {
 
     async fn events(&self, id: KeyId, owner: Option<AccountId>) -> Result<Vec<Event>, StoreError> {
         self.state().key(id, owner)?;
-        let lines = self.file.events(id).map_err(|error| StoreError::Unreadable(error.to_string()))?;
+        let lines = self.file.events(id).map_err(|error| StoreError::InvalidData(error.to_string()))?;
         let now = self.clock.now();
         let events = lines.iter().filter_map(|line| Event::from_line(line));
         Ok(events.filter(|event| event.is_current(now)).collect())

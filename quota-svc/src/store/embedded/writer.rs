@@ -1,111 +1,110 @@
-//! The thread that writes: whatever waits goes into one commit, and everybody is told when it is on disk.
+//! The thread that writes the store file. It commits all queued batches together and then notifies their senders.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::oneshot;
 
-use super::file::File;
+use super::store_file::StoreFile;
 use crate::domain::id::{AccountId, KeyId};
 
-/// The most batches in one commit: nobody should wait for a commit without end.
-const MOST_BATCHES: usize = 1_000;
+/// Maximum number of batches added to the first one of a commit. Bounds the duration of the commit.
+const MAX_QUEUED_BATCHES: usize = 1_000;
 
-/// One row to write or to remove.
+/// One row to write or to delete.
 #[derive(Debug, Clone)]
-pub enum Op {
-    /// An account, with its sessions and the places of its keys; `None` removes it.
+pub enum RowWrite {
+    /// An account with its sessions and key IDs; `None` deletes it.
     Account(AccountId, Option<Vec<u8>>),
-    /// A key's description; `None` removes it with its record and events.
+    /// A key's metadata; `None` deletes it with its record and events.
     Key(KeyId, Option<Vec<u8>>),
-    /// A key's record.
     Record(KeyId, Vec<u8>),
-    /// An event of a key.
     Event(KeyId, String),
     /// The demo's day and count.
     Demo(u32, u32),
 }
 
-struct Batch {
-    ops: Vec<Op>,
+struct WriteBatch {
+    writes: Vec<RowWrite>,
     done: oneshot::Sender<Result<(), String>>,
 }
 
-/// Hands rows to the writing thread, which ends when the last of these is dropped.
+/// Sends batches to the writer thread, which ends when the last clone is dropped.
 #[derive(Clone)]
 pub struct Writer {
-    batches: Sender<Batch>,
+    batches: Sender<WriteBatch>,
     failure: Arc<Mutex<Option<String>>>,
 }
 
 impl Writer {
     /// Starts the thread.
-    pub fn start(file: Arc<File>) -> Self {
-        let (batches, waiting) = channel();
+    pub fn start(file: Arc<StoreFile>) -> Self {
+        let (batches, queue) = channel();
         let failure = Arc::new(Mutex::new(None));
-        let worker = Worker { file, failure: failure.clone(), retained: Vec::new() };
-        std::thread::spawn(move || worker.run(&waiting));
+        let thread = WriterThread { file, failure: failure.clone(), retained: Vec::new() };
+        std::thread::spawn(move || thread.run(&queue));
         Self { batches, failure }
     }
 
-    /// Writes rows; the answer comes when they are on disk, or when they could not be put there.
-    pub fn write(&self, ops: Vec<Op>) -> oneshot::Receiver<Result<(), String>> {
-        let (done, written) = oneshot::channel();
-        // If the thread is gone the batch is dropped, and the receiver says so.
-        let _ = self.batches.send(Batch { ops, done });
-        written
+    /// Queues rows. The receiver resolves when they are on disk or the commit has failed.
+    pub fn write(&self, writes: Vec<RowWrite>) -> oneshot::Receiver<Result<(), String>> {
+        let (done, commit) = oneshot::channel();
+        // If the thread has ended, the batch is dropped and the receiver gets an error.
+        let _ = self.batches.send(WriteBatch { writes, done });
+        commit
     }
 
-    /// Why the last commit failed, if it did.
+    /// Why the last commit failed; `None` if it succeeded.
     pub fn failure(&self) -> Option<String> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-struct Worker {
-    file: Arc<File>,
+struct WriterThread {
+    file: Arc<StoreFile>,
     failure: Arc<Mutex<Option<String>>>,
-    /// What was changed in memory and could not be written: it goes first next time.
-    retained: Vec<Op>,
+    /// Rows of failed commits. They are already changed in memory, so the next commit writes them first.
+    retained: Vec<RowWrite>,
 }
 
-impl Worker {
-    fn run(mut self, waiting: &Receiver<Batch>) {
-        while let Ok(first) = waiting.recv() {
+impl WriterThread {
+    fn run(mut self, queue: &Receiver<WriteBatch>) {
+        while let Ok(first) = queue.recv() {
             let mut batches = vec![first];
-            batches.extend(waiting.try_iter().take(MOST_BATCHES));
-            let outcome = self.commit(&batches);
-            self.note(outcome.as_ref().err());
+            batches.extend(queue.try_iter().take(MAX_QUEUED_BATCHES));
+            let result = self.commit(&batches);
+            self.record_result(result.as_ref().err());
             for batch in batches {
-                // Whoever does not wait any more does not mind.
-                let _ = batch.done.send(outcome.clone());
+                // Fails if the receiver was dropped, for example with a canceled request.
+                let _ = batch.done.send(result.clone());
             }
         }
     }
 
-    fn commit(&mut self, batches: &[Batch]) -> Result<(), String> {
-        let new = batches.iter().flat_map(|batch| &batch.ops);
+    fn commit(&mut self, batches: &[WriteBatch]) -> Result<(), String> {
+        let new = batches.iter().flat_map(|batch| &batch.writes);
         match self.file.write(self.retained.iter().chain(new)) {
             Ok(()) => {
                 self.retained.clear();
                 Ok(())
             }
             Err(error) => {
-                let new = batches.iter().flat_map(|batch| &batch.ops);
-                // Records are flushed again anyway: keeping each version would grow without bound.
-                self.retained.extend(new.filter(|op| !matches!(op, Op::Record(..) | Op::Demo(..))).cloned());
+                let new = batches.iter().flat_map(|batch| &batch.writes);
+                // Records and the demo's counter are not retained: the next flush writes those of charged keys again,
+                // and retaining every version would use unbounded memory.
+                let retained =
+                    new.filter(|write| !matches!(write, RowWrite::Record(..) | RowWrite::Demo(..)));
+                self.retained.extend(retained.cloned());
                 Err(error.to_string())
             }
         }
     }
 
-    fn note(&self, error: Option<&String>) {
+    fn record_result(&self, error: Option<&String>) {
         let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
         match (error, failure.is_some()) {
-            (Some(error), false) => {
-                tracing::error!(%error, "the store file can't be written; refusing charges")
-            }
-            (None, true) => tracing::info!("the store file can be written again"),
+            (Some(error), false) => tracing::error!(%error, "can't write the store file; charges fail"),
+            (None, true) => tracing::info!("the store file is writable again"),
             _ => {}
         }
         *failure = error.cloned();

@@ -1,119 +1,119 @@
-//! Charging: one script call for a batch, or in a Cluster one for each entry, all at once.
+//! Charges: one script call per batch on a single server, one concurrent call per charge group in a Cluster.
 
 use futures_util::future::join_all;
 use redis::Value;
 
 use super::RedisStore;
-use super::names::Name;
-use super::script::{CHARGE, Call};
+use super::redis_keys::RedisKey;
+use super::script::{CHARGE, ScriptCall};
 use super::topology::CallError;
 use crate::domain::record::scope_from_byte;
-use crate::domain::verdict::{Entry, Judged, Subject, Tally};
+use crate::domain::verdict::{ChargeGroup, GroupCounts, GroupOutcome, Subject};
 
 impl RedisStore {
-    pub(super) async fn charge_batch(&self, entries: &[Entry]) -> Vec<Judged> {
-        if entries.is_empty() {
+    pub(super) async fn charge_batch(&self, groups: &[ChargeGroup]) -> Vec<GroupOutcome> {
+        if groups.is_empty() {
             Vec::new()
         } else if self.charges.is_cluster() {
-            let calls = entries.iter().map(|entry| self.charge_together(std::slice::from_ref(entry)));
+            let calls = groups.iter().map(|group| self.charge_in_one_call(std::slice::from_ref(group)));
             join_all(calls).await.into_iter().flatten().collect()
         } else {
-            self.charge_together(entries).await
+            self.charge_in_one_call(groups).await
         }
     }
 
-    /// One call for all entries; their names must live in one place.
-    async fn charge_together(&self, entries: &[Entry]) -> Vec<Judged> {
-        let names: Vec<Name> = entries.iter().map(|entry| self.name_of(entry.subject)).collect();
-        let call = self.charge_call(&names, entries);
-        let judged = match self.charges.run(&names[0], &call).await {
-            Ok(answer) => read_answer(&answer.value, entries),
+    /// The Redis keys of all groups must be on the same server.
+    async fn charge_in_one_call(&self, groups: &[ChargeGroup]) -> Vec<GroupOutcome> {
+        let redis_keys: Vec<RedisKey> = groups.iter().map(|group| self.redis_key_of(group.subject)).collect();
+        let call = self.charge_call(&redis_keys, groups);
+        let outcomes = match self.charges.run(&redis_keys[0], &call).await {
+            Ok(reply) => parse_reply(&reply.value, groups),
             Err(error) => {
                 self.log_failure(&error);
-                return vec![Judged::Unavailable; entries.len()];
+                return vec![GroupOutcome::Unavailable; groups.len()];
             }
         };
-        let judged = judged.unwrap_or_else(|| vec![Judged::Unavailable; entries.len()]);
-        let unreadable = entries.iter().zip(&judged).find(|(_, judged)| **judged == Judged::Unavailable);
-        if let Some((entry, _)) = unreadable {
-            self.log_unreadable(entry.subject);
+        let outcomes = outcomes.unwrap_or_else(|| vec![GroupOutcome::Unavailable; groups.len()]);
+        let invalid =
+            groups.iter().zip(&outcomes).find(|(_, outcome)| **outcome == GroupOutcome::Unavailable);
+        if let Some((group, _)) = invalid {
+            self.log_invalid_record(group.subject);
         }
-        judged
+        outcomes
     }
 
     fn log_failure(&self, error: &CallError) {
         match error {
-            // Said once by the link that went down.
-            CallError::Down(_) => tracing::debug!(%error, "charges can't be judged"),
-            other => match self.failures.ring() {
-                Some(calls) => tracing::warn!(error = %other, calls, "charges can't be judged"),
-                None => tracing::debug!(error = %other, "charges can't be judged"),
+            // The connection's background task has already logged a warning.
+            CallError::Down(_) => tracing::debug!(%error, "charges failed"),
+            other => match self.charge_failures.allow() {
+                Some(occurrences) => tracing::warn!(error = %other, occurrences, "charges failed"),
+                None => tracing::debug!(error = %other, "charges failed"),
             },
         }
     }
 
-    fn log_unreadable(&self, subject: Subject) {
-        if self.unreadable.ring().is_some() {
+    fn log_invalid_record(&self, subject: Subject) {
+        if self.invalid_records.allow().is_some() {
             let key = match subject {
                 Subject::Key(id) => id.to_string(),
                 Subject::Demo => "demo".to_owned(),
             };
-            tracing::warn!(
-                key,
-                "what is stored for a key can't be read by this version; its charges are refused"
-            );
+            tracing::warn!(key, "can't read a stored key record; charges for this key fail");
         }
     }
 
-    fn name_of(&self, subject: Subject) -> Name {
+    fn redis_key_of(&self, subject: Subject) -> RedisKey {
         match subject {
-            Subject::Key(id) => self.names.record(id),
-            Subject::Demo => self.names.demo(),
+            Subject::Key(id) => self.redis_keys.record(id),
+            Subject::Demo => self.redis_keys.demo(),
         }
     }
 
-    fn charge_call(&self, names: &[Name], entries: &[Entry]) -> Call {
+    fn charge_call(&self, redis_keys: &[RedisKey], groups: &[ChargeGroup]) -> ScriptCall {
         let limits = &self.limits;
-        let call = CHARGE.on(names.iter()).arg(limits.daily).arg(limits.burst).arg(limits.demo);
+        let call = CHARGE.on(redis_keys.iter()).arg(limits.daily).arg(limits.burst).arg(limits.demo);
         let call = call.arg(self.now_arg());
-        // As nearly always: what need not be sent need not be read there.
-        if entries.iter().all(|entry| entry.count == 1) {
+        // Common case: every count is 1, so omit them.
+        if groups.iter().all(|group| group.count == 1) {
             return call;
         }
-        entries.iter().fold(call, |call, entry| call.arg(entry.count))
+        groups.iter().fold(call, |call, group| call.arg(group.count))
     }
 }
 
-/// The time, then two integers for each entry (lua/charge.lua); `None` if it is anything else.
-fn read_answer(answer: &Value, entries: &[Entry]) -> Option<Vec<Judged>> {
-    let Value::Array(numbers) = answer else { return None };
+/// Parses the time and two integers per group (see `lua/charge.lua`); `None` if the reply has a different structure.
+fn parse_reply(reply: &Value, groups: &[ChargeGroup]) -> Option<Vec<GroupOutcome>> {
+    let Value::Array(numbers) = reply else { return None };
     let mut numbers = numbers.iter().map(|value| match value {
         Value::Int(number) => Some(*number),
         _ => None,
     });
     let now = numbers.next()??;
     let mut next = || numbers.next().flatten();
-    entries.iter().map(|entry| read_entry(entry, now, next()?, next()?)).collect()
+    groups.iter().map(|group| parse_group(group, now, next()?, next()?)).collect()
 }
 
-fn read_entry(entry: &Entry, now: i64, verdict: i64, counts: i64) -> Option<Judged> {
+fn parse_group(group: &ChargeGroup, now: i64, status: i64, counts: i64) -> Option<GroupOutcome> {
     let number = |n: i64| u32::try_from(n).ok();
-    let (limit, code) = (verdict / 32, verdict % 32);
-    let tally = |paused| {
-        let scope = match entry.subject {
+    let (limit, code) = (status / 32, status % 32);
+    let counted = |burst_exceeded| {
+        let scope = match group.subject {
             Subject::Demo => None,
             Subject::Key(_) => Some(scope_from_byte(u8::try_from(code % 4).ok()?)?),
         };
-        let (allowed, refused) = (number(counts / 1024 % 1024)?, number(counts % 1024)?);
+        let (allowed, over_daily) = (number(counts / 1024 % 1024)?, number(counts % 1024)?);
         let used = number(counts / 1024 / 1024)?;
-        Some(Tally { now, scope, limit: number(limit)?, used, allowed, refused, paused })
+        let limit = number(limit)?;
+        let counts = GroupCounts { now, scope, limit, used, allowed, over_daily, burst_exceeded };
+        Some(GroupOutcome::Counted(counts))
     };
     match code / 4 {
-        0 => tally(false).map(Judged::Tally),
-        1 => Some(Judged::Unknown),
-        2 => Some(Judged::Inactive),
-        3 => Some(Judged::Paused { now }),
-        5 => tally(true).map(Judged::Tally),
-        _ => Some(Judged::Unavailable),
+        0 => counted(false),
+        1 => Some(GroupOutcome::UnknownKey),
+        2 => Some(GroupOutcome::Inactive),
+        3 => Some(GroupOutcome::Paused { now }),
+        5 => counted(true),
+        _ => Some(GroupOutcome::Unavailable),
     }
 }

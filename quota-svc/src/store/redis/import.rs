@@ -1,4 +1,4 @@
-//! Importing accounts and keys: many at once over one connection, confirmed once.
+//! Imports accounts and keys: concurrently, with one confirmation per server at the end.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,60 +7,62 @@ use futures_util::future::try_join_all;
 use quota_client::wire::{EventKind, ImportReport};
 
 use super::RedisStore;
-use super::keys::Place;
-use super::topology::Answer;
+use super::keys::Reservation;
+use super::topology::Reply;
 use crate::domain::event::Event;
 use crate::domain::id::KeyId;
 use crate::store::{ImportAccount, StoreError};
 
-/// The last write by each server: confirming it confirms all before it.
-type Unconfirmed = HashMap<Arc<str>, Answer>;
+/// One reply per server. Confirming it confirms every earlier write on its connection.
+type Unconfirmed = HashMap<Arc<str>, Reply>;
 
 impl RedisStore {
     pub(super) async fn import_all(&self, accounts: &[ImportAccount]) -> Result<ImportReport, StoreError> {
-        let done = try_join_all(accounts.iter().map(|account| self.import_one(account))).await?;
+        let imported = try_join_all(accounts.iter().map(|account| self.import_one(account))).await?;
         let mut total = ImportReport::default();
         let mut unconfirmed = Unconfirmed::new();
-        for (report, answers) in done {
+        for (report, replies) in imported {
             total.accounts_created += report.accounts_created;
             total.accounts_kept += report.accounts_kept;
             total.keys_created += report.keys_created;
             total.keys_kept += report.keys_kept;
             total.keys_refused += report.keys_refused;
-            unconfirmed.extend(answers.into_iter().map(|answer| (answer.server.clone(), answer)));
+            unconfirmed.extend(replies.into_iter().map(|reply| (reply.server.clone(), reply)));
         }
-        try_join_all(unconfirmed.into_values().map(|answer| self.confirm.confirm(answer))).await?;
+        try_join_all(unconfirmed.into_values().map(|reply| self.confirmer.confirm(reply))).await?;
         Ok(total)
     }
 
-    async fn import_one(&self, import: &ImportAccount) -> Result<(ImportReport, Vec<Answer>), StoreError> {
+    async fn import_one(&self, import: &ImportAccount) -> Result<(ImportReport, Vec<Reply>), StoreError> {
         let mut report = ImportReport::default();
-        let mut answers = Vec::new();
+        let mut replies = Vec::new();
         match self.write_account(&import.account, Some(import.account.created_at)).await {
-            Ok((_, answer)) => {
+            Ok((_, reply)) => {
                 report.accounts_created = 1;
-                answers.push(answer);
+                replies.push(reply);
             }
             Err(StoreError::AccountExists) => report.accounts_kept = 1,
             Err(error) => return Err(error),
         }
         let ids: Vec<KeyId> = import.keys.iter().map(|key| key.meta.id()).collect();
         if ids.is_empty() {
-            return Ok((report, answers));
+            return Ok((report, replies));
         }
-        let (now, places) = self.reserve(import.account.id(), &ids).await?;
+        let (now, reservations) = self.reserve(import.account.id(), &ids).await?;
         let event = Event { at: now, kind: EventKind::Imported, reason: "imported".to_owned() };
-        for (key, place) in import.keys.iter().zip(places) {
-            match place {
-                Place::NoneLeft => report.keys_refused += 1,
-                // A place without a record is what an interrupted import leaves: it is written now.
-                Place::HadOne if self.read_key(key.meta.id(), None).await.is_ok() => report.keys_kept += 1,
-                Place::HadOne | Place::Reserved => {
-                    answers.push(self.write_key(key, now, &event).await?.1);
+        for (key, reservation) in import.keys.iter().zip(reservations) {
+            match reservation {
+                Reservation::LimitReached => report.keys_refused += 1,
+                // An interrupted import leaves reservations without a key; those keys are written now.
+                Reservation::Existing if self.read_key(key.meta.id(), None).await.is_ok() => {
+                    report.keys_kept += 1
+                }
+                Reservation::Existing | Reservation::New => {
+                    replies.push(self.write_key(key, now, &event).await?.1);
                     report.keys_created += 1;
                 }
             }
         }
-        Ok((report, answers))
+        Ok((report, replies))
     }
 }

@@ -1,4 +1,5 @@
-//! Keys in Redis: created in two steps, since an account and its keys may live on different servers.
+//! API keys in Redis. Creating one takes two steps, because in a Cluster the data may be on different servers: first a
+//! reservation in its account, then its own Redis keys.
 
 use std::collections::HashMap;
 
@@ -7,95 +8,98 @@ use futures_util::future::try_join_all;
 use quota_client::wire::{EventKind, KEYS_PER_ACCOUNT};
 use redis::Value;
 
-use super::names::Name;
+use super::redis_keys::RedisKey;
 use super::script::{CHANGE_KEY, CREATE_KEY, DELETE_KEY, RESERVE};
-use super::topology::Answer;
+use super::topology::Reply;
 use super::{RedisStore, command, int};
 use crate::domain::event::Event;
 use crate::domain::id::{AccountId, KeyId};
-use crate::domain::key::{Change, KeyMeta, KeyName, StoredKey};
-use crate::domain::record::{Record, decode, encode};
+use crate::domain::key::{KeyChange, KeyMeta, KeyName, StoredKey};
+use crate::domain::record::{KeyRecord, decode, encode};
 use crate::store::{KeyDraft, RESERVATION_MS, StoreError};
 
-/// What became of an attempt to reserve a place.
+/// The result of reserving a key slot in an account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
-    Reserved,
-    HadOne,
-    NoneLeft,
+pub(super) enum Reservation {
+    New,
+    Existing,
+    LimitReached,
 }
 
 impl RedisStore {
     pub(super) async fn add_key(&self, account: AccountId, draft: KeyDraft) -> Result<StoredKey, StoreError> {
         let id = KeyId::of(&draft.digest);
-        let (mut now, mut places) = self.reserve(account, &[id]).await?;
-        if places == [Place::NoneLeft] {
-            // Listing clears the places of creations that were cut short.
+        let (mut now, mut reservations) = self.reserve(account, &[id]).await?;
+        if reservations == [Reservation::LimitReached] {
+            // Listing the keys removes stale reservations of failed creations.
             self.read_keys(account).await?;
-            (now, places) = self.reserve(account, &[id]).await?;
+            (now, reservations) = self.reserve(account, &[id]).await?;
         }
-        if places == [Place::NoneLeft] {
+        if reservations == [Reservation::LimitReached] {
             return Err(StoreError::KeyLimitReached);
         }
-        let record = Record::new(draft.scope, draft.daily_limit, now);
+        let record = KeyRecord::new(draft.scope, draft.daily_limit, now);
         let KeyDraft { name, digest, hint, .. } = draft;
         let key = StoredKey { meta: KeyMeta { account, name, hint, digest, created_at: now }, record };
         let event = Event { at: now, kind: EventKind::Created, reason: "created".to_owned() };
         match self.write_key(&key, now, &event).await? {
-            (false, _) => Err(StoreError::Away("the creation took too long".to_owned())),
-            (true, answer) => {
-                self.confirm.confirm(answer).await?;
+            (false, _) => Err(StoreError::Unavailable("creating the key took too long".to_owned())),
+            (true, reply) => {
+                self.confirmer.confirm(reply).await?;
                 Ok(key)
             }
         }
     }
 
-    /// Reserves a place for each key, in order; the time by the store's clock.
+    /// Reserves a key slot for each key, in order. Also returns the store's time.
     pub(super) async fn reserve(
         &self,
         account: AccountId,
         keys: &[KeyId],
-    ) -> Result<(i64, Vec<Place>), StoreError> {
-        let [name, places, _] = self.names.account(account);
-        let call = RESERVE.on([name.clone(), places].iter()).arg(KEYS_PER_ACCOUNT).arg(self.now_arg());
+    ) -> Result<(i64, Vec<Reservation>), StoreError> {
+        let [redis_key, reservations, _] = self.redis_keys.account(account);
+        let call =
+            RESERVE.on([redis_key.clone(), reservations].iter()).arg(KEYS_PER_ACCOUNT).arg(self.now_arg());
         let call = keys.iter().fold(call, |call, key| call.arg(key.to_string()));
-        let answer = self.run(&name, &call).await?;
-        let Value::Array(numbers) = &answer.value else {
-            return Err(StoreError::Unreadable("reserve".to_owned()));
+        let reply = self.run(&redis_key, &call).await?;
+        let Value::Array(numbers) = &reply.value else {
+            return Err(StoreError::InvalidData("unexpected reply to reserve.lua".to_owned()));
         };
         let numbers: Vec<i64> = numbers.iter().map(int).collect::<Result<_, _>>()?;
         match numbers.split_first() {
             None | Some((-1, _)) => Err(StoreError::AccountNotFound),
-            Some((now, codes)) => Ok((*now, codes.iter().map(|code| place(*code)).collect())),
+            Some((now, codes)) => Ok((*now, codes.iter().map(|code| reservation(*code)).collect())),
         }
     }
 
-    /// Writes a key whose place was reserved at `reserved`. False: that was too long ago.
+    /// Writes a key that was reserved at `reserved_at`, without confirming it. Returns false if the reservation is
+    /// too old.
     pub(super) async fn write_key(
         &self,
         key: &StoredKey,
-        reserved: i64,
+        reserved_at: i64,
         event: &Event,
-    ) -> Result<(bool, Answer), StoreError> {
-        let names = self.names.key(key.meta.id());
+    ) -> Result<(bool, Reply), StoreError> {
+        let redis_keys = self.redis_keys.key(key.meta.id());
         let meta = &key.meta;
         let call = CREATE_KEY
-            .on(names.iter())
-            .arg(reserved)
+            .on(redis_keys.iter())
+            .arg(reserved_at)
             .arg(self.now_arg())
             .arg(encode(&key.record))
             .arg(event.to_line())
             .arg(&["account", &meta.account.to_string(), "name", meta.name.as_str()])
             .arg(&["hint", &meta.hint, "digest", &meta.digest.to_hex()])
             .arg(&["created", &meta.created_at.to_string()]);
-        let (code, answer) = self.run_int(&names[0], &call).await?;
-        Ok((code != 0, answer))
+        let (code, reply) = self.run_int(&redis_keys[0], &call).await?;
+        Ok((code != 0, reply))
     }
 
     pub(super) async fn read_keys(&self, account: AccountId) -> Result<Vec<StoredKey>, StoreError> {
         self.read_account(account).await?;
-        let [_, places, _] = self.names.account(account);
-        let reserved: HashMap<String, i64> = self.ask(&places, &command("HGETALL", &places)).await?;
+        let [_, reservations, _] = self.redis_keys.account(account);
+        let reserved: HashMap<String, i64> =
+            self.query(&reservations, &command("HGETALL", &reservations)).await?;
         let mut keys = Vec::new();
         let ids = reserved.iter().filter_map(|(id, at)| Some((KeyId::from_hex(id).ok()?, *at)));
         let found =
@@ -103,17 +107,22 @@ impl RedisStore {
         for (id, reserved_at, key) in found.await? {
             match key {
                 Some(key) => keys.push(key),
-                None => self.clear_stale(&places, id, reserved_at).await?,
+                None => self.remove_if_stale(&reservations, id, reserved_at).await?,
             }
         }
         keys.sort_by_key(|key| (key.meta.created_at, key.meta.id()));
         Ok(keys)
     }
 
-    async fn clear_stale(&self, places: &Name, id: KeyId, reserved_at: i64) -> Result<(), StoreError> {
+    async fn remove_if_stale(
+        &self,
+        reservations: &RedisKey,
+        id: KeyId,
+        reserved_at: i64,
+    ) -> Result<(), StoreError> {
         if self.read_now().await? - reserved_at > RESERVATION_MS {
-            let mut clear = command("HDEL", places);
-            self.ask::<i64>(places, clear.arg(id.to_string())).await?;
+            let mut remove = command("HDEL", reservations);
+            self.query::<i64>(reservations, remove.arg(id.to_string())).await?;
         }
         Ok(())
     }
@@ -131,67 +140,69 @@ impl RedisStore {
     }
 
     async fn find_key(&self, id: KeyId) -> Result<Option<StoredKey>, StoreError> {
-        let [record, meta, _] = self.names.key(id);
-        let bytes: Option<Vec<u8>> = self.ask(&record, &command("GET", &record)).await?;
-        let fields: HashMap<String, String> = self.ask(&meta, &command("HGETALL", &meta)).await?;
+        let [record, meta, _] = self.redis_keys.key(id);
+        let bytes: Option<Vec<u8>> = self.query(&record, &command("GET", &record)).await?;
+        let fields: HashMap<String, String> = self.query(&meta, &command("HGETALL", &meta)).await?;
         let Some(bytes) = bytes.filter(|_| !fields.is_empty()) else { return Ok(None) };
-        let unreadable = |why: String| StoreError::Unreadable(format!("key {id}: {why}"));
-        let record = decode(&bytes).map_err(|error| unreadable(error.to_string()))?;
-        let meta = parse_meta(&fields).ok_or_else(|| unreadable("its description".to_owned()))?;
+        let invalid = |why: String| StoreError::InvalidData(format!("key {id}: {why}"));
+        let record = decode(&bytes).map_err(|error| invalid(error.to_string()))?;
+        let meta = parse_meta(&fields).ok_or_else(|| invalid("invalid metadata".to_owned()))?;
         Ok(Some(StoredKey { meta, record }))
     }
 
-    pub(super) async fn alter_key(
+    pub(super) async fn apply_change(
         &self,
         id: KeyId,
         owner: Option<AccountId>,
-        change: &Change,
+        change: &KeyChange,
     ) -> Result<StoredKey, StoreError> {
-        let names = self.names.key(id);
+        let redis_keys = self.redis_keys.key(id);
         let (action, value, kind) = match change {
-            Change::Resume => ("resume", String::new(), "resumed"),
-            Change::Deactivate => ("deactivate", String::new(), "deactivated"),
-            Change::Reactivate => ("reactivate", String::new(), "reactivated"),
-            Change::Rename(name) => ("rename", name.as_str().to_owned(), "renamed"),
-            Change::DailyLimit(limit) => ("limit", limit.unwrap_or(0).to_string(), "limit_changed"),
+            KeyChange::Resume => ("resume", String::new(), "resumed"),
+            KeyChange::Deactivate => ("deactivate", String::new(), "deactivated"),
+            KeyChange::Reactivate => ("reactivate", String::new(), "reactivated"),
+            KeyChange::Rename(name) => ("rename", name.as_str().to_owned(), "renamed"),
+            KeyChange::DailyLimit(limit) => ("limit", limit.unwrap_or(0).to_string(), "limit_changed"),
         };
         let call = CHANGE_KEY
-            .on(names.iter())
+            .on(redis_keys.iter())
             .arg(owner.map_or_else(String::new, |owner| owner.to_string()))
             .arg(action)
             .arg(value)
             .arg(self.now_arg())
             .arg(format!("{kind} {}", change.reason()));
-        match self.run_int(&names[0], &call).await? {
+        match self.run_int(&redis_keys[0], &call).await? {
             (-1, _) => return Err(StoreError::KeyNotFound),
             (-2, _) => return Err(StoreError::KeyInactive),
             (-3, _) => return Err(StoreError::KeyPaused),
-            (-4, _) => return Err(StoreError::Unreadable(format!("key {id}"))),
-            (_, answer) => self.confirm.confirm(answer).await?,
+            (-4, _) => return Err(StoreError::InvalidData(format!("key {id}"))),
+            (_, reply) => self.confirmer.confirm(reply).await?,
         }
         self.read_key(id, owner).await
     }
 
     pub(super) async fn remove_key(&self, id: KeyId, owner: Option<AccountId>) -> Result<(), StoreError> {
-        let account = self.remove_record(id, owner).await?.ok_or(StoreError::KeyNotFound)?;
-        let [_, places, _] = self.names.account(account);
-        let mut free = command("HDEL", &places);
-        let answer = self.records.send(&places, free.arg(id.to_string())).await?;
-        self.confirm.confirm(answer).await
+        let account = self.delete_redis_keys(id, owner).await?.ok_or(StoreError::KeyNotFound)?;
+        let [_, reservations, _] = self.redis_keys.account(account);
+        let mut release = command("HDEL", &reservations);
+        let reply = self.others.send(&reservations, release.arg(id.to_string())).await?;
+        self.confirmer.confirm(reply).await
     }
 
-    /// Removes what a key has in its own slot; the account that held it, or `None`: there is no such key.
-    pub(super) async fn remove_record(
+    /// Deletes the Redis keys of an API key, but not its reservation. Returns its account, or `None` if the API key
+    /// does not exist.
+    pub(super) async fn delete_redis_keys(
         &self,
         id: KeyId,
         owner: Option<AccountId>,
     ) -> Result<Option<AccountId>, StoreError> {
-        let names = self.names.key(id);
-        let call = DELETE_KEY.on(names.iter()).arg(owner.map_or_else(String::new, |owner| owner.to_string()));
-        let answer = self.run(&names[0], &call).await?;
-        let Value::BulkString(account) = &answer.value else { return Ok(None) };
+        let redis_keys = self.redis_keys.key(id);
+        let call =
+            DELETE_KEY.on(redis_keys.iter()).arg(owner.map_or_else(String::new, |owner| owner.to_string()));
+        let reply = self.run(&redis_keys[0], &call).await?;
+        let Value::BulkString(account) = &reply.value else { return Ok(None) };
         let account = AccountId::from_hex(&String::from_utf8_lossy(account)).ok();
-        self.confirm.confirm(answer).await?;
+        self.confirmer.confirm(reply).await?;
         Ok(account)
     }
 
@@ -201,9 +212,9 @@ impl RedisStore {
         owner: Option<AccountId>,
     ) -> Result<Vec<Event>, StoreError> {
         self.read_key(id, owner).await?;
-        let [_, _, events] = self.names.key(id);
+        let [_, _, events] = self.redis_keys.key(id);
         let mut range = command("LRANGE", &events);
-        let lines: Vec<String> = self.ask(&events, range.arg(0).arg(-1)).await?;
+        let lines: Vec<String> = self.query(&events, range.arg(0).arg(-1)).await?;
         let now = self.read_now().await?;
         Ok(lines
             .iter()
@@ -213,11 +224,11 @@ impl RedisStore {
     }
 }
 
-fn place(code: i64) -> Place {
+fn reservation(code: i64) -> Reservation {
     match code {
-        1 => Place::Reserved,
-        2 => Place::HadOne,
-        _ => Place::NoneLeft,
+        1 => Reservation::New,
+        2 => Reservation::Existing,
+        _ => Reservation::LimitReached,
     }
 }
 

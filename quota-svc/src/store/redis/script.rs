@@ -1,12 +1,11 @@
-//! The Lua scripts, by their text and by their SHA-1.
+//! The Lua scripts, called by SHA-1 or, if the server does not have them cached, by text.
 
 use std::sync::LazyLock;
 
 use redis::{Cmd, ToRedisArgs};
 
-use super::names::Name;
+use super::redis_keys::RedisKey;
 
-/// A script that the server knows by its SHA-1 once it has run.
 pub struct Script {
     text: &'static str,
     sha: LazyLock<String>,
@@ -30,38 +29,36 @@ script!(CREATE_ACCOUNT, "create_account.lua");
 script!(SET_CREDENTIAL, "set_credential.lua");
 script!(SESSION, "session.lua");
 
-/// A script with its keys and arguments.
-pub struct Call {
+/// A script with its Redis keys and arguments.
+pub struct ScriptCall {
     script: &'static Script,
-    /// As it is sent nearly always.
     by_sha: Cmd,
 }
 
 impl Script {
-    /// The script on these names; arguments follow by [`Call::arg`].
-    pub fn on<'a>(&'static self, names: impl ExactSizeIterator<Item = &'a Name>) -> Call {
+    /// Calls the script on these Redis keys. Add arguments with [`ScriptCall::arg`].
+    pub fn on<'a>(&'static self, redis_keys: impl ExactSizeIterator<Item = &'a RedisKey>) -> ScriptCall {
         let mut by_sha = redis::cmd("EVALSHA");
-        by_sha.arg(&*self.sha).arg(names.len());
-        for name in names {
-            by_sha.arg(name.as_str());
+        by_sha.arg(&*self.sha).arg(redis_keys.len());
+        for redis_key in redis_keys {
+            by_sha.arg(redis_key.as_str());
         }
-        Call { script: self, by_sha }
+        ScriptCall { script: self, by_sha }
     }
 }
 
-impl Call {
-    /// Adds an argument.
+impl ScriptCall {
     pub fn arg(mut self, arg: impl ToRedisArgs) -> Self {
         self.by_sha.arg(arg);
         self
     }
 
-    /// The call by the script's SHA-1.
+    /// The `EVALSHA` command.
     pub fn by_sha(&self) -> Cmd {
         self.by_sha.clone()
     }
 
-    /// The call with the script's text, for a server that has forgotten it.
+    /// The `EVAL` command, for a server that replies NOSCRIPT. It also caches the script there.
     pub fn by_text(&self) -> Cmd {
         let mut command = redis::cmd("EVAL");
         command.arg(self.script.text);

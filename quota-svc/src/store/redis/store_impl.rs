@@ -1,4 +1,4 @@
-//! The trait's methods, each handed to the part that knows.
+//! Implements `Store` for [`RedisStore`]: forwards to the methods in the other files.
 
 use async_trait::async_trait;
 use quota_client::wire::ImportReport;
@@ -7,22 +7,22 @@ use super::RedisStore;
 use crate::domain::account::{Account, Login};
 use crate::domain::event::Event;
 use crate::domain::id::{AccountId, KeyId};
-use crate::domain::key::{Change, StoredKey};
-use crate::domain::verdict::{Entry, Judged};
+use crate::domain::key::{KeyChange, StoredKey};
+use crate::domain::verdict::{ChargeGroup, GroupOutcome};
 use crate::store::{ImportAccount, KeyDraft, Page, Store, StoreError};
 
 #[async_trait]
 impl Store for RedisStore {
-    async fn charge(&self, entries: &[Entry]) -> Vec<Judged> {
-        self.charge_batch(entries).await
+    async fn charge(&self, groups: &[ChargeGroup]) -> Vec<GroupOutcome> {
+        self.charge_batch(groups).await
     }
 
     async fn now(&self) -> Result<i64, StoreError> {
         self.read_now().await
     }
 
-    fn trouble(&self) -> Option<String> {
-        self.charges.trouble().or_else(|| self.records.trouble())
+    fn unavailable_reason(&self) -> Option<String> {
+        self.charges.unavailable_reason().or_else(|| self.others.unavailable_reason())
     }
 
     async fn create_account(&self, login: &Login, credential: Option<&str>) -> Result<Account, StoreError> {
@@ -62,8 +62,8 @@ impl Store for RedisStore {
         self.session(id, session, None).await
     }
 
-    async fn end_session(&self, id: AccountId, session: &str) -> Result<(), StoreError> {
-        self.drop_session(id, session).await
+    async fn revoke_session(&self, id: AccountId, session: &str) -> Result<(), StoreError> {
+        self.delete_session(id, session).await
     }
 
     async fn create_key(&self, account: AccountId, draft: KeyDraft) -> Result<StoredKey, StoreError> {
@@ -82,9 +82,9 @@ impl Store for RedisStore {
         &self,
         id: KeyId,
         owner: Option<AccountId>,
-        change: &Change,
+        change: &KeyChange,
     ) -> Result<StoredKey, StoreError> {
-        self.alter_key(id, owner, change).await
+        self.apply_change(id, owner, change).await
     }
 
     async fn delete_key(&self, id: KeyId, owner: Option<AccountId>) -> Result<(), StoreError> {

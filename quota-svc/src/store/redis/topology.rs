@@ -1,4 +1,4 @@
-//! Which connection a name is served by: one server's, or a Cluster's by slot.
+//! Routes a call to the right connection: that of the single server, or in a Cluster that of the slot's master.
 
 mod cluster;
 mod slots;
@@ -10,149 +10,148 @@ use cluster::Cluster;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 
-use super::link::{Link, Route};
-use super::names::Name;
-use super::script::Call;
-use super::target::{Access, Place};
+use super::managed_connection::{ManagedConnection, ServerTarget};
+use super::redis_keys::RedisKey;
+use super::script::ScriptCall;
+use super::target::{ConnectOptions, RedisTarget};
 
-/// Why a call has no answer.
+/// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    /// There is no connection now; nothing was sent.
+    /// Not connected, or redirected too often. Nothing was executed.
     #[error("no connection to {0}")]
     Down(String),
-    /// Sent, and not answered in time.
-    #[error("no answer in time from {0}")]
+    /// The command may have been executed.
+    #[error("no reply in time from {0}")]
     TimedOut(String),
-    /// The server, or the connection, says no.
+    /// An error reply, or a connection error.
     #[error("{0}")]
     Failed(#[from] RedisError),
 }
 
-/// An answer and the connection it came by, on which a write can be confirmed.
-pub struct Answer {
-    /// What the server said.
+/// A reply with its connection, which is needed to confirm a write.
+pub struct Reply {
     pub value: Value,
-    /// The connection.
-    pub via: MultiplexedConnection,
+    pub connection: MultiplexedConnection,
     /// The server's address.
     pub server: Arc<str>,
 }
 
-/// One server, or a Cluster.
 pub enum Topology {
-    /// One server, also one that sentinels name.
-    Single(Arc<Link>),
-    /// A Cluster.
+    /// One server, possibly found through Sentinels.
+    Single(Arc<ManagedConnection>),
     Cluster(Cluster),
 }
 
 impl Topology {
-    /// Starts connecting; `timeout` is what a whole call may take.
-    pub fn start(place: &Place, access: &Access, timeout: Duration) -> Self {
-        let single = |route| Self::Single(Arc::new(Link::start(route, access.clone(), timeout)));
-        match place.clone() {
-            Place::Server(node) => single(Route::Server(node)),
-            Place::Socket(path) => single(Route::Socket(path)),
-            Place::Sentinel { sentinels, master } => single(Route::Sentinel { sentinels, master }),
-            Place::Cluster(seeds) => Self::Cluster(Cluster::start(seeds, access.clone(), timeout)),
+    /// Starts connecting in the background. `timeout` is for a whole call.
+    pub fn start(target: &RedisTarget, options: &ConnectOptions, timeout: Duration) -> Self {
+        let single =
+            |target| Self::Single(Arc::new(ManagedConnection::start(target, options.clone(), timeout)));
+        match target.clone() {
+            RedisTarget::Server(node) => single(ServerTarget::Server(node)),
+            RedisTarget::Socket(path) => single(ServerTarget::Socket(path)),
+            RedisTarget::Sentinel { sentinels, master } => {
+                single(ServerTarget::Sentinel { sentinels, master })
+            }
+            RedisTarget::Cluster(seeds) => Self::Cluster(Cluster::start(seeds, options.clone(), timeout)),
         }
     }
 
-    /// Whether names of different tags may not share a call.
+    /// In a Cluster, Redis keys with different hash tags can't share a call.
     pub fn is_cluster(&self) -> bool {
         matches!(self, Self::Cluster(_))
     }
 
-    /// What is missing, for /readyz; `None` if everything is connected.
-    pub fn trouble(&self) -> Option<String> {
+    /// For /readyz; `None` if everything is connected.
+    pub fn unavailable_reason(&self) -> Option<String> {
         match self {
-            Self::Single(link) if link.is_up() => None,
-            Self::Single(link) => Some(format!("no connection to {}", link.label())),
-            Self::Cluster(cluster) => cluster.trouble(),
+            Self::Single(connection) if connection.is_connected() => None,
+            Self::Single(connection) => Some(format!("no connection to {}", connection.label())),
+            Self::Cluster(cluster) => cluster.unavailable_reason(),
         }
     }
 
-    /// Runs a script where `name` lives, within the time of one call also where the server has to be told its text.
-    pub async fn run(&self, name: &Name, call: &Call) -> Result<Answer, CallError> {
-        let ran = async {
-            match self.attempt(name, &call.by_sha()).await {
-                // A server that does not know the script has not run it.
+    /// Runs a script on the server of `redis_key`. If the server does not have it cached, sends the script's text in a
+    /// second call. Both calls share one timeout.
+    pub async fn run(&self, redis_key: &RedisKey, call: &ScriptCall) -> Result<Reply, CallError> {
+        let attempts = async {
+            match self.attempt(redis_key, &call.by_sha()).await {
+                // Nothing was executed, so sending it again is safe.
                 Err(CallError::Failed(error)) if is(&error, ServerErrorKind::NoScript) => {
-                    self.attempt(name, &call.by_text()).await
+                    self.attempt(redis_key, &call.by_text()).await
                 }
                 other => other,
             }
         };
-        self.in_time(name, ran).await
+        self.with_timeout(redis_key, attempts).await
     }
 
-    /// Sends a command where `name` lives, within the time of one call.
-    pub async fn send(&self, name: &Name, command: &Cmd) -> Result<Answer, CallError> {
-        self.in_time(name, self.attempt(name, command)).await
+    /// Sends a command to the server of `redis_key`.
+    pub async fn send(&self, redis_key: &RedisKey, command: &Cmd) -> Result<Reply, CallError> {
+        self.with_timeout(redis_key, self.attempt(redis_key, command)).await
     }
 
-    async fn in_time(
+    async fn with_timeout(
         &self,
-        name: &Name,
-        call: impl Future<Output = Result<Answer, CallError>>,
-    ) -> Result<Answer, CallError> {
-        let answer = tokio::time::timeout(self.timeout(), call).await;
-        answer.unwrap_or_else(|_| Err(self.give_up(name)))
+        redis_key: &RedisKey,
+        call: impl Future<Output = Result<Reply, CallError>>,
+    ) -> Result<Reply, CallError> {
+        let reply = tokio::time::timeout(self.timeout(), call).await;
+        reply.unwrap_or_else(|_| Err(self.on_timeout(redis_key)))
     }
 
-    /// No answer in time: puts the connection in doubt.
-    fn give_up(&self, name: &Name) -> CallError {
+    /// Reports the connection as suspect.
+    fn on_timeout(&self, redis_key: &RedisKey) -> CallError {
         match self {
-            Self::Single(link) => {
-                link.report_doubt();
-                CallError::TimedOut(link.label().to_string())
+            Self::Single(connection) => {
+                connection.report_suspect();
+                CallError::TimedOut(connection.label().to_string())
             }
-            Self::Cluster(cluster) => cluster.give_up(name.slot()),
+            Self::Cluster(cluster) => cluster.on_timeout(redis_key.slot()),
         }
     }
 
     fn timeout(&self) -> Duration {
         match self {
-            Self::Single(link) => link.timeout(),
+            Self::Single(connection) => connection.timeout(),
             Self::Cluster(cluster) => cluster.timeout(),
         }
     }
 
-    /// Nothing that may have been executed is sent again.
-    async fn attempt(&self, name: &Name, command: &Cmd) -> Result<Answer, CallError> {
+    /// Never resends a command that may have been executed.
+    async fn attempt(&self, redis_key: &RedisKey, command: &Cmd) -> Result<Reply, CallError> {
         match self {
-            Self::Single(link) => send_by(link, command).await,
-            Self::Cluster(cluster) => cluster.send(name.slot(), command).await,
+            Self::Single(connection) => send_on(connection, command).await,
+            Self::Cluster(cluster) => cluster.send(redis_key.slot(), command).await,
         }
     }
 }
 
-/// Sends a command by one link.
-async fn send_by(link: &Link, command: &Cmd) -> Result<Answer, CallError> {
-    let mut via = link.connection().ok_or_else(|| CallError::Down(link.label().to_string()))?;
-    match command.query_async(&mut via).await {
-        Ok(value) => Ok(Answer { value, via, server: link.label().clone() }),
+async fn send_on(managed: &ManagedConnection, command: &Cmd) -> Result<Reply, CallError> {
+    let mut connection = managed.connection().ok_or_else(|| CallError::Down(managed.label().to_string()))?;
+    match command.query_async(&mut connection).await {
+        Ok(value) => Ok(Reply { value, connection, server: managed.label().clone() }),
         Err(error) => {
-            report(link, &error);
-            let late = error.is_timeout();
-            Err(if late { CallError::TimedOut(link.label().to_string()) } else { error.into() })
+            report_error(managed, &error);
+            let timed_out = error.is_timeout();
+            Err(if timed_out { CallError::TimedOut(managed.label().to_string()) } else { error.into() })
         }
     }
 }
 
-/// Tells the link's keeper what an error means for the connection.
-fn report(link: &Link, error: &RedisError) {
+/// Reports an error to the connection's background task if it can mean a broken connection or a wrong server.
+fn report_error(managed: &ManagedConnection, error: &RedisError) {
     if is(error, ServerErrorKind::ReadOnly) || is(error, ServerErrorKind::MasterDown) {
-        link.report_wrong_server();
+        managed.report_not_master();
     } else if error.is_io_error()
         || error.is_timeout()
         || error.is_unrecoverable_error()
-        // The server says so itself; PING tells when that is over.
+        // In these states the server also replies to PING with an error until it has recovered.
         || is(error, ServerErrorKind::BusyLoading)
         || error.code() == Some("MISCONF")
     {
-        link.report_doubt();
+        managed.report_suspect();
     }
 }
 

@@ -1,35 +1,34 @@
-//! Accounts and sessions in memory.
+//! The accounts and sessions of the state in memory.
 
 use std::collections::hash_map::Entry;
 
-use super::super::writer::Op;
+use super::super::writer::RowWrite;
 use super::{State, StoredAccount};
 use crate::domain::account::{Account, MAX_SESSIONS};
 use crate::domain::id::{AccountId, KeyId};
 use crate::store::{Page, StoreError};
 
-type Change<T> = Result<(T, Vec<Op>), StoreError>;
+/// The result of a change, and the rows to write to the file.
+type StateChange<T> = Result<(T, Vec<RowWrite>), StoreError>;
 
 impl State {
-    /// Adds an account.
-    pub fn create_account(&mut self, account: Account) -> Change<Account> {
+    pub fn create_account(&mut self, account: Account) -> StateChange<Account> {
         let id = account.id();
         match self.accounts.entry(id) {
             Entry::Occupied(_) => Err(StoreError::AccountExists),
-            Entry::Vacant(place) => {
+            Entry::Vacant(slot) => {
                 let stored = StoredAccount { account, sessions: Default::default(), keys: Vec::new() };
-                let stored = place.insert(stored);
-                Ok((stored.account.clone(), vec![Op::Account(id, Some(stored.to_bytes()))]))
+                let stored = slot.insert(stored);
+                Ok((stored.account.clone(), vec![RowWrite::Account(id, Some(stored.to_bytes()))]))
             }
         }
     }
 
-    /// One account.
     pub fn account(&self, id: AccountId) -> Result<&StoredAccount, StoreError> {
         self.accounts.get(&id).ok_or(StoreError::AccountNotFound)
     }
 
-    /// A page of accounts by id; the cursor is the last id of the page before.
+    /// A page of accounts, ordered by ID. The cursor is the last ID of the previous page.
     pub fn accounts(&self, cursor: Option<&str>, limit: usize) -> Page<Account> {
         let after = cursor.and_then(|id| AccountId::from_hex(id).ok());
         let mut ids: Vec<AccountId> = self.accounts.keys().copied().filter(|id| Some(*id) > after).collect();
@@ -41,26 +40,26 @@ impl State {
         Page { items, total: self.accounts.len() as u64, next }
     }
 
-    /// Removes an account with its keys.
-    pub fn delete_account(&mut self, id: AccountId) -> Change<Vec<KeyId>> {
+    /// Deletes an account with its keys.
+    pub fn delete_account(&mut self, id: AccountId) -> StateChange<Vec<KeyId>> {
         let account = self.accounts.remove(&id).ok_or(StoreError::AccountNotFound)?;
-        let mut ops = vec![Op::Account(id, None)];
+        let mut writes = vec![RowWrite::Account(id, None)];
         for key in &account.keys {
             self.keys.remove(key);
-            ops.push(Op::Key(*key, None));
+            writes.push(RowWrite::Key(*key, None));
         }
-        Ok((account.keys, ops))
+        Ok((account.keys, writes))
     }
 
-    /// Replaces the credential and ends the other sessions.
+    /// Replaces the credential and revokes the sessions other than `keep`.
     pub fn set_credential(
         &mut self,
         id: AccountId,
         expected_version: u32,
         credential: &str,
         keep: Option<&str>,
-    ) -> Change<u32> {
-        self.alter(id, |stored| {
+    ) -> StateChange<u32> {
+        self.update_account(id, |stored| {
             if stored.account.credential_version != expected_version {
                 return Err(StoreError::VersionConflict);
             }
@@ -71,43 +70,49 @@ impl State {
         })
     }
 
-    /// Adds a session; of too many, the one that ends first makes room.
-    pub fn add_session(&mut self, id: AccountId, session: &str, ends: i64, now: i64) -> Change<()> {
-        self.alter(id, |stored| {
-            stored.sessions.retain(|_, ends| *ends > now);
+    /// Adds a session. If there are too many, revokes the one that expires first.
+    pub fn add_session(
+        &mut self,
+        id: AccountId,
+        session: &str,
+        expires_at: i64,
+        now: i64,
+    ) -> StateChange<()> {
+        self.update_account(id, |stored| {
+            stored.sessions.retain(|_, expires_at| *expires_at > now);
             while stored.sessions.len() >= MAX_SESSIONS {
-                let first = stored.sessions.iter().min_by_key(|(_, ends)| **ends);
+                let first = stored.sessions.iter().min_by_key(|(_, expires_at)| **expires_at);
                 let Some(first) = first.map(|(session, _)| session.clone()) else { break };
                 stored.sessions.remove(&first);
             }
-            stored.sessions.insert(session.to_owned(), ends);
+            stored.sessions.insert(session.to_owned(), expires_at);
             Ok(())
         })
     }
 
-    /// Ends a session.
-    pub fn end_session(&mut self, id: AccountId, session: &str) -> Change<()> {
+    /// Succeeds also if the account or the session does not exist.
+    pub fn revoke_session(&mut self, id: AccountId, session: &str) -> StateChange<()> {
         if !self.accounts.contains_key(&id) {
             return Ok(((), Vec::new()));
         }
-        self.alter(id, |stored| {
+        self.update_account(id, |stored| {
             stored.sessions.remove(session);
             Ok(())
         })
     }
 
-    /// Changes an account and wants its row written.
-    pub(super) fn alter<T>(
+    /// Changes an account and returns its row.
+    pub(super) fn update_account<T>(
         &mut self,
         id: AccountId,
         change: impl FnOnce(&mut StoredAccount) -> Result<T, StoreError>,
-    ) -> Change<T> {
+    ) -> StateChange<T> {
         let stored = self.accounts.get_mut(&id).ok_or(StoreError::AccountNotFound)?;
         let result = change(stored)?;
-        Ok((result, vec![Op::Account(id, Some(stored.to_bytes()))]))
+        Ok((result, vec![RowWrite::Account(id, Some(stored.to_bytes()))]))
     }
 
-    /// An account as the file has it.
+    /// Loads an account from the file.
     pub fn load_account(&mut self, id: AccountId, account: StoredAccount) {
         self.accounts.insert(id, account);
     }

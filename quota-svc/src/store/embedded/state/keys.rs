@@ -1,23 +1,23 @@
-//! Keys in memory.
+//! The keys of the state in memory: create, read, change, delete, import and load.
 
 use quota_client::wire::{EventKind, ImportReport, KEYS_PER_ACCOUNT, Scope};
 
-use super::super::writer::Op;
+use super::super::writer::RowWrite;
 use super::stored::{meta_from_bytes, meta_to_bytes};
 use super::{KeyEntry, State};
 use crate::domain::event::Event;
 use crate::domain::id::{AccountId, KeyId};
-use crate::domain::key::{Change as KeyChange, Refusal, StoredKey};
-use crate::domain::record::{Record, decode, encode};
+use crate::domain::key::{KeyChange, KeyChangeError, StoredKey};
+use crate::domain::record::{KeyRecord, decode, encode};
 use crate::store::{ImportAccount, StoreError};
 
-type Change<T> = Result<(T, Vec<Op>), StoreError>;
+/// The result of a change, and the rows to write to the file.
+type StateChange<T> = Result<(T, Vec<RowWrite>), StoreError>;
 
 impl State {
-    /// Adds a key to its account.
-    pub fn create_key(&mut self, key: StoredKey, kind: EventKind, now: i64) -> Change<StoredKey> {
+    pub fn create_key(&mut self, key: StoredKey, kind: EventKind, now: i64) -> StateChange<StoredKey> {
         let id = key.meta.id();
-        let (_, mut ops) = self.alter(key.meta.account, |stored| {
+        let (_, mut writes) = self.update_account(key.meta.account, |stored| {
             if stored.keys.len() >= KEYS_PER_ACCOUNT {
                 return Err(StoreError::KeyLimitReached);
             }
@@ -26,14 +26,14 @@ impl State {
         })?;
         let reason = if kind == EventKind::Imported { "imported" } else { "created" };
         let event = Event { at: now, kind, reason: reason.to_owned() };
-        ops.push(Op::Key(id, Some(meta_to_bytes(&key.meta))));
-        ops.push(Op::Record(id, encode(&key.record)));
-        ops.push(Op::Event(id, event.to_line()));
-        self.keys.insert(id, KeyEntry { key: key.clone(), dirty: false, unreadable: false });
-        Ok((key, ops))
+        writes.push(RowWrite::Key(id, Some(meta_to_bytes(&key.meta))));
+        writes.push(RowWrite::Record(id, encode(&key.record)));
+        writes.push(RowWrite::Event(id, event.to_line()));
+        self.keys.insert(id, KeyEntry { key: key.clone(), dirty: false, invalid: false });
+        Ok((key, writes))
     }
 
-    /// The keys of an account, oldest first.
+    /// Oldest first.
     pub fn keys(&self, account: AccountId) -> Result<Vec<StoredKey>, StoreError> {
         let ids = self.account(account)?.keys.iter();
         let mut keys = ids.map(|id| self.key(*id, None).cloned()).collect::<Result<Vec<_>, _>>()?;
@@ -41,66 +41,64 @@ impl State {
         Ok(keys)
     }
 
-    /// One key.
     pub fn key(&self, id: KeyId, owner: Option<AccountId>) -> Result<&StoredKey, StoreError> {
         let entry = self.keys.get(&id).ok_or(StoreError::KeyNotFound)?;
         if owner.is_some_and(|owner| owner != entry.key.meta.account) {
             return Err(StoreError::KeyNotFound);
         }
-        if entry.unreadable {
-            return Err(StoreError::Unreadable(format!("key {id}")));
+        if entry.invalid {
+            return Err(StoreError::InvalidData(format!("key {id}")));
         }
         Ok(&entry.key)
     }
 
-    /// Changes a key.
     pub fn change_key(
         &mut self,
         id: KeyId,
         owner: Option<AccountId>,
         change: &KeyChange,
         now: i64,
-    ) -> Change<StoredKey> {
+    ) -> StateChange<StoredKey> {
         self.key(id, owner)?;
         let entry = self.keys.get_mut(&id).ok_or(StoreError::KeyNotFound)?;
-        let changed = entry.key.apply(change, now).map_err(|refusal| match refusal {
-            Refusal::Inactive => StoreError::KeyInactive,
-            Refusal::Paused => StoreError::KeyPaused,
+        let event = entry.key.apply(change, now).map_err(|error| match error {
+            KeyChangeError::Inactive => StoreError::KeyInactive,
+            KeyChangeError::Paused => StoreError::KeyPaused,
         })?;
-        let Some((kind, reason)) = changed else { return Ok((entry.key.clone(), Vec::new())) };
-        let ops = vec![
-            Op::Key(id, Some(meta_to_bytes(&entry.key.meta))),
-            Op::Record(id, encode(&entry.key.record)),
-            Op::Event(id, Event { at: now, kind, reason }.to_line()),
+        let Some((kind, reason)) = event else { return Ok((entry.key.clone(), Vec::new())) };
+        let writes = vec![
+            RowWrite::Key(id, Some(meta_to_bytes(&entry.key.meta))),
+            RowWrite::Record(id, encode(&entry.key.record)),
+            RowWrite::Event(id, Event { at: now, kind, reason }.to_line()),
         ];
-        Ok((entry.key.clone(), ops))
+        Ok((entry.key.clone(), writes))
     }
 
-    /// Removes a key and frees its place.
-    pub fn delete_key(&mut self, id: KeyId, owner: Option<AccountId>) -> Change<()> {
+    /// Deletes a key and frees its key slot.
+    pub fn delete_key(&mut self, id: KeyId, owner: Option<AccountId>) -> StateChange<()> {
         let entry = self.keys.get(&id).ok_or(StoreError::KeyNotFound)?;
         let account = entry.key.meta.account;
         if owner.is_some_and(|owner| owner != account) {
             return Err(StoreError::KeyNotFound);
         }
         self.keys.remove(&id);
-        let (_, mut ops) = self.alter(account, |stored| {
+        let (_, mut writes) = self.update_account(account, |stored| {
             stored.keys.retain(|key| *key != id);
             Ok(())
         })?;
-        ops.push(Op::Key(id, None));
-        Ok(((), ops))
+        writes.push(RowWrite::Key(id, None));
+        Ok(((), writes))
     }
 
-    /// Adds what an export has and this store has not.
-    pub fn import(&mut self, accounts: &[ImportAccount], now: i64) -> Change<ImportReport> {
+    /// Adds the accounts and keys that do not exist yet.
+    pub fn import(&mut self, accounts: &[ImportAccount], now: i64) -> StateChange<ImportReport> {
         let mut report = ImportReport::default();
-        let mut all = Vec::new();
+        let mut all_writes = Vec::new();
         for import in accounts {
             match self.create_account(import.account.clone()) {
-                Ok((_, ops)) => {
+                Ok((_, writes)) => {
                     report.accounts_created += 1;
-                    all.extend(ops);
+                    all_writes.extend(writes);
                 }
                 Err(_) => report.accounts_kept += 1,
             }
@@ -110,27 +108,27 @@ impl State {
                     continue;
                 }
                 match self.create_key(key.clone(), EventKind::Imported, now) {
-                    Ok((_, ops)) => {
+                    Ok((_, writes)) => {
                         report.keys_created += 1;
-                        all.extend(ops);
+                        all_writes.extend(writes);
                     }
                     Err(_) => report.keys_refused += 1,
                 }
             }
         }
-        Ok((report, all))
+        Ok((report, all_writes))
     }
 
-    /// A key as the file has it; `None` if its description can't be read.
+    /// Loads a key from the file; `None` if its metadata is invalid.
     pub fn load_key(&mut self, id: KeyId, meta: &[u8], record: &[u8]) -> Option<()> {
         let meta = meta_from_bytes(meta)?;
         let decoded = decode(record);
         if let Err(error) = &decoded {
-            tracing::error!(key = %id, %error, "a key's record can't be read; the key is refused");
+            tracing::error!(key = %id, %error, "can't read a stored key record; charges for this key fail");
         }
-        let unreadable = decoded.is_err();
-        let record = decoded.unwrap_or_else(|_| Record::new(Scope::Ip, None, 0));
-        self.keys.insert(id, KeyEntry { key: StoredKey { meta, record }, dirty: false, unreadable });
+        let invalid = decoded.is_err();
+        let record = decoded.unwrap_or_else(|_| KeyRecord::new(Scope::Ip, None, 0));
+        self.keys.insert(id, KeyEntry { key: StoredKey { meta, record }, dirty: false, invalid });
         Some(())
     }
 }

@@ -1,4 +1,4 @@
-//! Accounts and keys' descriptions as rows of the file: JSON, so that a later version can add fields.
+//! Rows of accounts and key metadata: JSON, so that a later version can add fields.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,11 @@ use crate::domain::account::{Account, Login};
 use crate::domain::id::{AccountId, KeyId};
 use crate::domain::key::{KeyMeta, KeyName};
 
-/// An account with its sessions and the ids of its keys.
 #[derive(Debug, Clone)]
 pub struct StoredAccount {
-    /// The account.
     pub account: Account,
-    /// SHA-256 of a session's id → when it ends, ms.
+    /// SHA-256 of the session ID → expiry, ms.
     pub sessions: BTreeMap<String, i64>,
-    /// Its keys.
     pub keys: Vec<KeyId>,
 }
 
@@ -40,7 +37,6 @@ struct KeyRow {
 }
 
 impl StoredAccount {
-    /// The row.
     pub fn to_bytes(&self) -> Vec<u8> {
         let Account { login, created_at, credential, credential_version } = self.account.clone();
         let row = AccountRow {
@@ -51,10 +47,9 @@ impl StoredAccount {
             sessions: self.sessions.clone(),
             keys: self.keys.iter().map(KeyId::to_string).collect(),
         };
-        serde_json::to_vec(&row).expect("text and numbers are always JSON")
+        serde_json::to_vec(&row).expect("strings and numbers serialize")
     }
 
-    /// Reads a row.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let row: AccountRow = serde_json::from_slice(bytes).ok()?;
         let account = Account {
@@ -68,7 +63,6 @@ impl StoredAccount {
     }
 }
 
-/// The row of a key's description.
 pub fn meta_to_bytes(meta: &KeyMeta) -> Vec<u8> {
     let row = KeyRow {
         account: meta.account.to_string(),
@@ -77,10 +71,9 @@ pub fn meta_to_bytes(meta: &KeyMeta) -> Vec<u8> {
         digest: meta.digest.to_hex(),
         created_at: meta.created_at,
     };
-    serde_json::to_vec(&row).expect("text and numbers are always JSON")
+    serde_json::to_vec(&row).expect("strings and numbers serialize")
 }
 
-/// Reads such a row.
 pub fn meta_from_bytes(bytes: &[u8]) -> Option<KeyMeta> {
     let row: KeyRow = serde_json::from_slice(bytes).ok()?;
     Some(KeyMeta {

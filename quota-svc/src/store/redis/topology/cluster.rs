@@ -1,7 +1,7 @@
-//! A Cluster: a link to each master, a map of the slots that follows failovers, redirections obeyed.
+//! A Redis Cluster: one managed connection per master, and a slot map that follows failovers and redirections.
 //!
-//! Our own and not the redis crate's, because that one sends a command again whose answer was lost: a charge
-//! would count twice. Here only a redirection is followed, and a server that redirects has executed nothing.
+//! The redis crate's cluster client is not used, because it resends a command whose reply was lost, which would
+//! count a charge twice. This one resends only after a redirection: a server that redirects has executed nothing.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,193 +11,203 @@ use arc_swap::ArcSwap;
 use redis::{Cmd, RedisError, ServerErrorKind, Value};
 use tokio::sync::Notify;
 
-use super::super::link::{Link, Route};
-use super::super::target::{Access, Node};
+use super::super::managed_connection::{ManagedConnection, ServerTarget};
+use super::super::target::{ConnectOptions, Node};
 use super::slots::{self, Range};
-use super::{Answer, CallError, is, send_by};
+use super::{CallError, Reply, is, send_on};
 
 const SLOTS: u16 = 16_384;
-/// The map is read anew this often while all is well …
-const CALM: Duration = Duration::from_secs(10);
-/// … and this often while a master can't be reached or slots are not served.
-const TROUBLED: Duration = Duration::from_millis(200);
-const MOST_REDIRECTIONS: usize = 3;
+/// Interval of slot map refreshes while everything is connected.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(10);
+/// Interval while a master is disconnected or a slot has no master.
+const DEGRADED_INTERVAL: Duration = Duration::from_millis(200);
+/// Attempts per call, the first one included.
+const MAX_ATTEMPTS: usize = 3;
 
-/// A Cluster.
+/// Dropping it ends the background task that refreshes the slot map.
 pub struct Cluster {
     shared: Arc<Shared>,
-    keeper: tokio::task::JoinHandle<()>,
+    refresh_task: tokio::task::JoinHandle<()>,
 }
 
 struct Shared {
     seeds: Vec<Node>,
-    access: Access,
+    options: ConnectOptions,
     timeout: Duration,
-    map: ArcSwap<Map>,
-    links: Mutex<HashMap<Node, Arc<Link>>>,
-    outdated: Notify,
+    slot_map: ArcSwap<SlotMap>,
+    connections: Mutex<HashMap<Node, Arc<ManagedConnection>>>,
+    refresh_requested: Notify,
 }
 
+/// First slot, last slot and connection to the master of each range.
 #[derive(Default)]
-struct Map(Vec<(u16, u16, Arc<Link>)>);
+struct SlotMap(Vec<(u16, u16, Arc<ManagedConnection>)>);
 
 impl Cluster {
-    /// Starts reading the map from the seeds.
-    pub fn start(seeds: Vec<Node>, access: Access, timeout: Duration) -> Self {
+    /// Starts reading the slot map from the seed nodes in the background.
+    pub fn start(seeds: Vec<Node>, options: ConnectOptions, timeout: Duration) -> Self {
         let shared = Arc::new(Shared {
             seeds,
-            access,
+            options,
             timeout,
-            map: ArcSwap::default(),
-            links: Mutex::default(),
-            outdated: Notify::new(),
+            slot_map: ArcSwap::default(),
+            connections: Mutex::default(),
+            refresh_requested: Notify::new(),
         });
-        Self { keeper: tokio::spawn(keep_map(shared.clone())), shared }
+        Self { refresh_task: tokio::spawn(refresh_slot_map(shared.clone())), shared }
     }
 
-    /// What is missing; `None` if every slot is served.
-    pub fn trouble(&self) -> Option<String> {
-        self.shared.map.load().trouble()
+    /// `None` if every slot is served by a connected master.
+    pub fn unavailable_reason(&self) -> Option<String> {
+        self.shared.slot_map.load().unavailable_reason()
     }
 
-    /// How long a call may take.
+    /// Timeout of a call, redirections included.
     pub fn timeout(&self) -> Duration {
         self.shared.timeout
     }
 
-    /// Sends a command to the master of a slot. Who calls bounds the time.
-    pub async fn send(&self, slot: u16, command: &Cmd) -> Result<Answer, CallError> {
+    /// Sends a command to the master of a slot. The caller enforces the timeout.
+    pub async fn send(&self, slot: u16, command: &Cmd) -> Result<Reply, CallError> {
         self.shared.send(slot, command).await
     }
 
-    /// No answer in time: doubts the slot's master and the map.
-    pub fn give_up(&self, slot: u16) -> CallError {
-        self.shared.outdated.notify_one();
-        let Some(link) = self.shared.map.load().link(slot) else { return self.shared.unserved(slot) };
-        link.report_doubt();
-        CallError::TimedOut(link.label().to_string())
+    /// Reports the master's connection as suspect and requests a refresh of the slot map.
+    pub fn on_timeout(&self, slot: u16) -> CallError {
+        self.shared.refresh_requested.notify_one();
+        let Some(managed) = self.shared.slot_map.load().master(slot) else {
+            return self.shared.no_master(slot);
+        };
+        managed.report_suspect();
+        CallError::TimedOut(managed.label().to_string())
     }
 }
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        self.keeper.abort();
+        self.refresh_task.abort();
     }
 }
 
 impl Shared {
-    async fn send(&self, slot: u16, command: &Cmd) -> Result<Answer, CallError> {
-        let mut link = self.map.load().link(slot).ok_or_else(|| self.unserved(slot))?;
+    async fn send(&self, slot: u16, command: &Cmd) -> Result<Reply, CallError> {
+        let mut managed = self.slot_map.load().master(slot).ok_or_else(|| self.no_master(slot))?;
         let mut asking = false;
-        for _ in 0..MOST_REDIRECTIONS {
-            let sent = if asking { send_asking(&link, command).await } else { send_by(&link, command).await };
-            let error = match sent {
+        for _ in 0..MAX_ATTEMPTS {
+            let result =
+                if asking { send_asking(&managed, command).await } else { send_on(&managed, command).await };
+            let error = match result {
                 Err(CallError::Failed(error)) => error,
                 Err(error) => {
-                    self.outdated.notify_one();
+                    self.refresh_requested.notify_one();
                     return Err(error);
                 }
-                Ok(answer) => return Ok(answer),
+                Ok(reply) => return Ok(reply),
             };
-            let Some(node) = redirection(&error, link.label()) else {
-                self.outdated.notify_one();
+            let Some(node) = redirection(&error, managed.label()) else {
+                self.refresh_requested.notify_one();
                 return Err(error.into());
             };
             asking = is(&error, ServerErrorKind::Ask);
             if !asking {
-                self.outdated.notify_one();
+                self.refresh_requested.notify_one();
             }
-            link = self.link_to(&node);
-            link.up().await;
+            managed = self.connection_to(&node);
+            managed.wait_connected().await;
         }
-        Err(CallError::Down(format!("slot {slot}: redirected too often")))
+        Err(CallError::Down(format!("the master of slot {slot} (too many redirections)")))
     }
 
-    fn unserved(&self, slot: u16) -> CallError {
-        self.outdated.notify_one();
+    fn no_master(&self, slot: u16) -> CallError {
+        self.refresh_requested.notify_one();
         CallError::Down(format!("a master of slot {slot}"))
     }
 
-    fn link_to(&self, node: &Node) -> Arc<Link> {
-        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
-        let start = || Link::start(Route::Server(node.clone()), self.access.clone(), self.timeout);
-        links.entry(node.clone()).or_insert_with(|| Arc::new(start())).clone()
-    }
-
-    /// Takes over a new map; links to nodes that are in it no more end.
-    fn adopt(&self, ranges: Vec<Range>) {
-        let entries = ranges.iter().map(|(first, last, node)| (*first, *last, self.link_to(node))).collect();
-        self.map.store(Arc::new(Map(entries)));
-        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
-        links.retain(|node, _| ranges.iter().any(|(_, _, master)| master == node));
-    }
-
-    /// Asks the masters, then the seeds, until one answers.
-    async fn read_map(&self) -> Option<Vec<Range>> {
-        let known: Vec<Node> = {
-            let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
-            links.iter().filter(|(_, link)| link.is_up()).map(|(node, _)| node.clone()).collect()
+    fn connection_to(&self, node: &Node) -> Arc<ManagedConnection> {
+        let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        let start = || {
+            ManagedConnection::start(ServerTarget::Server(node.clone()), self.options.clone(), self.timeout)
         };
-        for node in known.iter().chain(&self.seeds) {
-            let asked = tokio::time::timeout(self.timeout.max(TROUBLED), self.ask(node)).await;
-            match asked {
+        connections.entry(node.clone()).or_insert_with(|| Arc::new(start())).clone()
+    }
+
+    /// Replaces the slot map and closes connections to nodes that are no longer in it.
+    fn apply_slot_map(&self, ranges: Vec<Range>) {
+        let entries =
+            ranges.iter().map(|(first, last, node)| (*first, *last, self.connection_to(node))).collect();
+        self.slot_map.store(Arc::new(SlotMap(entries)));
+        let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        connections.retain(|node, _| ranges.iter().any(|(_, _, master)| master == node));
+    }
+
+    /// Queries the connected masters, then the seed nodes, until one returns a slot map.
+    async fn read_slot_map(&self) -> Option<Vec<Range>> {
+        let connected: Vec<Node> = {
+            let connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+            let connected = connections.iter().filter(|(_, managed)| managed.is_connected());
+            connected.map(|(node, _)| node.clone()).collect()
+        };
+        for node in connected.iter().chain(&self.seeds) {
+            let timeout = self.timeout.max(DEGRADED_INTERVAL);
+            match tokio::time::timeout(timeout, self.query_slots(node)).await {
                 Ok(Ok(ranges)) if !ranges.is_empty() => return Some(ranges),
                 other => {
-                    tracing::debug!(node = node.0, port = node.1, ?other, "no map of the cluster's slots")
+                    tracing::debug!(node = node.0, port = node.1, ?other, "can't read the cluster's slot map")
                 }
             }
         }
         None
     }
 
-    async fn ask(&self, node: &Node) -> redis::RedisResult<Vec<Range>> {
-        let mut connection = self.access.connect(node).await?;
-        let mut question = redis::cmd("CLUSTER");
-        question.arg("SLOTS");
-        let answer: Value = question.query_async(&mut connection).await?;
-        Ok(slots::parse(&answer, &node.0))
+    async fn query_slots(&self, node: &Node) -> redis::RedisResult<Vec<Range>> {
+        let mut connection = self.options.connect(node).await?;
+        let mut command = redis::cmd("CLUSTER");
+        command.arg("SLOTS");
+        let reply: Value = command.query_async(&mut connection).await?;
+        Ok(slots::parse(&reply, &node.0))
     }
 }
 
-impl Map {
-    fn link(&self, slot: u16) -> Option<Arc<Link>> {
+impl SlotMap {
+    fn master(&self, slot: u16) -> Option<Arc<ManagedConnection>> {
         let range = self.0.iter().find(|(first, last, _)| (*first..=*last).contains(&slot))?;
         Some(range.2.clone())
     }
 
-    fn trouble(&self) -> Option<String> {
+    fn unavailable_reason(&self) -> Option<String> {
         let served: u32 = self.0.iter().map(|(first, last, _)| u32::from(last - first) + 1).sum();
-        if let Some((_, _, link)) = self.0.iter().find(|(_, _, link)| !link.is_up()) {
-            return Some(format!("no connection to {}", link.label()));
+        if let Some((_, _, managed)) = self.0.iter().find(|(_, _, managed)| !managed.is_connected()) {
+            return Some(format!("no connection to {}", managed.label()));
         }
-        (served < u32::from(SLOTS)).then(|| format!("{served} of {SLOTS} slots are served"))
+        (served < u32::from(SLOTS)).then(|| format!("only {served} of {SLOTS} slots are served"))
     }
 }
 
-async fn keep_map(shared: Arc<Shared>) {
+async fn refresh_slot_map(shared: Arc<Shared>) {
     loop {
-        if let Some(ranges) = shared.read_map().await {
-            shared.adopt(ranges);
+        if let Some(ranges) = shared.read_slot_map().await {
+            shared.apply_slot_map(ranges);
         }
-        let calm = shared.map.load().trouble().is_none();
-        let pause = if calm { CALM } else { TROUBLED };
-        let _ = tokio::time::timeout(pause, shared.outdated.notified()).await;
-        // Many callers may complain at once: one reading serves them all.
-        tokio::time::sleep(TROUBLED / 4).await;
+        let degraded = shared.slot_map.load().unavailable_reason().is_some();
+        let interval = if degraded { DEGRADED_INTERVAL } else { REFRESH_INTERVAL };
+        let _ = tokio::time::timeout(interval, shared.refresh_requested.notified()).await;
+        // Debounces refresh requests.
+        tokio::time::sleep(DEGRADED_INTERVAL / 4).await;
     }
 }
 
-fn redirection(error: &RedisError, asked: &str) -> Option<Node> {
+/// The target of a MOVED or ASK error. `sender` is the address of the server that sent it.
+fn redirection(error: &RedisError, sender: &str) -> Option<Node> {
     let (address, _) = error.redirect_node()?;
-    let host = asked.rsplit_once(':').map_or(asked, |(host, _)| host);
+    let host = sender.rsplit_once(':').map_or(sender, |(host, _)| host);
     slots::parse_address(address, host)
 }
 
-/// A slot that is being moved: its new master serves it only to those who say ASKING first.
-async fn send_asking(link: &Link, command: &Cmd) -> Result<Answer, CallError> {
-    let mut via = link.connection().ok_or_else(|| CallError::Down(link.label().to_string()))?;
+/// For a slot in migration: its new master accepts commands only after `ASKING`.
+async fn send_asking(managed: &ManagedConnection, command: &Cmd) -> Result<Reply, CallError> {
+    let mut connection = managed.connection().ok_or_else(|| CallError::Down(managed.label().to_string()))?;
     let mut pipeline = redis::pipe();
     pipeline.cmd("ASKING").ignore().add_command(command.clone());
-    let (value,): (Value,) = pipeline.query_async(&mut via).await?;
-    Ok(Answer { value, via, server: link.label().clone() })
+    let (value,): (Value,) = pipeline.query_async(&mut connection).await?;
+    Ok(Reply { value, connection, server: managed.label().clone() })
 }

@@ -1,0 +1,166 @@
+//! [`Edge`]: returns the client's address, connection facts and colo for each request.
+
+use std::net::IpAddr;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use http::{HeaderMap, Version};
+use kube::Client;
+use kube::runtime::utils::Backoff;
+use kube::runtime::watcher::DefaultBackoff;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::client_ip::{Decision, resolve};
+use crate::colo::{ColoMap, Iata, colo_of_label};
+use crate::config::EdgeArgs;
+use crate::discovery::{DiscoveryStatus, DiscoveryTiming, discover_proxies, kube_client};
+use crate::error::EdgeError;
+use crate::facts::ConnectionFacts;
+use crate::node::wait_for_node_label;
+use crate::policy::EdgePolicy;
+use crate::trusted::{TrustedProxies, TrustedSet};
+
+/// The client of one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientInfo<'h> {
+    /// The client's address, never IPv4-mapped.
+    pub ip: IpAddr,
+    /// How the address was determined.
+    pub decision: Decision,
+    /// `HTTP/1.0`, `HTTP/1.1`, `HTTP/2` or `HTTP/3`.
+    pub http_protocol: Option<&'static str>,
+    /// TLS version, such as `TLSv1.3`.
+    pub tls_version: Option<&'static str>,
+    /// IANA name of the cipher suite, or the proxy's name for an unknown suite.
+    pub tls_cipher: Option<&'h str>,
+    /// Round-trip time to the edge in milliseconds.
+    pub rtt_ms: Option<u32>,
+    /// Data center that served the request.
+    pub colo: Option<Iata>,
+}
+
+/// Identifies the clients of a running service according to its edge policy. Dropping it ends its background tasks.
+#[derive(Debug)]
+pub struct Edge {
+    policy: EdgePolicy,
+    trusted: Arc<TrustedProxies>,
+    node_colo: Arc<OnceLock<Iata>>,
+    status: watch::Sender<DiscoveryStatus>,
+    tasks: JoinSet<()>,
+}
+
+impl Edge {
+    /// Checks the flags and, if they require it, starts reading from Kubernetes.
+    ///
+    /// # Errors
+    /// A flag is invalid, or Kubernetes is required but not configured. An unreachable Kubernetes API is not an error:
+    /// see [`Edge::status`].
+    pub async fn start(args: &EdgeArgs) -> Result<Self, EdgeError> {
+        let policy = EdgePolicy::from_args(args)?;
+        let client = match policy.needs_kube() {
+            true => Some(kube_client().await?),
+            false => None,
+        };
+        let retry: fn() -> Box<dyn Backoff> = || Box::new(DefaultBackoff::default());
+        let edge = Self::with_client(policy, client, DiscoveryTiming::default().removal_grace, retry);
+        tracing::info!(policy = %edge.policy, "edge policy");
+        Ok(edge)
+    }
+
+    /// Like [`Edge::start`], with a given Kubernetes client and timing. Without a client, discovery is off and
+    /// no node label is read.
+    #[must_use]
+    pub fn with_client(
+        policy: EdgePolicy,
+        client: Option<Client>,
+        removal_grace: Duration,
+        retry: impl Fn() -> Box<dyn Backoff>,
+    ) -> Self {
+        let mut edge = Self {
+            trusted: Arc::new(TrustedProxies::new(TrustedSet::new(policy.networks.iter().copied()))),
+            node_colo: Arc::default(),
+            status: watch::Sender::new(DiscoveryStatus::Off),
+            tasks: JoinSet::new(),
+            policy,
+        };
+        if let Some(client) = client {
+            edge.spawn_discovery(client.clone(), DiscoveryTiming { removal_grace, retry: retry() });
+            edge.spawn_node_label_reader(client, retry());
+        }
+        edge
+    }
+
+    fn spawn_discovery(&mut self, client: Client, timing: DiscoveryTiming) {
+        let Some(service) = self.policy.discover.clone() else {
+            return;
+        };
+        self.status.send_replace(DiscoveryStatus::Waiting);
+        let (trusted, status) = (Arc::clone(&self.trusted), self.status.clone());
+        self.tasks.spawn(async move {
+            discover_proxies(client, service, trusted, status, timing).await;
+        });
+    }
+
+    fn spawn_node_label_reader(&mut self, client: Client, retry: Box<dyn Backoff>) {
+        let Some((node, label)) = self.policy.node_label.clone() else {
+            return;
+        };
+        let (colo, map) = (Arc::clone(&self.node_colo), self.policy.colo_map.clone());
+        self.tasks.spawn(async move {
+            let value = wait_for_node_label(client, &node, &label, retry).await;
+            set_colo(&colo, &map, &label, value.as_deref());
+        });
+    }
+
+    /// Identifies the client of a request. Does not allocate or lock.
+    #[must_use]
+    pub fn identify<'h>(&self, peer: IpAddr, headers: &'h HeaderMap, version: Version) -> ClientInfo<'h> {
+        let client = resolve(peer, headers, &self.policy.client_ip_from, &self.trusted.load());
+        let direct = ConnectionFacts::direct(version);
+        let facts = match client.decision {
+            Decision::PeerUntrusted => direct,
+            // Nothing was forwarded: the peer is the client, so this connection is the client's.
+            Decision::Missing => self.policy.facts.read(headers).or_protocol(direct.http_protocol),
+            _ => self.policy.facts.read(headers),
+        };
+        ClientInfo {
+            ip: client.ip,
+            decision: client.decision,
+            http_protocol: facts.http_protocol,
+            tls_version: facts.tls_version,
+            tls_cipher: facts.tls_cipher,
+            rtt_ms: facts.rtt_ms,
+            colo: facts.colo.or_else(|| self.colo()),
+        }
+    }
+
+    /// Returns the colo of this process: from the node's label, else from the node's zone, else `--colo`.
+    #[must_use]
+    pub fn colo(&self) -> Option<Iata> {
+        self.node_colo.get().copied().or(self.policy.colo)
+    }
+
+    /// Returns the status of discovery, for readiness and metrics.
+    #[must_use]
+    pub fn status(&self) -> watch::Receiver<DiscoveryStatus> {
+        self.status.subscribe()
+    }
+
+    /// Returns the effective policy in one line.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        self.policy.to_string()
+    }
+}
+
+fn set_colo(colo: &OnceLock<Iata>, map: &ColoMap, label: &str, value: Option<&str>) {
+    match value.and_then(|value| colo_of_label(map, value)) {
+        Some(found) => {
+            tracing::info!(label, colo = %found, "colo read from the node's label");
+            // Can't fail: only this task sets it, once.
+            let _ = colo.set(found);
+        }
+        None => tracing::warn!(label, value, "no colo found for the node's label"),
+    }
+}

@@ -1,0 +1,90 @@
+//! Tests `Edge::identify` and startup as a service uses them.
+#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+use edge::{ClientInfo, Decision, DiscoveryStatus, Edge, EdgeArgs};
+use http::{HeaderMap, HeaderName, Version};
+
+async fn edge(trusted: &[&str]) -> Edge {
+    let args = EdgeArgs {
+        trusted_proxies: trusted.iter().map(|&net| net.to_owned()).collect(),
+        colo: Some("FRA".to_owned()),
+        ..EdgeArgs::default()
+    };
+    Edge::start(&args).await.unwrap()
+}
+
+fn all_headers() -> HeaderMap {
+    let pairs = [
+        ("x-forwarded-for", "203.0.113.7"),
+        ("x-edge-http-protocol", "HTTP/3.0"),
+        ("x-edge-tls-version", "1.3"),
+        ("x-edge-tls-cipher", "1302"),
+        ("x-edge-rtt", "41"),
+        ("x-edge-colo", "SJC"),
+    ];
+    pairs.map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap())).into_iter().collect()
+}
+
+fn identify<'h>(edge: &Edge, peer: &str, headers: &'h HeaderMap) -> ClientInfo<'h> {
+    edge.identify(peer.parse().unwrap(), headers, Version::HTTP_11)
+}
+
+#[tokio::test]
+async fn all_headers_of_trusted_proxy_are_read() {
+    let (edge, headers) = (edge(&["10.0.0.0/8"]).await, all_headers());
+    let client = identify(&edge, "10.0.0.1", &headers);
+    assert_eq!((client.ip.to_string().as_str(), client.decision), ("203.0.113.7", Decision::Xff));
+    assert_eq!(client.http_protocol, Some("HTTP/3"));
+    assert_eq!(client.tls_version, Some("TLSv1.3"));
+    assert_eq!(client.tls_cipher, Some("TLS_AES_256_GCM_SHA384"));
+    assert_eq!(client.rtt_ms, Some(41));
+    assert_eq!(client.colo.map(|colo| colo.to_string()).as_deref(), Some("SJC"));
+}
+
+#[tokio::test]
+async fn headers_of_untrusted_peer_are_ignored() {
+    for edge in [edge(&["10.0.0.0/8"]).await, edge(&[]).await] {
+        let headers = all_headers();
+        let forged = identify(&edge, "::ffff:198.51.100.1", &headers);
+        let empty = HeaderMap::new();
+        assert_eq!(forged, identify(&edge, "198.51.100.1", &empty));
+        assert_eq!(forged.decision, Decision::PeerUntrusted);
+        assert_eq!(forged.http_protocol, Some("HTTP/1.1"));
+        assert_eq!((forged.tls_version, forged.tls_cipher, forged.rtt_ms), (None, None, None));
+        assert_eq!(forged.colo.map(|colo| colo.to_string()).as_deref(), Some("FRA"));
+    }
+}
+
+#[tokio::test]
+async fn facts_are_none_if_proxy_sends_none() {
+    // The HTTP version of the connection to the proxy is not the client's.
+    let edge = edge(&["10.0.0.0/8"]).await;
+    let headers =
+        HeaderMap::from_iter([("x-forwarded-for".parse().unwrap(), "198.51.100.1".parse().unwrap())]);
+    let client = identify(&edge, "10.0.0.1", &headers);
+    assert_eq!((client.http_protocol, client.tls_version, client.rtt_ms), (None, None, None));
+    assert_eq!(client.decision, Decision::Xff);
+}
+
+#[tokio::test]
+async fn trusted_peer_without_xff_is_the_client() {
+    let (edge, headers) = (edge(&["10.0.0.0/8"]).await, HeaderMap::new());
+    let client = identify(&edge, "10.0.0.1", &headers);
+    assert_eq!((client.http_protocol, client.tls_version, client.rtt_ms), (Some("HTTP/1.1"), None, None));
+    assert_eq!(client.decision, Decision::Missing);
+}
+
+#[tokio::test]
+async fn edge_without_discovery_is_ready() {
+    let edge = edge(&["10.0.0.0/8"]).await;
+    assert_eq!(*edge.status().borrow(), DiscoveryStatus::Off);
+    assert!(edge.status().borrow().is_ready());
+    assert!(edge.summary().contains("10.0.0.0/8") && edge.summary().contains("FRA"), "{}", edge.summary());
+}
+
+#[tokio::test]
+async fn trusting_every_address_fails_at_start() {
+    let args = EdgeArgs { trusted_proxies: vec!["0.0.0.0/0".to_owned()], ..EdgeArgs::default() };
+    let text = Edge::start(&args).await.unwrap_err().to_string();
+    assert!(text.contains("--insecure-trust-any-proxy"), "{text}");
+}

@@ -1,0 +1,176 @@
+//! Records a trace span and the duration of each request, with bounded labels. The count of the duration histogram is
+//! the number of requests.
+
+use std::{
+    future::Future,
+    sync::{Arc, PoisonError, RwLock},
+    time::Instant,
+};
+
+use futures_util::FutureExt;
+use http::StatusCode;
+use opentelemetry::{
+    KeyValue,
+    metrics::{BoundHistogram, Histogram},
+    trace::TraceContextExt,
+};
+use poem::{Endpoint, IntoResponse, Middleware, Request, Response, Result};
+use poem_openapi::OperationId;
+use tracing::{Instrument, Span, field::Empty};
+use tracing_opentelemetry::OpenTelemetrySpanExt;
+
+use crate::telemetry::{self, Telemetry};
+
+/// The `operation` label of requests that reached no operation, for example because of a 404.
+const OTHER: &str = "other";
+
+/// Upper bounds of the buckets in seconds. Most requests take well under a millisecond; the default request timeout of
+/// lookup-svc is one second.
+const BUCKETS: [f64; 14] =
+    [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5];
+
+/// Names the operation in metrics and traces. A route that is not an OpenAPI operation attaches it to its response.
+///
+/// OpenAPI operations don't need it: poem-openapi attaches their `operation_id`.
+#[derive(Clone, Copy, Debug)]
+pub struct OperationName(pub &'static str);
+
+/// Middleware that measures requests. Must be the outermost, so that it sees every response.
+#[derive(Clone, Debug)]
+pub struct RequestTelemetry {
+    service: &'static str,
+    duration: Histogram<f64>,
+    /// Series bound so far. All label values are fixed strings, so the list stays short.
+    series: Arc<RwLock<Vec<Series>>>,
+}
+
+/// The histogram bound to one set of labels.
+#[derive(Debug)]
+struct Series {
+    operation: &'static str,
+    status_class: &'static str,
+    duration: BoundHistogram<f64>,
+}
+
+impl RequestTelemetry {
+    /// Creates the middleware; `service` is the value of the label of that name.
+    pub fn new(telemetry: &Telemetry, service: &'static str) -> Self {
+        let meter = telemetry.meter();
+        Self {
+            service,
+            duration: meter
+                .f64_histogram("http_server_request_duration")
+                .with_unit("s")
+                .with_description("Time from receiving a request's headers to its response")
+                .with_boundaries(BUCKETS.to_vec())
+                .build(),
+            series: Arc::default(),
+        }
+    }
+
+    fn record(&self, response: &Response, started: Instant) {
+        let seconds = started.elapsed().as_secs_f64();
+        let (operation, status_class) = (operation(response), status_class(response.status()));
+        let series = self.series.read().unwrap_or_else(PoisonError::into_inner);
+        match series
+            .iter()
+            .find(|series| series.operation == operation && series.status_class == status_class)
+        {
+            Some(series) => series.duration.record(seconds),
+            None => {
+                drop(series);
+                self.bind_series(operation, status_class).record(seconds);
+            }
+        }
+    }
+
+    /// Binds a new series. Concurrent first requests may bind it twice; both record to the same histogram.
+    fn bind_series(&self, operation: &'static str, status_class: &'static str) -> BoundHistogram<f64> {
+        let duration = self.duration.bind(&[
+            KeyValue::new("service", self.service),
+            KeyValue::new("operation", operation),
+            KeyValue::new("status_class", status_class),
+        ]);
+        let series = Series { operation, status_class, duration: duration.clone() };
+        self.series.write().unwrap_or_else(PoisonError::into_inner).push(series);
+        duration
+    }
+
+    fn span(&self, request: &Request) -> Span {
+        let span = tracing::trace_span!(
+            target: telemetry::SPAN_TARGET,
+            "request",
+            otel.kind = "server",
+            otel.status_code = Empty,
+            service = self.service,
+            operation = Empty,
+            outcome = Empty,
+            http.response.status_code = Empty,
+        );
+        if !span.is_disabled() {
+            // Fails if the span has already started (it has not) or if no layer exports traces.
+            let _ = span.set_parent(telemetry::extract_context(request.headers()));
+        }
+        span
+    }
+}
+
+fn operation(response: &Response) -> &'static str {
+    let name = response.data::<OperationName>().map(|name| name.0);
+    name.or_else(|| response.data::<OperationId>().map(|id| id.0)).unwrap_or(OTHER)
+}
+
+fn status_class(status: StatusCode) -> &'static str {
+    match status.as_u16() / 100 {
+        1 => "1xx",
+        2 => "2xx",
+        3 => "3xx",
+        4 => "4xx",
+        _ => "5xx",
+    }
+}
+
+fn complete(span: &Span, response: &Response) {
+    if span.is_disabled() {
+        return;
+    }
+    span.record("operation", operation(response));
+    // The field `otel.name` has no effect once the span has started.
+    span.context().span().update_name(operation(response));
+    span.record("http.response.status_code", response.status().as_u16());
+    if response.status().is_server_error() {
+        span.record("otel.status_code", "ERROR");
+    }
+}
+
+impl<E: Endpoint> Middleware<E> for RequestTelemetry {
+    type Output = RequestTelemetryEndpoint<E>;
+
+    fn transform(&self, inner: E) -> Self::Output {
+        RequestTelemetryEndpoint { inner, telemetry: self.clone() }
+    }
+}
+
+/// An endpoint wrapped by [`RequestTelemetry`].
+#[derive(Debug)]
+pub struct RequestTelemetryEndpoint<E> {
+    inner: E,
+    telemetry: RequestTelemetry,
+}
+
+impl<E: Endpoint> Endpoint for RequestTelemetryEndpoint<E> {
+    type Output = Response;
+
+    // Like all middleware of this crate, not an `async fn`: each would hold a 472-byte copy of the request until the
+    // response is ready. All these copies would be part of one future, which is moved to the heap.
+    fn call(&self, request: Request) -> impl Future<Output = Result<Response>> + Send {
+        let started = Instant::now();
+        let span = self.telemetry.span(&request);
+        self.inner.call(request).instrument(span.clone()).map(move |result| {
+            let response = result.map_or_else(poem::Error::into_response, IntoResponse::into_response);
+            complete(&span, &response);
+            self.telemetry.record(&response, started);
+            Ok(response)
+        })
+    }
+}

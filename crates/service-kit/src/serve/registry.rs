@@ -1,0 +1,70 @@
+//! The open connections of a port. Selects the one to evict and signals all of them at shutdown.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use super::connection_state::{ConnectionSignal, ConnectionState};
+
+/// Minimum age for eviction: gives the first bytes of a new connection time to arrive.
+const MIN_AGE: Duration = Duration::from_millis(20);
+
+/// The open connections, ordered by arrival, oldest first.
+#[derive(Debug, Default)]
+pub(super) struct ConnectionRegistry {
+    next_id: AtomicU64,
+    open: Mutex<BTreeMap<u64, Arc<ConnectionState>>>,
+}
+
+impl ConnectionRegistry {
+    /// Adds a connection. Dropping the registration removes it.
+    pub(super) fn register(self: &Arc<Self>, state: Arc<ConnectionState>) -> Registration {
+        let id = self.next_id.fetch_add(1, Relaxed);
+        self.lock().insert(id, state);
+        Registration { id, registry: self.clone() }
+    }
+
+    /// Evicts one connection: the oldest that has not sent a request yet, otherwise the oldest idle one.
+    pub(super) fn evict_idle(&self) {
+        let open = self.lock();
+        let idle = || {
+            open.values()
+                .filter(|state| !state.is_busy() && state.signal().is_none() && state.age() >= MIN_AGE)
+        };
+        let evicted = idle().find(|state| !state.has_served()).or_else(|| idle().next());
+        if let Some(state) = evicted {
+            state.send_signal(ConnectionSignal::Evict);
+        }
+    }
+
+    pub(super) fn signal_all(&self, signal: ConnectionSignal) {
+        self.lock().values().for_each(|state| state.send_signal(signal));
+    }
+
+    /// The number of open connections.
+    pub(super) fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<ConnectionState>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Keeps a connection in the registry until dropped.
+#[derive(Debug)]
+pub(super) struct Registration {
+    id: u64,
+    registry: Arc<ConnectionRegistry>,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.registry.lock().remove(&self.id);
+    }
+}

@@ -1,0 +1,120 @@
+//! A test server and a raw client that sends exactly the given bytes.
+
+use std::{
+    io,
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+use poem::{Endpoint, EndpointExt, Route, endpoint::make_sync, get};
+use service_kit::{Lifecycle, ServeArgs, Server, catch_all};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    task::JoinHandle,
+};
+
+pub const DOCS: &str = "https://docs.example";
+
+/// Maximum time to wait for one step of a test. Longer means that the test fails.
+pub const TIMEOUT: Duration = Duration::from_secs(10);
+
+pub struct TestServer {
+    pub addr: SocketAddr,
+    pub lifecycle: Lifecycle,
+    pub task: JoinHandle<()>,
+}
+
+impl TestServer {
+    pub async fn start(args: &ServeArgs, endpoint: impl Endpoint + 'static) -> Self {
+        let addr = SocketAddr::from(([127, 0, 0, 1], 0));
+        let server = Server::bind("test", addr, args).await.expect("bind");
+        let (addr, lifecycle) = (server.local_addr(), Lifecycle::new(args));
+        let serving = server.docs_url(DOCS).serve(endpoint.map_to_response().boxed(), lifecycle.clone());
+        Self { addr, lifecycle, task: tokio::spawn(serving) }
+    }
+
+    pub async fn connect(&self) -> Client {
+        Client(TcpStream::connect(self.addr).await.expect("connect"))
+    }
+
+    pub async fn wait_stopped(self) {
+        let result = tokio::time::timeout(TIMEOUT, self.task).await;
+        result.expect("server stops in time").expect("server does not panic");
+    }
+}
+
+/// No drain delay and a short grace period.
+pub fn args() -> ServeArgs {
+    ServeArgs { drain_delay: Duration::ZERO, grace: Duration::from_secs(5), ..ServeArgs::default() }
+}
+
+pub fn hello() -> impl Endpoint {
+    Route::new().at("/", get(make_sync(|_| "hello"))).with(catch_all(DOCS))
+}
+
+pub struct Client(pub TcpStream);
+
+#[derive(Debug)]
+pub struct RawResponse {
+    pub status: u16,
+    pub head: String,
+    pub body: String,
+}
+
+impl RawResponse {
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.body).expect("valid JSON")
+    }
+
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.head.lines().find_map(|line| {
+            let (key, value) = line.split_once(": ")?;
+            key.eq_ignore_ascii_case(name).then_some(value)
+        })
+    }
+}
+
+impl Client {
+    pub async fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.0.write_all(bytes.as_ref()).await.expect("send");
+    }
+
+    pub async fn get(&mut self, path: &str) -> RawResponse {
+        self.send(format!("GET {path} HTTP/1.1\r\nHost: test\r\n\r\n")).await;
+        self.read_response().await
+    }
+
+    pub async fn read_response(&mut self) -> RawResponse {
+        let result = tokio::time::timeout(TIMEOUT, self.try_read_response()).await;
+        result.expect("response in time").expect("response")
+    }
+
+    async fn try_read_response(&mut self) -> io::Result<RawResponse> {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(self.0.read_u8().await?);
+        }
+        let head = String::from_utf8_lossy(&head).into_owned();
+        let status = head[9..12].parse().expect("numeric status");
+        let mut response = RawResponse { status, head, body: String::new() };
+        let length =
+            response.header("content-length").map_or(0, |value| value.parse().expect("numeric length"));
+        let mut body = vec![0; length];
+        self.0.read_exact(&mut body).await?;
+        response.body = String::from_utf8(body).expect("UTF-8");
+        Ok(response)
+    }
+
+    /// Waits until the server closes the connection. Returns how long that took.
+    pub async fn wait_closed(&mut self) -> Duration {
+        let started = Instant::now();
+        let mut rest = Vec::new();
+        // A reset counts as closed.
+        let _ = tokio::time::timeout(TIMEOUT, self.0.read_to_end(&mut rest))
+            .await
+            .expect("server closes the connection in time");
+        assert!(rest.is_empty(), "unexpected bytes before the close: {rest:?}");
+        started.elapsed()
+    }
+}

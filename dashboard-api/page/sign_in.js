@@ -1,0 +1,89 @@
+// The page for visitors: the sign-in and sign-up forms.
+import { call } from "./api.js";
+import { button, h, icon } from "./dom.js";
+import { field, formOf } from "./dialogs.js";
+
+/** @typedef {import("./api.js").Account} Account */
+/** @typedef {import("./api.js").Settings} Settings */
+
+const EXAMPLE_RESPONSE = `{
+  "status": "success",
+  "ip": "203.0.113.7",
+  "city": "Lisbon",
+  "country": "PT",
+  "timezone": "Europe/Lisbon",
+  "as": "AS64500 Example Net",
+  "tls_version": "TLSv1.3",
+  "rtt": 12,
+  "hosting": false
+}`;
+
+/**
+ * @param {Settings} settings
+ * @param {(account: Account) => void} onSignedIn
+ * @param {string} [notice] why the sign-in form is shown
+ */
+export function signInPage(settings, onSignedIn, notice) {
+  const panel = h("div", { class: "sign-in-form" });
+  const show = () => {
+    const isSignUp = settings.signup && location.hash === "#sign-up";
+    panel.replaceChildren(...(isSignUp ? signUp(settings, onSignedIn) : signIn(settings, onSignedIn, notice)));
+  };
+  const onHashChange = () => {
+    if (panel.isConnected) show();
+    else window.removeEventListener("hashchange", onHashChange);
+  };
+  window.addEventListener("hashchange", onHashChange);
+  show();
+  return h("main", { class: "sign-in" }, pitch(), panel);
+}
+
+function pitch() {
+  /** @param {string} text */
+  const point = (text) => h("li", null, icon("check"), h("span", null, text));
+  return h("section", { class: "pitch", "aria-label": "About the service" },
+    h("p", { class: "headline" }, "Know where a request comes from."),
+    h("ul", null, point("IP address, location, network and connection details in one request"), point("Scoped keys with exact daily and burst limits"),
+      point("Client addresses and responses are not stored or logged")),
+    h("pre", { "aria-hidden": "true" }, EXAMPLE_RESPONSE));
+}
+
+/**
+ * @param {Settings} settings
+ * @param {(account: Account) => void} onSignedIn
+ * @param {string} [notice]
+ */
+function signIn(settings, onSignedIn, notice) {
+  const [login, password] = inputs("current-password");
+  const submit = button("Sign in", { class: "primary wide", type: "submit" });
+  const form = formOf([field("Login", login), field("Password", password)], [submit], async () =>
+    onSignedIn(await call("post", "/api/v1/session", { body: { login: login.value, password: password.value } })));
+  const alternative = settings.signup
+    ? h("p", { class: "alternative" }, "New here? ", h("a", { href: "#sign-up" }, "Create an account"))
+    : h("p", { class: "alternative" }, "Sign-up is closed. Ask the operator for an account.");
+  return [h("h1", null, "Sign in"), h("p", { class: "lead" }, notice ?? "Manage your API keys."), form, alternative];
+}
+
+/**
+ * @param {Settings} settings
+ * @param {(account: Account) => void} onSignedIn
+ */
+function signUp(settings, onSignedIn) {
+  const [login, password] = inputs("new-password");
+  password.minLength = 8;
+  const submit = button("Create account", { class: "primary wide", type: "submit" });
+  const form = formOf(
+    [field("Login", login, "An email address or any name without spaces."), field("Password", password, "At least 8 characters.")],
+    [submit],
+    async () => onSignedIn(await call("post", "/api/v1/account", { body: { login: login.value, password: password.value } })));
+  const alternative = h("p", { class: "alternative" }, "Have an account? ", h("a", { href: "#sign-in" }, "Sign in"));
+  return [h("h1", null, "Create your account"), h("p", { class: "lead" }, `Includes up to ${settings.keys_per_account} API keys.`), form, alternative];
+}
+
+/** @param {"current-password" | "new-password"} autocomplete */
+function inputs(autocomplete) {
+  return [
+    h("input", { id: "login", name: "login", required: true, maxlength: 254, autocomplete: "username", autocapitalize: "none", spellcheck: "false" }),
+    h("input", { id: "password", name: "password", type: "password", required: true, maxlength: 1024, autocomplete }),
+  ];
+}

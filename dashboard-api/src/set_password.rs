@@ -1,0 +1,77 @@
+//! `dashboard-api set-password`: sets an account's password, typed without echo or read from standard input.
+
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use quota_client::QuotaClient;
+use quota_client::wire::SetCredential;
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
+use secrecy::{ExposeSecret, SecretString};
+
+use crate::password::Passwords;
+
+/// Longer than quota-svc's `--write-timeout`, 3 s by default.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Sets the password of the account with this login and revokes all of its sessions.
+pub async fn run(quota_url: &str, login: &str) -> anyhow::Result<()> {
+    let quota = QuotaClient::new(quota_url, TIMEOUT)?;
+    let Some(account) = quota.find_account(login).await? else {
+        bail!("account {login} does not exist. To create it, run: quota-svc account create {login}");
+    };
+    let password = tokio::task::spawn_blocking(read_password).await??;
+    let credential = Passwords::new()?.hash(&password).await?;
+    let expected_version = account.credential_version;
+    let change = SetCredential { credential, expected_version, keep_session: None };
+    quota.set_credential(&account.id, &change).await?;
+    println!("Password set for {}. All sessions of this account are revoked.", account.login);
+    Ok(())
+}
+
+/// Prompts twice at a terminal. Otherwise reads the first line of standard input.
+fn read_password() -> anyhow::Result<SecretString> {
+    if !io::stdin().is_terminal() {
+        return read_line();
+    }
+    let first = prompt("New password: ")?;
+    let second = prompt("Repeat password: ")?;
+    if first.expose_secret() != second.expose_secret() {
+        bail!("the passwords do not match; nothing was changed");
+    }
+    Ok(first)
+}
+
+fn prompt(text: &str) -> anyhow::Result<SecretString> {
+    eprint!("{text}");
+    io::stderr().flush()?;
+    let _echo_off = EchoOff::new().context("can't turn off the terminal's echo")?;
+    read_line()
+}
+
+fn read_line() -> anyhow::Result<SecretString> {
+    let mut line = String::new();
+    io::stdin().lock().read_line(&mut line).context("can't read the password")?;
+    Ok(SecretString::from(line.trim_end_matches(['\r', '\n'])))
+}
+
+/// Turns off the terminal's echo until dropped.
+struct EchoOff(Termios);
+
+impl EchoOff {
+    fn new() -> rustix::io::Result<Self> {
+        let original = tcgetattr(io::stdin())?;
+        let mut silent = original.clone();
+        silent.local_modes.remove(LocalModes::ECHO);
+        tcsetattr(io::stdin(), OptionalActions::Flush, &silent)?;
+        Ok(Self(original))
+    }
+}
+
+impl Drop for EchoOff {
+    fn drop(&mut self) {
+        // Best effort: an error can't be returned from `drop`.
+        let _ = tcsetattr(io::stdin(), OptionalActions::Flush, &self.0);
+        eprintln!();
+    }
+}

@@ -1,0 +1,51 @@
+//! The command `dashboard-api set-password`.
+
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+use e2e::process::binary;
+use quota_client::wire::NewAccount;
+use serde_json::json;
+
+use crate::harness::Harness;
+
+fn set_password(harness: &Harness, login: &str, input: &str) -> Output {
+    let mut command = Command::new(binary("dashboard-api"));
+    command.args(["set-password", login, "--quota-url", harness.quota.url()]);
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+#[tokio::test]
+async fn password_from_standard_input_is_set() {
+    let harness = Harness::start_with(&["--signup", "off"]).await;
+    let account = NewAccount { login: "ada".to_owned(), credential: None };
+    harness.quota.client().create_account(&account).await.unwrap();
+    let output = set_password(&harness, "ada", "set by the operator\n");
+    assert!(output.status.success(), "{output:?}");
+    assert!(!format!("{output:?}").contains("set by"), "the password must not be printed");
+    let mut ada = harness.browser();
+    let signed_in = ada.post("/session", json!({"login": "ada", "password": "set by the operator"})).await;
+    assert_eq!(signed_in.status, 200);
+    ada.store_cookie(&signed_in);
+    assert!(set_password(&harness, "ada", "second password\n").status.success());
+    assert_eq!(
+        ada.get("/account").await.status_and_code(),
+        "401 unauthenticated",
+        "earlier sessions must be revoked"
+    );
+}
+
+#[tokio::test]
+async fn unknown_login_and_short_password_are_rejected() {
+    let harness = Harness::start().await;
+    let unknown = set_password(&harness, "unknown", "long enough\n");
+    assert!(!unknown.status.success());
+    assert!(String::from_utf8_lossy(&unknown.stderr).contains("quota-svc account create unknown"));
+    harness.sign_up("ada").await;
+    let short = set_password(&harness, "ada", "short\n");
+    assert!(!short.status.success());
+    assert!(String::from_utf8_lossy(&short.stderr).contains("8 to 1024 characters"));
+}

@@ -1,0 +1,240 @@
+//! Starts lookup-svc through its production entry point, with a fake quota-svc whose verdicts the test sets.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use api_key::ApiKey;
+use lookup_svc::app::LookupService;
+use lookup_svc::config::Config;
+use poem::{Endpoint, EndpointExt, Request, Response, Result};
+use quota_client::wire::{ChargeRequest, ChargeResponse, Outcome, Scope, Verdict};
+use reqwest::{Method, StatusCode};
+use serde_json::Value;
+use service_kit::{Kit, Lifecycle, ServeArgs, Server};
+use tokio::sync::watch;
+
+pub const DOCS: &str = "https://ip.example/docs";
+pub const DASHBOARD: &str = "https://keys.example";
+/// A midnight UTC in the far future (2100-01-01).
+pub const MIDNIGHT: u64 = 4_102_444_800;
+
+/// How the fake responds to a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QuotaMode {
+    /// Responds with the verdicts that were set.
+    Normal,
+    /// Waits until the mode changes.
+    Hold,
+    /// Never responds.
+    Hang,
+    /// Responds with 503.
+    Fail,
+}
+
+/// A fake quota-svc.
+#[derive(Clone)]
+pub struct FakeQuota {
+    /// By the key's digest in hex, or `demo`.
+    verdicts: Arc<Mutex<HashMap<String, Verdict>>>,
+    charges: Arc<AtomicUsize>,
+    calls: Arc<watch::Sender<usize>>,
+    mode: Arc<watch::Sender<QuotaMode>>,
+}
+
+impl FakeQuota {
+    async fn start() -> (Self, String) {
+        let quota = Self {
+            verdicts: Arc::default(),
+            charges: Arc::default(),
+            calls: Arc::default(),
+            mode: Arc::new(watch::Sender::new(QuotaMode::Normal)),
+        };
+        let server = Server::bind("quota", ([127, 0, 0, 1], 0).into(), &ServeArgs::default()).await.unwrap();
+        let url = format!("http://{}", server.local_addr());
+        tokio::spawn(server.serve(quota.clone().boxed(), Lifecycle::new(&ServeArgs::default())));
+        (quota, url)
+    }
+
+    /// The number of charges received.
+    pub fn charge_count(&self) -> usize {
+        self.charges.load(Ordering::SeqCst)
+    }
+
+    pub fn set_mode(&self, mode: QuotaMode) {
+        self.mode.send_replace(mode);
+    }
+
+    /// Waits until at least `count` calls have arrived.
+    pub async fn wait_for_calls(&self, count: usize) {
+        self.calls.subscribe().wait_for(|calls| *calls >= count).await.unwrap();
+    }
+
+    /// Sets the verdict for demo requests.
+    pub fn set_demo(&self, verdict: Verdict) {
+        self.verdicts.lock().unwrap().insert("demo".to_owned(), verdict);
+    }
+
+    fn charge(&self, request: &ChargeRequest) -> ChargeResponse {
+        self.charges.fetch_add(request.charges.len(), Ordering::SeqCst);
+        let verdicts = self.verdicts.lock().unwrap();
+        let verdict = |charge: &quota_client::wire::Charge| {
+            let name = charge.key_sha256.as_deref().unwrap_or("demo");
+            verdicts.get(name).copied().unwrap_or(bare(Outcome::UnknownKey))
+        };
+        ChargeResponse { verdicts: request.charges.iter().map(verdict).collect() }
+    }
+}
+
+impl Endpoint for FakeQuota {
+    type Output = Response;
+
+    async fn call(&self, mut request: Request) -> Result<Response> {
+        assert_eq!(request.uri().path(), "/internal/v1/charges");
+        self.calls.send_modify(|calls| *calls += 1);
+        let mode = *self.mode.subscribe().wait_for(|mode| *mode != QuotaMode::Hold).await.unwrap();
+        match mode {
+            QuotaMode::Hold | QuotaMode::Hang => std::future::pending().await,
+            QuotaMode::Fail => Ok(StatusCode::SERVICE_UNAVAILABLE.into()),
+            QuotaMode::Normal => {
+                let charges = serde_json::from_slice(&request.take_body().into_vec().await?).unwrap();
+                Ok(serde_json::to_vec(&self.charge(&charges)).unwrap().into())
+            }
+        }
+    }
+}
+
+/// A verdict without scope and numbers.
+pub fn bare(outcome: Outcome) -> Verdict {
+    Verdict { outcome, scope: None, limit: None, remaining: None, reset: None, retry_after: None }
+}
+
+/// An allowed request of a key with this scope.
+pub fn allowed(scope: Scope) -> Verdict {
+    Verdict {
+        scope: Some(scope),
+        limit: Some(10_000),
+        remaining: Some(9_876),
+        reset: Some(MIDNIGHT),
+        ..bare(Outcome::Allowed)
+    }
+}
+
+/// A denial because of a limit.
+pub fn denied(outcome: Outcome, limit: u32, reset: u64, retry_after: u32) -> Verdict {
+    Verdict {
+        scope: Some(Scope::Full),
+        limit: Some(limit),
+        remaining: Some(0),
+        reset: Some(reset),
+        retry_after: Some(retry_after),
+        ..bare(outcome)
+    }
+}
+
+/// A running lookup-svc with its fake quota-svc.
+pub struct Harness {
+    pub url: String,
+    pub kit: Kit,
+    pub quota: FakeQuota,
+    pub http: reqwest::Client,
+}
+
+impl Harness {
+    pub async fn start() -> Self {
+        Self::start_with(|_| {}).await
+    }
+
+    pub async fn start_with(change: impl FnOnce(&mut Config)) -> Self {
+        service_kit::tls::install_crypto_provider();
+        let (quota, quota_url) = FakeQuota::start().await;
+        let mut config = Config {
+            listen: ([127, 0, 0, 1], 0).into(),
+            base_url: "https://ip.example".to_owned(),
+            dashboard_url: DASHBOARD.to_owned(),
+            ..Config::default()
+        };
+        config.quota.quota_url = quota_url;
+        // Long deadlines, so that a busy machine does not turn a 200 into a 500.
+        config.quota.quota_deadline = Duration::from_secs(8);
+        config.request_timeout = Duration::from_secs(10);
+        config.edge.trusted_proxies = vec!["127.0.0.1".to_owned()];
+        change(&mut config);
+        let kit = Kit::for_tests(&config.serve);
+        let service = LookupService::start(&config, &kit).await.unwrap();
+        let url = format!("http://{}", service.local_addr());
+        tokio::spawn(service.run());
+        let http = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build().unwrap();
+        Self { url, kit, quota, http }
+    }
+
+    /// Creates a valid key whose requests get this verdict.
+    pub fn create_key(&self, verdict: Verdict) -> String {
+        let key = ApiKey::generate().unwrap();
+        self.quota.verdicts.lock().unwrap().insert(key.digest().to_hex(), verdict);
+        key.expose().to_owned()
+    }
+
+    pub fn request(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
+        self.http.request(method, format!("{}{path}", self.url))
+    }
+
+    pub async fn get(&self, path: &str) -> TestResponse {
+        TestResponse::send(self.request(Method::GET, path)).await
+    }
+
+    /// Looks up the caller with the key in the header.
+    pub async fn lookup(&self, key: &str, query: &str) -> TestResponse {
+        TestResponse::send(self.request(Method::GET, &format!("/api/v1/ip{query}")).bearer_auth(key)).await
+    }
+}
+
+/// A response with its body read.
+#[derive(Debug)]
+pub struct TestResponse {
+    pub status: u16,
+    pub headers: http::HeaderMap,
+    pub text: String,
+}
+
+impl TestResponse {
+    pub async fn send(request: reqwest::RequestBuilder) -> Self {
+        let response = request.send().await.unwrap();
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        Self { status, headers, text: response.text().await.unwrap() }
+    }
+
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap()
+    }
+
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(|value| value.to_str().unwrap())
+    }
+
+    /// Asserts status, code and headers of an error, and returns its body.
+    #[track_caller]
+    pub fn assert_error(&self, status: u16, code: &str) -> Value {
+        let body = self.json();
+        assert_eq!((self.status, body["error"].as_str()), (status, Some(code)), "{self:?}");
+        assert_eq!(body["docs"], format!("{DOCS}#{code}"));
+        assert!(body["message"].as_str().is_some_and(|message| message.len() > 10), "{body}");
+        assert!(self.header("content-type").unwrap().starts_with("application/json"));
+        assert_eq!(self.header("access-control-allow-origin"), Some("*"));
+        assert_eq!(self.header("cache-control"), Some("no-store"));
+        body
+    }
+
+    /// The values of `X-RateLimit-Limit`, `-Remaining` and `-Reset`.
+    pub fn rate_limit(&self) -> [Option<&str>; 3] {
+        ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"].map(|name| self.header(name))
+    }
+
+    /// The sorted names of the body's fields.
+    pub fn field_names(&self) -> Vec<String> {
+        let mut names: Vec<_> = self.json().as_object().unwrap().keys().cloned().collect();
+        names.sort();
+        names
+    }
+}

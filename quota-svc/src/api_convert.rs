@@ -1,0 +1,167 @@
+//! Converts stored accounts and keys to the types of the internal API, and lines of an export back to stored data.
+
+use api_key::KeyDigest;
+use quota_client::wire::{self, DayUsage};
+
+use crate::domain::account::{Account, Login, MAX_CREDENTIAL};
+use crate::domain::key::{KeyMeta, KeyName, StoredKey};
+use crate::domain::limits::Limits;
+use crate::domain::record::{KeyRecord, USAGE_DAYS};
+use crate::domain::time::{date_of, day_of, day_of_date};
+use crate::store::ImportAccount;
+
+/// Maximum length of a hint in an import, in characters.
+const MAX_HINT: usize = 32;
+
+/// An account without its credential.
+pub fn account(account: &Account) -> wire::Account {
+    wire::Account {
+        id: account.id().to_string(),
+        login: account.login.as_str().to_owned(),
+        created_at: account.created_at,
+        credential_version: account.credential_version,
+    }
+}
+
+/// A key, with the requests used today as of `now`.
+pub fn key(key: &StoredKey, limits: &Limits, now: i64) -> wire::Key {
+    let StoredKey { meta, record } = key;
+    let today = day_of(now);
+    wire::Key {
+        id: meta.id().to_string(),
+        account: meta.account.to_string(),
+        name: meta.name.as_str().to_owned(),
+        hint: meta.hint.clone(),
+        scope: record.scope,
+        state: record.state,
+        state_since: record.state_since,
+        created_at: meta.created_at,
+        daily_limit: record.limit(limits),
+        burst_limit: u32::from(limits.burst),
+        used_today: record.used_on(today, today),
+    }
+}
+
+/// Usage of the last 31 days, oldest first; today is the last.
+pub fn usage(record: &KeyRecord, now: i64) -> Vec<DayUsage> {
+    let today = day_of(now);
+    let first = today.saturating_sub(USAGE_DAYS as u32 - 1);
+    let days = first..=today;
+    days.map(|day| DayUsage { day: date_of(day), requests: record.used_on(day, today) }).collect()
+}
+
+/// One line of an export.
+pub fn to_export(account: Account, keys: &[StoredKey], now: i64) -> wire::ExportedAccount {
+    let key = |key: &StoredKey| wire::ExportedKey {
+        sha256: key.meta.digest.to_hex(),
+        name: key.meta.name.as_str().to_owned(),
+        hint: key.meta.hint.clone(),
+        scope: key.record.scope,
+        state: key.record.state,
+        state_since: key.record.state_since,
+        created_at: key.meta.created_at,
+        daily_limit: key.record.daily_limit,
+        usage: usage(&key.record, now).into_iter().filter(|day| day.requests > 0).collect(),
+    };
+    wire::ExportedAccount {
+        login: account.login.as_str().to_owned(),
+        created_at: account.created_at,
+        keys: keys.iter().map(key).collect(),
+        credential: account.credential,
+        credential_version: account.credential_version,
+    }
+}
+
+/// Converts and validates one line of an export. The error is a message for the CLI or the API response.
+pub fn from_export(line: &wire::ExportedAccount, now: i64) -> Result<ImportAccount, String> {
+    let login = Login::parse(&line.login).map_err(|error| error.to_string())?;
+    if line.credential.as_ref().is_some_and(|credential| credential.len() > MAX_CREDENTIAL) {
+        return Err(format!("a credential must be at most {MAX_CREDENTIAL} bytes long"));
+    }
+    if line.keys.len() > wire::KEYS_PER_ACCOUNT {
+        return Err(format!("an account can have at most {} keys", wire::KEYS_PER_ACCOUNT));
+    }
+    let account = Account {
+        login,
+        created_at: line.created_at,
+        credential: line.credential.clone(),
+        credential_version: line.credential_version,
+    };
+    let keys = line.keys.iter().map(|key| key_from_export(key, &account, now)).collect::<Result<_, _>>()?;
+    Ok(ImportAccount { account, keys })
+}
+
+fn key_from_export(key: &wire::ExportedKey, account: &Account, now: i64) -> Result<StoredKey, String> {
+    if key.hint.chars().count() > MAX_HINT {
+        return Err(format!("a hint must be at most {MAX_HINT} characters long"));
+    }
+    let meta = KeyMeta {
+        account: account.id(),
+        name: KeyName::parse(&key.name).map_err(|error| error.to_string())?,
+        hint: key.hint.clone(),
+        digest: KeyDigest::from_hex(&key.sha256).map_err(|error| error.to_string())?,
+        created_at: key.created_at,
+    };
+    let mut record = KeyRecord::new(key.scope, key.daily_limit.filter(|limit| *limit > 0), now);
+    (record.state, record.state_since) = (key.state, key.state_since);
+    for DayUsage { day, requests } in &key.usage {
+        let day = day_of_date(day).ok_or_else(|| format!("`{day}` is not a date (YYYY-MM-DD)"))?;
+        record.set_used_on(day, *requests);
+    }
+    Ok(StoredKey { meta, record })
+}
+
+#[cfg(test)]
+mod tests {
+    use quota_client::wire::{KeyState, Scope};
+
+    use super::*;
+
+    const NOW: i64 = 1_800_000_000_000;
+
+    fn stored_account_and_key() -> (Account, StoredKey) {
+        let login = Login::parse("ada").unwrap();
+        let account =
+            Account { login, created_at: 5, credential: Some("x".to_owned()), credential_version: 3 };
+        let meta = KeyMeta {
+            account: account.id(),
+            name: KeyName::parse("laptop").unwrap(),
+            hint: "ipl_abcd…wxyz".to_owned(),
+            digest: KeyDigest([9; 32]),
+            created_at: 7,
+        };
+        let mut record = KeyRecord::new(Scope::Geo, Some(77), NOW - 3 * 86_400_000);
+        for time in [NOW - 3 * 86_400_000, NOW - 86_400_000, NOW, NOW] {
+            record.charge(time, &Limits::default());
+        }
+        (record.state, record.state_since) = (KeyState::Paused, 11);
+        (account, StoredKey { meta, record })
+    }
+
+    #[test]
+    fn export_and_import_round_trip() {
+        let (account, key) = stored_account_and_key();
+        let line = to_export(account.clone(), std::slice::from_ref(&key), NOW);
+        assert_eq!(line.keys[0].usage.iter().map(|day| day.requests).collect::<Vec<_>>(), [1, 1, 2]);
+        let imported = from_export(&line, NOW).unwrap();
+        assert_eq!(imported.account, account);
+        assert_eq!(usage(&imported.keys[0].record, NOW), usage(&key.record, NOW));
+        assert_eq!(imported.keys[0].meta, key.meta);
+        assert_eq!(to_export(imported.account, &imported.keys, NOW), line);
+    }
+
+    #[test]
+    fn invalid_line_error_names_the_reason() {
+        let (account, key) = stored_account_and_key();
+        let valid = to_export(account, &[key], NOW);
+        let mut line = valid.clone();
+        line.keys[0].sha256 = "abc".to_owned();
+        assert!(from_export(&line, NOW).unwrap_err().contains("64 lowercase"));
+        let mut line = valid.clone();
+        line.keys[0].usage[0].day = "yesterday".to_owned();
+        assert!(from_export(&line, NOW).unwrap_err().contains("yesterday"));
+        let mut line = valid;
+        line.keys = vec![line.keys[0].clone(); 11];
+        assert!(from_export(&line, NOW).unwrap_err().contains("at most 10"));
+    }
+}

@@ -1,0 +1,171 @@
+//! Caches, for 1.8 s, denials that change no counter. Changes made through this process invalidate them.
+//!
+//! Cached outcomes: a paused key, an unknown key, the demo's daily quota used up. A key over its daily limit is not
+//! cached, because its requests still count toward the burst limit. `allowed` is never cached.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use quick_cache::sync::Cache;
+
+use crate::domain::time::{day_of, midnight_after};
+use crate::domain::verdict::{GroupCounts, GroupOutcome, Subject};
+
+/// A resume made through another replica of quota-svc must take effect here within 2 s. This leaves
+/// 200 ms for the store call.
+const TTL: Duration = Duration::from_millis(1_800);
+
+/// Maximum number of entries; about 10 MB.
+const CAPACITY: usize = 100_000;
+
+pub struct DenialCache {
+    entries: Cache<Subject, CachedDenial>,
+    /// Counts the changes made through this process. An outcome read from the store before a change must not be
+    /// inserted after it.
+    generation: AtomicU64,
+}
+
+#[derive(Clone, Copy)]
+struct CachedDenial {
+    outcome: GroupOutcome,
+    inserted: Instant,
+    expires: Instant,
+}
+
+/// The change counter, read before the store call; an insert with an outdated one is dropped.
+#[derive(Debug, Clone, Copy)]
+pub struct Generation(u64);
+
+impl DenialCache {
+    pub fn new() -> Self {
+        Self { entries: Cache::new(CAPACITY), generation: AtomicU64::new(0) }
+    }
+
+    /// Must be read before the store call; [`DenialCache::insert`] takes it after the call.
+    pub fn generation(&self) -> Generation {
+        Generation(self.generation.load(Ordering::Acquire))
+    }
+
+    /// Returns the cached denial, with its time advanced to `now`.
+    pub fn get(&self, subject: &Subject, now: Instant) -> Option<GroupOutcome> {
+        let denial = self.entries.get(subject).filter(|denial| now < denial.expires)?;
+        let age_ms = i64::try_from(now.duration_since(denial.inserted).as_millis()).unwrap_or(0);
+        Some(match denial.outcome {
+            GroupOutcome::Paused { now } => GroupOutcome::Paused { now: now + age_ms },
+            GroupOutcome::Counted(counts) => {
+                GroupOutcome::Counted(GroupCounts { now: counts.now + age_ms, ..counts })
+            }
+            other => other,
+        })
+    }
+
+    /// Caches the outcome, if it is cacheable and nothing has changed since `generation` was read.
+    pub fn insert(&self, subject: Subject, outcome: &GroupOutcome, generation: Generation, now: Instant) {
+        let Some((outcome, ttl)) = cacheable(subject, outcome) else { return };
+        if self.generation.load(Ordering::Acquire) == generation.0 {
+            self.entries.insert(subject, CachedDenial { outcome, inserted: now, expires: now + ttl });
+            // A change may have happened between the check and the insert.
+            if self.generation.load(Ordering::Acquire) != generation.0 {
+                self.entries.remove(&subject);
+            }
+        }
+    }
+
+    /// Must be called after every change made through this process.
+    pub fn invalidate(&self, subject: &Subject) {
+        self.generation.fetch_add(1, Ordering::AcqRel);
+        self.entries.remove(subject);
+    }
+}
+
+impl Default for DenialCache {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The outcome to return for further charges, and its TTL; `None` if it must not be cached.
+fn cacheable(subject: Subject, outcome: &GroupOutcome) -> Option<(GroupOutcome, Duration)> {
+    match outcome {
+        GroupOutcome::UnknownKey | GroupOutcome::Paused { .. } => Some((*outcome, TTL)),
+        GroupOutcome::Counted(counts) if counts.burst_exceeded => {
+            Some((GroupOutcome::Paused { now: counts.now }, TTL))
+        }
+        GroupOutcome::Counted(counts) if subject == Subject::Demo && counts.is_exhausted() => {
+            let midnight = i64::try_from(midnight_after(day_of(counts.now)) * 1000).unwrap_or(i64::MAX);
+            let left = Duration::from_millis(u64::try_from(midnight - counts.now).unwrap_or(0));
+            let exhausted = GroupCounts { allowed: 0, over_daily: u32::MAX, ..*counts };
+            Some((GroupOutcome::Counted(exhausted), TTL.min(left)))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::id::KeyId;
+
+    const KEY: Subject = Subject::Key(KeyId([7; 16]));
+
+    fn counted(allowed: u32, over_daily: u32, burst_exceeded: bool) -> GroupOutcome {
+        GroupOutcome::Counted(GroupCounts {
+            now: 1_000,
+            scope: None,
+            limit: 5,
+            used: 5,
+            allowed,
+            over_daily,
+            burst_exceeded,
+        })
+    }
+
+    #[test]
+    fn allowed_daily_exceeded_inactive_and_unavailable_are_not_cached() {
+        let cache = DenialCache::new();
+        let now = Instant::now();
+        for outcome in
+            [counted(1, 0, false), counted(0, 1, false), GroupOutcome::Inactive, GroupOutcome::Unavailable]
+        {
+            cache.insert(KEY, &outcome, cache.generation(), now);
+            assert_eq!(cache.get(&KEY, now), None, "{outcome:?}");
+        }
+    }
+
+    #[test]
+    fn cached_pause_expires_and_advances_its_time() {
+        let cache = DenialCache::new();
+        let now = Instant::now();
+        cache.insert(KEY, &counted(3, 0, true), cache.generation(), now);
+        let later = now + Duration::from_millis(1_500);
+        assert_eq!(cache.get(&KEY, later), Some(GroupOutcome::Paused { now: 2_500 }));
+        assert_eq!(cache.get(&KEY, now + TTL), None);
+    }
+
+    #[test]
+    fn change_blocks_stale_inserts() {
+        let cache = DenialCache::new();
+        let now = Instant::now();
+        let before = cache.generation();
+        cache.invalidate(&KEY);
+        cache.insert(KEY, &GroupOutcome::UnknownKey, before, now);
+        assert_eq!(cache.get(&KEY, now), None);
+        cache.insert(KEY, &GroupOutcome::UnknownKey, cache.generation(), now);
+        assert_eq!(cache.get(&KEY, now), Some(GroupOutcome::UnknownKey));
+        cache.invalidate(&KEY);
+        assert_eq!(cache.get(&KEY, now), None);
+    }
+
+    #[test]
+    fn exhausted_demo_expires_at_midnight() {
+        let cache = DenialCache::new();
+        let now = Instant::now();
+        let exhausted = GroupOutcome::Counted(GroupCounts::demo(86_399_500, 5, 5, 1, 0));
+        cache.insert(Subject::Demo, &exhausted, cache.generation(), now);
+        let Some(GroupOutcome::Counted(cached)) = cache.get(&Subject::Demo, now) else {
+            panic!("not cached")
+        };
+        assert_eq!((cached.allowed, cached.over_daily), (0, u32::MAX));
+        assert_eq!(cache.get(&Subject::Demo, now + Duration::from_millis(500)), None);
+    }
+}

@@ -1,0 +1,113 @@
+//! All Redis keys. Those of one API key, or of one account, share a hash tag and thus a slot of a Cluster.
+//!
+//! A Redis key is `PREFIX` + `1:` (the version of this schema) + `{TAG}:` + a letter:
+//!
+//! | Redis key | type | content |
+//! |---|---|---|
+//! | `{key id}:k` | string | the record (`domain/record/codec.rs`) |
+//! | `{key id}:m` | hash | metadata: account, name, hint, digest, created |
+//! | `{key id}:e` | list | events, newest first, at most 100 |
+//! | `{account id}:a` | hash | login, created, credential, version; `deleting` during a deletion |
+//! | `{account id}:p` | hash | reservations: key ID → time of the reservation |
+//! | `{account id}:s` | hash | sessions: SHA-256 of the ID → expiry; expires with the last session |
+//! | `{00}:i` … `{3f}:i` | set | IDs of all accounts, in 64 shards |
+//! | `{demo}:d` | string | the demo's day and count; expires after two days |
+
+use data_encoding::HEXLOWER;
+
+use crate::domain::id::{AccountId, KeyId};
+
+/// Number of sets that the index of accounts is spread over.
+pub const INDEX_SHARDS: u8 = 64;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RedisKey(String);
+
+impl RedisKey {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The hash slot. Computed on demand, because only a Cluster needs it.
+    pub fn slot(&self) -> u16 {
+        let tag = self.0.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
+        slot_of(tag.map_or(&*self.0, |(tag, _)| tag))
+    }
+}
+
+/// Builds Redis keys with one prefix.
+#[derive(Debug, Clone)]
+pub struct RedisKeys {
+    prefix: String,
+}
+
+impl RedisKeys {
+    pub fn new(prefix: &str) -> Self {
+        Self { prefix: format!("{prefix}1:") }
+    }
+
+    /// Record, metadata and events of an API key.
+    pub fn key(&self, id: KeyId) -> [RedisKey; 3] {
+        ['k', 'm', 'e'].map(|letter| self.of_id(&id.0, letter))
+    }
+
+    pub fn record(&self, id: KeyId) -> RedisKey {
+        self.of_id(&id.0, 'k')
+    }
+
+    /// An account, its reservations and its sessions.
+    pub fn account(&self, id: AccountId) -> [RedisKey; 3] {
+        ['a', 'p', 's'].map(|letter| self.of_id(&id.0, letter))
+    }
+
+    /// The index shard of an account.
+    pub fn index_of(&self, id: AccountId) -> RedisKey {
+        self.index(id.0[0] % INDEX_SHARDS)
+    }
+
+    pub fn index(&self, shard: u8) -> RedisKey {
+        self.of_id(&[shard], 'i')
+    }
+
+    /// The demo's counter.
+    pub fn demo(&self) -> RedisKey {
+        RedisKey(format!("{}{{demo}}:d", self.prefix))
+    }
+
+    /// Avoids `format!`, which is slower: every charge builds a Redis key.
+    fn of_id(&self, id: &[u8], letter: char) -> RedisKey {
+        let mut text = String::with_capacity(self.prefix.len() + 2 * id.len() + "{}:k".len());
+        text.push_str(&self.prefix);
+        text.push('{');
+        HEXLOWER.encode_append(id, &mut text);
+        text.push_str("}:");
+        text.push(letter);
+        RedisKey(text)
+    }
+}
+
+/// The slot of a hash tag: CRC-16/XMODEM modulo 16,384.
+fn slot_of(tag: &str) -> u16 {
+    const CRC: crc::Crc<u16> = crc::Crc::<u16>::new(&crc::CRC_16_XMODEM);
+    CRC.checksum(tag.as_bytes()) % 16_384
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_match_redis() {
+        // From CLUSTER KEYSLOT of a real server.
+        assert_eq!(slot_of("123456789"), 12_739);
+        assert_eq!(slot_of("foo"), 12_182);
+    }
+
+    #[test]
+    fn redis_keys_of_one_api_key_share_a_slot() {
+        let redis_keys = RedisKeys::new("ipl:").key(KeyId([1; 16]));
+        assert_eq!(redis_keys[0].as_str(), "ipl:1:{01010101010101010101010101010101}:k");
+        let slot = slot_of("01010101010101010101010101010101");
+        assert!(redis_keys.iter().all(|redis_key| redis_key.slot() == slot));
+    }
+}

@@ -1,0 +1,129 @@
+//! A store with a manual clock, and helpers for the contract tests.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use api_key::ApiKey;
+use quota_client::wire::{Outcome, Scope, Verdict};
+use quota_svc::domain::account::Login;
+use quota_svc::domain::id::{AccountId, KeyId};
+use quota_svc::domain::key::KeyName;
+use quota_svc::domain::limits::Limits;
+use quota_svc::domain::time::Clock;
+use quota_svc::domain::verdict::{ChargeGroup, Subject};
+use quota_svc::store::embedded::EmbeddedStore;
+use quota_svc::store::redis::{ConfirmWrites, Credentials, RedisOptions, RedisStore};
+use quota_svc::store::{KeyDraft, Store, StoreError};
+
+/// Noon of an arbitrary day in 2024.
+pub const NOON: i64 = 20_000 * DAY + DAY / 2;
+pub const DAY: i64 = 86_400_000;
+
+pub struct Harness {
+    pub store: Arc<dyn Store>,
+    pub limits: Limits,
+    clock: Arc<AtomicI64>,
+}
+
+impl Harness {
+    pub fn embedded() -> Self {
+        Self::embedded_with(Limits::default())
+    }
+
+    pub fn embedded_with(limits: Limits) -> Self {
+        let clock = Arc::new(AtomicI64::new(NOON));
+        let store =
+            EmbeddedStore::in_memory(limits, Clock::Manual(clock.clone())).expect("in-memory store opens");
+        Self { store: Arc::new(store), limits, clock }
+    }
+
+    pub async fn redis(url: &str) -> Self {
+        Self::redis_with(url, Limits::default()).await
+    }
+
+    pub async fn redis_with(url: &str, limits: Limits) -> Self {
+        let clock = Arc::new(AtomicI64::new(NOON));
+        let options = RedisOptions {
+            url: url.to_owned(),
+            credentials: Credentials::default(),
+            key_prefix: format!("test-{}:", random()),
+            // Long, because test machines can be slow. Timeouts are tested elsewhere.
+            store_timeout: Duration::from_secs(10),
+            write_timeout: Duration::from_secs(10),
+            confirm_writes: ConfirmWrites::Auto,
+            limits,
+            clock: Clock::Manual(clock.clone()),
+        };
+        let store = Arc::new(RedisStore::start(options).expect("valid URL"));
+        let connected = async || store.unavailable_reason().is_none().then_some(());
+        e2e::wait::eventually(Duration::from_secs(10), "the store to be connected", connected).await;
+        Self { store, limits, clock }
+    }
+
+    pub fn now(&self) -> i64 {
+        self.clock.load(Ordering::SeqCst)
+    }
+
+    pub fn set_time(&self, now: i64) {
+        self.clock.store(now, Ordering::SeqCst);
+    }
+
+    pub fn advance(&self, ms: i64) {
+        self.clock.fetch_add(ms, Ordering::SeqCst);
+    }
+
+    pub async fn account(&self) -> AccountId {
+        let login = Login::parse(&format!("user-{}", random())).expect("valid login");
+        self.store.create_account(&login, None).await.expect("account is created").id()
+    }
+
+    /// Creates a key in a new account.
+    pub async fn key(&self) -> KeyId {
+        let account = self.account().await;
+        self.key_in(account, Scope::Full, None).await.expect("key is created")
+    }
+
+    pub async fn key_in(
+        &self,
+        account: AccountId,
+        scope: Scope,
+        daily_limit: Option<u32>,
+    ) -> Result<KeyId, StoreError> {
+        let key = ApiKey::generate().expect("random bytes");
+        let name = KeyName::parse("a key").expect("valid name");
+        let draft = KeyDraft { name, digest: key.digest(), hint: key.hint(), scope, daily_limit };
+        self.store.create_key(account, draft).await.map(|key| key.meta.id())
+    }
+
+    /// Makes `count` charges in one call.
+    pub async fn charge(&self, subject: Subject, count: u32) -> Vec<Verdict> {
+        let outcomes = self.store.charge(&[ChargeGroup { subject, count }]).await;
+        assert_eq!(outcomes.len(), 1);
+        (0..count).map(|nth| outcomes[0].verdict(nth, &self.limits)).collect()
+    }
+
+    pub async fn charge_key(&self, key: KeyId, count: u32) -> Vec<Verdict> {
+        self.charge(Subject::Key(key), count).await
+    }
+
+    /// Makes one charge and returns its outcome.
+    pub async fn outcome(&self, key: KeyId) -> Outcome {
+        self.charge_key(key, 1).await[0].outcome
+    }
+
+    /// Makes `count` charges in calls of 50 and returns how many had this `outcome`.
+    pub async fn charge_and_count(&self, key: KeyId, count: u32, outcome: Outcome) -> u32 {
+        let mut matching = 0;
+        for start in (0..count).step_by(50) {
+            let verdicts = self.charge_key(key, 50.min(count - start)).await;
+            matching += verdicts.iter().filter(|verdict| verdict.outcome == outcome).count() as u32;
+        }
+        matching
+    }
+}
+
+/// 16 random hexadecimal digits.
+pub fn random() -> String {
+    ApiKey::generate().expect("random bytes").digest().to_hex()[..16].to_owned()
+}

@@ -1,0 +1,57 @@
+//! The first start: creates an account and an API key if the store has no account.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use dashboard_api::password::Passwords;
+use quota_client::wire::{NewAccount, NewKey, Scope};
+use quota_client::{ClientError, QuotaClient};
+
+/// Login of the account that the first start creates.
+pub const LOGIN: &str = "admin";
+
+/// Maximum wait for an unavailable store: Redis may still be starting or loading its data.
+const STORE_WAIT: Duration = Duration::from_secs(10);
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Secrets created by the first start. They are printed once; the store has only their hashes.
+pub struct InitialCredentials {
+    /// The account's password for the dashboard.
+    pub password: String,
+    /// An API key of scope `full`.
+    pub key: String,
+}
+
+/// Creates an account with a key if the store has no account.
+pub async fn create_account(quota: &QuotaClient) -> anyhow::Result<Option<InitialCredentials>> {
+    if count_accounts(quota).await? > 0 {
+        return Ok(None);
+    }
+    let password = random_password()?;
+    let credential = Passwords::new()?.hash(&password.clone().into()).await?;
+    let account = NewAccount { login: LOGIN.to_owned(), credential: Some(credential) };
+    let account = quota.create_account(&account).await?;
+    let key = NewKey { name: "first key".to_owned(), scope: Scope::Full, daily_limit: None };
+    let key = quota.create_key(&account.id, &key).await?.secret;
+    Ok(Some(InitialCredentials { password, key }))
+}
+
+/// Counts the accounts. Retries while the store is unavailable (503).
+async fn count_accounts(quota: &QuotaClient) -> Result<u64, ClientError> {
+    let deadline = Instant::now() + STORE_WAIT;
+    loop {
+        match quota.list_accounts(None, 1).await {
+            Err(error) if error.status() == Some(503) && Instant::now() < deadline => {
+                tokio::time::sleep(RETRY_INTERVAL).await;
+            }
+            result => return Ok(result?.total),
+        }
+    }
+}
+
+/// Generates 120 random bits in Base32, which has no 0 or 1: they are easily confused with o and l.
+fn random_password() -> anyhow::Result<String> {
+    let mut bytes = [0; 15];
+    getrandom::fill(&mut bytes).context("can't get random bytes from the operating system")?;
+    Ok(data_encoding::BASE32_NOPAD.encode(&bytes).to_lowercase())
+}

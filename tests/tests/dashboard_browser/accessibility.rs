@@ -1,0 +1,96 @@
+//! axe-core finds no violation in any state of the dashboard, in the light and the dark theme.
+
+use e2e::wait::eventually;
+use quota_client::wire::{NewKey, Scope};
+
+use crate::browser::{Appearance, Browser, WAIT_TIMEOUT};
+use crate::stack::Stack;
+
+#[tokio::test]
+async fn axe_finds_no_violation_in_light_theme() {
+    check(Appearance { dark: false, phone: false }).await;
+}
+
+#[tokio::test]
+async fn axe_finds_no_violation_in_dark_theme_on_phone() {
+    check(Appearance { dark: true, phone: true }).await;
+}
+
+async fn check(appearance: Appearance) {
+    let Some(browser) = Browser::start(appearance).await else { return };
+    let Some(axe) = axe() else { return };
+    let stack = Stack::start_with(&["--burst-limit", "3", "--daily-limit", "10"], &[]).await;
+    browser.goto(&stack.dashboard_url).await;
+    browser.wait_for_text("h1", "Sign in").await;
+    check_axe(&browser, &axe, "sign-in").await;
+    stack.sign_up(&browser, "ada").await;
+    browser.wait_for_text(".empty", "No keys yet").await;
+    check_axe(&browser, &axe, "empty").await;
+    browser.press(".title", "Create key").await;
+    check_axe(&browser, &axe, "create").await;
+    browser.fill("#key-name", "Production").await;
+    browser.press("dialog", "Create key").await;
+    let secret = browser.text("#secret").await;
+    check_axe(&browser, &axe, "created").await;
+    browser.press("dialog", "I have saved it").await;
+
+    let url = format!("{}/api/v1/ip", stack.lookup_url);
+    for _ in 0..4 {
+        e2e::http::client().get(&url).bearer_auth(&secret).send().await.unwrap();
+    }
+    create_inactive_key(&stack).await;
+    browser.wait_for_text(".badge.paused", "Paused").await;
+    browser.wait_for_text(".badge.inactive", "Inactive").await;
+    browser.find(".month").await;
+    check_axe(&browser, &axe, "keys").await;
+    browser.press(".card", "Events").await;
+    browser.wait_for_text(".events", "Paused").await;
+    check_axe(&browser, &axe, "events").await;
+    browser.click("dialog .icon-button").await;
+    browser.press(".card", "Delete").await;
+    check_axe(&browser, &axe, "delete").await;
+    browser.press("dialog", "Cancel").await;
+    browser.click(".account").await;
+    browser.click("summary").await;
+    check_axe(&browser, &axe, "account").await;
+    assert_eq!(browser.console_errors().await, Vec::<String>::new());
+}
+
+async fn create_inactive_key(stack: &Stack) {
+    let quota = stack.quotas[0].client();
+    let account = quota.find_account("ada").await.unwrap().unwrap();
+    let key = NewKey { name: "Old laptop".to_owned(), scope: Scope::Ip, daily_limit: None };
+    let key = quota.create_key(&account.id, &key).await.unwrap().key;
+    quota.deactivate_key(&key.id, None).await.unwrap();
+}
+
+/// The source of axe-core, installed by npm. `None` means skipped.
+fn axe() -> Option<String> {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/node/node_modules/axe-core/axe.min.js");
+    match std::fs::read_to_string(file) {
+        Ok(source) => Some(source),
+        Err(error) => {
+            assert!(std::env::var_os(e2e::tools::STRICT).is_none(), "axe-core is missing: {error}");
+            e2e::tools::announce_skip("axe-core is missing (./test installs it)");
+            None
+        }
+    }
+}
+
+async fn check_axe(browser: &Browser, axe: &str, state: &str) {
+    // Transitions change colors, so wait until they are over.
+    eventually(WAIT_TIMEOUT, format!("animations of {state} are finished"), async || {
+        let finished = browser
+            .eval(
+                "document.getAnimations().every(a => a.effect?.getComputedTiming().iterations === Infinity)",
+            )
+            .await;
+        (finished == true).then_some(())
+    })
+    .await;
+    browser.driver.execute(axe, vec![]).await.expect("axe is loaded");
+    let script = "const done = arguments[0]; axe.run({resultTypes: ['violations']}).then(r => done(r.violations.map(v => \
+                  v.id + ': ' + v.help + ' ' + v.nodes.map(n => n.html + ' ' + n.failureSummary).join(' | '))), e => done([String(e)]));";
+    let violations = browser.driver.execute_async(script, vec![]).await.expect("axe runs");
+    assert_eq!(violations.json(), &serde_json::json!([]), "{state}");
+}

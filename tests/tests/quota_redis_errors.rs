@@ -1,0 +1,194 @@
+//! Error replies from Redis and damaged records: typed errors, no panic, automatic recovery.
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::time::Duration;
+
+use e2e::quota::{Quota, StoreChoice, TestKey, first_outcome};
+use e2e::redis::Redis;
+use e2e::wait::{eventually, eventually_ok};
+use quota_client::ClientError;
+use quota_client::wire::{NewAccount, Outcome, Rename};
+
+const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
+const RECOVERY_TIMEOUT: Duration = Duration::from_secs(2);
+
+async fn start(store: impl Into<StoreChoice>) -> Quota {
+    let quota = Quota::start(store).await;
+    quota.wait_ready(WAIT_TIMEOUT).await;
+    quota
+}
+
+async fn wait_for_outcome(quota: &Quota, key: &TestKey, expected: &str) {
+    let client = quota.client();
+    eventually_ok(RECOVERY_TIMEOUT, format!("outcome {expected}"), async || {
+        let outcome = first_outcome(&client.charge(&key.charges(1)).await);
+        if outcome == expected { Ok(()) } else { Err(outcome) }
+    })
+    .await;
+}
+
+async fn create_account(quota: &Quota) -> Result<(), ClientError> {
+    let account = NewAccount { login: "new-account".to_owned(), credential: None };
+    quota.client().create_account(&account).await.map(drop)
+}
+
+/// While the store can't accept writes, charges are `unavailable` and changes get 503.
+async fn check_unavailable(quota: &Quota, key: &TestKey) {
+    wait_for_outcome(quota, key, "Unavailable").await;
+    let error = create_account(quota).await.unwrap_err();
+    assert_eq!((error.status(), error.code()), (Some(503), Some("store_unavailable")));
+    assert!(quota.metric("quota_charges_total", "unavailable").await > 0.0);
+}
+
+async fn check_recovered(mut quota: Quota, key: &TestKey) {
+    wait_for_outcome(&quota, key, "Allowed").await;
+    eventually_ok(RECOVERY_TIMEOUT, "changes succeed again", async || create_account(&quota).await).await;
+    assert!(quota.service.is_running() && !quota.service.logs().contains("panic"));
+}
+
+#[tokio::test]
+async fn redis_oom_is_unavailable_until_memory_is_free() {
+    let redis = Redis::start().await;
+    let quota = start(&redis).await;
+    let key = quota.new_key().await;
+    redis.cli(&["CONFIG", "SET", "maxmemory", "1"]).await;
+    check_unavailable(&quota, &key).await;
+    assert!(quota.service.logs().contains("OOM"), "{}", quota.service.logs());
+    redis.cli(&["CONFIG", "SET", "maxmemory", "0"]).await;
+    check_recovered(quota, &key).await;
+}
+
+#[tokio::test]
+async fn redis_replica_is_unavailable_until_promoted() {
+    let redis = Redis::start().await;
+    let quota = start(&redis).await;
+    let key = quota.new_key().await;
+    // No master listens on port 1. Writes get READONLY, or MASTERDOWN with `replica-serve-stale-data no`.
+    redis.cli(&["REPLICAOF", "127.0.0.1", "1"]).await;
+    check_unavailable(&quota, &key).await;
+    assert!(quota.service.logs().contains("ReadOnly"), "{}", quota.service.logs());
+    redis.cli(&["CONFIG", "SET", "replica-serve-stale-data", "no"]).await;
+    check_unavailable(&quota, &key).await;
+    redis.cli(&["REPLICAOF", "NO", "ONE"]).await;
+    check_recovered(quota, &key).await;
+}
+
+#[tokio::test]
+async fn loading_redis_is_unavailable_until_loaded() {
+    let options = Redis::options().appendonly().directive("loading-process-events-interval-bytes 1024");
+    let mut redis = options.start().await;
+    let quota = start(&redis).await;
+    let key = quota.new_key().await;
+    let fill = "for i = 1, 15000 do redis.call('SET', 'filler' .. i, i) end";
+    redis.cli(&["EVAL", fill, "0"]).await;
+    redis.cli(&["CONFIG", "SET", "key-load-delay", "100"]).await;
+    redis.cli(&["CONFIG", "REWRITE"]).await;
+    let log = redis.dir().join("redis.log");
+    redis.stop();
+    let loading = async {
+        eventually(WAIT_TIMEOUT, "quota-svc has no connection while Redis loads", async || {
+            let _ = quota.client().charge(&key.charges(1)).await;
+            quota.readiness().await.1.contains("no connection").then_some(())
+        })
+        .await;
+        check_unavailable(&quota, &key).await;
+    };
+    tokio::join!(redis.restart(), loading);
+    let log = std::fs::read_to_string(log).unwrap();
+    assert!(log.contains("DB loaded"), "{log}");
+    check_recovered(quota, &key).await;
+}
+
+/// SHA-1 of a record, because redis-cli can't print its bytes.
+async fn fingerprint(redis: &Redis, redis_key: &str) -> String {
+    redis.cli(&["EVAL", "return redis.sha1hex(redis.call('GET', KEYS[1]))", "1", redis_key]).await
+}
+
+/// In a batch with a good key, only the broken one is `unavailable`, and a warning names it.
+async fn check_only_broken_key_fails(quota: &Quota, broken: &TestKey, good: &TestKey) {
+    let mut batch = good.charges(1);
+    batch.charges.extend(broken.charges(1).charges);
+    batch.charges.extend(good.charges(1).charges);
+    let verdicts = quota.client().charge(&batch).await.unwrap().verdicts;
+    let outcomes: Vec<_> = verdicts.iter().map(|verdict| verdict.outcome).collect();
+    assert_eq!(outcomes, [Outcome::Allowed, Outcome::Unavailable, Outcome::Allowed]);
+    let logged = async || {
+        let logs = quota.service.logs();
+        logs.lines().any(|line| line.contains("WARN") && line.contains(&broken.key.id)).then_some(())
+    };
+    eventually(RECOVERY_TIMEOUT, "a warning with the key's ID", logged).await;
+}
+
+#[tokio::test]
+async fn newer_record_version_is_unavailable_and_not_rewritten() {
+    let redis = Redis::start().await;
+    let store = StoreChoice::from(&redis);
+    let quota = start(store.clone()).await;
+    let (newer, good) = (quota.new_key().await, quota.new_key().await);
+    let redis_key = newer.redis_key(store.prefix(), "k");
+    redis.cli(&["EVAL", "return redis.call('SETRANGE', KEYS[1], 0, string.char(2))", "1", &redis_key]).await;
+    let before = fingerprint(&redis, &redis_key).await;
+    check_only_broken_key_fails(&quota, &newer, &good).await;
+    let (client, id) = (quota.client(), newer.key.id.as_str());
+    let rename = Rename { name: "other".to_owned() };
+    for result in [
+        client.deactivate_key(id, None).await,
+        client.resume_key(id, None).await,
+        client.rename_key(id, None, &rename).await,
+        client.key(id, None).await,
+    ] {
+        assert_eq!(result.unwrap_err().status(), Some(500));
+    }
+    assert_eq!(newer.charge(&client, 3).await, [Outcome::Unavailable; 3]);
+    assert_eq!(fingerprint(&redis, &redis_key).await, before, "the record is unchanged");
+}
+
+#[tokio::test]
+async fn truncated_record_or_wrong_type_fails_only_its_key() {
+    let redis = Redis::start().await;
+    let store = StoreChoice::from(&redis);
+    for (i, setup) in
+        [&["SET", "KEY", "\u{1}truncated"][..], &["SET", "KEY", "\u{1}"], &["LPUSH", "KEY", "a list"]]
+            .into_iter()
+            .enumerate()
+    {
+        // A new process per case, because a process logs this warning only once per 10 s.
+        let quota = start(store.clone()).await;
+        let (broken, good) = (quota.new_key().await, quota.new_key().await);
+        let redis_key = broken.redis_key(store.prefix(), "k");
+        redis.cli(&["DEL", &redis_key]).await;
+        let command: Vec<_> =
+            setup.iter().map(|part| if *part == "KEY" { redis_key.as_str() } else { part }).collect();
+        redis.cli(&command).await;
+        check_only_broken_key_fails(&quota, &broken, &good).await;
+        let error = quota.client().key(&broken.key.id, None).await.unwrap_err();
+        assert_eq!((error.status(), error.code()), (Some(500), Some("internal_error")), "case {i}");
+        quota.client().delete_key(&broken.key.id, None).await.unwrap();
+        assert_eq!(broken.charge(&quota.client(), 1).await, [Outcome::UnknownKey]);
+        assert!(!quota.service.logs().contains("panic"));
+    }
+}
+
+#[tokio::test]
+async fn damaged_ring_fails_only_its_key() {
+    let redis = Redis::start().await;
+    let store = StoreChoice::from(&redis);
+    let truncated = "redis.call('SET', KEYS[1], string.sub(redis.call('GET', KEYS[1]), 1, 170))";
+    // More arrivals than the ring's capacity: a check for equality would never find this ring full.
+    let overfull = "redis.call('SETRANGE', KEYS[1], 38, struct.pack('<I2', 9))";
+    // The index of the oldest arrival is outside the ring.
+    let bad_index = "redis.call('SETRANGE', KEYS[1], 40, struct.pack('<I2', 8))";
+    for damage in [truncated, overfull, bad_index] {
+        let quota = start(store.clone()).await;
+        let (broken, good) = (quota.new_key().await, quota.new_key().await);
+        // Fills the ring's initial capacity, so that the next charge reads the oldest arrival.
+        assert_eq!(broken.charge(&quota.client(), 8).await, [Outcome::Allowed; 8]);
+        let redis_key = broken.redis_key(store.prefix(), "k");
+        redis.cli(&["EVAL", damage, "1", &redis_key]).await;
+        let before = fingerprint(&redis, &redis_key).await;
+        check_only_broken_key_fails(&quota, &broken, &good).await;
+        assert_eq!(fingerprint(&redis, &redis_key).await, before, "an invalid record is not rewritten");
+        let error = quota.client().key(&broken.key.id, None).await.unwrap_err();
+        assert_eq!((error.status(), error.code()), (Some(500), Some("internal_error")), "{damage}");
+    }
+}
