@@ -4,8 +4,8 @@
 
 ARG RUST_VERSION=1.95
 
-# Manifests, lock file and empty sources. The layer that builds the dependencies from them is reused until a
-# manifest or the lock file changes.
+# This stage has only the manifests, the lock file and empty sources. The build stage first compiles the dependencies
+# from these; Docker reuses that layer until a manifest or the lock file changes.
 FROM rust:${RUST_VERSION}-alpine AS manifests
 WORKDIR /plan
 COPY . .
@@ -23,7 +23,8 @@ WORKDIR /src
 COPY --from=manifests /plan .
 RUN cargo build --profile dist --locked -p lookup-svc -p quota-svc -p dashboard-api
 COPY . .
-# Cargo compares modification times, and the copied sources may be older than the empty ones just built.
+# The copied sources may be older than the build of the empty ones. Cargo compares modification times, so without
+# `touch` it would not rebuild them.
 RUN find . -name '*.rs' -exec touch {} + \
     && cargo build --profile dist --locked -p lookup-svc -p quota-svc -p dashboard-api \
     && mkdir -p /out/etc/ssl/certs \

@@ -14,7 +14,7 @@ pub fn key(data: &[u8]) -> bool {
     assert!(!format!("{key:?}").contains(&text[4..]));
     let digest = key.digest();
     assert_eq!(KeyDigest::from_hex(&digest.to_hex()), Ok(digest));
-    assert!(key.hint().len() < text.len() / 2, "the hint reveals less than half of the key");
+    assert!(key.hint().len() < text.len() / 2, "the hint must reveal less than half of the key");
     true
 }
 

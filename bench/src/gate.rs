@@ -19,7 +19,7 @@ impl Gate {
     }
 }
 
-/// Prints one line per gate. A miss sets the exit code only if `strict`, because a busy machine can cause one too.
+/// Prints one line per gate. A miss sets the exit code only if `strict`, because a busy machine alone can cause a miss.
 pub fn report(gates: &[Gate], strict: bool) -> ExitCode {
     for gate in gates {
         println!("{}  {}: {:.2}", if gate.passed { "pass" } else { "MISS" }, gate.name, gate.value);

@@ -48,7 +48,8 @@ pub struct Options {
     /// Only compare a store of N keys with a store of 1,000
     #[arg(long, value_name = "N")]
     pub keys: Option<usize>,
-    /// Only measure valid keys, without and with a background load of 10,000 malformed or unknown keys per second
+    /// Only measure requests with valid keys: alone, and next to 10,000 requests per second with malformed or unknown
+    /// keys
     #[arg(long, alias = "strangers", conflicts_with = "keys")]
     pub unknown_keys: bool,
     /// Worker threads per service; 0 means the service's default. The baseline always has one per CPU
@@ -112,8 +113,8 @@ async fn compare_with_hello(options: &Options) -> anyhow::Result<Vec<Gate>> {
     Ok(report::chain_gates(&measurements, memory[0]))
 }
 
-/// Measures one connection with valid keys: without load, then with a background load of malformed keys, then of
-/// well-formed but unknown keys.
+/// Measures one connection with valid keys: first without background load, then with a load of malformed keys, then
+/// with a load of well-formed but unknown keys.
 async fn measure_with_invalid_key_load(options: &Options) -> anyhow::Result<Vec<Gate>> {
     let chain = Chain::start(KEYS, KEYS, options.workers, &Limits::default()).await?;
     let addresses = AddressFile::write(locations::SAMPLE)?;

@@ -1,5 +1,5 @@
-//! Fills a store with API keys. The burst limit allows each key 300 requests per minute, or 5 per second: with fewer
-//! than 20,000 keys, a load test would measure denials.
+//! Fills a store with API keys. The burst limit allows each key 300 requests per minute, or 5 per second, so 20,000
+//! keys allow 100,000 requests per second. With too few keys, a load test would measure denials.
 
 use anyhow::{Context, ensure};
 use api_key::ApiKey;

@@ -1,5 +1,5 @@
 //! The soak test: runs all kinds of well-behaved and misbehaving clients at the same time, checks each response, and
-//! compares the counters at the end.
+//! at the end compares the store's counters with the responses.
 
 mod client_stats;
 mod clients;
@@ -30,7 +30,7 @@ pub struct Options {
     /// Minutes of traffic
     #[arg(long, default_value_t = 10.0)]
     pub minutes: f64,
-    /// Clients with valid keys, which send requests without a delay
+    /// Number of clients with valid keys; each sends one request after another, without a delay
     #[arg(long, default_value_t = 32)]
     pub clients: usize,
     /// Worker threads per service; 0 means the service's default
@@ -48,14 +48,14 @@ pub async fn run(options: &Options) -> anyhow::Result<Vec<Gate>> {
     let started = Instant::now();
     let clients = start_clients(&target, &progress, options.clients, started + duration);
     progress.show(&target, started + duration.mul_f64(WARM_UP_SHARE)).await?;
-    let memory_before = target.memory()?;
+    let warm_memory = target.memory()?;
     progress.show(&target, started + duration).await?;
     let stats = merge(clients.join_all().await);
     progress.finish();
     let comparison = target.compare_counters(&stats).await?;
-    let memory_after = target.memory()?;
-    report::print(&stats, started.elapsed(), memory_before, memory_after, &comparison);
-    Ok(report::gates(&stats, memory_before, memory_after, &comparison))
+    let final_memory = target.memory()?;
+    report::print(&stats, started.elapsed(), warm_memory, final_memory, &comparison);
+    Ok(report::gates(&stats, warm_memory, final_memory, &comparison))
 }
 
 fn start_clients(

@@ -7,7 +7,8 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// The median of the ratios of two variants, taken round by round: a disturbance in one round affects both.
+/// The median of the ratios of two variants, taken round by round: a disturbance in one round affects both variants, so
+/// their ratio changes little.
 pub fn median_ratio(values: impl IntoIterator<Item = f64>, baseline: impl IntoIterator<Item = f64>) -> f64 {
     median(values.into_iter().zip(baseline).map(|(value, baseline)| value / baseline))
 }

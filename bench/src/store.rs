@@ -1,4 +1,4 @@
-//! The store benchmark: compares charges with plain pipelined INCR on the same redis-server, round by round.
+//! The store benchmark: compares charges through quota-svc's stores with plain pipelined INCR, round by round.
 
 mod load;
 mod report;
@@ -30,7 +30,8 @@ const BURST_WINDOW_MS: i64 = 60_000;
 /// Numbers of charges in flight to measure with.
 const IN_FLIGHT: [usize; 3] = [1, 50, 500];
 
-/// Compares charges per second with plain pipelined INCR. Starts its own redis-server and stops it afterward.
+/// Compares the rate of charges through quota-svc's stores with the rate of plain pipelined INCR. Starts its own
+/// redis-server and stops it afterward.
 #[derive(clap::Parser, Debug)]
 #[command(name = "store-bench")]
 pub struct Options {

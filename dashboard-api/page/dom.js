@@ -6,7 +6,7 @@
 /**
  * @template {Element} E
  * @param {E} element
- * @param {Props | null} props functions become event listeners, `true` an empty attribute; `false` and null are skipped
+ * @param {Props | null} props attributes by name. A function becomes an event listener (`onclick` listens for `click`); `true` sets an empty attribute; `false`, null and undefined are skipped
  * @param {Child[]} children
  * @returns {E}
  */

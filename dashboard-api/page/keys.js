@@ -36,7 +36,7 @@ export function keysView(settings) {
       await loadUsage(keys);
       show(keys);
     } catch (error) {
-      if (!(error instanceof ApiError && error.code === "unauthenticated")) fail(error);
+      if (!(error instanceof ApiError && error.code === "unauthenticated")) showError(error);
     }
   }
 
@@ -50,7 +50,7 @@ export function keysView(settings) {
   }
 
   /** @param {unknown} error */
-  function fail(error) {
+  function showError(error) {
     list.removeAttribute("aria-busy");
     if (cards.size) {
       warning.textContent = `${errorMessage(error)} Showing the last known numbers. Retrying automatically.`;
@@ -115,8 +115,8 @@ function replaceKeepingFocus(before, after) {
   const action = before.contains(document.activeElement) ? document.activeElement?.getAttribute("data-action") : null;
   before.replaceWith(after);
   if (action) {
-    const same = after.querySelector(`[data-action="${action}"]`) ?? after.querySelector("[data-action]");
-    if (same instanceof HTMLElement) same.focus();
+    const target = after.querySelector(`[data-action="${action}"]`) ?? after.querySelector("[data-action]");
+    if (target instanceof HTMLElement) target.focus();
   }
 }
 

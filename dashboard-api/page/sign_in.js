@@ -1,4 +1,4 @@
-// The page for visitors: the sign-in and sign-up forms.
+// The page for visitors who are not signed in: the sign-in and sign-up forms.
 import { call } from "./api.js";
 import { button, h, icon } from "./dom.js";
 import { field, formOf } from "./dialogs.js";

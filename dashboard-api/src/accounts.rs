@@ -12,7 +12,8 @@ use crate::password::{PasswordError, Passwords};
 use crate::session::{self, Session, unix_now};
 use crate::throttle::{Attempt, Throttle, Throttled};
 
-/// Queried for an unknown login, so that the response time does not reveal which logins exist. No account has this ID.
+/// For an unknown login, the credential of this ID is queried, so that the response takes as long as for a known login.
+/// No account has this ID.
 const DUMMY_ACCOUNT_ID: &str = "00000000000000000000000000000000";
 
 /// Why an account operation failed.
@@ -34,7 +35,7 @@ pub enum AccountError {
     Password(#[from] PasswordError),
     #[error(transparent)]
     Quota(#[from] ClientError),
-    /// No random bytes for a session ID.
+    /// The operating system returned no random bytes, for example for a session ID.
     #[error("can't get random bytes from the operating system")]
     Random(#[from] getrandom::Error),
 }
@@ -67,7 +68,7 @@ impl Accounts {
         Ok(Self { quota, passwords, throttle, signup, create_lock: Mutex::default() })
     }
 
-    /// Whether sign-up is enabled. The account limit may still be reached.
+    /// Whether sign-up is enabled. Even if it is, [`sign_up`](Self::sign_up) fails once the account limit is reached.
     pub fn signup_is_open(&self) -> bool {
         self.signup.open
     }

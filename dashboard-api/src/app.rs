@@ -16,7 +16,8 @@ use crate::api::{self, Context};
 use crate::config::{Config, Switch};
 use crate::session::{Cookies, SessionKey};
 
-/// Longer than quota-svc's `--write-timeout`, 3 s by default: it should respond before this call times out.
+/// Timeout of a call to quota-svc. Longer than its `--write-timeout` (3 s by default), so that quota-svc can report a
+/// slow store before the call times out.
 const QUOTA_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A dashboard whose port is open. Call [`run`](Self::run) to serve it.
@@ -26,7 +27,7 @@ pub struct Dashboard {
     kit: Kit,
 }
 
-/// Opens the port. quota-svc need not be reachable yet: requests that need it get 503.
+/// Opens the port. quota-svc need not be reachable yet: until it is, requests that need it get 503.
 pub async fn start(config: &Config, kit: &Kit) -> anyhow::Result<Dashboard> {
     config.check()?;
     if config.accounts.insecure_cookies && !config.listen.ip().is_loopback() {
@@ -78,8 +79,8 @@ fn context(config: &Config, key: &SessionKey, edge: Edge) -> anyhow::Result<Cont
     })
 }
 
-/// Reports not ready until discovery has listed the trusted proxies. Until then, all clients behind a proxy have the
-/// proxy's address and would share one throttle.
+/// Reports "not ready" until discovery has listed the trusted proxies. Before that, a proxy's address would be taken
+/// for the address of every client behind it, and the throttle would count all of them together.
 async fn report_discovery(mut status: watch::Receiver<DiscoveryStatus>, condition: Condition) {
     loop {
         match *status.borrow_and_update() {

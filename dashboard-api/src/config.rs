@@ -77,7 +77,7 @@ pub struct AccountArgs {
     /// File with the key that encrypts session cookies: 32 or more random bytes, the same for all replicas
     #[arg(long, env, value_name = "PATH")]
     pub session_key_file: Option<PathBuf>,
-    /// Set instead of `session_key_file` by a program that embeds the dashboard.
+    /// A program that embeds the dashboard sets this instead of `session_key_file`.
     #[arg(skip)]
     pub session_key: Option<SessionKey>,
     /// Send cookies without the Secure attribute. Only for plain HTTP on your own machine
@@ -154,7 +154,7 @@ impl Config {
         }
     }
 
-    /// Rejects URLs that are not http or https.
+    /// Rejects a `--public-url` or `--lookup-url` that is not an http or https URL.
     pub fn check(&self) -> anyhow::Result<()> {
         for (flag, url) in
             [("--public-url", self.public_url.as_ref()), ("--lookup-url", Some(&self.lookup_url))]
@@ -181,7 +181,7 @@ impl AccountArgs {
     }
 }
 
-/// Parses an http or https URL. The page links to it, so other schemes such as `javascript:` must be rejected.
+/// Parses an http or https URL. The page may link to it, so other schemes such as `javascript:` must be rejected.
 fn web_url(text: &str) -> Result<Url, String> {
     let url = Url::parse(text.trim()).map_err(|error| error.to_string())?;
     match url.scheme() {
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn docs_url_defaults_to_the_lookup_url() {
+    fn docs_url_defaults_to_docs_under_the_lookup_url() {
         assert_eq!(parse(&[]).unwrap().docs_url(), "http://localhost:8080/docs");
         assert_eq!(
             parse(&["--lookup-url", "https://a.example"]).unwrap().docs_url(),

@@ -43,7 +43,7 @@ pub struct Passwords {
     queue: Arc<Semaphore>,
     /// One permit per hash that runs.
     running: Arc<Semaphore>,
-    /// Hash that is verified for an unknown login, so that it takes as long as for a known one.
+    /// Hash to verify against if the login is unknown, so that a sign-in takes as long as with a known login.
     dummy: Arc<str>,
 }
 
@@ -65,7 +65,8 @@ impl Passwords {
         self.run(move || hash(&password)).await?.map_err(PasswordError::Hash)
     }
 
-    /// Whether the password matches the stored hash. `None` (unknown login) takes equally long.
+    /// Whether the password matches the stored hash. `None` (unknown login, or account without a password) never
+    /// matches, but takes equally long.
     pub async fn verify(
         &self,
         password: &SecretString,
@@ -89,7 +90,7 @@ impl Passwords {
         };
         let running = self.running.clone().acquire_owned().await.map_err(|_| PasswordError::Busy)?;
         let work = move || {
-            // Released when the hash is done: a canceled caller must not let a third hash start.
+            // Released only when the hash is done. If the caller released it when canceled, a third hash could start.
             let _running = running;
             work()
         };
@@ -180,7 +181,7 @@ mod tests {
         let third = secret("correct horse");
         assert!(
             tokio::time::timeout(Duration::from_millis(1), passwords.hash(&third)).await.is_err(),
-            "the third hash waits for a permit"
+            "the third hash must wait for a permit"
         );
     }
 }

@@ -11,7 +11,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 use crate::password::Passwords;
 
-/// Longer than quota-svc's `--write-timeout`, 3 s by default.
+/// Timeout of a call to quota-svc. Longer than its `--write-timeout`, 3 s by default.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Sets the password of the account with this login and revokes all of its sessions.
@@ -29,7 +29,7 @@ pub async fn run(quota_url: &str, login: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Prompts twice at a terminal. Otherwise reads the first line of standard input.
+/// If standard input is a terminal, prompts for the password twice. If not, reads the first line.
 fn read_password() -> anyhow::Result<SecretString> {
     if !io::stdin().is_terminal() {
         return read_line();

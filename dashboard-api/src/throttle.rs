@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use ring::hmac;
 
-/// Maximum number of entries: a few megabytes. When it is reached, the half with the earliest arrival times is evicted.
+/// Maximum number of entries, which use a few megabytes. When it is reached, [`evict`] makes room.
 const MAX_ENTRIES: usize = 65_536;
 
 /// Kind of attempt. Each kind is counted separately.
@@ -31,7 +31,7 @@ impl Attempt {
         AttemptRate { burst: 10, interval: Duration::from_secs(30) }
     }
 
-    /// Higher than per login, because many people may share an address.
+    /// The burst is larger than per login, because many people may share an address.
     fn by_address(self) -> AttemptRate {
         match self {
             Self::SignIn => AttemptRate { burst: 60, interval: Duration::from_secs(5) },
@@ -119,7 +119,7 @@ fn prefix_64(address: Ipv6Addr) -> [u8; 8] {
     address.octets()[..8].try_into().expect("an IPv6 address has 16 bytes")
 }
 
-/// GCRA: the next theoretical arrival time, with this attempt counted.
+/// Counts one attempt. Returns the new theoretical arrival time of GCRA, or an error if the rate is exceeded.
 fn next(arrival_time: Option<&Instant>, rate: AttemptRate, now: Instant) -> Result<Instant, Throttled> {
     let next = arrival_time.copied().unwrap_or(now).max(now) + rate.interval;
     let latest = now + rate.interval * rate.burst;
@@ -129,8 +129,8 @@ fn next(arrival_time: Option<&Instant>, rate: AttemptRate, now: Instant) -> Resu
     }
 }
 
-/// If the map is full, drops the entries without counted attempts and, if needed, the half with the earliest arrival
-/// times.
+/// If the map is full, drops the entries for which the full burst is available again. If that is not enough, also drops
+/// the half with the earliest arrival times.
 fn evict(arrival_times: &mut HashMap<Digest, Instant>, now: Instant) {
     if arrival_times.len() < MAX_ENTRIES {
         return;
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn full_table_evicts_earliest_arrival_times_first() {
+    fn full_map_evicts_earliest_arrival_times_first() {
         let (throttle, now) = (Throttle::new().unwrap(), Instant::now());
         assert_eq!(attempts(&throttle, "ada", 20, now), 10);
         for i in 0..(2 * MAX_ENTRIES as u32) {
@@ -207,6 +207,6 @@ mod tests {
             let _ = throttle.attempt(Attempt::SignIn, &i.to_string(), address, now);
         }
         assert!(throttle.arrival_times.lock().unwrap().len() <= MAX_ENTRIES);
-        assert_eq!(attempts(&throttle, "ada", 1, now), 0, "the throttled login was not evicted");
+        assert_eq!(attempts(&throttle, "ada", 1, now), 0, "the throttled login must not be evicted");
     }
 }

@@ -1,11 +1,11 @@
 #!/bin/sh
-# Creates the secrets for docker-compose.yaml if they are missing: a password, a session key and a certificate for
-# localhost.
+# Creates the secrets for docker-compose.yaml if they are missing: the store's password, the dashboard's session key
+# and a certificate for localhost.
 set -eu
 cd "$(dirname "$0")"
 mkdir -p secrets
-# The containers' users must be able to read the mounted files; the directory's mode keeps out other users of this
-# machine.
+# The files are readable by everyone, because the containers' users must be able to read them when they are mounted. The
+# directory's mode keeps out other users of this machine.
 chmod 700 secrets
 [ -s secrets/store-password ] || openssl rand -hex 24 >secrets/store-password
 [ -s secrets/session-key ] || openssl rand 48 >secrets/session-key

@@ -60,14 +60,14 @@ impl Api {
     async fn get_ip(
         &self,
         request: RawRequest<'_>,
-        key: RequestKey<'_>,
+        request_key: RequestKey<'_>,
         /// API key, if you can't set headers. A Bearer token in the `Authorization` header takes precedence.
         #[oai(name = "key")]
         _key: KeyParam,
         /// Narrows the key's scope for this request. A scope broader than the key's is ignored.
         scope: ScopeParam,
     ) -> LookupResponse {
-        let response = match self.authorize(&key, scope.0).await {
+        let response = match self.authorize(&request_key, scope.0).await {
             Ok((allowed, scope)) => {
                 record_span(Operation::Lookup, RequestOutcome::Success, Some(scope));
                 self.counters.count_request(Operation::Lookup, RequestOutcome::Success);
@@ -113,7 +113,7 @@ impl Api {
         PreflightResponse(self.responses.preflight())
     }
 
-    // Without these two, poem would run GET for HEAD, which charges the key.
+    // Without the next two methods, poem would handle HEAD like GET, and the request would be charged.
     #[oai(path = "/api/v1/ip", method = "head", hidden)]
     async fn no_head_ip(&self) -> poem::Result<()> {
         Err(MethodNotAllowedError.into())
@@ -127,7 +127,7 @@ impl Api {
 
 impl Api {
     /// Checks, in this order, that a key is present, that the scope is valid and that the key is well-formed. Then
-    /// charges the key.
+    /// charges the key. Returns the scope of the response: the requested scope or the key's, whichever is narrower.
     async fn authorize(
         &self,
         key: &RequestKey<'_>,

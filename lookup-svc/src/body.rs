@@ -28,8 +28,8 @@ impl LookupBody<'_> {
             json.extend_from_slice(self.location.geo_fields());
         }
         match self.field_set {
-            FieldSet::Scope(Scope::Full) => self.write_connection(&mut json),
-            FieldSet::Demo => self.write_demo_connection(&mut json),
+            FieldSet::Scope(Scope::Full) => self.write_full_fields(&mut json),
+            FieldSet::Demo => self.write_demo_fields(&mut json),
             FieldSet::Scope(Scope::Ip | Scope::Geo) => {}
         }
         json.push(b'}');
@@ -46,7 +46,7 @@ impl LookupBody<'_> {
         field!(json, "ipv6", &v6);
     }
 
-    fn write_connection(&self, json: &mut Vec<u8>) {
+    fn write_full_fields(&self, json: &mut Vec<u8>) {
         let client = self.client;
         field!(json, "http_protocol", &client.http_protocol);
         field!(json, "tls_version", &client.tls_version);
@@ -56,7 +56,7 @@ impl LookupBody<'_> {
         json.extend_from_slice(self.location.full_fields());
     }
 
-    fn write_demo_connection(&self, json: &mut Vec<u8>) {
+    fn write_demo_fields(&self, json: &mut Vec<u8>) {
         let client = self.client;
         field!(json, "http_protocol", &client.http_protocol);
         field!(json, "tls_version", &client.tls_version);

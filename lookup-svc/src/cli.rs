@@ -7,17 +7,17 @@ use crate::app::LookupService;
 use crate::config::{Cli, Command, Config};
 use crate::{geo_update, selftest};
 
-/// Runs the given command to completion; without one, the server.
+/// Runs the given command, or the server if no command is given.
 pub fn run(cli: Cli) -> anyhow::Result<()> {
-    let serve = &cli.config.serve;
+    let serve_args = &cli.config.serve;
     match cli.command {
-        None => runtime::run(serve, self::serve(&cli.config)),
+        None => runtime::run(serve_args, serve(&cli.config)),
         Some(Command::Openapi) => {
             print!("{}", Document::new(&cli.config.base_url).json());
             Ok(())
         }
-        Some(Command::GeoUpdate(args)) => runtime::run(serve, geo_update::run(*args)),
-        Some(Command::Selftest(args)) => runtime::run(serve, selftest::run(&args)),
+        Some(Command::GeoUpdate(args)) => runtime::run(serve_args, geo_update::run(*args)),
+        Some(Command::Selftest(args)) => runtime::run(serve_args, selftest::run(&args)),
     }
 }
 

@@ -69,7 +69,7 @@ pub struct Config {
     #[arg(long, env, value_name = "URL")]
     pub signup_url: Option<String>,
 
-    /// URL for higher limits, shown when a daily quota is used up [default: {docs-url}#enterprise]
+    /// URL of a page about higher limits, shown when a key's daily quota is used up [default: {docs-url}#enterprise]
     #[arg(long, env, value_name = "URL")]
     pub enterprise_url: Option<String>,
 
@@ -105,15 +105,15 @@ pub struct QuotaArgs {
     #[arg(long, env, value_name = "TIME", value_parser = parse_duration, default_value = "400ms")]
     pub quota_deadline: Duration,
 
-    /// Maximum queued charges; if the queue is full, requests get 500 immediately
+    /// Maximum number of queued charges; if the queue is full, requests get 500 immediately
     #[arg(long, env, value_name = "N", default_value_t = 4096)]
     pub quota_queue: usize,
 
-    /// Maximum charges per call (quota-svc accepts up to 256)
+    /// Maximum number of charges per call (quota-svc accepts up to 256)
     #[arg(long, env, value_name = "N", default_value_t = 64)]
     pub quota_batch: usize,
 
-    /// Maximum calls in flight; 0 derives it from the number of worker threads
+    /// Maximum number of calls in flight; 0 derives the maximum from the number of worker threads
     #[arg(long, env, value_name = "N", default_value_t = 0)]
     pub quota_in_flight: usize,
 

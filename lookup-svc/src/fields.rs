@@ -56,7 +56,7 @@ pub const FIELDS: [Field; 26] = {
     use Scope::{Full, Geo, Ip};
     use Type::{Boolean, Integer, Number, String};
     [
-        field(STATUS, String, Ip, r#""success""#, "Always present on success."),
+        field(STATUS, String, Ip, r#""success""#, "Always \"success\". Error responses do not have this field."),
         field("ip", String, Ip, r#""198.51.100.7""#, "The caller's IPv4 address; null if the caller used IPv6."),
         field("ipv6", String, Ip, "null", "The caller's IPv6 address; null if the caller used IPv4."),
         field("city", String, Geo, r#""San Francisco""#, "City name."),
@@ -99,7 +99,8 @@ impl FieldSet {
         self != Self::Scope(Scope::Ip)
     }
 
-    /// For the documentation and tests; `LookupBody` writes each set directly.
+    /// Whether the set includes a field. Used only for the documentation and in tests: `LookupBody` has its own code
+    /// for each set.
     pub fn contains(self, field: &Field) -> bool {
         match self {
             Self::Scope(scope) => field.scope <= scope,

@@ -132,10 +132,10 @@ pub struct ReloadCounts {
 }
 
 impl Geo {
-    /// Loads every file once. An invalid file is logged and skipped, as long as another one loads.
-    /// Blocks to read whole files: call it before serving, or from a blocking task.
+    /// Loads every file once. An invalid database is logged and skipped if another one loads. An invalid list is an
+    /// error. Blocks to read whole files: call it before serving, or from a blocking task.
     pub fn open(args: &GeoArgs) -> Result<Geo, GeoError> {
-        timezone::load_zone_names();
+        timezone::load_timezone_names();
         let mut watcher = reload::FileWatcher::new(args)?;
         let summary = watcher.check();
         watcher.require_data()?;

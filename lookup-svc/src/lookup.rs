@@ -96,7 +96,7 @@ impl Lookup {
     }
 }
 
-/// Enabled only if traces are exported. The call to quota-svc carries its trace context.
+/// The span around a charge, enabled only if traces are exported. The call to quota-svc carries its trace context.
 fn quota_span() -> tracing::Span {
     tracing::trace_span!(target: SPAN_TARGET, "quota.charge", otel.kind = "client")
 }
@@ -108,7 +108,8 @@ fn now() -> i64 {
 
 fn check_verdict(verdict: Result<Verdict, ChargeError>) -> Result<Allowed, Denial> {
     let verdict = verdict.map_err(Denial::NoVerdict)?;
-    // The response headers need these numbers: a verdict without them is treated as unavailable.
+    // Most outcomes need a rate limit or `retry_after` for the response headers. A verdict that lacks what its outcome
+    // needs is treated as unavailable.
     let unavailable = Denial::NoVerdict(ChargeError::Unavailable);
     let rate_limit = || rate_limit(&verdict).ok_or(unavailable);
     let retry_after = || verdict.retry_after.ok_or(unavailable);

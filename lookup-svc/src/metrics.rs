@@ -1,4 +1,4 @@
-//! Metrics. Request handling increments plain atomics, which OpenTelemetry reads on collection.
+//! Metrics. The request counters are plain atomics, which OpenTelemetry reads when it collects metrics.
 
 mod gauges;
 mod quota;

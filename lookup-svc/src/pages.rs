@@ -23,7 +23,8 @@ pub struct Pages {
     swagger: Page,
     json: Page,
     yaml: Page,
-    index: String,
+    /// Where `/` redirects to.
+    index_target: String,
 }
 
 impl Pages {
@@ -32,18 +33,21 @@ impl Pages {
         let document = Document::new(&urls.base);
         Self {
             docs: Docs::new(urls, geo),
-            // A relative URL, so that "Try it out" works under any host name of this server.
+            // Its document has a relative server URL, so that "Try it out" works under any host name of this server.
             swagger: swagger::page(&Document::new(&urls.base_path())),
             json: Page::new("application/json", document.json()),
             yaml: Page::new("application/yaml", document.yaml()),
-            index: format!("{}/docs", urls.base_path().trim_end_matches('/')),
+            index_target: format!("{}/docs", urls.base_path().trim_end_matches('/')),
         }
     }
 
     pub fn routes(self) -> Route {
-        let Self { docs, swagger, json, yaml, index } = self;
+        let Self { docs, swagger, json, yaml, index_target } = self;
         Route::new()
-            .at("/", get(named("index", make_sync(move |_| Redirect::temporary(&index).into_response()))))
+            .at(
+                "/",
+                get(named("index", make_sync(move |_| Redirect::temporary(&index_target).into_response()))),
+            )
             .at("/docs", get(named("docs", make_sync(move |request| docs.respond(&request)))))
             .at("/swagger", get(named("swagger", make_sync(move |request| swagger.respond(&request)))))
             .at("/openapi.json", get(named("openapi_json", make_sync(move |request| json.respond(&request)))))

@@ -32,7 +32,8 @@ pub fn endpoint(
     with_middleware(Root { api, pages }, urls, telemetry)
 }
 
-/// Adds what every response needs: a JSON body after a panic, CORS headers, metrics and traces.
+/// Adds what all requests have in common: default headers such as CORS, metrics, traces, and a JSON error after a
+/// panic.
 fn with_middleware(
     inner: impl Endpoint<Output = Response> + 'static,
     urls: &PublicUrls,
@@ -44,7 +45,7 @@ fn with_middleware(
         .with(RequestTelemetry::new(telemetry, "lookup-svc"))
 }
 
-/// Dispatches to the API or the pages. poem's nested `Route` would rewrite the URI of each request.
+/// Dispatches to the API or the pages. Replaces a nested poem `Route`, which would rewrite the URI of each request.
 struct Root<A, P> {
     api: A,
     pages: P,

@@ -28,7 +28,7 @@ async fn check_missing_key(client: &Client, url: &str) -> anyhow::Result<()> {
     let status = response.status();
     ensure!(
         response.headers().get(header::ACCESS_CONTROL_ALLOW_ORIGIN).is_some_and(|origin| origin == "*"),
-        "got {status}, but not from this API: Access-Control-Allow-Origin is missing"
+        "the response ({status}) is not from this API: it lacks `Access-Control-Allow-Origin: *`"
     );
     let error = error_code(response).await?;
     ensure!(

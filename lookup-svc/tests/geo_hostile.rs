@@ -6,10 +6,11 @@ use lookup_svc::geo::writer::{Builder, Value};
 use lookup_svc::geo::{GeoError, verify};
 use tempfile::TempDir;
 
-/// A test fails if verifying one file takes longer.
+/// A test fails if verifying one file takes longer than this.
 const TIME_LIMIT: Duration = Duration::from_secs(20);
 
-/// Verifies a record in a file with a description and in one without: they take different code paths.
+/// Verifies a record twice: in a file that has a description and in a file that has none. The two take different code
+/// paths.
 fn verify_record(record: &[u8]) -> Result<(), GeoError> {
     let builder = Builder::new("GeoLite2-City").add_raw("192.0.2.0/24", record.to_vec());
     let first = verify_bytes(&builder.finish());
@@ -36,7 +37,7 @@ fn map_with(key: &str) -> Vec<u8> {
     bytes
 }
 
-/// A pointer into the data section, in the short form (below 2048).
+/// A pointer into the data section, in the short form (for targets below 2048).
 fn pointer(target: u16) -> [u8; 2] {
     [0x20 | (target >> 8) as u8, target as u8]
 }
@@ -70,9 +71,10 @@ fn cyclic_pointers_are_rejected() {
 
 #[test]
 fn doubling_pointers_do_not_take_exponential_time() {
+    // The city is a pointer to level 60. Each level is an array of two pointers to the level below; level 0 is an array
+    // of two scalars.
     let mut bytes = map_with("city");
-    let levels = bytes.len();
-    let first = levels + 2;
+    let first = bytes.len() + 2;
     bytes.extend(pointer((first + 6 * 60) as u16));
     bytes.extend([0x02, 0x04, 0x40, 0x40, 0xc0, 0xc0]);
     for level in 0..60_usize {

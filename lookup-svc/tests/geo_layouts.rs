@@ -164,7 +164,7 @@ fn anonymous_ip_sets_flags_without_asn() {
 }
 
 #[test]
-fn dbip_lite_without_codes_and_timezone_is_read() {
+fn dbip_lite_without_region_code_and_timezone_is_read() {
     let record = map([
         ("city", map([("names", names("Berlin (Mitte)"))])),
         (

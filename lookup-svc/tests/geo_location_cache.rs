@@ -10,7 +10,8 @@ use tempfile::TempDir;
 /// More records than cache slots, so that some share a slot.
 const RECORDS: u16 = 10_000;
 
-const BEFORE_DST: i64 = 1_774_745_999; // 2026-03-29T00:59:59Z
+/// 2026-03-29T00:59:59Z, one second before daylight saving time starts in Berlin.
+const BEFORE_DST: i64 = 1_774_745_999;
 
 fn write(path: &Path, database: Builder) {
     std::fs::write(path, database.finish()).expect("write");
@@ -31,7 +32,7 @@ fn open(paths: impl IntoIterator<Item = std::path::PathBuf>) -> Geo {
     Geo::open(&args).expect("load geo data")
 }
 
-/// The JSON from `lookup_json`, cached or not.
+/// The JSON from `lookup_json`, which uses the cache.
 fn cached_json(geo: &Geo, ip: IpAddr, now: i64) -> String {
     geo.lookup_json(ip, now, text)
 }
@@ -71,7 +72,7 @@ fn records_sharing_a_slot_are_not_mixed_up() {
 }
 
 #[test]
-fn concurrent_lookups_of_one_slot_are_correct() {
+fn concurrent_lookups_of_shared_slots_are_correct() {
     let dir = TempDir::new().expect("temp dir");
     let geo = many_records(&dir);
     std::thread::scope(|scope| {

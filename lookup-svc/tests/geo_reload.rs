@@ -27,7 +27,7 @@ fn open(args: GeoArgs) -> Geo {
     Geo::open(&args).expect("load geo data")
 }
 
-fn one(path: PathBuf) -> GeoArgs {
+fn args_for(path: PathBuf) -> GeoArgs {
     GeoArgs { geo_db: vec![path], ..GeoArgs::default() }
 }
 
@@ -38,7 +38,7 @@ fn city(geo: &Geo) -> Option<String> {
 fn start(dir: &TempDir) -> (Geo, PathBuf) {
     let path = dir.path().join("city.mmdb");
     std::fs::write(&path, city_file("Berlin", 1)).expect("write");
-    (open(one(path.clone())), path)
+    (open(args_for(path.clone())), path)
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn file_overwritten_in_place_is_loaded_once_complete() {
     std::fs::write(&path, &new).expect("write");
     assert!(geo.check());
     assert_eq!(city(&geo).as_deref(), Some("Hamburg"));
-    // A second write right after the first: same size, possibly the same timestamp.
+    // A second write right after the first is noticed despite the same size and possibly the same timestamp.
     std::fs::write(&path, city_file("Potsdam", 3)).expect("write");
     geo.check();
     assert_eq!(city(&geo).as_deref(), Some("Potsdam"));
@@ -150,7 +150,7 @@ fn file_written_during_reads_is_never_partly_loaded() {
 fn deleted_file_keeps_its_data_until_replaced() {
     let dir = TempDir::new().expect("temp dir");
     std::fs::write(dir.path().join("dbip-2026-10.mmdb"), city_file("October", 1)).expect("write");
-    let geo = open(one(dir.path().to_owned()));
+    let geo = open(args_for(dir.path().to_owned()));
     std::fs::remove_file(dir.path().join("dbip-2026-10.mmdb")).expect("remove");
     assert!(!geo.check());
     assert_eq!(city(&geo).as_deref(), Some("October"));
@@ -167,14 +167,17 @@ fn invalid_file_at_startup_is_skipped_if_another_loads() {
     std::fs::write(&good, city_file("Berlin", 1)).expect("write");
     let both = GeoArgs { geo_db: vec![bad.clone(), good], ..GeoArgs::default() };
     assert_eq!(city(&open(both)).as_deref(), Some("Berlin"));
-    assert!(matches!(Geo::open(&one(bad)), Err(GeoError::NothingLoaded { .. })));
-    assert!(matches!(Geo::open(&one(dir.path().join("missing.mmdb"))), Err(GeoError::NothingLoaded { .. })));
+    assert!(matches!(Geo::open(&args_for(bad)), Err(GeoError::NothingLoaded { .. })));
+    assert!(matches!(
+        Geo::open(&args_for(dir.path().join("missing.mmdb"))),
+        Err(GeoError::NothingLoaded { .. })
+    ));
 }
 
 #[test]
 fn empty_directory_uses_sample_until_first_download() {
     let dir = TempDir::new().expect("temp dir");
-    let geo = open(one(dir.path().to_owned()));
+    let geo = open(args_for(dir.path().to_owned()));
     assert_eq!(geo.databases()[0].name, "built-in sample");
     std::fs::write(dir.path().join(".hidden.mmdb"), city_file("Hidden", 1)).expect("write");
     assert!(!geo.check(), "hidden files are downloads in progress");
@@ -204,7 +207,7 @@ async fn background_task_loads_replaced_file() {
     let dir = TempDir::new().expect("temp dir");
     let path = dir.path().join("city.mmdb");
     std::fs::write(&path, city_file("Berlin", 1)).expect("write");
-    let geo = open(GeoArgs { geo_check_interval: Duration::from_millis(10), ..one(path.clone()) });
+    let geo = open(GeoArgs { geo_check_interval: Duration::from_millis(10), ..args_for(path.clone()) });
     let watch = tokio::spawn(geo.clone().watch());
     replace(&path, &city_file("Hamburg", 2));
     let loaded = async {

@@ -1,5 +1,5 @@
-//! `geo-update --every` continues after a failure and exits on SIGTERM. The only test in its process, because the
-//! signal would affect the others.
+//! `geo-update --every` continues after a failure and exits on SIGTERM. This test has a process of its own, because the
+//! signal would affect other tests.
 
 #[path = "geo_update/server.rs"]
 #[expect(dead_code, reason = "shared with geo_update.rs, which uses all of it")]

@@ -73,7 +73,7 @@ end
 
 local function charge_demo(key, count, limit, today)
   local counter = redis.pcall('GET', key)
-  if type(counter) == 'table' then return 16, 0 end
+  if type(counter) == 'table' then return 16, 0 end -- outcome 4: invalid record
   local day, used = today, 0
   if counter and #counter == 8 then
     day, used = struct.unpack('<I4I4', counter)
@@ -104,7 +104,7 @@ local now_stamp = pack('<I4', now % 2 ^ 32)
 local reply = { now }
 for i, key in ipairs(KEYS) do
   local count = (ARGV[4 + i] or 1) + 0
-  local status, counts = 16, 0
+  local status, counts = 16, 0 -- outcome 4: invalid record
   repeat -- runs once: `break` skips the rest and keeps the status
     if byte(key, -1) == 100 then -- 'd': the demo
       status, counts = charge_demo(key, count, ARGV[3] + 0, today)

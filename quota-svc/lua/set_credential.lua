@@ -1,13 +1,13 @@
--- Replaces an account's credential and revokes all sessions but one.
+-- Replaces an account's credential and revokes its sessions, except one if the caller wants to keep it.
 --
 -- KEYS[1]  the account (`…:a`)
 -- KEYS[2]  its sessions (`…:s`)
 -- ARGV[1]  expected version of the credential
 -- ARGV[2]  the new credential
--- ARGV[3]  SHA-256 of the ID of the session to keep, or ''
+-- ARGV[3]  SHA-256 of the ID of the session to keep, or '' for none
 -- returns  the new version, -1 no such account, -2 the version is not the expected one
 --
--- Atomic because only one of two concurrent changes may succeed, and no session of the old credential may outlive it.
+-- Atomic because only one of two concurrent changes may succeed, and no other session may outlive the old credential.
 
 if redis.call('EXISTS', KEYS[1]) == 0 or redis.call('HEXISTS', KEYS[1], 'deleting') == 1 then return -1 end
 local version = tonumber(redis.call('HGET', KEYS[1], 'version'))

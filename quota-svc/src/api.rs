@@ -43,12 +43,12 @@ pub fn endpoint(
     guard: LoopbackGuard,
     telemetry: &Telemetry,
 ) -> BoxEndpoint<'static> {
-    let others = match serve {
+    let routes = match serve {
         Serve::Charges => routes(service(ChargesApi(context.clone()))),
         Serve::All => routes(service(all_apis(context))),
     };
     let charges = body_limits::with_batch_limit(DirectRouter::new(ChargesApi(context.clone()), PREFIX));
-    Router { charges, others }
+    Router { charges, routes }
         .with(guard)
         .with(catch_all(DOCS))
         .with(RequestTelemetry::new(telemetry, "quota-svc"))
@@ -58,7 +58,7 @@ pub fn endpoint(
 /// Dispatches charges directly, because every lookup makes one; everything else goes through poem's router.
 struct Router<C> {
     charges: C,
-    others: BoxEndpoint<'static>,
+    routes: BoxEndpoint<'static>,
 }
 
 impl<C: Endpoint<Output = Response>> Endpoint for Router<C> {
@@ -67,7 +67,7 @@ impl<C: Endpoint<Output = Response>> Endpoint for Router<C> {
     fn call(&self, request: Request) -> impl Future<Output = Result<Response>> + Send {
         match request.uri().path() {
             CHARGES => Either::Left(self.charges.call(request)),
-            _ => Either::Right(DynEndpoint::call(&*self.others, request)),
+            _ => Either::Right(DynEndpoint::call(&*self.routes, request)),
         }
     }
 }

@@ -23,7 +23,7 @@ pub fn account(account: &Account) -> wire::Account {
     }
 }
 
-/// A key, with the requests used today as of `now`.
+/// A key with its usage so far on the day of `now`.
 pub fn key(key: &StoredKey, limits: &Limits, now: i64) -> wire::Key {
     let StoredKey { meta, record } = key;
     let today = day_of(now);

@@ -17,7 +17,7 @@ use crate::store::redis::RedisStore;
 
 /// How often the store's health is copied to /readyz and to the `quota_store_up` gauge.
 const HEALTH_INTERVAL: Duration = Duration::from_millis(100);
-/// Maximum time that the port stays closed while the store connects, so that the first requests don't fail.
+/// The port stays closed until the store is connected, so that the first requests don't fail, but at most this long.
 const STORE_WAIT: Duration = Duration::from_secs(1);
 const STORE_WAIT_POLL: Duration = Duration::from_millis(2);
 
@@ -30,6 +30,7 @@ pub struct QuotaService {
     kit: Kit,
 }
 
+/// Which store is open: only the embedded store must be closed on shutdown.
 enum OpenStore {
     Redis,
     Embedded(Arc<EmbeddedStore>),
@@ -76,7 +77,7 @@ pub fn document() -> anyhow::Result<String> {
     let charge_service = ChargeService::new(store.clone(), limits, metrics);
     let document = api::document(&Arc::new(Context { store, charge_service, limits }));
     let mut document: serde_json::Value = serde_json::from_str(&document)?;
-    // Sorted, because any dependency may enable serde_json's `preserve_order`.
+    // Sorted, so that the order is the same whether or not a dependency enables serde_json's `preserve_order`.
     document.sort_all_objects();
     Ok(serde_json::to_string_pretty(&document)? + "\n")
 }

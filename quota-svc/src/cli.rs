@@ -1,4 +1,5 @@
-//! Commands for operators. They call a running quota-svc, so they work with either store and need no access to it.
+//! Commands for operators. They call a running quota-svc, so they work with either store and need no access to the
+//! store itself.
 
 mod account;
 mod atomic_file;
@@ -27,7 +28,7 @@ pub enum Command {
     /// Create, list, change and delete API keys
     #[command(subcommand)]
     Key(KeyCommand),
-    /// Write all accounts and keys as JSON lines, for a backup or another store
+    /// Write all accounts and keys as JSON lines, for a backup or to import them into another store
     Export(ExportArgs),
     /// Add the accounts and keys of an export; existing ones are not changed
     Import(ImportArgs),

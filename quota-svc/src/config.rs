@@ -19,7 +19,7 @@ use crate::store::redis::{ConfirmWrites, Credentials, RedisOptions};
 ///
 /// Runs the internal API unless a command is given. Commands call the quota-svc that is running at --quota-url.
 ///
-/// Server flags can also be set as environment variables: --redis-url is REDIS_URL.
+/// Server flags can also be set as environment variables, for example --redis-url as REDIS_URL.
 #[derive(Parser, Debug)]
 #[command(name = "quota-svc", version, args_conflicts_with_subcommands = false)]
 pub struct Cli {
@@ -47,7 +47,8 @@ pub struct Config {
     /// Listen address of /livez, /readyz and /metrics
     #[arg(long, env, default_value = "0.0.0.0:9082", help_heading = "Serving")]
     pub admin_listen: SocketAddr,
-    /// Accept connections from other machines. No authentication: anyone who reaches the port controls every key
+    /// Accept connections from other machines. The API has no authentication: anyone who can reach the port controls
+    /// every key
     #[arg(long, env, help_heading = "Serving")]
     pub allow_remote: bool,
     /// Which operations to serve; lookup-svc needs only `charges`
@@ -67,11 +68,11 @@ pub struct Config {
 #[derive(clap::Args, Debug, Clone)]
 #[command(next_help_heading = "Store")]
 pub struct StoreArgs {
-    /// Redis or Valkey: redis://HOST:PORT/DB, rediss:// for TLS, unix:///PATH, redis+cluster://HOST,HOST,
-    /// redis+sentinel://HOST,HOST/MASTER
+    /// Redis or Valkey, in one of these forms: redis://HOST:PORT/DB (rediss:// for TLS); unix:///PATH;
+    /// redis+cluster://HOST,HOST; redis+sentinel://HOST,HOST/MASTER
     #[arg(long, env, value_name = "URL", hide_env_values = true, conflicts_with = "store_file")]
     pub redis_url: Option<SecretString>,
-    /// Store everything in this file; for one machine
+    /// Store everything in this file instead of Redis; only for a single machine
     #[arg(long, env, value_name = "PATH")]
     pub store_file: Option<PathBuf>,
     /// Redis user (ACL)
@@ -95,7 +96,7 @@ pub struct StoreArgs {
     /// Maximum time for each step of a change to an account or key: the write, then its confirmation
     #[arg(long, env, value_name = "TIME", value_parser = parse_duration, default_value = "3s")]
     pub write_timeout: Duration,
-    /// Whether to wait until Redis confirms a change (on disk, on a replica) before responding
+    /// Whether to wait until Redis confirms a change (on disk and on a replica) before responding
     #[arg(long, env, value_enum, default_value_t = ConfirmWrites::Auto)]
     pub confirm_writes: ConfirmWrites,
 }
@@ -106,7 +107,7 @@ pub struct LimitArgs {
     /// Requests per day for keys without their own limit
     #[arg(long, env, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
     pub daily_limit: u32,
-    /// Requests per 60 s per key; one more pauses it
+    /// Requests per 60 s per key; one more pauses the key
     #[arg(long, env, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u16).range(1..))]
     pub burst_limit: u16,
     /// Requests per day for the demo, shared by all callers

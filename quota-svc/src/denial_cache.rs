@@ -1,4 +1,4 @@
-//! Caches, for 1.8 s, denials that change no counter. Changes made through this process invalidate them.
+//! Caches, for 1.8 s, denials that change no counter. A change of a key through this process drops its cached denial.
 //!
 //! Cached outcomes: a paused key, an unknown key, the demo's daily quota used up. A key over its daily limit is not
 //! cached, because its requests still count toward the burst limit. `allowed` is never cached.
@@ -11,8 +11,8 @@ use quick_cache::sync::Cache;
 use crate::domain::time::{day_of, midnight_after};
 use crate::domain::verdict::{GroupCounts, GroupOutcome, Subject};
 
-/// A resume made through another replica of quota-svc must take effect here within 2 s. This leaves
-/// 200 ms for the store call.
+/// How long a denial is cached. A resume made through another replica of quota-svc must take effect here within 2 s;
+/// this TTL leaves 200 ms of them for the store call.
 const TTL: Duration = Duration::from_millis(1_800);
 
 /// Maximum number of entries; about 10 MB.
@@ -32,7 +32,8 @@ struct CachedDenial {
     expires: Instant,
 }
 
-/// The change counter, read before the store call; an insert with an outdated one is dropped.
+/// A value of the change counter, read before a store call. If the counter has changed since, the call's outcome is not
+/// cached.
 #[derive(Debug, Clone, Copy)]
 pub struct Generation(u64);
 
@@ -41,7 +42,7 @@ impl DenialCache {
         Self { entries: Cache::new(CAPACITY), generation: AtomicU64::new(0) }
     }
 
-    /// Must be read before the store call; [`DenialCache::insert`] takes it after the call.
+    /// Must be called before the store call, and its result passed to [`DenialCache::insert`] after the call.
     pub fn generation(&self) -> Generation {
         Generation(self.generation.load(Ordering::Acquire))
     }
@@ -121,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn allowed_daily_exceeded_inactive_and_unavailable_are_not_cached() {
+    fn other_outcomes_are_not_cached() {
         let cache = DenialCache::new();
         let now = Instant::now();
         for outcome in

@@ -27,7 +27,7 @@ fn main() -> std::process::ExitCode {
 async fn serve(config: Config) -> anyhow::Result<()> {
     let kit = Kit::start("quota-svc", &config.serving, &config.telemetry)?;
     let service = QuotaService::start(&config, &kit).await?;
-    // Only now, so that the API port accepts connections before /readyz reports ready.
+    // Started only now, so that the API port accepts connections before /readyz reports ready.
     kit.serve_admin(config.admin_listen).await?;
     service.run().await;
     kit.finish();

@@ -36,7 +36,7 @@ impl Metrics {
                 .build(),
             batch_size: meter
                 .u64_histogram("quota_batch_size")
-                .with_description("Charges per call")
+                .with_description("Charges per batch")
                 .with_boundaries(sizes)
                 .build(),
             store_seconds: meter
@@ -48,7 +48,7 @@ impl Metrics {
         }
     }
 
-    /// Records a batch; `cached` of its verdicts came from the denial cache.
+    /// Records a batch; `cached` is the number of its verdicts that came from the denial cache.
     pub fn record_batch(&self, verdicts: &[Verdict], cached: usize) {
         self.batch_size.record(verdicts.len() as u64, &[]);
         if cached > 0 {

@@ -33,9 +33,9 @@ pub enum StoreError {
     /// The credential's version is not the expected one.
     #[error("the credential was changed by another request")]
     VersionConflict,
-    #[error("the key is inactive: reactivate it instead")]
+    #[error("an inactive key can't be resumed: reactivate it")]
     KeyInactive,
-    #[error("the key is paused: resume it instead")]
+    #[error("a paused key can't be reactivated: resume it")]
     KeyPaused,
     /// No result from the store: it is unreachable or did not reply in time.
     #[error("the store is unavailable: {0}")]
@@ -76,8 +76,8 @@ pub struct Page<T> {
 /// treat another account's key as not found.
 #[async_trait]
 pub trait Store: Send + Sync {
-    /// Charges each group atomically. Returns one outcome per group, in order; a group that could not be charged is
-    /// [`GroupOutcome::Unavailable`].
+    /// Charges each group atomically. Returns one outcome per group, in order; that of a group that could not be
+    /// charged is [`GroupOutcome::Unavailable`].
     async fn charge(&self, groups: &[ChargeGroup]) -> Vec<GroupOutcome>;
 
     /// The store's time in milliseconds.

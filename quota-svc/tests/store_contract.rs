@@ -1,4 +1,4 @@
-//! One contract suite for every store: embedded, a single Redis, a Redis Cluster of three masters.
+//! One contract suite for every store: the embedded store, a single Redis, and a Redis Cluster of three masters.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 #[path = "contract/accounts.rs"]
@@ -14,7 +14,8 @@ mod transfer;
 
 use harness::Harness;
 
-/// Runs each behavior as a separate test on the stores that start quickly, and all of them in one test on a Cluster.
+/// Runs each behavior as a separate test on the embedded store and on a single Redis. A Cluster starts slowly, so one
+/// test runs all behaviors on it.
 macro_rules! contract {
     ($($module:ident :: $behavior:ident),* $(,)?) => {
         mod embedded {
@@ -60,12 +61,12 @@ contract! {
     charges::burst_window_slides_by_the_millisecond,
     charges::ring_growth_after_wraparound_keeps_arrival_order,
     charges::resume_and_reactivate_clear_the_burst_window,
-    charges::quota_resets_at_utc_midnight_and_denials_count_as_burst,
+    charges::quota_resets_at_utc_midnight_and_denials_count_toward_the_burst_limit,
     charges::clock_stepping_back_resets_nothing,
     charges::batched_charges_equal_single_charges,
     charges::demo_quota_is_shared_and_resets_daily,
     charges::usage_covers_31_days,
     charges::pause_adds_one_event_with_reason,
     transfer::import_adds_missing_and_keeps_existing,
-    transfer::imported_keys_have_their_state_and_usage,
+    transfer::imported_keys_keep_their_state_and_usage,
 }

@@ -1,6 +1,8 @@
-//! Compares both stores with a short model of the quota rules, over random histories of a key.
+//! Replays random histories of a key on both stores (embedded and Redis), and compares the results with a short model
+//! of the quota rules.
 //!
-//! `IP_LOOKUP_HISTORIES=1000000 cargo test -p quota-svc --release --test store_model` runs a million of them.
+//! `IP_LOOKUP_HISTORIES=1000000 cargo test -p quota-svc --release --test store_model` replays a million
+//! histories per store and set of limits.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 #[path = "contract/harness.rs"]
@@ -18,18 +20,21 @@ use quota_svc::domain::limits::Limits;
 use quota_svc::domain::verdict::Subject;
 use quota_svc::store::StoreError;
 
-/// Small, so that a short history reaches every edge case. A ring starts with a capacity of 8, or of the burst limit if
-/// that is lower: with the first limits it never grows, with the second it grows twice.
+/// Small, so that a short history reaches every edge case. The ring that stores a burst window starts with room for 8
+/// arrivals, or for as many as the burst limit if that is lower. With the first set of limits the ring never grows;
+/// with the second it grows twice, to 16 and to 19.
 const LIMITS: [Limits; 2] =
     [Limits { daily: 25, burst: 7, demo: 9 }, Limits { daily: 70, burst: 19, demo: 9 }];
 
 #[derive(Debug, Clone)]
 enum Step {
     Charge(u32),
+    /// Moves the clock by this many milliseconds: back, if negative.
     Wait(i64),
     /// Sets the clock to the next midnight plus this many milliseconds.
     Midnight(i64),
     Change(KeyChange),
+    /// Makes this many charges of the demo.
     Demo(u32),
 }
 
@@ -37,7 +42,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         8 => prop_oneof![6 => 1u32..4, 2 => 4u32..10, 1 => 10u32..20].prop_map(Step::Charge),
         2 => (0i64..20_000).prop_map(Step::Wait),
-        // Sums of these waits are at the edge of the burst window and next to it.
+        // Sums of these waits are exactly as long as the burst window, or a millisecond shorter or longer.
         6 => prop_oneof![Just(29_999), Just(30_000), Just(59_999), Just(60_000), Just(1)].prop_map(Step::Wait),
         1 => (-90_000i64..0).prop_map(Step::Wait),
         1 => prop_oneof![Just(DAY), Just(3 * DAY), Just(40 * DAY), Just(1i64 << 32)].prop_map(Step::Wait),
@@ -52,21 +57,24 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The quota rules, without rings, offsets or batches.
+/// The quota rules for one key in their simplest form: no ring, no packed times, no batches.
 struct Model {
     limits: Limits,
     paused: bool,
     inactive: bool,
-    limit: Option<u32>,
+    /// The key's own daily limit, if it has one.
+    daily_limit: Option<u32>,
     arrivals: Vec<i64>,
+    /// The latest day so far: if the clock steps back, charges still count for this day.
     day: i64,
+    /// Allowed requests by day.
     used: HashMap<i64, u32>,
 }
 
 impl Model {
     fn new(limits: Limits, day: i64) -> Self {
         let (arrivals, used) = (Vec::new(), HashMap::new());
-        Self { limits, paused: false, inactive: false, limit: None, arrivals, day, used }
+        Self { limits, paused: false, inactive: false, daily_limit: None, arrivals, day, used }
     }
 
     /// Returns the outcome and the remaining requests.
@@ -85,7 +93,8 @@ impl Model {
             return (Outcome::BurstExceeded, Some(0));
         }
         self.arrivals.push(now);
-        let (used, limit) = (self.used.entry(self.day).or_default(), self.limit.unwrap_or(self.limits.daily));
+        let (used, limit) =
+            (self.used.entry(self.day).or_default(), self.daily_limit.unwrap_or(self.limits.daily));
         if *used >= limit {
             return (Outcome::DailyExceeded, Some(0));
         }
@@ -101,7 +110,7 @@ impl Model {
             KeyChange::Resume if self.paused => (self.paused, self.arrivals) = (false, Vec::new()),
             KeyChange::Reactivate if self.inactive => (self.inactive, self.arrivals) = (false, Vec::new()),
             KeyChange::Deactivate => (self.paused, self.inactive) = (false, true),
-            KeyChange::DailyLimit(limit) => self.limit = *limit,
+            KeyChange::DailyLimit(limit) => self.daily_limit = *limit,
             _ => {}
         }
         true
@@ -110,11 +119,13 @@ impl Model {
 
 /// Applies a history to a new key in the store and to the model, and compares the results.
 async fn replay(harness: &Harness, steps: &[Step]) {
+    // The histories share the demo's counter, so each starts on a later day than all charges of the one before.
     harness.set_time(harness.now().max(NOON) + 2 * DAY);
     let account = harness.account().await;
     let key = harness.key_in(account, Scope::Full, None).await.unwrap();
     let mut model = Model::new(harness.limits, harness.now() / DAY);
-    let (mut demo, mut demo_day) = (0, harness.now() / DAY);
+    let (mut demo_used, mut demo_day) = (0, harness.now() / DAY);
+    // A day after the creation, so that negative waits never reach back before it.
     harness.advance(DAY);
     for step in steps {
         match step {
@@ -135,13 +146,13 @@ async fn replay(harness: &Harness, steps: &[Step]) {
             Step::Demo(count) => {
                 let today = harness.now() / DAY;
                 if today > demo_day {
-                    (demo_day, demo) = (today, 0);
+                    (demo_day, demo_used) = (today, 0);
                 }
                 let verdicts = harness.charge(Subject::Demo, *count).await;
                 let allowed =
                     verdicts.iter().filter(|verdict| verdict.outcome == Outcome::Allowed).count() as u32;
-                assert_eq!(allowed, (*count).min(harness.limits.demo - demo));
-                demo += allowed;
+                assert_eq!(allowed, (*count).min(harness.limits.demo - demo_used));
+                demo_used += allowed;
             }
         }
     }

@@ -22,7 +22,7 @@ pub struct InitialCredentials {
     pub key: String,
 }
 
-/// Creates an account with a key if the store has no account.
+/// Creates an account with a key if the store has no account. Returns `None` if it already has one.
 pub async fn create_account(quota: &QuotaClient) -> anyhow::Result<Option<InitialCredentials>> {
     if count_accounts(quota).await? > 0 {
         return Ok(None);
@@ -49,7 +49,7 @@ async fn count_accounts(quota: &QuotaClient) -> Result<u64, ClientError> {
     }
 }
 
-/// Generates 120 random bits in Base32, which has no 0 or 1: they are easily confused with o and l.
+/// Generates 120 random bits in Base32. It has no 0 and no 1, which are easily confused with o and l.
 fn random_password() -> anyhow::Result<String> {
     let mut bytes = [0; 15];
     getrandom::fill(&mut bytes).context("can't get random bytes from the operating system")?;

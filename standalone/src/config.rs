@@ -13,9 +13,9 @@ use service_kit::{LogFormat, ServeArgs, TelemetryArgs, parse_duration};
 
 /// IP lookup API on one machine: public API, quotas and dashboard in one process, data in one directory.
 ///
-/// The first start creates an account and an API key and prints them. Requires no Redis and no download.
+/// The first start creates an account and an API key and prints them. ip-lookup needs neither Redis nor a download.
 ///
-/// Every flag can also be set by the environment variable of the same name: --data-dir by DATA_DIR.
+/// Every flag can also be set by the environment variable of the same name, for example --data-dir by DATA_DIR.
 #[derive(Parser, Debug, Clone)]
 #[command(name = "ip-lookup", version)]
 pub struct Config {
@@ -25,7 +25,7 @@ pub struct Config {
     /// Listen address of the dashboard
     #[arg(long, env, value_name = "ADDR", default_value = "127.0.0.1:8081")]
     pub dashboard_listen: SocketAddr,
-    /// Listen address of quota-svc's internal API, for its command line; loopback only
+    /// Listen address of quota-svc's internal API, which its commands call; must be a loopback address
     #[arg(long, env, value_name = "ADDR", default_value = "127.0.0.1:8082")]
     pub quota_listen: SocketAddr,
     /// Listen address of /livez, /readyz and /metrics
@@ -37,13 +37,14 @@ pub struct Config {
     /// Store accounts, keys and counters in this Redis or Valkey instead of the data directory
     #[arg(long, env, value_name = "URL", hide_env_values = true)]
     pub redis_url: Option<SecretString>,
-    /// Trusted proxies (CIDRs or IP addresses), or `none`: only their X-Forwarded-For and X-Edge-* headers are used
+    /// Trusted proxies (CIDRs or IP addresses): only their X-Forwarded-For and X-Edge-* headers are used. `none`
+    /// trusts no proxy
     #[arg(long, env, value_name = "CIDRS", value_delimiter = ',', default_value = "127.0.0.0/8,::1/128")]
     pub trusted_proxies: Vec<String>,
     /// Requests per day for keys without their own limit
     #[arg(long, env, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
     pub daily_limit: u32,
-    /// Requests per 60 s per key; one more pauses it
+    /// Requests per 60 s per key; one more pauses the key
     #[arg(long, env, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u16).range(1..))]
     pub burst_limit: u16,
     /// Requests per day for the demo, shared by all callers
@@ -63,7 +64,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// No drain delay: there is no load balancer to wait for, so Ctrl-C stops accepting connections immediately.
+    /// Sets no drain delay: there is no load balancer to wait for, so the services stop accepting connections as soon
+    /// as Ctrl-C is pressed.
     pub fn serve_args(&self) -> ServeArgs {
         ServeArgs { drain_delay: Duration::ZERO, grace: self.grace, ..ServeArgs::default() }
     }

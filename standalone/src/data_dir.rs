@@ -13,7 +13,7 @@ pub struct DataDir {
     pub session_key: SessionKey,
 }
 
-/// Creates the directory and the session key if they are missing. Only this user can read them.
+/// Creates the directory and the session key if they are missing, readable only by the user who runs ip-lookup.
 pub fn prepare(dir: &Path) -> anyhow::Result<DataDir> {
     use std::os::unix::fs::DirBuilderExt;
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).with_context(|| {

@@ -1,4 +1,5 @@
-//! Runs all services in one process. They communicate over loopback HTTP, as within a pod. quota-svc shuts down last.
+//! Runs all services in one process. They communicate over loopback HTTP, like the containers of a pod in Kubernetes.
+//! quota-svc shuts down last.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -43,7 +44,8 @@ async fn serve_public(
     let credentials = bootstrap::create_account(&client)
         .await
         .context("can't access the store: check --redis-url, or omit it to use --data-dir")?;
-    // Started after the other ports are open, so that /readyz never reports ready before clients can connect.
+    // The admin server starts after the other ports are open, so that /readyz never reports ready before clients can
+    // connect.
     let admin = kit.serve_admin(config.admin_listen).await?;
     let (lookup_addr, dashboard_addr) = (lookup.local_addr(), dashboard.local_addr());
     let addresses = banner::ListenAddresses { lookup: lookup_addr, dashboard: dashboard_addr, quota, admin };

@@ -1,4 +1,5 @@
-// Calls a running service with the generated TypeScript client. Input: URL and keys as a JSON argument. Prints the results as JSON.
+// Calls a running service with the generated TypeScript client. The argument is a JSON object: the service's URL, and
+// API keys named by their scope or state. Prints the results as JSON.
 
 import { Configuration, DemoApi, type ErrorResponse, type IpResponse, LookupApi, ResponseError } from "./client/index.js";
 

@@ -1,4 +1,7 @@
-"""Calls a running service with the generated Python client. Reads URL and keys as JSON from stdin, prints the results as JSON."""
+"""Calls a running service with the generated Python client.
+
+Standard input is a JSON object: the service's URL, and API keys named by their scope or state. Prints the results as JSON.
+"""
 
 import json
 import sys
@@ -20,7 +23,7 @@ def lookup(key, **parameters):
 
 
 def fields(response):
-    """Names of the fields in the body. The model must have the same values; it can't distinguish absent from null."""
+    """Names of the fields in the body. Checks that the generated model has the same values, and null for absent fields."""
     body, model = json.loads(response.raw_data), response.data.model_dump(by_alias=True)
     assert all(model[name] == value for name, value in body.items()), (body, model)
     assert all(value is None for name, value in model.items() if name not in body), (body, model)

@@ -16,9 +16,9 @@ pub mod schemas;
 pub mod typed;
 pub mod volumes;
 
-/// Release name in every test.
+/// Release name under which the tests render the chart.
 pub const RELEASE: &str = "ipl";
-/// Namespace in every test.
+/// Namespace for which the tests render the chart.
 pub const NAMESPACE: &str = "ip-lookup";
 
 const TO_JSON: &str = "
@@ -67,7 +67,7 @@ impl Chart {
     #[must_use]
     pub fn object(&self, kind: &str, name_suffix: &str) -> &Value {
         let found: Vec<_> = self.of_kind(kind).filter(|object| name(object).ends_with(name_suffix)).collect();
-        assert_eq!(found.len(), 1, "{kind} …{name_suffix} among {:?}", self.names());
+        assert_eq!(found.len(), 1, "number of {kind} objects named …{name_suffix}, among {:?}", self.names());
         found[0]
     }
 

@@ -40,7 +40,8 @@ impl RedisCluster {
         format!("redis+cluster://{}", nodes.join(","))
     }
 
-    /// The index of the current master of the slot of a Redis key, according to the first reachable node.
+    /// The index in `nodes` of the master that currently serves the slot of `redis_key`, according to the first
+    /// reachable node.
     ///
     /// # Panics
     /// If no node is reachable, or the slot has no master.
@@ -58,7 +59,7 @@ impl RedisCluster {
     /// Waits until every running node reports the cluster as healthy and every replica is in sync.
     pub async fn wait_healthy(&self) {
         for node in self.nodes.iter().filter(|node| node.is_started()) {
-            eventually_ok(FORMATION_TIMEOUT, "cluster_state:ok", async || {
+            eventually_ok(FORMATION_TIMEOUT, "node reports a healthy cluster and is in sync", async || {
                 check_node(node, self.nodes.len()).await
             })
             .await;
@@ -74,8 +75,8 @@ impl RedisCluster {
         None
     }
 
-    /// Gives each master its share of the slots, and each node its own epoch, so that the
-    /// nodes need not resolve epoch conflicts.
+    /// Gives each master its share of the slots. Also gives each node its own epoch, so that the nodes need not resolve
+    /// epoch conflicts.
     async fn assign_slots(&self) {
         for (i, node) in self.nodes.iter().enumerate() {
             node.cli(&["CLUSTER", "SET-CONFIG-EPOCH", &(i + 1).to_string()]).await;

@@ -95,14 +95,14 @@ impl EdgeProxy {
             command.args(arguments).current_dir(setup.dir.path()).stdin(Stdio::null());
             command.stdout(output.try_clone().expect("second file handle")).stderr(output);
         });
-        let read = || std::fs::read_to_string(&log).unwrap_or_default();
+        let read_log = || std::fs::read_to_string(&log).unwrap_or_default();
         for port in [&setup.tls, &setup.plain, &setup.proxy_protocol] {
             eventually_ok(START_TIMEOUT, "edge proxy accepts connections", async || {
-                assert!(process.is_running(), "edge proxy exited:\n{}", read());
+                assert!(process.is_running(), "edge proxy exited:\n{}", read_log());
                 TcpStream::connect(port.addr())
                     .await
                     .map(drop)
-                    .map_err(|error| format!("{error}: {}", read()))
+                    .map_err(|error| format!("{error}: {}", read_log()))
             })
             .await;
         }
@@ -114,7 +114,7 @@ impl EdgeProxy {
                 if ["200", "401"].contains(&status.as_str()) {
                     Ok(())
                 } else {
-                    Err(format!("{status}: {}", read()))
+                    Err(format!("{status}: {}", read_log()))
                 }
             })
             .await;
@@ -155,8 +155,8 @@ impl EdgeProxy {
         serde_json::from_str(&body).expect("JSON response body")
     }
 
-    /// Sends `GET /api/v1/ip` with forged headers through the PROXY protocol port, like a load balancer for a client at
-    /// `source`, and returns the body.
+    /// Sends `GET /api/v1/ip` with forged headers to the PROXY protocol port, as a load balancer would forward it for a
+    /// client at `source`. Returns the body.
     pub async fn get_ip_via_proxy_protocol(&self, key: &str, source: &str) -> Value {
         let addr = self.setup.proxy_protocol.addr();
         let mut stream = TcpStream::connect(addr).await.expect("edge proxy accepts connections");

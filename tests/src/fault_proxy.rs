@@ -23,10 +23,10 @@ pub enum Fault {
     Delay(Duration),
     /// Responses arrive one byte at a time, with this delay before each.
     Drip(Duration),
-    /// Each connection passes this many further response bytes, and is reset at the next one.
+    /// Each connection passes this many further response bytes, and is reset at the next byte.
     ResetAfter(usize),
-    /// Responses are discarded and the connection stays open. It is reset when the fault ends, because TCP can't skip
-    /// bytes.
+    /// Responses are discarded and the connection stays open. A connection that has lost bytes is reset when the fault
+    /// ends, because TCP can't skip bytes.
     Blackhole,
     /// The response direction is closed (FIN), but the client can still send. The connection stays half-closed after the
     /// fault ends.
@@ -112,7 +112,7 @@ async fn accept_all(
     mut faults: watch::Receiver<Fault>,
     counts: Arc<Counts>,
 ) {
-    // Owned here, so that the connections close with the proxy.
+    // This task owns the connections, so that they close when the proxy is dropped.
     let mut connections = JoinSet::new();
     loop {
         if *faults.borrow_and_update() == Fault::Refuse {

@@ -1,4 +1,4 @@
-//! A fake Kubernetes API server with the objects that our services read: the EndpointSlice of one Service and the
+//! A fake Kubernetes API server with the objects that the services read: the EndpointSlice of one Service and the
 //! labels of one node.
 //!
 //! It always responds correctly; tests inject faults in the network in front of it. API errors are tested in the crate
@@ -113,7 +113,7 @@ fn write_kubeconfig(file: &Path, addr: SocketAddr) {
 }
 
 async fn accept_all(listener: TcpListener, slice: watch::Receiver<Slice>) {
-    // Owned here, so that the connections close with the server.
+    // This task owns the connections, so that they close when the server is dropped.
     let mut connections = JoinSet::new();
     while let Ok((socket, _)) = listener.accept().await {
         connections.spawn(handle(socket, slice.clone()));
@@ -186,6 +186,6 @@ fn node() -> Value {
 fn failure(code: u16, reason: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Failure",
-        "message": "not found", "reason": reason, "code": code,
+        "message": reason, "reason": reason, "code": code,
     })
 }

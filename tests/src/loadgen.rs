@@ -18,7 +18,7 @@ pub struct Sample {
     /// Start time.
     pub at: Instant,
     pub latency: Duration,
-    /// A status such as `200`, or the string that the test's step returned.
+    /// What the `step` of [`Load::start`] returned; in a load from [`Load::http`], for example the status `200`.
     pub outcome: String,
 }
 

@@ -31,7 +31,8 @@ pub struct Lookup {
 }
 
 impl Lookup {
-    /// Starts lookup-svc with its default deadlines, using the quota-svc at `quota_url`, and waits until it listens.
+    /// Starts lookup-svc with its default deadlines, using the quota-svc at `quota_url`. Waits until lookup-svc
+    /// listens.
     ///
     /// # Panics
     /// If it does not start. The message includes its log.
@@ -108,7 +109,8 @@ impl Lookup {
     }
 }
 
-/// lookup-svc with its quota-svc and their Redis, with deadlines that even a busy machine meets.
+/// lookup-svc, its quota-svc and the Redis that stores the data. The deadlines are so long that even a busy machine
+/// meets them.
 #[derive(Debug)]
 pub struct Stack {
     pub lookup: Lookup,
@@ -117,7 +119,7 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// Starts all three with extra flags.
+    /// Starts all three, the services with extra flags.
     ///
     /// # Panics
     /// If one of them does not start. The message includes its log.

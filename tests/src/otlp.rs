@@ -18,6 +18,7 @@ pub struct Collector {
     accepting: JoinHandle<()>,
 }
 
+/// Path and body of each request.
 type Bodies = Arc<Mutex<Vec<(String, Vec<u8>)>>>;
 
 /// A received span.

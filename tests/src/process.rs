@@ -42,8 +42,8 @@ impl Service {
     }
 
     /// Like [`Service::spawn`], through a wrapper program that replaces itself with the service by `exec`, such as
-    /// `["prlimit", "--nofile=64"]`. The `faketime` program does not do that and would outlive the service: use
-    /// [`crate::tools::faketime`].
+    /// `["prlimit", "--nofile=64"]`. The program `faketime` does not use `exec`, so it would outlive the service: use
+    /// [`crate::tools::faketime`] instead.
     #[must_use]
     pub fn spawn_under(wrapper: &[&str], bin: &str, args: &[&str], env: &[(&str, &str)]) -> Self {
         let path = binary(bin);
@@ -146,7 +146,7 @@ impl Service {
     }
 }
 
-/// The path of the built binary `bin`: two levels above the test executable (`target/debug/deps/<test>`).
+/// The path of the built binary `bin`, in `target/debug`. The test executable is in `target/debug/deps`.
 ///
 /// # Panics
 /// If it is not built.

@@ -119,9 +119,9 @@ impl Quota {
 
     /// Like [`Quota::start_with`], through a wrapper program ([`Service::spawn_under`]).
     pub async fn start_under(wrapper: &[&str], store: impl Into<StoreChoice>, flags: &[&str]) -> Self {
-        let store = store.into().flags();
+        let store_flags = store.into().flags();
         let mut args = vec!["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"];
-        args.extend(store.iter().map(String::as_str).chain(flags.iter().copied()));
+        args.extend(store_flags.iter().map(String::as_str).chain(flags.iter().copied()));
         let mut service = Service::spawn_under(wrapper, "quota-svc", &args, &[]);
         let url = format!("http://{}", service.listen_addr("quota").await);
         let admin_url = format!("http://{}", service.listen_addr("admin").await);

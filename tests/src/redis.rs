@@ -73,7 +73,7 @@ impl Redis {
         self.port.addr()
     }
 
-    /// The port number. It survives [`Redis::restart`].
+    /// The port number. It stays the same after [`Redis::restart`].
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port.number()
@@ -108,7 +108,7 @@ impl Redis {
 
     /// Kills the server with SIGKILL, as a crash would; connections are refused afterwards.
     pub fn stop(&mut self) {
-        // Dropping kills and reaps.
+        // Dropping the guard kills and reaps the process.
         self.process = None;
     }
 

@@ -54,7 +54,7 @@ impl SentinelSet {
             if is_master {
                 Ok(())
             } else {
-                Err(format!("Sentinels report {agreed}, server {index} is {role}"))
+                Err(format!("Sentinels report server {agreed}; the role of server {index} is {role}"))
             }
         })
         .await;
@@ -74,9 +74,9 @@ impl SentinelSet {
     async fn wait_formed(&self) {
         for sentinel in &self.sentinels {
             eventually_ok(FORMATION_TIMEOUT, "Sentinel has found the others", async || {
-                let masters = sentinel.info("master0").await?;
-                let formed = masters.contains("status=ok,") && masters.ends_with("slaves=1,sentinels=3");
-                if formed { Ok(()) } else { Err(masters) }
+                let master = sentinel.info("master0").await?;
+                let formed = master.contains("status=ok,") && master.ends_with("slaves=1,sentinels=3");
+                if formed { Ok(()) } else { Err(master) }
             })
             .await;
         }

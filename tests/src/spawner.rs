@@ -44,7 +44,7 @@ impl ChildGuard {
         }
     }
 
-    /// Kills the process with SIGKILL, which also works on a stopped one, and reaps it.
+    /// Kills the process with SIGKILL, which also works on a suspended process, and reaps it.
     pub fn kill(&mut self) {
         // Fails only if the process was already reaped.
         let _ = self.child.kill();

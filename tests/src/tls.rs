@@ -25,7 +25,7 @@ impl TlsFiles {
         let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
         let key = KeyPair::generate().expect("new key pair");
         let mut params = CertificateParams::new(names).expect("valid subject names");
-        // By default both certificates have the same name, and OpenSSL treats the server's as self-signed.
+        // By default both certificates have the same name, so OpenSSL would treat the server's as self-signed.
         params.distinguished_name.push(DnType::CommonName, "test server");
         let cert = params.signed_by(&key, &authority).expect("signed certificate");
         write(&files.ca, &authority.pem());

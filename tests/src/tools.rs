@@ -1,4 +1,4 @@
-//! Finds the external programs that the tests need, and skips tests without them.
+//! Finds the external programs that the tests need. A test whose program is missing is skipped.
 
 use std::env;
 use std::path::PathBuf;
@@ -6,7 +6,8 @@ use std::path::PathBuf;
 /// Environment variable set by `./test`: a missing tool then fails the test instead of skipping it.
 pub const STRICT: &str = "IP_LOOKUP_TEST_STRICT";
 
-/// Whether the program `name` is installed. On `false`, which is logged as a skip, the test must return immediately.
+/// Whether the program `name` is installed. If it is not, logs that the test is skipped; the test must then return
+/// immediately.
 ///
 /// # Panics
 /// If it is missing under `./test`, which installs every required tool.
@@ -20,8 +21,8 @@ pub fn require_tool(name: &str) -> bool {
     false
 }
 
-/// The file that `./test` installs at `path` below the project root. `None` means that the
-/// test must be skipped, as in [`require_tool`].
+/// The file that `./test` installs at `path` below the project root. `None` means that the test must return
+/// immediately, as with [`require_tool`].
 ///
 /// # Panics
 /// If it is missing under `./test`.
@@ -64,7 +65,7 @@ pub fn faketime(offset: &str) -> Option<[String; 3]> {
     if !require_tool("faketime") {
         return None;
     }
-    // Debian installs it in a directory named after the architecture.
+    // Debian installs libfaketime in a directory named after the architecture.
     let dirs = std::fs::read_dir("/usr/lib").into_iter().flatten().filter_map(|dir| Some(dir.ok()?.path()));
     let mut libraries = dirs.map(|dir| dir.join("faketime/libfaketimeMT.so.1"));
     let library = libraries.find(|file| file.is_file()).expect("libfaketime is installed");

@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Polls `probe` until it returns a value.
+/// Polls `probe` until it returns a value. `what` describes the awaited condition, such as "the server is ready".
 ///
 /// # Panics
 /// If there is no value after `timeout`. The message includes `what`.

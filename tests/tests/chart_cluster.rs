@@ -102,9 +102,9 @@ async fn release_installs_upgrades_and_uninstalls_in_cluster() {
     let (key, id) = (text(&created["key"]).to_owned(), text(&created["id"]).to_owned());
     let port = ReservedPort::new();
     let service = format!("svc/{RELEASE}-ip-lookup-lookup-svc");
-    let forward = format!("{}:80", port.number());
+    let ports = format!("{}:80", port.number());
     let _forward = ChildGuard::spawn("kubectl", |command| {
-        command.args(["-n", &namespace.0, "port-forward", &service, &forward]);
+        command.args(["-n", &namespace.0, "port-forward", &service, &ports]);
     });
     let lookup_status = async || {
         let request = http::client().get(format!("http://{}/api/v1/ip", port.addr())).bearer_auth(&key);
@@ -123,12 +123,12 @@ async fn release_installs_upgrades_and_uninstalls_in_cluster() {
     expect_status(200, "the resumed key works").await;
     namespace.helm(&["test", RELEASE, "--timeout", HELM_TIMEOUT]);
 
-    let password = ["get", "secret", "e2e-ip-lookup-store", "-o", "jsonpath={.data.password}"];
-    let before = namespace.kubectl(&password);
+    let read_password = ["get", "secret", "e2e-ip-lookup-store", "-o", "jsonpath={.data.password}"];
+    let password = namespace.kubectl(&read_password);
     namespace.helm(
         &[&["upgrade", RELEASE, chart, "--set", "log.level=debug"], common.as_slice(), &values].concat(),
     );
-    assert_eq!(namespace.kubectl(&password), before, "the upgrade keeps the password");
+    assert_eq!(namespace.kubectl(&read_password), password, "the upgrade keeps the password");
     namespace.helm(&["test", RELEASE, "--timeout", HELM_TIMEOUT]);
     namespace.helm(&["uninstall", RELEASE, "--wait", "--timeout", HELM_TIMEOUT]);
     assert_eq!(namespace.kubectl(&["get", "deployments", "-o", "name"]), "");

@@ -1,5 +1,6 @@
-//! Tests the Dockerfile and docker-compose.yaml without a container engine: lints them, and starts the same binaries
-//! with the same flags, files and user behind the same HAProxy configuration.
+//! Tests the Dockerfile and docker-compose.yaml without a container engine: lints the Dockerfile, compares both with
+//! the chart, and starts the binaries with the flags, files and user of docker-compose.yaml, behind its HAProxy
+//! configuration.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::fs;
@@ -64,7 +65,7 @@ fn dockerfile_chart_and_compose_agree_on_images_and_user() {
     }
 }
 
-/// The dependencies are built from manifests and empty sources. Cargo must accept these as a workspace.
+/// The Dockerfile builds the dependencies from manifests and empty sources. Cargo must accept these as a workspace.
 #[test]
 fn dockerfile_manifests_stage_is_a_valid_workspace() {
     let dockerfile = dockerfile();
@@ -106,15 +107,15 @@ struct ComposeStack {
     processes: Vec<ChildGuard>,
 }
 
-/// Indexes into [`ComposeStack::ports`].
+// All constants below are indexes into `ComposeStack::ports`.
 const VALKEY: usize = 0;
-/// Main port and admin port of each of [`SERVICES`].
-const SERVICE_PORTS: [(usize, usize); 3] = [(QUOTA, 2), (LOOKUP, 4), (DASHBOARD, 6)];
 const QUOTA: usize = 1;
 const LOOKUP: usize = 3;
 const DASHBOARD: usize = 5;
 const HTTPS: usize = 7;
 const HTTP: usize = 8;
+/// Main port and admin port of each of [`SERVICES`].
+const SERVICE_PORTS: [(usize, usize); 3] = [(QUOTA, 2), (LOOKUP, 4), (DASHBOARD, 6)];
 
 impl ComposeStack {
     /// Copies the files that compose mounts, and creates the secrets with `prepare.sh`.
@@ -126,7 +127,7 @@ impl ComposeStack {
             copy_readable(&project_root().join("deploy/compose").join(file), &dir.path().join(file));
         }
         assert!(Command::new("sh").arg(dir.path().join("prepare.sh")).status().unwrap().success());
-        // Docker mounts each secret as a file. Here, the services must be able to access the directory.
+        // Docker mounts each secret as a file. Here, the services read the secrets from this directory.
         set_mode(&dir.path().join("secrets"), 0o755).unwrap();
         for volume in ["data", "geo"].map(|name| dir.path().join(name)) {
             fs::create_dir(&volume).unwrap();

@@ -68,15 +68,17 @@ async fn check_queried_metrics(lookup: &Pod, dashboard: &Pod) {
     for addr in [lookup.addr(9080), lookup.addr(9082), dashboard.addr(9081)] {
         metrics += text(&get(format!("http://{addr}/metrics")).await.1);
     }
-    // The name of a metric is followed by its labels.
+    // Finds names by the `{` that follows them and starts the labels.
     let metric_names = |text: &str| -> BTreeSet<String> {
-        let name = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        text.split('{').filter_map(|before| before.rsplit(|c| !name(c)).next().map(str::to_owned)).collect()
+        let is_name_char = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        text.split('{')
+            .filter_map(|before| before.rsplit(|c| !is_name_char(c)).next().map(str::to_owned))
+            .collect()
     };
     let prefixes = ["lookup_", "quota_", "geo_", "http_server_"];
     let queried: BTreeSet<_> = metric_names(&(rules + &panels))
         .into_iter()
-        .filter(|w| prefixes.iter().any(|p| w.starts_with(p)))
+        .filter(|name| prefixes.iter().any(|prefix| name.starts_with(prefix)))
         .collect();
     assert!(queried.len() >= 7, "{queried:?}");
     for name in queried {
@@ -169,13 +171,12 @@ fn flags_of_all_values_files_parse_and_paths_are_mounted() {
     let mut checked = BTreeSet::new();
     for (_, _, container) in containers(&charts) {
         let arguments: Vec<_> = list(&container["args"]).map(text).collect();
-        for path in arguments.iter().filter_map(|argument| argument.split_once("=/")) {
-            let contains_path = |mount: &Value| {
-                format!("/{}/", path.1).starts_with(&format!("{}/", text(&mount["mountPath"])))
-            };
+        for (flag, path) in arguments.iter().filter_map(|argument| argument.split_once("=/")) {
+            let contains_path =
+                |mount: &Value| format!("/{path}/").starts_with(&format!("{}/", text(&mount["mountPath"])));
             assert!(
                 list(&container["volumeMounts"]).any(contains_path),
-                "{path:?} is in no volume of {container}"
+                "{flag}=/{path} is in no volume of {container}"
             );
         }
         if checked.insert((program(container), arguments.clone())) {

@@ -211,8 +211,8 @@ fn network_policy_admits_only_ingress_prometheus_and_test_pod() {
     );
 }
 
-/// Renders NOTES.txt. Only `helm install` prints it, and that needs a cluster, so this puts it into a ConfigMap in a
-/// copy of the chart.
+/// Renders NOTES.txt. Only `helm install` prints it, and that needs a cluster. So this function copies the chart, adds
+/// a ConfigMap that contains the notes, and renders the copy.
 fn notes(values: &str) -> String {
     let dir = tempfile::tempdir().unwrap();
     let copy = dir.path().join("ip-lookup");

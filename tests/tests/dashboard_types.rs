@@ -18,7 +18,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// A tool installed by npm. `None` means skipped.
+/// A tool installed by npm. `None` means that the test must be skipped.
 fn npm_tool(name: &str) -> Option<PathBuf> {
     let tool = root().join("tests/node/node_modules/.bin").join(name);
     if require_tool("node") && tool.exists() {

@@ -88,6 +88,7 @@ async fn check_profile(
         None,
         "HTTP/1.1",
     );
+    // The client asks the proxy to remove these headers. The proxy must still send those that it sets itself.
     let connection_header = ["--header", "Connection: X-Edge-Client-IP, X-Forwarded-For, X-Real-IP"];
     let response = edge.get_ip(&key, true, &[connection_header.as_slice(), &forged].concat());
     assert_eq!(response["ip"], CLIENT, "{response}");
@@ -106,13 +107,14 @@ fn check_response(
     assert_eq!(response["http_protocol"], json!(capabilities.protocol.then_some(protocol)), "{response}");
     assert_eq!(response["colo"], Value::Null, "{response}");
     match capabilities.rtt {
-        // The forged value is one minute in milliseconds or 60 ms in microseconds; loopback is far below both.
+        // The forged value is 59999: a minute if read as milliseconds, 60 ms if read as microseconds. The real value on
+        // loopback is far below both.
         true => assert!(response["rtt"].as_u64().is_some_and(|rtt| rtt < 50), "{response}"),
         false => assert_eq!(response["rtt"], Value::Null, "{response}"),
     }
 }
 
-/// These load balancers can't run here, so the test sends the headers that their documentation lists.
+/// Cloud load balancers can't run here, so the test sends the headers that their documentation lists.
 #[tokio::test]
 async fn cloud_load_balancer_headers_are_parsed() {
     if !tools_available() {
@@ -147,6 +149,8 @@ async fn cloud_load_balancer_headers_are_parsed() {
     let ip = "198.51.100.7";
     let by_alb = json!([ip, "TLSv1.2", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", null, null, null]);
     check_cloud_profile("aws-alb", &[alb.as_slice(), &forged].concat(), &by_alb).await;
+    // Google and Cloudflare overwrite the protocol and the round-trip time. So, of the forged headers, only the first
+    // (the colo) gets through.
     let by_google = json!([ip, "TLSv1.3", tls13, "HTTP/2", 12, null]);
     check_cloud_profile("gcp", &[google.as_slice(), &forged[..1]].concat(), &by_google).await;
     let by_cloudflare = json!([ip, "TLSv1.3", tls13, "HTTP/3", 31, "SJC"]);
@@ -182,7 +186,7 @@ async fn f5_nginx_profile_ignores_forged_headers() {
     let configure =
         |setup: &EdgeSetup, headers: &HeaderRules| config::nginx(setup, headers, NginxController::F5);
     check_profile(nginx.clone(), &Profile::render("nginx", ""), NO_RTT, configure).await;
-    // With the snippet from NOTES.txt, which the controller adds to every location.
+    // Again with the header that the snippet from NOTES.txt sets. The controller adds that snippet to every location.
     let mut with_rtt = Profile::render("nginx", "edge.rttFromController=true");
     with_rtt.headers.set.push(("X-Edge-RTT".to_owned(), "$tcpinfo_rtt".to_owned()));
     check_profile(nginx, &with_rtt, ALL, configure).await;
@@ -230,7 +234,8 @@ async fn envoy_sends_rtt_in_milliseconds() {
     let setup = EdgeSetup::new(listener.local_addr().unwrap());
     let profile = Profile::render("envoy-gateway", "edge.rttFromController=true");
     let arguments = config::envoy(&setup, &profile.headers);
-    // Returns the request head as JSON. The `rtt` field of lookup-svc can't be tested: on loopback it is below 1 ms.
+    // The upstream is an echo server that returns the request head as JSON. lookup-svc can't show the value: Envoy
+    // sends whole milliseconds, so 0 on loopback, and lookup-svc reports 0 as null.
     let echo = tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             tokio::spawn(async move {

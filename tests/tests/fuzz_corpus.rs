@@ -1,5 +1,5 @@
 //! Replays the fuzzing corpus without a fuzzer: no input causes a panic, and each is accepted or rejected as its
-//! name requires.
+//! file name requires.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::path::Path;
 mod checks;
 
 /// File names start with `ok-` (must be accepted) or `no-` (must be rejected). Inputs found by a fuzzer have other
-/// names and only must not cause a panic.
+/// names: they may be accepted or rejected, but must not cause a panic.
 fn replay(target: &str, check: fn(&[u8]) -> bool) {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus").join(target);
     let (mut accepted_count, mut rejected_count) = (0, 0);

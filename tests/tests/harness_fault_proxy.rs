@@ -40,7 +40,7 @@ async fn exchange(stream: &mut TcpStream, text: &str) -> std::io::Result<String>
 }
 
 #[tokio::test]
-async fn no_fault_passes_everything() {
+async fn everything_passes_without_fault() {
     let proxy = echo().await;
     let mut stream = connect(&proxy).await;
     assert_eq!(exchange(&mut stream, "hello").await.unwrap(), "hello");
@@ -149,7 +149,7 @@ async fn stall_loses_nothing() {
     stream.write_all(b"later").await.unwrap();
     let mut response = [0; 5];
     assert!(timeout(SHORT, stream.read(&mut response)).await.is_err());
-    assert_eq!(proxy.request_bytes(), 4, "nothing reaches the target");
+    assert_eq!(proxy.request_bytes(), 4, "nothing but the warm-up has reached the target");
     proxy.set(Fault::None);
     stream.read_exact(&mut response).await.unwrap();
     assert_eq!(&response, b"later");

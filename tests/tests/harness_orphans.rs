@@ -23,7 +23,7 @@ async fn killed_test_process_leaves_no_server() {
         .env(CHILD_MARKER, "1")
         .stdout(Stdio::piped())
         .spawn()
-        .expect("second copy of this test");
+        .expect("second copy of this test starts");
     let (pid, dir) = read_announcement(BufReader::new(child.stdout.take().expect("stdout is piped")));
     let proc = format!("/proc/{pid}");
     assert!(Path::new(&proc).exists());
@@ -31,7 +31,7 @@ async fn killed_test_process_leaves_no_server() {
     child.wait().expect("can kill and reap the child");
     eventually(Duration::from_secs(10), "orphaned server exits", async || (!is_alive(&proc)).then_some(()))
         .await;
-    std::fs::remove_dir_all(dir).expect("leftover directory");
+    std::fs::remove_dir_all(dir).expect("leftover directory can be removed");
 }
 
 /// Finds the line of the child in the output of the test runner, and returns PID and directory of its server.

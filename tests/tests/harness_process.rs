@@ -16,7 +16,8 @@ const SCRIPT: &str = r#"
     while :; do sleep 0.01; done
 "#;
 
-/// Runs a shell script as the service. The binary argument must exist, so it is the test executable; it is never run.
+/// Runs a shell script as the service. `spawn_under` requires an existing binary, so it gets the test executable, which
+/// the script never runs.
 fn script(source: &str) -> Service {
     let test = std::env::current_exe().expect("path of the test executable");
     let name = test.file_name().and_then(|name| name.to_str()).expect("UTF-8 file name");

@@ -48,11 +48,11 @@ async fn password_and_user_are_required() {
     let with_user = Redis::options().user("svc", "pw", "~ipl:* +@all").start().await;
     assert!(send_inline(&with_user, "GET a").await.starts_with("-NOAUTH"));
     assert!(send_inline(&with_user, "AUTH svc pw").await.starts_with("+OK"));
-    assert_eq!(with_user.cli(&["ACL", "WHOAMI"]).await, "harness");
+    assert_eq!(with_user.cli(&["ACL", "WHOAMI"]).await, "harness", "the harness has its own user");
 }
 
 #[tokio::test]
-async fn tls_server_uses_certificate_of_its_authority() {
+async fn tls_server_certificate_matches_its_ca_file() {
     let redis = Redis::options().tls().start().await;
     assert!(redis.url().starts_with("rediss://"));
     let port = redis.port().to_string();
@@ -128,7 +128,7 @@ async fn sentinel_failover_changes_master() {
     assert_eq!(set.servers[1].cli(&["GET", "a"]).await, "1");
 }
 
-/// Sends one inline command over TCP without credentials and returns the first line of the reply.
+/// Sends one inline command on a new, unauthenticated connection and returns the first line of the reply.
 async fn send_inline(redis: &Redis, command: &str) -> String {
     use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
     let mut stream = tokio::net::TcpStream::connect(redis.addr()).await.expect("server listens");

@@ -90,6 +90,7 @@ async fn run_lifecycle(installation: &Installation) -> String {
 }
 
 /// Exceeds the burst limit: exactly 300 requests pass, the next one pauses the key, and it stays paused.
+/// `run_lifecycle` has already sent the first of the 300.
 async fn exceed_burst_limit(installation: &Installation, key: &str) {
     let request = http::client().get(format!("{}/api/v1/ip", installation.api_url)).bearer_auth(key);
     for sent in 2..=300 {
@@ -116,6 +117,7 @@ async fn change_key(installation: &Installation, key: &str, id: &str) {
     assert_eq!(installation.wait_status(key, 403).await.error_code(), "inactive_api_key");
     installation.run_cli(&format!("key reactivate {id}")).await;
     installation.wait_status(key, 200).await;
+    // 302 requests have been allowed so far: 300, one after the resume and one just now.
     installation.run_cli(&format!("key set-limit {id} --daily 302")).await;
     let used_up = installation.wait_status(key, 429).await;
     assert!(used_up.body["enterprise"].is_string(), "{used_up:?}");

@@ -42,7 +42,7 @@ fn sorted(groups: &[&[&'static str]]) -> Vec<&'static str> {
     all
 }
 
-/// Checks the body and headers that all errors have.
+/// Checks the status, body and headers of an error other than 429.
 fn check_error(response: &JsonResponse, status: u16, code: &str) {
     assert_eq!((response.status, response.error_code()), (status, code), "{response:?}");
     assert!(response.header("content-type").starts_with("application/json"), "{response:?}");
@@ -296,6 +296,6 @@ async fn metrics_count_operation_outcome_and_duration() {
                 && labels.iter().all(|label| line.contains(label))
                 && line.ends_with(&format!(" {number}"))
         });
-        assert!(found, "{name} {labels:?} {number} in\n{metrics}");
+        assert!(found, "no line with {name}, {labels:?} and {number} in\n{metrics}");
     }
 }

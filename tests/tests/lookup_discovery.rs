@@ -52,7 +52,7 @@ impl Pod {
         }
     }
 
-    /// The response body to a request from `peer` that is forwarded for [`CLIENT`].
+    /// The body of the response to a request that `peer` forwards for [`CLIENT`].
     async fn get_ip(&self, peer: &str) -> Value {
         let from: std::net::IpAddr = peer.parse().unwrap();
         let http = e2e::http::builder().local_address(from).build().unwrap();
@@ -111,7 +111,7 @@ async fn api_unreachable_at_start_is_retried() {
     let api = KubeApi::start(&[PROXY]).await;
     api.network.set(Fault::Refuse);
     let pod = Pod::start(&api, &DISCOVER).await;
-    eventually(WAIT_TIMEOUT, "failed list is logged", async || {
+    eventually(WAIT_TIMEOUT, "the failed attempt to list is logged", async || {
         pod.service.logs().contains("can't list endpoints").then_some(())
     })
     .await;
@@ -129,7 +129,7 @@ async fn new_proxy_is_trusted_and_removed_proxy_stays_trusted() {
     assert!(pod.trusts(OTHER_PROXY).await && !pod.trusts(PROXY).await);
     api.set_endpoints(&[PROXY]);
     pod.wait_trusted(PROXY).await;
-    // Removed by the same event, but still trusted for one minute.
+    // The same event removed this proxy, but it stays trusted for one minute.
     assert!(pod.trusts(OTHER_PROXY).await);
     assert!(!pod.trusts("127.0.0.3").await);
 }
@@ -155,7 +155,7 @@ async fn colo_flag_is_used_until_node_label_is_read() {
     api.network.set(Fault::Stall);
     let flags = ["--colo-node-label", NODE_LABEL.0, "--colo-map", "eu-central-1=FRA", "--colo", "TXL"];
     let pod = Pod::start(&api, &flags).await;
-    // Readiness does not wait for the colo, only for discovery.
+    // Readiness waits only for discovery, which is off here, and not for the colo.
     pod.wait_readiness(200, "proxy discovery: off").await;
     assert_eq!(pod.get_ip(PROXY).await["colo"], "TXL");
     api.network.set(Fault::None);

@@ -43,7 +43,7 @@ async fn client_disconnecting_after_charge_is_charged_once() {
             (leaving_key.fetch(&client).await.used_today == disconnects).then_some(())
         })
         .await;
-        // The verdict is still in flight for about 300 ms.
+        // The proxy delays the verdict by 300 ms, so the client disconnects before it gets a response.
         drop(socket);
     }
     let calls = load.completed();
@@ -139,7 +139,8 @@ async fn paused_key_is_denied_from_cache_until_resumed() {
         let report = load.stop().await;
         assert_eq!(report.count("429"), report.samples.len(), "{report}");
     }
-    // Each quota-svc calls the store again about every 2 s. Up to 4 charges (one per worker) arrive before the reply.
+    // Each quota-svc calls the store again about every 2 s. Up to 4 charges (one per worker) arrive before
+    // the reply, and each of them calls the store.
     let max_calls = 2 * (since.elapsed().as_secs() / 2 + 1) * 4;
     let calls = charge_script_calls(&redis).await - before;
     assert!(calls <= max_calls, "{calls} script calls in {:?} for more than 2,000 requests", since.elapsed());

@@ -17,10 +17,11 @@ use tokio::time::{interval, timeout};
 const HIGH_LIMITS: [&str; 4] = ["--burst-limit", "65535", "--daily-limit", "1000000"];
 /// A connection without a complete request is closed within 10 s. Busy machines get more.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(14);
-/// Connections opened between checks. Below the accept backlog of 128: beyond it, a client can see an open connection
-/// that the server never got.
-const BATCH: usize = 50;
-/// Interval between the bytes of a slow connection: three bytes before it is closed, so it never looks idle.
+/// After this many new connections, a check makes sure that the server has accepted them. Below the accept backlog of
+/// 128: beyond it, a client can see an open connection that the server never got.
+const CONNECTIONS_PER_CHECK: usize = 50;
+/// Interval between the bytes of a slow connection. It sends at least three before it is closed, so it never looks
+/// idle.
 const DRIP_INTERVAL: Duration = Duration::from_secs(3);
 
 /// Raises the soft limit of open files, often 1,024, to the hard limit.
@@ -64,7 +65,7 @@ async fn open_idle_connections(lookup: &Lookup, count: usize, key: &str) -> Join
     for i in 0..count {
         let socket = TcpStream::connect(lookup.addr()).await.unwrap();
         connections.spawn(hold(socket, i % 2 == 0));
-        if i % BATCH == 0 {
+        if i % CONNECTIONS_PER_CHECK == 0 {
             // Connections are accepted in order: once a new one gets a response, all earlier ones have been accepted.
             check_new_connection(lookup, key).await;
         }
@@ -121,7 +122,7 @@ async fn idle_connections_are_evicted_at_64_descriptors() {
     let connections = open_idle_connections(&lookup, 1_000, &key).await;
     assert!(lookup.service.open_files() <= 64);
     let share = cpu_share(&lookup, Duration::from_secs(2)).await;
-    assert!(share < 0.05, "{share} of a core without free descriptors");
+    assert!(share < 0.05, "{share} of a core while no descriptor is free");
     serve_until_closed(&lookup, &key, connections).await;
 }
 
@@ -197,12 +198,12 @@ async fn floods_are_rejected_without_memory_growth() {
     }
     let before = lookup.service.peak_rss();
     let request = |headers: &str| format!("GET /api/v1/ip HTTP/1.1\r\nHost: t\r\n{headers}");
-    let long = request("Content-Type: application/json\r\nContent-Length: 209715200\r\n\r\n");
-    check_error_response(&flood(lookup.addr(), long, b'[', 200).await, 413);
-    let chunked = request("Transfer-Encoding: chunked\r\n\r\nC800000\r\n");
-    check_error_response(&flood(lookup.addr(), chunked, b'[', 200).await, 413);
-    let long = request(&format!("X-Long: {}\r\n\r\n", "x".repeat(20_000)));
-    check_error_response(&flood(lookup.addr(), long, b'x', 0).await, 431);
+    let long_body = request("Content-Type: application/json\r\nContent-Length: 209715200\r\n\r\n");
+    check_error_response(&flood(lookup.addr(), long_body, b'[', 200).await, 413);
+    let chunked_body = request("Transfer-Encoding: chunked\r\n\r\nC800000\r\n");
+    check_error_response(&flood(lookup.addr(), chunked_body, b'[', 200).await, 413);
+    let long_header = request(&format!("X-Long: {}\r\n\r\n", "x".repeat(20_000)));
+    check_error_response(&flood(lookup.addr(), long_header, b'x', 0).await, 431);
     // Beyond its buffer limit, hyper itself rejects the request, and the response has no body.
     let response = flood(lookup.addr(), request("X-Long: "), b'x', 1).await;
     assert!(response.starts_with("HTTP/1.1 431 "), "{response}");

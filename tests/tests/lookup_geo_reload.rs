@@ -40,6 +40,7 @@ async fn city(lookup: &Lookup, key: &str) -> String {
     response.body["city"].as_str().unwrap_or_default().to_owned()
 }
 
+/// How often lookup-svc has rejected a database file, from its metrics.
 async fn rejected_loads(lookup: &Lookup) -> f64 {
     let metrics = lookup.metrics().await;
     let lines =

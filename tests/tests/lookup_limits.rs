@@ -62,13 +62,13 @@ async fn key_is_paused_after_300_requests_per_minute() {
     }
     let statuses: Vec<u16> = clients.join_all().await.concat();
     assert_eq!(statuses, [200; 300], "300 requests do not pause the key");
-    // Request 301 and later ones on the paused key get the same response and are not charged.
+    // Request 301, which pauses the key, and later requests get the same response and are not charged.
     for _ in 0..3 {
         let response = check_429(stack.lookup.get_ip(&key.secret), 300, |_| 60).await;
         assert_eq!(response.fields(), ["docs", "error", "message"], "no enterprise or signup field");
         let message = response.body["message"].as_str().unwrap();
         assert!(message.contains("300") && message.contains("paused"), "{message}");
-        assert!(message.contains("http://localhost:8081"), "names the dashboard URL: {message}");
+        assert!(message.contains("http://localhost:8081"), "the message names the dashboard URL: {message}");
     }
     let client = stack.quota.client();
     let paused = key.fetch(&client).await;
@@ -129,10 +129,10 @@ async fn exceeded_demo_quota_gets_429_with_signup_url() {
     );
 }
 
-/// With the default deadlines: every response arrives within one second.
+/// Uses the default deadlines, with which every response arrives within one second.
 #[tokio::test]
 async fn requests_get_500_in_time_until_store_is_back() {
-    // Sync every write: the server is killed milliseconds after the key was created.
+    // Redis syncs every write to disk, because it is killed milliseconds after the key was created.
     let mut redis = Redis::options().appendonly().directive("appendfsync always").start().await;
     let quota = Quota::start(&redis).await;
     quota.wait_ready(WAIT_TIMEOUT).await;
@@ -143,7 +143,11 @@ async fn requests_get_500_in_time_until_store_is_back() {
     check_500(&lookup, &key.secret).await;
     redis.stop();
     check_500(&lookup, &key.secret).await;
-    assert_eq!(lookup.readiness().await, 200, "stays ready: otherwise the ingress would respond instead");
+    assert_eq!(
+        lookup.readiness().await,
+        200,
+        "lookup-svc stays ready: otherwise the ingress would respond instead"
+    );
     redis.restart().await;
     wait_200(&lookup, &key.secret).await;
 }

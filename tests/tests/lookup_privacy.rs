@@ -1,4 +1,4 @@
-//! No client data is logged, exported or stored, yet a request can be traced through both services.
+//! No client data is logged, exported or stored, yet a request can be traced through lookup-svc and quota-svc.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::time::Duration;
@@ -151,7 +151,7 @@ fn secrets(keys: [&TestKey; 2], unknown: &str) -> Vec<(String, Vec<u8>)> {
     }
     secrets.push((format!("{V6} in bytes"), V6.parse::<std::net::Ipv6Addr>().unwrap().octets().into()));
     for key in keys {
-        // Without the parts that the hint shows: the first four and the last four characters.
+        // Without the parts that the hint shows: `ipl_`, the next four and the last four characters.
         secrets.push(("a key".to_owned(), key.secret[8..38].into()));
     }
     secrets
@@ -201,7 +201,7 @@ async fn keys_addresses_and_passwords_are_never_logged_or_stored() {
     check_absent(&[("the store".to_owned(), stored)], &[secrets(keys, &unknown), location.to_vec()].concat());
 }
 
-/// The only matching span. Prefer attributes to span names, which are for display.
+/// The only span for which `matches` is true. `matches` should use attributes if possible: span names are for display.
 fn find_span<'a>(spans: &'a [Span], what: &str, matches: impl Fn(&Span) -> bool) -> &'a Span {
     let found: Vec<_> = spans.iter().filter(|span| matches(span)).collect();
     assert_eq!(found.len(), 1, "{what} in {spans:#?}");

@@ -113,10 +113,11 @@ async fn cluster_slot_migration_fails_no_charge() {
     source.cli(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target_id]).await;
     wait_for_calls("while the slot is migrating").await;
     let port = target.port().to_string();
-    let keys = ["k", "m", "e"].map(|letter| key.redis_key(store.prefix(), letter));
-    let migrate = ["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS", &keys[0], &keys[1], &keys[2]];
+    let redis_keys = ["k", "m", "e"].map(|letter| key.redis_key(store.prefix(), letter));
+    let [record, metadata, events] = &redis_keys;
+    let migrate = ["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS", record, metadata, events];
     source.cli(&migrate).await;
-    wait_for_calls("after the key was moved, but not yet the slot (ASK)").await;
+    wait_for_calls("after the key was moved and before the slot is moved (ASK)").await;
     assert_eq!(key.fetch(&quota.client()).await.id, key.key.id, "the key is readable during the migration");
     for node in [target, source, &cluster.nodes[(from + 2) % 3]] {
         node.cli(&["CLUSTER", "SETSLOT", &slot, "NODE", &target_id]).await;

@@ -86,13 +86,13 @@ async fn change_is_confirmed_on_disk_with_waitaof() {
     let redis = Redis::options().server(&server).appendonly().start().await;
     let quota = Quota::start(&redis).await;
     quota.wait_ready(WAIT_TIMEOUT).await;
-    let calls = async || {
+    let waitaof_calls = async || {
         let stats = redis.cli(&["INFO", "commandstats"]).await;
         stats.lines().find_map(|line| {
             line.strip_prefix("cmdstat_waitaof:calls=")?.split(',').next()?.parse::<u32>().ok()
         })
     };
-    let before = calls().await.unwrap_or(0);
+    let before = waitaof_calls().await.unwrap_or(0);
     quota.client().create_account(&account("on-disk")).await.unwrap();
-    assert!(calls().await.unwrap_or(0) > before, "the change was confirmed by WAITAOF");
+    assert!(waitaof_calls().await.unwrap_or(0) > before, "the change was confirmed by WAITAOF");
 }

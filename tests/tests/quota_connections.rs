@@ -1,5 +1,5 @@
 //! Connection floods, oversized requests and HTTP/2 rapid resets on quota-svc's port: resource use stays bounded, and
-//! live requests are served.
+//! requests of well-behaved clients are served.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::{interval, timeout};
 
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
-/// Half are idle, half send one byte per second.
+/// Number of connections in the flood: half are idle, half send one byte per second.
 const CONNECTIONS: usize = 1_000;
 /// The header timeout of 10 s, plus slack for a busy machine.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(12);
@@ -36,7 +36,8 @@ async fn live_request(quota: &Quota) -> Duration {
     started.elapsed()
 }
 
-/// Sends live requests for two seconds. Returns the service's share of one core, and the slowest request's duration.
+/// Sends live requests for two seconds. Returns the share of one CPU core that quota-svc used meanwhile, and the
+/// duration of the slowest request.
 async fn cpu_share(quota: &Quota) -> (f64, Duration) {
     let (before, started, mut slowest) = (quota.service.cpu_time(), Instant::now(), Duration::ZERO);
     let mut pace = interval(Duration::from_millis(250));

@@ -1,5 +1,5 @@
-//! Kills quota-svc with the embedded store repeatedly: no acknowledged change is lost, and at most
-//! the counts of the last second.
+//! Repeatedly kills a quota-svc that uses the embedded store: no acknowledged change is lost, and of the counted
+//! charges only those of the last second may be lost.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::BTreeMap;
@@ -17,12 +17,12 @@ const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 const LOSS_WINDOW: Duration = Duration::from_secs(1);
 /// Length of every fifth round: longer than [`LOSS_WINDOW`], so that some charges must survive.
 const LONG_ROUND: Duration = Duration::from_millis(1_400);
-/// Delay between two accounts. It limits their number, because each is checked twice.
+/// Delay before each new account. It limits their number, because each is checked twice.
 const ACCOUNT_INTERVAL: Duration = Duration::from_millis(20);
 /// Minimum number of acknowledged changes before a kill.
 const MIN_CHANGES: usize = 6;
 
-/// State that quota-svc has acknowledged. All of it must exist after the kill.
+/// State that quota-svc has acknowledged. After the kill, all of it must exist, except the charges of the last second.
 #[derive(Debug, Default)]
 struct Acknowledged {
     accounts: Vec<String>,
@@ -159,17 +159,22 @@ impl Round {
     /// Checks the state after the restart, and returns how many counts were lost.
     async fn check(&self, client: &QuotaClient) -> usize {
         check_changes(client, &self.acknowledged).await;
-        // Reading the count makes a charge. The two charges that read it before this round may be lost too.
+        // `demo_count` charges the demo itself: this call's charge is subtracted. The charges of the two calls before
+        // it (the previous check and the start of this round) may be lost too.
         let (now, charges) = (demo_count(client).await - 1, &self.acknowledged.charges);
         let safe = charges.iter().filter(|at| **at + LOSS_WINDOW < self.killed).count();
         let minimum = if safe > 0 { self.base + safe } else { self.base.saturating_sub(2) };
         assert!(
             now >= minimum,
-            "{now} counted, {} before this round, {safe} in it more than 1 s before the kill",
+            "{now} counted, {} before this round, {safe} in this round more than 1 s before the kill",
             self.base
         );
         let sent = self.acknowledged.charges_sent;
-        assert!(now <= self.base + sent, "{now} counted, {} before this round, {sent} sent in it", self.base);
+        assert!(
+            now <= self.base + sent,
+            "{now} counted, {} before this round, {sent} sent in this round",
+            self.base
+        );
         (self.base + charges.len()).saturating_sub(now)
     }
 }

@@ -1,4 +1,4 @@
-//! Many clients and two replicas charge the same key: limits are exact, and the key is paused once.
+//! Many clients charge the same key through two replicas of quota-svc: limits are exact, and the key is paused once.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::BTreeMap;

@@ -1,4 +1,5 @@
-//! Access to quota-svc: only from loopback, not from browsers, and with `--serve charges` only to charge.
+//! By default, quota-svc listens only on loopback. It rejects requests from browsers, and with `--serve charges` it
+//! serves only charges.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::time::Duration;

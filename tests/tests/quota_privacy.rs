@@ -20,7 +20,7 @@ const NEW_CREDENTIAL: &str = "marked-credential-changed-91aa";
 const KEY_NAME: &str = "marked-key-name-77d0";
 const SESSION: &str = "5e551000000000000000000000000000000000000000000000000000000d1e5e";
 
-/// Calls the operations that handle secrets, some of them with errors.
+/// Calls the operations that handle secrets, some of them in a way that fails. Returns the created key.
 async fn use_everything(client: &QuotaClient, url: &str) -> TestKey {
     let new = NewAccount { login: LOGIN.to_owned(), credential: Some(CREDENTIAL.to_owned()) };
     let account = client.create_account(&new).await.unwrap().id;

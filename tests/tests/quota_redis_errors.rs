@@ -104,7 +104,7 @@ async fn fingerprint(redis: &Redis, redis_key: &str) -> String {
     redis.cli(&["EVAL", "return redis.sha1hex(redis.call('GET', KEYS[1]))", "1", redis_key]).await
 }
 
-/// In a batch with a good key, only the broken one is `unavailable`, and a warning names it.
+/// Charges a batch of a good and a broken key: only the broken key is `unavailable`, and a warning names it.
 async fn check_only_broken_key_fails(quota: &Quota, broken: &TestKey, good: &TestKey) {
     let mut batch = good.charges(1);
     batch.charges.extend(broken.charges(1).charges);
@@ -152,7 +152,7 @@ async fn truncated_record_or_wrong_type_fails_only_its_key() {
             .into_iter()
             .enumerate()
     {
-        // A new process per case, because a process logs this warning only once per 10 s.
+        // A new process per case, because a process logs the warning about a broken key only once per 10 s.
         let quota = start(store.clone()).await;
         let (broken, good) = (quota.new_key().await, quota.new_key().await);
         let redis_key = broken.redis_key(store.prefix(), "k");

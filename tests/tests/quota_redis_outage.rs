@@ -1,5 +1,5 @@
-//! Redis killed, frozen or unreachable at start: errors within the deadline, every allowed charge counted,
-//! automatic recovery.
+//! Redis is killed, is frozen, or is unreachable when quota-svc starts: errors arrive within the deadline, every
+//! allowed charge is counted, and the recovery is automatic.
 
 use std::time::{Duration, Instant};
 
@@ -70,7 +70,7 @@ impl TwoLoads {
     }
 }
 
-/// Only expected outcomes, all within the deadline.
+/// Checks that there are only expected outcomes, all within the deadline.
 fn check_outcomes(direct: &Report, batched: &Report) {
     assert!(direct.outcomes().keys().all(|o| ["Allowed", "Unavailable"].contains(o)), "{direct}");
     assert!(direct.slowest() < STORE_TIMEOUT + SLACK, "{direct}");
@@ -83,7 +83,7 @@ fn check_outcomes(direct: &Report, batched: &Report) {
 async fn check_count(quota: &Quota, key: &TestKey, (direct, batched): (&Report, &Report)) {
     let allowed = direct.count("Allowed") + batched.count("Allowed");
     let sent = direct.samples.len() + batched.samples.len();
-    // Accounts and keys use another connection, which may recover slightly later.
+    // Reading a key uses another connection than charging it. That connection may recover slightly later.
     let client = quota.client();
     let read = async || client.key(&key.key.id, None).await;
     let used = eventually_ok(RECOVERY_TIMEOUT, "the key can be read", read).await.used_today as usize;

@@ -45,7 +45,7 @@ async fn resumed_key_works_on_other_replica_within_2_s() {
     eprintln!("allowed by the other replica after {:?}", resumed.elapsed());
     assert!(second.metric("quota_denials_known_total", "").await > 0.0, "the denial came from the cache");
     assert_eq!(key.events(&client, EventKind::Resumed).await, 1);
-    // The resume emptied the window. Since then, two of five requests were made.
+    // The resume emptied the window. Since then, two of the five allowed requests were made.
     assert_eq!(key.charge(&client, 3).await, [Outcome::Allowed; 3]);
     assert_eq!(key.charge(&client, 1).await, [Outcome::BurstExceeded]);
 }

@@ -1,4 +1,4 @@
-//! SCRIPT FLUSH under load fails no charge.
+//! SCRIPT FLUSH, which makes Redis forget the charge script, fails no charge under load.
 
 use std::time::{Duration, Instant};
 

@@ -72,6 +72,8 @@ impl QuickStart {
         }
     }
 
+    /// Stops a running server and starts a new one. Returns its banner: on the first start as the README shows it,
+    /// otherwise as printed.
     async fn start(&mut self, flags: &str) -> String {
         if let Some(mut running) = self.server.take() {
             running.term();
@@ -157,7 +159,8 @@ fn check_test_script() -> String {
     String::new()
 }
 
-/// Serves the sample database in response to every request, in place of a geo data provider. Returns its URL.
+/// Serves the sample database in response to every request, in place of a geo data provider. Returns the
+/// URL of this server.
 async fn serve_geo_database() -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
@@ -228,10 +231,13 @@ fn document_links_resolve() {
             let (file, section) = link.split_once('#').unwrap_or((link, ""));
             let here = root().join(document);
             let target = if file.is_empty() { here } else { here.parent().unwrap().join(file) };
-            assert!(target.exists(), "{document} links to {link}");
+            assert!(target.exists(), "{document} links to {link}, but the file does not exist");
             let text = fs::read_to_string(&target).unwrap_or_default();
             let mut headings = text.lines().filter_map(|line| line.strip_prefix('#')).map(anchor);
-            assert!(section.is_empty() || headings.any(|a| a == section), "{document} links to {link}");
+            assert!(
+                section.is_empty() || headings.any(|a| a == section),
+                "{document} links to {link}, but the section does not exist"
+            );
         }
     }
     assert!(links > 20, "only {links} links found");
@@ -239,8 +245,8 @@ fn document_links_resolve() {
 
 #[test]
 fn paths_in_documents_exist() {
-    let roots = "lookup-svc quota-svc dashboard-api standalone crates openapi tests bench fuzz helm";
-    let is_path = |code: &str| roots.split(' ').any(|root| code.starts_with(&format!("{root}/")));
+    let directories = "lookup-svc quota-svc dashboard-api standalone crates openapi tests bench fuzz helm";
+    let is_path = |code: &str| directories.split(' ').any(|name| code.starts_with(&format!("{name}/")));
     let mut paths = BTreeSet::new();
     for document in DOCUMENTS.split_whitespace() {
         let text = read(document);
@@ -250,7 +256,7 @@ fn paths_in_documents_exist() {
     }
     assert!(paths.len() > 30, "only {} paths found", paths.len());
     let missing: Vec<_> = paths.iter().filter(|path| !root().join(path).exists()).collect();
-    assert!(missing.is_empty(), "{missing:?}");
+    assert!(missing.is_empty(), "the documents name paths that do not exist: {missing:?}");
 }
 
 #[test]
@@ -258,15 +264,16 @@ fn flags_in_documents_exist() {
     let commands = "ip-lookup|lookup-svc|quota-svc|dashboard-api|lookup-svc geo-update|lookup-svc selftest|\
         quota-svc export|quota-svc key create|quota-svc key set-limit|quota-svc account delete";
     let known: String = commands.split('|').map(help_of).chain([OTHER_FLAGS.to_owned()]).collect();
-    let is_flag = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    let known: BTreeSet<&str> = known.split(|c| !is_flag(c)).filter(|word| word.starts_with("--")).collect();
+    let is_flag_char = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let known: BTreeSet<&str> =
+        known.split(|c| !is_flag_char(c)).filter(|word| word.starts_with("--")).collect();
     for document in DOCUMENTS.split_whitespace() {
         let text = read(document);
         let flags = text
-            .split(|c| !is_flag(c))
+            .split(|c| !is_flag_char(c))
             .filter(|word| word.starts_with("--") && word.len() > 3 && !word.starts_with("---"));
         let unknown: BTreeSet<_> = flags.filter(|flag| !known.contains(flag)).collect();
-        assert!(unknown.is_empty(), "{document} names {unknown:?}");
+        assert!(unknown.is_empty(), "{document} names flags that do not exist: {unknown:?}");
     }
 }
 

@@ -11,7 +11,7 @@ use e2e::quota::{Quota, StoreChoice, TestKey};
 use e2e::wait::{eventually, eventually_ok};
 
 const PAIRS: usize = 3;
-/// Workers per key, so the maximum number of its charges in flight.
+/// Workers per key. It is also the maximum number of a key's charges in flight.
 const WORKERS: usize = 4;
 const HIGH_LIMITS: [&str; 4] = ["--burst-limit", "65535", "--daily-limit", "1000000"];
 const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -74,10 +74,11 @@ fn check_responses(report: &Report) {
     assert!(report.slowest() < RESPONSE_TIMEOUT, "no request hangs: {report}");
 }
 
-/// Checks the daily count of the key. At most `lost` of the served requests are missing. Failed requests may be
-/// counted: their charge may have been written before the error.
+/// Checks the daily count of the key. At most `lost` of the served requests may be missing in it. Failed requests
+/// may be counted: their charge may have been written before the error.
 async fn check_count(quota: &Quota, key: &TestKey, (served, failed): (usize, usize), lost: usize) {
-    // A quota-svc that made no calls during the failover detects it when its first call fails.
+    // A quota-svc that made no store calls during the failover detects it only when its first call fails, so the read
+    // is retried.
     let client = quota.client();
     let read = async || client.key(&key.key.id, None).await;
     let counted = eventually_ok(WAIT_TIMEOUT, "key can be read", read).await.used_today as usize;
@@ -95,7 +96,7 @@ fn served_and_failed(report: &Report) -> (usize, usize) {
 async fn load_on_lost_cluster_master_gets_500_then_recovers() {
     let mut cluster = RedisCluster::start(3, 1).await;
     for node in &cluster.nodes {
-        // Otherwise the whole cluster stops if one shard fails.
+        // With the default, `yes`, the whole cluster stops when one shard is down.
         node.cli(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]).await;
     }
     let store = StoreChoice::from(&cluster);
@@ -113,6 +114,7 @@ async fn load_on_lost_cluster_master_gets_500_then_recovers() {
     }
     cluster.nodes[0].stop();
     let killed = Instant::now();
+    // Node 3 is the replica of node 0.
     let redis_key = keys[0].redis_key(store.prefix(), "k");
     eventually(WAIT_TIMEOUT, "replica is promoted", async || {
         (cluster.master_of(&redis_key).await == 3).then_some(())

@@ -1,5 +1,5 @@
-//! Open-loop load of ten times the capacity: throughput stays at its peak, excess requests fail immediately, and memory
-//! does not grow.
+//! Open-loop load (requests are sent without waiting for responses) of ten times the capacity: throughput stays at its
+//! peak, excess requests fail immediately, and memory does not grow.
 //!
 //! On one machine the CPU time of the load generator would be the limit. So the capacity is small and known: every
 //! response of quota-svc is delayed, one charge is in flight at a time, and the queue is scaled down to match. It holds
@@ -71,7 +71,7 @@ async fn load_at_ten_times_capacity_keeps_peak_throughput() {
     let key = stack.key_with_scope(Scope::Full).await;
     let proxy = FaultProxy::start(stack.quota.addr());
     proxy.set(Fault::Delay(SERVICE_TIME));
-    // With the default deadlines.
+    // Not the lookup-svc of the stack: this one uses the proxy and has the default deadlines.
     let lookup = Lookup::start(&format!("http://{}", proxy.addr()), &SMALL_QUEUE).await;
     let peak = measure_peak(&lookup, &key.secret).await;
     let before = lookup.service.rss();

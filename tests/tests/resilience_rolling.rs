@@ -1,4 +1,5 @@
-//! Killing quota-svc, rolling pods and stopping lookup-svc under load: requests are served or fail with a clear error.
+//! Under load, quota-svc is killed, pods are replaced one by one, and lookup-svc is stopped: requests are served or
+//! fail with a clear error.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::HashSet;
@@ -15,7 +16,7 @@ use e2e::redis::Redis;
 use e2e::wait::{eventually, eventually_ok};
 use quota_client::wire::Scope;
 
-/// Limits that these tests never reach, and a deadline that even a busy machine meets.
+/// Limits that these tests never reach, and a store timeout that even a busy machine meets.
 const HIGH_LIMITS: [&str; 6] =
     ["--burst-limit", "65535", "--daily-limit", "1000000", "--store-timeout", "10s"];
 const WORKERS: usize = 8;
@@ -51,7 +52,7 @@ async fn start_sidecar(port: &ReservedPort, redis: &Redis, store: &StoreChoice) 
 async fn requests_get_500_only_while_sidecar_is_down() {
     let redis = Redis::start().await;
     let store = StoreChoice::from(&redis);
-    // A second quota-svc, which is not killed: creates the key and reads its usage.
+    // A second quota-svc, which is not killed, creates the key and reads its usage.
     let observer = Quota::start_with(store.clone(), &HIGH_LIMITS).await;
     observer.wait_ready(WAIT_TIMEOUT).await;
     let key = observer.new_key().await;
@@ -188,9 +189,9 @@ async fn sigterm_under_load_finishes_requests_in_flight() {
     let finished = report.samples.iter().filter(|s| s.at < term && s.at + s.latency > term + drain).count();
     eprintln!("exited after {took:?}; {finished} requests finished after the drain delay; {report}");
     assert_eq!(status.code(), Some(0), "{}", lookup.service.logs());
-    assert_eq!(before, HashSet::from(["200"]), "{report}");
+    assert_eq!(before, HashSet::from(["200"]), "requests sent before SIGTERM get 200: {report}");
     assert!(finished > 0, "requests were in flight when the listener closed: {report}");
-    assert!(took >= drain, "keeps accepting during the drain delay: {took:?}");
+    assert!(took >= drain, "exits only after the drain delay: {took:?}");
 }
 
 #[tokio::test]
@@ -208,7 +209,7 @@ async fn second_sigterm_exits_immediately() {
         lookup.service.logs().contains("a second signal exits immediately").then_some(())
     })
     .await;
-    assert!(lookup.service.is_running(), "requests are in flight");
+    assert!(lookup.service.is_running(), "keeps running while requests are in flight");
     let second = Instant::now();
     lookup.service.term();
     let status = lookup.service.wait_exit(Duration::from_secs(3)).await;

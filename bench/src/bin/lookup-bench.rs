@@ -1,4 +1,5 @@
-//! Compares lookup-svc, quota-svc and Redis with a minimal poem server, and with lookup-svc without batching.
+//! Benchmarks the whole chain (lookup-svc, quota-svc and Redis) against a minimal poem server, and against the same
+//! chain without batching.
 
 use std::process::ExitCode;
 

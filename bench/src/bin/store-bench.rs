@@ -1,4 +1,4 @@
-//! Compares charges per second with plain pipelined INCR.
+//! Compares the rate of charges through quota-svc's stores with the rate of plain pipelined INCR.
 
 use std::process::ExitCode;
 

@@ -25,16 +25,16 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// Starts everything and creates `keys` keys. wrk gets a list of `lines` lines, which repeats
-    /// the keys if there are fewer.
+    /// Starts everything and creates `keys` keys. wrk gets a list of `lines` lines with one key each, which repeats the
+    /// keys if there are fewer keys than lines.
     pub async fn start(keys: usize, lines: usize, workers: usize, limits: &Limits) -> anyhow::Result<Self> {
         let redis = Redis::start().await;
         println!("creating {keys} keys");
         let keys = KeyFile::write(&seed::keys(&connect_store(&redis).await?, keys, limits).await?, lines)?;
         let (burst, daily, url) = (limits.burst.to_string(), limits.daily.to_string(), redis.url());
-        let charges = ["--key-prefix", KEY_PREFIX, "--serve", "charges", "--redis-url", &url];
-        let limits = ["--burst-limit", &burst, "--daily-limit", &daily];
-        let quota = Server::service("quota-svc", workers, &[&charges[..], &limits].concat()).await?;
+        let flags = ["--key-prefix", KEY_PREFIX, "--serve", "charges", "--redis-url", &url];
+        let limit_flags = ["--burst-limit", &burst, "--daily-limit", &daily];
+        let quota = Server::service("quota-svc", workers, &[&flags[..], &limit_flags].concat()).await?;
         let lookup = start_lookup(&quota, workers, &[]).await?;
         Ok(Self { lookup, quota, redis, keys, workers })
     }

@@ -1,4 +1,4 @@
-//! Builds and finds the measured programs: with the same profile and in the same directory as this one.
+//! Builds the measured programs with the same profile as this program, and finds them in the same directory.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use anyhow::{Context, ensure};
 
 const USAGE: &str = "run `cargo run --profile dist -p bench --bin lookup-bench`, or `--bin soak`";
 
-/// Builds the services in this program's profile, if it was started by cargo. Otherwise they must already exist.
+/// Builds the measured programs if cargo started this program. If it was started directly, they must already exist.
 pub async fn build() -> anyhow::Result<()> {
     let Some(cargo) = std::env::var_os("CARGO") else { return Ok(()) };
     println!("building lookup-svc, quota-svc and hello");
@@ -14,16 +14,17 @@ pub async fn build() -> anyhow::Result<()> {
     command.args(["build", "--quiet", "--bins", "-p", "lookup-svc", "-p", "quota-svc", "-p", "bench"]);
     command.args(["--profile", &profile()?]);
     let status = command.status().await.context("can't run cargo")?;
-    ensure!(status.success(), "the services could not be built");
+    ensure!(status.success(), "cargo could not build the measured programs");
     Ok(())
 }
 
-/// The profile of this program. Cargo's output directory has the profile's name, except `debug` for `dev`.
+/// The profile of this program. It is the name of cargo's output directory, except that the directory of `dev` is named
+/// `debug`; a debug build is rejected.
 fn profile() -> anyhow::Result<String> {
     let program = std::env::current_exe()?;
     let dir = program.parent().and_then(|dir| dir.file_name()).context("this program has no directory")?;
     let name = dir.to_string_lossy().into_owned();
-    ensure!(name != "debug", "{USAGE}");
+    ensure!(name != "debug", "this is a debug build; {USAGE}");
     Ok(name)
 }
 

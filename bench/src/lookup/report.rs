@@ -69,11 +69,11 @@ pub fn chain_gates(measurements: &[Measurement], lookup_mib: f64) -> Vec<Gate> {
     let p50 = |variant| median(select(measurements, variant, 1).map(|m| m.p50));
     let cpu = median(select(measurements, CHAIN, 64).map(|m| m.cpu.iter().sum()));
     vec![
-        Gate::at_least("rps x hello, c=64", median_ratio(rps(CHAIN), rps(HELLO)), 0.40),
-        Gate::at_least("rps x unbatched, c=64", median_ratio(rps(CHAIN), rps(UNBATCHED)), 2.0),
-        Gate::at_most("p50 us above hello, c=1", p50(CHAIN) - p50(HELLO), 130.0),
+        Gate::at_least("rps relative to hello, c=64", median_ratio(rps(CHAIN), rps(HELLO)), 0.40),
+        Gate::at_least("rps relative to unbatched, c=64", median_ratio(rps(CHAIN), rps(UNBATCHED)), 2.0),
+        Gate::at_most("p50 minus p50 of hello in us, c=1", p50(CHAIN) - p50(HELLO), 130.0),
         Gate::at_most("CPU us per request, c=64", cpu, 30.0),
-        Gate::at_most("lookup-svc MiB, 1,000 connections", lookup_mib, 60.0),
+        Gate::at_most("memory of lookup-svc in MiB, 1,000 connections", lookup_mib, 60.0),
     ]
 }
 
@@ -81,7 +81,7 @@ pub fn chain_gates(measurements: &[Measurement], lookup_mib: f64) -> Vec<Gate> {
 pub fn key_count_gates(measurements: &[Measurement]) -> Vec<Gate> {
     let rps = |variant| select(measurements, variant, 64).map(|m| m.rps);
     let ratio = median_ratio(rps(MANY_KEYS), rps(FEW_KEYS));
-    vec![Gate::at_least("rps with --keys x rps with 1,000 keys", ratio, 0.90)]
+    vec![Gate::at_least("rps with --keys relative to rps with 1,000 keys", ratio, 0.90)]
 }
 
 /// The bounds for `--unknown-keys`.
@@ -90,7 +90,7 @@ pub fn unknown_key_gates(measurements: &[Measurement]) -> Vec<Gate> {
     [MALFORMED, UNKNOWN]
         .map(|variant| {
             let ratio = median_ratio(p99(variant), p99(NO_LOAD));
-            Gate::at_most(&format!("p99 {variant} x p99 without load"), ratio, 1.20)
+            Gate::at_most(&format!("p99 {variant} relative to p99 without load"), ratio, 1.20)
         })
         .into()
 }

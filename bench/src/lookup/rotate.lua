@@ -13,7 +13,7 @@ function init(args)
   file:close()
   key_count = #keys / LINE_BYTES
   key_index = os.time() % key_count
-  -- wrk formats the headers in any order, so it gets only one; the address is appended after it.
+  -- wrk.format writes headers in an arbitrary order, so it gets only this one; the address header is inserted after it.
   local rest
   prefix, rest = wrk.format('GET', nil, { Authorization = 'Bearer @' }):match('^(.-)@(.*)$')
   for address in io.lines(args[2]) do

@@ -40,7 +40,7 @@ impl AddressFile {
 
 impl KeyFile {
     /// Writes the list and the script to temporary files. The list has `lines` lines; it repeats the keys if there are
-    /// fewer.
+    /// fewer keys than lines.
     pub fn write(keys: &[ApiKey], lines: usize) -> anyhow::Result<Self> {
         let lines: String = keys.iter().cycle().take(lines).flat_map(|key| [key.expose(), "\n"]).collect();
         Ok(Self { list: temp_file(&lines)?, script: temp_file(SCRIPT)? })

@@ -25,7 +25,7 @@ pub struct ClientStats {
     /// Count by description of the wrong response.
     pub wrong: BTreeMap<String, u64>,
     pub latency: LatencyHistogram,
-    /// Expected and other responses, by the key's index among the valid keys.
+    /// Numbers of expected and of other results (wrong responses and errors), by the key's index among the valid keys.
     pub by_key: HashMap<usize, (u64, u64)>,
 }
 
@@ -51,16 +51,16 @@ impl ClientStats {
     }
 
     /// Adds the statistics of another client of the same kind.
-    pub fn add(&mut self, other: Self) {
-        self.expected += other.expected;
-        for (name, count) in other.errors {
+    pub fn add(&mut self, client: Self) {
+        self.expected += client.expected;
+        for (name, count) in client.errors {
             *self.errors.entry(name).or_default() += count;
         }
-        for (response, count) in other.wrong {
+        for (response, count) in client.wrong {
             *self.wrong.entry(response).or_default() += count;
         }
-        self.latency.add(&other.latency);
-        for (key, (expected, other)) in other.by_key {
+        self.latency.add(&client.latency);
+        for (key, (expected, other)) in client.by_key {
             let counts = self.by_key.entry(key).or_default();
             *counts = (counts.0 + expected, counts.1 + other);
         }
@@ -108,7 +108,7 @@ impl LatencyHistogram {
         }
     }
 
-    /// The latency in milliseconds that this share of the requests did not exceed. 0 if there are none.
+    /// The latency in milliseconds that this share of the requests did not exceed. 0 if there are no requests.
     pub fn percentile(&self, share: f64) -> f64 {
         let rank = (self.0.iter().sum::<u64>() as f64 * share).ceil() as u64;
         let mut cumulative = 0;

@@ -22,11 +22,11 @@ pub enum TrafficKind {
     Demo,
     /// CORS preflights: 204.
     Preflight,
-    /// Invalid scopes, paths and methods, and bytes that are not HTTP.
+    /// Invalid scopes, paths and methods: 400, 404 and 405. Bytes that are not HTTP: 400 or a closed connection.
     Malformed,
-    /// Headers that arrive slowly or never end.
+    /// Headers that arrive slowly: 401, because there is no key. Headers that never end: a closed connection.
     Slow,
-    /// Many connections without a request.
+    /// Many connections without a request: no response is expected.
     Flood,
 }
 
@@ -75,7 +75,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Creates client `number` of `count`, starting at 0.
+    /// Creates client `number` of `count` clients of this kind; numbers start at 0.
     pub fn new(kind: TrafficKind, number: usize, count: usize, target: Arc<Target>) -> Self {
         let keys = (number..target.valid_keys.len()).step_by(count).collect();
         Self { kind, target, http: e2e::http::client(), keys, sent: 0, number }

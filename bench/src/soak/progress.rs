@@ -11,10 +11,10 @@ use super::target::Target;
 use crate::table::thousands;
 
 const UPDATE_INTERVAL: Duration = Duration::from_secs(1);
-/// Seconds between two lines of output if stderr is not a terminal, so that no progress bar is shown.
+/// If stderr is not a terminal, no progress bar is shown; a line is printed every time this many seconds have passed.
 const LINE_INTERVAL: u64 = 60;
 
-/// Counts of all clients, and the progress bar.
+/// Counts of the requests of all clients, and the progress bar.
 pub struct Progress {
     bar: ProgressBar,
     started: Instant,

@@ -7,14 +7,14 @@ use super::target::CounterComparison;
 use crate::gate::Gate;
 use crate::table::{table, thousands};
 
-/// Memory growth after the warm-up above this is treated as a leak.
+/// Growth above this, after the warm-up, counts as a leak.
 const MAX_GROWTH_MIB: f64 = 32.0;
 
 pub fn print(
     stats: &[ClientStats],
     duration: Duration,
-    memory_before: [f64; 2],
-    memory_after: [f64; 2],
+    warm_memory: [f64; 2],
+    final_memory: [f64; 2],
     comparison: &CounterComparison,
 ) {
     let mut rows =
@@ -34,9 +34,9 @@ pub fn print(
     }
     let requests: u64 = stats.iter().map(ClientStats::requests).sum();
     println!("{} requests in {:.0} s", thousands(requests as f64), duration.as_secs_f64());
-    let memory = memory_before.into_iter().zip(memory_after);
-    for (name, (before, after)) in ["lookup-svc", "quota-svc"].iter().zip(memory) {
-        println!("memory of {name}: {before:.1} MiB after the warm-up, {after:.1} MiB at the end");
+    let memory = warm_memory.into_iter().zip(final_memory);
+    for (name, (warm, at_end)) in ["lookup-svc", "quota-svc"].iter().zip(memory) {
+        println!("memory of {name}: {warm:.1} MiB after the warm-up, {at_end:.1} MiB at the end");
     }
     let CounterComparison { keys, counted, mismatched_keys, demo } = comparison;
     println!(
@@ -51,14 +51,14 @@ pub fn print(
 
 pub fn gates(
     stats: &[ClientStats],
-    memory_before: [f64; 2],
-    memory_after: [f64; 2],
+    warm_memory: [f64; 2],
+    final_memory: [f64; 2],
     comparison: &CounterComparison,
 ) -> Vec<Gate> {
     let wrong: u64 = stats.iter().map(ClientStats::wrong_count).sum();
     let demo_mismatch = comparison.demo.is_some_and(|(counted, min, max)| !(min..=max).contains(&counted));
     let wrong_counters = comparison.mismatched_keys + usize::from(demo_mismatch);
-    let [lookup_growth, quota_growth] = [0, 1].map(|n| memory_after[n] - memory_before[n]);
+    let [lookup_growth, quota_growth] = [0, 1].map(|n| final_memory[n] - warm_memory[n]);
     vec![
         Gate::at_most("wrong responses", wrong as f64, 0.0),
         Gate::at_most("wrong counters", wrong_counters as f64, 0.0),

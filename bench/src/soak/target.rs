@@ -1,4 +1,5 @@
-//! The system under test: lookup-svc, quota-svc and Redis with active and paused keys. Compares the final counters.
+//! The system under test: lookup-svc, quota-svc and Redis with active and paused keys. Compares the final counters with
+//! the responses.
 
 use std::time::Duration;
 
@@ -45,7 +46,7 @@ pub struct Target {
 
 /// The store's counters, compared with the responses that the clients received.
 pub struct CounterComparison {
-    /// Keys whose counter does not match their responses. A request that failed may or may not have been counted.
+    /// Keys whose counter does not match their responses. A failed request may have been counted or not: both match.
     pub mismatched_keys: usize,
     /// Keys that were compared.
     pub keys: usize,

@@ -21,7 +21,8 @@ impl BatchPlan {
         Self { batch_sizes: vec![1; in_flight] }
     }
 
-    /// A single charge alone; otherwise at least two batches: one is prepared while the store handles the other.
+    /// One charge is sent alone. More are split into at least two batches, so that one is prepared while the store
+    /// handles the other.
     pub fn batched(in_flight: usize) -> Self {
         let callers = if in_flight == 1 { 1 } else { in_flight.div_ceil(MAX_BATCH).max(2) };
         let batch_sizes = (0..callers).map(|n| (in_flight + n) / callers).collect();
@@ -61,7 +62,8 @@ async fn call_until(deadline: Instant, variant: &Variant, batch_size: usize) -> 
     while now < deadline {
         let started = now;
         variant.call(batch_size).await?;
-        // Allowed charges on the embedded store never suspend. Without this, its flush task would not run.
+        // The embedded store allows charges without suspending this task. Without this yield, the store's flush task
+        // would not run.
         tokio::task::yield_now().await;
         now = Instant::now();
         latencies.push((now - started).as_secs_f64() * 1e6);

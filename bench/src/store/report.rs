@@ -5,7 +5,7 @@ use crate::gate::Gate;
 use crate::stats::{median, median_ratio};
 use crate::table::{table, thousands};
 
-/// Single INCRs from concurrent tasks, which the connection pipelines: like a service that counts with INCR.
+/// Single INCRs from concurrent tasks, pipelined by their shared connection: like a service that counts with INCR.
 pub const INCR: &str = "INCR";
 /// Explicit pipelines of the same size as the batches of charges: the minimum cost of a command.
 pub const INCR_PIPELINES: &str = "INCR, explicit pipelines";
@@ -56,9 +56,9 @@ pub fn print(measurements: &[Measurement], variants: &[&'static str]) {
 pub fn gates(measurements: &[Measurement]) -> Vec<Gate> {
     let ratio = |in_flight, field| ratio_to_incr(measurements, CHARGE_REDIS, in_flight, field);
     vec![
-        Gate::at_least("charges per second x INCR, 50 in flight", ratio(50, |m| m.rate), 0.5),
-        Gate::at_least("charges per second x INCR, 500 in flight", ratio(500, |m| m.rate), 0.5),
-        Gate::at_most("p50 x INCR, 1 in flight", ratio(1, |m| m.p50), 1.5),
+        Gate::at_least("charges per second relative to INCR, 50 in flight", ratio(50, |m| m.rate), 0.5),
+        Gate::at_least("charges per second relative to INCR, 500 in flight", ratio(500, |m| m.rate), 0.5),
+        Gate::at_most("p50 relative to INCR, 1 in flight", ratio(1, |m| m.p50), 1.5),
     ]
 }
 

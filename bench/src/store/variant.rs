@@ -23,13 +23,13 @@ pub struct Variant {
 }
 
 enum Backend {
-    /// The names of the counters: one per key in the stores, so that the same amount of memory is accessed.
+    /// The names of the counters. There are as many as API keys in the stores, so that INCR accesses as many entries.
     Incr(MultiplexedConnection, Vec<String>),
     Charges(Box<dyn Store>, Vec<KeyId>),
 }
 
 impl Variant {
-    /// The baseline: INCR over the same kind of connection as the store's, which pipelines concurrent commands.
+    /// INCR over the same kind of connection as the Redis store's, which pipelines concurrent commands.
     pub async fn incr(name: &'static str, url: &str, counters: usize) -> anyhow::Result<Self> {
         let config = AsyncConnectionConfig::new().set_response_timeout(Some(Duration::from_secs(5)));
         let client = redis::Client::open(url)?;
@@ -48,7 +48,7 @@ impl Variant {
         self.name
     }
 
-    /// Batches for all variants except the plain INCR baseline.
+    /// How charges in flight are split: one per call for the plain INCR baseline, into batches for all other variants.
     pub fn batch_plan(&self, in_flight: usize) -> BatchPlan {
         if self.name == report::INCR {
             BatchPlan::unbatched(in_flight)

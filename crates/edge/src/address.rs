@@ -41,7 +41,7 @@ fn parse_bare(text: &str) -> Option<IpAddr> {
     is_port(port).then_some(IpAddr::V4(ip))
 }
 
-/// Checks for digits because `u16::from_str` accepts a plus sign.
+/// Returns whether the text is a port number. Checks for digits because `u16::from_str` accepts a plus sign.
 fn is_port(text: &str) -> bool {
     text.bytes().all(|b| b.is_ascii_digit()) && text.parse::<u16>().is_ok()
 }

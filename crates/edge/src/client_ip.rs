@@ -10,7 +10,7 @@ use crate::trusted::TrustedSet;
 
 /// Maximum number of X-Forwarded-For entries that are read, from the right.
 ///
-/// The list itself may be longer: a client must not be able to hide its address with a long list.
+/// A longer list is not rejected: if it were, a client could hide its address by sending a long list.
 pub const MAX_HOPS: usize = 64;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -40,7 +40,8 @@ pub enum Decision {
     Header,
     /// The peer, because the trusted proxy sent no address. Typical of health checks.
     Missing,
-    /// The last trusted address read before an invalid entry or before the limit of [`MAX_HOPS`], else the peer.
+    /// The last trusted address that was read before an invalid entry or before the limit of [`MAX_HOPS`] was reached.
+    /// The peer if there is no such address.
     Fallback,
 }
 
@@ -77,7 +78,8 @@ impl Decision {
     }
 }
 
-/// Determines the client of a request: the peer unless it is trusted, else the address from the configured source.
+/// Determines the client of a request. An untrusted peer is the client itself; for a trusted peer, the address comes
+/// from the configured source.
 #[must_use]
 pub fn resolve(peer: IpAddr, headers: &HeaderMap, from: &ClientIpFrom, trusted: &TrustedSet) -> ClientIp {
     let peer = peer.to_canonical();
@@ -112,7 +114,8 @@ fn from_xff(peer: IpAddr, headers: &HeaderMap, trusted: &TrustedSet) -> ClientIp
     client
 }
 
-/// Rejects a repeated header: one of the values may come from the client.
+/// Reads the address from the header `name`. Falls back to the peer if the header is repeated: one of the values may
+/// come from the client.
 fn from_header(peer: IpAddr, headers: &HeaderMap, name: &HeaderName) -> ClientIp {
     let mut values = headers.get_all(name).iter();
     let (ip, decision) = match (values.next(), values.next()) {

@@ -23,19 +23,19 @@ pub struct EdgeArgs {
     #[arg(long, env, value_name = "SOURCE", default_value = "xff")]
     pub client_ip_from: String,
 
-    /// Header of a trusted proxy with the client's HTTP version
+    /// Header in which a trusted proxy sends the client's HTTP version
     #[arg(long, env, value_name = "NAME", default_value = "X-Edge-HTTP-Protocol")]
     pub edge_http_protocol_header: String,
 
-    /// Header of a trusted proxy with the TLS version
+    /// Header in which a trusted proxy sends the TLS version
     #[arg(long, env, value_name = "NAME", default_value = "X-Edge-TLS-Version")]
     pub edge_tls_version_header: String,
 
-    /// Header of a trusted proxy with the TLS cipher suite
+    /// Header in which a trusted proxy sends the TLS cipher suite
     #[arg(long, env, value_name = "NAME", default_value = "X-Edge-TLS-Cipher")]
     pub edge_tls_cipher_header: String,
 
-    /// Headers of a trusted proxy with the round-trip time; the first one with a measurement is used
+    /// Headers in which a trusted proxy sends the round-trip time; the first one with a measurement is used
     #[arg(long, env, value_name = "NAME", value_delimiter = ',', default_value = "X-Edge-RTT")]
     pub edge_rtt_header: Vec<String>,
 
@@ -43,7 +43,7 @@ pub struct EdgeArgs {
     #[arg(long, env, value_enum, default_value = "ms")]
     pub edge_rtt_unit: RttUnit,
 
-    /// Header of a trusted proxy with its data center: an IATA code, or Cloudflare's Cf-Ray
+    /// Header in which a trusted proxy sends its data center: an IATA code, or a value of Cloudflare's Cf-Ray
     #[arg(long, env, value_name = "NAME", default_value = "X-Edge-Colo")]
     pub edge_colo_header: String,
 
@@ -59,7 +59,7 @@ pub struct EdgeArgs {
     #[arg(long, env, value_name = "ZONE")]
     pub node_zone: Option<String>,
 
-    /// Kubernetes node label with an IATA code or a zone of --colo-map. Requires --node-name
+    /// Kubernetes node label whose value is an IATA code or a zone in --colo-map. Requires --node-name
     #[arg(long, env, value_name = "LABEL")]
     pub colo_node_label: Option<String>,
 

@@ -151,7 +151,7 @@ impl ProxyWatcher {
         wait.chain(watcher(api, config)).boxed()
     }
 
-    /// Applies an event. On error, returns the delay before a new list and watch.
+    /// Applies an event. After an error or the end of the stream, returns the delay before a new list and watch.
     ///
     /// A full list after every error costs one small request and ensures that the set is current. `watcher` alone
     /// would retry forever with an expired resource version that the server rejects with status 410.
@@ -176,12 +176,12 @@ impl ProxyWatcher {
         let before = self.status.send_replace(now);
         if before != now {
             let service = &self.service;
-            tracing::info!(%service, before = before.label(), ?now, "trusted proxies changed");
+            tracing::info!(%service, before = before.label(), ?now, "discovery status changed");
         }
     }
 
-    /// Stops trusting removed addresses after the removal grace, even during an outage of the API, which had already
-    /// reported that these pods are gone.
+    /// Stops trusting removed addresses after the removal grace. This is safe even during an outage of the Kubernetes
+    /// API: it had already reported that these pods are gone.
     fn expire_removed(&mut self) {
         if !self.endpoints.expire(Instant::now()) {
             return;

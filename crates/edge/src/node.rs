@@ -19,7 +19,8 @@ pub async fn node_label(client: Client, node: &str, label: &str) -> Result<Optio
     Ok(node.labels().get(label).cloned())
 }
 
-/// Like [`node_label`], but retries until it succeeds. The label is not read again: a node's colo does not change.
+/// Like [`node_label`], but retries until it succeeds. After that, the label is not read again: a node's colo does not
+/// change.
 pub(crate) async fn wait_for_node_label(
     client: Client,
     node: &str,

@@ -39,7 +39,8 @@ pub struct EdgePolicy {
     pub(crate) client_ip_from: ClientIpFrom,
     pub(crate) facts: FactHeaders,
     pub(crate) colo_map: ColoMap,
-    /// From the zone or from `--colo`. The node's label takes precedence once it is read.
+    /// The colo of the node's zone, or of `--colo` if the zone has none. The node's label takes precedence once it is
+    /// read.
     pub(crate) colo: Option<Iata>,
     /// Names of the node and the label.
     pub(crate) node_label: Option<(String, String)>,
@@ -121,7 +122,7 @@ fn non_empty_entries(list: &[String]) -> impl Iterator<Item = &str> {
 
 fn networks(args: &EdgeArgs) -> Result<Vec<IpNet>, EdgeError> {
     let networks = non_empty_entries(&args.trusted_proxies).map(network).collect::<Result<Vec<_>, _>>()?;
-    // Aggregated, because 0.0.0.0/1 and 128.0.0.0/1 also cover every address.
+    // Aggregated, because 0.0.0.0/1 and 128.0.0.0/1 together also cover every address.
     let everything = IpNet::aggregate(&networks).into_iter().find(|net| net.prefix_len() == 0);
     match everything {
         Some(network) if !args.insecure_trust_any_proxy => Err(EdgeError::TrustsEveryAddress { network }),
@@ -135,7 +136,8 @@ fn network(text: &str) -> Result<IpNet, EdgeError> {
     net.map(canonical_network).ok_or_else(|| EdgeError::TrustedProxy { value: text.to_owned() })
 }
 
-/// Rejects underscores: a proxy that overwrites `X-Edge-RTT` may forward a client's `X_Edge_RTT`.
+/// Rejects names with underscores, because a client could forge them: a proxy that overwrites `X-Edge-RTT` may forward
+/// a client's `X_Edge_RTT` unchanged.
 pub(crate) fn header_name(flag: &'static str, value: &str) -> Result<HeaderName, EdgeError> {
     let plain = value.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
     let name = HeaderName::from_bytes(value.as_bytes()).ok().filter(|_| plain);

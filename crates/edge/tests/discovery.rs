@@ -12,7 +12,8 @@ use fake_api::{FakeApi, ShortDelay, Watch, bookmark, event, expired, slice, with
 use http::{HeaderMap, Version};
 use tokio::sync::watch::Receiver;
 
-const LONG: Duration = Duration::from_secs(600);
+/// A removal grace that does not end during a test.
+const LONG_GRACE: Duration = Duration::from_secs(600);
 
 fn policy() -> EdgePolicy {
     let args = EdgeArgs {
@@ -30,7 +31,7 @@ fn discover(api: &FakeApi, removal_grace: Duration) -> (Edge, Receiver<Discovery
 }
 
 async fn wait_for(status: &mut Receiver<DiscoveryStatus>, want: DiscoveryStatus) {
-    let _ = within("status", status.wait_for(|status| *status == want)).await.unwrap();
+    let _ = within("the expected discovery status", status.wait_for(|status| *status == want)).await.unwrap();
 }
 
 fn trusts(edge: &Edge, peer: &str) -> bool {
@@ -54,8 +55,8 @@ async fn started(removal_grace: Duration) -> (Arc<FakeApi>, Edge, Receiver<Disco
 async fn edge_is_not_ready_before_first_list() {
     let api = FakeApi::start().await;
     api.respond_with(500);
-    let (edge, mut status) = discover(&api, LONG);
-    api.failed_requests(3).await;
+    let (edge, mut status) = discover(&api, LONG_GRACE);
+    api.wait_for_failures(3).await;
     assert_eq!(*status.borrow(), DiscoveryStatus::Waiting);
     assert!(!status.borrow().is_ready());
     assert!(!trusts(&edge, "10.0.0.1") && trusts(&edge, "192.0.2.1"));
@@ -68,15 +69,15 @@ async fn edge_is_not_ready_before_first_list() {
 async fn service_without_endpoints_is_ready() {
     let api = FakeApi::start().await;
     api.list("7", &[]);
-    let (edge, mut status) = discover(&api, LONG);
+    let (edge, mut status) = discover(&api, LONG_GRACE);
     wait_for(&mut status, DiscoveryStatus::Following { proxies: 0 }).await;
     assert!(!trusts(&edge, "10.0.0.1"));
 }
 
 #[tokio::test]
 async fn requests_select_only_slices_of_the_service() {
-    let (api, _edge, _status, watch) = started(LONG).await;
-    let first = api.first_list();
+    let (api, _edge, _status, watch) = started(LONG_GRACE).await;
+    let first = api.first_list_uri();
     for uri in [&first, &watch.uri] {
         assert!(uri.starts_with("/apis/discovery.k8s.io/v1/namespaces/ingress/endpointslices?"), "{uri}");
         assert!(uri.contains("labelSelector=kubernetes.io%2Fservice-name%3Denvoy"), "{uri}");
@@ -99,7 +100,7 @@ async fn added_changed_and_deleted_slices_are_applied() {
 
 #[tokio::test]
 async fn removed_pod_stays_trusted_during_grace() {
-    let (_api, edge, mut status, watch) = started(LONG).await;
+    let (_api, edge, mut status, watch) = started(LONG_GRACE).await;
     watch.send(event("MODIFIED", slice("envoy-a", "101", &["10.0.0.2"])));
     wait_for(&mut status, DiscoveryStatus::Following { proxies: 2 }).await;
     assert!(trusts(&edge, "10.0.0.1") && trusts(&edge, "10.0.0.2"));
@@ -113,7 +114,7 @@ async fn removed_pod_stays_trusted_during_grace() {
 
 #[tokio::test]
 async fn broken_watch_resumes_at_bookmark() {
-    let (api, edge, mut status, watch) = started(LONG).await;
+    let (api, edge, mut status, watch) = started(LONG_GRACE).await;
     watch.send(bookmark("150"));
     watch.end();
     let watch = api.next_watch().await;
@@ -131,7 +132,7 @@ async fn broken_watch_resumes_at_bookmark() {
 
 #[tokio::test]
 async fn invalid_event_triggers_new_list() {
-    let (api, edge, mut status, watch) = started(LONG).await;
+    let (api, edge, mut status, watch) = started(LONG_GRACE).await;
     api.list("200", &[slice("envoy-a", "200", &["10.0.0.1", "10.0.0.2"])]);
     watch.send("<html>502</html>\n".to_owned());
     wait_for(&mut status, DiscoveryStatus::Following { proxies: 2 }).await;
@@ -167,12 +168,12 @@ async fn api_outage_keeps_proxies_until_next_list() {
     api.close_connections();
     watch.abort();
     wait_for(&mut status, DiscoveryStatus::Stale { proxies: 1 }).await;
-    api.failed_requests(3).await;
+    api.wait_for_failures(3).await;
     assert!(status.borrow().is_ready());
     assert!(trusts(&edge, "10.0.0.1"));
     // A different outage: the API responds with errors.
     api.respond_with(503);
-    api.failed_requests(3).await;
+    api.wait_for_failures(3).await;
     assert_eq!(*status.borrow(), DiscoveryStatus::Stale { proxies: 1 });
     assert!(trusts(&edge, "10.0.0.1"));
     api.list("900", &[slice("envoy-a", "900", &["10.0.0.4"])]);
@@ -190,7 +191,7 @@ async fn hanging_watch_triggers_new_list() {
     config.read_timeout = Some(Duration::from_millis(300));
     config.reset_reader_on_write = true;
     let client = kube::Client::try_from(config).unwrap();
-    let edge = Edge::with_client(policy(), Some(client), LONG, || Box::new(ShortDelay));
+    let edge = Edge::with_client(policy(), Some(client), LONG_GRACE, || Box::new(ShortDelay));
     let mut status = edge.status();
     wait_for(&mut status, DiscoveryStatus::Following { proxies: 1 }).await;
     // Keeps the watch open without events.
@@ -204,8 +205,8 @@ async fn hanging_watch_triggers_new_list() {
 async fn forbidden_list_keeps_edge_not_ready() {
     let api = FakeApi::start().await;
     api.respond_with(403);
-    let (edge, status) = discover(&api, LONG);
-    api.failed_requests(3).await;
+    let (edge, status) = discover(&api, LONG_GRACE);
+    api.wait_for_failures(3).await;
     assert!(!status.borrow().is_ready() && !trusts(&edge, "10.0.0.1"));
 }
 
@@ -213,7 +214,7 @@ async fn forbidden_list_keeps_edge_not_ready() {
 async fn discovery_works_over_tls() {
     let api = FakeApi::start_tls().await;
     api.list("100", &[slice("envoy-a", "100", &["10.0.0.1"])]);
-    let (edge, mut status) = discover(&api, LONG);
+    let (edge, mut status) = discover(&api, LONG_GRACE);
     wait_for(&mut status, DiscoveryStatus::Following { proxies: 1 }).await;
     api.next_watch().await.send(event("ADDED", slice("envoy-b", "101", &["10.0.0.2"])));
     wait_for(&mut status, DiscoveryStatus::Following { proxies: 2 }).await;
@@ -222,7 +223,7 @@ async fn discovery_works_over_tls() {
 
 #[tokio::test]
 async fn dropping_edge_closes_watch() {
-    let (_api, edge, _status, watch) = started(LONG).await;
+    let (_api, edge, _status, watch) = started(LONG_GRACE).await;
     drop(edge);
     within("the end of the watch", watch.closed()).await;
 }
@@ -251,12 +252,12 @@ async fn colo_precedence_is_header_node_label_zone() {
         ..EdgeArgs::default()
     };
     let policy = EdgePolicy::from_args(&args).unwrap();
-    let edge = Edge::with_client(policy, Some(api.client()), LONG, || Box::new(ShortDelay));
+    let edge = Edge::with_client(policy, Some(api.client()), LONG_GRACE, || Box::new(ShortDelay));
     let colo = |peer: &str, headers: &HeaderMap| {
         let client = edge.identify(peer.parse().unwrap(), headers, Version::HTTP_2);
         client.colo.map(|colo| colo.to_string())
     };
-    api.failed_requests(2).await;
+    api.wait_for_failures(2).await;
     assert_eq!(colo("203.0.113.7", &HeaderMap::new()).as_deref(), Some("AMS"));
     api.node("node-1", &[("topology.kubernetes.io/zone", "eu-central-1b")]);
     within("the node label", async {

@@ -83,7 +83,7 @@ fn multiple_xff_lines_are_joined() {
 }
 
 #[test]
-fn invalid_entry_ends_the_walk() {
+fn entries_left_of_invalid_entry_are_ignored() {
     for bad in [
         "unknown",
         "_hidden",
@@ -151,8 +151,9 @@ fn all_trusted_chain_yields_leftmost_entry() {
 }
 
 #[test]
-fn removed_header_has_no_fallback_header() {
-    // CVE-2021-32813 in Traefik, and similar CVEs later: `Connection: X-Forwarded-For` made a proxy remove the header.
+fn other_headers_do_not_replace_removed_header() {
+    // CVE-2021-32813 in Traefik, and similar CVEs later: a client's `Connection: X-Forwarded-For` made a proxy remove
+    // X-Forwarded-For.
     let remaining = [
         ("Connection", "X-Forwarded-For"),
         ("X-Real-IP", "127.0.0.1"),
@@ -171,7 +172,7 @@ fn removed_header_has_no_fallback_header() {
 #[test]
 fn unconfigured_provider_headers_are_ignored() {
     // Azure copies X-Azure-ClientIP from the client's X-Forwarded-For. Cloudflare and Akamai forward a client's
-    // True-Client-IP unless they set it.
+    // True-Client-IP unless they are configured to set it.
     let names = [
         "X-Azure-ClientIP",
         "True-Client-IP",

@@ -1,4 +1,4 @@
-//! [`Charger`]: charges queue up while calls are in flight and are sent as one batch with the next call.
+//! [`Charger`]: while calls are in flight, new charges wait in a queue; the next call sends them as one batch.
 
 mod batch;
 mod config;
@@ -53,7 +53,7 @@ enum Dispatch {
 impl Charger {
     /// Creates a charger that calls quota-svc through `client` and reports to `observer`.
     ///
-    /// Must be called within a tokio runtime; the calls run in it.
+    /// Must be called within a tokio runtime; the calls to quota-svc run in that runtime.
     pub fn new(client: QuotaClient, config: BatchConfig, observer: Arc<dyn Observer>) -> Self {
         let sender = Arc::new(BatchSender::new(client, observer));
         let capacity = config.queue_capacity.clamp(1, Semaphore::MAX_PERMITS);
@@ -116,8 +116,9 @@ impl Charger {
 
 /// Queues a charge and waits for its result.
 ///
-/// Needs no timer per charge: calls start in queue order and end at the deadlines of their charges. These are earlier
-/// than the deadline of any charge still in the queue.
+/// Needs no timer for a queued charge. The calls in flight end at the deadlines of their own charges (or shortly after,
+/// if a call waits for its retry). These charges were queued earlier, so their deadlines are earlier: a queued charge
+/// gets its turn by its own deadline.
 async fn enqueue(
     queue: &mpsc::Sender<PendingCharge>,
     charge: PendingCharge,

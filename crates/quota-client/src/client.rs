@@ -17,11 +17,11 @@ use crate::error::ClientError;
 use crate::wire::{ChargeRequest, ChargeResponse};
 use transport::ApiRequest;
 
-/// Maximum response size in bytes, except for charges. The largest response is a page of an export.
+/// Maximum response size in bytes of all calls except charge calls. The largest response is a page of an export.
 const MAX_RESPONSE: usize = 16 << 20;
 
 /// Maximum response size of a charge call in bytes; 256 verdicts need less than 40 KiB.
-const MAX_VERDICTS: usize = 256 << 10;
+const MAX_CHARGE_RESPONSE: usize = 256 << 10;
 
 /// Client of quota-svc's internal API. Clones share the connections.
 #[derive(Debug, Clone)]
@@ -50,11 +50,11 @@ impl QuotaClient {
     /// Charges a batch in one call. Services use [`crate::Charger`] instead.
     pub async fn charge(&self, charges: &ChargeRequest) -> Result<ChargeResponse, ClientError> {
         let request = self.request(Method::POST, &["charges"])?.json(charges)?;
-        self.send_and_parse(request, MAX_VERDICTS).await
+        self.send_and_parse(request, MAX_CHARGE_RESPONSE).await
     }
 
-    /// Sends a serialized batch with its trace context. No timeout: the sender enforces the deadlines of the charges,
-    /// and a second timer would cost as much as writing the request head.
+    /// Sends a serialized batch with its trace context. Sets no timeout: `BatchSender` enforces the deadlines of the
+    /// charges, and a second timer would cost as much as writing the request head.
     pub(crate) fn charge_serialized<'a>(
         &'a self,
         body: String,
@@ -64,7 +64,7 @@ impl QuotaClient {
         if let Some(trace) = trace {
             request.add_headers(trace);
         }
-        self.send_and_parse(request, MAX_VERDICTS)
+        self.send_and_parse(request, MAX_CHARGE_RESPONSE)
     }
 
     /// Builds a request. `path` may contain untrusted IDs: an ID that could change the path is treated as not found.
@@ -105,8 +105,8 @@ impl QuotaClient {
         limit: usize,
     ) -> Result<T, ClientError> {
         let body = request.send(&self.http, limit).await?;
-        // Validates UTF-8 once; `from_slice` would validate each string. It is called only for the error message of
-        // invalid UTF-8.
+        // Validates UTF-8 once for the whole body; `from_slice` validates each string separately. For invalid UTF-8,
+        // `from_slice` is called only to get its error message.
         let parsed = match str::from_utf8(&body) {
             Ok(text) => serde_json::from_str(text),
             Err(_) => serde_json::from_slice(&body),

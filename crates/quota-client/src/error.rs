@@ -31,7 +31,7 @@ pub enum ClientError {
     /// No response within the timeout. The call may have taken effect.
     #[error("quota-svc did not respond in time")]
     TimedOut,
-    /// The response is not a valid quota-svc response.
+    /// The response is not a valid quota-svc response. The call may have taken effect.
     #[error("invalid response from quota-svc: {0}")]
     Protocol(String),
 }

@@ -1,6 +1,6 @@
 //! Client of quota-svc's internal API: the API's types, one method per operation, and batched charges.
 //!
-//! [`wire`] has the request and response types, [`QuotaClient`] one method per operation, and [`Charger`] batches
+//! [`wire`] has the request and response types, [`QuotaClient`] has one method per operation, and [`Charger`] batches
 //! the charges of concurrent requests. No error of this crate contains an IP address, a login, a key or its digest.
 
 #![warn(missing_docs)]

@@ -37,7 +37,7 @@ impl BodyLimit {
     async fn read(&self, request: &mut Request, body: Body) -> Result<()> {
         let reading = match content_length(request) {
             Some(bytes) if bytes > self.bytes as u64 => return Err(ReadBodyError::PayloadTooLarge.into()),
-            // hyper enforces Content-Length.
+            // Needs no limit: hyper reads no more than Content-Length.
             Some(_) => Either::Left(body.into_bytes()),
             None => Either::Right(Box::pin(body.into_bytes_limit(self.bytes))),
         };

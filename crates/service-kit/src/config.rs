@@ -14,7 +14,7 @@ pub struct ServeArgs {
     #[arg(long, env, value_name = "TIME", value_parser = parse_duration, default_value = "25s")]
     pub grace: Duration,
 
-    /// Maximum connections per port; beyond it the oldest idle ones are closed
+    /// Maximum connections per port. At the limit, a new connection replaces the oldest idle one
     #[arg(long, env, value_name = "N", default_value_t = 10_000)]
     pub max_connections: usize,
 
@@ -26,7 +26,7 @@ pub struct ServeArgs {
     #[arg(long, env, value_name = "TIME", value_parser = parse_duration, default_value = "75s")]
     pub idle_timeout: Duration,
 
-    /// Worker threads; 0 means one on up to two CPUs, otherwise one per CPU
+    /// Number of worker threads. 0 chooses it: one thread if there are one or two CPUs, one per CPU if there are more
     #[arg(long, env, value_name = "N", default_value_t = 0)]
     pub workers: usize,
 }

@@ -48,8 +48,8 @@ impl<T: Type + DeserializeOwned> ParsePayload for SerdeJson<T> {
 }
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
-    // Validates UTF-8 once; `from_slice` would validate each string. It is called only for the error message of
-    // invalid UTF-8.
+    // Validates UTF-8 once for the whole body; `from_slice` validates each string separately. For invalid UTF-8,
+    // `from_slice` is called only to get its error message.
     let result = match std::str::from_utf8(bytes) {
         Ok(text) => serde_json::from_str(text),
         Err(_) => serde_json::from_slice(bytes),

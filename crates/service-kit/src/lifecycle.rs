@@ -88,13 +88,14 @@ impl Lifecycle {
         self.inner.shutting_down.load(Ordering::Relaxed)
     }
 
-    /// Waits until the shutdown has begun and the drain delay is over: the time to stop accepting connections.
+    /// Waits until the shutdown has begun and the drain delay is over. The server then stops accepting connections.
     pub async fn drain_delay_over(&self) {
         let start = self.shutdown_start().await;
         sleep_until(start + self.inner.drain_delay).await;
     }
 
-    /// Waits until the grace period after the drain delay is over: the time to close the remaining connections.
+    /// Waits until the grace period, which follows the drain delay, is over. The server then closes the remaining
+    /// connections.
     pub async fn grace_period_over(&self) {
         let start = self.shutdown_start().await;
         sleep_until(start + self.inner.drain_delay + self.inner.grace).await;

@@ -8,7 +8,7 @@ use poem::{Endpoint, IntoResponse, Middleware, Request, Response, Result};
 
 use crate::error::{self, ErrorBody, INTERNAL_ERROR};
 
-/// Logs the location of a panic, and its message only if that is a string literal.
+/// Installs a panic hook that logs the location of a panic, and its message only if that is a string literal.
 ///
 /// A formatted message may contain a key or an address. The standard hook would print it.
 pub(crate) fn install_hook() {

@@ -52,8 +52,8 @@ pub fn available_cpus() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// One worker on up to two CPUs: the processes next to it (quota-svc, a proxy) keep the second CPU busy. With a second
-/// worker, a request took a third more CPU time, because of handoffs between threads.
+/// One worker per CPU, but only one worker on two CPUs: the processes next to this one (quota-svc, a proxy) keep the
+/// second CPU busy. With a second worker, a request took a third more CPU time, because of handoffs between threads.
 fn default_workers(cpus: usize) -> usize {
     if cpus > 2 { cpus } else { 1 }
 }
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn default_is_one_worker_up_to_two_cpus() {
+    fn default_is_one_worker_for_one_or_two_cpus() {
         assert_eq!([1, 2, 3, 8].map(default_workers), [1, 1, 3, 8]);
     }
 

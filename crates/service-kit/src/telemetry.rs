@@ -36,7 +36,7 @@ pub struct Telemetry {
 }
 
 impl Telemetry {
-    /// Starts logging to standard error, metrics, and the exports that the standard `OTEL_…` variables enable.
+    /// Starts metrics, logging to standard error and the exports that the standard `OTEL_…` variables enable.
     ///
     /// Call it once per process: the subscriber, the propagator and the panic hook are global.
     pub fn start(service: &'static str, args: &TelemetryArgs) -> anyhow::Result<Self> {

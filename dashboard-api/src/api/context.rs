@@ -41,7 +41,7 @@ impl Context {
 
     /// Returns the client address, for throttling.
     pub fn address(&self, request: &RequestInfo) -> IpAddr {
-        // Only a Unix socket has no peer address. All of its clients share one throttle.
+        // Only connections over a Unix socket have no peer address. The throttle counts all of them as one address.
         let peer = request.peer.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
         self.edge.identify(peer, &request.headers, request.version).ip
     }

@@ -6,7 +6,8 @@ use http::{HeaderMap, Method, StatusCode, header};
 use poem::{Endpoint, IntoResponse, Middleware, Request, Response, Result};
 use service_kit::ErrorBody;
 
-/// Required on every request other than GET. A page of another origin can't set it without a CORS preflight.
+/// Required on every request other than GET, HEAD and OPTIONS. A page of another origin can't set it without a CORS
+/// preflight, and this service allows none.
 pub const HEADER: &str = "x-csrf-token";
 pub const VALUE: &str = "1";
 

@@ -44,7 +44,7 @@ pub enum ApiError {
     Unavailable(Body),
 }
 
-/// Why a handler failed, before it becomes a response.
+/// Why a handler failed. [`into_api_error`](Self::into_api_error) converts it into a response.
 #[derive(Debug)]
 pub enum HandlerError {
     /// No session, or one that is no longer active.

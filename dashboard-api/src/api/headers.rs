@@ -26,7 +26,7 @@ pub fn security_headers() -> HeaderMap {
     headers
 }
 
-/// Middleware that adds the headers that a response does not have yet.
+/// Middleware that adds each of the [`security_headers`] that a response does not have yet.
 pub struct SecurityHeaders;
 
 impl<E: Endpoint> Middleware<E> for SecurityHeaders {

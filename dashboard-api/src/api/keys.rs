@@ -159,7 +159,7 @@ impl KeysApi {
         Ok(SerdeJson(self.with_pause_reason(key.map_err(self.0.error())?).await))
     }
 
-    /// Adds the reason if the key is paused. The key is shown even if its events can't be read.
+    /// If the key is paused, adds the time and the reason. If its events can't be read, a default reason is shown.
     async fn with_pause_reason(&self, key: wire::Key) -> Key {
         let events = match key.state {
             KeyState::Paused => self.0.quota.events(&key.id, Some(&key.account)).await.ok(),

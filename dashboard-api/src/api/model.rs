@@ -125,11 +125,11 @@ pub struct Pause {
 }
 
 impl Key {
-    /// Converts a key of quota-svc. If it is paused, the reason comes from its events.
+    /// Converts a key of quota-svc. If it is paused, the reason comes from the key's events.
     pub fn new(key: wire::Key, events: &[wire::Event]) -> Self {
         let pause = (key.state == KeyState::Paused).then(|| {
             let event = events.iter().find(|event| event.kind == EventKind::Paused);
-            // A pause can outlast its event, which is stored for only 31 days.
+            // The event may be missing: events are shown for only 31 days, but a pause can last longer.
             let default_reason = || format!("more than {} requests within 60 seconds", key.burst_limit);
             Pause {
                 at: key.state_since,

@@ -29,8 +29,8 @@ impl<'a> FromRequest<'a> for RequestInfo {
     }
 }
 
-/// Extractor for operations that need a session. It only adds the requirement to the OpenAPI document:
-/// [`Context::session`](super::Context::session) checks the session.
+/// Extractor for operations that need a session. It adds this requirement to the OpenAPI document but does not check
+/// the session: the handler does, with [`Context::session`](super::Context::session).
 pub struct SessionRequired(pub RequestInfo);
 
 const SCHEME: &str = "session";

@@ -6,7 +6,8 @@ use ring::aead::{Aad, LessSafeKey, NONCE_LEN, Nonce};
 
 use super::{SESSION_TTL, Session, SessionKey};
 
-/// Name of the cookie with the Secure attribute. Browsers accept `__Host-` only with Secure, Path=/ and no Domain.
+/// Name of the cookie with the Secure attribute. Browsers accept the prefix `__Host-` only with Secure,
+/// with Path=/ and without Domain.
 pub const SECURE_NAME: &str = "__Host-ipl_session";
 /// Name of the cookie without the Secure attribute.
 pub const INSECURE_NAME: &str = "ipl_session";

@@ -12,7 +12,7 @@ use ring::hkdf::{HKDF_SHA256, Salt};
 use secrecy::{ExposeSecret, SecretSlice};
 
 const MIN_BYTES: usize = 32;
-/// Upper bound, to detect a wrong file.
+/// A longer file is probably not a session key, so it is rejected.
 const MAX_BYTES: usize = 4096;
 
 /// The key that encrypts session cookies. `Debug` redacts it.
@@ -42,7 +42,8 @@ impl SessionKey {
         let context = || format!("--session-key-file {}", path.display());
         let bytes = fs::read(path).with_context(context)?;
         let mode = fs::metadata(path).with_context(context)?.permissions().mode();
-        // Only "others" are checked: Kubernetes makes mounted secrets readable for the pod's group.
+        // Only the permissions of "others" are checked, not the group's: Kubernetes makes mounted secrets readable for
+        // the pod's group.
         if mode & 0o007 != 0 {
             let mode = format!("{:o}", mode & 0o777);
             tracing::warn!(file = %path.display(), mode, "other users can read the session key; run chmod 600 on it");

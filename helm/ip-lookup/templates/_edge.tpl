@@ -112,8 +112,8 @@ unsupported: {{ toJson $profile.unsupported }}
 [X-Edge-Client-IP, X-Edge-HTTP-Protocol, X-Edge-TLS-Version, X-Edge-TLS-Cipher, X-Edge-RTT, X-Edge-Colo]
 {{- end -}}
 
-{{/* Headers set by HAProxy, one "NameSEPARATORvalue" per line. X-Edge-Colo is set to "-" (null) so that clients can't
-set it. */}}
+{{/* Headers set by HAProxy, one per line: name, separator, value. X-Edge-Colo is set to "-" (null) so that clients
+can't set it. Argument: the separator */}}
 {{- define "ip-lookup.haproxyHeaders" -}}
 X-Edge-Client-IP{{ . }}%[src]
 X-Edge-HTTP-Protocol{{ . }}HTTP/%[req.ver]

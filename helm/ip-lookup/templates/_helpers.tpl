@@ -149,7 +149,7 @@ topologySpreadConstraints:
 {{- end -}}
 
 {{/* Probes of a container with this admin port. The sidecar has no readiness probe: a store outage must not remove
-all endpoints from the Service. Argument: (list "port" "with-readiness") */}}
+all endpoints from the Service. Argument: (list "port" whether-to-add-a-readiness-probe) */}}
 {{- define "ip-lookup.probes" -}}
 {{- $port := index . 0 -}}
 startupProbe:

@@ -46,7 +46,7 @@ redis://{{ include "ip-lookup.fullname" . }}-valkey:6379/0
 {{- end }}
 {{- end -}}
 
-{{/* The sidecar container. Argument: (list $ "charges" or "all") */}}
+{{/* The sidecar container. Argument: (list $ "charges") or (list $ "all"), for the flag --serve */}}
 {{- define "ip-lookup.quotaContainer" -}}
 {{- $root := index . 0 -}}{{- $values := $root.Values -}}
 {{- $secret := include "ip-lookup.storeSecret" $root | fromYaml -}}

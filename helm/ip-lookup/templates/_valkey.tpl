@@ -13,7 +13,7 @@ valkey.conf: |
   # Disables the commands that delete all data.
   rename-command FLUSHALL ""
   rename-command FLUSHDB ""
-# Passes the password's SHA-256 on standard input, so that it is neither on a command line nor in a file.
+# Passes the password's SHA-256 on standard input, so that the hash is neither on a command line nor in a file.
 start.sh: |
   set -eu
   hash=$(tr -d '\r\n' </run/secrets/store/password | sha256sum | cut -d ' ' -f 1)

@@ -76,7 +76,7 @@ impl ResponseDoc {
             headers: &TOO_MANY_REQUESTS_HEADERS,
             ..error(
                 429,
-                "`rate_limit_exceeded`: the daily quota is used up (the body has `enterprise`), or the key exceeded the burst limit and is paused until its owner resumes it.",
+                "`rate_limit_exceeded`: the daily quota is used up (the body then has the field `enterprise`), or the key exceeded the burst limit and is paused until its owner resumes it.",
             )
         },
         INTERNAL_ERROR,
@@ -91,7 +91,10 @@ impl ResponseDoc {
         },
         Self {
             headers: &TOO_MANY_REQUESTS_HEADERS,
-            ..error(429, "`rate_limit_exceeded`: the shared demo quota is used up (the body has `signup`).")
+            ..error(
+                429,
+                "`rate_limit_exceeded`: the shared demo quota is used up (the body has the field `signup`).",
+            )
         },
         INTERNAL_ERROR,
     ];
@@ -112,7 +115,7 @@ pub(super) fn responses(docs: &[ResponseDoc]) -> MetaResponses {
         status_range: None,
         content: match doc.content {
             Content::Empty => vec![],
-            Content::Success => vec![json(SUCCESS)],
+            Content::Success => vec![json(SUCCESS_SCHEMA)],
             Content::Error => vec![json(&ErrorBody::name())],
         },
         headers: doc.headers.iter().map(header).collect(),
@@ -120,7 +123,7 @@ pub(super) fn responses(docs: &[ResponseDoc]) -> MetaResponses {
     MetaResponses { responses: docs.iter().map(response).collect() }
 }
 
-const SUCCESS: &str = "IpResponse";
+const SUCCESS_SCHEMA: &str = "IpResponse";
 
 fn json(schema: &str) -> MetaMediaType {
     MetaMediaType { content_type: "application/json", schema: MetaSchemaRef::Reference(schema.to_owned()) }
@@ -138,7 +141,7 @@ fn header((name, description): &Header) -> MetaHeader {
 
 /// Registers the schemas of success and error bodies.
 pub(super) fn register(registry: &mut Registry) {
-    registry.create_schema::<crate::body::LookupBody<'_>, _>(SUCCESS.to_owned(), |_| success());
+    registry.create_schema::<crate::body::LookupBody<'_>, _>(SUCCESS_SCHEMA.to_owned(), |_| success());
     ErrorBody::register(registry);
 }
 
@@ -202,7 +205,7 @@ impl Document {
         )
     }
 
-    /// As JSON. The output is deterministic, because it is compared with the committed file.
+    /// The document as JSON. The text is deterministic, so that a test can compare it with the committed file.
     pub fn json(&self) -> String {
         allow_empty(&self.0.spec(), r#""in": "query","#, r#""allowEmptyValue": true,"#)
     }
@@ -217,10 +220,10 @@ impl Document {
     }
 }
 
-/// Adds `property` after each line that ends with `marker` and belongs to a query parameter.
+/// Marks the query parameters as possibly empty: an empty one counts as absent, which poem-openapi can't express.
 ///
-/// An empty parameter counts as absent, which poem-openapi can't express. The marker also occurs in the security
-/// scheme, but only in a parameter is it followed by a description.
+/// Inserts the line `property` after each line that ends with `marker` and belongs to a parameter. The marker also
+/// occurs in the security scheme, but only in a parameter is the next line a description.
 fn allow_empty(document: &str, marker: &str, property: &str) -> String {
     let mut output = String::with_capacity(document.len() + 128);
     let mut lines = document.lines().peekable();

@@ -23,7 +23,7 @@ pub(super) enum ApiError {
 }
 
 impl ApiError {
-    /// For an inconsistent verdict, which is treated as no verdict.
+    /// For a verdict that allows a key's request but lacks the key's scope: it is treated like no verdict.
     pub(super) const NO_VERDICT: Self = Self::Denied(Denial::NoVerdict(ChargeError::Unavailable));
 
     /// The outcome for metrics and traces.

@@ -86,7 +86,7 @@ impl DefaultHeaders {
 
     fn add_missing(&self, response: &mut Response) {
         let headers = response.headers_mut();
-        // The API built this response from a template that includes these headers.
+        // With this header, the response was built by the API, from a template that includes all of these headers.
         if headers.contains_key(header::ACCESS_CONTROL_ALLOW_ORIGIN) {
             return;
         }

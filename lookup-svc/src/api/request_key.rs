@@ -45,7 +45,7 @@ impl<'a> RequestKey<'a> {
     }
 }
 
-/// The Bearer token of the first `Authorization` header; `None` if it is empty.
+/// The Bearer token of the first `Authorization` header; `None` if there is no token or it is empty.
 fn bearer_token(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(header::AUTHORIZATION)?.as_bytes().trim_ascii();
     let (scheme, token) = value.split_at_checked(BEARER.len())?;
@@ -57,7 +57,7 @@ fn bearer_token(headers: &HeaderMap) -> Option<&str> {
     (!token.is_empty()).then(|| str::from_utf8(token).unwrap_or(INVALID_TOKEN))
 }
 
-/// The first value of a query parameter; `None` if it is empty.
+/// The first value of a query parameter; `None` if the parameter is missing or this value is empty.
 pub(super) fn query_parameter<'q>(query: Option<&'q str>, name: &str) -> Option<Cow<'q, str>> {
     let mut pairs = form_urlencoded::parse(query?.as_bytes());
     pairs.find(|(key, _)| key == name).map(|(_, value)| value).filter(|value| !value.is_empty())

@@ -15,11 +15,13 @@ pub struct Country {
     pub continent: &'static str,
     /// ISO 4217. `None` only for Antarctica.
     pub currency: Option<&'static str>,
-    /// Whether it is part of the European Union. True for the outermost regions and Åland.
+    /// Whether it is part of the European Union. Also true for territories with their own code to which the EU treaties
+    /// apply, such as Réunion and Åland.
     pub eu: bool,
 }
 
-/// Finds a country by its ISO code, in upper or lower case. Also knows XK (Kosovo), which every provider uses.
+/// Finds a country by its ISO code, in upper or lower case. Also finds XK (Kosovo), which is not an ISO code
+/// but is used by every provider.
 pub fn find(code: &str) -> Option<&'static Country> {
     static TABLE: LazyLock<Vec<Option<Country>>> = LazyLock::new(build);
     TABLE.get(index(code)?)?.as_ref()
@@ -93,7 +95,7 @@ fn continent_code(continent: Continent) -> &'static str {
     }
 }
 
-/// Overrides where the crate differs from GeoNames, which MaxMind and DB-IP follow. The continent of an
+/// Overrides the continent where keshvar differs from GeoNames, which MaxMind and DB-IP follow. The continent of an
 /// address must not depend on which database is loaded.
 fn corrected_continent(code: &str) -> Option<&'static str> {
     match code {

@@ -40,9 +40,9 @@ pub(super) struct Database {
 }
 
 impl Database {
-    /// Parses a file and checks it: first the whole structure, then that its records decode.
+    /// Parses a file and checks it: first the whole structure, then that its records decode (see `probe`).
     pub(super) fn load(name: &str, bytes: Vec<u8>) -> Result<Self, GeoError> {
-        let reader = Reader::from_source(with_description(bytes)?).map_err(GeoError::Corrupt)?;
+        let reader = Reader::from_source(with_complete_metadata(bytes)?).map_err(GeoError::Corrupt)?;
         reader.verify().map_err(GeoError::Corrupt)?;
         let probed_kind = probe(&reader)?;
         let metadata = reader.metadata();
@@ -73,7 +73,7 @@ impl Database {
 
 /// Adds a description and a database type to the metadata if they are missing. `Reader::verify` requires
 /// both, but many custom-built files lack them.
-fn with_description(mut bytes: Vec<u8>) -> Result<Vec<u8>, GeoError> {
+fn with_complete_metadata(mut bytes: Vec<u8>) -> Result<Vec<u8>, GeoError> {
     let reader = Reader::from_source(bytes.as_slice()).map_err(GeoError::Corrupt)?;
     let original = reader.metadata();
     if !original.description.is_empty() && !original.database_type.is_empty() {
@@ -99,7 +99,7 @@ fn with_description(mut bytes: Vec<u8>) -> Result<Vec<u8>, GeoError> {
 }
 
 /// Decodes up to `MAX_PROBES` networks as a request would, and infers the kind of database from the first usable
-/// record. Rejects a file with a record that fails to decode, or with no usable record.
+/// record. Rejects the file if one of them fails to decode or none is usable.
 fn probe(reader: &Reader<Vec<u8>>) -> Result<DatabaseKind, GeoError> {
     let options = WithinOptions::default().skip_empty_values();
     let mut kind = None;

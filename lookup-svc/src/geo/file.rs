@@ -23,8 +23,9 @@ impl Stamp {
         Ok(Stamp::from(&std::fs::metadata(path)?))
     }
 
-    /// Whether an open file has the same content in both stamps: same size and mtime. Ignores the ctime, which
-    /// also changes when the path is replaced by a rename. The open file is still complete then.
+    /// Whether an open file's content did not change between the two stamps: they have the same size and mtime. Ignores
+    /// the ctime, because it also changes when another file is renamed over the path, and the open file then keeps its
+    /// content.
     fn same_bytes(&self, later: &Self) -> bool {
         (self.size, self.modified) == (later.size, later.modified)
     }

@@ -1,5 +1,6 @@
-//! Caches the JSON of locations by database record. There are far fewer records than addresses, and clients send many
-//! requests. A location is cached on its second miss, because inserting costs as much as serializing.
+//! Caches the JSON of locations by database record. Many requests need the same record: it covers many addresses, and a
+//! client sends many requests. A location is cached only on its second miss, because inserting it costs as much as
+//! serializing it.
 
 use std::ops::Range;
 use std::sync::Mutex;
@@ -18,13 +19,14 @@ const SLOTS: usize = 4096;
 /// Longer JSON is not cached, so that a database with very long strings can't use up memory.
 const MAX_JSON_LEN: usize = 2048;
 
-/// The offset of an address's record in each database. `None` if a database has no record or does not exist.
+/// The offset of an address's record in each database. `None` if the database has no record for the
+/// address, or if there are fewer databases.
 pub(super) type RecordOffsets = [Option<usize>; MAX_DATABASES];
 
 /// A direct-mapped cache: a hash of the record offsets selects the slot.
 pub(super) struct LocationCache {
     slots: Box<[CacheSlot]>,
-    /// Hash of the most recent miss per slot.
+    /// For each slot, the hash of the record offsets that missed most recently.
     last_miss: Box<[AtomicU64]>,
 }
 

@@ -5,10 +5,10 @@ use super::layout::Fields;
 use super::location::{AsText, Location, RegionCode};
 use super::timezone;
 
-/// Fills the missing fields from `later`, a database of lower precedence.
+/// Fills the missing fields from `later`, the fields of a database of lower precedence.
 ///
 /// Related fields must come from databases that agree: if `later` has another country, its location is ignored,
-/// or the result could be Paris in Germany. If it has another AS number, its organization is ignored. Latitude and
+/// because the result could be Paris in Germany. If it has another AS number, its organization is ignored. Latitude and
 /// longitude are taken together.
 pub(super) fn add<'a>(fields: &mut Fields<'a>, later: Fields<'a>) {
     if agree(fields.country.map(|c| c.code), later.country.map(|c| c.code)) {
@@ -44,7 +44,7 @@ fn add_location<'a>(fields: &mut Fields<'a>, later: &Fields<'a>) {
 /// Derives the remaining fields of a location from the merged ones.
 pub(super) fn finish<'a>(fields: Fields<'a>, lists: &AsnLists, now: i64) -> Location<'a> {
     let country = fields.country;
-    let listed = |list: &super::asn::AsnList, flagged: bool| match fields.asn {
+    let flagged_or_listed = |list: &super::asn::AsnList, flagged: bool| match fields.asn {
         Some(asn) => Some(flagged || list.contains(asn)),
         None => flagged.then_some(true),
     };
@@ -66,8 +66,8 @@ pub(super) fn finish<'a>(fields: Fields<'a>, lists: &AsnLists, now: i64) -> Loca
         as_text: fields.asn.zip(fields.org).map(|(asn, org)| AsText { asn, org }),
         is_eu: fields.is_eu.or(country.map(|c| c.eu)),
         currency: country.and_then(|c| c.currency),
-        proxy: listed(&lists.proxy, fields.proxy),
-        hosting: listed(&lists.hosting, fields.hosting),
+        proxy: flagged_or_listed(&lists.proxy, fields.proxy),
+        hosting: flagged_or_listed(&lists.hosting, fields.hosting),
         postal_code: fields.postal_code,
     }
 }

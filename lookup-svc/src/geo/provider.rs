@@ -25,6 +25,7 @@ pub enum DatabaseKind {
 impl DatabaseKind {
     /// Infers the kind from the metadata's database type. `None` if the type is not recognized.
     pub(super) fn of(database_type: &str) -> Option<Self> {
+        // The first entry whose name is part of the database type decides.
         const NAMES: [(&str, DatabaseKind); 13] = [
             ("enterprise", DatabaseKind::Enterprise),
             ("anonymous", DatabaseKind::AnonymousIp),

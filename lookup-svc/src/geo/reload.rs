@@ -11,8 +11,9 @@ use super::snapshot::Snapshot;
 use super::watched_file::{FileCheck, WatchedFile};
 use super::{GeoArgs, GeoError};
 
-/// 2 GiB: three times the size of the largest commercial database.
+/// Maximum size of a database file: 2 GiB, three times the size of the largest commercial database.
 pub(super) const DATABASE_LIMIT: u64 = 2 << 30;
+/// Maximum size of a list of AS numbers.
 const LIST_LIMIT: u64 = 16 << 20;
 
 /// The state of all watched files.
@@ -114,8 +115,8 @@ impl Source {
         self.drop_replaced()
     }
 
-    /// Drops deleted files, but keeps their data until there is another file of the same type: the data of
-    /// dbip-city-2026-10.mmdb is dropped once dbip-city-2026-11.mmdb is loaded. Returns whether data was dropped.
+    /// Drops each deleted file as soon as an existing file of the same type is loaded; until then, its data stays in
+    /// use: dbip-city-2026-10.mmdb is dropped once dbip-city-2026-11.mmdb is loaded. Returns whether data was dropped.
     fn drop_replaced(&mut self) -> bool {
         let key = |db: &Arc<Database>| (db.info.database_type.clone(), db.info.ip_version);
         let present: Vec<_> = self

@@ -1,4 +1,4 @@
-//! The built-in database, used until another one is configured: documentation networks with made-up locations,
+//! The built-in database, used while no other database is loaded: documentation networks with made-up locations,
 //! and well-known public DNS resolvers with their real operators.
 
 use super::writer::{Builder, Value};

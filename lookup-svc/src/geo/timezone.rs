@@ -13,7 +13,7 @@ static ZONES: LazyLock<HashMap<String, OnceLock<Option<TimeZone>>>> = LazyLock::
 });
 
 /// Loads the timezone names now instead of during the first request.
-pub(super) fn load_zone_names() {
+pub(super) fn load_timezone_names() {
     LazyLock::force(&ZONES);
 }
 
@@ -23,7 +23,7 @@ pub(super) fn offset(zone: &str, now: i64) -> Option<i32> {
     Some(parsed(zone)?.to_offset(timestamp).seconds())
 }
 
-/// The first second after `now` at which the offset of `zone` may change.
+/// The first second after `now` at which the offset of `zone` may change; `i64::MAX` if it never does.
 pub(super) fn next_change(zone: &str, now: i64) -> i64 {
     let change = || {
         let timestamp = Timestamp::from_second(now).ok()?;
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn only_iana_identifiers_are_accepted() {
+    fn only_names_like_iana_identifiers_are_accepted() {
         for zone in ["Europe/Berlin", "UTC", "America/Argentina/Buenos_Aires", "Mars/Olympus_Mons"] {
             assert!(is_identifier(zone), "{zone}");
         }

@@ -14,7 +14,8 @@ pub(super) struct WatchedFile<T> {
     /// Whether the file existed at the last check.
     pub(super) present: bool,
     last_stamp: Option<Stamp>,
-    /// The file was fresh when it was read (see `Stamp::is_fresh`): read it again even if its stamp is the same.
+    /// Whether the file was fresh when it was read (see `Stamp::is_fresh`). If so, the next check reads it again even
+    /// if its stamp is the same.
     recheck: bool,
     /// Hash of the bytes that `last_good` was loaded from.
     content_hash: Option<u64>,
@@ -82,7 +83,7 @@ impl<T> WatchedFile<T> {
     /// Logs and counts a rejection once per change of the file, not when a file with the same stamp is read again.
     fn rejected(&mut self, error: &GeoError, same_stamp: bool) -> FileCheck {
         if matches!(error, GeoError::ChangedDuringRead) {
-            // Still being written: not an error, read it at the next check.
+            // The file is still being written. That is not an error; the next check reads it again.
             self.last_stamp = None;
             return FileCheck::Unchanged;
         }

@@ -26,7 +26,7 @@ enum Target {
     Data(usize),
 }
 
-/// Precedes the metadata section.
+/// The bytes that precede the metadata section.
 pub const MARKER: &[u8] = b"\xab\xcd\xefMaxMind.com";
 
 const EMPTY_NODE: [Target; 2] = [Target::Empty; 2];
@@ -161,9 +161,9 @@ impl Builder {
 
 /// The network's address, left-aligned, and its prefix length in the tree.
 fn path(network: &str, ip_version: u16) -> (u128, u32) {
-    let (address, length) = network.split_once('/').expect("address/length");
-    let length: u32 = length.parse().expect("prefix length");
-    match (address.parse().expect("IP address"), ip_version) {
+    let (address, length) = network.split_once('/').expect("a network is ADDRESS/LENGTH");
+    let length: u32 = length.parse().expect("valid prefix length");
+    match (address.parse().expect("valid IP address"), ip_version) {
         (IpAddr::V4(v4), 4) => (u128::from(v4.to_bits()) << 96, length),
         (IpAddr::V4(v4), _) => (u128::from(v4.to_bits()), length + 96),
         (IpAddr::V6(v6), _) => (v6.to_bits(), length),

@@ -14,11 +14,11 @@ pub struct GeoUpdateArgs {
     #[arg(env = "GEO_UPDATE_SOURCE", hide_env_values = true, value_parser = secret)]
     pub source: SecretString,
 
-    /// Target directory; pass it to --geo-db too
+    /// Directory to install the databases in; the server reads it if you pass it to --geo-db
     #[arg(long, env = "GEO_UPDATE_TO", value_name = "DIR")]
     pub to: PathBuf,
 
-    /// Keep running and check at this interval
+    /// Keep running and check for newer databases at this interval
     #[arg(long, env = "GEO_UPDATE_EVERY", value_name = "TIME", value_parser = humantime::parse_duration)]
     pub every: Option<Duration>,
 

@@ -16,8 +16,8 @@ pub enum UpdateError {
     /// Connecting, sending or receiving failed. The URL has been removed from the error.
     #[error("{}", chain(.0))]
     Http(reqwest::Error),
-    /// A redirect loop, too many redirects, or a redirect from https to http.
-    #[error("redirect loop or insecure redirect")]
+    /// Too many redirects (possibly a loop), or a redirect from https to http.
+    #[error("too many redirects, or a redirect from https to http")]
     Redirect,
     /// 404 or 410.
     #[error("the server does not have this file")]

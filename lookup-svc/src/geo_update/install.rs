@@ -31,14 +31,14 @@ pub(super) async fn refresh(
     if matches {
         return Ok(unchanged(target_dir, item, &progress));
     }
-    // If there is a checksum, the installed file does not match it. Download unconditionally, so that the server
-    // can't respond with 304.
+    // If there is a checksum, the installed file does not match it, so it must be replaced. Without the install info,
+    // the download is unconditional: the server can't respond with 304.
     let info = info.filter(|_| checksum.is_none());
     let part = target_dir.temp_file()?;
     let Some((url, version)) = fetch(client, args, item, info.as_ref(), &part, &mut progress).await? else {
         return Ok(unchanged(target_dir, item, &progress));
     };
-    let verification = Verification { checksum, version, address: url_sha256(url), limit: args.max_size };
+    let verification = Verification { checksum, version, url_sha256: url_sha256(url), limit: args.max_size };
     let (file, info) = blocking(target_dir, move |unpacked| verification.run(part, unpacked)).await?;
     let target = target_dir.install(file, &item.target)?;
     target_dir.write_install_info(&item.target, &info)?;
@@ -90,7 +90,8 @@ async fn fetch<'i>(
     Err(UpdateError::NotFound)
 }
 
-/// Runs `work` on a blocking thread, because unpacking and verifying take seconds of CPU time.
+/// Runs `work` on a blocking thread, because unpacking and verifying take seconds of CPU time. Passes it a new
+/// temporary file for the unpacked database.
 async fn blocking<T: Send + 'static>(
     target_dir: &TargetDir,
     work: impl FnOnce(NamedTempFile) -> Result<T, UpdateError> + Send + 'static,
@@ -102,9 +103,11 @@ async fn blocking<T: Send + 'static>(
 
 /// Unpacks and verifies a download.
 struct Verification {
+    /// The expected SHA-256 of the download, if known.
     checksum: Option<String>,
     version: Version,
-    address: String,
+    url_sha256: String,
+    /// Maximum size of the unpacked file.
     limit: u64,
 }
 
@@ -126,7 +129,7 @@ impl Verification {
         unpack::unpack(packed, &mut to, self.limit)?;
         geo::verify(to.path()).map_err(UpdateError::Unusable)?;
         let installed = sha256(to.path())?;
-        let info = InstallInfo { address: self.address, download, installed, version: self.version };
+        let info = InstallInfo { address: self.url_sha256, download, installed, version: self.version };
         Ok((to, info))
     }
 }

@@ -10,7 +10,8 @@ use super::source::{self, Checksum, Item};
 use super::{GeoUpdateArgs, UpdateError};
 
 const MAX_REDIRECTS: usize = 5;
-/// A SHA-256 has 64 characters. IPinfo's JSON has three checksums.
+/// Maximum size of a response with a checksum. This is ample: a SHA-256 has 64 characters, and IPinfo's JSON has three
+/// checksums.
 const MAX_CHECKSUM_BODY: usize = 16 << 10;
 
 pub(super) fn client(args: &GeoUpdateArgs) -> Result<Client, UpdateError> {

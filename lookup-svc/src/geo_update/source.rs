@@ -29,9 +29,9 @@ pub(super) enum Checksum {
     None,
     /// `--sha256`.
     Pinned(String),
-    /// A `sha256sum` file. MaxMind has one for each file, so a missing one is an error.
+    /// A file in the format of `sha256sum`. MaxMind has one for each database, so a missing one is an error.
     File(Url),
-    /// IPinfo's JSON. Some files have none, so a missing one (404, 410) is not an error.
+    /// IPinfo's JSON with checksums. Some databases have none, so a missing one (404, 410) is not an error.
     Json(Url),
 }
 
@@ -53,7 +53,7 @@ pub(super) fn plan(args: &GeoUpdateArgs, now: SystemTime) -> Result<Vec<Item>, U
 }
 
 fn dbip(args: &GeoUpdateArgs, now: SystemTime) -> Result<Vec<Item>, UpdateError> {
-    let base = provider(args, "https://download.db-ip.com/")?;
+    let base = base_url(args, "https://download.db-ip.com/")?;
     let months = months(now)?;
     let item = |name: String| {
         let file = |month: &String| join(&base, &format!("free/dbip-{name}-lite-{month}.mmdb.gz"));
@@ -68,7 +68,7 @@ fn dbip(args: &GeoUpdateArgs, now: SystemTime) -> Result<Vec<Item>, UpdateError>
     editions(args, &["city", "asn"])?.into_iter().map(item).collect()
 }
 
-/// This month and the previous one: a new file appears some time after midnight on the first.
+/// This month and the previous one, because this month's file appears only some time after the month has begun.
 fn months(now: SystemTime) -> Result<[String; 2], UpdateError> {
     let bad_clock = |_| UpdateError::Usage("the system clock is out of range".to_owned());
     let now: Zoned = Timestamp::try_from(now).map_err(bad_clock)?.to_zoned(TimeZone::UTC);
@@ -82,7 +82,7 @@ fn maxmind(args: &GeoUpdateArgs) -> Result<Vec<Item>, UpdateError> {
     let account = credential(account.0, account.1, "--maxmind-account-id")?;
     let key = (args.maxmind_license_key.clone(), args.maxmind_license_key_file.as_deref());
     let key = credential(key.0, key.1, "--maxmind-license-key")?;
-    let base = provider(args, "https://download.maxmind.com/")?;
+    let base = base_url(args, "https://download.maxmind.com/")?;
     let item = |edition: String| {
         let file = |suffix: &str| join(&base, &format!("geoip/databases/{edition}/download?suffix={suffix}"));
         Ok(Item {
@@ -99,7 +99,7 @@ fn maxmind(args: &GeoUpdateArgs) -> Result<Vec<Item>, UpdateError> {
 fn ipinfo(args: &GeoUpdateArgs) -> Result<Vec<Item>, UpdateError> {
     require_license(args, "ipinfo")?;
     let token = credential(args.ipinfo_token.clone(), args.ipinfo_token_file.as_deref(), "--ipinfo-token")?;
-    let base = provider(args, "https://ipinfo.io/")?;
+    let base = base_url(args, "https://ipinfo.io/")?;
     let item = |edition: String| {
         let with_token = |path: String| {
             let mut url = join(&base, &path)?;
@@ -147,7 +147,7 @@ pub(super) fn sha256(text: &str) -> Option<String> {
     is_valid.then(|| text.to_ascii_lowercase())
 }
 
-fn provider(args: &GeoUpdateArgs, default: &str) -> Result<Url, UpdateError> {
+fn base_url(args: &GeoUpdateArgs, default: &str) -> Result<Url, UpdateError> {
     match &args.provider_url {
         Some(url) => Ok(url.clone()),
         None => Url::parse(default).map_err(|error| UpdateError::Usage(error.to_string())),

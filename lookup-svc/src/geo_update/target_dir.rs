@@ -17,7 +17,8 @@ const LOCK_FILE: &str = ".geo-update.lock";
 /// The directory that databases are installed in.
 pub(super) struct TargetDir {
     path: PathBuf,
-    /// Held until drop. The holder may delete all temporary files as stale.
+    /// The lock file, locked until drop. A process that holds the lock may delete all existing temporary files: their
+    /// processes are gone.
     _lock: File,
 }
 

@@ -64,7 +64,7 @@ fn read_up_to(from: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(filled)
 }
 
-/// Fails when more than the limit is read. (`Take` would signal end of file.)
+/// Returns an error when more than the limit is read, unlike `Take`, which would return end of file.
 struct LimitedReader<R> {
     from: R,
     left: u64,

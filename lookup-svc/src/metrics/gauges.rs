@@ -1,4 +1,4 @@
-//! Metrics about the geo data and proxy discovery, read on collection.
+//! Metrics about the geo data and proxy discovery. Their values are read when OpenTelemetry collects metrics.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -9,46 +9,46 @@ use tokio::sync::watch;
 
 use crate::geo::Geo;
 
-/// Publishes the age of each geo database and the number of loaded and rejected files.
+/// Publishes the build time and age of each geo database, and the numbers of loaded and rejected files.
 pub fn publish_geo(meter: &Meter, geo: &Geo) {
-    let databases = geo.clone();
+    let observed = geo.clone();
     meter
         .u64_observable_gauge("geo_database_build_timestamp")
         .with_unit("s")
         .with_description("Build time of a geo database in use")
         .with_callback(move |observer| {
-            for database in databases.databases() {
+            for database in observed.databases() {
                 observer
                     .observe(database.build_epoch, &database_labels(database.name, database.kind.as_str()));
             }
         })
         .build();
-    let databases = geo.clone();
+    let observed = geo.clone();
     meter
         .u64_observable_gauge("geo_database_age")
         .with_unit("s")
         .with_description("Age of a geo database in use, since its build")
         .with_callback(move |observer| {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-            for database in databases.databases() {
+            for database in observed.databases() {
                 let age = now.saturating_sub(database.build_epoch);
                 observer.observe(age, &database_labels(database.name, database.kind.as_str()));
             }
         })
         .build();
-    let reloads = geo.clone();
+    let observed = geo.clone();
     meter
         .u64_observable_counter("geo_database_loads")
         .with_description("Geo files loaded and rejected since the start")
         .with_callback(move |observer| {
-            let counts = reloads.reload_counts();
+            let counts = observed.reload_counts();
             observer.observe(counts.loaded, &[KeyValue::new("result", "loaded")]);
             observer.observe(counts.rejected, &[KeyValue::new("result", "refused")]);
         })
         .build();
 }
 
-/// The label `database` is bounded: the operator chooses the files.
+/// The label `database` has few values: the names of the files that the operator chose.
 fn database_labels(name: String, kind: &'static str) -> [KeyValue; 2] {
     [KeyValue::new("database", name), KeyValue::new("kind", kind)]
 }
@@ -57,7 +57,7 @@ fn database_labels(name: String, kind: &'static str) -> [KeyValue; 2] {
 pub fn publish_discovery(meter: &Meter, status: watch::Receiver<DiscoveryStatus>) {
     meter
         .u64_observable_gauge("lookup_discovered_proxies")
-        .with_description("Trusted proxies found by discovery, by state of discovery")
+        .with_description("Trusted proxies found by discovery; the label is the state of discovery")
         .with_callback(move |observer| {
             let status = *status.borrow();
             let proxies = match status {

@@ -37,7 +37,7 @@ impl QuotaMetrics {
                 .build(),
             charge_errors: meter
                 .u64_counter("lookup_quota_charges_lost")
-                .with_description("Charges without a verdict")
+                .with_description("Charges for which quota-svc returned no verdict, so the request got 500")
                 .build(),
         }
     }

@@ -6,12 +6,13 @@ use crate::api::Document;
 const TEMPLATE: &str = include_str!("swagger.html");
 const START: &str = include_str!("swagger.js");
 
-/// Renders the page with the document embedded.
+/// Renders the page with the OpenAPI document embedded.
 pub(super) fn page(document: &Document) -> Page {
     let original = document.swagger_ui();
     let style = between(&original, r#"<style charset="UTF-8">"#, "</style>");
     let bundle = between(&original, r#"<script charset="UTF-8">"#, "</script>");
-    // `</script>` in the document would end the script element, so escape `<`, which JSON allows in any string.
+    // `</script>` in the document would end the script element, so `<` is written as `\u003c`, an escape that JSON
+    // allows in any string.
     let start = START.replace("{{document}}", &document.json().trim().replace('<', "\\u003c"));
     let policy = format!(
         "default-src 'none'; script-src 'sha256-{}' 'sha256-{}'; style-src 'sha256-{}'; img-src data:; \

@@ -45,6 +45,7 @@ fn four_operations_have_their_statuses_and_headers() {
     let rate_limit = ["X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"];
     let denied = ["Retry-After", rate_limit[0], rate_limit[1], rate_limit[2]];
     let none: [&str; 0] = [];
+    /// Path, method, operation ID, and the statuses with the names of their headers.
     type Operation<'a> = (&'a str, &'a str, &'a str, &'a [(&'a str, &'a [&'a str])]);
     let expected: [Operation; 4] = [
         (

@@ -107,10 +107,10 @@ async fn unfinished_body_gets_408() {
         config.quota.quota_deadline = std::time::Duration::from_millis(100);
     })
     .await;
-    let endless = futures_util::stream::pending::<Result<Vec<u8>, std::io::Error>>();
+    let unfinished = futures_util::stream::pending::<Result<Vec<u8>, std::io::Error>>();
     // Without this header the client would not send a GET body of unknown length.
     let request = harness.request(Method::GET, "/api/v1/ip").header("transfer-encoding", "chunked");
-    let request = request.body(Body::wrap_stream(endless));
+    let request = request.body(Body::wrap_stream(unfinished));
     TestResponse::send(request).await.assert_error(408, "request_timeout");
 }
 

@@ -25,7 +25,7 @@ pub const MIDNIGHT: u64 = 4_102_444_800;
 pub enum QuotaMode {
     /// Responds with the verdicts that were set.
     Normal,
-    /// Waits until the mode changes.
+    /// Waits until the mode changes, then responds in the new mode.
     Hold,
     /// Never responds.
     Hang,
@@ -36,7 +36,7 @@ pub enum QuotaMode {
 /// A fake quota-svc.
 #[derive(Clone)]
 pub struct FakeQuota {
-    /// By the key's digest in hex, or `demo`.
+    /// The verdict for each key, by its digest in hex, and for `demo`.
     verdicts: Arc<Mutex<HashMap<String, Verdict>>>,
     charges: Arc<AtomicUsize>,
     calls: Arc<watch::Sender<usize>>,
@@ -110,7 +110,7 @@ pub fn bare(outcome: Outcome) -> Verdict {
     Verdict { outcome, scope: None, limit: None, remaining: None, reset: None, retry_after: None }
 }
 
-/// An allowed request of a key with this scope.
+/// The verdict for an allowed request of a key with this scope.
 pub fn allowed(scope: Scope) -> Verdict {
     Verdict {
         scope: Some(scope),
@@ -121,7 +121,7 @@ pub fn allowed(scope: Scope) -> Verdict {
     }
 }
 
-/// A denial because of a limit.
+/// The verdict for a request that a limit denies.
 pub fn denied(outcome: Outcome, limit: u32, reset: u64, retry_after: u32) -> Verdict {
     Verdict {
         scope: Some(Scope::Full),
@@ -190,7 +190,7 @@ impl Harness {
     }
 }
 
-/// A response with its body read.
+/// A response whose body has been read.
 #[derive(Debug)]
 pub struct TestResponse {
     pub status: u16,

@@ -21,7 +21,7 @@ async fn key_is_read_from_header_or_query_string() {
 }
 
 #[tokio::test]
-async fn bearer_token_wins_and_empty_token_counts_as_missing() {
+async fn bearer_token_wins_over_query_string_and_empty_token_counts_as_missing() {
     let harness = Harness::start().await;
     let (good, unknown) =
         (harness.create_key(allowed(Scope::Ip)), harness.create_key(bare(Outcome::UnknownKey)));

@@ -22,7 +22,7 @@ async fn lookup_without_verdict_gets_500_and_service_stays_ready() {
 }
 
 #[tokio::test]
-async fn lookup_with_inconsistent_verdict_gets_500() {
+async fn lookup_with_unusable_verdict_gets_500() {
     let harness = Harness::start().await;
     for verdict in [
         bare(Outcome::Unavailable),

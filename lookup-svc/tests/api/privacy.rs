@@ -1,4 +1,4 @@
-//! Metrics count requests but contain no client address, key or path.
+//! Metrics count requests but contain no client address, key or path. Readiness lists the geo databases.
 
 use quota_client::wire::{Outcome, Scope};
 use reqwest::Method;
@@ -40,7 +40,7 @@ async fn metrics_count_requests_without_client_data() {
 #[tokio::test]
 async fn readiness_lists_loaded_databases() {
     let harness = Harness::start().await;
-    // Background tasks set the conditions, so wait until they have.
+    // Background tasks set the conditions of readiness, so wait until all of them are ready.
     let mut report = harness.kit.readiness.report();
     while !report.ready {
         tokio::task::yield_now().await;

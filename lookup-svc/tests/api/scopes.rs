@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Harness, TestResponse, allowed};
 
+// The fields that each scope adds to those of the narrower scope.
 const IP: [&str; 3] = ["status", "ip", "ipv6"];
 const GEO: [&str; 16] = [
     "city",
@@ -26,6 +27,7 @@ const GEO: [&str; 16] = [
     "currency",
 ];
 const FULL: [&str; 7] = ["http_protocol", "tls_version", "tls_cipher", "rtt", "colo", "proxy", "hosting"];
+/// The fields of `FULL` that the demo returns.
 const DEMO: [&str; 4] = ["http_protocol", "tls_version", "rtt", "colo"];
 
 fn sorted(parts: &[&[&'static str]]) -> Vec<&'static str> {

@@ -149,9 +149,9 @@ async fn pinned_checksum_mismatch_is_rejected() {
 async fn pin_added_or_changed_after_install_is_enforced() {
     let server = Server::start(|request, _| Response::tagged(request, &database("New"), "\"v1\"")).await;
     let (url, right, wrong) = (server.url("city.mmdb"), sha256(&database("New")), sha256(b"other"));
-    for first in [&[][..], &["--sha256", &right]] {
+    for first_pin in [&[][..], &["--sha256", &right]] {
         let dir = TempDir::new().expect("temp dir");
-        run(&url, dir.path(), first).await.result.expect("update succeeds");
+        run(&url, dir.path(), first_pin).await.result.expect("update succeeds");
         let changed = run(&url, dir.path(), &["--sha256", &wrong]).await;
         let rejected = changed.result.is_err() && matches!(changed.error(), UpdateError::Checksum);
         assert!(rejected, "{}", changed.all_text());
@@ -164,7 +164,7 @@ async fn pin_added_or_changed_after_install_is_enforced() {
 }
 
 #[tokio::test]
-async fn changed_pin_is_downloaded_unconditionally() {
+async fn file_is_downloaded_unconditionally_after_pin_change() {
     let server = Server::start(|request, previous| match request.header("if-none-match") {
         Some(_) => Response::status(304),
         None => Response::ok(&database(if previous == 0 { "Old" } else { "New" })).with("etag", "\"same\""),

@@ -46,7 +46,7 @@ fn assert_in_no_file(secret: &str, dir: &Path) {
     }
 }
 
-/// Used in URLs, as password and as token.
+/// The password and the token in the URLs, and the value of credential options.
 const SECRET: &str = "s3cret";
 
 /// Responds in every way that produces output: success, redirect loop, web page, 401 and 500.
@@ -69,7 +69,7 @@ fn sources_with_secrets(server: &Server) -> Vec<(String, bool)> {
         ["loop", "page", "secret", "broken"].map(|name| url(&format!("{}/{name}.mmdb", server.address)));
     let invalid = ["127.0.0.1:1/city.mmdb", "[nowhere/city.mmdb", "127.0.0.1:99999/city.mmdb"].map(url);
     let ftp = url("127.0.0.1/city.mmdb").replace("http", "ftp");
-    // Twice: the second download is unchanged.
+    // The same URL twice: the second time, the file is unchanged.
     let succeeding = [(good.clone(), true), (good, true)];
     succeeding
         .into_iter()

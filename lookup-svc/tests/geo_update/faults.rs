@@ -37,6 +37,7 @@ async fn interrupted_download_is_resumed() {
 
 #[tokio::test]
 async fn download_restarts_if_etag_is_weak_or_changed() {
+    // The ETag of the second response; `None` if the first response has a weak ETag.
     for tag in [None, Some("\"v2\"")] {
         let (old, new) = (database("Half"), database("New"));
         let server = Server::start(move |request, previous| match (previous, tag) {
@@ -90,7 +91,7 @@ async fn unexpected_304_fails_the_update() {
 }
 
 #[tokio::test]
-async fn unexpected_304_for_file_without_version_fails() {
+async fn unexpected_304_for_file_without_etag_fails() {
     let server = Server::start(|_, previous| match previous {
         0 => Response::ok(&database("New")),
         _ => Response::status(304),
@@ -170,7 +171,7 @@ async fn slow_download_ends_at_timeout() {
     let dir = dir_with_old_file();
     let (url, limits) = (server.url("city.mmdb"), ["--idle-timeout", "3s", "--timeout", "4s"]);
     let run = tokio::time::timeout(Duration::from_secs(20), run(&url, dir.path(), &limits));
-    let run = run.await.expect("timeout before the download completes");
+    let run = run.await.expect("the run ends at --timeout");
     assert!(matches!(run.error(), UpdateError::TimedOut(_)), "{}", run.error());
     assert_eq!(server.requests().len(), 1, "never idle, so no retry");
     assert_unchanged(dir.path());

@@ -13,6 +13,7 @@ use crate::support::*;
 async fn dbip_falls_back_to_previous_month_then_is_unchanged() {
     let (this_month, packed) = (Mutex::new(None), gz(&database("New")));
     let server = Server::start(move |request, _| {
+        // The first request is for this month: its path ends like `2026-10.mmdb.gz`, which has 15 characters.
         let mut this_month = this_month.lock().expect("not poisoned");
         let suffix = this_month.get_or_insert_with(|| request.path[request.path.len() - 15..].to_owned());
         match request.path.ends_with(suffix.as_str()) {
@@ -81,9 +82,9 @@ async fn maxmind_download_is_skipped_while_checksum_matches() {
 }
 
 #[tokio::test]
-async fn missing_license_or_key_is_a_usage_error() {
+async fn missing_argument_or_invalid_source_is_a_usage_error() {
     let dir = TempDir::new().expect("temp dir");
-    for (source, extra, missing) in [
+    for (source, extra, mentioned) in [
         ("maxmind", &["--maxmind-account-id", "1", "--maxmind-license-key", "k"][..], "--accept-license"),
         ("ipinfo", &["--ipinfo-token", "t"], "--accept-license"),
         ("maxmind", &["--accept-license"], "--maxmind-account-id"),
@@ -93,7 +94,7 @@ async fn missing_license_or_key_is_a_usage_error() {
     ] {
         let run = run(source, dir.path(), extra).await;
         assert!(
-            matches!(run.error(), UpdateError::Usage(text) if text.contains(missing)),
+            matches!(run.error(), UpdateError::Usage(text) if text.contains(mentioned)),
             "{source}: {}",
             run.error()
         );

@@ -54,7 +54,8 @@ impl Response {
         Response { body, ..self }
     }
 
-    /// Supports conditions and ranges: 304 if the ETag matches, 206 for a range of the same version.
+    /// `bytes` with the ETag `tag`. Supports conditions and ranges: 304 if the request's ETag matches, 206 for a range
+    /// of the same version.
     pub fn tagged(request: &Request, bytes: &[u8], tag: &str) -> Self {
         if request.header("if-none-match") == Some(tag) {
             return Response::status(304).with("etag", tag);
@@ -149,7 +150,7 @@ async fn write(mut stream: TcpStream, response: Response) -> std::io::Result<()>
         Body::TruncateAfter(count) => stream.write_all(&response.bytes[..count]).await,
         Body::StallAfter(count) => {
             stream.write_all(&response.bytes[..count]).await?;
-            // Until the client disconnects.
+            // Waits until the client disconnects.
             stream.readable().await
         }
         Body::Trickle => {

@@ -109,7 +109,7 @@ pub fn city(file: &Path) -> String {
     })
 }
 
-/// The visible files, and stale files: hidden ones other than info files and the lock.
+/// The visible files, and the stale files: all hidden files except the info files (`.json`) and the lock.
 pub fn listing(dir: &Path) -> (Vec<String>, Vec<String>) {
     let names = std::fs::read_dir(dir)
         .expect("read directory")

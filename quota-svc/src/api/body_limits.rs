@@ -10,7 +10,7 @@ use service_kit::{BodyLimit, DirectRouter, ErrorBody};
 
 use super::DOCS;
 
-/// Fits 200 accounts with 10 keys each and a month of usage.
+/// Fits 200 accounts with 10 keys each, and a month of usage for each key.
 const IMPORT_BYTES: usize = 4 * 1024 * 1024;
 
 pub fn with_body_limits<E: Endpoint + 'static>(routes: E) -> impl Endpoint<Output = Response> {

@@ -1,4 +1,4 @@
-//! `POST /charges`, the only operation that lookups call.
+//! `POST /charges`, the only operation that lookup-svc calls.
 
 use std::sync::Arc;
 

@@ -14,7 +14,8 @@ pub struct Context {
 }
 
 impl Context {
-    /// Drops the cached denial of `key` and returns `result`. Also after an error: the change may have been applied.
+    /// Drops the cached denial of `key` after a change and returns the change's `result`. Does so even if that is an
+    /// error, because the change may have been applied.
     pub fn invalidate_after<T>(&self, key: KeyId, result: Result<T, StoreError>) -> Result<T, StoreError> {
         self.charge_service.invalidate(key);
         result

@@ -69,7 +69,7 @@ impl From<StoreError> for ApiError {
     }
 }
 
-/// Turns an error message into a sentence: upper-case first letter, final period.
+/// An error body whose message is a sentence: upper-case first letter, final period.
 fn body(code: &str, message: impl ToString) -> Body {
     let mut message = message.to_string();
     if let Some(first) = message.get(..1) {

@@ -1,5 +1,5 @@
-//! Protects the API from web pages: rejects requests with an `Origin` header, and requests whose `Host` is not a
-//! loopback name (DNS rebinding).
+//! Protects the API from web pages: rejects requests with an `Origin` header and, against DNS rebinding, requests whose
+//! `Host` is not a loopback name.
 
 use std::future::ready;
 use std::net::IpAddr;

@@ -69,7 +69,7 @@ impl TransferApi {
     async fn export_one(&self, account: Account, now: i64) -> Result<Option<ExportedAccount>, StoreError> {
         match self.0.store.keys(account.id()).await {
             Ok(keys) => Ok(Some(api_convert::to_export(account, &keys, now))),
-            // Deleted after it was listed.
+            // The account was deleted after it was listed.
             Err(StoreError::AccountNotFound) => Ok(None),
             Err(error) => Err(error),
         }

@@ -30,7 +30,7 @@ impl AtomicFile {
         let temporary = target.with_file_name(hidden);
         // Readable by the owner only: the export contains password hashes.
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary);
-        let file = file.with_context(|| format!("can't write --to {}", target.display()))?;
+        let file = file.with_context(|| format!("can't create a file next to --to {}", target.display()))?;
         Ok(Self { target: target.to_owned(), temporary, out: BufWriter::new(file) })
     }
 

@@ -34,7 +34,7 @@ impl CliContext {
     pub fn new(args: &ClientArgs) -> anyhow::Result<Self> {
         let client = QuotaClient::new(&args.quota_url, TIMEOUT).map_err(|error| match error {
             ClientError::BaseUrl(reason) => {
-                anyhow!("--quota-url: {reason}, for example http://127.0.0.1:8082")
+                anyhow!("--quota-url: {reason}. Example: http://127.0.0.1:8082")
             }
             error => error.into(),
         })?;
@@ -104,7 +104,8 @@ fn api_error(code: &str, message: &str, context: ErrorContext<'_>) -> anyhow::Er
         ("key_paused", ErrorContext::Key(id)) => anyhow!("{message} Run: quota-svc key resume {id}"),
         ("not_found", _) => anyhow!(
             "this quota-svc does not serve this operation. A quota-svc with `--serve charges`, like the one next to \
-             lookup-svc, accepts no commands: run the command next to dashboard-api, or set --quota-url"
+             lookup-svc, accepts no commands. Use the quota-svc of dashboard-api: run the command there, or set \
+             --quota-url"
         ),
         _ => anyhow!("quota-svc returned an error: {message}"),
     }
@@ -120,7 +121,7 @@ fn redacted(login: &str) -> &str {
     if login.contains(api_key::PREFIX) { "LOGIN" } else { login }
 }
 
-/// Removes the user name and the password, for messages.
+/// The URL for messages, without user name and password. `--quota-url` if it can't be parsed.
 fn without_password(url: &str) -> String {
     let Ok(mut url) = Url::parse(url) else { return "--quota-url".to_owned() };
     if url.set_username("").is_ok() && url.set_password(None).is_ok() {

@@ -1,5 +1,5 @@
-//! The `import` command: sends JSON lines in batches, several at the same time. Memory use does not grow with the
-//! input.
+//! The `import` command: sends JSON lines in batches, several batches at the same time. Memory use does not grow with
+//! the input.
 
 mod lines;
 
@@ -56,7 +56,7 @@ pub(super) async fn run(args: &ImportArgs, context: &CliContext) -> anyhow::Resu
     context.show(&report, || summary(&report))
 }
 
-/// Opens the input; the size is known only for a regular file.
+/// Opens the input. Also returns its size, which is known only for a regular file.
 fn open(path: &Path) -> anyhow::Result<(Box<dyn Read + Send>, Option<u64>)> {
     if path.as_os_str() == "-" {
         if io::stdin().is_terminal() {
@@ -105,7 +105,8 @@ async fn send_all(
     }
 }
 
-/// Sends a batch and retries transient errors. A retry counts entries that a failed attempt has added as existing.
+/// Sends a batch and retries transient errors. If a failed attempt has added entries, the retry reports them as
+/// existing.
 async fn send(batch: Batch, client: &QuotaClient) -> (Batch, Result<ImportReport, ClientError>) {
     let mut attempt = 1;
     loop {

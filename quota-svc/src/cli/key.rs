@@ -12,7 +12,7 @@ use crate::domain::id::KeyId;
 
 #[derive(clap::Subcommand, Debug)]
 pub enum KeyCommand {
-    /// Create a key and print it once
+    /// Create a key and print it; it can't be shown again later
     Create {
         /// Login of the account
         #[arg(long, value_name = "LOGIN")]
@@ -95,9 +95,9 @@ impl KeyArg {
 pub enum ScopeArg {
     /// IP address only
     Ip,
-    /// Adds location and network operator
+    /// IP address, location and network operator
     Geo,
-    /// Adds connection details, VPN and hosting flags
+    /// All fields: also connection details and the VPN and hosting flags
     Full,
 }
 
@@ -111,7 +111,7 @@ impl From<ScopeArg> for Scope {
     }
 }
 
-/// Value of `--daily`; `None` is the default of the service.
+/// Value of `--daily`; `None` stands for the service's default limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DailyLimit(Option<u32>);
 
@@ -187,7 +187,8 @@ async fn show_key(
     context.show(&view, || key_view::details(&view))
 }
 
-/// Ignores errors: the change has been made by now, and an error would suggest that it failed.
+/// The login of the key's account. An error yields `None`: a change of the key may already have been made, and an error
+/// would suggest that it failed.
 async fn login_of(key: &Key, context: &CliContext) -> Option<String> {
     context.client.account(&key.account).await.ok().map(|account| account.login)
 }

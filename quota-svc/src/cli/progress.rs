@@ -1,11 +1,11 @@
-//! Shows the progress of a long command on standard error: a bar on a terminal, otherwise one line every 5 s.
+//! Shows the progress of a long command on standard error: a bar if that is a terminal, a line every 5 s if it is not.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// How often a line is printed without a terminal.
+/// How often a line is printed if standard error is not a terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// How often the elapsed time is redrawn on a terminal.
@@ -13,9 +13,9 @@ const TICK: Duration = Duration::from_millis(200);
 
 pub(super) enum Progress {
     Bar(ProgressBar),
-    /// Without a terminal; the time of the last line.
+    /// Standard error is not a terminal. Contains the time of the last line, at first the start.
     Lines(Instant),
-    /// The terminal shows the command's output instead.
+    /// No progress is shown, because the terminal shows the command's output.
     Hidden,
 }
 
@@ -34,7 +34,7 @@ impl Progress {
         Self::Bar(bar)
     }
 
-    /// Sets the position, relative to the total, and the message.
+    /// Sets the message, and the position on the way from 0 to the total.
     pub fn update(&mut self, position: u64, message: String) {
         match self {
             Self::Bar(bar) => {

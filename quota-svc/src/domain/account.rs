@@ -1,17 +1,17 @@
-//! Accounts: a login, an opaque credential with its version, and the limits on both and on sessions.
+//! Accounts: a login, and an opaque credential with its version. Also the limits on logins, credentials and sessions.
 
 use super::id::AccountId;
 
-/// In characters; the maximum length of an email address.
+/// Maximum length of a login in characters: that of an email address.
 const MAX_LOGIN: usize = 254;
 
-/// In bytes.
+/// Maximum length of a credential in bytes.
 pub const MAX_CREDENTIAL: usize = 4096;
 
-/// Active sessions per account. Adding another revokes the one that expires first.
+/// Maximum number of active sessions per account. Adding another revokes the one that expires first.
 pub const MAX_SESSIONS: usize = 10;
 
-/// In seconds: 30 days.
+/// Maximum TTL of a session in seconds: 30 days.
 pub const MAX_SESSION_TTL: u32 = 30 * 86_400;
 
 /// A normalized login: trimmed and in lower case.

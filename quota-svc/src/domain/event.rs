@@ -4,10 +4,10 @@ use quota_client::wire::EventKind;
 
 use super::time::MS_PER_DAY;
 
-/// Events stored per key.
+/// Maximum number of events stored per key.
 pub const MAX_EVENTS: usize = 100;
 
-/// Older events are not shown.
+/// Events older than this are not shown.
 pub const EVENT_TTL_MS: i64 = 31 * MS_PER_DAY;
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -48,7 +48,7 @@ id! {
 }
 
 id! {
-    /// The first 128 bits of the login's SHA-256, so that a login can't be taken twice.
+    /// The first 128 bits of the login's SHA-256. A login has only one ID, so it can't be taken twice.
     AccountId
 }
 

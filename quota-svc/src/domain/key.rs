@@ -6,7 +6,7 @@ use quota_client::wire::{EventKind, KeyState};
 use super::id::{AccountId, KeyId};
 use super::record::KeyRecord;
 
-/// In characters.
+/// Maximum length of a key's name in characters.
 const MAX_NAME: usize = 64;
 
 /// A key's name: trimmed, 1 to 64 characters, without control characters.

@@ -12,7 +12,7 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// The free tier.
+    /// The defaults of `--daily-limit`, `--burst-limit` and `--demo-limit`.
     fn default() -> Self {
         Self { daily: 10_000, burst: 300, demo: 1_000 }
     }

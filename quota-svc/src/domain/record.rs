@@ -86,7 +86,7 @@ impl KeyRecord {
         self.daily_limit.unwrap_or(limits.daily)
     }
 
-    /// Requests allowed on `day`; 0 for a day outside the 31-day history.
+    /// Requests allowed on `day`; 0 for a day outside the 31-day history, which ends with `today`.
     pub fn used_on(&self, day: u32, today: u32) -> u32 {
         if day == self.day {
             self.used
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_over_the_daily_limit_count_as_burst() {
+    fn requests_over_the_daily_limit_count_toward_the_burst_limit() {
         let mut record = KeyRecord::new(Scope::Full, None, 0);
         let outcomes: Vec<_> = (0..8).map(|_| record.charge(0, &LIMITS)).collect();
         use RecordOutcome::{Allowed, BurstExceeded, DailyExceeded, Paused};

@@ -12,12 +12,13 @@ pub fn day_of(now: i64) -> u32 {
     u32::try_from(now.max(0) / MS_PER_DAY).unwrap_or(u32::MAX)
 }
 
-/// Start of the following day, in Unix seconds.
+/// Start of the day after `day`, in Unix seconds.
 pub fn midnight_after(day: u32) -> u64 {
     (u64::from(day) + 1) * 86_400
 }
 
-/// Seconds from `now` (milliseconds) to `then` (seconds), rounded up so that a client that waits is never early.
+/// Seconds from `now` (milliseconds) to `then` (seconds). Rounded up, so that a client that waits this long never
+/// retries before `then`.
 pub fn seconds_until(now: i64, then: u64) -> u32 {
     let then_ms = i64::try_from(then.saturating_mul(1000)).unwrap_or(i64::MAX);
     let wait = u64::try_from(then_ms - now).unwrap_or(0);
@@ -48,6 +49,7 @@ pub enum Clock {
 }
 
 impl Clock {
+    /// The time of a manual clock; `None` for the store's clock.
     pub fn manual(&self) -> Option<i64> {
         match self {
             Self::Store => None,
@@ -55,7 +57,7 @@ impl Clock {
         }
     }
 
-    /// The current time for the embedded store, whose clock is the system's.
+    /// The current time for the embedded store: the manual clock's, or the system's if there is no manual clock.
     pub fn now(&self) -> i64 {
         self.manual().unwrap_or_else(system_now)
     }

@@ -16,7 +16,7 @@ pub enum Subject {
     Demo,
 }
 
-/// The charges of one subject within a batch, all at the same time.
+/// The charges of one subject within a batch. All of them count as made at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChargeGroup {
     pub subject: Subject,
@@ -34,7 +34,7 @@ pub enum GroupOutcome {
         now: i64,
     },
     Counted(GroupCounts),
-    /// The store is unavailable, or this record is invalid.
+    /// The store is unavailable, or the subject's record is invalid.
     Unavailable,
 }
 
@@ -48,11 +48,11 @@ pub struct GroupCounts {
     pub scope: Option<Scope>,
     /// The daily limit that applies.
     pub limit: u32,
-    /// Requests allowed today, including these.
+    /// Requests of the subject allowed today, including those of this group.
     pub used: u32,
     pub allowed: u32,
     pub over_daily: u32,
-    /// Whether the charge after these exceeded the burst limit and paused the key.
+    /// Whether the charge after the `allowed` and `over_daily` ones exceeded the burst limit and paused the key.
     pub burst_exceeded: bool,
 }
 

@@ -1,16 +1,17 @@
 //! The burst window: a sliding window over the arrivals of a key, exact to the millisecond.
 //!
-//! A request exceeds the limit if and only if the request `limit` positions before it arrived less than 60,000 ms ago.
-//! So the ring needs only the last `limit` arrivals, and of these only those less than 60,000 ms old. A full ring drops
-//! its oldest arrival if that has expired; otherwise it grows, up to `limit`. `lua/charge.lua` implements the same rule
-//! in Redis. It drops up to 16 expired arrivals per read, because each read is a command there.
+//! A request exceeds the limit if and only if the request `limit` positions earlier arrived less than 60,000 ms before
+//! it. So the ring needs only the last `limit` arrivals, and of these only those less than 60,000 ms old. A full ring
+//! drops its oldest arrival if that has expired; otherwise it grows, up to `limit`. `lua/charge.lua` implements this
+//! rule in Redis. The script drops up to 16 expired arrivals at once, because there each read of the ring is a Redis
+//! command.
 
 pub const WINDOW_MS: i64 = 60_000;
 
 const INITIAL_CAPACITY: u16 = 8;
 
 /// The arrivals of one key in a ring buffer. An arrival is stored as the low 32 bits of its Unix time in
-/// milliseconds, which wrap every 50 days; `last` is complete and shows when all of them have expired.
+/// milliseconds, which wrap every 50 days. `last` has all 64 bits, so it shows when all arrivals have expired.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BurstWindow {
     /// The latest arrival as 64 bits. May belong to a request that was not admitted.
@@ -21,7 +22,7 @@ pub struct BurstWindow {
     pub(crate) len: u16,
     /// Index of the oldest arrival.
     pub(crate) head: u16,
-    /// Its length is the capacity.
+    /// The arrivals. The length of the vector is the ring's capacity.
     pub(crate) ring: Vec<u32>,
 }
 
@@ -38,7 +39,8 @@ impl BurstWindow {
         true
     }
 
-    /// Moves the window to `now`, or keeps it at the latest arrival if the clock stepped back. Returns the time used.
+    /// Moves the window to `now`, or keeps it at the latest arrival if the clock stepped back. Returns the window's
+    /// time.
     fn advance(&mut self, now: i64, limit: u16) -> i64 {
         let now = now.max(self.last);
         if self.limit != limit {
@@ -50,8 +52,8 @@ impl BurstWindow {
         now
     }
 
-    /// Drops the oldest arrival if it has expired, else grows the ring. Returns false if the ring can't grow: its
-    /// capacity is the limit.
+    /// Drops the oldest arrival if it has expired, else grows the ring. Returns false if it has to grow but can't,
+    /// because its capacity is already the limit.
     fn make_room(&mut self, now: i64) -> bool {
         let oldest = self.ring.get(usize::from(self.head));
         if oldest.is_some_and(|at| i64::from(low_bits(now).wrapping_sub(*at)) >= WINDOW_MS) {
@@ -86,7 +88,7 @@ mod tests {
 
     use super::*;
 
-    /// The rule, stated directly: all arrivals, and the latest time.
+    /// The rule, implemented directly. Contains all arrivals, and the latest time.
     #[derive(Default)]
     struct Model(VecDeque<i64>, i64);
 

@@ -65,7 +65,8 @@ impl EmbeddedStore {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // A panic while this lock is held fails only its own request: each operation leaves the state consistent.
+        // A lock poisoned by a panic is used anyway: each operation leaves the state consistent, so a panic fails only
+        // its own request.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -101,7 +102,7 @@ impl EmbeddedStore {
         if let Some(commit) = commit
             && let Err(error) = wait_for_commit(commit).await
         {
-            tracing::warn!(%error, "could not save a paused key");
+            tracing::warn!(%error, "can't save the pause of a key; all charges of its batch fail");
             return vec![GroupOutcome::Unavailable; groups.len()];
         }
         outcomes

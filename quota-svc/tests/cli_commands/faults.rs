@@ -1,4 +1,5 @@
-//! Commands when quota-svc is unreachable or serves only charges, with an invalid URL, or with a closed pipe.
+//! What commands do if quota-svc is unreachable or serves only charges, if its URL is invalid, and if the pipe that
+//! they write to is closed.
 
 use std::process::Stdio;
 
@@ -13,7 +14,7 @@ async fn unreachable_quota_svc_error_names_url_and_flags() {
         let account = if args[0] == "key" { vec!["--account", "ada"] } else { vec![] };
         let error = cli.error(&[&args[..], &account].concat()).await;
         for part in [url.as_str(), "--quota-url", "--store-file", "--redis-url"] {
-            assert!(error.contains(part), "{part} in {error}");
+            assert!(error.contains(part), "no {part} in {error}");
         }
     }
 }
@@ -44,7 +45,7 @@ async fn charges_only_quota_svc_rejects_commands() {
 }
 
 #[tokio::test]
-async fn closed_pipe_is_not_an_error() {
+async fn list_to_closed_pipe_is_not_an_error() {
     let cli = CliHarness::start().await;
     let mut list = command(&["--quota-url", cli.quota.url(), "account", "list"]);
     let (reader, writer) = std::io::pipe().unwrap();

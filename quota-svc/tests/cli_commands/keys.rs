@@ -47,7 +47,7 @@ async fn text_output_shows_the_key_once() {
     assert_eq!(cli.charge(secrets[0].expose(), 7).await, Outcome::Allowed);
     let listed = cli.text(&["key", "list", "--account", "ada"]).await;
     for part in ["ID", "my laptop", "full", "active", "7 of 10,000", " UTC", &secrets[0].hint()] {
-        assert!(listed.contains(part), "{part} in {listed}");
+        assert!(listed.contains(part), "no {part} in {listed}");
     }
     assert!(!listed.contains(secrets[0].expose()));
     assert_eq!(listed.lines().count(), 2, "{listed}");

@@ -8,11 +8,13 @@ use serde_json::{Value, json};
 
 use crate::cli_harness::CliHarness;
 
-const KEY: &str = r#""name":"n","hint":"h","scope":"ip","state":"active","state_since":1,"created_at":1"#;
+/// The fields of an exported key except its digest.
+const KEY_FIELDS: &str =
+    r#""name":"n","hint":"h","scope":"ip","state":"active","state_since":1,"created_at":1"#;
 
 /// An export line with `keys` keys; their digests start with `from`, `from + 1` and so on.
 fn account_line(login: &str, from: u64, keys: u64) -> String {
-    let key = |n| format!("{{\"sha256\":\"{n:016x}{}\",{KEY}}}", "0".repeat(48));
+    let key = |n| format!("{{\"sha256\":\"{n:016x}{}\",{KEY_FIELDS}}}", "0".repeat(48));
     let keys: Vec<_> = (from..from + keys).map(key).collect();
     format!("{{\"login\":\"{login}\",\"created_at\":1,\"keys\":[{}]}}\n", keys.join(","))
 }
@@ -29,7 +31,7 @@ fn lines(text: &str) -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn imported_export_exports_the_same_lines() {
+async fn export_after_import_has_the_same_lines() {
     let (old, new) = (CliHarness::start_with(&["--burst-limit", "5"]).await, CliHarness::start().await);
     let (id, secret) = old.create_account_and_key("ada").await;
     old.json(&["key", "set-limit", &id, "--daily", "77"]).await;
@@ -46,7 +48,7 @@ async fn imported_export_exports_the_same_lines() {
     assert_eq!(export.lines().count(), 2, "{export}");
     assert!(!export.contains(&secret[4..]) && export.contains("\"daily_limit\":77"), "{export}");
     for part in ["paused", "inactive", "active", "\"credential\":\"hash\"", "\"requests\":5"] {
-        assert!(export.contains(part), "{part} in {export}");
+        assert!(export.contains(part), "no {part} in {export}");
     }
     let imported = new.run_with_input(&["import", "-", "--output", "json"], &export).await.success();
     assert_eq!(serde_json::from_str::<Value>(&imported.stdout).unwrap(), report((2, 0), (3, 0, 0)));
@@ -117,7 +119,7 @@ async fn import_without_quota_svc_fails_while_input_is_open() {
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{error}");
     for part in ["lines 1 to 200", url, "--quota-url", "again is safe"] {
-        assert!(error.contains(part), "{part} in {error}");
+        assert!(error.contains(part), "no {part} in {error}");
     }
 }
 

@@ -52,7 +52,8 @@ pub async fn burst_window_slides_by_the_millisecond(harness: &Harness) {
 
 pub async fn ring_growth_after_wraparound_keeps_arrival_order(harness: &Harness) {
     let key = harness.key().await;
-    // The third group of four overwrites the expired first group, so the oldest arrival is in the middle of the ring.
+    // The ring starts with room for eight arrivals. So the third group of four overwrites the expired first group, and
+    // the oldest arrival is in the middle of the ring.
     for at in [0, 30_000, 60_000] {
         harness.set_time(NOON + at);
         assert_eq!(harness.charge_and_count(key, 4, Outcome::Allowed).await, 4);
@@ -74,9 +75,9 @@ pub async fn ring_growth_after_wraparound_keeps_arrival_order(harness: &Harness)
 
 pub async fn resume_and_reactivate_clear_the_burst_window(harness: &Harness) {
     let key = harness.key().await;
-    for change in [vec![KeyChange::Resume], vec![KeyChange::Deactivate, KeyChange::Reactivate]] {
+    for changes in [vec![KeyChange::Resume], vec![KeyChange::Deactivate, KeyChange::Reactivate]] {
         assert_eq!(harness.charge_key(key, 302).await[301].outcome, Outcome::Paused);
-        for change in change {
+        for change in changes {
             harness.store.change_key(key, None, &change).await.unwrap();
         }
         assert_eq!(harness.charge_and_count(key, 300, Outcome::Allowed).await, 300);
@@ -85,7 +86,7 @@ pub async fn resume_and_reactivate_clear_the_burst_window(harness: &Harness) {
     }
 }
 
-pub async fn quota_resets_at_utc_midnight_and_denials_count_as_burst(harness: &Harness) {
+pub async fn quota_resets_at_utc_midnight_and_denials_count_toward_the_burst_limit(harness: &Harness) {
     let account = harness.account().await;
     let key = harness.key_in(account, Scope::Full, Some(10)).await.unwrap();
     let midnight = NOON - NOON % DAY + DAY;
@@ -106,7 +107,7 @@ pub async fn quota_resets_at_utc_midnight_and_denials_count_as_burst(harness: &H
     assert_eq!(
         harness.charge_and_count(key, 286, Outcome::DailyExceeded).await,
         277,
-        "300 in the window, including earlier requests"
+        "14 earlier requests and these 286 fill the window; 9 of the 286 are allowed"
     );
     assert_eq!(harness.outcome(key).await, Outcome::BurstExceeded);
 }

@@ -16,7 +16,7 @@ use quota_svc::store::embedded::EmbeddedStore;
 use quota_svc::store::redis::{ConfirmWrites, Credentials, RedisOptions, RedisStore};
 use quota_svc::store::{KeyDraft, Store, StoreError};
 
-/// Noon of an arbitrary day in 2024.
+/// Noon of an arbitrary day in 2024, in Unix milliseconds.
 pub const NOON: i64 = 20_000 * DAY + DAY / 2;
 pub const DAY: i64 = 86_400_000;
 
@@ -57,7 +57,7 @@ impl Harness {
         };
         let store = Arc::new(RedisStore::start(options).expect("valid URL"));
         let connected = async || store.unavailable_reason().is_none().then_some(());
-        e2e::wait::eventually(Duration::from_secs(10), "the store to be connected", connected).await;
+        e2e::wait::eventually(Duration::from_secs(10), "the store is connected", connected).await;
         Self { store, limits, clock }
     }
 
@@ -73,6 +73,7 @@ impl Harness {
         self.clock.fetch_add(ms, Ordering::SeqCst);
     }
 
+    /// Creates an account with a random login.
     pub async fn account(&self) -> AccountId {
         let login = Login::parse(&format!("user-{}", random())).expect("valid login");
         self.store.create_account(&login, None).await.expect("account is created").id()

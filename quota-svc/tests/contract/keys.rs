@@ -31,30 +31,30 @@ pub async fn deleted_key_is_unknown_and_frees_its_slot(harness: &Harness) {
     let new = harness.key_in(account, Scope::Geo, None).await.unwrap();
     let listed: Vec<_> = harness.store.keys(account).await.unwrap().iter().map(|key| key.meta.id()).collect();
     assert_eq!(listed.len(), 10);
-    assert_eq!(listed.last(), Some(&new), "oldest first");
+    assert_eq!(listed.last(), Some(&new), "keys are listed oldest first");
 }
 
 pub async fn key_state_transitions_match_documentation(harness: &Harness) {
     use KeyState::{Active, Inactive, Paused};
     let key = harness.key().await;
-    let change = async |change: KeyChange| {
+    let state_after = async |change: KeyChange| {
         harness.store.change_key(key, None, &change).await.map(|key| key.record.state)
     };
-    assert_eq!(change(KeyChange::Resume).await.unwrap(), Active);
-    assert_eq!(change(KeyChange::Reactivate).await.unwrap(), Active);
-    assert_eq!(change(KeyChange::Deactivate).await.unwrap(), Inactive);
+    assert_eq!(state_after(KeyChange::Resume).await.unwrap(), Active);
+    assert_eq!(state_after(KeyChange::Reactivate).await.unwrap(), Active);
+    assert_eq!(state_after(KeyChange::Deactivate).await.unwrap(), Inactive);
     assert_eq!(harness.outcome(key).await, Outcome::Inactive);
-    assert_eq!(change(KeyChange::Deactivate).await.unwrap(), Inactive);
-    assert!(matches!(change(KeyChange::Resume).await, Err(StoreError::KeyInactive)));
-    assert_eq!(change(KeyChange::Reactivate).await.unwrap(), Active);
+    assert_eq!(state_after(KeyChange::Deactivate).await.unwrap(), Inactive);
+    assert!(matches!(state_after(KeyChange::Resume).await, Err(StoreError::KeyInactive)));
+    assert_eq!(state_after(KeyChange::Reactivate).await.unwrap(), Active);
     assert_eq!(harness.charge_key(key, 301).await[300].outcome, Outcome::BurstExceeded);
-    assert!(matches!(change(KeyChange::Reactivate).await, Err(StoreError::KeyPaused)));
+    assert!(matches!(state_after(KeyChange::Reactivate).await, Err(StoreError::KeyPaused)));
     assert_eq!(harness.store.key(key, None).await.unwrap().record.state, Paused);
-    assert_eq!(change(KeyChange::Resume).await.unwrap(), Active);
+    assert_eq!(state_after(KeyChange::Resume).await.unwrap(), Active);
     harness.charge_key(key, 301).await;
-    assert_eq!(change(KeyChange::Deactivate).await.unwrap(), Inactive);
+    assert_eq!(state_after(KeyChange::Deactivate).await.unwrap(), Inactive);
     harness.advance(77);
-    assert_eq!(change(KeyChange::Reactivate).await.unwrap(), Active);
+    assert_eq!(state_after(KeyChange::Reactivate).await.unwrap(), Active);
     assert_eq!(harness.store.key(key, None).await.unwrap().record.state_since, harness.now());
     assert_eq!(harness.outcome(key).await, Outcome::Allowed);
 }
@@ -62,10 +62,11 @@ pub async fn key_state_transitions_match_documentation(harness: &Harness) {
 pub async fn key_of_another_account_is_not_found(harness: &Harness) {
     let (owner, other) = (harness.account().await, harness.account().await);
     let key = harness.key_in(owner, Scope::Full, None).await.unwrap();
-    let not_found = |result: Result<(), StoreError>| assert!(matches!(result, Err(StoreError::KeyNotFound)));
-    not_found(harness.store.key(key, Some(other)).await.map(drop));
-    not_found(harness.store.events(key, Some(other)).await.map(drop));
-    not_found(harness.store.delete_key(key, Some(other)).await);
+    let assert_not_found =
+        |result: Result<(), StoreError>| assert!(matches!(result, Err(StoreError::KeyNotFound)));
+    assert_not_found(harness.store.key(key, Some(other)).await.map(drop));
+    assert_not_found(harness.store.events(key, Some(other)).await.map(drop));
+    assert_not_found(harness.store.delete_key(key, Some(other)).await);
     let name = KeyName::parse("stolen").unwrap();
     for change in [
         KeyChange::Resume,
@@ -74,7 +75,7 @@ pub async fn key_of_another_account_is_not_found(harness: &Harness) {
         KeyChange::Rename(name),
         KeyChange::DailyLimit(Some(1)),
     ] {
-        not_found(harness.store.change_key(key, Some(other), &change).await.map(drop));
+        assert_not_found(harness.store.change_key(key, Some(other), &change).await.map(drop));
     }
     let unchanged = harness.store.key(key, Some(owner)).await.unwrap();
     assert_eq!((unchanged.meta.name.as_str(), unchanged.record.state), ("a key", KeyState::Active));

@@ -9,11 +9,12 @@ use quota_svc::store::ImportAccount;
 
 use crate::harness::{DAY, Harness, random};
 
-fn import(login: &str, keys: usize, now: i64) -> ImportAccount {
+/// An account with `key_count` new keys, as a backup would contain it.
+fn account_to_import(login: &str, key_count: usize, now: i64) -> ImportAccount {
     let login = Login::parse(login).unwrap();
     let account =
         Account { login, created_at: 123, credential: Some("hash".to_owned()), credential_version: 4 };
-    let keys = (0..keys).map(|n| {
+    let keys = (0..key_count).map(|n| {
         let key = ApiKey::generate().unwrap();
         let meta = KeyMeta {
             account: account.id(),
@@ -29,14 +30,15 @@ fn import(login: &str, keys: usize, now: i64) -> ImportAccount {
 
 pub async fn import_adds_missing_and_keeps_existing(harness: &Harness) {
     let login = format!("ada-{}", random());
-    let first = import(&login, 6, harness.now());
-    let more = import(&login, 6, harness.now());
-    let report = harness.store.import(&[first.clone(), import(&random(), 2, harness.now())]).await.unwrap();
+    let first = account_to_import(&login, 6, harness.now());
+    let more = account_to_import(&login, 6, harness.now());
+    let other = account_to_import(&random(), 2, harness.now());
+    let report = harness.store.import(&[first.clone(), other]).await.unwrap();
     assert_eq!((report.accounts_created, report.keys_created), (2, 8));
     let report = harness.store.import(std::slice::from_ref(&first)).await.unwrap();
     assert_eq!((report.accounts_kept, report.keys_kept, report.keys_created), (1, 6, 0));
     let report = harness.store.import(&[more]).await.unwrap();
-    assert_eq!((report.keys_created, report.keys_refused), (4, 2), "ten keys in total");
+    assert_eq!((report.keys_created, report.keys_refused), (4, 2), "an account has at most ten keys");
     let account = harness.store.account(first.account.id()).await.unwrap();
     assert_eq!(account, first.account);
     let keys = harness.store.keys(account.id()).await.unwrap();
@@ -44,8 +46,8 @@ pub async fn import_adds_missing_and_keeps_existing(harness: &Harness) {
     assert!(first.keys.iter().all(|key| keys.contains(key)));
 }
 
-pub async fn imported_keys_have_their_state_and_usage(harness: &Harness) {
-    let mut account = import(&random(), 2, harness.now());
+pub async fn imported_keys_keep_their_state_and_usage(harness: &Harness) {
+    let mut account = account_to_import(&random(), 2, harness.now());
     let today = (harness.now() / DAY) as u32;
     account.keys[0].record.daily_limit = Some(100);
     account.keys[0].record.set_used_on(today, 99);

@@ -46,8 +46,8 @@ fn respond(path: &str, secrets: &[Value]) -> (&'static str, Value) {
         "/api" => ("200 OK", json!({"kind": "APIVersions", "versions": ["v1"]})),
         "/apis" => ("200 OK", json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": []})),
         "/api/v1" => {
-            let secrets = json!({"name": "secrets", "singularName": "secret", "namespaced": true, "kind": "Secret", "verbs": ["get"]});
-            ("200 OK", json!({"kind": "APIResourceList", "groupVersion": "v1", "resources": [secrets]}))
+            let resource = json!({"name": "secrets", "singularName": "secret", "namespaced": true, "kind": "Secret", "verbs": ["get"]});
+            ("200 OK", json!({"kind": "APIResourceList", "groupVersion": "v1", "resources": [resource]}))
         }
         path if secret(path).is_some() => ("200 OK", json!(secret(path))),
         _ => (

@@ -21,7 +21,7 @@ use crate::wait::eventually_ok;
 /// Maximum time for a container to become ready on a busy machine.
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Local address of each `Service:port` in the cluster.
+/// The local address for the in-cluster address (`NAME:PORT`) of each Service.
 pub type Services = BTreeMap<String, String>;
 
 /// A running pod; its containers are killed when it is dropped.
@@ -43,8 +43,8 @@ struct Container {
 }
 
 impl Pod {
-    /// Starts one pod of a workload (`Deployment`, `StatefulSet`) or a plain `Pod` in kubelet's order: init
-    /// containers and native sidecars one by one, then the main containers. Waits until all probes pass.
+    /// Starts one pod of a workload (`Deployment`, `StatefulSet`), or a plain `Pod`. The containers start in kubelet's
+    /// order: init containers and native sidecars one by one, then the main containers. Waits until all probes pass.
     ///
     /// # Panics
     /// If a container exits or does not become ready. The message includes its log.
@@ -136,7 +136,7 @@ impl Pod {
         if check.is_null() {
             return;
         }
-        let what = format!("{probe} of {}", name_of(&spec));
+        let what = format!("{probe} of {} passes", name_of(&spec));
         eventually_ok(READY_TIMEOUT, &what, async || {
             assert!(container.process.is_running(), "{} exited:\n{}", name_of(&spec), container.log());
             self.try_probe(&spec, &mounts, check).await
@@ -158,7 +158,7 @@ impl Pod {
         }
         let words: Vec<_> = list(&check["exec"]["command"]).map(|word| mounts.rewrite(text(word))).collect();
         assert!(!words.is_empty(), "unknown kind of probe: {check}");
-        let output = Command::new(&words[0]).args(&words[1..]).env("PATH", self.path()).output();
+        let output = Command::new(&words[0]).args(&words[1..]).env("PATH", self.search_path()).output();
         let output = output.map_err(|error| error.to_string())?;
         let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
         if output.status.success() { Ok(()) } else { Err(stdout) }
@@ -175,7 +175,7 @@ impl Pod {
         let log = self.root.path().join(format!("{}.log", name_of(spec)));
         let output = fs::File::options().create(true).append(true).open(&log).expect("log file");
         let process = ChildGuard::spawn(&program[0], |command| {
-            command.args(&program[1..]).args(&arguments).env_clear().env("PATH", self.path());
+            command.args(&program[1..]).args(&arguments).env_clear().env("PATH", self.search_path());
             command.envs(environment(chart, pod, spec)).stdin(Stdio::null());
             command.stdout(output.try_clone().expect("second file handle")).stderr(output);
         });
@@ -196,7 +196,8 @@ impl Pod {
         text
     }
 
-    /// Makes the Valkey commands run Redis, because Debian 12 has no Valkey package.
+    /// Makes the Valkey commands run Redis, because Debian 12 has no Valkey package. Puts the local port and paths into
+    /// Valkey's configuration files.
     fn use_redis(&self, mounts: &Mounts) {
         let bin_dir = self.root.path().join("bin");
         fs::create_dir_all(&bin_dir).expect("temporary directory is writable");
@@ -208,7 +209,8 @@ impl Pod {
         mounts.rewrite_files("/etc/valkey", |content| content.replace("6379", &port));
     }
 
-    fn path(&self) -> String {
+    /// The value of `PATH`: the commands of [`Pod::use_redis`] come first.
+    fn search_path(&self) -> String {
         let path = std::env::var("PATH").unwrap_or_default();
         format!("{}:{path}", self.root.path().join("bin").display())
     }
@@ -251,7 +253,7 @@ fn port_number(container: &Value, port: &Value) -> u16 {
     u16::try_from(number).expect("valid port")
 }
 
-/// The program of the container: its command, or the binary with the name of its image.
+/// The program of the container: its command or, if it has none, this workspace's binary with the name of its image.
 fn program(spec: &Value, mounts: &Mounts) -> Vec<String> {
     if spec["command"].is_array() {
         return list(&spec["command"]).map(|word| mounts.rewrite(text(word))).collect();

@@ -9,7 +9,8 @@ use super::pod::{Pod, Services};
 use crate::http;
 use crate::process::binary;
 
-/// Long deadlines for busy machines, 127.0.0.1 as trusted proxy, and short shutdown times.
+/// Helm arguments: long deadlines for busy machines, 127.0.0.1 as trusted proxy, a zone with the colo FRA, and short
+/// shutdown times.
 const VALUES: [&str; 6] = [
     "--set",
     "lookup.extraArgs={--quota-deadline=10s,--request-timeout=12s},quota.extraArgs={--store-timeout=10s}",
@@ -25,7 +26,7 @@ pub fn render(arguments: &[&str]) -> Chart {
     Chart::render(&[VALUES.as_slice(), arguments].concat()).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Starts the Valkey pod of the release and returns it with the address of its Service.
+/// Starts the Valkey pod of the release. Returns it, and the [`Services`] that other pods need to reach it.
 pub async fn start_store(chart: &Chart) -> (Pod, Services) {
     let valkey = Pod::start(chart, chart.object("StatefulSet", "-valkey"), &Services::new()).await;
     let services = [("ipl-ip-lookup-valkey:6379".to_owned(), valkey.addr(6379))].into();

@@ -13,11 +13,11 @@ use serde_json::Value;
 
 use super::schemas::CUSTOM_RESOURCES;
 
-/// Deserializes the object and serializes it again. The result differs if the object has unknown fields. Custom
-/// resources have no type here and are not checked.
+/// Deserializes the object as its Kubernetes type and serializes it again. If the result differs, the object
+/// has unknown fields. Custom resources have no type here and are not checked.
 ///
 /// # Errors
-/// A description of the difference.
+/// Why the object does not match its type.
 pub fn check(object: &Value) -> Result<(), String> {
     match object["kind"].as_str().unwrap_or_default() {
         "ClusterRole" => round_trip::<ClusterRole>(object),

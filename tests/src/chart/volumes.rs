@@ -88,6 +88,7 @@ fn volume_files(chart: &Chart, pod: &Value, volume: &str) -> BTreeMap<String, Ve
     }
 }
 
+/// The files of a Secret volume: `items` maps keys of the Secret to file names.
 fn select(items: &Value, content: impl Fn(&str) -> Vec<u8>) -> BTreeMap<String, Vec<u8>> {
     list(items).map(|item| (text(&item["path"]).to_owned(), content(text(&item["key"])))).collect()
 }

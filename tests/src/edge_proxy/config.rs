@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use super::EdgeSetup;
 use super::profile::HeaderRules;
 
-/// Writes the configuration of HAProxy and returns its arguments. Both HAProxy controllers turn each header into
-/// `http-request set-header`.
+/// Writes the configuration of HAProxy and returns its arguments. Both ingress controllers that use HAProxy turn each
+/// header of the profile into `http-request set-header`.
 #[must_use]
 pub fn haproxy(setup: &EdgeSetup, headers: &HeaderRules) -> Vec<String> {
     let pem = [&setup.files.cert, &setup.files.key]
@@ -80,7 +80,7 @@ pub fn nginx(setup: &EdgeSetup, headers: &HeaderRules, controller: NginxControll
 }
 
 /// Writes the configuration of Envoy and returns its arguments. Envoy Gateway, Contour and Istio turn the rules
-/// into header lists of the route. Envoy first removes headers, then sets them.
+/// into header lists of the route. Envoy removes headers before it sets others.
 #[must_use]
 pub fn envoy(setup: &EdgeSetup, headers: &HeaderRules) -> Vec<String> {
     let set: Vec<_> = headers

@@ -40,8 +40,8 @@ impl Profile {
     }
 }
 
-/// Only the flags about reading headers. The flags about trusted proxies differ: a Service in a cluster, 127.0.0.1 in
-/// the test.
+/// lookup-svc's flags about reading headers. Its flags about trusted proxies are left out: in a cluster they name a
+/// Service, in the test 127.0.0.1.
 fn flags(chart: &Chart) -> Vec<String> {
     let pod = &chart.object("Deployment", "-lookup-svc")["spec"]["template"]["spec"];
     let service = list(&pod["containers"]).find(|container| container["name"] == "lookup-svc");

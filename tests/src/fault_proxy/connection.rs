@@ -31,7 +31,7 @@ pub(super) async fn serve(mut client: TcpStream, target: SocketAddr, faults: Fau
         let _ = client.set_zero_linger();
         return;
     };
-    // Otherwise the kernel merges dripped bytes.
+    // Without this option, the kernel would merge dripped bytes.
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let (client_in, client_out) = client.split();
     let (server_in, server_out) = server.split();
@@ -46,7 +46,8 @@ pub(super) async fn serve(mut client: TcpStream, target: SocketAddr, faults: Fau
     }
 }
 
-/// Returns only on errors: the server may still be responding after the last byte of the client.
+/// Passes bytes from the client to the target. Returns only after an error or when the proxy is dropped, not at the
+/// client's last byte: the target may still be responding.
 async fn pass_requests(
     mut client_in: ReadHalf<'_>,
     mut server_out: WriteHalf<'_>,
@@ -99,7 +100,8 @@ impl Responses<'_> {
         }
     }
 
-    /// Applies the current fault to an idle connection. Returns how the connection ends, if it does.
+    /// Ends the connection if the current fault, or bytes lost to an earlier one, require it. Returns how it ended;
+    /// `None` if it continues.
     async fn react(&mut self) -> io::Result<Option<End>> {
         if self.faults.has_changed().unwrap_or(false) {
             self.passed = 0;
@@ -123,7 +125,7 @@ impl Responses<'_> {
             let ready = match fault {
                 Fault::Delay(delay) => self.unchanged_for(delay).await,
                 Fault::Drip(delay) => self.unchanged_for(delay).await,
-                // Waits for a change. Ready only if the proxy was dropped.
+                // Waits until the fault changes (not ready: the loop starts again) or the proxy is dropped (ready).
                 Fault::Stall => sender_gone_at_change(self.faults.clone()).await,
                 _ => true,
             };

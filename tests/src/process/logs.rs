@@ -38,7 +38,7 @@ impl Output {
         self.lock().lines.iter().flat_map(|line| [line.as_str(), "\n"]).collect()
     }
 
-    /// The address that `server` has logged.
+    /// The listen address of `server`; `None` until it is logged.
     pub(super) fn listen_addr(&self, server: &str) -> Option<SocketAddr> {
         self.lock().listening.get(server).copied()
     }
@@ -59,7 +59,8 @@ impl Output {
     }
 }
 
-/// `{"message":"listening","server":"quota","addr":"127.0.0.1:8082",...}`
+/// Parses a line such as `{"message":"listening","server":"quota","addr":"127.0.0.1:8082",...}`. Returns `None` for any
+/// other line.
 fn parse_listening(line: &str) -> Option<(String, SocketAddr)> {
     let line: serde_json::Value = serde_json::from_str(line).ok()?;
     let text = |name: &str| line.get(name).and_then(serde_json::Value::as_str);

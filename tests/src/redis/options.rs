@@ -49,14 +49,14 @@ impl RedisOptions {
         self
     }
 
-    /// Uses TLS on its port, with a certificate signed by a new authority ([`Redis::ca_file`]).
+    /// Uses TLS on the TCP port, with a certificate signed by a new authority ([`Redis::ca_file`]).
     #[must_use]
     pub fn tls(mut self) -> Self {
         self.tls = true;
         self
     }
 
-    /// Limits its memory (such as `8mb`). Beyond the limit, writes fail with OOM.
+    /// Limits the server's memory (such as `8mb`). Beyond the limit, writes fail with OOM.
     #[must_use]
     pub fn maxmemory(self, size: &str) -> Self {
         self.directive(&format!("maxmemory {size}")).directive("maxmemory-policy noeviction")

@@ -8,15 +8,15 @@ use crate::stack::Stack;
 
 #[tokio::test]
 async fn axe_finds_no_violation_in_light_theme() {
-    check(Appearance { dark: false, phone: false }).await;
+    check_all_states(Appearance { dark: false, phone: false }).await;
 }
 
 #[tokio::test]
 async fn axe_finds_no_violation_in_dark_theme_on_phone() {
-    check(Appearance { dark: true, phone: true }).await;
+    check_all_states(Appearance { dark: true, phone: true }).await;
 }
 
-async fn check(appearance: Appearance) {
+async fn check_all_states(appearance: Appearance) {
     let Some(browser) = Browser::start(appearance).await else { return };
     let Some(axe) = axe() else { return };
     let stack = Stack::start_with(&["--burst-limit", "3", "--daily-limit", "10"], &[]).await;
@@ -64,7 +64,7 @@ async fn create_inactive_key(stack: &Stack) {
     quota.deactivate_key(&key.id, None).await.unwrap();
 }
 
-/// The source of axe-core, installed by npm. `None` means skipped.
+/// The source of axe-core, installed by npm. `None` means that the test must be skipped.
 fn axe() -> Option<String> {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/node/node_modules/axe-core/axe.min.js");
     match std::fs::read_to_string(file) {
@@ -78,7 +78,7 @@ fn axe() -> Option<String> {
 }
 
 async fn check_axe(browser: &Browser, axe: &str, state: &str) {
-    // Transitions change colors, so wait until they are over.
+    // Transitions change colors, so wait until they are over and only endless animations run.
     eventually(WAIT_TIMEOUT, format!("animations of {state} are finished"), async || {
         let finished = browser
             .eval(

@@ -26,17 +26,19 @@ pub struct Appearance {
 /// A browser with one tab, closed on drop.
 pub struct Browser {
     pub driver: WebDriver,
-    process: ChildGuard,
+    chromedriver: ChildGuard,
+    /// Process ID of the browser.
     pid: u64,
     _profile: TempDir,
 }
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // Otherwise thirtyfour would end the session over HTTP here, on a runtime that this drop blocks.
+        // Without `leak`, thirtyfour would end the session over HTTP here, on a runtime that this drop blocks.
         let _ = self.driver.clone().leak();
-        self.process.kill();
-        // The browser exits when its pipe closes. Until then it writes to the profile directory, which is deleted next.
+        self.chromedriver.kill();
+        // The browser exits when its pipe to chromedriver closes. Until then it writes to the profile directory, which
+        // is deleted next.
         let deadline = Instant::now() + WAIT_TIMEOUT;
         while Path::new(&format!("/proc/{}", self.pid)).exists() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(5));
@@ -45,15 +47,15 @@ impl Drop for Browser {
 }
 
 impl Browser {
-    /// `None` means skipped, because Chromium is not installed.
+    /// Returns `None` if Chromium or chromedriver is missing: the test must then be skipped.
     pub async fn start(appearance: Appearance) -> Option<Self> {
         if !require_tool("chromium") || !require_tool("chromedriver") {
             return None;
         }
-        let mut process = ChildGuard::spawn("chromedriver", |command| {
+        let mut chromedriver = ChildGuard::spawn("chromedriver", |command| {
             command.arg("--port=0").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         });
-        let port = port_of(&mut process);
+        let port = port_of(&mut chromedriver);
         let profile = tempfile::Builder::new().prefix("chromium-").tempdir().expect("temporary directory");
         // Installs the TLS provider, which thirtyfour's client needs even for plain HTTP.
         let _ = e2e::http::client();
@@ -61,14 +63,19 @@ impl Browser {
             WebDriver::new(format!("http://127.0.0.1:{port}"), capabilities(appearance, &profile)).await;
         let driver = driver.expect("the browser starts");
         let pid = driver.capabilities().get("goog:processID").and_then(serde_json::Value::as_u64);
-        Some(Self { pid: pid.expect("the process ID of the browser"), driver, process, _profile: profile })
+        Some(Self {
+            pid: pid.expect("the process ID of the browser"),
+            driver,
+            chromedriver,
+            _profile: profile,
+        })
     }
 
     pub async fn goto(&self, url: &str) {
         self.driver.goto(url).await.expect("the page opens");
     }
 
-    /// Waits for an element that matches and is visible.
+    /// Waits until the first element that matches `css` is visible.
     pub async fn find(&self, css: &str) -> WebElement {
         eventually_ok(WAIT_TIMEOUT, format!("{css} is visible"), async || {
             let found = self.driver.find(By::Css(css)).await.map_err(|error| error.to_string())?;
@@ -90,7 +97,7 @@ impl Browser {
 
     /// Clicks the button with this text inside `css`.
     pub async fn press(&self, css: &str, text: &str) {
-        eventually_ok(WAIT_TIMEOUT, format!("button {text:?} in {css}"), async || {
+        eventually_ok(WAIT_TIMEOUT, format!("button {text:?} in {css} is clicked"), async || {
             let buttons =
                 self.driver.find_all(By::Css(format!("{css} button"))).await.map_err(|e| e.to_string())?;
             for button in buttons {
@@ -109,16 +116,16 @@ impl Browser {
         input.send_keys(text).await.expect("the field accepts text");
     }
 
-    /// Waits until the element contains `text`.
+    /// Waits until the first element that matches `css` contains `text`.
     pub async fn wait_for_text(&self, css: &str, text: &str) {
-        eventually_ok(WAIT_TIMEOUT, format!("{text:?} in {css}"), async || {
+        eventually_ok(WAIT_TIMEOUT, format!("{css} contains {text:?}"), async || {
             let shown = self.find(css).await.text().await.map_err(|error| error.to_string())?;
             if shown.contains(text) { Ok(()) } else { Err(shown) }
         })
         .await;
     }
 
-    /// Waits until no element matches.
+    /// Waits until no element matches `css`.
     pub async fn wait_gone(&self, css: &str) {
         eventually_ok(WAIT_TIMEOUT, format!("{css} is gone"), async || match self.count(css).await {
             0 => Ok(()),
@@ -153,13 +160,13 @@ impl Browser {
     pub async fn console_errors(&self) -> Vec<String> {
         let log = self.driver.get_log("browser").await.expect("the browser's log is readable");
         let lines = log.into_iter().map(|entry| format!("{entry:?}"));
-        // Some tests provoke 4xx responses. The browser logs each.
+        // Some tests provoke 4xx responses, and the browser logs each: these messages are expected.
         lines.filter(|line| !line.contains("the server responded with a status of 4")).collect()
     }
 }
 
-fn port_of(process: &mut ChildGuard) -> u16 {
-    let output = process.child().stdout.take().expect("stdout is piped");
+fn port_of(chromedriver: &mut ChildGuard) -> u16 {
+    let output = chromedriver.child().stdout.take().expect("stdout is piped");
     let mut lines = BufReader::new(output).lines().map_while(Result::ok);
     let line = lines.find(|line| line.contains("started successfully on port")).expect("chromedriver starts");
     let port = line

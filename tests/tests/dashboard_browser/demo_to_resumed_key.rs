@@ -37,6 +37,7 @@ async fn exhausted_demo_leads_to_sign_up_and_a_resumed_key() {
     let body = run(&curl);
     assert_eq!(body["status"], "success", "the curl line works as shown: {body}");
 
+    // The curl line has sent the first request, so the last of these 300 is the 301st.
     let mut last = None;
     for i in 1..=300 {
         let response =

@@ -1,4 +1,4 @@
-//! Keys on the page: the limit of ten, state changes, store outage.
+//! API keys on the dashboard page: the limit of ten, state changes, store outage.
 
 use e2e::wait::eventually_ok;
 use quota_client::wire::{NewKey, Scope};
@@ -23,7 +23,7 @@ async fn eleventh_key_is_rejected() {
     stack.sign_up(&browser, "ada").await;
     browser.wait_for_text(".empty", "No keys yet").await;
     browser.screenshot("empty").await;
-    // While the dialog is open, keys created outside of this page reach the limit.
+    // The dialog is open already when ten keys, created outside of this page, use up the limit.
     browser.press(".title", "Create key").await;
     browser.fill("#key-name", "one too many").await;
     browser.screenshot("create").await;

@@ -1,4 +1,5 @@
-//! An account with 30 days of usage, in both themes, and the Swagger page of the dashboard.
+//! The dashboard page of an account with 30 days of usage, in the light and in the dark theme. Also the dashboard's
+//! Swagger page.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -18,9 +19,9 @@ async fn chart_shows_30_days_of_usage() {
     browser.wait_for_text(".key-count", "4 of 10 keys").await;
     browser.find(".card:nth-child(4) .month").await;
     assert_eq!(browser.count(".card:first-child .bar").await, 30);
-    let drawn: u64 = (0..30).map(|ago| u64::from(used(0, ago))).sum();
+    let total: u64 = (0..30).map(|ago| u64::from(used(0, ago))).sum();
     let shown = browser.text(".card:first-child figcaption strong").await.replace(',', "");
-    assert_eq!(shown, drawn.to_string());
+    assert_eq!(shown, total.to_string());
     let expected = format!("{} of 10,000", thousands(used(0, 0)));
     browser.wait_for_text(".card:first-child .today-text", &expected).await;
     browser.wait_for_text(".card:nth-child(3) .pause", "2 hours ago").await;
@@ -85,13 +86,13 @@ async fn import(stack: &Stack, login: &str) {
     let days = days(stack, login).await;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_millis() as i64;
     let hours_ago = |hours: i64| now - hours * 3_600_000 - 60_000;
-    let names = [
+    let definitions = [
         ("Production website", Scope::Full, KeyState::Active, hours_ago(900)),
         ("Checkout fraud check", Scope::Geo, KeyState::Active, hours_ago(700)),
         ("Nightly import", Scope::Geo, KeyState::Paused, hours_ago(2)),
         ("Old laptop", Scope::Ip, KeyState::Inactive, hours_ago(432)),
     ];
-    let keys = names.iter().zip(0..).map(|((name, scope, state, since), i)| ExportedKey {
+    let keys = definitions.iter().zip(0..).map(|((name, scope, state, since), i)| ExportedKey {
         sha256: format!("{:x}", 0xabcd_u32 + i).repeat(16),
         name: (*name).to_owned(),
         hint: format!("ipl_Ab{i}d…wx{i}z"),
@@ -113,7 +114,7 @@ async fn import(stack: &Stack, login: &str) {
     assert_eq!(report.keys_created, 4, "{report:?}");
 }
 
-/// The last 31 days in the store's format, today first.
+/// The last 31 days in the store's format, today first. Reads them from the usage of a temporary key.
 async fn days(stack: &Stack, login: &str) -> Vec<String> {
     let quota = stack.quotas[0].client();
     let account = quota.find_account(login).await.unwrap().expect("the account exists");

@@ -13,7 +13,7 @@ async fn swagger_ui_sends_key_as_header_or_parameter() {
     let key = stack.quotas[0].key_with_scope(Scope::Geo).await;
     let (dialog, operation) = (".modal-ux", ".opblock:has([data-path='/api/v1/ip'])");
     for (scheme, field) in [("bearer", "#auth-bearer-value"), ("key", "#api_key_value")] {
-        // Leaves the page first, because the browser would not reload the same page with another fragment.
+        // Leaves the page first: going to a URL that differs only in its fragment would not reload the page.
         browser.goto("about:blank").await;
         browser.goto(&format!("{}/swagger", stack.lookup_url)).await;
         browser.wait_for_text(".swagger-ui .info", "1.1.0").await;

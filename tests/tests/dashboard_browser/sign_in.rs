@@ -32,30 +32,31 @@ async fn keys_can_be_managed_by_keyboard_alone() {
     let stack = Stack::start().await;
     browser.goto(&format!("{}/#sign-up", stack.dashboard_url)).await;
     browser.find("#password").await;
-    let keys = async |keys: TypingData| {
+    let type_keys = async |keys: TypingData| {
         browser.driver.action_chain().send_keys(keys).perform().await.unwrap();
     };
     // The page focuses the first field.
-    keys(TypingData::from("grace") + Key::Tab + PASSWORD + Key::Enter).await;
+    type_keys(TypingData::from("grace") + Key::Tab + PASSWORD + Key::Enter).await;
     browser.wait_for_text("h1", "API keys").await;
     browser.wait_for_text(".empty", "No keys yet").await;
     browser.find(".empty button").await.focus().await.unwrap();
-    keys(TypingData::from(Key::Enter)).await;
+    type_keys(TypingData::from(Key::Enter)).await;
     browser.find("#key-name").await;
-    keys(TypingData::from("by keyboard") + Key::Tab + Key::Up + Key::Enter).await;
+    type_keys(TypingData::from("by keyboard") + Key::Tab + Key::Up + Key::Enter).await;
     assert!(browser.text("#secret").await.starts_with("ipl_"));
-    // Escape does not close the dialog, because the key is shown only once. The button has the focus.
-    keys(TypingData::from(Key::Escape)).await;
+    // Escape does not close the dialog, because the key is shown only once.
+    // "I have saved it" has the focus, so Enter presses it.
+    type_keys(TypingData::from(Key::Escape)).await;
     browser.find("#secret").await;
-    keys(TypingData::from(Key::Enter)).await;
+    type_keys(TypingData::from(Key::Enter)).await;
     browser.wait_gone("dialog").await;
     browser.wait_for_text(".card .scope", "geo").await;
     browser.find("[data-action=delete]").await.focus().await.unwrap();
-    keys(TypingData::from(Key::Enter)).await;
+    type_keys(TypingData::from(Key::Enter)).await;
     browser.wait_for_text("dialog h2", "permanently?").await;
     // The dangerous button is not the default: Enter would cancel.
     assert_eq!(browser.eval("document.activeElement.textContent").await, "Cancel");
-    keys(TypingData::from(Key::Escape)).await;
+    type_keys(TypingData::from(Key::Escape)).await;
     browser.wait_gone("dialog").await;
     assert_eq!(browser.count(".card").await, 1);
 }

@@ -81,6 +81,7 @@ impl Stack {
     }
 }
 
+/// Starts a service and waits until it listens. `server` is the name of its listener in the log.
 async fn spawn(bin: &str, server: &str, listen: &str, flags: &[&str]) -> Service {
     let mut args = vec!["--listen", listen, "--admin-listen", "127.0.0.1:0"];
     args.extend(flags);

@@ -16,13 +16,13 @@ const CHUNK_DELAY: Duration = Duration::from_millis(300);
 /// The server's header timeout of 10 s, plus a margin for a busy machine.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(14);
 
-/// Sends a complete request without a key, in chunks: 401.
+/// Sends a complete request without a key, in slow chunks: the response must be 401.
 pub async fn slow(target: &Target) -> Observation {
     let chunks = ["GET /api/v1/ip HT", "TP/1.1\r\nHo", "st: soak\r\nConnec", "tion: close\r\n", "\r\n"];
     exchange(target, &chunks, |response| response.starts_with(b"HTTP/1.1 401 ")).await
 }
 
-/// Sends bytes that are not HTTP: 400, or no response and a closed connection.
+/// Sends bytes that are not HTTP: the server must respond with 400, or close the connection without a response.
 pub async fn garbage(target: &Target) -> Observation {
     let bytes = ["\u{16}\u{3}\u{1}\0no HTTP\r\n\r\n"];
     exchange(target, &bytes, |response| response.is_empty() || response.starts_with(b"HTTP/1.1 400 ")).await

@@ -62,7 +62,7 @@ pub fn event(kind: &str, object: Value) -> String {
     format!("{}\n", json!({"type": kind, "object": object}))
 }
 
-/// A bookmark event, which has only a version.
+/// A bookmark event, which has only a resource version.
 pub fn bookmark(version: &str) -> String {
     let object = json!({
         "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
@@ -71,7 +71,7 @@ pub fn bookmark(version: &str) -> String {
     event("BOOKMARK", object)
 }
 
-/// The error event for an expired version.
+/// The error event for an expired resource version.
 pub fn expired() -> String {
     event("ERROR", status(410, "Expired"))
 }
@@ -125,9 +125,13 @@ pub struct FakeApi {
     certificate: Option<Vec<u8>>,
     behavior: Mutex<Behavior>,
     nodes: Mutex<HashMap<String, Value>>,
-    lists: Mutex<Vec<String>>,
-    rejected: Mutex<Option<String>>,
+    /// URIs of the list requests so far.
+    list_uris: Mutex<Vec<String>>,
+    /// Watches with this query parameter are rejected with status 410.
+    rejected_version: Mutex<Option<String>>,
+    /// Number of failed requests.
     failures: watch::Sender<usize>,
+    /// Sends each opened watch to `watches`, where the test receives it.
     opened: mpsc::UnboundedSender<Watch>,
     watches: AsyncMutex<mpsc::UnboundedReceiver<Watch>>,
 }
@@ -156,8 +160,8 @@ impl FakeApi {
             port: listener.local_addr().unwrap().port(),
             behavior: Mutex::new(Behavior::Status(500)),
             nodes: Mutex::default(),
-            lists: Mutex::default(),
-            rejected: Mutex::default(),
+            list_uris: Mutex::default(),
+            rejected_version: Mutex::default(),
             failures: watch::Sender::new(0),
             opened,
             watches: AsyncMutex::new(watches),
@@ -197,9 +201,9 @@ impl FakeApi {
         *self.behavior.lock().unwrap() = Behavior::Close;
     }
 
-    /// Makes the API reject watches from this version with status 410.
+    /// Makes the API reject watches that start at this resource version with status 410.
     pub fn reject_watches_from(&self, version: &str) {
-        *self.rejected.lock().unwrap() = Some(format!("resourceVersion={version}"));
+        *self.rejected_version.lock().unwrap() = Some(format!("resourceVersion={version}"));
     }
 
     /// Adds a node and makes the API respond normally, with an empty list of slices.
@@ -214,7 +218,7 @@ impl FakeApi {
     }
 
     /// Waits until `count` more requests have failed.
-    pub async fn failed_requests(&self, count: usize) {
+    pub async fn wait_for_failures(&self, count: usize) {
         let mut failures = self.failures.subscribe();
         let goal = *failures.borrow() + count;
         let _ = within("failed requests", failures.wait_for(|failed| *failed >= goal)).await.unwrap();
@@ -224,8 +228,8 @@ impl FakeApi {
         within("a watch", async { self.watches.lock().await.recv().await.unwrap() }).await
     }
 
-    pub fn first_list(&self) -> String {
-        self.lists.lock().unwrap().first().unwrap().clone()
+    pub fn first_list_uri(&self) -> String {
+        self.list_uris.lock().unwrap().first().unwrap().clone()
     }
 
     fn respond(&self, uri: String) -> Result<Response<Body>, std::io::Error> {
@@ -245,13 +249,13 @@ impl FakeApi {
         if uri.contains("watch=true") {
             return Ok(self.open(uri));
         }
-        self.lists.lock().unwrap().push(uri);
+        self.list_uris.lock().unwrap().push(uri);
         Ok(json_body(200, &list))
     }
 
     fn open(&self, uri: String) -> Response<Body> {
-        let rejected = self.rejected.lock().unwrap().clone();
-        if rejected.is_some_and(|version| uri.split('&').any(|part| part == version)) {
+        let rejected_version = self.rejected_version.lock().unwrap().clone();
+        if rejected_version.is_some_and(|version| uri.split('&').any(|part| part == version)) {
             return self.fail(410, "Expired");
         }
         let (lines, received) = mpsc::unbounded_channel();
@@ -295,6 +299,6 @@ async fn serve_connection(stream: impl AsyncRead + AsyncWrite + Unpin + Send, ap
         async move { response }
     });
     let connection = hyper::server::conn::http1::Builder::new();
-    // A connection that the test closed is an error here.
+    // Returns an error if the test closes the connection, which is expected.
     let _ = connection.serve_connection(TokioIo::new(stream), service).await;
 }

@@ -22,7 +22,7 @@ pub(super) struct PendingCharge {
     pub(super) deadline: Instant,
     /// `None` after the result has been sent.
     pub(super) result_sender: Option<oneshot::Sender<ChargeResult>>,
-    /// Boxed because it is rarely present.
+    /// Boxed to keep the struct small, because few charges have a trace context.
     pub(super) trace: Option<Box<HeaderMap>>,
 }
 
@@ -37,7 +37,7 @@ impl Batch {
         self.0.len()
     }
 
-    /// Removes expired and canceled charges, so that they are not counted.
+    /// Removes expired and canceled charges before the batch is sent, so that quota-svc does not count them.
     pub(super) fn drop_abandoned(&mut self, now: Instant) {
         self.expire(now);
         self.0.retain(|charge| charge.result_sender.as_ref().is_some_and(|sender| !sender.is_closed()));
@@ -60,7 +60,7 @@ impl Batch {
         self.0.iter().find_map(|charge| charge.trace.as_deref())
     }
 
-    /// Serializes a [`crate::wire::ChargeRequest`] directly, without building one.
+    /// Writes the JSON of a [`crate::wire::ChargeRequest`] directly, without building that struct.
     pub(super) fn body(&self) -> String {
         const MAX_CHARGE_LEN: usize = r#"{"key_sha256":""},"#.len() + 64;
         let mut body = String::with_capacity(16 + MAX_CHARGE_LEN * self.len());
@@ -93,7 +93,7 @@ impl Batch {
 impl PendingCharge {
     fn resolve(&mut self, result: ChargeResult) {
         if let Some(sender) = self.result_sender.take() {
-            // Fails if the caller has canceled the charge.
+            // Sending fails only if the caller has canceled the charge, so nobody waits for the result.
             sender.send(result).ok();
         }
     }

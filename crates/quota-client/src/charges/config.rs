@@ -10,14 +10,15 @@ use tokio::runtime::Handle;
 pub struct BatchConfig {
     /// Maximum number of queued charges. Further charges fail immediately.
     pub queue_capacity: usize,
-    /// Maximum number of calls in flight. Default: 4 on a single-threaded runtime, else 2. On several threads, more
-    /// than 2 calls would split the queue into batches of one.
+    /// Maximum number of calls in flight. Default: 4 on a single-threaded runtime, 2 on a runtime with several threads.
+    /// With several threads, more than 2 calls would take the charges from the queue one by one instead of in batches.
     pub in_flight: usize,
     /// Maximum number of charges per call. The API allows at most 256.
     pub max_batch: usize,
     /// Maximum time per charge, including its time in the queue.
     pub deadline: Duration,
-    /// Whether to batch charges. If false, each charge is sent in its own call, for comparison in benchmarks.
+    /// Whether to batch charges. If false, which only benchmarks use, each charge is sent in its own call, and
+    /// `queue_capacity` limits the calls in flight.
     pub batching: bool,
     /// Adds the W3C trace context of the current span to the headers, or nothing if the request is not traced. Runs
     /// once per charge. A batch is sent with the context of its first traced charge.

@@ -14,7 +14,7 @@ use crate::client::QuotaClient;
 use crate::error::ClientError;
 use crate::wire::{MAX_BATCH, Verdict};
 
-/// Delay before the retry. A killed sidecar was back after 22 ms.
+/// Delay before the retry. In a measurement, a quota-svc that was killed as a sidecar was back after 22 ms.
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 
 /// Interval of [`keep_timer_armed`]. Must be shorter than the deadline of a charge, by default 400 ms.
@@ -46,10 +46,10 @@ pub(super) async fn dispatch(
     }
 }
 
-/// Keeps an earlier timer armed so that arming a call's deadline needs no wake-up syscall.
+/// Keeps a timer armed that is usually due before a call's deadline, so that arming the deadline needs no syscall.
 ///
-/// tokio wakes itself with a syscall when a new timer is due before all others. These were three of the nine syscalls
-/// for a batch of one charge.
+/// When a new timer is due before all others, tokio wakes itself with syscalls. These wake-ups were three of the nine
+/// syscalls for a batch of one charge.
 async fn keep_timer_armed() {
     let mut interval = interval(TIMER_INTERVAL);
     loop {
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn call_without_waiting_charges_times_out() {
+    async fn call_times_out_if_no_charge_is_waiting() {
         let mut batch = Batch::new(Vec::new());
         let never = std::future::pending::<Result<(), ClientError>>();
         assert!(matches!(with_deadlines(never, &mut batch).await, Err(ClientError::TimedOut)));

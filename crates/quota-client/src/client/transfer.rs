@@ -1,4 +1,4 @@
-//! Calls for export and import, and the paging that all listings use.
+//! Calls for export and import, and the paging that exports and account lists share.
 
 use http::Method;
 use serde::de::DeserializeOwned;

@@ -38,8 +38,8 @@ pub(super) fn use_localhost_name(url: &mut Url) -> Option<IpAddr> {
     (address.is_loopback() && url.set_host(Some(LOCALHOST)).is_ok()).then_some(address)
 }
 
-/// Creates an HTTP client without a default request timeout. `localhost` is the address that the host name `localhost`
-/// resolves to, if given.
+/// Creates an HTTP client without a default request timeout. If an address is given, the host name `localhost` resolves
+/// to it.
 pub(super) fn http_client(localhost: Option<IpAddr>) -> Result<Client, ClientError> {
     let client = match localhost {
         // Port 0: reqwest takes the port from the URL.

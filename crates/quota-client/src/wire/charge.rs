@@ -68,10 +68,10 @@ pub struct Verdict {
     /// Requests left within that limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remaining: Option<u32>,
-    /// Time at which the limit resets: Unix time in seconds.
+    /// Time at which the limit resets: Unix time in seconds. For a paused key, now plus `retry_after`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reset: Option<u64>,
-    /// Seconds to wait before a retry. A paused key stays paused until it is resumed.
+    /// Seconds to wait before a retry. Retries with a paused key are denied until the key is resumed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after: Option<u32>,
 }

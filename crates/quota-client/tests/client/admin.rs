@@ -86,24 +86,24 @@ async fn key_calls_use_documented_requests() {
     assert_eq!(exchange!(fake, |c| c.create_key("a1", &new), line, sent, 201, created).unwrap().secret, "s");
 
     exchange!(fake, |c| c.key("k1", None), "GET /internal/v1/keys/k1", "", 200, KEY).unwrap();
-    let own = Some("a1");
-    exchange!(fake, |c| c.key("k1", own), "GET /internal/v1/keys/k1?account=a1", "", 200, KEY).unwrap();
+    let account = Some("a1");
+    exchange!(fake, |c| c.key("k1", account), "GET /internal/v1/keys/k1?account=a1", "", 200, KEY).unwrap();
     let (line, sent, name) =
         ("PUT /internal/v1/keys/k1/name?account=a1", r#"{"name":"m"}"#, Rename { name: "m".into() });
-    exchange!(fake, |c| c.rename_key("k1", own, &name), line, sent, 200, KEY).unwrap();
+    exchange!(fake, |c| c.rename_key("k1", account, &name), line, sent, 200, KEY).unwrap();
     let line = "POST /internal/v1/keys/k1/resume?account=a1";
-    exchange!(fake, |c| c.resume_key("k1", own), line, "", 200, KEY).unwrap();
+    exchange!(fake, |c| c.resume_key("k1", account), line, "", 200, KEY).unwrap();
     let line = "POST /internal/v1/keys/k1/deactivate?account=a1";
-    exchange!(fake, |c| c.deactivate_key("k1", own), line, "", 200, KEY).unwrap();
+    exchange!(fake, |c| c.deactivate_key("k1", account), line, "", 200, KEY).unwrap();
     exchange!(fake, |c| c.reactivate_key("k1", None), "POST /internal/v1/keys/k1/reactivate", "", 200, KEY)
         .unwrap();
     let (line, limit) = ("PUT /internal/v1/keys/k1/daily-limit", SetDailyLimit { daily_limit: Some(9) });
     exchange!(fake, |c| c.set_daily_limit("k1", &limit), line, r#"{"daily_limit":9}"#, 200, KEY).unwrap();
-    exchange!(fake, |c| c.delete_key("k1", own), "DELETE /internal/v1/keys/k1?account=a1", "", 204, "")
+    exchange!(fake, |c| c.delete_key("k1", account), "DELETE /internal/v1/keys/k1?account=a1", "", 204, "")
         .unwrap();
     let (line, days) =
         ("GET /internal/v1/keys/k1/usage?account=a1", r#"{"days":[{"day":"2024-02-29","requests":1}]}"#);
-    assert_eq!(exchange!(fake, |c| c.usage("k1", own), line, "", 200, days).unwrap().days[0].requests, 1);
+    assert_eq!(exchange!(fake, |c| c.usage("k1", account), line, "", 200, days).unwrap().days[0].requests, 1);
     let (line, events) =
         ("GET /internal/v1/keys/k1/events", r#"{"events":[{"at":1,"kind":"limit_changed","reason":"r"}]}"#);
     assert_eq!(
@@ -128,7 +128,7 @@ async fn transfer_calls_use_documented_requests() {
 }
 
 #[tokio::test]
-async fn error_body_becomes_api_error_else_protocol_error() {
+async fn error_body_becomes_api_error_and_invalid_body_protocol_error() {
     let mut fake = Fake::start().await;
     let line = "POST /internal/v1/keys/k1/resume";
     let body = r#"{"error":"key_inactive","message":"reactivate it first","docs":"d"}"#;

@@ -109,7 +109,7 @@ async fn charge_canceled_in_flight_affects_no_other() {
 }
 
 #[tokio::test]
-async fn full_queue_fails_immediately() {
+async fn charge_fails_immediately_if_queue_is_full() {
     let mut fake = Fake::start().await;
     let log = Arc::new(Log::default());
     let config = BatchConfig { queue_capacity: 2, ..one_call_at_a_time() };
@@ -125,7 +125,7 @@ async fn full_queue_fails_immediately() {
 }
 
 #[tokio::test]
-async fn unbatched_charges_are_sent_alone_up_to_capacity() {
+async fn unbatched_charges_get_a_call_each_up_to_capacity() {
     let mut fake = Fake::start().await;
     let config = BatchConfig { batching: false, queue_capacity: 2, ..one_call_at_a_time() };
     let charger = fake.charger(config);

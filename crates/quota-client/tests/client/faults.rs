@@ -155,7 +155,7 @@ async fn unavailable_verdict_fails_only_its_charge() {
 }
 
 #[tokio::test]
-async fn error_and_invalid_responses_are_unavailable() {
+async fn charge_is_unavailable_after_error_or_invalid_response() {
     let mut fake = Fake::start().await;
     let log = Arc::new(Log::default());
     let charger = Charger::new(fake.client(), long_deadline(), log.clone());

@@ -29,7 +29,8 @@ use super::{
 /// How long a draining connection keeps reading, for requests that the client sent before it noticed the shutdown.
 const DRAIN_READ_DELAY: Duration = Duration::from_millis(250);
 
-/// Maximum time for a client to close the connection, or to finish its headers, after the server began to close it.
+/// Once the server has begun to close a connection: maximum time for the client to close it too, or to finish its
+/// headers.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Why the server ends a connection.
@@ -89,7 +90,7 @@ pub(super) async fn serve(
 struct Monitor<'a> {
     state: &'a ConnectionState,
     limits: &'a Limits,
-    /// Already draining: ignores `Drain`.
+    /// Whether the connection is already draining. If so, `Drain` is ignored.
     draining: bool,
 }
 

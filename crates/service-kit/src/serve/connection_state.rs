@@ -31,6 +31,7 @@ pub(super) struct ConnectionState {
     opened: Instant,
     /// The number of requests being handled.
     handling: AtomicUsize,
+    /// Whether a first request has begun.
     served: AtomicBool,
     http2: AtomicBool,
     /// When the first byte of the current headers arrived; 0 if no headers are being read.

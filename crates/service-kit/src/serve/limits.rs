@@ -19,11 +19,12 @@ const HEADER_BUFFER: usize = 24 * 1024;
 /// Maximum concurrent streams per HTTP/2 connection.
 const MAX_STREAMS: u32 = 200;
 
-/// Maximum streams that the client has reset before they were accepted. Beyond it the connection is closed (protects
-/// against the HTTP/2 rapid reset attack).
+/// Maximum number of streams that a client may reset before the server has accepted them. If there are more, the
+/// connection is closed. This protects against the HTTP/2 rapid reset attack.
 const MAX_PENDING_RESETS: usize = 20;
 
-/// Maximum streams that the server had to reset because of client errors. Beyond it the connection is closed.
+/// Maximum number of streams that the server resets because of client errors. If there are more, the connection is
+/// closed.
 const MAX_ERROR_RESETS: usize = 100;
 
 /// Maximum bytes buffered for writing per HTTP/2 stream.

@@ -29,7 +29,7 @@ impl ConnectionRegistry {
         Registration { id, registry: self.clone() }
     }
 
-    /// Evicts one connection: the oldest that has not sent a request yet, otherwise the oldest idle one.
+    /// Evicts one idle connection: the oldest that has not sent a request yet or, if there is none, the oldest of all.
     pub(super) fn evict_idle(&self) {
         let open = self.lock();
         let idle = || {

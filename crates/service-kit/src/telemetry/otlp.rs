@@ -48,9 +48,9 @@ pub(super) fn metrics(builder: MeterProviderBuilder) -> anyhow::Result<MeterProv
     Ok(builder.with_periodic_exporter(exporter))
 }
 
-fn enabled(endpoint: &str, exporter: &str) -> bool {
-    let endpoint = is_set(OTEL_EXPORTER_OTLP_ENDPOINT) || is_set(endpoint);
-    endpoint && !equals("OTEL_SDK_DISABLED", "true") && !equals(exporter, "none")
+fn enabled(endpoint_variable: &str, exporter_variable: &str) -> bool {
+    let has_endpoint = is_set(OTEL_EXPORTER_OTLP_ENDPOINT) || is_set(endpoint_variable);
+    has_endpoint && !equals("OTEL_SDK_DISABLED", "true") && !equals(exporter_variable, "none")
 }
 
 fn is_set(name: &str) -> bool {

@@ -29,7 +29,7 @@ pub fn extract_context(headers: &HeaderMap) -> Context {
 /// Adds the current span's trace context to the headers of an outgoing request.
 pub fn inject_context(headers: &mut HeaderMap) {
     let span = Span::current();
-    // Without trace export the span is disabled; skips the cost of looking up its context.
+    // Without trace export the span is disabled, and looking up its context would be wasted work.
     if span.is_disabled() {
         return;
     }

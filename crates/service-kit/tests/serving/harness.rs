@@ -16,7 +16,7 @@ use tokio::{
 
 pub const DOCS: &str = "https://docs.example";
 
-/// Maximum time to wait for one step of a test. Longer means that the test fails.
+/// Maximum time for one step of a test. If a step takes longer, the test fails.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
 
 pub struct TestServer {

@@ -14,7 +14,7 @@ use crate::{
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 
-/// A collector that accepts everything. Returns its URL and the path and body of each request.
+/// Starts a collector that accepts everything. Returns its URL and a channel with the path and body of each request.
 async fn collector() -> (String, mpsc::UnboundedReceiver<(String, Vec<u8>)>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
     let url = format!("http://{}", listener.local_addr().expect("local address"));

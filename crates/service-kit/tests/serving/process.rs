@@ -20,10 +20,7 @@ pub struct Probe {
 
 impl Probe {
     pub async fn start(descriptors: u32, arguments: &str, env: &[(&str, String)]) -> Self {
-        let mut child = command(descriptors, arguments)
-            .envs(env.iter().cloned())
-            .spawn()
-            .expect("example `probe` is not built; `cargo test -p service-kit` builds it");
+        let mut child = command(descriptors, arguments).envs(env.iter().cloned()).spawn().expect("start sh");
         let mut log = BufReader::new(child.stderr.take().expect("stderr is piped")).lines();
         let line = next_line(&mut log, "listening").await;
         assert_eq!(line["server"], "probe");
@@ -61,6 +58,7 @@ impl Probe {
 fn command(descriptors: u32, arguments: &str) -> Command {
     let test_binary = std::env::current_exe().expect("path");
     let target = test_binary.ancestors().nth(2).map(PathBuf::from).expect("target directory");
+    // `cargo test -p service-kit` builds this example. If it is missing, sh prints an error and the test fails.
     let probe = target.join("examples/probe").display().to_string();
     let mut command = Command::new("sh");
     let script = format!("ulimit -n {descriptors}; exec {probe:?} --log-format json --workers 2 {arguments}");

@@ -25,6 +25,7 @@ impl Gate {
     }
 
     pub fn open(&self) {
+        // Once the semaphore is closed, every `acquire` returns.
         self.open.close();
     }
 }

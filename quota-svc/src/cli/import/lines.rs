@@ -11,24 +11,24 @@ use crate::api_convert;
 /// Maximum number of accounts per call.
 const MAX_ACCOUNTS: usize = 200;
 
-/// Approximate size of a batch; quota-svc accepts 4 MiB.
+/// A batch ends once it has this many bytes of input. quota-svc accepts requests of up to 4 MiB.
 const BATCH_BYTES: u64 = 1 << 20;
 
-/// An account with 10 keys and a month of usage is under 32 KiB. The limit keeps input without line breaks from
-/// filling the memory.
+/// Maximum length of a line in bytes. An account with 10 keys and a month of usage is under 32 KiB. The limit keeps
+/// input without line breaks from filling the memory.
 const MAX_LINE: u64 = 1 << 20;
 
 /// Accounts sent in one call.
 #[derive(Debug)]
 pub(super) struct Batch {
-    /// Line numbers of the first and last account in the input.
+    /// Line numbers, in the input, of this batch's first and last account.
     pub lines: RangeInclusive<u64>,
     /// Bytes read for this batch, including empty lines.
     pub bytes: u64,
     pub request: ImportRequest,
 }
 
-/// The messages don't repeat the line, which has hashes of keys and passwords.
+/// Why a line can't be imported. The messages don't repeat the line, because it contains hashes of keys and passwords.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LineError {
     #[error("line {line}, column {column}: not valid JSON; each line must be one JSON object")]
@@ -101,7 +101,7 @@ impl BatchBuilder {
         Ok(true)
     }
 
-    /// A batch that is not full takes one more line of any length and stays far below 4 MiB.
+    /// A batch that is not full can take one more line: with at most 1 MiB each, both stay far below 4 MiB.
     fn is_full(&self) -> bool {
         self.accounts.len() >= MAX_ACCOUNTS || self.bytes >= BATCH_BYTES
     }

@@ -30,7 +30,7 @@ struct KeyEntry {
     key: StoredKey,
     /// Whether `State::dirty` contains this key.
     dirty: bool,
-    /// The stored record is invalid. Charges fail, and the record is never rewritten.
+    /// Whether the stored record is invalid. If it is, charges fail, and the record is never rewritten.
     invalid: bool,
 }
 
@@ -42,7 +42,7 @@ struct Demo {
 }
 
 impl State {
-    /// Charges a group. Appends rows to `writes` if a key is paused; counters are left to the next flush.
+    /// Charges a group. If this pauses the key, appends rows to `writes`; counters are left to the next flush.
     pub fn charge(
         &mut self,
         group: &ChargeGroup,

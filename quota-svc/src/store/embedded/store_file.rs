@@ -17,7 +17,7 @@ const RECORDS: TableDefinition<Id, &[u8]> = TableDefinition::new("records-1");
 const EVENTS: TableDefinition<Id, &str> = TableDefinition::new("events-1");
 const DEMO: TableDefinition<(), (u32, u32)> = TableDefinition::new("demo-1");
 
-/// redb's default is 1 GiB. A small cache is enough, because everything except events is read only at startup.
+/// Size of redb's cache, by default 1 GiB. A small one is enough, because only events are read after startup.
 const CACHE_BYTES: usize = 32 * 1024 * 1024;
 
 #[derive(Debug, thiserror::Error)]

@@ -1,4 +1,5 @@
-//! The thread that writes the store file. It commits all queued batches together and then notifies their senders.
+//! The thread that writes the store file. It commits all queued batches of rows together and then notifies their
+//! senders.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,7 +9,8 @@ use tokio::sync::oneshot;
 use super::store_file::StoreFile;
 use crate::domain::id::{AccountId, KeyId};
 
-/// Maximum number of batches added to the first one of a commit. Bounds the duration of the commit.
+/// A commit consists of the batch that the thread waited for and at most this many queued ones. Bounds the duration of
+/// the commit.
 const MAX_QUEUED_BATCHES: usize = 1_000;
 
 /// One row to write or to delete.
@@ -29,7 +31,7 @@ struct WriteBatch {
     done: oneshot::Sender<Result<(), String>>,
 }
 
-/// Sends batches to the writer thread, which ends when the last clone is dropped.
+/// Sends batches to the writer thread, which ends when the last clone of this `Writer` is dropped.
 #[derive(Clone)]
 pub struct Writer {
     batches: Sender<WriteBatch>,
@@ -90,8 +92,8 @@ impl WriterThread {
             }
             Err(error) => {
                 let new = batches.iter().flat_map(|batch| &batch.writes);
-                // Records and the demo's counter are not retained: the next flush writes those of charged keys again,
-                // and retaining every version would use unbounded memory.
+                // Records and the demo's counter are not retained: the next flush writes the records of charged keys
+                // and the demo's counter again, and retaining every version would use unbounded memory.
                 let retained =
                     new.filter(|write| !matches!(write, RowWrite::Record(..) | RowWrite::Demo(..)));
                 self.retained.extend(retained.cloned());

@@ -19,7 +19,8 @@ impl RedisStore {
         Ok(Account { created_at, ..account.clone() })
     }
 
-    /// Writes a new account, without confirming it. Returns the time of its creation.
+    /// Writes a new account, without confirming the write. `created_at` is `None` for the store's current time. Returns
+    /// the time of creation.
     pub(super) async fn write_account(
         &self,
         account: &Account,
@@ -27,8 +28,8 @@ impl RedisStore {
     ) -> Result<(i64, Reply), StoreError> {
         let id = account.id();
         let index = self.redis_keys.index_of(id);
-        // The index entry comes first. If this fails halfway, listings skip an entry without an account, but an
-        // account without an entry would never be listed.
+        // The index entry is written first. If this fails halfway, listings skip the entry without an account. In the
+        // other order, an account without an entry could remain, and would never be listed.
         let mut add = command("SADD", &index);
         self.query::<i64>(&index, add.arg(id.to_string())).await?;
         let [redis_key, ..] = self.redis_keys.account(id);

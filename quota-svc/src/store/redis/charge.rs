@@ -1,4 +1,4 @@
-//! Charges: one script call per batch on a single server, one concurrent call per charge group in a Cluster.
+//! Charges: on a single server one script call per batch; in a Cluster one call per charge group, all at the same time.
 
 use futures_util::future::join_all;
 use redis::Value;

@@ -12,9 +12,10 @@ use super::topology::Reply;
 // The comments on the values are `--help` text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum ConfirmWrites {
-    /// WAITAOF if the server has it and an append-only file, WAIT if it has replicas.
+    /// Wait for the disk (WAITAOF) if the server supports that and has an append-only file, and for a replica (WAIT) if
+    /// it has replicas.
     Auto,
-    /// Respond as soon as the server has replied.
+    /// Don't wait: respond as soon as the server has replied to the write.
     Off,
 }
 

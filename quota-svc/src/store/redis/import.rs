@@ -13,7 +13,7 @@ use crate::domain::event::Event;
 use crate::domain::id::KeyId;
 use crate::store::{ImportAccount, StoreError};
 
-/// One reply per server. Confirming it confirms every earlier write on its connection.
+/// One reply per server. Confirming it confirms every write made on its connection before the confirmation.
 type Unconfirmed = HashMap<Arc<str>, Reply>;
 
 impl RedisStore {

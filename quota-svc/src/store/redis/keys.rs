@@ -22,6 +22,7 @@ use crate::store::{KeyDraft, RESERVATION_MS, StoreError};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reservation {
     New,
+    /// The key already had a reservation.
     Existing,
     LimitReached,
 }
@@ -72,8 +73,8 @@ impl RedisStore {
         }
     }
 
-    /// Writes a key that was reserved at `reserved_at`, without confirming it. Returns false if the reservation is
-    /// too old.
+    /// Writes a key that was reserved at `reserved_at`, without confirming the write. Returns false, without writing,
+    /// if the reservation is too old.
     pub(super) async fn write_key(
         &self,
         key: &StoredKey,

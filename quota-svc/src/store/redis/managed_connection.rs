@@ -1,8 +1,8 @@
 //! A connection that a background task opens, checks and re-establishes.
 //!
 //! While disconnected, calls fail immediately. After a failed call the connection is unavailable until the server
-//! replies to PING: a server that hangs must not be sent charges whose callers have timed out, because it would
-//! apply them later and could pause a key.
+//! replies to PING. Otherwise a server that hangs would get charges whose callers time out; it would apply them later,
+//! and that could pause a key.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +17,7 @@ const INITIAL_BACKOFF: Duration = Duration::from_millis(20);
 const MAX_BACKOFF: Duration = Duration::from_millis(500);
 /// Interval of the PINGs that check a connection. They detect a lost server before the next call does.
 const PING_INTERVAL: Duration = Duration::from_millis(250);
-/// Delay before reconnecting, if the last connection failed within `PING_INTERVAL`. A replica, for example, accepts
+/// Delay before reconnecting, if the last connection lasted less than `PING_INTERVAL`. A replica, for example, accepts
 /// connections but rejects every write; without the delay, each rejected write would open a new connection.
 const RECONNECT_DELAY: Duration = Duration::from_millis(100);
 

@@ -9,7 +9,7 @@
 //! | `{key id}:e` | list | events, newest first, at most 100 |
 //! | `{account id}:a` | hash | login, created, credential, version; `deleting` during a deletion |
 //! | `{account id}:p` | hash | reservations: key ID → time of the reservation |
-//! | `{account id}:s` | hash | sessions: SHA-256 of the ID → expiry; expires with the last session |
+//! | `{account id}:s` | hash | sessions: SHA-256 of the session ID → expiry; the hash expires with the last session |
 //! | `{00}:i` … `{3f}:i` | set | IDs of all accounts, in 64 shards |
 //! | `{demo}:d` | string | the demo's day and count; expires after two days |
 

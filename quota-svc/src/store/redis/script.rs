@@ -36,7 +36,7 @@ pub struct ScriptCall {
 }
 
 impl Script {
-    /// Calls the script on these Redis keys. Add arguments with [`ScriptCall::arg`].
+    /// Builds a call of the script on these Redis keys. Add arguments with [`ScriptCall::arg`].
     pub fn on<'a>(&'static self, redis_keys: impl ExactSizeIterator<Item = &'a RedisKey>) -> ScriptCall {
         let mut by_sha = redis::cmd("EVALSHA");
         by_sha.arg(&*self.sha).arg(redis_keys.len());

@@ -28,6 +28,7 @@ impl Store for RedisStore {
     async fn create_account(&self, login: &Login, credential: Option<&str>) -> Result<Account, StoreError> {
         let credential = credential.map(str::to_owned);
         let credential_version = u32::from(credential.is_some());
+        // `add_account` replaces `created_at` with the store's time.
         let account = Account { login: login.clone(), created_at: 0, credential, credential_version };
         self.add_account(&account).await
     }

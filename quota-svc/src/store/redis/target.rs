@@ -9,9 +9,10 @@ use url::Url;
 
 const REDIS_PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26_379;
-const CONNECT_TIMEOUT: Duration = Duration::from_millis(250);
+/// Timeout of connecting, if the response timeout is not longer.
+const MIN_CONNECT_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// Commands in flight per connection. Further commands queue until the call's timeout.
+/// Maximum number of commands in flight per connection. Further commands wait, at most until their call times out.
 const CONCURRENCY: usize = 1024;
 
 #[derive(Debug, thiserror::Error)]
@@ -60,7 +61,7 @@ pub struct ConnectOptions {
     response_timeout: Duration,
 }
 
-/// Flags that supplement the URL.
+/// Values of the flags that supplement the URL.
 #[derive(Debug, Clone, Default)]
 pub struct Credentials {
     /// ACL user. Overrides the URL's.
@@ -218,7 +219,7 @@ impl ConnectOptions {
         let certificates = TlsCertificates { client_tls: None, root_cert: self.ca.clone() };
         let client = if self.tls { Client::build_with_tls(info, certificates)? } else { Client::open(info)? };
         let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(CONNECT_TIMEOUT.max(self.response_timeout)))
+            .set_connection_timeout(Some(MIN_CONNECT_TIMEOUT.max(self.response_timeout)))
             .set_response_timeout(Some(self.response_timeout))
             .set_concurrency_limit(CONCURRENCY);
         client.get_multiplexed_async_connection_with_config(&config).await

@@ -1,4 +1,4 @@
-//! Routes a call to the right connection: that of the single server, or in a Cluster that of the slot's master.
+//! Routes a call to the connection of the single server or, in a Cluster, to that of the slot's master.
 
 mod cluster;
 mod slots;

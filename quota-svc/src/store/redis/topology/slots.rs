@@ -7,7 +7,7 @@ use super::super::target::Node;
 /// First slot, last slot, master.
 pub type Range = (u16, u16, Node);
 
-/// `sender` is the host that sent the reply; a node may leave out the host of its own address.
+/// `sender` is the host that sent the reply. It replaces the host that a node may leave out of its own address.
 pub fn parse(reply: &Value, sender: &str) -> Vec<Range> {
     let Value::Array(ranges) = reply else { return Vec::new() };
     ranges.iter().filter_map(|range| parse_range(range, sender)).collect()
