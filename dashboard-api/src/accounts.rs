@@ -22,7 +22,7 @@ pub enum AccountError {
     /// Unknown login or wrong password. The caller must not learn which.
     #[error("incorrect login or password")]
     WrongCredentials,
-    /// The password that confirms a change is wrong.
+    /// The password given to confirm a change is incorrect.
     #[error("incorrect password")]
     WrongPassword,
     #[error("sign-up is closed")]

@@ -23,7 +23,7 @@ pub struct ChargeService {
 /// Where a charge's verdict comes from.
 enum VerdictSource {
     Cached(GroupOutcome),
-    /// Index of the charge group in the store call, and of the charge in the group.
+    /// The index of the charge's group in the store call, and the index of the charge in that group.
     Group(usize, u32),
 }
 
@@ -47,7 +47,7 @@ impl ChargeService {
         verdicts
     }
 
-    /// Looks up each subject in the denial cache. Groups the charges without a cached denial by subject.
+    /// Looks up each subject in the denial cache. Puts the charges that are not in the cache into one group per subject.
     fn group(&self, subjects: &[Subject]) -> (Vec<VerdictSource>, Vec<ChargeGroup>) {
         let now = Instant::now();
         let mut groups: Vec<ChargeGroup> = Vec::with_capacity(subjects.len());

@@ -43,7 +43,7 @@ async fn resumed_key_works_on_other_replica_within_2_s() {
     })
     .await;
     eprintln!("allowed by the other replica after {:?}", resumed.elapsed());
-    assert!(second.metric("quota_denials_known_total", "").await > 0.0, "the denial came from the cache");
+    assert!(second.metric("quota_denial_cache_hits_total", "").await > 0.0, "the denial came from the cache");
     assert_eq!(key.events(&client, EventKind::Resumed).await, 1);
     // The resume emptied the window. Since then, two of the five allowed requests were made.
     assert_eq!(key.charge(&client, 3).await, [Outcome::Allowed; 3]);

@@ -1,4 +1,4 @@
-//! A Sentinel failover under load: clear errors until it is over, then automatic recovery.
+//! During a Sentinel failover, charges fail with a clear error. Afterward they succeed again without intervention.
 
 use std::time::{Duration, Instant};
 
@@ -63,9 +63,8 @@ async fn load_sentinel_failover_gives_unavailable_and_recovers() {
     assert!(report.count("Unavailable") > 0 && report.slowest() < STORE_TIMEOUT + SLACK, "{report}");
     let late = report.between(recovered + Duration::from_secs(2), Instant::now());
     assert_eq!(late.count("Unavailable"), 0, "{late}");
-    // Replication is asynchronous, so the charges of the old master's last second may be lost, but no older ones. The
-    // recovery check above charges too, and is not in the report: 500 is more than the calls it can make within
-    // its 2 s.
+    // Lower bound: replication is asynchronous, so the charges of the old master's last second may be lost, but no older
+    // ones. Upper bound: the recovery check also sent charges, at most 500 of them, and the report does not contain these.
     let read = async || client.key(&key.key.id, None).await;
     let used = eventually_ok(WAIT_TIMEOUT, "the key can be read", read).await.used_today as usize;
     let last_second = report.between(killed.checked_sub(Duration::from_secs(1)).unwrap(), killed + SLACK);

@@ -44,7 +44,8 @@ fn blocks(text: &str) -> Vec<(String, String)> {
 /// The environment in which the README's blocks run: an empty directory, free ports instead of the default ones, and a
 /// local geo data provider.
 ///
-/// `cargo run --release` starts the debug binary of the tests, because a release build would take minutes.
+/// Where a block says `cargo run --release`, the test starts the debug binary instead, because a release build would take
+/// minutes.
 struct QuickStart {
     dir: tempfile::TempDir,
     /// Environment variable, free port, and the default port that it replaces.
@@ -72,8 +73,8 @@ impl QuickStart {
         }
     }
 
-    /// Stops a running server and starts a new one. Returns its banner: on the first start as the README shows it,
-    /// otherwise as printed.
+    /// Stops a running server and starts a new one. Returns its banner. In the banner of the first
+    /// start, key, password and ports are replaced by the README's placeholders and default ports.
     async fn start(&mut self, flags: &str) -> String {
         if let Some(mut running) = self.server.take() {
             running.term();

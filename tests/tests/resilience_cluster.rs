@@ -77,8 +77,7 @@ fn check_responses(report: &Report) {
 /// Checks the daily count of the key. At most `lost` of the served requests may be missing in it. Failed requests
 /// may be counted: their charge may have been written before the error.
 async fn check_count(quota: &Quota, key: &TestKey, (served, failed): (usize, usize), lost: usize) {
-    // A quota-svc that made no store calls during the failover detects it only when its first call fails, so the read
-    // is retried.
+    // Retries, because reads use another connection than charges: the first read after the failover may fail.
     let client = quota.client();
     let read = async || client.key(&key.key.id, None).await;
     let counted = eventually_ok(WAIT_TIMEOUT, "key can be read", read).await.used_today as usize;
@@ -131,7 +130,7 @@ async fn load_on_lost_cluster_master_gets_500_then_recovers() {
     let outage = affected.between(killed, killed + recovered);
     eprintln!("promoted after {promoted:?}, recovered after {recovered:?}; during the outage {outage}");
     check_responses(&affected);
-    assert!(outage.count("500 internal_error") > 0, "the kill caused errors: {outage}");
+    assert!(outage.count("500 internal_error") > 0, "expected errors after the kill: {outage}");
     for (load, key) in others.into_iter().zip(&keys[1..]) {
         let report = load.stop().await;
         eprintln!("on another shard: {report}");

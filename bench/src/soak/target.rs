@@ -46,13 +46,15 @@ pub struct Target {
 
 /// The store's counters, compared with the responses that the clients received.
 pub struct CounterComparison {
-    /// Keys whose counter does not match their responses. A failed request may have been counted or not: both match.
+    /// Keys whose counter does not match their responses. A failed request may or may not have been counted; neither is a
+    /// mismatch.
     pub mismatched_keys: usize,
     /// Keys that were compared.
     pub keys: usize,
     /// Requests counted on these keys.
     pub counted: u64,
-    /// The demo's counter, and the range that matches the responses. `None` if the run crossed midnight UTC.
+    /// The demo's counter, and the lowest and highest value that match the responses. `None` if the run crossed midnight
+    /// UTC.
     pub demo: Option<(u64, u64, u64)>,
 }
 

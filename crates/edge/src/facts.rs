@@ -89,7 +89,8 @@ impl FactHeaders {
     }
 }
 
-/// Returns a header's value if it is well-formed and not repeated. One of several values may come from the client.
+/// Returns a header's value if it is well-formed. A repeated header is ignored, because one of its values may have been
+/// sent by the client.
 fn single<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
     let mut values = headers.get_all(name).iter();
     let value = trim(values.next()?.as_bytes());

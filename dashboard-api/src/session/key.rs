@@ -71,7 +71,7 @@ impl SessionKey {
         let derived = Salt::new(HKDF_SHA256, b"ip-lookup dashboard").extract(self.0.expose_secret());
         let derived = derived
             .expand(&[b"session cookie v1"], &CHACHA20_POLY1305)
-            .expect("one key length is a valid HKDF output length");
+            .expect("HKDF can produce output of the length of this key");
         LessSafeKey::new(UnboundKey::from(derived))
     }
 }

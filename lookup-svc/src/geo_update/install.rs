@@ -27,12 +27,13 @@ pub(super) async fn refresh(
     let mut progress = report.start(&item.label);
     let info = target_dir.install_info(&item.target);
     let checksum = expected_checksum(client, args, item, &progress).await?;
-    let matches = info.as_ref().zip(checksum.as_ref()).is_some_and(|(info, sum)| info.download == *sum);
+    let matches =
+        info.as_ref().zip(checksum.as_ref()).is_some_and(|(info, sum)| info.download_sha256 == *sum);
     if matches {
         return Ok(unchanged(target_dir, item, &progress));
     }
-    // If there is a checksum, the installed file does not match it, so it must be replaced. Without the install info,
-    // the download is unconditional: the server can't respond with 304.
+    // Here a known checksum differs from that of the installed file. Dropping the install info makes the download
+    // unconditional, so that the server can't respond with 304 and leave the wrong file installed.
     let info = info.filter(|_| checksum.is_none());
     let part = target_dir.temp_file()?;
     let Some((url, version)) = fetch(client, args, item, info.as_ref(), &part, &mut progress).await? else {
@@ -77,7 +78,7 @@ async fn fetch<'i>(
     progress: &mut Progress<'_>,
 ) -> Result<Option<(&'i Url, Version)>, UpdateError> {
     for url in &item.candidates {
-        let installed = info.filter(|info| info.address == url_sha256(url)).map(|info| &info.version);
+        let installed = info.filter(|info| info.url_sha256 == url_sha256(url)).map(|info| &info.version);
         let file = tokio::fs::File::from_std(part.reopen()?);
         let download = Download { client, args, item, url, installed, file };
         match download.run(progress).await {
@@ -129,7 +130,12 @@ impl Verification {
         unpack::unpack(packed, &mut to, self.limit)?;
         geo::verify(to.path()).map_err(UpdateError::Unusable)?;
         let installed = sha256(to.path())?;
-        let info = InstallInfo { address: self.url_sha256, download, installed, version: self.version };
+        let info = InstallInfo {
+            url_sha256: self.url_sha256,
+            download_sha256: download,
+            installed_sha256: installed,
+            version: self.version,
+        };
         Ok((to, info))
     }
 }

@@ -26,11 +26,14 @@ pub(super) struct TargetDir {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct InstallInfo {
     /// SHA-256 of the URL: a file from another URL is never treated as unchanged.
-    pub address: String,
+    #[serde(rename = "address")]
+    pub url_sha256: String,
     /// SHA-256 of the download, which may be an archive.
-    pub download: String,
+    #[serde(rename = "download")]
+    pub download_sha256: String,
     /// SHA-256 of the installed file.
-    pub installed: String,
+    #[serde(rename = "installed")]
+    pub installed_sha256: String,
     #[serde(flatten)]
     pub version: Version,
 }
@@ -89,7 +92,7 @@ impl TargetDir {
         let text = std::fs::read(self.file_path(&Self::info_file(name))).ok()?;
         let info: InstallInfo = serde_json::from_slice(&text).ok()?;
         let installed = super::install::sha256(&self.file_path(name)).ok()?;
-        (installed == info.installed).then_some(info)
+        (installed == info.installed_sha256).then_some(info)
     }
 
     pub(super) fn write_install_info(&self, name: &str, info: &InstallInfo) -> Result<(), UpdateError> {

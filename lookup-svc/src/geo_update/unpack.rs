@@ -26,7 +26,7 @@ pub(super) fn unpack(mut from: File, to: &mut impl Write, limit: u64) -> Result<
 fn unpack_limited(from: impl Read, to: &mut impl Write, limit: u64) -> Result<(), UpdateError> {
     let mut from = LimitedReader { from, left: limit.saturating_add(1) };
     let result = copy_database(&mut from, to);
-    // `tar` may wrap the error of `LimitedReader`, so detect it by the used-up limit instead of the error.
+    // `tar` may wrap the error of `LimitedReader`, so the error does not show its cause. No bytes left means: the limit.
     match from.left {
         0 if result.is_err() => Err(UpdateError::TooLarge(limit)),
         _ => result,

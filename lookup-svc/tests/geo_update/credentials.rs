@@ -49,7 +49,8 @@ fn assert_in_no_file(secret: &str, dir: &Path) {
 /// The password and the token in the URLs, and the value of credential options.
 const SECRET: &str = "s3cret";
 
-/// Responds in every way that produces output: success, redirect loop, web page, 401 and 500.
+/// A provider that responds in every way about which geo-update prints something: success, redirect loop, web page, 401
+/// and 500.
 async fn server_with_secrets() -> Server {
     Server::start(|request, _| match request.path.split_once('?') {
         Some(("/city.mmdb", "token=s3cret")) => Response::tagged(request, &database("New"), "\"v1\""),

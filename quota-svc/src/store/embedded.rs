@@ -65,8 +65,7 @@ impl EmbeddedStore {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // A lock poisoned by a panic is used anyway: each operation leaves the state consistent, so a panic fails only
-        // its own request.
+        // If an operation panicked while it held the lock, its request fails; later requests use the state as it is.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -13,7 +13,7 @@ async fn page_fits_a_width_of_360_pixels() {
     stack.sign_up(&browser, "a.rather.long.login.of.an.owner@subdomain.example.org").await;
     check_fits(&browser, "phone-empty").await;
     browser.press(".title", "Create key").await;
-    browser.fill("#key-name", "A key with a name as long as a name of a key can be, 64 in all..").await;
+    browser.fill("#key-name", "A key name of the maximum length, which is sixty-four characters").await;
     check_fits(&browser, "phone-create").await;
     browser.press("dialog", "Create key").await;
     browser.find("#secret").await;

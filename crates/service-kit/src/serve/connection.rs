@@ -29,8 +29,8 @@ use super::{
 /// How long a draining connection keeps reading, for requests that the client sent before it noticed the shutdown.
 const DRAIN_READ_DELAY: Duration = Duration::from_millis(250);
 
-/// Once the server has begun to close a connection: maximum time for the client to close it too, or to finish its
-/// headers.
+/// After the server has begun to close a connection, the client gets this long to close its side. During a shutdown, an
+/// incomplete request gets this long to finish its headers.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Why the server ends a connection.
@@ -111,7 +111,8 @@ impl Monitor<'_> {
         self.poll_deadline(timer, cx)
     }
 
-    /// Resets the timer only when it fires too early or would fire too late, not on every request.
+    /// Checks the deadline, which moves with every request. To avoid resetting the timer each time, it is reset only if the
+    /// deadline has moved to an earlier time, or if the timer fires before the deadline.
     fn poll_deadline(&self, mut timer: Pin<&mut Sleep>, cx: &mut Context<'_>) -> Poll<Interrupt> {
         loop {
             let deadline = self.state.deadline(self.limits);

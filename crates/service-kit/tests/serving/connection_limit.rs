@@ -7,7 +7,7 @@ use service_kit::ServeArgs;
 use crate::harness::{TestServer, args, hello};
 
 #[tokio::test]
-async fn idle_connections_are_evicted_at_limit() {
+async fn stalled_connections_are_evicted_at_limit() {
     let args = ServeArgs { max_connections: 8, ..args() };
     let server = TestServer::start(&args, hello()).await;
     let mut stalled = Vec::new();

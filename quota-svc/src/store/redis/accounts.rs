@@ -28,8 +28,8 @@ impl RedisStore {
     ) -> Result<(i64, Reply), StoreError> {
         let id = account.id();
         let index = self.redis_keys.index_of(id);
-        // The index entry is written first. If this fails halfway, listings skip the entry without an account. In the
-        // other order, an account without an entry could remain, and would never be listed.
+        // The index entry is written first. If the second step fails, listings skip the entry, because its
+        // account does not exist. In the other order, an account could remain that is never listed.
         let mut add = command("SADD", &index);
         self.query::<i64>(&index, add.arg(id.to_string())).await?;
         let [redis_key, ..] = self.redis_keys.account(id);
@@ -96,7 +96,7 @@ impl RedisStore {
     }
 
     /// Marks the account as deleting, so that no key or session can be added. Then deletes its keys, its index entry
-    /// and the account. If this fails halfway, a retry completes it.
+    /// and the account. If a step fails, a retry completes the deletion. The hash of reservations has the IDs of all keys.
     pub(super) async fn remove_account(&self, id: AccountId) -> Result<Vec<KeyId>, StoreError> {
         let [account, reservations, sessions] = self.redis_keys.account(id);
         let exists: bool = self.query(&account, &command("EXISTS", &account)).await?;

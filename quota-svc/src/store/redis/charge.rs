@@ -82,7 +82,8 @@ impl RedisStore {
     }
 }
 
-/// Parses the time and two integers per group (see `lua/charge.lua`); `None` if the reply has a different structure.
+/// Parses the reply: first the time, then two integers for each group (see `lua/charge.lua`). `None` if it has a different
+/// structure.
 fn parse_reply(reply: &Value, groups: &[ChargeGroup]) -> Option<Vec<GroupOutcome>> {
     let Value::Array(numbers) = reply else { return None };
     let mut numbers = numbers.iter().map(|value| match value {
