@@ -13,8 +13,8 @@ use quota_svc::store::{ImportAccount, Store};
 /// Accounts per import call.
 const ACCOUNTS_PER_IMPORT: usize = 100;
 
-/// Creates `count` keys of scope `full`, ten per account, and returns them. Each has been charged once under `limits`:
-/// the first charge allocates the key's ring and costs more than all later ones.
+/// Creates `count` keys of scope `full`, ten per account, and returns them. Each is charged once under `limits`, so
+/// that a benchmark does not measure the first charge of a key, which costs more than a later one.
 pub async fn keys(store: &dyn Store, count: usize, limits: &Limits) -> anyhow::Result<Vec<ApiKey>> {
     let now = store.now().await?;
     let keys = (0..count).map(|_| ApiKey::generate()).collect::<Result<Vec<_>, _>>()?;

@@ -10,8 +10,8 @@
 -- ARGV[5…] fields and values of the metadata
 -- returns  1 written, 2 already exists, 0 not written because the reservation is over 30 s old
 --
--- Atomic because a key must never be partly written, nor chargeable before it can be listed. The 30 s leave a margin:
--- after 60 s a listing may remove the reservation (RESERVATION_MS in src/store.rs).
+-- Atomic, so that a key is never partly written. The account's reservation of a key slot must be younger than 30 s:
+-- listing the account's keys removes reservations older than 60 s that have no record (RESERVATION_MS in src/store.rs).
 
 local now = tonumber(ARGV[2])
 if not now then

@@ -13,8 +13,8 @@ use crate::ports::ReservedPort;
 
 mod connection;
 
-/// What happens to connections through the proxy. All but the last two affect only the bytes from the target to the
-/// client: the target still receives and executes every request.
+/// What happens to connections through the proxy. `Stall` and `Refuse` affect both directions. All other
+/// faults affect only the bytes from the target to the client, so the target still receives and executes every request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// Everything passes through.
@@ -23,7 +23,7 @@ pub enum Fault {
     Delay(Duration),
     /// Responses arrive one byte at a time, with this delay before each.
     Drip(Duration),
-    /// Each connection passes this many further response bytes, and is reset at the next byte.
+    /// On each connection, this many response bytes pass after the fault is set. The next byte resets the connection.
     ResetAfter(usize),
     /// Responses are discarded and the connection stays open. A connection that has lost bytes is reset when the fault
     /// ends, because TCP can't skip bytes.

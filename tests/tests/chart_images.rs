@@ -73,8 +73,8 @@ fn dockerfile_manifests_stage_is_a_valid_workspace() {
     let script = stage.split("RUN ").nth(1).unwrap().split("\n\n").next().unwrap();
     let dir = tempfile::tempdir().unwrap();
     let ignore = fs::read_to_string(project_root().join(".dockerignore")).unwrap();
-    // Copies what `COPY . .` would: the names with `!` in .dockerignore, without the directories
-    // that it excludes.
+    // Copies the files that `COPY . .` would copy. In .dockerignore, a line with `!` includes a name; the other lines
+    // exclude directories below it.
     let names = ignore.lines().filter_map(|line| line.strip_prefix('!'));
     let archive = dir.path().join("sources.tar");
     let mut tar = Command::new("tar");

@@ -1,4 +1,4 @@
-//! Keeps a number of charges in flight for a given time, in batches like those that form in front of a busy store.
+//! Keeps a number of charges in flight for a given time, in batches of the sizes that quota-client sends under load.
 
 use std::time::{Duration, Instant};
 
@@ -62,7 +62,7 @@ async fn call_until(deadline: Instant, variant: &Variant, batch_size: usize) -> 
     while now < deadline {
         let started = now;
         variant.call(batch_size).await?;
-        // The embedded store allows charges without suspending this task. Without this yield, the store's flush task
+        // With the embedded store, a charge completes without ever suspending this task. Without this yield, the store's flush task
         // would not run.
         tokio::task::yield_now().await;
         now = Instant::now();

@@ -56,7 +56,7 @@ pub fn response(status: StatusCode, body: &ErrorBody) -> Response {
     response
 }
 
-/// The generic error code of a status that the framework or the server produced.
+/// Maps a status to a generic error code, for errors that poem or the connection handling produces and no handler does.
 pub fn code_for(status: StatusCode) -> &'static str {
     match status {
         StatusCode::NOT_FOUND => "not_found",

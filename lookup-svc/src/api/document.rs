@@ -62,7 +62,7 @@ impl ResponseDoc {
     pub(super) const LOOKUP: [Self; 6] = [
         Self {
             status: 200,
-            description: "Details about the caller: the fields of the key's scope, or of the requested one if that is narrower.",
+            description: "Details about the caller. The key's scope selects the fields; a narrower `scope` parameter selects fewer.",
             content: Content::Success,
             headers: &SUCCESS_HEADERS,
         },
@@ -220,10 +220,10 @@ impl Document {
     }
 }
 
-/// Marks the query parameters as possibly empty: an empty one counts as absent, which poem-openapi can't express.
+/// Adds `allowEmptyValue` to the query parameters, because poem-openapi can't. An empty parameter counts as absent.
 ///
 /// Inserts the line `property` after each line that ends with `marker` and belongs to a parameter. The marker also
-/// occurs in the security scheme, but only in a parameter is the next line a description.
+/// occurs in the security scheme. A parameter is recognized by its next line, which has a description.
 fn allow_empty(document: &str, marker: &str, property: &str) -> String {
     let mut output = String::with_capacity(document.len() + 128);
     let mut lines = document.lines().peekable();

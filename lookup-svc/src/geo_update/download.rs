@@ -71,7 +71,7 @@ impl Download<'_> {
         match response.status() {
             StatusCode::NOT_MODIFIED if conditional => return Ok(DownloadResult::NotModified),
             StatusCode::NOT_MODIFIED => return Err(UpdateError::NotModified),
-            StatusCode::PARTIAL_CONTENT if part.continues(response.headers()) => {}
+            StatusCode::PARTIAL_CONTENT if part.is_continued_by(response.headers()) => {}
             StatusCode::PARTIAL_CONTENT | StatusCode::RANGE_NOT_SATISFIABLE => {
                 self.restart(part, Version::default()).await?;
                 return Err(UpdateError::Truncated);
@@ -146,7 +146,7 @@ struct PartialDownload {
 
 impl PartialDownload {
     /// Adds the headers to resume a partial download, or to skip the download if the installed version is current.
-    /// Requests a range only with `If-Range`, because the rest of another version would not fit.
+    /// Requests a range only with `If-Range`: if the file has changed, its rest must not be appended to the old part.
     fn headers(&self, request: RequestBuilder, installed: Option<&Version>) -> RequestBuilder {
         match (self.written, self.version.if_range(), installed) {
             (1.., Some(version), _) => {
@@ -157,7 +157,7 @@ impl PartialDownload {
         }
     }
 
-    fn continues(&self, headers: &HeaderMap) -> bool {
+    fn is_continued_by(&self, headers: &HeaderMap) -> bool {
         let start = format!("bytes {}-", self.written);
         self.written > 0 && header(headers, CONTENT_RANGE).is_some_and(|range| range.starts_with(&start))
     }

@@ -13,9 +13,9 @@ const TICK: Duration = Duration::from_millis(200);
 
 pub(super) enum Progress {
     Bar(ProgressBar),
-    /// Standard error is not a terminal. Contains the time of the last line, at first the start.
+    /// Standard error is not a terminal. Contains the time of the last line; before the first line, the start time.
     Lines(Instant),
-    /// No progress is shown, because the terminal shows the command's output.
+    /// No progress is shown: standard output is a terminal and shows the exported data.
     Hidden,
 }
 

@@ -19,7 +19,7 @@ pub struct KeyRecord {
     pub daily_limit: Option<u32>,
     /// The day that `used` refers to.
     pub day: u32,
-    /// Requests allowed on `day`.
+    /// Number of requests that were allowed on `day`.
     pub used: u32,
     /// Requests allowed on earlier days, indexed by day modulo 31.
     pub past: [u32; USAGE_DAYS],

@@ -37,7 +37,7 @@ pub struct RedisOptions {
     pub key_prefix: String,
     /// Timeout of a charge.
     pub store_timeout: Duration,
-    /// Timeout of every other call, and separately of its confirmation.
+    /// Timeout of all calls that are not charges. It applies to the call, and once more to its confirmation.
     pub write_timeout: Duration,
     /// Whether changes to accounts and keys are confirmed.
     pub confirm_writes: ConfirmWrites,
@@ -87,7 +87,7 @@ impl RedisStore {
         Ok(seconds * 1000 + micros / 1000)
     }
 
-    /// The manual clock's time or the server's. In a Cluster the server is the master of the demo's slot.
+    /// The manual clock's time or the server's. In a Cluster, this is the time of the master that holds the demo's counter.
     async fn read_now(&self) -> Result<i64, StoreError> {
         match self.clock.manual() {
             Some(now) => Ok(now),

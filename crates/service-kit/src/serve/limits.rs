@@ -54,7 +54,7 @@ impl Limits {
     }
 }
 
-/// Raises the file descriptor limit to the hard limit. Returns how many descriptors connections may use.
+/// Raises the file descriptor limit to the hard limit. Returns the number that is left for connections.
 fn max_descriptors() -> usize {
     let before = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: before.maximum, maximum: before.maximum };
@@ -70,8 +70,8 @@ fn max_descriptors() -> usize {
 /// Creates hyper's server with its limits. The header and idle timeouts of both protocols are in `connection_state`.
 pub(super) fn protocols() -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
-    // `half_close` lets a client close its side after it has sent a request. It also saves a second read buffer per
-    // request, which hyper needs only to detect disconnects early. Handlers respond within a second anyway.
+    // `half_close` lets a client close its side after it has sent a request. It also avoids a second read
+    // buffer per request, which hyper would use to notice an early disconnect.
     builder.http1().header_read_timeout(None).max_buf_size(HEADER_BUFFER).half_close(true);
     builder
         .http2()
