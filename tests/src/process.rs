@@ -1,7 +1,8 @@
 //! Runs this workspace's binaries as real processes: start, wait, signal, measure.
 
+use std::ffi::OsStr;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -14,6 +15,10 @@ mod logs;
 mod usage;
 
 use logs::Output;
+
+/// Environment variable with the directory of the binaries that tests start, as an absolute path. Without it, tests
+/// start the binaries of their own build.
+pub const BIN_DIR: &str = "BIN_DIR";
 
 /// Maximum time until a service logs its listen address; about 10 ms on an idle machine.
 const LISTEN_TIMEOUT: Duration = Duration::from_secs(20);
@@ -32,7 +37,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// Starts `target/debug/<bin> --log-format json <args>` with `env` and the few inherited variables.
+    /// Starts `<bin> --log-format json <args>` with `env` and the few inherited variables. [`binary`] finds `bin`.
     ///
     /// # Panics
     /// If the binary is not built.
@@ -146,15 +151,55 @@ impl Service {
     }
 }
 
-/// The path of the built binary `bin`, in `target/debug`. The test executable is in `target/debug/deps`.
+/// The path of the binary `bin`: in the directory that the environment variable [`BIN_DIR`] names, otherwise in
+/// `target/debug`. An absolute path is returned unchanged, so that a test can start one binary from elsewhere.
 ///
 /// # Panics
-/// If it is not built.
+/// If the file is missing, or `BIN_DIR` is a relative path.
 #[must_use]
 pub fn binary(bin: &str) -> PathBuf {
     let test = std::env::current_exe().expect("path of the test executable");
-    let dir = test.ancestors().nth(2).expect("cargo builds tests in target/<profile>/deps");
-    let path = dir.join(bin);
-    assert!(path.is_file(), "{} is missing: run `cargo build --workspace --bins` first", path.display());
+    let path = bin_dir(std::env::var_os(BIN_DIR).as_deref(), &test).join(bin);
+    assert!(
+        path.is_file(),
+        "{} is missing: run `cargo build --workspace --bins` first, and check {BIN_DIR} if it is set",
+        path.display()
+    );
     path
+}
+
+/// The directory of the binaries, from the value of [`BIN_DIR`] and the path of the test executable, which is in
+/// `target/debug/deps`.
+fn bin_dir(variable: Option<&OsStr>, test: &Path) -> PathBuf {
+    let Some(dir) = variable.filter(|dir| !dir.is_empty()).map(Path::new) else {
+        return test.ancestors().nth(2).expect("cargo builds tests in target/<profile>/deps").to_owned();
+    };
+    // Cargo starts each test in the directory of its package, so a relative path would have several meanings.
+    assert!(dir.is_absolute(), "{BIN_DIR} must be an absolute path, not {}", dir.display());
+    dir.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEST: &str = "/project/target/debug/deps/quota-0123";
+
+    fn dir(variable: Option<&str>) -> PathBuf {
+        bin_dir(variable.map(OsStr::new), Path::new(TEST))
+    }
+
+    #[test]
+    fn binaries_come_from_bin_dir_if_it_is_set() {
+        assert_eq!(dir(Some("/tmp/old-bin")), Path::new("/tmp/old-bin"));
+        for unset in [None, Some("")] {
+            assert_eq!(dir(unset), Path::new("/project/target/debug"), "{unset:?}");
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "BIN_DIR must be an absolute path, not target/old")]
+    fn relative_bin_dir_is_rejected() {
+        let _dir = dir(Some("target/old"));
+    }
 }

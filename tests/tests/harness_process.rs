@@ -1,8 +1,9 @@
 //! `Service` starts, signals and stops a process and captures its output, tested with a shell script as the service.
 
+use std::process::Command;
 use std::time::Duration;
 
-use e2e::process::Service;
+use e2e::process::{BIN_DIR, Service};
 use e2e::wait::eventually;
 
 const WAIT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -20,8 +21,8 @@ const SCRIPT: &str = r#"
 /// the script never runs.
 fn script(source: &str) -> Service {
     let test = std::env::current_exe().expect("path of the test executable");
-    let name = test.file_name().and_then(|name| name.to_str()).expect("UTF-8 file name");
-    Service::spawn_under(&["sh", "-c", source], &format!("deps/{name}"), &["--flag"], &[("GREETING", "hi")])
+    let path = test.to_str().expect("UTF-8 path");
+    Service::spawn_under(&["sh", "-c", source], path, &["--flag"], &[("GREETING", "hi")])
 }
 
 #[tokio::test]
@@ -68,4 +69,17 @@ async fn exit_at_start_fails_test_immediately() {
 #[should_panic(expected = "run `cargo build --workspace --bins` first")]
 fn missing_binary_error_names_build_command() {
     let _service = Service::spawn("no-such-binary", &[], &[]);
+}
+
+/// Starts a second copy of the test above, because a test must not change its own environment.
+#[test]
+fn missing_binary_is_looked_up_in_bin_dir() {
+    let empty = tempfile::tempdir().unwrap();
+    let test = std::env::current_exe().unwrap();
+    let mut copy = Command::new(test);
+    copy.args(["--exact", "missing_binary_error_names_build_command", "--nocapture"]);
+    let output = copy.env(BIN_DIR, empty.path()).output().unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    let missing = format!("{} is missing", empty.path().join("no-such-binary").display());
+    assert!(String::from_utf8_lossy(&text).contains(&missing), "{}", String::from_utf8_lossy(&text));
 }

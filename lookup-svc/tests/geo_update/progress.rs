@@ -1,5 +1,6 @@
 //! Progress output: a bar on a terminal, plain lines elsewhere.
 
+use e2e::process::binary;
 use e2e::tools::require_tool;
 use indicatif::HumanBytes;
 use tempfile::TempDir;
@@ -30,7 +31,7 @@ async fn on_terminal(term: &str, arguments: &[String]) -> Option<String> {
     if !require_tool("script") {
         return None;
     }
-    let command = format!("'{PROGRAM}' geo-update '{}'", arguments.join("' '"));
+    let command = format!("'{}' geo-update '{}'", binary("lookup-svc").display(), arguments.join("' '"));
     let mut script = Command::new("script");
     script.args(["-qec", &command, "/dev/null"]).env("TERM", term).env("SHELL", "/bin/sh");
     let (status, text) = output(&mut script).await;

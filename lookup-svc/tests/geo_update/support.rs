@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use clap::Parser;
 use data_encoding::HEXLOWER;
+use e2e::process::binary;
 use flate2::{Compression, write::GzEncoder};
 use lookup_svc::geo::writer::{Builder, Value};
 use lookup_svc::geo::{Geo, GeoArgs};
@@ -14,8 +15,6 @@ use lookup_svc::geo_update::{GeoUpdateArgs, Report, UpdateError, UpdateResult, u
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 use tokio::process::Command;
-
-pub const PROGRAM: &str = env!("CARGO_BIN_EXE_lookup-svc");
 
 #[derive(Parser)]
 struct Cli {
@@ -58,7 +57,7 @@ pub async fn run(source: &str, dir: &Path, extra: &[&str]) -> Run {
 
 /// Runs the `geo-update` command of the binary with extra environment variables. Returns stdout and stderr together.
 pub async fn program(environment: &[(&str, &str)], arguments: &[&str]) -> (ExitStatus, String) {
-    let mut command = Command::new(PROGRAM);
+    let mut command = Command::new(binary("lookup-svc"));
     output(command.arg("geo-update").args(arguments).envs(environment.iter().copied())).await
 }
 

@@ -93,7 +93,7 @@ impl CommandOutput {
 
 /// A quota-svc command with an empty environment.
 pub fn command(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_quota-svc"));
+    let mut command = Command::new(e2e::process::binary("quota-svc"));
     command.args(args).env_clear().kill_on_drop(true);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
