@@ -67,7 +67,7 @@ async fn time_until_closed(mut stream: TcpStream, first: &str, drip: bool) -> Du
 }
 
 #[tokio::test]
-async fn load_idle_and_slow_connections_are_closed_in_time() {
+async fn load_idle_and_trickling_connections_are_closed_in_time() {
     let (mut quota, _dir) = start(&[]).await;
     let files = quota.service.open_files();
     let mut connections = JoinSet::new();

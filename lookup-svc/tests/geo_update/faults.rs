@@ -166,7 +166,7 @@ async fn stalled_download_ends_at_timeout() {
 }
 
 #[tokio::test]
-async fn slow_download_ends_at_timeout() {
+async fn trickled_download_ends_at_timeout() {
     let server = Server::start(|_, _| Response::ok(&database("New")).body(Body::Trickle)).await;
     let dir = dir_with_old_file();
     let (url, limits) = (server.url("city.mmdb"), ["--idle-timeout", "3s", "--timeout", "4s"]);

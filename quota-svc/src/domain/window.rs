@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn ring_of_slow_key_stays_small() {
+    fn ring_of_rarely_used_key_stays_small() {
         let mut window = BurstWindow::default();
         assert!((0..10_000).all(|i| window.try_admit(i * 30_000, 300)));
         assert_eq!(window.ring.len(), 8);

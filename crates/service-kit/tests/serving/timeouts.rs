@@ -31,7 +31,7 @@ async fn unfinished_headers_hit_header_timeout() {
 }
 
 #[tokio::test]
-async fn slow_headers_do_not_extend_timeout_on_reused_connection() {
+async fn trickled_headers_do_not_extend_timeout_on_reused_connection() {
     let server = TestServer::start(&short_header_timeout(), hello()).await;
     let mut client = server.connect().await;
     assert_eq!(client.get("/").await.status, 200);

@@ -1,0 +1,98 @@
+//! Test names have meanings: `slow_` tests run in `./test --all` only, and documents name the tests that prove a claim.
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use e2e::tools::project_root;
+
+/// Directories that contain no code of this workspace.
+const SKIPPED: [&str; 5] = ["target", "node_modules", "corpus", "artifacts", "fuzz"];
+
+/// The names of the tests in a source file: functions with a test attribute, and the behaviors in a `contract!` list.
+fn tests_in(source: &str) -> BTreeSet<&str> {
+    let (mut names, mut after_attribute, mut in_contract) = (BTreeSet::new(), false, false);
+    for line in source.lines().map(str::trim) {
+        if line.starts_with("#[test]") || line.starts_with("#[tokio::test") {
+            after_attribute = true;
+        } else if let Some((_, signature)) = line.split_once("fn ").filter(|_| after_attribute) {
+            names.extend(signature.split('(').next().filter(|name| !name.starts_with('$')));
+            after_attribute = false;
+        } else if line.starts_with("contract! {") {
+            in_contract = true;
+        } else if in_contract && line == "}" {
+            in_contract = false;
+        } else if let Some((_, name)) = line.split_once("::").filter(|_| in_contract) {
+            names.insert(name.trim_end_matches(','));
+        }
+    }
+    names
+}
+
+/// All Rust files of the workspace, relative to the root.
+fn rust_files(dir: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(project_root().join(dir)).unwrap().map(Result::unwrap) {
+        let name = entry.file_name().into_string().unwrap();
+        let path = dir.join(&name);
+        if entry.file_type().unwrap().is_dir() {
+            if !name.starts_with('.') && !SKIPPED.contains(&name.as_str()) {
+                rust_files(&path, found);
+            }
+        } else if name.ends_with(".rs") {
+            found.push(path);
+        }
+    }
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(project_root().join(path))
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The words in backquotes of a Markdown text.
+fn code_words(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+/// A section of a document, without its subsections' siblings: from its heading to the next heading.
+fn section<'a>(document: &'a str, heading: &str) -> &'a str {
+    let (_, rest) = document.split_once(&format!("\n{heading}\n")).unwrap();
+    rest.split("\n#").next().unwrap()
+}
+
+#[test]
+fn tests_left_out_of_the_default_run_are_listed() {
+    let readme = read(Path::new("tests/README.md"));
+    let listed: BTreeSet<(&str, &str)> = section(&readme, "## Slow tests")
+        .lines()
+        .filter(|line| line.starts_with("- "))
+        .map(|line| {
+            let mut words = code_words(line);
+            (words.next().unwrap(), words.next().unwrap())
+        })
+        .collect();
+    let mut files = Vec::new();
+    rust_files(Path::new(""), &mut files);
+    let sources: Vec<_> = files.iter().map(|file| (file.to_str().unwrap(), read(file))).collect();
+    let names =
+        sources.iter().flat_map(|(file, source)| tests_in(source).into_iter().map(|name| (*file, name)));
+    let (slow, other): (BTreeSet<_>, BTreeSet<_>) = names.partition(|(_, name)| name.contains("slow_"));
+    assert!(other.len() > 500, "only {} other tests found", other.len());
+    assert_eq!(
+        slow, listed,
+        "left: tests that `./test` leaves out because of their names; right: the list in tests/README.md"
+    );
+    assert!(
+        slow.iter().all(|(_, name)| name.starts_with("slow_")),
+        "slow_ must be the start of a name: {slow:?}"
+    );
+}
+
+#[test]
+fn tests_are_found_by_attribute_and_in_contract_lists() {
+    let source = "fn helper() {}\n    #[test]\n    #[should_panic]\n    fn first_is_found() {}\n\
+        #[tokio::test(flavor = \"multi_thread\")]\nasync fn second_is_found() {}\n\
+        async fn $behavior() {}\ncontract! {\n    keys::third_is_found,\n}\nkeys::fourth_is_no_test,\n";
+    assert_eq!(tests_in(source), BTreeSet::from(["first_is_found", "second_is_found", "third_is_found"]));
+}
