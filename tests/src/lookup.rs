@@ -53,10 +53,26 @@ impl Lookup {
         flags: &[&str],
         env: &[(&str, &str)],
     ) -> Self {
+        Self::start_program(wrapper, "lookup-svc", quota_url, flags, env).await
+    }
+
+    /// Like [`Lookup::start_with_long_timeouts`], with the absolute path of a lookup-svc, such as one of an earlier
+    /// version.
+    pub async fn start_version(program: &str, quota_url: &str) -> Self {
+        Self::start_program(&[], program, quota_url, &LONG_LOOKUP_TIMEOUTS, &[]).await
+    }
+
+    async fn start_program(
+        wrapper: &[&str],
+        program: &str,
+        quota_url: &str,
+        flags: &[&str],
+        env: &[(&str, &str)],
+    ) -> Self {
         let local: [&str; 6] =
             ["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--trusted-proxies", "127.0.0.1"];
         let args = [local.as_slice(), &["--quota-url", quota_url], flags].concat();
-        let mut service = Service::spawn_under(wrapper, "lookup-svc", &args, env);
+        let mut service = Service::spawn_under(wrapper, program, &args, env);
         let addr = service.listen_addr("lookup").await;
         let admin_url = format!("http://{}", service.listen_addr("admin").await);
         Self { service, addr, admin_url, http: http::client() }

@@ -119,10 +119,24 @@ impl Quota {
 
     /// Like [`Quota::start_with`], through a wrapper program ([`Service::spawn_under`]).
     pub async fn start_under(wrapper: &[&str], store: impl Into<StoreChoice>, flags: &[&str]) -> Self {
+        Self::start_program(wrapper, "quota-svc", store, flags).await
+    }
+
+    /// Like [`Quota::start_with`], with the absolute path of a quota-svc, such as one of an earlier version.
+    pub async fn start_version(program: &str, store: impl Into<StoreChoice>, flags: &[&str]) -> Self {
+        Self::start_program(&[], program, store, flags).await
+    }
+
+    async fn start_program(
+        wrapper: &[&str],
+        program: &str,
+        store: impl Into<StoreChoice>,
+        flags: &[&str],
+    ) -> Self {
         let store_flags = store.into().flags();
         let mut args = vec!["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"];
         args.extend(store_flags.iter().map(String::as_str).chain(flags.iter().copied()));
-        let mut service = Service::spawn_under(wrapper, "quota-svc", &args, &[]);
+        let mut service = Service::spawn_under(wrapper, program, &args, &[]);
         let url = format!("http://{}", service.listen_addr("quota").await);
         let admin_url = format!("http://{}", service.listen_addr("admin").await);
         Self { service, url, admin_url }
