@@ -101,8 +101,12 @@ pub enum GeoError {
     },
 }
 
-/// Loads a file as the service does, with all checks, and returns its metadata.
+/// Loads a file as the service does, with all checks, and returns its metadata. A file without metadata at its end, such
+/// as an unpacked decompression bomb, is rejected before it is read into memory.
 pub fn verify(path: &Path) -> Result<DatabaseInfo, GeoError> {
+    if std::fs::metadata(path)?.is_file() {
+        database::find_metadata(path)?;
+    }
     let (bytes, _) = file::read(path, reload::DATABASE_LIMIT)?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     Ok(database::Database::load(&name, bytes)?.info)

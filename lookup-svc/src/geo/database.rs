@@ -1,7 +1,10 @@
 //! One loaded MMDB database. All of it is verified before use.
 
 use std::collections::HashSet;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
 use std::net::IpAddr;
+use std::path::Path;
 
 use maxminddb::{LookupResult, Reader, WithinOptions};
 use serde::Serialize;
@@ -13,6 +16,9 @@ use super::writer::{MARKER, Value};
 
 /// Maximum number of networks that `probe` decodes.
 const MAX_PROBES: usize = 100_000;
+
+/// Maximum size of the metadata at the end of a file, according to the MMDB specification.
+const MAX_METADATA_SIZE: u64 = 128 << 10;
 
 /// Metadata of a database, for operators.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -69,6 +75,19 @@ impl Database {
     pub(super) fn fields<'a>(record: &FoundRecord<'a>) -> Option<Fields<'a>> {
         record.decode().ok()?
     }
+}
+
+/// Checks that the end of a file contains the marker that starts the metadata. Reads only the end.
+pub(super) fn find_metadata(path: &Path) -> Result<(), GeoError> {
+    let mut file = File::open(path)?;
+    let size = file.seek(SeekFrom::End(0))?;
+    file.seek(SeekFrom::Start(size.saturating_sub(MAX_METADATA_SIZE + MARKER.len() as u64)))?;
+    let mut end = Vec::new();
+    file.take(MAX_METADATA_SIZE + MARKER.len() as u64).read_to_end(&mut end)?;
+    if end.windows(MARKER.len()).any(|window| window == MARKER) {
+        return Ok(());
+    }
+    Err(GeoError::Corrupt(maxminddb::MaxMindDbError::invalid_database("the file does not end with metadata")))
 }
 
 /// Adds a description and a database type to the metadata if they are missing. `Reader::verify` requires

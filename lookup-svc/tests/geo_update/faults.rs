@@ -1,5 +1,6 @@
 //! Faulty servers: truncated, stalled and endless downloads, wrong content, redirect loops.
 
+use std::io::Read;
 use std::time::Duration;
 
 use lookup_svc::geo_update::UpdateError;
@@ -154,6 +155,38 @@ async fn download_and_unpacked_size_are_limited() {
         assert!(matches!(run.error(), UpdateError::TooLarge(1_000_000)), "{path}: {}", run.error());
         assert_unchanged(dir.path());
     }
+}
+
+#[tokio::test]
+async fn expanding_archives_use_little_memory() {
+    const EXPANDED: u64 = 400 << 20;
+    let archives = [
+        ("longname.tar.gz", tar_gz_with_extension(tar::EntryType::GNULongName, EXPANDED)),
+        ("pax.tar.gz", tar_gz_with_extension(tar::EntryType::XHeader, EXPANDED)),
+        // Not an archive, so it is unpacked as a database, and rejected without being read into memory.
+        ("zeros.mmdb.gz", gz_zeros(EXPANDED)),
+    ];
+    let served = archives.clone();
+    let server = Server::start(move |request, _| {
+        let (_, content) = served.iter().find(|(name, _)| request.path.ends_with(name)).expect("known file");
+        Response::ok(content)
+    })
+    .await;
+    for (name, content) in archives {
+        assert!(content.len() < 4 << 20, "{name} has {} bytes", content.len());
+        let dir = dir_with_old_file();
+        let (url, to) = (server.url(name), dir.path().to_str().expect("UTF-8"));
+        let arguments = [url.as_str(), "--to", to, "--retries", "0"];
+        let Some((text, peak)) = program_with_peak_memory(&arguments).await else { return };
+        assert!(peak < 150 << 20, "{name}: {} MiB", peak >> 20);
+        assert!(text.contains("extension header has") || text.contains("not a valid MMDB file"), "{text}");
+    }
+}
+
+fn gz_zeros(size: u64) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    std::io::copy(&mut std::io::repeat(0).take(size), &mut encoder).expect("write to memory");
+    encoder.finish().expect("write to memory")
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! Helpers to run `geo-update` and to inspect its target directory.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use clap::Parser;
 use data_encoding::HEXLOWER;
 use e2e::process::binary;
+use e2e::tools::require_tool;
 use flate2::{Compression, write::GzEncoder};
 use lookup_svc::geo::writer::{Builder, Value};
 use lookup_svc::geo::{Geo, GeoArgs};
@@ -94,6 +95,34 @@ pub fn tar_gz(name: &str, bytes: &[u8]) -> Vec<u8> {
         archive.append_data(&mut header, name, bytes).expect("write to memory");
     }
     gz(&archive.into_inner().expect("write to memory"))
+}
+
+/// A tar.gz whose first entry is an extension header of this type with `size` bytes. Zeros compress to a thousandth.
+pub fn tar_gz_with_extension(kind: tar::EntryType, size: u64) -> Vec<u8> {
+    let mut archive = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
+    let mut header = tar::Header::new_gnu();
+    header.set_entry_type(kind);
+    header.set_size(size);
+    header.set_path("extension").expect("short name");
+    header.set_cksum();
+    archive.append(&header, std::io::repeat(0).take(size)).expect("write to memory");
+    archive.into_inner().and_then(GzEncoder::finish).expect("write to memory")
+}
+
+/// Runs the `geo-update` command of the binary. Returns its output, and its peak memory in bytes. `None` if python3,
+/// which measures the memory, is missing: the test is then skipped.
+pub async fn program_with_peak_memory(arguments: &[&str]) -> Option<(String, u64)> {
+    const SCRIPT: &str = "import resource, subprocess, sys\n\
+        subprocess.call(sys.argv[1:])\n\
+        print('peak', resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)";
+    if !require_tool("python3") {
+        return None;
+    }
+    let mut command = Command::new("python3");
+    command.args(["-c", SCRIPT]).arg(binary("lookup-svc")).arg("geo-update").args(arguments);
+    let (_, text) = output(&mut command).await;
+    let kib = text.lines().find_map(|line| line.strip_prefix("peak ")?.parse::<u64>().ok());
+    Some((text.clone(), kib.unwrap_or_else(|| panic!("{text}")) * 1024))
 }
 
 pub fn sha256(bytes: &[u8]) -> String {
