@@ -55,7 +55,7 @@ fn code_words(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// A section of a document, without its subsections' siblings: from its heading to the next heading.
+/// A section of a document: from its heading to the next heading of any level.
 fn section<'a>(document: &'a str, heading: &str) -> &'a str {
     let (_, rest) = document.split_once(&format!("\n{heading}\n")).unwrap();
     rest.split("\n#").next().unwrap()
@@ -87,6 +87,37 @@ fn tests_left_out_of_the_default_run_are_listed() {
         slow.iter().all(|(_, name)| name.starts_with("slow_")),
         "slow_ must be the start of a name: {slow:?}"
     );
+}
+
+/// The first cells of a Markdown table's rows, and the rows.
+fn table(section: &str) -> impl Iterator<Item = (&str, &str)> {
+    let rows = section.lines().filter(|line| line.starts_with("| ")).skip(1);
+    rows.map(|row| (row.split('|').nth(1).unwrap().trim(), row))
+}
+
+#[test]
+fn every_threat_names_tests_that_exist() {
+    let document = read(Path::new("docs/security.md"));
+    let threats = table(section(&document, "## Threats and mitigations"));
+    // The name of a threat is in bold and may end with a period.
+    let threats: BTreeSet<_> =
+        threats.map(|(cell, _)| cell.split("**").nth(1).unwrap().trim_end_matches('.')).collect();
+    assert!(threats.len() > 15, "only {} threats found", threats.len());
+    let rows: Vec<_> = table(section(&document, "### Tests of the mitigations")).collect();
+    let tested: BTreeSet<_> = rows.iter().map(|(threat, _)| *threat).collect();
+    assert_eq!(threats, tested, "left: threats in docs/security.md; right: threats with tests");
+    for (threat, row) in rows {
+        let (mut file, mut source, mut named) = ("", String::new(), 0);
+        for word in code_words(row) {
+            if word.ends_with(".rs") {
+                (file, source) = (word, read(Path::new(word)));
+            } else {
+                assert!(tests_in(&source).contains(word), "{threat}: {file} has no test {word}");
+                named += 1;
+            }
+        }
+        assert!(named > 0, "{threat}: no test is named");
+    }
 }
 
 #[test]
