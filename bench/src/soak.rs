@@ -18,7 +18,7 @@ use crate::lookup::programs;
 use client_stats::ClientStats;
 use clients::{Client, TrafficKind};
 use progress::Progress;
-use target::Target;
+use target::{Target, VALID_KEYS};
 
 /// The first memory measurement is made after this share of the run, when caches and pools are filled.
 const WARM_UP_SHARE: f64 = 0.1;
@@ -30,7 +30,7 @@ pub struct Options {
     /// Minutes of traffic
     #[arg(long, default_value_t = 10.0)]
     pub minutes: f64,
-    /// Number of clients with valid keys; each sends one request after another, without a delay
+    /// Number of clients with valid keys, at most 2,000; each sends one request after another, without a delay
     #[arg(long, default_value_t = 32)]
     pub clients: usize,
     /// Worker threads per service; 0 means the service's default
@@ -38,9 +38,21 @@ pub struct Options {
     pub workers: usize,
 }
 
+impl Options {
+    /// Rejects values that can't work. Every valid client needs at least one key of its own.
+    fn check(&self) -> anyhow::Result<()> {
+        ensure!(self.minutes > 0.0 && self.clients > 0, "--minutes and --clients must be greater than 0");
+        ensure!(
+            self.clients <= VALID_KEYS,
+            "--clients must be at most {VALID_KEYS}, the number of keys: each client uses its own"
+        );
+        Ok(())
+    }
+}
+
 /// Builds and starts everything, sends the traffic and compares the counters. Returns the gates.
 pub async fn run(options: &Options) -> anyhow::Result<Vec<Gate>> {
-    ensure!(options.minutes > 0.0 && options.clients > 0, "--minutes and --clients must be greater than 0");
+    options.check()?;
     programs::build().await?;
     let target = Arc::new(Target::start(options.workers).await?);
     let duration = Duration::from_secs_f64(options.minutes * 60.0);
@@ -84,4 +96,18 @@ fn merge(clients: Vec<ClientStats>) -> Vec<ClientStats> {
         }
     }
     merged
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_clients_than_keys_are_rejected() {
+        let check = |clients| Options { minutes: 1.0, clients, workers: 0 }.check();
+        assert!(check(VALID_KEYS).is_ok());
+        let error = check(VALID_KEYS + 1).unwrap_err().to_string();
+        assert_eq!(error, "--clients must be at most 2000, the number of keys: each client uses its own");
+        assert!(check(0).is_err());
+    }
 }

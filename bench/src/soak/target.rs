@@ -19,6 +19,10 @@ use crate::usage;
 
 /// Enough accounts that no valid client reaches the burst limit with any of its keys.
 const ACCOUNTS: usize = 200;
+
+/// Number of active keys.
+pub const VALID_KEYS: usize = ACCOUNTS * KEYS_PER_ACCOUNT;
+
 const BURST_LIMIT: usize = 3_000;
 const DEMO_LIMIT: u64 = 4_000_000_000;
 const QUOTA_TIMEOUT: Duration = Duration::from_secs(30);
@@ -70,7 +74,7 @@ impl Target {
         let flags = ["--quota-url", &quota_url, "--trusted-proxies", "127.0.0.1"];
         let lookup = Server::service("lookup-svc", workers, &flags).await?;
         let client = QuotaClient::new(&quota_url, QUOTA_TIMEOUT)?;
-        println!("creating {} keys", ACCOUNTS * KEYS_PER_ACCOUNT);
+        println!("creating {VALID_KEYS} keys");
         let valid_keys = create_keys(&client, 0..ACCOUNTS).await?;
         let paused_keys = create_keys(&client, ACCOUNTS..ACCOUNTS + 1).await?;
         for key in &paused_keys {
