@@ -89,7 +89,8 @@ async fn burst_pauses_once(pair: &Pair) {
         assert_eq!(charge_through_both(pair, &key).await, 300, "the burst limit");
         for version in [&pair.old, &pair.new] {
             owner.go_to(version);
-            assert_eq!(owner.get(&format!("/keys/{}", key.key.id)).await.body["state"], "paused");
+            let read = owner.get(&format!("/keys/{}", key.key.id)).await;
+            assert_eq!(read.body["state"], "paused", "read by {}: {read:?}", version.name);
             let events = owner.get(&format!("/keys/{}/events", key.key.id)).await.body;
             let pauses =
                 events["events"].as_array().unwrap().iter().filter(|event| event["kind"] == "paused");
