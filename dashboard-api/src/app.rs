@@ -32,7 +32,8 @@ pub async fn start(config: &Config, kit: &Kit) -> anyhow::Result<Dashboard> {
     config.check()?;
     if config.accounts.insecure_cookies && !config.listen.ip().is_loopback() {
         tracing::warn!(
-            "session cookies are sent without the Secure attribute (--insecure-cookies); use this only on your own machine"
+            "session cookies are sent without the Secure attribute (--insecure-cookies); anyone on the network path can \
+             take over a session"
         );
     }
     let edge = Edge::start(&config.edge).await?;
@@ -69,7 +70,7 @@ fn context(config: &Config, key: &SessionKey, edge: Edge) -> anyhow::Result<Cont
     let signup = SignupPolicy { open: args.signup == Switch::On, max_accounts: args.max_accounts };
     Ok(Context {
         accounts: Accounts::new(quota.clone(), signup)?,
-        cookies: Cookies::new(key, !args.insecure_cookies),
+        cookies: Cookies::new(key, config.secure_cookies()),
         quota,
         edge,
         docs_url: config.docs_url(),

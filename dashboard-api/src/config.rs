@@ -48,7 +48,7 @@ pub struct Config {
     /// URL of quota-svc's internal API
     #[arg(long, env, value_name = "URL", default_value = "http://127.0.0.1:8082", global = true)]
     pub quota_url: String,
-    /// Public URL of the dashboard, if a proxy changes the Host header
+    /// Public URL of the dashboard. http:// is accepted for localhost, and elsewhere with --insecure-cookies
     #[arg(long, env, value_name = "URL")]
     pub public_url: Option<Url>,
     /// Public URL of the lookup API, for the curl command shown with a new key
@@ -80,7 +80,7 @@ pub struct AccountArgs {
     /// A program that embeds the dashboard sets this instead of `session_key_file`.
     #[arg(skip)]
     pub session_key: Option<SessionKey>,
-    /// Send cookies without the Secure attribute. Only for plain HTTP on your own machine
+    /// Send cookies without the Secure attribute, for plain HTTP. Only on your own machine or a network that you trust
     #[arg(long, env)]
     pub insecure_cookies: bool,
     /// Let visitors create accounts; if off, the operator creates them (quota-svc account create, then set-password)
@@ -154,7 +154,8 @@ impl Config {
         }
     }
 
-    /// Rejects a `--public-url` or `--lookup-url` that is not an http or https URL.
+    /// Rejects a `--public-url` or `--lookup-url` that is not an http or https URL, and a `--public-url` at which browsers
+    /// would reject the session cookies.
     pub fn check(&self) -> anyhow::Result<()> {
         for (flag, url) in
             [("--public-url", self.public_url.as_ref()), ("--lookup-url", Some(&self.lookup_url))]
@@ -163,7 +164,16 @@ impl Config {
                 web_url(url.as_str()).map_err(anyhow::Error::msg).with_context(|| flag.to_owned())?;
             }
         }
-        Ok(())
+        match &self.public_url {
+            Some(url) => check_cookies(url, self.accounts.insecure_cookies),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether session cookies get the Secure attribute. Not on a `--public-url` such as `http://localhost:8081`: some
+    /// browsers reject Secure cookies there, and its traffic does not leave the machine.
+    pub fn secure_cookies(&self) -> bool {
+        !self.accounts.insecure_cookies && !self.public_url.as_ref().is_some_and(is_local_http)
     }
 }
 
@@ -179,6 +189,28 @@ impl AccountArgs {
             ),
         }
     }
+}
+
+/// Rejects a dashboard URL at which nobody could sign in: browsers reject Secure cookies over plain HTTP.
+pub fn check_cookies(url: &Url, insecure_cookies: bool) -> anyhow::Result<()> {
+    if url.scheme() == "https" || is_local_http(url) || insecure_cookies {
+        return Ok(());
+    }
+    bail!(
+        "nobody could sign in to the dashboard at {url}: browsers reject its cookies over plain HTTP. Serve it through a \
+         proxy with TLS and set --public-url to its https:// URL, or set --insecure-cookies if you trust the network"
+    )
+}
+
+/// Whether this is a plain HTTP URL of this machine, such as `http://localhost:8081`.
+pub fn is_local_http(url: &Url) -> bool {
+    let is_local = match url.host() {
+        Some(url::Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+        Some(url::Host::Ipv4(address)) => address.is_loopback(),
+        Some(url::Host::Ipv6(address)) => address.is_loopback(),
+        None => false,
+    };
+    url.scheme() == "http" && is_local
 }
 
 /// Parses an http or https URL. The page may link to it, so other schemes such as `javascript:` must be rejected.
@@ -226,6 +258,29 @@ mod tests {
         assert_eq!(config.attribution[1].url.as_str(), "http://c.example/d=e");
         assert!(parse(&["--attribution", "x=javascript:alert(1)"]).is_err());
         assert!(parse(&["--public-url", "file:///etc"]).unwrap().check().is_err());
+    }
+
+    #[test]
+    fn public_url_decides_whether_cookies_are_secure() {
+        for (flags, want) in [
+            (&[][..], Some(true)),
+            (&["--insecure-cookies"], Some(false)),
+            (&["--public-url", "https://keys.example"], Some(true)),
+            (&["--public-url", "https://localhost:8443"], Some(true)),
+            (&["--public-url", "http://localhost:8081"], Some(false)),
+            (&["--public-url", "http://dashboard.localhost"], Some(false)),
+            (&["--public-url", "http://127.0.0.1:8081/"], Some(false)),
+            (&["--public-url", "http://[::1]:8081"], Some(false)),
+            (&["--public-url", "http://keys.example", "--insecure-cookies"], Some(false)),
+            (&["--public-url", "http://keys.example"], None),
+            (&["--public-url", "http://localhost.example"], None),
+            (&["--public-url", "http://192.0.2.1:8081"], None),
+        ] {
+            let config = parse(flags).unwrap();
+            assert_eq!(config.check().is_ok().then(|| config.secure_cookies()), want, "{flags:?}");
+        }
+        let error = parse(&["--public-url", "http://keys.example"]).unwrap().check().unwrap_err().to_string();
+        assert!(error.contains("--public-url") && error.contains("--insecure-cookies"), "{error}");
     }
 
     #[test]

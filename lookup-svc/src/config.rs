@@ -180,7 +180,8 @@ impl Default for QuotaArgs {
     }
 }
 
-fn http_url(text: &str) -> Result<String, String> {
+/// Parses an http or https URL, and removes a trailing slash.
+pub fn http_url(text: &str) -> Result<String, String> {
     let url = reqwest::Url::parse(text).map_err(|error| format!("{error}; example: https://ip.example"))?;
     match (url.scheme(), url.query(), url.fragment()) {
         ("http" | "https", None, None) => Ok(text.trim_end_matches('/').to_owned()),

@@ -3,43 +3,54 @@
 use std::net::SocketAddr;
 
 use crate::bootstrap::{InitialCredentials, LOGIN};
-use crate::config::url_of;
+use crate::public_urls::{PublicUrls, url_of};
 
-/// Listen addresses of the services.
-pub struct ListenAddresses {
-    pub lookup: SocketAddr,
-    pub dashboard: SocketAddr,
-    /// quota-svc's internal API.
+/// What the banner shows.
+pub struct Banner<'a> {
+    pub urls: &'a PublicUrls,
+    /// Whether the API's URL leads straight to this process, which then trusts `X-Forwarded-For` from this machine.
+    pub local_api: bool,
+    /// Address of quota-svc's internal API.
     pub quota: SocketAddr,
-    /// /livez, /readyz and /metrics.
+    /// Address of /livez, /readyz and /metrics.
     pub admin: SocketAddr,
 }
 
-/// Prints the URLs and, on the first start, the credentials with commands to try them.
-pub fn print(addresses: &ListenAddresses, credentials: Option<&InitialCredentials>) {
-    let api = url_of(addresses.lookup);
-    println!("ip-lookup is running.\n");
-    println!("  API            {api}/api/v1/ip");
-    println!("  Documentation  {api}/docs");
-    println!("  Swagger UI     {api}/swagger");
-    println!("  Dashboard      {}", url_of(addresses.dashboard));
-    println!("  Metrics        {}/metrics", url_of(addresses.admin));
-    match credentials {
-        Some(credentials) => print_credentials(&api, credentials),
-        None => {
-            println!("\nManage keys in the dashboard, or list them from the command line:\n");
-            println!("  quota-svc --quota-url http://{} key list --account {LOGIN}", addresses.quota);
+impl Banner<'_> {
+    /// Prints the URLs and, on the first start, the credentials with commands to try them.
+    pub fn print(&self, credentials: Option<&InitialCredentials>) {
+        let PublicUrls { api, dashboard } = self.urls;
+        println!("ip-lookup is running.\n");
+        println!("  API            {api}/api/v1/ip");
+        println!("  Documentation  {api}/docs");
+        println!("  Swagger UI     {api}/swagger");
+        println!("  Dashboard      {dashboard}");
+        println!("  Metrics        {}/metrics", url_of(self.admin));
+        match credentials {
+            Some(credentials) => self.print_credentials(credentials),
+            None => {
+                println!("\nManage keys in the dashboard, or list them from the command line:\n");
+                println!("  quota-svc --quota-url http://{} key list --account {LOGIN}", self.quota);
+            }
+        }
+        println!("\nPress Ctrl-C to stop.");
+    }
+
+    fn print_credentials(&self, InitialCredentials { password, key }: &InitialCredentials) {
+        let curl = |header: &str| {
+            println!("  curl -H \"Authorization: Bearer {key}\"{header} {}/api/v1/ip", self.urls.api);
+        };
+        println!("\nFirst start. Save these now; they are not shown again:\n");
+        println!("  Login          {LOGIN}");
+        println!("  Password       {password}");
+        println!("  API key        {key}");
+        match self.local_api {
+            true => println!("\nTry it from this machine, then as another client:\n"),
+            false => println!("\nTry it:\n"),
+        }
+        curl("");
+        if self.local_api {
+            curl(" -H \"X-Forwarded-For: 203.0.113.7\"");
         }
     }
-    println!("\nPress Ctrl-C to stop.");
-}
-
-fn print_credentials(api: &str, InitialCredentials { password, key }: &InitialCredentials) {
-    println!("\nFirst start. Save these now; they are not shown again:\n");
-    println!("  Login          {LOGIN}");
-    println!("  Password       {password}");
-    println!("  API key        {key}");
-    println!("\nTry it from this machine, then as another client:\n");
-    println!("  curl -H \"Authorization: Bearer {key}\" {api}/api/v1/ip");
-    println!("  curl -H \"Authorization: Bearer {key}\" -H \"X-Forwarded-For: 203.0.113.7\" {api}/api/v1/ip");
 }

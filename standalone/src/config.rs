@@ -4,12 +4,17 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use clap::Parser;
+use dashboard_api::config::Switch;
 use dashboard_api::session::SessionKey;
 use edge::EdgeArgs;
+use lookup_svc::config::http_url;
 use lookup_svc::geo::GeoArgs;
 use secrecy::SecretString;
 use service_kit::{LogFormat, ServeArgs, TelemetryArgs, parse_duration};
+
+use crate::public_urls::PublicUrls;
 
 /// IP lookup API on one machine: public API, quotas and dashboard in one process, data in one directory.
 ///
@@ -31,6 +36,19 @@ pub struct Config {
     /// Listen address of /livez, /readyz and /metrics
     #[arg(long, env, value_name = "ADDR", default_value = "127.0.0.1:9080")]
     pub admin_listen: SocketAddr,
+    /// Public URL of the API, for links and examples [default: http://localhost or the address, with the port of --listen]
+    #[arg(long, env, value_name = "URL", value_parser = http_url)]
+    pub base_url: Option<String>,
+    /// Public URL of the dashboard [default: http://localhost or the address, with the port of --dashboard-listen]
+    #[arg(long, env, value_name = "URL", value_parser = http_url)]
+    pub public_url: Option<String>,
+    /// Let visitors of the dashboard create accounts
+    #[arg(long, env, value_enum, default_value_t = Switch::On)]
+    pub signup: Switch,
+    /// Send the dashboard's cookies over plain HTTP, too. Only for a network that you trust; http://localhost works
+    /// without it
+    #[arg(long, env)]
+    pub insecure_cookies: bool,
     /// Directory for persistent data
     #[arg(long, env, value_name = "PATH", default_value = "./data")]
     pub data_dir: PathBuf,
@@ -96,12 +114,12 @@ impl Config {
     pub fn lookup(
         &self,
         quota: SocketAddr,
-        dashboard: SocketAddr,
+        urls: &PublicUrls,
     ) -> anyhow::Result<lookup_svc::config::Config> {
         let mut config = lookup_svc::config::Config {
             listen: self.listen,
-            base_url: url_of(self.listen),
-            dashboard_url: url_of(dashboard),
+            base_url: urls.api.clone(),
+            dashboard_url: urls.dashboard.clone(),
             edge: self.edge()?,
             geo: self.geo.clone(),
             serve: self.serve_args(),
@@ -114,19 +132,23 @@ impl Config {
     pub fn dashboard(
         &self,
         quota: SocketAddr,
+        urls: &PublicUrls,
         key: SessionKey,
     ) -> anyhow::Result<dashboard_api::config::Config> {
         let mut config = dashboard_api::config::Config {
             listen: self.dashboard_listen,
             quota_url: format!("http://{quota}"),
-            lookup_url: url_of(self.listen).parse()?,
+            public_url: self.public_url.as_deref().map(str::parse).transpose().context("--public-url")?,
+            lookup_url: urls.api.parse().context("--base-url")?,
             edge: self.edge()?,
             serving: self.serve_args(),
             ..dashboard_api::config::Config::default()
         };
         config.accounts.session_key = Some(key);
+        config.accounts.signup = self.signup;
         // Some browsers reject Secure cookies over plain HTTP. Loopback traffic does not leave the machine.
-        config.accounts.insecure_cookies = self.dashboard_listen.ip().is_loopback();
+        let local_only = self.public_url.is_none() && self.dashboard_listen.ip().is_loopback();
+        config.accounts.insecure_cookies = self.insecure_cookies || local_only;
         Ok(config)
     }
 
@@ -143,13 +165,4 @@ impl Config {
 struct EdgeOnly {
     #[command(flatten)]
     edge: EdgeArgs,
-}
-
-/// URL to open in a browser: loopback and unspecified addresses become `localhost`.
-pub fn url_of(addr: SocketAddr) -> String {
-    if addr.ip().is_loopback() || addr.ip().is_unspecified() {
-        format!("http://localhost:{}", addr.port())
-    } else {
-        format!("http://{addr}")
-    }
 }

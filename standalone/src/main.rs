@@ -4,6 +4,7 @@ mod banner;
 mod bootstrap;
 mod config;
 mod data_dir;
+mod public_urls;
 mod services;
 
 use clap::Parser;

@@ -11,14 +11,17 @@ use quota_client::QuotaClient;
 use quota_svc::app::QuotaService;
 use service_kit::{Kit, Lifecycle};
 
+use crate::banner::Banner;
 use crate::config::Config;
-use crate::{banner, bootstrap, data_dir};
+use crate::public_urls::PublicUrls;
+use crate::{bootstrap, data_dir};
 
 /// Timeout per call during startup. Generous, because the machine may be busy.
 const STARTUP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Starts all services, prints the banner and returns when all have stopped.
 pub async fn run(config: &Config, kit: &Kit) -> anyhow::Result<()> {
+    let urls = PublicUrls::new(config)?;
     let data = data_dir::prepare(&config.data_dir)?;
     // quota-svc has its own lifecycle, to stop last: requests in flight in the other services still need it.
     let quota_kit = Kit { lifecycle: Lifecycle::new(&kit.serve), ..kit.clone() };
@@ -26,7 +29,7 @@ pub async fn run(config: &Config, kit: &Kit) -> anyhow::Result<()> {
     let quota_addr = quota.local_addr();
     let quota = tokio::spawn(quota.run());
 
-    let result = serve_public(config, kit, quota_addr, data.session_key).await;
+    let result = serve_public(config, kit, quota_addr, urls, data.session_key).await;
     quota_kit.lifecycle.begin_shutdown();
     quota.await.context("quota-svc stopped unexpectedly")?;
     result
@@ -36,20 +39,22 @@ async fn serve_public(
     config: &Config,
     kit: &Kit,
     quota: SocketAddr,
+    mut urls: PublicUrls,
     session_key: SessionKey,
 ) -> anyhow::Result<()> {
     let client = QuotaClient::new(&format!("http://{quota}"), STARTUP_TIMEOUT)?;
-    let dashboard = dashboard_api::app::start(&config.dashboard(quota, session_key)?, kit).await?;
-    let lookup = LookupService::start(&config.lookup(quota, dashboard.local_addr())?, kit).await?;
+    let dashboard = dashboard_api::app::start(&config.dashboard(quota, &urls, session_key)?, kit).await?;
+    urls.use_dashboard_address(config, dashboard.local_addr());
+    let lookup = LookupService::start(&config.lookup(quota, &urls)?, kit).await?;
+    urls.use_api_address(config, lookup.local_addr());
     let credentials = bootstrap::create_account(&client)
         .await
         .context("can't access the store: check --redis-url, or omit it to use --data-dir")?;
     // The admin server starts after the other ports are open, so that /readyz never reports ready before clients can
     // connect.
     let admin = kit.serve_admin(config.admin_listen).await?;
-    let (lookup_addr, dashboard_addr) = (lookup.local_addr(), dashboard.local_addr());
-    let addresses = banner::ListenAddresses { lookup: lookup_addr, dashboard: dashboard_addr, quota, admin };
-    banner::print(&addresses, credentials.as_ref());
+    let banner = Banner { urls: &urls, local_api: config.base_url.is_none(), quota, admin };
+    banner.print(credentials.as_ref());
     tokio::join!(lookup.run(), dashboard.run());
     Ok(())
 }

@@ -141,3 +141,56 @@ async fn damaged_store_and_unwritable_directory_errors_differ() {
     let log = expect_failure(start(Path::new("/proc/nowhere"), &[])).await;
     assert!(log.contains("--data-dir"), "{log}");
 }
+
+/// Signs in through the dashboard's port, with the `Origin` that a browser at `public_url` sends. Returns the cookie.
+async fn sign_in_cookie(service: &mut Service, banner: &str, public_url: &str) -> String {
+    let value = |name: &str| banner.lines().find_map(|line| line.trim().strip_prefix(name)).unwrap().trim();
+    let body = serde_json::json!({"login": value("Login"), "password": value("Password")});
+    let dashboard = service.listen_addr("dashboard").await;
+    let request = http::client().post(format!("http://{dashboard}/api/v1/session")).json(&body);
+    let response = request.header("origin", public_url).header("x-csrf-token", "1").send().await.unwrap();
+    assert!(response.status().is_success(), "{} {}", response.status(), response.text().await.unwrap());
+    response.headers()["set-cookie"].to_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn public_urls_are_used_in_banner_links_and_cookies() {
+    let data = tempfile::tempdir().unwrap();
+    let urls = ["--base-url", "https://ip.example", "--public-url", "https://keys.example/"];
+    let mut service = start(data.path(), &[&urls[..], &["--signup", "off"]].concat());
+    let text = banner(&mut service).await;
+    assert!(text.contains("API            https://ip.example/api/v1/ip\n"), "{text}");
+    assert!(text.contains("Dashboard      https://keys.example\n"), "{text}");
+    assert!(text.contains(" https://ip.example/api/v1/ip\n\nPress"), "{text}");
+    let (api, dashboard) = (service.listen_addr("lookup").await, service.listen_addr("dashboard").await);
+    let get = async |url: String| http::client().get(url).send().await.unwrap().text().await.unwrap();
+    let error = get(format!("http://{api}/api/v1/ip")).await;
+    assert!(error.contains("https://ip.example/docs#missing_api_key"), "{error}");
+    let docs = get(format!("http://{api}/docs")).await;
+    assert!(docs.contains("https://keys.example"), "{docs}");
+    for text in [&error, &docs] {
+        assert!(!text.contains("localhost"), "{text}");
+    }
+    let settings = get(format!("http://{dashboard}/api/v1/settings")).await;
+    assert!(settings.contains("https://ip.example") && settings.contains(r#""signup":false"#), "{settings}");
+    let cookie = sign_in_cookie(&mut service, &text, "https://keys.example").await;
+    assert!(cookie.starts_with("__Host-") && cookie.contains("; Secure"), "{cookie}");
+}
+
+#[tokio::test]
+async fn http_localhost_public_url_gets_plain_cookies() {
+    let data = tempfile::tempdir().unwrap();
+    let mut service = start(data.path(), &["--public-url", "http://localhost:8081"]);
+    let text = banner(&mut service).await;
+    let cookie = sign_in_cookie(&mut service, &text, "http://localhost:8081").await;
+    assert!(!cookie.contains("Secure"), "{cookie}");
+}
+
+#[tokio::test]
+async fn plain_http_public_url_is_rejected_at_start() {
+    let data = tempfile::tempdir().unwrap();
+    let log = expect_failure(start(data.path(), &["--public-url", "http://keys.example"])).await;
+    assert!(log.contains("https://") && log.contains("--insecure-cookies"), "{log}");
+    let mut service = start(data.path(), &["--public-url", "http://keys.example", "--insecure-cookies"]);
+    banner(&mut service).await;
+}
