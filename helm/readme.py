@@ -27,8 +27,8 @@ The chart has no dependencies: the store is a single Valkey in this chart, or yo
 `ci/` has a values file for each common setup. `helm install` prints the next commands.
 
 Secrets are created by the first installation and reused by upgrades. Tools that render without a cluster (Argo CD,
-`helm template | kubectl apply`) would create new ones each time. For these tools, set `valkey.existingSecret` and
-`dashboard.session.existingSecret`.
+`helm template | kubectl apply`) would create new ones each time. For these tools, set `valkey.existingSecret`,
+`quota.token.existingSecret` and `dashboard.session.existingSecret`.
 
 ## Edge profiles
 

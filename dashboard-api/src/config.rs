@@ -48,6 +48,9 @@ pub struct Config {
     /// URL of quota-svc's internal API
     #[arg(long, env, value_name = "URL", default_value = "http://127.0.0.1:8082", global = true)]
     pub quota_url: String,
+    /// File with the token that quota-svc requires
+    #[arg(long, env, value_name = "PATH", global = true)]
+    pub quota_token_file: Option<PathBuf>,
     /// Public URL of the dashboard. http:// is accepted for localhost, and elsewhere with --insecure-cookies
     #[arg(long, env, value_name = "URL")]
     pub public_url: Option<Url>,
@@ -98,6 +101,7 @@ impl Default for Config {
             listen: SocketAddr::from(([0, 0, 0, 0], 8081)),
             admin_listen: SocketAddr::from(([0, 0, 0, 0], 9081)),
             quota_url: "http://127.0.0.1:8082".to_owned(),
+            quota_token_file: None,
             public_url: None,
             lookup_url: url("http://localhost:8080"),
             docs_url: None,

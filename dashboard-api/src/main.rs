@@ -18,7 +18,9 @@ fn main() -> std::process::ExitCode {
                 print!("{}", app::document().await?);
                 Ok(())
             }
-            Some(Command::SetPassword { login }) => set_password::run(&config.quota_url, &login).await,
+            Some(Command::SetPassword { login }) => {
+                set_password::run(&config.quota_url, config.quota_token_file.as_deref(), &login).await
+            }
         }
     }))
 }

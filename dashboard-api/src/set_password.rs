@@ -1,11 +1,12 @@
 //! `dashboard-api set-password`: sets an account's password, typed without echo or read from standard input.
 
 use std::io::{self, BufRead, IsTerminal, Write};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use quota_client::QuotaClient;
 use quota_client::wire::SetCredential;
+use quota_client::{QuotaClient, QuotaToken};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use secrecy::{ExposeSecret, SecretString};
 
@@ -15,8 +16,9 @@ use crate::password::Passwords;
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Sets the password of the account with this login and revokes all of its sessions.
-pub async fn run(quota_url: &str, login: &str) -> anyhow::Result<()> {
-    let quota = QuotaClient::new(quota_url, TIMEOUT)?;
+pub async fn run(quota_url: &str, token_file: Option<&Path>, login: &str) -> anyhow::Result<()> {
+    let token = QuotaToken::load_for_command(token_file, quota_url)?;
+    let quota = QuotaClient::new(quota_url, TIMEOUT)?.with_token(token.as_ref());
     let Some(account) = quota.find_account(login).await? else {
         bail!("account {login} does not exist. To create it, run: quota-svc account create {login}");
     };

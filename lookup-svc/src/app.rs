@@ -9,7 +9,7 @@ use edge::{DiscoveryStatus, Edge};
 use poem::EndpointExt;
 use poem::Response;
 use poem::endpoint::BoxEndpoint;
-use quota_client::{Charger, QuotaClient};
+use quota_client::{Charger, QuotaClient, QuotaToken};
 use service_kit::{Condition, Kit, Lifecycle, LogThrottle, Server};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -44,7 +44,8 @@ impl LookupService {
         let geo = open_geo(config).await?;
         let meter = kit.telemetry.meter();
         let client = QuotaClient::new(&config.quota.quota_url, config.quota.quota_deadline)
-            .context("invalid --quota-url")?;
+            .context("invalid --quota-url")?
+            .with_token(QuotaToken::load_optional(config.quota.quota_token_file.as_deref())?.as_ref());
         let charger = Charger::new(client, config.batching(), Arc::new(QuotaMetrics::new(&meter)));
 
         let counters = Arc::new(RequestCounters::default());

@@ -2,6 +2,7 @@
 //! `BASE_URL` for `--base-url`.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
@@ -101,6 +102,10 @@ pub struct QuotaArgs {
     #[arg(long, env, value_name = "URL", default_value = "http://127.0.0.1:8082", value_parser = http_url)]
     pub quota_url: String,
 
+    /// File with the token that quota-svc requires
+    #[arg(long, env, value_name = "PATH")]
+    pub quota_token_file: Option<PathBuf>,
+
     /// Maximum time per charge, including queueing; requests that exceed it get 500
     #[arg(long, env, value_name = "TIME", value_parser = parse_duration, default_value = "400ms")]
     pub quota_deadline: Duration,
@@ -171,6 +176,7 @@ impl Default for QuotaArgs {
     fn default() -> Self {
         Self {
             quota_url: "http://127.0.0.1:8082".to_owned(),
+            quota_token_file: None,
             quota_deadline: Duration::from_millis(400),
             quota_queue: 4096,
             quota_batch: 64,

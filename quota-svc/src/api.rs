@@ -7,6 +7,7 @@ mod context;
 mod error;
 mod guard;
 mod keys;
+mod token_guard;
 mod transfer;
 
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use poem::endpoint::{BoxEndpoint, DynEndpoint, make_sync};
 use poem::{Endpoint, EndpointExt, IntoEndpoint, Request, Response, Result, Route};
 use poem_openapi::{OpenApi, OpenApiService};
 use service_kit::{DirectRouter, RequestTelemetry, Telemetry, catch_all};
+pub use token_guard::TokenGuard;
 use transfer::TransferApi;
 
 const PREFIX: &str = "/internal/v1";
@@ -41,6 +43,7 @@ pub fn endpoint(
     context: &Arc<Context>,
     serve: Serve,
     guard: LoopbackGuard,
+    token_guard: TokenGuard,
     telemetry: &Telemetry,
 ) -> BoxEndpoint<'static> {
     let routes = match serve {
@@ -50,6 +53,8 @@ pub fn endpoint(
     let charges = body_limits::with_batch_limit(DirectRouter::new(ChargesApi(context.clone()), PREFIX));
     Router { charges, routes }
         .with(guard)
+        // Outermost of the checks: without the token, every request gets the same response.
+        .with(token_guard)
         .with(catch_all(DOCS))
         .with(RequestTelemetry::new(telemetry, "quota-svc"))
         .boxed()
@@ -84,7 +89,8 @@ pub fn document(context: &Arc<Context>) -> String {
 
 fn service<T: OpenApi + 'static>(apis: T) -> OpenApiService<T, ()> {
     OpenApiService::new(apis, "quota-svc internal API", "1.1.0")
-        .description("Internal API for accounts, keys and quotas. Listens on loopback by default.")
+        .description("Internal API for accounts, keys and quotas. Listens on loopback by default. With `--quota-token-file`, every \
+             request needs `Authorization: Bearer TOKEN`; others get 401 `unauthorized`.")
         .server("http://127.0.0.1:8082")
         .url_prefix(PREFIX)
 }

@@ -4,9 +4,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use quota_client::QuotaToken;
 use service_kit::{Condition, Kit, Server};
 
-use crate::api::{self, Context, LoopbackGuard};
+use crate::api::{self, Context, LoopbackGuard, TokenGuard};
 use crate::charge_service::ChargeService;
 use crate::config::{Config, StoreChoice};
 use crate::domain::limits::Limits;
@@ -41,13 +42,17 @@ impl QuotaService {
     /// reports not ready until the store is connected.
     pub async fn start(config: &Config, kit: &Kit) -> anyhow::Result<Self> {
         config.check()?;
+        let token = QuotaToken::load_optional(config.quota_token_file.as_deref())?;
+        if token.is_none() {
+            warn_about_missing_token();
+        }
         let limits = config.limits.limits();
         let (store, store_handle) = open_store(config, limits)?;
         let metrics = Metrics::new(&kit.telemetry.meter());
         let charge_service = ChargeService::new(store.clone(), limits, metrics);
         let context = Arc::new(Context { store: store.clone(), charge_service, limits });
         let guard = LoopbackGuard { allow_remote: config.allow_remote };
-        let endpoint = api::endpoint(&context, config.serve, guard, &kit.telemetry);
+        let endpoint = api::endpoint(&context, config.serve, guard, TokenGuard { token }, &kit.telemetry);
         let _ = tokio::time::timeout(STORE_WAIT, wait_for_store(&*store)).await;
         let server = Server::bind("quota", config.listen, &kit.serve).await?;
         let condition = kit.readiness.condition("store");
@@ -90,6 +95,13 @@ fn open_store(config: &Config, limits: Limits) -> anyhow::Result<(Arc<dyn Store>
             (store.clone(), OpenStore::Embedded(store))
         }
     })
+}
+
+fn warn_about_missing_token() {
+    tracing::warn!(
+        "every user of this machine can read and change all accounts and keys: set --quota-token-file here and in the \
+         clients. The next version will require it"
+    );
 }
 
 fn store_up_gauge(kit: &Kit) -> opentelemetry::metrics::Gauge<u64> {

@@ -13,6 +13,7 @@ mod progress;
 mod table;
 
 use std::io;
+use std::path::Path;
 
 pub use account::AccountCommand;
 use context::CliContext;
@@ -62,8 +63,8 @@ pub enum Output {
 }
 
 /// Runs a command and prints its result to standard output.
-pub async fn run(command: Command, args: &ClientArgs) -> anyhow::Result<()> {
-    let context = CliContext::new(args)?;
+pub async fn run(command: Command, args: &ClientArgs, token_file: Option<&Path>) -> anyhow::Result<()> {
+    let context = CliContext::new(args, token_file)?;
     let result = match command {
         Command::Account(command) => account::run(command, &context).await,
         Command::Key(command) => key::run(command, &context).await,

@@ -47,10 +47,14 @@ pub struct Config {
     /// Listen address of /livez, /readyz and /metrics
     #[arg(long, env, default_value = "0.0.0.0:9082", help_heading = "Serving")]
     pub admin_listen: SocketAddr,
-    /// Accept connections from other machines. The API has no authentication: anyone who can reach the port controls
-    /// every key
+    /// Accept connections from other machines; requires --quota-token-file. The connections are not encrypted: use it
+    /// only on a network that you trust
     #[arg(long, env, help_heading = "Serving")]
     pub allow_remote: bool,
+    /// File with the token that clients must send (32 to 1024 characters). Commands send the token in this file, or in
+    /// ./data/quota-token, where ip-lookup stores it
+    #[arg(long, env, value_name = "PATH", global = true, help_heading = "Serving")]
+    pub quota_token_file: Option<PathBuf>,
     /// Which operations to serve; lookup-svc needs only `charges`
     #[arg(long, env, value_enum, default_value_t = Serve::All, help_heading = "Serving")]
     pub serve: Serve,
@@ -151,6 +155,7 @@ impl Default for Config {
             listen: SocketAddr::from(([127, 0, 0, 1], 8082)),
             admin_listen: SocketAddr::from(([0, 0, 0, 0], 9082)),
             allow_remote: false,
+            quota_token_file: None,
             serve: Serve::All,
             store: StoreArgs::default(),
             limits: LimitArgs::default(),
@@ -166,13 +171,20 @@ pub enum StoreChoice {
 }
 
 impl Config {
-    /// Rejects a non-loopback listen address without `--allow-remote`, because the API has no authentication.
+    /// Rejects a non-loopback listen address without `--allow-remote`, and `--allow-remote` without a token.
     pub fn check(&self) -> anyhow::Result<()> {
         if !self.listen.ip().is_loopback() && !self.allow_remote {
             bail!(
-                "--listen {} is not a loopback address. The internal API has no authentication: use a loopback address, \
-                 or add --allow-remote if only your services can reach the port",
+                "--listen {} is not a loopback address: use a loopback address, or add --allow-remote and \
+                 --quota-token-file if only your services can reach the port",
                 self.listen
+            );
+        }
+        if self.allow_remote && self.quota_token_file.is_none() {
+            bail!(
+                "--allow-remote requires --quota-token-file, because anyone who can reach the port could read and change \
+                 all accounts and keys. Create a token with `openssl rand -hex 32 > quota-token && chmod 600 quota-token` \
+                 and set --quota-token-file quota-token here and in the clients"
             );
         }
         Ok(())
@@ -232,7 +244,14 @@ mod tests {
         assert!(
             parse(&["--listen", "0.0.0.0:8082"]).check().unwrap_err().to_string().contains("--allow-remote")
         );
-        assert!(parse(&["--listen", "0.0.0.0:8082", "--allow-remote"]).check().is_ok());
+        let remote = ["--listen", "0.0.0.0:8082", "--allow-remote", "--quota-token-file", "t"];
+        assert!(parse(&remote).check().is_ok());
+    }
+
+    #[test]
+    fn allow_remote_requires_quota_token_file() {
+        let error = parse(&["--allow-remote"]).check().unwrap_err().to_string();
+        assert!(error.contains("--quota-token-file") && error.contains("openssl rand"), "{error}");
     }
 
     #[test]

@@ -19,7 +19,9 @@ fn main() -> std::process::ExitCode {
                 print!("{}", app::document()?);
                 Ok(())
             }
-            Some(Command::Operator(command)) => cli::run(command, &client).await,
+            Some(Command::Operator(command)) => {
+                cli::run(command, &client, config.quota_token_file.as_deref()).await
+            }
         }
     }))
 }

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use crate::bootstrap::{InitialCredentials, LOGIN};
+use crate::data_dir::DataDir;
 use crate::public_urls::{PublicUrls, url_of};
 
 /// What the banner shows.
@@ -12,6 +13,7 @@ pub struct Banner<'a> {
     pub local_api: bool,
     /// Address of quota-svc's internal API.
     pub quota: SocketAddr,
+    pub data: &'a DataDir,
     /// Address of /livez, /readyz and /metrics.
     pub admin: SocketAddr,
 }
@@ -30,7 +32,9 @@ impl Banner<'_> {
             Some(credentials) => self.print_credentials(credentials),
             None => {
                 println!("\nManage keys in the dashboard, or list them from the command line:\n");
-                println!("  quota-svc --quota-url http://{} key list --account {LOGIN}", self.quota);
+                let token = self.data.quota_token_file.display();
+                let quota = format!("--quota-url http://{} --quota-token-file {token}", self.quota);
+                println!("  quota-svc {quota} key list --account {LOGIN}");
             }
         }
         println!("\nPress Ctrl-C to stop.");

@@ -7,13 +7,13 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Parser;
 use dashboard_api::config::Switch;
-use dashboard_api::session::SessionKey;
 use edge::EdgeArgs;
 use lookup_svc::config::http_url;
 use lookup_svc::geo::GeoArgs;
 use secrecy::SecretString;
 use service_kit::{LogFormat, ServeArgs, TelemetryArgs, parse_duration};
 
+use crate::data_dir::DataDir;
 use crate::public_urls::PublicUrls;
 
 /// IP lookup API on one machine: public API, quotas and dashboard in one process, data in one directory.
@@ -92,14 +92,15 @@ impl Config {
         TelemetryArgs { log_format: self.log_format, log_level: self.log_level.clone() }
     }
 
-    /// quota-svc's configuration. `store_file` is used unless --redis-url is set.
-    pub fn quota(&self, store_file: PathBuf) -> quota_svc::config::Config {
+    /// quota-svc's configuration. The data directory's store is used unless --redis-url is set.
+    pub fn quota(&self, data: &DataDir) -> quota_svc::config::Config {
         use quota_svc::config::{LimitArgs, StoreArgs};
         quota_svc::config::Config {
             listen: self.quota_listen,
+            quota_token_file: Some(data.quota_token_file.clone()),
             store: StoreArgs {
                 redis_url: self.redis_url.clone(),
-                store_file: self.redis_url.is_none().then_some(store_file),
+                store_file: self.redis_url.is_none().then(|| data.store_file.clone()),
                 ..StoreArgs::default()
             },
             limits: LimitArgs {
@@ -114,6 +115,7 @@ impl Config {
     pub fn lookup(
         &self,
         quota: SocketAddr,
+        data: &DataDir,
         urls: &PublicUrls,
     ) -> anyhow::Result<lookup_svc::config::Config> {
         let mut config = lookup_svc::config::Config {
@@ -126,25 +128,27 @@ impl Config {
             ..lookup_svc::config::Config::default()
         };
         config.quota.quota_url = format!("http://{quota}");
+        config.quota.quota_token_file = Some(data.quota_token_file.clone());
         Ok(config)
     }
 
     pub fn dashboard(
         &self,
         quota: SocketAddr,
+        data: &DataDir,
         urls: &PublicUrls,
-        key: SessionKey,
     ) -> anyhow::Result<dashboard_api::config::Config> {
         let mut config = dashboard_api::config::Config {
             listen: self.dashboard_listen,
             quota_url: format!("http://{quota}"),
+            quota_token_file: Some(data.quota_token_file.clone()),
             public_url: self.public_url.as_deref().map(str::parse).transpose().context("--public-url")?,
             lookup_url: urls.api.parse().context("--base-url")?,
             edge: self.edge()?,
             serving: self.serve_args(),
             ..dashboard_api::config::Config::default()
         };
-        config.accounts.session_key = Some(key);
+        config.accounts.session_key = Some(data.session_key.clone());
         config.accounts.signup = self.signup;
         // Some browsers reject Secure cookies over plain HTTP. Loopback traffic does not leave the machine.
         let local_only = self.public_url.is_none() && self.dashboard_listen.ip().is_loopback();

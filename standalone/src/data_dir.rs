@@ -1,5 +1,8 @@
 //! The directory for persistent data.
 
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -9,17 +12,53 @@ use dashboard_api::session::SessionKey;
 pub struct DataDir {
     /// Path of the embedded store: accounts, keys and counters.
     pub store_file: PathBuf,
+    /// Path of the token that quota-svc requires from the other services and from commands.
+    pub quota_token_file: PathBuf,
     /// Encrypts the dashboard's session cookies.
     pub session_key: SessionKey,
 }
 
-/// Creates the directory and the session key if they are missing, readable only by the user who runs ip-lookup.
+/// Creates the directory, the session key and the token if they are missing, readable only by the user who runs
+/// ip-lookup.
 pub fn prepare(dir: &Path) -> anyhow::Result<DataDir> {
-    use std::os::unix::fs::DirBuilderExt;
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).with_context(|| {
+    DirBuilder::new().recursive(true).mode(0o700).create(dir).with_context(|| {
         let dir = dir.display();
         format!("can't create the data directory {dir}: choose a writable one with --data-dir PATH")
     })?;
     let session_key = SessionKey::load_or_create(&dir.join("session.key"))?;
-    Ok(DataDir { store_file: dir.join("store.redb"), session_key })
+    let quota_token_file = dir.join("quota-token");
+    if !quota_token_file.exists() {
+        create_token(&quota_token_file)
+            .with_context(|| format!("can't write the quota token {}", quota_token_file.display()))?;
+    }
+    Ok(DataDir { store_file: dir.join("store.redb"), quota_token_file, session_key })
+}
+
+/// Writes a random token to another file first and renames it, so that a crash never leaves half a token.
+fn create_token(path: &Path) -> anyhow::Result<()> {
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes).context("can't get random bytes from the operating system")?;
+    let incomplete = path.with_extension("new");
+    let mut file =
+        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&incomplete)?;
+    writeln!(file, "{}", data_encoding::HEXLOWER.encode(&bytes))?;
+    file.sync_all()?;
+    Ok(fs::rename(&incomplete, path)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn token_is_created_once_with_mode_600() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = prepare(dir.path()).unwrap().quota_token_file;
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        let token = fs::read_to_string(&file).unwrap();
+        assert!(quota_client::QuotaToken::load(&file).is_ok());
+        assert_eq!(fs::read_to_string(prepare(dir.path()).unwrap().quota_token_file).unwrap(), token);
+    }
 }

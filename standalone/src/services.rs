@@ -5,14 +5,14 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::Context;
-use dashboard_api::session::SessionKey;
 use lookup_svc::app::LookupService;
-use quota_client::QuotaClient;
+use quota_client::{QuotaClient, QuotaToken};
 use quota_svc::app::QuotaService;
 use service_kit::{Kit, Lifecycle};
 
 use crate::banner::Banner;
 use crate::config::Config;
+use crate::data_dir::DataDir;
 use crate::public_urls::PublicUrls;
 use crate::{bootstrap, data_dir};
 
@@ -25,11 +25,11 @@ pub async fn run(config: &Config, kit: &Kit) -> anyhow::Result<()> {
     let data = data_dir::prepare(&config.data_dir)?;
     // quota-svc has its own lifecycle, to stop last: requests in flight in the other services still need it.
     let quota_kit = Kit { lifecycle: Lifecycle::new(&kit.serve), ..kit.clone() };
-    let quota = QuotaService::start(&config.quota(data.store_file), &quota_kit).await?;
+    let quota = QuotaService::start(&config.quota(&data), &quota_kit).await?;
     let quota_addr = quota.local_addr();
     let quota = tokio::spawn(quota.run());
 
-    let result = serve_public(config, kit, quota_addr, urls, data.session_key).await;
+    let result = serve_public(config, kit, quota_addr, &data, urls).await;
     quota_kit.lifecycle.begin_shutdown();
     quota.await.context("quota-svc stopped unexpectedly")?;
     result
@@ -39,13 +39,14 @@ async fn serve_public(
     config: &Config,
     kit: &Kit,
     quota: SocketAddr,
+    data: &DataDir,
     mut urls: PublicUrls,
-    session_key: SessionKey,
 ) -> anyhow::Result<()> {
-    let client = QuotaClient::new(&format!("http://{quota}"), STARTUP_TIMEOUT)?;
-    let dashboard = dashboard_api::app::start(&config.dashboard(quota, &urls, session_key)?, kit).await?;
+    let token = QuotaToken::load(&data.quota_token_file)?;
+    let client = QuotaClient::new(&format!("http://{quota}"), STARTUP_TIMEOUT)?.with_token(Some(&token));
+    let dashboard = dashboard_api::app::start(&config.dashboard(quota, data, &urls)?, kit).await?;
     urls.use_dashboard_address(config, dashboard.local_addr());
-    let lookup = LookupService::start(&config.lookup(quota, &urls)?, kit).await?;
+    let lookup = LookupService::start(&config.lookup(quota, data, &urls)?, kit).await?;
     urls.use_api_address(config, lookup.local_addr());
     let credentials = bootstrap::create_account(&client)
         .await
@@ -53,7 +54,7 @@ async fn serve_public(
     // The admin server starts after the other ports are open, so that /readyz never reports ready before clients can
     // connect.
     let admin = kit.serve_admin(config.admin_listen).await?;
-    let banner = Banner { urls: &urls, local_api: config.base_url.is_none(), quota, admin };
+    let banner = Banner { urls: &urls, local_api: config.base_url.is_none(), quota, data, admin };
     banner.print(credentials.as_ref());
     tokio::join!(lookup.run(), dashboard.run());
     Ok(())

@@ -21,6 +21,13 @@ use tempfile::TempDir;
 
 const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 const SERVICES: [&str; 3] = ["quota-svc", "lookup-svc", "dashboard-api"];
+/// The services of docker-compose.yaml that run our images, and the name of the image.
+const COMPOSE_SERVICES: [(&str, &str); 4] = [
+    ("quota-svc", "quota-svc"),
+    ("quota-charges", "quota-svc"),
+    ("lookup-svc", "lookup-svc"),
+    ("dashboard-api", "dashboard-api"),
+];
 
 fn dockerfile() -> String {
     fs::read_to_string(project_root().join("Dockerfile")).unwrap()
@@ -110,12 +117,13 @@ struct ComposeStack {
 // All constants below are indexes into `ComposeStack::ports`.
 const VALKEY: usize = 0;
 const QUOTA: usize = 1;
-const LOOKUP: usize = 3;
-const DASHBOARD: usize = 5;
-const HTTPS: usize = 7;
-const HTTP: usize = 8;
-/// Main port and admin port of each of [`SERVICES`].
-const SERVICE_PORTS: [(usize, usize); 3] = [(QUOTA, 2), (LOOKUP, 4), (DASHBOARD, 6)];
+const QUOTA_CHARGES: usize = 3;
+const LOOKUP: usize = 5;
+const DASHBOARD: usize = 7;
+const HTTPS: usize = 9;
+const HTTP: usize = 10;
+/// Main port and admin port of each of [`COMPOSE_SERVICES`].
+const SERVICE_PORTS: [(usize, usize); 4] = [(QUOTA, 2), (QUOTA_CHARGES, 4), (LOOKUP, 6), (DASHBOARD, 8)];
 
 impl ComposeStack {
     /// Copies the files that compose mounts, and creates the secrets with `prepare.sh`.
@@ -133,7 +141,7 @@ impl ComposeStack {
             fs::create_dir(&volume).unwrap();
             set_mode(&volume, 0o777).unwrap();
         }
-        let ports: Vec<_> = (0..9).map(|_| ReservedPort::new()).collect();
+        let ports: Vec<_> = (0..11).map(|_| ReservedPort::new()).collect();
         let replacements = replacements(dir.path().to_str().unwrap(), &ports);
         Self { dir, ports, replacements, processes: Vec::new() }
     }
@@ -149,20 +157,30 @@ impl ComposeStack {
     }
 
     fn start_services(&mut self, compose: &Value) {
-        for (service, (listen, admin)) in SERVICES.into_iter().zip(SERVICE_PORTS) {
-            let copy = copy_readable(&binary(service), &self.dir.path().join(service));
-            let flags = list(&compose["services"][service]["command"]).map(|flag| self.localize(text(flag)));
-            let mut line: Vec<_> = [copy].into_iter().chain(flags).collect();
+        for ((service, image), (listen, admin)) in COMPOSE_SERVICES.into_iter().zip(SERVICE_PORTS) {
+            let copy = copy_readable(&binary(image), &self.dir.path().join(service));
+            let definition = &compose["services"][service];
+            // Services that share a network namespace reach their quota-svc at 127.0.0.1.
+            let quota = match definition["network_mode"].as_str() {
+                Some("service:quota-charges") => QUOTA_CHARGES,
+                _ => QUOTA,
+            };
+            let quota = self.ports[quota].addr().to_string();
+            let flags = list(&definition["command"]).map(|flag| text(flag).replace("127.0.0.1:8082", &quota));
+            let mut line: Vec<_> = [copy].into_iter().chain(flags.map(|flag| self.localize(&flag))).collect();
             line.push(format!("--listen={}", self.ports[listen].addr()));
             line.push(format!("--admin-listen={}", self.ports[admin].addr()));
-            self.start(&line, &[]);
+            self.start(&line, &self.environment(definition));
         }
     }
 
+    fn environment(&self, definition: &Value) -> Vec<(String, String)> {
+        let variables = definition["environment"].as_object().into_iter().flatten();
+        variables.map(|(name, value)| (name.clone(), self.localize(text(value)))).collect()
+    }
+
     fn start_haproxy(&mut self, haproxy: &Path, compose: &Value) {
-        let variables = compose["services"]["haproxy"]["environment"].as_object().unwrap();
-        let variables: Vec<_> =
-            variables.iter().map(|(name, value)| (name.clone(), self.localize(text(value)))).collect();
+        let variables = self.environment(&compose["services"]["haproxy"]);
         let line = [haproxy.to_str().unwrap(), "-db", "-f", &self.path("haproxy.cfg")].map(str::to_owned);
         self.start(&line, &variables);
     }
@@ -239,9 +257,8 @@ fn replacements(base: &str, ports: &[ReservedPort]) -> Vec<(&'static str, String
         ("--dir /data", format!("--port {} --dir {base}/data", ports[VALKEY].number())),
         ("exec valkey-server", "exec redis-server".to_owned()),
         ("valkey:6379", addr(VALKEY)),
-        ("127.0.0.1:8082", addr(QUOTA)),
-        ("services:8080", addr(LOOKUP)),
-        ("services:8081", addr(DASHBOARD)),
+        ("lookup:8080", addr(LOOKUP)),
+        ("dashboard:8081", addr(DASHBOARD)),
         ("0.0.0.0:8443", addr(HTTPS)),
         ("0.0.0.0:8080", addr(HTTP)),
         // HAProxy's fixed address in compose's network.
@@ -265,6 +282,18 @@ async fn compose_serves_both_host_names_over_tls() {
     }
     let page = stack.get_ok("dashboard.localhost", "/").await;
     assert!(page.contains("<html"), "{page}");
+    let quota_status = async |port: usize, path: &str, secret: Option<&str>| {
+        let request = e2e::http::client().get(format!("http://{}{path}", stack.ports[port].addr()));
+        let token = secret.map(|name| fs::read_to_string(stack.path(&format!("secrets/{name}"))).unwrap());
+        let request = token.iter().fold(request, |request, token| request.bearer_auth(token.trim()));
+        request.send().await.unwrap().status().as_u16()
+    };
+    let (accounts, token, charges) = ("/internal/v1/accounts", "quota-token", "quota-charges-token");
+    assert_eq!(quota_status(QUOTA, accounts, None).await, 401);
+    assert_eq!(quota_status(QUOTA, accounts, Some(charges)).await, 401, "each quota-svc has its own token");
+    assert_eq!(quota_status(QUOTA, accounts, Some(token)).await, 200);
+    assert_eq!(quota_status(QUOTA_CHARGES, accounts, Some(token)).await, 401);
+    assert_eq!(quota_status(QUOTA_CHARGES, accounts, Some(charges)).await, 404, "lookup-svc can only charge");
     let plain = stack.curl("http", "localhost", HTTP, "/api/v1/ip?key=x");
     let redirects = plain.to_lowercase().contains("location: https://");
     assert!(plain.starts_with("HTTP/1.1 308") && redirects, "{plain}");

@@ -42,8 +42,7 @@ async fn release_becomes_ready_and_serves_requests() {
     let body: Value =
         request.header("X-Forwarded-For", "198.51.100.7").send().await.unwrap().json().await.unwrap();
     assert_eq!((&body["ip"], &body["colo"]), (&json!("198.51.100.7"), &json!("FRA")), "{body}");
-    // lookup-svc's sidecar serves only charges.
-    assert_eq!(get(format!("http://{}/internal/v1/accounts", lookup.addr(8082))).await.0, 404);
+    check_sidecar_access(&lookup, &dashboard).await;
     let (status, page) = get(format!("http://{}/", dashboard.addr(8081))).await;
     assert_eq!((status, page.to_string().contains("<html")), (200, true), "{page}");
     let (_, checks) = get(format!("http://{}/readyz", lookup.addr(9080))).await;
@@ -55,6 +54,21 @@ async fn release_becomes_ready_and_serves_requests() {
     assert!(status.success() && log.contains("ok: "), "helm test: {log}");
     check_queried_metrics(&lookup, &dashboard).await;
     drop(valkey);
+}
+
+/// lookup-svc's sidecar serves only charges, and each kind of sidecar has its own token.
+async fn check_sidecar_access(lookup: &Pod, dashboard: &Pod) {
+    let token = |pod: &Pod| std::fs::read_to_string(pod.path("/run/secrets/quota/token")).unwrap();
+    let status = async |pod: &Pod, token: &str| {
+        let request = http::client().get(format!("http://{}/internal/v1/accounts", pod.addr(8082)));
+        request.bearer_auth(token).send().await.unwrap().status().as_u16()
+    };
+    for pod in [lookup, dashboard] {
+        assert_eq!(get(format!("http://{}/internal/v1/accounts", pod.addr(8082))).await.0, 401);
+    }
+    assert_eq!(status(lookup, &token(lookup)).await, 404);
+    assert_eq!(status(dashboard, &token(lookup)).await, 401);
+    assert_eq!(status(dashboard, &token(dashboard)).await, 200);
 }
 
 /// Every metric that the alerts and the Grafana dashboard query must exist.

@@ -265,7 +265,7 @@ fn generated_secrets_stay_the_same_on_upgrade() {
     }
     let secrets = |chart: &Chart| chart.of_kind("Secret").cloned().collect::<Vec<_>>();
     let installed = secrets(&render(""));
-    assert_eq!(installed.len(), 2, "{installed:?}");
+    assert_eq!(installed.len(), 3, "{installed:?}");
     assert_ne!(secrets(&render("")), installed, "another installation gets different secrets");
     let api_server = serve_secrets(installed.clone());
     let upgraded = Chart::render(&["--dry-run=server", "--kube-apiserver", &api_server]).unwrap();

@@ -2,7 +2,7 @@
 //! services on Redis.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use e2e::http;
@@ -19,6 +19,8 @@ struct Installation {
     api_url: String,
     /// The quota-svc that the operator's commands use.
     quota_url: String,
+    /// Where the operator's commands run. In `ip-lookup`'s start directory, they find the token by themselves.
+    work_dir: PathBuf,
     /// Maximum time until a change takes effect in the API; zero if the API and the operator's
     /// commands use the same quota-svc.
     max_staleness: Duration,
@@ -29,7 +31,7 @@ impl Installation {
     async fn run_cli(&self, arguments: &str) -> Value {
         let mut command = Command::new(binary("quota-svc"));
         command.args(["--quota-url", &self.quota_url, "--output", "json"]).args(arguments.split(' '));
-        let output = command.kill_on_drop(true).output().await.unwrap();
+        let output = command.current_dir(&self.work_dir).kill_on_drop(true).output().await.unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "quota-svc {arguments}: {stderr}");
         serde_json::from_slice(&output.stdout).unwrap()
@@ -126,7 +128,8 @@ async fn change_key(installation: &Installation, key: &str, id: &str) {
     assert_eq!(installation.wait_status(key, 200).await.header_number("x-ratelimit-remaining"), 697);
 }
 
-async fn standalone(data: &Path) -> (Service, Installation) {
+async fn standalone(work_dir: &Path) -> (Service, Installation) {
+    let data = work_dir.join("data");
     let data = data.to_str().unwrap();
     let args =
         ["--data-dir", data, "--listen", "127.0.0.1:0", "--quota-listen", "127.0.0.1:0", "--demo-limit", "2"];
@@ -136,14 +139,16 @@ async fn standalone(data: &Path) -> (Service, Installation) {
     let mut service = Service::spawn("ip-lookup", &[args.as_slice(), &more].concat(), &env);
     let quota_url = format!("http://{}", service.listen_addr("quota").await);
     let api_url = format!("http://{}", service.listen_addr("lookup").await);
-    (service, Installation { api_url, quota_url, max_staleness: Duration::ZERO })
+    (
+        service,
+        Installation { api_url, quota_url, work_dir: work_dir.to_owned(), max_staleness: Duration::ZERO },
+    )
 }
 
 #[tokio::test]
 async fn standalone_key_lifecycle_survives_restart() {
     let dir = tempfile::tempdir().unwrap();
-    let data = dir.path().join("data");
-    let (mut service, installation) = standalone(&data).await;
+    let (mut service, installation) = standalone(dir.path()).await;
     let printed = eventually(WAIT_TIMEOUT, "first key is printed", async || {
         let stdout = service.stdout();
         stdout.split_whitespace().find(|word| word.starts_with("ipl_")).map(str::to_owned)
@@ -153,7 +158,7 @@ async fn standalone_key_lifecycle_survives_restart() {
     let key = run_lifecycle(&installation).await;
     service.term();
     assert!(service.wait_exit(WAIT_TIMEOUT).await.success());
-    let (_service, installation) = standalone(&data).await;
+    let (_service, installation) = standalone(dir.path()).await;
     let response = installation.get_ip(&key).await;
     assert_eq!(
         (response.status, response.header_number("x-ratelimit-remaining")),
@@ -177,5 +182,6 @@ async fn key_lifecycle_works_on_three_services() {
     let lookup = Lookup::start_with_long_timeouts(sidecar.url(), &[]).await;
     let (api_url, quota_url) = (lookup.url(), dashboard_quota.url().to_owned());
     // Cached denials can be 2 s old. Busy machines get more time.
-    run_lifecycle(&Installation { api_url, quota_url, max_staleness: Duration::from_secs(4) }).await;
+    let (work_dir, max_staleness) = (".".into(), Duration::from_secs(4));
+    run_lifecycle(&Installation { api_url, quota_url, work_dir, max_staleness }).await;
 }

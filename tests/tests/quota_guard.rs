@@ -75,11 +75,13 @@ async fn charges_only_sidecar_gives_404_for_other_operations() {
 }
 
 #[tokio::test]
-async fn listening_beyond_loopback_requires_allow_remote() {
+async fn listening_beyond_loopback_requires_allow_remote_and_token() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("quota.redb");
     let flags =
         ["--admin-listen", "127.0.0.1:0", "--listen", "0.0.0.0:0", "--store-file", file.to_str().unwrap()];
+    let token = dir.path().join("token");
+    std::fs::write(&token, "t".repeat(32)).unwrap();
     let mut rejected = Service::spawn("quota-svc", &flags, &[]);
     let status = rejected.wait_exit(WAIT_TIMEOUT).await;
     assert!(!status.success());
@@ -88,6 +90,13 @@ async fn listening_beyond_loopback_requires_allow_remote() {
     })
     .await;
     let flags = [&flags[..], &["--allow-remote"]].concat();
+    let mut without_token = Service::spawn("quota-svc", &flags, &[]);
+    assert!(!without_token.wait_exit(WAIT_TIMEOUT).await.success());
+    e2e::wait::eventually(WAIT_TIMEOUT, "the error names the token file", async || {
+        without_token.logs().contains("--quota-token-file").then_some(())
+    })
+    .await;
+    let flags = [&flags[..], &["--quota-token-file", token.to_str().unwrap()]].concat();
     let mut allowed = Service::spawn("quota-svc", &flags, &[]);
     assert!(allowed.listen_addr("quota").await.ip().is_unspecified());
 }

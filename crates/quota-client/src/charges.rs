@@ -31,6 +31,9 @@ pub enum ChargeError {
     /// quota-svc is unreachable or could not process the charge. The charge may have been counted.
     #[error("no verdict from quota-svc")]
     Unavailable,
+    /// quota-svc rejected the token. Nothing was counted.
+    #[error("quota-svc rejected the token: set --quota-token-file to the file with its token")]
+    Unauthorized,
 }
 
 /// Charges keys and the demo quota. Clones share the queue. Queued charges are still sent after the last clone is

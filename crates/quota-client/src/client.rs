@@ -8,12 +8,13 @@ mod transport;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderMap, Method};
+use http::{HeaderMap, HeaderValue, Method};
 use reqwest::Url;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::ClientError;
+use crate::token::QuotaToken;
 use crate::wire::{ChargeRequest, ChargeResponse};
 use transport::ApiRequest;
 
@@ -29,6 +30,8 @@ pub struct QuotaClient {
     http: reqwest::Client,
     urls: Arc<Urls>,
     timeout: Duration,
+    /// The `Authorization` header of every request.
+    authorization: Option<HeaderValue>,
 }
 
 #[derive(Debug)]
@@ -44,7 +47,13 @@ impl QuotaClient {
         let http = transport::http_client(transport::use_localhost_name(&mut base))?;
         let mut charges = base.clone();
         charges.set_path(&format!("{}/charges", base.path()));
-        Ok(Self { http, urls: Arc::new(Urls { base, charges }), timeout })
+        Ok(Self { http, urls: Arc::new(Urls { base, charges }), timeout, authorization: None })
+    }
+
+    /// Sends this token with every request. Without a token, a quota-svc that requires one responds with 401.
+    #[must_use]
+    pub fn with_token(self, token: Option<&QuotaToken>) -> Self {
+        Self { authorization: token.map(QuotaToken::header), ..self }
     }
 
     /// Charges a batch in one call. Services use [`crate::Charger`] instead.
@@ -60,7 +69,7 @@ impl QuotaClient {
         body: String,
         trace: Option<&HeaderMap>,
     ) -> impl Future<Output = Result<ChargeResponse, ClientError>> + use<'a> {
-        let mut request = ApiRequest::new(Method::POST, self.urls.charges.clone()).body(body.into());
+        let mut request = self.api_request(Method::POST, self.urls.charges.clone()).body(body.into());
         if let Some(trace) = trace {
             request.add_headers(trace);
         }
@@ -76,7 +85,11 @@ impl QuotaClient {
         }
         let mut url = self.urls.base.clone();
         url.set_path(&format!("{}/{}", url.path(), path.join("/")));
-        Ok(ApiRequest::new(method, url).timeout(self.timeout))
+        Ok(self.api_request(method, url).timeout(self.timeout))
+    }
+
+    fn api_request(&self, method: Method, url: Url) -> ApiRequest {
+        ApiRequest::new(method, url, self.authorization.clone())
     }
 
     async fn get<T: DeserializeOwned>(

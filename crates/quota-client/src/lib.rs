@@ -8,8 +8,10 @@
 pub mod charges;
 pub mod client;
 pub mod error;
+pub mod token;
 pub mod wire;
 
 pub use charges::{BatchConfig, CallOutcome, CallReport, ChargeError, Charger, Observer};
 pub use client::QuotaClient;
 pub use error::ClientError;
+pub use token::{QuotaToken, TokenError};

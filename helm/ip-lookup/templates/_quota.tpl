@@ -46,6 +46,26 @@ redis://{{ include "ip-lookup.fullname" . }}-valkey:6379/0
 {{- end }}
 {{- end -}}
 
+{{/* Volume with the token of a sidecar. Both containers of the pod mount it. A sidecar that serves only charges has its
+own token, so that the token of a lookup pod is of no use elsewhere. Argument: (list $ "charges") or (list $ "all") */}}
+{{- define "ip-lookup.quotaTokenVolume" -}}
+{{- $token := (index . 0).Values.quota.token -}}
+- name: quota-token
+  secret:
+    secretName: {{ default (printf "%s-quota" (include "ip-lookup.fullname" (index . 0))) $token.existingSecret }}
+    defaultMode: 0440
+    items: [{key: {{ ternary $token.chargesKey $token.fullKey (eq (index . 1) "charges") | quote }}, path: token}]
+{{- end -}}
+
+{{- define "ip-lookup.quotaTokenMount" -}}
+- {name: quota-token, mountPath: /run/secrets/quota, readOnly: true}
+{{- end -}}
+
+{{/* An environment variable, not a flag: commands that `kubectl exec` runs in the container need it, too. */}}
+{{- define "ip-lookup.quotaTokenEnv" -}}
+- {name: QUOTA_TOKEN_FILE, value: /run/secrets/quota/token}
+{{- end -}}
+
 {{/* The sidecar container. Argument: (list $ "charges") or (list $ "all"), for the flag --serve */}}
 {{- define "ip-lookup.quotaContainer" -}}
 {{- $root := index . 0 -}}{{- $values := $root.Values -}}
@@ -89,6 +109,8 @@ redis://{{ include "ip-lookup.fullname" . }}-valkey:6379/0
     {{- toYaml . | nindent 4 }}
     {{- end }}
   {{- include "ip-lookup.envFrom" $root | nindent 2 }}
+  env:
+    {{- include "ip-lookup.quotaTokenEnv" $root | nindent 4 }}
   ports:
     - {name: quota-admin, containerPort: 9082, protocol: TCP}
   {{- include "ip-lookup.probes" (list "quota-admin" false) | nindent 2 }}
@@ -99,8 +121,9 @@ redis://{{ include "ip-lookup.fullname" . }}-valkey:6379/0
   {{- $mounts := list }}
   {{- if $secret.name }}{{ $mounts = append $mounts (dict "name" "store-password" "mountPath" "/run/secrets/store" "readOnly" true) }}{{ end }}
   {{- if and (not $values.valkey.enabled) $values.externalRedis.tls.caSecret }}{{ $mounts = append $mounts (dict "name" "store-ca" "mountPath" "/run/secrets/redis-ca" "readOnly" true) }}{{ end }}
-  {{- with $mounts }}
   volumeMounts:
+    {{- include "ip-lookup.quotaTokenMount" $root | nindent 4 }}
+    {{- with $mounts }}
     {{- toYaml . | nindent 4 }}
-  {{- end }}
+    {{- end }}
 {{- end -}}

@@ -87,7 +87,7 @@ impl From<ChargeError> for RequestOutcome {
         match error {
             ChargeError::Overloaded => Self::Overloaded,
             ChargeError::TimedOut => Self::TimedOut,
-            ChargeError::Unavailable => Self::Unavailable,
+            ChargeError::Unavailable | ChargeError::Unauthorized => Self::Unavailable,
         }
     }
 }

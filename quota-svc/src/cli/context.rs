@@ -1,11 +1,12 @@
 //! Shared by all commands: the client for quota-svc, the output format, and error messages with the next step.
 
 use std::io::Write;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::anyhow;
 use quota_client::wire::Account;
-use quota_client::{ClientError, QuotaClient};
+use quota_client::{ClientError, QuotaClient, QuotaToken};
 use serde::Serialize;
 use url::Url;
 
@@ -31,13 +32,15 @@ pub(super) enum ErrorContext<'a> {
 }
 
 impl CliContext {
-    pub fn new(args: &ClientArgs) -> anyhow::Result<Self> {
+    pub fn new(args: &ClientArgs, token_file: Option<&Path>) -> anyhow::Result<Self> {
+        let token = QuotaToken::load_for_command(token_file, &args.quota_url)?;
         let client = QuotaClient::new(&args.quota_url, TIMEOUT).map_err(|error| match error {
             ClientError::BaseUrl(reason) => {
                 anyhow!("--quota-url: {reason}. Example: http://127.0.0.1:8082")
             }
             error => error.into(),
         })?;
+        let client = client.with_token(token.as_ref());
         Ok(Self { client, output: args.output, url: without_password(&args.quota_url) })
     }
 
@@ -102,6 +105,10 @@ fn api_error(code: &str, message: &str, context: ErrorContext<'_>) -> anyhow::Er
         }
         ("key_inactive", ErrorContext::Key(id)) => anyhow!("{message} Run: quota-svc key reactivate {id}"),
         ("key_paused", ErrorContext::Key(id)) => anyhow!("{message} Run: quota-svc key resume {id}"),
+        ("unauthorized", _) => anyhow!(
+            "this quota-svc requires a token, and the one that was sent is missing or wrong. Set --quota-token-file: for \
+             ip-lookup, the file quota-token in its --data-dir"
+        ),
         ("not_found", _) => anyhow!(
             "this quota-svc does not serve this operation. A quota-svc with `--serve charges`, like the one next to \
              lookup-svc, accepts no commands. Use the quota-svc of dashboard-api: run the command there, or set \
@@ -156,6 +163,7 @@ mod tests {
         assert!(
             message("key_limit_reached", ErrorContext::Account("ada")).contains("key list --account ada")
         );
+        assert!(message("unauthorized", ErrorContext::Other).contains("--quota-token-file"));
         assert!(message("not_found", ErrorContext::Other).contains("--serve charges"));
         assert_eq!(message("invalid_name", ErrorContext::Key("ab")), "quota-svc returned an error: Reason.");
     }

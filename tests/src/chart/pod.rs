@@ -91,6 +91,12 @@ impl Pod {
         self.ports[&port].addr().to_string()
     }
 
+    /// The local path of a file in a volume, such as `/run/secrets/quota/token`.
+    #[must_use]
+    pub fn path(&self, path: &str) -> PathBuf {
+        self.root.path().join(path.trim_start_matches('/'))
+    }
+
     /// Log of a container.
     #[must_use]
     pub fn log(&self, container: &str) -> String {
@@ -176,7 +182,9 @@ impl Pod {
         let output = fs::File::options().create(true).append(true).open(&log).expect("log file");
         let process = ChildGuard::spawn(&program[0], |command| {
             command.args(&program[1..]).args(&arguments).env_clear().env("PATH", self.search_path());
-            command.envs(environment(chart, pod, spec)).stdin(Stdio::null());
+            let environment = environment(chart, pod, spec);
+            command.envs(environment.iter().map(|(name, value)| (name, mounts.rewrite(value))));
+            command.stdin(Stdio::null());
             command.stdout(output.try_clone().expect("second file handle")).stderr(output);
         });
         Container { spec: spec.clone(), mounts, process, log }

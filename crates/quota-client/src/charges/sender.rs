@@ -81,6 +81,7 @@ impl BatchSender {
         match result {
             Ok(verdicts) => batch.complete(verdicts),
             Err(ClientError::TimedOut) => batch.fail(ChargeError::TimedOut),
+            Err(error) if error.status() == Some(401) => batch.fail(ChargeError::Unauthorized),
             Err(_) => batch.fail(ChargeError::Unavailable),
         }
     }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::CONTENT_TYPE;
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method};
 use reqwest::{Body, Client, Request, Response, Url};
 use serde::Serialize;
@@ -75,8 +75,12 @@ fn unused_tls() -> Result<rustls::ClientConfig, ClientError> {
 pub(super) struct ApiRequest(Request);
 
 impl ApiRequest {
-    pub(super) fn new(method: Method, url: Url) -> Self {
-        Self(Request::new(method, url))
+    pub(super) fn new(method: Method, url: Url, authorization: Option<HeaderValue>) -> Self {
+        let mut request = Request::new(method, url);
+        if let Some(value) = authorization {
+            request.headers_mut().insert(AUTHORIZATION, value);
+        }
+        Self(request)
     }
 
     pub(super) fn query(mut self, pairs: &[(&str, &str)]) -> Self {
