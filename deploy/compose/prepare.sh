@@ -1,6 +1,7 @@
 #!/bin/sh
-# Creates the secrets for docker-compose.yaml if they are missing: the store's password, the tokens of the two
-# quota-svc, the dashboard's session key and a certificate for localhost. Run it again after an upgrade.
+# Creates the secrets for docker-compose.yaml if they are missing: the passwords of the two store users,
+# the tokens of the two quota-svc, the dashboard's session key and a certificate for localhost. Run it again after an
+# upgrade.
 set -eu
 cd "$(dirname "$0")"
 mkdir -p secrets
@@ -8,6 +9,7 @@ mkdir -p secrets
 # directory's mode keeps out other users of this machine.
 chmod 700 secrets
 [ -s secrets/store-password ] || openssl rand -hex 24 >secrets/store-password
+[ -s secrets/store-lookup-password ] || openssl rand -hex 24 >secrets/store-lookup-password
 [ -s secrets/quota-token ] || openssl rand -hex 24 >secrets/quota-token
 [ -s secrets/quota-charges-token ] || openssl rand -hex 24 >secrets/quota-charges-token
 [ -s secrets/session-key ] || openssl rand 48 >secrets/session-key

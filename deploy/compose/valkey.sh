@@ -1,7 +1,14 @@
-# Starts the store for docker-compose.yaml. Passes the password's SHA-256 on standard input,
-# so that the hash is neither on a command line nor in a file.
+# Starts the store for docker-compose.yaml. Passes the users on standard input, so that the hashes of their passwords are
+# neither on a command line nor in a file. The user of the dashboard's quota-svc is called `default`, because earlier
+# versions had only that one. docs/operations.md explains the permissions.
 set -eu
-hash=$(tr -d '\r\n' </run/secrets/store-password | sha256sum | cut -d ' ' -f 1)
+hash() {
+  [ -s "/run/secrets/$1" ] || { echo "/run/secrets/$1 is missing or empty" >&2; exit 1; }
+  tr -d '\r\n' <"/run/secrets/$1" | sha256sum | cut -d ' ' -f 1
+}
+full=$(hash store-password)
+lookup=$(hash store-lookup-password)
 exec valkey-server --dir /data --appendonly yes --appendfsync everysec --save '' --maxmemory-policy noeviction - <<EOF
-user default reset on ~* &* +@all #$hash
+user default reset on #$full ~ipl:1:* resetchannels -@all +evalsha +eval +time +ping +info +wait +role +select +get +set +getrange +setrange +exists +del +hget +hset +hdel +hexists +hgetall +hkeys +hlen +sadd +srem +smembers +scard +lpush +ltrim +lrange +pexpire +pttl +cluster|slots +asking +waitaof
+user lookup reset on #$lookup ~ipl:1:*:k ~ipl:1:*:e ~ipl:1:{demo}:d resetchannels -@all +evalsha +eval +time +ping +info +role +select +get +set +getrange +setrange +lpush +ltrim +cluster|slots +asking
 EOF

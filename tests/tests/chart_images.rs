@@ -256,6 +256,8 @@ fn replacements(base: &str, ports: &[ReservedPort]) -> Vec<(&'static str, String
         ("/var/lib/geo", format!("{base}/geo")),
         ("--dir /data", format!("--port {} --dir {base}/data", ports[VALKEY].number())),
         ("exec valkey-server", "exec redis-server".to_owned()),
+        // Redis before 7.2 rejects the name of a command that it does not have.
+        (" +waitaof", String::new()),
         ("valkey:6379", addr(VALKEY)),
         ("lookup:8080", addr(LOOKUP)),
         ("dashboard:8081", addr(DASHBOARD)),

@@ -272,6 +272,40 @@ fn generated_secrets_stay_the_same_on_upgrade() {
     assert_eq!(secrets(&upgraded), installed);
 }
 
+/// An earlier version of the chart created a Secret with one password.
+#[test]
+fn upgrade_keeps_the_password_and_adds_the_lookup_password() {
+    if !has_tools() {
+        return;
+    }
+    let mut old = render("").object("Secret", "-store").clone();
+    old["data"].as_object_mut().unwrap().retain(|entry, _| entry == "password");
+    let api_server = serve_secrets(vec![old.clone()]);
+    let upgraded = Chart::render(&["--dry-run=server", "--kube-apiserver", &api_server]).unwrap();
+    let data = &upgraded.object("Secret", "-store")["data"];
+    assert_eq!(data["password"], old["data"]["password"]);
+    assert!(
+        text(&data["lookup-password"]).len() > 40 && data["lookup-password"] != data["password"],
+        "{data}"
+    );
+}
+
+/// Mounting an entry that an existing Secret does not have would keep the pods from starting.
+#[test]
+fn existing_secret_with_one_password_serves_all_pods() {
+    if !has_tools() {
+        return;
+    }
+    let chart = render("valkey.existingSecret=store");
+    let objects = serde_json::to_string(&chart.objects).unwrap();
+    assert!(!objects.contains("lookup-password") && !objects.contains("--redis-username"), "{objects}");
+    let chart = render("valkey.existingSecret=store,valkey.lookupPasswordKey=second");
+    let sidecar = |name: &str| chart.object("Deployment", name)["spec"]["template"]["spec"].to_string();
+    assert!(sidecar("-lookup-svc").contains("--redis-username=lookup"));
+    assert!(!sidecar("-dashboard-api").contains("--redis-username"));
+    assert!(!sidecar("-dashboard-api").contains("second"), "each pod has only its own password");
+}
+
 /// `./test` does not install checkov, because checkov needs older versions of packages that other tests use. To run
 /// this test: `pipx install checkov`.
 #[test]

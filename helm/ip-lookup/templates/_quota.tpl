@@ -16,6 +16,22 @@ name: ""
 {{- end -}}
 {{- end -}}
 
+{{/* User and Secret entry with which a sidecar connects to the store, as YAML. With the bundled Valkey, a sidecar that
+serves only charges has its own user. Argument: (list $ "charges") or (list $ "all") */}}
+{{- define "ip-lookup.storeUser" -}}
+{{- $root := index . 0 -}}
+{{- $secret := include "ip-lookup.storeSecret" $root | fromYaml -}}
+{{- $lookupKey := include "ip-lookup.lookupPasswordKey" $root -}}
+{{- $user := dict "secret" $secret.name "key" ($secret.key | default "") "username" "" -}}
+{{- if not $root.Values.valkey.enabled -}}
+{{- $_ := set $user "username" $root.Values.externalRedis.username -}}
+{{- else if and (eq (index . 1) "charges") $lookupKey -}}
+{{- $_ := set $user "username" "lookup" -}}
+{{- $_ := set $user "key" $lookupKey -}}
+{{- end -}}
+{{- toYaml $user -}}
+{{- end -}}
+
 {{- define "ip-lookup.storeUrl" -}}
 {{- if and .Values.valkey.enabled .Values.externalRedis.url -}}
 {{- fail "externalRedis.url and valkey.enabled=true are both set: set valkey.enabled=false to use your own Redis" -}}
@@ -28,21 +44,23 @@ redis://{{ include "ip-lookup.fullname" . }}-valkey:6379/0
 {{- end -}}
 {{- end -}}
 
+{{/* Argument: (list $ "charges") or (list $ "all") */}}
 {{- define "ip-lookup.storeVolumes" -}}
-{{- $secret := include "ip-lookup.storeSecret" . | fromYaml -}}
-{{- if $secret.name }}
+{{- $values := (index . 0).Values -}}
+{{- $user := include "ip-lookup.storeUser" . | fromYaml -}}
+{{- if $user.secret }}
 - name: store-password
   secret:
-    secretName: {{ $secret.name }}
+    secretName: {{ $user.secret }}
     defaultMode: 0440
-    items: [{key: {{ $secret.key | quote }}, path: password}]
+    items: [{key: {{ $user.key | quote }}, path: password}]
 {{- end }}
-{{- if and (not .Values.valkey.enabled) .Values.externalRedis.tls.caSecret }}
+{{- if and (not $values.valkey.enabled) $values.externalRedis.tls.caSecret }}
 - name: store-ca
   secret:
-    secretName: {{ .Values.externalRedis.tls.caSecret }}
+    secretName: {{ $values.externalRedis.tls.caSecret }}
     defaultMode: 0440
-    items: [{key: {{ .Values.externalRedis.tls.caKey | quote }}, path: ca.crt}]
+    items: [{key: {{ $values.externalRedis.tls.caKey | quote }}, path: ca.crt}]
 {{- end }}
 {{- end -}}
 
@@ -69,7 +87,7 @@ own token, so that the token of a lookup pod is of no use elsewhere. Argument: (
 {{/* The sidecar container. Argument: (list $ "charges") or (list $ "all"), for the flag --serve */}}
 {{- define "ip-lookup.quotaContainer" -}}
 {{- $root := index . 0 -}}{{- $values := $root.Values -}}
-{{- $secret := include "ip-lookup.storeSecret" $root | fromYaml -}}
+{{- $user := include "ip-lookup.storeUser" . | fromYaml -}}
 - name: quota-svc
   image: {{ include "ip-lookup.image" (list $root $values.quota.image) }}
   imagePullPolicy: {{ $values.imagePullPolicy }}
@@ -81,16 +99,14 @@ own token, so that the token of a lookup pod is of no use elsewhere. Argument: (
     - --admin-listen=0.0.0.0:9082
     - {{ printf "--serve=%v" (index . 1) | quote }}
     - {{ printf "--redis-url=%v" (include "ip-lookup.storeUrl" $root) | quote }}
-    {{- if $secret.name }}
+    {{- if $user.secret }}
     - --redis-password-file=/run/secrets/store/password
     {{- end }}
-    {{- if not $values.valkey.enabled }}
-    {{- with $values.externalRedis.username }}
+    {{- with $user.username }}
     - {{ printf "--redis-username=%v" (.) | quote }}
     {{- end }}
-    {{- if $values.externalRedis.tls.caSecret }}
+    {{- if and (not $values.valkey.enabled) $values.externalRedis.tls.caSecret }}
     - --redis-ca-file=/run/secrets/redis-ca/ca.crt
-    {{- end }}
     {{- end }}
     - {{ printf "--key-prefix=%v" ($values.quota.keyPrefix) | quote }}
     - {{ printf "--daily-limit=%v" (int64 $values.quota.dailyLimit) | quote }}
@@ -119,7 +135,7 @@ own token, so that the token of a lookup pod is of no use elsewhere. Argument: (
   securityContext:
     {{- include "ip-lookup.containerSecurity" $root | nindent 4 }}
   {{- $mounts := list }}
-  {{- if $secret.name }}{{ $mounts = append $mounts (dict "name" "store-password" "mountPath" "/run/secrets/store" "readOnly" true) }}{{ end }}
+  {{- if $user.secret }}{{ $mounts = append $mounts (dict "name" "store-password" "mountPath" "/run/secrets/store" "readOnly" true) }}{{ end }}
   {{- if and (not $values.valkey.enabled) $values.externalRedis.tls.caSecret }}{{ $mounts = append $mounts (dict "name" "store-ca" "mountPath" "/run/secrets/redis-ca" "readOnly" true) }}{{ end }}
   volumeMounts:
     {{- include "ip-lookup.quotaTokenMount" $root | nindent 4 }}

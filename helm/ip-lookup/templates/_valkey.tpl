@@ -13,13 +13,46 @@ valkey.conf: |
   # Disables the commands that delete all data.
   rename-command FLUSHALL ""
   rename-command FLUSHDB ""
-# Passes the password's SHA-256 on standard input, so that the hash is neither on a command line nor in a file.
+# Passes the users on standard input, so that the hashes of their passwords are neither on a command line nor in a file.
+# The user of the dashboard pods is called `default`, because earlier versions of the chart had only that one: their pods
+# keep working while an upgrade or a rollback replaces them. docs/operations.md explains the permissions.
 start.sh: |
   set -eu
-  hash=$(tr -d '\r\n' </run/secrets/store/password | sha256sum | cut -d ' ' -f 1)
+  hash() {
+    [ -s "/run/secrets/store/$1" ] || { echo "/run/secrets/store/$1 is missing or empty" >&2; exit 1; }
+    tr -d '\r\n' <"/run/secrets/store/$1" | sha256sum | cut -d ' ' -f 1
+  }
+  full=$(hash password)
+  {{- if include "ip-lookup.lookupPasswordKey" . }}
+  lookup=$(hash lookup-password)
+  {{- end }}
   exec valkey-server /etc/valkey/valkey.conf - <<EOF
-  user default reset on ~* &* +@all #$hash
+  user default reset on #$full {{ include "ip-lookup.aclFull" . }}
+  {{- if include "ip-lookup.lookupPasswordKey" . }}
+  user lookup reset on #$lookup {{ include "ip-lookup.aclLookup" . }}
+  {{- end }}
   EOF
 ready.sh: |
   REDISCLI_AUTH=$(tr -d '\r\n' </run/secrets/store/password) exec valkey-cli -p 6379 -e ping
+{{- end -}}
+
+{{/* Entry in the store's Secret with the password of the user `lookup`; empty if lookup pods have no user of their own,
+because an existing Secret may have only one password. */}}
+{{- define "ip-lookup.lookupPasswordKey" -}}
+{{- if not .Values.valkey.existingSecret -}}
+{{- default "lookup-password" .Values.valkey.lookupPasswordKey -}}
+{{- else -}}
+{{- .Values.valkey.lookupPasswordKey -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Permissions of a quota-svc that serves all operations. */}}
+{{- define "ip-lookup.aclFull" -}}
+~{{ .Values.quota.keyPrefix }}1:* resetchannels -@all +evalsha +eval +time +ping +info +wait +role +select +get +set +getrange +setrange +exists +del +hget +hset +hdel +hexists +hgetall +hkeys +hlen +sadd +srem +smembers +scard +lpush +ltrim +lrange +pexpire +pttl +cluster|slots +asking +waitaof
+{{- end -}}
+
+{{/* Permissions of a quota-svc that serves only charges: records, their events, and the demo's counter. */}}
+{{- define "ip-lookup.aclLookup" -}}
+{{- $prefix := printf "~%s1:" .Values.quota.keyPrefix -}}
+{{ $prefix }}*:k {{ $prefix }}*:e {{ $prefix }}{demo}:d resetchannels -@all +evalsha +eval +time +ping +info +role +select +get +set +getrange +setrange +lpush +ltrim +cluster|slots +asking
 {{- end -}}

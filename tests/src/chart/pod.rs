@@ -214,7 +214,9 @@ impl Pod {
             write_script(&bin_dir.join(name), &script);
         }
         let port = self.ports[&6379].number().to_string();
-        mounts.rewrite_files("/etc/valkey", |content| content.replace("6379", &port));
+        // Redis before 7.2 rejects the name of a command that it does not have.
+        mounts
+            .rewrite_files("/etc/valkey", |content| content.replace("6379", &port).replace(" +waitaof", ""));
     }
 
     /// The value of `PATH`: the commands of [`Pod::use_redis`] come first.

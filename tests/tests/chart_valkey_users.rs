@@ -1,0 +1,133 @@
+//! The users of the bundled Valkey, in the chart and in docker-compose.yaml: their permissions are the documented ones, and
+//! the user of lookup pods can only charge.
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::fs;
+use std::process::Command;
+
+use e2e::chart::release::{render, start_store};
+use e2e::chart::{Chart, project_root, text, venv_tool};
+use e2e::lookup::WAIT_TIMEOUT;
+use e2e::quota::{Quota, StoreChoice};
+use e2e::tools::require_tool;
+use quota_client::wire::{Charge, ChargeRequest, Outcome};
+
+/// The permissions that operations.md lists for a user, sorted.
+fn documented(user: &str) -> Vec<String> {
+    let guide = fs::read_to_string(project_root().join("docs/operations.md")).unwrap();
+    let (_, rules) = guide.split_once(&format!("user {user} on >PASSWORD ")).unwrap();
+    sorted(rules.split_once("\n\n").unwrap().0)
+}
+
+/// The permissions of a user in a start script, sorted; without `+waitaof`, which operations.md mentions separately.
+fn configured(script: &str, user: &str) -> Vec<String> {
+    let mut lines = script.lines().map(str::trim);
+    let rules = lines.find_map(|line| line.strip_prefix(&format!("user {user} reset on #$"))).unwrap();
+    sorted(&rules.split_once(' ').unwrap().1.replace(" +waitaof", ""))
+}
+
+fn sorted(rules: &str) -> Vec<String> {
+    let mut rules: Vec<_> = rules.split_whitespace().map(str::to_owned).collect();
+    rules.sort_unstable();
+    rules
+}
+
+#[test]
+fn bundled_valkey_has_the_documented_permissions() {
+    if venv_tool("helm").is_none() {
+        return;
+    }
+    let chart = Chart::render(&[]).unwrap();
+    let chart = text(&chart.object("ConfigMap", "-valkey")["data"]["start.sh"]);
+    let compose = fs::read_to_string(project_root().join("deploy/compose/valkey.sh")).unwrap();
+    for (script, place) in
+        [(chart, "helm/ip-lookup/templates/_valkey.tpl"), (&compose, "deploy/compose/valkey.sh")]
+    {
+        assert_eq!(configured(script, "default"), documented("ipl"), "docs/operations.md and {place} differ");
+        assert_eq!(
+            configured(script, "lookup"),
+            documented("ipl-lookup"),
+            "docs/operations.md and {place} differ"
+        );
+    }
+}
+
+#[test]
+fn key_prefix_is_part_of_the_permissions() {
+    if venv_tool("helm").is_none() {
+        return;
+    }
+    let chart = Chart::render(&["--set", "quota.keyPrefix=mine:"]).unwrap();
+    let script = text(&chart.object("ConfigMap", "-valkey")["data"]["start.sh"]);
+    assert!(configured(script, "default").contains(&"~mine:1:*".to_owned()), "{script}");
+    assert!(configured(script, "lookup").contains(&"~mine:1:*:k".to_owned()), "{script}");
+    assert!(!script.contains("~ipl:"), "{script}");
+}
+
+/// Charges with both users of the release's store, then tries to read and change what only the dashboard may.
+#[tokio::test]
+async fn lookup_user_can_charge_and_nothing_else() {
+    if !require_tool("redis-server") || venv_tool("helm").is_none() {
+        return;
+    }
+    let chart = render(&[]);
+    let (valkey, _) = start_store(&chart).await;
+    let password = |name: &str| fs::read_to_string(valkey.path("/run/secrets/store").join(name)).unwrap();
+    let (full, lookup) = (password("password"), password("lookup-password"));
+    let store =
+        StoreChoice::Redis { url: format!("redis://{}", valkey.addr(6379)), prefix: "ipl:".to_owned() };
+    let dashboard = Quota::start_with(store.clone(), &["--redis-password", &full]).await;
+    let flags = ["--serve", "charges", "--redis-username", "lookup", "--redis-password", &lookup];
+    let sidecar = Quota::start_with(store, &flags).await;
+    dashboard.wait_ready(WAIT_TIMEOUT).await;
+    sidecar.wait_ready(WAIT_TIMEOUT).await;
+
+    let key = dashboard.new_key().await;
+    assert_eq!(key.charge(&sidecar.client(), 200).await, [Outcome::Allowed; 200]);
+    assert_eq!(key.charge(&sidecar.client(), 101).await.pop(), Some(Outcome::BurstExceeded));
+    assert_eq!(dashboard.client().events(&key.key.id, None).await.unwrap().events.len(), 2);
+    let demo = ChargeRequest { charges: vec![Charge { key_sha256: None, demo: Some(true) }] };
+    let response = sidecar.client().charge(&demo).await.unwrap();
+    assert_eq!(response.verdicts[0].outcome, Outcome::Allowed);
+    assert!(!sidecar.service.logs().contains("NOPERM"), "{}", sidecar.service.logs());
+
+    let cli = |user: &str, password: &str, arguments: &str| {
+        let port = valkey.addr(6379).rsplit(':').next().unwrap().to_owned();
+        let mut command = Command::new("redis-cli");
+        command.args(["-p", &port, "--no-auth-warning", "--user", user, "-a", password]);
+        String::from_utf8(command.args(arguments.split(' ')).output().unwrap().stdout).unwrap()
+    };
+    let (id, account) = (&key.key.id, &key.key.account);
+    for command in [
+        format!("HGETALL ipl:1:{{{account}}}:a"),
+        format!("GET ipl:1:{{{account}}}:a"),
+        format!("HGETALL ipl:1:{{{account}}}:s"),
+        format!("HGETALL ipl:1:{{{id}}}:m"),
+        format!("DEL ipl:1:{{{id}}}:k"),
+        "SMEMBERS ipl:1:{00}:i".to_owned(),
+        "GET other".to_owned(),
+    ] {
+        assert!(cli("lookup", &lookup, &command).contains("NOPERM"), "{command}");
+    }
+    for command in ["CONFIG GET requirepass", "KEYS *", "ACL LIST", "SHUTDOWN", "GET other", "SCRIPT FLUSH"] {
+        assert!(cli("default", &full, command).contains("NOPERM"), "{command}");
+        assert!(cli("lookup", &lookup, command).contains("NOPERM"), "{command}");
+    }
+}
+
+/// Pods of earlier versions have no user name and use the Secret's only password.
+#[tokio::test]
+async fn pods_of_earlier_versions_can_still_connect() {
+    if !require_tool("redis-server") || venv_tool("helm").is_none() {
+        return;
+    }
+    let (valkey, _) = start_store(&render(&[])).await;
+    let file = valkey.path("/run/secrets/store/password");
+    let store =
+        StoreChoice::Redis { url: format!("redis://{}", valkey.addr(6379)), prefix: "ipl:".to_owned() };
+    let flags = ["--serve", "charges", "--redis-password-file", file.to_str().unwrap()];
+    let quota = Quota::start_with(store, &flags).await;
+    quota.wait_ready(WAIT_TIMEOUT).await;
+    let demo = ChargeRequest { charges: vec![Charge { key_sha256: None, demo: Some(true) }] };
+    assert_eq!(quota.client().charge(&demo).await.unwrap().verdicts[0].outcome, Outcome::Allowed);
+}
