@@ -83,10 +83,11 @@ impl Accounts {
             return Err(AccountError::SignupDisabled);
         }
         self.throttle.attempt(Attempt::SignUp, &given.login, address, Instant::now())?;
-        let credential = Some(self.passwords.hash(&given.password).await?);
-        let account = self.create(NewAccount { login: given.login.clone(), credential }).await?;
-        let session = self.create_session(&account.id).await?;
-        Ok((account, session))
+        let credential = self.passwords.hash(&given.password).await?;
+        let new = NewAccount { login: given.login.clone(), credential: Some(credential.clone()) };
+        let account = self.create(new).await?;
+        let session = self.create_session(&account.id, credential).await?;
+        Ok((account, session.ok_or(AccountError::WrongCredentials)?))
     }
 
     async fn create(&self, account: NewAccount) -> Result<Account, AccountError> {
@@ -104,14 +105,24 @@ impl Accounts {
         address: IpAddr,
     ) -> Result<(Account, Session), AccountError> {
         self.throttle.attempt(Attempt::SignIn, &given.login, address, Instant::now())?;
+        // If the credential changes during the check, the password is checked once more, against the new one.
+        for _ in 0..2 {
+            let (account, credential) = self.verify(given).await?;
+            if let Some(session) = self.create_session(&account.id, credential).await? {
+                self.throttle.reset_login(Attempt::SignIn, &given.login);
+                return Ok((account, session));
+            }
+        }
+        Err(AccountError::WrongCredentials)
+    }
+
+    /// Finds the account with this login and password. Also returns the credential that the password matches.
+    async fn verify(&self, given: &LoginAndPassword) -> Result<(Account, String), AccountError> {
         let account = self.find(&given.login).await?;
         let id = account.as_ref().map_or(DUMMY_ACCOUNT_ID, |account| &account.id);
         let stored_hash = self.credential(id).await?.map(|(hash, _)| hash);
-        let is_correct = self.passwords.verify(&given.password, stored_hash).await?;
-        let account = account.filter(|_| is_correct).ok_or(AccountError::WrongCredentials)?;
-        self.throttle.reset_login(Attempt::SignIn, &given.login);
-        let session = self.create_session(&account.id).await?;
-        Ok((account, session))
+        let is_correct = self.passwords.verify(&given.password, stored_hash.clone()).await?;
+        account.zip(stored_hash).filter(|_| is_correct).ok_or(AccountError::WrongCredentials)
     }
 
     /// Changes the account's password and revokes every other session.
@@ -122,9 +133,14 @@ impl Accounts {
         new: &SecretString,
         address: IpAddr,
     ) -> Result<(), AccountError> {
-        let expected_version = self.check_password(session, current, address).await?;
-        let credential = self.passwords.hash(new).await?;
-        let change = SetCredential { credential, expected_version, keep_session: Some(session.id_sha256()) };
+        let (expected_credential, expected_version) = self.check_password(session, current, address).await?;
+        let change = SetCredential {
+            credential: self.passwords.hash(new).await?,
+            expected_version,
+            expected_credential: Some(expected_credential),
+            keep_session: Some(session.id_sha256()),
+            keep_all_sessions: None,
+        };
         self.quota.set_credential(&session.account, &change).await?;
         Ok(())
     }
@@ -140,28 +156,37 @@ impl Accounts {
         Ok(self.quota.delete_account(&session.account).await?)
     }
 
-    /// Checks the password before a change that a stolen session must not be able to make. Returns the credential's
-    /// version.
+    /// Checks the password before a change that a stolen session must not be able to make. Returns the credential and
+    /// its version.
     async fn check_password(
         &self,
         session: &Session,
         password: &SecretString,
         address: IpAddr,
-    ) -> Result<u32, AccountError> {
+    ) -> Result<(String, u32), AccountError> {
         let login = self.quota.account(&session.account).await?.login;
         self.throttle.attempt(Attempt::SignIn, &login, address, Instant::now())?;
-        let (stored_hash, version) = self.credential(&session.account).await?.unzip();
-        match self.passwords.verify(password, stored_hash).await? {
-            true => self.throttle.reset_login(Attempt::SignIn, &login),
-            false => return Err(AccountError::WrongPassword),
-        }
-        Ok(version.unwrap_or_default())
+        let stored = self.credential(&session.account).await?;
+        let stored_hash = stored.as_ref().map(|(hash, _)| hash.clone());
+        let is_correct = self.passwords.verify(password, stored_hash).await?;
+        let credential = stored.filter(|_| is_correct).ok_or(AccountError::WrongPassword)?;
+        self.throttle.reset_login(Attempt::SignIn, &login);
+        Ok(credential)
     }
 
-    async fn create_session(&self, account: &str) -> Result<Session, AccountError> {
+    /// Creates a session for the owner of this credential; `None` if the account has another one by now, or has been
+    /// deleted.
+    async fn create_session(
+        &self,
+        account: &str,
+        credential: String,
+    ) -> Result<Option<Session>, AccountError> {
         let session = Session::new(account, unix_now())?;
-        session::create(&self.quota, &session).await?;
-        Ok(session)
+        match session::create(&self.quota, &session, credential).await {
+            Ok(()) => Ok(Some(session)),
+            Err(error) if matches!(error.code(), Some("version_conflict" | "account_not_found")) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Finds an account. A malformed login (400) is treated like an unknown one.

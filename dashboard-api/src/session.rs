@@ -48,10 +48,13 @@ impl Session {
     }
 }
 
-/// Stores the session with its account.
-pub async fn create(quota: &QuotaClient, session: &Session) -> Result<(), ClientError> {
+/// Stores the session with its account. Fails with `version_conflict` if `credential`, which the password was checked
+/// against, is no longer the account's: otherwise a sign-in with the old password could outlive a password change.
+pub async fn create(quota: &QuotaClient, session: &Session, credential: String) -> Result<(), ClientError> {
     let ttl_seconds = u32::try_from(SESSION_TTL.as_secs()).expect("12 h in seconds fits in u32");
-    quota.create_session(&session.account, &NewSession { id_sha256: session.id_sha256(), ttl_seconds }).await
+    let new =
+        NewSession { id_sha256: session.id_sha256(), ttl_seconds, expected_credential: Some(credential) };
+    quota.create_session(&session.account, &new).await
 }
 
 /// Whether the session is active. A session of a deleted account is not.

@@ -25,7 +25,7 @@ pub async fn run(quota_url: &str, token_file: Option<&Path>, login: &str) -> any
     let password = tokio::task::spawn_blocking(read_password).await??;
     let credential = Passwords::new()?.hash(&password).await?;
     let expected_version = account.credential_version;
-    let change = SetCredential { credential, expected_version, keep_session: None };
+    let change = SetCredential { credential, expected_version, ..SetCredential::default() };
     quota.set_credential(&account.id, &change).await?;
     println!("Password set for {}. All sessions of this account are revoked.", account.login);
     Ok(())

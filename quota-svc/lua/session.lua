@@ -6,10 +6,12 @@
 -- ARGV[2]  SHA-256 of the session ID
 -- ARGV[3]  TTL in ms, or '' to check whether the session is active
 -- ARGV[4]  maximum number of active sessions
--- returns  1 added or active, 0 not active, -1 no such account
+-- ARGV[5]  the credential that was verified, or '' to add the session whatever the credential is
+-- returns  1 added or active, 0 not active, -1 no such account, -2 the credential is not the verified one
 --
--- Atomic because concurrent sign-ins must not exceed the maximum. At the maximum, the session that expires first is
--- revoked.
+-- Atomic because a session must not outlive the credential that it was created with: a password change between the
+-- check and the write would not revoke it. Also because concurrent sign-ins must not exceed the maximum. At the maximum,
+-- the session that expires first is revoked.
 
 if redis.call('EXISTS', KEYS[1]) == 0 or redis.call('HEXISTS', KEYS[1], 'deleting') == 1 then return -1 end
 local now = tonumber(ARGV[1])
@@ -22,6 +24,7 @@ if ARGV[3] == '' then
   return expiry > now and 1 or 0
 end
 
+if ARGV[5] ~= '' and redis.call('HGET', KEYS[1], 'credential') ~= ARGV[5] then return -2 end
 local all = redis.call('HGETALL', KEYS[2])
 local active, first, latest = 0, nil, now + tonumber(ARGV[3])
 for i = 1, #all, 2 do

@@ -30,7 +30,7 @@ pub enum StoreError {
     SessionNotFound,
     #[error("an account can have at most 10 keys")]
     KeyLimitReached,
-    /// The credential's version is not the expected one.
+    /// The credential is not the expected one.
     #[error("the credential was changed by another request")]
     VersionConflict,
     #[error("an inactive key can't be resumed: reactivate it")]
@@ -58,6 +58,25 @@ pub struct KeyDraft {
     pub scope: quota_client::wire::Scope,
     /// `None` for the default limit.
     pub daily_limit: Option<u32>,
+}
+
+/// A new credential, and the one that it replaces.
+#[derive(Debug, Clone, Copy)]
+pub struct CredentialChange<'a> {
+    pub credential: &'a str,
+    pub expected_version: u32,
+    /// `None` checks only the version, which starts over when an account is deleted and registered again.
+    pub expected_credential: Option<&'a str>,
+    pub keep: KeptSessions<'a>,
+}
+
+/// Which sessions a change of the credential does not revoke.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeptSessions<'a> {
+    None,
+    /// SHA-256 of the session's ID in hexadecimal digits.
+    One(&'a str),
+    All,
 }
 
 /// One page of a listing.
@@ -92,18 +111,18 @@ pub trait Store: Send + Sync {
     async fn accounts(&self, cursor: Option<&str>, limit: usize) -> Result<Page<Account>, StoreError>;
     /// Deletes an account with its keys and sessions. Returns the IDs of the keys.
     async fn delete_account(&self, id: AccountId) -> Result<Vec<KeyId>, StoreError>;
-    /// Replaces the credential if its version is `expected_version`, and revokes all sessions but `keep`. Returns the
-    /// new version.
-    async fn set_credential(
+    /// Replaces the credential if the current one is the expected one, and revokes sessions. Returns the new version.
+    async fn set_credential(&self, id: AccountId, change: &CredentialChange<'_>) -> Result<u32, StoreError>;
+
+    /// Adds a session, given as the SHA-256 of its ID in hexadecimal digits. If `expected_credential` is given and is
+    /// not the current credential, fails with [`StoreError::VersionConflict`] in the same atomic step.
+    async fn add_session(
         &self,
         id: AccountId,
-        expected_version: u32,
-        credential: &str,
-        keep: Option<&str>,
-    ) -> Result<u32, StoreError>;
-
-    /// Adds a session, given as the SHA-256 of its ID in hexadecimal digits.
-    async fn add_session(&self, id: AccountId, session: &str, ttl_seconds: u32) -> Result<(), StoreError>;
+        session: &str,
+        ttl_seconds: u32,
+        expected_credential: Option<&str>,
+    ) -> Result<(), StoreError>;
     /// Whether a session is active.
     async fn has_session(&self, id: AccountId, session: &str) -> Result<bool, StoreError>;
     /// Succeeds also if the session is not active.

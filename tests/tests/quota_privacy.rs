@@ -27,11 +27,14 @@ async fn use_everything(client: &QuotaClient, url: &str) -> TestKey {
     client.create_account(&new).await.unwrap_err();
     client.find_account(LOGIN).await.unwrap().unwrap();
     let change =
-        SetCredential { credential: NEW_CREDENTIAL.to_owned(), expected_version: 1, keep_session: None };
+        SetCredential { credential: NEW_CREDENTIAL.to_owned(), expected_version: 1, ..Default::default() };
     client.set_credential(&account, &change).await.unwrap();
     client.set_credential(&account, &change).await.unwrap_err();
     client
-        .create_session(&account, &NewSession { id_sha256: SESSION.to_owned(), ttl_seconds: 60 })
+        .create_session(
+            &account,
+            &NewSession { id_sha256: SESSION.to_owned(), ttl_seconds: 60, expected_credential: None },
+        )
         .await
         .unwrap();
     assert!(client.session_is_active(&account, SESSION).await.unwrap());

@@ -42,7 +42,8 @@ async fn use_everything(client: &QuotaClient) -> Vec<String> {
         let deleted = client.create_key(&id, &new_key("deleted")).await.unwrap();
         client.delete_key(&deleted.key.id, None).await.unwrap();
         for i in 0..14_u8 {
-            let session = NewSession { id_sha256: format!("{i:064x}"), ttl_seconds: 600 };
+            let session =
+                NewSession { id_sha256: format!("{i:064x}"), ttl_seconds: 600, expected_credential: None };
             client.create_session(&id, &session).await.unwrap();
         }
         accounts.push(id);

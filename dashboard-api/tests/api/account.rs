@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::harness::{Harness, PASSWORD};
+use crate::harness::{Browser, Harness, PASSWORD};
 
 #[tokio::test]
 async fn sign_up_signs_in_and_taken_login_gets_409() {
@@ -82,6 +82,43 @@ async fn password_change_revokes_all_other_sessions() {
     let new =
         harness.browser().post("/session", json!({"login": "ada", "password": "another password"})).await;
     assert_eq!(new.status, 200);
+}
+
+/// Signs in with the old password again and again until it is rejected. Returns the signed-in browsers.
+async fn sign_in_until_rejected(harness: &Harness, login: &str) -> Vec<Browser> {
+    let mut signed_in = Vec::new();
+    loop {
+        let mut browser = harness.browser();
+        let response = browser.post("/session", json!({"login": login, "password": PASSWORD})).await;
+        match response.status {
+            200 => browser.store_cookie(&response),
+            401 => return signed_in,
+            status => panic!("{status}"),
+        }
+        signed_in.push(browser);
+    }
+}
+
+#[tokio::test]
+async fn sign_in_during_a_password_change_leaves_no_session() {
+    let harness = Harness::start().await;
+    for round in 0..4 {
+        let owner = harness.sign_up(&format!("ada{round}")).await;
+        let change = json!({"current_password": PASSWORD, "new_password": "another password"});
+        let login = format!("ada{round}");
+        // Two hashes run at a time. So while the change computes its new hash, a sign-in checks the old one.
+        let (changed, first, second) = tokio::join!(
+            owner.put("/account/password", change),
+            sign_in_until_rejected(&harness, &login),
+            sign_in_until_rejected(&harness, &login),
+        );
+        assert_eq!(changed.status, 204);
+        for browser in first.iter().chain(&second) {
+            let code = browser.get("/account").await.status_and_code();
+            assert_eq!(code, "401 unauthenticated", "a session survived the password change");
+        }
+        assert_eq!(owner.get("/account").await.status, 200);
+    }
 }
 
 #[tokio::test]

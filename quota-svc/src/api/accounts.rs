@@ -13,7 +13,7 @@ use super::error::ApiError;
 use crate::api_convert;
 use crate::domain::account::{Login, MAX_CREDENTIAL, MAX_SESSION_TTL};
 use crate::domain::id::AccountId;
-use crate::store::StoreError;
+use crate::store::{CredentialChange, KeptSessions, StoreError};
 
 /// Maximum number of accounts per page.
 const MAX_PAGE: u32 = 500;
@@ -93,22 +93,34 @@ impl AccountsApi {
 
     /// Replace an account's credential
     ///
-    /// Revokes every session of the account except `keep_session`.
+    /// Revokes every session of the account except `keep_session`, unless `keep_all_sessions` is set.
     #[oai(path = "/accounts/:id/credential", method = "put", operation_id = "setCredential")]
     async fn set_credential(
         &self,
         id: Path<String>,
         change: SerdeJson<SetCredential>,
     ) -> Result<SerdeJson<Credential>, ApiError> {
-        let SetCredential { credential, expected_version, keep_session } = change.0;
-        check_credential(&credential)?;
-        if let Some(session) = &keep_session {
+        let change = change.0;
+        check_credential(&change.credential)?;
+        if let Some(session) = &change.keep_session {
             check_session(session)?;
         }
-        let id = account_id(&id)?;
-        let keep = keep_session.as_deref();
-        let version = self.0.store.set_credential(id, expected_version, &credential, keep).await?;
-        Ok(SerdeJson(Credential { credential: Some(credential), version }))
+        if let Some(expected) = &change.expected_credential {
+            check_credential(expected)?;
+        }
+        let keep = match (change.keep_all_sessions, change.keep_session.as_deref()) {
+            (Some(true), _) => KeptSessions::All,
+            (_, Some(session)) => KeptSessions::One(session),
+            (_, None) => KeptSessions::None,
+        };
+        let replacement = CredentialChange {
+            credential: &change.credential,
+            expected_version: change.expected_version,
+            expected_credential: change.expected_credential.as_deref(),
+            keep,
+        };
+        let version = self.0.store.set_credential(account_id(&id)?, &replacement).await?;
+        Ok(SerdeJson(Credential { credential: Some(change.credential), version }))
     }
 
     /// Create a session
@@ -116,13 +128,17 @@ impl AccountsApi {
     /// An account has at most 10 active sessions. Beyond that, the one that expires first is revoked.
     #[oai(path = "/accounts/:id/sessions", method = "post", operation_id = "createSession")]
     async fn add_session(&self, id: Path<String>, session: SerdeJson<NewSession>) -> Result<Done, ApiError> {
-        let NewSession { id_sha256, ttl_seconds } = session.0;
+        let NewSession { id_sha256, ttl_seconds, expected_credential } = session.0;
         check_session(&id_sha256)?;
+        if let Some(expected) = &expected_credential {
+            check_credential(expected)?;
+        }
         if !(1..=MAX_SESSION_TTL).contains(&ttl_seconds) {
             let message = format!("ttl_seconds must be 1 to {MAX_SESSION_TTL}");
             return Err(ApiError::invalid("invalid_session", message));
         }
-        self.0.store.add_session(account_id(&id)?, &id_sha256, ttl_seconds).await?;
+        let (id, expected) = (account_id(&id)?, expected_credential.as_deref());
+        self.0.store.add_session(id, &id_sha256, ttl_seconds, expected).await?;
         Ok(Done::Done)
     }
 

@@ -41,7 +41,7 @@ async fn export_after_import_has_the_same_lines() {
     old.charge(&secret, 3).await;
     old.charge(&paused, 6).await;
     let bob = old.json(&["account", "create", "bob"]).await;
-    let change = SetCredential { credential: "hash".to_owned(), expected_version: 0, keep_session: None };
+    let change = SetCredential { credential: "hash".to_owned(), ..SetCredential::default() };
     old.quota.client().set_credential(bob["id"].as_str().unwrap(), &change).await.unwrap();
 
     let export = old.text(&["export"]).await;

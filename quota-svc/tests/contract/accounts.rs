@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use quota_client::wire::Scope;
 use quota_svc::domain::account::Login;
-use quota_svc::store::StoreError;
+use quota_svc::store::{CredentialChange, KeptSessions, StoreError};
 
 use crate::harness::{Harness, random};
 
@@ -43,7 +43,7 @@ pub async fn listing_returns_every_account_once(harness: &Harness) {
 pub async fn account_deletion_deletes_keys(harness: &Harness) {
     let account = harness.account().await;
     let key = harness.key_in(account, Scope::Full, None).await.unwrap();
-    harness.store.add_session(account, &"a".repeat(64), 60).await.unwrap();
+    harness.store.add_session(account, &"a".repeat(64), 60, None).await.unwrap();
     assert_eq!(harness.store.delete_account(account).await.unwrap(), [key]);
     assert!(matches!(harness.store.account(account).await, Err(StoreError::AccountNotFound)));
     assert!(matches!(harness.store.key(key, None).await, Err(StoreError::KeyNotFound)));
@@ -56,24 +56,60 @@ pub async fn account_deletion_deletes_keys(harness: &Harness) {
 pub async fn credential_change_checks_version_and_revokes_sessions(harness: &Harness) {
     let account = harness.account().await;
     let (kept, other) = ("a".repeat(64), "b".repeat(64));
-    assert_eq!(harness.store.set_credential(account, 0, "one", None).await.unwrap(), 1);
+    let set = async |expected_version, credential: &str, keep: KeptSessions<'_>| {
+        let change = CredentialChange { credential, expected_version, expected_credential: None, keep };
+        harness.store.set_credential(account, &change).await
+    };
+    assert_eq!(set(0, "one", KeptSessions::None).await.unwrap(), 1);
     for session in [&kept, &other] {
-        harness.store.add_session(account, session, 3_600).await.unwrap();
+        harness.store.add_session(account, session, 3_600, None).await.unwrap();
     }
-    let stale = harness.store.set_credential(account, 0, "two", None).await;
+    let stale = set(0, "two", KeptSessions::None).await;
     assert!(matches!(stale, Err(StoreError::VersionConflict)));
     assert!(harness.store.has_session(account, &other).await.unwrap());
-    assert_eq!(harness.store.set_credential(account, 1, "two", Some(&kept)).await.unwrap(), 2);
+    assert_eq!(set(1, "two", KeptSessions::All).await.unwrap(), 2);
+    assert!(harness.store.has_session(account, &other).await.unwrap());
+    assert_eq!(set(2, "three", KeptSessions::One(&kept)).await.unwrap(), 3);
     assert!(harness.store.has_session(account, &kept).await.unwrap());
     assert!(!harness.store.has_session(account, &other).await.unwrap());
-    assert_eq!(harness.store.account(account).await.unwrap().credential.as_deref(), Some("two"));
+    assert_eq!(harness.store.account(account).await.unwrap().credential.as_deref(), Some("three"));
+}
+
+pub async fn session_with_an_outdated_credential_is_rejected(harness: &Harness) {
+    let login = Login::parse(&random()).unwrap();
+    let account = harness.store.create_account(&login, Some("old")).await.unwrap().id();
+    let add_session = async |session: &str, expected: &str| {
+        harness.store.add_session(account, &session.repeat(64), 60, Some(expected)).await
+    };
+    add_session("a", "old").await.unwrap();
+    let change = CredentialChange {
+        credential: "new",
+        expected_version: 1,
+        expected_credential: Some("old"),
+        keep: KeptSessions::None,
+    };
+    assert_eq!(harness.store.set_credential(account, &change).await.unwrap(), 2);
+    assert!(matches!(add_session("b", "old").await, Err(StoreError::VersionConflict)));
+    assert!(!harness.store.has_session(account, &"b".repeat(64)).await.unwrap());
+    add_session("c", "new").await.unwrap();
+
+    // The same login, registered again: the version is the same as that of the deleted account.
+    harness.store.delete_account(account).await.unwrap();
+    assert!(matches!(add_session("d", "new").await, Err(StoreError::AccountNotFound)));
+    harness.store.create_account(&login, Some("other")).await.unwrap();
+    assert!(matches!(add_session("e", "old").await, Err(StoreError::VersionConflict)));
+    assert!(matches!(harness.store.set_credential(account, &change).await, Err(StoreError::VersionConflict)));
+    assert!(!harness.store.has_session(account, &"e".repeat(64)).await.unwrap());
+    harness.store.delete_account(account).await.unwrap();
+    harness.store.create_account(&login, None).await.unwrap();
+    assert!(matches!(add_session("f", "old").await, Err(StoreError::VersionConflict)));
 }
 
 pub async fn sessions_expire_and_at_most_ten_are_active(harness: &Harness) {
     let account = harness.account().await;
     let session = |n: usize| format!("{n:064x}");
     for n in 0..12 {
-        harness.store.add_session(account, &session(n), 600 + n as u32).await.unwrap();
+        harness.store.add_session(account, &session(n), 600 + n as u32, None).await.unwrap();
     }
     let mut active = Vec::new();
     for n in 0..12 {

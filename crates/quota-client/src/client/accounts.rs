@@ -48,7 +48,7 @@ impl QuotaClient {
         self.send_json(Method::PUT, &["accounts", account, "credential"], &[], change).await
     }
 
-    /// Stores a session of an account.
+    /// Stores a session of an account. Fails with `version_conflict` if `expected_credential` is outdated.
     pub async fn create_session(&self, account: &str, session: &NewSession) -> Result<(), ClientError> {
         let request = self.request(Method::POST, &["accounts", account, "sessions"])?.json(session)?;
         self.send_no_content(request).await

@@ -53,7 +53,7 @@ pub struct Credential {
 }
 
 /// A new credential for an account.
-#[derive(Debug, Clone, Object, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Object, Serialize, Deserialize)]
 #[oai(deny_unknown_fields, skip_serializing_if_is_none)]
 #[serde(deny_unknown_fields)]
 pub struct SetCredential {
@@ -61,18 +61,29 @@ pub struct SetCredential {
     pub credential: String,
     /// Version that this change replaces. The request fails with 409 if the current version differs.
     pub expected_version: u32,
+    /// Credential that this change replaces. If given, the request fails with 409 if the current credential differs,
+    /// as it does after the account was deleted and registered again: versions then start over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected_credential: Option<String>,
     /// SHA-256 of the ID of the session to keep. All other sessions of the account are revoked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep_session: Option<String>,
+    /// If `true`, no session is revoked: the credential is another hash of the same password.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep_all_sessions: Option<bool>,
 }
 
 /// A session to create.
 #[derive(Debug, Clone, Object, Serialize, Deserialize)]
-#[oai(deny_unknown_fields)]
+#[oai(deny_unknown_fields, skip_serializing_if_is_none)]
 #[serde(deny_unknown_fields)]
 pub struct NewSession {
     /// SHA-256 of the session ID: 64 lowercase hexadecimal digits.
     pub id_sha256: String,
     /// Lifetime in seconds: 1 to 2,592,000 (30 days).
     pub ttl_seconds: u32,
+    /// Credential that the password was checked against. If given, the request fails with 409 if the current credential
+    /// differs: the password was changed, or the account was deleted and registered again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected_credential: Option<String>,
 }

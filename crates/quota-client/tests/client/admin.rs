@@ -58,13 +58,15 @@ async fn account_calls_use_documented_requests() {
     let stored = r#"{"credential":"h","version":3}"#;
     let line = "GET /internal/v1/accounts/a1/credential";
     assert_eq!(exchange!(fake, |c| c.credential("a1"), line, "", 200, stored).unwrap().version, 3);
-    let change = SetCredential { credential: "h".into(), expected_version: 2, keep_session: None };
+    let change = SetCredential { credential: "h".into(), expected_version: 2, ..Default::default() };
     let (line, sent) =
         ("PUT /internal/v1/accounts/a1/credential", r#"{"credential":"h","expected_version":2}"#);
     exchange!(fake, |c| c.set_credential("a1", &change), line, sent, 200, stored).unwrap();
 
-    let session = NewSession { id_sha256: "ff".into(), ttl_seconds: 60 };
-    let (line, sent) = ("POST /internal/v1/accounts/a1/sessions", r#"{"id_sha256":"ff","ttl_seconds":60}"#);
+    let session =
+        NewSession { id_sha256: "ff".into(), ttl_seconds: 60, expected_credential: Some("h".into()) };
+    let line = "POST /internal/v1/accounts/a1/sessions";
+    let sent = r#"{"id_sha256":"ff","ttl_seconds":60,"expected_credential":"h"}"#;
     exchange!(fake, |c| c.create_session("a1", &session), line, sent, 204, "").unwrap();
     let line = "GET /internal/v1/accounts/a1/sessions/ff";
     assert!(exchange!(fake, |c| c.session_is_active("a1", "ff"), line, "", 204, "").unwrap());

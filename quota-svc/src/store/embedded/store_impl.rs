@@ -10,7 +10,7 @@ use crate::domain::id::{AccountId, KeyId};
 use crate::domain::key::{KeyChange, KeyMeta, StoredKey};
 use crate::domain::record::KeyRecord;
 use crate::domain::verdict::{ChargeGroup, GroupOutcome};
-use crate::store::{ImportAccount, KeyDraft, Page, Store, StoreError};
+use crate::store::{CredentialChange, ImportAccount, KeyDraft, Page, Store, StoreError};
 
 #[async_trait]
 impl Store for EmbeddedStore {
@@ -47,19 +47,19 @@ impl Store for EmbeddedStore {
         self.change(|state, _| state.delete_account(id)).await
     }
 
-    async fn set_credential(
-        &self,
-        id: AccountId,
-        expected_version: u32,
-        credential: &str,
-        keep: Option<&str>,
-    ) -> Result<u32, StoreError> {
-        self.change(|state, _| state.set_credential(id, expected_version, credential, keep)).await
+    async fn set_credential(&self, id: AccountId, change: &CredentialChange<'_>) -> Result<u32, StoreError> {
+        self.change(|state, _| state.set_credential(id, change)).await
     }
 
-    async fn add_session(&self, id: AccountId, session: &str, ttl_seconds: u32) -> Result<(), StoreError> {
+    async fn add_session(
+        &self,
+        id: AccountId,
+        session: &str,
+        ttl_seconds: u32,
+        expected_credential: Option<&str>,
+    ) -> Result<(), StoreError> {
         let ttl_ms = i64::from(ttl_seconds) * 1000;
-        self.change(|state, now| state.add_session(id, session, now + ttl_ms, now)).await
+        self.change(|state, now| state.add_session(id, session, now + ttl_ms, expected_credential, now)).await
     }
 
     async fn has_session(&self, id: AccountId, session: &str) -> Result<bool, StoreError> {

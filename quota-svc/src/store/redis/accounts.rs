@@ -10,7 +10,7 @@ use super::topology::Reply;
 use super::{RedisStore, command};
 use crate::domain::account::{Account, Login, MAX_SESSIONS};
 use crate::domain::id::{AccountId, KeyId};
-use crate::store::{Page, StoreError};
+use crate::store::{CredentialChange, KeptSessions, Page, StoreError};
 
 impl RedisStore {
     pub(super) async fn add_account(&self, account: &Account) -> Result<Account, StoreError> {
@@ -123,16 +123,20 @@ impl RedisStore {
     pub(super) async fn replace_credential(
         &self,
         id: AccountId,
-        expected_version: u32,
-        credential: &str,
-        keep: Option<&str>,
+        change: &CredentialChange<'_>,
     ) -> Result<u32, StoreError> {
         let [account, _, sessions] = self.redis_keys.account(id);
+        let keep = match change.keep {
+            KeptSessions::None => "",
+            KeptSessions::One(session) => session,
+            KeptSessions::All => "*",
+        };
         let call = SET_CREDENTIAL
             .on([account.clone(), sessions].iter())
-            .arg(expected_version)
-            .arg(credential)
-            .arg(keep.unwrap_or_default());
+            .arg(change.expected_version)
+            .arg(change.credential)
+            .arg(keep)
+            .arg(change.expected_credential.unwrap_or_default());
         match self.run_int(&account, &call).await? {
             (-1, _) => Err(StoreError::AccountNotFound),
             (-2, _) => Err(StoreError::VersionConflict),
@@ -149,6 +153,7 @@ impl RedisStore {
         id: AccountId,
         session: &str,
         ttl: Option<u32>,
+        expected_credential: Option<&str>,
     ) -> Result<bool, StoreError> {
         let [account, _, sessions] = self.redis_keys.account(id);
         let call = SESSION
@@ -156,9 +161,11 @@ impl RedisStore {
             .arg(self.now_arg())
             .arg(session)
             .arg(ttl.map_or_else(String::new, |seconds| (u64::from(seconds) * 1000).to_string()))
-            .arg(MAX_SESSIONS);
+            .arg(MAX_SESSIONS)
+            .arg(expected_credential.unwrap_or_default());
         match self.run_int(&account, &call).await?.0 {
             -1 => Err(StoreError::AccountNotFound),
+            -2 => Err(StoreError::VersionConflict),
             active => Ok(active == 1),
         }
     }

@@ -9,7 +9,7 @@ use crate::domain::event::Event;
 use crate::domain::id::{AccountId, KeyId};
 use crate::domain::key::{KeyChange, StoredKey};
 use crate::domain::verdict::{ChargeGroup, GroupOutcome};
-use crate::store::{ImportAccount, KeyDraft, Page, Store, StoreError};
+use crate::store::{CredentialChange, ImportAccount, KeyDraft, Page, Store, StoreError};
 
 #[async_trait]
 impl Store for RedisStore {
@@ -45,22 +45,22 @@ impl Store for RedisStore {
         self.remove_account(id).await
     }
 
-    async fn set_credential(
-        &self,
-        id: AccountId,
-        expected_version: u32,
-        credential: &str,
-        keep: Option<&str>,
-    ) -> Result<u32, StoreError> {
-        self.replace_credential(id, expected_version, credential, keep).await
+    async fn set_credential(&self, id: AccountId, change: &CredentialChange<'_>) -> Result<u32, StoreError> {
+        self.replace_credential(id, change).await
     }
 
-    async fn add_session(&self, id: AccountId, session: &str, ttl_seconds: u32) -> Result<(), StoreError> {
-        self.session(id, session, Some(ttl_seconds)).await.map(drop)
+    async fn add_session(
+        &self,
+        id: AccountId,
+        session: &str,
+        ttl_seconds: u32,
+        expected_credential: Option<&str>,
+    ) -> Result<(), StoreError> {
+        self.session(id, session, Some(ttl_seconds), expected_credential).await.map(drop)
     }
 
     async fn has_session(&self, id: AccountId, session: &str) -> Result<bool, StoreError> {
-        self.session(id, session, None).await
+        self.session(id, session, None, None).await
     }
 
     async fn revoke_session(&self, id: AccountId, session: &str) -> Result<(), StoreError> {

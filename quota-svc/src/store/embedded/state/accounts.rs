@@ -6,7 +6,7 @@ use super::super::writer::RowWrite;
 use super::{State, StoredAccount};
 use crate::domain::account::{Account, MAX_SESSIONS};
 use crate::domain::id::{AccountId, KeyId};
-use crate::store::{Page, StoreError};
+use crate::store::{CredentialChange, KeptSessions, Page, StoreError};
 
 /// The result of a change, and the rows to write to the file.
 type StateChange<T> = Result<(T, Vec<RowWrite>), StoreError>;
@@ -51,21 +51,20 @@ impl State {
         Ok((account.keys, writes))
     }
 
-    /// Replaces the credential and revokes the sessions other than `keep`.
-    pub fn set_credential(
-        &mut self,
-        id: AccountId,
-        expected_version: u32,
-        credential: &str,
-        keep: Option<&str>,
-    ) -> StateChange<u32> {
+    /// Replaces the credential and revokes sessions.
+    pub fn set_credential(&mut self, id: AccountId, change: &CredentialChange<'_>) -> StateChange<u32> {
         self.update_account(id, |stored| {
-            if stored.account.credential_version != expected_version {
+            if stored.account.credential_version != change.expected_version {
                 return Err(StoreError::VersionConflict);
             }
-            stored.account.credential = Some(credential.to_owned());
+            check_credential(&stored.account, change.expected_credential)?;
+            stored.account.credential = Some(change.credential.to_owned());
             stored.account.credential_version += 1;
-            stored.sessions.retain(|session, _| Some(session.as_str()) == keep);
+            match change.keep {
+                KeptSessions::None => stored.sessions.clear(),
+                KeptSessions::One(keep) => stored.sessions.retain(|session, _| session == keep),
+                KeptSessions::All => {}
+            }
             Ok(stored.account.credential_version)
         })
     }
@@ -76,9 +75,11 @@ impl State {
         id: AccountId,
         session: &str,
         expires_at: i64,
+        expected_credential: Option<&str>,
         now: i64,
     ) -> StateChange<()> {
         self.update_account(id, |stored| {
+            check_credential(&stored.account, expected_credential)?;
             stored.sessions.retain(|_, expires_at| *expires_at > now);
             while stored.sessions.len() >= MAX_SESSIONS {
                 let first = stored.sessions.iter().min_by_key(|(_, expires_at)| **expires_at);
@@ -115,5 +116,12 @@ impl State {
     /// Loads an account from the file.
     pub fn load_account(&mut self, id: AccountId, account: StoredAccount) {
         self.accounts.insert(id, account);
+    }
+}
+
+fn check_credential(account: &Account, expected: Option<&str>) -> Result<(), StoreError> {
+    match expected {
+        Some(expected) if account.credential.as_deref() != Some(expected) => Err(StoreError::VersionConflict),
+        _ => Ok(()),
     }
 }
