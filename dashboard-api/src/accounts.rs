@@ -9,7 +9,7 @@ use secrecy::SecretString;
 use tokio::sync::Mutex;
 
 use crate::password::{PasswordError, Passwords};
-use crate::session::{self, Session, unix_now};
+use crate::session::{self, BrowserId, Session, unix_now};
 use crate::throttle::{Attempt, Throttle, Throttled};
 
 /// For an unknown login, the credential of this ID is queried, so that the response takes as long as for a known login.
@@ -82,7 +82,7 @@ impl Accounts {
         if !self.signup.open {
             return Err(AccountError::SignupDisabled);
         }
-        self.throttle.attempt(Attempt::SignUp, &given.login, address, Instant::now())?;
+        self.throttle.attempt(Attempt::SignUp { address }, Instant::now())?;
         let credential = self.passwords.hash(&given.password).await?;
         let new = NewAccount { login: given.login.clone(), credential: Some(credential.clone()) };
         let account = self.create(new).await?;
@@ -98,18 +98,25 @@ impl Accounts {
         Ok(self.quota.create_account(&account).await?)
     }
 
-    /// Creates a session if the password is correct.
+    /// Creates a session if the password is correct. `known_browser` is the ID in the known-browser cookie of this
+    /// login.
     pub async fn sign_in(
         &self,
         given: &LoginAndPassword,
         address: IpAddr,
+        known_browser: Option<BrowserId>,
     ) -> Result<(Account, Session), AccountError> {
-        self.throttle.attempt(Attempt::SignIn, &given.login, address, Instant::now())?;
+        let login = given.login.as_str();
+        let attempt = match known_browser {
+            Some(browser) => Attempt::KnownBrowser { browser, login },
+            None => Attempt::SignIn { login, address },
+        };
+        self.throttle.attempt(attempt, Instant::now())?;
         // If the credential changes during the check, the password is checked once more, against the new one.
         for _ in 0..2 {
             let (account, credential) = self.verify(given).await?;
             if let Some(session) = self.create_session(&account.id, credential).await? {
-                self.throttle.reset_login(Attempt::SignIn, &given.login);
+                self.throttle.reset(attempt);
                 return Ok((account, session));
             }
         }
@@ -131,9 +138,8 @@ impl Accounts {
         session: &Session,
         current: &SecretString,
         new: &SecretString,
-        address: IpAddr,
     ) -> Result<(), AccountError> {
-        let (expected_credential, expected_version) = self.check_password(session, current, address).await?;
+        let (expected_credential, expected_version) = self.check_password(session, current).await?;
         let change = SetCredential {
             credential: self.passwords.hash(new).await?,
             expected_version,
@@ -146,13 +152,8 @@ impl Accounts {
     }
 
     /// Deletes the account with its keys and sessions.
-    pub async fn delete(
-        &self,
-        session: &Session,
-        password: &SecretString,
-        address: IpAddr,
-    ) -> Result<(), AccountError> {
-        self.check_password(session, password, address).await?;
+    pub async fn delete(&self, session: &Session, password: &SecretString) -> Result<(), AccountError> {
+        self.check_password(session, password).await?;
         Ok(self.quota.delete_account(&session.account).await?)
     }
 
@@ -162,15 +163,16 @@ impl Accounts {
         &self,
         session: &Session,
         password: &SecretString,
-        address: IpAddr,
     ) -> Result<(String, u32), AccountError> {
-        let login = self.quota.account(&session.account).await?.login;
-        self.throttle.attempt(Attempt::SignIn, &login, address, Instant::now())?;
+        // Counted per session: guesses by others, even in another session of the account, don't affect this one.
+        let id_sha256 = session.id_sha256();
+        let attempt = Attempt::Confirmation { session: &id_sha256 };
+        self.throttle.attempt(attempt, Instant::now())?;
         let stored = self.credential(&session.account).await?;
         let stored_hash = stored.as_ref().map(|(hash, _)| hash.clone());
         let is_correct = self.passwords.verify(password, stored_hash).await?;
         let credential = stored.filter(|_| is_correct).ok_or(AccountError::WrongPassword)?;
-        self.throttle.reset_login(Attempt::SignIn, &login);
+        self.throttle.reset(attempt);
         Ok(credential)
     }
 

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use crate::accounts::{Accounts, SignupPolicy};
 use crate::api::{self, Context};
 use crate::config::{Config, Switch};
-use crate::session::{Cookies, SessionKey};
+use crate::session::{Cookies, KnownBrowsers, SessionKey};
 
 /// Timeout of a call to quota-svc. Longer than its `--write-timeout` (3 s by default), so that quota-svc can report a
 /// slow store before the call times out.
@@ -73,6 +73,7 @@ fn context(config: &Config, key: &SessionKey, edge: Edge) -> anyhow::Result<Cont
     Ok(Context {
         accounts: Accounts::new(quota.clone(), signup)?,
         cookies: Cookies::new(key, config.secure_cookies()),
+        known_browsers: KnownBrowsers::new(key, config.secure_cookies()),
         quota,
         edge,
         docs_url: config.docs_url(),

@@ -3,6 +3,7 @@
 
 mod cookie;
 mod key;
+mod known_browser;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -13,6 +14,7 @@ use sha2::{Digest, Sha256};
 
 pub use cookie::Cookies;
 pub use key::SessionKey;
+pub use known_browser::{BrowserId, KnownBrowsers, normalized};
 
 pub const SESSION_TTL: Duration = Duration::from_secs(12 * 3600);
 

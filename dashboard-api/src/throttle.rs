@@ -1,22 +1,41 @@
-//! Limits password guesses and mass sign-ups, per login and per client address.
+//! Limits password guesses and mass sign-ups.
 //!
-//! Logins and addresses are not stored, only a keyed hash of each. The key is random and never leaves the process.
+//! Nobody may lock an owner out, so no limit that a stranger can use up applies to a browser that has signed in before
+//! or to a signed-in owner. Logins and addresses are not stored, only a keyed hash of each. The key is random and never
+//! leaves the process.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ring::hmac;
 
+use crate::session::{BrowserId, normalized};
+
 /// Maximum number of entries, which use a few megabytes. When it is reached, [`evict`] makes room.
 const MAX_ENTRIES: usize = 65_536;
 
-/// Kind of attempt. Each kind is counted separately.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Attempt {
-    SignIn,
-    SignUp,
+/// An attempt to use a password or to create an account. Each kind is counted separately.
+#[derive(Debug, Clone, Copy)]
+pub enum Attempt<'a> {
+    /// A sign-in from a browser that has not signed in to this account before.
+    SignIn {
+        login: &'a str,
+        address: IpAddr,
+    },
+    /// A sign-in from a browser that has the known-browser cookie of this login.
+    KnownBrowser {
+        browser: BrowserId,
+        login: &'a str,
+    },
+    /// The password that confirms a change, in the session with this SHA-256.
+    Confirmation {
+        session: &'a str,
+    },
+    SignUp {
+        address: IpAddr,
+    },
 }
 
 /// Allows `burst` attempts without delay, then one per `interval`.
@@ -26,19 +45,18 @@ struct AttemptRate {
     interval: Duration,
 }
 
-impl Attempt {
-    fn by_login(self) -> AttemptRate {
-        AttemptRate { burst: 10, interval: Duration::from_secs(30) }
-    }
-
-    /// The burst is larger than per login, because many people may share an address.
-    fn by_address(self) -> AttemptRate {
-        match self {
-            Self::SignIn => AttemptRate { burst: 60, interval: Duration::from_secs(5) },
-            Self::SignUp => AttemptRate { burst: 20, interval: Duration::from_secs(60) },
-        }
-    }
+const fn rate(burst: u32, interval_seconds: u64) -> AttemptRate {
+    AttemptRate { burst, interval: Duration::from_secs(interval_seconds) }
 }
+
+/// Guesses at one password by one client.
+const PER_CLIENT: AttemptRate = rate(10, 30);
+/// Guesses at one password by all clients together. Far larger, because a stranger can use it up.
+const PER_LOGIN: AttemptRate = rate(1_000, 10);
+/// Guesses by one address at any login. Many people may share an address; the interval is far longer than a hash takes,
+/// so that one address can't occupy the hashing queue.
+const PER_ADDRESS: AttemptRate = rate(600, 1);
+const SIGN_UPS_PER_ADDRESS: AttemptRate = rate(20, 60);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("too many attempts")]
@@ -51,7 +69,7 @@ type Digest = [u8; 16];
 /// Counts attempts, with the generic cell rate algorithm (GCRA).
 pub struct Throttle {
     key: hmac::Key,
-    /// GCRA's theoretical arrival time per login and per address: from then on the full burst is available again.
+    /// GCRA's theoretical arrival time per counter: from then on the full burst is available again.
     arrival_times: Mutex<HashMap<Digest, Instant>>,
 }
 
@@ -63,60 +81,73 @@ impl Throttle {
         Ok(Self { key: hmac::Key::new(hmac::HMAC_SHA256, &key), arrival_times: Mutex::default() })
     }
 
-    /// Counts an attempt for its login and its address, or rejects it. Rejected attempts are not counted.
-    pub fn attempt(
-        &self,
-        attempt: Attempt,
-        login: &str,
-        address: IpAddr,
-        now: Instant,
-    ) -> Result<(), Throttled> {
-        let login = (self.login_digest(attempt, login), attempt.by_login());
-        let address = (self.address_digest(attempt, address), attempt.by_address());
+    /// Counts an attempt against each of its limits, or rejects it. Rejected attempts are not counted.
+    pub fn attempt(&self, attempt: Attempt<'_>, now: Instant) -> Result<(), Throttled> {
+        let limits = self.limits(attempt);
         let mut arrival_times = self.arrival_times.lock().unwrap_or_else(PoisonError::into_inner);
-        let checked = [login, address]
-            .map(|(digest, rate)| next(arrival_times.get(&digest), rate, now).map(|at| (digest, at)));
-        let [login, address] = checked;
-        for (digest, at) in [login?, address?] {
+        let checked = limits
+            .iter()
+            .map(|(digest, rate)| Ok((*digest, next(arrival_times.get(digest), *rate, now)?)))
+            .collect::<Result<Vec<_>, Throttled>>()?;
+        for (digest, at) in checked {
             evict(&mut arrival_times, now);
             arrival_times.insert(digest, at);
         }
         Ok(())
     }
 
-    /// Resets the login's count after a correct password. The address keeps its count: otherwise the owner of one
-    /// account could guess the passwords of others without limit.
-    pub fn reset_login(&self, attempt: Attempt, login: &str) {
-        let digest = self.login_digest(attempt, login);
-        self.arrival_times.lock().unwrap_or_else(PoisonError::into_inner).remove(&digest);
-    }
-
-    fn login_digest(&self, attempt: Attempt, login: &str) -> Digest {
-        // Normalized as in quota-svc, so that every spelling of a login shares one count.
-        self.digest(attempt, b"login", login.trim().to_lowercase().as_bytes())
-    }
-
-    fn address_digest(&self, attempt: Attempt, address: IpAddr) -> Digest {
-        match address {
-            IpAddr::V4(address) => self.digest(attempt, b"v4", &address.octets()),
-            // One subscriber usually has a whole /64.
-            IpAddr::V6(address) => self.digest(attempt, b"v6", &prefix_64(address)),
+    /// Resets the client's count after a correct password. The other limits keep their counts: otherwise the owner of
+    /// one account could guess the passwords of others without limit.
+    pub fn reset(&self, attempt: Attempt<'_>) {
+        if let Some((digest, _)) = self.limits(attempt).first() {
+            self.arrival_times.lock().unwrap_or_else(PoisonError::into_inner).remove(digest);
         }
     }
 
-    fn digest(&self, attempt: Attempt, kind: &[u8], value: &[u8]) -> Digest {
+    /// The counters of an attempt and their limits. The first is the one that a correct password resets.
+    fn limits(&self, attempt: Attempt<'_>) -> Vec<(Digest, AttemptRate)> {
+        match attempt {
+            Attempt::SignIn { login, address } => {
+                let (login, address) = (normalized(login), network(address));
+                vec![
+                    (self.digest("login and address", &[login.as_bytes(), &address]), PER_CLIENT),
+                    (self.digest("login", &[login.as_bytes()]), PER_LOGIN),
+                    (self.digest("address", &[&address]), PER_ADDRESS),
+                ]
+            }
+            // The second limit is for a former owner, who can have collected many cookies.
+            Attempt::KnownBrowser { browser, login } => vec![
+                (self.digest("known browser", &[browser.as_bytes()]), PER_CLIENT),
+                (self.digest("login of known browsers", &[normalized(login).as_bytes()]), PER_LOGIN),
+            ],
+            Attempt::Confirmation { session } => {
+                vec![(self.digest("confirmation", &[session.as_bytes()]), PER_CLIENT)]
+            }
+            Attempt::SignUp { address } => {
+                vec![(self.digest("sign-up", &[&network(address)]), SIGN_UPS_PER_ADDRESS)]
+            }
+        }
+    }
+
+    /// Hashes a counter's name. Each part is preceded by its length, so that different parts never hash alike.
+    fn digest(&self, kind: &str, parts: &[&[u8]]) -> Digest {
         let mut context = hmac::Context::with_key(&self.key);
-        context.update(&[attempt as u8]);
-        context.update(kind);
-        context.update(&[0]);
-        context.update(value);
+        for part in std::iter::once(&kind.as_bytes()).chain(parts) {
+            context.update(&part.len().to_be_bytes());
+            context.update(part);
+        }
         let tag = context.sign();
         tag.as_ref()[..16].try_into().expect("an HMAC-SHA256 tag has 32 bytes")
     }
 }
 
-fn prefix_64(address: Ipv6Addr) -> [u8; 8] {
-    address.octets()[..8].try_into().expect("an IPv6 address has 16 bytes")
+/// The part of an address that is counted: of an IPv6 address the first 64 bits, because one subscriber usually has a
+/// whole /64.
+fn network(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets()[..8].to_vec(),
+    }
 }
 
 /// Counts one attempt. Returns the new theoretical arrival time of GCRA, or an error if the rate is exceeded.
@@ -146,67 +177,112 @@ fn evict(arrival_times: &mut HashMap<Digest, Instant>, now: Instant) {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv6Addr;
+
     use super::*;
 
-    const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
+    fn address(n: u32) -> IpAddr {
+        IpAddr::from((0xc000_0200 + n).to_be_bytes())
+    }
+
+    fn sign_in(login: &str, n: u32) -> Attempt<'_> {
+        Attempt::SignIn { login, address: address(n) }
+    }
 
     /// Makes `count` attempts and returns how many were allowed.
-    fn attempts(throttle: &Throttle, login: &str, count: usize, now: Instant) -> usize {
-        (0..count).filter(|_| throttle.attempt(Attempt::SignIn, login, ADDRESS, now).is_ok()).count()
+    fn attempts(throttle: &Throttle, attempt: Attempt<'_>, count: usize, now: Instant) -> usize {
+        (0..count).filter(|_| throttle.attempt(attempt, now).is_ok()).count()
     }
 
     #[test]
-    fn login_gets_ten_attempts_then_one_per_30_seconds() {
+    fn client_gets_ten_attempts_per_login_then_one_per_30_seconds() {
         let (throttle, now) = (Throttle::new().unwrap(), Instant::now());
-        assert_eq!(attempts(&throttle, "ada", 20, now), 10);
-        let throttled = throttle.attempt(Attempt::SignIn, " ADA ", ADDRESS, now).unwrap_err();
+        assert_eq!(attempts(&throttle, sign_in("ada", 1), 20, now), 10);
+        let throttled = throttle.attempt(sign_in(" ADA ", 1), now).unwrap_err();
         assert_eq!(throttled.retry_after, Duration::from_secs(30));
-        assert_eq!(attempts(&throttle, "ada", 20, now + Duration::from_secs(30)), 1);
-        assert_eq!(attempts(&throttle, "grace", 1, now), 1, "other logins are not affected");
-        assert_eq!(attempts(&throttle, "ada", 20, now + Duration::from_secs(900)), 10);
+        assert_eq!(attempts(&throttle, sign_in("ada", 1), 20, now + Duration::from_secs(30)), 1);
+        assert_eq!(attempts(&throttle, sign_in("grace", 1), 1, now), 1, "other logins are not affected");
+        assert_eq!(attempts(&throttle, sign_in("ada", 2), 1, now), 1, "other addresses are not affected");
+        assert_eq!(attempts(&throttle, sign_in("ada", 1), 20, now + Duration::from_secs(900)), 10);
+    }
+
+    #[test]
+    fn login_limit_spans_all_addresses() {
+        let (throttle, now) = (Throttle::new().unwrap(), Instant::now());
+        let allowed = (0..2_000).filter(|n| throttle.attempt(sign_in("ada", *n), now).is_ok()).count();
+        assert_eq!(allowed, 1_000);
+        assert_eq!(attempts(&throttle, sign_in("grace", 1), 1, now), 1);
     }
 
     #[test]
     fn address_limit_spans_all_logins() {
         let (throttle, now) = (Throttle::new().unwrap(), Instant::now());
-        let allowed = (0..200).filter(|i| attempts(&throttle, &format!("login{i}"), 1, now) == 1).count();
-        assert_eq!(allowed, 60);
-        let other = "192.0.2.2".parse().unwrap();
-        assert!(throttle.attempt(Attempt::SignIn, "ada", other, now).is_ok());
-        assert!(
-            throttle.attempt(Attempt::SignUp, "ada", ADDRESS, now).is_ok(),
-            "sign-ups are counted separately"
-        );
+        let allowed =
+            (0..2_000).filter(|n| throttle.attempt(sign_in(&format!("login{n}"), 1), now).is_ok()).count();
+        assert_eq!(allowed, 600);
+        assert_eq!(attempts(&throttle, sign_in("ada", 2), 1, now), 1);
+        let sign_up = Attempt::SignUp { address: address(1) };
+        assert_eq!(attempts(&throttle, sign_up, 30, now), 20, "sign-ups are counted separately");
+    }
+
+    #[test]
+    fn known_browser_and_confirmation_are_not_affected_by_guesses_of_others() {
+        let (throttle, now) = (Throttle::new().unwrap(), Instant::now());
+        for n in 0..2_000 {
+            let _ = throttle.attempt(sign_in("ada", n), now);
+            let _ = throttle.attempt(sign_in(&format!("login{n}"), 1), now);
+        }
+        assert_eq!(attempts(&throttle, sign_in("ada", 1), 1, now), 0);
+        let browser = |n: u8| Attempt::KnownBrowser { browser: BrowserId::from_bytes([n; 16]), login: "ada" };
+        assert_eq!(attempts(&throttle, browser(1), 20, now), 10);
+        assert_eq!(attempts(&throttle, browser(2), 20, now), 10, "each cookie has its own count");
+        assert_eq!(attempts(&throttle, Attempt::Confirmation { session: "a" }, 20, now), 10);
+        let of_all_cookies: usize = (3..=255).map(|n| attempts(&throttle, browser(n), 20, now)).sum();
+        assert_eq!(of_all_cookies, 980, "all cookies of a login share a limit of 1,000");
+    }
+
+    #[test]
+    fn known_browser_attempts_do_not_count_against_the_other_limits() {
+        let (throttle, now) = (Throttle::new().unwrap(), Instant::now());
+        let browser = Attempt::KnownBrowser { browser: BrowserId::from_bytes([1; 16]), login: "ada" };
+        assert_eq!(attempts(&throttle, browser, 20, now), 10);
+        assert_eq!(attempts(&throttle, sign_in("ada", 1), 20, now), 10);
     }
 
     #[test]
     fn ipv6_addresses_in_one_slash_64_share_a_limit() {
         let (throttle, now) = (Throttle::new().unwrap(), Instant::now());
         let neighbor = |i: u32| IpAddr::V6(Ipv6Addr::from((0x2001_0db8_u128 << 96) + u128::from(i)));
-        let allowed = (0..200)
-            .filter(|i| throttle.attempt(Attempt::SignIn, &format!("l{i}"), neighbor(*i), now).is_ok());
-        assert_eq!(allowed.count(), 60);
+        let allowed = (0..200).filter(|i| {
+            let attempt = Attempt::SignIn { login: "ada", address: neighbor(*i) };
+            throttle.attempt(attempt, now).is_ok()
+        });
+        assert_eq!(allowed.count(), 10);
     }
 
     #[test]
-    fn correct_password_resets_the_login_only() {
+    fn correct_password_resets_the_client_only() {
         let (throttle, now) = (Throttle::new().unwrap(), Instant::now());
-        for _ in 0..6 {
-            assert_eq!(attempts(&throttle, "ada", 10, now), 10);
-            throttle.reset_login(Attempt::SignIn, "Ada");
+        for _ in 0..60 {
+            assert_eq!(attempts(&throttle, sign_in("ada", 1), 10, now), 10);
+            throttle.reset(sign_in("Ada", 1));
         }
-        assert_eq!(attempts(&throttle, "ada", 10, now), 0, "the limit of 60 per address is reached");
+        assert_eq!(attempts(&throttle, sign_in("ada", 1), 10, now), 0, "the address has made 600 attempts");
     }
 
     #[test]
     fn full_map_evicts_earliest_arrival_times_first() {
         let (throttle, now) = (Throttle::new().unwrap(), Instant::now());
-        assert_eq!(attempts(&throttle, "ada", 20, now), 10);
-        for i in 0..(2 * MAX_ENTRIES as u32) {
+        assert_eq!(attempts(&throttle, sign_in("ada", 1), 20, now), 10);
+        for i in 0..(MAX_ENTRIES as u32) {
             let address = IpAddr::from(i.to_be_bytes());
-            let _ = throttle.attempt(Attempt::SignIn, &i.to_string(), address, now);
+            let _ = throttle.attempt(Attempt::SignIn { login: &i.to_string(), address }, now);
         }
         assert!(throttle.arrival_times.lock().unwrap().len() <= MAX_ENTRIES);
-        assert_eq!(attempts(&throttle, "ada", 1, now), 0, "the throttled login must not be evicted");
+        assert_eq!(
+            attempts(&throttle, sign_in("ada", 1), 1, now),
+            0,
+            "the throttled client must not be evicted"
+        );
     }
 }

@@ -29,8 +29,9 @@ with d.ApiClient(configuration) as client:
     csrf = d.CsrfToken("1")
     response = account.sign_in_with_http_info(csrf, d.Credentials(login=login, password=password))
     assert response.data.login == login, response.data
-    headers = {name.lower(): value for name, value in response.headers.items()}
-    configuration.api_key["session"] = headers["set-cookie"].split(";")[0].split("=", 1)[1]
+    cookies = [value for name, value in response.headers.items() if name.lower() == "set-cookie"]
+    session = next(cookie for cookie in cookies if cookie.startswith("__Host-ipl_session="))
+    configuration.api_key["session"] = session.split(";")[0].split("=", 1)[1]
     for key in keys.list_keys().keys:
         print("listed", key.id, key.state.value, key.pause.reason if key.pause else "-")
         if key.state == d.KeyState.PAUSED:

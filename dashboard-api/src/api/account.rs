@@ -8,37 +8,41 @@ use secrecy::SecretString;
 use service_kit::SerdeJson;
 
 use super::Tag;
-use super::context::Context;
+use super::context::{Context, WithCookies};
 use super::error::ApiError;
 use super::model::{Account, Confirmation, Credentials, Link, PasswordChange, Settings};
 use super::request_info::{Csrf, RequestInfo, SessionRequired};
 use crate::accounts::LoginAndPassword;
-use crate::session;
+use crate::session::{self, unix_now};
 
 pub struct AccountApi(pub Arc<Context>);
 
 #[derive(ApiResponse)]
 enum SignedUpResponse {
-    /// The new account. The response sets the session cookie.
-    #[oai(status = 201)]
-    Account(
-        SerdeJson<Account>,
-        /// The session cookie.
-        #[oai(header = "Set-Cookie")]
-        String,
-    ),
+    /// The new account. The response sets the session cookie and the known-browser cookie.
+    #[oai(
+        status = 201,
+        header(
+            name = "Set-Cookie",
+            ty = "String",
+            description = "The session cookie. A second `Set-Cookie` header has the known-browser cookie: for 90 days, sign-ins of this browser are throttled separately from those of others."
+        )
+    )]
+    Account(SerdeJson<Account>),
 }
 
 #[derive(ApiResponse)]
 enum SignedInResponse {
-    /// The account. The response sets the session cookie.
-    #[oai(status = 200)]
-    Account(
-        SerdeJson<Account>,
-        /// The session cookie.
-        #[oai(header = "Set-Cookie")]
-        String,
-    ),
+    /// The account. The response sets the session cookie and the known-browser cookie.
+    #[oai(
+        status = 200,
+        header(
+            name = "Set-Cookie",
+            ty = "String",
+            description = "The session cookie. A second `Set-Cookie` header has the known-browser cookie: for 90 days, sign-ins of this browser are throttled separately from those of others."
+        )
+    )]
+    Account(SerdeJson<Account>),
 }
 
 #[derive(ApiResponse)]
@@ -85,12 +89,12 @@ impl AccountApi {
         request: RequestInfo,
         #[oai(name = "X-CSRF-Token")] _csrf: Csrf,
         credentials: SerdeJson<Credentials>,
-    ) -> Result<SignedUpResponse, ApiError> {
+    ) -> Result<WithCookies<SignedUpResponse>, ApiError> {
         let address = self.0.address(&request);
         let signed_up = self.0.accounts.sign_up(&login_and_password(credentials.0), address).await;
         let (account, session) = signed_up.map_err(self.0.error())?;
-        let cookie = self.0.cookies.set(&session).map_err(self.0.error())?;
-        Ok(SignedUpResponse::Account(SerdeJson(account.into()), cookie))
+        let login = account.login.clone();
+        self.0.signed_in(SignedUpResponse::Account(SerdeJson(account.into())), &session, &login)
     }
 
     /// Sign in
@@ -100,12 +104,13 @@ impl AccountApi {
         request: RequestInfo,
         #[oai(name = "X-CSRF-Token")] _csrf: Csrf,
         credentials: SerdeJson<Credentials>,
-    ) -> Result<SignedInResponse, ApiError> {
-        let address = self.0.address(&request);
-        let signed_in = self.0.accounts.sign_in(&login_and_password(credentials.0), address).await;
+    ) -> Result<WithCookies<SignedInResponse>, ApiError> {
+        let given = login_and_password(credentials.0);
+        let known_browser = self.0.known_browsers.read(&request.headers, &given.login, unix_now());
+        let signed_in = self.0.accounts.sign_in(&given, self.0.address(&request), known_browser).await;
         let (account, session) = signed_in.map_err(self.0.error())?;
-        let cookie = self.0.cookies.set(&session).map_err(self.0.error())?;
-        Ok(SignedInResponse::Account(SerdeJson(account.into()), cookie))
+        let login = account.login.clone();
+        self.0.signed_in(SignedInResponse::Account(SerdeJson(account.into())), &session, &login)
     }
 
     /// Sign out
@@ -143,9 +148,7 @@ impl AccountApi {
         let session = self.0.session(&request).await?;
         let PasswordChange { current_password, new_password } = change.0;
         let (current, new) = (SecretString::from(current_password), SecretString::from(new_password));
-        let address = self.0.address(&request.0);
-        let changed = self.0.accounts.change_password(&session, &current, &new, address).await;
-        changed.map_err(self.0.error())?;
+        self.0.accounts.change_password(&session, &current, &new).await.map_err(self.0.error())?;
         Ok(Done::Done)
     }
 
@@ -161,8 +164,7 @@ impl AccountApi {
     ) -> Result<SignedOutResponse, ApiError> {
         let session = self.0.session(&request).await?;
         let password = SecretString::from(confirmation.0.password);
-        let address = self.0.address(&request.0);
-        self.0.accounts.delete(&session, &password, address).await.map_err(self.0.error())?;
+        self.0.accounts.delete(&session, &password).await.map_err(self.0.error())?;
         Ok(SignedOutResponse::Done(self.0.cookies.clear()))
     }
 }

@@ -3,19 +3,24 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use edge::Edge;
+use http::header::SET_COOKIE;
 use quota_client::QuotaClient;
 
 use super::error::{ApiError, HandlerError};
 use super::request_info::{RequestInfo, SessionRequired};
 use crate::accounts::Accounts;
 use crate::config::Attribution;
-use crate::session::{self, Cookies, Session, unix_now};
+use crate::session::{self, Cookies, KnownBrowsers, Session, unix_now};
+
+/// A response with `Set-Cookie` headers. A field of an `ApiResponse` could set only one of them.
+pub type WithCookies<T> = poem_openapi::payload::Response<T>;
 
 /// State shared by the handlers.
 pub struct Context {
     pub quota: QuotaClient,
     pub accounts: Accounts,
     pub cookies: Cookies,
+    pub known_browsers: KnownBrowsers,
     /// Finds the client address, for throttling.
     pub edge: Edge,
     /// Documentation URL in error responses and on the page.
@@ -44,6 +49,19 @@ impl Context {
         // Only connections over a Unix socket have no peer address. The throttle counts all of them as one address.
         let peer = request.peer.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
         self.edge.identify(peer, &request.headers, request.version).ip
+    }
+
+    /// Adds the cookies of a new session to the response: first the session cookie, then the known-browser cookie.
+    pub fn signed_in<T>(
+        &self,
+        response: T,
+        session: &Session,
+        login: &str,
+    ) -> Result<WithCookies<T>, ApiError> {
+        let session = self.cookies.set(session).map_err(self.error())?;
+        let known_browser = self.known_browsers.set(login, unix_now()).map_err(self.error())?;
+        let response = WithCookies::new(response).header(SET_COOKIE, session);
+        Ok(response.header(SET_COOKIE, known_browser))
     }
 
     /// For `map_err`: converts any handler error into an error response.

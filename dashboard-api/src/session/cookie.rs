@@ -48,16 +48,12 @@ impl Cookies {
 
     /// Reads the session from a request's cookies; `None` if it is absent, forged or expired.
     pub fn read(&self, headers: &HeaderMap, now: u64) -> Option<Session> {
-        let lines = headers.get_all(header::COOKIE).into_iter().filter_map(|line| line.to_str().ok());
-        let pairs = lines.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='));
-        let mut values = pairs.filter(|(name, _)| *name == self.name()).map(|(_, value)| value);
-        let session = self.open(values.next()?)?;
+        let session = self.open(cookie_value(headers, self.name())?)?;
         (session.expires > now).then_some(session)
     }
 
     fn header(&self, value: &str, max_age: u64) -> String {
-        let secure = if self.secure { "; Secure" } else { "" };
-        format!("{}={value}; Path=/; HttpOnly; SameSite=Strict; Max-Age={max_age}{secure}", self.name())
+        set_cookie(self.name(), value, max_age, self.secure)
     }
 
     fn seal(&self, session: &Session) -> Result<String, getrandom::Error> {
@@ -85,6 +81,19 @@ impl Cookies {
     fn associated_data(&self) -> Aad<&'static str> {
         Aad::from(self.name())
     }
+}
+
+/// Returns the value of the first cookie with this name.
+pub(super) fn cookie_value<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    let lines = headers.get_all(header::COOKIE).into_iter().filter_map(|line| line.to_str().ok());
+    let mut pairs = lines.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    pairs.find(|(found, _)| *found == name).map(|(_, value)| value)
+}
+
+/// A `Set-Cookie` value that scripts can't read and that other sites can't make the browser send.
+pub(super) fn set_cookie(name: &str, value: &str, max_age: u64, secure: bool) -> String {
+    let secure = if secure { "; Secure" } else { "" };
+    format!("{name}={value}; Path=/; HttpOnly; SameSite=Strict; Max-Age={max_age}{secure}")
 }
 
 fn parse(plain: &[u8]) -> Option<Session> {

@@ -8,7 +8,8 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use ring::aead::{CHACHA20_POLY1305, LessSafeKey, UnboundKey};
-use ring::hkdf::{HKDF_SHA256, Salt};
+use ring::hkdf::{HKDF_SHA256, Prk, Salt};
+use ring::hmac;
 use secrecy::{ExposeSecret, SecretSlice};
 
 const MIN_BYTES: usize = 32;
@@ -66,13 +67,23 @@ impl SessionKey {
         }
     }
 
-    /// Derives the cipher key with HKDF, so that other purposes can later derive their own keys from the same file.
+    /// Derives the key that encrypts session cookies.
     pub(super) fn cipher(&self) -> LessSafeKey {
-        let derived = Salt::new(HKDF_SHA256, b"ip-lookup dashboard").extract(self.0.expose_secret());
-        let derived = derived
-            .expand(&[b"session cookie v1"], &CHACHA20_POLY1305)
-            .expect("HKDF can produce output of the length of this key");
-        LessSafeKey::new(UnboundKey::from(derived))
+        let derived = self.extract();
+        let derived = derived.expand(&[b"session cookie v1"], &CHACHA20_POLY1305);
+        LessSafeKey::new(UnboundKey::from(derived.expect("HKDF can produce output of the length of this key")))
+    }
+
+    /// Derives the key that signs known-browser cookies.
+    pub(super) fn known_browser_key(&self) -> hmac::Key {
+        let derived = self.extract();
+        let derived = derived.expand(&[b"known-browser cookie v1"], hmac::HMAC_SHA256);
+        derived.expect("HKDF can produce output of the length of this key").into()
+    }
+
+    /// First step of HKDF. Each purpose expands it with another name, so one file gives independent keys.
+    fn extract(&self) -> Prk {
+        Salt::new(HKDF_SHA256, b"ip-lookup dashboard").extract(self.0.expose_secret())
     }
 }
 

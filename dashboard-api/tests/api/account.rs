@@ -60,7 +60,7 @@ async fn password_change_revokes_all_other_sessions() {
     let first = harness.sign_up("ada").await;
     let mut second = harness.browser();
     let signed_in = second.post("/session", json!({"login": "ada", "password": PASSWORD})).await;
-    second.store_cookie(&signed_in);
+    second.store_cookies(&signed_in);
     assert_eq!(second.get("/account").await.status, 200);
 
     let change = |current: &str, new: &str| json!({"current_password": current, "new_password": new});
@@ -91,7 +91,7 @@ async fn sign_in_until_rejected(harness: &Harness, login: &str) -> Vec<Browser> 
         let mut browser = harness.browser();
         let response = browser.post("/session", json!({"login": login, "password": PASSWORD})).await;
         match response.status {
-            200 => browser.store_cookie(&response),
+            200 => browser.store_cookies(&response),
             401 => return signed_in,
             status => panic!("{status}"),
         }

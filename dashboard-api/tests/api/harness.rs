@@ -67,7 +67,7 @@ impl Harness {
         let mut browser = self.browser();
         let response = browser.post("/account", json!({"login": login, "password": PASSWORD})).await;
         assert_eq!(response.status, 201, "{response:?}");
-        browser.store_cookie(&response);
+        browser.store_cookies(&response);
         browser
     }
 }
@@ -118,9 +118,11 @@ impl Browser {
         self.request(method, path).header(ORIGIN, &self.url).header("X-CSRF-Token", "1")
     }
 
-    pub fn store_cookie(&mut self, response: &JsonResponse) {
-        let set = response.headers[SET_COOKIE].to_str().unwrap();
-        self.cookie = Some(set.split(';').next().unwrap().to_owned());
+    /// Stores all cookies that the response sets, in place of the earlier ones.
+    pub fn store_cookies(&mut self, response: &JsonResponse) {
+        let set = response.headers.get_all(SET_COOKIE).iter().map(|set| set.to_str().unwrap());
+        let pairs: Vec<_> = set.map(|set| set.split(';').next().unwrap()).collect();
+        self.cookie = Some(pairs.join("; "));
     }
 }
 

@@ -169,7 +169,7 @@ async fn revoked_cookie(harness: &Harness) -> String {
     let mut ada = harness.browser();
     let signed_in = ada.post("/session", json!({"login": "ada", "password": PASSWORD})).await;
     assert_eq!(signed_in.status, 200, "{signed_in:?}");
-    ada.store_cookie(&signed_in);
+    ada.store_cookies(&signed_in);
     assert_eq!(ada.delete("/session").await.status, 204);
     ada.cookie.unwrap()
 }

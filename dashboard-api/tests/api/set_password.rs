@@ -29,7 +29,7 @@ async fn password_from_standard_input_is_set() {
     let mut ada = harness.browser();
     let signed_in = ada.post("/session", json!({"login": "ada", "password": "set by the operator"})).await;
     assert_eq!(signed_in.status, 200);
-    ada.store_cookie(&signed_in);
+    ada.store_cookies(&signed_in);
     assert!(set_password(&harness, "ada", "second password\n").status.success());
     assert_eq!(
         ada.get("/account").await.status_and_code(),

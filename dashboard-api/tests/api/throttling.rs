@@ -1,8 +1,8 @@
-//! Password guesses are throttled per login and per client address, and are not logged.
+//! Password guesses are throttled, nobody can lock an owner out, and neither logins nor addresses are logged.
 
 use serde_json::json;
 
-use crate::harness::{Harness, JsonResponse, PASSWORD, read};
+use crate::harness::{Browser, Harness, JsonResponse, PASSWORD, read};
 
 async fn guess(harness: &Harness, login: &str, address: &str) -> JsonResponse {
     let request =
@@ -11,26 +11,87 @@ async fn guess(harness: &Harness, login: &str, address: &str) -> JsonResponse {
 }
 
 #[tokio::test]
-async fn eleventh_guess_for_one_login_gets_429() {
+async fn eleventh_guess_by_one_client_gets_429() {
     let harness = Harness::start_with(&["--trusted-proxies", "127.0.0.0/8"]).await;
     let ada = harness.sign_up("ada").await;
-    for i in 0..10 {
-        assert_eq!(guess(&harness, "ada", &format!("192.0.2.{i}")).await.status, 401);
+    for _ in 0..10 {
+        assert_eq!(guess(&harness, "ada", "192.0.2.1").await.status, 401);
     }
-    let throttled = guess(&harness, "Ada", "192.0.2.99").await;
+    let throttled = guess(&harness, "Ada", "192.0.2.1").await;
     assert_eq!(throttled.status_and_code(), "429 rate_limit_exceeded");
     let retry_after: u64 = throttled.headers["retry-after"].to_str().unwrap().parse().unwrap();
     assert!((1..=31).contains(&retry_after), "{retry_after}");
     assert_eq!(ada.get("/account").await.status, 200, "existing sessions must stay active");
-    assert_eq!(
-        ada.post("/account/delete", json!({"password": PASSWORD})).await.status,
-        429,
-        "attempts to confirm a deletion must be throttled too"
-    );
     assert_eq!(guess(&harness, "grace", "192.0.2.1").await.status, 401);
+    assert_eq!(guess(&harness, "ada", "192.0.2.2").await.status, 401, "other clients must not be locked out");
     for secret in ["192.0.2.", "ada", "wrong guess"] {
         assert!(!harness.service.logs().contains(secret), "{secret} in {}", harness.service.logs());
     }
+}
+
+#[tokio::test]
+async fn owner_signs_in_and_confirms_despite_an_attacker_on_the_same_address() {
+    let harness = Harness::start().await;
+    let owner = harness.sign_up("ada").await;
+    for _ in 0..12 {
+        guess(&harness, "ada", "-").await;
+    }
+    assert_eq!(guess(&harness, "ada", "-").await.status_and_code(), "429 rate_limit_exceeded");
+
+    let change = json!({"current_password": PASSWORD, "new_password": "another password"});
+    assert_eq!(
+        owner.put("/account/password", change).await.status,
+        204,
+        "confirmations have their own limit"
+    );
+    assert_eq!(owner.delete("/session").await.status, 204);
+    let sign_in = json!({"login": "ada", "password": "another password"});
+    let strange = harness.browser().post("/session", sign_in.clone()).await;
+    assert_eq!(strange.status_and_code(), "429 rate_limit_exceeded", "without the cookie");
+    let signed_in = owner.post("/session", sign_in).await;
+    assert_eq!(signed_in.status, 200, "with the known-browser cookie: {signed_in:?}");
+    assert_eq!(signed_in.headers.get_all("set-cookie").iter().count(), 2);
+}
+
+#[tokio::test]
+async fn known_browser_cookie_has_its_own_limit_and_only_for_its_login() {
+    let harness = Harness::start().await;
+    let browser = harness.sign_up("ada").await;
+    harness.sign_up("grace").await;
+    let guess_as = async |login: &str| {
+        browser.post("/session", json!({"login": login, "password": "a wrong guess"})).await.status
+    };
+    for _ in 0..10 {
+        assert_eq!(guess_as("ada").await, 401);
+    }
+    assert_eq!(guess_as("ada").await, 429, "the cookie's limit");
+    assert_eq!(
+        guess(&harness, "ada", "-").await.status,
+        401,
+        "the address's limit for this login is not used up"
+    );
+    for _ in 0..10 {
+        assert_eq!(guess_as("grace").await, 401);
+    }
+    assert_eq!(guess_as("grace").await, 429);
+    assert_eq!(guess(&harness, "grace", "-").await.status, 429, "the cookie of another login must not count");
+}
+
+#[tokio::test]
+async fn eleventh_wrong_confirmation_in_a_session_gets_429() {
+    let harness = Harness::start().await;
+    let first = harness.sign_up("ada").await;
+    let mut second = harness.browser();
+    let signed_in = second.post("/session", json!({"login": "ada", "password": PASSWORD})).await;
+    second.store_cookies(&signed_in);
+    let confirm = async |browser: &Browser| {
+        browser.post("/account/delete", json!({"password": "a wrong guess"})).await.status_and_code()
+    };
+    for _ in 0..10 {
+        assert_eq!(confirm(&first).await, "403 wrong_password");
+    }
+    assert_eq!(confirm(&first).await, "429 rate_limit_exceeded");
+    assert_eq!(confirm(&second).await, "403 wrong_password", "another session must not be locked out");
 }
 
 #[tokio::test]
