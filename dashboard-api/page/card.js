@@ -105,9 +105,14 @@ async function showEvents(key) {
   open("Events", [h("div", { class: "content" }, heading, list)], { class: "drawer" });
   try {
     const { events } = await call("get", "/api/v1/keys/{id}/events", { id: key.id });
-    list.replaceChildren(...events.map((event) =>
-      h("li", { class: event.kind }, h("strong", null, capitalize(event.kind.replace("_", " "))), time(event.at),
-        event.reason === event.kind ? null : h("span", null, capitalize(event.reason)))));
+    list.replaceChildren(...events.map((event) => {
+      // A reason such as "resumed (by the owner)". Events of the first version don't name the actor.
+      const actor = / \(by the \w+\)$/.exec(event.reason)?.[0] ?? "";
+      const text = event.reason.slice(0, event.reason.length - actor.length);
+      return h("li", { class: event.kind }, h("strong", null, capitalize(event.kind.replace("_", " "))), time(event.at),
+        text === event.kind ? null : h("span", null, capitalize(text)),
+        actor ? h("span", null, capitalize(actor.slice(2, -1))) : null);
+    }));
     if (!events.length) list.replaceChildren(h("li", null, "No events in the last 31 days."));
   } catch (error) {
     list.replaceChildren(h("li", { class: "problem" }, errorMessage(error)));

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use edge::{DiscoveryStatus, Edge};
 use poem::endpoint::BoxEndpoint;
+use quota_client::wire::Actor;
 use quota_client::{QuotaClient, QuotaToken};
 use service_kit::{Condition, Kit, Server};
 use tokio::sync::watch;
@@ -67,7 +68,7 @@ pub async fn document() -> anyhow::Result<String> {
 fn context(config: &Config, key: &SessionKey, edge: Edge) -> anyhow::Result<Context> {
     let token = QuotaToken::load_optional(config.quota_token_file.as_deref())?;
     let quota = QuotaClient::new(&config.quota_url, QUOTA_TIMEOUT).context("--quota-url")?;
-    let quota = quota.with_token(token.as_ref());
+    let quota = quota.with_token(token.as_ref()).acting_as(Actor::Owner);
     let args = &config.accounts;
     let signup = SignupPolicy { open: args.signup == Switch::On, max_accounts: args.max_accounts };
     Ok(Context {

@@ -36,7 +36,7 @@ local function pause(key, now, burst)
   redis.call('SETRANGE', key, 2, '\1')
   redis.call('SETRANGE', key, 8, struct.pack('<I8', now))
   local events = string.sub(key, 1, -2) .. 'e'
-  local event = string.format('%.0f paused more than %d requests within 60 seconds', now, burst)
+  local event = string.format('%.0f paused more than %d requests within 60 seconds (by the system)', now, burst)
   redis.call('LPUSH', events, event)
   redis.call('LTRIM', events, 0, 99)
 end

@@ -4,7 +4,7 @@ pub mod embedded;
 pub mod redis;
 
 use async_trait::async_trait;
-use quota_client::wire::ImportReport;
+use quota_client::wire::{Actor, ImportReport};
 
 use crate::domain::account::{Account, Login};
 use crate::domain::event::Event;
@@ -58,6 +58,8 @@ pub struct KeyDraft {
     pub scope: quota_client::wire::Scope,
     /// `None` for the default limit.
     pub daily_limit: Option<u32>,
+    /// Who creates the key, for its first event.
+    pub actor: Option<Actor>,
 }
 
 /// A new credential, and the one that it replaces.
@@ -132,12 +134,13 @@ pub trait Store: Send + Sync {
     /// The keys of an account, oldest first.
     async fn keys(&self, account: AccountId) -> Result<Vec<StoredKey>, StoreError>;
     async fn key(&self, id: KeyId, owner: Option<AccountId>) -> Result<StoredKey, StoreError>;
-    /// Returns the changed key.
+    /// Returns the changed key. The event of the change names the `actor`.
     async fn change_key(
         &self,
         id: KeyId,
         owner: Option<AccountId>,
         change: &KeyChange,
+        actor: Option<Actor>,
     ) -> Result<StoredKey, StoreError>;
     /// Deletes a key and frees its key slot in the account.
     async fn delete_key(&self, id: KeyId, owner: Option<AccountId>) -> Result<(), StoreError>;

@@ -56,6 +56,7 @@ contract! {
     keys::key_state_transitions_match_documentation,
     keys::key_of_another_account_is_not_found,
     keys::changes_add_events_and_old_events_are_dropped,
+    keys::events_name_the_actor,
     keys::name_and_daily_limit_can_be_changed,
     charges::unknown_key_is_denied,
     charges::request_301_in_a_minute_pauses_the_key,

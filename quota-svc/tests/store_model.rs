@@ -139,7 +139,7 @@ async fn replay(harness: &Harness, steps: &[Step]) {
                 assert_eq!(actual, expected);
             }
             Step::Change(change) => {
-                let result = harness.store.change_key(key, None, change).await;
+                let result = harness.store.change_key(key, None, change, None).await;
                 assert!(matches!(result, Ok(_) | Err(StoreError::KeyInactive | StoreError::KeyPaused)));
                 assert_eq!(result.is_ok(), model.change(change), "{change:?}");
             }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use lookup_svc::app::LookupService;
+use quota_client::wire::Actor;
 use quota_client::{QuotaClient, QuotaToken};
 use quota_svc::app::QuotaService;
 use service_kit::{Kit, Lifecycle};
@@ -43,7 +44,8 @@ async fn serve_public(
     mut urls: PublicUrls,
 ) -> anyhow::Result<()> {
     let token = QuotaToken::load(&data.quota_token_file)?;
-    let client = QuotaClient::new(&format!("http://{quota}"), STARTUP_TIMEOUT)?.with_token(Some(&token));
+    let client = QuotaClient::new(&format!("http://{quota}"), STARTUP_TIMEOUT)?;
+    let client = client.with_token(Some(&token)).acting_as(Actor::System);
     let dashboard = dashboard_api::app::start(&config.dashboard(quota, data, &urls)?, kit).await?;
     urls.use_dashboard_address(config, dashboard.local_addr());
     let lookup = LookupService::start(&config.lookup(quota, data, &urls)?, kit).await?;

@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 
 use crate::error::ClientError;
 use crate::token::QuotaToken;
-use crate::wire::{ChargeRequest, ChargeResponse};
+use crate::wire::{Actor, ChargeRequest, ChargeResponse};
 use transport::ApiRequest;
 
 /// Maximum response size in bytes of all calls except charge calls. The largest response is a page of an export.
@@ -32,6 +32,7 @@ pub struct QuotaClient {
     timeout: Duration,
     /// The `Authorization` header of every request.
     authorization: Option<HeaderValue>,
+    actor: Option<Actor>,
 }
 
 #[derive(Debug)]
@@ -47,13 +48,19 @@ impl QuotaClient {
         let http = transport::http_client(transport::use_localhost_name(&mut base))?;
         let mut charges = base.clone();
         charges.set_path(&format!("{}/charges", base.path()));
-        Ok(Self { http, urls: Arc::new(Urls { base, charges }), timeout, authorization: None })
+        Ok(Self { http, urls: Arc::new(Urls { base, charges }), timeout, authorization: None, actor: None })
     }
 
     /// Sends this token with every request. Without a token, a quota-svc that requires one responds with 401.
     #[must_use]
     pub fn with_token(self, token: Option<&QuotaToken>) -> Self {
         Self { authorization: token.map(QuotaToken::header), ..self }
+    }
+
+    /// Names who makes the changes of this client. The events of the changed keys record it.
+    #[must_use]
+    pub fn acting_as(self, actor: Actor) -> Self {
+        Self { actor: Some(actor), ..self }
     }
 
     /// Charges a batch in one call. Services use [`crate::Charger`] instead.

@@ -10,7 +10,7 @@ mod transfer;
 pub use account::{Account, AccountPage, Credential, NewAccount, NewSession, SetCredential};
 pub use charge::{Charge, ChargeRequest, ChargeResponse, MAX_BATCH, Outcome, Verdict};
 pub use key::{
-    CreatedKey, DayUsage, Event, EventKind, EventList, KEYS_PER_ACCOUNT, Key, KeyList, KeyState, NewKey,
-    Rename, Scope, SetDailyLimit, Usage,
+    Actor, CreatedKey, DayUsage, Event, EventKind, EventList, KEYS_PER_ACCOUNT, Key, KeyList, KeyState,
+    NewKey, Rename, Scope, SetDailyLimit, Usage,
 };
 pub use transfer::{ExportPage, ExportedAccount, ExportedKey, ImportReport, ImportRequest};

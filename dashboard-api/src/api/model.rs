@@ -133,7 +133,7 @@ impl Key {
             let default_reason = || format!("more than {} requests within 60 seconds", key.burst_limit);
             Pause {
                 at: key.state_since,
-                reason: event.map_or_else(default_reason, |event| event.reason.clone()),
+                reason: event.map_or_else(default_reason, |event| without_actor(&event.reason).to_owned()),
             }
         });
         Self {
@@ -150,6 +150,11 @@ impl Key {
             used_today: key.used_today,
         }
     }
+}
+
+/// The reason without who acted: only the system pauses keys.
+fn without_actor(reason: &str) -> &str {
+    reason.strip_suffix(" (by the system)").unwrap_or(reason)
 }
 
 /// The account's keys.

@@ -61,6 +61,9 @@ async fn state_changes_are_recorded_as_events() {
     let long = json!({"name": "x".repeat(65)});
     assert_eq!(ada.put(&format!("/keys/{id}/name"), long).await.status_and_code(), "400 invalid_name");
     assert_eq!(kinds(&ada, &id).await, ["renamed", "reactivated", "deactivated", "created"]);
+    let events = ada.get(&format!("/keys/{id}/events")).await.body;
+    assert_eq!(events["events"][0]["reason"], json!("renamed to two (by the owner)"));
+    assert_eq!(events["events"][3]["reason"], json!("created (by the owner)"));
 }
 
 #[tokio::test]

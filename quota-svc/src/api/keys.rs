@@ -5,7 +5,9 @@ use std::sync::Arc;
 use api_key::ApiKey;
 use poem_openapi::param::{Path, Query};
 use poem_openapi::{ApiResponse, OpenApi};
-use quota_client::wire::{CreatedKey, Event, EventList, Key, KeyList, NewKey, Rename, SetDailyLimit, Usage};
+use quota_client::wire::{
+    Actor, CreatedKey, Event, EventList, Key, KeyList, NewKey, Rename, SetDailyLimit, Usage,
+};
 use service_kit::SerdeJson;
 
 use super::accounts::{Done, account_id};
@@ -27,6 +29,7 @@ enum Created {
 }
 
 type Owner = Query<Option<String>>;
+type ActorQuery = Query<Option<Actor>>;
 type KeyResult = Result<SerdeJson<Key>, ApiError>;
 
 #[OpenApi(tag = "Tag::Keys")]
@@ -42,7 +45,13 @@ impl KeysApi {
 
     /// Create a key
     #[oai(path = "/accounts/:id/keys", method = "post", operation_id = "createKey")]
-    async fn create(&self, id: Path<String>, key: SerdeJson<NewKey>) -> Result<Created, ApiError> {
+    async fn create(
+        &self,
+        id: Path<String>,
+        /// Who creates the key, for its first event.
+        actor: ActorQuery,
+        key: SerdeJson<NewKey>,
+    ) -> Result<Created, ApiError> {
         let NewKey { name, scope, daily_limit } = key.0;
         check_limit(daily_limit)?;
         let secret = ApiKey::generate().map_err(ApiError::internal)?;
@@ -52,6 +61,7 @@ impl KeysApi {
             hint: secret.hint(),
             scope,
             daily_limit,
+            actor: actor.0,
         };
         let key_id = KeyId::of(&draft.digest);
         let result = self.0.store.create_key(account_id(&id)?, draft).await;
@@ -74,36 +84,68 @@ impl KeysApi {
 
     /// Rename a key
     #[oai(path = "/keys/:id/name", method = "put", operation_id = "renameKey")]
-    async fn rename(&self, id: Path<String>, account: Owner, name: SerdeJson<Rename>) -> KeyResult {
+    async fn rename(
+        &self,
+        id: Path<String>,
+        account: Owner,
+        /// Who makes the change, for its event.
+        actor: ActorQuery,
+        name: SerdeJson<Rename>,
+    ) -> KeyResult {
         let name = parse_name(&name.0.name)?;
-        self.change(&id, &account, KeyChange::Rename(name)).await
+        self.change(&id, &account, actor, KeyChange::Rename(name)).await
     }
 
     /// Set a key's daily limit
     #[oai(path = "/keys/:id/daily-limit", method = "put", operation_id = "setDailyLimit")]
-    async fn limit(&self, id: Path<String>, account: Owner, limit: SerdeJson<SetDailyLimit>) -> KeyResult {
+    async fn limit(
+        &self,
+        id: Path<String>,
+        account: Owner,
+        /// Who makes the change, for its event.
+        actor: ActorQuery,
+        limit: SerdeJson<SetDailyLimit>,
+    ) -> KeyResult {
         check_limit(limit.0.daily_limit)?;
-        self.change(&id, &account, KeyChange::DailyLimit(limit.0.daily_limit)).await
+        self.change(&id, &account, actor, KeyChange::DailyLimit(limit.0.daily_limit)).await
     }
 
     /// Resume a paused key
     ///
     /// An active key stays active. An inactive key gets 409.
     #[oai(path = "/keys/:id/resume", method = "post", operation_id = "resumeKey")]
-    async fn resume(&self, id: Path<String>, account: Owner) -> KeyResult {
-        self.change(&id, &account, KeyChange::Resume).await
+    async fn resume(
+        &self,
+        id: Path<String>,
+        account: Owner,
+        /// Who makes the change, for its event.
+        actor: ActorQuery,
+    ) -> KeyResult {
+        self.change(&id, &account, actor, KeyChange::Resume).await
     }
 
     /// Deactivate a key
     #[oai(path = "/keys/:id/deactivate", method = "post", operation_id = "deactivateKey")]
-    async fn deactivate(&self, id: Path<String>, account: Owner) -> KeyResult {
-        self.change(&id, &account, KeyChange::Deactivate).await
+    async fn deactivate(
+        &self,
+        id: Path<String>,
+        account: Owner,
+        /// Who makes the change, for its event.
+        actor: ActorQuery,
+    ) -> KeyResult {
+        self.change(&id, &account, actor, KeyChange::Deactivate).await
     }
 
     /// Reactivate an inactive key
     #[oai(path = "/keys/:id/reactivate", method = "post", operation_id = "reactivateKey")]
-    async fn reactivate(&self, id: Path<String>, account: Owner) -> KeyResult {
-        self.change(&id, &account, KeyChange::Reactivate).await
+    async fn reactivate(
+        &self,
+        id: Path<String>,
+        account: Owner,
+        /// Who makes the change, for its event.
+        actor: ActorQuery,
+    ) -> KeyResult {
+        self.change(&id, &account, actor, KeyChange::Reactivate).await
     }
 
     /// Delete a key
@@ -135,9 +177,9 @@ impl KeysApi {
 }
 
 impl KeysApi {
-    async fn change(&self, id: &str, account: &Owner, change: KeyChange) -> KeyResult {
+    async fn change(&self, id: &str, account: &Owner, actor: ActorQuery, change: KeyChange) -> KeyResult {
         let (id, owner) = parse_ids(id, account)?;
-        let result = self.0.store.change_key(id, owner, &change).await;
+        let result = self.0.store.change_key(id, owner, &change, actor.0).await;
         self.to_response(self.0.invalidate_after(id, result)?).await
     }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::anyhow;
-use quota_client::wire::Account;
+use quota_client::wire::{Account, Actor};
 use quota_client::{ClientError, QuotaClient, QuotaToken};
 use serde::Serialize;
 use url::Url;
@@ -40,7 +40,7 @@ impl CliContext {
             }
             error => error.into(),
         })?;
-        let client = client.with_token(token.as_ref());
+        let client = client.with_token(token.as_ref()).acting_as(Actor::Operator);
         Ok(Self { client, output: args.output, url: without_password(&args.quota_url) })
     }
 

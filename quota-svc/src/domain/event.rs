@@ -1,6 +1,6 @@
 //! The history of a key: its events, their stored form and how long they are shown.
 
-use quota_client::wire::EventKind;
+use quota_client::wire::{Actor, EventKind};
 
 use super::time::MS_PER_DAY;
 
@@ -41,7 +41,16 @@ impl Event {
 
 /// The reason of a `paused` event. `lua/charge.lua` writes the same text.
 pub fn pause_reason(burst_limit: u32) -> String {
-    format!("more than {burst_limit} requests within 60 seconds")
+    with_actor(&format!("more than {burst_limit} requests within 60 seconds"), Some(Actor::System))
+}
+
+/// Appends who acted to an event's reason. Callers of the first version don't name the actor. It comes last, so that a
+/// key's name can't imitate it.
+pub fn with_actor(reason: &str, actor: Option<Actor>) -> String {
+    match actor {
+        Some(actor) => format!("{reason} (by the {})", actor.as_str()),
+        None => reason.to_owned(),
+    }
 }
 
 const KIND_NAMES: [(EventKind, &str); 8] = [

@@ -114,7 +114,7 @@ impl StoredKey {
 }
 
 impl KeyChange {
-    /// The event's human-readable reason. It names no person: owners and operators make the same changes.
+    /// The event's human-readable reason, without the actor: owners and operators make the same changes.
     pub fn reason(&self) -> String {
         match self {
             Self::Resume => "resumed".to_owned(),

@@ -87,7 +87,7 @@ async fn usage_is_shown_per_day() {
 }
 
 #[tokio::test]
-async fn events_have_kind_and_reason() {
+async fn events_have_kind_and_reason_and_name_the_operator() {
     let cli = CliHarness::start().await;
     let (id, _) = cli.create_account_and_key("ada").await;
     cli.json(&["key", "deactivate", &id]).await;
@@ -96,6 +96,10 @@ async fn events_have_kind_and_reason() {
     let kinds: Vec<_> = events["events"].as_array().unwrap().iter().map(|event| &event["kind"]).collect();
     assert_eq!(kinds, ["limit_changed", "deactivated", "created"]);
     let text = cli.text(&["key", "events", &id]).await;
-    assert!(text.contains("limit changed") && text.contains("daily limit set to 9"), "{text}");
+    assert!(
+        text.contains("limit changed") && text.contains("daily limit set to 9 (by the operator)"),
+        "{text}"
+    );
+    assert!(text.contains("created (by the operator)"), "{text}");
     assert!(text.lines().nth(1).unwrap().contains(" UTC"), "{text}");
 }

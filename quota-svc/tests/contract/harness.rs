@@ -93,7 +93,8 @@ impl Harness {
     ) -> Result<KeyId, StoreError> {
         let key = ApiKey::generate().expect("random bytes");
         let name = KeyName::parse("a key").expect("valid name");
-        let draft = KeyDraft { name, digest: key.digest(), hint: key.hint(), scope, daily_limit };
+        let draft =
+            KeyDraft { name, digest: key.digest(), hint: key.hint(), scope, daily_limit, actor: None };
         self.store.create_key(account, draft).await.map(|key| key.meta.id())
     }
 

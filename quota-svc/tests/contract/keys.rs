@@ -1,9 +1,10 @@
 //! Keys: their maximum number, states, owner and events.
 
+use api_key::ApiKey;
 use futures_util::future::join_all;
-use quota_client::wire::{EventKind, KeyState, Outcome, Scope};
+use quota_client::wire::{Actor, EventKind, KeyState, Outcome, Scope};
 use quota_svc::domain::key::{KeyChange, KeyName};
-use quota_svc::store::StoreError;
+use quota_svc::store::{KeyDraft, StoreError};
 
 use crate::harness::{DAY, Harness};
 
@@ -23,7 +24,7 @@ pub async fn deleted_key_is_unknown_and_frees_its_slot(harness: &Harness) {
         keys.push(harness.key_in(account, Scope::Geo, None).await.unwrap());
     }
     assert!(matches!(harness.key_in(account, Scope::Geo, None).await, Err(StoreError::KeyLimitReached)));
-    harness.store.change_key(keys[3], None, &KeyChange::Deactivate).await.unwrap();
+    harness.store.change_key(keys[3], None, &KeyChange::Deactivate, None).await.unwrap();
     harness.store.delete_key(keys[3], Some(account)).await.unwrap();
     assert_eq!(harness.outcome(keys[3]).await, Outcome::UnknownKey);
     assert!(matches!(harness.store.delete_key(keys[3], None).await, Err(StoreError::KeyNotFound)));
@@ -38,7 +39,7 @@ pub async fn key_state_transitions_match_documentation(harness: &Harness) {
     use KeyState::{Active, Inactive, Paused};
     let key = harness.key().await;
     let state_after = async |change: KeyChange| {
-        harness.store.change_key(key, None, &change).await.map(|key| key.record.state)
+        harness.store.change_key(key, None, &change, None).await.map(|key| key.record.state)
     };
     assert_eq!(state_after(KeyChange::Resume).await.unwrap(), Active);
     assert_eq!(state_after(KeyChange::Reactivate).await.unwrap(), Active);
@@ -75,7 +76,7 @@ pub async fn key_of_another_account_is_not_found(harness: &Harness) {
         KeyChange::Rename(name),
         KeyChange::DailyLimit(Some(1)),
     ] {
-        assert_not_found(harness.store.change_key(key, Some(other), &change).await.map(drop));
+        assert_not_found(harness.store.change_key(key, Some(other), &change, None).await.map(drop));
     }
     let unchanged = harness.store.key(key, Some(owner)).await.unwrap();
     assert_eq!((unchanged.meta.name.as_str(), unchanged.record.state), ("a key", KeyState::Active));
@@ -87,7 +88,7 @@ pub async fn changes_add_events_and_old_events_are_dropped(harness: &Harness) {
         [KeyChange::Deactivate, KeyChange::Deactivate, KeyChange::Reactivate, KeyChange::DailyLimit(Some(5))]
     {
         harness.advance(1);
-        harness.store.change_key(key, None, &change).await.unwrap();
+        harness.store.change_key(key, None, &change, None).await.unwrap();
     }
     let events = harness.store.events(key, None).await.unwrap();
     let kinds: Vec<_> = events.iter().map(|event| event.kind).collect();
@@ -101,7 +102,7 @@ pub async fn changes_add_events_and_old_events_are_dropped(harness: &Harness) {
     assert_eq!(events[0].reason, "daily limit set to 5");
     for n in 0..130 {
         let name = KeyName::parse(&format!("name {n}")).unwrap();
-        harness.store.change_key(key, None, &KeyChange::Rename(name)).await.unwrap();
+        harness.store.change_key(key, None, &KeyChange::Rename(name), None).await.unwrap();
     }
     let events = harness.store.events(key, None).await.unwrap();
     assert_eq!((events.len(), events[0].reason.as_str()), (100, "renamed to name 129"));
@@ -109,20 +110,58 @@ pub async fn changes_add_events_and_old_events_are_dropped(harness: &Harness) {
     assert_eq!(harness.store.events(key, None).await.unwrap(), []);
 }
 
+pub async fn events_name_the_actor(harness: &Harness) {
+    let account = harness.account().await;
+    let key = ApiKey::generate().unwrap();
+    let draft = KeyDraft {
+        name: KeyName::parse("a key").unwrap(),
+        digest: key.digest(),
+        hint: key.hint(),
+        scope: Scope::Ip,
+        daily_limit: None,
+        actor: Some(Actor::Owner),
+    };
+    let key = harness.store.create_key(account, draft).await.unwrap().meta.id();
+    let name = KeyName::parse("new name").unwrap();
+    for (change, actor) in [
+        (KeyChange::Deactivate, Some(Actor::Operator)),
+        (KeyChange::Reactivate, Some(Actor::Owner)),
+        (KeyChange::Rename(name), Some(Actor::Owner)),
+        (KeyChange::DailyLimit(Some(5)), Some(Actor::Operator)),
+        (KeyChange::DailyLimit(None), None),
+    ] {
+        harness.advance(1);
+        harness.store.change_key(key, None, &change, actor).await.unwrap();
+    }
+    let events = harness.store.events(key, None).await.unwrap();
+    let reasons: Vec<_> = events.iter().rev().map(|event| event.reason.as_str()).collect();
+    assert_eq!(
+        reasons,
+        [
+            "created (by the owner)",
+            "deactivated (by the operator)",
+            "reactivated (by the owner)",
+            "renamed to new name (by the owner)",
+            "daily limit set to 5 (by the operator)",
+            "daily limit set to the default",
+        ]
+    );
+}
+
 pub async fn name_and_daily_limit_can_be_changed(harness: &Harness) {
     let account = harness.account().await;
     let key = harness.key_in(account, Scope::Ip, Some(2)).await.unwrap();
     let name = KeyName::parse("Büro · 東京").unwrap();
     let renamed =
-        harness.store.change_key(key, Some(account), &KeyChange::Rename(name.clone())).await.unwrap();
+        harness.store.change_key(key, Some(account), &KeyChange::Rename(name.clone()), None).await.unwrap();
     assert_eq!(renamed.meta.name, name);
     let outcomes: Vec<_> = harness.charge_key(key, 3).await.iter().map(|verdict| verdict.outcome).collect();
     assert_eq!(outcomes, [Outcome::Allowed, Outcome::Allowed, Outcome::DailyExceeded]);
-    harness.store.change_key(key, None, &KeyChange::DailyLimit(Some(4))).await.unwrap();
+    harness.store.change_key(key, None, &KeyChange::DailyLimit(Some(4)), None).await.unwrap();
     let verdict = harness.charge_key(key, 1).await[0];
     assert_eq!((verdict.outcome, verdict.limit, verdict.remaining), (Outcome::Allowed, Some(4), Some(1)));
-    harness.store.change_key(key, None, &KeyChange::DailyLimit(Some(1))).await.unwrap();
+    harness.store.change_key(key, None, &KeyChange::DailyLimit(Some(1)), None).await.unwrap();
     assert_eq!(harness.charge_key(key, 1).await[0].remaining, Some(0), "remaining is never negative");
-    harness.store.change_key(key, None, &KeyChange::DailyLimit(None)).await.unwrap();
+    harness.store.change_key(key, None, &KeyChange::DailyLimit(None), None).await.unwrap();
     assert_eq!(harness.charge_key(key, 1).await[0].limit, Some(10_000));
 }

@@ -14,7 +14,7 @@ impl QuotaClient {
 
     /// Creates a key. Fails with `key_limit_reached` if the account has 10 keys.
     pub async fn create_key(&self, account: &str, key: &NewKey) -> Result<CreatedKey, ClientError> {
-        self.send_json(Method::POST, &["accounts", account, "keys"], &[], key).await
+        self.send_json(Method::POST, &["accounts", account, "keys"], &self.change_query(None), key).await
     }
 
     /// Returns a key by its ID.
@@ -29,7 +29,7 @@ impl QuotaClient {
         account: Option<&str>,
         name: &Rename,
     ) -> Result<Key, ClientError> {
-        self.send_json(Method::PUT, &["keys", id, "name"], account_query(&account).as_slice(), name).await
+        self.send_json(Method::PUT, &["keys", id, "name"], &self.change_query(account), name).await
     }
 
     /// Resumes a paused key. Fails with `key_inactive` if the key is deactivated.
@@ -49,7 +49,7 @@ impl QuotaClient {
 
     /// Sets a key's daily limit, or resets it to the default. Only for operators: does not check the account.
     pub async fn set_daily_limit(&self, id: &str, limit: &SetDailyLimit) -> Result<Key, ClientError> {
-        self.send_json(Method::PUT, &["keys", id, "daily-limit"], &[], limit).await
+        self.send_json(Method::PUT, &["keys", id, "daily-limit"], &self.change_query(None), limit).await
     }
 
     /// Deletes a key and frees its key slot.
@@ -69,9 +69,14 @@ impl QuotaClient {
     }
 
     async fn change_key(&self, id: &str, change: &str, account: Option<&str>) -> Result<Key, ClientError> {
-        let request =
-            self.request(Method::POST, &["keys", id, change])?.query(account_query(&account).as_slice());
+        let request = self.request(Method::POST, &["keys", id, change])?.query(&self.change_query(account));
         self.send_and_parse(request, MAX_RESPONSE).await
+    }
+
+    /// The query of a change that adds an event: the account that must own the key, and who acts.
+    fn change_query<'a>(&self, account: Option<&'a str>) -> Vec<(&'static str, &'a str)> {
+        let actor = self.actor.map(|actor| ("actor", actor.as_str()));
+        account_query(&account).into_iter().chain(actor).collect()
     }
 }
 

@@ -127,6 +127,30 @@ pub struct Usage {
     pub days: Vec<DayUsage>,
 }
 
+/// Who makes a change. The reason of the change's event names the actor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Enum, Serialize, Deserialize)]
+#[oai(rename_all = "lowercase")]
+#[serde(rename_all = "lowercase")]
+pub enum Actor {
+    /// The owner of the account, in the dashboard.
+    Owner,
+    /// The operator of the service, on the command line.
+    Operator,
+    /// The service itself.
+    System,
+}
+
+impl Actor {
+    /// The actor's name in the internal API and in events.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Owner => "owner",
+            Self::Operator => "operator",
+            Self::System => "system",
+        }
+    }
+}
+
 /// Kind of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Enum, Serialize, Deserialize)]
 #[oai(rename_all = "snake_case")]
@@ -157,7 +181,7 @@ pub struct Event {
     pub at: i64,
     /// Kind of the event.
     pub kind: EventKind,
-    /// Human-readable reason.
+    /// Human-readable reason. Ends with who acted, as in `resumed (by the owner)`, unless that is unknown.
     pub reason: String,
 }
 

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use quota_client::wire::{
-    ImportRequest, NewAccount, NewKey, NewSession, Rename, Scope, SetCredential, SetDailyLimit,
+    Actor, ImportRequest, NewAccount, NewKey, NewSession, Rename, Scope, SetCredential, SetDailyLimit,
 };
 use quota_client::{ClientError, QuotaClient};
 use serde_json::Value;
@@ -83,9 +83,10 @@ async fn key_calls_use_documented_requests() {
     let listed = exchange!(fake, |c| c.keys("a1"), "GET /internal/v1/accounts/a1/keys", "", 200, list);
     assert_eq!(listed.unwrap().keys.len(), 1);
     let new = NewKey { name: "n".into(), scope: Scope::Geo, daily_limit: None };
-    let (line, sent) = ("POST /internal/v1/accounts/a1/keys", r#"{"name":"n","scope":"geo"}"#);
+    let (line, sent_key) = ("POST /internal/v1/accounts/a1/keys", r#"{"name":"n","scope":"geo"}"#);
     let created = format!(r#"{{"secret":"s","key":{KEY}}}"#);
-    assert_eq!(exchange!(fake, |c| c.create_key("a1", &new), line, sent, 201, created).unwrap().secret, "s");
+    let secret = exchange!(fake, |c| c.create_key("a1", &new), line, sent_key, 201, created).unwrap().secret;
+    assert_eq!(secret, "s");
 
     exchange!(fake, |c| c.key("k1", None), "GET /internal/v1/keys/k1", "", 200, KEY).unwrap();
     let account = Some("a1");
@@ -101,6 +102,26 @@ async fn key_calls_use_documented_requests() {
         .unwrap();
     let (line, limit) = ("PUT /internal/v1/keys/k1/daily-limit", SetDailyLimit { daily_limit: Some(9) });
     exchange!(fake, |c| c.set_daily_limit("k1", &limit), line, r#"{"daily_limit":9}"#, 200, KEY).unwrap();
+    let line = "POST /internal/v1/keys/k1/resume?account=a1&actor=owner";
+    exchange!(
+        fake,
+        |c| async { c.acting_as(Actor::Owner).resume_key("k1", account).await },
+        line,
+        "",
+        200,
+        KEY
+    )
+    .unwrap();
+    let line = "POST /internal/v1/accounts/a1/keys?actor=operator";
+    exchange!(
+        fake,
+        |c| async { c.acting_as(Actor::Operator).create_key("a1", &new).await },
+        line,
+        sent_key,
+        201,
+        created
+    )
+    .unwrap();
     exchange!(fake, |c| c.delete_key("k1", account), "DELETE /internal/v1/keys/k1?account=a1", "", 204, "")
         .unwrap();
     let (line, days) =

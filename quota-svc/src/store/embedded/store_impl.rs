@@ -1,7 +1,7 @@
 //! Implements `Store` for [`EmbeddedStore`]: reads the state in memory, or changes it and waits for the commit.
 
 use async_trait::async_trait;
-use quota_client::wire::{EventKind, ImportReport};
+use quota_client::wire::{Actor, EventKind, ImportReport};
 
 use super::EmbeddedStore;
 use crate::domain::account::{Account, Login};
@@ -72,11 +72,11 @@ impl Store for EmbeddedStore {
     }
 
     async fn create_key(&self, account: AccountId, draft: KeyDraft) -> Result<StoredKey, StoreError> {
-        let KeyDraft { name, digest, hint, scope, daily_limit } = draft;
+        let KeyDraft { name, digest, hint, scope, daily_limit, actor } = draft;
         self.change(|state, now| {
             let meta = KeyMeta { account, name, hint, digest, created_at: now };
             let record = KeyRecord::new(scope, daily_limit, now);
-            state.create_key(StoredKey { meta, record }, EventKind::Created, now)
+            state.create_key(StoredKey { meta, record }, EventKind::Created, actor, now)
         })
         .await
     }
@@ -94,8 +94,9 @@ impl Store for EmbeddedStore {
         id: KeyId,
         owner: Option<AccountId>,
         change: &KeyChange,
+        actor: Option<Actor>,
     ) -> Result<StoredKey, StoreError> {
-        self.change(|state, now| state.change_key(id, owner, change, now)).await
+        self.change(|state, now| state.change_key(id, owner, change, actor, now)).await
     }
 
     async fn delete_key(&self, id: KeyId, owner: Option<AccountId>) -> Result<(), StoreError> {

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use futures_util::future::try_join_all;
-use quota_client::wire::{EventKind, ImportReport};
+use quota_client::wire::{Actor, EventKind, ImportReport};
 
 use super::RedisStore;
 use super::keys::Reservation;
 use super::topology::Reply;
-use crate::domain::event::Event;
+use crate::domain::event::{Event, with_actor};
 use crate::domain::id::KeyId;
 use crate::store::{ImportAccount, StoreError};
 
@@ -49,7 +49,8 @@ impl RedisStore {
             return Ok((report, replies));
         }
         let (now, reservations) = self.reserve(import.account.id(), &ids).await?;
-        let event = Event { at: now, kind: EventKind::Imported, reason: "imported".to_owned() };
+        let reason = with_actor("imported", Some(Actor::Operator));
+        let event = Event { at: now, kind: EventKind::Imported, reason };
         for (key, reservation) in import.keys.iter().zip(reservations) {
             match reservation {
                 Reservation::LimitReached => report.keys_refused += 1,

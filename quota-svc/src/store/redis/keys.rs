@@ -5,14 +5,14 @@ use std::collections::HashMap;
 
 use api_key::KeyDigest;
 use futures_util::future::try_join_all;
-use quota_client::wire::{EventKind, KEYS_PER_ACCOUNT};
+use quota_client::wire::{Actor, EventKind, KEYS_PER_ACCOUNT};
 use redis::Value;
 
 use super::redis_keys::RedisKey;
 use super::script::{CHANGE_KEY, CREATE_KEY, DELETE_KEY, RESERVE};
 use super::topology::Reply;
 use super::{RedisStore, command, int};
-use crate::domain::event::Event;
+use crate::domain::event::{Event, with_actor};
 use crate::domain::id::{AccountId, KeyId};
 use crate::domain::key::{KeyChange, KeyMeta, KeyName, StoredKey};
 use crate::domain::record::{KeyRecord, decode, encode};
@@ -40,9 +40,9 @@ impl RedisStore {
             return Err(StoreError::KeyLimitReached);
         }
         let record = KeyRecord::new(draft.scope, draft.daily_limit, now);
-        let KeyDraft { name, digest, hint, .. } = draft;
+        let KeyDraft { name, digest, hint, actor, .. } = draft;
         let key = StoredKey { meta: KeyMeta { account, name, hint, digest, created_at: now }, record };
-        let event = Event { at: now, kind: EventKind::Created, reason: "created".to_owned() };
+        let event = Event { at: now, kind: EventKind::Created, reason: with_actor("created", actor) };
         match self.write_key(&key, now, &event).await? {
             (false, _) => Err(StoreError::Unavailable("creating the key took too long".to_owned())),
             (true, reply) => {
@@ -156,6 +156,7 @@ impl RedisStore {
         id: KeyId,
         owner: Option<AccountId>,
         change: &KeyChange,
+        actor: Option<Actor>,
     ) -> Result<StoredKey, StoreError> {
         let redis_keys = self.redis_keys.key(id);
         let (action, value, kind) = match change {
@@ -171,7 +172,7 @@ impl RedisStore {
             .arg(action)
             .arg(value)
             .arg(self.now_arg())
-            .arg(format!("{kind} {}", change.reason()));
+            .arg(format!("{kind} {}", with_actor(&change.reason(), actor)));
         match self.run_int(&redis_keys[0], &call).await? {
             (-1, _) => return Err(StoreError::KeyNotFound),
             (-2, _) => return Err(StoreError::KeyInactive),

@@ -1,7 +1,7 @@
 //! Implements `Store` for [`RedisStore`]: forwards to the methods in the other files.
 
 use async_trait::async_trait;
-use quota_client::wire::ImportReport;
+use quota_client::wire::{Actor, ImportReport};
 
 use super::RedisStore;
 use crate::domain::account::{Account, Login};
@@ -84,8 +84,9 @@ impl Store for RedisStore {
         id: KeyId,
         owner: Option<AccountId>,
         change: &KeyChange,
+        actor: Option<Actor>,
     ) -> Result<StoredKey, StoreError> {
-        self.apply_change(id, owner, change).await
+        self.apply_change(id, owner, change, actor).await
     }
 
     async fn delete_key(&self, id: KeyId, owner: Option<AccountId>) -> Result<(), StoreError> {

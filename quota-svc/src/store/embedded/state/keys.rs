@@ -1,11 +1,11 @@
 //! The keys of the state in memory: create, read, change, delete, import and load.
 
-use quota_client::wire::{EventKind, ImportReport, KEYS_PER_ACCOUNT, Scope};
+use quota_client::wire::{Actor, EventKind, ImportReport, KEYS_PER_ACCOUNT, Scope};
 
 use super::super::writer::RowWrite;
 use super::stored::{meta_from_bytes, meta_to_bytes};
 use super::{KeyEntry, State};
-use crate::domain::event::Event;
+use crate::domain::event::{Event, with_actor};
 use crate::domain::id::{AccountId, KeyId};
 use crate::domain::key::{KeyChange, KeyChangeError, StoredKey};
 use crate::domain::record::{KeyRecord, decode, encode};
@@ -15,7 +15,13 @@ use crate::store::{ImportAccount, StoreError};
 type StateChange<T> = Result<(T, Vec<RowWrite>), StoreError>;
 
 impl State {
-    pub fn create_key(&mut self, key: StoredKey, kind: EventKind, now: i64) -> StateChange<StoredKey> {
+    pub fn create_key(
+        &mut self,
+        key: StoredKey,
+        kind: EventKind,
+        actor: Option<Actor>,
+        now: i64,
+    ) -> StateChange<StoredKey> {
         let id = key.meta.id();
         let (_, mut writes) = self.update_account(key.meta.account, |stored| {
             if stored.keys.len() >= KEYS_PER_ACCOUNT {
@@ -25,7 +31,7 @@ impl State {
             Ok(())
         })?;
         let reason = if kind == EventKind::Imported { "imported" } else { "created" };
-        let event = Event { at: now, kind, reason: reason.to_owned() };
+        let event = Event { at: now, kind, reason: with_actor(reason, actor) };
         writes.push(RowWrite::Key(id, Some(meta_to_bytes(&key.meta))));
         writes.push(RowWrite::Record(id, encode(&key.record)));
         writes.push(RowWrite::Event(id, event.to_line()));
@@ -57,6 +63,7 @@ impl State {
         id: KeyId,
         owner: Option<AccountId>,
         change: &KeyChange,
+        actor: Option<Actor>,
         now: i64,
     ) -> StateChange<StoredKey> {
         self.key(id, owner)?;
@@ -69,7 +76,7 @@ impl State {
         let writes = vec![
             RowWrite::Key(id, Some(meta_to_bytes(&entry.key.meta))),
             RowWrite::Record(id, encode(&entry.key.record)),
-            RowWrite::Event(id, Event { at: now, kind, reason }.to_line()),
+            RowWrite::Event(id, Event { at: now, kind, reason: with_actor(&reason, actor) }.to_line()),
         ];
         Ok((entry.key.clone(), writes))
     }
@@ -107,7 +114,7 @@ impl State {
                     report.keys_kept += 1;
                     continue;
                 }
-                match self.create_key(key.clone(), EventKind::Imported, now) {
+                match self.create_key(key.clone(), EventKind::Imported, Some(Actor::Operator), now) {
                     Ok((_, writes)) => {
                         report.keys_created += 1;
                         all_writes.extend(writes);
