@@ -30,7 +30,7 @@ function passwordForm(onDone) {
   const next = password("new", "new-password");
   next.minLength = 8;
   const save = button("Change password", { class: "primary", type: "submit" });
-  return formOf([field("Current password", current), field("New password", next, "At least 8 characters. The change signs you out everywhere else.")],
+  return formOf([field("Current password", current), field("New password", next, "At least 8 characters, and not a common password. The change signs you out everywhere else.")],
     [save], async () => {
       const body = { current_password: current.value, new_password: next.value };
       await call("put", "/api/v1/account/password", { body });

@@ -8,7 +8,7 @@ use quota_client::{ClientError, QuotaClient};
 use secrecy::SecretString;
 use tokio::sync::Mutex;
 
-use crate::password::{PasswordError, Passwords};
+use crate::password::{self, PasswordError, Passwords};
 use crate::session::{self, BrowserId, Session, unix_now};
 use crate::throttle::{Attempt, Throttle, Throttled};
 
@@ -83,7 +83,7 @@ impl Accounts {
             return Err(AccountError::SignupDisabled);
         }
         self.throttle.attempt(Attempt::SignUp { address }, Instant::now())?;
-        let credential = self.passwords.hash(&given.password).await?;
+        let credential = self.passwords.hash_new(&given.password, &given.login).await?;
         let new = NewAccount { login: given.login.clone(), credential: Some(credential.clone()) };
         let account = self.create(new).await?;
         let session = self.create_session(&account.id, credential).await?;
@@ -115,8 +115,9 @@ impl Accounts {
         // If the credential changes during the check, the password is checked once more, against the new one.
         for _ in 0..2 {
             let (account, credential) = self.verify(given).await?;
-            if let Some(session) = self.create_session(&account.id, credential).await? {
+            if let Some(session) = self.create_session(&account.id, credential.clone()).await? {
                 self.throttle.reset(attempt);
+                self.replace_if_weak(&account.id, credential, &given.password).await;
                 return Ok((account, session));
             }
         }
@@ -132,6 +133,35 @@ impl Accounts {
         account.zip(stored_hash).filter(|_| is_correct).ok_or(AccountError::WrongCredentials)
     }
 
+    /// Replaces the hash of a correct password if it is weaker than a new one. Keeps all sessions. If this fails, the next
+    /// sign-in tries again.
+    async fn replace_if_weak(&self, account: &str, credential: String, password: &SecretString) {
+        if !password::is_weak(&credential) {
+            return;
+        }
+        let replaced = async {
+            let (_, expected_version) = self.credential(account).await?.unzip();
+            let change = SetCredential {
+                credential: self.passwords.hash(password).await?,
+                expected_version: expected_version.unwrap_or_default(),
+                expected_credential: Some(credential),
+                keep_session: None,
+                keep_all_sessions: Some(true),
+            };
+            Ok::<_, AccountError>(self.quota.set_credential(account, &change).await?)
+        };
+        match replaced.await {
+            Ok(_) => tracing::info!("replaced the weak hash of a password"),
+            Err(error) => {
+                let error: &dyn std::error::Error = &error;
+                tracing::warn!(
+                    error,
+                    "can't replace the weak hash of a password; the next sign-in tries again"
+                );
+            }
+        }
+    }
+
     /// Changes the account's password and revokes every other session.
     pub async fn change_password(
         &self,
@@ -140,8 +170,9 @@ impl Accounts {
         new: &SecretString,
     ) -> Result<(), AccountError> {
         let (expected_credential, expected_version) = self.check_password(session, current).await?;
+        let login = self.quota.account(&session.account).await?.login;
         let change = SetCredential {
-            credential: self.passwords.hash(new).await?,
+            credential: self.passwords.hash_new(new, &login).await?,
             expected_version,
             expected_credential: Some(expected_credential),
             keep_session: Some(session.id_sha256()),

@@ -2,16 +2,21 @@
 
 use std::sync::Arc;
 
-use argon2::Argon2;
 use argon2::password_hash::phc::PasswordHash;
 use argon2::password_hash::{PasswordHasher, PasswordVerifier};
+use argon2::{Algorithm, Argon2, Params, Version};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::{Semaphore, TryAcquireError};
+
+use crate::session::normalized;
 
 /// Minimum length in characters.
 pub const MIN_CHARS: usize = 8;
 /// Maximum length in characters.
 pub const MAX_CHARS: usize = 1024;
+
+/// Passwords that attackers try first, in lowercase, one per line. Written for this project.
+const COMMON_PASSWORDS: &str = include_str!("common_passwords.txt");
 
 /// Maximum concurrent hashes. Each uses 19 MiB and one core: a flood of sign-ins could otherwise exhaust the machine.
 const MAX_CONCURRENT: usize = 2;
@@ -26,6 +31,10 @@ const DUMMY_PASSWORD: &str = "dummy password";
 pub enum PasswordError {
     #[error("a password must be {MIN_CHARS} to {MAX_CHARS} characters long")]
     Length,
+    #[error("the password must not be the login")]
+    EqualsLogin,
+    #[error("this password is one of the most common ones, which attackers try first; choose another one")]
+    Common,
     /// The queue is full.
     #[error("too many sign-ins right now")]
     Busy,
@@ -58,9 +67,14 @@ impl Passwords {
         })
     }
 
-    /// Checks the length of a new password and returns the hash to store.
+    /// Checks a new password for the account with this login and returns the hash to store.
+    pub async fn hash_new(&self, password: &SecretString, login: &str) -> Result<String, PasswordError> {
+        check(password, login)?;
+        self.hash(password).await
+    }
+
+    /// Hashes a password that may be older than today's rules.
     pub async fn hash(&self, password: &SecretString) -> Result<String, PasswordError> {
-        check(password)?;
         let password = password.clone();
         self.run(move || hash(&password)).await?.map_err(PasswordError::Hash)
     }
@@ -98,11 +112,36 @@ impl Passwords {
     }
 }
 
-fn check(password: &SecretString) -> Result<(), PasswordError> {
-    match (MIN_CHARS..=MAX_CHARS).contains(&password.expose_secret().chars().count()) {
-        true => Ok(()),
-        false => Err(PasswordError::Length),
+fn check(password: &SecretString, login: &str) -> Result<(), PasswordError> {
+    let password = password.expose_secret();
+    if !(MIN_CHARS..=MAX_CHARS).contains(&password.chars().count()) {
+        return Err(PasswordError::Length);
     }
+    let lowercase = password.trim().to_lowercase();
+    if lowercase == normalized(login) {
+        return Err(PasswordError::EqualsLogin);
+    }
+    match is_common(&lowercase) {
+        true => Err(PasswordError::Common),
+        false => Ok(()),
+    }
+}
+
+/// Whether a password in lowercase is one character repeated, or in our list of the most common ones.
+fn is_common(lowercase: &str) -> bool {
+    let mut chars = lowercase.chars();
+    let first = chars.next();
+    chars.all(|c| Some(c) == first) || COMMON_PASSWORDS.lines().any(|common| common == lowercase)
+}
+
+/// Whether a stored hash is weaker than one that is computed today: another algorithm, or less memory times passes.
+pub fn is_weak(stored: &str) -> bool {
+    let Ok(hash) = PasswordHash::new(stored) else { return false };
+    let Ok(params) = Params::try_from(&hash) else { return false };
+    let cost = |params: &Params| u64::from(params.m_cost()) * u64::from(params.t_cost());
+    hash.algorithm.as_str() != Algorithm::default().as_str()
+        || hash.version.is_none_or(|version| version < u32::from(Version::V0x13))
+        || cost(&params) < cost(&Params::default())
 }
 
 fn hash(password: &SecretString) -> Result<String, argon2::password_hash::Error> {
@@ -146,9 +185,47 @@ mod tests {
     #[tokio::test]
     async fn length_is_counted_in_characters() {
         let passwords = Passwords::new().unwrap();
-        assert!(matches!(passwords.hash(&secret("äöüßäöü")).await, Err(PasswordError::Length)));
-        assert!(passwords.hash(&secret("äöüßäöü8")).await.is_ok());
-        assert!(matches!(passwords.hash(&secret(&"x".repeat(1025))).await, Err(PasswordError::Length)));
+        let hash_new = async |password: &str| passwords.hash_new(&secret(password), "ada").await;
+        assert!(matches!(hash_new("äöüßäöü").await, Err(PasswordError::Length)));
+        assert!(hash_new("äöüßäöü8").await.is_ok());
+        assert!(matches!(hash_new(&"x".repeat(1025)).await, Err(PasswordError::Length)));
+    }
+
+    #[test]
+    fn new_password_must_not_be_the_login_or_common() {
+        let check = |password: &str| check(&secret(password), " Ada.Lovelace@Example.org ");
+        assert!(matches!(check("ada.lovelace@EXAMPLE.org"), Err(PasswordError::EqualsLogin)));
+        for common in ["password", "PassWord1", "12345678", "qwertyuiop", "zzzzzzzzzzzz", " iloveyou "] {
+            assert!(matches!(check(common), Err(PasswordError::Common)), "{common}");
+        }
+        for good in ["correct horse", "ada.lovelace@example.org!", "set by the operator"] {
+            assert!(check(good).is_ok(), "{good}");
+        }
+    }
+
+    #[test]
+    fn common_passwords_are_lowercase_and_long_enough_to_matter() {
+        for common in COMMON_PASSWORDS.lines() {
+            assert_eq!(common, common.trim().to_lowercase());
+            assert!(common.chars().count() >= MIN_CHARS, "{common} is rejected for its length");
+        }
+    }
+
+    #[test]
+    fn hash_with_weaker_parameters_is_weak() {
+        let tail = "$c29tZXNhbHRzb21lc2FsdA$KJpPjOBrUIRLc5a4Q7WHDUaE3HYcIrGlpWsG4JU9QjU";
+        for (head, weak) in [
+            ("$argon2id$v=19$m=19456,t=2,p=1", false),
+            ("$argon2id$v=19$m=65536,t=3,p=4", false),
+            ("$argon2id$v=19$m=47104,t=1,p=1", false),
+            ("$argon2id$v=19$m=19456,t=1,p=1", true),
+            ("$argon2id$v=19$m=4096,t=3,p=1", true),
+            ("$argon2i$v=19$m=19456,t=2,p=1", true),
+            ("$argon2id$v=16$m=19456,t=2,p=1", true),
+        ] {
+            assert_eq!(is_weak(&format!("{head}{tail}")), weak, "{head}");
+        }
+        assert!(!is_weak("malformed"), "a hash that never matches is left alone");
     }
 
     #[tokio::test]

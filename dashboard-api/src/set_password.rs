@@ -23,7 +23,7 @@ pub async fn run(quota_url: &str, token_file: Option<&Path>, login: &str) -> any
         bail!("account {login} does not exist. To create it, run: quota-svc account create {login}");
     };
     let password = tokio::task::spawn_blocking(read_password).await??;
-    let credential = Passwords::new()?.hash(&password).await?;
+    let credential = Passwords::new()?.hash_new(&password, &account.login).await?;
     let expected_version = account.credential_version;
     let change = SetCredential { credential, expected_version, ..SetCredential::default() };
     quota.set_credential(&account.id, &change).await?;

@@ -3,6 +3,7 @@
 pub mod account;
 pub mod event;
 pub mod id;
+pub mod invisible;
 pub mod key;
 pub mod limits;
 pub mod record;

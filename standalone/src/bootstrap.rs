@@ -28,7 +28,7 @@ pub async fn create_account(quota: &QuotaClient) -> anyhow::Result<Option<Initia
         return Ok(None);
     }
     let password = random_password()?;
-    let credential = Passwords::new()?.hash(&password.clone().into()).await?;
+    let credential = Passwords::new()?.hash_new(&password.clone().into(), LOGIN).await?;
     let account = NewAccount { login: LOGIN.to_owned(), credential: Some(credential) };
     let account = quota.create_account(&account).await?;
     let key = NewKey { name: "first key".to_owned(), scope: Scope::Full, daily_limit: None };

@@ -115,14 +115,15 @@ impl AccountApi {
 
     /// Sign out
     ///
-    /// Revokes the session on the server, so that a copied cookie stops working too.
+    /// Revokes the session on the server, so that a copied cookie stops working too. Also clears the cookie of a session
+    /// that has already ended.
     #[oai(path = "/session", method = "delete", operation_id = "signOut")]
     async fn sign_out(
         &self,
         request: SessionRequired,
         #[oai(name = "X-CSRF-Token")] _csrf: Csrf,
     ) -> Result<SignedOutResponse, ApiError> {
-        let session = self.0.session(&request).await?;
+        let session = self.0.ended_or_active_session(&request)?;
         session::revoke(&self.0.quota, &session).await.map_err(self.0.error())?;
         Ok(SignedOutResponse::Done(self.0.cookies.clear()))
     }

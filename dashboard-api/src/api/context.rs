@@ -44,6 +44,13 @@ impl Context {
         }
     }
 
+    /// Returns the session of the request's cookie, even if it has expired or was revoked. Only for signing out.
+    pub fn ended_or_active_session(&self, request: &SessionRequired) -> Result<Session, ApiError> {
+        // At time 0 no cookie has expired.
+        let session = self.cookies.read(&request.0.headers, 0);
+        session.ok_or(HandlerError::Unauthenticated).map_err(self.error())
+    }
+
     /// Returns the client address, for throttling.
     pub fn address(&self, request: &RequestInfo) -> IpAddr {
         // Only connections over a Unix socket have no peer address. The throttle counts all of them as one address.

@@ -106,7 +106,9 @@ impl HandlerError {
 fn password_error(error: &PasswordError, docs_url: &str) -> ApiError {
     let body = |code: &str, message: String| SerdeJson(ErrorBody::new(code, message, docs_url));
     match error {
-        PasswordError::Length => ApiError::Invalid(body("invalid_password", sentence(&error.to_string()))),
+        PasswordError::Length | PasswordError::EqualsLogin | PasswordError::Common => {
+            ApiError::Invalid(body("invalid_password", sentence(&error.to_string())))
+        }
         PasswordError::Busy => {
             let message = "Too many sign-ins right now. Retry in a few seconds.";
             ApiError::Unavailable(body("unavailable", message.to_owned()))

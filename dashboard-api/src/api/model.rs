@@ -10,9 +10,10 @@ use serde::{Deserialize, Serialize};
 #[oai(deny_unknown_fields)]
 #[serde(deny_unknown_fields)]
 pub struct Credentials {
-    /// 1 to 254 characters without whitespace or control characters, such as an email address. Case-insensitive.
+    /// 1 to 254 characters without whitespace, control characters or invisible characters, such as an email address.
+    /// Case-insensitive.
     pub login: String,
-    /// 8 to 1,024 characters.
+    /// 8 to 1,024 characters; for a new account not the login and not a common password.
     pub password: String,
 }
 
@@ -23,7 +24,7 @@ pub struct Credentials {
 pub struct PasswordChange {
     /// The current password.
     pub current_password: String,
-    /// 8 to 1,024 characters.
+    /// 8 to 1,024 characters, not the login and not a common password.
     pub new_password: String,
 }
 
@@ -80,7 +81,7 @@ pub struct Link {
 #[oai(deny_unknown_fields)]
 #[serde(deny_unknown_fields)]
 pub struct NewKey {
-    /// Name of the key: 1 to 64 characters, not necessarily unique.
+    /// Name of the key: 1 to 64 characters, without control characters or invisible characters. Not necessarily unique.
     pub name: String,
     /// Which fields a lookup with this key returns.
     pub scope: Scope,

@@ -1,5 +1,7 @@
 //! Sign-up, sign-in, sign-out, password change and account deletion.
 
+use argon2::{Algorithm, Argon2, Params, PasswordHasher, Version};
+use quota_client::wire::NewAccount;
 use serde_json::json;
 
 use crate::harness::{Browser, Harness, PASSWORD};
@@ -34,7 +36,7 @@ async fn wrong_password_and_unknown_login_get_the_same_401() {
 #[tokio::test]
 async fn account_without_password_rejects_every_sign_in() {
     let harness = Harness::start().await;
-    let account = quota_client::wire::NewAccount { login: "bare".to_owned(), credential: None };
+    let account = NewAccount { login: "bare".to_owned(), credential: None };
     harness.quota.client().create_account(&account).await.unwrap();
     for password in ["", "dummy password", PASSWORD] {
         let response =
@@ -52,6 +54,38 @@ async fn sign_out_invalidates_copied_cookies() {
     assert_eq!(signed_out.status, 204);
     assert!(signed_out.headers["set-cookie"].to_str().unwrap().starts_with("ipl_session=; "));
     assert_eq!(copy.get("/account").await.status_and_code(), "401 unauthenticated");
+    let again = copy.delete("/session").await;
+    assert_eq!(again.status, 204, "signing out of an ended session clears the cookie");
+    assert!(again.headers["set-cookie"].to_str().unwrap().starts_with("ipl_session=; "));
+}
+
+/// A hash with 1 MiB of memory and one pass.
+fn weak_hash(password: &str) -> String {
+    let params = Params::new(1_024, 1, 1, None).unwrap();
+    let hasher = Argon2::new(Algorithm::Argon2id, Version::V0x13, params);
+    hasher.hash_password(password.as_bytes()).unwrap().to_string()
+}
+
+#[tokio::test]
+async fn sign_in_replaces_a_weak_hash_and_keeps_sessions() {
+    let harness = Harness::start().await;
+    let quota = harness.quota.client();
+    let new = NewAccount { login: "ada".to_owned(), credential: Some(weak_hash(PASSWORD)) };
+    let account = quota.create_account(&new).await.unwrap().id;
+    let sign_in = async || {
+        let mut browser = harness.browser();
+        let signed_in = browser.post("/session", json!({"login": "ada", "password": PASSWORD})).await;
+        assert_eq!(signed_in.status, 200, "{signed_in:?}");
+        browser.store_cookies(&signed_in);
+        browser
+    };
+    let first = sign_in().await;
+    let stored = quota.credential(&account).await.unwrap();
+    assert_eq!(stored.version, 2);
+    assert!(stored.credential.unwrap().starts_with("$argon2id$v=19$m=19456,t=2,p=1$"));
+    sign_in().await;
+    assert_eq!(quota.credential(&account).await.unwrap().version, 2, "a current hash is not replaced");
+    assert_eq!(first.get("/account").await.status, 200, "sessions stay active");
 }
 
 #[tokio::test]
@@ -170,7 +204,11 @@ async fn invalid_sign_up_gets_400_or_413() {
     };
     assert_eq!(sign_up("two words", PASSWORD).await, "400 invalid_login");
     assert_eq!(sign_up("", PASSWORD).await, "400 invalid_login");
+    assert_eq!(sign_up("ada\u{200b}", PASSWORD).await, "400 invalid_login");
+    assert_eq!(sign_up("\u{202e}ada", PASSWORD).await, "400 invalid_login");
     assert_eq!(sign_up("ada", "1234567").await, "400 invalid_password");
+    assert_eq!(sign_up("ada@example.org", "Ada@example.org").await, "400 invalid_password");
+    assert_eq!(sign_up("ada", "Password1").await, "400 invalid_password");
     assert_eq!(sign_up("ada", &"x".repeat(1025)).await, "400 invalid_password");
     assert_eq!(sign_up("ada", &"x".repeat(20_000)).await, "413 payload_too_large");
     let unknown_field =

@@ -58,6 +58,8 @@ async fn state_changes_are_recorded_as_events() {
         ada.put(&format!("/keys/{id}/name"), json!({"name": " "})).await.status_and_code(),
         "400 invalid_name"
     );
+    let bidi = json!({"name": "two\u{202e}"});
+    assert_eq!(ada.put(&format!("/keys/{id}/name"), bidi).await.status_and_code(), "400 invalid_name");
     let long = json!({"name": "x".repeat(65)});
     assert_eq!(ada.put(&format!("/keys/{id}/name"), long).await.status_and_code(), "400 invalid_name");
     assert_eq!(kinds(&ada, &id).await, ["renamed", "reactivated", "deactivated", "created"]);

@@ -40,7 +40,7 @@ impl AccountsApi {
     #[oai(path = "/accounts", method = "post", operation_id = "createAccount")]
     async fn create(&self, account: SerdeJson<NewAccount>) -> Result<Created, ApiError> {
         let NewAccount { login, credential } = account.0;
-        let login = parse_login(&login)?;
+        let login = Login::parse_new(&login).map_err(|error| ApiError::invalid("invalid_login", error))?;
         if let Some(credential) = &credential {
             check_credential(credential)?;
         }

@@ -197,7 +197,7 @@ fn parse_ids(key: &str, account: &Owner) -> Result<(KeyId, Option<AccountId>), A
 }
 
 fn parse_name(text: &str) -> Result<KeyName, ApiError> {
-    KeyName::parse(text).map_err(|error| ApiError::invalid("invalid_name", error))
+    KeyName::parse_new(text).map_err(|error| ApiError::invalid("invalid_name", error))
 }
 
 fn check_limit(limit: Option<u32>) -> Result<(), ApiError> {

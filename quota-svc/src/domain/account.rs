@@ -1,6 +1,7 @@
 //! Accounts: a login, and an opaque credential with its version. Also the limits on logins, credentials and sessions.
 
 use super::id::AccountId;
+use super::invisible::{is_invisible, is_variation_selector};
 
 /// Maximum length of a login in characters: that of an email address.
 const MAX_LOGIN: usize = 254;
@@ -19,11 +20,23 @@ pub const MAX_SESSION_TTL: u32 = 30 * 86_400;
 pub struct Login(String);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a login must be 1 to 254 characters, without whitespace or control characters")]
+#[error(
+    "a login must be 1 to 254 characters, without whitespace, control characters or invisible characters"
+)]
 pub struct LoginError;
 
 impl Login {
-    /// Normalizes and validates `text`.
+    /// Normalizes and validates the login of a new account. Stricter than [`parse`](Self::parse): two logins that look
+    /// alike must not be different accounts.
+    pub fn parse_new(text: &str) -> Result<Self, LoginError> {
+        let login = Self::parse(text)?;
+        match login.0.chars().any(|c| is_invisible(c) || is_variation_selector(c)) {
+            true => Err(LoginError),
+            false => Ok(login),
+        }
+    }
+
+    /// Normalizes and validates the login of an existing account.
     pub fn parse(text: &str) -> Result<Self, LoginError> {
         let login = text.trim().to_lowercase();
         let well_formed = !login.chars().any(|c| c.is_whitespace() || c.is_control());
@@ -75,5 +88,16 @@ mod tests {
         for malformed in ["", "  ", "a b", "a\u{7}b", &"x".repeat(255)] {
             assert_eq!(Login::parse(malformed), Err(LoginError), "{malformed:?}");
         }
+    }
+
+    #[test]
+    fn new_login_with_invisible_characters_is_rejected() {
+        for lookalike in
+            ["ada\u{200b}", "a\u{200d}da", "\u{202e}ada", "ada\u{feff}", "ada\u{fe0f}", "a\u{ad}da"]
+        {
+            assert_eq!(Login::parse_new(lookalike), Err(LoginError), "{lookalike:?}");
+            assert!(Login::parse(lookalike).is_ok(), "existing accounts keep working: {lookalike:?}");
+        }
+        assert_eq!(Login::parse_new(" Zoë@Example.org ").unwrap().as_str(), "zoë@example.org");
     }
 }

@@ -4,6 +4,7 @@ use api_key::KeyDigest;
 use quota_client::wire::{EventKind, KeyState};
 
 use super::id::{AccountId, KeyId};
+use super::invisible::is_invisible;
 use super::record::KeyRecord;
 
 /// Maximum length of a key's name in characters.
@@ -14,10 +15,20 @@ const MAX_NAME: usize = 64;
 pub struct KeyName(String);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a key name must be 1 to 64 characters, without control characters")]
+#[error("a key name must be 1 to 64 characters, without control characters or invisible characters")]
 pub struct NameError;
 
 impl KeyName {
+    /// Validates the name of a new or renamed key. Stricter than [`parse`](Self::parse).
+    pub fn parse_new(text: &str) -> Result<Self, NameError> {
+        let name = Self::parse(text)?;
+        match name.0.chars().any(is_invisible) {
+            true => Err(NameError),
+            false => Ok(name),
+        }
+    }
+
+    /// Validates the name of an existing key.
     pub fn parse(text: &str) -> Result<Self, NameError> {
         let name = text.trim();
         if name.is_empty() || name.chars().count() > MAX_NAME || name.chars().any(char::is_control) {
@@ -124,5 +135,19 @@ impl KeyChange {
             Self::DailyLimit(Some(limit)) => format!("daily limit set to {limit}"),
             Self::DailyLimit(None) => "daily limit set to the default".to_owned(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn new_name_with_invisible_characters_is_rejected() {
+        for name in ["prod\u{200b}", "\u{202e}prod", "pro\u{2066}d", "prod\u{2028}x", "\u{feff}prod"] {
+            assert_eq!(KeyName::parse_new(name), Err(NameError), "{name:?}");
+            assert!(KeyName::parse(name).is_ok(), "existing keys keep working: {name:?}");
+        }
+        assert!(KeyName::parse_new("Büro · 東京 ❤\u{fe0f}").is_ok());
     }
 }

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 #[oai(deny_unknown_fields, skip_serializing_if_is_none)]
 #[serde(deny_unknown_fields)]
 pub struct NewAccount {
-    /// Login of the account: 1 to 254 characters, without whitespace or control characters. Case-insensitive.
+    /// Login of the account: 1 to 254 characters, without whitespace, control characters or invisible characters.
+    /// Case-insensitive.
     pub login: String,
     /// Opaque secret of the account: 1 to 4,096 bytes, stored unchanged. dashboard-api stores the password hash here.
     #[serde(default, skip_serializing_if = "Option::is_none")]

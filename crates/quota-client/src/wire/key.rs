@@ -39,7 +39,7 @@ pub enum KeyState {
 #[oai(deny_unknown_fields, skip_serializing_if_is_none)]
 #[serde(deny_unknown_fields)]
 pub struct NewKey {
-    /// Name of the key: 1 to 64 characters, not necessarily unique.
+    /// Name of the key: 1 to 64 characters, without control characters or invisible characters. Not necessarily unique.
     pub name: String,
     /// Scope of the key.
     pub scope: Scope,
@@ -97,7 +97,7 @@ pub struct CreatedKey {
 #[oai(deny_unknown_fields)]
 #[serde(deny_unknown_fields)]
 pub struct Rename {
-    /// Name of the key: 1 to 64 characters, not necessarily unique.
+    /// Name of the key: 1 to 64 characters, without control characters or invisible characters. Not necessarily unique.
     pub name: String,
 }
 
