@@ -79,7 +79,7 @@ async function send(method, path, body) {
   if (body !== undefined) headers["Content-Type"] = "application/json";
   const request = { method: method.toUpperCase(), headers, body: body === undefined ? undefined : JSON.stringify(body) };
   try {
-    return await fetch(path, { ...request, signal: AbortSignal.timeout(15_000) });
+    return await fetch(path, { ...request, signal: AbortSignal.timeout(20_000) });
   } catch {
     throw new ApiError(0, "offline", "Can't reach the service. Check your connection.");
   }

@@ -6,6 +6,7 @@ mod context;
 mod csrf;
 mod error;
 mod headers;
+mod host;
 mod keys;
 mod model;
 mod page;
@@ -59,7 +60,8 @@ pub fn endpoint(context: &Arc<Context>, telemetry: &Telemetry) -> anyhow::Result
         .with(catch_all(context.docs_url.clone()))
         .with(CatchPanic::new(context.docs_url.clone()))
         .with(methods)
-        .with(headers::SecurityHeaders)
+        .with(host::HostGuard::new(context.public_host.as_deref(), &context.docs_url))
+        .with(headers::SecurityHeaders::new(context.public_origin.as_deref()))
         .with(RequestTelemetry::new(telemetry, "dashboard-api"))
         .map_to_response()
         .boxed())

@@ -17,9 +17,10 @@ use crate::api::{self, Context};
 use crate::config::{Config, Switch};
 use crate::session::{Cookies, KnownBrowsers, SessionKey};
 
-/// Timeout of a call to quota-svc. Longer than its `--write-timeout` (3 s by default), so that quota-svc can report a
-/// slow store before the call times out.
-const QUOTA_TIMEOUT: Duration = Duration::from_secs(5);
+/// Timeout of a call to quota-svc. Longer than quota-svc needs at worst, so that it can report a slow store before the
+/// call times out: creating an account or key writes twice and waits for a confirmation, each for up to
+/// `--write-timeout` (3 s by default). The page's own timeout (`page/api.js`) is longer still.
+const QUOTA_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A dashboard whose port is open. Call [`run`](Self::run) to serve it.
 pub struct Dashboard {
@@ -42,7 +43,9 @@ pub async fn start(config: &Config, kit: &Kit) -> anyhow::Result<Dashboard> {
     let context = Arc::new(context(config, &config.accounts.session_key()?, edge)?);
     let endpoint = api::endpoint(&context, &kit.telemetry)?;
     let server = Server::bind("dashboard", config.listen, &kit.serve).await?;
-    let server = server.docs_url(config.docs_url()).error_headers(api::security_headers());
+    let server = server
+        .docs_url(config.docs_url())
+        .error_headers(api::security_headers(config.public_origin().as_deref()));
     Ok(Dashboard { server, endpoint, kit: kit.clone() })
 }
 
@@ -79,7 +82,8 @@ fn context(config: &Config, key: &SessionKey, edge: Edge) -> anyhow::Result<Cont
         edge,
         docs_url: config.docs_url(),
         lookup_url: config.lookup_url.as_str().trim_end_matches('/').to_owned(),
-        public_origin: config.public_url.as_ref().map(|url| url.origin().ascii_serialization()),
+        public_origin: config.public_origin(),
+        public_host: config.public_url.as_ref().and_then(|url| url.host_str().map(str::to_owned)),
         attribution: config.attribution.clone(),
     })
 }

@@ -51,7 +51,8 @@ pub struct Config {
     /// File with the token that quota-svc requires
     #[arg(long, env, value_name = "PATH", global = true)]
     pub quota_token_file: Option<PathBuf>,
-    /// Public URL of the dashboard. http:// is accepted for localhost, and elsewhere with --insecure-cookies
+    /// Public URL of the dashboard. http:// is accepted for localhost, and elsewhere with --insecure-cookies. If the URL is
+    /// set, requests for other hosts are rejected, except for loopback names, so a proxy must forward the Host header
     #[arg(long, env, value_name = "URL")]
     pub public_url: Option<Url>,
     /// Public URL of the lookup API, for the curl command shown with a new key
@@ -158,12 +159,19 @@ impl Config {
         }
     }
 
-    /// Rejects a `--public-url` or `--lookup-url` that is not an http or https URL, and a `--public-url` at which browsers
-    /// would reject the session cookies.
+    /// Origin of the public URL, such as `https://keys.example`.
+    pub fn public_origin(&self) -> Option<String> {
+        self.public_url.as_ref().map(|url| url.origin().ascii_serialization())
+    }
+
+    /// Rejects URLs that are not http or https URLs, and a `--public-url` at which browsers would reject the session
+    /// cookies.
     pub fn check(&self) -> anyhow::Result<()> {
-        for (flag, url) in
-            [("--public-url", self.public_url.as_ref()), ("--lookup-url", Some(&self.lookup_url))]
-        {
+        for (flag, url) in [
+            ("--public-url", self.public_url.as_ref()),
+            ("--lookup-url", Some(&self.lookup_url)),
+            ("--docs-url", self.docs_url.as_ref()),
+        ] {
             if let Some(url) = url {
                 web_url(url.as_str()).map_err(anyhow::Error::msg).with_context(|| flag.to_owned())?;
             }
@@ -261,7 +269,15 @@ mod tests {
         assert_eq!(config.attribution[0].text, "A by B");
         assert_eq!(config.attribution[1].url.as_str(), "http://c.example/d=e");
         assert!(parse(&["--attribution", "x=javascript:alert(1)"]).is_err());
-        assert!(parse(&["--public-url", "file:///etc"]).unwrap().check().is_err());
+        for flags in [
+            ["--public-url", "file:///etc"],
+            ["--lookup-url", "data:text/html,x"],
+            ["--docs-url", "javascript:alert(1)"],
+        ] {
+            let error = parse(&flags).unwrap().check().unwrap_err();
+            assert_eq!(error.to_string(), flags[0]);
+        }
+        assert!(parse(&["--docs-url", "https://docs.example/x"]).unwrap().check().is_ok());
     }
 
     #[test]

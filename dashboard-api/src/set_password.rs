@@ -12,8 +12,8 @@ use secrecy::{ExposeSecret, SecretString};
 
 use crate::password::Passwords;
 
-/// Timeout of a call to quota-svc. Longer than its `--write-timeout`, 3 s by default.
-const TIMEOUT: Duration = Duration::from_secs(10);
+/// Timeout of a call to quota-svc, longer than quota-svc needs at worst.
+const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Sets the password of the account with this login and revokes all of its sessions.
 pub async fn run(quota_url: &str, token_file: Option<&Path>, login: &str) -> anyhow::Result<()> {

@@ -72,7 +72,7 @@ impl LookupService {
         let endpoint = router::endpoint(api, pages, &urls, &kit.telemetry, config.body_timeout());
         let server = Server::bind("lookup", config.listen, &config.serve).await?;
         Ok(Self {
-            server: server.docs_url(&urls.docs).error_headers(default_headers().headers()),
+            server: server.docs_url(&urls.docs).error_headers(default_headers(&urls).headers()),
             endpoint: endpoint.boxed(),
             lifecycle: kit.lifecycle.clone(),
             background,

@@ -59,7 +59,7 @@ pub struct Config {
     pub base_url: String,
 
     /// Documentation URL in errors [default: {base-url}/docs]
-    #[arg(long, env, value_name = "URL")]
+    #[arg(long, env, value_name = "URL", value_parser = http_url_or_empty)]
     pub docs_url: Option<String>,
 
     /// URL of the dashboard, where owners create and resume keys
@@ -67,11 +67,11 @@ pub struct Config {
     pub dashboard_url: String,
 
     /// Sign-up URL shown when the demo quota is used up [default: {dashboard-url}/#sign-up]
-    #[arg(long, env, value_name = "URL")]
+    #[arg(long, env, value_name = "URL", value_parser = link)]
     pub signup_url: Option<String>,
 
     /// URL of a page about higher limits, shown when a key's daily quota is used up [default: {docs-url}#enterprise]
-    #[arg(long, env, value_name = "URL")]
+    #[arg(long, env, value_name = "URL", value_parser = link)]
     pub enterprise_url: Option<String>,
 
     /// Maximum time per request
@@ -196,6 +196,23 @@ pub fn http_url(text: &str) -> Result<String, String> {
     }
 }
 
+/// An empty value, such as that of an unset variable in a template, stands for the default.
+fn http_url_or_empty(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() { Ok(String::new()) } else { http_url(text) }
+}
+
+/// A link on the documentation page and in errors. Other schemes, such as `javascript:`, must be rejected.
+fn link(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() {
+        return Ok(String::new());
+    }
+    let url = reqwest::Url::parse(text).map_err(|error| format!("{error}; example: https://ip.example"))?;
+    match url.scheme() {
+        "http" | "https" | "mailto" => Ok(text.to_owned()),
+        _ => Err("must start with http://, https:// or mailto:".to_owned()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -235,6 +252,17 @@ mod tests {
             assert!(Cli::try_parse_from(["lookup-svc", "--base-url", invalid]).is_err(), "{invalid}");
         }
         assert_eq!(parse(&["--base-url", "https://ip.example/"]).config.base_url, "https://ip.example");
+    }
+
+    #[test]
+    fn links_with_other_schemes_are_rejected() {
+        for flag in ["--docs-url", "--signup-url", "--enterprise-url"] {
+            assert!(Cli::try_parse_from(["lookup-svc", flag, "javascript:alert(1)"]).is_err(), "{flag}");
+            parse(&[flag, ""]);
+            parse(&[flag, "https://docs.example/x"]);
+        }
+        parse(&["--signup-url", "https://keys.example/?plan=free#sign-up"]);
+        parse(&["--enterprise-url", "mailto:sales@ip.example"]);
     }
 
     #[test]

@@ -41,7 +41,7 @@ fn with_middleware(
 ) -> impl Endpoint<Output = Response> + 'static {
     inner
         .with(CatchPanic::new(&*urls.docs))
-        .with(default_headers())
+        .with(default_headers(urls))
         .with(RequestTelemetry::new(telemetry, "lookup-svc"))
 }
 

@@ -53,6 +53,11 @@ impl ClientError {
         }
     }
 
+    /// Returns whether a change may have been made although there is no valid response.
+    pub fn may_have_taken_effect(&self) -> bool {
+        matches!(self, Self::Interrupted(_) | Self::TimedOut | Self::Protocol(_))
+    }
+
     /// The error for an ID that can't exist. No call is made for it.
     pub(crate) fn not_found() -> Self {
         Self::Api { status: 404, code: "not_found".to_owned(), message: "ID not found".to_owned() }

@@ -8,6 +8,7 @@ pub mod body;
 pub mod config;
 pub mod direct_router;
 pub mod error;
+pub mod hsts;
 pub mod json;
 pub mod kit;
 pub mod lifecycle;

@@ -27,8 +27,10 @@ pub struct Context {
     pub docs_url: String,
     /// Public URL of the lookup API.
     pub lookup_url: String,
-    /// Origin of the dashboard in browsers, if a proxy changes the Host header.
+    /// Origin of `--public-url`.
     pub public_origin: Option<String>,
+    /// Host name of `--public-url`, without a port.
+    pub public_host: Option<String>,
     /// Links in the page's footer.
     pub attribution: Vec<Attribution>,
 }

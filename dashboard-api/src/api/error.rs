@@ -39,7 +39,8 @@ pub enum ApiError {
     /// Unexpected error: `internal_error`. The server's log has the details.
     #[oai(status = 500)]
     Internal(Body),
-    /// The key store is unavailable, or too many sign-ins are in progress: `unavailable`. Retry in a few seconds.
+    /// The key store is unavailable, or too many sign-ins are in progress: `unavailable`. Retry in a few seconds. If a
+    /// change was made but not confirmed in time (`not_confirmed`), check before you repeat it.
     #[oai(status = 503)]
     Unavailable(Body),
 }
@@ -119,7 +120,10 @@ fn password_error(error: &PasswordError, docs_url: &str) -> ApiError {
 
 fn quota_error(error: &ClientError, docs_url: &str) -> ApiError {
     let ClientError::Api { code, message, .. } = error else {
-        return unavailable(error, docs_url);
+        return match error.may_have_taken_effect() {
+            true => no_response(error, docs_url),
+            false => unavailable(error, docs_url),
+        };
     };
     let body = |code: &str, message: &str| SerdeJson(ErrorBody::new(code, sentence(message), docs_url));
     match code.as_str() {
@@ -146,7 +150,15 @@ fn quota_error(error: &ClientError, docs_url: &str) -> ApiError {
         "version_conflict" => {
             ApiError::Conflict(body(code, "The password was changed in the meantime. Sign in again."))
         }
-        "store_unavailable" | "not_confirmed" => unavailable(error, docs_url),
+        "store_unavailable" => unavailable(error, docs_url),
+        "not_confirmed" => {
+            tracing::warn!(error = error as &dyn std::error::Error, "change not confirmed");
+            ApiError::Unavailable(body(
+                code,
+                "The change was made, but the key store did not confirm it in time, so it could still be lost. Reload \
+                 the page and check before you repeat it: creating a key again can give you a second one.",
+            ))
+        }
         _ => internal(error, docs_url),
     }
 }
@@ -162,6 +174,14 @@ fn unavailable(error: &(dyn std::error::Error + 'static), docs_url: &str) -> Api
     ApiError::Unavailable(SerdeJson(ErrorBody::new("unavailable", message, docs_url)))
 }
 
+/// The call may have taken effect, so a plain "retry" would be bad advice for a change.
+fn no_response(error: &(dyn std::error::Error + 'static), docs_url: &str) -> ApiError {
+    tracing::warn!(error, "no valid response from quota-svc");
+    let message = "The key store did not respond in time. If you made a change, reload the page and check whether it \
+                   took effect before you repeat it.";
+    ApiError::Unavailable(SerdeJson(ErrorBody::new("unavailable", message, docs_url)))
+}
+
 fn internal(error: &(dyn std::error::Error + 'static), docs_url: &str) -> ApiError {
     tracing::error!(error, "request failed");
     let message = "Something went wrong on the server. Retry in a few seconds.";
@@ -173,4 +193,34 @@ fn sentence(text: &str) -> String {
     let mut chars = text.trim_end_matches('.').chars();
     let first = chars.next().map(|first| first.to_uppercase().to_string());
     first.unwrap_or_default() + chars.as_str() + "."
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn code_and_message(error: ClientError) -> (String, String) {
+        match HandlerError::from(error).into_api_error("https://docs.example") {
+            ApiError::Unavailable(SerdeJson(body)) => (body.error, body.message),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn unconfirmed_change_is_not_reported_as_a_plain_outage() {
+        let api_error = |code: &str| ClientError::Api {
+            status: 503,
+            code: code.to_owned(),
+            message: "the message of quota-svc".to_owned(),
+        };
+        let (code, message) = code_and_message(api_error("not_confirmed"));
+        assert_eq!(code, "not_confirmed");
+        assert!(message.contains("check before you repeat it"), "{message}");
+        assert!(!message.contains("Retry"), "{message}");
+        let (code, message) = code_and_message(ClientError::TimedOut);
+        assert_eq!(code, "unavailable");
+        assert!(message.contains("before you repeat it"), "{message}");
+        let (code, message) = code_and_message(api_error("store_unavailable"));
+        assert_eq!((code.as_str(), message.contains("Retry")), ("unavailable", true));
+    }
 }

@@ -2,6 +2,7 @@
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use poem::{Endpoint, IntoResponse, Middleware, Request, Response, Result};
+use service_kit::hsts;
 
 /// Content security policy of the page: it may load its own files and call its own API. Swagger UI sets its own policy.
 const PAGE_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
@@ -18,22 +19,29 @@ const ALWAYS: [(HeaderName, &str); 7] = [
     (HeaderName::from_static("permissions-policy"), "camera=(), geolocation=(), microphone=()"),
 ];
 
-/// Headers of every response.
-pub fn security_headers() -> HeaderMap {
+/// Headers of every response, for a dashboard with this public origin.
+pub fn security_headers(public_origin: Option<&str>) -> HeaderMap {
     let mut headers: HeaderMap =
         ALWAYS.into_iter().map(|(name, value)| (name, HeaderValue::from_static(value))).collect();
     headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(PAGE_POLICY));
+    headers.extend(public_origin.and_then(hsts::header_for));
     headers
 }
 
 /// Middleware that adds each of the [`security_headers`] that a response does not have yet.
-pub struct SecurityHeaders;
+pub struct SecurityHeaders(HeaderMap);
+
+impl SecurityHeaders {
+    pub fn new(public_origin: Option<&str>) -> Self {
+        Self(security_headers(public_origin))
+    }
+}
 
 impl<E: Endpoint> Middleware<E> for SecurityHeaders {
     type Output = WithHeaders<E>;
 
     fn transform(&self, inner: E) -> Self::Output {
-        WithHeaders { inner, headers: security_headers() }
+        WithHeaders { inner, headers: self.0.clone() }
     }
 }
 

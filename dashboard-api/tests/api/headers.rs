@@ -97,3 +97,30 @@ async fn origin_of_public_url_is_accepted() {
     assert_eq!(sign_in_from("http://keys.example").await, "403 csrf_refused");
     assert_eq!(sign_in_from("null").await, "403 csrf_refused");
 }
+
+#[tokio::test]
+async fn other_hosts_get_421_and_https_gets_hsts_if_the_public_url_is_set() {
+    let harness = Harness::start_with(&["--public-url", "https://keys.example/"]).await;
+    let request = |path: &str| http::client().get(format!("{}{path}", harness.url));
+    for path in ["/", "/api/v1/settings", "/swagger", "/no/such/path"] {
+        let rejected = read(request(path).header("Host", "evil.example")).await;
+        assert_eq!(rejected.status_and_code(), "421 wrong_host", "{path}");
+        assert_eq!(rejected.headers["x-content-type-options"], "nosniff");
+        for host in ["keys.example", "keys.example:443", "localhost:8081", "127.0.0.1"] {
+            let response = read(request(path).header("Host", host)).await;
+            assert_ne!(response.status, 421, "{host}{path}");
+            assert_eq!(response.headers["strict-transport-security"], "max-age=31536000");
+        }
+    }
+    let plain = Harness::start_with(&["--public-url", "http://keys.example"]).await;
+    let response = read(http::client().get(&plain.url)).await;
+    assert!(response.headers.get("strict-transport-security").is_none());
+}
+
+#[tokio::test]
+async fn every_host_is_accepted_without_a_public_url() {
+    let harness = Harness::start().await;
+    let response = read(http::client().get(&harness.url).header("Host", "any.example")).await;
+    assert_eq!(response.status, 200);
+    assert!(response.headers.get("strict-transport-security").is_none());
+}

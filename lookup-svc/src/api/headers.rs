@@ -3,6 +3,9 @@
 use futures_util::TryFutureExt;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use poem::{Endpoint, IntoResponse, Middleware, Request, Response, Result};
+use service_kit::hsts;
+
+use crate::public_urls::PublicUrls;
 
 pub(super) const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 pub(super) const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
@@ -27,9 +30,9 @@ pub(super) struct HeaderTemplates {
 }
 
 impl HeaderTemplates {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(urls: &PublicUrls) -> Self {
         let rate_limit = [(LIMIT, PLACEHOLDER), (REMAINING, PLACEHOLDER), (RESET, PLACEHOLDER)];
-        let common = defaults().chain([(header::CONTENT_TYPE, JSON)]);
+        let common = defaults(urls).chain([(header::CONTENT_TYPE, JSON)]);
         let bearer = HeaderValue::from_static("Bearer");
         Self {
             success: common.clone().chain(rate_limit.clone()).collect(),
@@ -40,12 +43,12 @@ impl HeaderTemplates {
                 .collect(),
             unauthorized: common.clone().chain([(header::WWW_AUTHENTICATE, bearer)]).collect(),
             other_error: common.collect(),
-            preflight: preflight(),
+            preflight: preflight(urls),
         }
     }
 }
 
-fn defaults() -> impl Iterator<Item = (HeaderName, HeaderValue)> + Clone {
+fn defaults(urls: &PublicUrls) -> impl Iterator<Item = (HeaderName, HeaderValue)> + Clone + use<> {
     [
         (header::ACCESS_CONTROL_ALLOW_ORIGIN, ANY),
         (header::ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED),
@@ -53,23 +56,25 @@ fn defaults() -> impl Iterator<Item = (HeaderName, HeaderValue)> + Clone {
         (header::VARY, HeaderValue::from_static("Authorization")),
     ]
     .into_iter()
+    .chain(hsts::header_for(&urls.base))
 }
 
-fn preflight() -> HeaderMap {
+fn preflight(urls: &PublicUrls) -> HeaderMap {
     let value = HeaderValue::from_static;
-    HeaderMap::from_iter([
+    let headers = [
         (header::ACCESS_CONTROL_ALLOW_ORIGIN, ANY),
         (header::ACCESS_CONTROL_ALLOW_METHODS, value("GET, OPTIONS")),
         (header::ACCESS_CONTROL_ALLOW_HEADERS, value("Authorization")),
         (header::ACCESS_CONTROL_MAX_AGE, value("86400")),
         (header::CACHE_CONTROL, NO_STORE),
-    ])
+    ];
+    headers.into_iter().chain(hsts::header_for(&urls.base)).collect()
 }
 
-/// Middleware that adds CORS and caching headers to responses not built by the API (404, panics, pages).
+/// Middleware that adds CORS, caching and HSTS headers to responses not built by the API (404, panics, pages).
 /// Does not overwrite headers that a response already has.
-pub fn default_headers() -> DefaultHeaders {
-    DefaultHeaders { headers: defaults().collect() }
+pub fn default_headers(urls: &PublicUrls) -> DefaultHeaders {
+    DefaultHeaders { headers: defaults(urls).collect() }
 }
 
 /// See [`default_headers`].
@@ -120,5 +125,29 @@ impl<E: Endpoint> Endpoint for DefaultHeadersEndpoint<E> {
             self.defaults.add_missing(&mut response);
             response
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    #[test]
+    fn every_response_has_hsts_if_the_base_url_is_https() {
+        let urls =
+            |base_url: &str| PublicUrls::new(&Config { base_url: base_url.to_owned(), ..Config::default() });
+        let all = |urls: &PublicUrls| {
+            let HeaderTemplates { success, too_many_requests, unauthorized, other_error, preflight } =
+                HeaderTemplates::new(urls);
+            let defaults = default_headers(urls).headers();
+            [success, too_many_requests, unauthorized, other_error, preflight, defaults]
+        };
+        for headers in all(&urls("https://ip.example")) {
+            assert_eq!(headers[header::STRICT_TRANSPORT_SECURITY], "max-age=31536000");
+        }
+        for headers in all(&urls("https://localhost:8443")) {
+            assert!(!headers.contains_key(header::STRICT_TRANSPORT_SECURITY));
+        }
     }
 }

@@ -22,7 +22,7 @@ pub struct Responses {
 
 impl Responses {
     pub fn new(urls: &PublicUrls) -> Self {
-        Self { headers: HeaderTemplates::new(), errors: ErrorBodies::new(urls) }
+        Self { headers: HeaderTemplates::new(urls), errors: ErrorBodies::new(urls) }
     }
 
     pub(super) fn success(&self, rate_limit: &RateLimit, json: Vec<u8>) -> Response {
