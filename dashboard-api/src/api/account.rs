@@ -9,7 +9,7 @@ use service_kit::SerdeJson;
 
 use super::Tag;
 use super::context::{Context, WithCookies};
-use super::error::ApiError;
+use super::error::{ApiError, HandlerError};
 use super::model::{Account, Confirmation, Credentials, Link, PasswordChange, Settings};
 use super::request_info::{Csrf, RequestInfo, SessionRequired};
 use crate::accounts::LoginAndPassword;
@@ -94,7 +94,8 @@ impl AccountApi {
         let signed_up = self.0.accounts.sign_up(&login_and_password(credentials.0), address).await;
         let (account, session) = signed_up.map_err(self.0.error())?;
         let login = account.login.clone();
-        self.0.signed_in(SignedUpResponse::Account(SerdeJson(account.into())), &session, &login)
+        let response = SignedUpResponse::Account(SerdeJson(account.into()));
+        self.0.with_cookies(response, &session, &login).map_err(self.0.error())
     }
 
     /// Sign in
@@ -110,7 +111,8 @@ impl AccountApi {
         let signed_in = self.0.accounts.sign_in(&given, self.0.address(&request), known_browser).await;
         let (account, session) = signed_in.map_err(self.0.error())?;
         let login = account.login.clone();
-        self.0.signed_in(SignedInResponse::Account(SerdeJson(account.into())), &session, &login)
+        let response = SignedInResponse::Account(SerdeJson(account.into()));
+        self.0.with_cookies(response, &session, &login).map_err(self.0.error())
     }
 
     /// Sign out
@@ -123,7 +125,8 @@ impl AccountApi {
         request: SessionRequired,
         #[oai(name = "X-CSRF-Token")] _csrf: Csrf,
     ) -> Result<SignedOutResponse, ApiError> {
-        let session = self.0.ended_or_active_session(&request)?;
+        let session = self.0.ended_or_active_session(&request).ok_or(HandlerError::Unauthenticated);
+        let session = session.map_err(self.0.error())?;
         session::revoke(&self.0.quota, &session).await.map_err(self.0.error())?;
         Ok(SignedOutResponse::Done(self.0.cookies.clear()))
     }

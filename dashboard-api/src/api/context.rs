@@ -47,10 +47,9 @@ impl Context {
     }
 
     /// Returns the session of the request's cookie, even if it has expired or was revoked. Only for signing out.
-    pub fn ended_or_active_session(&self, request: &SessionRequired) -> Result<Session, ApiError> {
+    pub fn ended_or_active_session(&self, request: &SessionRequired) -> Option<Session> {
         // At time 0 no cookie has expired.
-        let session = self.cookies.read(&request.0.headers, 0);
-        session.ok_or(HandlerError::Unauthenticated).map_err(self.error())
+        self.cookies.read(&request.0.headers, 0)
     }
 
     /// Returns the client address, for throttling.
@@ -61,16 +60,14 @@ impl Context {
     }
 
     /// Adds the cookies of a new session to the response: first the session cookie, then the known-browser cookie.
-    pub fn signed_in<T>(
+    pub fn with_cookies<T>(
         &self,
         response: T,
         session: &Session,
         login: &str,
-    ) -> Result<WithCookies<T>, ApiError> {
-        let session = self.cookies.set(session).map_err(self.error())?;
-        let known_browser = self.known_browsers.set(login, unix_now()).map_err(self.error())?;
-        let response = WithCookies::new(response).header(SET_COOKIE, session);
-        Ok(response.header(SET_COOKIE, known_browser))
+    ) -> Result<WithCookies<T>, getrandom::Error> {
+        let response = WithCookies::new(response).header(SET_COOKIE, self.cookies.set(session)?);
+        Ok(response.header(SET_COOKIE, self.known_browsers.set(login, unix_now())?))
     }
 
     /// For `map_err`: converts any handler error into an error response.
