@@ -9,7 +9,8 @@
 --          or only -1 if there is no such account
 --
 -- Atomic because concurrent creations must not take the same last key slot. The record may be in another slot of a
--- Cluster and is written afterward (create_key.lua).
+-- Cluster. It is written afterward (create_key.lua), then the reservation is checked again (check_reservations.lua).
+-- An existing reservation gets the new time, so that an import can complete a creation that was interrupted long ago.
 
 if redis.call('EXISTS', KEYS[1]) == 0 or redis.call('HEXISTS', KEYS[1], 'deleting') == 1 then return { -1 } end
 local now = tonumber(ARGV[2])
@@ -20,6 +21,7 @@ end
 local reply, taken = { now }, redis.call('HLEN', KEYS[2])
 for i = 3, #ARGV do
   if redis.call('HEXISTS', KEYS[2], ARGV[i]) == 1 then
+    redis.call('HSET', KEYS[2], ARGV[i], string.format('%.0f', now))
     reply[i - 1] = 2
   elseif taken < tonumber(ARGV[1]) then
     redis.call('HSET', KEYS[2], ARGV[i], string.format('%.0f', now))

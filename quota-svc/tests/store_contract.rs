@@ -5,6 +5,8 @@
 mod accounts;
 #[path = "contract/charges.rs"]
 mod charges;
+#[path = "contract/clocks.rs"]
+mod clocks;
 #[path = "contract/harness.rs"]
 mod harness;
 #[path = "contract/keys.rs"]
@@ -71,4 +73,5 @@ contract! {
     charges::pause_adds_one_event_with_reason,
     transfer::import_adds_missing_and_keeps_existing,
     transfer::imported_keys_keep_their_state_and_usage,
+    transfer::import_skips_keys_that_another_account_holds,
 }

@@ -78,7 +78,8 @@ impl AccountsApi {
     /// Delete an account with its keys and sessions
     #[oai(path = "/accounts/:id", method = "delete", operation_id = "deleteAccount")]
     async fn delete(&self, id: Path<String>) -> Result<Done, ApiError> {
-        for key in self.0.store.delete_account(account_id(&id)?).await? {
+        let (store, id) = (self.0.store.clone(), account_id(&id)?);
+        for key in self.0.complete(async move { store.delete_account(id).await }).await? {
             self.0.charge_service.invalidate(key);
         }
         Ok(Done::Done)

@@ -14,6 +14,22 @@ pub struct Context {
 }
 
 impl Context {
+    /// Runs a change that takes several store calls to its end, even if the client disconnects in between: half a
+    /// change would be left to the next reader.
+    pub async fn complete<T: Send + 'static>(
+        &self,
+        change: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        match tokio::spawn(change).await {
+            Ok(result) => result,
+            Err(error) => match error.try_into_panic() {
+                // Handled like a panic of the request itself.
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(canceled) => Err(StoreError::Unavailable(canceled.to_string())),
+            },
+        }
+    }
+
     /// Drops the cached denial of `key` after a change and returns the change's `result`. Does so even if that is an
     /// error, because the change may have been applied.
     pub fn invalidate_after<T>(&self, key: KeyId, result: Result<T, StoreError>) -> Result<T, StoreError> {

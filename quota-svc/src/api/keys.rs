@@ -64,7 +64,8 @@ impl KeysApi {
             actor: actor.0,
         };
         let key_id = KeyId::of(&draft.digest);
-        let result = self.0.store.create_key(account_id(&id)?, draft).await;
+        let (store, account) = (self.0.store.clone(), account_id(&id)?);
+        let result = self.0.complete(async move { store.create_key(account, draft).await }).await;
         let created = self.0.invalidate_after(key_id, result)?;
         let key = api_convert::key(&created, &self.0.limits, created.meta.created_at);
         Ok(Created::Key(SerdeJson(CreatedKey { secret: secret.expose().to_owned(), key })))
@@ -152,7 +153,8 @@ impl KeysApi {
     #[oai(path = "/keys/:id", method = "delete", operation_id = "deleteKey")]
     async fn delete(&self, id: Path<String>, account: Owner) -> Result<Done, ApiError> {
         let (id, owner) = parse_ids(&id, &account)?;
-        let result = self.0.store.delete_key(id, owner).await;
+        let store = self.0.store.clone();
+        let result = self.0.complete(async move { store.delete_key(id, owner).await }).await;
         self.0.invalidate_after(id, result)?;
         Ok(Done::Done)
     }

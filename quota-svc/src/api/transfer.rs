@@ -57,11 +57,15 @@ impl TransferApi {
             api_convert::from_export(line, now).map_err(invalid)
         });
         let accounts: Vec<_> = checked.collect::<Result<_, _>>()?;
-        let report = self.0.store.import(&accounts).await?;
-        for key in accounts.iter().flat_map(|account| &account.keys) {
-            self.0.charge_service.invalidate(key.meta.id());
+        let ids: Vec<_> =
+            accounts.iter().flat_map(|account| account.keys.iter().map(|key| key.meta.id())).collect();
+        let store = self.0.store.clone();
+        let report = self.0.complete(async move { store.import(&accounts).await }).await;
+        // Even after an error, because some of the keys may have been written.
+        for id in ids {
+            self.0.charge_service.invalidate(id);
         }
-        Ok(SerdeJson(report))
+        Ok(SerdeJson(report?))
     }
 }
 

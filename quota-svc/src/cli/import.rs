@@ -157,7 +157,10 @@ fn summary(report: &ImportReport) -> String {
         0 => String::new(),
         skipped => {
             let skipped = counted(skipped, "key");
-            format!("\n\n{skipped} skipped: an account can have at most {KEYS_PER_ACCOUNT} keys.")
+            format!(
+                "\n\n{skipped} skipped: an account can have at most {KEYS_PER_ACCOUNT} keys, and a key that another \
+                 account holds stays there."
+            )
         }
     };
     text(&rows) + &note

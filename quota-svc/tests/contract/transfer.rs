@@ -61,3 +61,19 @@ pub async fn imported_keys_keep_their_state_and_usage(harness: &Harness) {
     assert_eq!(harness.outcome(inactive).await, Outcome::Inactive);
     assert_eq!(harness.store.events(used, None).await.unwrap()[0].kind, EventKind::Imported);
 }
+
+pub async fn import_skips_keys_that_another_account_holds(harness: &Harness) {
+    let owner = account_to_import(&random(), 1, harness.now());
+    harness.store.import(std::slice::from_ref(&owner)).await.unwrap();
+    let mut other = account_to_import(&random(), 1, harness.now());
+    let mut held = owner.keys[0].clone();
+    held.meta.account = other.account.id();
+    other.keys.push(held);
+    for created in [1, 0] {
+        let report = harness.store.import(std::slice::from_ref(&other)).await.unwrap();
+        let keys = (report.keys_created, report.keys_kept, report.keys_refused);
+        assert_eq!(keys, (created, 1 - created, 1));
+    }
+    assert_eq!(harness.store.keys(other.account.id()).await.unwrap(), other.keys[..1]);
+    assert_eq!(harness.store.keys(owner.account.id()).await.unwrap(), owner.keys);
+}

@@ -86,6 +86,6 @@ pub struct ImportReport {
     pub keys_created: u64,
     /// Keys that already existed. They were not changed.
     pub keys_kept: u64,
-    /// Keys that were skipped because the account already has 10 keys.
+    /// Keys that were skipped, because the account already has 10 keys or another account holds the key.
     pub keys_refused: u64,
 }

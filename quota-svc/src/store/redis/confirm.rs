@@ -1,7 +1,9 @@
 //! Confirms a write before the response: on disk with `WAITAOF`, on a replica with `WAIT`.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
+use futures_util::future::try_join_all;
 use redis::RedisResult;
 use redis::aio::MultiplexedConnection;
 
@@ -50,6 +52,13 @@ impl WriteConfirmer {
             Ok(Err(error)) => Err(StoreError::Unconfirmed(error.to_string())),
             Err(_) => Err(StoreError::Unconfirmed("no reply".to_owned())),
         }
+    }
+
+    /// Confirms these writes with one confirmation per server, which covers every write made on its connection before.
+    pub async fn confirm_all(&self, replies: impl IntoIterator<Item = Reply>) -> Result<(), StoreError> {
+        let by_server: HashMap<_, _> =
+            replies.into_iter().map(|reply| (reply.server.clone(), reply)).collect();
+        try_join_all(by_server.into_values().map(|reply| self.confirm(reply))).await.map(drop)
     }
 
     async fn wait(&self, connection: &mut MultiplexedConnection) -> RedisResult<bool> {

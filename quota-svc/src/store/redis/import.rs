@@ -1,35 +1,29 @@
 //! Imports accounts and keys: concurrently, with one confirmation per server at the end.
 
-use std::collections::HashMap;
-use std::sync::Arc;
-
 use futures_util::future::try_join_all;
 use quota_client::wire::{Actor, EventKind, ImportReport};
 
 use super::RedisStore;
-use super::keys::Reservation;
+use super::keys::{KeyWrite, Reservation};
 use super::topology::Reply;
 use crate::domain::event::{Event, with_actor};
 use crate::domain::id::KeyId;
 use crate::store::{ImportAccount, StoreError};
 
-/// One reply per server. Confirming it confirms every write made on its connection before the confirmation.
-type Unconfirmed = HashMap<Arc<str>, Reply>;
-
 impl RedisStore {
     pub(super) async fn import_all(&self, accounts: &[ImportAccount]) -> Result<ImportReport, StoreError> {
         let imported = try_join_all(accounts.iter().map(|account| self.import_one(account))).await?;
         let mut total = ImportReport::default();
-        let mut unconfirmed = Unconfirmed::new();
+        let mut unconfirmed = Vec::new();
         for (report, replies) in imported {
             total.accounts_created += report.accounts_created;
             total.accounts_kept += report.accounts_kept;
             total.keys_created += report.keys_created;
             total.keys_kept += report.keys_kept;
             total.keys_refused += report.keys_refused;
-            unconfirmed.extend(replies.into_iter().map(|reply| (reply.server.clone(), reply)));
+            unconfirmed.extend(replies);
         }
-        try_join_all(unconfirmed.into_values().map(|reply| self.confirmer.confirm(reply))).await?;
+        self.confirmer.confirm_all(unconfirmed).await?;
         Ok(total)
     }
 
@@ -48,22 +42,44 @@ impl RedisStore {
         if ids.is_empty() {
             return Ok((report, replies));
         }
-        let (now, reservations) = self.reserve(import.account.id(), &ids).await?;
+        self.import_keys(import, &ids, &mut report, &mut replies).await?;
+        Ok((report, replies))
+    }
+
+    async fn import_keys(
+        &self,
+        import: &ImportAccount,
+        ids: &[KeyId],
+        report: &mut ImportReport,
+        replies: &mut Vec<Reply>,
+    ) -> Result<(), StoreError> {
+        let account = import.account.id();
+        let (now, reservations) = self.reserve(account, ids).await?;
         let reason = with_actor("imported", Some(Actor::Operator));
         let event = Event { at: now, kind: EventKind::Imported, reason };
+        let mut written = Vec::new();
         for (key, reservation) in import.keys.iter().zip(reservations) {
-            match reservation {
-                Reservation::LimitReached => report.keys_refused += 1,
-                // An interrupted import leaves reservations without a key; those keys are written now.
-                Reservation::Existing if self.read_key(key.meta.id(), None).await.is_ok() => {
-                    report.keys_kept += 1
-                }
-                Reservation::Existing | Reservation::New => {
-                    replies.push(self.write_key(key, now, &event).await?.1);
+            if reservation == Reservation::LimitReached {
+                report.keys_refused += 1;
+                continue;
+            }
+            // An interrupted import leaves reservations without a key, so existing reservations are written, too.
+            match self.write_key(key, &event).await? {
+                KeyWrite::Written(reply) => {
                     report.keys_created += 1;
+                    replies.push(reply);
+                    written.push(key.meta.id());
+                }
+                KeyWrite::Existing(Some(owner)) if owner == account => report.keys_kept += 1,
+                KeyWrite::Existing(_) => {
+                    report.keys_refused += 1;
+                    self.release(account, key.meta.id(), now).await?;
                 }
             }
         }
-        Ok((report, replies))
+        if !written.is_empty() {
+            replies.push(self.check_reservations(account, now, &written).await?);
+        }
+        Ok(())
     }
 }

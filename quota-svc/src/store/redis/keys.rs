@@ -1,5 +1,6 @@
 //! API keys in Redis. Creating one takes two steps, because in a Cluster the data may be on different servers: first a
-//! reservation in its account, then its own Redis keys.
+//! reservation in its account, then its own Redis keys. Afterward the reservation is checked again, because the account
+//! may have been deleted in between.
 
 use std::collections::HashMap;
 
@@ -8,8 +9,9 @@ use futures_util::future::try_join_all;
 use quota_client::wire::{Actor, EventKind, KEYS_PER_ACCOUNT};
 use redis::Value;
 
-use super::redis_keys::RedisKey;
-use super::script::{CHANGE_KEY, CREATE_KEY, DELETE_KEY, RESERVE};
+use super::script::{
+    CHANGE_KEY, CHECK_RESERVATIONS, CREATE_KEY, DELETE_KEY, LIST_RESERVATIONS, RELEASE, RESERVE,
+};
 use super::topology::Reply;
 use super::{RedisStore, command, int};
 use crate::domain::event::{Event, with_actor};
@@ -25,6 +27,13 @@ pub(super) enum Reservation {
     /// The key already had a reservation.
     Existing,
     LimitReached,
+}
+
+/// The result of writing a new key.
+pub(super) enum KeyWrite {
+    Written(Reply),
+    /// The key exists already. Contains the account that holds it, unless its metadata is damaged.
+    Existing(Option<AccountId>),
 }
 
 impl RedisStore {
@@ -43,13 +52,12 @@ impl RedisStore {
         let KeyDraft { name, digest, hint, actor, .. } = draft;
         let key = StoredKey { meta: KeyMeta { account, name, hint, digest, created_at: now }, record };
         let event = Event { at: now, kind: EventKind::Created, reason: with_actor("created", actor) };
-        match self.write_key(&key, now, &event).await? {
-            (false, _) => Err(StoreError::Unavailable("creating the key took too long".to_owned())),
-            (true, reply) => {
-                self.confirmer.confirm(reply).await?;
-                Ok(key)
-            }
-        }
+        let KeyWrite::Written(written) = self.write_key(&key, &event).await? else {
+            return Err(StoreError::InvalidData(format!("the new key {id} already exists")));
+        };
+        let checked = self.check_reservations(account, now, &[id]).await?;
+        self.confirmer.confirm_all([written, checked]).await?;
+        Ok(key)
     }
 
     /// Reserves a key slot for each key, in order. Also returns the store's time.
@@ -73,59 +81,100 @@ impl RedisStore {
         }
     }
 
-    /// Writes a key that was reserved at `reserved_at`, without confirming the write. Returns false, without writing,
-    /// if the reservation is too old.
-    pub(super) async fn write_key(
-        &self,
-        key: &StoredKey,
-        reserved_at: i64,
-        event: &Event,
-    ) -> Result<(bool, Reply), StoreError> {
+    /// Writes a reserved key unless it exists, without confirming the write. The caller then calls
+    /// [`Self::check_reservations`].
+    pub(super) async fn write_key(&self, key: &StoredKey, event: &Event) -> Result<KeyWrite, StoreError> {
         let redis_keys = self.redis_keys.key(key.meta.id());
         let meta = &key.meta;
         let call = CREATE_KEY
             .on(redis_keys.iter())
-            .arg(reserved_at)
-            .arg(self.now_arg())
             .arg(encode(&key.record))
             .arg(event.to_line())
             .arg(&["account", &meta.account.to_string(), "name", meta.name.as_str()])
             .arg(&["hint", &meta.hint, "digest", &meta.digest.to_hex()])
             .arg(&["created", &meta.created_at.to_string()]);
-        let (code, reply) = self.run_int(&redis_keys[0], &call).await?;
-        Ok((code != 0, reply))
+        let reply = self.run(&redis_keys[0], &call).await?;
+        Ok(match &reply.value {
+            Value::BulkString(owner) => {
+                KeyWrite::Existing(AccountId::from_hex(&String::from_utf8_lossy(owner)).ok())
+            }
+            _ => KeyWrite::Written(reply),
+        })
+    }
+
+    /// Deletes the keys just written and returns an error if their account was deleted meanwhile, or if their
+    /// reservations, made at `reserved_at`, are no longer valid. No listing would contain such keys.
+    pub(super) async fn check_reservations(
+        &self,
+        account: AccountId,
+        reserved_at: i64,
+        written: &[KeyId],
+    ) -> Result<Reply, StoreError> {
+        let [redis_key, reservations, _] = self.redis_keys.account(account);
+        let call = CHECK_RESERVATIONS
+            .on([redis_key.clone(), reservations].iter())
+            .arg(reserved_at)
+            .arg(self.now_arg());
+        let call = written.iter().fold(call, |call, key| call.arg(key.to_string()));
+        let (code, reply) = self.run_int(&redis_key, &call).await?;
+        if code == 1 {
+            return Ok(reply);
+        }
+        for key in written {
+            self.delete_redis_keys(*key, Some(account)).await?;
+        }
+        Err(match code {
+            -1 => StoreError::AccountNotFound,
+            _ => StoreError::Unavailable("creating the key took too long".to_owned()),
+        })
     }
 
     pub(super) async fn read_keys(&self, account: AccountId) -> Result<Vec<StoredKey>, StoreError> {
         self.read_account(account).await?;
-        let [_, reservations, _] = self.redis_keys.account(account);
-        let reserved: HashMap<String, i64> =
-            self.query(&reservations, &command("HGETALL", &reservations)).await?;
+        let (now, reserved) = self.list_reservations(account).await?;
         let mut keys = Vec::new();
-        let ids = reserved.iter().filter_map(|(id, at)| Some((KeyId::from_hex(id).ok()?, *at)));
         let found =
-            try_join_all(ids.map(async |(id, at)| Ok::<_, StoreError>((id, at, self.find_key(id).await?))));
-        for (id, reserved_at, key) in found.await? {
+            reserved.iter().map(async |(id, at)| Ok::<_, StoreError>((id, at, self.find_key(*id).await?)));
+        for (id, reserved_at, key) in try_join_all(found).await? {
             match key {
-                Some(key) => keys.push(key),
-                None => self.remove_if_stale(&reservations, id, reserved_at).await?,
+                Some(key) if key.meta.account == account => keys.push(key),
+                // An import of an earlier version reserved a key that another account holds.
+                Some(_) => self.release(account, *id, *reserved_at).await?,
+                // The creation of the key failed, or is still in progress. A reservation from the future was made under a
+                // wrong clock.
+                None if (now - reserved_at).abs() > RESERVATION_MS => {
+                    self.release(account, *id, *reserved_at).await?
+                }
+                None => {}
             }
         }
         keys.sort_by_key(|key| (key.meta.created_at, key.meta.id()));
         Ok(keys)
     }
 
-    async fn remove_if_stale(
+    /// The time of the account's server, and the key ID and time of each reservation.
+    async fn list_reservations(&self, account: AccountId) -> Result<(i64, Vec<(KeyId, i64)>), StoreError> {
+        let [_, reservations, _] = self.redis_keys.account(account);
+        let call = LIST_RESERVATIONS.on([reservations.clone()].iter()).arg(self.now_arg());
+        let reply = self.run(&reservations, &call).await?;
+        let texts: Vec<String> = redis::from_redis_value(reply.value)
+            .map_err(|error| StoreError::InvalidData(error.to_string()))?;
+        let invalid = || StoreError::InvalidData(format!("reservations of account {account}"));
+        let (now, pairs) = texts.split_first().ok_or_else(invalid)?;
+        let pair = |pair: &[String]| Some((KeyId::from_hex(pair.first()?).ok()?, pair.get(1)?.parse().ok()?));
+        Ok((now.parse().map_err(|_| invalid())?, pairs.chunks(2).filter_map(pair).collect()))
+    }
+
+    /// Removes a reservation unless it was renewed after `reserved_at`.
+    pub(super) async fn release(
         &self,
-        reservations: &RedisKey,
+        account: AccountId,
         id: KeyId,
         reserved_at: i64,
     ) -> Result<(), StoreError> {
-        if self.read_now().await? - reserved_at > RESERVATION_MS {
-            let mut remove = command("HDEL", reservations);
-            self.query::<i64>(reservations, remove.arg(id.to_string())).await?;
-        }
-        Ok(())
+        let [_, reservations, _] = self.redis_keys.account(account);
+        let call = RELEASE.on([reservations.clone()].iter()).arg(id.to_string()).arg(reserved_at);
+        self.run_int(&reservations, &call).await.map(drop)
     }
 
     pub(super) async fn read_key(
@@ -135,6 +184,14 @@ impl RedisStore {
     ) -> Result<StoredKey, StoreError> {
         let key = self.find_key(id).await?.ok_or(StoreError::KeyNotFound)?;
         if owner.is_some_and(|owner| owner != key.meta.account) {
+            return Err(StoreError::KeyNotFound);
+        }
+        let [_, reservations, _] = self.redis_keys.account(key.meta.account);
+        let mut is_reserved = command("HEXISTS", &reservations);
+        if !self.query::<bool>(&reservations, is_reserved.arg(id.to_string())).await? {
+            // Its account was deleted while an earlier version, or a process that crashed, created the key.
+            tracing::warn!(key = %id, "deleting a key that no account holds");
+            self.delete_redis_keys(id, Some(key.meta.account)).await?;
             return Err(StoreError::KeyNotFound);
         }
         Ok(key)

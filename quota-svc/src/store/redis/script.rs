@@ -22,6 +22,9 @@ macro_rules! script {
 
 script!(CHARGE, "charge.lua");
 script!(RESERVE, "reserve.lua");
+script!(CHECK_RESERVATIONS, "check_reservations.lua");
+script!(LIST_RESERVATIONS, "list_reservations.lua");
+script!(RELEASE, "release.lua");
 script!(CREATE_KEY, "create_key.lua");
 script!(CHANGE_KEY, "change_key.lua");
 script!(DELETE_KEY, "delete_key.lua");

@@ -110,8 +110,9 @@ impl State {
                 Err(_) => report.accounts_kept += 1,
             }
             for key in &import.keys {
-                if self.keys.contains_key(&key.meta.id()) {
-                    report.keys_kept += 1;
+                if let Some(existing) = self.keys.get(&key.meta.id()) {
+                    let is_own = existing.key.meta.account == import.account.id();
+                    *(if is_own { &mut report.keys_kept } else { &mut report.keys_refused }) += 1;
                     continue;
                 }
                 match self.create_key(key.clone(), EventKind::Imported, Some(Actor::Operator), now) {

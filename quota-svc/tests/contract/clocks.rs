@@ -1,0 +1,42 @@
+//! The masters of a Cluster have different clocks.
+
+use std::time::Duration;
+
+use e2e::fault_proxy::{Fault, FaultProxy};
+use e2e::redis::Redis;
+use e2e::wait::eventually;
+use quota_client::wire::Scope;
+
+use crate::harness::Harness;
+
+const WAIT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Waits until a Redis key with this ending exists.
+async fn wait_for(redis: &Redis, ending: &str) {
+    eventually(WAIT_TIMEOUT, ending, async || {
+        let found = redis.cli(&["--scan", "--pattern", &format!("*{ending}")]).await;
+        (!found.is_empty()).then_some(())
+    })
+    .await;
+}
+
+/// The clock is set anew between the calls, as if the record were on a master whose clock is 45 s ahead.
+#[tokio::test]
+async fn key_is_created_on_a_master_whose_clock_is_ahead() {
+    let redis = Redis::start().await;
+    let proxy = FaultProxy::start(redis.addr());
+    let harness = Harness::redis(&format!("redis://{}", proxy.addr())).await;
+    let account = harness.account().await;
+    proxy.set(Fault::Delay(Duration::from_millis(700)));
+    let adjust_clock = async {
+        wait_for(&redis, ":p").await;
+        harness.advance(45_000);
+        wait_for(&redis, ":k").await;
+        harness.advance(-45_000);
+    };
+    let (created, ()) = tokio::join!(harness.key_in(account, Scope::Full, None), adjust_clock);
+    let created = created.expect("the clocks of the masters don't matter");
+    proxy.set(Fault::None);
+    let listed = harness.store.keys(account).await.unwrap();
+    assert_eq!(listed.iter().map(|key| key.meta.id()).collect::<Vec<_>>(), [created]);
+}
