@@ -9,7 +9,7 @@
 -- returns      the time in ms, then two integers per group, packed because each integer in a reply costs time:
 --              status: limit * 32 + outcome * 4 + scope
 --                outcome: 0 counted, 1 unknown key, 2 inactive, 3 already paused, 4 invalid record,
---                         5 counted, then paused
+--                         5 counted, then paused; 6 and 7 are 0 and 5 after correcting a record from the future
 --              counts: used * 2^20 + allowed * 1024 + over_daily (exact in a double)
 --                used: requests allowed today, including these; over_daily: charges over the daily limit
 --
@@ -30,6 +30,21 @@ local function roll_over(key, day, used, today)
   for idle = math.max(day + 1, today - 31), today - 1 do
     redis.call('SETRANGE', key, 44 + 4 * (idle % 31), '\0\0\0\0')
   end
+end
+
+-- Corrects the day of a record that was charged under a clock more than a day ahead; otherwise the key would be denied
+-- until that day. Returns today's count: that of the future day, and what was already counted today. The entries of the
+-- history after today now stand for days a month ago. The same as KeyRecord::correct_future in src/domain/record.rs.
+local function correct_day(key, day, used, today)
+  if day - today <= 31 then
+    local at = 44 + 4 * (today % 31)
+    local counted = redis.call('GETRANGE', key, at, at + 3)
+    if #counted == 4 then used = math.min(2 ^ 32 - 1, used + struct.unpack('<I4', counted)) end
+  end
+  for later = today + 1, math.min(day, today + 31) do
+    redis.call('SETRANGE', key, 44 + 4 * (later % 31), '\0\0\0\0')
+  end
+  return used
 end
 
 local function pause(key, now, burst)
@@ -71,20 +86,33 @@ local function grow(key, ring, capacity, head, burst)
   return math.min(burst, math.max(8, capacity * 2))
 end
 
+-- Shrinks a ring to the last `burst` arrivals, with the oldest at index 0. Loses nothing: if the limit is not exceeded,
+-- all older arrivals have expired. Returns the new number of arrivals, or nil if the ring is truncated.
+local function shrink(key, ring, capacity, len, head, burst)
+  if len == 0 then return 0 end
+  local arrivals = redis.call('GETRANGE', key, ring, ring + 4 * capacity - 1)
+  if #arrivals < 4 * (head > 0 and capacity or len) or head >= capacity then return nil end
+  local ordered = string.sub(arrivals, 4 * head + 1) .. string.sub(arrivals, 1, 4 * head)
+  local kept = math.min(len, burst)
+  redis.call('SETRANGE', key, ring, string.sub(ordered, 4 * (len - kept) + 1, 4 * len))
+  return kept
+end
+
 local function charge_demo(key, count, limit, today)
   local counter = redis.pcall('GET', key)
   if type(counter) == 'table' then return 16, 0 end -- outcome 4: invalid record
-  local day, used = today, 0
+  local day, used, outcome = today, 0, 0
   if counter and #counter == 8 then
     day, used = struct.unpack('<I4I4', counter)
     if today > day then day, used = today, 0 end
+    if day > today + 1 then day, outcome = today, 6 end -- counted under a wrong clock: moves to today
   end
   local allowed = math.max(0, math.min(count, limit - used))
-  if allowed > 0 then
+  if allowed > 0 or outcome == 6 then
     used = used + allowed
     redis.call('SET', key, struct.pack('<I4I4', day, used), 'EX', 172800)
   end
-  return limit * 32, used * 1048576 + allowed * 1024 + (count - allowed)
+  return limit * 32 + outcome * 4, used * 1048576 + allowed * 1024 + (count - allowed)
 end
 
 local call, pcall, byte, format = redis.call, redis.pcall, string.byte, string.format
@@ -114,24 +142,32 @@ for i, key in ipairs(KEYS) do
     if type(header) == 'table' then break end
     if #header == 0 then status = 4 break end
     if #header < 44 or byte(header) ~= 1 then break end
-    local scope, state, own_limit, day, used, last, ring_limit, capacity, len, head =
+    local scope, state, own_limit, day, used, last, _, capacity, len, head =
       unpack('<BBxI4xxxxxxxxI4I4I8I4I2I2I2', header, 2)
     if len > capacity then break end
     if state == 1 then status = 12 break end
     if state == 2 then status = 8 break end
 
     local limit = own_limit > 0 and own_limit or daily_default
+    local corrected = false
     if today > day then
       roll_over(key, day, used, today)
       day, used = today, 0
+    elseif day > today + 1 then
+      day, used, corrected = today, correct_day(key, day, used, today), true
     end
-    -- The window never moves back, even if the clock does.
+    -- The window does not move back with the clock, except by more than a day: then the arrivals are from the future.
     local at, stamp = now, now_stamp
-    if last > now then at, stamp = last, pack('<I4', last % 2 ^ 32) end
-    if ring_limit ~= burst then
-      capacity, len, head = 0, 0, 0
-    elseif at - last >= WINDOW then
-      len, head = 0, 0
+    if last - now > DAY then
+      last, corrected = 0, true
+    elseif last > now then
+      at, stamp = last, pack('<I4', last % 2 ^ 32)
+    end
+    if at - last >= WINDOW then len, head = 0, 0 end
+    if capacity > burst then -- another replica has a higher limit
+      len = shrink(key, RING, capacity, len, head, burst)
+      if not len then break end
+      capacity, head = burst, 0
     end
     local allowed, over_daily, outcome = 0, 0, 0
     for _ = 1, count do
@@ -158,6 +194,7 @@ for i, key in ipairs(KEYS) do
       end
     end
     if outcome == 4 then break end
+    if corrected then outcome = outcome == 5 and 7 or 6 end
     call('SETRANGE', key, '16', pack('<I4I4I8I4I2I2I2', day, used, at, burst, capacity, len, head))
     status, counts = limit * 32 + outcome * 4 + scope, used * 1048576 + allowed * 1024 + over_daily
   until true

@@ -67,6 +67,8 @@ contract! {
     charges::resume_and_reactivate_clear_the_burst_window,
     charges::quota_resets_at_utc_midnight_and_denials_count_toward_the_burst_limit,
     charges::clock_stepping_back_resets_nothing,
+    charges::charges_under_a_future_clock_move_to_today,
+    charges::exhausted_demo_under_a_future_clock_resets_the_next_day,
     charges::batched_charges_equal_single_charges,
     charges::demo_quota_is_shared_and_resets_daily,
     charges::usage_covers_31_days,

@@ -1,5 +1,5 @@
-//! Replays random histories of a key on both stores (embedded and Redis), and compares the results with a short model
-//! of the quota rules.
+//! Replays random histories of a key on both stores (embedded and Redis), and on two replicas with different limits on
+//! one Redis, and compares the results with a short model of the quota rules.
 //!
 //! `IP_LOOKUP_HISTORIES=1000000 cargo test -p quota-svc --release --test store_model` replays a million
 //! histories per store and set of limits.
@@ -36,6 +36,8 @@ enum Step {
     Change(KeyChange),
     /// Makes this many charges of the demo.
     Demo(u32),
+    /// Continues on the next replica, which has other limits.
+    NextReplica,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -46,6 +48,8 @@ fn step() -> impl Strategy<Value = Step> {
         6 => prop_oneof![Just(29_999), Just(30_000), Just(59_999), Just(60_000), Just(1)].prop_map(Step::Wait),
         1 => (-90_000i64..0).prop_map(Step::Wait),
         1 => prop_oneof![Just(DAY), Just(3 * DAY), Just(40 * DAY), Just(1i64 << 32)].prop_map(Step::Wait),
+        // A wrong clock is corrected.
+        1 => prop_oneof![Just(-DAY), Just(-2 * DAY), Just(-3 * DAY), Just(-40 * DAY)].prop_map(Step::Wait),
         1 => (-2i64..3).prop_map(Step::Midnight),
         1 => prop_oneof![
             3 => Just(KeyChange::Resume),
@@ -54,6 +58,7 @@ fn step() -> impl Strategy<Value = Step> {
             1 => proptest::option::of(1u32..40).prop_map(KeyChange::DailyLimit),
         ].prop_map(Step::Change),
         1 => (1u32..5).prop_map(Step::Demo),
+        2 => Just(Step::NextReplica),
     ]
 }
 
@@ -85,7 +90,14 @@ impl Model {
         if self.paused {
             return (Outcome::Paused, Some(0));
         }
-        self.day = self.day.max(now / DAY);
+        let today = now / DAY;
+        if self.day > today + 1 {
+            self.move_to_today(today);
+        }
+        self.day = self.day.max(today);
+        if self.arrivals.last().is_some_and(|last| last - now > DAY) {
+            self.arrivals.clear();
+        }
         let now = self.arrivals.last().map_or(now, |last| now.max(*last));
         let burst = usize::from(self.limits.burst);
         if self.arrivals.len() >= burst && now - self.arrivals[self.arrivals.len() - burst] < 60_000 {
@@ -100,6 +112,18 @@ impl Model {
         }
         *used += 1;
         (Outcome::Allowed, Some(limit - *used))
+    }
+
+    /// Charges under a clock that was more than a day ahead count for today. So does what was counted today before,
+    /// unless a day of the wrong clock has replaced it in the history of 31 days.
+    fn move_to_today(&mut self, today: i64) {
+        let ahead = self.used.remove(&self.day).unwrap_or(0);
+        let counted = self.used.remove(&today).filter(|_| self.day - today <= 31).unwrap_or(0);
+        // A history of 31 days that ended with the wrong day has no room for the days that ended before it began.
+        let first = self.day - 30;
+        self.used.retain(|day, _| (first..today).contains(day));
+        self.used.insert(today, ahead + counted);
+        self.day = today;
     }
 
     /// Returns false if the change is rejected.
@@ -117,18 +141,36 @@ impl Model {
     }
 }
 
+/// The latest time of a history. When dropped, sets the clock to it.
+struct LatestTime<'a>(&'a Harness, i64);
+
+impl Drop for LatestTime<'_> {
+    fn drop(&mut self) {
+        self.0.set_time(self.1);
+    }
+}
+
 /// Applies a history to a new key in the store and to the model, and compares the results.
-async fn replay(harness: &Harness, steps: &[Step]) {
+async fn replay(replicas: &[Harness], steps: &[Step]) {
+    let (mut harness, mut next) = (&replicas[0], replicas.iter().cycle().skip(1));
     // The histories share the demo's counter, so each starts on a later day than all charges of the one before.
     harness.set_time(harness.now().max(NOON) + 2 * DAY);
+    let mut latest = LatestTime(harness, harness.now());
     let account = harness.account().await;
     let key = harness.key_in(account, Scope::Full, None).await.unwrap();
     let mut model = Model::new(harness.limits, harness.now() / DAY);
-    let (mut demo_used, mut demo_day) = (0, harness.now() / DAY);
-    // A day after the creation, so that negative waits never reach back before it.
+    // Starts the demo's day: the clock may go back to the days of earlier histories.
+    harness.charge(Subject::Demo, 1).await;
+    let (mut demo_used, mut demo_day) = (1, harness.now() / DAY);
+    // After the creation, so that negative waits hardly ever reach back before it.
     harness.advance(DAY);
     for step in steps {
+        latest.1 = latest.1.max(harness.now());
         match step {
+            Step::NextReplica => {
+                harness = next.next().unwrap();
+                model.limits = harness.limits;
+            }
             Step::Wait(by) => harness.advance(*by),
             Step::Midnight(offset) => harness.set_time((harness.now() / DAY + 1) * DAY + offset),
             Step::Charge(count) => {
@@ -147,6 +189,8 @@ async fn replay(harness: &Harness, steps: &[Step]) {
                 let today = harness.now() / DAY;
                 if today > demo_day {
                     (demo_day, demo_used) = (today, 0);
+                } else if demo_day > today + 1 {
+                    demo_day = today;
                 }
                 let verdicts = harness.charge(Subject::Demo, *count).await;
                 let allowed =
@@ -162,12 +206,12 @@ async fn replay(harness: &Harness, steps: &[Step]) {
     }
 }
 
-fn run_histories(harness: &Harness, runtime: &tokio::runtime::Runtime, cases: u32) {
+fn run_histories(replicas: &[Harness], runtime: &tokio::runtime::Runtime, cases: u32) {
     let cases = std::env::var("IP_LOOKUP_HISTORIES").ok().and_then(|n| n.parse().ok()).unwrap_or(cases);
     let mut runner = TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() });
     let history = prop::collection::vec(step(), 1..80);
     let result = runner.run(&history, |steps| {
-        runtime.block_on(replay(harness, &steps));
+        runtime.block_on(replay(replicas, &steps));
         Ok(())
     });
     if let Err(error) = result {
@@ -180,7 +224,7 @@ fn embedded_store_matches_model() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     for limits in LIMITS {
         let harness = runtime.block_on(async { Harness::embedded_with(limits) });
-        run_histories(&harness, &runtime, 300);
+        run_histories(&[harness], &runtime, 300);
     }
 }
 
@@ -190,6 +234,18 @@ fn redis_store_matches_model() {
     let redis = runtime.block_on(e2e::redis::Redis::start());
     for limits in LIMITS {
         let harness = runtime.block_on(Harness::redis_with(&redis.url(), limits));
-        run_histories(&harness, &runtime, 300);
+        run_histories(&[harness], &runtime, 300);
     }
+}
+
+#[test]
+fn redis_replicas_with_different_limits_match_model() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let redis = runtime.block_on(e2e::redis::Redis::start());
+    let replicas = runtime.block_on(async {
+        let first = Harness::redis_with(&redis.url(), LIMITS[0]).await;
+        let second = first.other_replica(&redis.url(), LIMITS[1]).await;
+        [first, second]
+    });
+    run_histories(&replicas, &runtime, 300);
 }

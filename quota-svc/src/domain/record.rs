@@ -9,6 +9,9 @@ use super::limits::Limits;
 use super::time::day_of;
 use super::window::BurstWindow;
 
+/// The log line about a record that was written under a wrong clock.
+pub const CORRECTED_FUTURE: &str = "a counter was more than a day ahead of the store's clock, so the clock was wrong; the count moves to today";
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyRecord {
     pub scope: Scope,
@@ -61,6 +64,9 @@ impl KeyRecord {
             KeyState::Paused => return RecordOutcome::Paused,
             KeyState::Active => {}
         }
+        if self.is_ahead_of(now) {
+            self.correct_future(now);
+        }
         self.roll_over(day_of(now));
         if !self.window.try_admit(now, limits.burst) {
             self.state = KeyState::Paused;
@@ -72,6 +78,31 @@ impl KeyRecord {
         }
         self.used += 1;
         RecordOutcome::Allowed
+    }
+
+    /// Whether the key was charged under a clock that was more than a day ahead of `now`. Smaller steps back are
+    /// tolerated: the day and the window stay where they are until the clock has caught up.
+    pub fn is_ahead_of(&self, now: i64) -> bool {
+        self.day > day_of(now).saturating_add(1) || self.window.is_ahead_of(now)
+    }
+
+    /// Corrects what a wrong future clock has written; otherwise the key would be denied until that day. The count moves
+    /// to today, and is added to what was already counted today. Future arrivals are dropped.
+    fn correct_future(&mut self, now: i64) {
+        let today = day_of(now);
+        self.window.drop_future(now);
+        if self.day <= today.saturating_add(1) {
+            return;
+        }
+        // Today's count was moved to `past`, and is still there unless a later day has the same index.
+        if self.day - today <= USAGE_DAYS as u32 {
+            self.used = self.used.saturating_add(self.past[past_index(today)]);
+        }
+        // These entries now stand for days a month ago.
+        for day in today + 1..=self.day.min(today + USAGE_DAYS as u32) {
+            self.past[past_index(day)] = 0;
+        }
+        self.day = today;
     }
 
     /// Sets the state to active and clears the burst window.
@@ -155,6 +186,35 @@ mod tests {
         assert_eq!(record.charge(day(10) - 1, &LIMITS), RecordOutcome::DailyExceeded);
         assert_eq!(record.charge(day(10) + 60_000, &LIMITS), RecordOutcome::DailyExceeded);
         assert_eq!(record.charge(day(11), &LIMITS), RecordOutcome::Allowed);
+    }
+
+    #[test]
+    fn day_charged_under_a_future_clock_becomes_today() {
+        for ahead in [2, 30, 31, 32, 4_000] {
+            let mut record = KeyRecord::new(Scope::Full, None, day(100));
+            record.charge(day(100), &LIMITS);
+            assert_eq!(record.charge(day(100 + ahead), &LIMITS), RecordOutcome::Allowed);
+            assert!(record.is_ahead_of(day(100)) && !record.is_ahead_of(day(100 + ahead)));
+            assert_eq!(record.charge(day(100), &LIMITS), RecordOutcome::Allowed, "{ahead} days ahead");
+            // Beyond the history, what was counted before the clock was wrong is unknown.
+            let expected = if ahead <= 31 { 3 } else { 2 };
+            assert_eq!((record.day, record.used), (100, expected), "{ahead} days ahead");
+            assert!((70..100).all(|day| record.used_on(day, 100) == 0), "{ahead} days ahead");
+            record.charge(day(101), &LIMITS);
+            assert_eq!([100, 101].map(|day| record.used_on(day, 101)), [expected, 1]);
+        }
+    }
+
+    #[test]
+    fn arrivals_more_than_a_day_ahead_are_dropped() {
+        let limits = Limits { daily: 100, burst: 5, demo: 1 };
+        let mut record = KeyRecord::new(Scope::Full, None, 0);
+        for _ in 0..5 {
+            record.charge(2 * MS_PER_DAY - 1, &limits);
+        }
+        assert_eq!(record.clone().charge(MS_PER_DAY - 1, &limits), RecordOutcome::BurstExceeded);
+        assert_eq!(record.charge(MS_PER_DAY - 2, &limits), RecordOutcome::Allowed);
+        assert_eq!((record.day, record.used), (1, 6), "one day ahead: the day stays");
     }
 
     #[test]

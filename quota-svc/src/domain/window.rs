@@ -2,9 +2,13 @@
 //!
 //! A request exceeds the limit if and only if the request `limit` positions earlier arrived less than 60,000 ms before
 //! it. So the ring needs only the last `limit` arrivals, and of these only those less than 60,000 ms old. A full ring
-//! drops its oldest arrival if that has expired; otherwise it grows, up to `limit`. `lua/charge.lua` implements this
-//! rule in Redis. The script drops up to 16 expired arrivals at once, because there each read of the ring is a Redis
+//! drops its oldest arrival if that has expired; otherwise it grows, up to `limit`. While replicas with different limits
+//! are running, each applies its own limit to the same arrivals: a lower one first shrinks the ring to its last `limit`
+//! arrivals. That loses nothing: if the limit is not exceeded, all older arrivals have expired. `lua/charge.lua`
+//! implements this rule in Redis. The script drops up to 16 expired arrivals at once, because there each read of the ring is a Redis
 //! command.
+
+use super::time::MS_PER_DAY;
 
 pub const WINDOW_MS: i64 = 60_000;
 
@@ -16,7 +20,7 @@ const INITIAL_CAPACITY: u16 = 8;
 pub struct BurstWindow {
     /// The latest arrival as 64 bits. May belong to a request that was not admitted.
     pub(crate) last: i64,
-    /// The burst limit when the ring was created. A different limit clears the ring.
+    /// The burst limit of the last charge. The ring's capacity is never higher.
     pub(crate) limit: u16,
     /// Number of arrivals in the ring.
     pub(crate) len: u16,
@@ -39,17 +43,40 @@ impl BurstWindow {
         true
     }
 
+    /// Whether the latest arrival is more than a day in the future: the clock was wrong then.
+    pub fn is_ahead_of(&self, now: i64) -> bool {
+        self.last.saturating_sub(now) > MS_PER_DAY
+    }
+
+    /// Drops all arrivals if [`Self::is_ahead_of`]. The others are at most 60 s older than the latest.
+    pub fn drop_future(&mut self, now: i64) {
+        if self.is_ahead_of(now) {
+            (self.last, self.len, self.head) = (0, 0, 0);
+        }
+    }
+
     /// Moves the window to `now`, or keeps it at the latest arrival if the clock stepped back. Returns the window's
     /// time.
     fn advance(&mut self, now: i64, limit: u16) -> i64 {
         let now = now.max(self.last);
-        if self.limit != limit {
-            *self = Self { limit, ..Self::default() };
-        } else if now.saturating_sub(self.last) >= WINDOW_MS {
+        if now.saturating_sub(self.last) >= WINDOW_MS {
             (self.len, self.head) = (0, 0);
         }
         self.last = now;
+        if self.capacity() > limit {
+            self.shrink(limit);
+        }
+        self.limit = limit;
         now
+    }
+
+    /// Keeps the last `capacity` arrivals.
+    fn shrink(&mut self, capacity: u16) {
+        self.ring.rotate_left(usize::from(self.head));
+        let dropped = self.len.saturating_sub(capacity);
+        self.ring.drain(..usize::from(dropped));
+        self.ring.truncate(usize::from(capacity));
+        (self.len, self.head) = (self.len - dropped, 0);
     }
 
     /// Drops the oldest arrival if it has expired, else grows the ring. Returns false if it has to grow but can't,
@@ -128,25 +155,35 @@ mod tests {
     }
 
     #[test]
-    fn changed_limit_clears_the_window() {
+    fn arrivals_are_kept_when_the_limit_changes() {
         let mut window = BurstWindow::default();
-        assert!((0..5).all(|_| window.try_admit(0, 5)));
-        assert!(window.try_admit(0, 4));
-        assert_eq!(window.len, 1);
+        assert!((0..20).all(|at| window.try_admit(at, 20 + at as u16 % 5)));
+        assert!(!window.clone().try_admit(20, 20));
+        assert!(window.try_admit(20, 21));
+        assert!(!window.clone().try_admit(20, 3), "a lower limit counts the same arrivals");
+        assert!(window.clone().try_admit(60_018, 3), "the third to last arrival was at 18 ms");
+        assert!(!window.try_admit(60_017, 3));
     }
 
     proptest! {
         #[test]
         fn window_matches_the_model(
-            limit in 1u16..40,
-            steps in prop::collection::vec((-5_000i64..30_000, 1usize..12), 1..200),
+            limits in prop::collection::vec(1u16..40, 1..4),
+            steps in prop::collection::vec((-5_000i64..30_000, 1usize..12, any::<usize>()), 1..200),
         ) {
             let (mut window, mut model) = (BurstWindow::default(), Model::default());
             let mut now = 1i64 << 32;
-            for (step, times) in steps {
+            for (step, times, replica) in steps {
                 now += step;
+                let limit = limits[replica % limits.len()];
                 for _ in 0..times {
-                    prop_assert_eq!(window.try_admit(now, limit), model.try_admit(now, usize::from(limit)));
+                    let admitted = window.try_admit(now, limit);
+                    prop_assert_eq!(admitted, model.try_admit(now, usize::from(limit)));
+                    // A denial pauses the key, and resuming it clears the window. A lower limit may have dropped
+                    // arrivals that a higher one would still count.
+                    if !admitted && limits.len() > 1 {
+                        (window, model) = Default::default();
+                    }
                 }
             }
         }

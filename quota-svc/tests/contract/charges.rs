@@ -194,3 +194,33 @@ pub async fn pause_adds_one_event_with_reason(harness: &Harness) {
     assert_eq!(paused[0].at, NOON);
     assert_eq!(paused[0].reason, "more than 300 requests within 60 seconds (by the system)");
 }
+
+pub async fn charges_under_a_future_clock_move_to_today(harness: &Harness) {
+    let account = harness.account().await;
+    let key = harness.key_in(account, Scope::Full, Some(10)).await.unwrap();
+    harness.set_time(NOON + 400 * DAY);
+    assert_eq!(harness.charge_key(key, 3).await[2].remaining, Some(7));
+    assert_eq!(harness.charge(Subject::Demo, 3).await[2].remaining, Some(997));
+    harness.set_time(NOON);
+    assert_eq!(harness.charge_key(key, 1).await[0].remaining, Some(6), "the count is kept");
+    assert_eq!(harness.charge(Subject::Demo, 1).await[0].remaining, Some(996));
+    let record = harness.store.key(key, None).await.unwrap().record;
+    assert_eq!((i64::from(record.day), record.used), (NOON / DAY, 4));
+    assert_eq!(harness.charge_key(key, 299).await[298].outcome, Outcome::DailyExceeded);
+    assert_eq!(harness.outcome(key).await, Outcome::BurstExceeded, "the window has only today's arrivals");
+    harness.store.change_key(key, None, &KeyChange::Resume).await.unwrap();
+    harness.advance(DAY);
+    assert_eq!(harness.charge_key(key, 1).await[0].remaining, Some(9), "the next day resets the quota");
+    assert_eq!(harness.charge(Subject::Demo, 1).await[0].remaining, Some(999));
+}
+
+pub async fn exhausted_demo_under_a_future_clock_resets_the_next_day(harness: &Harness) {
+    harness.set_time(NOON + 400 * DAY);
+    for _ in 0..4 {
+        harness.charge(Subject::Demo, 250).await;
+    }
+    harness.set_time(NOON);
+    assert_eq!(harness.charge(Subject::Demo, 1).await[0].outcome, Outcome::DailyExceeded);
+    harness.advance(DAY);
+    assert_eq!(harness.charge(Subject::Demo, 1).await[0].remaining, Some(999));
+}

@@ -24,6 +24,8 @@ pub struct Harness {
     pub store: Arc<dyn Store>,
     pub limits: Limits,
     clock: Arc<AtomicI64>,
+    /// Prefix of the Redis keys; `None` for the embedded store.
+    prefix: Option<String>,
 }
 
 impl Harness {
@@ -35,7 +37,7 @@ impl Harness {
         let clock = Arc::new(AtomicI64::new(NOON));
         let store =
             EmbeddedStore::in_memory(limits, Clock::Manual(clock.clone())).expect("in-memory store opens");
-        Self { store: Arc::new(store), limits, clock }
+        Self { store: Arc::new(store), limits, clock, prefix: None }
     }
 
     pub async fn redis(url: &str) -> Self {
@@ -44,10 +46,20 @@ impl Harness {
 
     pub async fn redis_with(url: &str, limits: Limits) -> Self {
         let clock = Arc::new(AtomicI64::new(NOON));
+        Self::redis_replica(url, &format!("test-{}:", random()), limits, clock).await
+    }
+
+    /// A second store with other limits, on the same data and with the same clock.
+    pub async fn other_replica(&self, url: &str, limits: Limits) -> Self {
+        let prefix = self.prefix.as_deref().expect("the store is Redis");
+        Self::redis_replica(url, prefix, limits, self.clock.clone()).await
+    }
+
+    async fn redis_replica(url: &str, prefix: &str, limits: Limits, clock: Arc<AtomicI64>) -> Self {
         let options = RedisOptions {
             url: url.to_owned(),
             credentials: Credentials::default(),
-            key_prefix: format!("test-{}:", random()),
+            key_prefix: prefix.to_owned(),
             // Long, because test machines can be slow. Timeouts are tested elsewhere.
             store_timeout: Duration::from_secs(10),
             write_timeout: Duration::from_secs(10),
@@ -58,7 +70,7 @@ impl Harness {
         let store = Arc::new(RedisStore::start(options).expect("valid URL"));
         let connected = async || store.unavailable_reason().is_none().then_some(());
         e2e::wait::eventually(Duration::from_secs(10), "the store is connected", connected).await;
-        Self { store, limits, clock }
+        Self { store, limits, clock, prefix: Some(prefix.to_owned()) }
     }
 
     pub fn now(&self) -> i64 {

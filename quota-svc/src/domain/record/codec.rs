@@ -12,7 +12,7 @@
 //! | 16 | 4 | current day |
 //! | 20 | 4 | requests allowed on the current day |
 //! | 24 | 8 | latest arrival, ms |
-//! | 32 | 4 | burst limit when the ring was created |
+//! | 32 | 4 | burst limit of the last charge |
 //! | 36 | 2 + 2 + 2 | the ring's capacity, number of arrivals, index of the oldest |
 //! | 44 | 31 × 4 | requests allowed on earlier days, indexed by day modulo 31 |
 //! | 168 | capacity × 4 | the ring: low 32 bits of arrival times, ms |

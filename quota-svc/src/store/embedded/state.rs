@@ -8,12 +8,14 @@ use std::collections::HashMap;
 
 pub use stored::StoredAccount;
 
+use quota_client::wire::KeyState;
+
 use super::writer::RowWrite;
 use crate::domain::event::{Event, pause_reason};
 use crate::domain::id::{AccountId, KeyId};
 use crate::domain::key::StoredKey;
 use crate::domain::limits::Limits;
-use crate::domain::record::{KeyRecord, RecordOutcome, encode};
+use crate::domain::record::{CORRECTED_FUTURE, KeyRecord, RecordOutcome, encode};
 use crate::domain::time::day_of;
 use crate::domain::verdict::{ChargeGroup, GroupCounts, GroupOutcome, Subject};
 
@@ -69,6 +71,9 @@ impl State {
             return GroupOutcome::Unavailable;
         }
         let record = &mut entry.key.record;
+        if record.state == KeyState::Active && record.is_ahead_of(now) {
+            tracing::warn!(key = %id, "{CORRECTED_FUTURE}");
+        }
         let (mut allowed, mut over_daily, mut burst_exceeded) = (0, 0, false);
         for _ in 0..count {
             match record.charge(now, limits) {
@@ -140,6 +145,10 @@ impl Demo {
         let today = day_of(now);
         if today > self.day {
             (self.day, self.used) = (today, 0);
+        } else if self.day > today.saturating_add(1) {
+            // Counted under a clock that was wrong, as in `KeyRecord::correct_future`.
+            tracing::warn!(key = "demo", "{CORRECTED_FUTURE}");
+            (self.day, self.dirty) = (today, true);
         }
         let allowed = count.min(limits.demo.saturating_sub(self.used));
         self.used += allowed;

@@ -7,7 +7,7 @@ use super::RedisStore;
 use super::redis_keys::RedisKey;
 use super::script::{CHARGE, ScriptCall};
 use super::topology::CallError;
-use crate::domain::record::scope_from_byte;
+use crate::domain::record::{CORRECTED_FUTURE, scope_from_byte};
 use crate::domain::verdict::{ChargeGroup, GroupCounts, GroupOutcome, Subject};
 
 impl RedisStore {
@@ -27,7 +27,10 @@ impl RedisStore {
         let redis_keys: Vec<RedisKey> = groups.iter().map(|group| self.redis_key_of(group.subject)).collect();
         let call = self.charge_call(&redis_keys, groups);
         let outcomes = match self.charges.run(&redis_keys[0], &call).await {
-            Ok(reply) => parse_reply(&reply.value, groups),
+            Ok(reply) => {
+                self.log_corrections(&reply.value, groups);
+                parse_reply(&reply.value, groups)
+            }
             Err(error) => {
                 self.log_failure(&error);
                 return vec![GroupOutcome::Unavailable; groups.len()];
@@ -53,12 +56,19 @@ impl RedisStore {
         }
     }
 
+    /// Logs each record that was written under a wrong clock. It happens once per record, so this needs no throttle.
+    fn log_corrections(&self, reply: &Value, groups: &[ChargeGroup]) {
+        let Value::Array(numbers) = reply else { return };
+        for (group, status) in groups.iter().zip(numbers.iter().skip(1).step_by(2)) {
+            if matches!(status, Value::Int(status) if status % 32 / 4 >= 6) {
+                tracing::warn!(key = name_of(group.subject), "{CORRECTED_FUTURE}");
+            }
+        }
+    }
+
     fn log_invalid_record(&self, subject: Subject) {
         if self.invalid_records.allow().is_some() {
-            let key = match subject {
-                Subject::Key(id) => id.to_string(),
-                Subject::Demo => "demo".to_owned(),
-            };
+            let key = name_of(subject);
             tracing::warn!(key, "can't read a stored key record; charges for this key fail");
         }
     }
@@ -79,6 +89,14 @@ impl RedisStore {
             return call;
         }
         groups.iter().fold(call, |call, group| call.arg(group.count))
+    }
+}
+
+/// For log lines.
+fn name_of(subject: Subject) -> String {
+    match subject {
+        Subject::Key(id) => id.to_string(),
+        Subject::Demo => "demo".to_owned(),
     }
 }
 
@@ -110,11 +128,11 @@ fn parse_group(group: &ChargeGroup, now: i64, status: i64, counts: i64) -> Optio
         Some(GroupOutcome::Counted(counts))
     };
     match code / 4 {
-        0 => counted(false),
+        0 | 6 => counted(false),
         1 => Some(GroupOutcome::UnknownKey),
         2 => Some(GroupOutcome::Inactive),
         3 => Some(GroupOutcome::Paused { now }),
-        5 => counted(true),
+        5 | 7 => counted(true),
         _ => Some(GroupOutcome::Unavailable),
     }
 }
