@@ -8,6 +8,7 @@ mod charges;
 #[path = "contract/clocks.rs"]
 mod clocks;
 #[path = "contract/harness.rs"]
+#[expect(dead_code, reason = "store_model.rs uses the other functions")]
 mod harness;
 #[path = "contract/keys.rs"]
 mod keys;

@@ -71,7 +71,9 @@ impl SessionKey {
     pub(super) fn cipher(&self) -> LessSafeKey {
         let derived = self.extract();
         let derived = derived.expand(&[b"session cookie v1"], &CHACHA20_POLY1305);
-        LessSafeKey::new(UnboundKey::from(derived.expect("HKDF can produce output of the length of this key")))
+        LessSafeKey::new(UnboundKey::from(
+            derived.expect("HKDF can produce output of the length of this key"),
+        ))
     }
 
     /// Derives the key that signs known-browser cookies.

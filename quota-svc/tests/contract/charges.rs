@@ -208,7 +208,7 @@ pub async fn charges_under_a_future_clock_move_to_today(harness: &Harness) {
     assert_eq!((i64::from(record.day), record.used), (NOON / DAY, 4));
     assert_eq!(harness.charge_key(key, 299).await[298].outcome, Outcome::DailyExceeded);
     assert_eq!(harness.outcome(key).await, Outcome::BurstExceeded, "the window has only today's arrivals");
-    harness.store.change_key(key, None, &KeyChange::Resume).await.unwrap();
+    harness.store.change_key(key, None, &KeyChange::Resume, None).await.unwrap();
     harness.advance(DAY);
     assert_eq!(harness.charge_key(key, 1).await[0].remaining, Some(9), "the next day resets the quota");
     assert_eq!(harness.charge(Subject::Demo, 1).await[0].remaining, Some(999));
