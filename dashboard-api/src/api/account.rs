@@ -25,7 +25,7 @@ enum SignedUpResponse {
         header(
             name = "Set-Cookie",
             ty = "String",
-            description = "The session cookie. A second `Set-Cookie` header has the known-browser cookie: for 90 days, sign-ins of this browser are throttled separately from those of others."
+            description = "The session cookie. Another `Set-Cookie` header, before it, has the known-browser cookie: for 90 days, sign-ins of this browser are throttled separately from those of others."
         )
     )]
     Account(SerdeJson<Account>),
@@ -39,7 +39,7 @@ enum SignedInResponse {
         header(
             name = "Set-Cookie",
             ty = "String",
-            description = "The session cookie. A second `Set-Cookie` header has the known-browser cookie: for 90 days, sign-ins of this browser are throttled separately from those of others."
+            description = "The session cookie. Another `Set-Cookie` header, before it, has the known-browser cookie: for 90 days, sign-ins of this browser are throttled separately from those of others."
         )
     )]
     Account(SerdeJson<Account>),

@@ -59,15 +59,17 @@ impl Context {
         self.edge.identify(peer, &request.headers, request.version).ip
     }
 
-    /// Adds the cookies of a new session to the response: first the session cookie, then the known-browser cookie.
+    /// Adds the cookies of a new session to the response: the known-browser cookie and the session cookie.
     pub fn with_cookies<T>(
         &self,
         response: T,
         session: &Session,
         login: &str,
     ) -> Result<WithCookies<T>, getrandom::Error> {
-        let response = WithCookies::new(response).header(SET_COOKIE, self.cookies.set(session)?);
-        Ok(response.header(SET_COOKIE, self.known_browsers.set(login, unix_now())?))
+        // The session cookie is last: client libraries that keep one value per header name keep the last one.
+        let response =
+            WithCookies::new(response).header(SET_COOKIE, self.known_browsers.set(login, unix_now())?);
+        Ok(response.header(SET_COOKIE, self.cookies.set(session)?))
     }
 
     /// For `map_err`: converts any handler error into an error response.
