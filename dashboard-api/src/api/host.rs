@@ -1,5 +1,5 @@
 //! Rejects requests for another host once `--public-url` is set, so that the dashboard can't be reached under a name that
-//! somebody else controls (DNS rebinding) or be embedded in links to another host.
+//! another person controls (DNS rebinding) or be embedded in links to another host.
 
 use std::net::IpAddr;
 use std::sync::Arc;

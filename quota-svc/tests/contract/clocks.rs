@@ -20,7 +20,7 @@ async fn wait_for(redis: &Redis, ending: &str) {
     .await;
 }
 
-/// The clock is set anew between the calls, as if the record were on a master whose clock is 45 s ahead.
+/// The clock is set to another time between the calls, as if the record were on a master whose clock is 45 s ahead.
 #[tokio::test]
 async fn key_is_created_on_a_master_whose_clock_is_ahead() {
     let redis = Redis::start().await;
