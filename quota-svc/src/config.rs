@@ -88,6 +88,15 @@ pub struct StoreArgs {
     /// File with the Redis password
     #[arg(long, env, value_name = "PATH", conflicts_with = "redis_password")]
     pub redis_password_file: Option<PathBuf>,
+    /// User on the Sentinels (ACL); the user and password of the URL are for the master
+    #[arg(long, env, value_name = "NAME")]
+    pub redis_sentinel_username: Option<String>,
+    /// Password on the Sentinels; prefer --redis-sentinel-password-file
+    #[arg(long, env, value_name = "PASSWORD", hide_env_values = true)]
+    pub redis_sentinel_password: Option<SecretString>,
+    /// File with the password on the Sentinels
+    #[arg(long, env, value_name = "PATH", conflicts_with = "redis_sentinel_password")]
+    pub redis_sentinel_password_file: Option<PathBuf>,
     /// PEM file with the certificate authority of a rediss:// server
     #[arg(long, env, value_name = "PATH")]
     pub redis_ca_file: Option<PathBuf>,
@@ -140,6 +149,9 @@ impl Default for StoreArgs {
             redis_username: None,
             redis_password: None,
             redis_password_file: None,
+            redis_sentinel_username: None,
+            redis_sentinel_password: None,
+            redis_sentinel_password_file: None,
             redis_ca_file: None,
             key_prefix: "ipl:".to_owned(),
             store_timeout: Duration::from_millis(250),
@@ -211,17 +223,31 @@ impl StoreArgs {
     }
 
     fn credentials(&self) -> anyhow::Result<Credentials> {
-        let password = match &self.redis_password_file {
-            None => self.redis_password.clone(),
-            Some(path) => {
-                let text = std::fs::read_to_string(path)
-                    .with_context(|| format!("can't read --redis-password-file {}", path.display()))?;
-                Some(text.trim_end_matches(['\r', '\n']).into())
-            }
-        };
-        let username = self.redis_username.clone();
-        Ok(Credentials { username, password, ca_file: self.redis_ca_file.clone() })
+        let (file, sentinel_file) = (&self.redis_password_file, &self.redis_sentinel_password_file);
+        Ok(Credentials {
+            username: self.redis_username.clone(),
+            password: password("--redis-password-file", file, &self.redis_password)?,
+            sentinel_username: self.redis_sentinel_username.clone(),
+            sentinel_password: password(
+                "--redis-sentinel-password-file",
+                sentinel_file,
+                &self.redis_sentinel_password,
+            )?,
+            ca_file: self.redis_ca_file.clone(),
+        })
     }
+}
+
+/// The password in the file that `flag` names, or else the password given directly.
+fn password(
+    flag: &str,
+    file: &Option<PathBuf>,
+    given: &Option<SecretString>,
+) -> anyhow::Result<Option<SecretString>> {
+    let Some(path) = file else { return Ok(given.clone()) };
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("can't read {flag} {}", path.display()))?;
+    Ok(Some(text.trim_end_matches(['\r', '\n']).into()))
 }
 
 #[cfg(test)]
@@ -256,7 +282,15 @@ mod tests {
 
     #[test]
     fn debug_output_contains_no_secret() {
-        let config = parse(&["--redis-url", "redis://u:hush@h", "--redis-password", "hush"]);
+        let flags = [
+            "--redis-url",
+            "redis://u:hush@h",
+            "--redis-password",
+            "hush",
+            "--redis-sentinel-password",
+            "hush",
+        ];
+        let config = parse(&flags);
         assert!(!format!("{config:?}").contains("hush"));
     }
 

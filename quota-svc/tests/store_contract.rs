@@ -5,13 +5,13 @@
 mod accounts;
 #[path = "contract/charges.rs"]
 mod charges;
-#[path = "contract/clocks.rs"]
-mod clocks;
 #[path = "contract/harness.rs"]
 #[expect(dead_code, reason = "store_model.rs uses the other functions")]
 mod harness;
 #[path = "contract/keys.rs"]
 mod keys;
+#[path = "contract/replicas.rs"]
+mod replicas;
 #[path = "contract/transfer.rs"]
 mod transfer;
 

@@ -22,11 +22,21 @@ pub struct SentinelSet {
 impl SentinelSet {
     /// Starts all five processes and waits until every Sentinel has found the others.
     pub async fn start() -> Self {
+        Self::start_with(|sentinel| sentinel).await
+    }
+
+    /// Like [`SentinelSet::start`], with Sentinels that require this password. The data servers have none.
+    pub async fn start_with_password(password: &str) -> Self {
+        let sentinel_pass = format!("sentinel sentinel-pass {password}");
+        Self::start_with(|sentinel| sentinel.password(password).directive(&sentinel_pass)).await
+    }
+
+    async fn start_with(customize: impl Fn(RedisOptions) -> RedisOptions) -> Self {
         let master = Redis::options().appendonly().start().await;
         let replica_of = format!("replicaof 127.0.0.1 {}", master.port());
         let replica = Redis::options().appendonly().directive(&replica_of).start().await;
         wait_in_sync(&replica).await;
-        let start = || sentinel_options(master.port()).start();
+        let start = || customize(sentinel_options(master.port())).start();
         let sentinels = [start().await, start().await, start().await];
         let set = Self { servers: [master, replica], sentinels };
         set.wait_formed().await;

@@ -76,3 +76,25 @@ async fn load_sentinel_failover_gives_unavailable_and_recovers() {
     );
     assert!(quota.service.is_running() && !quota.service.logs().contains("panic"));
 }
+
+#[tokio::test]
+async fn sentinels_with_a_password_need_the_flag() {
+    let set = SentinelSet::start_with_password("sentinel-secret").await;
+    let file = set.sentinels[0].dir().join("password");
+    std::fs::write(&file, "sentinel-secret\n").expect("temporary directory is writable");
+    let flags = ["--redis-sentinel-password-file", file.to_str().expect("valid path")];
+    let quota = Quota::start_with(&set, &flags).await;
+    quota.wait_ready(WAIT_TIMEOUT).await;
+    quota.new_key().await;
+    let without = Quota::start(&set).await;
+    eventually_ok(WAIT_TIMEOUT, "the log names the reason", async || {
+        let logs = without.service.logs();
+        if logs.contains("can't connect to the store") && logs.contains("NOAUTH") {
+            Ok(())
+        } else {
+            Err(logs)
+        }
+    })
+    .await;
+    assert_eq!(without.readiness().await.0, 503);
+}

@@ -5,7 +5,7 @@
 //! and that could pause a key.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
@@ -34,9 +34,20 @@ pub enum ServerTarget {
     },
 }
 
+/// A connection and its generation. A connection that is published again after a check has a new generation.
+#[derive(Clone)]
+pub struct LiveConnection {
+    pub connection: MultiplexedConnection,
+    pub generation: Generation,
+}
+
+/// Increases with each published connection. Reports about an earlier one are outdated: a call that failed because of
+/// an outage must not make the connection suspect that was opened after the outage.
+pub type Generation = u64;
+
 /// Dropping it ends the background task.
 pub struct ManagedConnection {
-    connection: watch::Receiver<Option<MultiplexedConnection>>,
+    connection: watch::Receiver<Option<LiveConnection>>,
     health: Arc<HealthSignal>,
     task: tokio::task::JoinHandle<()>,
     timeout: Duration,
@@ -46,10 +57,12 @@ pub struct ManagedConnection {
 /// Reports from callers to the background task.
 #[derive(Default)]
 struct HealthSignal {
-    /// A call failed: check the connection.
-    suspect: Notify,
-    /// The server replies but is not the master: reconnect, since the address may now lead to another server.
-    not_master: AtomicBool,
+    reported: Notify,
+    /// The latest generation for which a call failed: check the connection.
+    suspect: AtomicU64,
+    /// The latest generation whose server replies but is not the master: reconnect, since the address may now lead to
+    /// another server.
+    not_master: AtomicU64,
 }
 
 impl ManagedConnection {
@@ -63,8 +76,13 @@ impl ManagedConnection {
     }
 
     /// `None` while disconnected.
-    pub fn connection(&self) -> Option<MultiplexedConnection> {
+    pub fn connection(&self) -> Option<LiveConnection> {
         self.connection.borrow().clone()
+    }
+
+    /// The generation of the current connection; `None` while disconnected.
+    pub fn generation(&self) -> Option<Generation> {
+        self.connection.borrow().as_ref().map(|live| live.generation)
     }
 
     pub fn is_connected(&self) -> bool {
@@ -76,15 +94,16 @@ impl ManagedConnection {
         let _ = self.connection.clone().wait_for(Option::is_some).await;
     }
 
-    /// Reports a failed call.
-    pub fn report_suspect(&self) {
-        self.health.suspect.notify_one();
+    /// Reports a failed call on the connection of this generation.
+    pub fn report_suspect(&self, generation: Generation) {
+        self.health.suspect.fetch_max(generation, Ordering::AcqRel);
+        self.health.reported.notify_one();
     }
 
-    /// Reports that the server is not, or no longer, the master.
-    pub fn report_not_master(&self) {
-        self.health.not_master.store(true, Ordering::Release);
-        self.health.suspect.notify_one();
+    /// Reports that the server of this generation is not, or no longer, the master.
+    pub fn report_not_master(&self, generation: Generation) {
+        self.health.not_master.fetch_max(generation, Ordering::AcqRel);
+        self.report_suspect(generation);
     }
 
     /// Timeout of a call.
@@ -118,17 +137,17 @@ struct ConnectionTask {
     target: ServerTarget,
     options: ConnectOptions,
     timeout: Duration,
-    publish: watch::Sender<Option<MultiplexedConnection>>,
+    publish: watch::Sender<Option<LiveConnection>>,
     health: Arc<HealthSignal>,
 }
 
 impl ConnectionTask {
     async fn run(self) {
+        let mut generation = 0;
         loop {
             let connection = self.connect_with_retry().await;
             let since = Instant::now();
-            self.publish.send_replace(Some(connection.clone()));
-            self.monitor(connection).await;
+            generation = self.monitor(connection, generation).await;
             self.publish.send_replace(None);
             if since.elapsed() < PING_INTERVAL {
                 tokio::time::sleep(RECONNECT_DELAY).await;
@@ -185,15 +204,19 @@ impl ConnectionTask {
         }
     }
 
-    /// Returns when the connection must be replaced.
-    async fn monitor(&self, mut connection: MultiplexedConnection) {
+    /// Publishes the connection with the generation after `last`, and checks it. Returns its last generation when the
+    /// connection must be replaced.
+    async fn monitor(&self, mut connection: MultiplexedConnection, last: Generation) -> Generation {
+        let mut generation = self.publish_next(&connection, last);
         loop {
-            let suspect = tokio::time::timeout(PING_INTERVAL, self.health.suspect.notified()).await.is_ok();
+            // Ends early after a report, possibly an outdated one.
+            let _ = tokio::time::timeout(PING_INTERVAL, self.health.reported.notified()).await;
+            let suspect = self.health.suspect.load(Ordering::Acquire) >= generation;
             if suspect {
                 self.publish.send_replace(None);
             }
-            if self.health.not_master.swap(false, Ordering::AcqRel) {
-                return;
+            if self.health.not_master.load(Ordering::Acquire) >= generation {
+                return generation;
             }
             let ping = redis::cmd("PING");
             let reply = tokio::time::timeout(self.timeout, ping.exec_async(&mut connection)).await;
@@ -202,11 +225,54 @@ impl ConnectionTask {
             let may_keep = !matches!(self.target, ServerTarget::Sentinel { .. });
             match reply {
                 Ok(Ok(())) if !suspect => {}
-                Ok(Ok(())) if may_keep => {
-                    self.publish.send_replace(Some(connection.clone()));
-                }
-                _ => return,
+                Ok(Ok(())) if may_keep => generation = self.publish_next(&connection, generation),
+                _ => return generation,
             }
         }
+    }
+
+    fn publish_next(&self, connection: &MultiplexedConnection, last: Generation) -> Generation {
+        let generation = last + 1;
+        self.publish.send_replace(Some(LiveConnection { connection: connection.clone(), generation }));
+        generation
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use e2e::redis::Redis;
+
+    use super::super::target::{self, Credentials, RedisTarget};
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_secs(10);
+
+    async fn start(redis: &Redis) -> ManagedConnection {
+        let (target, options) = target::parse(&redis.url(), Credentials::default(), TIMEOUT).unwrap();
+        let RedisTarget::Server(node) = target else { panic!("not a server: {target:?}") };
+        let managed = ManagedConnection::start(ServerTarget::Server(node), options, TIMEOUT);
+        managed.wait_connected().await;
+        managed
+    }
+
+    #[tokio::test]
+    async fn failures_of_an_outage_leave_the_next_connection_usable() {
+        let mut redis = Redis::start().await;
+        let managed = start(&redis).await;
+        let mut published = managed.connection.clone();
+        let failed = managed.generation().unwrap();
+        redis.stop();
+        managed.report_suspect(failed);
+        published.wait_for(Option::is_none).await.unwrap();
+        // These calls failed too, but their callers noticed later.
+        managed.report_suspect(failed);
+        redis.restart().await;
+        published.wait_for(Option::is_some).await.unwrap();
+        managed.report_not_master(failed);
+        let changed = tokio::time::timeout(3 * PING_INTERVAL, published.changed()).await;
+        assert!(changed.is_err(), "the new connection was not suspended");
+        managed.report_suspect(managed.generation().unwrap());
+        published.wait_for(Option::is_none).await.unwrap();
+        published.wait_for(Option::is_some).await.unwrap();
     }
 }

@@ -28,6 +28,16 @@ pub enum RedisUrlError {
     Missing(&'static str),
     #[error("--redis-url has the invalid host `{0}`; expected HOST or HOST:PORT")]
     Host(String),
+    #[error("--redis-url has the invalid database `{0}`; expected a number")]
+    Database(String),
+    #[error("--redis-url has a database, but a Cluster has only database 0: remove `/{0}`")]
+    ClusterDatabase(String),
+    #[error("--redis-url has the unsupported part `{0}`")]
+    Unsupported(String),
+    #[error(
+        "--redis-sentinel-username and --redis-sentinel-password need a redis+sentinel:// URL in --redis-url"
+    )]
+    NoSentinel,
     #[error("can't read --redis-ca-file: {0}")]
     CaFile(#[source] std::io::Error),
 }
@@ -55,6 +65,8 @@ pub enum RedisTarget {
 pub struct ConnectOptions {
     username: Option<String>,
     password: Option<SecretString>,
+    sentinel_username: Option<String>,
+    sentinel_password: Option<SecretString>,
     database: i64,
     tls: bool,
     ca: Option<Vec<u8>>,
@@ -68,6 +80,10 @@ pub struct Credentials {
     pub username: Option<String>,
     /// Overrides the URL's.
     pub password: Option<SecretString>,
+    /// ACL user on the Sentinels.
+    pub sentinel_username: Option<String>,
+    /// Password on the Sentinels.
+    pub sentinel_password: Option<SecretString>,
     /// PEM file with the certificate authority.
     pub ca_file: Option<std::path::PathBuf>,
 }
@@ -79,10 +95,16 @@ pub fn parse(
 ) -> Result<(RedisTarget, ConnectOptions), RedisUrlError> {
     let (scheme, rest) = url.split_once("://").ok_or(RedisUrlError::Missing("`SCHEME://`"))?;
     let tls = scheme.starts_with("rediss");
+    let for_sentinels = credentials.sentinel_username.is_some() || credentials.sentinel_password.is_some();
+    if for_sentinels && !scheme.ends_with("+sentinel") {
+        return Err(RedisUrlError::NoSentinel);
+    }
     let ca = credentials.ca_file.map(std::fs::read).transpose().map_err(RedisUrlError::CaFile)?;
     let mut options = ConnectOptions {
         username: credentials.username,
         password: credentials.password,
+        sentinel_username: credentials.sentinel_username,
+        sentinel_password: credentials.sentinel_password,
         database: 0,
         tls,
         ca,
@@ -92,8 +114,11 @@ pub fn parse(
         "redis" | "rediss" => parse_server(url, &mut options)?,
         "unix" | "redis+unix" => parse_socket(rest, &mut options)?,
         "redis+cluster" | "rediss+cluster" => {
-            let (hosts, _) = parse_hosts(rest, REDIS_PORT, &mut options)?;
-            RedisTarget::Cluster(hosts)
+            let (hosts, path) = parse_hosts(rest, REDIS_PORT, &mut options)?;
+            match parse_database(path)? {
+                0 => RedisTarget::Cluster(hosts),
+                _ => return Err(RedisUrlError::ClusterDatabase(path.to_owned())),
+            }
         }
         "redis+sentinel" | "rediss+sentinel" => {
             let (sentinels, path) = parse_hosts(rest, SENTINEL_PORT, &mut options)?;
@@ -101,7 +126,7 @@ pub fn parse(
             let master = path.next().filter(|name| !name.is_empty());
             let master =
                 master.ok_or(RedisUrlError::Missing("the master's name: redis+sentinel://HOST/MASTER"))?;
-            options.database = path.next().and_then(|db| db.parse().ok()).unwrap_or(0);
+            options.database = parse_database(path.next().unwrap_or_default())?;
             RedisTarget::Sentinel { sentinels, master: master.to_owned() }
         }
         other => return Err(RedisUrlError::Scheme(other.to_owned())),
@@ -113,7 +138,10 @@ fn parse_server(url: &str, options: &mut ConnectOptions) -> Result<RedisTarget, 
     let url = Url::parse(url)?;
     let host = url.host_str().filter(|host| !host.is_empty()).ok_or(RedisUrlError::Missing("a host"))?;
     options.set_url_credentials(url.username(), url.password());
-    options.database = url.path().trim_matches('/').parse().unwrap_or(0);
+    if let Some(query) = url.query() {
+        return Err(RedisUrlError::Unsupported(format!("?{query}")));
+    }
+    options.database = parse_database(url.path().trim_matches('/'))?;
     let host = host.trim_matches(['[', ']']);
     Ok(RedisTarget::Server((host.to_owned(), url.port().unwrap_or(REDIS_PORT))))
 }
@@ -123,9 +151,22 @@ fn parse_socket(rest: &str, options: &mut ConnectOptions) -> Result<RedisTarget,
     if path.is_empty() {
         return Err(RedisUrlError::Missing("the socket's path: unix:///PATH"));
     }
-    let database = url::form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "db");
-    options.database = database.and_then(|(_, db)| db.parse().ok()).unwrap_or(0);
+    for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {
+        match &*name {
+            "db" => options.database = parse_database(&value)?,
+            // Without its value, which could be a password.
+            _ => return Err(RedisUrlError::Unsupported(format!("?{name}="))),
+        }
+    }
     Ok(RedisTarget::Socket(path.to_owned()))
+}
+
+/// An empty text is database 0.
+fn parse_database(text: &str) -> Result<i64, RedisUrlError> {
+    if text.is_empty() {
+        return Ok(0);
+    }
+    text.parse::<u32>().map(i64::from).map_err(|_| RedisUrlError::Database(text.to_owned()))
 }
 
 /// Parses `[user:password@]host[:port],host[:port]…[/path]`, which is not a valid URL.
@@ -184,8 +225,9 @@ impl ConnectOptions {
 
     /// Queries the Sentinels in order until one returns the master's address.
     pub async fn resolve_master(&self, sentinels: &[Node], master: &str) -> redis::RedisResult<Node> {
-        // The credentials are for the Redis servers. Sentinels have their own users, so none are sent to them.
-        let options = Self { username: None, password: None, database: 0, ..self.clone() };
+        // Sentinels have their own users. Those of the Redis servers are never sent to them.
+        let (username, password) = (self.sentinel_username.clone(), self.sentinel_password.clone());
+        let options = Self { username, password, database: 0, ..self.clone() };
         let mut last_error = redis::RedisError::from((redis::ErrorKind::Io, "no sentinel replied"));
         for sentinel in sentinels {
             match options.query_sentinel(sentinel, master).await {
@@ -271,6 +313,31 @@ mod tests {
     }
 
     #[test]
+    fn database_is_parsed_in_every_url_form() {
+        for (url, database) in [
+            ("redis://cache", 0),
+            ("redis://cache/", 0),
+            ("redis://cache/15", 15),
+            ("unix:///run/redis.sock", 0),
+            ("unix:///run/redis.sock?db=1", 1),
+            ("redis+sentinel://a,b/main", 0),
+            ("redis+sentinel://a,b/main/2", 2),
+            ("redis+cluster://a,b/0", 0),
+        ] {
+            let (_, options) = parse(url, Credentials::default(), Duration::from_secs(1)).unwrap();
+            assert_eq!(options.database, database, "{url}");
+        }
+    }
+
+    #[test]
+    fn sentinel_credentials_without_sentinels_are_rejected() {
+        let credentials = || Credentials { sentinel_password: Some("hush".into()), ..Credentials::default() };
+        let error = parse("redis://cache", credentials(), Duration::from_secs(1)).err().unwrap().to_string();
+        assert!(error.contains("redis+sentinel://"), "{error}");
+        assert!(parse("rediss+sentinel://a/main", credentials(), Duration::from_secs(1)).is_ok());
+    }
+
+    #[test]
     fn invalid_url_error_names_the_invalid_part() {
         for (url, part) in [
             ("cache:6379", "SCHEME"),
@@ -278,6 +345,15 @@ mod tests {
             ("redis+sentinel://a", "the master's name"),
             ("redis+cluster://a:b:c", "HOST:PORT"),
             ("unix://", "socket's path"),
+            ("redis://cache/abc", "database `abc`"),
+            ("rediss://cache/-1", "database `-1`"),
+            ("redis://cache/1/2", "database `1/2`"),
+            ("redis://cache?db=3", "unsupported part `?db=3`"),
+            ("unix:///run/redis.sock?db=one", "database `one`"),
+            ("unix:///run/redis.sock?pass=hush", "unsupported part `?pass=`"),
+            ("redis+sentinel://a/main/abc", "database `abc`"),
+            ("redis+cluster://a/abc", "database `abc`"),
+            ("redis+cluster://a/3", "remove `/3`"),
         ] {
             let message = parse_target(url).unwrap_err().to_string();
             assert!(message.contains(part), "{url}: {message}");

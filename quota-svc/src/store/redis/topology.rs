@@ -10,7 +10,7 @@ use cluster::Cluster;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 
-use super::managed_connection::{ManagedConnection, ServerTarget};
+use super::managed_connection::{Generation, LiveConnection, ManagedConnection, ServerTarget};
 use super::redis_keys::RedisKey;
 use super::script::ScriptCall;
 use super::target::{ConnectOptions, RedisTarget};
@@ -97,19 +97,35 @@ impl Topology {
         redis_key: &RedisKey,
         call: impl Future<Output = Result<Reply, CallError>>,
     ) -> Result<Reply, CallError> {
+        let used = self.connection_for(redis_key);
         let reply = tokio::time::timeout(self.timeout(), call).await;
-        reply.unwrap_or_else(|_| Err(self.on_timeout(redis_key)))
+        reply.unwrap_or_else(|_| Err(self.on_timeout(redis_key, used)))
     }
 
-    /// Reports the connection as suspect.
-    fn on_timeout(&self, redis_key: &RedisKey) -> CallError {
-        match self {
-            Self::Single(connection) => {
-                connection.report_suspect();
-                CallError::TimedOut(connection.label().to_string())
-            }
-            Self::Cluster(cluster) => cluster.on_timeout(redis_key.slot()),
+    /// The connection for `redis_key`, and its generation before a call.
+    fn connection_for(&self, redis_key: &RedisKey) -> Option<(Arc<ManagedConnection>, Generation)> {
+        let managed = match self {
+            Self::Single(connection) => Some(connection.clone()),
+            Self::Cluster(cluster) => cluster.master(redis_key.slot()),
+        }?;
+        let generation = managed.generation()?;
+        Some((managed, generation))
+    }
+
+    /// Reports the connection that was used as suspect.
+    fn on_timeout(
+        &self,
+        redis_key: &RedisKey,
+        used: Option<(Arc<ManagedConnection>, Generation)>,
+    ) -> CallError {
+        if let Self::Cluster(cluster) = self {
+            cluster.request_refresh();
         }
+        let Some((managed, generation)) = used else {
+            return CallError::Down(format!("a master of slot {}", redis_key.slot()));
+        };
+        managed.report_suspect(generation);
+        CallError::TimedOut(managed.label().to_string())
     }
 
     fn timeout(&self) -> Duration {
@@ -129,11 +145,12 @@ impl Topology {
 }
 
 async fn send_on(managed: &ManagedConnection, command: &Cmd) -> Result<Reply, CallError> {
-    let mut connection = managed.connection().ok_or_else(|| CallError::Down(managed.label().to_string()))?;
+    let live = managed.connection().ok_or_else(|| CallError::Down(managed.label().to_string()))?;
+    let LiveConnection { mut connection, generation } = live;
     match command.query_async(&mut connection).await {
         Ok(value) => Ok(Reply { value, connection, server: managed.label().clone() }),
         Err(error) => {
-            report_error(managed, &error);
+            report_error(managed, generation, &error);
             let timed_out = error.is_timeout();
             Err(if timed_out { CallError::TimedOut(managed.label().to_string()) } else { error.into() })
         }
@@ -141,9 +158,9 @@ async fn send_on(managed: &ManagedConnection, command: &Cmd) -> Result<Reply, Ca
 }
 
 /// Reports an error to the connection's background task if it can mean a broken connection or a wrong server.
-fn report_error(managed: &ManagedConnection, error: &RedisError) {
+fn report_error(managed: &ManagedConnection, generation: Generation, error: &RedisError) {
     if is(error, ServerErrorKind::ReadOnly) || is(error, ServerErrorKind::MasterDown) {
-        managed.report_not_master();
+        managed.report_not_master(generation);
     } else if error.is_io_error()
         || error.is_timeout()
         || error.is_unrecoverable_error()
@@ -151,7 +168,7 @@ fn report_error(managed: &ManagedConnection, error: &RedisError) {
         || is(error, ServerErrorKind::BusyLoading)
         || error.code() == Some("MISCONF")
     {
-        managed.report_suspect();
+        managed.report_suspect(generation);
     }
 }
 

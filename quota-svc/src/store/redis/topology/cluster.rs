@@ -72,14 +72,14 @@ impl Cluster {
         self.shared.send(slot, command).await
     }
 
-    /// Reports the master's connection as suspect and requests a refresh of the slot map.
-    pub fn on_timeout(&self, slot: u16) -> CallError {
+    /// The connection to the master of a slot; `None` if the slot has no master.
+    pub fn master(&self, slot: u16) -> Option<Arc<ManagedConnection>> {
+        self.shared.slot_map.load().master(slot)
+    }
+
+    /// Requests a refresh of the slot map.
+    pub fn request_refresh(&self) {
         self.shared.refresh_requested.notify_one();
-        let Some(managed) = self.shared.slot_map.load().master(slot) else {
-            return self.shared.no_master(slot);
-        };
-        managed.report_suspect();
-        CallError::TimedOut(managed.label().to_string())
     }
 }
 
@@ -205,7 +205,8 @@ fn redirection(error: &RedisError, sender: &str) -> Option<Node> {
 
 /// For a slot in migration: its new master accepts commands only after `ASKING`.
 async fn send_asking(managed: &ManagedConnection, command: &Cmd) -> Result<Reply, CallError> {
-    let mut connection = managed.connection().ok_or_else(|| CallError::Down(managed.label().to_string()))?;
+    let live = managed.connection().ok_or_else(|| CallError::Down(managed.label().to_string()))?;
+    let mut connection = live.connection;
     let mut pipeline = redis::pipe();
     pipeline.cmd("ASKING").ignore().add_command(command.clone());
     let (value,): (Value,) = pipeline.query_async(&mut connection).await?;

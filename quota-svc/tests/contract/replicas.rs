@@ -1,11 +1,12 @@
-//! The masters of a Cluster have different clocks.
+//! Masters of a Cluster with different clocks, and replicas of quota-svc with different limits.
 
 use std::time::Duration;
 
 use e2e::fault_proxy::{Fault, FaultProxy};
 use e2e::redis::Redis;
 use e2e::wait::eventually;
-use quota_client::wire::Scope;
+use quota_client::wire::{Outcome, Scope};
+use quota_svc::domain::limits::Limits;
 
 use crate::harness::Harness;
 
@@ -39,4 +40,18 @@ async fn key_is_created_on_a_master_whose_clock_is_ahead() {
     proxy.set(Fault::None);
     let listed = harness.store.keys(account).await.unwrap();
     assert_eq!(listed.iter().map(|key| key.meta.id()).collect::<Vec<_>>(), [created]);
+}
+
+#[tokio::test]
+async fn replicas_with_different_burst_limits_share_the_window() {
+    let redis = Redis::start().await;
+    let high = Harness::redis(&redis.url()).await;
+    let low = high.other_replica(&redis.url(), Limits { burst: 20, ..Limits::default() }).await;
+    let key = high.key().await;
+    for turn in 0..20 {
+        let replica = if turn % 2 == 0 { &high } else { &low };
+        assert_eq!(replica.outcome(key).await, Outcome::Allowed);
+    }
+    assert_eq!(high.outcome(key).await, Outcome::Allowed, "21 of 300");
+    assert_eq!(low.outcome(key).await, Outcome::BurstExceeded, "22 of 20");
 }
