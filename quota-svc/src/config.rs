@@ -106,7 +106,8 @@ pub struct StoreArgs {
     /// Maximum time for the store to charge a batch
     #[arg(long, env, value_name = "TIME", value_parser = parse_duration, default_value = "250ms")]
     pub store_timeout: Duration,
-    /// Maximum time for each step of a change to an account or key: the write, then its confirmation
+    /// Maximum time for an operation on accounts, keys or sessions, including the confirmation of its writes; in an
+    /// import, for each step
     #[arg(long, env, value_name = "TIME", value_parser = parse_duration, default_value = "3s")]
     pub write_timeout: Duration,
     /// Whether to wait until Redis confirms a change (on disk and on a replica) before responding

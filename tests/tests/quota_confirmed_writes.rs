@@ -4,11 +4,12 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use e2e::quota::Quota;
+use e2e::fault_proxy::{Fault, FaultProxy};
+use e2e::quota::{Quota, StoreChoice};
 use e2e::redis::Redis;
 use e2e::tools;
 use e2e::wait::eventually_ok;
-use quota_client::wire::{NewAccount, Outcome};
+use quota_client::wire::{NewAccount, NewKey, NewSession, Outcome, Scope};
 
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -16,8 +17,8 @@ fn account(login: &str) -> NewAccount {
     NewAccount { login: login.to_owned(), credential: None }
 }
 
-#[tokio::test]
-async fn unconfirmed_change_gets_503_and_delays_no_charge() {
+/// A master and its replica, which is in sync.
+async fn start_pair() -> (Redis, Redis) {
     let master = Redis::options().appendonly().start().await;
     let replica_of = format!("replicaof 127.0.0.1 {}", master.port());
     let replica = Redis::options().directive(&replica_of).start().await;
@@ -26,6 +27,12 @@ async fn unconfirmed_change_gets_503_and_delays_no_charge() {
         if link == "up" { Ok(()) } else { Err(link) }
     })
     .await;
+    (master, replica)
+}
+
+#[tokio::test]
+async fn unconfirmed_change_gets_503_and_delays_no_charge() {
+    let (master, replica) = start_pair().await;
     let quota = Quota::start_with(&master, &["--write-timeout", "700ms"]).await;
     quota.wait_ready(WAIT_TIMEOUT).await;
     let client = quota.client();
@@ -95,4 +102,48 @@ async fn change_is_confirmed_on_disk_with_waitaof() {
     let before = waitaof_calls().await.unwrap_or(0);
     quota.client().create_account(&account("on-disk")).await.unwrap();
     assert!(waitaof_calls().await.unwrap_or(0) > before, "the change was confirmed by WAITAOF");
+}
+
+#[tokio::test]
+async fn session_checks_do_not_wait_for_a_confirmation() {
+    let (master, replica) = start_pair().await;
+    let quota = Quota::start_with(&master, &["--write-timeout", "5s"]).await;
+    quota.wait_ready(WAIT_TIMEOUT).await;
+    let (client, key) = (quota.client(), quota.new_key().await);
+    let session = NewSession { id_sha256: "ab".repeat(32), ttl_seconds: 600 };
+    client.create_session(&key.key.account, &session).await.unwrap();
+    replica.freeze();
+    let (writer, id) = (quota.client(), key.key.id.clone());
+    let change = tokio::spawn(async move { writer.deactivate_key(&id, None).await });
+    eventually_ok(WAIT_TIMEOUT, "the change waits for its confirmation", async || {
+        match master.info("blocked_clients").await?.as_str() {
+            "0" => Err("no client is blocked".to_owned()),
+            _ => Ok(()),
+        }
+    })
+    .await;
+    let started = Instant::now();
+    assert!(client.session_is_active(&key.key.account, &session.id_sha256).await.unwrap());
+    client.keys(&key.key.account).await.unwrap();
+    assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+    assert!(!change.is_finished(), "the confirmation is still missing");
+    assert_eq!(change.await.unwrap().unwrap_err().code(), Some("not_confirmed"));
+}
+
+#[tokio::test]
+async fn write_timeout_covers_all_steps_of_a_change() {
+    let redis = Redis::start().await;
+    let proxy = FaultProxy::start(redis.addr());
+    let store = StoreChoice::url(format!("redis://{}", proxy.addr()));
+    let flags = ["--write-timeout", "1200ms", "--store-timeout", "5s"];
+    let quota = Quota::start_with(store, &flags).await;
+    quota.wait_ready(WAIT_TIMEOUT).await;
+    let (client, key) = (quota.client(), quota.new_key().await);
+    // Each step is fast enough alone, but a creation has at least four.
+    proxy.set(Fault::Delay(Duration::from_millis(500)));
+    let new = NewKey { name: "slow".to_owned(), scope: Scope::Full, daily_limit: None };
+    let started = Instant::now();
+    let error = client.create_key(&key.key.account, &new).await.expect_err("too slow");
+    assert_eq!(error.status(), Some(503));
+    assert!(started.elapsed() < Duration::from_millis(1_200 + 500), "{:?}", started.elapsed());
 }

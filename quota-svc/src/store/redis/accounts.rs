@@ -4,18 +4,19 @@ use std::collections::HashMap;
 
 use futures_util::future::try_join_all;
 
+use super::command;
+use super::operation::Operation;
 use super::redis_keys::INDEX_SHARDS;
 use super::script::{CREATE_ACCOUNT, SESSION, SET_CREDENTIAL};
 use super::topology::Reply;
-use super::{RedisStore, command};
 use crate::domain::account::{Account, Login, MAX_SESSIONS};
 use crate::domain::id::{AccountId, KeyId};
 use crate::store::{CredentialChange, KeptSessions, Page, StoreError};
 
-impl RedisStore {
+impl Operation<'_> {
     pub(super) async fn add_account(&self, account: &Account) -> Result<Account, StoreError> {
-        let (created_at, reply) = self.write_account(account, None).await?;
-        self.confirmer.confirm(reply).await?;
+        let (created_at, written) = self.write_account(account, None).await?;
+        self.confirm(written).await?;
         Ok(Account { created_at, ..account.clone() })
     }
 
@@ -25,13 +26,13 @@ impl RedisStore {
         &self,
         account: &Account,
         created_at: Option<i64>,
-    ) -> Result<(i64, Reply), StoreError> {
+    ) -> Result<(i64, [Reply; 2]), StoreError> {
         let id = account.id();
         let index = self.redis_keys.index_of(id);
         // The index entry is written first. If the second step fails, listings skip the entry, because its
         // account does not exist. In the other order, an account could remain that is never listed.
         let mut add = command("SADD", &index);
-        self.query::<i64>(&index, add.arg(id.to_string())).await?;
+        let listed = self.write_command(&index, add.arg(id.to_string())).await?;
         let [redis_key, ..] = self.redis_keys.account(id);
         let call = CREATE_ACCOUNT
             .on([redis_key.clone()].iter())
@@ -40,9 +41,9 @@ impl RedisStore {
             .arg(account.login.as_str())
             .arg(account.credential.as_deref().unwrap_or_default())
             .arg(account.credential_version);
-        match self.run_int(&redis_key, &call).await? {
+        match self.write_int(&redis_key, &call).await? {
             (0, _) => Err(StoreError::AccountExists),
-            created => Ok(created),
+            (created_at, created) => Ok((created_at, [listed, created])),
         }
     }
 
@@ -104,19 +105,19 @@ impl RedisStore {
             return Err(StoreError::AccountNotFound);
         }
         let mut mark = command("HSET", &account);
-        self.query::<i64>(&account, mark.arg("deleting").arg(1)).await?;
+        self.write_command(&account, mark.arg("deleting").arg(1)).await?;
         let keys: Vec<String> = self.query(&reservations, &command("HKEYS", &reservations)).await?;
         let keys: Vec<KeyId> = keys.iter().filter_map(|key| KeyId::from_hex(key).ok()).collect();
-        for key in &keys {
-            self.delete_redis_keys(*key, Some(id)).await?;
-        }
+        let deletions = keys.iter().map(|key| self.delete_redis_keys(*key, Some(id)));
+        let deletions = try_join_all(deletions).await?;
+        let mut written: Vec<Reply> = deletions.into_iter().flatten().map(|(_, reply)| reply).collect();
         let index = self.redis_keys.index_of(id);
         let mut unlist = command("SREM", &index);
-        self.query::<i64>(&index, unlist.arg(id.to_string())).await?;
+        written.push(self.write_command(&index, unlist.arg(id.to_string())).await?);
         let mut delete = command("DEL", &account);
         delete.arg(reservations.as_str()).arg(sessions.as_str());
-        let reply = self.others.send(&account, &delete).await?;
-        self.confirmer.confirm(reply).await?;
+        written.push(self.write_command(&account, &delete).await?);
+        self.confirm(written).await?;
         Ok(keys)
     }
 
@@ -137,11 +138,11 @@ impl RedisStore {
             .arg(change.credential)
             .arg(keep)
             .arg(change.expected_credential.unwrap_or_default());
-        match self.run_int(&account, &call).await? {
+        match self.write_int(&account, &call).await? {
             (-1, _) => Err(StoreError::AccountNotFound),
             (-2, _) => Err(StoreError::VersionConflict),
             (version, reply) => {
-                self.confirmer.confirm(reply).await?;
+                self.confirm([reply]).await?;
                 Ok(u32::try_from(version).unwrap_or(u32::MAX))
             }
         }
@@ -163,7 +164,7 @@ impl RedisStore {
             .arg(ttl.map_or_else(String::new, |seconds| (u64::from(seconds) * 1000).to_string()))
             .arg(MAX_SESSIONS)
             .arg(expected_credential.unwrap_or_default());
-        match self.run_int(&account, &call).await?.0 {
+        match self.run_int(&account, &call).await? {
             -1 => Err(StoreError::AccountNotFound),
             -2 => Err(StoreError::VersionConflict),
             active => Ok(active == 1),
@@ -173,8 +174,8 @@ impl RedisStore {
     pub(super) async fn delete_session(&self, id: AccountId, session: &str) -> Result<(), StoreError> {
         let [_, _, sessions] = self.redis_keys.account(id);
         let mut delete = command("HDEL", &sessions);
-        let reply = self.others.send(&sessions, delete.arg(session)).await?;
-        self.confirmer.confirm(reply).await
+        let reply = self.write_command(&sessions, delete.arg(session)).await?;
+        self.confirm([reply]).await
     }
 }
 

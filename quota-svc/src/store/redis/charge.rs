@@ -26,7 +26,7 @@ impl RedisStore {
     async fn charge_in_one_call(&self, groups: &[ChargeGroup]) -> Vec<GroupOutcome> {
         let redis_keys: Vec<RedisKey> = groups.iter().map(|group| self.redis_key_of(group.subject)).collect();
         let call = self.charge_call(&redis_keys, groups);
-        let outcomes = match self.charges.run(&redis_keys[0], &call).await {
+        let outcomes = match self.charges.run(&redis_keys[0], &call, self.store_timeout).await {
             Ok(reply) => {
                 self.log_corrections(&reply.value, groups);
                 parse_reply(&reply.value, groups)

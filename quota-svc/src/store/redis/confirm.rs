@@ -1,7 +1,7 @@
 //! Confirms a write before the response: on disk with `WAITAOF`, on a replica with `WAIT`.
 
 use std::collections::HashMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::try_join_all;
 use redis::RedisResult;
@@ -23,7 +23,6 @@ pub enum ConfirmWrites {
 
 pub struct WriteConfirmer {
     mode: ConfirmWrites,
-    timeout: Duration,
 }
 
 /// The confirmations that a server supports.
@@ -36,51 +35,59 @@ struct ConfirmSupport {
 }
 
 impl WriteConfirmer {
-    pub fn new(mode: ConfirmWrites, timeout: Duration) -> Self {
-        Self { mode, timeout }
+    pub fn new(mode: ConfirmWrites) -> Self {
+        Self { mode }
     }
 
-    /// Waits until the write is confirmed. Uses the connection of the write, because `WAIT` and `WAITAOF` cover
-    /// only the writes of their own connection.
-    pub async fn confirm(&self, mut reply: Reply) -> Result<(), StoreError> {
+    /// Waits at most `timeout` until these writes are confirmed. One confirmation per server covers every write made on
+    /// its connection before.
+    pub async fn confirm(
+        &self,
+        replies: impl IntoIterator<Item = Reply>,
+        timeout: Duration,
+    ) -> Result<(), StoreError> {
         if self.mode == ConfirmWrites::Off {
             return Ok(());
         }
-        match tokio::time::timeout(self.timeout, self.wait(&mut reply.connection)).await {
-            Ok(Ok(true)) => Ok(()),
-            Ok(Ok(false)) => Err(StoreError::Unconfirmed("the server did not confirm".to_owned())),
-            Ok(Err(error)) => Err(StoreError::Unconfirmed(error.to_string())),
-            Err(_) => Err(StoreError::Unconfirmed("no reply".to_owned())),
-        }
-    }
-
-    /// Confirms these writes with one confirmation per server, which covers every write made on its connection before.
-    pub async fn confirm_all(&self, replies: impl IntoIterator<Item = Reply>) -> Result<(), StoreError> {
         let by_server: HashMap<_, _> =
             replies.into_iter().map(|reply| (reply.server.clone(), reply)).collect();
-        try_join_all(by_server.into_values().map(|reply| self.confirm(reply))).await.map(drop)
+        try_join_all(by_server.into_values().map(|reply| confirm_one(reply, timeout))).await.map(drop)
     }
+}
 
-    async fn wait(&self, connection: &mut MultiplexedConnection) -> RedisResult<bool> {
-        let info: String = redis::cmd("INFO").query_async(connection).await?;
-        let support = ConfirmSupport::parse(&info);
-        let timeout_ms = self.timeout.as_millis() as u64;
-        if support.local {
-            let mut wait = redis::cmd("WAITAOF");
-            wait.arg(1).arg(0).arg(timeout_ms);
-            let (local, _): (i64, i64) = wait.query_async(connection).await?;
-            if local < 1 {
-                return Ok(false);
-            }
-        }
-        if support.replicas {
-            let mut wait = redis::cmd("WAIT");
-            wait.arg(1).arg(timeout_ms);
-            let replicas: i64 = wait.query_async(connection).await?;
-            return Ok(replicas >= 1);
-        }
-        Ok(true)
+/// Uses the connection of the write, because `WAIT` and `WAITAOF` cover only the writes of their own connection.
+async fn confirm_one(mut reply: Reply, timeout: Duration) -> Result<(), StoreError> {
+    let deadline = Instant::now() + timeout;
+    match tokio::time::timeout(timeout, wait(&mut reply.connection, deadline)).await {
+        Ok(Ok(true)) => Ok(()),
+        Ok(Ok(false)) => Err(StoreError::Unconfirmed("the server did not confirm".to_owned())),
+        Ok(Err(error)) => Err(StoreError::Unconfirmed(error.to_string())),
+        Err(_) => Err(StoreError::Unconfirmed("no reply".to_owned())),
     }
+}
+
+async fn wait(connection: &mut MultiplexedConnection, deadline: Instant) -> RedisResult<bool> {
+    let info: String = redis::cmd("INFO").query_async(connection).await?;
+    let support = ConfirmSupport::parse(&info);
+    // At least 1, because 0 means to wait forever.
+    let remaining_ms = || {
+        deadline.saturating_duration_since(Instant::now()).as_millis().clamp(1, u128::from(u32::MAX)) as u64
+    };
+    if support.local {
+        let mut wait = redis::cmd("WAITAOF");
+        wait.arg(1).arg(0).arg(remaining_ms());
+        let (local, _): (i64, i64) = wait.query_async(connection).await?;
+        if local < 1 {
+            return Ok(false);
+        }
+    }
+    if support.replicas {
+        let mut wait = redis::cmd("WAIT");
+        wait.arg(1).arg(remaining_ms());
+        let replicas: i64 = wait.query_async(connection).await?;
+        return Ok(replicas >= 1);
+    }
+    Ok(true)
 }
 
 impl ConfirmSupport {

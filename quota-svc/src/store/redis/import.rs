@@ -3,14 +3,14 @@
 use futures_util::future::try_join_all;
 use quota_client::wire::{Actor, EventKind, ImportReport};
 
-use super::RedisStore;
 use super::keys::{KeyWrite, Reservation};
+use super::operation::Operation;
 use super::topology::Reply;
 use crate::domain::event::{Event, with_actor};
 use crate::domain::id::KeyId;
 use crate::store::{ImportAccount, StoreError};
 
-impl RedisStore {
+impl Operation<'_> {
     pub(super) async fn import_all(&self, accounts: &[ImportAccount]) -> Result<ImportReport, StoreError> {
         let imported = try_join_all(accounts.iter().map(|account| self.import_one(account))).await?;
         let mut total = ImportReport::default();
@@ -23,7 +23,7 @@ impl RedisStore {
             total.keys_refused += report.keys_refused;
             unconfirmed.extend(replies);
         }
-        self.confirmer.confirm_all(unconfirmed).await?;
+        self.confirm(unconfirmed).await?;
         Ok(total)
     }
 
@@ -31,9 +31,9 @@ impl RedisStore {
         let mut report = ImportReport::default();
         let mut replies = Vec::new();
         match self.write_account(&import.account, Some(import.account.created_at)).await {
-            Ok((_, reply)) => {
+            Ok((_, written)) => {
                 report.accounts_created = 1;
-                replies.push(reply);
+                replies.extend(written);
             }
             Err(StoreError::AccountExists) => report.accounts_kept = 1,
             Err(error) => return Err(error),

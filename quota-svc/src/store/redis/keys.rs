@@ -9,11 +9,12 @@ use futures_util::future::try_join_all;
 use quota_client::wire::{Actor, EventKind, KEYS_PER_ACCOUNT};
 use redis::Value;
 
+use super::command;
+use super::operation::{Operation, int};
 use super::script::{
     CHANGE_KEY, CHECK_RESERVATIONS, CREATE_KEY, DELETE_KEY, LIST_RESERVATIONS, RELEASE, RESERVE,
 };
 use super::topology::Reply;
-use super::{RedisStore, command, int};
 use crate::domain::event::{Event, with_actor};
 use crate::domain::id::{AccountId, KeyId};
 use crate::domain::key::{KeyChange, KeyMeta, KeyName, StoredKey};
@@ -36,7 +37,7 @@ pub(super) enum KeyWrite {
     Existing(Option<AccountId>),
 }
 
-impl RedisStore {
+impl Operation<'_> {
     pub(super) async fn add_key(&self, account: AccountId, draft: KeyDraft) -> Result<StoredKey, StoreError> {
         let id = KeyId::of(&draft.digest);
         let (mut now, mut reservations) = self.reserve(account, &[id]).await?;
@@ -56,7 +57,7 @@ impl RedisStore {
             return Err(StoreError::InvalidData(format!("the new key {id} already exists")));
         };
         let checked = self.check_reservations(account, now, &[id]).await?;
-        self.confirmer.confirm_all([written, checked]).await?;
+        self.confirm([written, checked]).await?;
         Ok(key)
     }
 
@@ -70,7 +71,7 @@ impl RedisStore {
         let call =
             RESERVE.on([redis_key.clone(), reservations].iter()).arg(KEYS_PER_ACCOUNT).arg(self.now_arg());
         let call = keys.iter().fold(call, |call, key| call.arg(key.to_string()));
-        let reply = self.run(&redis_key, &call).await?;
+        let reply = self.write(&redis_key, &call).await?;
         let Value::Array(numbers) = &reply.value else {
             return Err(StoreError::InvalidData("unexpected reply to reserve.lua".to_owned()));
         };
@@ -93,7 +94,7 @@ impl RedisStore {
             .arg(&["account", &meta.account.to_string(), "name", meta.name.as_str()])
             .arg(&["hint", &meta.hint, "digest", &meta.digest.to_hex()])
             .arg(&["created", &meta.created_at.to_string()]);
-        let reply = self.run(&redis_keys[0], &call).await?;
+        let reply = self.write(&redis_keys[0], &call).await?;
         Ok(match &reply.value {
             Value::BulkString(owner) => {
                 KeyWrite::Existing(AccountId::from_hex(&String::from_utf8_lossy(owner)).ok())
@@ -116,7 +117,7 @@ impl RedisStore {
             .arg(reserved_at)
             .arg(self.now_arg());
         let call = written.iter().fold(call, |call, key| call.arg(key.to_string()));
-        let (code, reply) = self.run_int(&redis_key, &call).await?;
+        let (code, reply) = self.write_int(&redis_key, &call).await?;
         if code == 1 {
             return Ok(reply);
         }
@@ -230,39 +231,40 @@ impl RedisStore {
             .arg(value)
             .arg(self.now_arg())
             .arg(format!("{kind} {}", with_actor(&change.reason(), actor)));
-        match self.run_int(&redis_keys[0], &call).await? {
+        let reply = match self.write_int(&redis_keys[0], &call).await? {
             (-1, _) => return Err(StoreError::KeyNotFound),
             (-2, _) => return Err(StoreError::KeyInactive),
             (-3, _) => return Err(StoreError::KeyPaused),
             (-4, _) => return Err(StoreError::InvalidData(format!("key {id}"))),
-            (_, reply) => self.confirmer.confirm(reply).await?,
-        }
-        self.read_key(id, owner).await
+            (_, reply) => reply,
+        };
+        let (key, ()) = tokio::try_join!(self.read_key(id, owner), self.confirm([reply]))?;
+        Ok(key)
     }
 
     pub(super) async fn remove_key(&self, id: KeyId, owner: Option<AccountId>) -> Result<(), StoreError> {
-        let account = self.delete_redis_keys(id, owner).await?.ok_or(StoreError::KeyNotFound)?;
+        let deleted = self.delete_redis_keys(id, owner).await?;
+        let (account, deletion) = deleted.ok_or(StoreError::KeyNotFound)?;
         let [_, reservations, _] = self.redis_keys.account(account);
         let mut release = command("HDEL", &reservations);
-        let reply = self.others.send(&reservations, release.arg(id.to_string())).await?;
-        self.confirmer.confirm(reply).await
+        let release = self.write_command(&reservations, release.arg(id.to_string())).await?;
+        self.confirm([deletion, release]).await
     }
 
-    /// Deletes the Redis keys of an API key, but not its reservation. Returns its account, or `None` if the API key
-    /// does not exist.
+    /// Deletes the Redis keys of an API key, but not its reservation, without confirming the deletion. Returns its
+    /// account, or `None` if the API key does not exist.
     pub(super) async fn delete_redis_keys(
         &self,
         id: KeyId,
         owner: Option<AccountId>,
-    ) -> Result<Option<AccountId>, StoreError> {
+    ) -> Result<Option<(AccountId, Reply)>, StoreError> {
         let redis_keys = self.redis_keys.key(id);
         let call =
             DELETE_KEY.on(redis_keys.iter()).arg(owner.map_or_else(String::new, |owner| owner.to_string()));
-        let reply = self.run(&redis_keys[0], &call).await?;
+        let reply = self.write(&redis_keys[0], &call).await?;
         let Value::BulkString(account) = &reply.value else { return Ok(None) };
         let account = AccountId::from_hex(&String::from_utf8_lossy(account)).ok();
-        self.confirmer.confirm(reply).await?;
-        Ok(account)
+        Ok(account.map(|account| (account, reply)))
     }
 
     pub(super) async fn read_events(

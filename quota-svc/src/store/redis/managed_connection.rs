@@ -50,7 +50,6 @@ pub struct ManagedConnection {
     connection: watch::Receiver<Option<LiveConnection>>,
     health: Arc<HealthSignal>,
     task: tokio::task::JoinHandle<()>,
-    timeout: Duration,
     label: Arc<str>,
 }
 
@@ -66,13 +65,13 @@ struct HealthSignal {
 }
 
 impl ManagedConnection {
-    /// Starts connecting in the background.
+    /// Starts connecting in the background. `timeout` is for the PINGs that check the connection.
     pub fn start(target: ServerTarget, options: ConnectOptions, timeout: Duration) -> Self {
         let (publish, connection) = watch::channel(None);
         let health = Arc::new(HealthSignal::default());
         let label = target.label().into();
         let task = ConnectionTask { target, options, timeout, publish, health: health.clone() };
-        Self { connection, health, task: tokio::spawn(task.run()), timeout, label }
+        Self { connection, health, task: tokio::spawn(task.run()), label }
     }
 
     /// `None` while disconnected.
@@ -104,11 +103,6 @@ impl ManagedConnection {
     pub fn report_not_master(&self, generation: Generation) {
         self.health.not_master.fetch_max(generation, Ordering::AcqRel);
         self.report_suspect(generation);
-    }
-
-    /// Timeout of a call.
-    pub fn timeout(&self) -> Duration {
-        self.timeout
     }
 
     /// The server's address, for messages.

@@ -18,11 +18,12 @@ impl Store for RedisStore {
     }
 
     async fn now(&self) -> Result<i64, StoreError> {
-        self.read_now().await
+        self.operation().read_now().await
     }
 
     fn unavailable_reason(&self) -> Option<String> {
-        self.charges.unavailable_reason().or_else(|| self.others.unavailable_reason())
+        let reason = self.charges.unavailable_reason().or_else(|| self.others.unavailable_reason());
+        reason.or_else(|| self.writes.unavailable_reason())
     }
 
     async fn create_account(&self, login: &Login, credential: Option<&str>) -> Result<Account, StoreError> {
@@ -30,23 +31,23 @@ impl Store for RedisStore {
         let credential_version = u32::from(credential.is_some());
         // `add_account` replaces `created_at` with the store's time.
         let account = Account { login: login.clone(), created_at: 0, credential, credential_version };
-        self.add_account(&account).await
+        self.operation().add_account(&account).await
     }
 
     async fn account(&self, id: AccountId) -> Result<Account, StoreError> {
-        self.read_account(id).await
+        self.operation().read_account(id).await
     }
 
     async fn accounts(&self, cursor: Option<&str>, limit: usize) -> Result<Page<Account>, StoreError> {
-        self.read_accounts(cursor, limit).await
+        self.operation().read_accounts(cursor, limit).await
     }
 
     async fn delete_account(&self, id: AccountId) -> Result<Vec<KeyId>, StoreError> {
-        self.remove_account(id).await
+        self.operation().remove_account(id).await
     }
 
     async fn set_credential(&self, id: AccountId, change: &CredentialChange<'_>) -> Result<u32, StoreError> {
-        self.replace_credential(id, change).await
+        self.operation().replace_credential(id, change).await
     }
 
     async fn add_session(
@@ -56,27 +57,27 @@ impl Store for RedisStore {
         ttl_seconds: u32,
         expected_credential: Option<&str>,
     ) -> Result<(), StoreError> {
-        self.session(id, session, Some(ttl_seconds), expected_credential).await.map(drop)
+        self.operation().session(id, session, Some(ttl_seconds), expected_credential).await.map(drop)
     }
 
     async fn has_session(&self, id: AccountId, session: &str) -> Result<bool, StoreError> {
-        self.session(id, session, None, None).await
+        self.operation().session(id, session, None, None).await
     }
 
     async fn revoke_session(&self, id: AccountId, session: &str) -> Result<(), StoreError> {
-        self.delete_session(id, session).await
+        self.operation().delete_session(id, session).await
     }
 
     async fn create_key(&self, account: AccountId, draft: KeyDraft) -> Result<StoredKey, StoreError> {
-        self.add_key(account, draft).await
+        self.operation().add_key(account, draft).await
     }
 
     async fn keys(&self, account: AccountId) -> Result<Vec<StoredKey>, StoreError> {
-        self.read_keys(account).await
+        self.operation().read_keys(account).await
     }
 
     async fn key(&self, id: KeyId, owner: Option<AccountId>) -> Result<StoredKey, StoreError> {
-        self.read_key(id, owner).await
+        self.operation().read_key(id, owner).await
     }
 
     async fn change_key(
@@ -86,18 +87,18 @@ impl Store for RedisStore {
         change: &KeyChange,
         actor: Option<Actor>,
     ) -> Result<StoredKey, StoreError> {
-        self.apply_change(id, owner, change, actor).await
+        self.operation().apply_change(id, owner, change, actor).await
     }
 
     async fn delete_key(&self, id: KeyId, owner: Option<AccountId>) -> Result<(), StoreError> {
-        self.remove_key(id, owner).await
+        self.operation().remove_key(id, owner).await
     }
 
     async fn events(&self, id: KeyId, owner: Option<AccountId>) -> Result<Vec<Event>, StoreError> {
-        self.read_events(id, owner).await
+        self.operation().read_events(id, owner).await
     }
 
     async fn import(&self, accounts: &[ImportAccount]) -> Result<ImportReport, StoreError> {
-        self.import_all(accounts).await
+        self.bulk_operation().import_all(accounts).await
     }
 }

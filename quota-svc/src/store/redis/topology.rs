@@ -44,7 +44,7 @@ pub enum Topology {
 }
 
 impl Topology {
-    /// Starts connecting in the background. `timeout` is for a whole call.
+    /// Starts connecting in the background. `timeout` is for the PINGs that check a connection.
     pub fn start(target: &RedisTarget, options: &ConnectOptions, timeout: Duration) -> Self {
         let single =
             |target| Self::Single(Arc::new(ManagedConnection::start(target, options.clone(), timeout)));
@@ -74,7 +74,12 @@ impl Topology {
 
     /// Runs a script on the server of `redis_key`. If the server does not have it cached, sends the script's text in a
     /// second call. Both calls share one timeout.
-    pub async fn run(&self, redis_key: &RedisKey, call: &ScriptCall) -> Result<Reply, CallError> {
+    pub async fn run(
+        &self,
+        redis_key: &RedisKey,
+        call: &ScriptCall,
+        timeout: Duration,
+    ) -> Result<Reply, CallError> {
         let attempts = async {
             match self.attempt(redis_key, &call.by_sha()).await {
                 // Nothing was executed, so sending it again is safe.
@@ -84,21 +89,27 @@ impl Topology {
                 other => other,
             }
         };
-        self.with_timeout(redis_key, attempts).await
+        self.with_timeout(redis_key, timeout, attempts).await
     }
 
     /// Sends a command to the server of `redis_key`.
-    pub async fn send(&self, redis_key: &RedisKey, command: &Cmd) -> Result<Reply, CallError> {
-        self.with_timeout(redis_key, self.attempt(redis_key, command)).await
+    pub async fn send(
+        &self,
+        redis_key: &RedisKey,
+        command: &Cmd,
+        timeout: Duration,
+    ) -> Result<Reply, CallError> {
+        self.with_timeout(redis_key, timeout, self.attempt(redis_key, command)).await
     }
 
     async fn with_timeout(
         &self,
         redis_key: &RedisKey,
+        timeout: Duration,
         call: impl Future<Output = Result<Reply, CallError>>,
     ) -> Result<Reply, CallError> {
         let used = self.connection_for(redis_key);
-        let reply = tokio::time::timeout(self.timeout(), call).await;
+        let reply = tokio::time::timeout(timeout, call).await;
         reply.unwrap_or_else(|_| Err(self.on_timeout(redis_key, used)))
     }
 
@@ -126,13 +137,6 @@ impl Topology {
         };
         managed.report_suspect(generation);
         CallError::TimedOut(managed.label().to_string())
-    }
-
-    fn timeout(&self) -> Duration {
-        match self {
-            Self::Single(connection) => connection.timeout(),
-            Self::Cluster(cluster) => cluster.timeout(),
-        }
     }
 
     /// Never resends a command that may have been executed.

@@ -62,11 +62,6 @@ impl Cluster {
         self.shared.slot_map.load().unavailable_reason()
     }
 
-    /// Timeout of a call, redirections included.
-    pub fn timeout(&self) -> Duration {
-        self.shared.timeout
-    }
-
     /// Sends a command to the master of a slot. The caller enforces the timeout.
     pub async fn send(&self, slot: u16, command: &Cmd) -> Result<Reply, CallError> {
         self.shared.send(slot, command).await

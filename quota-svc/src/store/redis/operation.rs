@@ -1,0 +1,136 @@
+//! One operation other than a charge: its calls and the confirmation of its writes share one deadline.
+
+use std::ops::Deref;
+use std::time::{Duration, Instant};
+
+use redis::Value;
+
+use super::redis_keys::RedisKey;
+use super::script::ScriptCall;
+use super::topology::{CallError, Reply};
+use super::{RedisStore, StoreError};
+
+pub struct Operation<'a> {
+    store: &'a RedisStore,
+    /// `None`: each call has its own timeout.
+    deadline: Option<Instant>,
+}
+
+impl RedisStore {
+    /// Starts an operation that may take `--write-timeout`.
+    pub(super) fn operation(&self) -> Operation<'_> {
+        Operation { store: self, deadline: Some(Instant::now() + self.write_timeout) }
+    }
+
+    /// Starts an operation on many accounts: each of its calls may take `--write-timeout`.
+    pub(super) fn bulk_operation(&self) -> Operation<'_> {
+        Operation { store: self, deadline: None }
+    }
+}
+
+impl Deref for Operation<'_> {
+    type Target = RedisStore;
+
+    fn deref(&self) -> &RedisStore {
+        self.store
+    }
+}
+
+impl Operation<'_> {
+    fn remaining(&self) -> Duration {
+        match self.deadline {
+            Some(deadline) => deadline.saturating_duration_since(Instant::now()),
+            None => self.write_timeout,
+        }
+    }
+
+    /// Fails without sending anything if no time is left.
+    fn time_for_call(&self) -> Result<Duration, StoreError> {
+        match self.remaining() {
+            Duration::ZERO => Err(StoreError::Unavailable("--write-timeout has passed".to_owned())),
+            remaining => Ok(remaining),
+        }
+    }
+
+    /// Runs a script that only reads, or whose writes need no confirmation.
+    pub async fn run(&self, redis_key: &RedisKey, call: &ScriptCall) -> Result<Reply, StoreError> {
+        Ok(self.others.run(redis_key, call, self.time_for_call()?).await?)
+    }
+
+    /// Like [`Self::run`], for a script whose reply is one integer.
+    pub async fn run_int(&self, redis_key: &RedisKey, call: &ScriptCall) -> Result<i64, StoreError> {
+        int(&self.run(redis_key, call).await?.value)
+    }
+
+    /// Sends a command that only reads, or whose writes need no confirmation, and converts its reply.
+    pub async fn query<T: redis::FromRedisValue>(
+        &self,
+        redis_key: &RedisKey,
+        command: &redis::Cmd,
+    ) -> Result<T, StoreError> {
+        let reply = self.others.send(redis_key, command, self.time_for_call()?).await?;
+        redis::from_redis_value(reply.value).map_err(|error| StoreError::InvalidData(error.to_string()))
+    }
+
+    /// Runs a script whose writes are to be confirmed.
+    pub async fn write(&self, redis_key: &RedisKey, call: &ScriptCall) -> Result<Reply, StoreError> {
+        Ok(self.writes.run(redis_key, call, self.time_for_call()?).await?)
+    }
+
+    /// Like [`Self::write`], for a script whose reply is one integer.
+    pub async fn write_int(
+        &self,
+        redis_key: &RedisKey,
+        call: &ScriptCall,
+    ) -> Result<(i64, Reply), StoreError> {
+        let reply = self.write(redis_key, call).await?;
+        Ok((int(&reply.value)?, reply))
+    }
+
+    /// Sends a command whose write is to be confirmed.
+    pub async fn write_command(
+        &self,
+        redis_key: &RedisKey,
+        command: &redis::Cmd,
+    ) -> Result<Reply, StoreError> {
+        Ok(self.writes.send(redis_key, command, self.time_for_call()?).await?)
+    }
+
+    /// Waits until these writes are confirmed, in the time that is left.
+    pub async fn confirm(&self, replies: impl IntoIterator<Item = Reply>) -> Result<(), StoreError> {
+        self.confirmer.confirm(replies, self.remaining()).await
+    }
+
+    /// The time of the Redis server, even if a manual clock is set.
+    pub async fn server_time(&self) -> Result<i64, StoreError> {
+        let (seconds, micros): (i64, i64) = self.query(&self.redis_keys.demo(), &redis::cmd("TIME")).await?;
+        Ok(seconds * 1000 + micros / 1000)
+    }
+
+    /// The manual clock's time or the server's. In a Cluster the server is the master of the demo's slot.
+    pub async fn read_now(&self) -> Result<i64, StoreError> {
+        match self.clock.manual() {
+            Some(now) => Ok(now),
+            None => self.server_time().await,
+        }
+    }
+}
+
+pub fn int(value: &Value) -> Result<i64, StoreError> {
+    match value {
+        Value::Int(number) => Ok(*number),
+        other => Err(StoreError::InvalidData(format!("expected an integer, got {other:?}"))),
+    }
+}
+
+impl From<CallError> for StoreError {
+    fn from(error: CallError) -> Self {
+        match error {
+            // The data is wrong, not the connection: a retry would not help.
+            CallError::Failed(error) if error.code() == Some("WRONGTYPE") => {
+                Self::InvalidData(error.to_string())
+            }
+            other => Self::Unavailable(other.to_string()),
+        }
+    }
+}
