@@ -16,7 +16,7 @@ use crate::store::Store;
 use crate::store::embedded::EmbeddedStore;
 use crate::store::redis::RedisStore;
 
-/// How often the store's health is copied to /readyz and to the `quota_store_up` gauge.
+/// How often the store's health is copied to /readyz and to the gauges.
 const HEALTH_INTERVAL: Duration = Duration::from_millis(100);
 /// The port stays closed until the store is connected, so that the first requests don't fail, but at most this long.
 const STORE_WAIT: Duration = Duration::from_secs(1);
@@ -56,7 +56,7 @@ impl QuotaService {
         let _ = tokio::time::timeout(STORE_WAIT, wait_for_store(&*store)).await;
         let server = Server::bind("quota", config.listen, &kit.serve).await?;
         let condition = kit.readiness.condition("store");
-        let health_task = tokio::spawn(report_store_health(store, condition, store_up_gauge(kit)));
+        let health_task = tokio::spawn(report_store_health(store, condition, StoreGauges::new(kit)));
         Ok(Self { server, endpoint, store: store_handle, health_task, kit: kit.clone() })
     }
 
@@ -104,10 +104,25 @@ fn warn_about_missing_token() {
     );
 }
 
-fn store_up_gauge(kit: &Kit) -> opentelemetry::metrics::Gauge<u64> {
-    let meter = kit.telemetry.meter();
-    let builder = meter.u64_gauge("quota_store_up");
-    builder.with_description("1 while the store is reachable, 0 while it is not").build()
+struct StoreGauges {
+    up: opentelemetry::metrics::Gauge<u64>,
+    unsafe_settings: opentelemetry::metrics::Gauge<u64>,
+}
+
+impl StoreGauges {
+    fn new(kit: &Kit) -> Self {
+        let meter = kit.telemetry.meter();
+        let up = meter.u64_gauge("quota_store_up");
+        let unsafe_settings = meter.u64_gauge("quota_store_unsafe_settings");
+        Self {
+            up: up.with_description("1 while the store is reachable, 0 while it is not").build(),
+            unsafe_settings: unsafe_settings
+                .with_description(
+                    "1 while the store's settings endanger the data: eviction, or a read-only replica",
+                )
+                .build(),
+        }
+    }
 }
 
 async fn wait_for_store(store: &dyn Store) {
@@ -116,17 +131,14 @@ async fn wait_for_store(store: &dyn Store) {
     }
 }
 
-/// Reports the store's health to /readyz and to the gauge.
-async fn report_store_health(
-    store: Arc<dyn Store>,
-    condition: Condition,
-    gauge: opentelemetry::metrics::Gauge<u64>,
-) {
+/// Reports the store's health to /readyz and to the gauges.
+async fn report_store_health(store: Arc<dyn Store>, condition: Condition, gauges: StoreGauges) {
     let mut tick = tokio::time::interval(HEALTH_INTERVAL);
     loop {
         tick.tick().await;
         let reason = store.unavailable_reason();
-        gauge.record(u64::from(reason.is_none()), &[]);
+        gauges.up.record(u64::from(reason.is_none()), &[]);
+        gauges.unsafe_settings.record(u64::from(store.unsafe_settings().is_some()), &[]);
         match reason {
             None => condition.set_ready("the store is reachable"),
             Some(reason) => condition.set_not_ready(reason),

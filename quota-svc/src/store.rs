@@ -107,6 +107,11 @@ pub trait Store: Send + Sync {
     /// Why the store can't serve charges or changes now; `None` if it can.
     fn unavailable_reason(&self) -> Option<String>;
 
+    /// The server's settings that endanger the data, if there are any.
+    fn unsafe_settings(&self) -> Option<String> {
+        None
+    }
+
     async fn create_account(&self, login: &Login, credential: Option<&str>) -> Result<Account, StoreError>;
     async fn account(&self, id: AccountId) -> Result<Account, StoreError>;
     /// A page of all accounts, in no particular order. It may have more items than `limit`.

@@ -9,16 +9,19 @@ mod managed_connection;
 mod operation;
 mod redis_keys;
 mod script;
+mod settings;
 mod store_impl;
 mod target;
 mod topology;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use confirm::ConfirmWrites;
 use confirm::WriteConfirmer;
 use redis_keys::{RedisKey, RedisKeys};
 use service_kit::LogThrottle;
+use settings::SettingsCheck;
 pub use target::{Credentials, RedisUrlError};
 use topology::Topology;
 
@@ -56,6 +59,7 @@ pub struct RedisStore {
     clock: Clock,
     store_timeout: Duration,
     write_timeout: Duration,
+    settings: Arc<SettingsCheck>,
     confirmer: WriteConfirmer,
     charge_failures: LogThrottle,
     invalid_records: LogThrottle,
@@ -64,9 +68,11 @@ pub struct RedisStore {
 impl RedisStore {
     /// Starts connecting in the background and returns immediately.
     pub fn start(options: RedisOptions) -> Result<Self, RedisUrlError> {
+        let settings = Arc::new(SettingsCheck::default());
         let start = |timeout| {
-            let (target, connect_options) =
+            let (target, mut connect_options) =
                 target::parse(&options.url, options.credentials.clone(), timeout)?;
+            connect_options.settings = settings.clone();
             Ok::<_, RedisUrlError>(Topology::start(&target, &connect_options, timeout))
         };
         Ok(Self {
@@ -79,6 +85,7 @@ impl RedisStore {
             clock: options.clock,
             store_timeout: options.store_timeout,
             write_timeout: options.write_timeout,
+            settings,
             confirmer: WriteConfirmer::new(options.confirm_writes),
             charge_failures: LogThrottle::default(),
             invalid_records: LogThrottle::default(),

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use redis::aio::MultiplexedConnection;
 use tokio::sync::{Notify, watch};
 
+use super::settings::Assessment;
 use super::target::{ConnectOptions, Node};
 
 const INITIAL_BACKOFF: Duration = Duration::from_millis(20);
@@ -152,7 +153,7 @@ impl ConnectionTask {
     async fn connect_with_retry(&self) -> MultiplexedConnection {
         let (mut backoff, mut warned) = (INITIAL_BACKOFF, false);
         loop {
-            match self.connect_and_ping().await {
+            match self.connect_and_check().await {
                 Ok(connection) => {
                     tracing::info!(server = self.target.label(), "connected to the store");
                     return connection;
@@ -170,12 +171,26 @@ impl ConnectionTask {
         }
     }
 
-    /// Includes a PING, because a server that is loading its data, or whose disk is full, accepts connections but
+    /// Checks the server's settings, and sends a PING, because a server that is loading its data, or whose disk is full, accepts connections but
     /// replies to PING with an error.
-    async fn connect_and_ping(&self) -> redis::RedisResult<MultiplexedConnection> {
+    async fn connect_and_check(&self) -> redis::RedisResult<MultiplexedConnection> {
         let mut connection = self.connect().await?;
         redis::cmd("PING").exec_async(&mut connection).await?;
+        self.check_settings(&mut connection).await?;
         Ok(connection)
+    }
+
+    async fn check_settings(&self, connection: &mut MultiplexedConnection) -> redis::RedisResult<()> {
+        let assessment = match redis::cmd("INFO").query_async::<String>(connection).await {
+            Ok(info) => Assessment::of_info(&info),
+            // For example NOPERM: the ACL user may not read them.
+            Err(error) if error.code().is_some() => Assessment::unreadable(error),
+            Err(error) => return Err(error),
+        };
+        let reject = |reason| {
+            (redis::ErrorKind::InvalidClientConfig, "the server's settings are unsafe", reason).into()
+        };
+        self.options.settings.record(&self.target.label(), assessment).map_err(reject)
     }
 
     async fn connect(&self) -> redis::RedisResult<MultiplexedConnection> {

@@ -23,7 +23,17 @@ impl Store for RedisStore {
 
     fn unavailable_reason(&self) -> Option<String> {
         let reason = self.charges.unavailable_reason().or_else(|| self.others.unavailable_reason());
-        reason.or_else(|| self.writes.unavailable_reason())
+        match reason.or_else(|| self.writes.unavailable_reason()) {
+            None => {
+                self.settings.pass();
+                None
+            }
+            Some(reason) => Some(self.settings.rejection().unwrap_or(reason)),
+        }
+    }
+
+    fn unsafe_settings(&self) -> Option<String> {
+        self.settings.unsafe_settings()
     }
 
     async fn create_account(&self, login: &Login, credential: Option<&str>) -> Result<Account, StoreError> {

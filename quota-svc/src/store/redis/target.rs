@@ -1,11 +1,14 @@
 //! Parses `--redis-url` and opens connections to its servers.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo, RedisConnectionInfo, TlsCertificates};
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
+
+use super::settings::SettingsCheck;
 
 const REDIS_PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26_379;
@@ -60,7 +63,7 @@ pub enum RedisTarget {
     Cluster(Vec<Node>),
 }
 
-/// Credentials, database, TLS and timeout of a connection.
+/// Credentials, database, TLS and timeout of a connection, and the check of the server's settings.
 #[derive(Clone)]
 pub struct ConnectOptions {
     username: Option<String>,
@@ -71,6 +74,7 @@ pub struct ConnectOptions {
     tls: bool,
     ca: Option<Vec<u8>>,
     response_timeout: Duration,
+    pub settings: Arc<SettingsCheck>,
 }
 
 /// Values of the flags that supplement the URL.
@@ -109,6 +113,7 @@ pub fn parse(
         tls,
         ca,
         response_timeout: timeout,
+        settings: Arc::default(),
     };
     let target = match scheme {
         "redis" | "rediss" => parse_server(url, &mut options)?,

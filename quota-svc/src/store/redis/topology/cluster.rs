@@ -133,6 +133,9 @@ impl Shared {
         self.slot_map.store(Arc::new(SlotMap(entries)));
         let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         connections.retain(|node, _| ranges.iter().any(|(_, _, master)| master == node));
+        self.options
+            .settings
+            .retain(|server| connections.values().any(|managed| &**managed.label() == server));
     }
 
     /// Queries the connected masters, then the seed nodes, until one returns a slot map.

@@ -1,0 +1,161 @@
+//! Checks at every connect whether a server's settings endanger the data: eviction of records, or a read-only replica.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What a server's settings mean for the data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Assessment {
+    Safe,
+    /// The data is not in danger, or that is unknown.
+    Warning(String),
+    Unsafe(String),
+}
+
+/// The assessments of all servers of a store.
+///
+/// Until the store was available once, a connection to a server with unsafe settings is rejected, so that the process
+/// does not become ready. Later it is accepted, with an error in the log and in a metric: a failover to such a server
+/// must not stop the service.
+#[derive(Default)]
+pub struct SettingsCheck {
+    passed: AtomicBool,
+    by_server: Mutex<HashMap<String, Assessment>>,
+}
+
+impl SettingsCheck {
+    /// Records and logs an assessment. Returns the reason if the connection must be rejected.
+    pub fn record(&self, server: &str, assessment: Assessment) -> Result<(), String> {
+        let previous = self.by_server().insert(server.to_owned(), assessment.clone());
+        if previous.as_ref() != Some(&assessment) {
+            log(server, &assessment, previous.is_some());
+        }
+        match assessment {
+            Assessment::Unsafe(reason) if !self.passed.load(Ordering::Acquire) => Err(reason),
+            _ => Ok(()),
+        }
+    }
+
+    /// Called when the store is available: later findings no longer reject a connection.
+    pub fn pass(&self) {
+        self.passed.store(true, Ordering::Release);
+    }
+
+    /// The unsafe settings of a server, if there are any.
+    pub fn unsafe_settings(&self) -> Option<String> {
+        self.by_server().iter().find_map(|(server, assessment)| match assessment {
+            Assessment::Unsafe(reason) => Some(format!("unsafe settings of {server}: {reason}")),
+            _ => None,
+        })
+    }
+
+    /// Why connections to a server are rejected, if they are.
+    pub fn rejection(&self) -> Option<String> {
+        if self.passed.load(Ordering::Acquire) { None } else { self.unsafe_settings() }
+    }
+
+    /// Forgets servers that are no longer in use.
+    pub fn retain(&self, in_use: impl Fn(&str) -> bool) {
+        self.by_server().retain(|server, _| in_use(server));
+    }
+
+    fn by_server(&self) -> MutexGuard<'_, HashMap<String, Assessment>> {
+        self.by_server.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn log(server: &str, assessment: &Assessment, changed: bool) {
+    match assessment {
+        Assessment::Unsafe(reason) => tracing::error!(server, reason, "the store's settings are unsafe"),
+        Assessment::Warning(reason) => tracing::warn!(server, reason, "check the store's settings"),
+        Assessment::Safe if changed => tracing::info!(server, "the store's settings are safe now"),
+        Assessment::Safe => {}
+    }
+}
+
+impl Assessment {
+    /// Assesses the reply to `INFO`.
+    pub fn of_info(info: &str) -> Self {
+        let field = |name: &str| {
+            let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            line.map(str::trim_end)
+        };
+        if field("role") == Some("slave") && field("slave_read_only") != Some("0") {
+            return Self::Unsafe(
+                "the server is a read-only replica; set --redis-url to the master".to_owned(),
+            );
+        }
+        let (limit, policy) =
+            (field("maxmemory").and_then(|n| n.parse::<u64>().ok()), field("maxmemory_policy"));
+        match (field("role"), limit, policy) {
+            (Some(_), Some(0), _) | (Some(_), Some(_), Some("noeviction")) => Self::Safe,
+            (Some(_), Some(_), Some(policy)) if policy.starts_with("allkeys-") => Self::Unsafe(format!(
+                "maxmemory-policy is {policy}, so a server with full memory deletes API keys; set it to noeviction"
+            )),
+            (Some(_), Some(_), Some(policy)) => Self::Warning(format!(
+                "maxmemory-policy is {policy}, so a server with full memory ends sessions and resets the demo's \
+                 counter; set it to noeviction"
+            )),
+            _ => Self::unreadable("INFO does not show them"),
+        }
+    }
+
+    /// The settings can't be read.
+    pub fn unreadable(reason: impl std::fmt::Display) -> Self {
+        Self::Warning(format!(
+            "can't read the settings ({reason}); make sure that the server is a master and that its maxmemory-policy \
+             is noeviction"
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info(role: &str, maxmemory: &str, policy: &str) -> String {
+        format!(
+            "# Memory\r\nmaxmemory:{maxmemory}\r\nmaxmemory_policy:{policy}\r\nrole:{role}\r\nslave_read_only:1\r\n"
+        )
+    }
+
+    #[test]
+    fn settings_are_assessed_by_eviction_and_role() {
+        let kind = |info: &str| match Assessment::of_info(info) {
+            Assessment::Safe => "safe",
+            Assessment::Warning(_) => "warning",
+            Assessment::Unsafe(_) => "unsafe",
+        };
+        for (info, expected) in [
+            (info("master", "0", "noeviction"), "safe"),
+            (info("master", "0", "allkeys-lru"), "safe"),
+            (info("master", "100", "noeviction"), "safe"),
+            (info("master", "100", "allkeys-lru"), "unsafe"),
+            (info("master", "100", "allkeys-random"), "unsafe"),
+            (info("master", "100", "volatile-ttl"), "warning"),
+            (info("slave", "0", "noeviction"), "unsafe"),
+            (info("slave", "0", "noeviction").replace("read_only:1", "read_only:0"), "safe"),
+            ("# Server\r\nredis_version:7.0.0\r\n".to_owned(), "warning"),
+        ] {
+            assert_eq!(kind(&info), expected, "{info}");
+        }
+    }
+
+    #[test]
+    fn unsafe_settings_reject_connections_only_before_the_first_success() {
+        let check = SettingsCheck::default();
+        let bad = || Assessment::of_info(&info("master", "100", "allkeys-lru"));
+        assert!(check.record("a:1", bad()).unwrap_err().contains("allkeys-lru"));
+        assert!(check.unsafe_settings().unwrap().contains("a:1"));
+        assert_eq!(check.rejection(), check.unsafe_settings());
+        assert_eq!(check.record("a:1", Assessment::Safe), Ok(()));
+        assert_eq!(check.record("b:1", Assessment::unreadable("NOPERM")), Ok(()));
+        assert_eq!(check.unsafe_settings(), None);
+        check.pass();
+        assert_eq!(check.record("a:1", bad()), Ok(()));
+        assert!(check.unsafe_settings().is_some() && check.rejection().is_none());
+        check.retain(|server| server == "b:1");
+        assert_eq!(check.unsafe_settings(), None);
+    }
+}
