@@ -1,12 +1,12 @@
 //! Account operations: sign-up, sign-in, password change, deletion.
 
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use quota_client::wire::{Account, NewAccount, SetCredential};
 use quota_client::{ClientError, QuotaClient};
 use secrecy::SecretString;
-use tokio::sync::Mutex;
 
 use crate::password::{self, PasswordError, Passwords};
 use crate::session::{self, BrowserId, Session, unix_now};
@@ -58,14 +58,31 @@ pub struct Accounts {
     passwords: Passwords,
     throttle: Throttle,
     signup: SignupPolicy,
-    /// Held from counting the accounts until one is created. Otherwise concurrent sign-ups could exceed the limit.
-    create_lock: Mutex<()>,
+    /// Sign-ups that have counted the accounts, or are about to, and have not created theirs yet. Without them,
+    /// concurrent sign-ups could exceed the limit. A lock would let each wait for the store's confirmation of the others.
+    pending: AtomicU64,
+}
+
+/// Counts one pending sign-up until it is dropped.
+struct Pending<'a>(&'a AtomicU64);
+
+impl<'a> Pending<'a> {
+    /// Also returns the number of other pending sign-ups.
+    fn start(count: &'a AtomicU64) -> (Self, u64) {
+        (Self(count), count.fetch_add(1, Ordering::AcqRel))
+    }
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 impl Accounts {
     pub fn new(quota: QuotaClient, signup: SignupPolicy) -> Result<Self, AccountError> {
         let (passwords, throttle) = (Passwords::new()?, Throttle::new()?);
-        Ok(Self { quota, passwords, throttle, signup, create_lock: Mutex::default() })
+        Ok(Self { quota, passwords, throttle, signup, pending: AtomicU64::new(0) })
     }
 
     /// Whether sign-up is enabled. Even if it is, [`sign_up`](Self::sign_up) fails once the account limit is reached.
@@ -91,8 +108,8 @@ impl Accounts {
     }
 
     async fn create(&self, account: NewAccount) -> Result<Account, AccountError> {
-        let _guard = self.create_lock.lock().await;
-        if self.quota.list_accounts(None, 1).await?.total >= self.signup.max_accounts {
+        let (_pending, others) = Pending::start(&self.pending);
+        if self.quota.list_accounts(None, 1).await?.total + others >= self.signup.max_accounts {
             return Err(AccountError::AccountLimitReached);
         }
         Ok(self.quota.create_account(&account).await?)

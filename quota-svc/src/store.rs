@@ -33,6 +33,8 @@ pub enum StoreError {
     /// The credential is not the expected one.
     #[error("the credential was changed by another request")]
     VersionConflict,
+    #[error("`cursor` is not the `next` of a previous page")]
+    InvalidCursor,
     #[error("an inactive key can't be resumed: reactivate it")]
     KeyInactive,
     #[error("a paused key can't be reactivated: resume it")]
@@ -114,7 +116,8 @@ pub trait Store: Send + Sync {
 
     async fn create_account(&self, login: &Login, credential: Option<&str>) -> Result<Account, StoreError>;
     async fn account(&self, id: AccountId) -> Result<Account, StoreError>;
-    /// A page of all accounts, in no particular order. It may have more items than `limit`.
+    /// A page of all accounts, in no particular order. It may have slightly more items than `limit`, and an account may
+    /// be on two pages if accounts are created or deleted meanwhile.
     async fn accounts(&self, cursor: Option<&str>, limit: usize) -> Result<Page<Account>, StoreError>;
     /// Deletes an account with its keys and sessions. Returns the IDs of the keys.
     async fn delete_account(&self, id: AccountId) -> Result<Vec<KeyId>, StoreError>;

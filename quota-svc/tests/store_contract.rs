@@ -50,6 +50,7 @@ macro_rules! contract {
 contract! {
     accounts::duplicate_login_in_other_case_is_rejected,
     accounts::listing_returns_every_account_once,
+    accounts::invalid_cursor_is_rejected,
     accounts::account_deletion_deletes_keys,
     accounts::credential_change_checks_version_and_revokes_sessions,
     accounts::session_with_an_outdated_credential_is_rejected,

@@ -193,6 +193,28 @@ async fn sign_up_gets_403_when_disabled_or_at_the_account_limit() {
 }
 
 #[tokio::test]
+async fn concurrent_sign_ups_stop_at_the_account_limit() {
+    let harness = Harness::start_with(&["--max-accounts", "3"]).await;
+    let sign_up = |n: usize| {
+        let browser = harness.browser();
+        let body = json!({"login": format!("user-{n}"), "password": PASSWORD});
+        async move { browser.post("/account", body).await.status_and_code() }
+    };
+    let mut concurrent = tokio::task::JoinSet::new();
+    for n in 0..8 {
+        concurrent.spawn(sign_up(n));
+    }
+    let statuses = concurrent.join_all().await;
+    let created = statuses.iter().filter(|status| *status == "201").count();
+    assert!((1..=3).contains(&created), "{statuses:?}");
+    for n in created..3 {
+        assert_eq!(sign_up(100 + n).await, "201", "a rejected sign-up takes no place");
+    }
+    assert_eq!(sign_up(200).await, "403 account_limit_reached");
+    assert_eq!(harness.quota.client().list_accounts(None, 10).await.unwrap().total, 3);
+}
+
+#[tokio::test]
 async fn invalid_sign_up_gets_400_or_413() {
     let harness = Harness::start().await;
     let sign_up = async |login: &str, password: &str| {

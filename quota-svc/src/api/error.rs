@@ -48,6 +48,7 @@ impl From<StoreError> for ApiError {
             E::KeyNotFound => Self::NotFound(body("key_not_found", error)),
             E::SessionNotFound => Self::NotFound(body("session_not_found", error)),
             E::KeyLimitReached => Self::Conflict(body("key_limit_reached", error)),
+            E::InvalidCursor => Self::Invalid(body("invalid_cursor", error)),
             E::VersionConflict => Self::Conflict(body("version_conflict", error)),
             E::KeyInactive => Self::Conflict(body("key_inactive", error)),
             E::KeyPaused => Self::Conflict(body("key_paused", error)),

@@ -63,6 +63,7 @@ pub struct RedisStore {
     confirmer: WriteConfirmer,
     charge_failures: LogThrottle,
     invalid_records: LogThrottle,
+    missing_permissions: LogThrottle,
 }
 
 impl RedisStore {
@@ -89,6 +90,7 @@ impl RedisStore {
             confirmer: WriteConfirmer::new(options.confirm_writes),
             charge_failures: LogThrottle::default(),
             invalid_records: LogThrottle::default(),
+            missing_permissions: LogThrottle::default(),
         })
     }
 

@@ -123,3 +123,11 @@ pub async fn sessions_expire_and_at_most_ten_are_active(harness: &Harness) {
     harness.advance(610_500);
     assert!(!harness.store.has_session(account, &session(10)).await.unwrap());
 }
+
+pub async fn invalid_cursor_is_rejected(harness: &Harness) {
+    harness.account().await;
+    for cursor in ["", "x", "-1", "99999"] {
+        let page = harness.store.accounts(Some(cursor), 10).await;
+        assert!(matches!(page, Err(StoreError::InvalidCursor)), "{cursor:?}");
+    }
+}

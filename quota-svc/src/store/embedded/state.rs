@@ -4,7 +4,7 @@ mod accounts;
 mod keys;
 mod stored;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 pub use stored::StoredAccount;
 
@@ -21,7 +21,8 @@ use crate::domain::verdict::{ChargeGroup, GroupCounts, GroupOutcome, Subject};
 
 #[derive(Default)]
 pub struct State {
-    accounts: HashMap<AccountId, StoredAccount>,
+    /// Ordered, so that a page of a listing need not sort all of them.
+    accounts: BTreeMap<AccountId, StoredAccount>,
     keys: HashMap<KeyId, KeyEntry>,
     demo: Demo,
     /// Keys whose counters have changed since the last flush.

@@ -40,7 +40,7 @@ impl Store for EmbeddedStore {
     }
 
     async fn accounts(&self, cursor: Option<&str>, limit: usize) -> Result<Page<Account>, StoreError> {
-        Ok(self.state().accounts(cursor, limit))
+        self.state().accounts(cursor, limit)
     }
 
     async fn delete_account(&self, id: AccountId) -> Result<Vec<KeyId>, StoreError> {

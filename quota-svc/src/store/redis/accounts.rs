@@ -1,39 +1,91 @@
 //! Accounts and their sessions in Redis.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
 
 use futures_util::future::try_join_all;
 
 use super::command;
 use super::operation::Operation;
-use super::redis_keys::INDEX_SHARDS;
+use super::redis_keys::{INDEX_SHARDS, RedisKey};
 use super::script::{CREATE_ACCOUNT, SESSION, SET_CREDENTIAL};
 use super::topology::Reply;
 use crate::domain::account::{Account, Login, MAX_SESSIONS};
 use crate::domain::id::{AccountId, KeyId};
 use crate::store::{CredentialChange, KeptSessions, Page, StoreError};
 
+/// Minimum `COUNT` of an `SSCAN`. It visits this many buckets of a hash table, many of which may be empty.
+const MIN_SCAN: usize = 16;
+
+/// A position in the index of accounts: a shard, and the cursor of `SSCAN` in it. As text, `SHARD` or `SHARD:CURSOR`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct IndexCursor {
+    shard: u8,
+    position: u64,
+}
+
+impl IndexCursor {
+    fn parse(text: &str) -> Result<Self, StoreError> {
+        let (shard, position) = text.split_once(':').unwrap_or((text, "0"));
+        match (shard.parse(), position.parse()) {
+            (Ok(shard), Ok(position)) if shard < INDEX_SHARDS => Ok(Self { shard, position }),
+            _ => Err(StoreError::InvalidCursor),
+        }
+    }
+
+    /// The cursor after an `SSCAN` that returned `position`; `None` at the end of the index.
+    fn following(self, position: u64) -> Option<Self> {
+        match position {
+            0 => Some(Self { shard: self.shard + 1, position }).filter(|next| next.shard < INDEX_SHARDS),
+            _ => Some(Self { position, ..self }),
+        }
+    }
+}
+
+impl fmt::Display for IndexCursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.position {
+            0 => write!(f, "{}", self.shard),
+            position => write!(f, "{}:{position}", self.shard),
+        }
+    }
+}
+
 impl Operation<'_> {
     pub(super) async fn add_account(&self, account: &Account) -> Result<Account, StoreError> {
-        let (created_at, written) = self.write_account(account, None).await?;
+        let mut written = self.add_to_index([account.id()]).await?;
+        let (created_at, created) = self.write_account(account, None).await?;
+        written.push(created);
         self.confirm(written).await?;
         Ok(Account { created_at, ..account.clone() })
     }
 
-    /// Writes a new account, without confirming the write. `created_at` is `None` for the store's current time. Returns
-    /// the time of creation.
+    /// Adds accounts to the index, with one call per shard and without confirming the writes.
+    ///
+    /// Comes before [`Self::write_account`]. If that fails, listings skip the entry, because its account does not exist.
+    /// In the other order, an account could remain that is never listed.
+    pub(super) async fn add_to_index(
+        &self,
+        ids: impl IntoIterator<Item = AccountId>,
+    ) -> Result<Vec<Reply>, StoreError> {
+        let mut by_shard: HashMap<String, (RedisKey, redis::Cmd)> = HashMap::new();
+        for id in ids {
+            let index = self.redis_keys.index_of(id);
+            let entry = by_shard.entry(index.as_str().to_owned());
+            let (_, add) = entry.or_insert_with(|| (index.clone(), command("SADD", &index)));
+            add.arg(id.to_string());
+        }
+        try_join_all(by_shard.values().map(|(index, add)| self.write_command(index, add))).await
+    }
+
+    /// Writes a new account that is in the index, without confirming the write. `created_at` is `None` for the store's
+    /// current time. Returns the time of creation.
     pub(super) async fn write_account(
         &self,
         account: &Account,
         created_at: Option<i64>,
-    ) -> Result<(i64, [Reply; 2]), StoreError> {
-        let id = account.id();
-        let index = self.redis_keys.index_of(id);
-        // The index entry is written first. If the second step fails, listings skip the entry, because its
-        // account does not exist. In the other order, an account could remain that is never listed.
-        let mut add = command("SADD", &index);
-        let listed = self.write_command(&index, add.arg(id.to_string())).await?;
-        let [redis_key, ..] = self.redis_keys.account(id);
+    ) -> Result<(i64, Reply), StoreError> {
+        let [redis_key, ..] = self.redis_keys.account(account.id());
         let call = CREATE_ACCOUNT
             .on([redis_key.clone()].iter())
             .arg(self.now_arg())
@@ -43,7 +95,7 @@ impl Operation<'_> {
             .arg(account.credential_version);
         match self.write_int(&redis_key, &call).await? {
             (0, _) => Err(StoreError::AccountExists),
-            (created_at, created) => Ok((created_at, [listed, created])),
+            created => Ok(created),
         }
     }
 
@@ -56,31 +108,55 @@ impl Operation<'_> {
         parse_account(&fields).ok_or_else(|| StoreError::InvalidData(format!("account {id}")))
     }
 
-    /// A page consists of whole shards of the index, at least one. The cursor is the number of the next shard.
+    /// A page is a bounded part of the index, so it takes about the same time in a store of any size.
     pub(super) async fn read_accounts(
         &self,
         cursor: Option<&str>,
         limit: usize,
     ) -> Result<Page<Account>, StoreError> {
-        let first: u8 = cursor.map_or(Some(0), |shard| shard.parse().ok()).unwrap_or(INDEX_SHARDS);
+        let mut next = Some(cursor.map_or(Ok(IndexCursor::default()), IndexCursor::parse)?);
         let mut items = Vec::new();
-        let mut shard = first;
-        while shard < INDEX_SHARDS && items.len() < limit {
-            let index = self.redis_keys.index(shard);
-            let ids: Vec<String> = self.query(&index, &command("SMEMBERS", &index)).await?;
-            for chunk in ids.chunks(500) {
-                items.extend(self.read_listed(chunk).await?);
-            }
-            shard += 1;
+        while let Some(at) = next.filter(|_| items.len() < limit) {
+            let (ids, following) = self.scan_index(at, limit - items.len()).await?;
+            items.extend(self.read_listed(&ids).await?);
+            next = following;
         }
-        let next = (shard < INDEX_SHARDS).then(|| shard.to_string());
-        Ok(Page { items, total: self.count_accounts().await?, next })
+        Ok(Page { items, total: self.count_accounts().await?, next: next.map(|cursor| cursor.to_string()) })
+    }
+
+    /// About `count` entries of the index from `at` on, and the cursor of the following ones. Like every `SSCAN`, it
+    /// may return an entry twice while accounts are created or deleted.
+    async fn scan_index(
+        &self,
+        at: IndexCursor,
+        count: usize,
+    ) -> Result<(Vec<String>, Option<IndexCursor>), StoreError> {
+        let index = self.redis_keys.index(at.shard);
+        let mut scan = command("SSCAN", &index);
+        scan.arg(at.position).arg("COUNT").arg(count.max(MIN_SCAN));
+        let (position, ids) = match self.query_if_permitted::<(u64, Vec<String>)>(&index, &scan).await? {
+            Some(scanned) => scanned,
+            None => {
+                self.warn_no_sscan();
+                // The whole shard.
+                (0, self.query(&index, &command("SMEMBERS", &index)).await?)
+            }
+        };
+        Ok((ids, at.following(position)))
+    }
+
+    fn warn_no_sscan(&self) {
+        if let Some(occurrences) = self.missing_permissions.allow() {
+            let message = "the Redis user may not run SSCAN, so a listing reads 1/64 of all accounts at a time; add \
+                           +sscan to its ACL rules";
+            tracing::warn!(occurrences, "{message}");
+        }
     }
 
     /// Reads the accounts of these index entries. Skips accounts that are being created or deleted.
     async fn read_listed(&self, ids: &[String]) -> Result<Vec<Account>, StoreError> {
-        let ids = ids.iter().filter_map(|id| AccountId::from_hex(id).ok());
-        let accounts = try_join_all(ids.map(async |id| match self.read_account(id).await {
+        let ids: BTreeSet<AccountId> = ids.iter().filter_map(|id| AccountId::from_hex(id).ok()).collect();
+        let accounts = try_join_all(ids.into_iter().map(async |id| match self.read_account(id).await {
             Ok(account) => Ok(Some(account)),
             Err(StoreError::AccountNotFound) => Ok(None),
             Err(error) => Err(error),
@@ -88,6 +164,7 @@ impl Operation<'_> {
         Ok(accounts.await?.into_iter().flatten().collect())
     }
 
+    /// Redis counts the members of each set, so the number is exact whichever version wrote them.
     async fn count_accounts(&self) -> Result<u64, StoreError> {
         let counts = (0..INDEX_SHARDS).map(async |shard| {
             let index = self.redis_keys.index(shard);
@@ -186,4 +263,22 @@ fn parse_account(fields: &HashMap<String, String>) -> Option<Account> {
         credential: fields.get("credential").cloned(),
         credential_version: fields.get("version")?.parse().ok()?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn index_cursor_round_trips_and_malformed_text_is_rejected() {
+        for text in ["0", "63", "12:345", "0:18446744073709551615"] {
+            assert_eq!(IndexCursor::parse(text).unwrap().to_string(), text);
+        }
+        for malformed in ["", "64", "-1", "1:", "1:x", "1:2:3", "abc"] {
+            assert!(matches!(IndexCursor::parse(malformed), Err(StoreError::InvalidCursor)), "{malformed}");
+        }
+        let last = IndexCursor { shard: INDEX_SHARDS - 1, position: 7 };
+        assert_eq!(last.following(0), None);
+        assert_eq!(last.following(9).unwrap().to_string(), "63:9");
+    }
 }

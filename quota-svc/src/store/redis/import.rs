@@ -12,9 +12,9 @@ use crate::store::{ImportAccount, StoreError};
 
 impl Operation<'_> {
     pub(super) async fn import_all(&self, accounts: &[ImportAccount]) -> Result<ImportReport, StoreError> {
+        let mut unconfirmed = self.add_to_index(accounts.iter().map(|import| import.account.id())).await?;
         let imported = try_join_all(accounts.iter().map(|account| self.import_one(account))).await?;
         let mut total = ImportReport::default();
-        let mut unconfirmed = Vec::new();
         for (report, replies) in imported {
             total.accounts_created += report.accounts_created;
             total.accounts_kept += report.accounts_kept;
@@ -31,9 +31,9 @@ impl Operation<'_> {
         let mut report = ImportReport::default();
         let mut replies = Vec::new();
         match self.write_account(&import.account, Some(import.account.created_at)).await {
-            Ok((_, written)) => {
+            Ok((_, reply)) => {
                 report.accounts_created = 1;
-                replies.extend(written);
+                replies.push(reply);
             }
             Err(StoreError::AccountExists) => report.accounts_kept = 1,
             Err(error) => return Err(error),

@@ -69,7 +69,20 @@ impl Operation<'_> {
         command: &redis::Cmd,
     ) -> Result<T, StoreError> {
         let reply = self.others.send(redis_key, command, self.time_for_call()?).await?;
-        redis::from_redis_value(reply.value).map_err(|error| StoreError::InvalidData(error.to_string()))
+        convert(reply.value)
+    }
+
+    /// Like [`Self::query`]; `None` if the Redis user may not run the command.
+    pub async fn query_if_permitted<T: redis::FromRedisValue>(
+        &self,
+        redis_key: &RedisKey,
+        command: &redis::Cmd,
+    ) -> Result<Option<T>, StoreError> {
+        let reply = match self.others.send(redis_key, command, self.time_for_call()?).await {
+            Err(CallError::Failed(error)) if error.code() == Some("NOPERM") => return Ok(None),
+            reply => reply?,
+        };
+        convert(reply.value).map(Some)
     }
 
     /// Runs a script whose writes are to be confirmed.
@@ -114,6 +127,10 @@ impl Operation<'_> {
             None => self.server_time().await,
         }
     }
+}
+
+fn convert<T: redis::FromRedisValue>(value: Value) -> Result<T, StoreError> {
+    redis::from_redis_value(value).map_err(|error| StoreError::InvalidData(error.to_string()))
 }
 
 pub fn int(value: &Value) -> Result<i64, StoreError> {

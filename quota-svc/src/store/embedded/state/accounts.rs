@@ -1,6 +1,7 @@
 //! The accounts and sessions of the state in memory.
 
-use std::collections::hash_map::Entry;
+use std::collections::btree_map::Entry;
+use std::ops::Bound;
 
 use super::super::writer::RowWrite;
 use super::{State, StoredAccount};
@@ -29,15 +30,17 @@ impl State {
     }
 
     /// A page of accounts, ordered by ID. The cursor is the last ID of the previous page.
-    pub fn accounts(&self, cursor: Option<&str>, limit: usize) -> Page<Account> {
-        let after = cursor.and_then(|id| AccountId::from_hex(id).ok());
-        let mut ids: Vec<AccountId> = self.accounts.keys().copied().filter(|id| Some(*id) > after).collect();
-        ids.sort_unstable();
-        let more = ids.len() > limit;
-        ids.truncate(limit.max(1));
-        let next = ids.last().filter(|_| more).map(AccountId::to_string);
-        let items = ids.iter().map(|id| self.accounts[id].account.clone()).collect();
-        Page { items, total: self.accounts.len() as u64, next }
+    pub fn accounts(&self, cursor: Option<&str>, limit: usize) -> Result<Page<Account>, StoreError> {
+        let after = match cursor.map(AccountId::from_hex).transpose() {
+            Ok(Some(last)) => Bound::Excluded(last),
+            Ok(None) => Bound::Unbounded,
+            Err(_) => return Err(StoreError::InvalidCursor),
+        };
+        let mut rest = self.accounts.range((after, Bound::Unbounded));
+        let page: Vec<_> = rest.by_ref().take(limit.max(1)).collect();
+        let next = page.last().filter(|_| rest.next().is_some()).map(|(id, _)| id.to_string());
+        let items = page.iter().map(|(_, stored)| stored.account.clone()).collect();
+        Ok(Page { items, total: self.accounts.len() as u64, next })
     }
 
     /// Deletes an account with its keys.

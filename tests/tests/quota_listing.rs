@@ -1,0 +1,88 @@
+//! Listing accounts in a large store: pages are bounded, and so is the work for the number of accounts.
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use e2e::quota::{Quota, StoreChoice};
+use e2e::redis::Redis;
+use quota_client::wire::NewAccount;
+
+const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
+const ACCOUNTS: usize = 3_000;
+/// `SSCAN` returns whole buckets of a hash table, so a page may be slightly longer than its limit.
+const SLACK: usize = 32;
+
+/// Fills one of the 64 shards of the index, as a store of 192,000 accounts would.
+async fn fill_shard(redis: &Redis, prefix: &str) {
+    let script = "for i = 1, tonumber(ARGV[2]) do
+        local id = string.format('00%030x', i)
+        redis.call('SADD', ARGV[1] .. '1:{00}:i', id)
+        redis.call('HSET', ARGV[1] .. '1:{' .. id .. '}:a', 'login', 'user-' .. i, 'created', 1, 'version', 0)
+      end";
+    redis.cli(&["EVAL", script, "0", prefix, &ACCOUNTS.to_string()]).await;
+}
+
+async fn commands(redis: &Redis) -> u64 {
+    redis.info("total_commands_processed").await.unwrap().parse().unwrap()
+}
+
+async fn check_listing(quota: &Quota, limit: u32, max: usize) {
+    let (mut logins, mut cursor) = (BTreeSet::new(), None::<String>);
+    loop {
+        let page = quota.client().list_accounts(cursor.as_deref(), limit).await.unwrap();
+        assert_eq!(page.total, ACCOUNTS as u64);
+        assert!(page.accounts.len() <= max, "{} accounts on a page", page.accounts.len());
+        logins.extend(page.accounts.into_iter().map(|account| account.login));
+        cursor = page.next;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    assert_eq!(logins.len(), ACCOUNTS);
+}
+
+#[tokio::test]
+async fn pages_of_a_large_store_are_bounded() {
+    let redis = Redis::start().await;
+    let store = StoreChoice::from(&redis);
+    let quota = Quota::start(store.clone()).await;
+    quota.wait_ready(WAIT_TIMEOUT).await;
+    fill_shard(&redis, store.prefix()).await;
+    check_listing(&quota, 200, 200 + SLACK).await;
+    let export = quota.client().export(None, 200).await.unwrap();
+    assert!(export.accounts.len() <= 200 + SLACK && export.next.is_some(), "{}", export.accounts.len());
+    // What a sign-up asks for.
+    let before = commands(&redis).await;
+    assert_eq!(quota.client().list_accounts(None, 1).await.unwrap().total, ACCOUNTS as u64);
+    let used = commands(&redis).await - before;
+    assert!(used < 64 + 2 * SLACK as u64 + 100, "{used} commands");
+}
+
+#[tokio::test]
+async fn user_without_sscan_lists_whole_shards_and_logs_it() {
+    let (prefix, rules) = ("secured:", "~secured:* resetchannels +@all -sscan");
+    let redis = Redis::options().user("quota", "secret", rules).start().await;
+    let url = redis.url().replace("redis://", "redis://quota:secret@");
+    let quota = Quota::start(StoreChoice::Redis { url, prefix: prefix.to_owned() }).await;
+    quota.wait_ready(WAIT_TIMEOUT).await;
+    fill_shard(&redis, prefix).await;
+    check_listing(&quota, 200, ACCOUNTS).await;
+    assert!(quota.service.logs().contains("+sscan"), "{}", quota.service.logs());
+}
+
+#[tokio::test]
+async fn account_count_is_exact_after_another_version_changed_accounts() {
+    let redis = Redis::start().await;
+    let store = StoreChoice::from(&redis);
+    let quota = Quota::start(store.clone()).await;
+    quota.wait_ready(WAIT_TIMEOUT).await;
+    let client = quota.client();
+    let new = |login: &str| NewAccount { login: login.to_owned(), credential: None };
+    client.create_account(&new("one")).await.unwrap();
+    fill_shard(&redis, store.prefix()).await;
+    let id = client.create_account(&new("two")).await.unwrap().id;
+    assert_eq!(client.list_accounts(None, 1).await.unwrap().total, ACCOUNTS as u64 + 2);
+    client.delete_account(&id).await.unwrap();
+    assert_eq!(client.list_accounts(None, 1).await.unwrap().total, ACCOUNTS as u64 + 1);
+}
