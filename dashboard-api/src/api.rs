@@ -17,10 +17,10 @@ use std::sync::Arc;
 
 use account::AccountApi;
 use keys::KeysApi;
-use poem::endpoint::{BoxEndpoint, make_sync};
-use poem::{EndpointExt, Response, Route, get};
+use poem::endpoint::BoxEndpoint;
+use poem::{EndpointExt, Route, get};
 use poem_openapi::{OpenApiService, Tags};
-use service_kit::{BodyLimit, CatchPanic, OperationName, RequestTelemetry, Telemetry, catch_all};
+use service_kit::{BodyLimit, CatchPanic, RequestTelemetry, StaticFile, Telemetry, catch_all};
 
 pub use context::Context;
 pub use headers::security_headers;
@@ -46,8 +46,8 @@ pub fn endpoint(context: &Arc<Context>, telemetry: &Telemetry) -> anyhow::Result
     let document = document(context)?;
     let methods = allow::AllowedMethods::from_document(&serde_json::from_str(&document)?);
     let service = service(context);
-    let swagger = swagger::page(&service.swagger_ui_html());
-    let document = make_sync(move |_| json(&document));
+    let swagger = page::serve(swagger::page(service.swagger_ui_html()), "swagger");
+    let document = page::serve(StaticFile::new("application/json", document), "openapi");
     let api = service
         .with(BodyLimit::new(MAX_BODY))
         .with(csrf::CsrfGuard::new(context.public_origin.clone(), &context.docs_url));
@@ -56,13 +56,16 @@ pub fn endpoint(context: &Arc<Context>, telemetry: &Telemetry) -> anyhow::Result
         .at("/openapi.json", get(document))
         .nest(PREFIX, api)
         .nest("/", page::routes());
+    let trusted = context.edge.trusted();
+    let request_telemetry =
+        RequestTelemetry::new(telemetry, "dashboard-api").trust_trace_of(move |peer| trusted.contains(peer));
     Ok(routes
         .with(catch_all(context.docs_url.clone()))
         .with(CatchPanic::new(context.docs_url.clone()))
         .with(methods)
         .with(host::HostGuard::new(context.public_host.as_deref(), &context.docs_url))
         .with(headers::SecurityHeaders::new(context.public_origin.as_deref()))
-        .with(RequestTelemetry::new(telemetry, "dashboard-api"))
+        .with(request_telemetry)
         .map_to_response()
         .boxed())
 }
@@ -81,10 +84,4 @@ fn service(context: &Arc<Context>) -> Service {
         .description(include_str!("api/description.md"))
         .server("/")
         .url_prefix(PREFIX)
-}
-
-fn json(document: &str) -> Response {
-    let mut response = Response::builder().content_type("application/json").body(document.to_owned());
-    response.set_data(OperationName("openapi"));
-    response
 }

@@ -10,7 +10,7 @@ use poem::EndpointExt;
 use poem::Response;
 use poem::endpoint::BoxEndpoint;
 use quota_client::{Charger, QuotaClient, QuotaToken};
-use service_kit::{Condition, Kit, Lifecycle, LogThrottle, Server};
+use service_kit::{Condition, Kit, Lifecycle, LogThrottle, RequestTelemetry, Server};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -62,6 +62,9 @@ impl LookupService {
         ));
         background.spawn(report_edge(edge.status(), kit.readiness.condition("lookup-edge")));
 
+        let trusted = edge.trusted();
+        let telemetry = RequestTelemetry::new(&kit.telemetry, "lookup-svc")
+            .trust_trace_of(move |peer| trusted.contains(peer));
         let pages = Pages::new(&urls, geo.clone());
         let api = Api {
             lookup: Lookup { edge, geo, charger },
@@ -69,7 +72,7 @@ impl LookupService {
             counters,
             outage_log: LogThrottle::default(),
         };
-        let endpoint = router::endpoint(api, pages, &urls, &kit.telemetry, config.body_timeout());
+        let endpoint = router::endpoint(api, pages, &urls, telemetry, config.body_timeout());
         let server = Server::bind("lookup", config.listen, &config.serve).await?;
         Ok(Self {
             server: server.docs_url(&urls.docs).error_headers(default_headers(&urls).headers()),

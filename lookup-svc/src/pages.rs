@@ -7,22 +7,21 @@ mod swagger;
 use poem::endpoint::make_sync;
 use poem::web::Redirect;
 use poem::{Endpoint, EndpointExt, IntoResponse, Response, Route, get};
-use service_kit::OperationName;
+use service_kit::{OperationName, StaticFile};
 
 use crate::api::Document;
 use crate::geo::Geo;
 use crate::public_urls::PublicUrls;
 
 use docs::Docs;
-use page::Page;
 
 /// All pages, rendered at startup. The documentation page is rendered again when its attributions change.
 #[derive(Debug)]
 pub struct Pages {
     docs: Docs,
-    swagger: Page,
-    json: Page,
-    yaml: Page,
+    swagger: StaticFile,
+    json: StaticFile,
+    yaml: StaticFile,
     /// Where `/` redirects to.
     index_target: String,
 }
@@ -35,8 +34,8 @@ impl Pages {
             docs: Docs::new(urls, geo),
             // Its document has a relative server URL, so that "Try it out" works under any host name of this server.
             swagger: swagger::page(&Document::new(&urls.base_path())),
-            json: Page::new("application/json", document.json()),
-            yaml: Page::new("application/yaml", document.yaml()),
+            json: page::new("application/json", document.json()),
+            yaml: page::new("application/yaml", document.yaml()),
             index_target: format!("{}/docs", urls.base_path().trim_end_matches('/')),
         }
     }

@@ -1,12 +1,11 @@
 //! All routes of the public port, and the middleware around them.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::Either;
 use poem::{Endpoint, EndpointExt, Request, Response, Result};
-use service_kit::{BodyLimit, CatchPanic, DirectRouter, RequestTelemetry, Telemetry, catch_all};
+use service_kit::{BodyLimit, CatchPanic, DirectRouter, RequestTelemetry, catch_all};
 
 use crate::api::{Api, default_headers};
 use crate::pages::Pages;
@@ -22,7 +21,7 @@ pub fn endpoint(
     api: Api,
     pages: Pages,
     urls: &PublicUrls,
-    telemetry: &Arc<Telemetry>,
+    telemetry: RequestTelemetry,
     body_timeout: Duration,
 ) -> impl Endpoint<Output = Response> + 'static {
     // No request needs a body. A small one is read and dropped, so that the connection can be reused.
@@ -37,12 +36,9 @@ pub fn endpoint(
 fn with_middleware(
     inner: impl Endpoint<Output = Response> + 'static,
     urls: &PublicUrls,
-    telemetry: &Arc<Telemetry>,
+    telemetry: RequestTelemetry,
 ) -> impl Endpoint<Output = Response> + 'static {
-    inner
-        .with(CatchPanic::new(&*urls.docs))
-        .with(default_headers(urls))
-        .with(RequestTelemetry::new(telemetry, "lookup-svc"))
+    inner.with(CatchPanic::new(&*urls.docs)).with(default_headers(urls)).with(telemetry)
 }
 
 /// Dispatches to the API or the pages. Replaces a nested poem `Route`, which would rewrite the URI of each request.
@@ -69,7 +65,7 @@ where
 #[cfg(test)]
 mod tests {
     use poem::endpoint::make_sync;
-    use service_kit::ErrorBody;
+    use service_kit::{ErrorBody, Telemetry};
 
     use super::*;
     use crate::config::Config;
@@ -77,10 +73,10 @@ mod tests {
     #[tokio::test]
     async fn panic_gets_500_with_error_body() {
         let urls = PublicUrls::new(&Config::default());
-        let telemetry = Arc::new(Telemetry::for_tests());
+        let telemetry = RequestTelemetry::new(&Telemetry::for_tests(), "lookup-svc");
         let panics = make_sync(|_| -> Response { panic!("panic in a test") });
         let mut response =
-            with_middleware(panics, &urls, &telemetry).call(Request::default()).await.expect("a response");
+            with_middleware(panics, &urls, telemetry).call(Request::default()).await.expect("a response");
         assert_eq!(response.status(), 500);
         assert_eq!(response.headers()["access-control-allow-origin"], "*");
         assert_eq!(response.headers()["cache-control"], "no-store");

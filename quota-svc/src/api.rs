@@ -21,7 +21,7 @@ use keys::KeysApi;
 use poem::endpoint::{BoxEndpoint, DynEndpoint, make_sync};
 use poem::{Endpoint, EndpointExt, IntoEndpoint, Request, Response, Result, Route};
 use poem_openapi::{OpenApi, OpenApiService};
-use service_kit::{DirectRouter, RequestTelemetry, Telemetry, catch_all};
+use service_kit::{DirectRouter, RequestTelemetry, StaticFile, Telemetry, catch_all};
 pub use token_guard::TokenGuard;
 use transfer::TransferApi;
 
@@ -51,12 +51,14 @@ pub fn endpoint(
         Serve::All => routes(service(all_apis(context))),
     };
     let charges = body_limits::with_batch_limit(DirectRouter::new(ChargesApi(context.clone()), PREFIX));
+    // The peers are our own services.
+    let request_telemetry = RequestTelemetry::new(telemetry, "quota-svc").trust_trace_of(|_| true);
     Router { charges, routes }
         .with(guard)
         // Outermost of the checks: without the token, every request gets the same response.
         .with(token_guard)
         .with(catch_all(DOCS))
-        .with(RequestTelemetry::new(telemetry, "quota-svc"))
+        .with(request_telemetry)
         .boxed()
 }
 
@@ -96,9 +98,8 @@ fn service<T: OpenApi + 'static>(apis: T) -> OpenApiService<T, ()> {
 }
 
 fn routes<T: OpenApi + 'static>(service: OpenApiService<T, ()>) -> BoxEndpoint<'static> {
-    let document = service.spec();
-    let show_document =
-        make_sync(move |_| Response::builder().content_type("application/json").body(document.clone()));
+    let document = StaticFile::new("application/json", service.spec());
+    let show_document = make_sync(move |request| document.respond(&request));
     Route::new()
         .at("/openapi.json", show_document)
         .nest(PREFIX, body_limits::with_body_limits(service.into_endpoint()))

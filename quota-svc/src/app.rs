@@ -54,7 +54,7 @@ impl QuotaService {
         let guard = LoopbackGuard { allow_remote: config.allow_remote };
         let endpoint = api::endpoint(&context, config.serve, guard, TokenGuard { token }, &kit.telemetry);
         let _ = tokio::time::timeout(STORE_WAIT, wait_for_store(&*store)).await;
-        let server = Server::bind("quota", config.listen, &kit.serve).await?;
+        let server = Server::bind("quota", config.listen, &kit.serve).await?.docs_url(api::DOCS);
         let condition = kit.readiness.condition("store");
         let health_task = tokio::spawn(report_store_health(store, condition, StoreGauges::new(kit)));
         Ok(Self { server, endpoint, store: store_handle, health_task, kit: kit.clone() })

@@ -6,7 +6,6 @@ mod accounts;
 #[path = "contract/charges.rs"]
 mod charges;
 #[path = "contract/harness.rs"]
-#[expect(dead_code, reason = "store_model.rs uses the other functions")]
 mod harness;
 #[path = "contract/keys.rs"]
 mod keys;

@@ -204,9 +204,8 @@ async fn floods_are_rejected_without_memory_growth() {
     check_error_response(&flood(lookup.addr(), chunked_body, b'[', 200).await, 413);
     let long_header = request(&format!("X-Long: {}\r\n\r\n", "x".repeat(20_000)));
     check_error_response(&flood(lookup.addr(), long_header, b'x', 0).await, 431);
-    // Beyond its buffer limit, hyper itself rejects the request, and the response has no body.
-    let response = flood(lookup.addr(), request("X-Long: "), b'x', 1).await;
-    assert!(response.starts_with("HTTP/1.1 431 "), "{response}");
+    // Beyond its buffer limit, hyper itself rejects the request. The response has our body all the same.
+    check_error_response(&flood(lookup.addr(), request("X-Long: "), b'x', 1).await, 431);
     for _ in 0..20 {
         let mut socket = TcpStream::connect(lookup.addr()).await.unwrap();
         // The server may close before it has read everything.

@@ -231,6 +231,10 @@ async fn request_is_one_trace_through_both_services() {
     assert_eq!(JsonResponse::fetch(narrowed.header("traceparent", traceparent())).await.status, 200);
     assert_eq!(JsonResponse::fetch(stack.lookup.get_ip(&unknown_key())).await.status, 401);
     assert_eq!(JsonResponse::fetch(stack.lookup.get("/api/v1/ip/demo")).await.status, 200);
+    // Only 127.0.0.1 is a trusted proxy.
+    let untrusted = http::builder().local_address(std::net::IpAddr::from(PEER)).build().unwrap();
+    let untrusted = untrusted.get(stack.lookup.url() + "/api/v1/ip").bearer_auth(&key.secret);
+    assert_eq!(JsonResponse::fetch(untrusted.header("traceparent", traceparent())).await.status, 200);
     stack.stop_and_collect().await;
     let spans = stack.collector.spans();
     check_metrics(&stack.collector);
@@ -253,6 +257,7 @@ async fn request_is_one_trace_through_both_services() {
     });
     assert_eq!(charge.parent, call.id);
 
+    assert_eq!(spans.iter().filter(|span| span.trace == TRACE_ID).count(), 3, "not the untrusted client's");
     let unknown = find_span(&spans, "the request with an unknown key", |span| {
         is_lookup(span) && span.attribute("outcome") == "unknown_key"
     });

@@ -110,7 +110,7 @@ async fn session_checks_do_not_wait_for_a_confirmation() {
     let quota = Quota::start_with(&master, &["--write-timeout", "5s"]).await;
     quota.wait_ready(WAIT_TIMEOUT).await;
     let (client, key) = (quota.client(), quota.new_key().await);
-    let session = NewSession { id_sha256: "ab".repeat(32), ttl_seconds: 600 };
+    let session = NewSession { id_sha256: "ab".repeat(32), ttl_seconds: 600, expected_credential: None };
     client.create_session(&key.key.account, &session).await.unwrap();
     replica.freeze();
     let (writer, id) = (quota.client(), key.key.id.clone());
@@ -140,10 +140,10 @@ async fn write_timeout_covers_all_steps_of_a_change() {
     quota.wait_ready(WAIT_TIMEOUT).await;
     let (client, key) = (quota.client(), quota.new_key().await);
     // Each step is fast enough alone, but a creation has at least four.
-    proxy.set(Fault::Delay(Duration::from_millis(500)));
+    proxy.set(Fault::Delay(Duration::from_millis(900)));
     let new = NewKey { name: "slow".to_owned(), scope: Scope::Full, daily_limit: None };
     let started = Instant::now();
     let error = client.create_key(&key.key.account, &new).await.expect_err("too slow");
     assert_eq!(error.status(), Some(503));
-    assert!(started.elapsed() < Duration::from_millis(1_200 + 500), "{:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
 }

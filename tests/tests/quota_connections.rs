@@ -160,6 +160,7 @@ async fn load_oversized_bodies_and_headers_are_not_buffered() {
     let long = "POST /internal/v1/charges HTTP/1.1\r\nHost: localhost\r\nX-Long: ".to_owned();
     let long = flood(&quota, long, 1, false).await;
     assert_eq!(status(&long), "431", "{long}");
+    assert!(long.contains(r#""docs":"/openapi.json#headers_too_large""#), "{long}");
     let growth = quota.service.peak_rss() - memory;
     let cpu = quota.service.cpu_time() - cpu;
     eprintln!("600 MB of bodies and 1 MB of headers: peak memory + {} KiB, {cpu:?} of CPU", growth >> 10);

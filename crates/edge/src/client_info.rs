@@ -141,6 +141,12 @@ impl Edge {
         self.node_colo.get().copied().or(self.policy.colo)
     }
 
+    /// Returns the trusted proxies, which discovery keeps current.
+    #[must_use]
+    pub fn trusted(&self) -> Arc<TrustedProxies> {
+        Arc::clone(&self.trusted)
+    }
+
     /// Returns the status of discovery, for readiness and metrics.
     #[must_use]
     pub fn status(&self) -> watch::Receiver<DiscoveryStatus> {

@@ -72,6 +72,12 @@ impl TrustedProxies {
         self.0.load()
     }
 
+    /// Returns whether the address is currently a trusted proxy.
+    #[must_use]
+    pub fn contains(&self, ip: IpAddr) -> bool {
+        self.load().contains(ip)
+    }
+
     /// Atomically replaces the discovered addresses. The networks from the flags stay.
     pub fn publish(&self, hosts: impl IntoIterator<Item = IpAddr>) {
         let next = self.0.load().with_hosts(hosts);

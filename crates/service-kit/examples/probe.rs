@@ -15,6 +15,9 @@ struct Cli {
     /// Number of files to hold open, to bring the process near its file descriptor limit
     #[arg(long, default_value_t = 0)]
     hold_files: usize,
+    /// Read `traceparent` headers
+    #[arg(long)]
+    trust_traces: bool,
     /// Listen address
     #[arg(long, default_value = "127.0.0.1:0")]
     listen: SocketAddr,
@@ -35,12 +38,13 @@ async fn serve(cli: &Cli) -> anyhow::Result<()> {
     kit.serve_admin(SocketAddr::from(([127, 0, 0, 1], 0))).await?;
     let held = (0..cli.hold_files).map(|_| File::open("/dev/null"));
     let _held = held.collect::<Result<Vec<_>, _>>()?;
+    let trust = cli.trust_traces;
     let routes = Route::new()
         .at("/", get(make_sync(|_| "hello")))
         .at("/trace", get(make_sync(|_| traceparent())))
         .at("/panic", get(make_sync(|request| panic(request.uri().query()))))
         .with(catch_all("https://docs.example"))
-        .with(RequestTelemetry::new(&kit.telemetry, "probe"))
+        .with(RequestTelemetry::new(&kit.telemetry, "probe").trust_trace_of(move |_| trust))
         .boxed();
     server.serve(routes, kit.lifecycle.clone()).await;
     kit.finish();

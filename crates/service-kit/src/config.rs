@@ -26,6 +26,10 @@ pub struct ServeArgs {
     #[arg(long, env, value_name = "TIME", value_parser = parse_duration, default_value = "75s")]
     pub idle_timeout: Duration,
 
+    /// Maximum time that a client may read nothing of a response
+    #[arg(long, env, value_name = "TIME", value_parser = parse_duration, default_value = "30s")]
+    pub stall_timeout: Duration,
+
     /// Number of worker threads. 0 chooses it: one thread if there are one or two CPUs, one per CPU if there are more
     #[arg(long, env, value_name = "N", default_value_t = 0)]
     pub workers: usize,
@@ -39,6 +43,7 @@ impl Default for ServeArgs {
             max_connections: 10_000,
             header_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(75),
+            stall_timeout: Duration::from_secs(30),
             workers: 0,
         }
     }

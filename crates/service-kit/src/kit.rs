@@ -81,6 +81,7 @@ impl Kit {
             let args = self.admin_args();
             match Server::bind("admin", addr, &args).await {
                 Ok(server) => {
+                    let server = server.docs_url("/");
                     let _ = bound.send(Ok(server.local_addr()));
                     let endpoint = admin::endpoint(&self.readiness, &self.telemetry).boxed();
                     // A separate lifecycle that never shuts down: probes must work while the other ports shut down.

@@ -2,7 +2,9 @@
 //! the number of requests.
 
 use std::{
+    fmt,
     future::Future,
+    net::{IpAddr, SocketAddr},
     sync::{Arc, PoisonError, RwLock},
     time::Instant,
 };
@@ -42,6 +44,17 @@ pub struct RequestTelemetry {
     duration: Histogram<f64>,
     /// Series bound so far. All label values are fixed strings, so the list stays short.
     series: Arc<RwLock<Vec<Series>>>,
+    trusted: TrustedPeers,
+}
+
+/// Which peers may continue their trace in this service.
+#[derive(Clone)]
+struct TrustedPeers(Arc<dyn Fn(IpAddr) -> bool + Send + Sync>);
+
+impl fmt::Debug for TrustedPeers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("TrustedPeers").finish()
+    }
 }
 
 /// The histogram bound to one set of labels.
@@ -65,7 +78,15 @@ impl RequestTelemetry {
                 .with_boundaries(BUCKETS.to_vec())
                 .build(),
             series: Arc::default(),
+            trusted: TrustedPeers(Arc::new(|_| false)),
         }
+    }
+
+    /// Sets the peers whose `traceparent` header is read. By default it is ignored: its sampling flag would let any
+    /// client force the export of a trace, and choose its ID.
+    pub fn trust_trace_of(mut self, trusted: impl Fn(IpAddr) -> bool + Send + Sync + 'static) -> Self {
+        self.trusted = TrustedPeers(Arc::new(trusted));
+        self
     }
 
     fn record(&self, response: &Response, started: Instant) {
@@ -107,7 +128,8 @@ impl RequestTelemetry {
             outcome = Empty,
             http.response.status_code = Empty,
         );
-        if !span.is_disabled() {
+        let peer = || request.remote_addr().as_socket_addr().map(SocketAddr::ip);
+        if !span.is_disabled() && peer().is_some_and(|peer| (self.trusted.0)(peer)) {
             // Fails if the span has already started (it has not) or if no layer exports traces.
             let _ = span.set_parent(telemetry::extract_context(request.headers()));
         }

@@ -1,16 +1,22 @@
 //! An HTTP server hardened against hostile and broken clients.
 //!
 //! Replaces poem's server, which lacks backoff when file descriptors run out (here in `accept`), timeouts for slow and
-//! idle connections (`connection_state`), HTTP/2 and header limits (`limits`), and a shutdown that loses no request
-//! (`connection`).
+//! idle connections and stalled responses (`connection_state`), HTTP/2 and header limits (`limits`), a limit on the
+//! memory of unread responses (`unsent`), error bodies for malformed requests (`server_errors`), and a shutdown that
+//! loses no request (`connection`).
 
 mod accept;
 mod connection;
 mod connection_state;
+mod frames;
 mod handler;
 mod limits;
 mod registry;
+mod response_body;
+mod server_errors;
+mod streams;
 mod tracked_stream;
+mod unsent;
 
 use std::{io, net::SocketAddr, sync::Arc};
 
@@ -22,9 +28,14 @@ use tokio::net::{TcpListener, TcpSocket};
 use crate::{config::ServeArgs, lifecycle::Lifecycle};
 use handler::RequestHandler;
 use limits::Limits;
+use server_errors::ServerErrors;
 
 /// Maximum length of the kernel's accept queue. Large, so that a burst of new connections is served, not rejected.
 const BACKLOG: u32 = 4096;
+
+/// The size of a connection's send buffer in the kernel. Limits the memory of unread responses, and makes the progress
+/// of a slow client visible: with the kernel's default, up to 4 MB of a response count as sent at once.
+const SEND_BUFFER: u32 = 64 * 1024;
 
 /// A bound port, ready to be served.
 #[derive(Debug)]
@@ -33,8 +44,7 @@ pub struct Server {
     listener: TcpListener,
     addr: SocketAddr,
     limits: Limits,
-    docs_url: String,
-    error_headers: HeaderMap,
+    errors: ServerErrors,
 }
 
 impl Server {
@@ -43,25 +53,18 @@ impl Server {
         let listener = listen(addr).map_err(|error| explain(name, addr, &error))?;
         let addr = listener.local_addr()?;
         tracing::info!(server = name, addr = %addr, "listening");
-        Ok(Self {
-            name,
-            listener,
-            addr,
-            limits: Limits::new(args),
-            docs_url: String::new(),
-            error_headers: HeaderMap::new(),
-        })
+        Ok(Self { name, listener, addr, limits: Limits::new(args), errors: ServerErrors::default() })
     }
 
-    /// Sets the documentation URL that the server's own error responses (431, 500) link to.
+    /// Sets the documentation URL that the server's own error responses (400, 431, 500, 503) link to.
     pub fn docs_url(mut self, docs_url: impl Into<String>) -> Self {
-        self.docs_url = docs_url.into();
+        self.errors.docs_url = docs_url.into();
         self
     }
 
     /// Sets headers (CORS) for the server's own error responses.
     pub fn error_headers(mut self, headers: HeaderMap) -> Self {
-        self.error_headers = headers;
+        self.errors.headers = headers;
         self
     }
 
@@ -74,10 +77,11 @@ impl Server {
     pub async fn serve(self, endpoint: BoxEndpoint<'static>, lifecycle: Lifecycle) {
         let handler = RequestHandler {
             endpoint,
-            docs_url: self.docs_url,
-            error_headers: self.error_headers,
+            errors: Arc::new(self.errors),
             lifecycle: lifecycle.clone(),
             local: self.addr,
+            registry: Arc::default(),
+            unsent: Arc::default(),
         };
         accept::run(self.name, self.listener, self.limits, Arc::new(handler), lifecycle).await;
     }
@@ -87,6 +91,8 @@ fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
     let socket = if addr.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     // Allows a restart while old connections are still in TIME_WAIT.
     socket.set_reuseaddr(true)?;
+    // Accepted sockets inherit it.
+    socket.set_send_buffer_size(SEND_BUFFER)?;
     socket.bind(addr)?;
     socket.listen(BACKLOG)
 }

@@ -1,9 +1,8 @@
 //! The page's static files, embedded in the binary.
 
-use http::header;
 use poem::endpoint::make_sync;
 use poem::{Endpoint, Response, Route, get};
-use service_kit::OperationName;
+use service_kit::{OperationName, StaticFile};
 
 const HTML: &str = "text/html; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
@@ -36,14 +35,15 @@ const FILES: &[(&str, &str, &str)] = &[
 
 pub fn routes() -> Route {
     FILES.iter().fold(Route::new(), |routes, (path, content_type, content)| {
-        routes.at(*path, get(static_file(content_type, content)))
+        routes.at(*path, get(serve(StaticFile::new(content_type, *content), "page")))
     })
 }
 
-fn static_file(content_type: &'static str, content: &'static str) -> impl Endpoint<Output = Response> {
-    make_sync(move |_| {
-        let mut response = Response::builder().header(header::CONTENT_TYPE, content_type).body(content);
-        response.set_data(OperationName("page"));
+/// An endpoint that serves the file; `name` is its operation name in metrics.
+pub fn serve(file: StaticFile, name: &'static str) -> impl Endpoint<Output = Response> {
+    make_sync(move |request| {
+        let mut response = file.respond(&request);
+        response.set_data(OperationName(name));
         response
     })
 }

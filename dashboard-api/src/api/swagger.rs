@@ -1,23 +1,12 @@
 //! Swagger UI: poem-openapi's self-contained page. The content security policy allows its inline code by hash.
 
-use data_encoding::BASE64;
 use http::header;
-use poem::endpoint::make_sync;
-use poem::{Endpoint, Response};
-use service_kit::OperationName;
-use sha2::{Digest, Sha256};
+use service_kit::{StaticFile, csp_hash};
 
-/// Serves the page with its content security policy.
-pub fn page(html: &str) -> impl Endpoint<Output = Response> + use<> {
-    let (html, policy) = (html.to_owned(), policy(html));
-    make_sync(move |_| {
-        let mut response = Response::builder()
-            .header(header::CONTENT_TYPE, "text/html; charset=utf-8")
-            .header(header::CONTENT_SECURITY_POLICY, policy.clone())
-            .body(html.clone());
-        response.set_data(OperationName("swagger"));
-        response
-    })
+/// The page with its content security policy.
+pub fn page(html: String) -> StaticFile {
+    let policy = policy(&html);
+    StaticFile::new("text/html; charset=utf-8", html).header(header::CONTENT_SECURITY_POLICY, &policy)
 }
 
 /// A content security policy that allows only the page's inline scripts and styles.
@@ -40,7 +29,7 @@ fn hashes(html: &str, tag: &str) -> String {
         else {
             break;
         };
-        found.push(format!("'sha256-{}'", BASE64.encode(&Sha256::digest(content))));
+        found.push(csp_hash(content));
         rest = next;
     }
     found.join(" ")
@@ -53,7 +42,7 @@ mod tests {
     #[test]
     fn every_inline_element_is_hashed() {
         let html = "<style a='b'>x{}</style><script>alert(1)</script><p><script charset=\"UTF-8\"></script>";
-        assert_eq!(hashes(html, "style"), format!("'sha256-{}'", BASE64.encode(&Sha256::digest("x{}"))));
+        assert_eq!(hashes(html, "style"), csp_hash("x{}"));
         // Hashes of "alert(1)" and of the empty string, computed with `openssl dgst -sha256 -binary | base64`.
         let alert = "'sha256-bhHHL3z2vDgxUt0W3dWQOrprscmda2Y5pLsLg4GF+pI='";
         let empty = "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='";

@@ -1,8 +1,9 @@
 //! The documentation page.
 
 use poem::{Request, Response};
+use service_kit::{StaticFile, csp_hash};
 
-use super::page::{Page, escape, hash};
+use super::page::{self, escape};
 use crate::fields::{FIELDS, Field, FieldSet};
 use crate::geo::{Attribution, Geo};
 use crate::public_urls::PublicUrls;
@@ -17,7 +18,7 @@ pub(super) struct Docs {
     policy: String,
     geo: Geo,
     /// The current page and the attributions in it.
-    current: std::sync::Mutex<(Vec<Attribution>, Page)>,
+    current: std::sync::Mutex<(Vec<Attribution>, StaticFile)>,
 }
 
 impl std::fmt::Debug for Docs {
@@ -29,13 +30,13 @@ impl std::fmt::Debug for Docs {
 impl Docs {
     pub(super) fn new(urls: &PublicUrls, geo: Geo) -> Self {
         let policy = format!(
-            "default-src 'none'; style-src 'sha256-{}'; img-src data:; base-uri 'none'; form-action 'none'; \
+            "default-src 'none'; style-src {}; img-src data:; base-uri 'none'; form-action 'none'; \
              frame-ancestors 'none'",
-            hash(STYLE)
+            csp_hash(STYLE)
         );
         let template = fill(urls);
         let attributions = geo.attributions();
-        let page = Page::html(template.replace("{{attributions}}", &list(&attributions)), &policy);
+        let page = page::html(template.replace("{{attributions}}", &list(&attributions)), &policy);
         Self { template, policy, geo, current: (attributions, page).into() }
     }
 
@@ -44,7 +45,7 @@ impl Docs {
         let mut current = self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if current.0 != attributions {
             let html = self.template.replace("{{attributions}}", &list(&attributions));
-            *current = (attributions, Page::html(html, &self.policy));
+            *current = (attributions, page::html(html, &self.policy));
         }
         current.1.respond(request)
     }

@@ -1,13 +1,15 @@
 //! Swagger UI: poem-openapi's bundle in our own page, whose content security policy allows no other script.
 
-use super::page::{Page, hash};
+use service_kit::{StaticFile, csp_hash};
+
+use super::page;
 use crate::api::Document;
 
 const TEMPLATE: &str = include_str!("swagger.html");
 const START: &str = include_str!("swagger.js");
 
 /// Renders the page with the OpenAPI document embedded.
-pub(super) fn page(document: &Document) -> Page {
+pub(super) fn page(document: &Document) -> StaticFile {
     let original = document.swagger_ui();
     let style = between(&original, r#"<style charset="UTF-8">"#, "</style>");
     let bundle = between(&original, r#"<script charset="UTF-8">"#, "</script>");
@@ -15,15 +17,15 @@ pub(super) fn page(document: &Document) -> Page {
     // allows in any string.
     let start = START.replace("{{document}}", &document.json().trim().replace('<', "\\u003c"));
     let policy = format!(
-        "default-src 'none'; script-src 'sha256-{}' 'sha256-{}'; style-src 'sha256-{}'; img-src data:; \
+        "default-src 'none'; script-src {} {}; style-src {}; img-src data:; \
          connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-        hash(bundle),
-        hash(&start),
-        hash(style),
+        csp_hash(bundle),
+        csp_hash(&start),
+        csp_hash(style),
     );
     let html =
         TEMPLATE.replace("{{style}}", style).replace("{{start}}", &start).replace("{{bundle}}", bundle);
-    Page::html(html, &policy)
+    page::html(html, &policy)
 }
 
 fn between<'t>(text: &'t str, open: &str, close: &str) -> &'t str {

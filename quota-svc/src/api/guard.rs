@@ -1,14 +1,13 @@
 //! Protects the API from web pages: rejects requests with an `Origin` header and, against DNS rebinding, requests whose
-//! `Host` is not a loopback name.
+//! `Host` is not a loopback name. The server has already rejected malformed hosts.
 
 use std::future::ready;
-use std::net::IpAddr;
 
 use futures_util::TryFutureExt;
 use futures_util::future::Either;
 use http::{StatusCode, header};
 use poem::{Endpoint, Error, IntoResponse, Middleware, Request, Response, Result};
-use service_kit::ErrorBody;
+use service_kit::{ErrorBody, host_name, is_loopback_name};
 
 use super::DOCS;
 
@@ -23,24 +22,25 @@ impl LoopbackGuard {
         if request.headers().contains_key(header::ORIGIN) {
             return Err("Requests from web pages (Origin header) are rejected.");
         }
-        let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
-        // HTTP/2 has the host in the URI.
-        let host = host.or_else(|| request.uri().authority().map(|authority| authority.as_str()));
-        if !self.allow_remote && !host.is_some_and(is_loopback) {
+        if !self.allow_remote && !is_for_loopback(request) {
             return Err("The Host must be a loopback name (127.0.0.1, [::1], localhost).");
         }
         Ok(())
     }
 }
 
+/// Whether all hosts that the request names are loopback names. HTTP/2 has the host in the URI, and a request may name
+/// it there and in the header.
+fn is_for_loopback(request: &Request) -> bool {
+    let headers = request.headers().get_all(header::HOST).into_iter().map(|host| host.to_str().unwrap_or(""));
+    let authority = request.uri().authority().map(|authority| authority.as_str());
+    let mut hosts = headers.chain(authority).peekable();
+    hosts.peek().is_some() && hosts.all(is_loopback)
+}
+
 /// Accepts `127.0.0.1:8082`, `[::1]`, `localhost:8082` and so on.
 fn is_loopback(host: &str) -> bool {
-    let name = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-        Some((address, _)) => address,
-        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
-    };
-    name.eq_ignore_ascii_case("localhost")
-        || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+    host_name(host).is_some_and(is_loopback_name)
 }
 
 impl<E: Endpoint> Middleware<E> for LoopbackGuard {
@@ -80,10 +80,32 @@ mod tests {
         for host in ["127.0.0.1", "127.0.0.1:8082", "127.9.9.9:1", "[::1]", "[::1]:8082", "LOCALHOST:8082"] {
             assert!(is_loopback(host), "{host}");
         }
-        for host in
-            ["", "example.org", "10.0.0.1:8082", "127.0.0.1.example.org", "localhost.example.org:80", "[::2]"]
-        {
+        for host in [
+            "",
+            "example.org",
+            "10.0.0.1:8082",
+            "127.0.0.1.example.org",
+            "localhost.example.org:80",
+            "localhost:8082.evil.example",
+            "[::1].evil.example",
+            "[::2]",
+        ] {
             assert!(!is_loopback(host), "{host}");
         }
+    }
+
+    #[test]
+    fn host_header_and_authority_must_both_be_loopback() {
+        let request = |uri: &'static str, host: &'static str| {
+            let uri = poem::http::Uri::from_static(uri);
+            let request = Request::builder().uri(uri);
+            if host.is_empty() { request.finish() } else { request.header(header::HOST, host).finish() }
+        };
+        assert!(is_for_loopback(&request("http://localhost:8082/", "")));
+        assert!(is_for_loopback(&request("http://localhost/", "127.0.0.1")));
+        assert!(is_for_loopback(&request("/", "localhost")));
+        assert!(!is_for_loopback(&request("http://evil.example/", "localhost")));
+        assert!(!is_for_loopback(&request("http://localhost/", "evil.example")));
+        assert!(!is_for_loopback(&request("/", "")));
     }
 }

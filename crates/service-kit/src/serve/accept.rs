@@ -8,7 +8,7 @@ use std::{
 };
 
 use futures_util::FutureExt;
-use hyper_util::{rt::TokioExecutor, server::conn::auto::Builder};
+use hyper_util::server::conn::auto::Builder;
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -21,6 +21,7 @@ use super::{
     handler::RequestHandler,
     limits::{self, Limits},
     registry::ConnectionRegistry,
+    streams::StreamExecutor,
 };
 use crate::lifecycle::Lifecycle;
 
@@ -39,7 +40,7 @@ const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Accepts and tracks the connections of one port.
 #[derive(Clone)]
 struct Acceptor {
-    protocols: Builder<TokioExecutor>,
+    protocols: Builder<StreamExecutor>,
     limits: Limits,
     handler: Arc<RequestHandler>,
     registry: Arc<ConnectionRegistry>,
@@ -58,7 +59,7 @@ pub(super) async fn run(
     let acceptor = Arc::new(Acceptor {
         protocols: limits::protocols(),
         permits: Arc::new(Semaphore::new(limits.connections)),
-        registry: Arc::default(),
+        registry: handler.registry.clone(),
         limits,
         handler,
     });
@@ -114,7 +115,7 @@ impl Acceptor {
     fn open(self: &Arc<Self>, accepted: (TcpStream, SocketAddr), permit: OwnedSemaphorePermit) {
         // Responses are written in one piece, so Nagle's algorithm would only delay them.
         let _ = accepted.0.set_nodelay(true);
-        let (acceptor, state) = (self.clone(), Arc::new(ConnectionState::new()));
+        let (acceptor, state) = (self.clone(), Arc::new(ConnectionState::new(self.limits.stall_timeout)));
         let registration = self.registry.register(state.clone());
         tokio::spawn(async move {
             let Acceptor { protocols, limits, handler, .. } = &*acceptor;

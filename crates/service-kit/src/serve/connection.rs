@@ -10,10 +10,7 @@ use std::{
 };
 
 use hyper::service::service_fn;
-use hyper_util::{
-    rt::{TokioExecutor, TokioIo},
-    server::conn::auto::Builder,
-};
+use hyper_util::{rt::TokioIo, server::conn::auto::Builder};
 use tokio::{
     net::TcpStream,
     time::{Instant, Sleep, sleep, sleep_until, timeout},
@@ -23,6 +20,7 @@ use super::{
     connection_state::{ConnectionSignal, ConnectionState},
     handler::RequestHandler,
     limits::Limits,
+    streams::StreamExecutor,
     tracked_stream::TrackedStream,
 };
 
@@ -43,14 +41,14 @@ enum Interrupt {
 
 /// Serves a connection until the client or the server closes it.
 pub(super) async fn serve(
-    protocols: &Builder<TokioExecutor>,
+    protocols: &Builder<StreamExecutor>,
     limits: &Limits,
     handler: &Arc<RequestHandler>,
     state: &Arc<ConnectionState>,
     (socket, peer): (TcpStream, SocketAddr),
 ) {
     let service = service_fn(|request| handler.clone().handle(state.clone(), peer, request));
-    let io = TokioIo::new(TrackedStream { socket, state: state.clone() });
+    let io = TokioIo::new(TrackedStream::new(socket, state.clone(), handler.errors.clone()));
     let mut connection = pin!(protocols.serve_connection(io, service));
     let mut timer = pin!(sleep_until(Instant::now() + limits.header_timeout));
 
@@ -62,10 +60,12 @@ pub(super) async fn serve(
     };
     match interrupt {
         Interrupt::Drain => {}
-        Interrupt::TimedOut | Interrupt::Evict if state.is_http2() => {
+        Interrupt::TimedOut | Interrupt::Evict if state.is_http2() && !state.is_sending() => {
             connection.as_mut().graceful_shutdown();
             // Completes streams that the client opened before it received GOAWAY.
-            while timeout(CLOSE_TIMEOUT, connection.as_mut()).await.is_err() && state.is_busy() {}
+            while timeout(CLOSE_TIMEOUT, connection.as_mut()).await.is_err() && state.is_busy() {
+                state.reset_stalled_streams();
+            }
             return;
         }
         _ => return,
@@ -104,7 +104,7 @@ impl Monitor<'_> {
         match self.state.signal() {
             Some(ConnectionSignal::Abort) => return Poll::Ready(Interrupt::Abort),
             Some(ConnectionSignal::Drain) if !self.draining => return Poll::Ready(Interrupt::Drain),
-            Some(ConnectionSignal::Evict) if self.state.is_busy() => self.state.cancel_evict(),
+            Some(ConnectionSignal::Evict) if !self.state.is_evictable() => self.state.cancel_evict(),
             Some(ConnectionSignal::Evict) => return Poll::Ready(Interrupt::Evict),
             _ => {}
         }
@@ -116,8 +116,9 @@ impl Monitor<'_> {
     fn poll_deadline(&self, mut timer: Pin<&mut Sleep>, cx: &mut Context<'_>) -> Poll<Interrupt> {
         loop {
             let deadline = self.state.deadline(self.limits);
-            if let Some(deadline) = deadline.filter(|deadline| *deadline < timer.deadline()) {
-                timer.as_mut().reset(deadline);
+            let next = earlier(deadline, self.state.next_stream_check());
+            if let Some(next) = next.filter(|next| *next < timer.deadline()) {
+                timer.as_mut().reset(next);
             }
             if timer.as_mut().poll(cx).is_pending() {
                 return Poll::Pending;
@@ -126,7 +127,13 @@ impl Monitor<'_> {
             if deadline.is_some_and(|deadline| deadline <= now) {
                 return Poll::Ready(Interrupt::TimedOut);
             }
-            timer.as_mut().reset(deadline.unwrap_or(now + self.limits.idle_timeout));
+            self.state.reset_stalled_streams();
+            let next = earlier(deadline, self.state.next_stream_check());
+            timer.as_mut().reset(next.unwrap_or(now + self.limits.idle_timeout));
         }
     }
+}
+
+fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
+    [a, b].into_iter().flatten().min()
 }

@@ -12,23 +12,27 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::{FutureExt, future::Either};
-use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Version, header, uri::Scheme};
+use http::{HeaderValue, Method, Request, StatusCode, Version, header, uri::Scheme};
 use http_body_util::combinators::BoxBody;
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use poem::{
     Addr, Response,
     endpoint::BoxEndpoint,
     web::{LocalAddr, RemoteAddr},
 };
 
-use super::{connection_state::ConnectionState, limits::MAX_HEADER_BYTES};
-use crate::{
-    error::{self, ErrorBody},
-    lifecycle::Lifecycle,
-    panic,
+use super::{
+    connection_state::{ConnectionState, RequestGuard},
+    limits::MAX_HEADER_BYTES,
+    registry::ConnectionRegistry,
+    response_body::ResponseBody,
+    server_errors::ServerErrors,
+    streams,
+    unsent::{UnsentBudget, UnsentLimit},
 };
+use crate::{host::host_name, lifecycle::Lifecycle, panic, static_file::SharedBody};
 
-pub(super) type HyperResponse = hyper::Response<BoxBody<Bytes, io::Error>>;
+pub(super) type HyperResponse = hyper::Response<ResponseBody>;
 
 /// The result of a call, or the payload of its panic.
 type Caught<T> = Result<T, Box<dyn Any + Send>>;
@@ -36,10 +40,11 @@ type Caught<T> = Result<T, Box<dyn Any + Send>>;
 /// Handles the requests of one port.
 pub(super) struct RequestHandler {
     pub(super) endpoint: BoxEndpoint<'static>,
-    pub(super) docs_url: String,
-    pub(super) error_headers: HeaderMap,
+    pub(super) errors: Arc<ServerErrors>,
     pub(super) lifecycle: Lifecycle,
     pub(super) local: SocketAddr,
+    pub(super) registry: Arc<ConnectionRegistry>,
+    pub(super) unsent: Arc<UnsentBudget>,
 }
 
 impl RequestHandler {
@@ -53,10 +58,10 @@ impl RequestHandler {
         let version = request.version();
         // For HEAD, hyper omits the body in HTTP/1 but not in HTTP/2, where sending it is a protocol error.
         let headers_only = version == Version::HTTP_2 && request.method() == Method::HEAD;
-        let _guard = state.begin_request(version);
-        let mut response = match header_bytes(&request) > MAX_HEADER_BYTES {
-            true => self.with_error_headers(headers_too_large(&self.docs_url)),
-            false => self.call(peer, request).await.unwrap_or_else(|_| self.panic_response()),
+        let guard = state.begin_request(version);
+        let mut response = match self.reject(&request) {
+            Some(response) => response,
+            None => self.call(peer, request).await.unwrap_or_else(|_| self.panic_response()),
         };
         // Makes HTTP/1 clients reconnect, to another instance. HTTP/2 uses GOAWAY for this.
         if version != Version::HTTP_2 && self.lifecycle.is_shutting_down() {
@@ -66,7 +71,46 @@ impl RequestHandler {
         if headers_only {
             response.take_body();
         }
-        Ok(response.into())
+        Ok(self.send(&state, guard, response))
+    }
+
+    /// The error response to a request that no endpoint should see.
+    fn reject(&self, request: &Request<Incoming>) -> Option<Response> {
+        if header_bytes(request) > MAX_HEADER_BYTES {
+            return Some(self.errors.headers_too_large());
+        }
+        let reason = check_host(request).err()?;
+        Some(self.errors.response(StatusCode::BAD_REQUEST, reason))
+    }
+
+    /// Hands a response over to hyper, or an error in its place if too many responses are unread.
+    fn send(&self, state: &Arc<ConnectionState>, guard: RequestGuard, response: Response) -> HyperResponse {
+        let shared = response.extensions().get::<SharedBody>().is_some();
+        let response: hyper::Response<BoxBody<Bytes, io::Error>> = response.into();
+        let own_bytes = if shared { 0 } else { response.body().size_hint().lower() };
+        let own_bytes = usize::try_from(own_bytes).unwrap_or(usize::MAX);
+        let (response, unsent) = match self.unsent.reserve(state, own_bytes) {
+            Ok(reservation) => (response, Some(reservation)),
+            Err(limit) => {
+                if limit == UnsentLimit::Port {
+                    self.registry.evict_stalled();
+                }
+                (self.too_many_unread(limit).into(), None)
+            }
+        };
+        let stream = if response.body().is_end_stream() { None } else { streams::current() };
+        let guard = guard.begin_response(stream);
+        response.map(|body| ResponseBody::new(body, guard, unsent))
+    }
+
+    fn too_many_unread(&self, limit: UnsentLimit) -> Response {
+        let message = match limit {
+            UnsentLimit::Connection => {
+                "Too many responses of this connection are unread. Read them, then retry."
+            }
+            UnsentLimit::Port => "Too many responses of this server are unread. Retry in a few seconds.",
+        };
+        self.errors.response(StatusCode::SERVICE_UNAVAILABLE, message)
     }
 
     // An `async fn` would hold a copy of the request until the response is ready.
@@ -85,12 +129,7 @@ impl RequestHandler {
     }
 
     fn panic_response(&self) -> Response {
-        self.with_error_headers(panic::internal_error(&self.docs_url))
-    }
-
-    fn with_error_headers(&self, mut response: Response) -> Response {
-        response.headers_mut().extend(self.error_headers.clone());
-        response
+        self.errors.with_headers(panic::internal_error(&self.errors.docs_url))
     }
 }
 
@@ -101,8 +140,23 @@ fn header_bytes(request: &Request<Incoming>) -> usize {
     target + request.headers().iter().map(line).sum::<usize>()
 }
 
-fn headers_too_large(docs_url: &str) -> Response {
-    let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
-    let message = format!("The URL and headers are too large. The limit is {MAX_HEADER_BYTES} bytes.");
-    error::response(status, &ErrorBody::for_status(status, message, docs_url))
+/// Checks that it is clear which host a request is for: HTTP/1.1 requires one `Host` header, and no version allows two
+/// or a malformed one.
+fn check_host(request: &Request<Incoming>) -> Result<(), &'static str> {
+    let mut hosts = request.headers().get_all(header::HOST).iter();
+    let (host, second) = (hosts.next(), hosts.next());
+    if second.is_some() {
+        return Err("The request has more than one Host header.");
+    }
+    if host.is_none() && request.version() == Version::HTTP_11 {
+        return Err("The request has no Host header.");
+    }
+    let malformed = |host: &str| host_name(host).is_none();
+    if host.is_some_and(|host| host.to_str().map_or(true, malformed)) {
+        return Err("The Host header is malformed. Send a name or an address, with or without a port.");
+    }
+    if request.uri().authority().is_some_and(|authority| malformed(authority.as_str())) {
+        return Err("The host in the URL is malformed. Send a name or an address, with or without a port.");
+    }
+    Ok(())
 }

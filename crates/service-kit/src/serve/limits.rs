@@ -2,19 +2,21 @@
 
 use std::time::Duration;
 
-use hyper_util::{
-    rt::{TokioExecutor, TokioTimer},
-    server::conn::auto::Builder,
-};
+use hyper_util::{rt::TokioTimer, server::conn::auto::Builder};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use super::streams::StreamExecutor;
 use crate::config::ServeArgs;
 
 /// Maximum size of URL and headers in bytes; larger requests get 431.
 pub(super) const MAX_HEADER_BYTES: usize = 16 * 1024;
 
-/// hyper's own limit. Higher than ours, so that a request between the two gets our 431 with a JSON body.
+/// hyper's own limit on HTTP/1. Higher than ours, so that most oversized requests reach our code. `server_errors`
+/// rewrites the 431 that hyper sends to the others.
 const HEADER_BUFFER: usize = 24 * 1024;
+
+/// The same on HTTP/2: the size of all header fields, each plus 32 bytes.
+const HEADER_LIST: u32 = 64 * 1024;
 
 /// Maximum concurrent streams per HTTP/2 connection.
 const MAX_STREAMS: u32 = 200;
@@ -27,8 +29,8 @@ const MAX_PENDING_RESETS: usize = 20;
 /// closed.
 const MAX_ERROR_RESETS: usize = 100;
 
-/// Maximum bytes buffered for writing per HTTP/2 stream.
-const SEND_BUFFER: usize = 64 * 1024;
+/// Maximum bytes buffered for writing per HTTP/2 stream. Small, because a client can have many streams and read none.
+const SEND_BUFFER: usize = 16 * 1024;
 
 const PING_INTERVAL: Duration = Duration::from_secs(20);
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
@@ -42,6 +44,7 @@ pub(super) struct Limits {
     pub(super) connections: usize,
     pub(super) header_timeout: Duration,
     pub(super) idle_timeout: Duration,
+    pub(super) stall_timeout: Duration,
 }
 
 impl Limits {
@@ -50,6 +53,7 @@ impl Limits {
             connections: args.max_connections.clamp(1, max_descriptors()),
             header_timeout: args.header_timeout,
             idle_timeout: args.idle_timeout,
+            stall_timeout: args.stall_timeout,
         }
     }
 }
@@ -67,9 +71,9 @@ fn max_descriptors() -> usize {
     usize::try_from(free.clamp(1, u64::from(u32::MAX >> 4))).unwrap_or(1)
 }
 
-/// Creates hyper's server with its limits. The header and idle timeouts of both protocols are in `connection_state`.
-pub(super) fn protocols() -> Builder<TokioExecutor> {
-    let mut builder = Builder::new(TokioExecutor::new());
+/// Creates hyper's server with its limits. The timeouts of both protocols are in `connection_state`.
+pub(super) fn protocols() -> Builder<StreamExecutor> {
+    let mut builder = Builder::new(StreamExecutor);
     // `half_close` lets a client close its side after it has sent a request. It also avoids a second read
     // buffer per request, which hyper would use to notice an early disconnect.
     builder.http1().header_read_timeout(None).max_buf_size(HEADER_BUFFER).half_close(true);
@@ -77,7 +81,7 @@ pub(super) fn protocols() -> Builder<TokioExecutor> {
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(MAX_STREAMS)
-        .max_header_list_size(HEADER_BUFFER as u32)
+        .max_header_list_size(HEADER_LIST)
         .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
         .max_local_error_reset_streams(MAX_ERROR_RESETS)
         .max_send_buf_size(SEND_BUFFER)

@@ -29,15 +29,21 @@ impl ConnectionRegistry {
         Registration { id, registry: self.clone() }
     }
 
-    /// Evicts one idle connection: the oldest that has not sent a request yet or, if there is none, the oldest of all.
+    /// Evicts one connection: the oldest that has not sent a request yet; if there is none, the oldest idle one; and if
+    /// there is none, the one whose client has been reading nothing of its response for the longest time.
     pub(super) fn evict_idle(&self) {
         let open = self.lock();
-        let idle = || {
-            open.values()
-                .filter(|state| !state.is_busy() && state.signal().is_none() && state.age() >= MIN_AGE)
-        };
+        let idle = || evictable(&open).filter(|state| !state.is_sending());
         let evicted = idle().find(|state| !state.has_served()).or_else(|| idle().next());
-        if let Some(state) = evicted {
+        if let Some(state) = evicted.or_else(|| most_stalled(evictable(&open))) {
+            state.send_signal(ConnectionSignal::Evict);
+        }
+    }
+
+    /// Evicts the connection whose client has been reading nothing of its responses for the longest time.
+    pub(super) fn evict_stalled(&self) {
+        let open = self.lock();
+        if let Some(state) = most_stalled(evictable(&open).filter(|state| state.is_sending())) {
             state.send_signal(ConnectionSignal::Evict);
         }
     }
@@ -54,6 +60,16 @@ impl ConnectionRegistry {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<ConnectionState>>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn evictable(open: &BTreeMap<u64, Arc<ConnectionState>>) -> impl Iterator<Item = &Arc<ConnectionState>> {
+    open.values().filter(|state| state.is_evictable() && state.signal().is_none() && state.age() >= MIN_AGE)
+}
+
+fn most_stalled<'s>(
+    connections: impl Iterator<Item = &'s Arc<ConnectionState>>,
+) -> Option<&'s Arc<ConnectionState>> {
+    connections.max_by_key(|state| state.since_progress())
 }
 
 /// Keeps a connection in the registry until dropped.

@@ -1,4 +1,4 @@
-//! A socket that records its reads and writes in the connection's state.
+//! A socket that records reads and writes in the connection's state, and replaces bare errors of the HTTP library.
 
 use std::{
     io::{self, IoSlice},
@@ -7,25 +7,139 @@ use std::{
     task::{Context, Poll, ready},
 };
 
+use bytes::{Buf, Bytes};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
 };
 
-use super::connection_state::ConnectionState;
+use super::{connection_state::ConnectionState, frames::FrameScanner, server_errors::ServerErrors};
 
-/// A socket and the state of its connection.
+/// After an HTTP/1 error in place of one of the library: maximum bytes to read and drop before the socket is closed.
+/// Closing a socket with unread bytes resets the connection, and the client may lose the response.
+const LINGER_BYTES: usize = 1 << 20;
+
+/// What the server has sent so far, by protocol.
+#[derive(Debug)]
+enum Sent {
+    Nothing,
+    Http1,
+    Http2(FrameScanner),
+}
+
+/// A socket, the state of its connection and the errors of its port.
 #[derive(Debug)]
 pub(super) struct TrackedStream {
-    pub(super) socket: TcpStream,
-    pub(super) state: Arc<ConnectionState>,
+    socket: TcpStream,
+    state: Arc<ConnectionState>,
+    errors: Arc<ServerErrors>,
+    sent: Sent,
+    /// An error in place of one of the HTTP library. Written before anything else.
+    replacement: Bytes,
+    /// How many bytes to read and drop before closing.
+    linger: usize,
+    is_shut_down: bool,
 }
 
 impl TrackedStream {
-    fn record_write(&self, result: &io::Result<usize>) {
-        if result.as_ref().is_ok_and(|bytes| *bytes > 0) {
-            self.state.on_write();
+    pub(super) fn new(socket: TcpStream, state: Arc<ConnectionState>, errors: Arc<ServerErrors>) -> Self {
+        Self {
+            socket,
+            state,
+            errors,
+            sent: Sent::Nothing,
+            replacement: Bytes::new(),
+            linger: 0,
+            is_shut_down: false,
         }
+    }
+
+    /// Writes to the socket and records what it accepted.
+    fn write(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let result = match slices {
+            [slice] => Pin::new(&mut self.socket).poll_write(cx, slice),
+            slices => Pin::new(&mut self.socket).poll_write_vectored(cx, slices),
+        };
+        self.state.set_write_blocked(result.is_pending());
+        if let Poll::Ready(Ok(written)) = &result {
+            self.record_write(slices, *written);
+        }
+        result
+    }
+
+    fn record_write(&mut self, slices: &[IoSlice<'_>], mut written: usize) {
+        for slice in slices {
+            let bytes = &slice[..written.min(slice.len())];
+            written -= bytes.len();
+            let Some(first) = bytes.first() else { continue };
+            if let Sent::Nothing = self.sent {
+                // An HTTP/2 server starts with SETTINGS, a frame whose length begins with 0.
+                self.sent = if *first == 0 { Sent::Http2(FrameScanner::default()) } else { Sent::Http1 };
+            }
+            let progress = match &mut self.sent {
+                Sent::Http2(frames) => frames.advance(bytes),
+                _ => true,
+            };
+            if progress {
+                self.state.on_progress();
+            }
+        }
+    }
+
+    fn write_replacement(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.replacement.has_remaining() {
+            let bytes = self.replacement.clone();
+            let written = ready!(self.write(cx, &[IoSlice::new(&bytes)]))?;
+            if written == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.replacement.advance(written);
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Writes `slices` up to the first bare error of the HTTP library, and replaces the error itself. The error is in
+    /// the first slice, where both hyper and h2 put what is not a body.
+    fn write_or_replace(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        ready!(self.write_replacement(cx))?;
+        let first: &[u8] = slices.iter().find(|slice| !slice.is_empty()).map_or(&[], |slice| slice);
+        let found = match &self.sent {
+            Sent::Http2(frames) => self.errors.replace_http2(frames, first),
+            _ => self.errors.replace_http1(first),
+        };
+        match found {
+            None => self.write(cx, slices),
+            Some(found) if found.start > 0 => self.write(cx, &[IoSlice::new(&first[..found.start])]),
+            Some(found) => {
+                self.replacement = found.bytes.into();
+                match &self.sent {
+                    // h2 does not know the bytes of our body, so its count of the client's window is now wrong.
+                    Sent::Http2(_) => self.state.close_when_idle(),
+                    _ => self.linger = LINGER_BYTES,
+                }
+                // If the socket is full, the next call writes the rest.
+                if let Poll::Ready(Err(error)) = self.write_replacement(cx) {
+                    return Poll::Ready(Err(error));
+                }
+                Poll::Ready(Ok(found.length))
+            }
+        }
+    }
+}
+
+impl TrackedStream {
+    /// Reads and drops what the client is still sending. The header timeout ends it.
+    fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut bytes = [0; 4096];
+        while self.linger > 0 {
+            let mut buf = ReadBuf::new(&mut bytes);
+            ready!(Pin::new(&mut self.socket).poll_read(cx, &mut buf))?;
+            match buf.filled().len() {
+                0 => self.linger = 0,
+                read => self.linger = self.linger.saturating_sub(read),
+            }
+        }
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -46,17 +160,21 @@ impl AsyncRead for TrackedStream {
 
 impl AsyncWrite for TrackedStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let result = ready!(Pin::new(&mut self.socket).poll_write(cx, bytes));
-        self.record_write(&result);
-        Poll::Ready(result)
+        self.write_or_replace(cx, &[IoSlice::new(bytes)])
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.write_replacement(cx))?;
         Pin::new(&mut self.socket).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_shutdown(cx)
+        ready!(self.write_replacement(cx))?;
+        if !self.is_shut_down {
+            ready!(Pin::new(&mut self.socket).poll_shutdown(cx))?;
+            self.is_shut_down = true;
+        }
+        self.poll_linger(cx)
     }
 
     fn poll_write_vectored(
@@ -64,9 +182,7 @@ impl AsyncWrite for TrackedStream {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let result = ready!(Pin::new(&mut self.socket).poll_write_vectored(cx, slices));
-        self.record_write(&result);
-        Poll::Ready(result)
+        self.write_or_replace(cx, slices)
     }
 
     fn is_write_vectored(&self) -> bool {

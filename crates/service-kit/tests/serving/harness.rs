@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use http::{HeaderValue, header};
 use poem::{Endpoint, EndpointExt, Route, endpoint::make_sync, get};
 use service_kit::{Lifecycle, ServeArgs, Server, catch_all};
 use tokio::{
@@ -30,7 +31,9 @@ impl TestServer {
         let addr = SocketAddr::from(([127, 0, 0, 1], 0));
         let server = Server::bind("test", addr, args).await.expect("bind");
         let (addr, lifecycle) = (server.local_addr(), Lifecycle::new(args));
-        let serving = server.docs_url(DOCS).serve(endpoint.map_to_response().boxed(), lifecycle.clone());
+        let cors = (header::ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
+        let server = server.docs_url(DOCS).error_headers([cors].into_iter().collect());
+        let serving = server.serve(endpoint.map_to_response().boxed(), lifecycle.clone());
         Self { addr, lifecycle, task: tokio::spawn(serving) }
     }
 
@@ -47,6 +50,11 @@ impl TestServer {
 /// No drain delay and a short grace period.
 pub fn args() -> ServeArgs {
     ServeArgs { drain_delay: Duration::ZERO, grace: Duration::from_secs(5), ..ServeArgs::default() }
+}
+
+/// Responds with `bytes` bytes that belong to this response only.
+pub fn download(bytes: usize) -> impl Endpoint {
+    make_sync(move |_| vec![b'x'; bytes])
 }
 
 pub fn hello() -> impl Endpoint {

@@ -55,6 +55,52 @@ async fn oversized_headers_get_431_with_error_body() {
     assert!(body.starts_with(b"{\"error\":\"headers_too_large\""));
 }
 
+/// The body of a response.
+async fn body(mut response: Response<h2::RecvStream>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while let Some(data) = timeout(TIMEOUT, response.body_mut().data()).await.expect("data in time") {
+        bytes.extend(data.expect("no error"));
+    }
+    bytes
+}
+
+#[tokio::test]
+async fn headers_over_library_limit_get_431_with_error_body() {
+    let server = TestServer::start(&args(), hello()).await;
+    let (mut sender, _connection) = connect(&server).await;
+    // Twice, because h2 encodes the status differently the second time.
+    for _ in 0..2 {
+        let mut request = get(None);
+        for n in 0..5 {
+            let name = http::HeaderName::try_from(format!("x-{n}")).expect("valid name");
+            request.headers_mut().insert(name, "x".repeat(15 * 1024).parse().expect("valid value"));
+        }
+        let response = send(&mut sender, request).await;
+        assert_eq!(response.status(), 431);
+        assert_eq!(response.headers()["content-type"], "application/json");
+        assert_eq!(response.headers()["access-control-allow-origin"], "*");
+        let body: serde_json::Value = serde_json::from_slice(&body(response).await).expect("JSON");
+        assert_eq!(body["docs"], "https://docs.example#headers_too_large");
+    }
+}
+
+#[tokio::test]
+async fn malformed_authority_or_two_hosts_get_400() {
+    let server = TestServer::start(&args(), hello()).await;
+    let (mut sender, _connection) = connect(&server).await;
+    let mut two = get(None);
+    for host in ["test", "other"] {
+        two.headers_mut().append("host", http::HeaderValue::from_static(host));
+    }
+    let mut malformed = get(None);
+    *malformed.uri_mut() = http::Uri::from_static("http://user@test/");
+    for request in [two, malformed] {
+        let response = send(&mut sender, request).await;
+        assert_eq!(response.status(), 400);
+        assert!(body(response).await.starts_with(b"{\"error\":\"bad_request\""));
+    }
+}
+
 #[tokio::test]
 async fn head_response_ends_with_its_headers() {
     let server = TestServer::start(&args(), hello()).await;
@@ -114,6 +160,26 @@ async fn idle_connection_gets_goaway() {
     let (mut sender, connection) = connect(&server).await;
     assert_eq!(send(&mut sender, get(None)).await.status(), 200);
     wait_closed(connection).await.expect("GOAWAY without an error");
+}
+
+#[tokio::test]
+async fn pings_do_not_keep_idle_connection_open() {
+    let args = ServeArgs { idle_timeout: Duration::from_millis(300), ..args() };
+    let server = TestServer::start(&args, hello()).await;
+    let (sender, mut connection): (_, Connection<TcpStream, Bytes>) =
+        handshake(server.connect().await.0).await.expect("handshake");
+    let mut pings = connection.ping_pong().expect("first call");
+    let connection = tokio::spawn(connection);
+    let mut sender = sender.ready().await.expect("settings");
+    assert_eq!(send(&mut sender, get(None)).await.status(), 200);
+    let pinging = async {
+        let mut tick = tokio::time::interval(Duration::from_millis(20));
+        while pings.ping(h2::Ping::opaque()).await.is_ok() {
+            tick.tick().await;
+        }
+    };
+    timeout(TIMEOUT, pinging).await.expect("the server closes the connection despite the pings");
+    let _ = wait_closed(connection).await;
 }
 
 #[tokio::test]

@@ -12,3 +12,4 @@ mod panics;
 mod process;
 mod shutdown;
 mod timeouts;
+mod unread;

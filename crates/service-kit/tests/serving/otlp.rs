@@ -48,7 +48,7 @@ async fn collect(mut socket: TcpStream, sender: mpsc::UnboundedSender<(String, V
 async fn traces_and_metrics_are_exported_and_trace_is_propagated() {
     let (url, mut received) = collector().await;
     let env = [("OTEL_EXPORTER_OTLP_ENDPOINT", url)];
-    let mut probe = Probe::start(256, "--drain-delay 0", &env).await;
+    let mut probe = Probe::start(256, "--drain-delay 0 --trust-traces", &env).await;
     let mut client = probe.connect().await;
     let parent = format!("00-{TRACE}-00f067aa0ba902b7-01");
     client.send(format!("GET /trace?key=secret HTTP/1.1\r\nHost: t\r\ntraceparent: {parent}\r\n\r\n")).await;
@@ -72,6 +72,23 @@ async fn traces_and_metrics_are_exported_and_trace_is_propagated() {
     let text = String::from_utf8_lossy(&traces).into_owned() + &String::from_utf8_lossy(&metrics);
     assert!(text.contains("http_server_request_duration") && text.contains("probe"), "{text}");
     assert!(!text.contains("secret") && !text.contains("127.0.0.1"), "{text}");
+}
+
+#[tokio::test]
+async fn traceparent_of_untrusted_peer_starts_a_new_trace() {
+    let (url, _received) = collector().await;
+    // Without the header, nothing is sampled.
+    let env =
+        [("OTEL_EXPORTER_OTLP_ENDPOINT", url), ("OTEL_TRACES_SAMPLER", "parentbased_always_off".to_owned())];
+    for (flags, forced) in [("", false), ("--trust-traces", true)] {
+        let probe = Probe::start(256, flags, &env).await;
+        let mut client = probe.connect().await;
+        let parent = format!("00-{TRACE}-00f067aa0ba902b7-01");
+        client.send(format!("GET /trace HTTP/1.1\r\nHost: t\r\ntraceparent: {parent}\r\n\r\n")).await;
+        let propagated = client.read_response().await.body;
+        assert_eq!(propagated.contains(TRACE), forced, "{propagated}");
+        assert_eq!(propagated.ends_with("-01"), forced, "{propagated}");
+    }
 }
 
 #[tokio::test]

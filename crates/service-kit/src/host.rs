@@ -1,0 +1,80 @@
+//! Parses `Host` headers and the authority of a URL.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+/// The name in `name`, `name:port`, `[address]` or `[address]:port`, without brackets. `None` if the text is anything
+/// else, so that no part of a malformed value is taken for the name.
+pub fn host_name(text: &str) -> Option<&str> {
+    let (name, port) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (address, port) = rest.split_once(']')?;
+            address.parse::<Ipv6Addr>().ok()?;
+            (address, port)
+        }
+        None => {
+            let (name, port) = text.split_at(text.find(':').unwrap_or(text.len()));
+            name.bytes().all(is_name_byte).then_some((name, port))?
+        }
+    };
+    is_port(port).then_some(name)
+}
+
+/// Whether the text is empty, or a colon and a port number. A colon alone is allowed by RFC 3986.
+fn is_port(text: &str) -> bool {
+    match text.strip_prefix(':') {
+        None => text.is_empty(),
+        Some("") => true,
+        Some(port) => port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok(),
+    }
+}
+
+/// The characters of a registered name in RFC 3986.
+fn is_name_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=".contains(&byte)
+}
+
+/// Whether a name from [`host_name`] is `localhost` or a loopback address.
+pub fn is_loopback_name(name: &str) -> bool {
+    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn well_formed_hosts_have_a_name() {
+        for (host, name) in [
+            ("localhost", "localhost"),
+            ("localhost:8082", "localhost"),
+            ("localhost:", "localhost"),
+            ("10.0.0.1:65535", "10.0.0.1"),
+            ("[::1]", "::1"),
+            ("[::1]:8082", "::1"),
+            ("a_b.example", "a_b.example"),
+            ("", ""),
+        ] {
+            assert_eq!(host_name(host), Some(name), "{host}");
+        }
+    }
+
+    #[test]
+    fn malformed_hosts_have_no_name() {
+        for host in [
+            "localhost:8082.evil.example",
+            "localhost:80:80",
+            "localhost:65536",
+            "localhost:+1",
+            "[::1].evil.example",
+            "[::1]x:80",
+            "[::1",
+            "[localhost]",
+            "::1",
+            "user@localhost",
+            "localhost/path",
+            "local host",
+        ] {
+            assert_eq!(host_name(host), None, "{host}");
+        }
+    }
+}
