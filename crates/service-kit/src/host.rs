@@ -35,7 +35,8 @@ fn is_name_byte(byte: u8) -> bool {
 
 /// Whether a name from [`host_name`] is `localhost` or a loopback address.
 pub fn is_loopback_name(name: &str) -> bool {
-    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+    name.eq_ignore_ascii_case("localhost")
+        || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 #[cfg(test)]
