@@ -72,7 +72,7 @@ struct Variant<'a> {
 
 /// Builds and starts everything, creates the keys, and measures. Returns the gates.
 pub async fn run(options: &Options) -> anyhow::Result<Vec<Gate>> {
-    ensure!(e2e::tools::require_tool("wrk"), "wrk is missing; install the Debian package `wrk`");
+    ensure!(testkit::tools::require_tool("wrk"), "wrk is missing; install the Debian package `wrk`");
     programs::build().await?;
     match options.keys {
         None if options.unknown_keys => measure_with_invalid_key_load(options).await,

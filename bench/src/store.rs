@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use e2e::redis::Redis;
-use e2e::wait::eventually;
 use quota_svc::domain::id::KeyId;
 use quota_svc::domain::limits::Limits;
 use quota_svc::domain::time::Clock;
 use quota_svc::store::embedded::EmbeddedStore;
 use quota_svc::store::redis::{ConfirmWrites, Credentials, RedisOptions, RedisStore};
+use testkit::redis::Redis;
+use testkit::wait::eventually;
 
 use crate::gate::Gate;
 use crate::{seed, usage};

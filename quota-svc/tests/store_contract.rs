@@ -30,14 +30,14 @@ macro_rules! contract {
         mod redis {
             $(#[tokio::test]
             async fn $behavior() {
-                let redis = e2e::redis::Redis::start().await;
+                let redis = testkit::redis::Redis::start().await;
                 crate::$module::$behavior(&crate::Harness::redis(&redis.url()).await).await;
             })*
         }
 
         #[tokio::test(flavor = "multi_thread")]
         async fn cluster_of_three_masters_fulfills_the_contract() {
-            let cluster = e2e::cluster::RedisCluster::start(3, 0).await;
+            let cluster = testkit::cluster::RedisCluster::start(3, 0).await;
             $(
                 println!("{}", stringify!($behavior));
                 $module::$behavior(&Harness::redis(&cluster.url()).await).await;

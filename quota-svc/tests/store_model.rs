@@ -231,7 +231,7 @@ fn embedded_store_matches_model() {
 #[test]
 fn redis_store_matches_model() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let redis = runtime.block_on(e2e::redis::Redis::start());
+    let redis = runtime.block_on(testkit::redis::Redis::start());
     for limits in LIMITS {
         let harness = runtime.block_on(Harness::redis_with(&redis.url(), limits));
         run_histories(&[harness], &runtime, 300);
@@ -241,7 +241,7 @@ fn redis_store_matches_model() {
 #[test]
 fn redis_replicas_with_different_limits_match_model() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let redis = runtime.block_on(e2e::redis::Redis::start());
+    let redis = runtime.block_on(testkit::redis::Redis::start());
     let replicas = runtime.block_on(async {
         let first = Harness::redis_with(&redis.url(), LIMITS[0]).await;
         let second = first.other_replica(&redis.url(), LIMITS[1]).await;

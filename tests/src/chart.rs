@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-pub use crate::tools::project_root;
-use crate::tools::{STRICT, announce_skip};
+pub use testkit::tools::project_root;
+use testkit::tools::{STRICT, announce_skip};
 
 pub mod api_server;
 pub mod pod;

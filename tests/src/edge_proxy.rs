@@ -10,10 +10,10 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::ports::ReservedPort;
-use crate::spawner::ChildGuard;
-use crate::tls::TlsFiles;
-use crate::wait::eventually_ok;
+use testkit::ports::ReservedPort;
+use testkit::spawner::ChildGuard;
+use testkit::tls::TlsFiles;
+use testkit::wait::eventually_ok;
 
 pub mod config;
 pub mod profile;
@@ -180,7 +180,7 @@ impl EdgeProxy {
 /// skipped.
 #[must_use]
 pub fn system_tool(name: &str) -> Option<PathBuf> {
-    crate::tools::require_tool(name).then(|| {
+    testkit::tools::require_tool(name).then(|| {
         let sbin = PathBuf::from("/usr/sbin").join(name);
         if sbin.is_file() { sbin } else { PathBuf::from(name) }
     })

@@ -1,23 +1,4 @@
-//! Harness of the end-to-end tests: starts real servers and processes and injects network faults.
-//!
-//! `tests/README.md` explains how the tests are organized. Every server listens on its own port and stops with its
-//! test.
+//! What only the end-to-end tests need: the rendered Helm chart and real ingress proxies. `testkit` has everything else.
 
 pub mod chart;
-pub mod cluster;
 pub mod edge_proxy;
-pub mod fault_proxy;
-pub mod http;
-pub mod kube_api;
-pub mod loadgen;
-pub mod lookup;
-pub mod otlp;
-pub mod ports;
-pub mod process;
-pub mod quota;
-pub mod redis;
-pub mod sentinel;
-pub mod spawner;
-pub mod tls;
-pub mod tools;
-pub mod wait;

@@ -8,12 +8,12 @@ use std::process::Command;
 use std::time::Duration;
 
 use e2e::chart::{chart_dir, helm, text};
-use e2e::http;
-use e2e::ports::ReservedPort;
-use e2e::spawner::ChildGuard;
-use e2e::tools::{announce_skip, optional_tool};
-use e2e::wait::eventually_ok;
 use serde_json::Value;
+use testkit::http;
+use testkit::ports::ReservedPort;
+use testkit::spawner::ChildGuard;
+use testkit::tools::{announce_skip, optional_tool};
+use testkit::wait::eventually_ok;
 
 const RELEASE: &str = "e2e";
 const HELM_TIMEOUT: &str = "5m";

@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use e2e::chart::{Chart, list, project_root, text, venv_tool, yaml_to_json};
 use e2e::edge_proxy::system_tool;
-use e2e::ports::ReservedPort;
-use e2e::process::binary;
-use e2e::spawner::ChildGuard;
-use e2e::tools::require_tool;
-use e2e::wait::eventually_ok;
 use serde_json::Value;
 use tempfile::TempDir;
+use testkit::ports::ReservedPort;
+use testkit::process::binary;
+use testkit::spawner::ChildGuard;
+use testkit::tools::require_tool;
+use testkit::wait::eventually_ok;
 
 const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 const SERVICES: [&str; 3] = ["quota-svc", "lookup-svc", "dashboard-api"];
@@ -285,7 +285,7 @@ async fn compose_serves_both_host_names_over_tls() {
     let page = stack.get_ok("dashboard.localhost", "/").await;
     assert!(page.contains("<html"), "{page}");
     let quota_status = async |port: usize, path: &str, secret: Option<&str>| {
-        let request = e2e::http::client().get(format!("http://{}{path}", stack.ports[port].addr()));
+        let request = testkit::http::client().get(format!("http://{}{path}", stack.ports[port].addr()));
         let token = secret.map(|name| fs::read_to_string(stack.path(&format!("secrets/{name}"))).unwrap());
         let request = token.iter().fold(request, |request, token| request.bearer_auth(token.trim()));
         request.send().await.unwrap().status().as_u16()

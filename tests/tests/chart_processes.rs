@@ -9,14 +9,14 @@ use std::process::Command;
 use e2e::chart::pod::{Pod, Services, environment};
 use e2e::chart::release::{create_key, get, render, start_store};
 use e2e::chart::{Chart, chart_dir, ci_values, list, text, venv_tool};
-use e2e::http;
-use e2e::lookup::WAIT_TIMEOUT;
-use e2e::process::binary;
-use e2e::redis::Redis;
-use e2e::tools::require_tool;
-use e2e::wait::eventually_ok;
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
+use testkit::http;
+use testkit::lookup::WAIT_TIMEOUT;
+use testkit::process::binary;
+use testkit::redis::Redis;
+use testkit::tools::require_tool;
+use testkit::wait::eventually_ok;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 /// The built-in sample database: its use needs no third-party license.

@@ -3,7 +3,6 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::path::Path;
 use std::process::Command;
 
@@ -11,7 +10,6 @@ use e2e::chart::api_server::serve_secrets;
 use e2e::chart::{
     Chart, chart_dir, ci_values, helm, list, name, project_root, schemas, text, typed, venv_tool,
 };
-use e2e::tools::optional_tool;
 use serde_json::{Value, json};
 
 fn has_tools() -> bool {
@@ -304,23 +302,4 @@ fn existing_secret_with_one_password_serves_all_pods() {
     assert!(sidecar("-lookup-svc").contains("--redis-username=lookup"));
     assert!(!sidecar("-dashboard-api").contains("--redis-username"));
     assert!(!sidecar("-dashboard-api").contains("second"), "each pod has only its own password");
-}
-
-/// `./test` does not install checkov, because checkov needs older versions of packages that other tests use. To run
-/// this test: `pipx install checkov`.
-#[test]
-fn checkov_reports_no_problems() {
-    let Some(checkov) = has_tools().then(|| optional_tool("checkov")).flatten() else { return };
-    let dir = tempfile::tempdir().unwrap();
-    for values in ci_values() {
-        let arguments =
-            ["template", "ipl", chart_dir().to_str().unwrap(), "--namespace", "ip-lookup", "--values"]
-                .map(str::to_owned);
-        let arguments: Vec<_> = arguments.iter().map(String::as_str).chain(values.to_str()).collect();
-        fs::write(dir.path().join(values.file_name().unwrap()), helm(&arguments).unwrap()).unwrap();
-    }
-    let flags = ["--framework", "kubernetes", "--compact", "--quiet", "--skip-download", "--directory"];
-    let output = Command::new(checkov).args(flags).arg(dir.path()).output().unwrap();
-    let findings = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{findings}{}", String::from_utf8_lossy(&output.stderr));
 }

@@ -8,11 +8,11 @@ use std::time::Duration;
 use e2e::chart::pod::Pod;
 use e2e::chart::release::{create_key, get, render, start_store};
 use e2e::chart::venv_tool;
-use e2e::http;
-use e2e::loadgen::Load;
-use e2e::lookup::WAIT_TIMEOUT;
-use e2e::tools::require_tool;
-use e2e::wait::eventually_ok;
+use testkit::http;
+use testkit::loadgen::Load;
+use testkit::lookup::WAIT_TIMEOUT;
+use testkit::tools::require_tool;
+use testkit::wait::eventually_ok;
 
 #[tokio::test]
 async fn rolling_restart_fails_no_request() {

@@ -7,10 +7,10 @@ use std::process::Command;
 
 use e2e::chart::release::{render, start_store};
 use e2e::chart::{Chart, project_root, text, venv_tool};
-use e2e::lookup::WAIT_TIMEOUT;
-use e2e::quota::{Quota, StoreChoice};
-use e2e::tools::require_tool;
 use quota_client::wire::{Charge, ChargeRequest, Outcome};
+use testkit::lookup::WAIT_TIMEOUT;
+use testkit::quota::{Quota, StoreChoice};
+use testkit::tools::require_tool;
 
 /// The permissions that operations.md lists for a user, sorted.
 fn documented(user: &str) -> Vec<String> {

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use e2e::process::Service;
-use e2e::quota::{Quota, StoreChoice};
-use e2e::tools::{STRICT, announce_skip, require_tool};
 use quota_client::wire::{Charge, ChargeRequest, KeyState, NewKey, Scope};
+use testkit::process::Service;
+use testkit::quota::{Quota, StoreChoice};
+use testkit::tools::{STRICT, announce_skip, require_tool};
 
 /// Uses the generated client. Prints the listed keys and the state of each resumed one.
 const PROGRAM: &str = r#"
@@ -109,7 +109,7 @@ async fn start_dashboard(quota: &Quota, dir: &Path) -> (Service, String) {
 
 /// Creates the account `ada` and a key, pauses the key with 301 charges, and returns the key's ID.
 async fn paused_key(quota: &Quota, url: &str) -> String {
-    let sign_up = e2e::http::client()
+    let sign_up = testkit::http::client()
         .post(format!("{url}/api/v1/account"))
         .header("Origin", url)
         .header("X-CSRF-Token", "1");

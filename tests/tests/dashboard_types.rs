@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use e2e::tools::{STRICT, announce_skip, require_tool};
 use tempfile::TempDir;
+use testkit::tools::{STRICT, announce_skip, require_tool};
 
 /// Calls that violate the document, one per line, starting at line 2. `tsc` must report each.
 const INVALID: &str = r#"import { call } from "./api.js";

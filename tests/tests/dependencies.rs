@@ -10,8 +10,8 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::LazyLock;
 
-use e2e::tools::project_root;
 use serde_json::Value;
+use testkit::tools::project_root;
 
 static POLICY: LazyLock<String> =
     LazyLock::new(|| fs::read_to_string(project_root().join("deny.toml")).unwrap());

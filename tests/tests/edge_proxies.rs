@@ -7,10 +7,10 @@ use e2e::chart::venv_tool;
 use e2e::edge_proxy::config::{self, NginxController};
 use e2e::edge_proxy::profile::{HeaderRules, Profile};
 use e2e::edge_proxy::{CLIENT, EdgeProxy, EdgeSetup, FORGED_HEADERS, system_tool};
-use e2e::lookup::{JsonResponse, Stack};
-use e2e::tools::require_tool;
 use quota_client::wire::Scope;
 use serde_json::{Value, json};
+use testkit::lookup::{JsonResponse, Stack};
+use testkit::tools::require_tool;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 /// The connection facts that an edge proxy can pass. All others must be null, even if a client forges them.

@@ -5,8 +5,8 @@ use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use e2e::fault_proxy::{Fault, FaultProxy};
-use e2e::wait::eventually;
+use testkit::fault_proxy::{Fault, FaultProxy};
+use testkit::wait::eventually;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;

@@ -4,10 +4,10 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use e2e::fault_proxy::{Fault, FaultProxy};
-use e2e::http;
-use e2e::loadgen::Load;
-use e2e::wait::eventually;
+use testkit::fault_proxy::{Fault, FaultProxy};
+use testkit::http;
+use testkit::loadgen::Load;
+use testkit::wait::eventually;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 

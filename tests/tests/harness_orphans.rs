@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use e2e::redis::Redis;
-use e2e::wait::eventually;
+use testkit::redis::Redis;
+use testkit::wait::eventually;
 
 /// Environment variable set in the child copy of this test, which gets killed.
 const CHILD_MARKER: &str = "E2E_KILLED_CHILD";

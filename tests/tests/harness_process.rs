@@ -3,8 +3,8 @@
 use std::process::Command;
 use std::time::Duration;
 
-use e2e::process::{BIN_DIR, Service};
-use e2e::wait::eventually;
+use testkit::process::{BIN_DIR, Service};
+use testkit::wait::eventually;
 
 const WAIT_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -66,8 +66,8 @@ async fn exit_at_start_fails_test_immediately() {
 }
 
 #[test]
-#[should_panic(expected = "run `cargo build --workspace --bins` first")]
-fn missing_binary_error_names_build_command() {
+#[should_panic(expected = "no-such-binary is missing")]
+fn missing_binary_is_named() {
     let _service = Service::spawn("no-such-binary", &[], &[]);
 }
 
@@ -77,7 +77,7 @@ fn missing_binary_is_looked_up_in_bin_dir() {
     let empty = tempfile::tempdir().unwrap();
     let test = std::env::current_exe().unwrap();
     let mut copy = Command::new(test);
-    copy.args(["--exact", "missing_binary_error_names_build_command", "--nocapture"]);
+    copy.args(["--exact", "missing_binary_is_named", "--nocapture"]);
     let output = copy.env(BIN_DIR, empty.path()).output().unwrap();
     let text = [output.stdout, output.stderr].concat();
     let missing = format!("{} is missing", empty.path().join("no-such-binary").display());

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use e2e::cluster::RedisCluster;
-use e2e::redis::Redis;
-use e2e::sentinel::SentinelSet;
-use e2e::wait::eventually;
+use testkit::cluster::RedisCluster;
+use testkit::redis::Redis;
+use testkit::sentinel::SentinelSet;
+use testkit::wait::eventually;
 
 #[tokio::test]
 async fn plain_server_loses_data_on_restart() {

@@ -5,13 +5,13 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use e2e::http;
-use e2e::lookup::{JsonResponse, Lookup, WAIT_TIMEOUT};
-use e2e::process::{Service, binary};
-use e2e::quota::{Quota, StoreChoice};
-use e2e::redis::Redis;
-use e2e::wait::eventually;
 use serde_json::Value;
+use testkit::http;
+use testkit::lookup::{JsonResponse, Lookup, WAIT_TIMEOUT};
+use testkit::process::{Service, binary};
+use testkit::quota::{Quota, StoreChoice};
+use testkit::redis::Redis;
+use testkit::wait::eventually;
 use tokio::process::Command;
 
 /// The URLs of a running installation.

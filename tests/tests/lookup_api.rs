@@ -1,7 +1,7 @@
 //! The public API as seen by a client: fields by scope, API keys, methods, errors and CORS.
 
-use e2e::lookup::{JsonResponse, Stack, unknown_key};
 use quota_client::wire::Scope;
+use testkit::lookup::{JsonResponse, Stack, unknown_key};
 
 /// The fields of scope `ip`.
 const IP: [&str; 3] = ["ip", "ipv6", "status"];

@@ -4,11 +4,11 @@
 use std::path::Path;
 use std::process::Stdio;
 
-use e2e::lookup::{JsonResponse, Stack, unknown_key};
-use e2e::quota::TestKey;
-use e2e::tools::{project_root, require_installed, require_tool};
 use quota_client::wire::{NewKey, Scope};
 use serde_json::{Value, json};
+use testkit::lookup::{JsonResponse, Stack, unknown_key};
+use testkit::quota::TestKey;
+use testkit::tools::{project_root, require_installed, require_tool};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 

@@ -1,15 +1,15 @@
 //! lookup-svc in a cluster: trusted proxies and colo come from the Kubernetes API, which may be slow or unreachable.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
-use e2e::fault_proxy::Fault;
-use e2e::kube_api::{KubeApi, NODE, NODE_LABEL, SERVICE};
-use e2e::lookup::{JsonResponse, WAIT_TIMEOUT};
-use e2e::process::Service;
-use e2e::quota::{Quota, StoreChoice};
-use e2e::wait::{eventually, eventually_ok};
 use quota_client::wire::Scope;
 use serde_json::Value;
 use tempfile::TempDir;
+use testkit::fault_proxy::Fault;
+use testkit::kube_api::{KubeApi, NODE, NODE_LABEL, SERVICE};
+use testkit::lookup::{JsonResponse, WAIT_TIMEOUT};
+use testkit::process::Service;
+use testkit::quota::{Quota, StoreChoice};
+use testkit::wait::{eventually, eventually_ok};
 
 /// Limits that polling never reaches.
 const HIGH_LIMITS: [&str; 4] = ["--burst-limit", "65535", "--daily-limit", "1000000"];
@@ -23,7 +23,7 @@ const OTHER_PROXY: &str = "127.0.0.2";
 /// The client address in the forwarding header of every request.
 const CLIENT: &str = "203.0.113.7";
 
-/// A lookup-svc that trusts only discovered proxies (unlike [`e2e::lookup::Lookup`]); killed when dropped.
+/// A lookup-svc that trusts only discovered proxies (unlike [`testkit::lookup::Lookup`]); killed when dropped.
 struct Pod {
     service: Service,
     url: String,
@@ -55,7 +55,7 @@ impl Pod {
     /// The body of the response to a request that `peer` forwards for [`CLIENT`].
     async fn get_ip(&self, peer: &str) -> Value {
         let from: std::net::IpAddr = peer.parse().unwrap();
-        let http = e2e::http::builder().local_address(from).build().unwrap();
+        let http = testkit::http::builder().local_address(from).build().unwrap();
         let request = http.get(&self.url).bearer_auth(&self.key).header("x-forwarded-for", CLIENT);
         let response = JsonResponse::fetch(request).await;
         assert_eq!(response.status, 200, "{response:?}");
@@ -76,7 +76,7 @@ impl Pod {
 
     /// The status of `/readyz`, and its detail about the edge.
     async fn readiness(&self) -> (u16, String) {
-        let response = JsonResponse::fetch(e2e::http::client().get(&self.readyz_url)).await;
+        let response = JsonResponse::fetch(testkit::http::client().get(&self.readyz_url)).await;
         let detail = response.body["checks"]["lookup-edge"]["detail"].as_str();
         (response.status, detail.unwrap_or_default().to_owned())
     }

@@ -4,13 +4,13 @@
 
 use std::time::{Duration, Instant};
 
-use e2e::fault_proxy::{Fault, FaultProxy};
-use e2e::loadgen::{Load, Report};
-use e2e::lookup::{JsonResponse, Lookup, Stack, WAIT_TIMEOUT, unknown_key};
-use e2e::quota::{Quota, StoreChoice};
-use e2e::redis::Redis;
-use e2e::wait::eventually;
 use quota_client::wire::Scope;
+use testkit::fault_proxy::{Fault, FaultProxy};
+use testkit::loadgen::{Load, Report};
+use testkit::lookup::{JsonResponse, Lookup, Stack, WAIT_TIMEOUT, unknown_key};
+use testkit::quota::{Quota, StoreChoice};
+use testkit::redis::Redis;
+use testkit::wait::eventually;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
@@ -101,7 +101,7 @@ async fn load_of_unknown_keys_gets_401_and_valid_key_200() {
     let key = stack.key_with_scope(Scope::Full).await;
     let valid = Load::http(2, stack.lookup.ip_requests(&key.secret));
     eventually(WAIT_TIMEOUT, "valid requests", async || (valid.completed() > 50).then_some(())).await;
-    let (url, http) = (stack.lookup.url() + "/api/v1/ip", e2e::http::client());
+    let (url, http) = (stack.lookup.url() + "/api/v1/ip", testkit::http::client());
     let unknown = Load::http(32, move || http.get(&url).bearer_auth(unknown_key()));
     eventually(WAIT_TIMEOUT, "requests with unknown keys", async || {
         (unknown.completed() > 3_000).then_some(())

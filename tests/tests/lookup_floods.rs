@@ -4,10 +4,10 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use e2e::lookup::{JsonResponse, Lookup, Stack, WAIT_TIMEOUT};
-use e2e::wait::eventually;
 use quota_client::wire::Scope;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use testkit::lookup::{JsonResponse, Lookup, Stack, WAIT_TIMEOUT};
+use testkit::wait::eventually;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -54,7 +54,7 @@ async fn hold(mut socket: TcpStream, drips: bool) -> Duration {
 
 /// Checks that a request on a new connection gets 200.
 async fn check_new_connection(lookup: &Lookup, key: &str) {
-    let client = e2e::http::builder().pool_max_idle_per_host(0).build().unwrap();
+    let client = testkit::http::builder().pool_max_idle_per_host(0).build().unwrap();
     let response = JsonResponse::fetch(client.get(lookup.url() + "/api/v1/ip").bearer_auth(key)).await;
     assert_eq!(response.status, 200, "{response:?}");
 }

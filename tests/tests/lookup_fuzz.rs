@@ -2,9 +2,9 @@
 
 use std::process::Stdio;
 
-use e2e::lookup::Stack;
-use e2e::tools::require_installed;
 use quota_client::wire::Scope;
+use testkit::lookup::Stack;
+use testkit::tools::require_installed;
 use tokio::process::Command;
 
 /// Limits that one run never reaches, so that no response is a 429.

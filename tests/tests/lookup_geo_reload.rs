@@ -5,11 +5,11 @@
 use std::fs;
 use std::path::Path;
 
-use e2e::loadgen::Load;
-use e2e::lookup::{JsonResponse, Lookup, Stack, WAIT_TIMEOUT};
-use e2e::tools::project_root;
-use e2e::wait::eventually;
 use quota_client::wire::Scope;
+use testkit::loadgen::Load;
+use testkit::lookup::{JsonResponse, Lookup, Stack, WAIT_TIMEOUT};
+use testkit::tools::project_root;
+use testkit::wait::eventually;
 
 const HIGH_LIMITS: [&str; 4] = ["--burst-limit", "65535", "--daily-limit", "1000000"];
 

@@ -4,11 +4,11 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use e2e::lookup::{JsonResponse, Lookup, Stack, WAIT_TIMEOUT, unknown_key};
-use e2e::quota::Quota;
-use e2e::redis::Redis;
-use e2e::wait::eventually_ok;
 use quota_client::wire::{KeyState, Scope};
+use testkit::lookup::{JsonResponse, Lookup, Stack, WAIT_TIMEOUT, unknown_key};
+use testkit::quota::Quota;
+use testkit::redis::Redis;
+use testkit::wait::eventually_ok;
 use tokio::task::JoinSet;
 
 const DAY: i64 = 86_400;
@@ -163,7 +163,7 @@ async fn wait_200(lookup: &Lookup, key: &str) {
 
 #[tokio::test]
 async fn requests_get_500_without_quota_svc() {
-    let unused_port = e2e::ports::ReservedPort::new();
+    let unused_port = testkit::ports::ReservedPort::new();
     let lookup = Lookup::start(&format!("http://{}", unused_port.addr()), &[]).await;
     check_500(&lookup, &unknown_key()).await;
 }

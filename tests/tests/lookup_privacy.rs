@@ -3,14 +3,14 @@
 
 use std::time::Duration;
 
-use e2e::http;
-use e2e::lookup::{JsonResponse, Lookup, WAIT_TIMEOUT, unknown_key};
-use e2e::otlp::{Collector, Span};
-use e2e::quota::{Quota, StoreChoice, TestKey};
-use e2e::redis::Redis;
 use quota_client::wire::Scope;
 use rustix::process::Signal;
 use serde_json::Value;
+use testkit::http;
+use testkit::lookup::{JsonResponse, Lookup, WAIT_TIMEOUT, unknown_key};
+use testkit::otlp::{Collector, Span};
+use testkit::quota::{Quota, StoreChoice, TestKey};
+use testkit::redis::Redis;
 
 // Marker values in requests. None of them may be logged, exported or stored.
 const V4: &str = "203.0.113.77";
@@ -270,7 +270,7 @@ async fn request_is_one_trace_through_both_services() {
 
 #[tokio::test]
 async fn unreachable_collector_affects_no_request() {
-    let unused_port = e2e::ports::ReservedPort::new();
+    let unused_port = testkit::ports::ReservedPort::new();
     let endpoint = format!("http://{}", unused_port.addr());
     let redis = Redis::start().await;
     let quota = Quota::start_with(&redis, &["--store-timeout", "10s"]).await;

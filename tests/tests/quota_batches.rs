@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use e2e::http;
-use e2e::quota::{Quota, TestKey};
-use e2e::redis::Redis;
 use quota_client::wire::Outcome;
 use serde_json::{Value, json};
+use testkit::http;
+use testkit::quota::{Quota, TestKey};
+use testkit::redis::Redis;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;

@@ -3,10 +3,10 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use e2e::quota::{Quota, StoreChoice};
-use e2e::redis::Redis;
-use e2e::tools;
 use quota_client::wire::{EventKind, Outcome};
+use testkit::quota::{Quota, StoreChoice};
+use testkit::redis::Redis;
+use testkit::tools;
 
 async fn start_with_clock_offset(offset: &str, store: &StoreChoice) -> Option<Quota> {
     let wrapper = tools::faketime(offset)?;

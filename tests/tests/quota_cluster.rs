@@ -3,12 +3,12 @@
 
 use std::time::{Duration, Instant};
 
-use e2e::cluster::RedisCluster;
-use e2e::loadgen::Load;
-use e2e::quota::{Quota, StoreChoice, TestKey, first_outcome};
-use e2e::wait::eventually_ok;
 use quota_client::QuotaClient;
 use quota_client::wire::{ChargeRequest, Outcome};
+use testkit::cluster::RedisCluster;
+use testkit::loadgen::Load;
+use testkit::quota::{Quota, StoreChoice, TestKey, first_outcome};
+use testkit::wait::eventually_ok;
 
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 /// Maximum time of a charge in quota-svc (`--store-timeout`).

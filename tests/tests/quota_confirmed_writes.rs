@@ -1,15 +1,14 @@
 //! Changes to accounts and keys are confirmed before the response: on a replica with WAIT, and on disk with WAITAOF
 //! if the server supports it.
 
-use std::process::Command;
 use std::time::{Duration, Instant};
 
-use e2e::fault_proxy::{Fault, FaultProxy};
-use e2e::quota::{Quota, StoreChoice};
-use e2e::redis::Redis;
-use e2e::tools;
-use e2e::wait::eventually_ok;
 use quota_client::wire::{NewAccount, NewKey, NewSession, Outcome, Scope};
+use testkit::fault_proxy::{Fault, FaultProxy};
+use testkit::quota::{Quota, StoreChoice};
+use testkit::redis::Redis;
+use testkit::tools;
+use testkit::wait::eventually_ok;
 
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -71,26 +70,10 @@ async fn frozen_replica_fails_no_change_if_confirmation_is_off() {
     quota.client().create_account(&account("quick")).await.unwrap();
 }
 
-/// A server that supports WAITAOF: Redis 7.2 or later, or any Valkey.
-fn server_with_waitaof() -> Option<String> {
-    let version = Command::new("redis-server").arg("--version").output().ok()?;
-    let version = String::from_utf8_lossy(&version.stdout).into_owned();
-    let version: Vec<u32> =
-        version.split_once("v=")?.1.split(['.', ' ']).take(2).flat_map(str::parse).collect();
-    if version.as_slice() >= [7, 2].as_slice() {
-        return Some("redis-server".to_owned());
-    }
-    let valkey = tools::optional_tool("valkey-server");
-    if valkey.is_none() {
-        tools::announce_skip("no server with WAITAOF (Redis 7.2+, Valkey) is installed");
-    }
-    Some(valkey?.display().to_string())
-}
-
 #[tokio::test]
 async fn change_is_confirmed_on_disk_with_waitaof() {
-    let Some(server) = server_with_waitaof() else { return };
-    let redis = Redis::options().server(&server).appendonly().start().await;
+    let Some(valkey) = tools::require_valkey() else { return };
+    let redis = Redis::options().server(valkey.to_str().unwrap()).appendonly().start().await;
     let quota = Quota::start(&redis).await;
     quota.wait_ready(WAIT_TIMEOUT).await;
     let waitaof_calls = async || {

@@ -4,10 +4,10 @@
 
 use std::time::{Duration, Instant};
 
-use e2e::quota::{Quota, StoreChoice};
-use e2e::wait::eventually;
 use quota_client::wire::{Charge, ChargeRequest, Outcome};
 use tempfile::TempDir;
+use testkit::quota::{Quota, StoreChoice};
+use testkit::wait::eventually;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;

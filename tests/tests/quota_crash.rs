@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use e2e::quota::{Quota, StoreChoice, TestKey};
-use e2e::wait::eventually;
 use quota_client::QuotaClient;
 use quota_client::wire::{EventKind, KeyState, NewAccount, NewKey, Outcome, Scope};
+use testkit::quota::{Quota, StoreChoice, TestKey};
+use testkit::wait::eventually;
 
 const ROUNDS: usize = 20;
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);

@@ -6,12 +6,12 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use e2e::quota::{Quota, first_outcome};
-use e2e::redis::Redis;
-use e2e::tools;
-use e2e::wait::{eventually, eventually_ok};
 use quota_client::wire::{NewAccount, Outcome};
 use tempfile::TempDir;
+use testkit::quota::{Quota, first_outcome};
+use testkit::redis::Redis;
+use testkit::tools;
+use testkit::wait::{eventually, eventually_ok};
 
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use e2e::quota::{Quota, StoreChoice, TestKey};
-use e2e::redis::Redis;
 use quota_client::wire::{EventKind, KeyState, Outcome, Verdict};
 use quota_client::{BatchConfig, Charger, QuotaClient};
+use testkit::quota::{Quota, StoreChoice, TestKey};
+use testkit::redis::Redis;
 use tokio::task::JoinSet;
 
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);

@@ -4,12 +4,12 @@
 
 use std::time::Duration;
 
-use e2e::http;
-use e2e::process::Service;
-use e2e::quota::{Quota, StoreChoice};
 use quota_client::wire::{Charge, ChargeRequest, Outcome};
 use reqwest::Method;
 use tempfile::TempDir;
+use testkit::http;
+use testkit::process::Service;
+use testkit::quota::{Quota, StoreChoice};
 
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -85,14 +85,14 @@ async fn listening_beyond_loopback_requires_allow_remote_and_token() {
     let mut rejected = Service::spawn("quota-svc", &flags, &[]);
     let status = rejected.wait_exit(WAIT_TIMEOUT).await;
     assert!(!status.success());
-    e2e::wait::eventually(WAIT_TIMEOUT, "the error names the flag", async || {
+    testkit::wait::eventually(WAIT_TIMEOUT, "the error names the flag", async || {
         rejected.logs().contains("--allow-remote").then_some(())
     })
     .await;
     let flags = [&flags[..], &["--allow-remote"]].concat();
     let mut without_token = Service::spawn("quota-svc", &flags, &[]);
     assert!(!without_token.wait_exit(WAIT_TIMEOUT).await.success());
-    e2e::wait::eventually(WAIT_TIMEOUT, "the error names the token file", async || {
+    testkit::wait::eventually(WAIT_TIMEOUT, "the error names the token file", async || {
         without_token.logs().contains("--quota-token-file").then_some(())
     })
     .await;

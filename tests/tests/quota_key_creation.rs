@@ -5,15 +5,15 @@
 use std::time::Duration;
 
 use api_key::ApiKey;
-use e2e::fault_proxy::{Fault, FaultProxy};
-use e2e::quota::{Quota, StoreChoice};
-use e2e::redis::Redis;
-use e2e::wait::eventually_ok;
 use quota_client::QuotaClient;
 use quota_client::wire::{
     Charge, ChargeRequest, ExportedAccount, ExportedKey, ImportRequest, KeyState, NewAccount, NewKey,
     Outcome, Scope,
 };
+use testkit::fault_proxy::{Fault, FaultProxy};
+use testkit::quota::{Quota, StoreChoice};
+use testkit::redis::Redis;
+use testkit::wait::eventually_ok;
 
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 

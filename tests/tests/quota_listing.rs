@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use e2e::quota::{Quota, StoreChoice};
-use e2e::redis::Redis;
 use quota_client::wire::NewAccount;
+use testkit::quota::{Quota, StoreChoice};
+use testkit::redis::Redis;
 
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 const ACCOUNTS: usize = 3_000;

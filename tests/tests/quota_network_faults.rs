@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use e2e::fault_proxy::{Fault, FaultProxy};
-use e2e::loadgen::{Load, Report};
-use e2e::quota::{Quota, StoreChoice, TestKey};
-use e2e::redis::Redis;
-use e2e::wait::eventually_ok;
 use quota_client::wire::{ChargeRequest, NewKey, Outcome, Scope, Verdict};
 use quota_client::{BatchConfig, ChargeError, Charger, QuotaClient};
+use testkit::fault_proxy::{Fault, FaultProxy};
+use testkit::loadgen::{Load, Report};
+use testkit::quota::{Quota, StoreChoice, TestKey};
+use testkit::redis::Redis;
+use testkit::wait::eventually_ok;
 
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(2);

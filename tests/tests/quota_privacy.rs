@@ -6,12 +6,12 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use e2e::http;
-use e2e::quota::{Quota, StoreChoice, TestKey};
-use e2e::redis::Redis;
-use e2e::wait::eventually;
 use quota_client::QuotaClient;
 use quota_client::wire::{NewAccount, NewKey, NewSession, Outcome, Rename, Scope, SetCredential};
+use testkit::http;
+use testkit::quota::{Quota, StoreChoice, TestKey};
+use testkit::redis::Redis;
+use testkit::wait::eventually;
 
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 const LOGIN: &str = "marked-login-8b1f@example.org";

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use e2e::quota::{Quota, StoreChoice, TestKey, first_outcome};
-use e2e::redis::Redis;
-use e2e::wait::{eventually, eventually_ok};
 use quota_client::ClientError;
 use quota_client::wire::{NewAccount, Outcome, Rename};
+use testkit::quota::{Quota, StoreChoice, TestKey, first_outcome};
+use testkit::redis::Redis;
+use testkit::wait::{eventually, eventually_ok};
 
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(2);

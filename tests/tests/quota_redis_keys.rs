@@ -5,10 +5,10 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use e2e::quota::{Quota, StoreChoice, TestKey};
-use e2e::redis::Redis;
 use quota_client::QuotaClient;
 use quota_client::wire::{NewAccount, NewKey, NewSession, Outcome, Rename, Scope};
+use testkit::quota::{Quota, StoreChoice, TestKey};
+use testkit::redis::Redis;
 
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 

@@ -3,11 +3,11 @@
 
 use std::time::{Duration, Instant};
 
-use e2e::loadgen::{Load, Report};
-use e2e::quota::{Quota, TestKey, first_outcome};
-use e2e::redis::Redis;
-use e2e::wait::eventually_ok;
 use quota_client::wire::{NewAccount, Outcome};
+use testkit::loadgen::{Load, Report};
+use testkit::quota::{Quota, TestKey, first_outcome};
+use testkit::redis::Redis;
+use testkit::wait::eventually_ok;
 
 /// Maximum time of a charge in quota-svc (`--store-timeout`).
 const STORE_TIMEOUT: Duration = Duration::from_millis(250);
@@ -176,7 +176,7 @@ async fn quota_svc_started_without_redis_is_not_ready_until_redis_starts() {
     let (status, body) = quota.readiness().await;
     assert_eq!(status, 503, "{body}");
     assert!(body.contains("no connection to 127.0.0.1"), "{body}");
-    let live = e2e::http::client().get(format!("{}/livez", quota.admin_url())).send().await.unwrap();
+    let live = testkit::http::client().get(format!("{}/livez", quota.admin_url())).send().await.unwrap();
     assert_eq!(live.status(), 200, "quota-svc is live: a restart would not help");
     let started = Instant::now();
     let demo = quota_client::wire::Charge { key_sha256: None, demo: Some(true) };

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use e2e::quota::{Quota, StoreChoice};
-use e2e::redis::Redis;
-use e2e::wait::eventually_ok;
+use testkit::quota::{Quota, StoreChoice};
+use testkit::redis::Redis;
+use testkit::wait::eventually_ok;
 
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 

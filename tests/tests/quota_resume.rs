@@ -3,10 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use e2e::quota::{Quota, StoreChoice, first_outcome};
-use e2e::redis::Redis;
-use e2e::wait::eventually_ok;
 use quota_client::wire::{EventKind, Outcome};
+use testkit::quota::{Quota, StoreChoice, first_outcome};
+use testkit::redis::Redis;
+use testkit::wait::eventually_ok;
 
 /// Maximum time that a denial is cached, plus slack for a busy machine.
 const DENIAL_TIMEOUT: Duration = Duration::from_millis(2_300);
@@ -63,7 +63,7 @@ async fn imported_key_works_despite_cached_denial() {
     assert_eq!(key.charge(&client, 1).await, [Outcome::Allowed]);
 }
 
-fn import_of(key: &e2e::quota::TestKey) -> quota_client::wire::ImportRequest {
+fn import_of(key: &testkit::quota::TestKey) -> quota_client::wire::ImportRequest {
     let charge = key.charges(1).charges.remove(0);
     let exported = quota_client::wire::ExportedKey {
         sha256: charge.key_sha256.unwrap(),

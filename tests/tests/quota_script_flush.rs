@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use e2e::loadgen::Load;
-use e2e::quota::{Quota, first_outcome};
-use e2e::redis::Redis;
+use testkit::loadgen::Load;
+use testkit::quota::{Quota, first_outcome};
+use testkit::redis::Redis;
 
 #[tokio::test]
 async fn load_script_flush_fails_no_charge() {

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use e2e::loadgen::Load;
-use e2e::quota::{Quota, first_outcome};
-use e2e::sentinel::SentinelSet;
-use e2e::wait::eventually_ok;
+use testkit::loadgen::Load;
+use testkit::quota::{Quota, first_outcome};
+use testkit::sentinel::SentinelSet;
+use testkit::wait::eventually_ok;
 
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 /// Maximum time of a charge in quota-svc (`--store-timeout`).

@@ -5,14 +5,14 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use e2e::http;
-use e2e::lookup::{Lookup, WAIT_TIMEOUT};
-use e2e::process::{Service, binary};
-use e2e::quota::{Quota, StoreChoice};
-use e2e::wait::{eventually, eventually_ok};
 use quota_client::{QuotaClient, QuotaToken};
 use reqwest::Method;
 use tempfile::TempDir;
+use testkit::http;
+use testkit::lookup::{Lookup, WAIT_TIMEOUT};
+use testkit::process::{Service, binary};
+use testkit::quota::{Quota, StoreChoice};
+use testkit::wait::{eventually, eventually_ok};
 use tokio::process::Command;
 
 const TOKEN: &str = "correct-token-0123456789-abcdefghij";

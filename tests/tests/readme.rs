@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use e2e::ports::ReservedPort;
-use e2e::process::{Service, binary};
-use e2e::quota::{Quota, StoreChoice};
-use e2e::redis::Redis;
-use e2e::tools;
-use e2e::wait::eventually_ok;
 use quota_client::wire::Outcome;
 use serde_json::Value;
+use testkit::ports::ReservedPort;
+use testkit::process::{Service, binary};
+use testkit::quota::{Quota, StoreChoice};
+use testkit::redis::Redis;
+use testkit::tools;
+use testkit::wait::eventually_ok;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use e2e::cluster::RedisCluster;
-use e2e::loadgen::{Load, Report};
-use e2e::lookup::{JsonResponse, Lookup};
-use e2e::quota::{Quota, StoreChoice, TestKey};
-use e2e::wait::{eventually, eventually_ok};
+use testkit::cluster::RedisCluster;
+use testkit::loadgen::{Load, Report};
+use testkit::lookup::{JsonResponse, Lookup};
+use testkit::quota::{Quota, StoreChoice, TestKey};
+use testkit::wait::{eventually, eventually_ok};
 
 const PAIRS: usize = 3;
 /// Workers per key. It is also the maximum number of a key's charges in flight.

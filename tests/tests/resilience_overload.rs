@@ -7,10 +7,10 @@
 
 use std::time::{Duration, Instant};
 
-use e2e::fault_proxy::{Fault, FaultProxy};
-use e2e::loadgen::{Load, Report, Sample};
-use e2e::lookup::{JsonResponse, Lookup, Stack};
 use quota_client::wire::Scope;
+use testkit::fault_proxy::{Fault, FaultProxy};
+use testkit::loadgen::{Load, Report, Sample};
+use testkit::lookup::{JsonResponse, Lookup, Stack};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 

@@ -6,15 +6,15 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use e2e::fault_proxy::{Fault, FaultProxy};
-use e2e::loadgen::Load;
-use e2e::lookup::{JsonResponse, Lookup, Stack, WAIT_TIMEOUT};
-use e2e::ports::ReservedPort;
-use e2e::process::Service;
-use e2e::quota::{Quota, StoreChoice};
-use e2e::redis::Redis;
-use e2e::wait::{eventually, eventually_ok};
 use quota_client::wire::Scope;
+use testkit::fault_proxy::{Fault, FaultProxy};
+use testkit::loadgen::Load;
+use testkit::lookup::{JsonResponse, Lookup, Stack, WAIT_TIMEOUT};
+use testkit::ports::ReservedPort;
+use testkit::process::Service;
+use testkit::quota::{Quota, StoreChoice};
+use testkit::redis::Redis;
+use testkit::wait::{eventually, eventually_ok};
 
 /// Limits that these tests never reach, and a store timeout that even a busy machine meets.
 const HIGH_LIMITS: [&str; 6] =
@@ -42,7 +42,7 @@ async fn start_sidecar(port: &ReservedPort, redis: &Redis, store: &StoreChoice) 
         Service::spawn("quota-svc", &[&local_flags[..], &store_flags, &HIGH_LIMITS].concat(), &[]);
     service.listen_addr("quota").await;
     // A pod gets requests only when it is ready. A listening process may still be connecting to Redis.
-    let (admin, client) = (service.listen_addr("admin").await, e2e::http::client());
+    let (admin, client) = (service.listen_addr("admin").await, testkit::http::client());
     let check = async || client.get(format!("http://{admin}/readyz")).send().await?.error_for_status();
     eventually_ok(WAIT_TIMEOUT, "sidecar is ready", check).await;
     service
@@ -138,7 +138,7 @@ async fn rolling_pods_under_load_fails_no_request() {
     let mut pods = vec![Pod::start(&store).await, Pod::start(&store).await];
     let key = pods[0].quota.new_key().await;
     let endpoints: Endpoints = Arc::new(Mutex::new(pods.iter().map(Pod::url).collect()));
-    let (http, secret, current_endpoints) = (e2e::http::client(), key.secret.clone(), endpoints.clone());
+    let (http, secret, current_endpoints) = (testkit::http::client(), key.secret.clone(), endpoints.clone());
     let turn = Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let load = Load::http(WORKERS, move || {
         let ready = current_endpoints.lock().unwrap();

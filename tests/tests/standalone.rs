@@ -4,10 +4,10 @@
 use std::path::Path;
 use std::time::Duration;
 
-use e2e::http;
-use e2e::process::Service;
-use e2e::redis::Redis;
 use rustix::process::Signal;
+use testkit::http;
+use testkit::process::Service;
+use testkit::redis::Redis;
 
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -22,7 +22,7 @@ fn start(data: &Path, flags: &[&str]) -> Service {
 /// Waits for the banner and returns its text.
 async fn banner(service: &mut Service) -> String {
     service.listen_addr("lookup").await;
-    e2e::wait::eventually_ok(WAIT_TIMEOUT, "banner is printed", async || {
+    testkit::wait::eventually_ok(WAIT_TIMEOUT, "banner is printed", async || {
         let text = service.stdout();
         if text.contains("Press Ctrl-C to stop") { Ok(text) } else { Err(service.logs()) }
     })

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use e2e::tools::project_root;
+use testkit::tools::project_root;
 
 /// Directories that contain no code of this workspace.
 const SKIPPED: [&str; 5] = ["target", "node_modules", "corpus", "artifacts", "fuzz"];

@@ -4,10 +4,10 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use e2e::lookup::{JsonResponse, Lookup};
-use e2e::process::Service;
-use e2e::quota::{Quota, StoreChoice};
 use quota_client::wire::{ExportedAccount, ExportedKey, ImportRequest, KeyState, Scope};
+use testkit::lookup::{JsonResponse, Lookup};
+use testkit::process::Service;
+use testkit::quota::{Quota, StoreChoice};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;

@@ -10,12 +10,12 @@ mod pair;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use e2e::lookup::{JsonResponse, WAIT_TIMEOUT};
-use e2e::quota::{Quota, StoreChoice, TestKey};
-use e2e::wait::eventually_ok;
 use pair::{PASSWORD, Pair, Version};
 use quota_client::wire::Outcome;
 use serde_json::{Value, json};
+use testkit::lookup::{JsonResponse, WAIT_TIMEOUT};
+use testkit::quota::{Quota, StoreChoice, TestKey};
+use testkit::wait::eventually_ok;
 use tokio::task::JoinSet;
 
 /// Maximum time that a denial is cached, plus slack for a busy machine.

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use e2e::redis::Redis;
 use quota_svc::domain::limits::Limits;
 use quota_svc::domain::time::Clock;
 use quota_svc::store::redis::{ConfirmWrites, Credentials, RedisOptions, RedisStore};
+use testkit::redis::Redis;
 
 use super::Variant;
 use super::servers::Server;
@@ -84,6 +84,6 @@ async fn connect_store(redis: &Redis) -> anyhow::Result<RedisStore> {
         clock: Clock::Store,
     })?;
     let connected = async || store.now_from_server().await.ok();
-    e2e::wait::eventually(STORE_TIMEOUT, "the store is connected", connected).await;
+    testkit::wait::eventually(STORE_TIMEOUT, "the store is connected", connected).await;
     Ok(store)
 }

@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 use std::process::Stdio;
 use std::time::Duration;
 
-use e2e::http;
-use e2e::ports::ReservedPort;
-use e2e::spawner::ChildGuard;
-use e2e::wait::eventually_ok;
+use testkit::http;
+use testkit::ports::ReservedPort;
+use testkit::spawner::ChildGuard;
+use testkit::wait::eventually_ok;
 
 use super::programs;
 

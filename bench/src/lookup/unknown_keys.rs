@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, ensure};
-use e2e::lookup::unknown_key;
+use testkit::lookup::unknown_key;
 
 /// Requests per second of all threads together.
 const RATE: u32 = 10_000;

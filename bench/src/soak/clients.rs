@@ -78,7 +78,7 @@ impl Client {
     /// Creates client `number` of `count` clients of this kind; numbers start at 0.
     pub fn new(kind: TrafficKind, number: usize, count: usize, target: Arc<Target>) -> Self {
         let keys = (number..target.valid_keys.len()).step_by(count).collect();
-        Self { kind, target, http: e2e::http::client(), keys, sent: 0, number }
+        Self { kind, target, http: testkit::http::client(), keys, sent: 0, number }
     }
 
     /// Sends requests until `deadline`.
@@ -135,7 +135,7 @@ impl Client {
     }
 
     async fn unauthorized(&self) -> Observation {
-        let unknown = e2e::lookup::unknown_key();
+        let unknown = testkit::lookup::unknown_key();
         let request = self.get("/api/v1/ip");
         let (request, error) = match self.sent % 3 {
             0 => (request.bearer_auth(unknown), "invalid_api_key"),

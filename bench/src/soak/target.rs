@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use anyhow::Context;
 use api_key::ApiKey;
-use e2e::redis::Redis;
 use quota_client::QuotaClient;
 use quota_client::wire::{
     Charge, ChargeRequest, KEYS_PER_ACCOUNT, KeyState, MAX_BATCH, NewAccount, NewKey, Scope,
 };
+use testkit::redis::Redis;
 use tokio::task::JoinSet;
 
 use super::client_stats::ClientStats;
@@ -111,7 +111,7 @@ impl Target {
 
     /// The demo's counter. Reading it takes one more request, which is not included.
     async fn demo_count(&self) -> anyhow::Result<u64> {
-        let response = e2e::http::client().get(self.lookup.url("/api/v1/ip/demo")).send().await?;
+        let response = testkit::http::client().get(self.lookup.url("/api/v1/ip/demo")).send().await?;
         let remaining = response
             .headers()
             .get("x-ratelimit-remaining")

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use e2e::process::binary;
+use testkit::process::binary;
 
 use crate::harness::Harness;
 
@@ -20,7 +20,7 @@ fn committed_document_is_current() {
 #[tokio::test]
 async fn document_and_swagger_ui_are_served() {
     let harness = Harness::start().await;
-    let served = e2e::http::client().get(format!("{}/openapi.json", harness.url)).send().await.unwrap();
+    let served = testkit::http::client().get(format!("{}/openapi.json", harness.url)).send().await.unwrap();
     let served: serde_json::Value = served.json().await.unwrap();
     assert_eq!(served["info"]["version"], serde_json::json!("1.1.0"));
     let text = harness

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use e2e::http;
-use e2e::process::Service;
-use e2e::quota::{Quota, StoreChoice};
 use reqwest::header::{COOKIE, HeaderMap, ORIGIN, SET_COOKIE};
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use testkit::http;
+use testkit::process::Service;
+use testkit::quota::{Quota, StoreChoice};
 
 pub const PASSWORD: &str = "correct horse battery";
 

@@ -1,8 +1,8 @@
 //! Security headers, `Allow`, cookies and the Origin check.
 
-use e2e::http;
 use reqwest::Method;
 use serde_json::json;
+use testkit::http;
 
 use crate::harness::{Harness, PASSWORD, read};
 
@@ -75,7 +75,7 @@ async fn cookies_are_secure_unless_insecure_cookies_is_set() {
     let args =
         ["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--quota-url", harness.quota.url()];
     let args = [args.as_slice(), &["--session-key-file", key.to_str().unwrap()]].concat();
-    let mut secure = e2e::process::Service::spawn("dashboard-api", &args, &[]);
+    let mut secure = testkit::process::Service::spawn("dashboard-api", &args, &[]);
     let url = format!("http://{}", secure.listen_addr("dashboard").await);
     let body = json!({"login": "ada", "password": PASSWORD});
     let request = http::client()

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use e2e::wait::eventually;
 use quota_client::wire::{Charge, ChargeRequest, Outcome};
 use serde_json::{Value, json};
+use testkit::wait::eventually;
 
 use crate::harness::{Browser, Harness};
 

@@ -61,7 +61,7 @@ impl Operation {
 }
 
 async fn operations(harness: &Harness) -> Vec<Operation> {
-    let document = e2e::http::client().get(format!("{}/openapi.json", harness.url)).send().await.unwrap();
+    let document = testkit::http::client().get(format!("{}/openapi.json", harness.url)).send().await.unwrap();
     let document: Value = document.json().await.unwrap();
     let mut found = Vec::new();
     for (path, methods) in document["paths"].as_object().unwrap() {

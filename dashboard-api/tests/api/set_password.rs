@@ -3,9 +3,9 @@
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
-use e2e::process::binary;
 use quota_client::wire::NewAccount;
 use serde_json::json;
+use testkit::process::binary;
 
 use crate::harness::Harness;
 

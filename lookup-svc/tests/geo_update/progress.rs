@@ -1,9 +1,9 @@
 //! Progress output: a bar on a terminal, plain lines elsewhere.
 
-use e2e::process::binary;
-use e2e::tools::require_tool;
 use indicatif::HumanBytes;
 use tempfile::TempDir;
+use testkit::process::binary;
+use testkit::tools::require_tool;
 use tokio::process::Command;
 
 use crate::server::{Body, Response, Server};

@@ -7,14 +7,14 @@ use std::sync::{Arc, Mutex};
 
 use clap::Parser;
 use data_encoding::HEXLOWER;
-use e2e::process::binary;
-use e2e::tools::require_tool;
 use flate2::{Compression, write::GzEncoder};
 use lookup_svc::geo::writer::{Builder, Value};
 use lookup_svc::geo::{Geo, GeoArgs};
 use lookup_svc::geo_update::{GeoUpdateArgs, Report, UpdateError, UpdateResult, update};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
+use testkit::process::binary;
+use testkit::tools::require_tool;
 use tokio::process::Command;
 
 #[derive(Parser)]

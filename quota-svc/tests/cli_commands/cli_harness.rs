@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 
-use e2e::quota::{Quota, StoreChoice};
 use serde_json::Value;
 use tempfile::TempDir;
+use testkit::quota::{Quota, StoreChoice};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
@@ -93,7 +93,7 @@ impl CommandOutput {
 
 /// A quota-svc command with an empty environment.
 pub fn command(args: &[&str]) -> Command {
-    let mut command = Command::new(e2e::process::binary("quota-svc"));
+    let mut command = Command::new(testkit::process::binary("quota-svc"));
     command.args(args).env_clear().kill_on_drop(true);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command

@@ -69,7 +69,7 @@ impl Harness {
         };
         let store = Arc::new(RedisStore::start(options).expect("valid URL"));
         let connected = async || store.unavailable_reason().is_none().then_some(());
-        e2e::wait::eventually(Duration::from_secs(10), "the store is connected", connected).await;
+        testkit::wait::eventually(Duration::from_secs(10), "the store is connected", connected).await;
         Self { store, limits, clock, prefix: Some(prefix.to_owned()) }
     }
 

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use e2e::fault_proxy::{Fault, FaultProxy};
-use e2e::redis::Redis;
-use e2e::wait::eventually;
 use quota_client::wire::{Outcome, Scope};
 use quota_svc::domain::limits::Limits;
+use testkit::fault_proxy::{Fault, FaultProxy};
+use testkit::redis::Redis;
+use testkit::wait::eventually;
 
 use crate::harness::Harness;
 

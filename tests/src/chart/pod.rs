@@ -12,11 +12,11 @@ use tempfile::TempDir;
 
 use super::volumes::Mounts;
 use super::{Chart, list, text};
-use crate::http;
-use crate::ports::ReservedPort;
-use crate::process::binary;
-use crate::spawner::ChildGuard;
-use crate::wait::eventually_ok;
+use testkit::http;
+use testkit::ports::ReservedPort;
+use testkit::process::binary;
+use testkit::spawner::ChildGuard;
+use testkit::wait::eventually_ok;
 
 /// Maximum time for a container to become ready on a busy machine.
 const READY_TIMEOUT: Duration = Duration::from_secs(30);

@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::Chart;
 use super::pod::{Pod, Services};
-use crate::http;
-use crate::process::binary;
+use testkit::http;
+use testkit::process::binary;
 
 /// Helm arguments: long deadlines for busy machines, 127.0.0.1 as trusted proxy, a zone with the colo FRA, and short
 /// shutdown times.

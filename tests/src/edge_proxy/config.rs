@@ -117,7 +117,7 @@ pub fn envoy(setup: &EdgeSetup, headers: &HeaderRules) -> Vec<String> {
         .collect()
 }
 
-fn listener(port: &crate::ports::ReservedPort, chain: &Value) -> Value {
+fn listener(port: &testkit::ports::ReservedPort, chain: &Value) -> Value {
     json!({"name": port.number().to_string(), "address": address(port.addr()), "filter_chains": [chain]})
 }
 

@@ -33,7 +33,7 @@ impl Profile {
         Self { headers: headers(name, &chart), flags: flags(&chart) }
     }
 
-    /// The flags for [`crate::lookup::Stack::start`].
+    /// The flags for [`testkit::lookup::Stack::start`].
     #[must_use]
     pub fn flags(&self) -> Vec<&str> {
         self.flags.iter().map(String::as_str).collect()

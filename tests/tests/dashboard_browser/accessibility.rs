@@ -1,7 +1,7 @@
 //! axe-core finds no violation in any state of the dashboard, in the light and the dark theme.
 
-use e2e::wait::eventually;
 use quota_client::wire::{NewKey, Scope};
+use testkit::wait::eventually;
 
 use crate::browser::{Appearance, Browser, WAIT_TIMEOUT};
 use crate::stack::Stack;
@@ -36,7 +36,7 @@ async fn check_all_states(appearance: Appearance) {
 
     let url = format!("{}/api/v1/ip", stack.lookup_url);
     for _ in 0..4 {
-        e2e::http::client().get(&url).bearer_auth(&secret).send().await.unwrap();
+        testkit::http::client().get(&url).bearer_auth(&secret).send().await.unwrap();
     }
     create_inactive_key(&stack).await;
     browser.wait_for_text(".badge.paused", "Paused").await;
@@ -70,8 +70,8 @@ fn axe() -> Option<String> {
     match std::fs::read_to_string(file) {
         Ok(source) => Some(source),
         Err(error) => {
-            assert!(std::env::var_os(e2e::tools::STRICT).is_none(), "axe-core is missing: {error}");
-            e2e::tools::announce_skip("axe-core is missing (./test installs it)");
+            assert!(std::env::var_os(testkit::tools::STRICT).is_none(), "axe-core is missing: {error}");
+            testkit::tools::announce_skip("axe-core is missing (./test installs it)");
             None
         }
     }

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use e2e::spawner::ChildGuard;
-use e2e::tools::require_tool;
-use e2e::wait::eventually_ok;
 use tempfile::TempDir;
+use testkit::spawner::ChildGuard;
+use testkit::tools::require_tool;
+use testkit::wait::eventually_ok;
 use thirtyfour::prelude::*;
 use thirtyfour::{ChromeCapabilities, ChromiumLikeCapabilities};
 
@@ -58,7 +58,7 @@ impl Browser {
         let port = port_of(&mut chromedriver);
         let profile = tempfile::Builder::new().prefix("chromium-").tempdir().expect("temporary directory");
         // Installs the TLS provider, which thirtyfour's client needs even for plain HTTP.
-        let _ = e2e::http::client();
+        let _ = testkit::http::client();
         let driver =
             WebDriver::new(format!("http://127.0.0.1:{port}"), capabilities(appearance, &profile)).await;
         let driver = driver.expect("the browser starts");

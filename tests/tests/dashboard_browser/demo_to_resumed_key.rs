@@ -4,8 +4,8 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use e2e::http;
-use e2e::wait::eventually;
+use testkit::http;
+use testkit::wait::eventually;
 
 use crate::browser::{Appearance, Browser};
 use crate::stack::Stack;

@@ -1,7 +1,7 @@
 //! API keys on the dashboard page: the limit of ten, state changes, store outage.
 
-use e2e::wait::eventually_ok;
 use quota_client::wire::{NewKey, Scope};
+use testkit::wait::eventually_ok;
 
 use crate::browser::{Appearance, Browser, WAIT_TIMEOUT};
 use crate::stack::Stack;

@@ -22,7 +22,7 @@ async fn page_fits_a_width_of_360_pixels() {
     browser.press("dialog", "I have saved it").await;
     for _ in 0..301 {
         let url = format!("{}/api/v1/ip", stack.lookup_url);
-        e2e::http::client().get(url).bearer_auth(&secret).send().await.unwrap();
+        testkit::http::client().get(url).bearer_auth(&secret).send().await.unwrap();
     }
     browser.wait_for_text(".badge", "Paused").await;
     check_fits(&browser, "phone-paused").await;

@@ -47,8 +47,8 @@ async fn error_link_scrolls_to_its_section_in_docs() {
         browser.goto(&stack.lookup_url).await;
         browser.wait_for_text("h1", "IP").await;
         assert_eq!(browser.eval("location.pathname").await, "/docs");
-        let response = e2e::lookup::JsonResponse::fetch(
-            e2e::http::client().get(format!("{}/api/v1/ip", stack.lookup_url)),
+        let response = testkit::lookup::JsonResponse::fetch(
+            testkit::http::client().get(format!("{}/api/v1/ip", stack.lookup_url)),
         );
         let link = response.await.body["docs"].as_str().unwrap().to_owned();
         let code = link.rsplit('#').next().unwrap().to_owned();
@@ -57,7 +57,7 @@ async fn error_link_scrolls_to_its_section_in_docs() {
         let top = format!("document.getElementById('{code}').getBoundingClientRect().top");
         let visible = format!("{top} >= 0 && {top} < innerHeight");
         let scrolled = async || browser.eval(&visible).await.as_bool().filter(|visible| *visible);
-        e2e::wait::eventually(WAIT_TIMEOUT, "the section is visible", scrolled).await;
+        testkit::wait::eventually(WAIT_TIMEOUT, "the section is visible", scrolled).await;
         let overflows = "document.documentElement.scrollWidth > document.documentElement.clientWidth";
         assert_eq!(browser.eval(overflows).await, false, "the page does not scroll horizontally");
         browser.screenshot(if appearance.phone { "docs-phone" } else { "docs" }).await;

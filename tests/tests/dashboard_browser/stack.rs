@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use e2e::ports::ReservedPort;
-use e2e::process::Service;
-use e2e::quota::{Quota, StoreChoice};
-use e2e::redis::Redis;
 use tempfile::TempDir;
+use testkit::ports::ReservedPort;
+use testkit::process::Service;
+use testkit::quota::{Quota, StoreChoice};
+use testkit::redis::Redis;
 
 use crate::browser::Browser;
 

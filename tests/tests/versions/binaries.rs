@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use e2e::tools::project_root;
+use testkit::tools::project_root;
 use tokio::process::Command;
 
 /// The version that may run beside this one during a rollout or a rollback.

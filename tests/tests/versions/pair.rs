@@ -4,15 +4,15 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use api_key::ApiKey;
-use e2e::http;
-use e2e::lookup::{Lookup, WAIT_TIMEOUT};
-use e2e::process::{Service, binary};
-use e2e::quota::{Quota, StoreChoice, TestKey};
-use e2e::redis::Redis;
 use reqwest::Method;
 use reqwest::header::{COOKIE, HeaderMap, ORIGIN, SET_COOKIE};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use testkit::http;
+use testkit::lookup::{Lookup, WAIT_TIMEOUT};
+use testkit::process::{Service, binary};
+use testkit::quota::{Quota, StoreChoice, TestKey};
+use testkit::redis::Redis;
 use tokio::process::Command;
 
 pub const PASSWORD: &str = "correct horse battery";

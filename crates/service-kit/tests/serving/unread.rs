@@ -67,7 +67,7 @@ async fn http2_stream_without_progress_is_reset() {
 }
 
 #[tokio::test]
-async fn http2_download_by_a_slow_reader_is_not_reset() {
+async fn http2_download_at_low_speed_is_not_reset() {
     const SIZE: usize = 12_000;
     let stall = Duration::from_millis(1500);
     let args = ServeArgs { stall_timeout: stall, idle_timeout: stall, ..args() };

@@ -249,7 +249,7 @@ impl ConnectionTask {
 
 #[cfg(test)]
 mod tests {
-    use e2e::redis::Redis;
+    use testkit::redis::Redis;
 
     use super::super::target::{self, Credentials, RedisTarget};
     use super::*;

