@@ -42,12 +42,21 @@ impl QuotaService {
     /// reports not ready until the store is connected.
     pub async fn start(config: &Config, kit: &Kit) -> anyhow::Result<Self> {
         config.check()?;
+        let (store, store_handle) = open_store(config, config.limits.limits())?;
+        Self::start_on(store, store_handle, config, kit).await
+    }
+
+    async fn start_on(
+        store: Arc<dyn Store>,
+        store_handle: OpenStore,
+        config: &Config,
+        kit: &Kit,
+    ) -> anyhow::Result<Self> {
         let token = QuotaToken::load_optional(config.quota_token_file.as_deref())?;
         if token.is_none() {
             warn_about_missing_token();
         }
         let limits = config.limits.limits();
-        let (store, store_handle) = open_store(config, limits)?;
         let metrics = Metrics::new(&kit.telemetry.meter());
         let charge_service = ChargeService::new(store.clone(), limits, metrics);
         let context = Arc::new(Context { store: store.clone(), charge_service, limits });
@@ -64,12 +73,38 @@ impl QuotaService {
         self.server.local_addr()
     }
 
-    /// Serves until shutdown, then flushes the embedded store.
-    pub async fn run(self) {
-        self.server.serve(self.endpoint, self.kit.lifecycle.clone()).await;
-        self.health_task.abort();
-        if let OpenStore::Embedded(store) = &self.store {
+    /// Serves until shutdown, then saves the counters of the embedded store.
+    ///
+    /// Shuts down and returns an error if the store has failed for good or its health is no longer reported: a new
+    /// process can work again.
+    pub async fn run(self) -> anyhow::Result<()> {
+        let Self { server, endpoint, store, mut health_task, kit } = self;
+        let mut serving = std::pin::pin!(server.serve(endpoint, kit.lifecycle.clone()));
+        let failure = tokio::select! {
+            () = &mut serving => None,
+            () = store.failed() => Some("the thread that writes the store file has ended"),
+            _ = &mut health_task => Some("the task that reports the store's health has ended"),
+        };
+        if let Some(failure) = failure {
+            tracing::error!(failure, "shutting down after an internal failure");
+            kit.readiness.condition("internal").set_not_ready(failure);
+            kit.lifecycle.begin_shutdown();
+            serving.await;
+        }
+        health_task.abort();
+        if let OpenStore::Embedded(store) = &store {
             store.close().await;
+        }
+        failure.map_or(Ok(()), |failure| Err(anyhow::anyhow!("{failure}; restart the process")))
+    }
+}
+
+impl OpenStore {
+    /// Waits until the store can't work anymore. Redis can always recover.
+    async fn failed(&self) {
+        match self {
+            Self::Redis => std::future::pending().await,
+            Self::Embedded(store) => store.failed().await,
         }
     }
 }
@@ -143,5 +178,75 @@ async fn report_store_health(store: Arc<dyn Store>, condition: Condition, gauges
             None => condition.set_ready("the store is reachable"),
             Some(reason) => condition.set_not_ready(reason),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use clap::Parser;
+    use redb::StorageBackend;
+    use redb::backends::InMemoryBackend;
+    use service_kit::ServeArgs;
+
+    use super::*;
+    use crate::config::Cli;
+    use crate::domain::account::Login;
+
+    /// Panics in `sync_data` once `armed` is set.
+    #[derive(Debug)]
+    struct PanickingBackend(InMemoryBackend, Arc<AtomicBool>);
+
+    impl StorageBackend for PanickingBackend {
+        fn len(&self) -> std::io::Result<u64> {
+            self.0.len()
+        }
+
+        fn read(&self, offset: u64, out: &mut [u8]) -> std::io::Result<()> {
+            self.0.read(offset, out)
+        }
+
+        fn set_len(&self, len: u64) -> std::io::Result<()> {
+            self.0.set_len(len)
+        }
+
+        fn sync_data(&self) -> std::io::Result<()> {
+            assert!(!self.1.load(Ordering::SeqCst), "panic of the test");
+            self.0.sync_data()
+        }
+
+        fn write(&self, offset: u64, data: &[u8]) -> std::io::Result<()> {
+            self.0.write(offset, data)
+        }
+    }
+
+    #[tokio::test]
+    async fn service_with_dead_writer_thread_is_not_ready_and_ends_with_an_error() {
+        let args = ["quota-svc", "--store-file", "unused", "--listen", "127.0.0.1:0", "--drain-delay", "0s"];
+        let config = Cli::try_parse_from(args).expect("valid flags").config;
+        let kit = Kit::for_tests(&ServeArgs { drain_delay: Duration::ZERO, ..ServeArgs::default() });
+        let armed = Arc::new(AtomicBool::new(false));
+        let backend = {
+            let armed = armed.clone();
+            move || PanickingBackend(InMemoryBackend::new(), armed.clone())
+        };
+        let store = EmbeddedStore::with_backend(backend, Limits::default(), Default::default());
+        let store = Arc::new(store.expect("store opens"));
+        let handle = OpenStore::Embedded(store.clone());
+        let service = QuotaService::start_on(store.clone(), handle, &config, &kit).await.expect("starts");
+        let service = tokio::spawn(service.run());
+
+        armed.store(true, Ordering::SeqCst);
+        let login = Login::parse("ada").expect("valid login");
+        assert!(store.create_account(&login, None).await.is_err());
+        let demo =
+            crate::domain::verdict::ChargeGroup { subject: crate::domain::verdict::Subject::Demo, count: 1 };
+        let outcome = store.charge(&[demo]).await;
+        assert!(matches!(outcome[..], [crate::domain::verdict::GroupOutcome::Unavailable]), "{outcome:?}");
+        let result = tokio::time::timeout(Duration::from_secs(10), service).await.expect("the service ends");
+        let error = result.expect("no panic in the service").expect_err("an error");
+        assert!(error.to_string().contains("writes the store file"), "{error}");
+        assert!(!kit.readiness.is_ready());
     }
 }

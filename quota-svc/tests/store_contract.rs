@@ -13,6 +13,8 @@ mod keys;
 mod replicas;
 #[path = "contract/transfer.rs"]
 mod transfer;
+#[path = "contract/write_faults.rs"]
+mod write_faults;
 
 use harness::Harness;
 
@@ -77,4 +79,24 @@ contract! {
     transfer::import_adds_missing_and_keeps_existing,
     transfer::imported_keys_keep_their_state_and_usage,
     transfer::import_skips_keys_that_another_account_holds,
+}
+
+#[tokio::test]
+async fn embedded_store_rejects_changes_while_writes_fail_and_recovers() {
+    let disk = write_faults::FaultyDisk::default();
+    let backend = disk.clone();
+    let harness = Harness::on_backend(write_faults::LIMITS, move || backend.clone());
+    write_faults::rejected_changes_have_no_effect(&harness, async |fail| disk.fail_all_writes(fail)).await;
+}
+
+#[tokio::test]
+async fn redis_store_rejects_changes_while_writes_fail_and_recovers() {
+    let redis = testkit::redis::Redis::start().await;
+    let harness = Harness::redis_with(&redis.url(), write_faults::LIMITS).await;
+    // Without a replica, this setting makes Redis reject every write.
+    let fail_writes = async |fail: bool| {
+        let replicas = if fail { "1" } else { "0" };
+        redis.cli(&["config", "set", "min-replicas-to-write", replicas]).await;
+    };
+    write_faults::rejected_changes_have_no_effect(&harness, fail_writes).await;
 }

@@ -1,4 +1,5 @@
-//! Redis with a full disk (MISCONF): clear errors, a metric that shows the outage, automatic recovery.
+//! A full disk under Redis (MISCONF) and under the embedded store: clear errors, a metric that shows the outage,
+//! automatic recovery without a lost change.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::fs;
@@ -6,25 +7,26 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use quota_client::wire::{NewAccount, Outcome};
+use quota_client::wire::{KeyState, NewAccount, NewKey, Outcome, Rename, Scope};
 use tempfile::TempDir;
-use testkit::quota::{Quota, first_outcome};
+use testkit::quota::{Quota, StoreChoice, first_outcome};
 use testkit::redis::Redis;
 use testkit::tools;
 use testkit::wait::{eventually, eventually_ok};
 
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A 1 MB file system, unmounted on drop.
+/// A small file system, unmounted on drop.
 struct SmallDisk(TempDir);
 
 impl SmallDisk {
-    fn mount() -> Option<Self> {
+    fn mount(megabytes: u32) -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
-        if run("mount", &["-t", "tmpfs", "-o", "size=1m", "tmpfs"], dir.path()) {
+        let size = format!("size={megabytes}m");
+        if run("mount", &["-t", "tmpfs", "-o", &size, "tmpfs"], dir.path()) {
             return Some(Self(dir));
         }
-        tools::announce_skip("a 1 MB file system for the full disk can't be mounted (needs root)");
+        tools::announce_skip("a small file system for the full disk can't be mounted (needs root)");
         None
     }
 
@@ -56,7 +58,7 @@ fn run(program: &str, args: &[&str], path: &Path) -> bool {
 
 #[tokio::test]
 async fn redis_with_full_disk_is_unavailable_until_space_is_free() {
-    let Some(disk) = SmallDisk::mount() else { return };
+    let Some(disk) = SmallDisk::mount(1) else { return };
     let dir = format!("dir {}", disk.0.path().display());
     let redis = Redis::options().appendonly().directive(&dir).start().await;
     let mut quota = Quota::start(&redis).await;
@@ -95,4 +97,60 @@ async fn redis_with_full_disk_is_unavailable_until_space_is_free() {
     eventually_ok(WAIT_TIMEOUT, "accounts can be created again", create).await;
     assert!(key.fetch(&client).await.used_today > allowed, "every allowed charge was counted");
     assert!(quota.service.is_running() && !quota.service.logs().contains("panic"));
+}
+
+/// Reads `/readyz` until it is 503, and returns its body.
+async fn wait_not_ready(quota: &Quota) -> String {
+    eventually(WAIT_TIMEOUT, "readiness fails", async || {
+        let (status, body) = quota.readiness().await;
+        (status == 503).then_some(body)
+    })
+    .await
+}
+
+#[tokio::test]
+async fn embedded_store_on_full_disk_recovers_and_keeps_every_change() {
+    let Some(disk) = SmallDisk::mount(8) else { return };
+    let store = StoreChoice::File(disk.0.path().join("store.redb"));
+    let mut quota = Quota::start_with(store.clone(), &["--burst-limit", "20"]).await;
+    let client = quota.client();
+    let [leaked, burst, other] = [quota.new_key().await, quota.new_key().await, quota.new_key().await];
+    let account = client.account(&other.key.account).await.unwrap();
+    assert_eq!(other.charge(&client, 3).await, [Outcome::Allowed; 3]);
+    disk.fill();
+
+    // Each rejected change takes some of the space that redb has reserved in its file, until nothing is left.
+    let name = |n: usize| format!("{n} {}", "long ".repeat(11));
+    let mut renamed = 0;
+    let error = loop {
+        match client.rename_key(&other.key.id, None, &Rename { name: name(renamed) }).await {
+            Ok(_) => renamed += 1,
+            Err(error) => break error,
+        }
+        assert!(renamed < 10_000, "the disk is full");
+    };
+    assert_eq!((error.status(), error.code()), (Some(503), Some("store_unavailable")));
+    assert_eq!(client.deactivate_key(&leaked.key.id, None).await.unwrap_err().status(), Some(503));
+    assert_eq!(burst.charge(&client, 21).await, [Outcome::Unavailable; 21]);
+    let new = NewKey { name: "new".to_owned(), scope: Scope::Full, daily_limit: None };
+    assert_eq!(client.create_key(&account.id, &new).await.unwrap_err().status(), Some(503));
+    assert!(wait_not_ready(&quota).await.contains("space"), "{:?}", quota.readiness().await);
+    assert_eq!(leaked.fetch(&client).await.state, KeyState::Active, "the rejected change has no effect");
+    assert_eq!(client.keys(&account.id).await.unwrap().keys.len(), 1, "the rejected key does not exist");
+
+    disk.free_space();
+    quota.wait_ready(WAIT_TIMEOUT).await;
+    assert_eq!(other.charge(&client, 1).await, [Outcome::Allowed]);
+    client.deactivate_key(&leaked.key.id, None).await.unwrap();
+    assert_eq!(burst.charge(&client, 21).await[20], Outcome::BurstExceeded);
+    let created = client.create_key(&account.id, &new).await.unwrap();
+    quota.service.kill();
+
+    let quota = Quota::start_with(store, &["--burst-limit", "20"]).await;
+    let client = quota.client();
+    assert_eq!(leaked.charge(&client, 1).await, [Outcome::Inactive], "the confirmed change is on disk");
+    assert_eq!(burst.charge(&client, 1).await, [Outcome::Paused]);
+    assert_eq!(client.key(&created.key.id, None).await.unwrap().state, KeyState::Active);
+    assert_eq!(other.fetch(&client).await.name, name(renamed - 1).trim());
+    assert!(other.fetch(&client).await.used_today >= 3);
 }

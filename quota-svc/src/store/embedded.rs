@@ -1,8 +1,9 @@
 //! The embedded store: state in memory, persisted to one `redb` file.
 //!
-//! Memory is authoritative. Accounts, keys and every change of a key's state are committed to the file before the
-//! response; counters are flushed every 500 ms and on close. While the file can't be written, charges fail, because a
-//! restart would lose their counts.
+//! A change of an account or key is made in memory when it is on disk; if it can't be written, it is rejected. A charge
+//! counts in memory first: a pause is on disk before the response, counters within 500 ms and on close. While the file
+//! can't be written, charges fail, because a restart would lose their counts. The store retries until it can be
+//! written again.
 
 mod state;
 mod store_file;
@@ -10,22 +11,19 @@ mod store_impl;
 mod writer;
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use redb::StorageBackend;
 use redb::backends::InMemoryBackend;
-use state::State;
+use state::{Draft, State};
 pub use store_file::OpenError;
 use store_file::StoreFile;
-use tokio::sync::oneshot;
-use writer::{RowWrite, Writer};
+use writer::{Writer, lock};
 
 use super::StoreError;
 use crate::domain::limits::Limits;
 use crate::domain::time::Clock;
 use crate::domain::verdict::{ChargeGroup, GroupOutcome};
-
-const FLUSH_INTERVAL: Duration = Duration::from_millis(500);
 
 pub struct EmbeddedStore {
     state: Arc<Mutex<State>>,
@@ -33,7 +31,6 @@ pub struct EmbeddedStore {
     writer: Writer,
     limits: Limits,
     clock: Clock,
-    flush_task: Mutex<Option<tokio::task::JoinHandle<()>>>,
 }
 
 impl EmbeddedStore {
@@ -44,99 +41,73 @@ impl EmbeddedStore {
 
     /// A store without a file, for tests and for generating the OpenAPI document.
     pub fn in_memory(limits: Limits, clock: Clock) -> Result<Self, OpenError> {
-        Self::start(StoreFile::with_backend(InMemoryBackend::new())?, limits, clock)
+        Self::with_backend(InMemoryBackend::new, limits, clock)
+    }
+
+    /// A store on another backend than a file. `backend` is called again whenever the store reopens itself.
+    pub fn with_backend<B: StorageBackend>(
+        backend: impl Fn() -> B + Send + Sync + 'static,
+        limits: Limits,
+        clock: Clock,
+    ) -> Result<Self, OpenError> {
+        Self::start(StoreFile::with_backend(backend)?, limits, clock)
     }
 
     fn start(file: StoreFile, limits: Limits, clock: Clock) -> Result<Self, OpenError> {
         let file = Arc::new(file);
         let state = Arc::new(Mutex::new(file.load()?));
-        let writer = Writer::start(file.clone());
-        let flush_task = Some(tokio::spawn(flush_periodically(state.clone(), writer.clone())));
-        Ok(Self { state, file, writer, limits, clock, flush_task: Mutex::new(flush_task) })
+        let writer =
+            Writer::start(file.clone(), state.clone(), clock.clone()).map_err(OpenError::WriterThread)?;
+        Ok(Self { state, file, writer, limits, clock })
     }
 
-    /// Flushes the counters. The store must not be used afterward.
+    /// Saves the counters. The store must not be used afterward.
     pub async fn close(&self) {
-        let flush_task = self.flush_task.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(flush_task) = flush_task {
-            flush_task.abort();
+        if let Err(error) = self.writer.save_all().await {
+            tracing::error!(%error, "can't save the latest counters; they are lost");
         }
-        flush(&self.state, &self.writer).await;
+    }
+
+    /// Waits until the store has failed for good: its writer thread has panicked. Only a restart helps.
+    pub async fn failed(&self) {
+        self.writer.thread_ended().await;
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // If an operation panicked while it held the lock, its request fails; later requests use the state as it is.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
-    /// Changes the state and waits until the file is written. The rows are queued while the state is locked, so that
-    /// the file receives changes in the order in which they were made.
-    async fn change<T>(
+    /// Makes a change that is on disk when this returns. If it fails, nothing has changed.
+    async fn change<T: Send + 'static>(
         &self,
-        change: impl FnOnce(&mut State, i64) -> Result<(T, Vec<RowWrite>), StoreError>,
+        change: impl FnOnce(&mut Draft<'_>, i64) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let (result, commit) = {
-            let mut state = self.state();
-            let (result, writes) = change(&mut state, self.clock.now())?;
-            (result, self.writer.write(writes))
-        };
-        wait_for_commit(commit).await?;
-        Ok(result)
+        match self.writer.failure() {
+            Some(reason) => Err(StoreError::Unavailable(reason)),
+            None => self.writer.change(change).await,
+        }
     }
 
     async fn charge_batch(&self, groups: &[ChargeGroup]) -> Vec<GroupOutcome> {
         if self.writer.failure().is_some() {
             return vec![GroupOutcome::Unavailable; groups.len()];
         }
-        let (outcomes, commit) = {
+        let outcomes: Vec<_> = {
             let mut state = self.state();
             let now = self.clock.now();
-            let mut writes = Vec::new();
-            let outcomes: Vec<_> =
-                groups.iter().map(|group| state.charge(group, now, &self.limits, &mut writes)).collect();
-            // A pause changes a key's state, so it is committed before the response.
-            let commit = (!writes.is_empty()).then(|| self.writer.write(writes));
-            (outcomes, commit)
+            groups.iter().map(|group| state.charge(group, now, &self.limits)).collect()
         };
-        if let Some(commit) = commit
-            && let Err(error) = wait_for_commit(commit).await
+        // A pause is on disk before the response. If it can't be saved now, it stays in memory until it is.
+        if outcomes.iter().any(is_pause)
+            && let Err(error) = self.writer.save_pauses().await
         {
-            tracing::warn!(%error, "can't save the pause of a key; all charges of its batch fail");
+            tracing::warn!(%error, "can't save the pause of a key yet; all charges of its batch fail");
             return vec![GroupOutcome::Unavailable; groups.len()];
         }
         outcomes
     }
 }
 
-async fn wait_for_commit(commit: oneshot::Receiver<Result<(), String>>) -> Result<(), StoreError> {
-    match commit.await {
-        Ok(Ok(())) => Ok(()),
-        Ok(Err(error)) => Err(StoreError::Unconfirmed(error)),
-        Err(_) => Err(StoreError::Unavailable("the store is closed".to_owned())),
-    }
-}
-
-async fn flush_periodically(state: Arc<Mutex<State>>, writer: Writer) {
-    let mut interval = tokio::time::interval(FLUSH_INTERVAL);
-    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        interval.tick().await;
-        flush(&state, &writer).await;
-    }
-}
-
-/// Writes the counters that have changed. If the write fails, they are marked as changed again. After a failed
-/// commit it writes even without changes, to detect when the file is writable again.
-async fn flush(state: &Mutex<State>, writer: &Writer) {
-    let (commit, ids) = {
-        let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
-        let (writes, ids) = state.take_dirty();
-        if writes.is_empty() && writer.failure().is_none() {
-            return;
-        }
-        (writer.write(writes), ids)
-    };
-    if wait_for_commit(commit).await.is_err() {
-        state.lock().unwrap_or_else(PoisonError::into_inner).mark_dirty(ids);
-    }
+fn is_pause(outcome: &GroupOutcome) -> bool {
+    matches!(outcome, GroupOutcome::Counted(counts) if counts.burst_exceeded)
 }

@@ -34,10 +34,17 @@ impl Harness {
     }
 
     pub fn embedded_with(limits: Limits) -> Self {
+        Self::on_backend(limits, redb::backends::InMemoryBackend::new)
+    }
+
+    /// An embedded store on other storage than a file. The store calls `backend` again when it reopens itself.
+    pub fn on_backend<B: redb::StorageBackend>(
+        limits: Limits,
+        backend: impl Fn() -> B + Send + Sync + 'static,
+    ) -> Self {
         let clock = Arc::new(AtomicI64::new(NOON));
-        let store =
-            EmbeddedStore::in_memory(limits, Clock::Manual(clock.clone())).expect("in-memory store opens");
-        Self { store: Arc::new(store), limits, clock, prefix: None }
+        let store = EmbeddedStore::with_backend(backend, limits, Clock::Manual(clock.clone()));
+        Self { store: Arc::new(store.expect("the store opens")), limits, clock, prefix: None }
     }
 
     pub async fn redis(url: &str) -> Self {

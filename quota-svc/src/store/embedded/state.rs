@@ -1,21 +1,24 @@
-//! The state in memory. Each change returns the rows to write to the file.
+//! The state in memory. Charges change it directly; accounts and keys are changed through a [`Draft`], which is applied
+//! when its rows are on disk.
 
 mod accounts;
+mod draft;
 mod keys;
 mod stored;
 
 use std::collections::{BTreeMap, HashMap};
 
+pub use draft::{Draft, Staged};
 pub use stored::StoredAccount;
 
 use quota_client::wire::KeyState;
 
-use super::writer::RowWrite;
+use super::store_file::RowWrite;
 use crate::domain::event::{Event, pause_reason};
 use crate::domain::id::{AccountId, KeyId};
 use crate::domain::key::StoredKey;
 use crate::domain::limits::Limits;
-use crate::domain::record::{CORRECTED_FUTURE, KeyRecord, RecordOutcome, encode};
+use crate::domain::record::{CORRECTED_FUTURE, RecordOutcome, encode};
 use crate::domain::time::day_of;
 use crate::domain::verdict::{ChargeGroup, GroupCounts, GroupOutcome, Subject};
 
@@ -25,8 +28,17 @@ pub struct State {
     accounts: BTreeMap<AccountId, StoredAccount>,
     keys: HashMap<KeyId, KeyEntry>,
     demo: Demo,
-    /// Keys whose counters have changed since the last flush.
+    /// Keys whose counters have changed since they were saved.
     dirty: Vec<KeyId>,
+    /// Keys that were paused since the last save, with the line of the event.
+    unsaved_pauses: Vec<(KeyId, String)>,
+}
+
+/// What charges have changed and a commit is about to save.
+pub struct Unsaved {
+    counters: Vec<KeyId>,
+    pauses: Vec<(KeyId, String)>,
+    demo: bool,
 }
 
 struct KeyEntry {
@@ -45,28 +57,15 @@ struct Demo {
 }
 
 impl State {
-    /// Charges a group. If this pauses the key, appends rows to `writes`; counters are left to the next flush.
-    pub fn charge(
-        &mut self,
-        group: &ChargeGroup,
-        now: i64,
-        limits: &Limits,
-        writes: &mut Vec<RowWrite>,
-    ) -> GroupOutcome {
+    /// Charges a group. Its changes stay in memory until they are saved.
+    pub fn charge(&mut self, group: &ChargeGroup, now: i64, limits: &Limits) -> GroupOutcome {
         match group.subject {
             Subject::Demo => GroupOutcome::Counted(self.demo.charge(group.count, now, limits)),
-            Subject::Key(id) => self.charge_key(id, group.count, now, limits, writes),
+            Subject::Key(id) => self.charge_key(id, group.count, now, limits),
         }
     }
 
-    fn charge_key(
-        &mut self,
-        id: KeyId,
-        count: u32,
-        now: i64,
-        limits: &Limits,
-        writes: &mut Vec<RowWrite>,
-    ) -> GroupOutcome {
+    fn charge_key(&mut self, id: KeyId, count: u32, now: i64, limits: &Limits) -> GroupOutcome {
         let Some(entry) = self.keys.get_mut(&id) else { return GroupOutcome::UnknownKey };
         if entry.invalid {
             return GroupOutcome::Unavailable;
@@ -90,7 +89,7 @@ impl State {
             }
         }
         if burst_exceeded {
-            writes.extend(pause_writes(id, record, now, limits));
+            self.unsaved_pauses.push((id, pause_event(now, limits).to_line()));
         } else if !entry.dirty {
             entry.dirty = true;
             self.dirty.push(id);
@@ -107,26 +106,41 @@ impl State {
         })
     }
 
-    /// Takes the rows of changed counters, and the IDs of their keys.
-    pub fn take_dirty(&mut self) -> (Vec<RowWrite>, Vec<KeyId>) {
-        let ids = std::mem::take(&mut self.dirty);
-        let mut writes = Vec::with_capacity(ids.len() + 1);
-        for id in &ids {
+    /// Takes what must be saved: pauses, and counters if `flush` is set.
+    pub fn take_unsaved(&mut self, flush: bool) -> Unsaved {
+        let pauses = std::mem::take(&mut self.unsaved_pauses);
+        let counters = if flush { std::mem::take(&mut self.dirty) } else { Vec::new() };
+        for id in &counters {
             if let Some(entry) = self.keys.get_mut(id) {
                 entry.dirty = false;
-                writes.push(RowWrite::Record(*id, encode(&entry.key.record)));
             }
         }
-        if std::mem::take(&mut self.demo.dirty) {
-            writes.push(RowWrite::Demo(self.demo.day, self.demo.used));
-        }
-        (writes, ids)
+        Unsaved { counters, pauses, demo: flush && std::mem::take(&mut self.demo.dirty) }
     }
 
-    /// Marks counters whose write failed, so that they are written again.
-    pub fn mark_dirty(&mut self, ids: Vec<KeyId>) {
-        self.demo.dirty = true;
-        for id in ids {
+    /// The rows to save. Keys that have been deleted since are left out.
+    pub fn unsaved_rows(&self, unsaved: &Unsaved) -> Vec<RowWrite> {
+        let mut rows = Vec::with_capacity(unsaved.counters.len() + 2 * unsaved.pauses.len() + 1);
+        for (id, event) in &unsaved.pauses {
+            if let Some(entry) = self.keys.get(id) {
+                rows.push(RowWrite::Record(*id, Some(encode(&entry.key.record))));
+                rows.push(RowWrite::AddEvent(*id, event.clone()));
+            }
+        }
+        let counters = unsaved.counters.iter().filter_map(|id| Some((id, self.keys.get(id)?)));
+        rows.extend(counters.map(|(id, entry)| RowWrite::Record(*id, Some(encode(&entry.key.record)))));
+        if unsaved.demo {
+            rows.push(RowWrite::Demo(Some((self.demo.day, self.demo.used))));
+        }
+        rows
+    }
+
+    /// Puts back what could not be saved, so that the next commit saves it.
+    pub fn put_back(&mut self, unsaved: Unsaved) {
+        self.demo.dirty |= unsaved.demo;
+        // Events are added in this order, so those of the failed commit come first.
+        self.unsaved_pauses.splice(0..0, unsaved.pauses);
+        for id in unsaved.counters {
             if let Some(entry) = self.keys.get_mut(&id)
                 && !std::mem::replace(&mut entry.dirty, true)
             {
@@ -158,8 +172,7 @@ impl Demo {
     }
 }
 
-fn pause_writes(id: KeyId, record: &KeyRecord, now: i64, limits: &Limits) -> [RowWrite; 2] {
+fn pause_event(now: i64, limits: &Limits) -> Event {
     let kind = quota_client::wire::EventKind::Paused;
-    let event = Event { at: now, kind, reason: pause_reason(u32::from(limits.burst)) };
-    [RowWrite::Record(id, encode(record)), RowWrite::Event(id, event.to_line())]
+    Event { at: now, kind, reason: pause_reason(u32::from(limits.burst)) }
 }

@@ -1,12 +1,17 @@
 //! The store file: five tables, loaded at startup and written in transactions.
 
-use std::path::{Path, PathBuf};
+mod rows;
 
-use redb::{Database, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition, WriteTransaction};
+use std::path::{Path, PathBuf};
+use std::sync::{PoisonError, RwLock, TryLockError};
+
+use redb::{
+    Database, DatabaseError, ReadableDatabase, ReadableTable, StorageBackend, StorageError, TableDefinition,
+};
+use rows::Tables;
+pub use rows::{RowWrite, UndoRows};
 
 use super::state::{State, StoredAccount};
-use super::writer::RowWrite;
-use crate::domain::event::MAX_EVENTS;
 use crate::domain::id::{AccountId, KeyId};
 
 type Id = [u8; 16];
@@ -22,7 +27,9 @@ const CACHE_BYTES: usize = 32 * 1024 * 1024;
 
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    #[error("can't open the store file {path}: {source}. Check that its directory exists and is writable")]
+    #[error(
+        "can't open the store file {path}: {source}. Check that its directory exists, is writable and has free space"
+    )]
     Io {
         path: PathBuf,
         #[source]
@@ -35,11 +42,24 @@ pub enum OpenError {
          file and restore a backup with `quota-svc import` if you have one"
     )]
     Damaged { path: PathBuf, reason: String },
+    #[error("can't start the thread that writes the store file: {0}")]
+    WriterThread(#[source] std::io::Error),
 }
 
 pub struct StoreFile {
-    database: Database,
+    /// `None` while it is being reopened, and after that failed.
+    database: RwLock<Option<Database>>,
+    open: Box<OpenDatabase>,
     path: PathBuf,
+}
+
+type OpenDatabase = dyn Fn(OpenMode) -> Result<Database, DatabaseError> + Send + Sync;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum OpenMode {
+    Create,
+    /// Fails if the file does not exist.
+    Existing,
 }
 
 impl StoreFile {
@@ -50,20 +70,35 @@ impl StoreFile {
         let mut options = std::fs::OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
         file.map_err(io)?;
-        let database =
-            Database::builder().set_cache_size(CACHE_BYTES).create(path).map_err(|error| match error {
-                redb::DatabaseError::DatabaseAlreadyOpen => OpenError::InUse(path.to_owned()),
-                other => damaged(path, &other),
-            })?;
-        Ok(Self { database, path: path.to_owned() })
+        let file = path.to_owned();
+        let open = move |mode| {
+            let mut builder = Database::builder();
+            builder.set_cache_size(CACHE_BYTES);
+            if mode == OpenMode::Create { builder.create(&file) } else { builder.open(&file) }
+        };
+        Self::with_opener(path.to_owned(), Box::new(open))
     }
 
     /// Uses a backend other than a file.
-    pub fn with_backend(backend: impl StorageBackend) -> Result<Self, OpenError> {
-        let path = PathBuf::from("(memory)");
-        let database =
-            Database::builder().create_with_backend(backend).map_err(|error| damaged(&path, &error))?;
-        Ok(Self { database, path })
+    pub fn with_backend<B: StorageBackend>(
+        backend: impl Fn() -> B + Send + Sync + 'static,
+    ) -> Result<Self, OpenError> {
+        let open = move |_| Database::builder().create_with_backend(backend());
+        Self::with_opener(PathBuf::from("(memory)"), Box::new(open))
+    }
+
+    fn with_opener(path: PathBuf, open: Box<OpenDatabase>) -> Result<Self, OpenError> {
+        let database = open(OpenMode::Create).map_err(|error| open_error(&path, error))?;
+        Ok(Self { database: RwLock::new(Some(database)), open, path })
+    }
+
+    /// Closes the file and opens it again. After an I/O error, redb fails every call until then.
+    pub fn reopen(&self) -> Result<(), OpenError> {
+        let mut database = self.database.write().unwrap_or_else(PoisonError::into_inner);
+        // Closed first, because the file can be locked only once.
+        *database = None;
+        *database = Some((self.open)(OpenMode::Existing).map_err(|error| open_error(&self.path, error))?);
+        Ok(())
     }
 
     /// Loads everything except the events.
@@ -73,17 +108,11 @@ impl StoreFile {
     }
 
     fn create_tables(&self) -> Result<(), redb::Error> {
-        let transaction = self.database.begin_write()?;
-        transaction.open_table(ACCOUNTS)?;
-        transaction.open_table(KEYS)?;
-        transaction.open_table(RECORDS)?;
-        transaction.open_table(EVENTS)?;
-        transaction.open_table(DEMO)?;
-        Ok(transaction.commit()?)
+        self.write(&mut UndoRows::default(), &[])
     }
 
     fn read_all(&self) -> Result<State, redb::Error> {
-        let transaction = self.database.begin_read()?;
+        let transaction = self.with_database(|database| Ok(database.begin_read()?))?;
         let corrupted = |what: &str| redb::Error::Corrupted(format!("{what} is invalid"));
         let mut state = State::default();
         for row in transaction.open_table(ACCOUNTS)?.iter()? {
@@ -104,56 +133,58 @@ impl StoreFile {
         Ok(state)
     }
 
-    /// Writes rows in one transaction, which is on disk when this returns.
-    pub fn write<'a>(&self, writes: impl Iterator<Item = &'a RowWrite>) -> Result<(), redb::Error> {
-        let transaction = self.database.begin_write()?;
-        for write in writes {
-            write_row(&transaction, write)?;
-        }
-        Ok(transaction.commit()?)
+    /// Writes rows in one transaction, which is on disk when this returns without an error.
+    ///
+    /// If it returns an error, the transaction may be on disk or not. `undo` then has the previous values of its rows,
+    /// which the next call restores before it writes.
+    pub fn write(&self, undo: &mut UndoRows, rows: &[RowWrite]) -> Result<(), redb::Error> {
+        self.with_database(|database| {
+            let transaction = database.begin_write()?;
+            let mut tables = Tables::open(&transaction)?;
+            undo.restore(&mut tables)?;
+            for row in rows {
+                undo.remember(tables.write(row)?);
+            }
+            drop(tables);
+            Ok(transaction.commit()?)
+        })?;
+        undo.clear();
+        Ok(())
     }
 
     /// The stored event lines of a key, newest first.
     pub fn events(&self, id: KeyId) -> Result<Vec<String>, redb::Error> {
-        let events = self.database.begin_read()?.open_table(EVENTS)?;
+        let transaction = self.with_database(|database| Ok(database.begin_read()?))?;
+        let events = transaction.open_table(EVENTS)?;
         let lines = events.get(id.0)?;
         Ok(lines.map_or_else(Vec::new, |lines| lines.value().lines().map(str::to_owned).collect()))
     }
-}
 
-fn write_row(transaction: &WriteTransaction, write: &RowWrite) -> Result<(), redb::Error> {
-    match write {
-        RowWrite::Account(id, Some(bytes)) => {
-            transaction.open_table(ACCOUNTS)?.insert(id.0, bytes.as_slice())?;
-        }
-        RowWrite::Account(id, None) => {
-            transaction.open_table(ACCOUNTS)?.remove(id.0)?;
-        }
-        RowWrite::Key(id, Some(bytes)) => {
-            transaction.open_table(KEYS)?.insert(id.0, bytes.as_slice())?;
-        }
-        RowWrite::Key(id, None) => {
-            transaction.open_table(KEYS)?.remove(id.0)?;
-            transaction.open_table(RECORDS)?.remove(id.0)?;
-            transaction.open_table(EVENTS)?.remove(id.0)?;
-        }
-        RowWrite::Record(id, bytes) => {
-            transaction.open_table(RECORDS)?.insert(id.0, bytes.as_slice())?;
-        }
-        RowWrite::Event(id, line) => add_event(transaction, *id, line)?,
-        RowWrite::Demo(day, used) => {
-            transaction.open_table(DEMO)?.insert((), (*day, *used))?;
-        }
+    /// Fails without waiting if the file is being reopened, which can take long.
+    fn with_database<T>(
+        &self,
+        operation: impl FnOnce(&Database) -> Result<T, redb::Error>,
+    ) -> Result<T, redb::Error> {
+        let database = match self.database.try_read() {
+            Ok(database) => database,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return Err(redb::Error::DatabaseClosed),
+        };
+        operation(database.as_ref().ok_or(redb::Error::DatabaseClosed)?)
     }
-    Ok(())
 }
 
-fn add_event(transaction: &WriteTransaction, id: KeyId, line: &str) -> Result<(), redb::Error> {
-    let mut table = transaction.open_table(EVENTS)?;
-    let older = table.get(id.0)?.map_or_else(String::new, |lines| lines.value().to_owned());
-    let lines: Vec<&str> = std::iter::once(line).chain(older.lines()).take(MAX_EVENTS).collect();
-    table.insert(id.0, lines.join("\n").as_str())?;
-    Ok(())
+fn open_error(path: &Path, error: DatabaseError) -> OpenError {
+    use std::io::ErrorKind::{InvalidData, UnexpectedEof};
+    match error {
+        DatabaseError::DatabaseAlreadyOpen => OpenError::InUse(path.to_owned()),
+        DatabaseError::Storage(StorageError::Io(source))
+            if !matches!(source.kind(), InvalidData | UnexpectedEof) =>
+        {
+            OpenError::Io { path: path.to_owned(), source }
+        }
+        other => damaged(path, &other),
+    }
 }
 
 fn damaged(path: &Path, error: &dyn std::fmt::Display) -> OpenError {

@@ -10,7 +10,7 @@ use crate::domain::id::{AccountId, KeyId};
 use crate::domain::key::{KeyChange, KeyMeta, StoredKey};
 use crate::domain::record::KeyRecord;
 use crate::domain::verdict::{ChargeGroup, GroupOutcome};
-use crate::store::{CredentialChange, ImportAccount, KeyDraft, Page, Store, StoreError};
+use crate::store::{CredentialChange, ImportAccount, KeptSessions, KeyDraft, Page, Store, StoreError};
 
 #[async_trait]
 impl Store for EmbeddedStore {
@@ -27,10 +27,10 @@ impl Store for EmbeddedStore {
     }
 
     async fn create_account(&self, login: &Login, credential: Option<&str>) -> Result<Account, StoreError> {
-        let credential = credential.map(str::to_owned);
+        let (login, credential) = (login.clone(), credential.map(str::to_owned));
         let credential_version = u32::from(credential.is_some());
-        self.change(|state, created_at| {
-            state.create_account(Account { login: login.clone(), created_at, credential, credential_version })
+        self.change(move |draft, created_at| {
+            draft.create_account(Account { login, created_at, credential, credential_version })
         })
         .await
     }
@@ -44,11 +44,31 @@ impl Store for EmbeddedStore {
     }
 
     async fn delete_account(&self, id: AccountId) -> Result<Vec<KeyId>, StoreError> {
-        self.change(|state, _| state.delete_account(id)).await
+        self.change(move |draft, _| draft.delete_account(id)).await
     }
 
     async fn set_credential(&self, id: AccountId, change: &CredentialChange<'_>) -> Result<u32, StoreError> {
-        self.change(|state, _| state.set_credential(id, change)).await
+        let CredentialChange { credential, expected_version, expected_credential, keep } = *change;
+        let (credential, expected) = (credential.to_owned(), expected_credential.map(str::to_owned));
+        let (keep_all, kept) = match keep {
+            KeptSessions::None => (false, None),
+            KeptSessions::One(session) => (false, Some(session.to_owned())),
+            KeptSessions::All => (true, None),
+        };
+        self.change(move |draft, _| {
+            let keep = match &kept {
+                Some(session) => KeptSessions::One(session),
+                None if keep_all => KeptSessions::All,
+                None => KeptSessions::None,
+            };
+            let expected_credential = expected.as_deref();
+            let credential = &credential;
+            draft.set_credential(
+                id,
+                &CredentialChange { credential, expected_version, expected_credential, keep },
+            )
+        })
+        .await
     }
 
     async fn add_session(
@@ -58,8 +78,10 @@ impl Store for EmbeddedStore {
         ttl_seconds: u32,
         expected_credential: Option<&str>,
     ) -> Result<(), StoreError> {
+        let (session, expected) = (session.to_owned(), expected_credential.map(str::to_owned));
         let ttl_ms = i64::from(ttl_seconds) * 1000;
-        self.change(|state, now| state.add_session(id, session, now + ttl_ms, expected_credential, now)).await
+        self.change(move |draft, now| draft.add_session(id, &session, now + ttl_ms, expected.as_deref(), now))
+            .await
     }
 
     async fn has_session(&self, id: AccountId, session: &str) -> Result<bool, StoreError> {
@@ -68,15 +90,16 @@ impl Store for EmbeddedStore {
     }
 
     async fn revoke_session(&self, id: AccountId, session: &str) -> Result<(), StoreError> {
-        self.change(|state, _| state.revoke_session(id, session)).await
+        let session = session.to_owned();
+        self.change(move |draft, _| draft.revoke_session(id, &session)).await
     }
 
     async fn create_key(&self, account: AccountId, draft: KeyDraft) -> Result<StoredKey, StoreError> {
         let KeyDraft { name, digest, hint, scope, daily_limit, actor } = draft;
-        self.change(|state, now| {
+        self.change(move |draft, now| {
             let meta = KeyMeta { account, name, hint, digest, created_at: now };
             let record = KeyRecord::new(scope, daily_limit, now);
-            state.create_key(StoredKey { meta, record }, EventKind::Created, actor, now)
+            draft.create_key(StoredKey { meta, record }, EventKind::Created, actor, now)
         })
         .await
     }
@@ -96,22 +119,27 @@ impl Store for EmbeddedStore {
         change: &KeyChange,
         actor: Option<Actor>,
     ) -> Result<StoredKey, StoreError> {
-        self.change(|state, now| state.change_key(id, owner, change, actor, now)).await
+        let change = change.clone();
+        self.change(move |draft, now| draft.change_key(id, owner, &change, actor, now)).await
     }
 
     async fn delete_key(&self, id: KeyId, owner: Option<AccountId>) -> Result<(), StoreError> {
-        self.change(|state, _| state.delete_key(id, owner)).await
+        self.change(move |draft, _| draft.delete_key(id, owner)).await
     }
 
     async fn events(&self, id: KeyId, owner: Option<AccountId>) -> Result<Vec<Event>, StoreError> {
         self.state().key(id, owner)?;
-        let lines = self.file.events(id).map_err(|error| StoreError::InvalidData(error.to_string()))?;
+        let lines = self.file.events(id).map_err(|error| {
+            self.writer.report_failure(error.to_string());
+            StoreError::Unavailable(error.to_string())
+        })?;
         let now = self.clock.now();
         let events = lines.iter().filter_map(|line| Event::from_line(line));
         Ok(events.filter(|event| event.is_current(now)).collect())
     }
 
     async fn import(&self, accounts: &[ImportAccount]) -> Result<ImportReport, StoreError> {
-        self.change(|state, now| state.import(accounts, now)).await
+        let accounts = accounts.to_vec();
+        self.change(move |draft, now| draft.import(&accounts, now)).await
     }
 }

@@ -1,114 +1,259 @@
-//! The thread that writes the store file. It commits all queued batches of rows together and then notifies their
-//! senders.
+//! The thread that writes the store file. It is the only one that changes accounts and keys.
+//!
+//! It stages all queued changes on a draft, commits their rows in one transaction, and only then changes the state in
+//! memory. If the commit fails, the draft is dropped and the changes are rejected. Charges change the memory first:
+//! their counters and pauses are saved by the next commit that succeeds.
 
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
-use super::store_file::StoreFile;
-use crate::domain::id::{AccountId, KeyId};
+use super::state::{Draft, State, Unsaved};
+use super::store_file::{StoreFile, UndoRows};
+use crate::domain::time::Clock;
+use crate::store::StoreError;
 
-/// A commit consists of the batch that the thread waited for and at most this many queued ones. Bounds the duration of
-/// the commit.
-const MAX_QUEUED_BATCHES: usize = 1_000;
+/// How often changed counters are saved, and how often an unwritable file is tried again.
+const FLUSH_INTERVAL: Duration = Duration::from_millis(500);
+/// A commit consists of the request that the thread waited for and at most this many queued ones. Bounds the duration
+/// of the commit.
+const MAX_QUEUED_REQUESTS: usize = 1_000;
+/// After this time, a commit counts as failed: the disk hangs. Its requests are not confirmed, and charges fail until
+/// the commit ends.
+const COMMIT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// One row to write or to delete.
-#[derive(Debug, Clone)]
-pub enum RowWrite {
-    /// An account with its sessions and key IDs; `None` deletes it.
-    Account(AccountId, Option<Vec<u8>>),
-    /// A key's metadata; `None` deletes it with its record and events.
-    Key(KeyId, Option<Vec<u8>>),
-    Record(KeyId, Vec<u8>),
-    Event(KeyId, String),
-    /// The demo's day and count.
-    Demo(u32, u32),
+const THREAD_ENDED: &str = "the thread that writes the store file has ended";
+
+/// Called with the result of the commit. The error is the reason for the failure.
+type Reply = Box<dyn FnOnce(Result<(), &str>) + Send>;
+
+/// Stages a change and returns what to call after the commit.
+type Stage = Box<dyn FnOnce(&mut Draft<'_>, i64) -> Reply + Send>;
+
+enum Request {
+    Change(Stage),
+    /// Saves all pauses.
+    SavePauses(Reply),
+    /// Saves all pauses and counters.
+    SaveAll(Reply),
 }
 
-struct WriteBatch {
-    writes: Vec<RowWrite>,
-    done: oneshot::Sender<Result<(), String>>,
-}
-
-/// Sends batches to the writer thread, which ends when the last clone of this `Writer` is dropped.
-#[derive(Clone)]
+/// Sends requests to the writer thread, which ends when this `Writer` is dropped.
 pub struct Writer {
-    batches: Sender<WriteBatch>,
-    failure: Arc<Mutex<Option<String>>>,
+    requests: Sender<Request>,
+    health: Arc<Mutex<Health>>,
+    /// Closed when the thread has ended.
+    thread_ended: watch::Receiver<()>,
+}
+
+#[derive(Default)]
+struct Health {
+    /// Why the last commit failed; `None` if it succeeded.
+    failure: Option<String>,
+    /// When the current commit began.
+    commit_start: Option<Instant>,
 }
 
 impl Writer {
     /// Starts the thread.
-    pub fn start(file: Arc<StoreFile>) -> Self {
-        let (batches, queue) = channel();
-        let failure = Arc::new(Mutex::new(None));
-        let thread = WriterThread { file, failure: failure.clone(), retained: Vec::new() };
-        std::thread::spawn(move || thread.run(&queue));
-        Self { batches, failure }
+    pub fn start(file: Arc<StoreFile>, state: Arc<Mutex<State>>, clock: Clock) -> std::io::Result<Self> {
+        let (requests, queue) = channel();
+        let health = Arc::<Mutex<Health>>::default();
+        let (alive, thread_ended) = watch::channel(());
+        let thread = WriterThread {
+            file,
+            state,
+            clock,
+            health: health.clone(),
+            undo: UndoRows::default(),
+            _alive: alive,
+        };
+        std::thread::Builder::new().name("store-writer".to_owned()).spawn(move || thread.run(&queue))?;
+        Ok(Self { requests, health, thread_ended })
     }
 
-    /// Queues rows. The receiver resolves when they are on disk or the commit has failed.
-    pub fn write(&self, writes: Vec<RowWrite>) -> oneshot::Receiver<Result<(), String>> {
-        let (done, commit) = oneshot::channel();
-        // If the thread has ended, the batch is dropped and the receiver gets an error.
-        let _ = self.batches.send(WriteBatch { writes, done });
-        commit
+    /// Makes a change. Returns its result when it is on disk.
+    pub async fn change<T: Send + 'static>(
+        &self,
+        change: impl FnOnce(&mut Draft<'_>, i64) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (sender, receiver) = oneshot::channel();
+        let stage = move |draft: &mut Draft<'_>, now: i64| -> Reply {
+            let result = change(draft, now);
+            Box::new(move |commit| {
+                // If the commit failed, an error of the change itself is no longer true: it may refer to another
+                // change of the same commit. The send fails if the request was canceled.
+                let _ = sender.send(commit.map_err(str::to_owned).map(|()| result));
+            })
+        };
+        self.send(Request::Change(Box::new(stage)), receiver).await?
     }
 
-    /// Why the last commit failed; `None` if it succeeded.
+    /// Waits until all pauses are on disk.
+    pub async fn save_pauses(&self) -> Result<(), StoreError> {
+        let (reply, saved) = reply_channel();
+        self.send(Request::SavePauses(reply), saved).await
+    }
+
+    /// Waits until all pauses and counters are on disk.
+    pub async fn save_all(&self) -> Result<(), StoreError> {
+        let (reply, saved) = reply_channel();
+        self.send(Request::SaveAll(reply), saved).await
+    }
+
+    async fn send<T>(
+        &self,
+        request: Request,
+        reply: oneshot::Receiver<Result<T, String>>,
+    ) -> Result<T, StoreError> {
+        // If the thread has ended, the request is dropped and the receiver gets an error.
+        let _ = self.requests.send(request);
+        match tokio::time::timeout(COMMIT_TIMEOUT, reply).await {
+            Ok(Ok(Ok(result))) => Ok(result),
+            Ok(Ok(Err(reason))) => Err(StoreError::Unavailable(reason)),
+            Ok(Err(_)) => {
+                // The reply was dropped with the thread, perhaps before the thread could report its end.
+                self.report_failure(THREAD_ENDED.to_owned());
+                Err(StoreError::Unavailable(THREAD_ENDED.to_owned()))
+            }
+            Err(_) => Err(StoreError::Unconfirmed("the disk did not respond in time".to_owned())),
+        }
+    }
+
+    /// Why the file can't be written now; `None` if it can.
     pub fn failure(&self) -> Option<String> {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let health = lock(&self.health);
+        let hangs = || health.commit_start.is_some_and(|start| start.elapsed() > COMMIT_TIMEOUT);
+        health.failure.clone().or_else(|| {
+            hangs().then(|| format!("a write to the store file takes longer than {COMMIT_TIMEOUT:?}"))
+        })
     }
+
+    /// Reports a failed read. The next commit then reopens the file, because redb fails every call after an I/O error.
+    pub fn report_failure(&self, reason: String) {
+        lock(&self.health).failure.get_or_insert(reason);
+    }
+
+    /// Waits until the thread has ended. It ends by itself only if it panics.
+    pub async fn thread_ended(&self) {
+        let mut alive = self.thread_ended.clone();
+        while alive.changed().await.is_ok() {}
+    }
+}
+
+fn reply_channel() -> (Reply, oneshot::Receiver<Result<(), String>>) {
+    let (sender, receiver) = oneshot::channel();
+    // The send fails if the request was canceled.
+    let reply = Box::new(move |commit: Result<(), &str>| drop(sender.send(commit.map_err(str::to_owned))));
+    (reply, receiver)
 }
 
 struct WriterThread {
     file: Arc<StoreFile>,
-    failure: Arc<Mutex<Option<String>>>,
-    /// Rows of failed commits. They are already changed in memory, so the next commit writes them first.
-    retained: Vec<RowWrite>,
+    state: Arc<Mutex<State>>,
+    clock: Clock,
+    health: Arc<Mutex<Health>>,
+    /// The confirmed values of rows in failed commits. A failed commit can still be on disk, for example if only its
+    /// last `fsync` failed, so the next commit restores these rows first.
+    undo: UndoRows,
+    /// Dropped with the thread.
+    _alive: watch::Sender<()>,
 }
 
 impl WriterThread {
-    fn run(mut self, queue: &Receiver<WriteBatch>) {
-        while let Ok(first) = queue.recv() {
-            let mut batches = vec![first];
-            batches.extend(queue.try_iter().take(MAX_QUEUED_BATCHES));
-            let result = self.commit(&batches);
-            self.record_result(result.as_ref().err());
-            for batch in batches {
-                // Fails if the receiver was dropped, for example with a canceled request.
-                let _ = batch.done.send(result.clone());
+    fn run(mut self, queue: &Receiver<Request>) {
+        let mut next_flush = Instant::now() + FLUSH_INTERVAL;
+        loop {
+            let first = match queue.recv_timeout(next_flush.saturating_duration_since(Instant::now())) {
+                Ok(request) => Some(request),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            let flush = Instant::now() >= next_flush;
+            let requests = first.into_iter().chain(queue.try_iter().take(MAX_QUEUED_REQUESTS));
+            self.handle(requests.collect(), flush);
+            if flush {
+                next_flush = Instant::now() + FLUSH_INTERVAL;
             }
         }
     }
 
-    fn commit(&mut self, batches: &[WriteBatch]) -> Result<(), String> {
-        let new = batches.iter().flat_map(|batch| &batch.writes);
-        match self.file.write(self.retained.iter().chain(new)) {
-            Ok(()) => {
-                self.retained.clear();
-                Ok(())
-            }
-            Err(error) => {
-                let new = batches.iter().flat_map(|batch| &batch.writes);
-                // Records and the demo's counter are not retained: the next flush writes the records of charged keys
-                // and the demo's counter again, and retaining every version would use unbounded memory.
-                let retained =
-                    new.filter(|write| !matches!(write, RowWrite::Record(..) | RowWrite::Demo(..)));
-                self.retained.extend(retained.cloned());
-                Err(error.to_string())
-            }
+    fn handle(&mut self, requests: Vec<Request>, flush: bool) {
+        lock(&self.health).commit_start = Some(Instant::now());
+        let (replies, result) = self.commit(requests, flush);
+        self.record_result(result.as_ref().err());
+        for reply in replies {
+            reply(result.as_ref().map(|_| ()).map_err(String::as_str));
+        }
+    }
+
+    /// Commits the requests, and the counters too if `flush` is set. After a failure it reopens the file and commits
+    /// even if there is nothing to save, to detect when the file is writable again.
+    fn commit(&mut self, requests: Vec<Request>, flush: bool) -> (Vec<Reply>, Result<(), String>) {
+        let failed = lock(&self.health).failure.is_some();
+        let reopened = if failed { self.file.reopen().map_err(|error| error.to_string()) } else { Ok(()) };
+        let flush = flush || failed || requests.iter().any(|request| matches!(request, Request::SaveAll(_)));
+
+        let mut state = lock(&self.state);
+        let (staged, replies) = stage(&state, requests, self.clock.now());
+        if let Err(error) = reopened {
+            return (replies, Err(error));
+        }
+        let unsaved = state.take_unsaved(flush);
+        let rows = [state.unsaved_rows(&unsaved), staged.rows()].concat();
+        drop(state);
+
+        let result = if rows.is_empty() && !failed { Ok(()) } else { self.file.write(&mut self.undo, &rows) };
+        self.finish(unsaved, staged, result.is_ok());
+        (replies, result.map_err(|error| error.to_string()))
+    }
+
+    /// Changes the state in memory after a successful commit.
+    fn finish(&self, unsaved: Unsaved, staged: super::state::Staged, committed: bool) {
+        let mut state = lock(&self.state);
+        if committed {
+            state.apply(staged);
+        } else {
+            state.put_back(unsaved);
         }
     }
 
     fn record_result(&self, error: Option<&String>) {
-        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-        match (error, failure.is_some()) {
-            (Some(error), false) => tracing::error!(%error, "can't write the store file; charges fail"),
+        let mut health = lock(&self.health);
+        health.commit_start = None;
+        match (error, health.failure.is_some()) {
+            (Some(error), false) => {
+                tracing::error!(%error, "can't write the store file; charges and changes fail until it can be written");
+            }
             (None, true) => tracing::info!("the store file is writable again"),
             _ => {}
         }
-        *failure = error.cloned();
+        health.failure = error.cloned();
     }
+}
+
+/// Stages the changes one after another, so that each sees those before it.
+fn stage(state: &State, requests: Vec<Request>, now: i64) -> (super::state::Staged, Vec<Reply>) {
+    let mut draft = Draft::new(state);
+    let replies = requests.into_iter().map(|request| match request {
+        Request::Change(stage) => stage(&mut draft, now),
+        Request::SavePauses(reply) | Request::SaveAll(reply) => reply,
+    });
+    let replies = replies.collect();
+    (draft.into_staged(), replies)
+}
+
+impl Drop for WriterThread {
+    /// Without its writer the store is unavailable, so that no charge is allowed that can't be saved.
+    fn drop(&mut self) {
+        lock(&self.health).failure = Some(THREAD_ENDED.to_owned());
+    }
+}
+
+/// Locks a mutex even if an operation panicked while it held the lock: its request fails, later ones use the data as it
+/// is.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

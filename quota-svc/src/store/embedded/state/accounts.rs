@@ -1,30 +1,13 @@
 //! The accounts and sessions of the state in memory.
 
-use std::collections::btree_map::Entry;
 use std::ops::Bound;
 
-use super::super::writer::RowWrite;
-use super::{State, StoredAccount};
+use super::{Draft, State, StoredAccount};
 use crate::domain::account::{Account, MAX_SESSIONS};
 use crate::domain::id::{AccountId, KeyId};
 use crate::store::{CredentialChange, KeptSessions, Page, StoreError};
 
-/// The result of a change, and the rows to write to the file.
-type StateChange<T> = Result<(T, Vec<RowWrite>), StoreError>;
-
 impl State {
-    pub fn create_account(&mut self, account: Account) -> StateChange<Account> {
-        let id = account.id();
-        match self.accounts.entry(id) {
-            Entry::Occupied(_) => Err(StoreError::AccountExists),
-            Entry::Vacant(slot) => {
-                let stored = StoredAccount { account, sessions: Default::default(), keys: Vec::new() };
-                let stored = slot.insert(stored);
-                Ok((stored.account.clone(), vec![RowWrite::Account(id, Some(stored.to_bytes()))]))
-            }
-        }
-    }
-
     pub fn account(&self, id: AccountId) -> Result<&StoredAccount, StoreError> {
         self.accounts.get(&id).ok_or(StoreError::AccountNotFound)
     }
@@ -43,19 +26,39 @@ impl State {
         Ok(Page { items, total: self.accounts.len() as u64, next })
     }
 
-    /// Deletes an account with its keys.
-    pub fn delete_account(&mut self, id: AccountId) -> StateChange<Vec<KeyId>> {
-        let account = self.accounts.remove(&id).ok_or(StoreError::AccountNotFound)?;
-        let mut writes = vec![RowWrite::Account(id, None)];
-        for key in &account.keys {
-            self.keys.remove(key);
-            writes.push(RowWrite::Key(*key, None));
+    /// Loads an account from the file.
+    pub fn load_account(&mut self, id: AccountId, account: StoredAccount) {
+        self.accounts.insert(id, account);
+    }
+}
+
+impl Draft<'_> {
+    pub fn create_account(&mut self, account: Account) -> Result<Account, StoreError> {
+        if self.account(account.id()).is_ok() {
+            return Err(StoreError::AccountExists);
         }
-        Ok((account.keys, writes))
+        let stored =
+            StoredAccount { account: account.clone(), sessions: Default::default(), keys: Vec::new() };
+        self.put_account(stored);
+        Ok(account)
+    }
+
+    /// Deletes an account with its keys.
+    pub fn delete_account(&mut self, id: AccountId) -> Result<Vec<KeyId>, StoreError> {
+        let keys = self.account(id)?.keys.clone();
+        for key in &keys {
+            self.remove_key(*key);
+        }
+        self.remove_account(id);
+        Ok(keys)
     }
 
     /// Replaces the credential and revokes sessions.
-    pub fn set_credential(&mut self, id: AccountId, change: &CredentialChange<'_>) -> StateChange<u32> {
+    pub fn set_credential(
+        &mut self,
+        id: AccountId,
+        change: &CredentialChange<'_>,
+    ) -> Result<u32, StoreError> {
         self.update_account(id, |stored| {
             if stored.account.credential_version != change.expected_version {
                 return Err(StoreError::VersionConflict);
@@ -80,7 +83,7 @@ impl State {
         expires_at: i64,
         expected_credential: Option<&str>,
         now: i64,
-    ) -> StateChange<()> {
+    ) -> Result<(), StoreError> {
         self.update_account(id, |stored| {
             check_credential(&stored.account, expected_credential)?;
             stored.sessions.retain(|_, expires_at| *expires_at > now);
@@ -95,9 +98,9 @@ impl State {
     }
 
     /// Succeeds also if the account or the session does not exist.
-    pub fn revoke_session(&mut self, id: AccountId, session: &str) -> StateChange<()> {
-        if !self.accounts.contains_key(&id) {
-            return Ok(((), Vec::new()));
+    pub fn revoke_session(&mut self, id: AccountId, session: &str) -> Result<(), StoreError> {
+        if self.account(id).is_err() {
+            return Ok(());
         }
         self.update_account(id, |stored| {
             stored.sessions.remove(session);
@@ -105,20 +108,16 @@ impl State {
         })
     }
 
-    /// Changes an account and returns its row.
+    /// Changes an account, unless `change` returns an error.
     pub(super) fn update_account<T>(
         &mut self,
         id: AccountId,
         change: impl FnOnce(&mut StoredAccount) -> Result<T, StoreError>,
-    ) -> StateChange<T> {
-        let stored = self.accounts.get_mut(&id).ok_or(StoreError::AccountNotFound)?;
-        let result = change(stored)?;
-        Ok((result, vec![RowWrite::Account(id, Some(stored.to_bytes()))]))
-    }
-
-    /// Loads an account from the file.
-    pub fn load_account(&mut self, id: AccountId, account: StoredAccount) {
-        self.accounts.insert(id, account);
+    ) -> Result<T, StoreError> {
+        let mut stored = self.account(id)?.clone();
+        let result = change(&mut stored)?;
+        self.put_account(stored);
+        Ok(result)
     }
 }
 

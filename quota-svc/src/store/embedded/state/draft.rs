@@ -1,0 +1,176 @@
+//! Changes of accounts and keys that are not on disk yet.
+
+use std::collections::HashMap;
+
+use super::super::store_file::RowWrite;
+use super::stored::meta_to_bytes;
+use super::{KeyEntry, State, StoredAccount};
+use crate::domain::event::Event;
+use crate::domain::id::{AccountId, KeyId};
+use crate::domain::key::{KeyChange, StoredKey};
+use crate::domain::record::encode;
+use crate::store::StoreError;
+
+/// The state with staged changes on top. The state itself does not change.
+///
+/// A method that returns an error has staged nothing.
+pub struct Draft<'a> {
+    state: &'a State,
+    staged: Staged,
+}
+
+/// Staged changes: first their rows are written, then they are applied to the state.
+#[derive(Default)]
+pub struct Staged {
+    /// `None` for a deleted account.
+    accounts: HashMap<AccountId, Option<StoredAccount>>,
+    keys: HashMap<KeyId, StagedKey>,
+    events: Vec<(KeyId, Event)>,
+}
+
+enum StagedKey {
+    New(StoredKey),
+    /// A key of the state with its changes, and their times. Charges can change its counters until the changes are
+    /// applied, so applying them repeats them.
+    Changed(StoredKey, Vec<(KeyChange, i64)>),
+    Deleted,
+}
+
+impl<'a> Draft<'a> {
+    pub fn new(state: &'a State) -> Self {
+        Self { state, staged: Staged::default() }
+    }
+
+    pub fn into_staged(self) -> Staged {
+        self.staged
+    }
+
+    pub(super) fn account(&self, id: AccountId) -> Result<&StoredAccount, StoreError> {
+        match self.staged.accounts.get(&id) {
+            Some(staged) => staged.as_ref().ok_or(StoreError::AccountNotFound),
+            None => self.state.account(id),
+        }
+    }
+
+    pub(super) fn put_account(&mut self, account: StoredAccount) {
+        self.staged.accounts.insert(account.account.id(), Some(account));
+    }
+
+    pub(super) fn remove_account(&mut self, id: AccountId) {
+        self.staged.accounts.insert(id, None);
+    }
+
+    pub(super) fn has_key(&self, id: KeyId) -> bool {
+        match self.staged.keys.get(&id) {
+            Some(staged) => staged.key().is_some(),
+            None => self.state.keys.contains_key(&id),
+        }
+    }
+
+    pub(super) fn key(&self, id: KeyId, owner: Option<AccountId>) -> Result<&StoredKey, StoreError> {
+        let Some(staged) = self.staged.keys.get(&id) else { return self.state.key(id, owner) };
+        let key = staged.key().ok_or(StoreError::KeyNotFound)?;
+        if owner.is_some_and(|owner| owner != key.meta.account) {
+            return Err(StoreError::KeyNotFound);
+        }
+        Ok(key)
+    }
+
+    pub(super) fn put_new_key(&mut self, key: StoredKey, event: Event) {
+        let id = key.meta.id();
+        self.staged.keys.insert(id, StagedKey::New(key));
+        self.staged.events.push((id, event));
+    }
+
+    /// Stages a key to which `change` has been applied.
+    pub(super) fn put_changed_key(&mut self, key: StoredKey, change: &KeyChange, event: Event) {
+        let (id, change) = (key.meta.id(), (change.clone(), event.at));
+        let staged = match self.staged.keys.remove(&id) {
+            Some(StagedKey::New(_)) => StagedKey::New(key),
+            Some(StagedKey::Changed(_, mut changes)) => {
+                changes.push(change);
+                StagedKey::Changed(key, changes)
+            }
+            Some(StagedKey::Deleted) | None => StagedKey::Changed(key, vec![change]),
+        };
+        self.staged.keys.insert(id, staged);
+        self.staged.events.push((id, event));
+    }
+
+    pub(super) fn remove_key(&mut self, id: KeyId) {
+        self.staged.keys.insert(id, StagedKey::Deleted);
+        self.staged.events.retain(|(key, _)| *key != id);
+    }
+
+    /// The account of a key, whether its record is valid or not.
+    pub(super) fn key_owner(&self, id: KeyId, owner: Option<AccountId>) -> Result<AccountId, StoreError> {
+        let key = match self.staged.keys.get(&id) {
+            Some(staged) => staged.key(),
+            None => self.state.keys.get(&id).map(|entry| &entry.key),
+        };
+        let account = key.ok_or(StoreError::KeyNotFound)?.meta.account;
+        if owner.is_some_and(|owner| owner != account) { Err(StoreError::KeyNotFound) } else { Ok(account) }
+    }
+}
+
+impl StagedKey {
+    /// `None` for a deleted key.
+    fn key(&self) -> Option<&StoredKey> {
+        match self {
+            Self::New(key) | Self::Changed(key, _) => Some(key),
+            Self::Deleted => None,
+        }
+    }
+}
+
+impl Staged {
+    /// The rows to write.
+    pub fn rows(&self) -> Vec<RowWrite> {
+        let accounts = self.accounts.iter();
+        let mut rows: Vec<_> = accounts
+            .map(|(id, account)| RowWrite::Account(*id, account.as_ref().map(StoredAccount::to_bytes)))
+            .collect();
+        for (id, staged) in &self.keys {
+            // A new key can replace one that was deleted in the same commit.
+            if !matches!(staged, StagedKey::Changed(..)) {
+                rows.extend(RowWrite::delete_key(*id));
+            }
+            if let Some(key) = staged.key() {
+                rows.push(RowWrite::Key(*id, Some(meta_to_bytes(&key.meta))));
+                rows.push(RowWrite::Record(*id, Some(encode(&key.record))));
+            }
+        }
+        rows.extend(self.events.iter().map(|(id, event)| RowWrite::AddEvent(*id, event.to_line())));
+        rows
+    }
+}
+
+impl State {
+    /// Applies changes whose rows are on disk.
+    pub fn apply(&mut self, staged: Staged) {
+        for (id, account) in staged.accounts {
+            match account {
+                Some(account) => drop(self.accounts.insert(id, account)),
+                None => drop(self.accounts.remove(&id)),
+            }
+        }
+        for (id, key) in staged.keys {
+            match key {
+                StagedKey::New(key) => {
+                    drop(self.keys.insert(id, KeyEntry { key, dirty: false, invalid: false }))
+                }
+                StagedKey::Changed(_, changes) => self.repeat_changes(id, &changes),
+                StagedKey::Deleted => drop(self.keys.remove(&id)),
+            }
+        }
+    }
+
+    fn repeat_changes(&mut self, id: KeyId, changes: &[(KeyChange, i64)]) {
+        let Some(entry) = self.keys.get_mut(&id) else { return };
+        for (change, at) in changes {
+            // Can't fail: of the states that charges change (active to paused), none rejects a change that was
+            // accepted before.
+            let _ = entry.key.apply(change, *at);
+        }
+    }
+}
