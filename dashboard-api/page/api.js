@@ -4,6 +4,7 @@
 /** @typedef {import("./dashboard-api").paths} Paths */
 /** @typedef {import("./dashboard-api").components["schemas"]} Schemas */
 /** @typedef {Schemas["Key"]} Key */
+/** @typedef {Schemas["UnreadableKey"]} UnreadableKey */
 /** @typedef {Schemas["Account"]} Account */
 /** @typedef {Schemas["Settings"]} Settings */
 /** @typedef {Schemas["DayUsage"]} DayUsage */

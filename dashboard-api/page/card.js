@@ -6,6 +6,7 @@ import { date, time } from "./format.js";
 import { confirm, open, prompt } from "./dialogs.js";
 
 /** @typedef {import("./api.js").Key} Key */
+/** @typedef {import("./api.js").UnreadableKey} UnreadableKey */
 /** @typedef {import("./api.js").DayUsage} DayUsage */
 
 /** @type {Record<Key["state"], string>} */
@@ -28,6 +29,30 @@ export function keyCard(key, usage, refresh) {
     key.pause ? pauseBanner(key, key.pause, refresh) : null,
     h("div", { class: "numbers" }, todayMeter(key), usage ? monthChart(usage, key.used_today) : h("div", { class: "chart skeleton" })),
     actions(key, refresh));
+}
+
+/**
+ * The card of a key whose stored data can't be read. It can only be deleted.
+ * @param {UnreadableKey} key
+ * @param {() => Promise<void>} refresh
+ */
+export function unreadableCard(key, refresh) {
+  const name = key.name ?? "Unknown key";
+  const remove = button("Delete", {
+    class: "ghost risky", icon: "trash", "data-action": "delete",
+    onclick: () => confirm({
+      title: `Delete “${name}” permanently?`, action: "Delete key", danger: true, done: `Deleted “${name}”`,
+      text: "Requests with this key get 401 from now on. This can't be undone.",
+    }, async () => {
+      await call("delete", "/api/v1/keys/{id}", { id: key.id });
+      await refresh();
+    }),
+  });
+  return h("article", { class: "card inactive", "data-key": key.id, "aria-label": `Key ${name}` },
+    h("div", { class: "card-head" }, h("h2", null, name), h("span", { class: "badge inactive" }, "Unreadable")),
+    h("p", { class: "facts" }, h("code", { class: "key-hint" }, key.hint ?? key.id)),
+    h("p", { class: "problem" }, "The data of this key can't be read, so requests with it fail. Ask the operator to restore it, or delete it."),
+    h("div", { class: "actions" }, remove));
 }
 
 /**

@@ -1,11 +1,12 @@
 // The list of keys. It refreshes automatically while the page is visible.
 import { ApiError, call, errorMessage } from "./api.js";
 import { button, h, icon } from "./dom.js";
-import { keyCard } from "./card.js";
+import { keyCard, unreadableCard } from "./card.js";
 import { createKey } from "./create.js";
 import { number, refreshTimes } from "./format.js";
 
 /** @typedef {import("./api.js").Key} Key */
+/** @typedef {import("./api.js").UnreadableKey} UnreadableKey */
 /** @typedef {import("./api.js").DayUsage} DayUsage */
 
 const REFRESH_MS = 3_000;
@@ -30,11 +31,11 @@ export function keysView(settings) {
 
   async function refresh() {
     try {
-      const { keys } = await call("get", "/api/v1/keys", {});
+      const { keys, unreadable = [] } = await call("get", "/api/v1/keys", {});
       warning.textContent = "";
-      show(keys);
+      show(keys, unreadable);
       await loadUsage(keys);
-      show(keys);
+      show(keys, unreadable);
     } catch (error) {
       if (!(error instanceof ApiError && error.code === "unauthenticated")) showError(error);
     }
@@ -61,36 +62,47 @@ export function keysView(settings) {
     }
   }
 
-  /** @param {Key[]} keys */
-  function show(keys) {
+  /**
+   * @param {Key[]} keys
+   * @param {UnreadableKey[]} unreadable
+   */
+  function show(keys, unreadable) {
     list.removeAttribute("aria-busy");
-    const full = keys.length >= settings.keys_per_account;
-    keyCount.textContent = `${keys.length} of ${settings.keys_per_account} keys` + (full ? " · delete one to create another" : "");
+    const count = keys.length + unreadable.length;
+    const full = count >= settings.keys_per_account;
+    keyCount.textContent = `${count} of ${settings.keys_per_account} keys` + (full ? " · delete one to create another" : "");
     create.disabled = full;
     showTotals(totals, keys);
-    if (!keys.length) {
+    if (!count) {
       list.replaceChildren(emptyState("key", "No keys yet", "Create a key and make your first request with curl.",
         button("Create your first key", { class: "primary", icon: "plus", onclick: () => createKey(refresh) })));
       cards.clear();
       return;
     }
-    const elements = keys.map((key) => cardFor(key));
-    for (const id of cards.keys()) if (!keys.some((key) => key.id === id)) cards.delete(id);
+    const elements = [
+      ...keys.map((key) => cardFor(key.id, [key, usage.get(key.id)?.days], () => keyCard(key, usage.get(key.id)?.days, refresh))),
+      ...unreadable.map((key) => cardFor(key.id, [key], () => unreadableCard(key, refresh))),
+    ];
+    for (const id of cards.keys()) if (![...keys, ...unreadable].some((key) => key.id === id)) cards.delete(id);
     if (elements.length !== list.children.length || elements.some((card, i) => list.children[i] !== card)) {
       list.replaceChildren(...elements);
     }
     refreshTimes(list);
   }
 
-  /** Returns a key's card: the same element if nothing has changed, to preserve focus and selection. @param {Key} key */
-  function cardFor(key) {
-    const days = usage.get(key.id)?.days;
-    const content = JSON.stringify([key, days]);
-    const current = cards.get(key.id);
+  /**
+   * Returns a key's card: the same element if nothing has changed, to preserve focus and selection.
+   * @param {string} id
+   * @param {unknown} shown
+   * @param {() => HTMLElement} create
+   */
+  function cardFor(id, shown, create) {
+    const content = JSON.stringify(shown);
+    const current = cards.get(id);
     if (current?.content === content) return current.element;
-    const element = keyCard(key, days, refresh);
+    const element = create();
     if (current?.element.isConnected) replaceKeepingFocus(current.element, element);
-    cards.set(key.id, { content, element });
+    cards.set(id, { content, element });
     return element;
   }
 

@@ -8,7 +8,7 @@ use crate::domain::key::{KeyMeta, KeyName, StoredKey};
 use crate::domain::limits::Limits;
 use crate::domain::record::{KeyRecord, USAGE_DAYS};
 use crate::domain::time::{date_of, day_of, day_of_date};
-use crate::store::ImportAccount;
+use crate::store::{ImportAccount, UnreadableKey};
 
 /// Maximum length of a hint in an import, in characters.
 const MAX_HINT: usize = 32;
@@ -40,6 +40,12 @@ pub fn key(key: &StoredKey, limits: &Limits, now: i64) -> wire::Key {
         burst_limit: u32::from(limits.burst),
         used_today: record.used_on(today, today),
     }
+}
+
+pub fn unreadable_key(key: UnreadableKey) -> wire::UnreadableKey {
+    let UnreadableKey { id, meta, reason } = key;
+    let (name, hint) = meta.map(|meta| (meta.name.as_str().to_owned(), meta.hint)).unzip();
+    wire::UnreadableKey { id: id.to_string(), name, hint, reason }
 }
 
 /// Usage of the last 31 days, oldest first; today is the last.

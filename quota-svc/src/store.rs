@@ -9,7 +9,7 @@ use quota_client::wire::{Actor, ImportReport};
 use crate::domain::account::{Account, Login};
 use crate::domain::event::Event;
 use crate::domain::id::{AccountId, KeyId};
-use crate::domain::key::{KeyChange, KeyName, StoredKey};
+use crate::domain::key::{KeyChange, KeyMeta, KeyName, StoredKey};
 use crate::domain::verdict::{ChargeGroup, GroupOutcome};
 
 /// Lifetime of a reservation whose key was never written. After this time the creation counts as failed.
@@ -48,6 +48,12 @@ pub enum StoreError {
     /// Damaged, or written in a format that this version does not support.
     #[error("invalid data in the store: {0}")]
     InvalidData(String),
+    /// Like `InvalidData`, for the data of one key. The key can be deleted.
+    #[error("key {id} can't be read: {reason}")]
+    UnreadableKey { id: KeyId, reason: String },
+    /// Like `InvalidData`, for the data of one account. The account can be deleted.
+    #[error("account {0} can't be read")]
+    UnreadableAccount(AccountId),
 }
 
 /// A key to be created.
@@ -91,6 +97,33 @@ pub struct Page<T> {
     pub total: u64,
     /// Cursor of the next page; `None` on the last page.
     pub next: Option<String>,
+    /// Accounts of this page that can't be read, and are not in `items`.
+    pub unreadable: Vec<AccountId>,
+}
+
+/// The keys of an account.
+#[derive(Debug, Clone, Default)]
+pub struct KeyListing {
+    /// Oldest first.
+    pub keys: Vec<StoredKey>,
+    pub unreadable: Vec<UnreadableKey>,
+}
+
+/// A key whose stored data is damaged, or written in a format that this version does not support. It is never rewritten,
+/// can't be changed, and its charges fail if its record can't be read. It can be deleted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnreadableKey {
+    pub id: KeyId,
+    /// `None` if the metadata can't be read either.
+    pub meta: Option<KeyMeta>,
+    /// Why the key can't be read.
+    pub reason: String,
+}
+
+impl From<&UnreadableKey> for StoreError {
+    fn from(key: &UnreadableKey) -> Self {
+        Self::UnreadableKey { id: key.id, reason: key.reason.clone() }
+    }
 }
 
 /// Accounts, keys and counters.
@@ -119,7 +152,7 @@ pub trait Store: Send + Sync {
     /// A page of all accounts, in no particular order. It may have slightly more items than `limit`, and an account may
     /// be on two pages if accounts are created or deleted meanwhile.
     async fn accounts(&self, cursor: Option<&str>, limit: usize) -> Result<Page<Account>, StoreError>;
-    /// Deletes an account with its keys and sessions. Returns the IDs of the keys.
+    /// Deletes an account, readable or not, with its keys and sessions. Returns the IDs of the keys.
     async fn delete_account(&self, id: AccountId) -> Result<Vec<KeyId>, StoreError>;
     /// Replaces the credential if the current one is the expected one, and revokes sessions. Returns the new version.
     async fn set_credential(&self, id: AccountId, change: &CredentialChange<'_>) -> Result<u32, StoreError>;
@@ -139,8 +172,7 @@ pub trait Store: Send + Sync {
     async fn revoke_session(&self, id: AccountId, session: &str) -> Result<(), StoreError>;
 
     async fn create_key(&self, account: AccountId, draft: KeyDraft) -> Result<StoredKey, StoreError>;
-    /// The keys of an account, oldest first.
-    async fn keys(&self, account: AccountId) -> Result<Vec<StoredKey>, StoreError>;
+    async fn keys(&self, account: AccountId) -> Result<KeyListing, StoreError>;
     async fn key(&self, id: KeyId, owner: Option<AccountId>) -> Result<StoredKey, StoreError>;
     /// Returns the changed key. The event of the change names the `actor`.
     async fn change_key(
@@ -150,7 +182,7 @@ pub trait Store: Send + Sync {
         change: &KeyChange,
         actor: Option<Actor>,
     ) -> Result<StoredKey, StoreError>;
-    /// Deletes a key and frees its key slot in the account.
+    /// Deletes a key, readable or not, and frees its key slot in the account.
     async fn delete_key(&self, id: KeyId, owner: Option<AccountId>) -> Result<(), StoreError>;
     /// The events of a key, newest first.
     async fn events(&self, id: KeyId, owner: Option<AccountId>) -> Result<Vec<Event>, StoreError>;

@@ -13,6 +13,8 @@ mod keys;
 mod replicas;
 #[path = "contract/transfer.rs"]
 mod transfer;
+#[path = "contract/unreadable.rs"]
+mod unreadable;
 #[path = "contract/write_faults.rs"]
 mod write_faults;
 
@@ -99,4 +101,51 @@ async fn redis_store_rejects_changes_while_writes_fail_and_recovers() {
         redis.cli(&["config", "set", "min-replicas-to-write", replicas]).await;
     };
     write_faults::rejected_changes_have_no_effect(&harness, fail_writes).await;
+}
+
+#[tokio::test]
+async fn embedded_store_lists_and_deletes_unreadable_data() {
+    let disk = std::cell::RefCell::new(write_faults::FaultyDisk::default());
+    let store = disk.borrow().store();
+    unreadable::can_be_listed_and_deleted(store, async |_, part, id| {
+        let copy = disk.borrow().copy();
+        unreadable::damage_file(copy.clone(), part, &id);
+        disk.replace(copy);
+        disk.borrow().store()
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn redis_store_lists_and_deletes_unreadable_data() {
+    let redis = testkit::redis::Redis::start().await;
+    let harness = Harness::redis(&redis.url()).await;
+    unreadable::can_be_listed_and_deleted(harness, async |harness, part, id| {
+        let pattern = match part {
+            unreadable::Part::Record => format!("*{id}*:k"),
+            unreadable::Part::Meta => format!("*{id}*:m"),
+            unreadable::Part::Account => format!("*{id}*:a"),
+        };
+        let redis_key = redis.cli(&["KEYS", &pattern]).await;
+        assert_eq!(redis_key.lines().count(), 1, "{pattern}: {redis_key}");
+        redis.cli(&["DEL", redis_key.trim()]).await;
+        redis.cli(&["SET", redis_key.trim(), "damaged"]).await;
+        harness
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn redis_store_lists_key_without_record_as_unreadable() {
+    let redis = testkit::redis::Redis::start().await;
+    let harness = Harness::redis(&redis.url()).await;
+    let account = harness.account().await;
+    let key = harness.key_in(account, quota_client::wire::Scope::Full, None).await.unwrap();
+    let record = redis.cli(&["KEYS", &format!("*{key}*:k")]).await;
+    redis.cli(&["DEL", record.trim()]).await;
+    let listing = harness.store.keys(account).await.unwrap();
+    let unreadable: Vec<_> = listing.unreadable.iter().map(|key| (key.id, key.meta.is_some())).collect();
+    assert_eq!((listing.keys.len(), unreadable), (0, vec![(key, true)]));
+    harness.store.delete_key(key, Some(account)).await.unwrap();
+    assert!(harness.store.keys(account).await.unwrap().unreadable.is_empty());
 }

@@ -162,7 +162,7 @@ async fn truncated_record_or_wrong_type_fails_only_its_key() {
         redis.cli(&command).await;
         check_only_broken_key_fails(&quota, &broken, &good).await;
         let error = quota.client().key(&broken.key.id, None).await.unwrap_err();
-        assert_eq!((error.status(), error.code()), (Some(500), Some("internal_error")), "case {i}");
+        assert_eq!((error.status(), error.code()), (Some(500), Some("unreadable_key")), "case {i}");
         quota.client().delete_key(&broken.key.id, None).await.unwrap();
         assert_eq!(broken.charge(&quota.client(), 1).await, [Outcome::UnknownKey]);
         assert!(!quota.service.logs().contains("panic"));
@@ -189,6 +189,6 @@ async fn damaged_ring_fails_only_its_key() {
         check_only_broken_key_fails(&quota, &broken, &good).await;
         assert_eq!(fingerprint(&redis, &redis_key).await, before, "an invalid record is not rewritten");
         let error = quota.client().key(&broken.key.id, None).await.unwrap_err();
-        assert_eq!((error.status(), error.code()), (Some(500), Some("internal_error")), "{damage}");
+        assert_eq!((error.status(), error.code()), (Some(500), Some("unreadable_key")), "{damage}");
     }
 }

@@ -11,6 +11,6 @@ pub use account::{Account, AccountPage, Credential, NewAccount, NewSession, SetC
 pub use charge::{Charge, ChargeRequest, ChargeResponse, MAX_BATCH, Outcome, Verdict};
 pub use key::{
     Actor, CreatedKey, DayUsage, Event, EventKind, EventList, KEYS_PER_ACCOUNT, Key, KeyList, KeyState,
-    NewKey, Rename, Scope, SetDailyLimit, Usage,
+    NewKey, Rename, Scope, SetDailyLimit, UnreadableKey, Usage,
 };
-pub use transfer::{ExportPage, ExportedAccount, ExportedKey, ImportReport, ImportRequest};
+pub use transfer::{ExportPage, ExportedAccount, ExportedKey, ImportReport, ImportRequest, LeftOut};

@@ -11,7 +11,7 @@ use super::Tag;
 use super::account::Done;
 use super::context::Context;
 use super::error::ApiError;
-use super::model::{CreatedKey, Key, KeyList, NewKey};
+use super::model::{CreatedKey, Key, KeyList, NewKey, UnreadableKey};
 use super::request_info::{Csrf, SessionRequired};
 
 pub struct KeysApi(pub Arc<Context>);
@@ -36,7 +36,8 @@ impl KeysApi {
         for key in listed.keys {
             keys.push(self.with_pause_reason(key).await);
         }
-        Ok(SerdeJson(KeyList { keys }))
+        let unreadable = listed.unreadable.into_iter().map(UnreadableKey::from).collect();
+        Ok(SerdeJson(KeyList { keys, unreadable }))
     }
 
     /// Create a key

@@ -163,6 +163,31 @@ fn without_actor(reason: &str) -> &str {
 pub struct KeyList {
     /// Keys, oldest first.
     pub keys: Vec<Key>,
+    /// Keys whose stored data can't be read. Requests with them fail; they can only be deleted. Absent if there are none.
+    #[oai(default, skip_serializing_if_is_empty)]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<UnreadableKey>,
+}
+
+/// A key whose stored data can't be read.
+#[derive(Object, Serialize)]
+#[oai(skip_serializing_if_is_none)]
+pub struct UnreadableKey {
+    /// ID of the key: 32 hexadecimal digits.
+    pub id: String,
+    /// Name of the key, if it can be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// First and last characters of the key, if they can be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+}
+
+impl From<wire::UnreadableKey> for UnreadableKey {
+    /// Leaves out the reason, which is for the operator.
+    fn from(wire::UnreadableKey { id, name, hint, reason: _ }: wire::UnreadableKey) -> Self {
+        Self { id, name, hint }
+    }
 }
 
 /// A new key with its secret, which is shown only in this response.

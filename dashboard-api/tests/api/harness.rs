@@ -45,7 +45,13 @@ impl Harness {
 
     pub async fn start_with(flags: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let quota = Quota::start(StoreChoice::File(dir.path().join("store"))).await;
+        let store = StoreChoice::File(dir.path().join("store"));
+        Self::start_on(store, dir, flags).await
+    }
+
+    /// Starts the services on `store`. `dir` is for the session key.
+    pub async fn start_on(store: StoreChoice, dir: TempDir, flags: &[&str]) -> Self {
+        let quota = Quota::start(store).await;
         quota.wait_ready(Duration::from_secs(20)).await;
         let key = dir.path().join("session.key");
         std::fs::write(&key, [7; 32]).unwrap();

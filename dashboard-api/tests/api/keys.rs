@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use quota_client::wire::{Charge, ChargeRequest, Outcome};
 use serde_json::{Value, json};
+use testkit::quota::StoreChoice;
+use testkit::redis::Redis;
+use testkit::wait::eventually;
 use testkit::wait::eventually;
 
 use crate::harness::{Browser, Harness};
@@ -129,4 +132,26 @@ async fn charge(harness: &Harness, secret: &str, times: usize) -> Outcome {
         last = verdicts.verdicts.last().unwrap().outcome;
     }
     last
+}
+
+#[tokio::test]
+async fn unreadable_key_is_listed_and_can_be_deleted_by_its_owner() {
+    let redis = Redis::start().await;
+    let store = StoreChoice::from(&redis);
+    let harness = Harness::start_on(store.clone(), tempfile::tempdir().unwrap(), &[]).await;
+    let (ada, eve) = (harness.sign_up("ada").await, harness.sign_up("eve").await);
+    let ((bad, _), (good, _)) = (ada.create_key("bad").await, ada.create_key("good").await);
+    let record = format!("{}1:{{{bad}}}:k", store.prefix());
+    redis.cli(&["SET", &record, "damaged"]).await;
+
+    let listed = ada.get("/keys").await;
+    assert_eq!(listed.status, 200, "{listed:?}");
+    let keys = listed.body["keys"].as_array().unwrap();
+    assert_eq!((keys.len(), &keys[0]["id"]), (1, &json!(good)));
+    let unreadable = &listed.body["unreadable"][0];
+    assert_eq!((&unreadable["id"], &unreadable["name"]), (&json!(bad), &json!("bad")), "{unreadable}");
+    assert_eq!(ada.get(&format!("/keys/{bad}")).await.status_and_code(), "500 internal_error");
+    assert_eq!(eve.delete(&format!("/keys/{bad}")).await.status_and_code(), "404 key_not_found");
+    assert_eq!(ada.delete(&format!("/keys/{bad}")).await.status, 204);
+    assert_eq!(ada.get("/keys").await.body.get("unreadable"), None);
 }

@@ -65,7 +65,8 @@ impl AccountsApi {
         let limit = limit.0.unwrap_or(MAX_PAGE).clamp(1, MAX_PAGE) as usize;
         let page = self.0.store.accounts(cursor.0.as_deref(), limit).await?;
         let accounts = page.items.iter().map(api_convert::account).collect();
-        Ok(SerdeJson(AccountPage { accounts, total: page.total, next: page.next }))
+        let unreadable = page.unreadable.iter().map(AccountId::to_string).collect();
+        Ok(SerdeJson(AccountPage { accounts, total: page.total, next: page.next, unreadable }))
     }
 
     /// Show an account
@@ -179,7 +180,8 @@ impl AccountsApi {
             Err(StoreError::AccountNotFound) => Vec::new(),
             Err(error) => return Err(error.into()),
         };
-        Ok(SerdeJson(AccountPage { total: accounts.len() as u64, accounts, next: None }))
+        let (total, unreadable) = (accounts.len() as u64, Vec::new());
+        Ok(SerdeJson(AccountPage { total, accounts, next: None, unreadable }))
     }
 }
 

@@ -19,7 +19,8 @@ pub enum ApiError {
     /// The request conflicts with the current state.
     #[oai(status = 409)]
     Conflict(Body),
-    /// Unexpected error. The quota-svc log has the details.
+    /// Unexpected error (`internal_error`), or stored data that can't be read (`unreadable_key`, `unreadable_account`).
+    /// The quota-svc log has the details.
     #[oai(status = 500)]
     Internal(Body),
     /// The store is unavailable (`store_unavailable`), or did not confirm a change in time (`not_confirmed`).
@@ -66,6 +67,17 @@ impl From<StoreError> for ApiError {
                 Self::Unavailable(body("not_confirmed", message))
             }
             E::InvalidData(detail) => Self::internal(detail),
+            E::UnreadableKey { .. } => {
+                tracing::error!(%error, "operation failed");
+                let message = "The key's data can't be read. Delete the key, or restore the store from a backup. The \
+                               quota-svc log has the reason.";
+                Self::Internal(body("unreadable_key", message))
+            }
+            E::UnreadableAccount(_) => {
+                tracing::error!(%error, "operation failed");
+                let message = "The account's data can't be read. Delete the account, or restore the store from a backup.";
+                Self::Internal(body("unreadable_account", message))
+            }
         }
     }
 }

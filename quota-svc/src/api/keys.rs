@@ -37,10 +37,11 @@ impl KeysApi {
     /// List an account's keys
     #[oai(path = "/accounts/:id/keys", method = "get", operation_id = "listKeys")]
     async fn list(&self, id: Path<String>) -> Result<SerdeJson<KeyList>, ApiError> {
-        let keys = self.0.store.keys(account_id(&id)?).await?;
+        let listing = self.0.store.keys(account_id(&id)?).await?;
         let now = self.0.store.now().await?;
-        let keys = keys.iter().map(|key| api_convert::key(key, &self.0.limits, now)).collect();
-        Ok(SerdeJson(KeyList { keys }))
+        let keys = listing.keys.iter().map(|key| api_convert::key(key, &self.0.limits, now)).collect();
+        let unreadable = listing.unreadable.into_iter().map(api_convert::unreadable_key).collect();
+        Ok(SerdeJson(KeyList { keys, unreadable }))
     }
 
     /// Create a key

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures_util::future::try_join_all;
 use poem_openapi::OpenApi;
 use poem_openapi::param::Query;
-use quota_client::wire::{ExportPage, ExportedAccount, ImportReport, ImportRequest};
+use quota_client::wire::{ExportPage, ImportReport, ImportRequest, LeftOut};
 use service_kit::SerdeJson;
 
 use super::charges::Tag;
@@ -13,7 +13,8 @@ use super::context::Context;
 use super::error::ApiError;
 use crate::api_convert;
 use crate::domain::account::Account;
-use crate::store::StoreError;
+use crate::domain::id::AccountId;
+use crate::store::{KeyListing, StoreError, UnreadableKey};
 
 /// Maximum number of accounts per page of an export, and per import call.
 const MAX_ACCOUNTS: usize = 200;
@@ -30,13 +31,27 @@ impl TransferApi {
         cursor: Query<Option<String>>,
         /// Approximate number of accounts per page. Default and maximum: 200.
         limit: Query<Option<u32>>,
+        /// Leaves out accounts and keys that can't be read, and names them in `left_out`. Without it, they are an error.
+        skip_unreadable: Query<Option<bool>>,
     ) -> Result<SerdeJson<ExportPage>, ApiError> {
         let limit = limit.0.map_or(MAX_ACCOUNTS, |limit| limit as usize).clamp(1, MAX_ACCOUNTS);
         let page = self.0.store.accounts(cursor.0.as_deref(), limit).await?;
         let now = self.0.store.now().await?;
-        let lines = page.items.into_iter().map(|account| self.export_one(account, now));
-        let accounts = try_join_all(lines).await?.into_iter().flatten().collect();
-        Ok(SerdeJson(ExportPage { accounts, total: page.total, next: page.next }))
+        let unreadable = page.unreadable.iter();
+        let mut left_out: Vec<_> = unreadable.map(|id| left_out_account(*id)).collect();
+        let mut accounts = Vec::new();
+        let listings = try_join_all(page.items.into_iter().map(|account| self.with_keys(account)));
+        for (account, listing) in listings.await?.into_iter().flatten() {
+            let unreadable = listing.unreadable.into_iter();
+            left_out.extend(unreadable.map(|key| left_out_key(account.id(), key)));
+            accounts.push(api_convert::to_export(account, &listing.keys, now));
+        }
+        if let Some(first) = left_out.first()
+            && skip_unreadable.0 != Some(true)
+        {
+            return Err(unreadable_error(first));
+        }
+        Ok(SerdeJson(ExportPage { accounts, total: page.total, next: page.next, left_out }))
     }
 
     /// Import accounts and keys
@@ -70,12 +85,29 @@ impl TransferApi {
 }
 
 impl TransferApi {
-    async fn export_one(&self, account: Account, now: i64) -> Result<Option<ExportedAccount>, StoreError> {
+    /// The account with its keys; `None` if it was deleted after it was listed.
+    async fn with_keys(&self, account: Account) -> Result<Option<(Account, KeyListing)>, StoreError> {
         match self.0.store.keys(account.id()).await {
-            Ok(keys) => Ok(Some(api_convert::to_export(account, &keys, now))),
-            // The account was deleted after it was listed.
+            Ok(keys) => Ok(Some((account, keys))),
             Err(StoreError::AccountNotFound) => Ok(None),
             Err(error) => Err(error),
         }
     }
+}
+
+fn left_out_account(id: AccountId) -> LeftOut {
+    LeftOut { account: id.to_string(), key: None, reason: "the account's data can't be read".to_owned() }
+}
+
+fn left_out_key(account: AccountId, key: UnreadableKey) -> LeftOut {
+    LeftOut { account: account.to_string(), key: Some(key.id.to_string()), reason: key.reason }
+}
+
+/// The response without `skip_unreadable`, so that no client takes an incomplete export for a complete one.
+fn unreadable_error(first: &LeftOut) -> ApiError {
+    let LeftOut { account, key, reason } = first;
+    ApiError::internal(match key {
+        Some(key) => format!("key {key} of account {account} can't be exported: {reason}"),
+        None => format!("account {account} can't be exported: {reason}"),
+    })
 }

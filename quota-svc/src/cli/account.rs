@@ -1,5 +1,6 @@
 //! The `account` commands: create, list, delete.
 
+use quota_client::ClientError;
 use quota_client::wire::{Account, NewAccount};
 use serde_json::json;
 
@@ -7,6 +8,8 @@ use super::Output;
 use super::confirm::ConfirmArgs;
 use super::context::{CliContext, ErrorContext, print};
 use super::table::{cell, counted, table, text, time};
+use crate::domain::account::Login;
+use crate::domain::id::AccountId;
 
 /// Accounts per call: the maximum that quota-svc returns.
 const PAGE_SIZE: u32 = 500;
@@ -22,7 +25,7 @@ pub enum AccountCommand {
     List,
     /// Delete an account and all its keys permanently
     Delete {
-        /// Login of the account
+        /// Login of the account, or its ID
         login: String,
         #[command(flatten)]
         confirm: ConfirmArgs,
@@ -51,19 +54,19 @@ async fn create(login: String, context: &CliContext) -> anyhow::Result<()> {
 
 /// Prints page by page, because there may be a million accounts.
 async fn list(context: &CliContext) -> anyhow::Result<()> {
-    let (mut cursor, mut printed) = (None, 0);
+    let (mut cursor, mut printed, mut unreadable) = (None, 0, Vec::new());
     loop {
         let page = context.client.list_accounts(cursor.as_deref(), PAGE_SIZE).await;
         let mut page = page.map_err(|error| context.explain(error, ErrorContext::Other))?;
         page.accounts.sort_by(|a, b| a.login.cmp(&b.login));
         print_page(&page.accounts, printed == 0, context.output)?;
         printed += page.accounts.len() as u64;
+        unreadable.append(&mut page.unreadable);
         cursor = page.next;
         if cursor.is_none() {
             return print(&match context.output {
-                Output::Json if printed == 0 => "{\"accounts\":[]}".to_owned(),
-                Output::Json => "]}".to_owned(),
-                Output::Text => counted(printed, "account"),
+                Output::Json => json_end(printed == 0, &unreadable)?,
+                Output::Text => counted(printed, "account") + &text_end(&unreadable),
             });
         }
     }
@@ -85,6 +88,25 @@ fn json_page(accounts: &[Account], first: bool) -> serde_json::Result<String> {
     Ok(format!("{start}{}", items.join(",\n")))
 }
 
+/// The end of the JSON object, after the last page.
+fn json_end(empty: bool, unreadable: &[String]) -> serde_json::Result<String> {
+    let start = if empty { "{\"accounts\":[]" } else { "]" };
+    Ok(match unreadable {
+        [] => format!("{start}}}"),
+        ids => format!("{start},\"unreadable\":{}}}", serde_json::to_string(ids)?),
+    })
+}
+
+fn text_end(unreadable: &[String]) -> String {
+    match unreadable {
+        [] => String::new(),
+        ids => format!(
+            "\n\nThese accounts can't be read. To delete one with its keys: quota-svc account delete ID\n\n{}",
+            ids.join("\n")
+        ),
+    }
+}
+
 /// All columns before the login have a fixed width, so that pages align.
 fn text_page(accounts: &[Account], first: bool) -> String {
     let mut rows = table(if first { &["id", "created", "sign-in", "login"] } else { &[] });
@@ -104,11 +126,52 @@ fn text_page(accounts: &[Account], first: bool) -> String {
 async fn delete(login: &str, confirm: ConfirmArgs, context: &CliContext) -> anyhow::Result<()> {
     confirm.check_possible()?;
     let explain = |error| context.explain(error, ErrorContext::Account(login));
-    let account = context.account(login).await?;
-    let keys = context.client.keys(&account.id).await.map_err(explain)?.keys.len() as u64;
+    let account = match find(login, context).await? {
+        Found::Readable(account) => account,
+        Found::Unreadable(id) => {
+            confirm.prompt(&format!(
+                "Delete account {login}, which can't be read, with all its keys permanently?"
+            ))?;
+            context.client.delete_account(&id).await.map_err(explain)?;
+            let deleted = json!({ "deleted": true, "id": id });
+            return context.show(&deleted, || format!("Deleted account {login} with all its keys."));
+        }
+    };
+    let listed = context.client.keys(&account.id).await.map_err(explain)?;
+    let keys = (listed.keys.len() + listed.unreadable.len()) as u64;
     let (login, count) = (&account.login, counted(keys, "key"));
     confirm.prompt(&format!("Delete account {login} with {count} permanently?"))?;
     context.client.delete_account(&account.id).await.map_err(explain)?;
     let deleted = json!({ "deleted": true, "account": login, "id": account.id, "keys": keys });
     context.show(&deleted, || format!("Deleted account {login} with {count}."))
+}
+
+/// An account to delete.
+enum Found {
+    Readable(Account),
+    /// Its ID. Its stored data can't be read.
+    Unreadable(String),
+}
+
+/// Finds an account by its login, or by its ID if no account has this login.
+async fn find(login: &str, context: &CliContext) -> anyhow::Result<Found> {
+    let id = match context.client.find_account(login).await {
+        Ok(Some(account)) => return Ok(Found::Readable(account)),
+        Err(error) if is_unreadable(&error) => {
+            // The server derives the ID from the login in the same way.
+            return Ok(Found::Unreadable(Login::parse(login)?.account_id().to_string()));
+        }
+        Ok(None) if AccountId::from_hex(login).is_ok() => login,
+        Ok(None) => return context.account(login).await.map(Found::Readable),
+        Err(error) => return Err(context.explain(error, ErrorContext::Account(login))),
+    };
+    match context.client.account(id).await {
+        Ok(account) => Ok(Found::Readable(account)),
+        Err(error) if is_unreadable(&error) => Ok(Found::Unreadable(id.to_owned())),
+        Err(error) => Err(context.explain(error, ErrorContext::Account(login))),
+    }
+}
+
+fn is_unreadable(error: &ClientError) -> bool {
+    error.code() == Some("unreadable_account")
 }

@@ -4,16 +4,18 @@ use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
-use quota_client::wire::ExportedAccount;
+use quota_client::wire::{ExportPage, LeftOut};
 use serde::Serialize;
 
 use super::atomic_file::AtomicFile;
 use super::context::{CliContext, ErrorContext};
 use super::progress::Progress;
-use super::table::counted;
+use super::table::{counted, with_commas};
 
 /// Accounts per call: the maximum that quota-svc returns.
 const PAGE_SIZE: u32 = 200;
+/// At most this many accounts and keys that were left out are named.
+const MAX_NAMED: usize = 100;
 
 #[derive(clap::Args, Debug)]
 pub struct ExportArgs {
@@ -26,8 +28,19 @@ pub struct ExportArgs {
 struct ExportSummary<'a> {
     accounts: u64,
     keys: u64,
+    /// How many accounts and keys were left out, because they can't be read.
+    #[serde(skip_serializing_if = "is_zero")]
+    left_out_count: u64,
+    /// The first of them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    left_out: Vec<LeftOut>,
     #[serde(skip_serializing_if = "Option::is_none")]
     file: Option<&'a Path>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 pub(super) async fn run(args: &ExportArgs, context: &CliContext) -> anyhow::Result<()> {
@@ -42,7 +55,8 @@ async fn to_file(target: &Path, context: &CliContext) -> anyhow::Result<()> {
     let mut summary = write_all(&mut file, Progress::start(Some(0)), context).await?;
     file.commit().map_err(incomplete)?;
     summary.file = Some(target);
-    context.show(&summary, || format!("Exported {} to {}.", summary.counts(), target.display()))
+    context.show(&summary, || format!("Exported {} to {}.", summary.counts(), target.display()))?;
+    summary.check_complete()
 }
 
 /// Writes JSON lines whatever `--output` is; the summary goes to standard error.
@@ -51,7 +65,7 @@ async fn to_stdout(context: &CliContext) -> anyhow::Result<()> {
     let progress = if stdout.is_terminal() { Progress::Hidden } else { Progress::start(Some(0)) };
     let summary = write_all(&mut BufWriter::new(stdout), progress, context).await?;
     eprintln!("Exported {}.", summary.counts());
-    Ok(())
+    summary.check_complete()
 }
 
 async fn write_all(
@@ -63,7 +77,7 @@ async fn write_all(
     loop {
         let page = context.client.export(cursor.as_deref(), PAGE_SIZE).await;
         let page = page.map_err(|error| context.explain(error, ErrorContext::Other))?;
-        write_page(out, &page.accounts, &mut summary).map_err(incomplete)?;
+        write_page(out, &page, &mut summary).map_err(incomplete)?;
         progress.set_total(page.total.max(summary.accounts));
         progress.update(summary.accounts, summary.counts());
         cursor = page.next;
@@ -74,12 +88,11 @@ async fn write_all(
     }
 }
 
-fn write_page(
-    out: &mut impl Write,
-    page: &[ExportedAccount],
-    summary: &mut ExportSummary<'_>,
-) -> io::Result<()> {
-    for account in page {
+fn write_page(out: &mut impl Write, page: &ExportPage, summary: &mut ExportSummary<'_>) -> io::Result<()> {
+    summary.left_out_count += page.left_out.len() as u64;
+    let room = MAX_NAMED - summary.left_out.len();
+    summary.left_out.extend(page.left_out.iter().take(room).cloned());
+    for account in &page.accounts {
         serde_json::to_writer(&mut *out, account)?;
         out.write_all(b"\n")?;
         summary.accounts += 1;
@@ -94,6 +107,25 @@ fn incomplete(error: io::Error) -> anyhow::Error {
 }
 
 impl ExportSummary<'_> {
+    /// An error that names what was left out. The rest has been written.
+    fn check_complete(&self) -> anyhow::Result<()> {
+        if self.left_out_count == 0 {
+            return Ok(());
+        }
+        let named = self.left_out.iter().map(|LeftOut { account, key, reason }| match key {
+            Some(key) => format!("\n  key {key} of account {account}: {reason}"),
+            None => format!("\n  account {account} with all its keys: {reason}"),
+        });
+        let more = self.left_out_count - self.left_out.len() as u64;
+        let more = if more > 0 { format!("\n  and {} more", with_commas(more)) } else { String::new() };
+        Err(anyhow!(
+            "the export is incomplete: it leaves out {} that can't be read. Everything else was written.{}{more}\n\
+             To delete what can't be read, run: quota-svc key delete ID, or quota-svc account delete ID",
+            counted(self.left_out_count, "item"),
+            named.collect::<String>()
+        ))
+    }
+
     fn counts(&self) -> String {
         format!("{} with {}", counted(self.accounts, "account"), counted(self.keys, "key"))
     }

@@ -2,7 +2,7 @@
 
 use anyhow::bail;
 use quota_client::ClientError;
-use quota_client::wire::{Key, NewKey, Rename, Scope, SetDailyLimit};
+use quota_client::wire::{Key, KeyList, NewKey, Rename, Scope, SetDailyLimit};
 use serde_json::json;
 
 use super::confirm::ConfirmArgs;
@@ -169,9 +169,14 @@ async fn create(login: &str, new: NewKey, context: &CliContext) -> anyhow::Resul
 async fn list(login: &str, context: &CliContext) -> anyhow::Result<()> {
     let account = context.account(login).await?;
     let listed = context.client.keys(&account.id).await;
-    let keys = listed.map_err(|error| context.explain(error, ErrorContext::Account(login)))?.keys;
+    let KeyList { keys, unreadable } =
+        listed.map_err(|error| context.explain(error, ErrorContext::Account(login)))?;
     let views: Vec<_> = keys.iter().map(|key| KeyView::new(key, Some(&account.login))).collect();
-    context.show(&json!({ "keys": views }), || key_view::list(&views))
+    let mut object = json!({ "keys": views });
+    if !unreadable.is_empty() {
+        object["unreadable"] = json!(unreadable);
+    }
+    context.show(&object, || key_view::list(&views, &unreadable))
 }
 
 /// Makes a call and prints the key that it returns.
@@ -197,7 +202,14 @@ async fn delete(key: &KeyArg, confirm: ConfirmArgs, context: &CliContext) -> any
     let id = key.id()?;
     confirm.check_possible()?;
     let explain = |error| context.explain(error, ErrorContext::Key(id));
-    let key = context.client.key(id, None).await.map_err(explain)?;
+    let key = match context.client.key(id, None).await {
+        Err(error) if error.code() == Some("unreadable_key") => {
+            confirm.prompt(&format!("Delete key {id}, which can't be read, permanently?"))?;
+            context.client.delete_key(id, None).await.map_err(explain)?;
+            return context.show(&json!({ "deleted": true, "id": id }), || format!("Deleted key {id}."));
+        }
+        result => result.map_err(explain)?,
+    };
     let login = login_of(&key, context).await;
     let view = KeyView::new(&key, login.as_deref());
     confirm.prompt(&format!("Delete key {} permanently?", view.label()))?;

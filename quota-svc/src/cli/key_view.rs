@@ -1,7 +1,7 @@
 //! Formats keys for the command line, as JSON or tables, with the login of their account.
 
 use comfy_table::{Cell, Color};
-use quota_client::wire::{DayUsage, Event, Key, KeyState, Scope};
+use quota_client::wire::{DayUsage, Event, Key, KeyState, Scope, UnreadableKey};
 use serde::Serialize;
 
 use super::table::{cell, number, table, text, time, with_commas};
@@ -102,7 +102,26 @@ pub(super) fn created(key: &KeyView<'_>, secret: &str) -> String {
     format!("Created a key:\n\n    {secret}\n\n{note}\n\n{}", details(key))
 }
 
-pub(super) fn list(keys: &[KeyView<'_>]) -> String {
+pub(super) fn list(keys: &[KeyView<'_>], unreadable: &[UnreadableKey]) -> String {
+    match (keys, unreadable) {
+        (keys, []) => readable_list(keys),
+        ([], unreadable) => unreadable_list(unreadable),
+        (keys, unreadable) => format!("{}\n\n{}", readable_list(keys), unreadable_list(unreadable)),
+    }
+}
+
+fn unreadable_list(keys: &[UnreadableKey]) -> String {
+    let mut rows = table(&["unreadable id", "name", "key", "reason"]);
+    for key in keys {
+        let [name, hint] = [&key.name, &key.hint].map(|value| cell(value.as_deref().unwrap_or("?")));
+        rows.add_row([cell(&key.id), name, hint, cell(&key.reason)]);
+    }
+    let note =
+        "These keys can't be read, and requests with them fail. To delete one: quota-svc key delete ID";
+    format!("{}\n\n{note}", text(&rows))
+}
+
+fn readable_list(keys: &[KeyView<'_>]) -> String {
     if keys.is_empty() {
         return "No keys. To create one: quota-svc key create --account LOGIN --name NAME --scope full"
             .to_owned();

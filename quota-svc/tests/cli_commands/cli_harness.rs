@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -31,6 +32,15 @@ impl CliHarness {
         let dir = tempfile::tempdir().unwrap();
         let quota = Quota::start_with(StoreChoice::File(dir.path().join("quota.redb")), flags).await;
         Self { quota, dir }
+    }
+
+    /// Stops quota-svc, calls `change` with the path of its store file, and starts it again.
+    pub async fn restart(&mut self, change: impl FnOnce(&std::path::Path)) {
+        self.quota.service.term();
+        self.quota.service.wait_exit(Duration::from_secs(20)).await;
+        let file = self.path("quota.redb");
+        change(&file);
+        self.quota = Quota::start(StoreChoice::File(file)).await;
     }
 
     /// A path in the temporary directory of this test.

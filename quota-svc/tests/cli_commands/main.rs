@@ -8,3 +8,4 @@ mod faults;
 mod key_changes;
 mod keys;
 mod transfer;
+mod unreadable;

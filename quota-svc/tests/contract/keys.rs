@@ -14,7 +14,7 @@ pub async fn concurrent_creations_stop_at_ten_keys(harness: &Harness) {
     assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 10);
     let rejected = results.iter().filter(|result| matches!(result, Err(StoreError::KeyLimitReached)));
     assert_eq!(rejected.count(), 40);
-    assert_eq!(harness.store.keys(account).await.unwrap().len(), 10);
+    assert_eq!(harness.store.keys(account).await.unwrap().keys.len(), 10);
 }
 
 pub async fn deleted_key_is_unknown_and_frees_its_slot(harness: &Harness) {
@@ -30,7 +30,8 @@ pub async fn deleted_key_is_unknown_and_frees_its_slot(harness: &Harness) {
     assert!(matches!(harness.store.delete_key(keys[3], None).await, Err(StoreError::KeyNotFound)));
     harness.advance(1);
     let new = harness.key_in(account, Scope::Geo, None).await.unwrap();
-    let listed: Vec<_> = harness.store.keys(account).await.unwrap().iter().map(|key| key.meta.id()).collect();
+    let listed = harness.store.keys(account).await.unwrap().keys;
+    let listed: Vec<_> = listed.iter().map(|key| key.meta.id()).collect();
     assert_eq!(listed.len(), 10);
     assert_eq!(listed.last(), Some(&new), "keys are listed oldest first");
 }

@@ -39,7 +39,7 @@ async fn key_is_created_on_a_master_whose_clock_is_ahead() {
     let created = created.expect("the clocks of the masters don't matter");
     proxy.set(Fault::None);
     let listed = harness.store.keys(account).await.unwrap();
-    assert_eq!(listed.iter().map(|key| key.meta.id()).collect::<Vec<_>>(), [created]);
+    assert_eq!(listed.keys.iter().map(|key| key.meta.id()).collect::<Vec<_>>(), [created]);
 }
 
 #[tokio::test]

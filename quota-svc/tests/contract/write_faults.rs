@@ -65,12 +65,12 @@ impl FaultyDisk {
     }
 
     /// A copy without faults: what a restart after a crash would find.
-    fn copy(&self) -> Self {
+    pub fn copy(&self) -> Self {
         let bytes = self.bytes.lock().unwrap().clone();
         Self { bytes: Arc::new(Mutex::new(bytes)), faults: Arc::default() }
     }
 
-    fn store(&self) -> Harness {
+    pub fn store(&self) -> Harness {
         let disk = self.clone();
         Harness::on_backend(LIMITS, move || disk.clone())
     }
@@ -214,7 +214,7 @@ impl Subjects {
     async fn snapshot(&self, store: &dyn Store) -> Snapshot {
         let account = store.account(self.account()).await.ok();
         let session = store.has_session(self.account(), SESSION).await.unwrap_or(false);
-        Snapshot { account, session, keys: store.keys(self.account()).await.unwrap_or_default() }
+        Snapshot { account, session, keys: store.keys(self.account()).await.unwrap_or_default().keys }
     }
 
     /// Also has the events, which can't be read while the store file can't be reopened.

@@ -20,7 +20,7 @@ impl QuotaClient {
 
     /// Lists a page of about `limit` accounts. `cursor` is the `next` of the previous page.
     pub async fn list_accounts(&self, cursor: Option<&str>, limit: u32) -> Result<AccountPage, ClientError> {
-        self.page(&["accounts"], cursor, limit).await
+        self.page(&["accounts"], cursor, limit, &[]).await
     }
 
     /// Returns an account by its ID. Fails with `account_not_found` if there is none.

@@ -9,9 +9,9 @@ use crate::wire::{ExportPage, ImportReport, ImportRequest};
 
 impl QuotaClient {
     /// Exports a page of about `limit` accounts with their credentials and keys. `cursor` is the `next` of the
-    /// previous page.
+    /// previous page. Accounts and keys that can't be read are left out and named in `left_out`.
     pub async fn export(&self, cursor: Option<&str>, limit: u32) -> Result<ExportPage, ClientError> {
-        self.page(&["export"], cursor, limit).await
+        self.page(&["export"], cursor, limit, &[("skip_unreadable", "true")]).await
     }
 
     /// Imports accounts and keys. Existing ones are not changed, so repeating an import is safe.
@@ -24,9 +24,10 @@ impl QuotaClient {
         path: &[&str],
         cursor: Option<&str>,
         limit: u32,
+        more: &[(&str, &str)],
     ) -> Result<T, ClientError> {
         let limit = limit.to_string();
-        let mut query = vec![("limit", limit.as_str())];
+        let mut query = [&[("limit", limit.as_str())], more].concat();
         query.extend(cursor.map(|cursor| ("cursor", cursor)));
         self.get(path, &query).await
     }

@@ -40,6 +40,10 @@ pub struct AccountPage {
     /// `cursor` of the next page. Absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
+    /// IDs of accounts on this page whose stored data can't be read. Absent if there are none.
+    #[oai(default, skip_serializing_if_is_empty)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<String>,
 }
 
 /// An account's credential and its version.

@@ -81,6 +81,26 @@ pub struct Key {
 pub struct KeyList {
     /// Keys, oldest first.
     pub keys: Vec<Key>,
+    /// Keys whose stored data can't be read. Absent if there are none.
+    #[oai(default, skip_serializing_if_is_empty)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<UnreadableKey>,
+}
+
+/// A key whose stored data is damaged or in an unknown format. Its requests fail. It can only be deleted.
+#[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
+#[oai(skip_serializing_if_is_none)]
+pub struct UnreadableKey {
+    /// ID of the key: 32 hexadecimal digits.
+    pub id: String,
+    /// Name of the key, if it can be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// First and last characters of the key, if they can be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+    /// Why the key can't be read.
+    pub reason: String,
 }
 
 /// A new key with its secret, which is shown only once.

@@ -63,6 +63,24 @@ pub struct ExportPage {
     /// `cursor` of the next page. Absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
+    /// Accounts and keys that can't be read, and are not in this page. Only with `skip_unreadable`. Absent if there are
+    /// none.
+    #[oai(default, skip_serializing_if_is_empty)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<LeftOut>,
+}
+
+/// An account or a key that an export left out, because its stored data can't be read.
+#[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
+#[oai(skip_serializing_if_is_none)]
+pub struct LeftOut {
+    /// ID of the account.
+    pub account: String,
+    /// ID of the key. Absent if the account itself can't be read; it was then left out with all its keys.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// Why it can't be read.
+    pub reason: String,
 }
 
 /// Accounts to import.

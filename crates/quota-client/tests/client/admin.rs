@@ -139,8 +139,15 @@ async fn key_calls_use_documented_requests() {
 async fn transfer_calls_use_documented_requests() {
     let mut fake = Fake::start().await;
     let page = r#"{"accounts":[{"login":"me","created_at":1,"keys":[]}],"total":1}"#;
-    let exported =
-        exchange!(fake, |c| c.export(None, 100), "GET /internal/v1/export?limit=100", "", 200, page).unwrap();
+    let exported = exchange!(
+        fake,
+        |c| c.export(None, 100),
+        "GET /internal/v1/export?limit=100&skip_unreadable=true",
+        "",
+        200,
+        page
+    )
+    .unwrap();
     assert_eq!((exported.total, exported.next), (1, None));
     let sent = r#"{"accounts":[{"login":"me","created_at":1,"credential_version":0,"keys":[]}]}"#;
     let report =

@@ -6,7 +6,7 @@ mod draft;
 mod keys;
 mod stored;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 pub use draft::{Draft, Staged};
 pub use stored::StoredAccount;
@@ -21,12 +21,17 @@ use crate::domain::limits::Limits;
 use crate::domain::record::{CORRECTED_FUTURE, RecordOutcome, encode};
 use crate::domain::time::day_of;
 use crate::domain::verdict::{ChargeGroup, GroupCounts, GroupOutcome, Subject};
+use crate::store::UnreadableKey;
 
 #[derive(Default)]
 pub struct State {
     /// Ordered, so that a page of a listing need not sort all of them.
     accounts: BTreeMap<AccountId, StoredAccount>,
+    /// Accounts whose row can't be read. It is never rewritten.
+    unreadable_accounts: BTreeSet<AccountId>,
     keys: HashMap<KeyId, KeyEntry>,
+    /// Keys whose metadata or record can't be read. They are never rewritten.
+    unreadable_keys: HashMap<KeyId, UnreadableEntry>,
     demo: Demo,
     /// Keys whose counters have changed since they were saved.
     dirty: Vec<KeyId>,
@@ -45,8 +50,12 @@ struct KeyEntry {
     key: StoredKey,
     /// Whether `State::dirty` contains this key.
     dirty: bool,
-    /// Whether the stored record is invalid. If it is, charges fail, and the record is never rewritten.
-    invalid: bool,
+}
+
+struct UnreadableEntry {
+    key: UnreadableKey,
+    /// `None` if no account has the key.
+    account: Option<AccountId>,
 }
 
 #[derive(Default)]
@@ -66,10 +75,10 @@ impl State {
     }
 
     fn charge_key(&mut self, id: KeyId, count: u32, now: i64, limits: &Limits) -> GroupOutcome {
-        let Some(entry) = self.keys.get_mut(&id) else { return GroupOutcome::UnknownKey };
-        if entry.invalid {
-            return GroupOutcome::Unavailable;
-        }
+        let Some(entry) = self.keys.get_mut(&id) else {
+            let unreadable = self.unreadable_keys.contains_key(&id);
+            return if unreadable { GroupOutcome::Unavailable } else { GroupOutcome::UnknownKey };
+        };
         let record = &mut entry.key.record;
         if record.state == KeyState::Active && record.is_ahead_of(now) {
             tracing::warn!(key = %id, "{CORRECTED_FUTURE}");

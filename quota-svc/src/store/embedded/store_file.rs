@@ -11,7 +11,7 @@ use redb::{
 use rows::Tables;
 pub use rows::{RowWrite, UndoRows};
 
-use super::state::{State, StoredAccount};
+use super::state::State;
 use crate::domain::id::{AccountId, KeyId};
 
 type Id = [u8; 16];
@@ -113,20 +113,19 @@ impl StoreFile {
 
     fn read_all(&self) -> Result<State, redb::Error> {
         let transaction = self.with_database(|database| Ok(database.begin_read()?))?;
-        let corrupted = |what: &str| redb::Error::Corrupted(format!("{what} is invalid"));
         let mut state = State::default();
         for row in transaction.open_table(ACCOUNTS)?.iter()? {
             let (id, bytes) = row?;
-            let account = StoredAccount::from_bytes(bytes.value()).ok_or_else(|| corrupted("an account"))?;
-            state.load_account(AccountId(id.value()), account);
+            state.load_account(AccountId(id.value()), bytes.value());
         }
-        let records = transaction.open_table(RECORDS)?;
-        for row in transaction.open_table(KEYS)?.iter()? {
+        let (keys, records) = (transaction.open_table(KEYS)?, transaction.open_table(RECORDS)?);
+        for row in keys.iter()? {
             let (id, meta) = row?;
             let record = records.get(id.value())?;
             let record = record.as_ref().map_or(&[][..], |record| record.value());
-            state.load_key(KeyId(id.value()), meta.value(), record).ok_or_else(|| corrupted("a key"))?;
+            state.load_key(KeyId(id.value()), meta.value(), record);
         }
+        state.load_missing_keys();
         if let Some(demo) = transaction.open_table(DEMO)?.get(())? {
             state.load_demo(demo.value());
         }

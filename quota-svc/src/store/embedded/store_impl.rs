@@ -10,7 +10,9 @@ use crate::domain::id::{AccountId, KeyId};
 use crate::domain::key::{KeyChange, KeyMeta, StoredKey};
 use crate::domain::record::KeyRecord;
 use crate::domain::verdict::{ChargeGroup, GroupOutcome};
-use crate::store::{CredentialChange, ImportAccount, KeptSessions, KeyDraft, Page, Store, StoreError};
+use crate::store::{
+    CredentialChange, ImportAccount, KeptSessions, KeyDraft, KeyListing, Page, Store, StoreError,
+};
 
 #[async_trait]
 impl Store for EmbeddedStore {
@@ -104,7 +106,7 @@ impl Store for EmbeddedStore {
         .await
     }
 
-    async fn keys(&self, account: AccountId) -> Result<Vec<StoredKey>, StoreError> {
+    async fn keys(&self, account: AccountId) -> Result<KeyListing, StoreError> {
         self.state().keys(account)
     }
 

@@ -3,9 +3,10 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 
-use futures_util::future::try_join_all;
+use futures_util::future::{join_all, try_join_all};
 
 use super::command;
+use super::keys::{Unowned, readable};
 use super::operation::Operation;
 use super::redis_keys::{INDEX_SHARDS, RedisKey};
 use super::script::{CREATE_ACCOUNT, SESSION, SET_CREDENTIAL};
@@ -101,11 +102,13 @@ impl Operation<'_> {
 
     pub(super) async fn read_account(&self, id: AccountId) -> Result<Account, StoreError> {
         let [redis_key, ..] = self.redis_keys.account(id);
-        let fields: HashMap<String, String> = self.query(&redis_key, &command("HGETALL", &redis_key)).await?;
+        let fields: HashMap<String, String> =
+            readable(self.query(&redis_key, &command("HGETALL", &redis_key)).await)?
+                .map_err(|_| StoreError::UnreadableAccount(id))?;
         if fields.is_empty() || fields.contains_key("deleting") {
             return Err(StoreError::AccountNotFound);
         }
-        parse_account(&fields).ok_or_else(|| StoreError::InvalidData(format!("account {id}")))
+        parse_account(&fields).ok_or(StoreError::UnreadableAccount(id))
     }
 
     /// A page is a bounded part of the index, so it takes about the same time in a store of any size.
@@ -115,13 +118,14 @@ impl Operation<'_> {
         limit: usize,
     ) -> Result<Page<Account>, StoreError> {
         let mut next = Some(cursor.map_or(Ok(IndexCursor::default()), IndexCursor::parse)?);
-        let mut items = Vec::new();
-        while let Some(at) = next.filter(|_| items.len() < limit) {
-            let (ids, following) = self.scan_index(at, limit - items.len()).await?;
-            items.extend(self.read_listed(&ids).await?);
+        let (mut items, mut unreadable) = (Vec::new(), Vec::new());
+        while let Some(at) = next.filter(|_| items.len() + unreadable.len() < limit) {
+            let (ids, following) = self.scan_index(at, limit - items.len() - unreadable.len()).await?;
+            self.read_listed(&ids, &mut items, &mut unreadable).await?;
             next = following;
         }
-        Ok(Page { items, total: self.count_accounts().await?, next: next.map(|cursor| cursor.to_string()) })
+        let next = next.map(|cursor| cursor.to_string());
+        Ok(Page { items, total: self.count_accounts().await?, next, unreadable })
     }
 
     /// About `count` entries of the index from `at` on, and the cursor of the following ones. Like every `SSCAN`, it
@@ -154,14 +158,22 @@ impl Operation<'_> {
     }
 
     /// Reads the accounts of these index entries. Skips accounts that are being created or deleted.
-    async fn read_listed(&self, ids: &[String]) -> Result<Vec<Account>, StoreError> {
+    async fn read_listed(
+        &self,
+        ids: &[String],
+        items: &mut Vec<Account>,
+        unreadable: &mut Vec<AccountId>,
+    ) -> Result<(), StoreError> {
         let ids: BTreeSet<AccountId> = ids.iter().filter_map(|id| AccountId::from_hex(id).ok()).collect();
-        let accounts = try_join_all(ids.into_iter().map(async |id| match self.read_account(id).await {
-            Ok(account) => Ok(Some(account)),
-            Err(StoreError::AccountNotFound) => Ok(None),
-            Err(error) => Err(error),
-        }));
-        Ok(accounts.await?.into_iter().flatten().collect())
+        for result in join_all(ids.into_iter().map(|id| self.read_account(id))).await {
+            match result {
+                Ok(account) => items.push(account),
+                Err(StoreError::AccountNotFound) => {}
+                Err(StoreError::UnreadableAccount(id)) => unreadable.push(id),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     /// Redis counts the members of each set, so the number is exact whichever version wrote them.
@@ -181,13 +193,16 @@ impl Operation<'_> {
         if !exists {
             return Err(StoreError::AccountNotFound);
         }
+        // If the account is not a hash, it can't be marked, but no key or session can be added to it either.
         let mut mark = command("HSET", &account);
-        self.write_command(&account, mark.arg("deleting").arg(1)).await?;
-        let keys: Vec<String> = self.query(&reservations, &command("HKEYS", &reservations)).await?;
+        let _ = readable(self.write_command(&account, mark.arg("deleting").arg(1)).await)?;
+        let keys = readable(self.query(&reservations, &command("HKEYS", &reservations)).await)?;
+        let keys: Vec<String> = keys.unwrap_or_default();
         let keys: Vec<KeyId> = keys.iter().filter_map(|key| KeyId::from_hex(key).ok()).collect();
-        let deletions = keys.iter().map(|key| self.delete_redis_keys(*key, Some(id)));
+        // The reservation shows that a key without readable metadata belongs to this account.
+        let deletions = keys.iter().map(|key| self.delete_redis_keys(*key, Some(id), Unowned::Delete));
         let deletions = try_join_all(deletions).await?;
-        let mut written: Vec<Reply> = deletions.into_iter().flatten().map(|(_, reply)| reply).collect();
+        let mut written: Vec<Reply> = deletions.into_iter().map(|(_, reply)| reply).collect();
         let index = self.redis_keys.index_of(id);
         let mut unlist = command("SREM", &index);
         written.push(self.write_command(&index, unlist.arg(id.to_string())).await?);

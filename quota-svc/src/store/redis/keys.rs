@@ -19,7 +19,7 @@ use crate::domain::event::{Event, with_actor};
 use crate::domain::id::{AccountId, KeyId};
 use crate::domain::key::{KeyChange, KeyMeta, KeyName, StoredKey};
 use crate::domain::record::{KeyRecord, decode, encode};
-use crate::store::{KeyDraft, RESERVATION_MS, StoreError};
+use crate::store::{KeyDraft, KeyListing, RESERVATION_MS, StoreError, UnreadableKey};
 
 /// The result of reserving a key slot in an account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +35,82 @@ pub(super) enum KeyWrite {
     Written(Reply),
     /// The key exists already. Contains the account that holds it, unless its metadata is damaged.
     Existing(Option<AccountId>),
+}
+
+/// An API key with its Redis keys.
+enum FoundKey {
+    Readable(StoredKey),
+    Unreadable(UnreadableKey),
+    None,
+}
+
+/// The stored parts of an API key. An error is the reason why a part can't be read.
+struct KeyParts {
+    record: Result<Option<Vec<u8>>, String>,
+    /// Empty if the key has no metadata.
+    meta: Result<HashMap<String, String>, String>,
+}
+
+impl KeyParts {
+    fn has_no_record(&self) -> bool {
+        self.record == Ok(None)
+    }
+
+    fn has_no_meta(&self) -> bool {
+        self.meta.as_ref().is_ok_and(HashMap::is_empty)
+    }
+
+    fn is_incomplete(&self) -> bool {
+        self.has_no_record() != self.has_no_meta()
+    }
+
+    fn into_key(self, id: KeyId) -> FoundKey {
+        if self.has_no_record() && self.has_no_meta() {
+            return FoundKey::None;
+        }
+        let record = self.record.and_then(|bytes| {
+            let bytes = bytes.ok_or_else(|| "the record is missing".to_owned())?;
+            decode(&bytes).map_err(|error| error.to_string())
+        });
+        let meta = self.meta.and_then(|fields| {
+            let meta = parse_meta(&fields).filter(|meta| meta.id() == id);
+            meta.ok_or_else(|| "the metadata is missing or invalid".to_owned())
+        });
+        match (meta, record) {
+            (Ok(meta), Ok(record)) => FoundKey::Readable(StoredKey { meta, record }),
+            (Ok(meta), Err(reason)) => FoundKey::Unreadable(UnreadableKey { id, meta: Some(meta), reason }),
+            (Err(reason), _) => FoundKey::Unreadable(UnreadableKey { id, meta: None, reason }),
+        }
+    }
+}
+
+impl FoundKey {
+    /// The account that the key's metadata names.
+    fn account(&self) -> Option<AccountId> {
+        match self {
+            Self::Readable(key) => Some(key.meta.account),
+            Self::Unreadable(key) => key.meta.as_ref().map(|meta| meta.account),
+            Self::None => None,
+        }
+    }
+}
+
+/// What to do with an API key whose metadata does not name an account.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unowned {
+    Keep,
+    Delete,
+}
+
+/// The result of deleting the Redis keys of an API key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DeletedKey {
+    /// Deleted, with the account that its metadata named.
+    Of(AccountId),
+    /// The metadata names no account. Deleted only with [`Unowned::Delete`].
+    Unowned,
+    /// It does not exist or belongs to another account.
+    NotFound,
 }
 
 impl Operation<'_> {
@@ -122,7 +198,7 @@ impl Operation<'_> {
             return Ok(reply);
         }
         for key in written {
-            self.delete_redis_keys(*key, Some(account)).await?;
+            self.delete_redis_keys(*key, Some(account), Unowned::Keep).await?;
         }
         Err(match code {
             -1 => StoreError::AccountNotFound,
@@ -130,27 +206,31 @@ impl Operation<'_> {
         })
     }
 
-    pub(super) async fn read_keys(&self, account: AccountId) -> Result<Vec<StoredKey>, StoreError> {
+    pub(super) async fn read_keys(&self, account: AccountId) -> Result<KeyListing, StoreError> {
         self.read_account(account).await?;
         let (now, reserved) = self.list_reservations(account).await?;
-        let mut keys = Vec::new();
+        let mut listing = KeyListing::default();
         let found =
             reserved.iter().map(async |(id, at)| Ok::<_, StoreError>((id, at, self.find_key(*id).await?)));
         for (id, reserved_at, key) in try_join_all(found).await? {
             match key {
-                Some(key) if key.meta.account == account => keys.push(key),
                 // An import of an earlier version reserved a key that another account holds.
-                Some(_) => self.release(account, *id, *reserved_at).await?,
-                // The creation of the key failed, or is still in progress. A reservation from the future was made under a
-                // wrong clock.
-                None if (now - reserved_at).abs() > RESERVATION_MS => {
+                found if found.account().is_some_and(|holder| holder != account) => {
                     self.release(account, *id, *reserved_at).await?
                 }
-                None => {}
+                FoundKey::Readable(key) => listing.keys.push(key),
+                FoundKey::Unreadable(key) => listing.unreadable.push(key),
+                // The creation of the key failed, or is still in progress. A reservation from the future was made under a
+                // wrong clock.
+                FoundKey::None if (now - reserved_at).abs() > RESERVATION_MS => {
+                    self.release(account, *id, *reserved_at).await?
+                }
+                FoundKey::None => {}
             }
         }
-        keys.sort_by_key(|key| (key.meta.created_at, key.meta.id()));
-        Ok(keys)
+        listing.keys.sort_by_key(|key| (key.meta.created_at, key.meta.id()));
+        listing.unreadable.sort_by_key(|key| key.id);
+        Ok(listing)
     }
 
     /// The time of the account's server, and the key ID and time of each reservation.
@@ -183,30 +263,49 @@ impl Operation<'_> {
         id: KeyId,
         owner: Option<AccountId>,
     ) -> Result<StoredKey, StoreError> {
-        let key = self.find_key(id).await?.ok_or(StoreError::KeyNotFound)?;
-        if owner.is_some_and(|owner| owner != key.meta.account) {
-            return Err(StoreError::KeyNotFound);
-        }
-        let [_, reservations, _] = self.redis_keys.account(key.meta.account);
-        let mut is_reserved = command("HEXISTS", &reservations);
-        if !self.query::<bool>(&reservations, is_reserved.arg(id.to_string())).await? {
+        let key = match self.find_key(id).await? {
+            FoundKey::Readable(key) if owner.is_none_or(|owner| owner == key.meta.account) => key,
+            FoundKey::Unreadable(key) if self.may_access(&key, owner).await? => return Err((&key).into()),
+            _ => return Err(StoreError::KeyNotFound),
+        };
+        if !self.has_reservation(key.meta.account, id).await? {
             // Its account was deleted while an earlier version, or a process that crashed, created the key.
             tracing::warn!(key = %id, "deleting a key that no account holds");
-            self.delete_redis_keys(id, Some(key.meta.account)).await?;
+            self.delete_redis_keys(id, Some(key.meta.account), Unowned::Keep).await?;
             return Err(StoreError::KeyNotFound);
         }
         Ok(key)
     }
 
-    async fn find_key(&self, id: KeyId) -> Result<Option<StoredKey>, StoreError> {
+    /// Whether `owner` has an unreadable key. If its metadata can't be read, the reservation tells.
+    async fn may_access(&self, key: &UnreadableKey, owner: Option<AccountId>) -> Result<bool, StoreError> {
+        match (owner, &key.meta) {
+            (None, _) => Ok(true),
+            (Some(owner), Some(meta)) => Ok(owner == meta.account),
+            (Some(owner), None) => self.has_reservation(owner, key.id).await,
+        }
+    }
+
+    async fn has_reservation(&self, account: AccountId, id: KeyId) -> Result<bool, StoreError> {
+        let [_, reservations, _] = self.redis_keys.account(account);
+        let mut exists = command("HEXISTS", &reservations);
+        self.query(&reservations, exists.arg(id.to_string())).await
+    }
+
+    async fn find_key(&self, id: KeyId) -> Result<FoundKey, StoreError> {
+        let mut parts = self.read_parts(id).await?;
+        if parts.is_incomplete() {
+            // The key may have been created or deleted between the two reads.
+            parts = self.read_parts(id).await?;
+        }
+        Ok(parts.into_key(id))
+    }
+
+    async fn read_parts(&self, id: KeyId) -> Result<KeyParts, StoreError> {
         let [record, meta, _] = self.redis_keys.key(id);
-        let bytes: Option<Vec<u8>> = self.query(&record, &command("GET", &record)).await?;
-        let fields: HashMap<String, String> = self.query(&meta, &command("HGETALL", &meta)).await?;
-        let Some(bytes) = bytes.filter(|_| !fields.is_empty()) else { return Ok(None) };
-        let invalid = |why: String| StoreError::InvalidData(format!("key {id}: {why}"));
-        let record = decode(&bytes).map_err(|error| invalid(error.to_string()))?;
-        let meta = parse_meta(&fields).ok_or_else(|| invalid("invalid metadata".to_owned()))?;
-        Ok(Some(StoredKey { meta, record }))
+        let record = readable(self.query(&record, &command("GET", &record)).await)?;
+        let meta = readable(self.query(&meta, &command("HGETALL", &meta)).await)?;
+        Ok(KeyParts { record, meta })
     }
 
     pub(super) async fn apply_change(
@@ -235,7 +334,10 @@ impl Operation<'_> {
             (-1, _) => return Err(StoreError::KeyNotFound),
             (-2, _) => return Err(StoreError::KeyInactive),
             (-3, _) => return Err(StoreError::KeyPaused),
-            (-4, _) => return Err(StoreError::InvalidData(format!("key {id}"))),
+            (-4, _) => {
+                let reason = "the record is too short or has an unknown format version".to_owned();
+                return Err(StoreError::UnreadableKey { id, reason });
+            }
             (_, reply) => reply,
         };
         let (key, ()) = tokio::try_join!(self.read_key(id, owner), self.confirm([reply]))?;
@@ -243,28 +345,47 @@ impl Operation<'_> {
     }
 
     pub(super) async fn remove_key(&self, id: KeyId, owner: Option<AccountId>) -> Result<(), StoreError> {
-        let deleted = self.delete_redis_keys(id, owner).await?;
-        let (account, deletion) = deleted.ok_or(StoreError::KeyNotFound)?;
+        let (account, deletion) = match self.delete_redis_keys(id, owner, Unowned::Keep).await? {
+            (DeletedKey::Of(account), deletion) => (Some(account), deletion),
+            (DeletedKey::NotFound, _) => return Err(StoreError::KeyNotFound),
+            (DeletedKey::Unowned, _) => {
+                if let Some(owner) = owner
+                    && !self.has_reservation(owner, id).await?
+                {
+                    return Err(StoreError::KeyNotFound);
+                }
+                (owner, self.delete_redis_keys(id, None, Unowned::Delete).await?.1)
+            }
+        };
+        // Without an account, the reservation is unknown. The next listing of that account removes it.
+        let Some(account) = account else { return self.confirm([deletion]).await };
         let [_, reservations, _] = self.redis_keys.account(account);
         let mut release = command("HDEL", &reservations);
         let release = self.write_command(&reservations, release.arg(id.to_string())).await?;
         self.confirm([deletion, release]).await
     }
 
-    /// Deletes the Redis keys of an API key, but not its reservation, without confirming the deletion. Returns its
-    /// account, or `None` if the API key does not exist.
+    /// Deletes the Redis keys of an API key, but not its reservation, without confirming the deletion.
     pub(super) async fn delete_redis_keys(
         &self,
         id: KeyId,
         owner: Option<AccountId>,
-    ) -> Result<Option<(AccountId, Reply)>, StoreError> {
+        unowned: Unowned,
+    ) -> Result<(DeletedKey, Reply), StoreError> {
         let redis_keys = self.redis_keys.key(id);
-        let call =
-            DELETE_KEY.on(redis_keys.iter()).arg(owner.map_or_else(String::new, |owner| owner.to_string()));
+        let call = DELETE_KEY
+            .on(redis_keys.iter())
+            .arg(owner.map_or_else(String::new, |owner| owner.to_string()))
+            .arg(u8::from(unowned == Unowned::Delete));
         let reply = self.write(&redis_keys[0], &call).await?;
-        let Value::BulkString(account) = &reply.value else { return Ok(None) };
-        let account = AccountId::from_hex(&String::from_utf8_lossy(account)).ok();
-        Ok(account.map(|account| (account, reply)))
+        let deleted = match &reply.value {
+            Value::BulkString(account) => match AccountId::from_hex(&String::from_utf8_lossy(account)) {
+                Ok(account) => DeletedKey::Of(account),
+                Err(_) => DeletedKey::Unowned,
+            },
+            _ => DeletedKey::NotFound,
+        };
+        Ok((deleted, reply))
     }
 
     pub(super) async fn read_events(
@@ -290,6 +411,15 @@ fn reservation(code: i64) -> Reservation {
         1 => Reservation::New,
         2 => Reservation::Existing,
         _ => Reservation::LimitReached,
+    }
+}
+
+/// Separates invalid data, whose reason is the inner error, from a store that can't be read at all.
+pub(super) fn readable<T>(result: Result<T, StoreError>) -> Result<Result<T, String>, StoreError> {
+    match result {
+        Ok(value) => Ok(Ok(value)),
+        Err(StoreError::InvalidData(reason)) => Ok(Err(reason)),
+        Err(error) => Err(error),
     }
 }
 

@@ -9,7 +9,7 @@ use crate::domain::event::Event;
 use crate::domain::id::{AccountId, KeyId};
 use crate::domain::key::{KeyChange, StoredKey};
 use crate::domain::verdict::{ChargeGroup, GroupOutcome};
-use crate::store::{CredentialChange, ImportAccount, KeyDraft, Page, Store, StoreError};
+use crate::store::{CredentialChange, ImportAccount, KeyDraft, KeyListing, Page, Store, StoreError};
 
 #[async_trait]
 impl Store for RedisStore {
@@ -82,7 +82,7 @@ impl Store for RedisStore {
         self.operation().add_key(account, draft).await
     }
 
-    async fn keys(&self, account: AccountId) -> Result<Vec<StoredKey>, StoreError> {
+    async fn keys(&self, account: AccountId) -> Result<KeyListing, StoreError> {
         self.operation().read_keys(account).await
     }
 

@@ -9,7 +9,10 @@ use crate::store::{CredentialChange, KeptSessions, Page, StoreError};
 
 impl State {
     pub fn account(&self, id: AccountId) -> Result<&StoredAccount, StoreError> {
-        self.accounts.get(&id).ok_or(StoreError::AccountNotFound)
+        self.accounts.get(&id).ok_or_else(|| match self.unreadable_accounts.contains(&id) {
+            true => StoreError::UnreadableAccount(id),
+            false => StoreError::AccountNotFound,
+        })
     }
 
     /// A page of accounts, ordered by ID. The cursor is the last ID of the previous page.
@@ -19,22 +22,42 @@ impl State {
             Ok(None) => Bound::Unbounded,
             Err(_) => return Err(StoreError::InvalidCursor),
         };
-        let mut rest = self.accounts.range((after, Bound::Unbounded));
-        let page: Vec<_> = rest.by_ref().take(limit.max(1)).collect();
-        let next = page.last().filter(|_| rest.next().is_some()).map(|(id, _)| id.to_string());
-        let items = page.iter().map(|(_, stored)| stored.account.clone()).collect();
-        Ok(Page { items, total: self.accounts.len() as u64, next })
+        let (range, limit) = ((after, Bound::Unbounded), limit.max(1));
+        let readable = self.accounts.range(range).map(|(id, _)| *id).take(limit.saturating_add(1));
+        let unreadable = self.unreadable_accounts.range(range).copied().take(limit.saturating_add(1));
+        let mut ids: Vec<AccountId> = readable.chain(unreadable).collect();
+        ids.sort_unstable();
+        let more = ids.len() > limit;
+        ids.truncate(limit);
+        let next = ids.last().filter(|_| more).map(AccountId::to_string);
+        let items = ids.iter().filter_map(|id| Some(self.accounts.get(id)?.account.clone())).collect();
+        let unreadable = ids.into_iter().filter(|id| self.unreadable_accounts.contains(id)).collect();
+        let total = (self.accounts.len() + self.unreadable_accounts.len()) as u64;
+        Ok(Page { items, total, next, unreadable })
     }
 
     /// Loads an account from the file.
-    pub fn load_account(&mut self, id: AccountId, account: StoredAccount) {
-        self.accounts.insert(id, account);
+    pub fn load_account(&mut self, id: AccountId, row: &[u8]) {
+        match StoredAccount::from_bytes(row) {
+            Some(account) => drop(self.accounts.insert(id, account)),
+            None => {
+                tracing::error!(account = %id, "can't read a stored account; its owner can't sign in");
+                self.unreadable_accounts.insert(id);
+            }
+        }
+    }
+
+    /// The keys whose metadata names this account, because its own list of keys can't be read.
+    pub(super) fn keys_of_unreadable_account(&self, account: AccountId) -> Vec<KeyId> {
+        let readable = self.keys.iter().filter(|(_, entry)| entry.key.meta.account == account);
+        let unreadable = self.unreadable_keys.iter().filter(|(_, entry)| entry.account == Some(account));
+        readable.map(|(id, _)| *id).chain(unreadable.map(|(id, _)| *id)).collect()
     }
 }
 
 impl Draft<'_> {
     pub fn create_account(&mut self, account: Account) -> Result<Account, StoreError> {
-        if self.account(account.id()).is_ok() {
+        if !matches!(self.account(account.id()), Err(StoreError::AccountNotFound)) {
             return Err(StoreError::AccountExists);
         }
         let stored =
@@ -45,7 +68,7 @@ impl Draft<'_> {
 
     /// Deletes an account with its keys.
     pub fn delete_account(&mut self, id: AccountId) -> Result<Vec<KeyId>, StoreError> {
-        let keys = self.account(id)?.keys.clone();
+        let keys = self.keys_of(id)?;
         for key in &keys {
             self.remove_key(*key);
         }

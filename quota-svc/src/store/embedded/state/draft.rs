@@ -63,7 +63,7 @@ impl<'a> Draft<'a> {
     pub(super) fn has_key(&self, id: KeyId) -> bool {
         match self.staged.keys.get(&id) {
             Some(staged) => staged.key().is_some(),
-            None => self.state.keys.contains_key(&id),
+            None => self.state.keys.contains_key(&id) || self.state.unreadable_keys.contains_key(&id),
         }
     }
 
@@ -102,14 +102,32 @@ impl<'a> Draft<'a> {
         self.staged.events.retain(|(key, _)| *key != id);
     }
 
-    /// The account of a key, whether its record is valid or not.
-    pub(super) fn key_owner(&self, id: KeyId, owner: Option<AccountId>) -> Result<AccountId, StoreError> {
-        let key = match self.staged.keys.get(&id) {
-            Some(staged) => staged.key(),
-            None => self.state.keys.get(&id).map(|entry| &entry.key),
+    /// The account of a key, readable or not. `None` if the key is unreadable and no account has it.
+    pub(super) fn key_owner(
+        &self,
+        id: KeyId,
+        owner: Option<AccountId>,
+    ) -> Result<Option<AccountId>, StoreError> {
+        let account = match (self.staged.keys.get(&id), self.state.unreadable_keys.get(&id)) {
+            (None, Some(unreadable)) => unreadable.account,
+            (Some(staged), _) => staged.key().map(|key| key.meta.account),
+            (None, None) => Some(self.state.key(id, None)?.meta.account),
         };
-        let account = key.ok_or(StoreError::KeyNotFound)?.meta.account;
-        if owner.is_some_and(|owner| owner != account) { Err(StoreError::KeyNotFound) } else { Ok(account) }
+        let deleted = matches!(self.staged.keys.get(&id), Some(StagedKey::Deleted));
+        if deleted || (owner.is_some() && owner != account) {
+            Err(StoreError::KeyNotFound)
+        } else {
+            Ok(account)
+        }
+    }
+
+    /// The keys of an account, readable or not.
+    pub(super) fn keys_of(&self, account: AccountId) -> Result<Vec<KeyId>, StoreError> {
+        match self.account(account) {
+            Ok(stored) => Ok(stored.keys.clone()),
+            Err(StoreError::UnreadableAccount(_)) => Ok(self.state.keys_of_unreadable_account(account)),
+            Err(error) => Err(error),
+        }
     }
 }
 
@@ -149,16 +167,16 @@ impl State {
     /// Applies changes whose rows are on disk.
     pub fn apply(&mut self, staged: Staged) {
         for (id, account) in staged.accounts {
+            self.unreadable_accounts.remove(&id);
             match account {
                 Some(account) => drop(self.accounts.insert(id, account)),
                 None => drop(self.accounts.remove(&id)),
             }
         }
         for (id, key) in staged.keys {
+            self.unreadable_keys.remove(&id);
             match key {
-                StagedKey::New(key) => {
-                    drop(self.keys.insert(id, KeyEntry { key, dirty: false, invalid: false }))
-                }
+                StagedKey::New(key) => drop(self.keys.insert(id, KeyEntry { key, dirty: false })),
                 StagedKey::Changed(_, changes) => self.repeat_changes(id, &changes),
                 StagedKey::Deleted => drop(self.keys.remove(&id)),
             }

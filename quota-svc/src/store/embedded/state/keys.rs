@@ -1,46 +1,65 @@
 //! The keys of the state in memory: create, read, change, delete, import and load.
 
-use quota_client::wire::{Actor, EventKind, ImportReport, KEYS_PER_ACCOUNT, Scope};
+use quota_client::wire::{Actor, EventKind, ImportReport, KEYS_PER_ACCOUNT};
 
 use super::stored::meta_from_bytes;
-use super::{Draft, KeyEntry, State};
+use super::{Draft, KeyEntry, State, UnreadableEntry};
 use crate::domain::event::{Event, with_actor};
 use crate::domain::id::{AccountId, KeyId};
-use crate::domain::key::{KeyChange, KeyChangeError, StoredKey};
-use crate::domain::record::{KeyRecord, decode};
-use crate::store::{ImportAccount, StoreError};
+use crate::domain::key::{KeyChange, KeyChangeError, KeyMeta, StoredKey};
+use crate::domain::record::decode;
+use crate::store::{ImportAccount, KeyListing, StoreError, UnreadableKey};
 
 impl State {
-    /// Oldest first.
-    pub fn keys(&self, account: AccountId) -> Result<Vec<StoredKey>, StoreError> {
-        let ids = self.account(account)?.keys.iter();
-        let mut keys = ids.map(|id| self.key(*id, None).cloned()).collect::<Result<Vec<_>, _>>()?;
-        keys.sort_by_key(|key| (key.meta.created_at, key.meta.id()));
-        Ok(keys)
+    pub fn keys(&self, account: AccountId) -> Result<KeyListing, StoreError> {
+        let mut listing = KeyListing::default();
+        for id in &self.account(account)?.keys {
+            if let Some(entry) = self.keys.get(id) {
+                listing.keys.push(entry.key.clone());
+            } else if let Some(entry) = self.unreadable_keys.get(id) {
+                listing.unreadable.push(entry.key.clone());
+            }
+        }
+        listing.keys.sort_by_key(|key| (key.meta.created_at, key.meta.id()));
+        Ok(listing)
     }
 
     pub fn key(&self, id: KeyId, owner: Option<AccountId>) -> Result<&StoredKey, StoreError> {
-        let entry = self.keys.get(&id).ok_or(StoreError::KeyNotFound)?;
-        if owner.is_some_and(|owner| owner != entry.key.meta.account) {
-            return Err(StoreError::KeyNotFound);
+        let belongs = |account| owner.is_none() || owner == account;
+        match (self.keys.get(&id), self.unreadable_keys.get(&id)) {
+            (Some(entry), _) if belongs(Some(entry.key.meta.account)) => Ok(&entry.key),
+            (None, Some(entry)) if belongs(entry.account) => Err((&entry.key).into()),
+            _ => Err(StoreError::KeyNotFound),
         }
-        if entry.invalid {
-            return Err(StoreError::InvalidData(format!("key {id}")));
-        }
-        Ok(&entry.key)
     }
 
-    /// Loads a key from the file; `None` if its metadata is invalid.
-    pub fn load_key(&mut self, id: KeyId, meta: &[u8], record: &[u8]) -> Option<()> {
-        let meta = meta_from_bytes(meta)?;
-        let decoded = decode(record);
-        if let Err(error) = &decoded {
-            tracing::error!(key = %id, %error, "can't read a stored key record; charges for this key fail");
+    /// Loads a key from the file. A missing part is empty. Accounts must have been loaded.
+    pub fn load_key(&mut self, id: KeyId, meta: &[u8], record: &[u8]) {
+        let meta = meta_from_bytes(meta).filter(|meta| meta.id() == id);
+        match (meta, decode(record)) {
+            (Some(meta), Ok(record)) => {
+                self.keys.insert(id, KeyEntry { key: StoredKey { meta, record }, dirty: false });
+            }
+            (None, _) => self.load_unreadable(id, None, "its metadata is missing or invalid".to_owned()),
+            (meta, Err(error)) => self.load_unreadable(id, meta, error.to_string()),
         }
-        let invalid = decoded.is_err();
-        let record = decoded.unwrap_or_else(|_| KeyRecord::new(Scope::Ip, None, 0));
-        self.keys.insert(id, KeyEntry { key: StoredKey { meta, record }, dirty: false, invalid });
-        Some(())
+    }
+
+    /// Adds a key for each entry in an account's list of keys that was not loaded. Call it after loading all keys.
+    pub fn load_missing_keys(&mut self) {
+        let listed = self.accounts.values().flat_map(|account| &account.keys);
+        let missing =
+            listed.filter(|id| !self.keys.contains_key(id) && !self.unreadable_keys.contains_key(id));
+        for id in missing.copied().collect::<Vec<_>>() {
+            self.load_unreadable(id, None, "its data is missing".to_owned());
+        }
+    }
+
+    fn load_unreadable(&mut self, id: KeyId, meta: Option<KeyMeta>, reason: String) {
+        tracing::error!(key = %id, reason, "can't read a stored key; its charges fail");
+        let holder = || self.accounts.iter().find(|(_, account)| account.keys.contains(&id));
+        let account = meta.as_ref().map(|meta| meta.account).or_else(|| Some(*holder()?.0));
+        self.unreadable_keys.insert(id, UnreadableEntry { key: UnreadableKey { id, meta, reason }, account });
     }
 }
 
@@ -87,15 +106,16 @@ impl Draft<'_> {
 
     /// Deletes a key and frees its key slot.
     pub fn delete_key(&mut self, id: KeyId, owner: Option<AccountId>) -> Result<(), StoreError> {
-        let account = self.key_owner(id, owner)?;
-        let freed = self.update_account(account, |stored| {
-            stored.keys.retain(|key| *key != id);
-            Ok(())
-        });
-        match freed {
-            // The key of a deleted account is deleted, too.
-            Ok(()) | Err(StoreError::AccountNotFound) => {}
-            Err(error) => return Err(error),
+        if let Some(account) = self.key_owner(id, owner)? {
+            let freed = self.update_account(account, |stored| {
+                stored.keys.retain(|key| *key != id);
+                Ok(())
+            });
+            match freed {
+                // The key can be deleted even if its account does not exist or can't be read.
+                Ok(()) | Err(StoreError::AccountNotFound | StoreError::UnreadableAccount(_)) => {}
+                Err(error) => return Err(error),
+            }
         }
         self.remove_key(id);
         Ok(())
