@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use quota_client::wire::{Account, NewAccount, SetCredential};
+use quota_client::wire::{Account, AccountDeletion, NewAccount, SetCredential};
 use quota_client::{ClientError, QuotaClient};
 use secrecy::SecretString;
 
@@ -199,10 +199,11 @@ impl Accounts {
         Ok(())
     }
 
-    /// Deletes the account with its keys and sessions.
+    /// Deletes the account with its keys and sessions. Fails if the password is changed before the deletion begins.
     pub async fn delete(&self, session: &Session, password: &SecretString) -> Result<(), AccountError> {
-        self.check_password(session, password).await?;
-        Ok(self.quota.delete_account(&session.account).await?)
+        let (expected_credential, _) = self.check_password(session, password).await?;
+        let deletion = AccountDeletion { expected_credential };
+        Ok(self.quota.confirm_account_deletion(&session.account, &deletion).await?)
     }
 
     /// Checks the password before a change that a stolen session must not be able to make. Returns the credential and

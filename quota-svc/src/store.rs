@@ -128,7 +128,8 @@ impl From<&UnreadableKey> for StoreError {
 
 /// Accounts, keys and counters.
 ///
-/// A change is durable when its method returns, as far as the store can confirm that. Methods that take an `owner`
+/// A change is durable when its method returns, as far as the store can confirm that. Only [`Store::add_session`] does not
+/// wait for a confirmation. Methods that take an `owner`
 /// treat another account's key as not found.
 #[async_trait]
 pub trait Store: Send + Sync {
@@ -152,13 +153,22 @@ pub trait Store: Send + Sync {
     /// A page of all accounts, in no particular order. It may have slightly more items than `limit`, and an account may
     /// be on two pages if accounts are created or deleted meanwhile.
     async fn accounts(&self, cursor: Option<&str>, limit: usize) -> Result<Page<Account>, StoreError>;
-    /// Deletes an account, readable or not, with its keys and sessions. Returns the IDs of the keys.
-    async fn delete_account(&self, id: AccountId) -> Result<Vec<KeyId>, StoreError>;
+    /// Deletes an account with its keys and sessions. Returns the IDs of the keys. If `expected_credential` is given and
+    /// is not the current credential, fails with [`StoreError::VersionConflict`] in the same atomic step. Without it, an
+    /// unreadable account is deleted, too.
+    async fn delete_account(
+        &self,
+        id: AccountId,
+        expected_credential: Option<&str>,
+    ) -> Result<Vec<KeyId>, StoreError>;
     /// Replaces the credential if the current one is the expected one, and revokes sessions. Returns the new version.
     async fn set_credential(&self, id: AccountId, change: &CredentialChange<'_>) -> Result<u32, StoreError>;
 
     /// Adds a session, given as the SHA-256 of its ID in hexadecimal digits. If `expected_credential` is given and is
     /// not the current credential, fails with [`StoreError::VersionConflict`] in the same atomic step.
+    ///
+    /// Need not be durable: a crash that loses the session only means that its owner signs in again. So a sign-in does not
+    /// wait for the store's disk and replicas, nor fail because of them.
     async fn add_session(
         &self,
         id: AccountId,

@@ -57,6 +57,7 @@ contract! {
     accounts::account_deletion_deletes_keys,
     accounts::credential_change_checks_version_and_revokes_sessions,
     accounts::session_with_an_outdated_credential_is_rejected,
+    accounts::account_deletion_with_an_outdated_credential_is_rejected,
     accounts::sessions_expire_and_at_most_ten_are_active,
     keys::concurrent_creations_stop_at_ten_keys,
     keys::deleted_key_is_unknown_and_frees_its_slot,

@@ -7,7 +7,7 @@ mod charge;
 mod key;
 mod transfer;
 
-pub use account::{Account, AccountPage, Credential, NewAccount, NewSession, SetCredential};
+pub use account::{Account, AccountDeletion, AccountPage, Credential, NewAccount, NewSession, SetCredential};
 pub use charge::{Charge, ChargeRequest, ChargeResponse, MAX_BATCH, Outcome, Verdict};
 pub use key::{
     Actor, CreatedKey, DayUsage, Event, EventKind, EventList, KEYS_PER_ACCOUNT, Key, KeyList, KeyState,

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use poem_openapi::param::{Path, Query};
 use poem_openapi::{ApiResponse, OpenApi};
-use quota_client::wire::{Account, AccountPage, Credential, NewAccount, NewSession, SetCredential};
+use quota_client::wire::{
+    Account, AccountDeletion, AccountPage, Credential, NewAccount, NewSession, SetCredential,
+};
 use service_kit::SerdeJson;
 
 use super::charges::Tag;
@@ -79,11 +81,21 @@ impl AccountsApi {
     /// Delete an account with its keys and sessions
     #[oai(path = "/accounts/:id", method = "delete", operation_id = "deleteAccount")]
     async fn delete(&self, id: Path<String>) -> Result<Done, ApiError> {
-        let (store, id) = (self.0.store.clone(), account_id(&id)?);
-        for key in self.0.complete(async move { store.delete_account(id).await }).await? {
-            self.0.charge_service.invalidate(key);
-        }
-        Ok(Done::Done)
+        self.delete_account(&id, None).await
+    }
+
+    /// Delete an account if its credential is the expected one
+    ///
+    /// For an owner, who confirms the deletion with the password.
+    #[oai(path = "/accounts/:id/deletion", method = "post", operation_id = "confirmAccountDeletion")]
+    async fn confirm_deletion(
+        &self,
+        id: Path<String>,
+        deletion: SerdeJson<AccountDeletion>,
+    ) -> Result<Done, ApiError> {
+        let AccountDeletion { expected_credential } = deletion.0;
+        check_credential(&expected_credential)?;
+        self.delete_account(&id, Some(expected_credential)).await
     }
 
     /// Show an account's credential
@@ -174,6 +186,15 @@ impl AccountsApi {
 }
 
 impl AccountsApi {
+    async fn delete_account(&self, id: &str, expected_credential: Option<String>) -> Result<Done, ApiError> {
+        let (store, id) = (self.0.store.clone(), account_id(id)?);
+        let deletion = async move { store.delete_account(id, expected_credential.as_deref()).await };
+        for key in self.0.complete(deletion).await? {
+            self.0.charge_service.invalidate(key);
+        }
+        Ok(Done::Done)
+    }
+
     async fn find_by_login(&self, login: &str) -> Result<SerdeJson<AccountPage>, ApiError> {
         let accounts = match self.0.store.account(parse_login(login)?.account_id()).await {
             Ok(account) => vec![api_convert::account(&account)],

@@ -44,10 +44,10 @@ pub async fn account_deletion_deletes_keys(harness: &Harness) {
     let account = harness.account().await;
     let key = harness.key_in(account, Scope::Full, None).await.unwrap();
     harness.store.add_session(account, &"a".repeat(64), 60, None).await.unwrap();
-    assert_eq!(harness.store.delete_account(account).await.unwrap(), [key]);
+    assert_eq!(harness.store.delete_account(account, None).await.unwrap(), [key]);
     assert!(matches!(harness.store.account(account).await, Err(StoreError::AccountNotFound)));
     assert!(matches!(harness.store.key(key, None).await, Err(StoreError::KeyNotFound)));
-    assert!(matches!(harness.store.delete_account(account).await, Err(StoreError::AccountNotFound)));
+    assert!(matches!(harness.store.delete_account(account, None).await, Err(StoreError::AccountNotFound)));
     assert!(matches!(harness.key_in(account, Scope::Ip, None).await, Err(StoreError::AccountNotFound)));
     assert_eq!(harness.store.accounts(None, 100).await.unwrap().total, 0);
     assert_eq!(harness.outcome(key).await, quota_client::wire::Outcome::UnknownKey);
@@ -94,15 +94,39 @@ pub async fn session_with_an_outdated_credential_is_rejected(harness: &Harness) 
     add_session("c", "new").await.unwrap();
 
     // The same login, registered again: the version is the same as that of the deleted account.
-    harness.store.delete_account(account).await.unwrap();
+    harness.store.delete_account(account, None).await.unwrap();
     assert!(matches!(add_session("d", "new").await, Err(StoreError::AccountNotFound)));
     harness.store.create_account(&login, Some("other")).await.unwrap();
     assert!(matches!(add_session("e", "old").await, Err(StoreError::VersionConflict)));
     assert!(matches!(harness.store.set_credential(account, &change).await, Err(StoreError::VersionConflict)));
     assert!(!harness.store.has_session(account, &"e".repeat(64)).await.unwrap());
-    harness.store.delete_account(account).await.unwrap();
+    harness.store.delete_account(account, None).await.unwrap();
     harness.store.create_account(&login, None).await.unwrap();
     assert!(matches!(add_session("f", "old").await, Err(StoreError::VersionConflict)));
+}
+
+pub async fn account_deletion_with_an_outdated_credential_is_rejected(harness: &Harness) {
+    let login = Login::parse(&random()).unwrap();
+    let account = harness.store.create_account(&login, Some("old")).await.unwrap().id();
+    let key = harness.key_in(account, Scope::Full, None).await.unwrap();
+    let change = CredentialChange {
+        credential: "new",
+        expected_version: 1,
+        expected_credential: Some("old"),
+        keep: KeptSessions::None,
+    };
+    harness.store.set_credential(account, &change).await.unwrap();
+    let delete = async |expected| harness.store.delete_account(account, Some(expected)).await;
+    assert!(matches!(delete("old").await, Err(StoreError::VersionConflict)));
+    assert_eq!(harness.outcome(key).await, quota_client::wire::Outcome::Allowed);
+    harness.key_in(account, Scope::Full, None).await.unwrap();
+    assert_eq!(delete("new").await.unwrap().len(), 2);
+    assert!(matches!(delete("new").await, Err(StoreError::AccountNotFound)));
+
+    // The same login, registered again by somebody else.
+    harness.store.create_account(&login, Some("other")).await.unwrap();
+    assert!(matches!(delete("new").await, Err(StoreError::VersionConflict)));
+    assert_eq!(harness.store.account(account).await.unwrap().credential.as_deref(), Some("other"));
 }
 
 pub async fn sessions_expire_and_at_most_ten_are_active(harness: &Harness) {

@@ -59,7 +59,7 @@ pub async fn can_be_listed_and_deleted(
     store.delete_key(bad_record, Some(account)).await.unwrap();
     assert_eq!(ids(&harness, account).await, (vec![good], BTreeSet::from([bad_meta])));
     assert_eq!(harness.outcome(bad_record).await, Outcome::UnknownKey);
-    let mut deleted = store.delete_account(account).await.unwrap();
+    let mut deleted = store.delete_account(account, None).await.unwrap();
     deleted.sort_unstable();
     assert_eq!(deleted, BTreeSet::from([good, bad_meta]).into_iter().collect::<Vec<_>>());
     for key in [good, bad_meta] {
@@ -92,7 +92,7 @@ async fn unreadable_account_can_be_deleted(
     // An operator deletes a key of which not even the account is known.
     store.delete_key(unowned, None).await.unwrap();
     assert!(matches!(store.delete_key(unowned, None).await, Err(StoreError::KeyNotFound)));
-    store.delete_account(account).await.unwrap();
+    store.delete_account(account, None).await.unwrap();
     assert!(matches!(store.account(account).await, Err(StoreError::AccountNotFound)));
     assert_eq!(harness.outcome(key).await, Outcome::UnknownKey);
 }

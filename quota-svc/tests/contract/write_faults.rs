@@ -190,7 +190,7 @@ impl Subjects {
             Step::Resume => change(KeyChange::Resume).await,
             Step::Import => store.import(&[self.backup().await]).await.map(drop),
             Step::DeleteKey => store.delete_key(key, Some(account)).await,
-            Step::DeleteAccount => store.delete_account(account).await.map(drop),
+            Step::DeleteAccount => store.delete_account(account, None).await.map(drop),
         }
     }
 

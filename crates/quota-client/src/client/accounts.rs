@@ -4,7 +4,7 @@ use http::Method;
 
 use super::QuotaClient;
 use crate::error::ClientError;
-use crate::wire::{Account, AccountPage, Credential, NewAccount, NewSession, SetCredential};
+use crate::wire::{Account, AccountDeletion, AccountPage, Credential, NewAccount, NewSession, SetCredential};
 
 impl QuotaClient {
     /// Creates an account. Fails with `account_exists` if the login is taken.
@@ -31,6 +31,16 @@ impl QuotaClient {
     /// Deletes an account with its keys and sessions.
     pub async fn delete_account(&self, id: &str) -> Result<(), ClientError> {
         self.send_no_content(self.request(Method::DELETE, &["accounts", id])?).await
+    }
+
+    /// Like [`Self::delete_account`]. Fails with `version_conflict` if the expected credential is outdated.
+    pub async fn confirm_account_deletion(
+        &self,
+        id: &str,
+        deletion: &AccountDeletion,
+    ) -> Result<(), ClientError> {
+        let request = self.request(Method::POST, &["accounts", id, "deletion"])?.json(deletion)?;
+        self.send_no_content(request).await
     }
 
     /// Returns an account's credential and its version.

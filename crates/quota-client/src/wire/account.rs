@@ -92,3 +92,13 @@ pub struct NewSession {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_credential: Option<String>,
 }
+
+/// The deletion of an account by its owner.
+#[derive(Debug, Clone, Object, Serialize, Deserialize)]
+#[oai(deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
+pub struct AccountDeletion {
+    /// Credential that the password was checked against. The request fails with 409 if the current credential differs:
+    /// the password was changed, or the account was deleted and registered again.
+    pub expected_credential: String,
+}

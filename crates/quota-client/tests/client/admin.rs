@@ -4,7 +4,8 @@ use std::error::Error;
 use std::time::Duration;
 
 use quota_client::wire::{
-    Actor, ImportRequest, NewAccount, NewKey, NewSession, Rename, Scope, SetCredential, SetDailyLimit,
+    AccountDeletion, Actor, ImportRequest, NewAccount, NewKey, NewSession, Rename, Scope, SetCredential,
+    SetDailyLimit,
 };
 use quota_client::{ClientError, QuotaClient};
 use serde_json::Value;
@@ -54,6 +55,10 @@ async fn account_calls_use_documented_requests() {
     assert_eq!(listed.unwrap().next.as_deref(), Some("c2"));
     exchange!(fake, |c| c.account("a1"), "GET /internal/v1/accounts/a1", "", 200, ACCOUNT).unwrap();
     exchange!(fake, |c| c.delete_account("a1"), "DELETE /internal/v1/accounts/a1", "", 204, "").unwrap();
+    let (deletion, sent) =
+        (AccountDeletion { expected_credential: "h".into() }, r#"{"expected_credential":"h"}"#);
+    let line = "POST /internal/v1/accounts/a1/deletion";
+    exchange!(fake, |c| c.confirm_account_deletion("a1", &deletion), line, sent, 204, "").unwrap();
 
     let stored = r#"{"credential":"h","version":3}"#;
     let line = "GET /internal/v1/accounts/a1/credential";

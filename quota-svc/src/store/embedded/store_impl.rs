@@ -45,8 +45,13 @@ impl Store for EmbeddedStore {
         self.state().accounts(cursor, limit)
     }
 
-    async fn delete_account(&self, id: AccountId) -> Result<Vec<KeyId>, StoreError> {
-        self.change(move |draft, _| draft.delete_account(id)).await
+    async fn delete_account(
+        &self,
+        id: AccountId,
+        expected_credential: Option<&str>,
+    ) -> Result<Vec<KeyId>, StoreError> {
+        let expected = expected_credential.map(str::to_owned);
+        self.change(move |draft, _| draft.delete_account(id, expected.as_deref())).await
     }
 
     async fn set_credential(&self, id: AccountId, change: &CredentialChange<'_>) -> Result<u32, StoreError> {

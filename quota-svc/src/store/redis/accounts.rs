@@ -9,7 +9,7 @@ use super::command;
 use super::keys::{Unowned, readable};
 use super::operation::Operation;
 use super::redis_keys::{INDEX_SHARDS, RedisKey};
-use super::script::{CREATE_ACCOUNT, SESSION, SET_CREDENTIAL};
+use super::script::{BEGIN_DELETION, CREATE_ACCOUNT, SESSION, SET_CREDENTIAL};
 use super::topology::Reply;
 use crate::domain::account::{Account, Login, MAX_SESSIONS};
 use crate::domain::id::{AccountId, KeyId};
@@ -187,15 +187,18 @@ impl Operation<'_> {
 
     /// Marks the account as deleting, so that no key or session can be added. Then deletes its keys, its index entry
     /// and the account. If a step fails, a retry completes the deletion. The hash of reservations has the IDs of all keys.
-    pub(super) async fn remove_account(&self, id: AccountId) -> Result<Vec<KeyId>, StoreError> {
+    pub(super) async fn remove_account(
+        &self,
+        id: AccountId,
+        expected_credential: Option<&str>,
+    ) -> Result<Vec<KeyId>, StoreError> {
         let [account, reservations, sessions] = self.redis_keys.account(id);
-        let exists: bool = self.query(&account, &command("EXISTS", &account)).await?;
-        if !exists {
-            return Err(StoreError::AccountNotFound);
+        let begin = BEGIN_DELETION.on([account.clone()].iter()).arg(expected_credential.unwrap_or_default());
+        match self.write_int(&account, &begin).await? {
+            (-1, _) => return Err(StoreError::AccountNotFound),
+            (-2, _) => return Err(StoreError::VersionConflict),
+            _ => {}
         }
-        // If the account is not a hash, it can't be marked, but no key or session can be added to it either.
-        let mut mark = command("HSET", &account);
-        let _ = readable(self.write_command(&account, mark.arg("deleting").arg(1)).await)?;
         let keys = readable(self.query(&reservations, &command("HKEYS", &reservations)).await)?;
         let keys: Vec<String> = keys.unwrap_or_default();
         let keys: Vec<KeyId> = keys.iter().filter_map(|key| KeyId::from_hex(key).ok()).collect();

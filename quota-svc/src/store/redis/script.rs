@@ -29,6 +29,7 @@ script!(CREATE_KEY, "create_key.lua");
 script!(CHANGE_KEY, "change_key.lua");
 script!(DELETE_KEY, "delete_key.lua");
 script!(CREATE_ACCOUNT, "create_account.lua");
+script!(BEGIN_DELETION, "begin_deletion.lua");
 script!(SET_CREDENTIAL, "set_credential.lua");
 script!(SESSION, "session.lua");
 

@@ -52,8 +52,12 @@ impl Store for RedisStore {
         self.operation().read_accounts(cursor, limit).await
     }
 
-    async fn delete_account(&self, id: AccountId) -> Result<Vec<KeyId>, StoreError> {
-        self.operation().remove_account(id).await
+    async fn delete_account(
+        &self,
+        id: AccountId,
+        expected_credential: Option<&str>,
+    ) -> Result<Vec<KeyId>, StoreError> {
+        self.operation().remove_account(id, expected_credential).await
     }
 
     async fn set_credential(&self, id: AccountId, change: &CredentialChange<'_>) -> Result<u32, StoreError> {

@@ -67,7 +67,16 @@ impl Draft<'_> {
     }
 
     /// Deletes an account with its keys.
-    pub fn delete_account(&mut self, id: AccountId) -> Result<Vec<KeyId>, StoreError> {
+    pub fn delete_account(
+        &mut self,
+        id: AccountId,
+        expected_credential: Option<&str>,
+    ) -> Result<Vec<KeyId>, StoreError> {
+        match self.account(id) {
+            Ok(stored) => check_credential(&stored.account, expected_credential)?,
+            Err(StoreError::UnreadableAccount(_)) if expected_credential.is_none() => {}
+            Err(error) => return Err(error),
+        }
         let keys = self.keys_of(id)?;
         for key in &keys {
             self.remove_key(*key);
