@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use cluster::Cluster;
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
+use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
 
 use super::managed_connection::{Generation, LiveConnection, ManagedConnection, ServerTarget};
 use super::redis_keys::RedisKey;
@@ -149,12 +149,21 @@ impl Topology {
 }
 
 async fn send_on(managed: &ManagedConnection, command: &Cmd) -> Result<Reply, CallError> {
-    let live = managed.connection().ok_or_else(|| CallError::Down(managed.label().to_string()))?;
-    let LiveConnection { mut connection, generation } = live;
-    match command.query_async(&mut connection).await {
-        Ok(value) => Ok(Reply { value, connection, server: managed.label().clone() }),
+    let mut live = managed.connection().ok_or_else(|| CallError::Down(managed.label().to_string()))?;
+    let result = command.query_async(&mut live.connection).await;
+    reply(managed, live, result)
+}
+
+/// The reply of a call on the connection `live`. Reports an error to the connection's background task.
+fn reply(
+    managed: &ManagedConnection,
+    live: LiveConnection,
+    result: RedisResult<Value>,
+) -> Result<Reply, CallError> {
+    match result {
+        Ok(value) => Ok(Reply { value, connection: live.connection, server: managed.label().clone() }),
         Err(error) => {
-            report_error(managed, generation, &error);
+            report_error(managed, live.generation, &error);
             let timed_out = error.is_timeout();
             Err(if timed_out { CallError::TimedOut(managed.label().to_string()) } else { error.into() })
         }

@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use redis::{Cmd, RedisError, ServerErrorKind, Value};
+use redis::{Cmd, RedisError, RedisResult, ServerErrorKind, Value};
 use tokio::sync::Notify;
 
 use super::super::managed_connection::{ManagedConnection, ServerTarget};
 use super::super::target::{ConnectOptions, Node};
 use super::slots::{self, Range};
-use super::{CallError, Reply, is, send_on};
+use super::{CallError, Reply, is, reply, send_on};
 
 const SLOTS: u16 = 16_384;
 /// Interval of slot map refreshes while everything is connected.
@@ -203,10 +203,60 @@ fn redirection(error: &RedisError, sender: &str) -> Option<Node> {
 
 /// For a slot in migration: its new master accepts commands only after `ASKING`.
 async fn send_asking(managed: &ManagedConnection, command: &Cmd) -> Result<Reply, CallError> {
-    let live = managed.connection().ok_or_else(|| CallError::Down(managed.label().to_string()))?;
-    let mut connection = live.connection;
+    let mut live = managed.connection().ok_or_else(|| CallError::Down(managed.label().to_string()))?;
     let mut pipeline = redis::pipe();
-    pipeline.cmd("ASKING").ignore().add_command(command.clone());
-    let (value,): (Value,) = pipeline.query_async(&mut connection).await?;
-    Ok(Reply { value, connection, server: managed.label().clone() })
+    // With `ignore_errors` an error reply is a value. Otherwise it would become an error of the pipeline, which has
+    // neither the target of a redirection nor, for most errors, the code.
+    pipeline.cmd("ASKING").ignore().add_command(command.clone()).ignore_errors();
+    let replies: RedisResult<(Value,)> = pipeline.query_async(&mut live.connection).await;
+    reply(managed, live, replies.and_then(|(value,)| value.extract_error()))
+}
+
+#[cfg(test)]
+mod tests {
+    use e2e::redis::Redis;
+    use e2e::wait::eventually;
+
+    use super::super::super::target::{self, Credentials, RedisTarget};
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_secs(10);
+
+    /// The server is not part of a Cluster, so it replies to `ASKING` with an error, which must not matter.
+    async fn start(redis: &Redis) -> ManagedConnection {
+        let (target, options) = target::parse(&redis.url(), Credentials::default(), TIMEOUT).unwrap();
+        let RedisTarget::Server(node) = target else { panic!("not a server: {target:?}") };
+        let managed = ManagedConnection::start(ServerTarget::Server(node), options, TIMEOUT);
+        managed.wait_connected().await;
+        managed
+    }
+
+    async fn error_of(managed: &ManagedConnection, command: &Cmd) -> RedisError {
+        match send_asking(managed, command).await {
+            Err(CallError::Failed(error)) => error,
+            Err(error) => panic!("{error}"),
+            Ok(_) => panic!("no error"),
+        }
+    }
+
+    #[tokio::test]
+    async fn redirection_after_asking_has_its_target() {
+        let redis = Redis::start().await;
+        let managed = start(&redis).await;
+        let mut command = redis::cmd("EVAL");
+        command.arg("return redis.error_reply('MOVED 7 192.0.2.1:7000')").arg(0);
+        let error = error_of(&managed, &command).await;
+        assert_eq!(redirection(&error, managed.label()), Some(("192.0.2.1".to_owned(), 7000)));
+    }
+
+    #[tokio::test]
+    async fn error_after_asking_is_reported_to_the_connection() {
+        let redis = Redis::start().await;
+        let managed = start(&redis).await;
+        redis.cli(&["REPLICAOF", "127.0.0.1", "1"]).await;
+        let error = error_of(&managed, redis::cmd("SET").arg("a").arg("b")).await;
+        assert!(is(&error, ServerErrorKind::ReadOnly), "{error}");
+        eventually(TIMEOUT, "the connection is replaced", async || (!managed.is_connected()).then_some(()))
+            .await;
+    }
 }
