@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use testkit::quota::StoreChoice;
 use testkit::redis::Redis;
 use testkit::wait::eventually;
-use testkit::wait::eventually;
 
 use crate::harness::{Browser, Harness};
 
