@@ -214,8 +214,8 @@ async fn send_asking(managed: &ManagedConnection, command: &Cmd) -> Result<Reply
 
 #[cfg(test)]
 mod tests {
-    use e2e::redis::Redis;
-    use e2e::wait::eventually;
+    use testkit::redis::Redis;
+    use testkit::wait::eventually;
 
     use super::super::super::target::{self, Credentials, RedisTarget};
     use super::*;
