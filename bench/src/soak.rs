@@ -15,8 +15,8 @@ use tokio::task::JoinSet;
 
 use crate::gate::Gate;
 use crate::lookup::programs;
-use client_stats::ClientStats;
-use clients::{Client, TrafficKind};
+use client_stats::{ClientStats, TrafficKind};
+use clients::Client;
 use progress::Progress;
 use target::{Target, VALID_KEYS};
 

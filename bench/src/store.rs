@@ -115,7 +115,7 @@ async fn measure(
     in_flight: usize,
     seconds: f64,
 ) -> anyhow::Result<Measurement> {
-    let plan = variant.batch_plan(in_flight);
+    let plan = load::BatchPlan::new(variant, in_flight);
     // Warms up connections, script cache and allocator.
     load::run(variant, &plan, Duration::from_millis(200)).await?;
     let (redis_cpu, client_cpu, started) =

@@ -1,9 +1,59 @@
-//! Statistics of the clients of one kind: expected and wrong responses, errors, and latencies.
+//! The kinds of traffic, and the statistics of the clients of one kind: expected and wrong responses, errors, latencies.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use super::clients::TrafficKind;
+/// A kind of traffic, with the response that it must get.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TrafficKind {
+    /// Active keys: 200 with the client address, which changes with each request of a client.
+    Valid,
+    /// Keys that are unknown, malformed or missing: 401.
+    Unauthorized,
+    /// Paused keys: 429.
+    Paused,
+    /// The demo endpoint, without a key: 200.
+    Demo,
+    /// CORS preflights: 204.
+    Preflight,
+    /// Invalid scopes, paths and methods: 400, 404 and 405. Bytes that are not HTTP: 400 or a closed connection.
+    Rejected,
+    /// Headers that arrive slowly: 401, because there is no key. Headers that never end: a closed connection.
+    Slow,
+    /// Many connections without a request: no response is expected.
+    Flood,
+}
+
+impl TrafficKind {
+    pub const ALL: [Self; 8] = [
+        Self::Valid,
+        Self::Unauthorized,
+        Self::Paused,
+        Self::Demo,
+        Self::Preflight,
+        Self::Rejected,
+        Self::Slow,
+        Self::Flood,
+    ];
+
+    /// Number of concurrent clients. For [`Self::Valid`], `--clients` is used instead.
+    pub fn clients(self) -> usize {
+        match self {
+            Self::Slow => 64,
+            Self::Flood => 1,
+            _ => 4,
+        }
+    }
+
+    /// Delay of a client between two requests.
+    pub fn delay(self) -> Duration {
+        match self {
+            Self::Valid => Duration::ZERO,
+            Self::Slow | Self::Flood => Duration::from_millis(500),
+            _ => Duration::from_millis(5),
+        }
+    }
+}
 
 /// The result of one request, as the client observed it.
 #[derive(Debug, Clone, PartialEq, Eq)]

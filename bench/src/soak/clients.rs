@@ -1,72 +1,20 @@
-//! The kinds of clients: the requests of each, the expected responses, and the delay between requests.
+//! The clients: the requests of each kind of traffic, and the expected responses.
 
 mod raw;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use super::client_stats::{ClientStats, Observation};
+use super::client_stats::{ClientStats, Observation, TrafficKind};
 use super::progress::Progress;
 use super::target::Target;
-
-/// A kind of traffic, with the response that it must get.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TrafficKind {
-    /// Active keys: 200 with the client address, which differs in each request.
-    Valid,
-    /// Unknown, malformed or missing keys: 401.
-    Unauthorized,
-    /// Paused keys: 429.
-    Paused,
-    /// The demo: 200.
-    Demo,
-    /// CORS preflights: 204.
-    Preflight,
-    /// Invalid scopes, paths and methods: 400, 404 and 405. Bytes that are not HTTP: 400 or a closed connection.
-    Malformed,
-    /// Headers that arrive slowly: 401, because there is no key. Headers that never end: a closed connection.
-    Slow,
-    /// Many connections without a request: no response is expected.
-    Flood,
-}
-
-impl TrafficKind {
-    pub const ALL: [Self; 8] = [
-        Self::Valid,
-        Self::Unauthorized,
-        Self::Paused,
-        Self::Demo,
-        Self::Preflight,
-        Self::Malformed,
-        Self::Slow,
-        Self::Flood,
-    ];
-
-    /// Number of concurrent clients. For [`Self::Valid`], `--clients` is used instead.
-    pub fn clients(self) -> usize {
-        match self {
-            Self::Slow => 64,
-            Self::Flood => 1,
-            _ => 4,
-        }
-    }
-
-    /// Delay of a client between two requests.
-    fn delay(self) -> Duration {
-        match self {
-            Self::Valid => Duration::ZERO,
-            Self::Slow | Self::Flood => Duration::from_millis(500),
-            _ => Duration::from_millis(5),
-        }
-    }
-}
 
 /// One client, which sends one request after another.
 pub struct Client {
     kind: TrafficKind,
     target: Arc<Target>,
     http: reqwest::Client,
-    /// Indexes of its keys among the valid ones. No other client of its kind uses them.
+    /// Indexes into the target's `valid_keys`, used only by [`TrafficKind::Valid`]. Each valid client has its own keys.
     keys: Vec<usize>,
     /// Requests sent so far.
     sent: usize,
@@ -86,36 +34,40 @@ impl Client {
         let mut stats = ClientStats::new(self.kind);
         while Instant::now() < deadline {
             let started = Instant::now();
-            let key = (self.kind == TrafficKind::Valid).then(|| self.keys[self.sent % self.keys.len()]);
-            let observation = self.send(key).await;
+            let key_index = (self.kind == TrafficKind::Valid).then(|| self.keys[self.sent % self.keys.len()]);
+            let observation = self.send(key_index).await;
             progress.record(&observation);
-            stats.record(&observation, started.elapsed(), key);
+            stats.record(&observation, started.elapsed(), key_index);
             self.sent += 1;
             tokio::time::sleep(self.kind.delay()).await;
         }
         stats
     }
 
-    async fn send(&self, key: Option<usize>) -> Observation {
-        match (self.kind, key) {
-            (TrafficKind::Valid, Some(key)) => self.valid(&self.target.valid_keys[key].secret).await,
-            (TrafficKind::Valid, None) | (TrafficKind::Unauthorized, _) => self.unauthorized().await,
-            (TrafficKind::Paused, _) => {
+    /// `key_index` is the key of a [`TrafficKind::Valid`] request.
+    async fn send(&self, key_index: Option<usize>) -> Observation {
+        if let Some(index) = key_index {
+            return self.valid(&self.target.valid_keys[index].secret).await;
+        }
+        match self.kind {
+            TrafficKind::Valid => unreachable!("a valid client has keys"),
+            TrafficKind::Unauthorized => self.unauthorized().await,
+            TrafficKind::Paused => {
                 let paused = &self.target.paused_keys;
-                let key = &paused[self.sent % paused.len()].secret;
-                self.expect(self.get("/api/v1/ip").bearer_auth(key), 429, "rate_limit_exceeded").await
+                let secret = &paused[self.sent % paused.len()].secret;
+                self.check(self.get("/api/v1/ip").bearer_auth(secret), 429, "rate_limit_exceeded").await
             }
-            (TrafficKind::Demo, _) => self.expect(self.get("/api/v1/ip/demo"), 200, "").await,
-            (TrafficKind::Preflight, _) => {
+            TrafficKind::Demo => self.check(self.get("/api/v1/ip/demo"), 200, "").await,
+            TrafficKind::Preflight => {
                 let url = self.target.lookup.url("/api/v1/ip");
                 let preflight = self.http.request(reqwest::Method::OPTIONS, url);
                 let preflight = preflight.header("Origin", "https://page.example");
-                self.expect(preflight.header("Access-Control-Request-Method", "GET"), 204, "").await
+                self.check(preflight.header("Access-Control-Request-Method", "GET"), 204, "").await
             }
-            (TrafficKind::Malformed, _) => self.malformed().await,
-            (TrafficKind::Slow, _) if self.number.is_multiple_of(2) => raw::slow(&self.target).await,
-            (TrafficKind::Slow, _) => raw::endless(&self.target).await,
-            (TrafficKind::Flood, _) => raw::flood(&self.target).await,
+            TrafficKind::Rejected => self.rejected().await,
+            TrafficKind::Slow if self.number.is_multiple_of(2) => raw::slow(&self.target).await,
+            TrafficKind::Slow => raw::endless(&self.target).await,
+            TrafficKind::Flood => raw::flood(&self.target).await,
         }
     }
 
@@ -123,10 +75,12 @@ impl Client {
         self.http.get(self.target.lookup.url(path))
     }
 
-    async fn valid(&self, key: &str) -> Observation {
+    async fn valid(&self, secret: &str) -> Observation {
+        // Consecutive requests of a client have different addresses; 61 spreads them.
         let [.., b, c, d] = (self.sent * 61 + self.number).to_be_bytes();
         let address = format!("8.{b}.{c}.{d}");
-        let request = self.get("/api/v1/ip?scope=full").bearer_auth(key).header("X-Forwarded-For", &address);
+        let request =
+            self.get("/api/v1/ip?scope=full").bearer_auth(secret).header("X-Forwarded-For", &address);
         match fetch(request).await {
             Ok((200, body)) if body["ip"] == address.as_str() => Observation::Expected,
             Ok((200, _)) => Observation::Wrong("200 with the wrong client address".to_owned()),
@@ -139,27 +93,29 @@ impl Client {
         let request = self.get("/api/v1/ip");
         let (request, error) = match self.sent % 3 {
             0 => (request.bearer_auth(unknown), "invalid_api_key"),
+            // Too short, so malformed.
             1 => (request.bearer_auth(&unknown[..41]), "invalid_api_key"),
             _ => (request, "missing_api_key"),
         };
-        self.expect(request, 401, error).await
+        self.check(request, 401, error).await
     }
 
-    async fn malformed(&self) -> Observation {
+    async fn rejected(&self) -> Observation {
         let key = &self.target.valid_keys[0].secret;
         match self.sent % 4 {
-            0 => self.expect(self.get("/api/v1/ip?scope=all").bearer_auth(key), 400, "invalid_scope").await,
-            1 => self.expect(self.get("/api/v1/nowhere"), 404, "not_found").await,
+            0 => self.check(self.get("/api/v1/ip?scope=all").bearer_auth(key), 400, "invalid_scope").await,
+            1 => self.check(self.get("/api/v1/nowhere"), 404, "not_found").await,
             2 => {
                 let post = self.http.post(self.target.lookup.url("/api/v1/ip")).bearer_auth(key);
-                self.expect(post, 405, "method_not_allowed").await
+                self.check(post, 405, "method_not_allowed").await
             }
             _ => raw::garbage(&self.target).await,
         }
     }
 
-    async fn expect(&self, request: reqwest::RequestBuilder, status: u16, error: &str) -> Observation {
-        observe(fetch(request).await, status, error)
+    /// Sends a request whose response must have this status and error code (empty for none).
+    async fn check(&self, request: reqwest::RequestBuilder, status: u16, code: &str) -> Observation {
+        observe(fetch(request).await, status, code)
     }
 }
 
@@ -175,12 +131,12 @@ async fn fetch(request: reqwest::RequestBuilder) -> FetchResult {
     response.await.map_err(|error: reqwest::Error| match error {
         error if error.is_timeout() => "timeout".to_owned(),
         error if error.is_connect() => "connect".to_owned(),
-        _ => "broken".to_owned(),
+        _ => "response cut off".to_owned(),
     })
 }
 
-/// Compares a response with the expected status and error code. A 500 with `internal_error` counts as an error, because
-/// the client may retry; any other unexpected response is wrong.
+/// Compares a response with the expected status and error code. A 500 with `internal_error` is
+/// [`Observation::Error`], because the client may retry; any other unexpected response is [`Observation::Wrong`].
 fn observe(result: FetchResult, expected_status: u16, expected_code: &str) -> Observation {
     match result {
         Err(name) => Observation::Error(name),

@@ -12,8 +12,7 @@ use quota_client::wire::{
 use testkit::redis::Redis;
 use tokio::task::JoinSet;
 
-use super::client_stats::ClientStats;
-use super::clients::TrafficKind;
+use super::client_stats::{ClientStats, TrafficKind};
 use crate::lookup::servers::Server;
 use crate::usage;
 

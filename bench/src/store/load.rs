@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::try_join_all;
 
+use super::report;
 use super::variant::Variant;
 use crate::stats;
 
@@ -16,14 +17,19 @@ pub struct BatchPlan {
 }
 
 impl BatchPlan {
+    /// One charge per call for the plain INCR baseline, batches for all other variants.
+    pub fn new(variant: &Variant, in_flight: usize) -> Self {
+        if variant.name() == report::INCR { Self::unbatched(in_flight) } else { Self::batched(in_flight) }
+    }
+
     /// Each charge in its own call.
-    pub fn unbatched(in_flight: usize) -> Self {
+    fn unbatched(in_flight: usize) -> Self {
         Self { batch_sizes: vec![1; in_flight] }
     }
 
     /// One charge is sent alone. More are split into at least two batches, so that one is prepared while the store
     /// handles the other.
-    pub fn batched(in_flight: usize) -> Self {
+    fn batched(in_flight: usize) -> Self {
         let callers = if in_flight == 1 { 1 } else { in_flight.div_ceil(MAX_BATCH).max(2) };
         let batch_sizes = (0..callers).map(|n| (in_flight + n) / callers).collect();
         Self { batch_sizes }

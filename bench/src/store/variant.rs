@@ -10,9 +10,6 @@ use quota_svc::store::Store;
 use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 
-use super::load::BatchPlan;
-use super::report;
-
 pub struct Variant {
     /// Name in the table.
     name: &'static str,
@@ -46,15 +43,6 @@ impl Variant {
 
     pub fn name(&self) -> &'static str {
         self.name
-    }
-
-    /// How charges in flight are split: one per call for the plain INCR baseline, into batches for all other variants.
-    pub fn batch_plan(&self, in_flight: usize) -> BatchPlan {
-        if self.name == report::INCR {
-            BatchPlan::unbatched(in_flight)
-        } else {
-            BatchPlan::batched(in_flight)
-        }
     }
 
     /// Makes one call for `batch_size` different keys.

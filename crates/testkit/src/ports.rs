@@ -1,4 +1,4 @@
-//! Reserved ports: no other process on this machine gets them, even while their server is down.
+//! Ports that stay reserved for a test: no other process gets them, even while nothing listens on them.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -6,9 +6,9 @@ use tokio::net::TcpSocket;
 
 /// A port on 127.0.0.1 that is reserved until this value is dropped.
 ///
-/// The kernel does not assign a bound port to another process, but lets a server that sets `SO_REUSEADDR` (Redis and
-/// tokio both do) listen on it. So a restarted server finds its port free, and a connection to a port whose server is
-/// down is refused instead of reaching another test's server.
+/// Holds a socket that is bound but does not listen, so the kernel does not assign the port to anyone else. Because the
+/// socket sets `SO_REUSEADDR`, a server that sets it as well (Redis and tokio do) can listen on the port, also after a
+/// restart. While it is down, connections are refused instead of reaching another test's server.
 #[derive(Debug)]
 pub struct ReservedPort {
     addr: SocketAddr,
@@ -43,8 +43,8 @@ impl ReservedPort {
     #[must_use]
     pub fn listen(&self) -> tokio::net::TcpListener {
         let socket = reusable_socket();
-        socket.bind(self.addr).expect("port is reserved");
-        socket.listen(1024).expect("no other listener on the reserved port")
+        socket.bind(self.addr).expect("no other listener on the reserved port");
+        socket.listen(1024).expect("can listen on the reserved port")
     }
 }
 

@@ -46,8 +46,9 @@ pub(super) async fn serve(mut client: TcpStream, target: SocketAddr, faults: Fau
     }
 }
 
-/// Passes bytes from the client to the target. Returns only after an error or when the proxy is dropped, not at the
-/// client's last byte: the target may still be responding.
+/// Passes bytes from the client to the target. When the client has closed its direction, closes the target's and then
+/// waits forever, because the target may still be responding. Returns only after an error, or if the proxy is dropped
+/// during a stall.
 async fn pass_requests(
     mut client_in: ReadHalf<'_>,
     mut server_out: WriteHalf<'_>,
@@ -62,7 +63,7 @@ async fn pass_requests(
         }
         if read == 0 {
             server_out.shutdown().await?;
-            std::future::pending::<()>().await;
+            return std::future::pending().await;
         }
         server_out.write_all(&buffer[..read]).await?;
         counts.request_bytes.fetch_add(read as u64, Ordering::SeqCst);
@@ -77,7 +78,7 @@ struct Responses<'a> {
     counts: &'a Counts,
     /// Bytes delivered since the fault last changed.
     passed: usize,
-    /// Whether bytes were discarded, so that the stream can't continue.
+    /// Whether bytes were discarded. The stream then has a gap, so it can't be resumed.
     lossy: bool,
 }
 
@@ -85,13 +86,12 @@ impl Responses<'_> {
     async fn pass(&mut self) -> io::Result<End> {
         let mut buffer = vec![0; 16 << 10];
         loop {
-            if let Some(end) = self.react().await? {
+            if let Some(end) = self.apply_fault_change().await? {
                 return Ok(end);
             }
             tokio::select! {
                 biased;
-                // Waits on a clone: only `react` marks the change as seen.
-                gone = sender_gone_at_change(self.faults.clone()) => if gone { return Ok(End::Reset) },
+                dropped = dropped_before_change(self.faults.clone()) => if dropped { return Ok(End::Reset) },
                 read = self.server_in.read(&mut buffer) => match read? {
                     0 => return Ok(End::Closed),
                     read => if let Some(end) = self.deliver(&buffer[..read]).await? { return Ok(end) },
@@ -100,9 +100,9 @@ impl Responses<'_> {
         }
     }
 
-    /// Ends the connection if the current fault, or bytes lost to an earlier one, require it. Returns how it ended;
-    /// `None` if it continues.
-    async fn react(&mut self) -> io::Result<Option<End>> {
+    /// Marks the current fault as seen. Returns how the connection must end because of it, or because of bytes lost to
+    /// an earlier one; `None` if it continues.
+    async fn apply_fault_change(&mut self) -> io::Result<Option<End>> {
         if self.faults.has_changed().unwrap_or(false) {
             self.passed = 0;
         }
@@ -115,18 +115,19 @@ impl Responses<'_> {
         }
     }
 
-    /// Sends bytes to the client. Reacts to every fault change in between.
+    /// Sends bytes to the client, applying a changed fault before each part. Returns how the connection must end, or
+    /// `None` once everything is sent.
     async fn deliver(&mut self, mut bytes: &[u8]) -> io::Result<Option<End>> {
         while !bytes.is_empty() {
-            if let Some(end) = self.react().await? {
+            if let Some(end) = self.apply_fault_change().await? {
                 return Ok(Some(end));
             }
             let fault = *self.faults.borrow();
             let ready = match fault {
                 Fault::Delay(delay) => self.unchanged_for(delay).await,
                 Fault::Drip(delay) => self.unchanged_for(delay).await,
-                // Waits until the fault changes (not ready: the loop starts again) or the proxy is dropped (ready).
-                Fault::Stall => sender_gone_at_change(self.faults.clone()).await,
+                // If the fault changes, the loop starts again. If the proxy is dropped, nothing else ends the stall.
+                Fault::Stall => dropped_before_change(self.faults.clone()).await,
                 _ => true,
             };
             if !ready {
@@ -155,9 +156,9 @@ impl Responses<'_> {
         self.client_out.write_all(bytes).await
     }
 
-    /// Waits for `duration` and returns whether the fault stayed the same.
+    /// Waits until `duration` has passed (true), or until the fault changes or the proxy is dropped (false).
     async fn unchanged_for(&self, duration: Duration) -> bool {
-        timeout(duration, sender_gone_at_change(self.faults.clone())).await.is_err()
+        timeout(duration, dropped_before_change(self.faults.clone())).await.is_err()
     }
 
     /// Closes the direction to the client, then discards the target's bytes until the target closes.
@@ -169,8 +170,8 @@ impl Responses<'_> {
     }
 }
 
-/// Waits for the next fault change, or until the sender is gone; returns true in the latter case. Takes a clone of the
-/// receiver, so that the original does not mark the change as seen.
-async fn sender_gone_at_change(mut faults: Faults) -> bool {
+/// Waits until the fault changes (false) or the proxy is dropped (true). Takes a clone of the receiver, so the change
+/// still counts as unseen in the original; only `apply_fault_change` marks it as seen.
+async fn dropped_before_change(mut faults: Faults) -> bool {
     faults.changed().await.is_err()
 }
