@@ -4,5 +4,5 @@ use std::path::Path;
 
 fn main() -> std::io::Result<()> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/sample.mmdb");
-    std::fs::write(path, lookup_svc::geo::sample::build())
+    std::fs::write(path, testkit::mmdb::sample::build())
 }

@@ -22,14 +22,10 @@ mod merge;
 mod provider;
 mod record;
 mod reload;
-#[doc(hidden)]
-pub mod sample;
 mod scalar;
 mod snapshot;
 mod timezone;
 mod watched_file;
-#[doc(hidden)]
-pub mod writer;
 
 pub use database::DatabaseInfo;
 pub use location::{AsText, Location, RegionCode};

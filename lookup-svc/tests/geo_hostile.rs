@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use lookup_svc::geo::writer::{Builder, Value};
 use lookup_svc::geo::{GeoError, verify};
 use tempfile::TempDir;
+use testkit::mmdb::{Builder, Value};
 
 /// A test fails if verifying one file takes longer than this.
 const TIME_LIMIT: Duration = Duration::from_secs(20);

@@ -5,9 +5,9 @@ mod flat;
 
 use std::path::{Path, PathBuf};
 
-use lookup_svc::geo::writer::{Builder, Value};
 use lookup_svc::geo::{DatabaseKind, Geo, GeoArgs, Location, LocationJson};
 use tempfile::TempDir;
+use testkit::mmdb::{Builder, Value};
 
 /// 2026-07-15T12:00:00Z, summer in Europe.
 const JULY: i64 = 1_784_116_800;

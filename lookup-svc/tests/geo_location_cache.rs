@@ -3,9 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
-use lookup_svc::geo::writer::{Builder, Value};
 use lookup_svc::geo::{Geo, GeoArgs, LocationJson};
 use tempfile::TempDir;
+use testkit::mmdb::{Builder, Value};
 
 /// More records than cache slots, so that some share a slot.
 const RECORDS: u16 = 10_000;

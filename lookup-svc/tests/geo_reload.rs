@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use lookup_svc::geo::writer::{Builder, Value};
 use lookup_svc::geo::{Geo, GeoArgs, GeoError};
 use tempfile::TempDir;
+use testkit::mmdb::{Builder, Value};
 
 const NET: &str = "192.0.2.0/24";
 const CITIES: [&str; 2] = ["Berlin", "A city with a much longer name, so that the size changes"];

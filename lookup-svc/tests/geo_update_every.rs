@@ -6,10 +6,10 @@
 mod server;
 
 use clap::Parser;
-use lookup_svc::geo::sample;
 use lookup_svc::geo_update::{self, GeoUpdateArgs};
 use server::{Body, Response, Server};
 use tempfile::TempDir;
+use testkit::mmdb::sample;
 
 #[derive(Parser)]
 struct Cli {
@@ -22,10 +22,10 @@ async fn every_repeats_until_sigterm_and_leaves_no_partial_file() {
     drop(rustls::crypto::ring::default_provider().install_default());
     let server = Server::start(|request, previous| match previous {
         0 => Response::status(404),
-        1 => Response::tagged(request, sample::BYTES, "\"v1\""),
+        1 => Response::tagged(request, &sample::build(), "\"v1\""),
         2 => Response::status(304),
         // The next download stalls until the signal arrives.
-        _ => Response::ok(sample::BYTES).body(Body::StallAfter(100)),
+        _ => Response::ok(&sample::build()).body(Body::StallAfter(100)),
     })
     .await;
     let dir = TempDir::new().expect("temp dir");
@@ -38,7 +38,7 @@ async fn every_repeats_until_sigterm_and_leaves_no_partial_file() {
     let pid = std::process::id().to_string();
     assert!(std::process::Command::new("kill").args(["-TERM", &pid]).status().expect("run kill").success());
     update.await.expect("no panic").expect("clean exit");
-    assert_eq!(std::fs::read(dir.path().join("city.mmdb")).expect("file exists"), sample::BYTES);
+    assert_eq!(std::fs::read(dir.path().join("city.mmdb")).expect("file exists"), sample::build());
     let names = std::fs::read_dir(dir.path())
         .expect("read directory")
         .filter_map(|entry| entry.ok()?.file_name().into_string().ok());

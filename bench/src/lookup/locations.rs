@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use lookup_svc::geo::writer::{Builder, Value};
+use testkit::mmdb::{Builder, Value};
 
 /// Addresses in the built-in sample database. All but the last have a location; the last has only a network.
 pub const SAMPLE: [&str; 5] = ["192.0.2.7", "198.51.100.99", "203.0.113.200", "2001:db8::17", "8.8.8.8"];

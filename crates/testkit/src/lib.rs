@@ -9,6 +9,7 @@ pub mod http;
 pub mod kube_api;
 pub mod loadgen;
 pub mod lookup;
+pub mod mmdb;
 pub mod otlp;
 pub mod ports;
 pub mod process;

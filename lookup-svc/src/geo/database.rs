@@ -6,19 +6,24 @@ use std::io::{Read, Seek, SeekFrom};
 use std::net::IpAddr;
 use std::path::Path;
 
-use maxminddb::{LookupResult, Reader, WithinOptions};
+use maxminddb::{LookupResult, Metadata, Reader, WithinOptions};
 use serde::Serialize;
 
 use super::GeoError;
 use super::layout::Fields;
 use super::provider::{self, Attribution, DatabaseKind};
-use super::writer::{MARKER, Value};
+
+/// The bytes that precede the metadata section.
+const MARKER: &[u8] = b"\xab\xcd\xefMaxMind.com";
 
 /// Maximum number of networks that `probe` decodes.
 const MAX_PROBES: usize = 100_000;
 
 /// Maximum size of the metadata at the end of a file, according to the MMDB specification.
 const MAX_METADATA_SIZE: u64 = 128 << 10;
+
+/// The type of a database whose metadata has none.
+const UNNAMED: &str = "unnamed";
 
 /// Metadata of a database, for operators.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -48,17 +53,22 @@ pub(super) struct Database {
 impl Database {
     /// Parses a file and checks it: first the whole structure, then that its records decode (see `probe`).
     pub(super) fn load(name: &str, bytes: Vec<u8>) -> Result<Self, GeoError> {
-        let reader = Reader::from_source(with_complete_metadata(bytes)?).map_err(GeoError::Corrupt)?;
+        let mut metadata =
+            Reader::from_source(bytes.as_slice()).map_err(GeoError::Corrupt)?.metadata().clone();
+        let reader =
+            Reader::from_source(with_complete_metadata(bytes, &metadata)?).map_err(GeoError::Corrupt)?;
         reader.verify().map_err(GeoError::Corrupt)?;
         let probed_kind = probe(&reader)?;
-        let metadata = reader.metadata();
+        if metadata.database_type.is_empty() {
+            metadata.database_type = UNNAMED.to_owned();
+        }
         let info = DatabaseInfo {
             name: name.to_owned(),
             kind: DatabaseKind::of(&metadata.database_type).unwrap_or(probed_kind),
-            database_type: metadata.database_type.clone(),
+            attribution: provider::attribution(&metadata.database_type, name),
+            database_type: metadata.database_type,
             ip_version: metadata.ip_version,
             build_epoch: metadata.build_epoch,
-            attribution: provider::attribution(&metadata.database_type, name),
         };
         Ok(Database { reader, info })
     }
@@ -90,31 +100,45 @@ pub(super) fn find_metadata(path: &Path) -> Result<(), GeoError> {
     Err(GeoError::Corrupt(maxminddb::MaxMindDbError::invalid_database("the file does not end with metadata")))
 }
 
-/// Adds a description and a database type to the metadata if they are missing. `Reader::verify` requires
-/// both, but many custom-built files lack them.
-fn with_complete_metadata(mut bytes: Vec<u8>) -> Result<Vec<u8>, GeoError> {
-    let reader = Reader::from_source(bytes.as_slice()).map_err(GeoError::Corrupt)?;
-    let original = reader.metadata();
+/// Replaces metadata without a description or database type: `Reader::verify` requires both, but many custom-built
+/// files lack them.
+fn with_complete_metadata(mut bytes: Vec<u8>, original: &Metadata) -> Result<Vec<u8>, GeoError> {
     if !original.description.is_empty() && !original.database_type.is_empty() {
         return Ok(bytes);
     }
-    let database_type = Some(original.database_type.as_str()).filter(|name| !name.is_empty());
-    let metadata = Value::map([
-        ("binary_format_major_version", Value::U16(original.binary_format_major_version)),
-        ("binary_format_minor_version", Value::U16(original.binary_format_minor_version)),
-        ("build_epoch", Value::U64(original.build_epoch)),
-        ("database_type", Value::from(database_type.unwrap_or("unnamed"))),
-        ("description", Value::map([("en", Value::from("none"))])),
-        ("ip_version", Value::U16(original.ip_version)),
-        ("languages", Value::Array(Vec::new())),
-        ("node_count", Value::U32(original.node_count)),
-        ("record_size", Value::U16(original.record_size)),
-    ]);
     let marker = bytes.windows(MARKER.len()).rposition(|window| window == MARKER);
     let marker = marker.ok_or(GeoError::NoKnownFields)?;
     bytes.truncate(marker + MARKER.len());
-    bytes.extend(metadata.encoded());
+    bytes.extend(minimal_metadata(original));
     Ok(bytes)
+}
+
+/// Encodes the metadata that `Reader` needs, with placeholders for everything that does not describe the search tree.
+fn minimal_metadata(original: &Metadata) -> Vec<u8> {
+    // Control bytes of the MMDB format: the type in the upper 3 bits and the size in the lower 5, or 0, the size and a
+    // second byte with the type.
+    const TEXT: u8 = 2 << 5;
+    const U16: u8 = 5 << 5 | 2;
+    const U32: u8 = 6 << 5 | 4;
+    const MAP: u8 = 7 << 5;
+    const ZERO_U64: [u8; 2] = [0, 2];
+    const EMPTY_ARRAY: [u8; 2] = [0, 4];
+    let text = |text: &str| [&[TEXT | text.len() as u8], text.as_bytes()].concat();
+    let mut metadata = vec![MAP | 9];
+    for (name, number) in [
+        ("binary_format_major_version", original.binary_format_major_version),
+        ("binary_format_minor_version", original.binary_format_minor_version),
+        ("ip_version", original.ip_version),
+        ("record_size", original.record_size),
+    ] {
+        metadata.extend([text(name), vec![U16], number.to_be_bytes().to_vec()].concat());
+    }
+    metadata.extend([text("node_count"), vec![U32], original.node_count.to_be_bytes().to_vec()].concat());
+    metadata.extend([text("build_epoch"), ZERO_U64.to_vec()].concat());
+    metadata.extend([text("database_type"), text(UNNAMED)].concat());
+    metadata.extend([text("description"), vec![MAP | 1], text("en"), text("none")].concat());
+    metadata.extend([text("languages"), EMPTY_ARRAY.to_vec()].concat());
+    metadata
 }
 
 /// Decodes up to `MAX_PROBES` networks as a request would, and infers the kind of database from the first usable

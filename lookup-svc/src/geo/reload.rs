@@ -6,11 +6,14 @@ use std::sync::Arc;
 use super::asn::{AsnList, AsnLists};
 use super::database::Database;
 use super::file;
-use super::sample;
 use super::snapshot::Snapshot;
 use super::watched_file::{FileCheck, WatchedFile};
 use super::{GeoArgs, GeoError};
 
+/// Used while no other database is loaded. Regenerate it with `cargo run -p lookup-svc --example geo-sample`.
+const SAMPLE: &[u8] = include_bytes!("../../data/sample.mmdb");
+/// The name of the sample in metrics and in `/readyz`.
+const SAMPLE_NAME: &str = "built-in sample";
 /// Maximum size of a database file: 2 GiB, three times the size of the largest commercial database.
 pub(super) const DATABASE_LIMIT: u64 = 2 << 30;
 /// Maximum size of a list of AS numbers.
@@ -45,7 +48,7 @@ impl FileWatcher {
             sources: args.geo_db.iter().map(source).collect(),
             hosting: args.hosting_asns.clone().map(WatchedFile::new),
             proxy: args.proxy_asns.clone().map(WatchedFile::new),
-            sample: Arc::new(Database::load(sample::NAME, sample::BYTES.to_vec())?),
+            sample: Arc::new(Database::load(SAMPLE_NAME, SAMPLE.to_vec())?),
         })
     }
 
@@ -144,4 +147,15 @@ fn load_database(path: &Path, bytes: Vec<u8>) -> Result<Arc<Database>, GeoError>
 fn load_list(_path: &Path, bytes: Vec<u8>) -> Result<AsnList, GeoError> {
     let text = String::from_utf8(bytes).map_err(|_| GeoError::AsnLine { line: 1 })?;
     AsnList::parse(&text)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn committed_sample_is_up_to_date() {
+        assert!(
+            testkit::mmdb::sample::build() == super::SAMPLE,
+            "data/sample.mmdb is stale: run `cargo run -p lookup-svc --example geo-sample`"
+        );
+    }
 }

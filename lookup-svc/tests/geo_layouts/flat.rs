@@ -1,7 +1,7 @@
 //! Flat layouts: IPinfo and ip-location-db.
 
-use lookup_svc::geo::writer::{Builder, Value};
 use tempfile::TempDir;
+use testkit::mmdb::{Builder, Value};
 
 use crate::*;
 

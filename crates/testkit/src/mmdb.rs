@@ -1,9 +1,11 @@
-//! Writes small MMDB files: the built-in sample and, in tests, files of all layouts, valid and invalid.
+//! Writes small MMDB files: lookup-svc's built-in sample, and test databases of all layouts, valid and invalid.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 
 mod encode;
+pub mod sample;
+
 pub use encode::Value;
 
 /// Builds a database. Where networks overlap, the one added last wins.
@@ -27,7 +29,7 @@ enum Target {
 }
 
 /// The bytes that precede the metadata section.
-pub const MARKER: &[u8] = b"\xab\xcd\xefMaxMind.com";
+const MARKER: &[u8] = b"\xab\xcd\xefMaxMind.com";
 
 const EMPTY_NODE: [Target; 2] = [Target::Empty; 2];
 
