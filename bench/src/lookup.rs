@@ -84,7 +84,7 @@ pub async fn run(options: &Options) -> anyhow::Result<Vec<Gate>> {
 async fn compare_with_hello(options: &Options) -> anyhow::Result<Vec<Gate>> {
     let hello = Server::hello().await?;
     let chain = Chain::start(KEYS, KEYS, options.workers, &Limits::default()).await?;
-    let unbatched = chain.start_lookup(&["--no-batching"]).await?;
+    let unbatched = chain.start_lookup(&["--quota-batch", "1", "--quota-in-flight", "4096"]).await?;
     let mut database = tempfile::Builder::new().suffix(".mmdb").tempfile()?;
     database.write_all(&locations::database())?;
     let many_networks = chain.start_lookup(&["--geo-db", &database.path().to_string_lossy()]).await?;

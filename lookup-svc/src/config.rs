@@ -121,10 +121,6 @@ pub struct QuotaArgs {
     /// Maximum number of calls in flight; 0 derives the maximum from the number of worker threads
     #[arg(long, env, value_name = "N", default_value_t = 0)]
     pub quota_in_flight: usize,
-
-    /// Send each charge in its own call, for comparison in benchmarks
-    #[arg(long, env, hide = true)]
-    pub no_batching: bool,
 }
 
 impl Config {
@@ -141,7 +137,6 @@ impl Config {
             },
             max_batch: self.quota.quota_batch,
             deadline: self.quota.quota_deadline.min(self.request_timeout),
-            batching: !self.quota.no_batching,
             inject_trace_context: Some(telemetry::inject_context),
         }
     }
@@ -181,7 +176,6 @@ impl Default for QuotaArgs {
             quota_queue: 4096,
             quota_batch: 64,
             quota_in_flight: 0,
-            no_batching: false,
         }
     }
 }

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use crate::client::QuotaClient;
 use crate::wire::Verdict;
-use batch::{Batch, ChargeResult, PendingCharge, Subject};
+use batch::{ChargeResult, PendingCharge, Subject};
 use sender::BatchSender;
 
 /// Why a charge has no verdict. The request must not be allowed.
@@ -40,17 +40,10 @@ pub enum ChargeError {
 /// dropped.
 #[derive(Clone)]
 pub struct Charger {
-    dispatch: Arc<Dispatch>,
-    sender: Arc<BatchSender>,
+    queue: mpsc::Sender<PendingCharge>,
+    observer: Arc<dyn Observer>,
     deadline: Duration,
     inject_trace_context: Option<fn(&mut HeaderMap)>,
-}
-
-enum Dispatch {
-    /// Charges are queued and sent in batches.
-    Batched(mpsc::Sender<PendingCharge>),
-    /// Each charge is sent in its own call. The permits limit the calls in flight.
-    Unbatched(Semaphore),
 }
 
 impl Charger {
@@ -58,21 +51,11 @@ impl Charger {
     ///
     /// Must be called within a tokio runtime; the calls to quota-svc run in that runtime.
     pub fn new(client: QuotaClient, config: BatchConfig, observer: Arc<dyn Observer>) -> Self {
-        let sender = Arc::new(BatchSender::new(client, observer));
-        let capacity = config.queue_capacity.clamp(1, Semaphore::MAX_PERMITS);
-        let dispatch = if config.batching {
-            let (queue, receiver) = mpsc::channel(capacity);
-            tokio::spawn(sender::dispatch(receiver, sender.clone(), config.clone()));
-            Dispatch::Batched(queue)
-        } else {
-            Dispatch::Unbatched(Semaphore::new(capacity))
-        };
-        Self {
-            dispatch: Arc::new(dispatch),
-            sender,
-            deadline: config.deadline,
-            inject_trace_context: config.inject_trace_context,
-        }
+        let sender = Arc::new(BatchSender::new(client, observer.clone()));
+        let (queue, receiver) = mpsc::channel(config.queue_capacity.clamp(1, Semaphore::MAX_PERMITS));
+        let (deadline, inject_trace_context) = (config.deadline, config.inject_trace_context);
+        tokio::spawn(sender::dispatch(receiver, sender, config));
+        Self { queue, observer, deadline, inject_trace_context }
     }
 
     /// Charges the key with this SHA-256. The outcome is never `unavailable`: that becomes an error.
@@ -90,12 +73,25 @@ impl Charger {
         let (result_sender, receiver) = oneshot::channel();
         let result_sender = Some(result_sender);
         let charge = PendingCharge { subject, deadline, result_sender, trace: self.trace() };
-        let result = match &*self.dispatch {
-            Dispatch::Batched(queue) => enqueue(queue, charge, receiver).await,
-            // Boxed to keep the future of the batched path small.
-            Dispatch::Unbatched(permits) => Box::pin(self.send_unbatched(permits, charge, receiver)).await,
-        };
-        result.inspect_err(|error| self.sender.observer().on_charge_error(*error))
+        let result = self.enqueue(charge, receiver).await;
+        result.inspect_err(|error| self.observer.on_charge_error(*error))
+    }
+
+    /// Queues a charge and waits for its result.
+    ///
+    /// Needs no timer for a queued charge. The calls in flight end at the deadlines of their own charges (or shortly
+    /// after, if a call waits for its retry). These charges were queued earlier, so their deadlines are earlier: a
+    /// queued charge gets its turn by its own deadline.
+    async fn enqueue(
+        &self,
+        charge: PendingCharge,
+        receiver: oneshot::Receiver<ChargeResult>,
+    ) -> ChargeResult {
+        self.queue.try_send(charge).map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => ChargeError::Overloaded,
+            mpsc::error::TrySendError::Closed(_) => ChargeError::Unavailable,
+        })?;
+        receiver.await.unwrap_or(Err(ChargeError::Unavailable))
     }
 
     /// Captures the trace context here because another task, outside the caller's span, makes the call.
@@ -104,32 +100,4 @@ impl Charger {
         self.inject_trace_context?(&mut headers);
         (!headers.is_empty()).then(|| Box::new(headers))
     }
-
-    async fn send_unbatched(
-        &self,
-        permits: &Semaphore,
-        charge: PendingCharge,
-        mut receiver: oneshot::Receiver<ChargeResult>,
-    ) -> ChargeResult {
-        let _permit = permits.try_acquire().map_err(|_| ChargeError::Overloaded)?;
-        self.sender.send(Batch::new(vec![charge])).await;
-        receiver.try_recv().unwrap_or(Err(ChargeError::Unavailable))
-    }
-}
-
-/// Queues a charge and waits for its result.
-///
-/// Needs no timer for a queued charge. The calls in flight end at the deadlines of their own charges (or shortly after,
-/// if a call waits for its retry). These charges were queued earlier, so their deadlines are earlier: a queued charge
-/// gets its turn by its own deadline.
-async fn enqueue(
-    queue: &mpsc::Sender<PendingCharge>,
-    charge: PendingCharge,
-    receiver: oneshot::Receiver<ChargeResult>,
-) -> ChargeResult {
-    queue.try_send(charge).map_err(|error| match error {
-        mpsc::error::TrySendError::Full(_) => ChargeError::Overloaded,
-        mpsc::error::TrySendError::Closed(_) => ChargeError::Unavailable,
-    })?;
-    receiver.await.unwrap_or(Err(ChargeError::Unavailable))
 }

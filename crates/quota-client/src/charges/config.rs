@@ -17,9 +17,6 @@ pub struct BatchConfig {
     pub max_batch: usize,
     /// Maximum time per charge, including its time in the queue.
     pub deadline: Duration,
-    /// Whether to batch charges. If false, which only benchmarks use, each charge is sent in its own call, and
-    /// `queue_capacity` limits the calls in flight.
-    pub batching: bool,
     /// Adds the W3C trace context of the current span to the headers, or nothing if the request is not traced. Runs
     /// once per charge. A batch is sent with the context of its first traced charge.
     pub inject_trace_context: Option<fn(&mut HeaderMap)>,
@@ -34,7 +31,6 @@ impl Default for BatchConfig {
             in_flight: if threads > 1 { 2 } else { 4 },
             max_batch: 64,
             deadline: Duration::from_millis(400),
-            batching: true,
             inject_trace_context: None,
         }
     }

@@ -67,10 +67,6 @@ impl BatchSender {
         Self { client, observer }
     }
 
-    pub(super) fn observer(&self) -> &dyn Observer {
-        &*self.observer
-    }
-
     /// Sends the batch and resolves its charges.
     pub(super) async fn send(&self, mut batch: Batch) {
         let mut result = self.attempt(&mut batch).await;

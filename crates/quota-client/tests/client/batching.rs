@@ -125,22 +125,6 @@ async fn charge_fails_immediately_if_queue_is_full() {
 }
 
 #[tokio::test]
-async fn unbatched_charges_get_a_call_each_up_to_capacity() {
-    let mut fake = Fake::start().await;
-    let config = BatchConfig { batching: false, queue_capacity: 2, ..one_call_at_a_time() };
-    let charger = fake.charger(config);
-    let one = tokio::spawn(begin(&charger, 1));
-    let first = fake.next().await;
-    let two = tokio::spawn(begin(&charger, 2));
-    let second = fake.next().await;
-    assert_eq!((first.numbers(), second.numbers()), (vec![1], vec![2]));
-    assert_eq!(charger.charge(&key(3)).await, Err(ChargeError::Overloaded));
-    second.allow();
-    first.allow();
-    assert_eq!((one.await.unwrap(), two.await.unwrap()), (Ok(verdict(1)), Ok(verdict(2))));
-}
-
-#[tokio::test]
 async fn demo_charge_sets_demo_field() {
     let mut fake = Fake::start().await;
     let charger = fake.charger(one_call_at_a_time());

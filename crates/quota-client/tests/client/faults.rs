@@ -26,20 +26,18 @@ fn outcomes(log: &Log) -> Vec<CallOutcome> {
 async fn charge_times_out_and_late_response_is_ignored() {
     let mut fake = Fake::start().await;
     let deadline = Duration::from_millis(150);
-    for batching in [true, false] {
-        let charger = fake.charger(BatchConfig { deadline, batching, ..long_deadline() });
-        let started = Instant::now();
-        assert_eq!(charger.charge(&key(1)).await, Err(ChargeError::TimedOut));
-        let waited = started.elapsed();
-        assert!(waited >= deadline && waited < LONG / 2, "{waited:?}");
-        let late = fake.next().await;
+    let charger = fake.charger(BatchConfig { deadline, ..long_deadline() });
+    let started = Instant::now();
+    assert_eq!(charger.charge(&key(1)).await, Err(ChargeError::TimedOut));
+    let waited = started.elapsed();
+    assert!(waited >= deadline && waited < LONG / 2, "{waited:?}");
+    let late = fake.next().await;
 
-        let next = tokio::spawn(begin(&charger, 2));
-        let exchange = fake.next().await;
-        late.allow();
-        exchange.allow();
-        assert_eq!(next.await.unwrap(), Ok(verdict(2)));
-    }
+    let next = tokio::spawn(begin(&charger, 2));
+    let exchange = fake.next().await;
+    late.allow();
+    exchange.allow();
+    assert_eq!(next.await.unwrap(), Ok(verdict(2)));
 }
 
 #[tokio::test]
