@@ -8,7 +8,6 @@ use crate::address::trim;
 use crate::colo::Iata;
 use crate::config::{EdgeArgs, RttUnit};
 use crate::error::EdgeError;
-use crate::policy::header_name;
 
 mod cipher;
 mod values;
@@ -87,6 +86,14 @@ impl FactHeaders {
             colo: single(headers, &self.colo).and_then(|value| Iata::parse_ray(value.as_bytes())),
         }
     }
+}
+
+/// Rejects names with underscores, because a client could forge them: a proxy that overwrites `X-Edge-RTT` may forward
+/// a client's `X_Edge_RTT` unchanged.
+pub(crate) fn header_name(flag: &'static str, value: &str) -> Result<HeaderName, EdgeError> {
+    let plain = value.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+    let name = HeaderName::from_bytes(value.as_bytes()).ok().filter(|_| plain);
+    name.ok_or_else(|| EdgeError::HeaderName { flag, value: value.to_owned() })
 }
 
 /// Returns a header's value if it is well-formed. A repeated header is ignored, because one of its values may have been

@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use crate::colo::{ColoMap, Iata, colo_of_zone};
 use crate::config::EdgeArgs;
 use crate::error::EdgeError;
-use crate::facts::FactHeaders;
+use crate::facts::{FactHeaders, header_name};
 use crate::trusted::canonical_network;
 
 /// Source of the client's address behind a trusted proxy.
@@ -134,14 +134,6 @@ fn network(text: &str) -> Result<IpNet, EdgeError> {
     let host = || text.parse().ok().map(|ip: std::net::IpAddr| IpNet::from(ip));
     let net = text.parse::<IpNet>().ok().or_else(host);
     net.map(canonical_network).ok_or_else(|| EdgeError::TrustedProxy { value: text.to_owned() })
-}
-
-/// Rejects names with underscores, because a client could forge them: a proxy that overwrites `X-Edge-RTT` may forward
-/// a client's `X_Edge_RTT` unchanged.
-pub(crate) fn header_name(flag: &'static str, value: &str) -> Result<HeaderName, EdgeError> {
-    let plain = value.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
-    let name = HeaderName::from_bytes(value.as_bytes()).ok().filter(|_| plain);
-    name.ok_or_else(|| EdgeError::HeaderName { flag, value: value.to_owned() })
 }
 
 fn parse_iata(flag: &'static str, value: &str) -> Result<Iata, EdgeError> {
