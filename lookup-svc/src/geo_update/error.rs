@@ -56,6 +56,9 @@ pub enum UpdateError {
     /// Downloaded and unpacked, but not a usable database.
     #[error("the downloaded file {0}")]
     Unusable(#[source] GeoError),
+    /// Unpacking or verifying the download panicked.
+    #[error("can't process the download: {0}")]
+    Panicked(#[source] tokio::task::JoinError),
     #[error("I/O error in the target directory: {0}")]
     TargetDir(#[from] std::io::Error),
     /// Another `geo-update` holds the directory's lock.

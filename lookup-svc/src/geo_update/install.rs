@@ -1,8 +1,7 @@
 //! Updates one database: checksum, download, verification, unpacking and installation.
 
 use std::fs::File;
-use std::io::{self, Read, Seek};
-use std::path::Path;
+use std::io::{Read, Seek};
 
 use data_encoding::HEXLOWER;
 use reqwest::{Client, Url};
@@ -12,7 +11,7 @@ use tempfile::NamedTempFile;
 use super::download::{Download, DownloadResult, Version, wait_before_retry};
 use super::progress::{Progress, Report};
 use super::source::Item;
-use super::target_dir::{InstallInfo, TargetDir};
+use super::target_dir::{InstallInfo, TargetDir, file_sha256};
 use super::{GeoUpdateArgs, UpdateError, UpdateResult, request, unpack};
 use crate::geo;
 
@@ -41,8 +40,10 @@ pub(super) async fn refresh(
     };
     let verification = Verification { checksum, version, url_sha256: url_sha256(url), limit: args.max_size };
     let (file, info) = blocking(target_dir, move |unpacked| verification.run(part, unpacked)).await?;
-    let target = target_dir.install(file, &item.target)?;
+    // Written first, so that a failure leaves the installed file unchanged. Info that does not match the installed file
+    // is ignored.
     target_dir.write_install_info(&item.target, &info)?;
+    let target = target_dir.install(file, &item.target)?;
     progress.line(&format!("{}: installed {}", item.label, item.target));
     Ok(UpdateResult::Installed(target))
 }
@@ -98,8 +99,7 @@ async fn blocking<T: Send + 'static>(
     work: impl FnOnce(NamedTempFile) -> Result<T, UpdateError> + Send + 'static,
 ) -> Result<T, UpdateError> {
     let unpacked = target_dir.temp_file()?;
-    let result = tokio::task::spawn_blocking(move || work(unpacked)).await;
-    result.map_err(|panic| UpdateError::TargetDir(io::Error::other(panic)))?
+    tokio::task::spawn_blocking(move || work(unpacked)).await.map_err(UpdateError::Panicked)?
 }
 
 /// Unpacks and verifies a download.
@@ -119,7 +119,7 @@ impl Verification {
         part: NamedTempFile,
         mut to: NamedTempFile,
     ) -> Result<(NamedTempFile, InstallInfo), UpdateError> {
-        let download = sha256(part.path())?;
+        let download = file_sha256(part.path())?;
         if self.checksum.is_some_and(|sum| sum != download) {
             return Err(UpdateError::Checksum);
         }
@@ -129,7 +129,7 @@ impl Verification {
         }
         unpack::unpack(packed, &mut to, self.limit)?;
         geo::verify(to.path()).map_err(UpdateError::Unusable)?;
-        let installed = sha256(to.path())?;
+        let installed = file_sha256(to.path())?;
         let info = InstallInfo {
             url_sha256: self.url_sha256,
             download_sha256: download,
@@ -150,17 +150,4 @@ fn starts_with_html(file: &mut File) -> Result<bool, UpdateError> {
 
 fn url_sha256(url: &Url) -> String {
     HEXLOWER.encode(&Sha256::digest(url.as_str()))
-}
-
-/// SHA-256 of a file, in hex.
-pub(super) fn sha256(path: &Path) -> io::Result<String> {
-    let mut hasher = Sha256::new();
-    let mut file = File::open(path)?;
-    let mut buffer = vec![0; 64 << 10];
-    loop {
-        match file.read(&mut buffer)? {
-            0 => return Ok(HEXLOWER.encode(&hasher.finalize())),
-            count => hasher.update(&buffer[..count]),
-        }
-    }
 }

@@ -1,11 +1,13 @@
 //! The target directory: its lock, temporary files, installed databases and their info files.
 
 use std::fs::{File, Permissions, TryLockError};
-use std::io::Write;
+use std::io::{self, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;
 
 use super::UpdateError;
@@ -91,14 +93,27 @@ impl TargetDir {
     pub(super) fn install_info(&self, name: &str) -> Option<InstallInfo> {
         let text = std::fs::read(self.file_path(&Self::info_file(name))).ok()?;
         let info: InstallInfo = serde_json::from_slice(&text).ok()?;
-        let installed = super::install::sha256(&self.file_path(name)).ok()?;
+        let installed = file_sha256(&self.file_path(name)).ok()?;
         (installed == info.installed_sha256).then_some(info)
     }
 
     pub(super) fn write_install_info(&self, name: &str, info: &InstallInfo) -> Result<(), UpdateError> {
         let mut file = self.temp_file()?;
-        file.write_all(&serde_json::to_vec(info).map_err(std::io::Error::other)?)?;
+        file.write_all(&serde_json::to_vec(info).map_err(io::Error::other)?)?;
         self.install(file, &Self::info_file(name))?;
         Ok(())
+    }
+}
+
+/// SHA-256 of a file, in hex.
+pub(super) fn file_sha256(path: &Path) -> io::Result<String> {
+    let mut hasher = Sha256::new();
+    let mut file = File::open(path)?;
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        match file.read(&mut buffer)? {
+            0 => return Ok(HEXLOWER.encode(&hasher.finalize())),
+            count => hasher.update(&buffer[..count]),
+        }
     }
 }
