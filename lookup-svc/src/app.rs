@@ -1,6 +1,7 @@
 //! Builds the service from its parts and serves it.
 
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,6 +32,7 @@ pub struct LookupService {
     server: Server,
     endpoint: BoxEndpoint<'static, Response>,
     lifecycle: Lifecycle,
+    /// Tasks that never end before the shutdown.
     background: JoinSet<()>,
 }
 
@@ -86,10 +88,20 @@ impl LookupService {
         self.server.local_addr()
     }
 
-    /// Serves until shutdown is complete.
-    pub async fn run(self) {
-        self.server.serve(self.endpoint, self.lifecycle).await;
-        drop(self.background);
+    /// Serves until shutdown is complete. Shuts down if a background task ends or panics.
+    pub async fn run(mut self) {
+        let mut serving = pin!(self.server.serve(self.endpoint, self.lifecycle.clone()));
+        tokio::select! {
+            () = &mut serving => return,
+            Some(ended) = self.background.join_next() => {
+                // During a shutdown, `report_edge` ends when the endpoint is dropped.
+                if !self.lifecycle.is_shutting_down() {
+                    tracing::error!(?ended, "a background task has ended; shutting down");
+                    self.lifecycle.begin_shutdown();
+                }
+            }
+        }
+        serving.await;
     }
 }
 

@@ -1,9 +1,11 @@
 //! [`Edge`]: returns the client's address, connection facts and colo for each request.
 
 use std::net::IpAddr;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use http::{HeaderMap, Version};
 use kube::Client;
 use kube::runtime::utils::Backoff;
@@ -97,7 +99,7 @@ impl Edge {
         };
         self.status.send_replace(DiscoveryStatus::Waiting);
         let (trusted, status) = (Arc::clone(&self.trusted), self.status.clone());
-        self.tasks.spawn(async move {
+        self.spawn(async move {
             discover_proxies(client, service, trusted, status, timing).await;
         });
     }
@@ -107,9 +109,20 @@ impl Edge {
             return;
         };
         let (colo, map) = (Arc::clone(&self.node_colo), self.policy.colo_map.clone());
-        self.tasks.spawn(async move {
+        self.spawn(async move {
             let value = wait_for_node_label(client, &node, &label, retry).await;
             set_colo(&colo, &map, &label, value.as_deref());
+        });
+    }
+
+    /// Spawns a background task. If it panics, the process is not ready until it is restarted.
+    fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        let status = self.status.clone();
+        self.tasks.spawn(async move {
+            if AssertUnwindSafe(task).catch_unwind().await.is_err() {
+                tracing::error!("reading from Kubernetes panicked; not ready until a restart");
+                status.send_replace(DiscoveryStatus::Waiting);
+            }
         });
     }
 
@@ -168,5 +181,19 @@ fn set_colo(colo: &OnceLock<Iata>, map: &ColoMap, label: &str, value: Option<&st
             let _ = colo.set(found);
         }
         None => tracing::warn!(label, value, "no colo found for the node's label"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn panic_of_background_task_makes_process_not_ready() {
+        let mut edge = Edge::start(&EdgeArgs::default()).await.unwrap();
+        let mut status = edge.status();
+        assert!(status.borrow().is_ready());
+        edge.spawn(async { panic!("expected by this test") });
+        assert!(status.wait_for(|status| !status.is_ready()).await.is_ok());
     }
 }
