@@ -145,16 +145,27 @@ fn load_database(path: &Path, bytes: Vec<u8>) -> Result<Arc<Database>, GeoError>
 }
 
 fn load_list(_path: &Path, bytes: Vec<u8>) -> Result<AsnList, GeoError> {
-    let text = String::from_utf8(bytes).map_err(|_| GeoError::AsnLine { line: 1 })?;
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        GeoError::AsnLine { line: 1 + valid.iter().filter(|byte| **byte == b'\n').count() }
+    })?;
     AsnList::parse(&text)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
+    #[test]
+    fn invalid_utf8_is_reported_with_its_line() {
+        let error = load_list(Path::new("list"), b"64500 Example\n64501 \xff\n".to_vec()).unwrap_err();
+        assert!(matches!(error, GeoError::AsnLine { line: 2 }), "{error}");
+    }
+
     #[test]
     fn committed_sample_is_up_to_date() {
         assert!(
-            testkit::mmdb::sample::build() == super::SAMPLE,
+            testkit::mmdb::sample::build() == SAMPLE,
             "data/sample.mmdb is stale: run `cargo run -p lookup-svc --example geo-sample`"
         );
     }
