@@ -17,7 +17,6 @@ mod layout;
 mod location;
 mod location_cache;
 mod location_json;
-mod map_seed;
 mod merge;
 mod provider;
 mod record;

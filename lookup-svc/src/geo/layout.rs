@@ -5,8 +5,7 @@ use std::borrow::Cow;
 use serde::{Deserialize, Deserializer};
 
 use super::country::{self, Country};
-use super::map_seed::MapSeed;
-use super::record::{MmdbRecord, Network};
+use super::record::{Field, MmdbRecord};
 use super::timezone;
 
 /// The data of one database about one address.
@@ -37,9 +36,10 @@ impl<'a> Fields<'a> {
 
 impl<'a> From<&MmdbRecord<'a>> for Fields<'a> {
     fn from(record: &MmdbRecord<'a>) -> Self {
-        let mut fields = if record.country.is_map { nested_country(record) } else { flat_country(record) };
+        let mut fields = Fields::default();
+        fill_country(&mut fields, record);
         fill_location(&mut fields, record);
-        fill_network(&mut fields, &record.network);
+        fill_network(&mut fields, record);
         fields
     }
 }
@@ -48,50 +48,35 @@ impl<'a> From<&MmdbRecord<'a>> for Fields<'a> {
 impl<'de> Deserialize<'de> for Fields<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut record = MmdbRecord::default();
-        deserializer.deserialize_map(MapSeed::new(&mut record))?;
+        record.read(deserializer)?;
         Ok(Fields::from(&record))
     }
 }
 
-/// MaxMind and DB-IP: `country` is a map.
-fn nested_country<'a>(record: &MmdbRecord<'a>) -> Fields<'a> {
-    Fields {
-        country: record.country.code.text().and_then(country::find),
-        country_name: record.country.english.text(),
-        is_eu: record.country.in_eu.flag(),
-        ..Fields::default()
-    }
-}
-
-/// IPinfo and ip-location-db. If there is a `country_code`, `country` is the name (IPinfo Lite and Core).
-/// Otherwise `country` is the code (IPinfo's older country_asn and location files).
-fn flat_country<'a>(record: &MmdbRecord<'a>) -> Fields<'a> {
-    let country = record.country.scalar.text();
-    let (code, name) = match record.flat.country_code.text() {
+/// In flat layouts, a `country` next to a `country_code` is the name (IPinfo Lite and Core). Otherwise `country` is the
+/// code (IPinfo's older country_asn and location files).
+fn fill_country<'a>(fields: &mut Fields<'a>, record: &MmdbRecord<'a>) {
+    let country = record.get(Field::Country).text();
+    let (code, name) = match record.get(Field::CountryCode).text() {
         Some(code) => (Some(code), country.filter(|name| name.len() > 2)),
         None => (country, None),
     };
-    Fields {
-        country: code.and_then(country::find),
-        country_name: record.flat.country_name.text().or(name),
-        ..Fields::default()
-    }
+    fields.country = code.and_then(country::find);
+    fields.country_name = record.get(Field::CountryName).text().or(name);
+    fields.is_eu = record.get(Field::InEu).flag();
+    let continents = [Field::ContinentCode, Field::Continent].map(|field| record.get(field).text());
+    fields.continent = continents.into_iter().flatten().find_map(country::continent);
 }
 
 fn fill_location<'a>(fields: &mut Fields<'a>, record: &MmdbRecord<'a>) {
-    let MmdbRecord { flat, location, .. } = record;
-    let continent = [record.continent.code, flat.continent_code, record.continent.scalar];
-    fields.continent = continent.into_iter().filter_map(|c| c.text()).find_map(country::continent);
-    fields.region = record.subdivision.english.text().or(flat.region.text());
-    fields.region_code = record.subdivision.code.text().or(flat.region_code.text());
-    fields.city = record.city.english.text().or(record.city.scalar.text());
-    let postal = [record.postal.code, flat.postal_code, record.postal.scalar];
-    fields.postal_code = postal.into_iter().find_map(|code| code.text_or_integer());
-    let latitude = location.latitude.number().or(flat.latitude.number());
-    let longitude = location.longitude.number().or(flat.longitude.number());
-    fields.coordinates = latitude.zip(longitude).filter(|point| on_earth(*point));
-    let zone = location.time_zone.text().or(flat.timezone.text());
-    fields.timezone = zone.filter(|name| timezone::is_identifier(name));
+    fields.region = record.get(Field::Region).text();
+    fields.region_code = record.get(Field::RegionCode).text();
+    fields.city = record.get(Field::City).text();
+    fields.postal_code = record.get(Field::PostalCode).text_or_integer();
+    let point = record.get(Field::Latitude).number().zip(record.get(Field::Longitude).number());
+    fields.coordinates = point.filter(|point| on_earth(*point));
+    let timezone = record.get(Field::Timezone).text();
+    fields.timezone = timezone.filter(|name| timezone::is_identifier(name));
 }
 
 fn on_earth((latitude, longitude): (f64, f64)) -> bool {
@@ -99,15 +84,15 @@ fn on_earth((latitude, longitude): (f64, f64)) -> bool {
     latitude.abs() <= 90.0 && longitude.abs() <= 180.0
 }
 
-fn fill_network<'a>(fields: &mut Fields<'a>, network: &Network<'a>) {
-    let is_set = |flag: super::scalar::Scalar<'a>| flag.flag() == Some(true);
-    fields.asn = network.asn.asn();
-    fields.org = network.as_org.text().or(network.isp.text()).or(network.organization.text());
-    let hosting_provider = is_set(network.hosting_provider);
-    fields.hosting = hosting_provider || is_set(network.hosting);
-    let anonymizers =
-        [network.vpn, network.public_proxy, network.residential_proxy, network.tor, network.relay];
+fn fill_network<'a>(fields: &mut Fields<'a>, record: &MmdbRecord<'a>) {
+    let is_set = |field| record.get(field).flag() == Some(true);
+    fields.asn = record.get(Field::Asn).asn();
+    let organizations = [Field::AsOrg, Field::Isp, Field::Organization];
+    fields.org = organizations.into_iter().find_map(|field| record.get(field).text());
+    let hosting_provider = is_set(Field::HostingProvider);
+    fields.hosting = hosting_provider || is_set(Field::Hosting);
+    let anonymizers = [Field::Vpn, Field::PublicProxy, Field::ResidentialProxy, Field::Tor, Field::Relay];
     // MaxMind sets `is_anonymous` for hosting providers too, so together with `is_hosting_provider` it does not
     // indicate a proxy. IPinfo sets it only for networks that hide their users, with or without `is_hosting`.
-    fields.proxy = anonymizers.into_iter().any(is_set) || (is_set(network.anonymous) && !hosting_provider);
+    fields.proxy = anonymizers.into_iter().any(is_set) || (is_set(Field::Anonymous) && !hosting_provider);
 }

@@ -1,194 +1,250 @@
-//! One database record as stored: the union of all supported layouts.
+//! One database record as stored: reads the fields of all supported layouts in one pass.
 
-use serde::de::MapAccess;
+use std::fmt;
 
-use super::map_seed::{FromMap, MapSeed};
-use super::scalar::Scalar;
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
+use super::scalar::{Scalar, widen};
+
+/// A field that several layouts have in common. `Section::entry` lists its keys.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Field {
+    Continent,
+    ContinentCode,
+    /// In flat layouts, the name or the code. MaxMind and DB-IP have a map instead.
+    Country,
+    CountryCode,
+    CountryName,
+    InEu,
+    Region,
+    RegionCode,
+    City,
+    PostalCode,
+    Latitude,
+    Longitude,
+    Timezone,
+    Asn,
+    AsOrg,
+    Isp,
+    Organization,
+    Anonymous,
+    Vpn,
+    PublicProxy,
+    ResidentialProxy,
+    Tor,
+    Relay,
+    HostingProvider,
+    Hosting,
+}
+
+const FIELDS: usize = Field::Hosting as usize + 1;
+
+/// The fields of a record.
 #[derive(Debug, Default)]
-pub(super) struct MmdbRecord<'a> {
-    pub continent: Coded<'a>,
-    pub country: Named<'a>,
-    pub city: Named<'a>,
+pub(super) struct MmdbRecord<'a>([Scalar<'a>; FIELDS]);
+
+impl<'a> MmdbRecord<'a> {
+    pub(super) fn get(&self, field: Field) -> Scalar<'a> {
+        self.0[field as usize]
+    }
+
+    pub(super) fn read<D: Deserializer<'a>>(&mut self, deserializer: D) -> Result<(), D::Error> {
+        let entry = Entry { field: None, map: Some(Section::Root) };
+        deserializer.deserialize_map(Value { record: self, entry, in_list: false })
+    }
+}
+
+/// A map of a record.
+#[derive(Clone, Copy)]
+enum Section {
+    Root,
+    Continent,
+    Country,
     /// The largest subdivision, which is the first in the file's list.
-    pub subdivision: Named<'a>,
-    pub postal: Coded<'a>,
-    pub location: LocationMap<'a>,
-    pub flat: Flat<'a>,
-    pub network: Network<'a>,
+    Region,
+    Postal,
+    Location,
+    /// MaxMind's map for the keys of the network, which other layouts have at the top level.
+    Traits,
+    /// A map of names by language.
+    Names(Field),
+    /// A map of which only the names are used.
+    Named(Field),
 }
 
-/// MaxMind's `{iso_code | code, names: {en}, is_in_european_union}`, or a string in flat layouts.
-#[derive(Debug, Default)]
-pub(super) struct Named<'a> {
-    pub scalar: Scalar<'a>,
-    pub code: Scalar<'a>,
-    pub english: Scalar<'a>,
-    pub in_eu: Scalar<'a>,
-    pub is_map: bool,
+/// What a key stands for: the field that a scalar sets, and the section that a map is read as.
+#[derive(Clone, Copy)]
+struct Entry {
+    field: Option<Field>,
+    map: Option<Section>,
 }
 
-/// Like `Named`, but only the code is needed. Names are skipped.
-#[derive(Debug, Default)]
-pub(super) struct Coded<'a> {
-    pub scalar: Scalar<'a>,
-    pub code: Scalar<'a>,
-}
-
-/// MaxMind's `location`.
-#[derive(Debug, Default)]
-pub(super) struct LocationMap<'a> {
-    pub latitude: Scalar<'a>,
-    pub longitude: Scalar<'a>,
-    pub time_zone: Scalar<'a>,
-}
-
-/// Top-level location keys of the flat layouts (IPinfo, ip-location-db).
-#[derive(Debug, Default)]
-pub(super) struct Flat<'a> {
-    pub country_code: Scalar<'a>,
-    pub country_name: Scalar<'a>,
-    pub continent_code: Scalar<'a>,
-    pub region: Scalar<'a>,
-    pub region_code: Scalar<'a>,
-    pub latitude: Scalar<'a>,
-    pub longitude: Scalar<'a>,
-    pub timezone: Scalar<'a>,
-    pub postal_code: Scalar<'a>,
-}
-
-/// Operator and use of the network. The keys are at the top level or, for MaxMind, in `traits`.
-#[derive(Debug, Default)]
-pub(super) struct Network<'a> {
-    pub asn: Scalar<'a>,
-    pub as_org: Scalar<'a>,
-    pub isp: Scalar<'a>,
-    pub organization: Scalar<'a>,
-    pub anonymous: Scalar<'a>,
-    pub vpn: Scalar<'a>,
-    pub public_proxy: Scalar<'a>,
-    pub residential_proxy: Scalar<'a>,
-    pub tor: Scalar<'a>,
-    pub relay: Scalar<'a>,
-    pub hosting: Scalar<'a>,
-    pub hosting_provider: Scalar<'a>,
-}
-
-impl<'a> Flat<'a> {
-    fn field_mut(&mut self, key: &[u8]) -> Option<&mut Scalar<'a>> {
-        Some(match key {
-            b"country_code" => &mut self.country_code,
-            b"country_name" => &mut self.country_name,
-            b"continent_code" => &mut self.continent_code,
-            b"region" | b"state1" => &mut self.region,
-            b"region_code" => &mut self.region_code,
-            b"latitude" | b"lat" => &mut self.latitude,
-            b"longitude" | b"lng" => &mut self.longitude,
-            b"timezone" => &mut self.timezone,
-            b"postal_code" | b"postcode" => &mut self.postal_code,
-            _ => return None,
-        })
-    }
-}
-
-impl<'a> Network<'a> {
-    fn field_mut(&mut self, key: &[u8]) -> Option<&mut Scalar<'a>> {
-        Some(match key {
-            b"autonomous_system_number" | b"asn" => &mut self.asn,
-            b"autonomous_system_organization" | b"as_name" => &mut self.as_org,
-            b"isp" => &mut self.isp,
-            b"organization" | b"name" => &mut self.organization,
-            b"is_anonymous" => &mut self.anonymous,
-            b"is_anonymous_vpn" | b"vpn" => &mut self.vpn,
-            b"is_public_proxy" | b"proxy" => &mut self.public_proxy,
-            b"is_residential_proxy" => &mut self.residential_proxy,
-            b"is_tor_exit_node" | b"tor" => &mut self.tor,
-            b"relay" => &mut self.relay,
-            b"is_hosting_provider" => &mut self.hosting_provider,
-            b"is_hosting" | b"hosting" => &mut self.hosting,
-            _ => return None,
-        })
-    }
-}
-
-impl<'a> FromMap<'a> for MmdbRecord<'a> {
-    fn read_entry<A: MapAccess<'a>>(&mut self, key: &[u8], map: &mut A) -> Result<bool, A::Error> {
-        match key {
-            b"continent" => map.next_value_seed(MapSeed::new(&mut self.continent))?,
-            b"country" => map.next_value_seed(MapSeed::new(&mut self.country))?,
-            b"city" => map.next_value_seed(MapSeed::new(&mut self.city))?,
-            b"subdivisions" => map.next_value_seed(MapSeed::new(&mut self.subdivision))?,
-            b"postal" => map.next_value_seed(MapSeed::new(&mut self.postal))?,
-            b"location" => map.next_value_seed(MapSeed::new(&mut self.location))?,
-            b"traits" => map.next_value_seed(MapSeed::new(&mut self.network))?,
-            _ => match self.flat.field_mut(key) {
-                Some(field) => *field = map.next_value()?,
-                None => return self.network.read_entry(key, map),
-            },
+impl Section {
+    /// Returns what `key` stands for in this section. `None` if it is unknown.
+    fn entry(self, key: &[u8]) -> Option<Entry> {
+        let scalar = |field| Some(Entry { field: Some(field), map: None });
+        let map = |map| Some(Entry { field: None, map: Some(map) });
+        match (self, key) {
+            (Self::Root, _) => root_entry(key),
+            (Self::Traits, _) => network_field(key).and_then(scalar),
+            (Self::Named(field), b"names") => map(Self::Names(field)),
+            (Self::Names(field), b"en") => scalar(field),
+            (Self::Continent, b"code" | b"iso_code") => scalar(Field::ContinentCode),
+            (Self::Country, b"iso_code" | b"code") => scalar(Field::CountryCode),
+            (Self::Country, b"is_in_european_union") => scalar(Field::InEu),
+            (Self::Country, b"names") => map(Self::Names(Field::CountryName)),
+            (Self::Region, b"iso_code" | b"code") => scalar(Field::RegionCode),
+            (Self::Region, b"names") => map(Self::Names(Field::Region)),
+            (Self::Postal, b"code" | b"iso_code") => scalar(Field::PostalCode),
+            (Self::Location, b"latitude") => scalar(Field::Latitude),
+            (Self::Location, b"longitude") => scalar(Field::Longitude),
+            (Self::Location, b"time_zone") => scalar(Field::Timezone),
+            _ => None,
         }
-        Ok(true)
     }
 }
 
-impl<'a> FromMap<'a> for Named<'a> {
-    fn read_entry<A: MapAccess<'a>>(&mut self, key: &[u8], map: &mut A) -> Result<bool, A::Error> {
-        self.is_map = true;
-        match key {
-            b"iso_code" | b"code" => self.code = map.next_value()?,
-            b"is_in_european_union" => self.in_eu = map.next_value()?,
-            b"names" => map.next_value_seed(MapSeed::new(&mut English(&mut self.english)))?,
-            _ => return Ok(false),
+/// The top level: MaxMind's maps, and the keys of the flat layouts (IPinfo, ip-location-db).
+fn root_entry(key: &[u8]) -> Option<Entry> {
+    let (field, map) = match key {
+        b"city" => (Some(Field::City), Some(Section::Named(Field::City))),
+        b"continent" => (Some(Field::Continent), Some(Section::Continent)),
+        b"country" => (Some(Field::Country), Some(Section::Country)),
+        b"location" => (None, Some(Section::Location)),
+        b"postal" => (Some(Field::PostalCode), Some(Section::Postal)),
+        b"subdivisions" => (None, Some(Section::Region)),
+        b"traits" => (None, Some(Section::Traits)),
+        b"continent_code" => (Some(Field::ContinentCode), None),
+        b"country_code" => (Some(Field::CountryCode), None),
+        b"country_name" => (Some(Field::CountryName), None),
+        b"region" | b"state1" => (Some(Field::Region), None),
+        b"region_code" => (Some(Field::RegionCode), None),
+        b"latitude" | b"lat" => (Some(Field::Latitude), None),
+        b"longitude" | b"lng" => (Some(Field::Longitude), None),
+        b"timezone" => (Some(Field::Timezone), None),
+        b"postal_code" | b"postcode" => (Some(Field::PostalCode), None),
+        _ => (Some(network_field(key)?), None),
+    };
+    Some(Entry { field, map })
+}
+
+/// Operator and use of the network.
+fn network_field(key: &[u8]) -> Option<Field> {
+    Some(match key {
+        b"autonomous_system_number" | b"asn" => Field::Asn,
+        b"autonomous_system_organization" | b"as_name" => Field::AsOrg,
+        b"isp" => Field::Isp,
+        b"organization" | b"name" => Field::Organization,
+        b"is_anonymous" => Field::Anonymous,
+        b"is_anonymous_vpn" | b"vpn" => Field::Vpn,
+        b"is_public_proxy" | b"proxy" => Field::PublicProxy,
+        b"is_residential_proxy" => Field::ResidentialProxy,
+        b"is_tor_exit_node" | b"tor" => Field::Tor,
+        b"relay" => Field::Relay,
+        b"is_hosting_provider" => Field::HostingProvider,
+        b"is_hosting" | b"hosting" => Field::Hosting,
+        _ => return None,
+    })
+}
+
+/// Reads one value into the record. A value of an unexpected type is skipped.
+struct Value<'s, 'a> {
+    record: &'s mut MmdbRecord<'a>,
+    entry: Entry,
+    /// Whether the value is an element of a list. Lists inside lists are skipped, not decoded, so that a
+    /// crafted file can't overflow the stack.
+    in_list: bool,
+}
+
+impl<'a> Value<'_, 'a> {
+    fn set<E>(self, scalar: Scalar<'a>) -> Result<(), E> {
+        if let Some(field) = self.entry.field {
+            self.record.0[field as usize] = scalar;
         }
-        Ok(true)
-    }
-    fn set_scalar(&mut self, scalar: Scalar<'a>) {
-        self.scalar = scalar;
+        Ok(())
     }
 }
 
-impl<'a> FromMap<'a> for Coded<'a> {
-    fn read_entry<A: MapAccess<'a>>(&mut self, key: &[u8], map: &mut A) -> Result<bool, A::Error> {
-        let is_code = key == b"code" || key == b"iso_code";
-        if is_code {
-            self.code = map.next_value()?;
+impl<'de> DeserializeSeed<'de> for Value<'_, 'de> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Value<'_, 'de> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any value")
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
+        while let Some(Key(key)) = entries.next_key()? {
+            match self.entry.map.and_then(|section| section.entry(key)) {
+                Some(entry) => {
+                    entries.next_value_seed(Value { record: self.record, entry, in_list: false })?;
+                }
+                None => _ = entries.next_value::<IgnoredAny>()?,
+            }
         }
-        Ok(is_code)
+        Ok(())
     }
-    fn set_scalar(&mut self, scalar: Scalar<'a>) {
-        self.scalar = scalar;
-    }
-}
-
-impl<'a> FromMap<'a> for LocationMap<'a> {
-    fn read_entry<A: MapAccess<'a>>(&mut self, key: &[u8], map: &mut A) -> Result<bool, A::Error> {
-        match key {
-            b"latitude" => self.latitude = map.next_value()?,
-            b"longitude" => self.longitude = map.next_value()?,
-            b"time_zone" => self.time_zone = map.next_value()?,
-            _ => return Ok(false),
+    /// Uses the first element of a list: subdivisions are sorted from largest to smallest.
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
+        if self.entry.map.is_some() && !self.in_list {
+            seq.next_element_seed(Value { in_list: true, ..self })?;
         }
-        Ok(true)
+        while seq.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(())
+    }
+    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<(), E> {
+        self.set(Scalar::Text(text))
+    }
+    fn visit_u64<E>(self, number: u64) -> Result<(), E> {
+        self.set(Scalar::Unsigned(number))
+    }
+    fn visit_u128<E>(self, number: u128) -> Result<(), E> {
+        self.set(u64::try_from(number).map_or(Scalar::Absent, Scalar::Unsigned))
+    }
+    fn visit_i64<E>(self, number: i64) -> Result<(), E> {
+        self.set(Scalar::Signed(number))
+    }
+    fn visit_f32<E>(self, number: f32) -> Result<(), E> {
+        self.set(Scalar::Float(widen(number)))
+    }
+    fn visit_f64<E>(self, number: f64) -> Result<(), E> {
+        self.set(Scalar::Float(number))
+    }
+    fn visit_bool<E>(self, flag: bool) -> Result<(), E> {
+        self.set(Scalar::Bool(flag))
+    }
+    fn visit_bytes<E>(self, _: &[u8]) -> Result<(), E> {
+        Ok(())
     }
 }
 
-impl<'a> FromMap<'a> for Network<'a> {
-    fn read_entry<A: MapAccess<'a>>(&mut self, key: &[u8], map: &mut A) -> Result<bool, A::Error> {
-        let Some(field) = self.field_mut(key) else {
-            return Ok(false);
-        };
-        *field = map.next_value()?;
-        Ok(true)
+/// A map key as bytes. Keys are only compared with known ones, so UTF-8 validation is not needed.
+struct Key<'a>(&'a [u8]);
+
+impl<'de> Deserialize<'de> for Key<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_identifier(KeyVisitor)
     }
 }
 
-/// Reads only the English name from `names`.
-struct English<'s, 'a>(&'s mut Scalar<'a>);
+struct KeyVisitor;
 
-impl<'a> FromMap<'a> for English<'_, 'a> {
-    fn read_entry<A: MapAccess<'a>>(&mut self, key: &[u8], map: &mut A) -> Result<bool, A::Error> {
-        if key == b"en" {
-            *self.0 = map.next_value()?;
-        }
-        Ok(key == b"en")
+impl<'de> Visitor<'de> for KeyVisitor {
+    type Value = Key<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+    fn visit_borrowed_bytes<E>(self, key: &'de [u8]) -> Result<Key<'de>, E> {
+        Ok(Key(key))
+    }
+    fn visit_borrowed_str<E>(self, key: &'de str) -> Result<Key<'de>, E> {
+        Ok(Key(key.as_bytes()))
     }
 }

@@ -2,9 +2,6 @@
 //! boolean.
 
 use std::borrow::Cow;
-use std::fmt;
-
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 /// One leaf value.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -85,60 +82,6 @@ pub(super) fn widen(value: f32) -> f64 {
         .map(|scale| (exact * scale).round() / scale)
         .find(|rounded| *rounded as f32 == value)
         .unwrap_or(exact)
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for Scalar<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(ScalarVisitor)
-    }
-}
-
-struct ScalarVisitor;
-
-impl<'de> Visitor<'de> for ScalarVisitor {
-    type Value = Scalar<'de>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("any value")
-    }
-    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
-        Ok(Scalar::Text(text))
-    }
-    fn visit_str<E>(self, _: &str) -> Result<Self::Value, E> {
-        Ok(Scalar::Absent)
-    }
-    fn visit_u64<E>(self, number: u64) -> Result<Self::Value, E> {
-        Ok(Scalar::Unsigned(number))
-    }
-    fn visit_u128<E>(self, number: u128) -> Result<Self::Value, E> {
-        Ok(u64::try_from(number).map_or(Scalar::Absent, Scalar::Unsigned))
-    }
-    fn visit_i64<E>(self, number: i64) -> Result<Self::Value, E> {
-        Ok(Scalar::Signed(number))
-    }
-    fn visit_f32<E>(self, number: f32) -> Result<Self::Value, E> {
-        Ok(Scalar::Float(widen(number)))
-    }
-    fn visit_f64<E>(self, number: f64) -> Result<Self::Value, E> {
-        Ok(Scalar::Float(number))
-    }
-    fn visit_bool<E>(self, flag: bool) -> Result<Self::Value, E> {
-        Ok(Scalar::Bool(flag))
-    }
-    fn visit_bytes<E>(self, _: &[u8]) -> Result<Self::Value, E> {
-        Ok(Scalar::Absent)
-    }
-    fn visit_unit<E>(self) -> Result<Self::Value, E> {
-        Ok(Scalar::Absent)
-    }
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
-        while seq.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(Scalar::Absent)
-    }
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-        Ok(Scalar::Absent)
-    }
 }
 
 #[cfg(test)]
