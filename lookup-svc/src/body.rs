@@ -27,10 +27,12 @@ impl LookupBody<'_> {
         if self.field_set.has_geo_fields() {
             json.extend_from_slice(self.location.geo_fields());
         }
-        match self.field_set {
-            FieldSet::Scope(Scope::Full) => self.write_full_fields(&mut json),
-            FieldSet::Demo => self.write_demo_fields(&mut json),
-            FieldSet::Scope(Scope::Ip | Scope::Geo) => {}
+        let is_full = self.field_set == FieldSet::Scope(Scope::Full);
+        if is_full || self.field_set == FieldSet::Demo {
+            self.write_connection_facts(&mut json, is_full);
+        }
+        if is_full {
+            json.extend_from_slice(self.location.full_fields());
         }
         json.push(b'}');
         json
@@ -46,20 +48,13 @@ impl LookupBody<'_> {
         field!(json, "ipv6", &v6);
     }
 
-    fn write_full_fields(&self, json: &mut Vec<u8>) {
+    fn write_connection_facts(&self, json: &mut Vec<u8>, with_cipher: bool) {
         let client = self.client;
         field!(json, "http_protocol", &client.http_protocol);
         field!(json, "tls_version", &client.tls_version);
-        field!(json, "tls_cipher", &client.tls_cipher);
-        field!(json, "rtt", &client.rtt_ms);
-        field!(json, "colo", &client.colo.as_ref().map(Iata::as_str));
-        json.extend_from_slice(self.location.full_fields());
-    }
-
-    fn write_demo_fields(&self, json: &mut Vec<u8>) {
-        let client = self.client;
-        field!(json, "http_protocol", &client.http_protocol);
-        field!(json, "tls_version", &client.tls_version);
+        if with_cipher {
+            field!(json, "tls_cipher", &client.tls_cipher);
+        }
         field!(json, "rtt", &client.rtt_ms);
         field!(json, "colo", &client.colo.as_ref().map(Iata::as_str));
     }
