@@ -147,7 +147,7 @@ impl Api {
             Addr::SocketAddr(peer) => peer.ip(),
             _ => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         };
-        let client = self.lookup.identify(peer, request.0.headers(), request.0.version());
+        let client = self.lookup.edge.identify(peer, request.0.headers(), request.0.version());
         self.counters.count_client_ip(client.decision);
         self.lookup.render(field_set, &client)
     }

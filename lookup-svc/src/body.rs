@@ -49,14 +49,14 @@ impl LookupBody<'_> {
     }
 
     fn write_connection_facts(&self, json: &mut Vec<u8>, with_cipher: bool) {
-        let client = self.client;
-        field!(json, "http_protocol", &client.http_protocol);
-        field!(json, "tls_version", &client.tls_version);
+        let facts = &self.client.facts;
+        field!(json, "http_protocol", &facts.http_protocol);
+        field!(json, "tls_version", &facts.tls_version);
         if with_cipher {
-            field!(json, "tls_cipher", &client.tls_cipher);
+            field!(json, "tls_cipher", &facts.tls_cipher);
         }
-        field!(json, "rtt", &client.rtt_ms);
-        field!(json, "colo", &client.colo.as_ref().map(Iata::as_str));
+        field!(json, "rtt", &facts.rtt_ms);
+        field!(json, "colo", &facts.colo.as_ref().map(Iata::as_str));
     }
 }
 

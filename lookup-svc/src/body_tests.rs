@@ -1,6 +1,6 @@
 //! A body has exactly the fields of its field set, in the order of the field table. Fields without data are null.
 
-use edge::Decision;
+use edge::{ConnectionFacts, Decision};
 
 use super::*;
 use crate::fields::FIELDS;
@@ -13,11 +13,12 @@ fn client(ip: &str) -> ClientInfo<'static> {
     ClientInfo {
         ip: ip.parse::<IpAddr>().expect("valid IP address"),
         decision: Decision::PeerUntrusted,
-        http_protocol: Some("HTTP/2"),
-        tls_version: None,
-        tls_cipher: None,
-        rtt_ms: Some(12),
-        colo: Iata::parse(b"FRA"),
+        facts: ConnectionFacts {
+            http_protocol: Some("HTTP/2"),
+            rtt_ms: Some(12),
+            colo: Iata::parse(b"FRA"),
+            ..ConnectionFacts::default()
+        },
     }
 }
 

@@ -1,11 +1,9 @@
 //! The lookup, independent of HTTP: client address, quota check, response body.
 
-use std::net::IpAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use api_key::ApiKey;
 use edge::{ClientInfo, Edge};
-use http::{HeaderMap, Version};
 use quota_client::wire::{Outcome, Scope, Verdict};
 use quota_client::{ChargeError, Charger};
 use service_kit::telemetry::SPAN_TARGET;
@@ -70,11 +68,6 @@ pub enum Denial {
 }
 
 impl Lookup {
-    /// Determines the client's address and connection facts.
-    pub fn identify<'h>(&self, peer: IpAddr, headers: &'h HeaderMap, version: Version) -> ClientInfo<'h> {
-        self.edge.identify(peer, headers, version)
-    }
-
     /// Charges a key for one request.
     pub async fn charge(&self, key: &ApiKey) -> Result<Allowed, Denial> {
         let digest = key.digest();

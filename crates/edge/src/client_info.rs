@@ -16,12 +16,15 @@ use tokio::task::JoinSet;
 use crate::client_ip::{Decision, resolve};
 use crate::colo::{ColoMap, Iata, colo_of_label};
 use crate::config::EdgeArgs;
-use crate::discovery::{DiscoveryStatus, DiscoveryTiming, discover_proxies, kube_client};
+use crate::discovery::{DiscoveryStatus, discover_proxies, kube_client};
 use crate::error::EdgeError;
 use crate::facts::ConnectionFacts;
 use crate::node::wait_for_node_label;
 use crate::policy::EdgePolicy;
 use crate::trusted::{TrustedProxies, TrustedSet};
+
+/// How long a removed proxy stays trusted.
+const REMOVAL_GRACE: Duration = Duration::from_secs(60);
 
 /// The client of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,16 +33,8 @@ pub struct ClientInfo<'h> {
     pub ip: IpAddr,
     /// How the address was determined.
     pub decision: Decision,
-    /// `HTTP/1.0`, `HTTP/1.1`, `HTTP/2` or `HTTP/3`.
-    pub http_protocol: Option<&'static str>,
-    /// TLS version, such as `TLSv1.3`.
-    pub tls_version: Option<&'static str>,
-    /// IANA name of the cipher suite, or the proxy's name for an unknown suite.
-    pub tls_cipher: Option<&'h str>,
-    /// Round-trip time to the edge in milliseconds.
-    pub rtt_ms: Option<u32>,
-    /// Data center that served the request.
-    pub colo: Option<Iata>,
+    /// Facts about the client's connection. The colo is this process's, unless a proxy sends its own.
+    pub facts: ConnectionFacts<'h>,
 }
 
 /// Identifies the clients of a running service according to its edge policy. Dropping it ends its background tasks.
@@ -64,13 +59,12 @@ impl Edge {
             true => Some(kube_client().await?),
             false => None,
         };
-        let retry: fn() -> Box<dyn Backoff> = || Box::new(DefaultBackoff::default());
-        let edge = Self::with_client(policy, client, DiscoveryTiming::default().removal_grace, retry);
+        let edge = Self::with_client(policy, client, REMOVAL_GRACE, || Box::new(DefaultBackoff::default()));
         tracing::info!(policy = %edge.policy, "edge policy");
         Ok(edge)
     }
 
-    /// Like [`Edge::start`], with a given Kubernetes client and timing. Without a client, discovery is off and
+    /// Like [`Edge::start`], with a given Kubernetes client, removal grace and retry delays. Without a client, discovery is off and
     /// no node label is read.
     #[must_use]
     pub fn with_client(
@@ -87,20 +81,20 @@ impl Edge {
             policy,
         };
         if let Some(client) = client {
-            edge.spawn_discovery(client.clone(), DiscoveryTiming { removal_grace, retry: retry() });
+            edge.spawn_discovery(client.clone(), removal_grace, retry());
             edge.spawn_node_label_reader(client, retry());
         }
         edge
     }
 
-    fn spawn_discovery(&mut self, client: Client, timing: DiscoveryTiming) {
+    fn spawn_discovery(&mut self, client: Client, removal_grace: Duration, retry: Box<dyn Backoff>) {
         let Some(service) = self.policy.discover.clone() else {
             return;
         };
         self.status.send_replace(DiscoveryStatus::Waiting);
         let (trusted, status) = (Arc::clone(&self.trusted), self.status.clone());
         self.spawn(async move {
-            discover_proxies(client, service, trusted, status, timing).await;
+            discover_proxies(client, service, trusted, status, removal_grace, retry).await;
         });
     }
 
@@ -137,15 +131,8 @@ impl Edge {
             Decision::Missing => self.policy.facts.read(headers).or_protocol(direct.http_protocol),
             _ => self.policy.facts.read(headers),
         };
-        ClientInfo {
-            ip: client.ip,
-            decision: client.decision,
-            http_protocol: facts.http_protocol,
-            tls_version: facts.tls_version,
-            tls_cipher: facts.tls_cipher,
-            rtt_ms: facts.rtt_ms,
-            colo: facts.colo.or_else(|| self.colo()),
-        }
+        let facts = ConnectionFacts { colo: facts.colo.or_else(|| self.colo()), ..facts };
+        ClientInfo { ip: client.ip, decision: client.decision, facts }
     }
 
     /// Returns the colo of this process: from the node's label, else from the node's zone, else `--colo`.
@@ -164,12 +151,6 @@ impl Edge {
     #[must_use]
     pub fn status(&self) -> watch::Receiver<DiscoveryStatus> {
         self.status.subscribe()
-    }
-
-    /// Returns the effective policy in one line.
-    #[must_use]
-    pub fn summary(&self) -> String {
-        self.policy.to_string()
     }
 }
 

@@ -70,12 +70,6 @@ impl Decision {
             Self::Fallback => "fallback",
         }
     }
-
-    /// Returns whether the peer is a trusted proxy.
-    #[must_use]
-    pub const fn is_trusted(self) -> bool {
-        !matches!(self, Self::PeerUntrusted)
-    }
 }
 
 /// Determines the client of a request. An untrusted peer is the client itself; for a trusted peer, the address comes

@@ -8,7 +8,7 @@ use futures_util::future::{pending, ready};
 use futures_util::stream::{BoxStream, StreamExt, once};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::runtime::utils::Backoff;
-use kube::runtime::watcher::{self, DefaultBackoff, Event, watcher};
+use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use tokio::sync::watch;
 use tokio::time::{sleep, sleep_until};
@@ -67,25 +67,11 @@ impl DiscoveryStatus {
     }
 }
 
-/// How long removed addresses stay trusted, and the delays between retries.
-pub struct DiscoveryTiming {
-    /// How long a removed address stays trusted.
-    pub removal_grace: Duration,
-    /// Delays between attempts.
-    pub retry: Box<dyn Backoff>,
-}
-
-impl Default for DiscoveryTiming {
-    fn default() -> Self {
-        Self { removal_grace: Duration::from_secs(60), retry: Box::new(DefaultBackoff::default()) }
-    }
-}
-
 /// Creates a Kubernetes client from the kubeconfig, if there is one, else from the pod's service account.
 ///
 /// # Errors
 /// Neither is found, or the certificates can't be read.
-pub async fn kube_client() -> Result<Client, EdgeError> {
+pub(crate) async fn kube_client() -> Result<Client, EdgeError> {
     let config = kube::Config::infer().await;
     client_from(config.map_err(|error| EdgeError::KubeConfig(Box::new(error)))?)
 }
@@ -102,17 +88,19 @@ pub fn client_from(mut config: kube::Config) -> Result<Client, EdgeError> {
     Client::try_from(config).map_err(|error| EdgeError::KubeClient(Box::new(error)))
 }
 
-/// Keeps `trusted` up to date with the endpoints of `service`. Never returns.
-pub async fn discover_proxies(
+/// Keeps `trusted` up to date with the endpoints of `service`. A removed address stays trusted for `removal_grace`.
+/// Never returns.
+pub(crate) async fn discover_proxies(
     client: Client,
     service: ServiceRef,
     trusted: Arc<TrustedProxies>,
     status: watch::Sender<DiscoveryStatus>,
-    timing: DiscoveryTiming,
+    removal_grace: Duration,
+    retry: Box<dyn Backoff>,
 ) -> Infallible {
     let api = Api::namespaced(client, &service.namespace);
-    let endpoints = EndpointSet::new(timing.removal_grace);
-    let mut watcher = ProxyWatcher { endpoints, retry: timing.retry, service, trusted, status };
+    let endpoints = EndpointSet::new(removal_grace);
+    let mut watcher = ProxyWatcher { endpoints, retry, service, trusted, status };
     let mut slices = watcher.watch(&api, Duration::ZERO);
     loop {
         tokio::select! {

@@ -23,7 +23,7 @@ pub use client_info::{ClientInfo, Edge};
 pub use client_ip::{ClientIp, Decision, MAX_HOPS, resolve};
 pub use colo::Iata;
 pub use config::{EdgeArgs, RttUnit};
-pub use discovery::{DiscoveryStatus, DiscoveryTiming, client_from, discover_proxies, kube_client};
+pub use discovery::{DiscoveryStatus, client_from};
 pub use error::EdgeError;
 pub use facts::{ConnectionFacts, FactHeaders};
 pub use node::node_label;

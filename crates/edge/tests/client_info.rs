@@ -34,11 +34,11 @@ async fn all_headers_of_trusted_proxy_are_read() {
     let (edge, headers) = (edge(&["10.0.0.0/8"]).await, all_headers());
     let client = identify(&edge, "10.0.0.1", &headers);
     assert_eq!((client.ip.to_string().as_str(), client.decision), ("203.0.113.7", Decision::Xff));
-    assert_eq!(client.http_protocol, Some("HTTP/3"));
-    assert_eq!(client.tls_version, Some("TLSv1.3"));
-    assert_eq!(client.tls_cipher, Some("TLS_AES_256_GCM_SHA384"));
-    assert_eq!(client.rtt_ms, Some(41));
-    assert_eq!(client.colo.map(|colo| colo.to_string()).as_deref(), Some("SJC"));
+    assert_eq!(client.facts.http_protocol, Some("HTTP/3"));
+    assert_eq!(client.facts.tls_version, Some("TLSv1.3"));
+    assert_eq!(client.facts.tls_cipher, Some("TLS_AES_256_GCM_SHA384"));
+    assert_eq!(client.facts.rtt_ms, Some(41));
+    assert_eq!(client.facts.colo.map(|colo| colo.to_string()).as_deref(), Some("SJC"));
 }
 
 #[tokio::test]
@@ -49,9 +49,12 @@ async fn headers_of_untrusted_peer_are_ignored() {
         let empty = HeaderMap::new();
         assert_eq!(forged, identify(&edge, "198.51.100.1", &empty));
         assert_eq!(forged.decision, Decision::PeerUntrusted);
-        assert_eq!(forged.http_protocol, Some("HTTP/1.1"));
-        assert_eq!((forged.tls_version, forged.tls_cipher, forged.rtt_ms), (None, None, None));
-        assert_eq!(forged.colo.map(|colo| colo.to_string()).as_deref(), Some("FRA"));
+        assert_eq!(forged.facts.http_protocol, Some("HTTP/1.1"));
+        assert_eq!(
+            (forged.facts.tls_version, forged.facts.tls_cipher, forged.facts.rtt_ms),
+            (None, None, None)
+        );
+        assert_eq!(forged.facts.colo.map(|colo| colo.to_string()).as_deref(), Some("FRA"));
     }
 }
 
@@ -62,7 +65,10 @@ async fn facts_are_none_if_proxy_sends_none() {
     let headers =
         HeaderMap::from_iter([("x-forwarded-for".parse().unwrap(), "198.51.100.1".parse().unwrap())]);
     let client = identify(&edge, "10.0.0.1", &headers);
-    assert_eq!((client.http_protocol, client.tls_version, client.rtt_ms), (None, None, None));
+    assert_eq!(
+        (client.facts.http_protocol, client.facts.tls_version, client.facts.rtt_ms),
+        (None, None, None)
+    );
     assert_eq!(client.decision, Decision::Xff);
 }
 
@@ -70,7 +76,10 @@ async fn facts_are_none_if_proxy_sends_none() {
 async fn trusted_peer_without_xff_is_the_client() {
     let (edge, headers) = (edge(&["10.0.0.0/8"]).await, HeaderMap::new());
     let client = identify(&edge, "10.0.0.1", &headers);
-    assert_eq!((client.http_protocol, client.tls_version, client.rtt_ms), (Some("HTTP/1.1"), None, None));
+    assert_eq!(
+        (client.facts.http_protocol, client.facts.tls_version, client.facts.rtt_ms),
+        (Some("HTTP/1.1"), None, None)
+    );
     assert_eq!(client.decision, Decision::Missing);
 }
 
@@ -79,7 +88,6 @@ async fn edge_without_discovery_is_ready() {
     let edge = edge(&["10.0.0.0/8"]).await;
     assert_eq!(*edge.status().borrow(), DiscoveryStatus::Off);
     assert!(edge.status().borrow().is_ready());
-    assert!(edge.summary().contains("10.0.0.0/8") && edge.summary().contains("FRA"), "{}", edge.summary());
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ mod fake_api;
 use std::sync::Arc;
 use std::time::Duration;
 
-use edge::{DiscoveryStatus, Edge, EdgeArgs, EdgePolicy, node_label};
+use edge::{Decision, DiscoveryStatus, Edge, EdgeArgs, EdgePolicy, node_label};
 use fake_api::{FakeApi, ShortDelay, Watch, bookmark, event, expired, slice, within};
 use http::{HeaderMap, Version};
 use tokio::sync::watch::Receiver;
@@ -38,7 +38,7 @@ fn trusts(edge: &Edge, peer: &str) -> bool {
     let mut headers = HeaderMap::new();
     headers.insert("x-forwarded-for", "203.0.113.7".parse().unwrap());
     let client = edge.identify(peer.parse().unwrap(), &headers, Version::HTTP_11);
-    client.decision.is_trusted()
+    client.decision != Decision::PeerUntrusted
 }
 
 /// Starts discovery with one listed pod and waits for the watch.
@@ -255,7 +255,7 @@ async fn colo_precedence_is_header_node_label_zone() {
     let edge = Edge::with_client(policy, Some(api.client()), LONG_GRACE, || Box::new(ShortDelay));
     let colo = |peer: &str, headers: &HeaderMap| {
         let client = edge.identify(peer.parse().unwrap(), headers, Version::HTTP_2);
-        client.colo.map(|colo| colo.to_string())
+        client.facts.colo.map(|colo| colo.to_string())
     };
     api.wait_for_failures(2).await;
     assert_eq!(colo("203.0.113.7", &HeaderMap::new()).as_deref(), Some("AMS"));
