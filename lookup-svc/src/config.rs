@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use edge::EdgeArgs;
 use quota_client::BatchConfig;
-use service_kit::{ServeArgs, TelemetryArgs, parse_duration, telemetry};
+use service_kit::{ServeArgs, TelemetryArgs, flag_defaults, parse_duration, telemetry};
 
 use crate::geo::GeoArgs;
 use crate::geo_update::GeoUpdateArgs;
@@ -149,34 +149,7 @@ impl Config {
 
 impl Default for Config {
     fn default() -> Self {
-        Self {
-            listen: SocketAddr::from(([0, 0, 0, 0], 8080)),
-            admin_listen: SocketAddr::from(([0, 0, 0, 0], 9080)),
-            base_url: "http://localhost:8080".to_owned(),
-            docs_url: None,
-            dashboard_url: "http://localhost:8081".to_owned(),
-            signup_url: None,
-            enterprise_url: None,
-            request_timeout: Duration::from_secs(1),
-            quota: QuotaArgs::default(),
-            edge: EdgeArgs::default(),
-            geo: GeoArgs::default(),
-            serve: ServeArgs::default(),
-            telemetry: TelemetryArgs::default(),
-        }
-    }
-}
-
-impl Default for QuotaArgs {
-    fn default() -> Self {
-        Self {
-            quota_url: "http://127.0.0.1:8082".to_owned(),
-            quota_token_file: None,
-            quota_deadline: Duration::from_millis(400),
-            quota_queue: 4096,
-            quota_batch: 64,
-            quota_in_flight: 0,
-        }
+        flag_defaults()
     }
 }
 
@@ -223,10 +196,8 @@ mod tests {
     }
 
     #[test]
-    fn flag_defaults_match_config_default() {
-        let cli = parse(&[]);
-        assert!(cli.command.is_none(), "the default is to run the server");
-        assert_eq!(format!("{:?}", cli.config), format!("{:?}", Config::default()));
+    fn command_line_without_flags_runs_server() {
+        assert!(parse(&[]).command.is_none());
     }
 
     #[test]
