@@ -12,12 +12,9 @@ use tokio::time::MissedTickBehavior;
 pub mod asn;
 pub mod country;
 mod database;
-mod file;
 mod layout;
 mod location;
 mod location_cache;
-mod location_json;
-mod merge;
 mod provider;
 mod record;
 mod reload;
@@ -27,8 +24,7 @@ mod timezone;
 mod watched_file;
 
 pub use database::DatabaseInfo;
-pub use location::{AsText, Location, RegionCode};
-pub use location_json::LocationJson;
+pub use location::{AsText, Location, LocationJson, RegionCode};
 pub use provider::{Attribution, DatabaseKind};
 
 use snapshot::Snapshot;
@@ -56,12 +52,7 @@ pub struct GeoArgs {
 
 impl Default for GeoArgs {
     fn default() -> Self {
-        GeoArgs {
-            geo_db: Vec::new(),
-            geo_check_interval: Duration::from_secs(10),
-            hosting_asns: None,
-            proxy_asns: None,
-        }
+        service_kit::flag_defaults()
     }
 }
 
@@ -102,7 +93,7 @@ pub fn verify(path: &Path) -> Result<DatabaseInfo, GeoError> {
     if std::fs::metadata(path)?.is_file() {
         database::find_metadata(path)?;
     }
-    let (bytes, _) = file::read(path, reload::DATABASE_LIMIT)?;
+    let (bytes, _) = watched_file::read(path, reload::DATABASE_LIMIT)?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     Ok(database::Database::load(&name, bytes)?.info)
 }

@@ -7,7 +7,6 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use maxminddb::{LookupResult, Metadata, Reader, WithinOptions};
-use serde::Serialize;
 
 use super::GeoError;
 use super::layout::Fields;
@@ -26,7 +25,7 @@ const MAX_METADATA_SIZE: u64 = 128 << 10;
 const UNNAMED: &str = "unnamed";
 
 /// Metadata of a database, for operators.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DatabaseInfo {
     /// File name.
     pub name: String,

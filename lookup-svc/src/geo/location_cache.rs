@@ -6,8 +6,7 @@ use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::location::Location;
-use super::location_json::LocationJson;
+use super::location::{Location, LocationJson};
 use super::timezone;
 
 /// With more databases than this, locations are not cached.

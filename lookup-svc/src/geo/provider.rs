@@ -1,10 +1,7 @@
 //! The kind of a database and the attribution that its provider's license requires.
 
-use serde::Serialize;
-
 /// The kind of data in a database.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DatabaseKind {
     /// Locations down to the city.
     City,
@@ -63,7 +60,7 @@ impl DatabaseKind {
 }
 
 /// An attribution to show together with results.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attribution {
     pub text: &'static str,
     /// Link target.

@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use super::asn::{AsnList, AsnLists};
 use super::database::Database;
-use super::file;
 use super::snapshot::Snapshot;
-use super::watched_file::{FileCheck, WatchedFile};
+use super::watched_file::{FileCheck, WatchedFile, databases_at};
 use super::{GeoArgs, GeoError};
 
 /// Used while no other database is loaded. Regenerate it with `cargo run -p lookup-svc --example geo-sample`.
@@ -106,7 +105,7 @@ impl Source {
 
     /// Checks all files. Returns whether the data of a deleted file was dropped.
     fn check(&mut self, results: &mut Vec<FileCheck>) -> bool {
-        for path in file::databases_at(&self.path) {
+        for path in databases_at(&self.path) {
             if !self.files.iter().any(|file| file.path == path) {
                 self.files.push(WatchedFile::new(path));
             }

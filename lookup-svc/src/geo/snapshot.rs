@@ -1,14 +1,15 @@
-//! The databases and lists that are in use together. A reload replaces the whole snapshot.
+//! The databases and lists that are in use together, and how their fields are merged. A reload replaces the whole
+//! snapshot.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::asn::AsnLists;
+use super::asn::{AsnList, AsnLists};
 use super::database::{Database, FoundRecord};
-use super::location::Location;
+use super::layout::Fields;
+use super::location::{AsText, Location, LocationJson, RegionCode};
 use super::location_cache::{LocationCache, MAX_DATABASES};
-use super::location_json::LocationJson;
-use super::merge;
+use super::timezone;
 
 /// Databases in order of precedence, AS number lists, and the location cache for them.
 pub(super) struct Snapshot {
@@ -26,7 +27,7 @@ impl Snapshot {
         self.databases.iter().map(|database| &**database)
     }
 
-    /// The location of `ip`, merged from all databases.
+    /// The location of `ip`, merged from all databases: the first database that has a field wins.
     pub(super) fn location(&self, ip: IpAddr, now: i64) -> Location<'_> {
         self.merge_records(self.databases().filter_map(|database| database.find_record(ip)), now)
     }
@@ -53,7 +54,74 @@ impl Snapshot {
     fn merge_records<'a>(&'a self, records: impl Iterator<Item = FoundRecord<'a>>, now: i64) -> Location<'a> {
         let mut decoded = records.filter_map(|record| Database::fields(&record));
         let mut fields = decoded.next().unwrap_or_default();
-        decoded.for_each(|later| merge::add(&mut fields, later));
-        merge::finish(fields, &self.lists, now)
+        decoded.for_each(|later| add(&mut fields, later));
+        finish(fields, &self.lists, now)
+    }
+}
+
+/// Fills the missing fields from `later`, the fields of a database of lower precedence.
+///
+/// Related fields must come from databases that agree: if `later` has another country, its location is ignored,
+/// because the result could be Paris in Germany. If it has another AS number, its organization is ignored. Latitude and
+/// longitude are taken together.
+fn add<'a>(fields: &mut Fields<'a>, later: Fields<'a>) {
+    if agree(fields.country.map(|c| c.code), later.country.map(|c| c.code)) {
+        add_location(fields, &later);
+        fields.postal_code = fields.postal_code.take().or(later.postal_code);
+    }
+    if agree(fields.asn, later.asn) {
+        fields.asn = fields.asn.or(later.asn);
+        fields.org = fields.org.or(later.org);
+    }
+    fields.proxy |= later.proxy;
+    fields.hosting |= later.hosting;
+}
+
+fn agree<T: PartialEq>(current: Option<T>, later: Option<T>) -> bool {
+    current.is_none() || later.is_none() || current == later
+}
+
+fn add_location<'a>(fields: &mut Fields<'a>, later: &Fields<'a>) {
+    fields.country = fields.country.or(later.country);
+    fields.country_name = fields.country_name.or(later.country_name);
+    fields.continent = fields.continent.or(later.continent);
+    fields.is_eu = fields.is_eu.or(later.is_eu);
+    if agree(fields.region, later.region) {
+        fields.region = fields.region.or(later.region);
+        fields.region_code = fields.region_code.or(later.region_code);
+    }
+    fields.city = fields.city.or(later.city);
+    fields.coordinates = fields.coordinates.or(later.coordinates);
+    fields.timezone = fields.timezone.or(later.timezone);
+}
+
+/// Derives the remaining fields of a location from the merged ones.
+fn finish<'a>(fields: Fields<'a>, lists: &AsnLists, now: i64) -> Location<'a> {
+    let country = fields.country;
+    let flagged_or_listed = |list: &AsnList, flagged: bool| match fields.asn {
+        Some(asn) => Some(flagged || list.contains(asn)),
+        None => flagged.then_some(true),
+    };
+    Location {
+        city: fields.city,
+        region: fields.region,
+        region_code: country
+            .zip(fields.region_code)
+            .and_then(|(country, part)| RegionCode::compose(country.code, part)),
+        country: country.map(|c| c.code),
+        country_name: country.map(|c| fields.country_name.unwrap_or(c.name)),
+        continent: fields.continent.or(country.map(|c| c.continent)),
+        latitude: fields.coordinates.map(|point| point.0),
+        longitude: fields.coordinates.map(|point| point.1),
+        timezone: fields.timezone,
+        timezone_offset: fields.timezone.and_then(|zone| timezone::offset(zone, now)),
+        asn: fields.asn,
+        org: fields.org,
+        as_text: fields.asn.zip(fields.org).map(|(asn, org)| AsText { asn, org }),
+        is_eu: fields.is_eu.or(country.map(|c| c.eu)),
+        currency: country.and_then(|c| c.currency),
+        proxy: flagged_or_listed(&lists.proxy, fields.proxy),
+        hosting: flagged_or_listed(&lists.hosting, fields.hosting),
+        postal_code: fields.postal_code,
     }
 }

@@ -1,10 +1,13 @@
-//! One watched file: detects changes and holds the last valid content.
+//! One watched file: reads it while it may be replaced or written at any time, detects changes, and holds the last
+//! valid content.
 
+use std::fs::{File, Metadata};
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use super::GeoError;
-use super::file::{self, Stamp};
 
 /// A file with its last valid content, which stays in use if the file is removed or becomes invalid.
 pub(super) struct WatchedFile<T> {
@@ -68,7 +71,7 @@ impl<T> WatchedFile<T> {
         limit: u64,
         load: impl FnOnce(&Path, Vec<u8>) -> Result<T, GeoError>,
     ) -> Result<FileCheck, GeoError> {
-        let (bytes, stamp) = file::read(&self.path, limit)?;
+        let (bytes, stamp) = read(&self.path, limit)?;
         self.last_stamp = Some(stamp);
         let hash = content_hash(&bytes);
         if self.content_hash == Some(hash) {
@@ -112,4 +115,111 @@ fn content_hash(bytes: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(bytes);
     hasher.finish()
+}
+
+/// File metadata from `stat`. If any part differs, the file must be read again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stamp {
+    device: u64,
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Stamp {
+    fn of(path: &Path) -> Result<Self, GeoError> {
+        Ok(Stamp::from(&std::fs::metadata(path)?))
+    }
+
+    /// Whether an open file's content did not change between the two stamps: they have the same size and mtime. Ignores
+    /// the ctime, because it also changes when another file is renamed over the path, and the open file then keeps its
+    /// content.
+    fn same_bytes(&self, later: &Self) -> bool {
+        (self.size, self.modified) == (later.size, later.modified)
+    }
+
+    /// Whether the file was changed in the last 2 s. File times have a resolution of some milliseconds, so
+    /// another write could leave the same stamp. A fresh file must be read again later.
+    fn is_fresh(&self, now: SystemTime) -> bool {
+        let seconds = u64::try_from(self.changed.0.max(self.modified.0)).unwrap_or(0);
+        let changed = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        now.duration_since(changed).is_ok_and(|age| age < Duration::from_secs(2))
+    }
+}
+
+impl From<&Metadata> for Stamp {
+    fn from(meta: &Metadata) -> Self {
+        Stamp {
+            device: meta.dev(),
+            inode: meta.ino(),
+            size: meta.size(),
+            modified: (meta.mtime(), meta.mtime_nsec()),
+            changed: (meta.ctime(), meta.ctime_nsec()),
+        }
+    }
+}
+
+/// Reads a whole regular file of at most `limit` bytes. Fails if it changes during the read.
+/// Copies it into memory: with `mmap`, truncating the file would kill the process.
+pub(super) fn read(path: &Path, limit: u64) -> Result<(Vec<u8>, Stamp), GeoError> {
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(GeoError::NotAFile);
+    }
+    let mut file = File::open(path)?;
+    let before = file.metadata()?;
+    if before.len() > limit {
+        return Err(GeoError::TooLarge { limit });
+    }
+    let mut bytes = Vec::with_capacity(usize::try_from(before.len()).unwrap_or(0));
+    (&mut file).take(limit + 1).read_to_end(&mut bytes)?;
+    let after = Stamp::from(&file.metadata()?);
+    if !Stamp::from(&before).same_bytes(&after) || bytes.len() as u64 != before.len() {
+        return Err(GeoError::ChangedDuringRead);
+    }
+    Ok((bytes, after))
+}
+
+/// The database files at a `--geo-db` path: the path itself, or the `*.mmdb` files in a directory, sorted.
+/// Skips hidden files, which are downloads in progress.
+pub(super) fn databases_at(path: &Path) -> Vec<PathBuf> {
+    if !path.is_dir() {
+        return vec![path.to_owned()];
+    }
+    let Ok(entries) = std::fs::read_dir(path) else {
+        return Vec::new();
+    };
+    let mut files: Vec<_> = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|file| is_database(file) && file.is_file())
+        .collect();
+    files.sort();
+    files
+}
+
+fn is_database(path: &Path) -> bool {
+    let hidden = path.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
+    !hidden && path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("mmdb"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn open_file_has_same_bytes_after_rename_over_path_but_not_after_write() {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        let (path, newer) = (dir.path().join("a.mmdb"), dir.path().join(".newer"));
+        std::fs::write(&path, b"old").expect("write");
+        std::fs::write(&newer, b"new").expect("write");
+        let mut open = File::options().read(true).append(true).open(&path).expect("open");
+        let stamp = |file: &File| Stamp::from(&file.metadata().expect("metadata"));
+        let before = stamp(&open);
+        std::fs::rename(&newer, &path).expect("rename");
+        assert!(before.same_bytes(&stamp(&open)));
+        open.write_all(b"er").expect("write");
+        assert!(!before.same_bytes(&stamp(&open)));
+    }
 }
