@@ -31,6 +31,5 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     // Started after the dashboard's port is open, so that /readyz never reports ready before clients can connect.
     kit.serve_admin(config.admin_listen).await?;
     dashboard.run().await;
-    kit.finish();
-    Ok(())
+    kit.finish()
 }

@@ -56,12 +56,10 @@ impl LookupService {
         metrics::publish_discovery(&meter, edge.status());
 
         let mut background = JoinSet::new();
-        background.spawn(geo.clone().watch());
-        background.spawn(report_geo(
-            geo.clone(),
-            kit.readiness.condition("geo"),
-            config.geo.geo_check_interval,
-        ));
+        background.spawn(kit.tasks.watch("geo reload", geo.clone().watch()));
+        let geo_report =
+            report_geo(geo.clone(), kit.readiness.condition("geo"), config.geo.geo_check_interval);
+        background.spawn(kit.tasks.watch("geo report", geo_report));
         background.spawn(report_edge(edge.status(), kit.readiness.condition("lookup-edge")));
 
         let trusted = edge.trusted();

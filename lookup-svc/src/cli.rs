@@ -26,6 +26,5 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
     let service = LookupService::start(config, &kit).await?;
     kit.serve_admin(config.admin_listen).await?;
     service.run().await;
-    kit.finish();
-    Ok(())
+    kit.finish()
 }

@@ -65,7 +65,8 @@ impl QuotaService {
         let _ = tokio::time::timeout(STORE_WAIT, wait_for_store(&*store)).await;
         let server = Server::bind("quota", config.listen, &kit.serve).await?.docs_url(api::DOCS);
         let condition = kit.readiness.condition("store");
-        let health_task = tokio::spawn(report_store_health(store, condition, StoreGauges::new(kit)));
+        let health_report = report_store_health(store, condition, StoreGauges::new(kit));
+        let health_task = tokio::spawn(kit.tasks.watch("store health", health_report));
         Ok(Self { server, endpoint, store: store_handle, health_task, kit: kit.clone() })
     }
 
@@ -73,29 +74,19 @@ impl QuotaService {
         self.server.local_addr()
     }
 
-    /// Serves until shutdown, then saves the counters of the embedded store.
-    ///
-    /// Shuts down and returns an error if the store has failed for good or its health is no longer reported: a new
-    /// process can work again.
-    pub async fn run(self) -> anyhow::Result<()> {
-        let Self { server, endpoint, store, mut health_task, kit } = self;
+    /// Serves until shutdown, then saves the counters of the embedded store. Shuts the process down if the store has
+    /// failed for good: a new process can work again.
+    pub async fn run(self) {
+        let Self { server, endpoint, store, health_task, kit } = self;
         let mut serving = std::pin::pin!(server.serve(endpoint, kit.lifecycle.clone()));
-        let failure = tokio::select! {
-            () = &mut serving => None,
-            () = store.failed() => Some("the thread that writes the store file has ended"),
-            _ = &mut health_task => Some("the task that reports the store's health has ended"),
-        };
-        if let Some(failure) = failure {
-            tracing::error!(failure, "shutting down after an internal failure");
-            kit.readiness.condition("internal").set_not_ready(failure);
-            kit.lifecycle.begin_shutdown();
-            serving.await;
+        tokio::select! {
+            () = &mut serving => {}
+            () = kit.tasks.watch("store writer", store.failed()) => serving.await,
         }
         health_task.abort();
         if let OpenStore::Embedded(store) = &store {
             store.close().await;
         }
-        failure.map_or(Ok(()), |failure| Err(anyhow::anyhow!("{failure}; restart the process")))
     }
 }
 
@@ -244,9 +235,10 @@ mod tests {
             crate::domain::verdict::ChargeGroup { subject: crate::domain::verdict::Subject::Demo, count: 1 };
         let outcome = store.charge(&[demo]).await;
         assert!(matches!(outcome[..], [crate::domain::verdict::GroupOutcome::Unavailable]), "{outcome:?}");
-        let result = tokio::time::timeout(Duration::from_secs(10), service).await.expect("the service ends");
-        let error = result.expect("no panic in the service").expect_err("an error");
-        assert!(error.to_string().contains("writes the store file"), "{error}");
+        let ended = tokio::time::timeout(Duration::from_secs(10), service).await.expect("the service ends");
+        ended.expect("no panic in the service");
+        let error = kit.finish().expect_err("an error");
+        assert!(error.to_string().contains("store writer"), "{error}");
         assert!(!kit.readiness.is_ready());
     }
 }

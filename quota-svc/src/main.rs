@@ -31,7 +31,6 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     let service = QuotaService::start(&config, &kit).await?;
     // Started only now, so that the API port accepts connections before /readyz reports ready.
     kit.serve_admin(config.admin_listen).await?;
-    let result = service.run().await;
-    kit.finish();
-    result
+    service.run().await;
+    kit.finish()
 }

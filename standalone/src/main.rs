@@ -20,7 +20,6 @@ fn main() -> std::process::ExitCode {
     runtime::exit(runtime::run(&config.serve_args(), async {
         let kit = Kit::start("ip-lookup", &config.serve_args(), &config.telemetry())?;
         services::run(&config, &kit).await?;
-        kit.finish();
-        Ok(())
+        kit.finish()
     }))
 }

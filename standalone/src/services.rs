@@ -28,19 +28,14 @@ pub async fn run(config: &Config, kit: &Kit) -> anyhow::Result<()> {
     let quota_kit = Kit { lifecycle: Lifecycle::new(&kit.serve), ..kit.clone() };
     let quota = QuotaService::start(&config.quota(&data), &quota_kit).await?;
     let quota_addr = quota.local_addr();
-    let quota = tokio::spawn(run_quota(quota, kit.lifecycle.clone()));
+    let quota = tokio::spawn(kit.tasks.watch("quota-svc", quota.run()));
 
     let result = serve_public(config, kit, quota_addr, &data, urls).await;
+    // If the public services failed to start, no shutdown has begun yet, and the end of quota-svc would be a failure.
+    kit.lifecycle.begin_shutdown();
     quota_kit.lifecycle.begin_shutdown();
-    quota.await.context("quota-svc stopped unexpectedly")??;
+    quota.await.context("quota-svc stopped unexpectedly")?;
     result
-}
-
-/// Runs quota-svc. When it ends, the other services shut down as well, because they can't work without it.
-async fn run_quota(quota: QuotaService, others: Lifecycle) -> anyhow::Result<()> {
-    let result = tokio::spawn(quota.run()).await;
-    others.begin_shutdown();
-    result.context("quota-svc stopped unexpectedly")?
 }
 
 async fn serve_public(

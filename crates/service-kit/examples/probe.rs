@@ -18,6 +18,9 @@ struct Cli {
     /// Read `traceparent` headers
     #[arg(long)]
     trust_traces: bool,
+    /// Start a background task that fails
+    #[arg(long, value_enum)]
+    failing_task: Option<FailingTask>,
     /// Listen address
     #[arg(long, default_value = "127.0.0.1:0")]
     listen: SocketAddr,
@@ -25,6 +28,14 @@ struct Cli {
     serve: ServeArgs,
     #[command(flatten)]
     telemetry: TelemetryArgs,
+}
+
+#[derive(clap::ValueEnum, Clone, Copy)]
+enum FailingTask {
+    Ends,
+    Panics,
+    /// A thread with the name of one of the OpenTelemetry SDK's
+    ExportPanics,
 }
 
 fn main() -> anyhow::Result<()> {
@@ -36,6 +47,9 @@ async fn serve(cli: &Cli) -> anyhow::Result<()> {
     let kit = Kit::start("probe", &cli.serve, &cli.telemetry)?;
     let server = Server::bind("probe", cli.listen, &cli.serve).await?;
     kit.serve_admin(SocketAddr::from(([127, 0, 0, 1], 0))).await?;
+    if let Some(task) = cli.failing_task {
+        start_failing_task(task, &kit);
+    }
     let held = (0..cli.hold_files).map(|_| File::open("/dev/null"));
     let _held = held.collect::<Result<Vec<_>, _>>()?;
     let trust = cli.trust_traces;
@@ -47,8 +61,18 @@ async fn serve(cli: &Cli) -> anyhow::Result<()> {
         .with(RequestTelemetry::new(&kit.telemetry, "probe").trust_trace_of(move |_| trust))
         .boxed();
     server.serve(routes, kit.lifecycle.clone()).await;
-    kit.finish();
-    Ok(())
+    kit.finish()
+}
+
+fn start_failing_task(task: FailingTask, kit: &Kit) {
+    match task {
+        FailingTask::Ends => drop(tokio::spawn(kit.tasks.watch("example", async {}))),
+        FailingTask::Panics => drop(tokio::spawn(kit.tasks.watch("example", async { panic!("on purpose") }))),
+        FailingTask::ExportPanics => {
+            let thread = std::thread::Builder::new().name("OpenTelemetry.Example".into());
+            drop(thread.spawn(|| panic!("on purpose")).expect("start a thread"));
+        }
+    }
 }
 
 /// Responds with the `traceparent` header that an outgoing request would have.

@@ -8,8 +8,10 @@ use tokio::{runtime::Builder, sync::oneshot};
 
 use crate::{
     admin,
+    background::BackgroundTasks,
     config::{ServeArgs, TelemetryArgs},
     lifecycle::Lifecycle,
+    panic,
     readiness::Readiness,
     serve::Server,
     telemetry::Telemetry,
@@ -28,6 +30,8 @@ pub struct Kit {
     pub lifecycle: Lifecycle,
     /// Readiness conditions.
     pub readiness: Readiness,
+    /// Background tasks of the process. Their failure shuts down all services.
+    pub tasks: BackgroundTasks,
     /// Serving flags.
     pub serve: ServeArgs,
 }
@@ -40,6 +44,7 @@ impl Kit {
         telemetry: &TelemetryArgs,
     ) -> anyhow::Result<Self> {
         let kit = Self::with_telemetry(Telemetry::start(service, telemetry)?, serve);
+        panic::install_hook(kit.tasks.clone());
         kit.lifecycle.watch_signals();
         Ok(kit)
     }
@@ -54,6 +59,7 @@ impl Kit {
         Self {
             telemetry: Arc::new(telemetry),
             readiness: Readiness::new(lifecycle.clone()),
+            tasks: BackgroundTasks::new(lifecycle.clone()),
             lifecycle,
             serve: serve.clone(),
         }
@@ -85,7 +91,8 @@ impl Kit {
                     let _ = bound.send(Ok(server.local_addr()));
                     let endpoint = admin::endpoint(&self.readiness, &self.telemetry).boxed();
                     // A separate lifecycle that never shuts down: probes must work while the other ports shut down.
-                    server.serve(endpoint, Lifecycle::new(&args)).await;
+                    let serving = server.serve(endpoint, Lifecycle::new(&args));
+                    self.tasks.watch("admin server", serving).await;
                 }
                 Err(error) => drop(bound.send(Err(error))),
             }
@@ -96,9 +103,11 @@ impl Kit {
         ServeArgs { max_connections: ADMIN_CONNECTIONS, ..self.serve.clone() }
     }
 
-    /// Exports the remaining telemetry. Call it last before the process exits.
-    pub fn finish(&self) {
+    /// Exports the remaining telemetry. Call it last before the process exits. Returns an error if the reason for the
+    /// shutdown was a failed background task.
+    pub fn finish(&self) -> anyhow::Result<()> {
         self.telemetry.shutdown();
         tracing::info!("stopped");
+        self.tasks.result()
     }
 }

@@ -4,6 +4,7 @@
 #![warn(missing_docs)]
 
 pub mod admin;
+pub mod background;
 pub mod body;
 pub mod config;
 pub mod direct_router;
@@ -24,6 +25,7 @@ pub mod static_file;
 pub mod telemetry;
 pub mod tls;
 
+pub use background::BackgroundTasks;
 pub use body::BodyLimit;
 pub use config::{LogFormat, ServeArgs, TelemetryArgs, parse_duration};
 pub use direct_router::DirectRouter;

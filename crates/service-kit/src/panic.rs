@@ -1,20 +1,27 @@
 //! Turns a panic in a handler into a 500 response and keeps client data out of the panic's log line.
 
-use std::{any::Any, future::Future, panic::AssertUnwindSafe, sync::Arc};
+use std::{any::Any, future::Future, panic::AssertUnwindSafe, sync::Arc, thread};
 
 use futures_util::FutureExt;
 use http::StatusCode;
 use poem::{Endpoint, IntoResponse, Middleware, Request, Response, Result};
 
-use crate::error::{self, ErrorBody, INTERNAL_ERROR};
+use crate::{
+    background::BackgroundTasks,
+    error::{self, ErrorBody, INTERNAL_ERROR},
+};
 
 /// Installs a panic hook that logs the location of a panic, and its message only if that is a string literal.
 ///
 /// A formatted message may contain a key or an address. The standard hook would print it.
-pub(crate) fn install_hook() {
-    std::panic::set_hook(Box::new(|info| {
+pub(crate) fn install_hook(tasks: BackgroundTasks) {
+    std::panic::set_hook(Box::new(move |info| {
         let location = info.location().map(ToString::to_string);
         tracing::error!(location, panic_message = literal(info.payload()), "panic");
+        // The OpenTelemetry SDK starts its export threads itself, so `BackgroundTasks::watch` can't wrap them.
+        if thread::current().name().is_some_and(|name| name.starts_with("OpenTelemetry.")) {
+            tasks.fail("telemetry export");
+        }
     }));
 }
 

@@ -15,7 +15,7 @@ use opentelemetry_sdk::{
 };
 use prometheus::{Registry, TextEncoder};
 
-use crate::{config::TelemetryArgs, panic};
+use crate::config::TelemetryArgs;
 
 pub use propagation::{extract_context, inject_context};
 
@@ -38,13 +38,12 @@ pub struct Telemetry {
 impl Telemetry {
     /// Starts metrics, logging to standard error and the exports that the standard `OTEL_…` variables enable.
     ///
-    /// Call it once per process: the subscriber, the propagator and the panic hook are global.
+    /// Call it once per process: the subscriber and the propagator are global.
     pub fn start(service: &'static str, args: &TelemetryArgs) -> anyhow::Result<Self> {
         let resource = otlp::resource(service);
         let traces = otlp::traces(resource.clone())?;
         logs::install(service, args, traces.as_ref())?;
         propagation::install();
-        panic::install_hook();
         let builder = otlp::metrics(SdkMeterProvider::builder())?;
         Self::build(service, builder, resource, traces)
     }

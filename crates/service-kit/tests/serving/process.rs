@@ -100,6 +100,18 @@ async fn second_signal_exits_immediately() {
 }
 
 #[tokio::test]
+async fn failed_background_task_ends_the_process_with_an_error() {
+    for (failure, task) in [("ends", "example"), ("panics", "example"), ("export-panics", "telemetry export")]
+    {
+        let mut probe = Probe::start(256, &format!("--drain-delay 0 --failing-task {failure}"), &[]).await;
+        let line = next_line(&mut probe.log, "a background task has failed; shutting down").await;
+        assert_eq!(line["task"], task, "{failure}");
+        next_line(&mut probe.log, "stopped").await;
+        assert_eq!(probe.exit_code().await, Some(1), "{failure}");
+    }
+}
+
+#[tokio::test]
 async fn port_in_use_is_explained() {
     let first = Probe::start(256, "", &[]).await;
     let output = command(256, &format!("--listen {}", first.addr)).output().await.expect("run probe");
