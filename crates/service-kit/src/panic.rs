@@ -73,9 +73,8 @@ impl<E: Endpoint> Endpoint for CatchPanicEndpoint<E> {
     }
 }
 
-/// Logs that a handler panicked and returns the 500 response for it.
+/// The 500 response after a panic, which the panic hook has already logged.
 pub(crate) fn internal_error(docs_url: &str) -> Response {
-    tracing::error!("request handler panicked");
     let status = StatusCode::INTERNAL_SERVER_ERROR;
     error::response(status, &ErrorBody::for_status(status, INTERNAL_ERROR, docs_url))
 }
