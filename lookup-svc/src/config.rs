@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use edge::EdgeArgs;
 use quota_client::BatchConfig;
-use service_kit::{ServeArgs, TelemetryArgs, flag_defaults, parse_duration, telemetry};
+use service_kit::{ServeArgs, TelemetryArgs, base_url, flag_defaults, parse_duration, telemetry};
 
 use crate::geo::GeoArgs;
 use crate::geo_update::GeoUpdateArgs;
@@ -39,7 +39,7 @@ pub enum Command {
 #[derive(Args, Debug, Clone)]
 pub struct SelftestArgs {
     /// Public URL of the API, for example http://localhost:8080
-    #[arg(long, value_name = "URL", value_parser = http_url)]
+    #[arg(long, value_name = "URL", value_parser = base_url)]
     pub url: String,
 }
 
@@ -55,15 +55,15 @@ pub struct Config {
     pub admin_listen: SocketAddr,
 
     /// Public URL of the API
-    #[arg(long, env, value_name = "URL", default_value = "http://localhost:8080", value_parser = http_url)]
+    #[arg(long, env, value_name = "URL", default_value = "http://localhost:8080", value_parser = base_url)]
     pub base_url: String,
 
     /// Documentation URL in errors [default: {base-url}/docs]
-    #[arg(long, env, value_name = "URL", value_parser = http_url_or_empty)]
+    #[arg(long, env, value_name = "URL", value_parser = base_url_or_empty)]
     pub docs_url: Option<String>,
 
     /// URL of the dashboard, where owners create and resume keys
-    #[arg(long, env, value_name = "URL", default_value = "http://localhost:8081", value_parser = http_url)]
+    #[arg(long, env, value_name = "URL", default_value = "http://localhost:8081", value_parser = base_url)]
     pub dashboard_url: String,
 
     /// Sign-up URL shown when the demo quota is used up [default: {dashboard-url}/#sign-up]
@@ -99,7 +99,7 @@ pub struct Config {
 #[command(next_help_heading = "Quota")]
 pub struct QuotaArgs {
     /// URL of quota-svc, which checks keys and counts requests
-    #[arg(long, env, value_name = "URL", default_value = "http://127.0.0.1:8082", value_parser = http_url)]
+    #[arg(long, env, value_name = "URL", default_value = "http://127.0.0.1:8082", value_parser = base_url)]
     pub quota_url: String,
 
     /// File with the token that quota-svc requires
@@ -153,19 +153,9 @@ impl Default for Config {
     }
 }
 
-/// Parses an http or https URL, and removes a trailing slash.
-pub fn http_url(text: &str) -> Result<String, String> {
-    let url = reqwest::Url::parse(text).map_err(|error| format!("{error}; example: https://ip.example"))?;
-    match (url.scheme(), url.query(), url.fragment()) {
-        ("http" | "https", None, None) => Ok(text.trim_end_matches('/').to_owned()),
-        ("http" | "https", _, _) => Err("must not have a query or fragment".to_owned()),
-        _ => Err("must start with http:// or https://".to_owned()),
-    }
-}
-
 /// An empty value, such as that of an unset variable in a template, stands for the default.
-fn http_url_or_empty(text: &str) -> Result<String, String> {
-    if text.trim().is_empty() { Ok(String::new()) } else { http_url(text) }
+fn base_url_or_empty(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() { Ok(String::new()) } else { base_url(text) }
 }
 
 /// A link on the documentation page and in errors. Other schemes, such as `javascript:`, must be rejected.

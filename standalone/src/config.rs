@@ -8,10 +8,9 @@ use anyhow::Context as _;
 use clap::Parser;
 use dashboard_api::config::Switch;
 use edge::EdgeArgs;
-use lookup_svc::config::http_url;
 use lookup_svc::geo::GeoArgs;
 use secrecy::SecretString;
-use service_kit::{LogFormat, ServeArgs, TelemetryArgs, parse_duration};
+use service_kit::{LogFormat, ServeArgs, TelemetryArgs, base_url, parse_duration};
 
 use crate::data_dir::DataDir;
 use crate::public_urls::PublicUrls;
@@ -37,10 +36,10 @@ pub struct Config {
     #[arg(long, env, value_name = "ADDR", default_value = "127.0.0.1:9080")]
     pub admin_listen: SocketAddr,
     /// Public URL of the API, for links and examples [default: http://localhost or the address, with the port of --listen]
-    #[arg(long, env, value_name = "URL", value_parser = http_url)]
+    #[arg(long, env, value_name = "URL", value_parser = base_url)]
     pub base_url: Option<String>,
     /// Public URL of the dashboard [default: http://localhost or the address, with the port of --dashboard-listen]
-    #[arg(long, env, value_name = "URL", value_parser = http_url)]
+    #[arg(long, env, value_name = "URL", value_parser = base_url)]
     pub public_url: Option<String>,
     /// Let visitors of the dashboard create accounts
     #[arg(long, env, value_enum, default_value_t = Switch::On)]

@@ -24,6 +24,7 @@ pub mod serve;
 pub mod static_file;
 pub mod telemetry;
 pub mod tls;
+pub mod url_flag;
 
 pub use background::BackgroundTasks;
 pub use body::BodyLimit;
@@ -42,3 +43,4 @@ pub use request_telemetry::{OperationName, RequestTelemetry};
 pub use serve::Server;
 pub use static_file::{StaticFile, csp_hash};
 pub use telemetry::Telemetry;
+pub use url_flag::{base_url, web_url};
