@@ -2,7 +2,6 @@
 //! store itself.
 
 mod account;
-mod atomic_file;
 mod confirm;
 mod context;
 mod export;

@@ -1,8 +1,7 @@
 //! The directory for persistent data.
 
-use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -34,20 +33,16 @@ pub fn prepare(dir: &Path) -> anyhow::Result<DataDir> {
     Ok(DataDir { store_file: dir.join("store.redb"), quota_token_file, session_key })
 }
 
-/// Writes a random token to another file first and renames it, so that a crash never leaves half a token.
 fn create_token(path: &Path) -> anyhow::Result<()> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes).context("can't get random bytes from the operating system")?;
-    let incomplete = path.with_extension("new");
-    let mut file =
-        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&incomplete)?;
-    writeln!(file, "{}", data_encoding::HEXLOWER.encode(&bytes))?;
-    file.sync_all()?;
-    Ok(fs::rename(&incomplete, path)?)
+    let line = data_encoding::HEXLOWER.encode(&bytes) + "\n";
+    Ok(service_kit::atomic_file::create(path, line.as_bytes())?)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;

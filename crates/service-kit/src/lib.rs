@@ -4,6 +4,7 @@
 #![warn(missing_docs)]
 
 pub mod admin;
+pub mod atomic_file;
 pub mod background;
 pub mod body;
 pub mod config;

@@ -1,9 +1,9 @@
 //! The key that encrypts session cookies. dashboard-api reads it from a file that all replicas share; standalone
 //! creates the file if it is missing.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use anyhow::{Context, bail};
@@ -11,6 +11,7 @@ use ring::aead::{CHACHA20_POLY1305, LessSafeKey, UnboundKey};
 use ring::hkdf::{HKDF_SHA256, Prk, Salt};
 use ring::hmac;
 use secrecy::{ExposeSecret, SecretSlice};
+use service_kit::atomic_file;
 
 const MIN_BYTES: usize = 32;
 /// A longer file is probably not a session key, so it is rejected.
@@ -26,7 +27,8 @@ impl SessionKey {
         match bytes.len() {
             MIN_BYTES..=MAX_BYTES => Ok(Self(bytes.into())),
             length => bail!(
-                "the session key must have {MIN_BYTES} to {MAX_BYTES} bytes; this one has {length} bytes"
+                "the session key must have {MIN_BYTES} to {MAX_BYTES} bytes; this one has {} bytes",
+                if length > MAX_BYTES { "more".to_owned() } else { length.to_string() }
             ),
         }
     }
@@ -41,29 +43,33 @@ impl SessionKey {
     /// Reads the key from a file.
     pub fn load(path: &Path) -> anyhow::Result<Self> {
         let context = || format!("--session-key-file {}", path.display());
-        let bytes = fs::read(path).with_context(context)?;
-        let mode = fs::metadata(path).with_context(context)?.permissions().mode();
+        let file = File::open(path).with_context(context)?;
+        let mode = file.metadata().with_context(context)?.permissions().mode();
         // Only the permissions of "others" are checked, not the group's: Kubernetes makes mounted secrets readable for
         // the pod's group.
         if mode & 0o007 != 0 {
             let mode = format!("{:o}", mode & 0o777);
             tracing::warn!(file = %path.display(), mode, "other users can read the session key; run chmod 600 on it");
         }
+        let mut bytes = Vec::new();
+        // Not more than a valid key can have, and one byte: the path may name a device or a huge file by mistake.
+        file.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes).with_context(context)?;
         Self::from_bytes(bytes).with_context(context)
     }
 
     /// Reads the key from a file, or creates the file with a new key.
     pub fn load_or_create(path: &Path) -> anyhow::Result<Self> {
-        match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
-            Ok(mut file) => {
-                let key = Self::generate()?;
-                file.write_all(key.0.expose_secret())
-                    .and_then(|()| file.sync_all())
-                    .context("can't write the session key")?;
-                Ok(key)
-            }
+        if path.exists() {
+            return Self::load(path);
+        }
+        let key = Self::generate()?;
+        match atomic_file::create(path, key.0.expose_secret()) {
+            Ok(()) => Ok(key),
+            // Another process has just created it.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Self::load(path),
-            Err(error) => Err(error).with_context(|| format!("session key {}", path.display())),
+            Err(error) => {
+                Err(error).with_context(|| format!("can't write the session key {}", path.display()))
+            }
         }
     }
 
@@ -91,6 +97,8 @@ impl SessionKey {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
@@ -111,5 +119,11 @@ mod tests {
         fs::write(&path, [7; 31]).unwrap();
         let error = format!("{:#}", SessionKey::load(&path).unwrap_err());
         assert!(error.contains("short.key") && error.contains("31 bytes"), "{error}");
+    }
+
+    #[test]
+    fn endless_file_is_not_read_to_its_end() {
+        let error = format!("{:#}", SessionKey::load(Path::new("/dev/zero")).unwrap_err());
+        assert!(error.contains("/dev/zero") && error.contains("more bytes"), "{error}");
     }
 }

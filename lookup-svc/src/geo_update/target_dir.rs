@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
+use service_kit::atomic_file;
 use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;
 
@@ -79,9 +80,7 @@ impl TargetDir {
         let target = self.file_path(name);
         // The service that reads the file often runs as another user.
         file.as_file().set_permissions(Permissions::from_mode(0o644))?;
-        file.as_file().sync_all()?;
-        file.persist(&target).map_err(|failed| failed.error)?;
-        File::open(&self.path)?.sync_all()?;
+        atomic_file::commit(file, &target)?;
         Ok(target)
     }
 

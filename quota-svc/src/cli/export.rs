@@ -1,13 +1,15 @@
 //! The `export` command: writes all accounts and keys as JSON lines, page by page.
 
+use std::fs;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::anyhow;
+use anyhow::{Context as _, anyhow, bail};
 use quota_client::wire::{ExportPage, LeftOut};
 use serde::Serialize;
+use service_kit::atomic_file;
+use tempfile::NamedTempFile;
 
-use super::atomic_file::AtomicFile;
 use super::context::{CliContext, ErrorContext};
 use super::progress::Progress;
 use super::table::{counted, with_commas};
@@ -51,12 +53,29 @@ pub(super) async fn run(args: &ExportArgs, context: &CliContext) -> anyhow::Resu
 }
 
 async fn to_file(target: &Path, context: &CliContext) -> anyhow::Result<()> {
-    let mut file = AtomicFile::create(target)?;
+    let mut file = BufWriter::new(temporary_file(target)?);
     let mut summary = write_all(&mut file, Progress::start(Some(0)), context).await?;
-    file.commit().map_err(incomplete)?;
+    let file = file.into_inner().map_err(|error| incomplete(error.into_error()))?;
+    atomic_file::commit(file, target).map_err(incomplete)?;
     summary.file = Some(target);
     context.show(&summary, || format!("Exported {} to {}.", summary.counts(), target.display()))?;
     summary.check_complete()
+}
+
+/// Creates the file that replaces `target` when the export is complete. Readable by the owner only: the export contains
+/// password hashes.
+fn temporary_file(target: &Path) -> anyhow::Result<NamedTempFile> {
+    if target.file_name().is_none() {
+        bail!("--to {} is not a file name", target.display());
+    }
+    if fs::metadata(target).is_ok_and(|metadata| !metadata.is_file()) {
+        bail!(
+            "--to {} exists and is not a regular file; omit --to to write to standard output",
+            target.display()
+        );
+    }
+    atomic_file::temporary(target)
+        .with_context(|| format!("can't create a file next to --to {}", target.display()))
 }
 
 /// Writes JSON lines whatever `--output` is; the summary goes to standard error.
@@ -128,5 +147,17 @@ impl ExportSummary<'_> {
 
     fn counts(&self) -> String {
         format!("{} with {}", counted(self.accounts, "account"), counted(self.keys, "key"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn target_that_is_not_a_file_is_rejected() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(temporary_file(dir.path()).err().unwrap().to_string().contains("not a regular file"));
+        assert!(temporary_file(Path::new("/")).is_err());
     }
 }
