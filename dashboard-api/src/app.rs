@@ -9,8 +9,7 @@ use edge::{DiscoveryStatus, Edge};
 use poem::endpoint::BoxEndpoint;
 use quota_client::wire::Actor;
 use quota_client::{QuotaClient, QuotaToken};
-use service_kit::{Condition, Kit, Server};
-use tokio::sync::watch;
+use service_kit::{Kit, Server};
 
 use crate::accounts::{Accounts, SignupPolicy};
 use crate::api::{self, Context};
@@ -39,7 +38,9 @@ pub async fn start(config: &Config, kit: &Kit) -> anyhow::Result<Dashboard> {
         );
     }
     let edge = Edge::start(&config.edge).await?;
-    tokio::spawn(report_discovery(edge.status(), kit.readiness.condition("dashboard-edge")));
+    let discovery_report =
+        kit.readiness.condition("dashboard-edge").follow(edge.status(), DiscoveryStatus::readiness);
+    tokio::spawn(kit.tasks.watch("proxy discovery", discovery_report));
     let context = Arc::new(context(config, &config.accounts.session_key()?, edge)?);
     let endpoint = api::endpoint(&context, &kit.telemetry)?;
     let server = Server::bind("dashboard", config.listen, &kit.serve).await?;
@@ -86,18 +87,4 @@ fn context(config: &Config, key: &SessionKey, edge: Edge) -> anyhow::Result<Cont
         public_host: config.public_url.as_ref().and_then(|url| url.host_str().map(str::to_owned)),
         attribution: config.attribution.clone(),
     })
-}
-
-/// Reports "not ready" until discovery has listed the trusted proxies. Before that, a proxy's address would be taken
-/// for the address of every client behind it, and the throttle would count all of them together.
-async fn report_discovery(mut status: watch::Receiver<DiscoveryStatus>, condition: Condition) {
-    loop {
-        match *status.borrow_and_update() {
-            DiscoveryStatus::Waiting => condition.set_not_ready("waiting for the list of trusted proxies"),
-            ref current => condition.set_ready(format!("{current:?}")),
-        }
-        if status.changed().await.is_err() {
-            return;
-        }
-    }
 }

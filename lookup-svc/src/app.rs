@@ -12,7 +12,6 @@ use poem::Response;
 use poem::endpoint::BoxEndpoint;
 use quota_client::{Charger, QuotaClient, QuotaToken};
 use service_kit::{Condition, Kit, Lifecycle, LogThrottle, RequestTelemetry, Server};
-use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::api::{Api, Responses, default_headers};
@@ -60,7 +59,9 @@ impl LookupService {
         let geo_report =
             report_geo(geo.clone(), kit.readiness.condition("geo"), config.geo.geo_check_interval);
         background.spawn(kit.tasks.watch("geo report", geo_report));
-        background.spawn(report_edge(edge.status(), kit.readiness.condition("lookup-edge")));
+        let discovery_report =
+            kit.readiness.condition("lookup-edge").follow(edge.status(), DiscoveryStatus::readiness);
+        background.spawn(kit.tasks.watch("proxy discovery", discovery_report));
 
         let trusted = edge.trusted();
         let telemetry = RequestTelemetry::new(&kit.telemetry, "lookup-svc")
@@ -126,24 +127,10 @@ async fn report_geo(geo: Geo, condition: Condition, interval: Duration) {
     }
 }
 
-/// Reports "not ready" until discovery has listed the proxies: before that, a proxy's address would be taken for the
-/// client's.
-async fn report_edge(mut status: watch::Receiver<DiscoveryStatus>, condition: Condition) {
-    loop {
-        let current = *status.borrow_and_update();
-        match current.is_ready() {
-            true => condition.set_ready(format!("proxy discovery: {}", current.label())),
-            false => condition.set_not_ready("the proxies have not been listed yet"),
-        }
-        if status.changed().await.is_err() {
-            return;
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use service_kit::ServeArgs;
+    use tokio::sync::watch;
 
     use super::*;
 
@@ -151,7 +138,8 @@ mod tests {
     async fn service_is_not_ready_until_proxies_are_listed() {
         let kit = Kit::for_tests(&ServeArgs::default());
         let (sender, receiver) = watch::channel(DiscoveryStatus::Waiting);
-        let reporting = tokio::spawn(report_edge(receiver, kit.readiness.condition("lookup-edge")));
+        let condition = kit.readiness.condition("lookup-edge");
+        let reporting = tokio::spawn(condition.follow(receiver, DiscoveryStatus::readiness));
         assert!(!kit.readiness.is_ready());
         for status in [DiscoveryStatus::Following { proxies: 2 }, DiscoveryStatus::Stale { proxies: 2 }] {
             sender.send_replace(status);

@@ -55,6 +55,17 @@ impl DiscoveryStatus {
         !matches!(self, Self::Waiting)
     }
 
+    /// Returns the detail for the readiness report, or the reason why the process is not ready.
+    ///
+    /// # Errors
+    /// Before the first list: a proxy's address would be taken for the address of every client behind it.
+    pub fn readiness(&self) -> Result<String, String> {
+        match self.is_ready() {
+            true => Ok(format!("proxy discovery: {}", self.label())),
+            false => Err("the proxies have not been listed yet".to_owned()),
+        }
+    }
+
     /// Returns the metric label.
     #[must_use]
     pub const fn label(self) -> &'static str {

@@ -6,6 +6,7 @@ use std::{
 };
 
 use serde::Serialize;
+use tokio::sync::watch;
 
 use crate::lifecycle::Lifecycle;
 
@@ -105,6 +106,24 @@ impl Condition {
     /// Marks the condition as not met; `detail` is the reason.
     pub fn set_not_ready(&self, detail: impl Into<String>) {
         self.set(false, detail.into());
+    }
+
+    /// Sets the condition to each value of a channel: `Ok` if it is met, or the reason. Returns when the sender is dropped.
+    pub async fn follow<T>(
+        self,
+        mut values: watch::Receiver<T>,
+        state: impl Fn(&T) -> Result<String, String>,
+    ) {
+        loop {
+            let current = state(&values.borrow_and_update());
+            match current {
+                Ok(detail) => self.set_ready(detail),
+                Err(reason) => self.set_not_ready(reason),
+            }
+            if values.changed().await.is_err() {
+                return;
+            }
+        }
     }
 
     fn set(&self, ready: bool, detail: String) {
