@@ -11,7 +11,6 @@ mod keys;
 mod model;
 mod page;
 mod request_info;
-mod swagger;
 
 use std::sync::Arc;
 
@@ -20,7 +19,7 @@ use keys::KeysApi;
 use poem::endpoint::BoxEndpoint;
 use poem::{EndpointExt, Route, get};
 use poem_openapi::{OpenApiService, Tags};
-use service_kit::{BodyLimit, CatchPanic, RequestTelemetry, StaticFile, Telemetry, catch_all};
+use service_kit::{BodyLimit, CatchPanic, RequestTelemetry, StaticFile, Telemetry, catch_all, swagger};
 
 pub use context::Context;
 pub use headers::security_headers;
@@ -46,7 +45,7 @@ pub fn endpoint(context: &Arc<Context>, telemetry: &Telemetry) -> anyhow::Result
     let document = document(context)?;
     let methods = allow::AllowedMethods::from_document(&serde_json::from_str(&document)?);
     let service = service(context);
-    let swagger = page::serve(swagger::page(service.swagger_ui_html()), "swagger");
+    let swagger = page::serve(swagger::page("IP lookup dashboard API: try it", &document), "swagger");
     let document = page::serve(StaticFile::new("application/json", document), "openapi");
     let api = service
         .with(BodyLimit::new(MAX_BODY))

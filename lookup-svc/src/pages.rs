@@ -2,12 +2,11 @@
 
 mod docs;
 mod page;
-mod swagger;
 
 use poem::endpoint::make_sync;
 use poem::web::Redirect;
 use poem::{Endpoint, EndpointExt, IntoResponse, Response, Route, get};
-use service_kit::{OperationName, StaticFile};
+use service_kit::{OperationName, StaticFile, swagger};
 
 use crate::api::Document;
 use crate::geo::Geo;
@@ -33,7 +32,10 @@ impl Pages {
         Self {
             docs: Docs::new(urls, geo),
             // Its document has a relative server URL, so that "Try it out" works under any host name of this server.
-            swagger: swagger::page(&Document::new(&urls.base_path())),
+            swagger: page::with_headers(swagger::page(
+                "IP Lookup API: try it",
+                &Document::new(&urls.base_path()).json(),
+            )),
             json: page::new("application/json", document.json()),
             yaml: page::new("application/yaml", document.yaml()),
             index_target: format!("{}/docs", urls.base_path().trim_end_matches('/')),

@@ -23,6 +23,7 @@ pub mod request_telemetry;
 pub mod runtime;
 pub mod serve;
 pub mod static_file;
+pub mod swagger;
 pub mod telemetry;
 pub mod tls;
 pub mod url_flag;

@@ -213,11 +213,6 @@ impl Document {
     pub fn yaml(&self) -> String {
         allow_empty(&self.0.spec_yaml(), "in: query", "allowEmptyValue: true")
     }
-
-    /// poem-openapi's Swagger UI as one self-contained HTML page.
-    pub fn swagger_ui(&self) -> String {
-        self.0.swagger_ui_html()
-    }
 }
 
 /// Adds `allowEmptyValue` to the query parameters, because poem-openapi can't. An empty parameter counts as absent.
