@@ -9,55 +9,64 @@ use edge::{DiscoveryStatus, Edge};
 use poem::endpoint::BoxEndpoint;
 use quota_client::wire::Actor;
 use quota_client::{QuotaClient, QuotaToken};
-use service_kit::{Kit, Server};
+use service_kit::{Kit, Lifecycle, Server};
+use tokio::task::JoinSet;
 
 use crate::accounts::{Accounts, SignupPolicy};
 use crate::api::{self, Context};
 use crate::config::{Config, Switch};
+use crate::router;
 use crate::session::{Cookies, KnownBrowsers, SessionKey};
 
 /// Timeout of a call to quota-svc. Longer than quota-svc needs at worst, so that it can report a slow store before the
 /// call times out: creating an account or key writes twice and waits for a confirmation, each for up to
 /// `--write-timeout` (3 s by default). The page's own timeout (`page/api.js`) is longer still.
-const QUOTA_TIMEOUT: Duration = Duration::from_secs(15);
+pub(crate) const QUOTA_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// A dashboard whose port is open. Call [`run`](Self::run) to serve it.
-pub struct Dashboard {
+/// dashboard-api, bound to its port. [`run`](Self::run) serves requests.
+pub struct DashboardService {
     server: Server,
     endpoint: BoxEndpoint<'static>,
-    kit: Kit,
+    lifecycle: Lifecycle,
+    background: JoinSet<()>,
 }
 
-/// Opens the port. quota-svc need not be reachable yet: until it is, requests that need it get 503.
-pub async fn start(config: &Config, kit: &Kit) -> anyhow::Result<Dashboard> {
-    config.check()?;
-    if config.accounts.insecure_cookies && !config.listen.ip().is_loopback() {
-        tracing::warn!(
-            "session cookies are sent without the Secure attribute (--insecure-cookies); anyone on the network path can \
-             take over a session"
-        );
+impl DashboardService {
+    /// Starts proxy discovery and opens the port. quota-svc need not be reachable yet: until it is, requests that need it
+    /// get 503.
+    pub async fn start(config: &Config, kit: &Kit) -> anyhow::Result<Self> {
+        config.check()?;
+        if config.accounts.insecure_cookies && !config.listen.ip().is_loopback() {
+            tracing::warn!(
+                "session cookies are sent without the Secure attribute (--insecure-cookies); anyone on the network path \
+                 can take over a session"
+            );
+        }
+        let edge = Edge::start(&config.edge).await?;
+        let discovery_report =
+            kit.readiness.condition("dashboard-edge").follow(edge.status(), DiscoveryStatus::readiness);
+        let context = Arc::new(context(config, &config.accounts.session_key()?, edge)?);
+        let endpoint = router::endpoint(&context, &kit.telemetry)?;
+        let server = Server::bind("dashboard", config.listen, &kit.serve).await?;
+        let error_headers = api::security_headers(context.public_origin.as_deref());
+        let mut background = JoinSet::new();
+        background.spawn(kit.tasks.watch("proxy discovery", discovery_report));
+        Ok(Self {
+            server: server.docs_url(&context.docs_url).error_headers(error_headers),
+            endpoint,
+            lifecycle: kit.lifecycle.clone(),
+            background,
+        })
     }
-    let edge = Edge::start(&config.edge).await?;
-    let discovery_report =
-        kit.readiness.condition("dashboard-edge").follow(edge.status(), DiscoveryStatus::readiness);
-    tokio::spawn(kit.tasks.watch("proxy discovery", discovery_report));
-    let context = Arc::new(context(config, &config.accounts.session_key()?, edge)?);
-    let endpoint = api::endpoint(&context, &kit.telemetry)?;
-    let server = Server::bind("dashboard", config.listen, &kit.serve).await?;
-    let server = server
-        .docs_url(config.docs_url())
-        .error_headers(api::security_headers(config.public_origin().as_deref()));
-    Ok(Dashboard { server, endpoint, kit: kit.clone() })
-}
 
-impl Dashboard {
     pub fn local_addr(&self) -> SocketAddr {
         self.server.local_addr()
     }
 
-    /// Serves until shutdown.
+    /// Serves until shutdown is complete.
     pub async fn run(self) {
-        self.server.serve(self.endpoint, self.kit.lifecycle.clone()).await;
+        self.server.serve(self.endpoint, self.lifecycle).await;
+        drop(self.background);
     }
 }
 

@@ -3,8 +3,10 @@
 pub mod accounts;
 pub mod api;
 pub mod app;
+pub mod cli;
 pub mod config;
+pub mod page;
 pub mod password;
+pub mod router;
 pub mod session;
-pub mod set_password;
 pub mod throttle;

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::Context;
+use dashboard_api::app::DashboardService;
 use lookup_svc::app::LookupService;
 use quota_client::wire::Actor;
 use quota_client::{QuotaClient, QuotaToken};
@@ -48,7 +49,7 @@ async fn serve_public(
     let token = QuotaToken::load(&data.quota_token_file)?;
     let client = QuotaClient::new(&format!("http://{quota}"), STARTUP_TIMEOUT)?;
     let client = client.with_token(Some(&token)).acting_as(Actor::System);
-    let dashboard = dashboard_api::app::start(&config.dashboard(quota, data, &urls)?, kit).await?;
+    let dashboard = DashboardService::start(&config.dashboard(quota, data, &urls)?, kit).await?;
     urls.use_dashboard_address(config, dashboard.local_addr());
     let lookup = LookupService::start(&config.lookup(quota, data, &urls)?, kit).await?;
     urls.use_api_address(config, lookup.local_addr());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::{HeaderValue, StatusCode, header};
-use poem::{Endpoint, IntoResponse, Middleware, Request, Response, Result};
+use poem::{Endpoint, IntoResponse, Request, Response, Result};
 use serde_json::Value;
 
 /// Allowed methods by path template. Paths outside the OpenAPI document allow GET and HEAD.
@@ -16,6 +16,16 @@ impl AllowedMethods {
         let paths = document["paths"].as_object().into_iter().flatten();
         let paths = paths.filter_map(|(path, operations)| Some((path.clone(), allow_header(operations)?)));
         Self(Arc::new(paths.collect()))
+    }
+
+    /// Calls the endpoint. Adds the header if it responds with 405.
+    pub async fn add_to_405(self, endpoint: Arc<impl Endpoint>, request: Request) -> Result<Response> {
+        let path = request.uri().path().to_owned();
+        let mut response = endpoint.call(request).await?.into_response();
+        if response.status() == StatusCode::METHOD_NOT_ALLOWED {
+            response.headers_mut().insert(header::ALLOW, self.allowed(&path));
+        }
+        Ok(response)
     }
 
     fn allowed(&self, path: &str) -> HeaderValue {
@@ -41,33 +51,6 @@ fn matches_template(template: &str, path: &str) -> bool {
             (Some(expected), Some(actual)) if expected == actual || expected.starts_with('{') => {}
             _ => return false,
         }
-    }
-}
-
-impl<E: Endpoint> Middleware<E> for AllowedMethods {
-    type Output = WithAllow<E>;
-
-    fn transform(&self, inner: E) -> Self::Output {
-        WithAllow { inner, methods: self.clone() }
-    }
-}
-
-/// Endpoint whose 405 responses have an `Allow` header.
-pub struct WithAllow<E> {
-    inner: E,
-    methods: AllowedMethods,
-}
-
-impl<E: Endpoint> Endpoint for WithAllow<E> {
-    type Output = Response;
-
-    async fn call(&self, request: Request) -> Result<Response> {
-        let path = request.uri().path().to_owned();
-        let mut response = self.inner.call(request).await?.into_response();
-        if response.status() == StatusCode::METHOD_NOT_ALLOWED {
-            response.headers_mut().insert(header::ALLOW, self.methods.allowed(&path));
-        }
-        Ok(response)
     }
 }
 

@@ -1,9 +1,9 @@
 //! Protection against cross-site request forgery (CSRF): rejects changes that a page of another origin could have sent.
 
-use std::sync::Arc;
+use std::future::{Ready, ready};
 
 use http::{HeaderMap, Method, StatusCode, header};
-use poem::{Endpoint, IntoResponse, Middleware, Request, Response, Result};
+use poem::{Error, Request, Result};
 use service_kit::ErrorBody;
 
 /// Required on every request other than GET, HEAD and OPTIONS. A page of another origin can't set it without a CORS
@@ -12,19 +12,26 @@ pub const HEADER: &str = "x-csrf-token";
 pub const VALUE: &str = "1";
 
 /// Rejects changes without the header and changes from another origin.
-#[derive(Clone)]
 pub struct CsrfGuard {
-    public_origin: Option<Arc<str>>,
-    docs_url: Arc<str>,
+    public_origin: Option<String>,
+    docs_url: String,
 }
 
 impl CsrfGuard {
     /// `public_origin` is accepted in addition to the origin that matches the Host header.
     pub fn new(public_origin: Option<String>, docs_url: &str) -> Self {
-        Self { public_origin: public_origin.map(Into::into), docs_url: docs_url.into() }
+        Self { public_origin, docs_url: docs_url.to_owned() }
     }
 
-    fn check(&self, request: &Request) -> Result<(), &'static str> {
+    /// Returns the request, or an error response.
+    pub fn check(&self, request: Request) -> Ready<Result<Request>> {
+        ready(self.accept(&request).map(|()| request).map_err(|reason| {
+            let body = ErrorBody::new("csrf_refused", reason, &self.docs_url);
+            Error::from_response(service_kit::error::response(StatusCode::FORBIDDEN, &body))
+        }))
+    }
+
+    fn accept(&self, request: &Request) -> Result<(), &'static str> {
         if matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS) {
             return Ok(());
         }
@@ -68,33 +75,6 @@ fn is_origin_of(origin: &str, host: &str) -> bool {
         _ => return false,
     };
     !authority.is_empty() && without_port(authority, port) == without_port(host, port)
-}
-
-impl<E: Endpoint> Middleware<E> for CsrfGuard {
-    type Output = Guarded<E>;
-
-    fn transform(&self, inner: E) -> Self::Output {
-        Guarded { inner, guard: self.clone() }
-    }
-}
-
-pub struct Guarded<E> {
-    inner: E,
-    guard: CsrfGuard,
-}
-
-impl<E: Endpoint> Endpoint for Guarded<E> {
-    type Output = Response;
-
-    async fn call(&self, request: Request) -> Result<Response> {
-        match self.guard.check(&request) {
-            Ok(()) => self.inner.call(request).await.map(IntoResponse::into_response),
-            Err(reason) => {
-                let body = ErrorBody::new("csrf_refused", reason, &self.guard.docs_url);
-                Ok(service_kit::error::response(StatusCode::FORBIDDEN, &body))
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 //! Security headers of every response: no caching, no framing, no content sniffing, no scripts from elsewhere.
 
+use std::future::{Ready, ready};
+
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
-use poem::{Endpoint, IntoResponse, Middleware, Request, Response, Result};
+use poem::{Response, Result};
 use service_kit::hsts;
 
 /// Content security policy of the page: it may load its own files and call its own API. Swagger UI sets its own policy.
@@ -28,36 +30,11 @@ pub fn security_headers(public_origin: Option<&str>) -> HeaderMap {
     headers
 }
 
-/// Middleware that adds each of the [`security_headers`] that a response does not have yet.
-pub struct SecurityHeaders(HeaderMap);
-
-impl SecurityHeaders {
-    pub fn new(public_origin: Option<&str>) -> Self {
-        Self(security_headers(public_origin))
+/// Adds each of the [`security_headers`] that a response does not have yet.
+pub fn add_missing_headers(result: Result<Response>, headers: HeaderMap) -> Ready<Result<Response>> {
+    let mut response = result.unwrap_or_else(poem::Error::into_response);
+    for (name, value) in &headers {
+        response.headers_mut().entry(name).or_insert_with(|| value.clone());
     }
-}
-
-impl<E: Endpoint> Middleware<E> for SecurityHeaders {
-    type Output = WithHeaders<E>;
-
-    fn transform(&self, inner: E) -> Self::Output {
-        WithHeaders { inner, headers: self.0.clone() }
-    }
-}
-
-pub struct WithHeaders<E> {
-    inner: E,
-    headers: HeaderMap,
-}
-
-impl<E: Endpoint> Endpoint for WithHeaders<E> {
-    type Output = Response;
-
-    async fn call(&self, request: Request) -> Result<Response> {
-        let mut response = self.inner.call(request).await?.into_response();
-        for (name, value) in &self.headers {
-            response.headers_mut().entry(name).or_insert_with(|| value.clone());
-        }
-        Ok(response)
-    }
+    ready(Ok(response))
 }

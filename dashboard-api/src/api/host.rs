@@ -1,23 +1,32 @@
 //! Rejects requests for another host once `--public-url` is set, so that the dashboard can't be reached under a name that
 //! another person controls (DNS rebinding) or be embedded in links to another host.
 
-use std::sync::Arc;
+use std::future::{Ready, ready};
 
 use http::{StatusCode, header};
-use poem::{Endpoint, IntoResponse, Middleware, Request, Response, Result};
+use poem::{Error, Request, Result};
 use service_kit::{ErrorBody, host_name, is_loopback_name};
 
 /// Accepts the host of the public URL and loopback names. Without a public URL, accepts every host.
-#[derive(Clone)]
 pub struct HostGuard {
-    public_host: Option<Arc<str>>,
-    docs_url: Arc<str>,
+    public_host: Option<String>,
+    docs_url: String,
 }
 
 impl HostGuard {
     /// `public_host` is the host name of `--public-url`, without a port.
     pub fn new(public_host: Option<&str>, docs_url: &str) -> Self {
-        Self { public_host: public_host.map(|host| canonical(host).into()), docs_url: docs_url.into() }
+        Self { public_host: public_host.map(canonical), docs_url: docs_url.to_owned() }
+    }
+
+    /// Returns the request, or an error response.
+    pub fn check(&self, request: Request) -> Ready<Result<Request>> {
+        if self.accepts(&request) {
+            return ready(Ok(request));
+        }
+        let message = "This service does not have this host name. Use the public URL of the dashboard.";
+        let body = ErrorBody::new("wrong_host", message, &self.docs_url);
+        ready(Err(Error::from_response(service_kit::error::response(StatusCode::MISDIRECTED_REQUEST, &body))))
     }
 
     fn accepts(&self, request: &Request) -> bool {
@@ -25,39 +34,13 @@ impl HostGuard {
         let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
         // HTTP/2 has the host in the URI.
         let host = host.or_else(|| request.uri().authority().map(|authority| authority.as_str()));
-        host.and_then(host_name).is_some_and(|name| canonical(name) == **public || is_loopback_name(name))
+        host.and_then(host_name).is_some_and(|name| canonical(name) == *public || is_loopback_name(name))
     }
 }
 
 /// Names are case-insensitive and may end with a dot. An IPv6 address in a URL has brackets.
 fn canonical(name: &str) -> String {
     name.trim_start_matches('[').trim_end_matches([']', '.']).to_ascii_lowercase()
-}
-
-impl<E: Endpoint> Middleware<E> for HostGuard {
-    type Output = Guarded<E>;
-
-    fn transform(&self, inner: E) -> Self::Output {
-        Guarded { inner, guard: self.clone() }
-    }
-}
-
-pub struct Guarded<E> {
-    inner: E,
-    guard: HostGuard,
-}
-
-impl<E: Endpoint> Endpoint for Guarded<E> {
-    type Output = Response;
-
-    async fn call(&self, request: Request) -> Result<Response> {
-        if self.guard.accepts(&request) {
-            return self.inner.call(request).await.map(IntoResponse::into_response);
-        }
-        let message = "This service does not have this host name. Use the public URL of the dashboard.";
-        let body = ErrorBody::new("wrong_host", message, &self.guard.docs_url);
-        Ok(service_kit::error::response(StatusCode::MISDIRECTED_REQUEST, &body))
-    }
 }
 
 #[cfg(test)]

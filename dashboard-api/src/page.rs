@@ -11,13 +11,13 @@ const IMAGE: &str = "image/svg+xml";
 
 macro_rules! file {
     ($path:literal, $content_type:expr) => {
-        (concat!("/", $path), $content_type, include_str!(concat!("../../page/", $path)))
+        (concat!("/", $path), $content_type, include_str!(concat!("../page/", $path)))
     };
 }
 
 /// Path, content type and content of every file.
 const FILES: &[(&str, &str, &str)] = &[
-    ("/", HTML, include_str!("../../page/index.html")),
+    ("/", HTML, include_str!("../page/index.html")),
     file!("style.css", STYLE),
     file!("icon.svg", IMAGE),
     file!("app.js", SCRIPT),

@@ -1,8 +1,6 @@
 //! `dashboard-api set-password`: sets an account's password, typed without echo or read from standard input.
 
 use std::io::{self, BufRead, IsTerminal, Write};
-use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context, bail};
 use quota_client::wire::SetCredential;
@@ -10,15 +8,14 @@ use quota_client::{QuotaClient, QuotaToken};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use secrecy::{ExposeSecret, SecretString};
 
+use crate::app::QUOTA_TIMEOUT;
+use crate::config::Config;
 use crate::password::Passwords;
 
-/// Timeout of a call to quota-svc, longer than quota-svc needs at worst.
-const TIMEOUT: Duration = Duration::from_secs(15);
-
 /// Sets the password of the account with this login and revokes all of its sessions.
-pub async fn run(quota_url: &str, token_file: Option<&Path>, login: &str) -> anyhow::Result<()> {
-    let token = QuotaToken::load_for_command(token_file, quota_url)?;
-    let quota = QuotaClient::new(quota_url, TIMEOUT)?.with_token(token.as_ref());
+pub(super) async fn run(config: &Config, login: &str) -> anyhow::Result<()> {
+    let token = QuotaToken::load_for_command(config.quota_token_file.as_deref(), &config.quota_url)?;
+    let quota = QuotaClient::new(&config.quota_url, QUOTA_TIMEOUT)?.with_token(token.as_ref());
     let Some(account) = quota.find_account(login).await? else {
         bail!("account {login} does not exist. To create it, run: quota-svc account create {login}");
     };

@@ -1,0 +1,45 @@
+//! All routes of the dashboard's port, and the middleware around them.
+
+use std::sync::Arc;
+
+use poem::endpoint::BoxEndpoint;
+use poem::{EndpointExt, Route, get};
+use service_kit::{BodyLimit, CatchPanic, RequestTelemetry, StaticFile, Telemetry, catch_all, swagger};
+
+use crate::api::{self, AllowedMethods, Context, CsrfGuard, HostGuard};
+use crate::page;
+
+/// Maximum bytes of a request body. Fits a password of 1,024 characters with room to spare.
+const MAX_BODY: usize = 16 * 1024;
+
+/// The endpoint of the dashboard's port.
+///
+/// - `/api/v1/…`: the JSON API (`api`)
+/// - `/`, `/app.js` and other files: the dashboard page (`page`)
+/// - `/swagger`, `/openapi.json`: the documentation of the JSON API
+pub fn endpoint(context: &Arc<Context>, telemetry: &Telemetry) -> anyhow::Result<BoxEndpoint<'static>> {
+    let document = api::document(context)?;
+    let methods = AllowedMethods::from_document(&serde_json::from_str(&document)?);
+    let csrf = CsrfGuard::new(context.public_origin.clone(), &context.docs_url);
+    let host = HostGuard::new(context.public_host.as_deref(), &context.docs_url);
+    let headers = api::security_headers(context.public_origin.as_deref());
+    let trusted = context.edge.trusted();
+    let request_telemetry =
+        RequestTelemetry::new(telemetry, "dashboard-api").trust_trace_of(move |peer| trusted.contains(peer));
+
+    let api = api::service(context).with(BodyLimit::new(MAX_BODY)).before(move |request| csrf.check(request));
+    let swagger = swagger::page("IP lookup dashboard API: try it", &document);
+    let routes = Route::new()
+        .nest(api::PREFIX, api)
+        .at("/swagger", get(page::serve(swagger, "swagger")))
+        .at("/openapi.json", get(page::serve(StaticFile::new("application/json", document), "openapi")))
+        .nest("/", page::routes());
+    Ok(routes
+        .with(catch_all(context.docs_url.clone()))
+        .with(CatchPanic::new(context.docs_url.clone()))
+        .around(move |endpoint, request| methods.clone().add_to_405(endpoint, request))
+        .before(move |request| host.check(request))
+        .after(move |result| api::add_missing_headers(result, headers.clone()))
+        .with(request_telemetry)
+        .boxed())
+}
