@@ -3,10 +3,10 @@
 use http::{HeaderValue, header};
 use poem::{IntoResponse, Request, RequestBody, Response, Result};
 use poem_openapi::{
-    ApiExtractor, ApiExtractorType, ApiResponse, ExtractParamOptions,
-    error::{ContentTypeError, ParseRequestPayloadError},
+    ApiResponse,
+    error::ParseRequestPayloadError,
     payload::{ParsePayload, Payload},
-    registry::{MetaMediaType, MetaRequest, MetaResponse, MetaResponses, MetaSchemaRef, Registry},
+    registry::{MetaMediaType, MetaResponse, MetaResponses, MetaSchemaRef, Registry},
     types::Type,
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -60,34 +60,7 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
     })
 }
 
-impl<'a, T: Type + DeserializeOwned> ApiExtractor<'a> for SerdeJson<T> {
-    const TYPES: &'static [ApiExtractorType] = &[ApiExtractorType::RequestObject];
-
-    type ParamType = ();
-    type ParamRawType = ();
-
-    fn register(registry: &mut Registry) {
-        T::register(registry);
-    }
-
-    fn request_meta() -> Option<MetaRequest> {
-        Some(MetaRequest { description: None, content: vec![media_type::<T>()], required: T::IS_REQUIRED })
-    }
-
-    async fn from_request(
-        request: &'a Request,
-        body: &mut RequestBody,
-        _options: ExtractParamOptions<()>,
-    ) -> Result<Self> {
-        match request.content_type() {
-            Some(content_type) if Self::check_content_type(content_type) => {
-                <Self as ParsePayload>::from_request(request, body).await
-            }
-            Some(other) => Err(ContentTypeError::NotSupported { content_type: other.to_owned() }.into()),
-            None => Err(ContentTypeError::ExpectContentType.into()),
-        }
-    }
-}
+poem_openapi::impl_apirequest_for_payload!(SerdeJson<T>, T: Type + DeserializeOwned);
 
 impl<T: Serialize + Send> IntoResponse for SerdeJson<T> {
     fn into_response(self) -> Response {
@@ -113,7 +86,7 @@ impl<T: Type + Serialize> ApiResponse for SerdeJson<T> {
                 description: "Success.",
                 status: Some(200),
                 status_range: None,
-                content: vec![media_type::<T>()],
+                content: vec![MetaMediaType { content_type: CONTENT_TYPE, schema: T::schema_ref() }],
                 headers: vec![],
             }],
         }
@@ -122,8 +95,4 @@ impl<T: Type + Serialize> ApiResponse for SerdeJson<T> {
     fn register(registry: &mut Registry) {
         T::register(registry);
     }
-}
-
-fn media_type<T: Type>() -> MetaMediaType {
-    MetaMediaType { content_type: CONTENT_TYPE, schema: T::schema_ref() }
 }
