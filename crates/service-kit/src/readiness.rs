@@ -14,14 +14,7 @@ use crate::lifecycle::Lifecycle;
 #[derive(Clone, Debug)]
 pub struct Readiness {
     lifecycle: Lifecycle,
-    checks: Arc<Mutex<BTreeMap<&'static str, State>>>,
-}
-
-#[derive(Clone, Debug)]
-struct State {
-    ready: bool,
-    detail: String,
-    informational: bool,
+    checks: Arc<Mutex<BTreeMap<&'static str, Check>>>,
 }
 
 /// The response body of `/readyz`.
@@ -40,6 +33,9 @@ pub struct Check {
     pub ready: bool,
     /// Text for the operator. Must not contain secrets or client addresses.
     pub detail: String,
+    /// Whether the service is ready even if the condition is not met.
+    #[serde(skip)]
+    pub informational: bool,
 }
 
 impl Readiness {
@@ -68,24 +64,15 @@ impl Readiness {
     pub fn report(&self) -> Report {
         let mut checks = self.checks.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if self.lifecycle.is_shutting_down() {
-            let state = State { ready: false, detail: "shutting down".to_owned(), informational: false };
-            checks.insert("lifecycle", state);
+            let check = Check { ready: false, detail: "shutting down".to_owned(), informational: false };
+            checks.insert("lifecycle", check);
         }
-        Report {
-            ready: checks.values().all(|state| state.ready || state.informational),
-            checks: checks.into_iter().map(|(name, state)| (name, state.into())).collect(),
-        }
+        Report { ready: checks.values().all(|check| check.ready || check.informational), checks }
     }
 
     /// Whether the service should get traffic.
     pub fn is_ready(&self) -> bool {
         self.report().ready
-    }
-}
-
-impl From<State> for Check {
-    fn from(state: State) -> Self {
-        Self { ready: state.ready, detail: state.detail }
     }
 }
 
@@ -127,9 +114,9 @@ impl Condition {
     }
 
     fn set(&self, ready: bool, detail: String) {
-        let state = State { ready, detail, informational: self.informational };
+        let check = Check { ready, detail, informational: self.informational };
         let mut checks = self.readiness.checks.lock().unwrap_or_else(PoisonError::into_inner);
-        let previous = checks.insert(self.name, state);
+        let previous = checks.insert(self.name, check);
         if previous.is_some_and(|previous| previous.ready != ready) {
             tracing::info!(check = self.name, ready, "readiness changed");
         }
