@@ -3,6 +3,7 @@
 use std::env;
 
 use anyhow::Context;
+use opentelemetry::Key;
 use opentelemetry_otlp::{
     MetricExporter, OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_METRICS_ENDPOINT,
     OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, SpanExporter,
@@ -11,13 +12,15 @@ use opentelemetry_sdk::{Resource, metrics::MeterProviderBuilder, trace::SdkTrace
 
 use crate::tls;
 
-/// The resource that identifies this service. `OTEL_SERVICE_NAME` takes precedence over `service`; other attributes
-/// come from `OTEL_RESOURCE_ATTRIBUTES`.
+/// The resource that identifies this service. A name in `OTEL_SERVICE_NAME` or `OTEL_RESOURCE_ATTRIBUTES` takes precedence
+/// over `service`.
 pub(super) fn resource(service: &'static str) -> Resource {
-    let builder = Resource::builder();
-    match is_set("OTEL_SERVICE_NAME") {
-        true => builder.build(),
-        false => builder.with_service_name(service).build(),
+    let resource = Resource::builder().build();
+    let name = resource.get(&Key::from_static_str("service.name"));
+    // The SDK's name for a service without one.
+    match name.is_none_or(|name| name.as_str().starts_with("unknown_service")) {
+        true => Resource::builder().with_service_name(service).build(),
+        false => resource,
     }
 }
 

@@ -47,7 +47,8 @@ async fn collect(mut socket: TcpStream, sender: mpsc::UnboundedSender<(String, V
 #[tokio::test]
 async fn traces_and_metrics_are_exported_and_trace_is_propagated() {
     let (url, mut received) = collector().await;
-    let env = [("OTEL_EXPORTER_OTLP_ENDPOINT", url)];
+    let name = "service.name=configured-name".to_owned();
+    let env = [("OTEL_EXPORTER_OTLP_ENDPOINT", url), ("OTEL_RESOURCE_ATTRIBUTES", name)];
     let mut probe = Probe::start(256, "--drain-delay 0 --trust-traces", &env).await;
     let mut client = probe.connect().await;
     let parent = format!("00-{TRACE}-00f067aa0ba902b7-01");
@@ -71,6 +72,7 @@ async fn traces_and_metrics_are_exported_and_trace_is_propagated() {
     assert!(traces.windows(16).any(|window| window == id), "the span belongs to the caller's trace");
     let text = String::from_utf8_lossy(&traces).into_owned() + &String::from_utf8_lossy(&metrics);
     assert!(text.contains("http_server_request_duration") && text.contains("probe"), "{text}");
+    assert!(text.contains("configured-name"), "{text}");
     assert!(!text.contains("secret") && !text.contains("127.0.0.1"), "{text}");
 }
 
