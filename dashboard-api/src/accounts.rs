@@ -19,6 +19,8 @@ const DUMMY_ACCOUNT_ID: &str = "00000000000000000000000000000000";
 /// Why an account operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AccountError {
+    #[error("no session, or one that is no longer active")]
+    Unauthenticated,
     /// Unknown login or wrong password. The caller must not learn which.
     #[error("incorrect login or password")]
     WrongCredentials,

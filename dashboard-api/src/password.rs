@@ -38,8 +38,8 @@ pub enum PasswordError {
     /// The queue is full.
     #[error("too many sign-ins right now")]
     Busy,
-    #[error("the password could not be hashed: {0}")]
-    Hash(argon2::password_hash::Error),
+    #[error("the password could not be hashed")]
+    Hash(#[from] argon2::password_hash::Error),
     /// The hashing task panicked or was canceled.
     #[error("the hashing task failed")]
     TaskFailed(#[from] tokio::task::JoinError),
@@ -59,7 +59,7 @@ pub struct Passwords {
 impl Passwords {
     /// Blocks the thread while it computes the dummy hash.
     pub fn new() -> Result<Self, PasswordError> {
-        let dummy = hash(&SecretString::from(DUMMY_PASSWORD)).map_err(PasswordError::Hash)?;
+        let dummy = hash(&SecretString::from(DUMMY_PASSWORD))?;
         Ok(Self {
             queue: Arc::new(Semaphore::new(MAX_CONCURRENT + MAX_QUEUED)),
             running: Arc::new(Semaphore::new(MAX_CONCURRENT)),
@@ -76,7 +76,7 @@ impl Passwords {
     /// Hashes a password that may be older than today's rules.
     pub async fn hash(&self, password: &SecretString) -> Result<String, PasswordError> {
         let password = password.clone();
-        self.run(move || hash(&password)).await?.map_err(PasswordError::Hash)
+        Ok(self.run(move || hash(&password)).await??)
     }
 
     /// Whether the password matches the stored hash. `None` (unknown login, or account without a password) never

@@ -9,10 +9,10 @@ use service_kit::SerdeJson;
 
 use super::Tag;
 use super::context::{Context, WithCookies};
-use super::error::{ApiError, HandlerError};
+use super::error::ApiError;
 use super::model::{Account, Confirmation, Credentials, Link, PasswordChange, Settings};
 use super::request_info::{Csrf, RequestInfo, SessionRequired};
-use crate::accounts::LoginAndPassword;
+use crate::accounts::{AccountError, LoginAndPassword};
 use crate::session::{self, unix_now};
 
 pub struct AccountApi(pub Arc<Context>);
@@ -125,7 +125,7 @@ impl AccountApi {
         request: SessionRequired,
         #[oai(name = "X-CSRF-Token")] _csrf: Csrf,
     ) -> Result<SignedOutResponse, ApiError> {
-        let session = self.0.ended_or_active_session(&request).ok_or(HandlerError::Unauthenticated);
+        let session = self.0.ended_or_active_session(&request).ok_or(AccountError::Unauthenticated);
         let session = session.map_err(self.0.error())?;
         session::revoke(&self.0.quota, &session).await.map_err(self.0.error())?;
         Ok(SignedOutResponse::Done(self.0.cookies.clear()))

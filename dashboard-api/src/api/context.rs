@@ -6,9 +6,9 @@ use edge::Edge;
 use http::header::SET_COOKIE;
 use quota_client::QuotaClient;
 
-use super::error::{ApiError, HandlerError};
+use super::error::{ApiError, api_error};
 use super::request_info::{RequestInfo, SessionRequired};
-use crate::accounts::Accounts;
+use crate::accounts::{AccountError, Accounts};
 use crate::config::Attribution;
 use crate::session::{self, Cookies, KnownBrowsers, Session, unix_now};
 
@@ -39,10 +39,10 @@ impl Context {
     /// Returns the request's active session: the only source of an account ID for the handlers.
     pub async fn session(&self, request: &SessionRequired) -> Result<Session, ApiError> {
         let session = self.cookies.read(&request.0.headers, unix_now());
-        let session = session.ok_or(HandlerError::Unauthenticated).map_err(self.error())?;
+        let session = session.ok_or(AccountError::Unauthenticated).map_err(self.error())?;
         match session::is_active(&self.quota, &session).await.map_err(self.error())? {
             true => Ok(session),
-            false => Err(self.error()(HandlerError::Unauthenticated)),
+            false => Err(self.error()(AccountError::Unauthenticated)),
         }
     }
 
@@ -72,8 +72,8 @@ impl Context {
         Ok(response.header(SET_COOKIE, self.cookies.set(session)?))
     }
 
-    /// For `map_err`: converts any handler error into an error response.
-    pub fn error<E: Into<HandlerError>>(&self) -> impl Fn(E) -> ApiError + '_ {
-        |error| error.into().into_api_error(&self.docs_url)
+    /// For `map_err`: converts the error of an operation into an error response.
+    pub fn error<E: Into<AccountError>>(&self) -> impl Fn(E) -> ApiError + '_ {
+        |error| api_error(error.into(), &self.docs_url)
     }
 }

@@ -45,62 +45,31 @@ pub enum ApiError {
     Unavailable(Body),
 }
 
-/// Why a handler failed. [`into_api_error`](Self::into_api_error) converts it into a response.
-#[derive(Debug)]
-pub enum HandlerError {
-    /// No session, or one that is no longer active.
-    Unauthenticated,
-    Account(AccountError),
-}
-
-impl From<AccountError> for HandlerError {
-    fn from(error: AccountError) -> Self {
-        Self::Account(error)
-    }
-}
-
-impl From<ClientError> for HandlerError {
-    fn from(error: ClientError) -> Self {
-        Self::Account(AccountError::Quota(error))
-    }
-}
-
-impl From<getrandom::Error> for HandlerError {
-    fn from(error: getrandom::Error) -> Self {
-        Self::Account(AccountError::Random(error))
-    }
-}
-
-impl HandlerError {
-    /// Converts the error into a response that links to the documentation.
-    pub fn into_api_error(self, docs_url: &str) -> ApiError {
-        let body = |code: &str, message: &str| SerdeJson(ErrorBody::new(code, message, docs_url));
-        use AccountError as A;
-        match self {
-            Self::Unauthenticated => unauthenticated(docs_url),
-            Self::Account(A::WrongCredentials) => {
-                ApiError::Unauthenticated(body("invalid_credentials", "Incorrect login or password."))
-            }
-            Self::Account(A::WrongPassword) => {
-                ApiError::Forbidden(body("wrong_password", "Incorrect password."))
-            }
-            Self::Account(A::SignupDisabled) => {
-                let message = "Sign-up is closed. Ask the operator for an account.";
-                ApiError::Forbidden(body("signup_disabled", message))
-            }
-            Self::Account(A::AccountLimitReached) => {
-                let message = "Sign-up is closed: this service has reached its maximum number of accounts.";
-                ApiError::Forbidden(body("account_limit_reached", message))
-            }
-            Self::Account(A::Throttled(throttled)) => {
-                let seconds = throttled.retry_after.as_secs() + 1;
-                let message = format!("Too many attempts. Try again in {seconds} seconds.");
-                ApiError::TooMany(body("rate_limit_exceeded", &message), seconds)
-            }
-            Self::Account(A::Password(error)) => password_error(&error, docs_url),
-            Self::Account(A::Quota(error)) => quota_error(&error, docs_url),
-            Self::Account(A::Random(error)) => internal(&error, docs_url),
+/// Converts an error into a response that links to the documentation.
+pub fn api_error(error: AccountError, docs_url: &str) -> ApiError {
+    let body = |code: &str, message: &str| SerdeJson(ErrorBody::new(code, message, docs_url));
+    match error {
+        AccountError::Unauthenticated => unauthenticated(docs_url),
+        AccountError::WrongCredentials => {
+            ApiError::Unauthenticated(body("invalid_credentials", "Incorrect login or password."))
         }
+        AccountError::WrongPassword => ApiError::Forbidden(body("wrong_password", "Incorrect password.")),
+        AccountError::SignupDisabled => {
+            let message = "Sign-up is closed. Ask the operator for an account.";
+            ApiError::Forbidden(body("signup_disabled", message))
+        }
+        AccountError::AccountLimitReached => {
+            let message = "Sign-up is closed: this service has reached its maximum number of accounts.";
+            ApiError::Forbidden(body("account_limit_reached", message))
+        }
+        AccountError::Throttled(throttled) => {
+            let seconds = throttled.retry_after.as_secs() + 1;
+            let message = format!("Too many attempts. Try again in {seconds} seconds.");
+            ApiError::TooMany(body("rate_limit_exceeded", &message), seconds)
+        }
+        AccountError::Password(error) => password_error(&error, docs_url),
+        AccountError::Quota(error) => quota_error(&error, docs_url),
+        AccountError::Random(error) => internal(&error, docs_url),
     }
 }
 
@@ -200,7 +169,7 @@ mod tests {
     use super::*;
 
     fn code_and_message(error: ClientError) -> (String, String) {
-        match HandlerError::from(error).into_api_error("https://docs.example") {
+        match api_error(error.into(), "https://docs.example") {
             ApiError::Unavailable(SerdeJson(body)) => (body.error, body.message),
             other => panic!("{other:?}"),
         }
