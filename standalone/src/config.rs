@@ -1,19 +1,14 @@
-//! Flags of `ip-lookup`, and the configuration of each service derived from them.
+//! Flags of `ip-lookup`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use clap::Parser;
 use dashboard_api::config::Switch;
-use edge::EdgeArgs;
 use lookup_svc::geo::GeoArgs;
 use secrecy::SecretString;
 use service_kit::{LogFormat, ServeArgs, TelemetryArgs, base_url, parse_duration};
-
-use crate::data_dir::DataDir;
-use crate::public_urls::PublicUrls;
 
 /// IP lookup API on one machine: public API, quotas and dashboard in one process, data in one directory.
 ///
@@ -90,82 +85,4 @@ impl Config {
     pub fn telemetry(&self) -> TelemetryArgs {
         TelemetryArgs { log_format: self.log_format, log_level: self.log_level.clone() }
     }
-
-    /// quota-svc's configuration. The data directory's store is used unless --redis-url is set.
-    pub fn quota(&self, data: &DataDir) -> quota_svc::config::Config {
-        use quota_svc::config::{LimitArgs, StoreArgs};
-        quota_svc::config::Config {
-            listen: self.quota_listen,
-            quota_token_file: Some(data.quota_token_file.clone()),
-            store: StoreArgs {
-                redis_url: self.redis_url.clone(),
-                store_file: self.redis_url.is_none().then(|| data.store_file.clone()),
-                ..StoreArgs::default()
-            },
-            limits: LimitArgs {
-                daily_limit: self.daily_limit,
-                burst_limit: self.burst_limit,
-                demo_limit: self.demo_limit,
-            },
-            ..quota_svc::config::Config::default()
-        }
-    }
-
-    pub fn lookup(
-        &self,
-        quota: SocketAddr,
-        data: &DataDir,
-        urls: &PublicUrls,
-    ) -> anyhow::Result<lookup_svc::config::Config> {
-        let mut config = lookup_svc::config::Config {
-            listen: self.listen,
-            base_url: urls.api.clone(),
-            dashboard_url: urls.dashboard.clone(),
-            edge: self.edge()?,
-            geo: self.geo.clone(),
-            serve: self.serve_args(),
-            ..lookup_svc::config::Config::default()
-        };
-        config.quota.quota_url = format!("http://{quota}");
-        config.quota.quota_token_file = Some(data.quota_token_file.clone());
-        Ok(config)
-    }
-
-    pub fn dashboard(
-        &self,
-        quota: SocketAddr,
-        data: &DataDir,
-        urls: &PublicUrls,
-    ) -> anyhow::Result<dashboard_api::config::Config> {
-        let mut config = dashboard_api::config::Config {
-            listen: self.dashboard_listen,
-            quota_url: format!("http://{quota}"),
-            quota_token_file: Some(data.quota_token_file.clone()),
-            public_url: self.public_url.as_deref().map(str::parse).transpose().context("--public-url")?,
-            lookup_url: urls.api.parse().context("--base-url")?,
-            edge: self.edge()?,
-            serving: self.serve_args(),
-            ..dashboard_api::config::Config::default()
-        };
-        config.accounts.session_key = Some(data.session_key.clone());
-        config.accounts.signup = self.signup;
-        // Some browsers reject Secure cookies over plain HTTP. Loopback traffic does not leave the machine.
-        let local_only = self.public_url.is_none() && self.dashboard_listen.ip().is_loopback();
-        config.accounts.insecure_cookies = self.insecure_cookies || local_only;
-        Ok(config)
-    }
-
-    fn edge(&self) -> anyhow::Result<EdgeArgs> {
-        let proxies = self.trusted_proxies.join(",");
-        let flags = ["edge".to_owned(), format!("--trusted-proxies={proxies}")];
-        let flags = flags.into_iter().take(if proxies == "none" { 1 } else { 2 });
-        Ok(EdgeOnly::try_parse_from(flags)?.edge)
-    }
-}
-
-/// Parses only the edge's flags, to use their defaults and validation.
-#[derive(Parser)]
-struct EdgeOnly {
-    #[command(flatten)]
-    edge: EdgeArgs,
 }

@@ -5,6 +5,7 @@ mod bootstrap;
 mod config;
 mod data_dir;
 mod public_urls;
+mod service_configs;
 mod services;
 
 use clap::Parser;
