@@ -158,14 +158,12 @@ impl Geo {
 
     /// The attributions that the databases in use require, without duplicates.
     pub fn attributions(&self) -> Vec<Attribution> {
-        let mut attributions: Vec<_> = self.databases().into_iter().filter_map(|db| db.attribution).collect();
-        let mut seen = Vec::new();
-        attributions.retain(|attribution| {
-            !seen.contains(attribution) && {
-                seen.push(*attribution);
-                true
+        let mut attributions = Vec::new();
+        for attribution in self.databases().into_iter().filter_map(|database| database.attribution) {
+            if !attributions.contains(&attribution) {
+                attributions.push(attribution);
             }
-        });
+        }
         attributions
     }
 

@@ -17,10 +17,11 @@ const MAX_EXTENSION_SIZE: u64 = 64 << 10;
 
 /// Copies the database from `from` to `to`. Fails if more than `limit` bytes are unpacked, to stop decompression bombs.
 pub(super) fn unpack(mut from: File, to: &mut impl Write, limit: u64) -> Result<(), UpdateError> {
-    let mut magic = [0; 2];
-    let read = read_up_to(&mut from, &mut magic).map_err(UpdateError::Archive)?;
-    let whole = Cursor::new(magic).take(read as u64).chain(from);
-    if magic == GZIP_MAGIC {
+    let mut magic = Vec::new();
+    (&mut from).take(2).read_to_end(&mut magic).map_err(UpdateError::Archive)?;
+    let is_gzip = magic == GZIP_MAGIC;
+    let whole = Cursor::new(magic).chain(from);
+    if is_gzip {
         unpack_limited(MultiGzDecoder::new(whole), to, limit)
     } else {
         unpack_limited(whole, to, limit)
@@ -112,17 +113,6 @@ fn check_extension_size(entry: &Entry<'_, impl Read>) -> io::Result<()> {
 
 fn invalid(reason: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, reason.into())
-}
-
-fn read_up_to(from: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
-    let mut filled = 0;
-    while filled < buffer.len() {
-        match from.read(&mut buffer[filled..])? {
-            0 => break,
-            count => filled += count,
-        }
-    }
-    Ok(filled)
 }
 
 /// Returns an error when more than the limit is read, unlike `Take`, which would return end of file.
