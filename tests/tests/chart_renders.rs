@@ -256,8 +256,8 @@ fn notes_show_warnings_and_next_commands() {
     );
 }
 
-#[test]
-fn generated_secrets_stay_the_same_on_upgrade() {
+#[tokio::test(flavor = "multi_thread")]
+async fn generated_secrets_stay_the_same_on_upgrade() {
     if !has_tools() {
         return;
     }
@@ -265,21 +265,21 @@ fn generated_secrets_stay_the_same_on_upgrade() {
     let installed = secrets(&render(""));
     assert_eq!(installed.len(), 3, "{installed:?}");
     assert_ne!(secrets(&render("")), installed, "another installation gets different secrets");
-    let api_server = serve_secrets(installed.clone());
-    let upgraded = Chart::render(&["--dry-run=server", "--kube-apiserver", &api_server]).unwrap();
+    let api_server = serve_secrets(&installed).await;
+    let upgraded = Chart::render(&["--dry-run=server", "--kube-apiserver", &api_server.url()]).unwrap();
     assert_eq!(secrets(&upgraded), installed);
 }
 
 /// An earlier version of the chart created a Secret with one password.
-#[test]
-fn upgrade_keeps_the_password_and_adds_the_lookup_password() {
+#[tokio::test(flavor = "multi_thread")]
+async fn upgrade_keeps_the_password_and_adds_the_lookup_password() {
     if !has_tools() {
         return;
     }
     let mut old = render("").object("Secret", "-store").clone();
     old["data"].as_object_mut().unwrap().retain(|entry, _| entry == "password");
-    let api_server = serve_secrets(vec![old.clone()]);
-    let upgraded = Chart::render(&["--dry-run=server", "--kube-apiserver", &api_server]).unwrap();
+    let api_server = serve_secrets(std::slice::from_ref(&old)).await;
+    let upgraded = Chart::render(&["--dry-run=server", "--kube-apiserver", &api_server.url()]).unwrap();
     let data = &upgraded.object("Secret", "-store")["data"];
     assert_eq!(data["password"], old["data"]["password"]);
     assert!(

@@ -5,7 +5,7 @@ use quota_client::wire::Scope;
 use serde_json::Value;
 use tempfile::TempDir;
 use testkit::fault_proxy::Fault;
-use testkit::kube_api::{KubeApi, NODE, NODE_LABEL, SERVICE};
+use testkit::kube_api::{DiscoveryApi, NODE, NODE_LABEL, SERVICE};
 use testkit::lookup::{JsonResponse, WAIT_TIMEOUT};
 use testkit::process::Service;
 use testkit::quota::{Quota, StoreChoice};
@@ -34,7 +34,7 @@ struct Pod {
 }
 
 impl Pod {
-    async fn start(api: &KubeApi, flags: &[&str]) -> Self {
+    async fn start(api: &DiscoveryApi, flags: &[&str]) -> Self {
         let store = tempfile::tempdir().unwrap();
         let quota = Quota::start_with(StoreChoice::File(store.path().join("quota.redb")), &HIGH_LIMITS).await;
         quota.wait_ready(WAIT_TIMEOUT).await;
@@ -92,7 +92,7 @@ impl Pod {
 
 #[tokio::test]
 async fn pod_is_not_ready_until_proxies_are_listed() {
-    let api = KubeApi::start(&[PROXY]).await;
+    let api = DiscoveryApi::start(&[PROXY]).await;
     api.network.set(Fault::Stall);
     let pod = Pod::start(&api, &DISCOVER).await;
     eventually(WAIT_TIMEOUT, "pod connects to the API", async || {
@@ -108,7 +108,7 @@ async fn pod_is_not_ready_until_proxies_are_listed() {
 
 #[tokio::test]
 async fn api_unreachable_at_start_is_retried() {
-    let api = KubeApi::start(&[PROXY]).await;
+    let api = DiscoveryApi::start(&[PROXY]).await;
     api.network.set(Fault::Refuse);
     let pod = Pod::start(&api, &DISCOVER).await;
     eventually(WAIT_TIMEOUT, "the failed attempt to list is logged", async || {
@@ -123,7 +123,7 @@ async fn api_unreachable_at_start_is_retried() {
 
 #[tokio::test]
 async fn new_proxy_is_trusted_and_removed_proxy_stays_trusted() {
-    let api = KubeApi::start(&[OTHER_PROXY]).await;
+    let api = DiscoveryApi::start(&[OTHER_PROXY]).await;
     let pod = Pod::start(&api, &DISCOVER).await;
     pod.wait_readiness(200, "proxy discovery: following").await;
     assert!(pod.trusts(OTHER_PROXY).await && !pod.trusts(PROXY).await);
@@ -136,7 +136,7 @@ async fn new_proxy_is_trusted_and_removed_proxy_stays_trusted() {
 
 #[tokio::test]
 async fn known_proxies_stay_trusted_while_api_is_unreachable() {
-    let api = KubeApi::start(&[PROXY]).await;
+    let api = DiscoveryApi::start(&[PROXY]).await;
     let pod = Pod::start(&api, &DISCOVER).await;
     pod.wait_trusted(PROXY).await;
     api.network.set(Fault::Refuse);
@@ -151,7 +151,7 @@ async fn known_proxies_stay_trusted_while_api_is_unreachable() {
 
 #[tokio::test]
 async fn colo_flag_is_used_until_node_label_is_read() {
-    let api = KubeApi::start(&[]).await;
+    let api = DiscoveryApi::start(&[]).await;
     api.network.set(Fault::Stall);
     let flags = ["--colo-node-label", NODE_LABEL.0, "--colo-map", "eu-central-1=FRA", "--colo", "TXL"];
     let pod = Pod::start(&api, &flags).await;

@@ -1,19 +1,43 @@
 //! Tests discovery against a fake Kubernetes API that serves lists and watches over HTTP.
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-#[path = "support/fake_api.rs"]
-mod fake_api;
-
 use std::sync::Arc;
 use std::time::Duration;
 
 use edge::{Decision, DiscoveryStatus, Edge, EdgeArgs, EdgePolicy, node_label};
-use fake_api::{FakeApi, ShortDelay, Watch, bookmark, event, expired, slice, within};
 use http::{HeaderMap, Version};
+use kube::runtime::utils::Backoff;
+use testkit::kube_api::{KubeApi, Watch, bookmark, event, expired, slice};
+use testkit::wait::within;
 use tokio::sync::watch::Receiver;
 
 /// A removal grace that does not end during a test.
 const LONG_GRACE: Duration = Duration::from_secs(600);
+
+/// A constant retry delay, short for a test but long enough to avoid a busy loop.
+struct ShortDelay;
+
+impl Iterator for ShortDelay {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        Some(Duration::from_millis(5))
+    }
+}
+
+impl Backoff for ShortDelay {
+    fn reset(&mut self) {}
+}
+
+fn config(api: &KubeApi) -> kube::Config {
+    let mut config = kube::Config::new(api.url().parse().unwrap());
+    config.root_cert = api.certificate().map(|der| vec![der]);
+    config
+}
+
+fn client(api: &KubeApi) -> kube::Client {
+    edge::client_from(config(api)).unwrap()
+}
 
 fn policy() -> EdgePolicy {
     let args = EdgeArgs {
@@ -24,8 +48,8 @@ fn policy() -> EdgePolicy {
     EdgePolicy::from_args(&args).unwrap()
 }
 
-fn discover(api: &FakeApi, removal_grace: Duration) -> (Edge, Receiver<DiscoveryStatus>) {
-    let edge = Edge::with_client(policy(), Some(api.client()), removal_grace, || Box::new(ShortDelay));
+fn discover(api: &KubeApi, removal_grace: Duration) -> (Edge, Receiver<DiscoveryStatus>) {
+    let edge = Edge::with_client(policy(), Some(client(api)), removal_grace, || Box::new(ShortDelay));
     let status = edge.status();
     (edge, status)
 }
@@ -42,8 +66,8 @@ fn trusts(edge: &Edge, peer: &str) -> bool {
 }
 
 /// Starts discovery with one listed pod and waits for the watch.
-async fn started(removal_grace: Duration) -> (Arc<FakeApi>, Edge, Receiver<DiscoveryStatus>, Watch) {
-    let api = FakeApi::start().await;
+async fn started(removal_grace: Duration) -> (Arc<KubeApi>, Edge, Receiver<DiscoveryStatus>, Watch) {
+    let api = KubeApi::start().await;
     api.list("100", &[slice("envoy-a", "100", &["10.0.0.1"])]);
     let (edge, mut status) = discover(&api, removal_grace);
     wait_for(&mut status, DiscoveryStatus::Following { proxies: 1 }).await;
@@ -53,7 +77,7 @@ async fn started(removal_grace: Duration) -> (Arc<FakeApi>, Edge, Receiver<Disco
 
 #[tokio::test]
 async fn edge_is_not_ready_before_first_list() {
-    let api = FakeApi::start().await;
+    let api = KubeApi::start().await;
     api.respond_with(500);
     let (edge, mut status) = discover(&api, LONG_GRACE);
     api.wait_for_failures(3).await;
@@ -67,7 +91,7 @@ async fn edge_is_not_ready_before_first_list() {
 
 #[tokio::test]
 async fn service_without_endpoints_is_ready() {
-    let api = FakeApi::start().await;
+    let api = KubeApi::start().await;
     api.list("7", &[]);
     let (edge, mut status) = discover(&api, LONG_GRACE);
     wait_for(&mut status, DiscoveryStatus::Following { proxies: 0 }).await;
@@ -183,10 +207,10 @@ async fn api_outage_keeps_proxies_until_next_list() {
 
 #[tokio::test]
 async fn hanging_watch_triggers_new_list() {
-    let api = FakeApi::start().await;
+    let api = KubeApi::start().await;
     api.list("100", &[slice("envoy-a", "100", &["10.0.0.1"])]);
     // As in `client_from`, but with a read timeout that is short enough for a test.
-    let mut config = api.config();
+    let mut config = config(&api);
     config.default_retry = false;
     config.read_timeout = Some(Duration::from_millis(300));
     config.reset_reader_on_write = true;
@@ -203,7 +227,7 @@ async fn hanging_watch_triggers_new_list() {
 
 #[tokio::test]
 async fn forbidden_list_keeps_edge_not_ready() {
-    let api = FakeApi::start().await;
+    let api = KubeApi::start().await;
     api.respond_with(403);
     let (edge, status) = discover(&api, LONG_GRACE);
     api.wait_for_failures(3).await;
@@ -212,7 +236,7 @@ async fn forbidden_list_keeps_edge_not_ready() {
 
 #[tokio::test]
 async fn discovery_works_over_tls() {
-    let api = FakeApi::start_tls().await;
+    let api = KubeApi::start_tls().await;
     api.list("100", &[slice("envoy-a", "100", &["10.0.0.1"])]);
     let (edge, mut status) = discover(&api, LONG_GRACE);
     wait_for(&mut status, DiscoveryStatus::Following { proxies: 1 }).await;
@@ -230,9 +254,9 @@ async fn dropping_edge_closes_watch() {
 
 #[tokio::test]
 async fn node_label_is_read() {
-    let api = FakeApi::start().await;
+    let api = KubeApi::start().await;
     api.node("node-1", &[("example.org/iata", "FRA")]);
-    let read = |node, label| node_label(api.client(), node, label);
+    let read = |node, label| node_label(client(&api), node, label);
     assert_eq!(read("node-1", "example.org/iata").await.unwrap().as_deref(), Some("FRA"));
     assert_eq!(read("node-1", "example.org/other").await.unwrap(), None);
     assert!(read("node-2", "example.org/iata").await.is_err());
@@ -240,7 +264,7 @@ async fn node_label_is_read() {
 
 #[tokio::test]
 async fn colo_precedence_is_header_node_label_zone() {
-    let api = FakeApi::start().await;
+    let api = KubeApi::start().await;
     api.respond_with(500);
     let args = EdgeArgs {
         trusted_proxies: vec!["192.0.2.1".to_owned()],
@@ -252,7 +276,7 @@ async fn colo_precedence_is_header_node_label_zone() {
         ..EdgeArgs::default()
     };
     let policy = EdgePolicy::from_args(&args).unwrap();
-    let edge = Edge::with_client(policy, Some(api.client()), LONG_GRACE, || Box::new(ShortDelay));
+    let edge = Edge::with_client(policy, Some(client(&api)), LONG_GRACE, || Box::new(ShortDelay));
     let colo = |peer: &str, headers: &HeaderMap| {
         let client = edge.identify(peer.parse().unwrap(), headers, Version::HTTP_2);
         client.facts.colo.map(|colo| colo.to_string())

@@ -1,191 +1,321 @@
-//! A fake Kubernetes API server with the objects that the services read: the EndpointSlice of one Service and the
-//! labels of one node.
-//!
-//! It always responds correctly; tests inject faults in the network in front of it. API errors are tested in the crate
-//! `edge`, with another fake server.
+//! A fake Kubernetes API server, over real HTTP or HTTPS: EndpointSlices with watches that the test controls, other
+//! objects by path, and failures on demand.
 
+use std::collections::HashMap;
+use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
-use tempfile::TempDir;
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio::sync::{Mutex as AsyncMutex, mpsc, watch};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 
-use crate::fault_proxy::FaultProxy;
+use crate::wait::within;
 
-/// The only Service, in the syntax of `--discover-proxies`.
-pub const SERVICE: &str = "ingress/envoy";
-/// The only node.
-pub const NODE: &str = "node-1";
-/// Name and value of the only label of the node.
-pub const NODE_LABEL: (&str, &str) = ("example.org/site", "eu-central-1b");
+mod discovery;
 
-const SLICES_PATH: &str = "/apis/discovery.k8s.io/v1/namespaces/ingress/endpointslices";
-const SELECTOR: &str = "labelSelector=kubernetes.io%2Fservice-name%3Denvoy";
-const NODE_PATH: &str = "/api/v1/nodes/node-1";
+pub use discovery::{DiscoveryApi, NODE, NODE_LABEL, SERVICE};
 
-/// A fake API server on its own port; stopped when dropped.
-#[derive(Debug)]
-pub struct KubeApi {
-    /// The network between the server and its clients.
-    pub network: FaultProxy,
-    slice: watch::Sender<Slice>,
-    dir: TempDir,
-    accepting: JoinHandle<()>,
+type Body = BoxBody<Bytes, std::io::Error>;
+
+/// An EndpointSlice with one serving endpoint per address.
+pub fn slice(name: &str, version: &str, ips: &[&str]) -> Value {
+    let endpoints: Vec<_> = ips
+        .iter()
+        .map(|ip| json!({"addresses": [ip], "conditions": {"ready": true, "serving": true, "terminating": false}}))
+        .collect();
+    json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+        "metadata": {"name": name, "namespace": "ingress", "resourceVersion": version},
+        "endpoints": endpoints,
+    })
 }
 
-/// The only slice of the Service.
-#[derive(Debug)]
-struct Slice {
-    version: u64,
-    ips: Vec<String>,
+/// A watch event, which is one line of the response.
+pub fn event(kind: &str, object: Value) -> String {
+    format!("{}\n", json!({"type": kind, "object": object}))
+}
+
+/// A bookmark event, which has only a resource version.
+pub fn bookmark(version: &str) -> String {
+    let object = json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+        "metadata": {"resourceVersion": version, "creationTimestamp": null},
+    });
+    event("BOOKMARK", object)
+}
+
+/// The error event for an expired resource version.
+pub fn expired() -> String {
+    event("ERROR", status(410, "Expired"))
+}
+
+fn status(code: u16, reason: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Failure",
+        "message": "requested by the test", "reason": reason, "code": code,
+    })
+}
+
+/// Current behavior of the API.
+#[derive(Clone)]
+enum Behavior {
+    /// Works, and responds to a list request with this list.
+    List(Value),
+    /// Responds to every request with this status.
+    Status(u16),
+    /// Closes every connection without a response.
+    Close,
+}
+
+/// An open watch.
+pub struct Watch {
+    pub uri: String,
+    lines: mpsc::UnboundedSender<Result<String, std::io::Error>>,
+}
+
+impl Watch {
+    pub fn send(&self, line: String) {
+        self.lines.send(Ok(line)).expect("the watch is open");
+    }
+
+    /// Ends the stream properly.
+    pub fn end(self) {}
+
+    /// Breaks the connection.
+    pub fn abort(self) {
+        self.lines.send(Err(std::io::Error::other("aborted"))).expect("the watch is open");
+    }
+
+    /// Waits until the client has closed the watch.
+    pub async fn closed(&self) {
+        self.lines.closed().await;
+    }
+}
+
+/// A fake API server on its own port. Responds to every request with status 500 until the test configures it.
+pub struct KubeApi {
+    addr: SocketAddr,
+    /// Present if the API uses TLS.
+    certificate: Option<Vec<u8>>,
+    behavior: Mutex<Behavior>,
+    /// Objects by path.
+    objects: Mutex<HashMap<String, Value>>,
+    /// URIs of the list requests so far.
+    list_uris: Mutex<Vec<String>>,
+    /// Watches with this query parameter are rejected with status 410.
+    rejected_version: Mutex<Option<String>>,
+    /// Number of failed requests.
+    failures: watch::Sender<usize>,
+    /// Sends each opened watch to `watches`, where the test receives it.
+    opened: mpsc::UnboundedSender<Watch>,
+    watches: AsyncMutex<mpsc::UnboundedReceiver<Watch>>,
 }
 
 impl KubeApi {
-    /// Starts a server whose Service has these endpoints.
-    pub async fn start(ips: &[&str]) -> Self {
+    pub async fn start() -> Arc<Self> {
+        Self::serve(None).await
+    }
+
+    /// Uses TLS with a self-signed certificate, as in a cluster.
+    pub async fn start_tls() -> Arc<Self> {
+        let signed = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("valid name");
+        let key = PrivateKeyDer::try_from(signed.signing_key.serialize_der()).expect("valid key");
+        let certificate = signed.cert.der().clone();
+        let config = ServerConfig::builder().with_no_client_auth();
+        let config = config.with_single_cert(vec![certificate.clone()], key).expect("key of the certificate");
+        Self::serve(Some((TlsAcceptor::from(Arc::new(config)), certificate.to_vec()))).await
+    }
+
+    async fn serve(tls: Option<(TlsAcceptor, Vec<u8>)>) -> Arc<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("free port");
-        let network = FaultProxy::start(listener.local_addr().expect("bound socket has an address"));
-        let dir = tempfile::tempdir().expect("temporary directory");
-        write_kubeconfig(&kubeconfig_path(dir.path()), network.addr());
-        let slice = watch::Sender::new(Slice { version: 1, ips: to_strings(ips) });
-        let accepting = tokio::spawn(accept_all(listener, slice.subscribe()));
-        Self { network, slice, dir, accepting }
+        let (opened, watches) = mpsc::unbounded_channel();
+        let (acceptor, certificate) = tls.unzip();
+        let api = Arc::new(Self {
+            certificate,
+            addr: listener.local_addr().expect("bound socket has an address"),
+            behavior: Mutex::new(Behavior::Status(500)),
+            objects: Mutex::default(),
+            list_uris: Mutex::default(),
+            rejected_version: Mutex::default(),
+            failures: watch::Sender::new(0),
+            opened,
+            watches: AsyncMutex::new(watches),
+        });
+        tokio::spawn(accept(listener, acceptor, Arc::clone(&api)));
+        api
     }
 
-    /// Value for the environment variable `KUBECONFIG`.
     #[must_use]
-    pub fn kubeconfig(&self) -> PathBuf {
-        kubeconfig_path(self.dir.path())
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
     }
 
-    /// Replaces the endpoints of the Service and notifies the watchers.
-    pub fn set_endpoints(&self, ips: &[&str]) {
-        self.slice.send_modify(|slice| *slice = Slice { version: slice.version + 1, ips: to_strings(ips) });
-    }
-}
-
-impl Drop for KubeApi {
-    fn drop(&mut self) {
-        self.accepting.abort();
-    }
-}
-
-impl Slice {
-    fn object(&self) -> Value {
-        let serving = json!({"ready": true, "serving": true, "terminating": false});
-        let endpoint = |ip: &String| json!({"addresses": [ip], "conditions": serving});
-        json!({
-            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
-            "metadata": {"name": "envoy-a", "namespace": "ingress", "resourceVersion": self.version.to_string()},
-            "endpoints": self.ips.iter().map(endpoint).collect::<Vec<_>>(),
-        })
+    /// The base URL.
+    #[must_use]
+    pub fn url(&self) -> String {
+        let scheme = if self.certificate.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.addr)
     }
 
-    fn list(&self) -> Value {
-        json!({
+    /// The certificate in DER, if the API uses TLS.
+    #[must_use]
+    pub fn certificate(&self) -> Option<Vec<u8>> {
+        self.certificate.clone()
+    }
+
+    /// Makes the API respond to list requests with these slices.
+    pub fn list(&self, version: &str, slices: &[Value]) {
+        let list = json!({
             "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSliceList",
-            "metadata": {"resourceVersion": self.version.to_string()}, "items": [self.object()],
-        })
+            "metadata": {"resourceVersion": version}, "items": slices,
+        });
+        *lock(&self.behavior) = Behavior::List(list);
     }
-}
 
-fn to_strings(ips: &[&str]) -> Vec<String> {
-    ips.iter().map(|ip| (*ip).to_owned()).collect()
-}
-
-fn kubeconfig_path(dir: &Path) -> PathBuf {
-    dir.join("kubeconfig")
-}
-
-/// Writes JSON, which is valid YAML.
-fn write_kubeconfig(file: &Path, addr: SocketAddr) {
-    let config = json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "test",
-        "clusters": [{"name": "test", "cluster": {"server": format!("http://{addr}")}}],
-        "users": [{"name": "test", "user": {}}],
-        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
-    });
-    std::fs::write(file, config.to_string()).expect("temporary directory is writable");
-}
-
-async fn accept_all(listener: TcpListener, slice: watch::Receiver<Slice>) {
-    // This task owns the connections, so that they close when the server is dropped.
-    let mut connections = JoinSet::new();
-    while let Ok((socket, _)) = listener.accept().await {
-        connections.spawn(handle(socket, slice.clone()));
+    /// Makes the API respond to every request with this status.
+    pub fn respond_with(&self, code: u16) {
+        *lock(&self.behavior) = Behavior::Status(code);
     }
-}
 
-/// Handles one request. Closing the connection ends the response, so no length or chunks are needed.
-async fn handle(socket: TcpStream, slice: watch::Receiver<Slice>) -> Option<()> {
-    let mut socket = BufReader::new(socket);
-    let target = read_target(&mut socket).await?;
-    let (path, query) = target.split_once('?').unwrap_or((&target, ""));
-    let parameters: Vec<_> = query.split('&').collect();
-    let (status, body) = match path {
-        SLICES_PATH if !parameters.contains(&SELECTOR) => ("403 Forbidden", failure(403, "Forbidden")),
-        SLICES_PATH if parameters.contains(&"watch=true") => {
-            let version = parameters.iter().find_map(|part| part.strip_prefix("resourceVersion="))?;
-            return stream_changes(socket, slice, version.parse().ok()?).await;
-        }
-        SLICES_PATH => ("200 OK", slice.borrow().list()),
-        NODE_PATH => ("200 OK", node()),
-        _ => ("404 Not Found", failure(404, "NotFound")),
-    };
-    write(&mut socket, &(head(status) + &body.to_string())).await
-}
-
-/// Reads the request head and returns path and query.
-async fn read_target(socket: &mut BufReader<TcpStream>) -> Option<String> {
-    let mut request = String::new();
-    socket.read_line(&mut request).await.ok()?;
-    let mut line = String::new();
-    while socket.read_line(&mut line).await.ok()? > 0 && line != "\r\n" {
-        line.clear();
+    /// Makes the API close every connection without a response.
+    pub fn close_connections(&self) {
+        *lock(&self.behavior) = Behavior::Close;
     }
-    request.split(' ').nth(1).map(str::to_owned)
-}
 
-/// Writes a watch event for each change after version `seen`, until the client disconnects.
-async fn stream_changes(
-    mut socket: BufReader<TcpStream>,
-    mut slice: watch::Receiver<Slice>,
-    mut seen: u64,
-) -> Option<()> {
-    write(&mut socket, &head("200 OK")).await?;
-    loop {
-        let event = {
-            let current = slice.wait_for(|slice| slice.version > seen).await.ok()?;
-            seen = current.version;
-            json!({"type": "MODIFIED", "object": current.object()})
+    /// Makes the API reject watches that start at this resource version with status 410.
+    pub fn reject_watches_from(&self, version: &str) {
+        *lock(&self.rejected_version) = Some(format!("resourceVersion={version}"));
+    }
+
+    /// Adds an object and makes the API respond normally, with an empty list of slices.
+    pub fn put(&self, path: &str, object: Value) {
+        lock(&self.objects).insert(path.to_owned(), object);
+        self.list("1", &[]);
+    }
+
+    /// Adds a node and makes the API respond normally, with an empty list of slices.
+    pub fn node(&self, name: &str, labels: &[(&str, &str)]) {
+        let labels: HashMap<_, _> = labels.iter().copied().collect();
+        let node = json!({
+            "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
+            "metadata": {"name": name, "labels": labels},
+        });
+        self.put(&format!("/api/v1/nodes/{name}"), node);
+    }
+
+    /// Waits until `count` more requests have failed.
+    pub async fn wait_for_failures(&self, count: usize) {
+        let mut failures = self.failures.subscribe();
+        let goal = *failures.borrow() + count;
+        let _ = within("failed requests", failures.wait_for(|failed| *failed >= goal))
+            .await
+            .expect("`self` holds the sender");
+    }
+
+    /// Returns the next watch that a client opens.
+    ///
+    /// # Panics
+    /// No client opens one in time.
+    pub async fn next_watch(&self) -> Watch {
+        within("a watch", self.opened_watch()).await
+    }
+
+    async fn opened_watch(&self) -> Watch {
+        self.watches.lock().await.recv().await.expect("`self` holds the sender")
+    }
+
+    /// # Panics
+    /// There was no list request yet.
+    #[must_use]
+    pub fn first_list_uri(&self) -> String {
+        lock(&self.list_uris).first().expect("a list request").clone()
+    }
+
+    fn respond(&self, uri: String) -> Result<Response<Body>, std::io::Error> {
+        let behavior = lock(&self.behavior).clone();
+        let list = match behavior {
+            Behavior::List(list) => list,
+            Behavior::Status(code) => return Ok(self.fail(code, "InternalError")),
+            Behavior::Close => {
+                self.failures.send_modify(|count| *count += 1);
+                return Err(std::io::Error::other("connection closed"));
+            }
         };
-        write(&mut socket, &format!("{event}\n")).await?;
+        let path = uri.split('?').next().unwrap_or_default();
+        if let Some(object) = lock(&self.objects).get(path) {
+            return Ok(json_body(200, object));
+        }
+        if !path.ends_with("/endpointslices") {
+            return Ok(self.fail(404, "NotFound"));
+        }
+        if uri.contains("watch=true") {
+            return Ok(self.open(uri));
+        }
+        lock(&self.list_uris).push(uri);
+        Ok(json_body(200, &list))
+    }
+
+    fn open(&self, uri: String) -> Response<Body> {
+        let rejected_version = lock(&self.rejected_version).clone();
+        if rejected_version.is_some_and(|version| uri.split('&').any(|part| part == version)) {
+            return self.fail(410, "Expired");
+        }
+        let (lines, received) = mpsc::unbounded_channel();
+        let frames = futures_util::stream::unfold(received, |mut received| async {
+            let line: Result<String, _> = received.recv().await?;
+            Some((line.map(|line| Frame::data(Bytes::from(line))), received))
+        });
+        self.opened.send(Watch { uri, lines }).expect("`self` holds the receiver");
+        Response::new(BodyExt::boxed(StreamBody::new(frames)))
+    }
+
+    fn fail(&self, code: u16, reason: &str) -> Response<Body> {
+        self.failures.send_modify(|count| *count += 1);
+        json_body(code, &status(code, reason))
     }
 }
 
-async fn write(socket: &mut BufReader<TcpStream>, text: &str) -> Option<()> {
-    socket.write_all(text.as_bytes()).await.ok()
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn head(status: &str) -> String {
-    format!("HTTP/1.1 {status}\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n")
+fn json_body(code: u16, value: &Value) -> Response<Body> {
+    let body = Full::from(value.to_string()).map_err(|never: Infallible| match never {});
+    let mut response = Response::new(BodyExt::boxed(body));
+    *response.status_mut() = StatusCode::from_u16(code).expect("valid status");
+    response
 }
 
-fn node() -> Value {
-    let (label, value) = NODE_LABEL;
-    json!({
-        "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
-        "metadata": {"name": NODE, "labels": {label: value}},
-    })
+async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, api: Arc<KubeApi>) {
+    loop {
+        let (stream, _) = listener.accept().await.expect("accept");
+        let (api, tls) = (Arc::clone(&api), tls.clone());
+        tokio::spawn(async move {
+            match tls {
+                Some(tls) => serve_connection(tls.accept(stream).await.expect("TLS handshake"), api).await,
+                None => serve_connection(stream, api).await,
+            }
+        });
+    }
 }
 
-fn failure(code: u16, reason: &str) -> Value {
-    json!({
-        "apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Failure",
-        "message": reason, "reason": reason, "code": code,
-    })
+async fn serve_connection(stream: impl AsyncRead + AsyncWrite + Unpin + Send, api: Arc<KubeApi>) {
+    let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+        let response = api.respond(request.uri().to_string());
+        async move { response }
+    });
+    let connection = hyper::server::conn::http1::Builder::new();
+    // Returns an error if the test closes the connection, which is expected.
+    let _ = connection.serve_connection(TokioIo::new(stream), service).await;
 }

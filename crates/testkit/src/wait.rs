@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
@@ -43,6 +43,15 @@ pub async fn eventually_ok<T, E: Display>(
         sleep(POLL_INTERVAL).await;
     }
     panic!("not within {timeout:?}: {what} ({attempts} attempts; last: {last_reason})")
+}
+
+/// Adds a timeout of 20 s to a future, so that a broken test fails instead of hanging.
+///
+/// # Panics
+/// If the future takes longer. The message includes `what`.
+pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
+    let limit = Duration::from_secs(20);
+    timeout(limit, future).await.unwrap_or_else(|_| panic!("timed out waiting for {what}"))
 }
 
 #[cfg(test)]
