@@ -1,9 +1,7 @@
 //! Builds the service from its parts and serves it.
 
 use std::net::SocketAddr;
-use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context;
 use edge::{DiscoveryStatus, Edge};
@@ -23,16 +21,13 @@ use crate::pages::Pages;
 use crate::public_urls::PublicUrls;
 use crate::router;
 
-/// Minimum interval between updates of the database list in /readyz.
-const GEO_REPORT_INTERVAL: Duration = Duration::from_secs(1);
-
 /// lookup-svc, bound to its port. [`run`](Self::run) serves requests.
 pub struct LookupService {
     server: Server,
     endpoint: BoxEndpoint<'static, Response>,
     lifecycle: Lifecycle,
-    /// Tasks that never end before the shutdown.
-    background: JoinSet<()>,
+    /// Tasks that end with the service. The process shuts down if one of them fails.
+    _background: JoinSet<()>,
 }
 
 impl LookupService {
@@ -55,10 +50,10 @@ impl LookupService {
         metrics::publish_discovery(&meter, edge.status());
 
         let mut background = JoinSet::new();
-        background.spawn(kit.tasks.watch("geo reload", geo.clone().watch()));
-        let geo_report =
-            report_geo(geo.clone(), kit.readiness.condition("geo"), config.geo.geo_check_interval);
-        background.spawn(kit.tasks.watch("geo report", geo_report));
+        let condition = kit.readiness.condition("geo");
+        report_geo(&geo, &condition);
+        let geo_reload = geo.clone().watch(move |geo| report_geo(geo, &condition));
+        background.spawn(kit.tasks.watch("geo reload", geo_reload));
         let discovery_report =
             kit.readiness.condition("lookup-edge").follow(edge.status(), DiscoveryStatus::readiness);
         background.spawn(kit.tasks.watch("proxy discovery", discovery_report));
@@ -79,7 +74,7 @@ impl LookupService {
             server: server.docs_url(&urls.docs).error_headers(default_headers(&urls).headers()),
             endpoint: endpoint.boxed(),
             lifecycle: kit.lifecycle.clone(),
-            background,
+            _background: background,
         })
     }
 
@@ -87,20 +82,9 @@ impl LookupService {
         self.server.local_addr()
     }
 
-    /// Serves until shutdown is complete. Shuts down if a background task ends or panics.
-    pub async fn run(mut self) {
-        let mut serving = pin!(self.server.serve(self.endpoint, self.lifecycle.clone()));
-        tokio::select! {
-            () = &mut serving => return,
-            Some(ended) = self.background.join_next() => {
-                // During a shutdown, `report_edge` ends when the endpoint is dropped.
-                if !self.lifecycle.is_shutting_down() {
-                    tracing::error!(?ended, "a background task has ended; shutting down");
-                    self.lifecycle.begin_shutdown();
-                }
-            }
-        }
-        serving.await;
+    /// Serves until shutdown is complete.
+    pub async fn run(self) {
+        self.server.serve(self.endpoint, self.lifecycle).await;
     }
 }
 
@@ -118,21 +102,32 @@ async fn open_geo(config: &Config) -> anyhow::Result<Geo> {
     Ok(geo)
 }
 
-async fn report_geo(geo: Geo, condition: Condition, interval: Duration) {
-    loop {
-        let names: Vec<_> =
-            geo.databases().iter().map(|db| format!("{} ({})", db.name, db.kind.as_str())).collect();
-        condition.set_ready(names.join(", "));
-        tokio::time::sleep(interval.max(GEO_REPORT_INTERVAL)).await;
-    }
+fn report_geo(geo: &Geo, condition: &Condition) {
+    let names: Vec<_> =
+        geo.databases().iter().map(|db| format!("{} ({})", db.name, db.kind.as_str())).collect();
+    condition.set_ready(names.join(", "));
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use service_kit::ServeArgs;
     use tokio::sync::watch;
 
     use super::*;
+
+    #[tokio::test]
+    async fn panic_of_background_task_shuts_service_down() {
+        drop(rustls::crypto::ring::default_provider().install_default());
+        let serve = ServeArgs { drain_delay: Duration::ZERO, grace: Duration::ZERO, ..ServeArgs::default() };
+        let kit = Kit::for_tests(&serve);
+        let config = Config { listen: SocketAddr::from(([127, 0, 0, 1], 0)), ..Config::default() };
+        let mut service = LookupService::start(&config, &kit).await.expect("valid settings");
+        service.background.spawn(async { panic!("expected by this test") });
+        service.run().await;
+        assert!(kit.lifecycle.is_shutting_down());
+    }
 
     #[tokio::test]
     async fn service_is_not_ready_until_proxies_are_listed() {

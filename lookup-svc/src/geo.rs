@@ -186,16 +186,19 @@ impl Geo {
         summary.changed
     }
 
-    /// Calls `check` at the configured interval, forever. Spawn it as a background task.
-    pub async fn watch(self) {
+    /// Calls `check` at the configured interval, forever, and `on_change` after each new snapshot. Spawn it as a
+    /// background task.
+    pub async fn watch(self, on_change: impl Fn(&Geo)) {
         let mut ticks = tokio::time::interval(self.inner.interval.max(Duration::from_millis(10)));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         ticks.tick().await;
         loop {
             ticks.tick().await;
             let geo = self.clone();
-            if let Err(error) = tokio::task::spawn_blocking(move || geo.check()).await {
-                tracing::error!(%error, "could not check for new geo data");
+            match tokio::task::spawn_blocking(move || geo.check()).await {
+                Ok(true) => on_change(&self),
+                Ok(false) => {}
+                Err(error) => tracing::error!(%error, "could not check for new geo data"),
             }
         }
     }

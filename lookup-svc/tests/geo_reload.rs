@@ -208,7 +208,7 @@ async fn background_task_loads_replaced_file() {
     let path = dir.path().join("city.mmdb");
     std::fs::write(&path, city_file("Berlin", 1)).expect("write");
     let geo = open(GeoArgs { geo_check_interval: Duration::from_millis(10), ..args_for(path.clone()) });
-    let watch = tokio::spawn(geo.clone().watch());
+    let watch = tokio::spawn(geo.clone().watch(|_| ()));
     replace(&path, &city_file("Hamburg", 2));
     let loaded = async {
         while city(&geo).as_deref() != Some("Hamburg") {
