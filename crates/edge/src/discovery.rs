@@ -19,7 +19,7 @@ use crate::trusted::TrustedProxies;
 
 mod endpoints;
 
-use endpoints::{Effect, EndpointSet};
+use endpoints::EndpointSet;
 
 /// Timeout of a watch. kube treats the connection as dead five seconds after it.
 const WATCH_SECONDS: u32 = 120;
@@ -157,7 +157,7 @@ impl ProxyWatcher {
     fn apply(&mut self, item: Option<watcher::Result<Event<EndpointSlice>>>) -> Option<Duration> {
         match item {
             Some(Ok(event)) => {
-                if self.endpoints.apply(event, Instant::now()) == Effect::Current {
+                if self.endpoints.apply(event, Instant::now()) {
                     self.retry.reset();
                     self.publish();
                 }

@@ -19,30 +19,22 @@ pub(super) struct EndpointSet {
     removed: BTreeMap<IpAddr, Instant>,
 }
 
-/// Effect of an event on the set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Effect {
-    /// A list is incomplete. The set is unchanged.
-    None,
-    /// The set is current.
-    Current,
-}
-
 impl EndpointSet {
     pub(super) fn new(removal_grace: Duration) -> Self {
         Self { removal_grace, slices: BTreeMap::new(), listing: BTreeMap::new(), removed: BTreeMap::new() }
     }
 
-    pub(super) fn apply(&mut self, event: Event<EndpointSlice>, now: Instant) -> Effect {
+    /// Applies an event. Returns whether the set is current; it is not while a list is incomplete.
+    pub(super) fn apply(&mut self, event: Event<EndpointSlice>, now: Instant) -> bool {
         let before = self.present();
         match event {
             Event::Init => {
                 self.listing.clear();
-                return Effect::None;
+                return false;
             }
             Event::InitApply(slice) => {
                 self.listing.insert(slice.name_any(), addresses(&slice));
-                return Effect::None;
+                return false;
             }
             Event::InitDone => self.slices = std::mem::take(&mut self.listing),
             Event::Apply(slice) => {
@@ -53,7 +45,7 @@ impl EndpointSet {
             }
         }
         self.track_removed(&before, now);
-        Effect::Current
+        true
     }
 
     /// Starts the removal grace of addresses that are gone, and cancels it for addresses that are back.
