@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use service_kit::{flag_defaults, parse_duration};
 use tokio::time::MissedTickBehavior;
 
 pub mod asn;
@@ -38,7 +39,7 @@ pub struct GeoArgs {
     pub geo_db: Vec<PathBuf>,
 
     /// How often to check for replaced databases and lists
-    #[arg(long, env, value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration)]
+    #[arg(long, env, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     pub geo_check_interval: Duration,
 
     /// File with the AS numbers of hosting networks, instead of the built-in list
@@ -52,7 +53,7 @@ pub struct GeoArgs {
 
 impl Default for GeoArgs {
     fn default() -> Self {
-        service_kit::flag_defaults()
+        flag_defaults()
     }
 }
 

@@ -56,7 +56,4 @@ pub enum EdgeError {
     /// The Kubernetes client can't be created.
     #[error("can't create the Kubernetes client")]
     KubeClient(#[source] Box<kube::Error>),
-    /// A request to the Kubernetes API failed.
-    #[error("the request to the Kubernetes API failed")]
-    Kube(#[source] Box<kube::Error>),
 }

@@ -7,15 +7,12 @@ use kube::runtime::utils::Backoff;
 use kube::{Api, Client, ResourceExt};
 use tokio::time::sleep;
 
-use crate::error::EdgeError;
-
 /// Returns the value of a node's label, if the node has it.
 ///
 /// # Errors
 /// The Kubernetes API is unreachable, rejects the request or does not have the node.
-pub async fn node_label(client: Client, node: &str, label: &str) -> Result<Option<String>, EdgeError> {
-    let found = Api::<Node>::all(client).get_metadata(node).await;
-    let node = found.map_err(|error| EdgeError::Kube(Box::new(error)))?;
+pub async fn node_label(client: Client, node: &str, label: &str) -> kube::Result<Option<String>> {
+    let node = Api::<Node>::all(client).get_metadata(node).await?;
     Ok(node.labels().get(label).cloned())
 }
 
@@ -32,8 +29,7 @@ pub(crate) async fn wait_for_node_label(
         match node_label(client.clone(), node, label).await {
             Ok(value) => return value,
             Err(error) if !warned => {
-                let cause = std::error::Error::source(&error).map(ToString::to_string);
-                tracing::warn!(node, label, cause, "can't read the node's label; retrying");
+                tracing::warn!(node, label, cause = %error, "can't read the node's label; retrying");
                 warned = true;
             }
             Err(_) => {}

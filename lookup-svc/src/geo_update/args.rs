@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use reqwest::Url;
 use secrecy::SecretString;
+use service_kit::parse_duration;
 
 /// Download, verify and install geo databases
 #[derive(Clone, Debug, clap::Args)]
@@ -19,7 +20,7 @@ pub struct GeoUpdateArgs {
     pub to: PathBuf,
 
     /// Keep running and check for newer databases at this interval
-    #[arg(long, env = "GEO_UPDATE_EVERY", value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, env = "GEO_UPDATE_EVERY", value_name = "TIME", value_parser = parse_duration)]
     pub every: Option<Duration>,
 
     /// Databases to download, comma-separated. Defaults: city,asn (dbip-lite),
@@ -64,11 +65,11 @@ pub struct GeoUpdateArgs {
     pub max_size: u64,
 
     /// Maximum time per database, including retries
-    #[arg(long, env = "GEO_UPDATE_TIMEOUT", value_name = "TIME", default_value = "1h", value_parser = humantime::parse_duration)]
+    #[arg(long, env = "GEO_UPDATE_TIMEOUT", value_name = "TIME", default_value = "1h", value_parser = parse_duration)]
     pub timeout: Duration,
 
     /// Retry if no data arrives for this long
-    #[arg(long, env = "GEO_UPDATE_IDLE_TIMEOUT", value_name = "TIME", default_value = "30s", value_parser = humantime::parse_duration)]
+    #[arg(long, env = "GEO_UPDATE_IDLE_TIMEOUT", value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
     pub idle_timeout: Duration,
 
     /// Maximum number of retries. A retry resumes the download if the server allows it
@@ -76,7 +77,7 @@ pub struct GeoUpdateArgs {
     pub retries: u32,
 
     /// Delay before the first retry. Doubles with each retry, up to 1 minute
-    #[arg(long, hide = true, default_value = "1s", value_parser = humantime::parse_duration)]
+    #[arg(long, hide = true, default_value = "1s", value_parser = parse_duration)]
     pub retry_delay: Duration,
 
     /// Base URL to use instead of the provider's
