@@ -14,7 +14,7 @@ use crate::tools::project_root;
 use crate::wait::eventually;
 
 mod logs;
-mod usage;
+pub mod usage;
 
 use logs::Output;
 
@@ -131,25 +131,25 @@ impl Service {
     /// Resident memory in bytes.
     #[must_use]
     pub fn rss(&self) -> u64 {
-        usage::rss(self.pid())
+        usage::rss(self.pid()).expect("process is running")
     }
 
     /// Peak resident memory in bytes.
     #[must_use]
     pub fn peak_rss(&self) -> u64 {
-        usage::peak_rss(self.pid())
+        usage::peak_rss(self.pid()).expect("process is running")
     }
 
     /// CPU time used so far, user and kernel.
     #[must_use]
     pub fn cpu_time(&self) -> Duration {
-        usage::cpu_time(self.pid())
+        usage::cpu_time(self.pid()).expect("process is running")
     }
 
     /// Number of open file descriptors.
     #[must_use]
     pub fn open_files(&self) -> usize {
-        usage::open_files(self.pid())
+        usage::open_files(self.pid()).expect("process is running")
     }
 }
 
