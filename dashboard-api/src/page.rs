@@ -1,8 +1,7 @@
 //! The page's static files, embedded in the binary.
 
-use poem::endpoint::make_sync;
-use poem::{Endpoint, Response, Route, get};
-use service_kit::{OperationName, StaticFile};
+use poem::{Route, get};
+use service_kit::{StaticFile, named};
 
 const HTML: &str = "text/html; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
@@ -35,15 +34,7 @@ const FILES: &[(&str, &str, &str)] = &[
 
 pub fn routes() -> Route {
     FILES.iter().fold(Route::new(), |routes, (path, content_type, content)| {
-        routes.at(*path, get(serve(StaticFile::new(content_type, *content), "page")))
-    })
-}
-
-/// An endpoint that serves the file; `name` is its operation name in metrics.
-pub fn serve(file: StaticFile, name: &'static str) -> impl Endpoint<Output = Response> {
-    make_sync(move |request| {
-        let mut response = file.respond(&request);
-        response.set_data(OperationName(name));
-        response
+        let file = StaticFile::new(content_type, *content);
+        routes.at(*path, get(named("page", move |request| file.respond(request))))
     })
 }

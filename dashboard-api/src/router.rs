@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use poem::endpoint::BoxEndpoint;
 use poem::{EndpointExt, Route, get};
-use service_kit::{BodyLimit, CatchPanic, RequestTelemetry, StaticFile, Telemetry, catch_all, swagger};
+use service_kit::{
+    BodyLimit, CatchPanic, RequestTelemetry, StaticFile, Telemetry, catch_all, named, swagger,
+};
 
 use crate::api::{self, AllowedMethods, Context, CsrfGuard, HostGuard};
 use crate::page;
@@ -29,10 +31,11 @@ pub fn endpoint(context: &Arc<Context>, telemetry: &Telemetry) -> anyhow::Result
 
     let api = api::service(context).with(BodyLimit::new(MAX_BODY)).before(move |request| csrf.check(request));
     let swagger = swagger::page("IP lookup dashboard API: try it", &document);
+    let document = StaticFile::new("application/json", document);
     let routes = Route::new()
         .nest(api::PREFIX, api)
-        .at("/swagger", get(page::serve(swagger, "swagger")))
-        .at("/openapi.json", get(page::serve(StaticFile::new("application/json", document), "openapi")))
+        .at("/swagger", get(named("swagger", move |request| swagger.respond(request))))
+        .at("/openapi.json", get(named("openapi", move |request| document.respond(request))))
         .nest("/", page::routes());
     Ok(routes
         .with(catch_all(context.docs_url.clone()))

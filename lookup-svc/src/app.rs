@@ -17,9 +17,8 @@ use crate::config::Config;
 use crate::geo::Geo;
 use crate::lookup::Lookup;
 use crate::metrics::{self, QuotaMetrics, RequestCounters};
-use crate::pages::Pages;
 use crate::public_urls::PublicUrls;
-use crate::router;
+use crate::{pages, router};
 
 /// lookup-svc, bound to its port. [`run`](Self::run) serves requests.
 pub struct LookupService {
@@ -61,7 +60,7 @@ impl LookupService {
         let trusted = edge.trusted();
         let telemetry = RequestTelemetry::new(&kit.telemetry, "lookup-svc")
             .trust_trace_of(move |peer| trusted.contains(peer));
-        let pages = Pages::new(&urls, geo.clone());
+        let pages = pages::routes(&urls, geo.clone());
         let api = Api {
             lookup: Lookup { edge, geo, charger },
             responses: Responses::new(&urls),

@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::Either;
-use poem::{Endpoint, EndpointExt, Request, Response, Result};
+use poem::{Endpoint, EndpointExt, Request, Response, Result, Route};
 use service_kit::{BodyLimit, CatchPanic, DirectRouter, RequestTelemetry, catch_all};
 
 use crate::api::{Api, default_headers};
-use crate::pages::Pages;
 use crate::public_urls::PublicUrls;
 
 const API_PREFIX: &str = "/api/";
@@ -19,7 +18,7 @@ const API_PREFIX: &str = "/api/";
 /// - `/`, `/docs`, `/swagger`, `/openapi.json`, `/openapi.yaml`: pages about it (`pages`)
 pub fn endpoint(
     api: Api,
-    pages: Pages,
+    pages: Route,
     urls: &PublicUrls,
     telemetry: RequestTelemetry,
     body_timeout: Duration,
@@ -27,7 +26,7 @@ pub fn endpoint(
     // No request needs a body. A small one is read and dropped, so that the connection can be reused.
     let body = BodyLimit::default().timeout(body_timeout);
     let api = DirectRouter::new(api, "").with(body).with(catch_all(&*urls.docs).allow("GET, OPTIONS"));
-    let pages = pages.routes().with(body).with(catch_all(&*urls.docs).allow("GET, HEAD"));
+    let pages = pages.with(body).with(catch_all(&*urls.docs).allow("GET, HEAD"));
     with_middleware(Root { api, pages }, urls, telemetry)
 }
 

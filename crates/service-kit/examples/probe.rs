@@ -6,7 +6,7 @@ use clap::Parser;
 use http::HeaderMap;
 use poem::{EndpointExt, Response, Route, endpoint::make_sync, get};
 use service_kit::{
-    Kit, OperationName, RequestTelemetry, ServeArgs, Server, TelemetryArgs, catch_all, runtime,
+    Kit, RequestTelemetry, ServeArgs, Server, TelemetryArgs, catch_all, named, runtime,
     telemetry::inject_context,
 };
 
@@ -55,7 +55,7 @@ async fn serve(cli: &Cli) -> anyhow::Result<()> {
     let trust = cli.trust_traces;
     let routes = Route::new()
         .at("/", get(make_sync(|_| "hello")))
-        .at("/trace", get(make_sync(|_| traceparent())))
+        .at("/trace", get(named("trace", |_| traceparent())))
         .at("/panic", get(make_sync(|request| panic(request.uri().query()))))
         .with(catch_all("https://docs.example"))
         .with(RequestTelemetry::new(&kit.telemetry, "probe").trust_trace_of(move |_| trust))
@@ -80,9 +80,7 @@ fn traceparent() -> Response {
     let mut headers = HeaderMap::new();
     inject_context(&mut headers);
     let value = headers.get("traceparent").map_or(&b"none"[..], |value| value.as_bytes());
-    let mut response = Response::builder().body(value.to_vec());
-    response.set_data(OperationName("trace"));
-    response
+    Response::builder().body(value.to_vec())
 }
 
 fn panic(query: Option<&str>) -> String {

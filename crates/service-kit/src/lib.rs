@@ -41,7 +41,7 @@ pub use lifecycle::Lifecycle;
 pub use log_throttle::LogThrottle;
 pub use panic::CatchPanic;
 pub use readiness::{Condition, Readiness};
-pub use request_telemetry::{OperationName, RequestTelemetry};
+pub use request_telemetry::{RequestTelemetry, named};
 pub use serve::Server;
 pub use static_file::{StaticFile, csp_hash};
 pub use telemetry::Telemetry;

@@ -2,7 +2,6 @@
 //! the number of requests.
 
 use std::{
-    fmt,
     future::Future,
     net::{IpAddr, SocketAddr},
     sync::{Arc, PoisonError, RwLock},
@@ -16,7 +15,7 @@ use opentelemetry::{
     metrics::{BoundHistogram, Histogram},
     trace::TraceContextExt,
 };
-use poem::{Endpoint, IntoResponse, Middleware, Request, Response, Result};
+use poem::{Endpoint, IntoResponse, Middleware, Request, Response, Result, endpoint::make_sync};
 use poem_openapi::OperationId;
 use tracing::{Instrument, Span, field::Empty};
 use tracing_opentelemetry::OpenTelemetrySpanExt;
@@ -31,34 +30,35 @@ const OTHER: &str = "other";
 const BUCKETS: [f64; 14] =
     [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5];
 
-/// Names the operation in metrics and traces. A route that is not an OpenAPI operation attaches it to its response.
-///
-/// OpenAPI operations don't need it: poem-openapi attaches their `operation_id`.
+/// The operation name that [`named`] attaches to its responses. To those of OpenAPI operations, poem-openapi attaches an
+/// `OperationId`.
 #[derive(Clone, Copy, Debug)]
-pub struct OperationName(pub &'static str);
+struct OperationName(&'static str);
+
+/// An endpoint that has this operation name in metrics and traces, for a route that is not an OpenAPI operation.
+pub fn named(
+    name: &'static str,
+    respond: impl Fn(&Request) -> Response + Send + Sync + 'static,
+) -> impl Endpoint<Output = Response> {
+    make_sync(move |request| {
+        let mut response = respond(&request);
+        response.set_data(OperationName(name));
+        response
+    })
+}
 
 /// Middleware that measures requests. Must be the outermost, so that it sees every response.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct RequestTelemetry {
     service: &'static str,
     duration: Histogram<f64>,
     /// Series bound so far. All label values are fixed strings, so the list stays short.
     series: Arc<RwLock<Vec<Series>>>,
-    trusted: TrustedPeers,
-}
-
-/// Which peers may continue their trace in this service.
-#[derive(Clone)]
-struct TrustedPeers(Arc<dyn Fn(IpAddr) -> bool + Send + Sync>);
-
-impl fmt::Debug for TrustedPeers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("TrustedPeers").finish()
-    }
+    /// Which peers may continue their trace in this service.
+    trusted: Arc<dyn Fn(IpAddr) -> bool + Send + Sync>,
 }
 
 /// The histogram bound to one set of labels.
-#[derive(Debug)]
 struct Series {
     operation: &'static str,
     status_class: &'static str,
@@ -78,14 +78,14 @@ impl RequestTelemetry {
                 .with_boundaries(BUCKETS.to_vec())
                 .build(),
             series: Arc::default(),
-            trusted: TrustedPeers(Arc::new(|_| false)),
+            trusted: Arc::new(|_| false),
         }
     }
 
     /// Sets the peers whose `traceparent` header is read. By default it is ignored: its sampling flag would let any
     /// client force the export of a trace, and choose its ID.
     pub fn trust_trace_of(mut self, trusted: impl Fn(IpAddr) -> bool + Send + Sync + 'static) -> Self {
-        self.trusted = TrustedPeers(Arc::new(trusted));
+        self.trusted = Arc::new(trusted);
         self
     }
 
@@ -129,7 +129,7 @@ impl RequestTelemetry {
             http.response.status_code = Empty,
         );
         let peer = || request.remote_addr().as_socket_addr().map(SocketAddr::ip);
-        if !span.is_disabled() && peer().is_some_and(|peer| (self.trusted.0)(peer)) {
+        if !span.is_disabled() && peer().is_some_and(|peer| (self.trusted)(peer)) {
             // Fails if the span has already started (it has not) or if no layer exports traces.
             let _ = span.set_parent(telemetry::extract_context(request.headers()));
         }
@@ -174,7 +174,6 @@ impl<E: Endpoint> Middleware<E> for RequestTelemetry {
 }
 
 /// An endpoint wrapped by [`RequestTelemetry`].
-#[derive(Debug)]
 pub struct RequestTelemetryEndpoint<E> {
     inner: E,
     telemetry: RequestTelemetry,

@@ -21,12 +21,6 @@ pub(super) struct Docs {
     current: std::sync::Mutex<(Vec<Attribution>, StaticFile)>,
 }
 
-impl std::fmt::Debug for Docs {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Docs").finish_non_exhaustive()
-    }
-}
-
 impl Docs {
     pub(super) fn new(urls: &PublicUrls, geo: Geo) -> Self {
         let policy = format!(
