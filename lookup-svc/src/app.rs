@@ -49,6 +49,7 @@ impl LookupService {
         metrics::publish_discovery(&meter, edge.status());
 
         let mut background = JoinSet::new();
+        background.spawn(kit.tasks.watch("charges", charger.clone().failed()));
         let condition = kit.readiness.condition("geo");
         report_geo(&geo, &condition);
         let geo_reload = geo.clone().watch(move |geo| report_geo(geo, &condition));

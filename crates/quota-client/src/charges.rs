@@ -94,6 +94,14 @@ impl Charger {
         receiver.await.unwrap_or(Err(ChargeError::Unavailable))
     }
 
+    /// Waits until the task that sends the queued charges has failed. From then on every charge is an error.
+    pub async fn failed(self) {
+        match &*self.dispatch {
+            Dispatch::Batched(queue) => queue.closed().await,
+            Dispatch::Unbatched(_) => std::future::pending().await,
+        }
+    }
+
     /// Captures the trace context here because another task, outside the caller's span, makes the call.
     fn trace(&self) -> Option<Box<HeaderMap>> {
         let mut headers = HeaderMap::new();

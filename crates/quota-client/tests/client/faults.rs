@@ -168,3 +168,15 @@ async fn charge_is_unavailable_after_error_or_invalid_response() {
     assert_eq!(outcomes(&log), [Refused, Broken, Broken, Broken, Broken]);
     assert!(!fake.has_more());
 }
+
+#[test]
+fn charger_fails_when_its_task_ends() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let client = || QuotaClient::new("http://127.0.0.1:9", Duration::from_secs(1)).unwrap();
+    let first = runtime();
+    let charger = first.block_on(async { Charger::new(client(), BatchConfig::default(), Arc::new(())) });
+    // Ends the task as a panic would.
+    drop(first);
+    let failed = async { tokio::time::timeout(Duration::from_secs(10), charger.failed()).await };
+    runtime().block_on(failed).expect("the failure is noticed");
+}
