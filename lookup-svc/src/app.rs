@@ -110,24 +110,10 @@ fn report_geo(geo: &Geo, condition: &Condition) {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use service_kit::ServeArgs;
     use tokio::sync::watch;
 
     use super::*;
-
-    #[tokio::test]
-    async fn panic_of_background_task_shuts_service_down() {
-        drop(rustls::crypto::ring::default_provider().install_default());
-        let serve = ServeArgs { drain_delay: Duration::ZERO, grace: Duration::ZERO, ..ServeArgs::default() };
-        let kit = Kit::for_tests(&serve);
-        let config = Config { listen: SocketAddr::from(([127, 0, 0, 1], 0)), ..Config::default() };
-        let mut service = LookupService::start(&config, &kit).await.expect("valid settings");
-        service.background.spawn(async { panic!("expected by this test") });
-        service.run().await;
-        assert!(kit.lifecycle.is_shutting_down());
-    }
 
     #[tokio::test]
     async fn service_is_not_ready_until_proxies_are_listed() {

@@ -96,10 +96,7 @@ impl Charger {
 
     /// Waits until the task that sends the queued charges has failed. From then on every charge is an error.
     pub async fn failed(self) {
-        match &*self.dispatch {
-            Dispatch::Batched(queue) => queue.closed().await,
-            Dispatch::Unbatched(_) => std::future::pending().await,
-        }
+        self.queue.closed().await;
     }
 
     /// Captures the trace context here because another task, outside the caller's span, makes the call.
