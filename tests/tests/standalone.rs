@@ -2,12 +2,14 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::Signal;
 use testkit::http;
 use testkit::process::Service;
 use testkit::redis::Redis;
+use testkit::tools::project_root;
 
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -193,4 +195,21 @@ async fn plain_http_public_url_is_rejected_at_start() {
     assert!(log.contains("https://") && log.contains("--insecure-cookies"), "{log}");
     let mut service = start(data.path(), &["--public-url", "http://keys.example", "--insecure-cookies"]);
     banner(&mut service).await;
+}
+
+/// `cargo run` builds `ip-lookup` alone. A build of the whole workspace, as in all other tests, adds the Kubernetes client
+/// to it.
+#[test]
+fn slow_default_build_is_clean_and_has_no_kubernetes_client() {
+    let cargo = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO"));
+        command.args(args).current_dir(project_root()).env_remove("RUSTC_WORKSPACE_WRAPPER");
+        command.output().unwrap()
+    };
+    let tree = cargo(&["tree", "--locked", "--edges", "normal", "--prefix", "none"]);
+    let tree = String::from_utf8(tree.stdout).unwrap();
+    assert!(tree.contains("standalone v") && !tree.contains("kube"), "{tree}");
+    let dir = project_root().join("target/tmp/default-build");
+    let lints = cargo(&["clippy", "--locked", "--target-dir", dir.to_str().unwrap(), "--", "-D", "warnings"]);
+    assert!(lints.status.success(), "{}", String::from_utf8_lossy(&lints.stderr));
 }

@@ -1,29 +1,29 @@
 //! [`Edge`]: returns the client's address, connection facts and colo for each request.
 
 use std::net::IpAddr;
-use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+#[cfg(feature = "kubernetes")]
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use http::{HeaderMap, Version};
-use kube::Client;
-use kube::runtime::utils::Backoff;
-use kube::runtime::watcher::DefaultBackoff;
+#[cfg(feature = "kubernetes")]
+use kube::runtime::{utils::Backoff, watcher::DefaultBackoff};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::client_ip::{Decision, resolve};
-use crate::colo::{ColoMap, Iata, colo_of_label};
+use crate::colo::Iata;
 use crate::config::EdgeArgs;
-use crate::discovery::{DiscoveryStatus, discover_proxies, kube_client};
 use crate::error::EdgeError;
 use crate::facts::ConnectionFacts;
-use crate::node::wait_for_node_label;
+#[cfg(feature = "kubernetes")]
+use crate::kubernetes;
 use crate::policy::EdgePolicy;
-use crate::trusted::{TrustedProxies, TrustedSet};
+use crate::shared::{DiscoveryStatus, Shared};
+use crate::trusted::TrustedProxies;
 
 /// How long a removed proxy stays trusted.
+#[cfg(feature = "kubernetes")]
 const REMOVAL_GRACE: Duration = Duration::from_secs(60);
 
 /// The client of one request.
@@ -41,10 +41,9 @@ pub struct ClientInfo<'h> {
 #[derive(Debug)]
 pub struct Edge {
     policy: EdgePolicy,
-    trusted: Arc<TrustedProxies>,
-    node_colo: Arc<OnceLock<Iata>>,
-    status: watch::Sender<DiscoveryStatus>,
-    tasks: JoinSet<()>,
+    shared: Shared,
+    /// Read from Kubernetes.
+    _tasks: JoinSet<()>,
 }
 
 impl Edge {
@@ -55,75 +54,42 @@ impl Edge {
     /// see [`Edge::status`].
     pub async fn start(args: &EdgeArgs) -> Result<Self, EdgeError> {
         let policy = EdgePolicy::from_args(args)?;
-        let client = match policy.needs_kube() {
-            true => Some(kube_client().await?),
-            false => None,
-        };
-        let edge = Self::with_client(policy, client, REMOVAL_GRACE, || Box::new(DefaultBackoff::default()));
-        tracing::info!(policy = %edge.policy, "edge policy");
-        Ok(edge)
+        tracing::info!(%policy, "edge policy");
+        #[cfg(feature = "kubernetes")]
+        if policy.needs_kube() {
+            let retry = || -> Box<dyn Backoff> { Box::new(DefaultBackoff::default()) };
+            return Ok(Self::with_client(policy, kubernetes::client().await?, REMOVAL_GRACE, retry));
+        }
+        #[cfg(not(feature = "kubernetes"))]
+        if policy.needs_kube() {
+            return Err(EdgeError::NoKubernetes);
+        }
+        Ok(Self::new(policy))
     }
 
-    /// Like [`Edge::start`], with a given Kubernetes client, removal grace and retry delays. Without a client, discovery is off and
-    /// no node label is read.
+    /// Reads nothing from Kubernetes.
+    fn new(policy: EdgePolicy) -> Self {
+        Self { shared: Shared::new(&policy.networks), policy, _tasks: JoinSet::new() }
+    }
+
+    /// Like [`Edge::start`], with a given Kubernetes client, removal grace and retry delays.
+    #[cfg(feature = "kubernetes")]
     #[must_use]
     pub fn with_client(
         policy: EdgePolicy,
-        client: Option<Client>,
+        client: kube::Client,
         removal_grace: Duration,
         retry: impl Fn() -> Box<dyn Backoff>,
     ) -> Self {
-        let mut edge = Self {
-            trusted: Arc::new(TrustedProxies::new(TrustedSet::new(policy.networks.iter().copied()))),
-            node_colo: Arc::default(),
-            status: watch::Sender::new(DiscoveryStatus::Off),
-            tasks: JoinSet::new(),
-            policy,
-        };
-        if let Some(client) = client {
-            edge.spawn_discovery(client.clone(), removal_grace, retry());
-            edge.spawn_node_label_reader(client, retry());
-        }
-        edge
-    }
-
-    fn spawn_discovery(&mut self, client: Client, removal_grace: Duration, retry: Box<dyn Backoff>) {
-        let Some(service) = self.policy.discover.clone() else {
-            return;
-        };
-        self.status.send_replace(DiscoveryStatus::Waiting);
-        let (trusted, status) = (Arc::clone(&self.trusted), self.status.clone());
-        self.spawn(async move {
-            discover_proxies(client, service, trusted, status, removal_grace, retry).await;
-        });
-    }
-
-    fn spawn_node_label_reader(&mut self, client: Client, retry: Box<dyn Backoff>) {
-        let Some((node, label)) = self.policy.node_label.clone() else {
-            return;
-        };
-        let (colo, map) = (Arc::clone(&self.node_colo), self.policy.colo_map.clone());
-        self.spawn(async move {
-            let value = wait_for_node_label(client, &node, &label, retry).await;
-            set_colo(&colo, &map, &label, value.as_deref());
-        });
-    }
-
-    /// Spawns a background task. If it panics, the process is not ready until it is restarted.
-    fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
-        let status = self.status.clone();
-        self.tasks.spawn(async move {
-            if AssertUnwindSafe(task).catch_unwind().await.is_err() {
-                tracing::error!("reading from Kubernetes panicked; not ready until a restart");
-                status.send_replace(DiscoveryStatus::Waiting);
-            }
-        });
+        let edge = Self::new(policy);
+        let _tasks = kubernetes::spawn_readers(&edge.policy, &edge.shared, client, removal_grace, retry);
+        Self { _tasks, ..edge }
     }
 
     /// Identifies the client of a request. Does not allocate or lock.
     #[must_use]
     pub fn identify<'h>(&self, peer: IpAddr, headers: &'h HeaderMap, version: Version) -> ClientInfo<'h> {
-        let client = resolve(peer, headers, &self.policy.client_ip_from, &self.trusted.load());
+        let client = resolve(peer, headers, &self.policy.client_ip_from, &self.shared.trusted.load());
         let direct = ConnectionFacts::direct(version);
         let facts = match client.decision {
             Decision::PeerUntrusted => direct,
@@ -138,43 +104,18 @@ impl Edge {
     /// Returns the colo of this process: from the node's label, else from the node's zone, else `--colo`.
     #[must_use]
     pub fn colo(&self) -> Option<Iata> {
-        self.node_colo.get().copied().or(self.policy.colo)
+        self.shared.node_colo.get().copied().or(self.policy.colo)
     }
 
     /// Returns the trusted proxies, which discovery keeps current.
     #[must_use]
     pub fn trusted(&self) -> Arc<TrustedProxies> {
-        Arc::clone(&self.trusted)
+        Arc::clone(&self.shared.trusted)
     }
 
     /// Returns the status of discovery, for readiness and metrics.
     #[must_use]
     pub fn status(&self) -> watch::Receiver<DiscoveryStatus> {
-        self.status.subscribe()
-    }
-}
-
-fn set_colo(colo: &OnceLock<Iata>, map: &ColoMap, label: &str, value: Option<&str>) {
-    match value.and_then(|value| colo_of_label(map, value)) {
-        Some(found) => {
-            tracing::info!(label, colo = %found, "colo read from the node's label");
-            // Can't fail: only this task sets it, once.
-            let _ = colo.set(found);
-        }
-        None => tracing::warn!(label, value, "no colo found for the node's label"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn panic_of_background_task_makes_process_not_ready() {
-        let mut edge = Edge::start(&EdgeArgs::default()).await.unwrap();
-        let mut status = edge.status();
-        assert!(status.borrow().is_ready());
-        edge.spawn(async { panic!("expected by this test") });
-        assert!(status.wait_for(|status| !status.is_ready()).await.is_ok());
+        self.shared.status.subscribe()
     }
 }

@@ -59,6 +59,7 @@ pub(crate) fn colo_of_zone(map: &ColoMap, zone: &str) -> Option<Iata> {
 }
 
 /// Looks up the value of a node label: a zone in the map, or an IATA code.
+#[cfg(feature = "kubernetes")]
 pub(crate) fn colo_of_label(map: &ColoMap, value: &str) -> Option<Iata> {
     colo_of_zone(map, value).or_else(|| Iata::parse(value.as_bytes()))
 }

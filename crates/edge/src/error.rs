@@ -50,10 +50,18 @@ pub enum EdgeError {
     /// A node label is given without the name of the node.
     #[error("--colo-node-label requires --node-name (in Kubernetes: fieldRef spec.nodeName)")]
     NodeName,
+    /// Kubernetes is required, but this program is built without it.
+    #[cfg(not(feature = "kubernetes"))]
+    #[error(
+        "--discover-proxies and --colo-node-label require Kubernetes, which this program is built without"
+    )]
+    NoKubernetes,
     /// A Kubernetes configuration is required but was not found.
+    #[cfg(feature = "kubernetes")]
     #[error("no Kubernetes configuration found; --discover-proxies and --colo-node-label require one")]
     KubeConfig(#[source] Box<kube::config::InferConfigError>),
     /// The Kubernetes client can't be created.
+    #[cfg(feature = "kubernetes")]
     #[error("can't create the Kubernetes client")]
     KubeClient(#[source] Box<kube::Error>),
 }

@@ -11,11 +11,12 @@ mod client_info;
 mod client_ip;
 mod colo;
 mod config;
-mod discovery;
 mod error;
 mod facts;
-mod node;
+#[cfg(feature = "kubernetes")]
+mod kubernetes;
 mod policy;
+mod shared;
 mod trusted;
 
 pub use address::parse_entry;
@@ -23,9 +24,10 @@ pub use client_info::{ClientInfo, Edge};
 pub use client_ip::{ClientIp, Decision, MAX_HOPS, resolve};
 pub use colo::Iata;
 pub use config::{EdgeArgs, RttUnit};
-pub use discovery::{DiscoveryStatus, client_from};
 pub use error::EdgeError;
 pub use facts::{ConnectionFacts, FactHeaders};
-pub use node::node_label;
+#[cfg(feature = "kubernetes")]
+pub use kubernetes::{client_from, node_label};
 pub use policy::{ClientIpFrom, EdgePolicy, ServiceRef};
+pub use shared::DiscoveryStatus;
 pub use trusted::{TrustedProxies, TrustedSet};

@@ -38,6 +38,7 @@ pub struct EdgePolicy {
     pub(crate) discover: Option<ServiceRef>,
     pub(crate) client_ip_from: ClientIpFrom,
     pub(crate) facts: FactHeaders,
+    #[cfg_attr(not(feature = "kubernetes"), expect(dead_code, reason = "only the node's label needs it"))]
     pub(crate) colo_map: ColoMap,
     /// The colo of the node's zone, or of `--colo` if the zone has none. The node's label takes precedence once it is
     /// read.

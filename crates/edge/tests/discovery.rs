@@ -49,7 +49,7 @@ fn policy() -> EdgePolicy {
 }
 
 fn discover(api: &KubeApi, removal_grace: Duration) -> (Edge, Receiver<DiscoveryStatus>) {
-    let edge = Edge::with_client(policy(), Some(client(api)), removal_grace, || Box::new(ShortDelay));
+    let edge = Edge::with_client(policy(), client(api), removal_grace, || Box::new(ShortDelay));
     let status = edge.status();
     (edge, status)
 }
@@ -215,7 +215,7 @@ async fn hanging_watch_triggers_new_list() {
     config.read_timeout = Some(Duration::from_millis(300));
     config.reset_reader_on_write = true;
     let client = kube::Client::try_from(config).unwrap();
-    let edge = Edge::with_client(policy(), Some(client), LONG_GRACE, || Box::new(ShortDelay));
+    let edge = Edge::with_client(policy(), client, LONG_GRACE, || Box::new(ShortDelay));
     let mut status = edge.status();
     wait_for(&mut status, DiscoveryStatus::Following { proxies: 1 }).await;
     // Keeps the watch open without events.
@@ -276,7 +276,7 @@ async fn colo_precedence_is_header_node_label_zone() {
         ..EdgeArgs::default()
     };
     let policy = EdgePolicy::from_args(&args).unwrap();
-    let edge = Edge::with_client(policy, Some(client(&api)), LONG_GRACE, || Box::new(ShortDelay));
+    let edge = Edge::with_client(policy, client(&api), LONG_GRACE, || Box::new(ShortDelay));
     let colo = |peer: &str, headers: &HeaderMap| {
         let client = edge.identify(peer.parse().unwrap(), headers, Version::HTTP_2);
         client.facts.colo.map(|colo| colo.to_string())

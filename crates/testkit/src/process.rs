@@ -25,6 +25,9 @@ pub const BIN_DIR: &str = "BIN_DIR";
 /// Maximum time until a service logs its listen address; about 10 ms on an idle machine.
 const LISTEN_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// How long to wait for the rest of a process's output after its exit.
+const OUTPUT_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// The environment variables that a service inherits. All others are removed: every flag can also be set by a
 /// variable, and the developer's environment must not change the test.
 const INHERITED: [&str; 5] = ["PATH", "HOME", "TMPDIR", "RUST_BACKTRACE", "RUST_LOG"];
@@ -101,14 +104,22 @@ impl Service {
         self.process.is_running()
     }
 
-    /// Waits until the process has exited.
+    /// Waits until the process has exited and its output is complete.
     ///
     /// # Panics
     /// If it is still running after `timeout`.
     pub async fn wait_exit(&mut self, timeout: Duration) -> ExitStatus {
         let what = format!("{} exits", self.bin);
         let child = self.process.child();
-        eventually(timeout, what, async || child.try_wait().expect("can wait for a child process")).await
+        let status =
+            eventually(timeout, what, async || child.try_wait().expect("can wait for a child process")).await;
+        // A program that the process has started may keep the pipes open.
+        let deadline = tokio::time::Instant::now() + OUTPUT_TIMEOUT;
+        while !(self.stdout.has_ended() && self.stderr.has_ended()) && tokio::time::Instant::now() < deadline
+        {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        status
     }
 
     /// The log so far: the last 20,000 lines of standard error.

@@ -17,6 +17,8 @@ struct Lines {
     lines: VecDeque<String>,
     /// Listen address of each server. Stored separately, so that [`MAX_LINES`] never drops it.
     listening: HashMap<String, SocketAddr>,
+    /// Whether the pipe has ended.
+    ended: bool,
 }
 
 impl Output {
@@ -29,8 +31,14 @@ impl Output {
             while let Some(Ok(line)) = lines.next() {
                 sink.push(String::from_utf8_lossy(&line).into_owned());
             }
+            sink.lock().ended = true;
         });
         output
+    }
+
+    /// Whether the process, and all that inherited its pipe, have closed it.
+    pub(super) fn has_ended(&self) -> bool {
+        self.lock().ended
     }
 
     /// All lines, each followed by a newline.

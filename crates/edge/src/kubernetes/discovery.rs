@@ -13,95 +13,18 @@ use kube::{Api, Client};
 use tokio::sync::watch;
 use tokio::time::{sleep, sleep_until};
 
-use crate::error::EdgeError;
+use super::endpoints::EndpointSet;
 use crate::policy::ServiceRef;
+use crate::shared::DiscoveryStatus;
 use crate::trusted::TrustedProxies;
-
-mod endpoints;
-
-use endpoints::EndpointSet;
 
 /// Timeout of a watch. kube treats the connection as dead five seconds after it.
 const WATCH_SECONDS: u32 = 120;
-/// Read timeout of a connection. Longer than a watch, so that it ends only connections that hang.
-const READ_TIMEOUT: Duration = Duration::from_secs(150);
-
 type Slices = BoxStream<'static, watcher::Result<Event<EndpointSlice>>>;
-
-/// Status of discovery. Readiness depends on it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DiscoveryStatus {
-    /// Discovery is not configured.
-    Off,
-    /// No list has been received yet. Not ready, because proxies would be treated as clients.
-    Waiting,
-    /// The set of proxies is current.
-    Following {
-        /// Number of trusted addresses, including recently removed ones.
-        proxies: usize,
-    },
-    /// The Kubernetes API is unavailable. The last known set stays trusted.
-    Stale {
-        /// Number of trusted addresses.
-        proxies: usize,
-    },
-}
-
-impl DiscoveryStatus {
-    /// Returns whether the process may get traffic: false only before the first list. A later outage of the Kubernetes
-    /// API does not affect readiness.
-    #[must_use]
-    pub const fn is_ready(self) -> bool {
-        !matches!(self, Self::Waiting)
-    }
-
-    /// Returns the detail for the readiness report, or the reason why the process is not ready.
-    ///
-    /// # Errors
-    /// Before the first list: a proxy's address would be taken for the address of every client behind it.
-    pub fn readiness(&self) -> Result<String, String> {
-        match self.is_ready() {
-            true => Ok(format!("proxy discovery: {}", self.label())),
-            false => Err("the proxies have not been listed yet".to_owned()),
-        }
-    }
-
-    /// Returns the metric label.
-    #[must_use]
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Waiting => "waiting",
-            Self::Following { .. } => "following",
-            Self::Stale { .. } => "stale",
-        }
-    }
-}
-
-/// Creates a Kubernetes client from the kubeconfig, if there is one, else from the pod's service account.
-///
-/// # Errors
-/// Neither is found, or the certificates can't be read.
-pub(crate) async fn kube_client() -> Result<Client, EdgeError> {
-    let config = kube::Config::infer().await;
-    client_from(config.map_err(|error| EdgeError::KubeConfig(Box::new(error)))?)
-}
-
-/// Creates a Kubernetes client from a configuration, with the timeouts that a watch needs.
-///
-/// # Errors
-/// The certificates can't be read.
-pub fn client_from(mut config: kube::Config) -> Result<Client, EdgeError> {
-    // kube's retries would hide an outage for minutes.
-    config.default_retry = false;
-    config.read_timeout = Some(READ_TIMEOUT);
-    config.reset_reader_on_write = true;
-    Client::try_from(config).map_err(|error| EdgeError::KubeClient(Box::new(error)))
-}
 
 /// Keeps `trusted` up to date with the endpoints of `service`. A removed address stays trusted for `removal_grace`.
 /// Never returns.
-pub(crate) async fn discover_proxies(
+pub(super) async fn discover_proxies(
     client: Client,
     service: ServiceRef,
     trusted: Arc<TrustedProxies>,

@@ -18,7 +18,7 @@ pub async fn node_label(client: Client, node: &str, label: &str) -> kube::Result
 
 /// Like [`node_label`], but retries until it succeeds. After that, the label is not read again: a node's colo does not
 /// change.
-pub(crate) async fn wait_for_node_label(
+pub(super) async fn wait_for_node_label(
     client: Client,
     node: &str,
     label: &str,
