@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::Either;
 use poem::{Endpoint, EndpointExt, Request, Response, Result, Route};
-use service_kit::{BodyLimit, CatchPanic, DirectRouter, RequestTelemetry, catch_all};
+use service_kit::{BodyLimit, DirectRouter, RequestTelemetry, catch_all};
 
 use crate::api::{Api, default_headers};
 use crate::public_urls::PublicUrls;
@@ -30,14 +30,13 @@ pub fn endpoint(
     with_middleware(Root { api, pages }, urls, telemetry)
 }
 
-/// Adds what all requests have in common: default headers such as CORS, metrics, traces, and a JSON error after a
-/// panic.
+/// Adds what all requests have in common: default headers such as CORS, metrics and traces.
 fn with_middleware(
     inner: impl Endpoint<Output = Response> + 'static,
     urls: &PublicUrls,
     telemetry: RequestTelemetry,
 ) -> impl Endpoint<Output = Response> + 'static {
-    inner.with(CatchPanic::new(&*urls.docs)).with(default_headers(urls)).with(telemetry)
+    inner.with(default_headers(urls)).with(telemetry)
 }
 
 /// Dispatches to the API or the pages. Replaces a nested poem `Route`, which would rewrite the URI of each request.
@@ -73,7 +72,7 @@ mod tests {
     async fn panic_gets_500_with_error_body() {
         let urls = PublicUrls::new(&Config::default());
         let telemetry = RequestTelemetry::new(&Telemetry::for_tests(), "lookup-svc");
-        let panics = make_sync(|_| -> Response { panic!("panic in a test") });
+        let panics = make_sync(|_| -> Response { panic!("panic in a test") }).with(catch_all(&*urls.docs));
         let mut response =
             with_middleware(panics, &urls, telemetry).call(Request::default()).await.expect("a response");
         assert_eq!(response.status(), 500);

@@ -1,10 +1,9 @@
-//! Turns a panic in a handler into a 500 response and keeps client data out of the panic's log line.
+//! The log line of a panic, without client data, and the 500 response to a request whose handler panicked.
 
-use std::{any::Any, future::Future, panic::AssertUnwindSafe, sync::Arc, thread};
+use std::{any::Any, thread};
 
-use futures_util::FutureExt;
 use http::StatusCode;
-use poem::{Endpoint, IntoResponse, Middleware, Request, Response, Result};
+use poem::Response;
 
 use crate::{
     background::BackgroundTasks,
@@ -27,50 +26,6 @@ pub(crate) fn install_hook(tasks: BackgroundTasks) {
 
 fn literal(payload: &(dyn Any + Send)) -> &'static str {
     payload.downcast_ref::<&'static str>().copied().unwrap_or("")
-}
-
-/// Middleware that turns a panic into a 500 with an [`ErrorBody`].
-///
-/// [`Server`](crate::Server) also catches panics, but outside all middleware. Use this middleware if another one must
-/// add headers (CORS) to the 500.
-#[derive(Clone, Debug)]
-pub struct CatchPanic {
-    docs_url: Arc<str>,
-}
-
-impl CatchPanic {
-    /// The `docs` link of the responses starts with `docs_url`.
-    pub fn new(docs_url: impl Into<String>) -> Self {
-        Self { docs_url: docs_url.into().into() }
-    }
-}
-
-impl<E: Endpoint> Middleware<E> for CatchPanic {
-    type Output = CatchPanicEndpoint<E>;
-
-    fn transform(&self, inner: E) -> Self::Output {
-        CatchPanicEndpoint { inner, docs_url: self.docs_url.clone() }
-    }
-}
-
-/// An endpoint wrapped by [`CatchPanic`].
-#[derive(Debug)]
-pub struct CatchPanicEndpoint<E> {
-    inner: E,
-    docs_url: Arc<str>,
-}
-
-impl<E: Endpoint> Endpoint for CatchPanicEndpoint<E> {
-    type Output = Response;
-
-    fn call(&self, request: Request) -> impl Future<Output = Result<Response>> + Send {
-        // Unwind safe: the request's own state is dropped with it, and shared state is behind locks that tolerate
-        // poisoning.
-        AssertUnwindSafe(self.inner.call(request)).catch_unwind().map(|caught| match caught {
-            Ok(result) => result.map(IntoResponse::into_response),
-            Err(_) => Ok(internal_error(&self.docs_url)),
-        })
-    }
 }
 
 /// The 500 response after a panic, which the panic hook has already logged.

@@ -1,15 +1,18 @@
-//! Gives the framework's errors (404, 405, invalid parameters, 413) an [`ErrorBody`].
+//! Gives the framework's errors (404, 405, invalid parameters, 413) and panics an [`ErrorBody`].
 
-use std::{future::Future, sync::Arc};
+use std::{future::Future, panic::AssertUnwindSafe, sync::Arc};
 
 use futures_util::FutureExt;
 use http::{HeaderValue, StatusCode, header};
 use poem::{Endpoint, IntoResponse, Middleware, Request, Response, Result};
 
 use super::{ErrorBody, INTERNAL_ERROR, response};
+use crate::panic;
 
-/// Middleware that turns errors into responses with an [`ErrorBody`]. An error that already contains a response passes
-/// through unchanged.
+/// Middleware that turns errors and panics into responses with an [`ErrorBody`]. An error that already contains a response
+/// passes through unchanged.
+///
+/// [`Server`](crate::Server) also catches panics, but outside all middleware, which then could not add headers (CORS).
 ///
 /// `endpoint.with(catch_all(docs_url).allow("GET, OPTIONS"))`
 pub fn catch_all(docs_url: impl Into<String>) -> CatchAll {
@@ -80,10 +83,13 @@ impl<E: Endpoint> Endpoint for CatchAllEndpoint<E> {
     type Output = Response;
 
     fn call(&self, request: Request) -> impl Future<Output = Result<Response>> + Send {
-        self.inner.call(request).map(|result| {
-            Ok(match result {
-                Ok(output) => output.into_response(),
-                Err(error) => self.catch_all.error_response(error),
+        // Unwind safe: the request's own state is dropped with it, and shared state is behind locks that tolerate
+        // poisoning.
+        AssertUnwindSafe(self.inner.call(request)).catch_unwind().map(|caught| {
+            Ok(match caught {
+                Ok(Ok(output)) => output.into_response(),
+                Ok(Err(error)) => self.catch_all.error_response(error),
+                Err(_) => panic::internal_error(&self.catch_all.docs_url),
             })
         })
     }

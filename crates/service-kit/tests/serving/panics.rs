@@ -1,7 +1,7 @@
 //! Handlers that panic.
 
 use poem::{Endpoint, EndpointExt, Route, endpoint::make_sync, get};
-use service_kit::{CatchPanic, catch_all};
+use service_kit::catch_all;
 
 use crate::harness::{DOCS, TestServer, args};
 
@@ -21,11 +21,10 @@ async fn check_panic_gets_500(endpoint: impl Endpoint + 'static) {
 
 #[tokio::test]
 async fn server_turns_panic_into_500() {
-    check_panic_gets_500(routes().with(catch_all(DOCS))).await;
+    check_panic_gets_500(routes()).await;
 }
 
 #[tokio::test]
-async fn catch_panic_middleware_turns_panic_into_500() {
-    let endpoint = routes().with(CatchPanic::new(DOCS)).with(catch_all(DOCS));
-    check_panic_gets_500(endpoint).await;
+async fn catch_all_turns_panic_into_500() {
+    check_panic_gets_500(routes().with(catch_all(DOCS))).await;
 }
