@@ -63,7 +63,7 @@ fn run(command: &mut Command) -> Output {
 }
 
 #[tokio::test]
-async fn generated_python_client_lists_and_resumes_keys() {
+async fn slow_generated_python_client_lists_and_resumes_keys() {
     let (Some(generate), Some(python)) = (python_tool("openapi-generator-cli"), python_tool("python")) else {
         return;
     };

@@ -118,7 +118,7 @@ async fn generated_python_client_works() {
 }
 
 #[tokio::test]
-async fn generated_typescript_client_compiles_and_works() {
+async fn slow_generated_typescript_client_compiles_and_works() {
     let (Some(tsc), true) =
         (require_installed("tests/node/node_modules/typescript/bin/tsc"), require_tool("node"))
     else {
