@@ -3,11 +3,10 @@
 
 use anyhow::{Context, ensure};
 use api_key::ApiKey;
-use quota_client::wire::{KEYS_PER_ACCOUNT, Scope};
-use quota_svc::domain::account::{Account, Login};
+use quota_svc::domain::account::{Account, KEYS_PER_ACCOUNT, Login};
 use quota_svc::domain::key::{KeyMeta, KeyName, StoredKey};
 use quota_svc::domain::limits::Limits;
-use quota_svc::domain::record::KeyRecord;
+use quota_svc::domain::record::{KeyRecord, Scope};
 use quota_svc::store::{ImportAccount, Store};
 
 /// Accounts per import call.

@@ -4,6 +4,7 @@ mod accounts;
 mod body_limits;
 mod charges;
 mod context;
+pub mod convert;
 mod error;
 mod guard;
 mod keys;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use quota_client::wire::Verdict;
+use crate::domain::verdict::Verdict;
 
 use crate::denial_cache::DenialCache;
 use crate::domain::id::KeyId;

@@ -2,7 +2,6 @@
 //! store.
 
 pub mod api;
-pub mod api_convert;
 pub mod app;
 pub mod charge_service;
 pub mod cli;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use crate::domain::verdict::{Outcome, Verdict};
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Histogram, Meter};
-use quota_client::wire::{Outcome, Verdict};
 
 const OUTCOMES: [(Outcome, &str); 7] = [
     (Outcome::Allowed, "allowed"),

@@ -4,12 +4,12 @@ pub mod embedded;
 pub mod redis;
 
 use async_trait::async_trait;
-use quota_client::wire::{Actor, ImportReport};
 
 use crate::domain::account::{Account, Login};
-use crate::domain::event::Event;
+use crate::domain::event::{Actor, Event};
 use crate::domain::id::{AccountId, KeyId};
 use crate::domain::key::{KeyChange, KeyMeta, KeyName, StoredKey};
+use crate::domain::record::Scope;
 use crate::domain::verdict::{ChargeGroup, GroupOutcome};
 
 /// Lifetime of a reservation whose key was never written. After this time the creation counts as failed.
@@ -63,7 +63,7 @@ pub struct KeyDraft {
     pub digest: api_key::KeyDigest,
     /// The key's first and last characters.
     pub hint: String,
-    pub scope: quota_client::wire::Scope,
+    pub scope: Scope,
     /// `None` for the default limit.
     pub daily_limit: Option<u32>,
     /// Who creates the key, for its first event.
@@ -206,4 +206,17 @@ pub trait Store: Send + Sync {
 pub struct ImportAccount {
     pub account: Account,
     pub keys: Vec<StoredKey>,
+}
+
+/// Result of an import.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ImportReport {
+    pub accounts_created: u64,
+    /// Accounts that already existed.
+    pub accounts_kept: u64,
+    pub keys_created: u64,
+    /// Keys that already existed.
+    pub keys_kept: u64,
+    /// Keys that were skipped, because the account already has 10 keys or another account holds the key.
+    pub keys_refused: u64,
 }

@@ -14,9 +14,10 @@ use std::collections::HashMap;
 use harness::{DAY, Harness, NOON};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use quota_client::wire::{Outcome, Scope};
 use quota_svc::domain::key::KeyChange;
 use quota_svc::domain::limits::Limits;
+use quota_svc::domain::record::Scope;
+use quota_svc::domain::verdict::Outcome;
 use quota_svc::domain::verdict::Subject;
 use quota_svc::store::StoreError;
 

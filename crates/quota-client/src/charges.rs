@@ -15,8 +15,8 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::client::QuotaClient;
-use crate::wire::Verdict;
 use batch::{ChargeResult, PendingCharge, Subject};
+use quota_api::Verdict;
 use sender::BatchSender;
 
 /// Why a charge has no verdict. The request must not be allowed.

@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 
 use crate::error::ClientError;
 use crate::token::QuotaToken;
-use crate::wire::{Actor, ChargeRequest, ChargeResponse};
+use quota_api::{Actor, ChargeRequest, ChargeResponse};
 use transport::ApiRequest;
 
 /// Maximum response size in bytes of all calls except charge calls. The largest response is a page of an export.

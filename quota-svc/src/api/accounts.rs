@@ -4,15 +4,13 @@ use std::sync::Arc;
 
 use poem_openapi::param::{Path, Query};
 use poem_openapi::{ApiResponse, OpenApi};
-use quota_client::wire::{
-    Account, AccountDeletion, AccountPage, Credential, NewAccount, NewSession, SetCredential,
-};
+use quota_api::{Account, AccountDeletion, AccountPage, Credential, NewAccount, NewSession, SetCredential};
 use service_kit::SerdeJson;
 
 use super::charges::Tag;
 use super::context::Context;
+use super::convert;
 use super::error::ApiError;
-use crate::api_convert;
 use crate::domain::account::{Login, MAX_CREDENTIAL, MAX_SESSION_TTL};
 use crate::domain::id::AccountId;
 use crate::store::{CredentialChange, KeptSessions, StoreError};
@@ -47,7 +45,7 @@ impl AccountsApi {
             check_credential(credential)?;
         }
         let created = self.0.store.create_account(&login, credential.as_deref()).await?;
-        Ok(Created::Account(SerdeJson(api_convert::account(&created))))
+        Ok(Created::Account(SerdeJson(convert::account(&created))))
     }
 
     /// List accounts, or find one by its login
@@ -66,7 +64,7 @@ impl AccountsApi {
         }
         let limit = limit.0.unwrap_or(MAX_PAGE).clamp(1, MAX_PAGE) as usize;
         let page = self.0.store.accounts(cursor.0.as_deref(), limit).await?;
-        let accounts = page.items.iter().map(api_convert::account).collect();
+        let accounts = page.items.iter().map(convert::account).collect();
         let unreadable = page.unreadable.iter().map(AccountId::to_string).collect();
         Ok(SerdeJson(AccountPage { accounts, total: page.total, next: page.next, unreadable }))
     }
@@ -75,7 +73,7 @@ impl AccountsApi {
     #[oai(path = "/accounts/:id", method = "get", operation_id = "getAccount")]
     async fn show(&self, id: Path<String>) -> Result<SerdeJson<Account>, ApiError> {
         let account = self.0.store.account(account_id(&id)?).await?;
-        Ok(SerdeJson(api_convert::account(&account)))
+        Ok(SerdeJson(convert::account(&account)))
     }
 
     /// Delete an account with its keys and sessions
@@ -197,7 +195,7 @@ impl AccountsApi {
 
     async fn find_by_login(&self, login: &str) -> Result<SerdeJson<AccountPage>, ApiError> {
         let accounts = match self.0.store.account(parse_login(login)?.account_id()).await {
-            Ok(account) => vec![api_convert::account(&account)],
+            Ok(account) => vec![convert::account(&account)],
             Err(StoreError::AccountNotFound) => Vec::new(),
             Err(error) => return Err(error.into()),
         };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures_util::TryFutureExt;
 use http::StatusCode;
 use poem::{Endpoint, Error, IntoResponse, Middleware, Request, Response, Result};
-use quota_client::wire::MAX_BATCH;
+use quota_api::MAX_BATCH;
 use service_kit::{BodyLimit, DirectRouter, ErrorBody};
 
 use super::DOCS;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use api_key::KeyDigest;
 use poem_openapi::{OpenApi, Tags};
-use quota_client::wire::{Charge, ChargeRequest, ChargeResponse, MAX_BATCH};
+use quota_api::{Charge, ChargeRequest, ChargeResponse, MAX_BATCH};
 use service_kit::SerdeJson;
 
 use super::context::Context;
@@ -42,7 +42,8 @@ impl ChargesApi {
         }
         let subjects = charges.iter().enumerate().map(|(index, charge)| subject(index, charge));
         let subjects: Vec<Subject> = subjects.collect::<Result<_, _>>()?;
-        Ok(SerdeJson(ChargeResponse { verdicts: self.0.charge_service.charge(&subjects).await }))
+        let verdicts = self.0.charge_service.charge(&subjects).await;
+        Ok(SerdeJson(ChargeResponse { verdicts: verdicts.into_iter().map(Into::into).collect() }))
     }
 }
 

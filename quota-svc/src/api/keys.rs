@@ -5,16 +5,14 @@ use std::sync::Arc;
 use api_key::ApiKey;
 use poem_openapi::param::{Path, Query};
 use poem_openapi::{ApiResponse, OpenApi};
-use quota_client::wire::{
-    Actor, CreatedKey, Event, EventList, Key, KeyList, NewKey, Rename, SetDailyLimit, Usage,
-};
+use quota_api::{Actor, CreatedKey, EventList, Key, KeyList, NewKey, Rename, SetDailyLimit, Usage};
 use service_kit::SerdeJson;
 
 use super::accounts::{Done, account_id};
 use super::charges::Tag;
 use super::context::Context;
+use super::convert;
 use super::error::ApiError;
-use crate::api_convert;
 use crate::domain::id::{AccountId, KeyId};
 use crate::domain::key::{KeyChange, KeyName, StoredKey};
 use crate::store::{KeyDraft, StoreError};
@@ -39,8 +37,8 @@ impl KeysApi {
     async fn list(&self, id: Path<String>) -> Result<SerdeJson<KeyList>, ApiError> {
         let listing = self.0.store.keys(account_id(&id)?).await?;
         let now = self.0.store.now().await?;
-        let keys = listing.keys.iter().map(|key| api_convert::key(key, &self.0.limits, now)).collect();
-        let unreadable = listing.unreadable.into_iter().map(api_convert::unreadable_key).collect();
+        let keys = listing.keys.iter().map(|key| convert::key(key, &self.0.limits, now)).collect();
+        let unreadable = listing.unreadable.into_iter().map(convert::unreadable_key).collect();
         Ok(SerdeJson(KeyList { keys, unreadable }))
     }
 
@@ -60,15 +58,15 @@ impl KeysApi {
             name: parse_name(&name)?,
             digest: secret.digest(),
             hint: secret.hint(),
-            scope,
+            scope: scope.into(),
             daily_limit,
-            actor: actor.0,
+            actor: actor.0.map(Into::into),
         };
         let key_id = KeyId::of(&draft.digest);
         let (store, account) = (self.0.store.clone(), account_id(&id)?);
         let result = self.0.complete(async move { store.create_key(account, draft).await }).await;
         let created = self.0.invalidate_after(key_id, result)?;
-        let key = api_convert::key(&created, &self.0.limits, created.meta.created_at);
+        let key = convert::key(&created, &self.0.limits, created.meta.created_at);
         Ok(Created::Key(SerdeJson(CreatedKey { secret: secret.expose().to_owned(), key })))
     }
 
@@ -166,29 +164,28 @@ impl KeysApi {
         let (id, owner) = parse_ids(&id, &account)?;
         let key = self.0.store.key(id, owner).await?;
         let now = self.0.store.now().await?;
-        Ok(SerdeJson(Usage { days: api_convert::usage(&key.record, now) }))
+        Ok(SerdeJson(Usage { days: convert::usage(&key.record, now) }))
     }
 
     /// List a key's events
     #[oai(path = "/keys/:id/events", method = "get", operation_id = "listKeyEvents")]
     async fn events(&self, id: Path<String>, account: Owner) -> Result<SerdeJson<EventList>, ApiError> {
         let (id, owner) = parse_ids(&id, &account)?;
-        let events = self.0.store.events(id, owner).await?.into_iter();
-        let events = events.map(|event| Event { at: event.at, kind: event.kind, reason: event.reason });
-        Ok(SerdeJson(EventList { events: events.collect() }))
+        let events = self.0.store.events(id, owner).await?;
+        Ok(SerdeJson(EventList { events: events.into_iter().map(Into::into).collect() }))
     }
 }
 
 impl KeysApi {
     async fn change(&self, id: &str, account: &Owner, actor: ActorQuery, change: KeyChange) -> KeyResult {
         let (id, owner) = parse_ids(id, account)?;
-        let result = self.0.store.change_key(id, owner, &change, actor.0).await;
+        let result = self.0.store.change_key(id, owner, &change, actor.0.map(Into::into)).await;
         self.to_response(self.0.invalidate_after(id, result)?).await
     }
 
     async fn to_response(&self, key: StoredKey) -> KeyResult {
         let now = self.0.store.now().await?;
-        Ok(SerdeJson(api_convert::key(&key, &self.0.limits, now)))
+        Ok(SerdeJson(convert::key(&key, &self.0.limits, now)))
     }
 }
 

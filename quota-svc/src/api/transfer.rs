@@ -5,13 +5,13 @@ use std::sync::Arc;
 use futures_util::future::try_join_all;
 use poem_openapi::OpenApi;
 use poem_openapi::param::Query;
-use quota_client::wire::{ExportPage, ImportReport, ImportRequest, LeftOut};
+use quota_api::{ExportPage, ImportReport, ImportRequest, LeftOut};
 use service_kit::SerdeJson;
 
 use super::charges::Tag;
 use super::context::Context;
+use super::convert;
 use super::error::ApiError;
-use crate::api_convert;
 use crate::domain::account::Account;
 use crate::domain::id::AccountId;
 use crate::store::{KeyListing, StoreError, UnreadableKey};
@@ -44,7 +44,7 @@ impl TransferApi {
         for (account, listing) in listings.await?.into_iter().flatten() {
             let unreadable = listing.unreadable.into_iter();
             left_out.extend(unreadable.map(|key| left_out_key(account.id(), key)));
-            accounts.push(api_convert::to_export(account, &listing.keys, now));
+            accounts.push(convert::to_export(account, &listing.keys, now));
         }
         if let Some(first) = left_out.first()
             && skip_unreadable.0 != Some(true)
@@ -69,7 +69,7 @@ impl TransferApi {
         let checked = lines.iter().enumerate().map(|(index, line)| {
             let invalid =
                 |reason| ApiError::invalid("invalid_account", format!("accounts[{index}]: {reason}"));
-            api_convert::from_export(line, now).map_err(invalid)
+            convert::from_export(line, now).map_err(invalid)
         });
         let accounts: Vec<_> = checked.collect::<Result<_, _>>()?;
         let ids: Vec<_> =
@@ -80,7 +80,7 @@ impl TransferApi {
         for id in ids {
             self.0.charge_service.invalidate(id);
         }
-        Ok(SerdeJson(report?))
+        Ok(SerdeJson(report?.into()))
     }
 }
 

@@ -1,7 +1,7 @@
 //! The `account` commands: create, list, delete.
 
+use quota_api::{Account, NewAccount};
 use quota_client::ClientError;
-use quota_client::wire::{Account, NewAccount};
 use serde_json::json;
 
 use super::Output;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::anyhow;
-use quota_client::wire::{Account, Actor};
+use quota_api::{Account, Actor};
 use quota_client::{ClientError, QuotaClient, QuotaToken};
 use serde::Serialize;
 use url::Url;

@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow, bail};
-use quota_client::wire::{ExportPage, LeftOut};
+use quota_api::{ExportPage, LeftOut};
 use serde::Serialize;
 use service_kit::atomic_file;
 use tempfile::NamedTempFile;

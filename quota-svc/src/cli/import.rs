@@ -12,7 +12,7 @@ use anyhow::Context;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use lines::{Batch, LineError};
-use quota_client::wire::{ImportReport, KEYS_PER_ACCOUNT};
+use quota_api::{ImportReport, KEYS_PER_ACCOUNT};
 use quota_client::{ClientError, QuotaClient};
 use tokio::sync::mpsc;
 

@@ -1,8 +1,8 @@
 //! The `key` commands: create, list, change, delete, usage and events.
 
 use anyhow::bail;
+use quota_api::{Key, KeyList, NewKey, Rename, Scope, SetDailyLimit};
 use quota_client::ClientError;
-use quota_client::wire::{Key, KeyList, NewKey, Rename, Scope, SetDailyLimit};
 use serde_json::json;
 
 use super::confirm::ConfirmArgs;

@@ -1,7 +1,7 @@
 //! Formats keys for the command line, as JSON or tables, with the login of their account.
 
 use comfy_table::{Cell, Color};
-use quota_client::wire::{DayUsage, Event, Key, KeyState, Scope, UnreadableKey};
+use quota_api::{DayUsage, Event, Key, KeyState, Scope, UnreadableKey};
 use serde::Serialize;
 
 use super::table::{cell, number, table, text, time, with_commas};

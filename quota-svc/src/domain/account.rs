@@ -6,6 +6,9 @@ use super::invisible::{is_invisible, is_variation_selector};
 /// Maximum length of a login in characters: that of an email address.
 const MAX_LOGIN: usize = 254;
 
+/// Maximum number of keys per account.
+pub const KEYS_PER_ACCOUNT: usize = 10;
+
 /// Maximum length of a credential in bytes.
 pub const MAX_CREDENTIAL: usize = 4096;
 

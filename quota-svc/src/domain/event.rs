@@ -1,7 +1,5 @@
 //! The history of a key: its events, their stored form and how long they are shown.
 
-use quota_client::wire::{Actor, EventKind};
-
 use super::time::MS_PER_DAY;
 
 /// Maximum number of events stored per key.
@@ -9,6 +7,29 @@ pub const MAX_EVENTS: usize = 100;
 
 /// Events older than this are not shown.
 pub const EVENT_TTL_MS: i64 = 31 * MS_PER_DAY;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventKind {
+    Created,
+    Imported,
+    Paused,
+    Resumed,
+    Deactivated,
+    Reactivated,
+    Renamed,
+    LimitChanged,
+}
+
+/// Who makes a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Actor {
+    /// The owner of the account, in the dashboard.
+    Owner,
+    /// The operator of the service, on the command line.
+    Operator,
+    /// The service itself.
+    System,
+}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
@@ -22,14 +43,14 @@ pub struct Event {
 impl Event {
     /// `AT KIND REASON`: the format in both stores.
     pub fn to_line(&self) -> String {
-        format!("{} {} {}", self.at, kind_name(self.kind), self.reason)
+        format!("{} {} {}", self.at, self.kind.as_str(), self.reason)
     }
 
     /// Parses a stored line; `None` if it is malformed or of an unknown kind.
     pub fn from_line(line: &str) -> Option<Self> {
         let mut parts = line.splitn(3, ' ');
         let at = parts.next()?.parse().ok()?;
-        let kind = parts.next().and_then(kind_by_name)?;
+        let kind = parts.next().and_then(EventKind::parse)?;
         Some(Self { at, kind, reason: parts.next().unwrap_or_default().to_owned() })
     }
 
@@ -48,7 +69,9 @@ pub fn pause_reason(burst_limit: u32) -> String {
 /// key's name can't imitate it.
 pub fn with_actor(reason: &str, actor: Option<Actor>) -> String {
     match actor {
-        Some(actor) => format!("{reason} (by the {})", actor.as_str()),
+        Some(Actor::Owner) => format!("{reason} (by the owner)"),
+        Some(Actor::Operator) => format!("{reason} (by the operator)"),
+        Some(Actor::System) => format!("{reason} (by the system)"),
         None => reason.to_owned(),
     }
 }
@@ -64,12 +87,15 @@ const KIND_NAMES: [(EventKind, &str); 8] = [
     (EventKind::LimitChanged, "limit_changed"),
 ];
 
-fn kind_name(kind: EventKind) -> &'static str {
-    KIND_NAMES.iter().find(|(k, _)| *k == kind).map_or("", |(_, name)| name)
-}
+impl EventKind {
+    /// The name in a stored line.
+    pub fn as_str(self) -> &'static str {
+        KIND_NAMES.iter().find(|(kind, _)| *kind == self).map_or("", |(_, name)| name)
+    }
 
-fn kind_by_name(name: &str) -> Option<EventKind> {
-    KIND_NAMES.iter().find(|(_, n)| *n == name).map(|(kind, _)| *kind)
+    fn parse(text: &str) -> Option<Self> {
+        KIND_NAMES.iter().find(|(_, name)| *name == text).map(|(kind, _)| *kind)
+    }
 }
 
 #[cfg(test)]

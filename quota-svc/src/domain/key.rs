@@ -1,11 +1,11 @@
 //! API keys as stored: metadata, record, and the changes that can be made to a key.
 
 use api_key::KeyDigest;
-use quota_client::wire::{EventKind, KeyState};
 
+use super::event::{Actor, EventKind, with_actor};
 use super::id::{AccountId, KeyId};
 use super::invisible::is_invisible;
-use super::record::KeyRecord;
+use super::record::{KeyRecord, KeyState};
 
 /// Maximum length of a key's name in characters.
 const MAX_NAME: usize = 64;
@@ -89,52 +89,40 @@ pub enum KeyChangeError {
     Paused,
 }
 
-/// Kind and reason of the event that a change produces; `None` if the change had no effect.
-pub type ChangeEvent = Option<(EventKind, String)>;
-
 impl StoredKey {
-    /// Applies a change. `lua/change_key.lua` implements the same transitions in Redis.
-    pub fn apply(&mut self, change: &KeyChange, now: i64) -> Result<ChangeEvent, KeyChangeError> {
+    /// Applies a change. Returns false if it had no effect. `lua/change_key.lua` implements the same transitions in
+    /// Redis.
+    pub fn apply(&mut self, change: &KeyChange, now: i64) -> Result<bool, KeyChangeError> {
         use KeyState::{Active, Inactive, Paused};
         match (change, self.record.state) {
-            (KeyChange::Resume, Inactive) => Err(KeyChangeError::Inactive),
-            (KeyChange::Reactivate, Paused) => Err(KeyChangeError::Paused),
-            (KeyChange::Resume, Paused) => {
-                self.record.activate(now);
-                Ok(Some((EventKind::Resumed, change.reason())))
-            }
-            (KeyChange::Reactivate, Inactive) => {
-                self.record.activate(now);
-                Ok(Some((EventKind::Reactivated, change.reason())))
-            }
+            (KeyChange::Resume, Inactive) => return Err(KeyChangeError::Inactive),
+            (KeyChange::Reactivate, Paused) => return Err(KeyChangeError::Paused),
+            (KeyChange::Resume, Paused) | (KeyChange::Reactivate, Inactive) => self.record.activate(now),
             (KeyChange::Deactivate, Active | Paused) => {
                 (self.record.state, self.record.state_since) = (Inactive, now);
-                Ok(Some((EventKind::Deactivated, change.reason())))
             }
-            (KeyChange::Rename(name), _) if *name != self.meta.name => {
-                self.meta.name = name.clone();
-                Ok(Some((EventKind::Renamed, change.reason())))
-            }
+            (KeyChange::Rename(name), _) if *name != self.meta.name => self.meta.name = name.clone(),
             (KeyChange::DailyLimit(limit), _) if *limit != self.record.daily_limit => {
                 self.record.daily_limit = *limit;
-                Ok(Some((EventKind::LimitChanged, change.reason())))
             }
-            _ => Ok(None),
+            _ => return Ok(false),
         }
+        Ok(true)
     }
 }
 
 impl KeyChange {
-    /// The event's human-readable reason, without the actor: owners and operators make the same changes.
-    pub fn reason(&self) -> String {
-        match self {
-            Self::Resume => "resumed".to_owned(),
-            Self::Deactivate => "deactivated".to_owned(),
-            Self::Reactivate => "reactivated".to_owned(),
-            Self::Rename(name) => format!("renamed to {}", name.as_str()),
-            Self::DailyLimit(Some(limit)) => format!("daily limit set to {limit}"),
-            Self::DailyLimit(None) => "daily limit set to the default".to_owned(),
-        }
+    /// Kind and reason of the change's event.
+    pub fn event(&self, actor: Option<Actor>) -> (EventKind, String) {
+        let (kind, reason) = match self {
+            Self::Resume => (EventKind::Resumed, "resumed".to_owned()),
+            Self::Deactivate => (EventKind::Deactivated, "deactivated".to_owned()),
+            Self::Reactivate => (EventKind::Reactivated, "reactivated".to_owned()),
+            Self::Rename(name) => (EventKind::Renamed, format!("renamed to {}", name.as_str())),
+            Self::DailyLimit(Some(limit)) => (EventKind::LimitChanged, format!("daily limit set to {limit}")),
+            Self::DailyLimit(None) => (EventKind::LimitChanged, "daily limit set to the default".to_owned()),
+        };
+        (kind, with_actor(&reason, actor))
     }
 }
 

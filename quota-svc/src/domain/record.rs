@@ -3,7 +3,6 @@
 mod codec;
 
 pub use codec::{CodecError, USAGE_DAYS, decode, encode, scope_from_byte};
-use quota_client::wire::{KeyState, Scope};
 
 use super::limits::Limits;
 use super::time::day_of;
@@ -11,6 +10,24 @@ use super::window::BurstWindow;
 
 /// The log line about a record that was written under a wrong clock.
 pub const CORRECTED_FUTURE: &str = "a counter was more than a day ahead of the store's clock, so the clock was wrong; the count moves to today";
+
+/// Which response fields a key may see. The numbers are those of the stored record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    Ip = 0,
+    Geo = 1,
+    Full = 2,
+}
+
+/// The numbers are those of the stored record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyState {
+    Active = 0,
+    /// The key exceeded the burst limit. Its requests are denied until it is resumed.
+    Paused = 1,
+    /// Its requests are denied until it is reactivated.
+    Inactive = 2,
+}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyRecord {

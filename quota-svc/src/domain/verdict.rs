@@ -1,8 +1,8 @@
 //! Converts the store's outcome for a charge group into one verdict per charge.
 
-use quota_client::wire::{Outcome, Scope, Verdict};
-
+use super::id::KeyId;
 use super::limits::Limits;
+use super::record::Scope;
 use super::time::{day_of, midnight_after, seconds_until};
 
 /// `retry_after` of a paused key, which stays paused until its owner resumes it.
@@ -11,7 +11,7 @@ const PAUSE_RETRY_SECONDS: u32 = 60;
 /// What is charged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Subject {
-    Key(super::id::KeyId),
+    Key(KeyId),
     /// All callers without a key, together.
     Demo,
 }
@@ -54,6 +54,37 @@ pub struct GroupCounts {
     pub over_daily: u32,
     /// Whether the charge after the `allowed` and `over_daily` ones exceeded the burst limit and paused the key.
     pub burst_exceeded: bool,
+}
+
+/// The code that a charge results in. Only `Allowed` lets the request through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    Allowed,
+    UnknownKey,
+    Inactive,
+    /// The key was paused before this charge.
+    Paused,
+    /// This charge paused the key.
+    BurstExceeded,
+    DailyExceeded,
+    /// The charge could not be processed.
+    Unavailable,
+}
+
+/// The result of one charge. Numbers that do not apply to the outcome are `None`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Verdict {
+    pub outcome: Outcome,
+    /// The key's scope, for `Allowed` and `DailyExceeded`; `None` for the demo.
+    pub scope: Option<Scope>,
+    /// The burst limit for `Paused` and `BurstExceeded`, otherwise the daily limit.
+    pub limit: Option<u32>,
+    /// Requests left within that limit.
+    pub remaining: Option<u32>,
+    /// When the limit resets: Unix time in seconds.
+    pub reset: Option<u64>,
+    /// Seconds to wait before a retry.
+    pub retry_after: Option<u32>,
 }
 
 impl GroupOutcome {

@@ -1,6 +1,6 @@
 //! `key resume`, `deactivate`, `reactivate`, `rename`, `set-limit`, `delete`, `usage` and `events`.
 
-use quota_client::wire::Outcome;
+use quota_api::Outcome;
 use serde_json::json;
 
 use crate::cli_harness::CliHarness;

@@ -1,7 +1,7 @@
 //! `key create`, `key list`, `key show`, and unknown keys.
 
 use api_key::ApiKey;
-use quota_client::wire::{Charge, ChargeRequest, Outcome};
+use quota_api::{Charge, ChargeRequest, Outcome};
 
 use crate::cli_harness::{CliHarness, string};
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
 
-use quota_client::wire::SetCredential;
+use quota_api::SetCredential;
 use serde_json::{Value, json};
 
 use crate::cli_harness::CliHarness;

@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
-use quota_client::wire::Scope;
 use quota_svc::domain::account::Login;
+use quota_svc::domain::record::Scope;
 use quota_svc::store::{CredentialChange, KeptSessions, StoreError};
 
 use crate::harness::{Harness, random};
@@ -50,7 +50,7 @@ pub async fn account_deletion_deletes_keys(harness: &Harness) {
     assert!(matches!(harness.store.delete_account(account, None).await, Err(StoreError::AccountNotFound)));
     assert!(matches!(harness.key_in(account, Scope::Ip, None).await, Err(StoreError::AccountNotFound)));
     assert_eq!(harness.store.accounts(None, 100).await.unwrap().total, 0);
-    assert_eq!(harness.outcome(key).await, quota_client::wire::Outcome::UnknownKey);
+    assert_eq!(harness.outcome(key).await, quota_svc::domain::verdict::Outcome::UnknownKey);
 }
 
 pub async fn credential_change_checks_version_and_revokes_sessions(harness: &Harness) {
@@ -118,7 +118,7 @@ pub async fn account_deletion_with_an_outdated_credential_is_rejected(harness: &
     harness.store.set_credential(account, &change).await.unwrap();
     let delete = async |expected| harness.store.delete_account(account, Some(expected)).await;
     assert!(matches!(delete("old").await, Err(StoreError::VersionConflict)));
-    assert_eq!(harness.outcome(key).await, quota_client::wire::Outcome::Allowed);
+    assert_eq!(harness.outcome(key).await, quota_svc::domain::verdict::Outcome::Allowed);
     harness.key_in(account, Scope::Full, None).await.unwrap();
     assert_eq!(delete("new").await.unwrap().len(), 2);
     assert!(matches!(delete("new").await, Err(StoreError::AccountNotFound)));

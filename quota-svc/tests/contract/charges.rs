@@ -1,8 +1,10 @@
 //! Charges: daily quota, burst window, batches, the demo, usage and the event of a pause.
 
-use quota_client::wire::{EventKind, KeyState, Outcome, Scope};
+use quota_svc::domain::event::EventKind;
 use quota_svc::domain::id::KeyId;
 use quota_svc::domain::key::KeyChange;
+use quota_svc::domain::record::{KeyState, Scope};
+use quota_svc::domain::verdict::Outcome;
 use quota_svc::domain::verdict::{ChargeGroup, Subject};
 
 use crate::harness::{DAY, Harness, NOON, random};

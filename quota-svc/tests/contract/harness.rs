@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use api_key::ApiKey;
-use quota_client::wire::{Outcome, Scope, Verdict};
 use quota_svc::domain::account::Login;
 use quota_svc::domain::id::{AccountId, KeyId};
 use quota_svc::domain::key::KeyName;
 use quota_svc::domain::limits::Limits;
+use quota_svc::domain::record::Scope;
 use quota_svc::domain::time::Clock;
 use quota_svc::domain::verdict::{ChargeGroup, Subject};
+use quota_svc::domain::verdict::{Outcome, Verdict};
 use quota_svc::store::embedded::EmbeddedStore;
 use quota_svc::store::redis::{ConfirmWrites, Credentials, RedisOptions, RedisStore};
 use quota_svc::store::{KeyDraft, Store, StoreError};

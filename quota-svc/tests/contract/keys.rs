@@ -2,8 +2,10 @@
 
 use api_key::ApiKey;
 use futures_util::future::join_all;
-use quota_client::wire::{Actor, EventKind, KeyState, Outcome, Scope};
+use quota_svc::domain::event::{Actor, EventKind};
 use quota_svc::domain::key::{KeyChange, KeyName};
+use quota_svc::domain::record::{KeyState, Scope};
+use quota_svc::domain::verdict::Outcome;
 use quota_svc::store::{KeyDraft, StoreError};
 
 use crate::harness::{DAY, Harness};

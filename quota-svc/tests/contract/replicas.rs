@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use quota_client::wire::{Outcome, Scope};
 use quota_svc::domain::limits::Limits;
+use quota_svc::domain::record::Scope;
+use quota_svc::domain::verdict::Outcome;
 use testkit::fault_proxy::{Fault, FaultProxy};
 use testkit::redis::Redis;
 use testkit::wait::eventually;

@@ -1,10 +1,12 @@
 //! Import into a store.
 
 use api_key::ApiKey;
-use quota_client::wire::{EventKind, KeyState, Outcome, Scope};
 use quota_svc::domain::account::{Account, Login};
+use quota_svc::domain::event::EventKind;
 use quota_svc::domain::key::{KeyMeta, KeyName, StoredKey};
 use quota_svc::domain::record::KeyRecord;
+use quota_svc::domain::record::{KeyState, Scope};
+use quota_svc::domain::verdict::Outcome;
 use quota_svc::store::ImportAccount;
 
 use crate::harness::{DAY, Harness, random};

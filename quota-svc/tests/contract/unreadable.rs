@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use quota_client::wire::{Outcome, Scope};
 use quota_svc::domain::id::{AccountId, KeyId};
+use quota_svc::domain::record::Scope;
+use quota_svc::domain::verdict::Outcome;
 use quota_svc::store::StoreError;
 use redb::{Database, StorageBackend, TableDefinition};
 

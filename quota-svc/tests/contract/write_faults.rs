@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use api_key::ApiKey;
 use futures_util::future::join_all;
-use quota_client::wire::{EventKind, KeyState, Outcome, Scope};
 use quota_svc::domain::account::{Account, Login};
 use quota_svc::domain::event::Event;
+use quota_svc::domain::event::EventKind;
 use quota_svc::domain::id::{AccountId, KeyId};
 use quota_svc::domain::key::{KeyChange, KeyName, StoredKey};
 use quota_svc::domain::limits::Limits;
+use quota_svc::domain::record::{KeyState, Scope};
+use quota_svc::domain::verdict::Outcome;
 use quota_svc::store::{CredentialChange, ImportAccount, KeptSessions, KeyDraft, Store, StoreError};
 use redb::StorageBackend;
 use testkit::wait::eventually;

@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::ChargeError;
-use crate::wire::{Outcome, Verdict};
+use quota_api::{Outcome, Verdict};
 
 pub(super) type ChargeResult = Result<Verdict, ChargeError>;
 
@@ -60,7 +60,7 @@ impl Batch {
         self.0.iter().find_map(|charge| charge.trace.as_deref())
     }
 
-    /// Writes the JSON of a [`crate::wire::ChargeRequest`] directly, without building that struct.
+    /// Writes the JSON of a [`quota_api::ChargeRequest`] directly, without building that struct.
     pub(super) fn body(&self) -> String {
         const MAX_CHARGE_LEN: usize = r#"{"key_sha256":""},"#.len() + 64;
         let mut body = String::with_capacity(16 + MAX_CHARGE_LEN * self.len());
@@ -117,7 +117,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::wire::{Charge, ChargeRequest};
+    use quota_api::{Charge, ChargeRequest};
 
     fn pending(subject: Subject, deadline: Instant) -> (PendingCharge, oneshot::Receiver<ChargeResult>) {
         let (sender, receiver) = oneshot::channel();

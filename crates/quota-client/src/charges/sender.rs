@@ -12,7 +12,7 @@ use super::batch::{Batch, PendingCharge};
 use super::{BatchConfig, CallOutcome, CallReport, ChargeError, Observer};
 use crate::client::QuotaClient;
 use crate::error::ClientError;
-use crate::wire::{MAX_BATCH, Verdict};
+use quota_api::{MAX_BATCH, Verdict};
 
 /// Delay before the retry. In a measurement, a quota-svc that was killed as a sidecar was back after 22 ms.
 const RETRY_DELAY: Duration = Duration::from_millis(50);

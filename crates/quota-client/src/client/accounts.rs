@@ -4,7 +4,7 @@ use http::Method;
 
 use super::QuotaClient;
 use crate::error::ClientError;
-use crate::wire::{Account, AccountDeletion, AccountPage, Credential, NewAccount, NewSession, SetCredential};
+use quota_api::{Account, AccountDeletion, AccountPage, Credential, NewAccount, NewSession, SetCredential};
 
 impl QuotaClient {
     /// Creates an account. Fails with `account_exists` if the login is taken.

@@ -4,7 +4,7 @@ use http::Method;
 
 use super::{MAX_RESPONSE, QuotaClient};
 use crate::error::ClientError;
-use crate::wire::{CreatedKey, EventList, Key, KeyList, NewKey, Rename, SetDailyLimit, Usage};
+use quota_api::{CreatedKey, EventList, Key, KeyList, NewKey, Rename, SetDailyLimit, Usage};
 
 impl QuotaClient {
     /// Lists the account's keys, oldest first.

@@ -5,7 +5,7 @@ use serde::de::DeserializeOwned;
 
 use super::QuotaClient;
 use crate::error::ClientError;
-use crate::wire::{ExportPage, ImportReport, ImportRequest};
+use quota_api::{ExportPage, ImportReport, ImportRequest};
 
 impl QuotaClient {
     /// Exports a page of about `limit` accounts with their credentials and keys. `cursor` is the `next` of the

@@ -4,9 +4,9 @@ use std::io::{self, BufRead, Read};
 use std::ops::RangeInclusive;
 
 use jiff::Timestamp;
-use quota_client::wire::{ExportedAccount, ImportRequest};
+use quota_api::{ExportedAccount, ImportRequest};
 
-use crate::api_convert;
+use crate::api::convert;
 
 /// Maximum number of accounts per call.
 const MAX_ACCOUNTS: usize = 200;
@@ -119,7 +119,7 @@ fn parse(text: &[u8], line: u64, now: i64) -> Result<ExportedAccount, LineError>
         (false, column) => LineError::Syntax { line, column },
     })?;
     // quota-svc validates again; validating here lets the error name the line.
-    api_convert::from_export(&account, now).map_err(|reason| LineError::Invalid { line, reason })?;
+    convert::from_export(&account, now).map_err(|reason| LineError::Invalid { line, reason })?;
     Ok(account)
 }
 

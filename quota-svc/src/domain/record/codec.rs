@@ -17,10 +17,8 @@
 //! | 44 | 31 × 4 | requests allowed on earlier days, indexed by day modulo 31 |
 //! | 168 | capacity × 4 | the ring: low 32 bits of arrival times, ms |
 
-use quota_client::wire::{KeyState, Scope};
-
 use super::super::window::BurstWindow;
-use super::KeyRecord;
+use super::{KeyRecord, KeyState, Scope};
 
 /// Records of another version are never rewritten.
 const VERSION: u8 = 1;
@@ -43,7 +41,7 @@ pub enum CodecError {
 pub fn encode(record: &KeyRecord) -> Vec<u8> {
     let window = &record.window;
     let mut out = Vec::with_capacity(RING_OFFSET + 4 * window.ring.len());
-    out.extend([VERSION, scope_byte(record.scope), state_byte(record.state), 0]);
+    out.extend([VERSION, record.scope as u8, record.state as u8, 0]);
     out.extend(record.daily_limit.unwrap_or(0).to_le_bytes());
     out.extend(record.state_since.to_le_bytes());
     out.extend(record.day.to_le_bytes());
@@ -96,24 +94,8 @@ fn decode_window(bytes: &[u8]) -> Result<BurstWindow, CodecError> {
     Ok(BurstWindow { last: i64_at(bytes, 24), limit, len, head, ring })
 }
 
-fn scope_byte(scope: Scope) -> u8 {
-    match scope {
-        Scope::Ip => 0,
-        Scope::Geo => 1,
-        Scope::Full => 2,
-    }
-}
-
 pub fn scope_from_byte(byte: u8) -> Option<Scope> {
     [Scope::Ip, Scope::Geo, Scope::Full].get(usize::from(byte)).copied()
-}
-
-fn state_byte(state: KeyState) -> u8 {
-    match state {
-        KeyState::Active => 0,
-        KeyState::Paused => 1,
-        KeyState::Inactive => 2,
-    }
 }
 
 fn state_from_byte(byte: u8) -> Option<KeyState> {

@@ -11,10 +11,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 pub use draft::{Draft, Staged};
 pub use stored::StoredAccount;
 
-use quota_client::wire::KeyState;
+use crate::domain::record::KeyState;
 
 use super::store_file::RowWrite;
-use crate::domain::event::{Event, pause_reason};
+use crate::domain::event::{Event, EventKind, pause_reason};
 use crate::domain::id::{AccountId, KeyId};
 use crate::domain::key::StoredKey;
 use crate::domain::limits::Limits;
@@ -98,7 +98,9 @@ impl State {
             }
         }
         if burst_exceeded {
-            self.unsaved_pauses.push((id, pause_event(now, limits).to_line()));
+            let reason = pause_reason(u32::from(limits.burst));
+            let event = Event { at: now, kind: EventKind::Paused, reason };
+            self.unsaved_pauses.push((id, event.to_line()));
         } else if !entry.dirty {
             entry.dirty = true;
             self.dirty.push(id);
@@ -179,9 +181,4 @@ impl Demo {
         self.dirty |= allowed > 0;
         GroupCounts::demo(now, limits.demo, self.used, allowed, count - allowed)
     }
-}
-
-fn pause_event(now: i64, limits: &Limits) -> Event {
-    let kind = quota_client::wire::EventKind::Paused;
-    Event { at: now, kind, reason: pause_reason(u32::from(limits.burst)) }
 }

@@ -1,7 +1,8 @@
 //! Implements `Store` for [`EmbeddedStore`]: reads the state in memory, or changes it and waits for the commit.
 
+use crate::domain::event::{Actor, EventKind};
+use crate::store::ImportReport;
 use async_trait::async_trait;
-use quota_client::wire::{Actor, EventKind, ImportReport};
 
 use super::EmbeddedStore;
 use crate::domain::account::{Account, Login};

@@ -1,7 +1,8 @@
 //! Imports accounts and keys: concurrently, with one confirmation per server at the end.
 
+use crate::domain::event::{Actor, EventKind};
+use crate::store::ImportReport;
 use futures_util::future::try_join_all;
-use quota_client::wire::{Actor, EventKind, ImportReport};
 
 use super::keys::{KeyWrite, Reservation};
 use super::operation::Operation;

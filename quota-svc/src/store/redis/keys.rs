@@ -4,9 +4,10 @@
 
 use std::collections::HashMap;
 
+use crate::domain::account::KEYS_PER_ACCOUNT;
+use crate::domain::event::{Actor, EventKind};
 use api_key::KeyDigest;
 use futures_util::future::try_join_all;
-use quota_client::wire::{Actor, EventKind, KEYS_PER_ACCOUNT};
 use redis::Value;
 
 use super::command;
@@ -316,20 +317,21 @@ impl Operation<'_> {
         actor: Option<Actor>,
     ) -> Result<StoredKey, StoreError> {
         let redis_keys = self.redis_keys.key(id);
-        let (action, value, kind) = match change {
-            KeyChange::Resume => ("resume", String::new(), "resumed"),
-            KeyChange::Deactivate => ("deactivate", String::new(), "deactivated"),
-            KeyChange::Reactivate => ("reactivate", String::new(), "reactivated"),
-            KeyChange::Rename(name) => ("rename", name.as_str().to_owned(), "renamed"),
-            KeyChange::DailyLimit(limit) => ("limit", limit.unwrap_or(0).to_string(), "limit_changed"),
+        let (action, value) = match change {
+            KeyChange::Resume => ("resume", String::new()),
+            KeyChange::Deactivate => ("deactivate", String::new()),
+            KeyChange::Reactivate => ("reactivate", String::new()),
+            KeyChange::Rename(name) => ("rename", name.as_str().to_owned()),
+            KeyChange::DailyLimit(limit) => ("limit", limit.unwrap_or(0).to_string()),
         };
+        let (kind, reason) = change.event(actor);
         let call = CHANGE_KEY
             .on(redis_keys.iter())
             .arg(owner.map_or_else(String::new, |owner| owner.to_string()))
             .arg(action)
             .arg(value)
             .arg(self.now_arg())
-            .arg(format!("{kind} {}", with_actor(&change.reason(), actor)));
+            .arg(format!("{} {reason}", kind.as_str()));
         let reply = match self.write_int(&redis_keys[0], &call).await? {
             (-1, _) => return Err(StoreError::KeyNotFound),
             (-2, _) => return Err(StoreError::KeyInactive),

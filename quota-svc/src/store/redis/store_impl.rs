@@ -1,7 +1,8 @@
 //! Implements `Store` for [`RedisStore`]: forwards to the methods in the other files.
 
+use crate::domain::event::Actor;
+use crate::store::ImportReport;
 use async_trait::async_trait;
-use quota_client::wire::{Actor, ImportReport};
 
 use super::RedisStore;
 use crate::domain::account::{Account, Login};

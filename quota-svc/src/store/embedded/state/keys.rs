@@ -1,6 +1,8 @@
 //! The keys of the state in memory: create, read, change, delete, import and load.
 
-use quota_client::wire::{Actor, EventKind, ImportReport, KEYS_PER_ACCOUNT};
+use crate::domain::account::KEYS_PER_ACCOUNT;
+use crate::domain::event::{Actor, EventKind};
+use crate::store::ImportReport;
 
 use super::stored::meta_from_bytes;
 use super::{Draft, KeyEntry, State, UnreadableEntry};
@@ -79,8 +81,8 @@ impl Draft<'_> {
             stored.keys.push(id);
             Ok(())
         })?;
-        let reason = if kind == EventKind::Imported { "imported" } else { "created" };
-        self.put_new_key(key.clone(), Event { at: now, kind, reason: with_actor(reason, actor) });
+        let reason = with_actor(kind.as_str(), actor);
+        self.put_new_key(key.clone(), Event { at: now, kind, reason });
         Ok(key)
     }
 
@@ -93,13 +95,13 @@ impl Draft<'_> {
         now: i64,
     ) -> Result<StoredKey, StoreError> {
         let mut key = self.key(id, owner)?.clone();
-        let event = key.apply(change, now).map_err(|error| match error {
+        let changed = key.apply(change, now).map_err(|error| match error {
             KeyChangeError::Inactive => StoreError::KeyInactive,
             KeyChangeError::Paused => StoreError::KeyPaused,
         })?;
-        if let Some((kind, reason)) = event {
-            let event = Event { at: now, kind, reason: with_actor(&reason, actor) };
-            self.put_changed_key(key.clone(), change, event);
+        if changed {
+            let (kind, reason) = change.event(actor);
+            self.put_changed_key(key.clone(), change, Event { at: now, kind, reason });
         }
         Ok(key)
     }

@@ -1,21 +1,70 @@
-//! Converts stored accounts and keys to the types of the internal API, and lines of an export back to stored data.
+//! Converts between the types of the internal API and those of the domain and the store.
 
 use api_key::KeyDigest;
-use quota_client::wire::{self, DayUsage};
+use quota_api::DayUsage;
 
-use crate::domain::account::{Account, Login, MAX_CREDENTIAL};
+use crate::domain::account::{Account, KEYS_PER_ACCOUNT, Login, MAX_CREDENTIAL};
+use crate::domain::event::{Actor, Event, EventKind};
 use crate::domain::key::{KeyMeta, KeyName, StoredKey};
 use crate::domain::limits::Limits;
-use crate::domain::record::{KeyRecord, USAGE_DAYS};
+use crate::domain::record::{KeyRecord, KeyState, Scope, USAGE_DAYS};
 use crate::domain::time::{date_of, day_of, day_of_date};
-use crate::store::{ImportAccount, UnreadableKey};
+use crate::domain::verdict::{Outcome, Verdict};
+use crate::store::{ImportAccount, ImportReport, UnreadableKey};
 
 /// Maximum length of a hint in an import, in characters.
 const MAX_HINT: usize = 32;
 
+const _: () = assert!(KEYS_PER_ACCOUNT == quota_api::KEYS_PER_ACCOUNT);
+
+/// Implements `From` for enums with the same variants.
+macro_rules! convert_variants {
+    ($from:path => $to:path: $($variant:ident),+) => {
+        impl From<$from> for $to {
+            fn from(value: $from) -> Self {
+                use $from as From;
+                match value {
+                    $(From::$variant => Self::$variant,)+
+                }
+            }
+        }
+    };
+}
+
+convert_variants!(Scope => quota_api::Scope: Ip, Geo, Full);
+convert_variants!(quota_api::Scope => Scope: Ip, Geo, Full);
+convert_variants!(KeyState => quota_api::KeyState: Active, Paused, Inactive);
+convert_variants!(quota_api::KeyState => KeyState: Active, Paused, Inactive);
+convert_variants!(quota_api::Actor => Actor: Owner, Operator, System);
+convert_variants!(EventKind => quota_api::EventKind:
+    Created, Imported, Paused, Resumed, Deactivated, Reactivated, Renamed, LimitChanged);
+convert_variants!(Outcome => quota_api::Outcome:
+    Allowed, UnknownKey, Inactive, Paused, BurstExceeded, DailyExceeded, Unavailable);
+
+impl From<Verdict> for quota_api::Verdict {
+    fn from(verdict: Verdict) -> Self {
+        let Verdict { outcome, scope, limit, remaining, reset, retry_after } = verdict;
+        let (outcome, scope) = (outcome.into(), scope.map(Into::into));
+        Self { outcome, scope, limit, remaining, reset, retry_after }
+    }
+}
+
+impl From<Event> for quota_api::Event {
+    fn from(event: Event) -> Self {
+        Self { at: event.at, kind: event.kind.into(), reason: event.reason }
+    }
+}
+
+impl From<ImportReport> for quota_api::ImportReport {
+    fn from(report: ImportReport) -> Self {
+        let ImportReport { accounts_created, accounts_kept, keys_created, keys_kept, keys_refused } = report;
+        Self { accounts_created, accounts_kept, keys_created, keys_kept, keys_refused }
+    }
+}
+
 /// An account without its credential.
-pub fn account(account: &Account) -> wire::Account {
-    wire::Account {
+pub fn account(account: &Account) -> quota_api::Account {
+    quota_api::Account {
         id: account.id().to_string(),
         login: account.login.as_str().to_owned(),
         created_at: account.created_at,
@@ -24,16 +73,16 @@ pub fn account(account: &Account) -> wire::Account {
 }
 
 /// A key with its usage so far on the day of `now`.
-pub fn key(key: &StoredKey, limits: &Limits, now: i64) -> wire::Key {
+pub fn key(key: &StoredKey, limits: &Limits, now: i64) -> quota_api::Key {
     let StoredKey { meta, record } = key;
     let today = day_of(now);
-    wire::Key {
+    quota_api::Key {
         id: meta.id().to_string(),
         account: meta.account.to_string(),
         name: meta.name.as_str().to_owned(),
         hint: meta.hint.clone(),
-        scope: record.scope,
-        state: record.state,
+        scope: record.scope.into(),
+        state: record.state.into(),
         state_since: record.state_since,
         created_at: meta.created_at,
         daily_limit: record.limit(limits),
@@ -42,10 +91,10 @@ pub fn key(key: &StoredKey, limits: &Limits, now: i64) -> wire::Key {
     }
 }
 
-pub fn unreadable_key(key: UnreadableKey) -> wire::UnreadableKey {
+pub fn unreadable_key(key: UnreadableKey) -> quota_api::UnreadableKey {
     let UnreadableKey { id, meta, reason } = key;
     let (name, hint) = meta.map(|meta| (meta.name.as_str().to_owned(), meta.hint)).unzip();
-    wire::UnreadableKey { id: id.to_string(), name, hint, reason }
+    quota_api::UnreadableKey { id: id.to_string(), name, hint, reason }
 }
 
 /// Usage of the last 31 days, oldest first; today is the last.
@@ -57,19 +106,19 @@ pub fn usage(record: &KeyRecord, now: i64) -> Vec<DayUsage> {
 }
 
 /// One line of an export.
-pub fn to_export(account: Account, keys: &[StoredKey], now: i64) -> wire::ExportedAccount {
-    let key = |key: &StoredKey| wire::ExportedKey {
+pub fn to_export(account: Account, keys: &[StoredKey], now: i64) -> quota_api::ExportedAccount {
+    let key = |key: &StoredKey| quota_api::ExportedKey {
         sha256: key.meta.digest.to_hex(),
         name: key.meta.name.as_str().to_owned(),
         hint: key.meta.hint.clone(),
-        scope: key.record.scope,
-        state: key.record.state,
+        scope: key.record.scope.into(),
+        state: key.record.state.into(),
         state_since: key.record.state_since,
         created_at: key.meta.created_at,
         daily_limit: key.record.daily_limit,
         usage: usage(&key.record, now).into_iter().filter(|day| day.requests > 0).collect(),
     };
-    wire::ExportedAccount {
+    quota_api::ExportedAccount {
         login: account.login.as_str().to_owned(),
         created_at: account.created_at,
         keys: keys.iter().map(key).collect(),
@@ -79,13 +128,13 @@ pub fn to_export(account: Account, keys: &[StoredKey], now: i64) -> wire::Export
 }
 
 /// Converts and validates one line of an export. The error is a message for the CLI or the API response.
-pub fn from_export(line: &wire::ExportedAccount, now: i64) -> Result<ImportAccount, String> {
+pub fn from_export(line: &quota_api::ExportedAccount, now: i64) -> Result<ImportAccount, String> {
     let login = Login::parse(&line.login).map_err(|error| error.to_string())?;
     if line.credential.as_ref().is_some_and(|credential| credential.len() > MAX_CREDENTIAL) {
         return Err(format!("a credential must be at most {MAX_CREDENTIAL} bytes long"));
     }
-    if line.keys.len() > wire::KEYS_PER_ACCOUNT {
-        return Err(format!("an account can have at most {} keys", wire::KEYS_PER_ACCOUNT));
+    if line.keys.len() > KEYS_PER_ACCOUNT {
+        return Err(format!("an account can have at most {KEYS_PER_ACCOUNT} keys"));
     }
     let account = Account {
         login,
@@ -97,7 +146,7 @@ pub fn from_export(line: &wire::ExportedAccount, now: i64) -> Result<ImportAccou
     Ok(ImportAccount { account, keys })
 }
 
-fn key_from_export(key: &wire::ExportedKey, account: &Account, now: i64) -> Result<StoredKey, String> {
+fn key_from_export(key: &quota_api::ExportedKey, account: &Account, now: i64) -> Result<StoredKey, String> {
     if key.hint.chars().count() > MAX_HINT {
         return Err(format!("a hint must be at most {MAX_HINT} characters long"));
     }
@@ -108,8 +157,8 @@ fn key_from_export(key: &wire::ExportedKey, account: &Account, now: i64) -> Resu
         digest: KeyDigest::from_hex(&key.sha256).map_err(|error| error.to_string())?,
         created_at: key.created_at,
     };
-    let mut record = KeyRecord::new(key.scope, key.daily_limit.filter(|limit| *limit > 0), now);
-    (record.state, record.state_since) = (key.state, key.state_since);
+    let mut record = KeyRecord::new(key.scope.into(), key.daily_limit.filter(|limit| *limit > 0), now);
+    (record.state, record.state_since) = (key.state.into(), key.state_since);
     for DayUsage { day, requests } in &key.usage {
         let day = day_of_date(day).ok_or_else(|| format!("`{day}` is not a date (YYYY-MM-DD)"))?;
         record.set_used_on(day, *requests);
@@ -119,8 +168,6 @@ fn key_from_export(key: &wire::ExportedKey, account: &Account, now: i64) -> Resu
 
 #[cfg(test)]
 mod tests {
-    use quota_client::wire::{KeyState, Scope};
-
     use super::*;
 
     const NOW: i64 = 1_800_000_000_000;

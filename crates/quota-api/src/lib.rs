@@ -2,6 +2,8 @@
 //! `openapi/quota-svc.json`. dashboard-api uses some of the types too, so their descriptions are also in
 //! `openapi/dashboard-api.json`.
 
+#![warn(missing_docs)]
+
 mod account;
 mod charge;
 mod key;
