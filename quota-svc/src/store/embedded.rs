@@ -55,7 +55,7 @@ impl EmbeddedStore {
 
     fn start(file: StoreFile, limits: Limits, clock: Clock) -> Result<Self, OpenError> {
         let file = Arc::new(file);
-        let state = Arc::new(Mutex::new(file.load()?));
+        let state = Arc::new(Mutex::new(State::load(&file)?));
         let writer =
             Writer::start(file.clone(), state.clone(), clock.clone()).map_err(OpenError::WriterThread)?;
         Ok(Self { state, file, writer, limits, clock })

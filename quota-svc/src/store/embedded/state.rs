@@ -13,7 +13,7 @@ pub use stored::StoredAccount;
 
 use crate::domain::record::KeyState;
 
-use super::store_file::RowWrite;
+use super::store_file::{LoadedRow, OpenError, RowWrite, StoreFile};
 use crate::domain::event::{Event, EventKind, pause_reason};
 use crate::domain::id::{AccountId, KeyId};
 use crate::domain::key::StoredKey;
@@ -66,6 +66,17 @@ struct Demo {
 }
 
 impl State {
+    pub fn load(file: &StoreFile) -> Result<Self, OpenError> {
+        let mut state = Self::default();
+        file.load(|row| match row {
+            LoadedRow::Account(id, row) => state.load_account(id, row),
+            LoadedRow::Key(id, meta, record) => state.load_key(id, meta, record),
+            LoadedRow::Demo(day, used) => state.demo = Demo { day, used, dirty: false },
+        })?;
+        state.load_missing_keys();
+        Ok(state)
+    }
+
     /// Charges a group. Its changes stay in memory until they are saved.
     pub fn charge(&mut self, group: &ChargeGroup, now: i64, limits: &Limits) -> GroupOutcome {
         match group.subject {
@@ -158,11 +169,6 @@ impl State {
                 self.dirty.push(id);
             }
         }
-    }
-
-    /// Loads the demo's counter from the file.
-    pub fn load_demo(&mut self, (day, used): (u32, u32)) {
-        self.demo = Demo { day, used, dirty: false };
     }
 }
 

@@ -11,7 +11,6 @@ use redb::{
 use rows::Tables;
 pub use rows::{RowWrite, UndoRows};
 
-use super::state::State;
 use crate::domain::id::{AccountId, KeyId};
 
 type Id = [u8; 16];
@@ -51,6 +50,15 @@ pub struct StoreFile {
     database: RwLock<Option<Database>>,
     open: Box<OpenDatabase>,
     path: PathBuf,
+}
+
+/// A stored row, as it is loaded at startup.
+pub enum LoadedRow<'a> {
+    Account(AccountId, &'a [u8]),
+    /// Metadata and record. A missing record is empty.
+    Key(KeyId, &'a [u8], &'a [u8]),
+    /// The demo's day and count.
+    Demo(u32, u32),
 }
 
 type OpenDatabase = dyn Fn(OpenMode) -> Result<Database, DatabaseError> + Send + Sync;
@@ -101,35 +109,31 @@ impl StoreFile {
         Ok(())
     }
 
-    /// Loads everything except the events.
-    pub fn load(&self) -> Result<State, OpenError> {
-        self.create_tables().map_err(|error| damaged(&self.path, &error))?;
-        self.read_all().map_err(|error| damaged(&self.path, &error))
+    /// Passes all rows except the events to `load`: accounts first, then keys.
+    pub fn load(&self, load: impl FnMut(LoadedRow<'_>)) -> Result<(), OpenError> {
+        // Creates the tables of a new file.
+        let created = self.write(&mut UndoRows::default(), &[]);
+        created.and_then(|()| self.read_all(load)).map_err(|error| damaged(&self.path, &error))
     }
 
-    fn create_tables(&self) -> Result<(), redb::Error> {
-        self.write(&mut UndoRows::default(), &[])
-    }
-
-    fn read_all(&self) -> Result<State, redb::Error> {
+    fn read_all(&self, mut load: impl FnMut(LoadedRow<'_>)) -> Result<(), redb::Error> {
         let transaction = self.with_database(|database| Ok(database.begin_read()?))?;
-        let mut state = State::default();
         for row in transaction.open_table(ACCOUNTS)?.iter()? {
             let (id, bytes) = row?;
-            state.load_account(AccountId(id.value()), bytes.value());
+            load(LoadedRow::Account(AccountId(id.value()), bytes.value()));
         }
         let (keys, records) = (transaction.open_table(KEYS)?, transaction.open_table(RECORDS)?);
         for row in keys.iter()? {
             let (id, meta) = row?;
             let record = records.get(id.value())?;
             let record = record.as_ref().map_or(&[][..], |record| record.value());
-            state.load_key(KeyId(id.value()), meta.value(), record);
+            load(LoadedRow::Key(KeyId(id.value()), meta.value(), record));
         }
-        state.load_missing_keys();
         if let Some(demo) = transaction.open_table(DEMO)?.get(())? {
-            state.load_demo(demo.value());
+            let (day, used) = demo.value();
+            load(LoadedRow::Demo(day, used));
         }
-        Ok(state)
+        Ok(())
     }
 
     /// Writes rows in one transaction, which is on disk when this returns without an error.

@@ -37,7 +37,7 @@ impl State {
     }
 
     /// Loads an account from the file.
-    pub fn load_account(&mut self, id: AccountId, row: &[u8]) {
+    pub(super) fn load_account(&mut self, id: AccountId, row: &[u8]) {
         match StoredAccount::from_bytes(row) {
             Some(account) => drop(self.accounts.insert(id, account)),
             None => {

@@ -36,7 +36,7 @@ impl State {
     }
 
     /// Loads a key from the file. A missing part is empty. Accounts must have been loaded.
-    pub fn load_key(&mut self, id: KeyId, meta: &[u8], record: &[u8]) {
+    pub(super) fn load_key(&mut self, id: KeyId, meta: &[u8], record: &[u8]) {
         let meta = meta_from_bytes(meta).filter(|meta| meta.id() == id);
         match (meta, decode(record)) {
             (Some(meta), Ok(record)) => {
@@ -48,7 +48,7 @@ impl State {
     }
 
     /// Adds a key for each entry in an account's list of keys that was not loaded. Call it after loading all keys.
-    pub fn load_missing_keys(&mut self) {
+    pub(super) fn load_missing_keys(&mut self) {
         let listed = self.accounts.values().flat_map(|account| &account.keys);
         let missing =
             listed.filter(|id| !self.keys.contains_key(id) && !self.unreadable_keys.contains_key(id));
