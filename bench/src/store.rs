@@ -13,6 +13,7 @@ use anyhow::Context;
 use quota_svc::domain::id::KeyId;
 use quota_svc::domain::limits::Limits;
 use quota_svc::domain::time::Clock;
+use quota_svc::store::Store;
 use quota_svc::store::embedded::EmbeddedStore;
 use quota_svc::store::redis::{ConfirmWrites, Credentials, RedisOptions, RedisStore};
 use testkit::redis::Redis;
@@ -89,7 +90,7 @@ async fn charge_redis(redis: &Redis, keys: usize) -> anyhow::Result<Variant> {
         limits: Limits::default(),
         clock: Clock::Store,
     })?;
-    let connected = async || store.now_from_server().await.ok();
+    let connected = async || store.now().await.ok();
     eventually(Duration::from_secs(10), "the store is connected", connected).await;
     let ids = seed::keys(&store, keys, &Limits::default())
         .await?

@@ -15,6 +15,9 @@ use crate::domain::verdict::{ChargeGroup, GroupOutcome};
 /// Lifetime of a reservation whose key was never written. After this time the creation counts as failed.
 pub const RESERVATION_MS: i64 = 60_000;
 
+/// The cause of a [`StoreError`]: an error of a library, or a text.
+pub type Cause = Box<dyn std::error::Error + Send + Sync>;
+
 /// Why a store operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -41,13 +44,13 @@ pub enum StoreError {
     KeyPaused,
     /// No result from the store: it is unreachable or did not reply in time.
     #[error("the store is unavailable: {0}")]
-    Unavailable(String),
+    Unavailable(#[source] Cause),
     /// Written but not confirmed in time: a crash of the store can still lose it.
     #[error("the write was not confirmed in time: {0}")]
-    Unconfirmed(String),
+    Unconfirmed(#[source] Cause),
     /// Damaged, or written in a format that this version does not support.
     #[error("invalid data in the store: {0}")]
-    InvalidData(String),
+    InvalidData(#[source] Cause),
     /// Like `InvalidData`, for the data of one key. The key can be deleted.
     #[error("key {id} can't be read: {reason}")]
     UnreadableKey { id: KeyId, reason: String },
@@ -71,21 +74,21 @@ pub struct KeyDraft {
 }
 
 /// A new credential, and the one that it replaces.
-#[derive(Debug, Clone, Copy)]
-pub struct CredentialChange<'a> {
-    pub credential: &'a str,
+#[derive(Debug, Clone)]
+pub struct CredentialChange {
+    pub credential: String,
     pub expected_version: u32,
     /// `None` checks only the version, which starts over when an account is deleted and registered again.
-    pub expected_credential: Option<&'a str>,
-    pub keep: KeptSessions<'a>,
+    pub expected_credential: Option<String>,
+    pub keep: KeptSessions,
 }
 
 /// Which sessions a change of the credential does not revoke.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KeptSessions<'a> {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeptSessions {
     None,
     /// SHA-256 of the session's ID in hexadecimal digits.
-    One(&'a str),
+    One(String),
     All,
 }
 
@@ -162,7 +165,7 @@ pub trait Store: Send + Sync {
         expected_credential: Option<&str>,
     ) -> Result<Vec<KeyId>, StoreError>;
     /// Replaces the credential if the current one is the expected one, and revokes sessions. Returns the new version.
-    async fn set_credential(&self, id: AccountId, change: &CredentialChange<'_>) -> Result<u32, StoreError>;
+    async fn set_credential(&self, id: AccountId, change: &CredentialChange) -> Result<u32, StoreError>;
 
     /// Adds a session, given as the SHA-256 of its ID in hexadecimal digits. If `expected_credential` is given and is
     /// not the current credential, fails with [`StoreError::VersionConflict`] in the same atomic step.

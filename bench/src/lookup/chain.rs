@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use quota_svc::domain::limits::Limits;
 use quota_svc::domain::time::Clock;
+use quota_svc::store::Store;
 use quota_svc::store::redis::{ConfirmWrites, Credentials, RedisOptions, RedisStore};
 use testkit::redis::Redis;
 
@@ -83,7 +84,7 @@ async fn connect_store(redis: &Redis) -> anyhow::Result<RedisStore> {
         limits: Limits::default(),
         clock: Clock::Store,
     })?;
-    let connected = async || store.now_from_server().await.ok();
+    let connected = async || store.now().await.ok();
     testkit::wait::eventually(STORE_TIMEOUT, "the store is connected", connected).await;
     Ok(store)
 }

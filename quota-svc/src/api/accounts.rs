@@ -41,9 +41,7 @@ impl AccountsApi {
     async fn create(&self, account: SerdeJson<NewAccount>) -> Result<Created, ApiError> {
         let NewAccount { login, credential } = account.0;
         let login = Login::parse_new(&login).map_err(|error| ApiError::invalid("invalid_login", error))?;
-        if let Some(credential) = &credential {
-            check_credential(credential)?;
-        }
+        credential.as_deref().map_or(Ok(()), check_credential)?;
         let created = self.0.store.create_account(&login, credential.as_deref()).await?;
         Ok(Created::Account(SerdeJson(convert::account(&created))))
     }
@@ -112,26 +110,23 @@ impl AccountsApi {
         id: Path<String>,
         change: SerdeJson<SetCredential>,
     ) -> Result<SerdeJson<Credential>, ApiError> {
-        let change = change.0;
-        check_credential(&change.credential)?;
-        if let Some(session) = &change.keep_session {
-            check_session(session)?;
-        }
-        if let Some(expected) = &change.expected_credential {
-            check_credential(expected)?;
-        }
-        let keep = match (change.keep_all_sessions, change.keep_session.as_deref()) {
+        let SetCredential {
+            credential,
+            expected_version,
+            expected_credential,
+            keep_session,
+            keep_all_sessions,
+        } = change.0;
+        check_credential(&credential)?;
+        keep_session.as_deref().map_or(Ok(()), check_session)?;
+        expected_credential.as_deref().map_or(Ok(()), check_credential)?;
+        let keep = match (keep_all_sessions, keep_session) {
             (Some(true), _) => KeptSessions::All,
             (_, Some(session)) => KeptSessions::One(session),
             (_, None) => KeptSessions::None,
         };
-        let replacement = CredentialChange {
-            credential: &change.credential,
-            expected_version: change.expected_version,
-            expected_credential: change.expected_credential.as_deref(),
-            keep,
-        };
-        let version = self.0.store.set_credential(account_id(&id)?, &replacement).await?;
+        let change = CredentialChange { credential, expected_version, expected_credential, keep };
+        let version = self.0.store.set_credential(account_id(&id)?, &change).await?;
         Ok(SerdeJson(Credential { credential: Some(change.credential), version }))
     }
 
@@ -142,9 +137,7 @@ impl AccountsApi {
     async fn add_session(&self, id: Path<String>, session: SerdeJson<NewSession>) -> Result<Done, ApiError> {
         let NewSession { id_sha256, ttl_seconds, expected_credential } = session.0;
         check_session(&id_sha256)?;
-        if let Some(expected) = &expected_credential {
-            check_credential(expected)?;
-        }
+        expected_credential.as_deref().map_or(Ok(()), check_credential)?;
         if !(1..=MAX_SESSION_TTL).contains(&ttl_seconds) {
             let message = format!("ttl_seconds must be 1 to {MAX_SESSION_TTL}");
             return Err(ApiError::invalid("invalid_session", message));

@@ -25,7 +25,7 @@ impl Context {
             Err(error) => match error.try_into_panic() {
                 // Handled like a panic of the request itself.
                 Ok(panic) => std::panic::resume_unwind(panic),
-                Err(canceled) => Err(StoreError::Unavailable(canceled.to_string())),
+                Err(canceled) => Err(StoreError::Unavailable(canceled.into())),
             },
         }
     }

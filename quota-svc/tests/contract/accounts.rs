@@ -56,7 +56,8 @@ pub async fn account_deletion_deletes_keys(harness: &Harness) {
 pub async fn credential_change_checks_version_and_revokes_sessions(harness: &Harness) {
     let account = harness.account().await;
     let (kept, other) = ("a".repeat(64), "b".repeat(64));
-    let set = async |expected_version, credential: &str, keep: KeptSessions<'_>| {
+    let set = async |expected_version, credential: &str, keep: KeptSessions| {
+        let credential = credential.to_owned();
         let change = CredentialChange { credential, expected_version, expected_credential: None, keep };
         harness.store.set_credential(account, &change).await
     };
@@ -69,7 +70,7 @@ pub async fn credential_change_checks_version_and_revokes_sessions(harness: &Har
     assert!(harness.store.has_session(account, &other).await.unwrap());
     assert_eq!(set(1, "two", KeptSessions::All).await.unwrap(), 2);
     assert!(harness.store.has_session(account, &other).await.unwrap());
-    assert_eq!(set(2, "three", KeptSessions::One(&kept)).await.unwrap(), 3);
+    assert_eq!(set(2, "three", KeptSessions::One(kept.clone())).await.unwrap(), 3);
     assert!(harness.store.has_session(account, &kept).await.unwrap());
     assert!(!harness.store.has_session(account, &other).await.unwrap());
     assert_eq!(harness.store.account(account).await.unwrap().credential.as_deref(), Some("three"));
@@ -83,9 +84,9 @@ pub async fn session_with_an_outdated_credential_is_rejected(harness: &Harness) 
     };
     add_session("a", "old").await.unwrap();
     let change = CredentialChange {
-        credential: "new",
+        credential: "new".to_owned(),
         expected_version: 1,
-        expected_credential: Some("old"),
+        expected_credential: Some("old".to_owned()),
         keep: KeptSessions::None,
     };
     assert_eq!(harness.store.set_credential(account, &change).await.unwrap(), 2);
@@ -110,9 +111,9 @@ pub async fn account_deletion_with_an_outdated_credential_is_rejected(harness: &
     let account = harness.store.create_account(&login, Some("old")).await.unwrap().id();
     let key = harness.key_in(account, Scope::Full, None).await.unwrap();
     let change = CredentialChange {
-        credential: "new",
+        credential: "new".to_owned(),
         expected_version: 1,
-        expected_credential: Some("old"),
+        expected_credential: Some("old".to_owned()),
         keep: KeptSessions::None,
     };
     harness.store.set_credential(account, &change).await.unwrap();

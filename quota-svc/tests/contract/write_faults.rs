@@ -23,12 +23,6 @@ use crate::harness::Harness;
 
 const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 const SESSION: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
-const NEW_CREDENTIAL: CredentialChange<'_> = CredentialChange {
-    credential: "hash",
-    expected_version: 0,
-    expected_credential: None,
-    keep: KeptSessions::One(SESSION),
-};
 /// Runs with a fault that are made at the same time. Most of their time is spent waiting for the store to recover.
 const CONCURRENT_RUNS: usize = 16;
 
@@ -187,7 +181,13 @@ impl Subjects {
             Step::Rename => change(KeyChange::Rename(KeyName::parse("renamed").unwrap())).await,
             Step::SetLimit => change(KeyChange::DailyLimit(Some(50))).await,
             Step::AddSession => store.add_session(account, SESSION, 60, None).await,
-            Step::SetCredential => store.set_credential(account, &NEW_CREDENTIAL).await.map(drop),
+            Step::SetCredential => {
+                let keep = KeptSessions::One(SESSION.to_owned());
+                let credential = "hash".to_owned();
+                let change =
+                    CredentialChange { credential, expected_version: 0, expected_credential: None, keep };
+                store.set_credential(account, &change).await.map(drop)
+            }
             Step::Pause => self.pause(harness).await,
             Step::Resume => change(KeyChange::Resume).await,
             Step::Import => store.import(&[self.backup().await]).await.map(drop),
@@ -200,7 +200,7 @@ impl Subjects {
         let verdicts = harness.charge_key(self.key(), u32::from(LIMITS.burst) + 1).await;
         match verdicts.last().unwrap().outcome {
             Outcome::BurstExceeded | Outcome::Paused => Ok(()),
-            Outcome::Unavailable => Err(StoreError::Unavailable("charge".to_owned())),
+            Outcome::Unavailable => Err(StoreError::Unavailable("charge".into())),
             other => panic!("{other:?}"),
         }
     }

@@ -112,13 +112,13 @@ impl Writer {
         let _ = self.requests.send(request);
         match tokio::time::timeout(COMMIT_TIMEOUT, reply).await {
             Ok(Ok(Ok(result))) => Ok(result),
-            Ok(Ok(Err(reason))) => Err(StoreError::Unavailable(reason)),
+            Ok(Ok(Err(reason))) => Err(StoreError::Unavailable(reason.into())),
             Ok(Err(_)) => {
                 // The reply was dropped with the thread, perhaps before the thread could report its end.
                 self.report_failure(THREAD_ENDED.to_owned());
-                Err(StoreError::Unavailable(THREAD_ENDED.to_owned()))
+                Err(StoreError::Unavailable(THREAD_ENDED.into()))
             }
-            Err(_) => Err(StoreError::Unconfirmed("the disk did not respond in time".to_owned())),
+            Err(_) => Err(StoreError::Unconfirmed("the disk did not respond in time".into())),
         }
     }
 

@@ -88,13 +88,13 @@ impl Operation<'_> {
     ) -> Result<(i64, Reply), StoreError> {
         let [redis_key, ..] = self.redis_keys.account(account.id());
         let call = CREATE_ACCOUNT
-            .on([redis_key.clone()].iter())
+            .on([&redis_key])
             .arg(self.now_arg())
             .arg(created_at.map_or_else(String::new, |at| at.to_string()))
             .arg(account.login.as_str())
             .arg(account.credential.as_deref().unwrap_or_default())
             .arg(account.credential_version);
-        match self.write_int(&redis_key, &call).await? {
+        match self.write_int(&call).await? {
             (0, _) => Err(StoreError::AccountExists),
             created => Ok(created),
         }
@@ -193,8 +193,8 @@ impl Operation<'_> {
         expected_credential: Option<&str>,
     ) -> Result<Vec<KeyId>, StoreError> {
         let [account, reservations, sessions] = self.redis_keys.account(id);
-        let begin = BEGIN_DELETION.on([account.clone()].iter()).arg(expected_credential.unwrap_or_default());
-        match self.write_int(&account, &begin).await? {
+        let begin = BEGIN_DELETION.on([&account]).arg(expected_credential.unwrap_or_default());
+        match self.write_int(&begin).await? {
             (-1, _) => return Err(StoreError::AccountNotFound),
             (-2, _) => return Err(StoreError::VersionConflict),
             _ => {}
@@ -219,21 +219,21 @@ impl Operation<'_> {
     pub(super) async fn replace_credential(
         &self,
         id: AccountId,
-        change: &CredentialChange<'_>,
+        change: &CredentialChange,
     ) -> Result<u32, StoreError> {
         let [account, _, sessions] = self.redis_keys.account(id);
-        let keep = match change.keep {
+        let keep = match &change.keep {
             KeptSessions::None => "",
             KeptSessions::One(session) => session,
             KeptSessions::All => "*",
         };
         let call = SET_CREDENTIAL
-            .on([account.clone(), sessions].iter())
+            .on([&account, &sessions])
             .arg(change.expected_version)
-            .arg(change.credential)
+            .arg(&change.credential)
             .arg(keep)
-            .arg(change.expected_credential.unwrap_or_default());
-        match self.write_int(&account, &call).await? {
+            .arg(change.expected_credential.as_deref().unwrap_or_default());
+        match self.write_int(&call).await? {
             (-1, _) => Err(StoreError::AccountNotFound),
             (-2, _) => Err(StoreError::VersionConflict),
             (version, reply) => {
@@ -253,13 +253,13 @@ impl Operation<'_> {
     ) -> Result<bool, StoreError> {
         let [account, _, sessions] = self.redis_keys.account(id);
         let call = SESSION
-            .on([account.clone(), sessions].iter())
+            .on([&account, &sessions])
             .arg(self.now_arg())
             .arg(session)
             .arg(ttl.map_or_else(String::new, |seconds| (u64::from(seconds) * 1000).to_string()))
             .arg(MAX_SESSIONS)
             .arg(expected_credential.unwrap_or_default());
-        match self.run_int(&account, &call).await? {
+        match self.run_int(&call).await? {
             -1 => Err(StoreError::AccountNotFound),
             -2 => Err(StoreError::VersionConflict),
             active => Ok(active == 1),

@@ -26,7 +26,7 @@ impl RedisStore {
     async fn charge_in_one_call(&self, groups: &[ChargeGroup]) -> Vec<GroupOutcome> {
         let redis_keys: Vec<RedisKey> = groups.iter().map(|group| self.redis_key_of(group.subject)).collect();
         let call = self.charge_call(&redis_keys, groups);
-        let outcomes = match self.charges.run(&redis_keys[0], &call, self.store_timeout).await {
+        let outcomes = match self.charges.run(&call, self.store_timeout).await {
             Ok(reply) => {
                 self.log_corrections(&reply.value, groups);
                 parse_reply(&reply.value, groups)
@@ -80,9 +80,9 @@ impl RedisStore {
         }
     }
 
-    fn charge_call(&self, redis_keys: &[RedisKey], groups: &[ChargeGroup]) -> ScriptCall {
+    fn charge_call<'a>(&self, redis_keys: &'a [RedisKey], groups: &[ChargeGroup]) -> ScriptCall<'a> {
         let limits = &self.limits;
-        let call = CHARGE.on(redis_keys.iter()).arg(limits.daily).arg(limits.burst).arg(limits.demo);
+        let call = CHARGE.on(redis_keys).arg(limits.daily).arg(limits.burst).arg(limits.demo);
         let call = call.arg(self.now_arg());
         // Common case: every count is 1, so omit them.
         if groups.iter().all(|group| group.count == 1) {

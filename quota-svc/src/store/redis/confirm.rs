@@ -60,9 +60,9 @@ async fn confirm_one(mut reply: Reply, timeout: Duration) -> Result<(), StoreErr
     let deadline = Instant::now() + timeout;
     match tokio::time::timeout(timeout, wait(&mut reply.connection, deadline)).await {
         Ok(Ok(true)) => Ok(()),
-        Ok(Ok(false)) => Err(StoreError::Unconfirmed("the server did not confirm".to_owned())),
-        Ok(Err(error)) => Err(StoreError::Unconfirmed(error.to_string())),
-        Err(_) => Err(StoreError::Unconfirmed("no reply".to_owned())),
+        Ok(Ok(false)) => Err(StoreError::Unconfirmed("the server did not confirm".into())),
+        Ok(Err(error)) => Err(StoreError::Unconfirmed(error.into())),
+        Err(_) => Err(StoreError::Unconfirmed("no reply".into())),
     }
 }
 

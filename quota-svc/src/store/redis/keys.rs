@@ -131,7 +131,7 @@ impl Operation<'_> {
         let key = StoredKey { meta: KeyMeta { account, name, hint, digest, created_at: now }, record };
         let event = Event { at: now, kind: EventKind::Created, reason: with_actor("created", actor) };
         let KeyWrite::Written(written) = self.write_key(&key, &event).await? else {
-            return Err(StoreError::InvalidData(format!("the new key {id} already exists")));
+            return Err(StoreError::InvalidData(format!("the new key {id} already exists").into()));
         };
         let checked = self.check_reservations(account, now, &[id]).await?;
         self.confirm([written, checked]).await?;
@@ -145,12 +145,11 @@ impl Operation<'_> {
         keys: &[KeyId],
     ) -> Result<(i64, Vec<Reservation>), StoreError> {
         let [redis_key, reservations, _] = self.redis_keys.account(account);
-        let call =
-            RESERVE.on([redis_key.clone(), reservations].iter()).arg(KEYS_PER_ACCOUNT).arg(self.now_arg());
+        let call = RESERVE.on([&redis_key, &reservations]).arg(KEYS_PER_ACCOUNT).arg(self.now_arg());
         let call = keys.iter().fold(call, |call, key| call.arg(key.to_string()));
-        let reply = self.write(&redis_key, &call).await?;
+        let reply = self.write(&call).await?;
         let Value::Array(numbers) = &reply.value else {
-            return Err(StoreError::InvalidData("unexpected reply to reserve.lua".to_owned()));
+            return Err(StoreError::InvalidData("unexpected reply to reserve.lua".into()));
         };
         let numbers: Vec<i64> = numbers.iter().map(int).collect::<Result<_, _>>()?;
         match numbers.split_first() {
@@ -165,13 +164,13 @@ impl Operation<'_> {
         let redis_keys = self.redis_keys.key(key.meta.id());
         let meta = &key.meta;
         let call = CREATE_KEY
-            .on(redis_keys.iter())
+            .on(&redis_keys)
             .arg(encode(&key.record))
             .arg(event.to_line())
             .arg(&["account", &meta.account.to_string(), "name", meta.name.as_str()])
             .arg(&["hint", &meta.hint, "digest", &meta.digest.to_hex()])
             .arg(&["created", &meta.created_at.to_string()]);
-        let reply = self.write(&redis_keys[0], &call).await?;
+        let reply = self.write(&call).await?;
         Ok(match &reply.value {
             Value::BulkString(owner) => {
                 KeyWrite::Existing(AccountId::from_hex(&String::from_utf8_lossy(owner)).ok())
@@ -189,12 +188,9 @@ impl Operation<'_> {
         written: &[KeyId],
     ) -> Result<Reply, StoreError> {
         let [redis_key, reservations, _] = self.redis_keys.account(account);
-        let call = CHECK_RESERVATIONS
-            .on([redis_key.clone(), reservations].iter())
-            .arg(reserved_at)
-            .arg(self.now_arg());
+        let call = CHECK_RESERVATIONS.on([&redis_key, &reservations]).arg(reserved_at).arg(self.now_arg());
         let call = written.iter().fold(call, |call, key| call.arg(key.to_string()));
-        let (code, reply) = self.write_int(&redis_key, &call).await?;
+        let (code, reply) = self.write_int(&call).await?;
         if code == 1 {
             return Ok(reply);
         }
@@ -203,7 +199,7 @@ impl Operation<'_> {
         }
         Err(match code {
             -1 => StoreError::AccountNotFound,
-            _ => StoreError::Unavailable("creating the key took too long".to_owned()),
+            _ => StoreError::Unavailable("creating the key took too long".into()),
         })
     }
 
@@ -237,11 +233,11 @@ impl Operation<'_> {
     /// The time of the account's server, and the key ID and time of each reservation.
     async fn list_reservations(&self, account: AccountId) -> Result<(i64, Vec<(KeyId, i64)>), StoreError> {
         let [_, reservations, _] = self.redis_keys.account(account);
-        let call = LIST_RESERVATIONS.on([reservations.clone()].iter()).arg(self.now_arg());
-        let reply = self.run(&reservations, &call).await?;
-        let texts: Vec<String> = redis::from_redis_value(reply.value)
-            .map_err(|error| StoreError::InvalidData(error.to_string()))?;
-        let invalid = || StoreError::InvalidData(format!("reservations of account {account}"));
+        let call = LIST_RESERVATIONS.on([&reservations]).arg(self.now_arg());
+        let reply = self.run(&call).await?;
+        let texts: Vec<String> =
+            redis::from_redis_value(reply.value).map_err(|error| StoreError::InvalidData(error.into()))?;
+        let invalid = || StoreError::InvalidData(format!("reservations of account {account}").into());
         let (now, pairs) = texts.split_first().ok_or_else(invalid)?;
         let pair = |pair: &[String]| Some((KeyId::from_hex(pair.first()?).ok()?, pair.get(1)?.parse().ok()?));
         Ok((now.parse().map_err(|_| invalid())?, pairs.chunks(2).filter_map(pair).collect()))
@@ -255,8 +251,8 @@ impl Operation<'_> {
         reserved_at: i64,
     ) -> Result<(), StoreError> {
         let [_, reservations, _] = self.redis_keys.account(account);
-        let call = RELEASE.on([reservations.clone()].iter()).arg(id.to_string()).arg(reserved_at);
-        self.run_int(&reservations, &call).await.map(drop)
+        let call = RELEASE.on([&reservations]).arg(id.to_string()).arg(reserved_at);
+        self.run_int(&call).await.map(drop)
     }
 
     pub(super) async fn read_key(
@@ -326,13 +322,13 @@ impl Operation<'_> {
         };
         let (kind, reason) = change.event(actor);
         let call = CHANGE_KEY
-            .on(redis_keys.iter())
+            .on(&redis_keys)
             .arg(owner.map_or_else(String::new, |owner| owner.to_string()))
             .arg(action)
             .arg(value)
             .arg(self.now_arg())
             .arg(format!("{} {reason}", kind.as_str()));
-        let reply = match self.write_int(&redis_keys[0], &call).await? {
+        let reply = match self.write_int(&call).await? {
             (-1, _) => return Err(StoreError::KeyNotFound),
             (-2, _) => return Err(StoreError::KeyInactive),
             (-3, _) => return Err(StoreError::KeyPaused),
@@ -376,10 +372,10 @@ impl Operation<'_> {
     ) -> Result<(DeletedKey, Reply), StoreError> {
         let redis_keys = self.redis_keys.key(id);
         let call = DELETE_KEY
-            .on(redis_keys.iter())
+            .on(&redis_keys)
             .arg(owner.map_or_else(String::new, |owner| owner.to_string()))
             .arg(u8::from(unowned == Unowned::Delete));
-        let reply = self.write(&redis_keys[0], &call).await?;
+        let reply = self.write(&call).await?;
         let deleted = match &reply.value {
             Value::BulkString(account) => match AccountId::from_hex(&String::from_utf8_lossy(account)) {
                 Ok(account) => DeletedKey::Of(account),
@@ -420,7 +416,7 @@ fn reservation(code: i64) -> Reservation {
 pub(super) fn readable<T>(result: Result<T, StoreError>) -> Result<Result<T, String>, StoreError> {
     match result {
         Ok(value) => Ok(Ok(value)),
-        Err(StoreError::InvalidData(reason)) => Ok(Err(reason)),
+        Err(StoreError::InvalidData(reason)) => Ok(Err(reason.to_string())),
         Err(error) => Err(error),
     }
 }

@@ -47,19 +47,19 @@ impl Operation<'_> {
     /// Fails without sending anything if no time is left.
     fn time_for_call(&self) -> Result<Duration, StoreError> {
         match self.remaining() {
-            Duration::ZERO => Err(StoreError::Unavailable("--write-timeout has passed".to_owned())),
+            Duration::ZERO => Err(StoreError::Unavailable("--write-timeout has passed".into())),
             remaining => Ok(remaining),
         }
     }
 
     /// Runs a script that only reads, or whose writes need no confirmation.
-    pub async fn run(&self, redis_key: &RedisKey, call: &ScriptCall) -> Result<Reply, StoreError> {
-        Ok(self.others.run(redis_key, call, self.time_for_call()?).await?)
+    pub async fn run(&self, call: &ScriptCall<'_>) -> Result<Reply, StoreError> {
+        Ok(self.others.run(call, self.time_for_call()?).await?)
     }
 
     /// Like [`Self::run`], for a script whose reply is one integer.
-    pub async fn run_int(&self, redis_key: &RedisKey, call: &ScriptCall) -> Result<i64, StoreError> {
-        int(&self.run(redis_key, call).await?.value)
+    pub async fn run_int(&self, call: &ScriptCall<'_>) -> Result<i64, StoreError> {
+        int(&self.run(call).await?.value)
     }
 
     /// Sends a command that only reads, or whose writes need no confirmation, and converts its reply.
@@ -86,17 +86,13 @@ impl Operation<'_> {
     }
 
     /// Runs a script whose writes are to be confirmed.
-    pub async fn write(&self, redis_key: &RedisKey, call: &ScriptCall) -> Result<Reply, StoreError> {
-        Ok(self.writes.run(redis_key, call, self.time_for_call()?).await?)
+    pub async fn write(&self, call: &ScriptCall<'_>) -> Result<Reply, StoreError> {
+        Ok(self.writes.run(call, self.time_for_call()?).await?)
     }
 
     /// Like [`Self::write`], for a script whose reply is one integer.
-    pub async fn write_int(
-        &self,
-        redis_key: &RedisKey,
-        call: &ScriptCall,
-    ) -> Result<(i64, Reply), StoreError> {
-        let reply = self.write(redis_key, call).await?;
+    pub async fn write_int(&self, call: &ScriptCall<'_>) -> Result<(i64, Reply), StoreError> {
+        let reply = self.write(call).await?;
         Ok((int(&reply.value)?, reply))
     }
 
@@ -114,29 +110,24 @@ impl Operation<'_> {
         self.confirmer.confirm(replies, self.remaining()).await
     }
 
-    /// The time of the Redis server, even if a manual clock is set.
-    pub async fn server_time(&self) -> Result<i64, StoreError> {
-        let (seconds, micros): (i64, i64) = self.query(&self.redis_keys.demo(), &redis::cmd("TIME")).await?;
-        Ok(seconds * 1000 + micros / 1000)
-    }
-
     /// The manual clock's time or the server's. In a Cluster the server is the master of the demo's slot.
     pub async fn read_now(&self) -> Result<i64, StoreError> {
-        match self.clock.manual() {
-            Some(now) => Ok(now),
-            None => self.server_time().await,
+        if let Some(now) = self.clock.manual() {
+            return Ok(now);
         }
+        let (seconds, micros): (i64, i64) = self.query(&self.redis_keys.demo(), &redis::cmd("TIME")).await?;
+        Ok(seconds * 1000 + micros / 1000)
     }
 }
 
 fn convert<T: redis::FromRedisValue>(value: Value) -> Result<T, StoreError> {
-    redis::from_redis_value(value).map_err(|error| StoreError::InvalidData(error.to_string()))
+    redis::from_redis_value(value).map_err(|error| StoreError::InvalidData(error.into()))
 }
 
 pub fn int(value: &Value) -> Result<i64, StoreError> {
     match value {
         Value::Int(number) => Ok(*number),
-        other => Err(StoreError::InvalidData(format!("expected an integer, got {other:?}"))),
+        other => Err(StoreError::InvalidData(format!("expected an integer, got {other:?}").into())),
     }
 }
 
@@ -144,10 +135,8 @@ impl From<CallError> for StoreError {
     fn from(error: CallError) -> Self {
         match error {
             // The data is wrong, not the connection: a retry would not help.
-            CallError::Failed(error) if error.code() == Some("WRONGTYPE") => {
-                Self::InvalidData(error.to_string())
-            }
-            other => Self::Unavailable(other.to_string()),
+            CallError::Failed(error) if error.code() == Some("WRONGTYPE") => Self::InvalidData(error.into()),
+            other => Self::Unavailable(other.into()),
         }
     }
 }

@@ -15,7 +15,9 @@ macro_rules! script {
     ($name:ident, $file:literal) => {
         pub static $name: Script = Script {
             text: include_str!(concat!("../../../lua/", $file)),
-            sha: LazyLock::new(|| sha1(include_str!(concat!("../../../lua/", $file)))),
+            sha: LazyLock::new(|| {
+                redis::Script::new(include_str!(concat!("../../../lua/", $file))).get_hash().to_owned()
+            }),
         };
     };
 }
@@ -34,24 +36,32 @@ script!(SET_CREDENTIAL, "set_credential.lua");
 script!(SESSION, "session.lua");
 
 /// A script with its Redis keys and arguments.
-pub struct ScriptCall {
+pub struct ScriptCall<'a> {
     script: &'static Script,
+    /// The first Redis key. All of them are on the same server.
+    pub redis_key: &'a RedisKey,
     by_sha: Cmd,
 }
 
 impl Script {
     /// Builds a call of the script on these Redis keys. Add arguments with [`ScriptCall::arg`].
-    pub fn on<'a>(&'static self, redis_keys: impl ExactSizeIterator<Item = &'a RedisKey>) -> ScriptCall {
+    pub fn on<'a>(
+        &'static self,
+        redis_keys: impl IntoIterator<Item = &'a RedisKey, IntoIter: ExactSizeIterator>,
+    ) -> ScriptCall<'a> {
+        let mut redis_keys = redis_keys.into_iter();
         let mut by_sha = redis::cmd("EVALSHA");
         by_sha.arg(&*self.sha).arg(redis_keys.len());
+        let first = redis_keys.next().expect("every script has a Redis key");
+        by_sha.arg(first.as_str());
         for redis_key in redis_keys {
             by_sha.arg(redis_key.as_str());
         }
-        ScriptCall { script: self, by_sha }
+        ScriptCall { script: self, redis_key: first, by_sha }
     }
 }
 
-impl ScriptCall {
+impl ScriptCall<'_> {
     pub fn arg(mut self, arg: impl ToRedisArgs) -> Self {
         self.by_sha.arg(arg);
         self
@@ -73,8 +83,4 @@ impl ScriptCall {
         }
         command
     }
-}
-
-fn sha1(text: &str) -> String {
-    data_encoding::HEXLOWER.encode(&<sha1::Sha1 as sha1::Digest>::digest(text.as_bytes()))
 }

@@ -72,14 +72,10 @@ impl Topology {
         }
     }
 
-    /// Runs a script on the server of `redis_key`. If the server does not have it cached, sends the script's text in a
+    /// Runs a script on the server of its Redis keys. If the server does not have it cached, sends the script's text in a
     /// second call. Both calls share one timeout.
-    pub async fn run(
-        &self,
-        redis_key: &RedisKey,
-        call: &ScriptCall,
-        timeout: Duration,
-    ) -> Result<Reply, CallError> {
+    pub async fn run(&self, call: &ScriptCall<'_>, timeout: Duration) -> Result<Reply, CallError> {
+        let redis_key = call.redis_key;
         let attempts = async {
             match self.attempt(redis_key, &call.by_sha()).await {
                 // Nothing was executed, so sending it again is safe.

@@ -86,19 +86,15 @@ impl Draft<'_> {
     }
 
     /// Replaces the credential and revokes sessions.
-    pub fn set_credential(
-        &mut self,
-        id: AccountId,
-        change: &CredentialChange<'_>,
-    ) -> Result<u32, StoreError> {
+    pub fn set_credential(&mut self, id: AccountId, change: &CredentialChange) -> Result<u32, StoreError> {
         self.update_account(id, |stored| {
             if stored.account.credential_version != change.expected_version {
                 return Err(StoreError::VersionConflict);
             }
-            check_credential(&stored.account, change.expected_credential)?;
-            stored.account.credential = Some(change.credential.to_owned());
+            check_credential(&stored.account, change.expected_credential.as_deref())?;
+            stored.account.credential = Some(change.credential.clone());
             stored.account.credential_version += 1;
-            match change.keep {
+            match &change.keep {
                 KeptSessions::None => stored.sessions.clear(),
                 KeptSessions::One(keep) => stored.sessions.retain(|session, _| session == keep),
                 KeptSessions::All => {}
