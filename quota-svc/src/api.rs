@@ -1,109 +1,21 @@
-//! The internal API: its routes and the middleware around them.
+//! The operations of the internal API, and the checks of a request before them.
 
 mod accounts;
-mod body_limits;
+pub mod body_limits;
 mod charges;
 mod context;
 pub mod convert;
 mod error;
 mod guard;
 mod keys;
-mod token_guard;
 mod transfer;
 
-use std::sync::Arc;
-
-use accounts::AccountsApi;
-use charges::ChargesApi;
+pub use accounts::AccountsApi;
+pub use charges::ChargesApi;
 pub use context::Context;
-use futures_util::future::Either;
-pub use guard::LoopbackGuard;
-use keys::KeysApi;
-use poem::endpoint::{BoxEndpoint, DynEndpoint, make_sync};
-use poem::{Endpoint, EndpointExt, IntoEndpoint, Request, Response, Result, Route};
-use poem_openapi::{OpenApi, OpenApiService};
-use service_kit::{DirectRouter, RequestTelemetry, StaticFile, Telemetry, catch_all};
-pub use token_guard::TokenGuard;
-use transfer::TransferApi;
-
-const PREFIX: &str = "/internal/v1";
-const CHARGES: &str = "/internal/v1/charges";
+pub use guard::Guard;
+pub use keys::KeysApi;
+pub use transfer::TransferApi;
 
 /// The `docs` field of errors: the OpenAPI document, which quota-svc itself serves.
 pub(crate) const DOCS: &str = "/openapi.json";
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Serve {
-    /// All operations
-    All,
-    /// Only charges: enough for lookup-svc
-    Charges,
-}
-
-pub fn endpoint(
-    context: &Arc<Context>,
-    serve: Serve,
-    guard: LoopbackGuard,
-    token_guard: TokenGuard,
-    telemetry: &Telemetry,
-) -> BoxEndpoint<'static> {
-    let routes = match serve {
-        Serve::Charges => routes(service(ChargesApi(context.clone()))),
-        Serve::All => routes(service(all_apis(context))),
-    };
-    let charges = body_limits::with_batch_limit(DirectRouter::new(ChargesApi(context.clone()), PREFIX));
-    // The peers are our own services.
-    let request_telemetry = RequestTelemetry::new(telemetry, "quota-svc").trust_trace_of(|_| true);
-    Router { charges, routes }
-        .with(guard)
-        // Outermost of the checks: without the token, every request gets the same response.
-        .with(token_guard)
-        .with(catch_all(DOCS))
-        .with(request_telemetry)
-        .boxed()
-}
-
-/// Dispatches charges directly, because every lookup makes one; everything else goes through poem's router.
-struct Router<C> {
-    charges: C,
-    routes: BoxEndpoint<'static>,
-}
-
-impl<C: Endpoint<Output = Response>> Endpoint for Router<C> {
-    type Output = Response;
-
-    fn call(&self, request: Request) -> impl Future<Output = Result<Response>> + Send {
-        match request.uri().path() {
-            CHARGES => Either::Left(self.charges.call(request)),
-            _ => Either::Right(DynEndpoint::call(&*self.routes, request)),
-        }
-    }
-}
-
-fn all_apis(context: &Arc<Context>) -> (ChargesApi, AccountsApi, KeysApi, TransferApi) {
-    let context = || context.clone();
-    (ChargesApi(context()), AccountsApi(context()), KeysApi(context()), TransferApi(context()))
-}
-
-/// The OpenAPI document of all operations.
-pub fn document(context: &Arc<Context>) -> String {
-    service(all_apis(context)).spec()
-}
-
-fn service<T: OpenApi + 'static>(apis: T) -> OpenApiService<T, ()> {
-    OpenApiService::new(apis, "quota-svc internal API", "1.1.0")
-        .description("Internal API for accounts, keys and quotas. Listens on loopback by default. With `--quota-token-file`, every \
-             request needs `Authorization: Bearer TOKEN`; others get 401 `unauthorized`.")
-        .server("http://127.0.0.1:8082")
-        .url_prefix(PREFIX)
-}
-
-fn routes<T: OpenApi + 'static>(service: OpenApiService<T, ()>) -> BoxEndpoint<'static> {
-    let document = StaticFile::new("application/json", service.spec());
-    let show_document = make_sync(move |request| document.respond(&request));
-    Route::new()
-        .at("/openapi.json", show_document)
-        .nest(PREFIX, body_limits::with_body_limits(service.into_endpoint()))
-        .map_to_response()
-        .boxed()
-}

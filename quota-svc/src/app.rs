@@ -7,11 +7,12 @@ use std::time::Duration;
 use quota_client::QuotaToken;
 use service_kit::{Condition, Kit, Server};
 
-use crate::api::{self, Context, LoopbackGuard, TokenGuard};
+use crate::api::{self, Context, Guard};
 use crate::charge_service::ChargeService;
 use crate::config::{Config, StoreChoice};
 use crate::domain::limits::Limits;
 use crate::metrics::Metrics;
+use crate::router;
 use crate::store::Store;
 use crate::store::embedded::EmbeddedStore;
 use crate::store::redis::RedisStore;
@@ -60,8 +61,8 @@ impl QuotaService {
         let metrics = Metrics::new(&kit.telemetry.meter());
         let charge_service = ChargeService::new(store.clone(), limits, metrics);
         let context = Arc::new(Context { store: store.clone(), charge_service, limits });
-        let guard = LoopbackGuard { allow_remote: config.allow_remote };
-        let endpoint = api::endpoint(&context, config.serve, guard, TokenGuard { token }, &kit.telemetry);
+        let guard = Guard { token, allow_remote: config.allow_remote };
+        let endpoint = router::endpoint(&context, config.serve, guard, &kit.telemetry);
         let _ = tokio::time::timeout(STORE_WAIT, wait_for_store(&*store)).await;
         let server = Server::bind("quota", config.listen, &kit.serve).await?.docs_url(api::DOCS);
         let condition = kit.readiness.condition("store");
@@ -106,7 +107,7 @@ pub fn document() -> anyhow::Result<String> {
     let store = Arc::new(EmbeddedStore::in_memory(limits, Default::default())?);
     let metrics = Metrics::new(&service_kit::Telemetry::for_tests().meter());
     let charge_service = ChargeService::new(store.clone(), limits, metrics);
-    let document = api::document(&Arc::new(Context { store, charge_service, limits }));
+    let document = router::document(&Arc::new(Context { store, charge_service, limits }));
     let mut document: serde_json::Value = serde_json::from_str(&document)?;
     // Sorted, so that the order is the same whether or not a dependency enables serde_json's `preserve_order`.
     document.sort_all_objects();

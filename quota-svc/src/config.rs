@@ -9,10 +9,10 @@ use clap::Parser;
 use secrecy::SecretString;
 use service_kit::{ServeArgs, TelemetryArgs, parse_duration};
 
-use crate::api::Serve;
 use crate::cli::{ClientArgs, Command as OperatorCommand};
 use crate::domain::limits::Limits;
 use crate::domain::time::Clock;
+use crate::router::Serve;
 use crate::store::redis::{ConfirmWrites, Credentials, RedisOptions};
 
 /// Accounts, API keys and quotas: checks and counts every request

@@ -9,4 +9,5 @@ pub mod config;
 pub mod denial_cache;
 pub mod domain;
 pub mod metrics;
+pub mod router;
 pub mod store;

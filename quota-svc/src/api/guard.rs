@@ -1,32 +1,56 @@
-//! Protects the API from web pages: rejects requests with an `Origin` header and, against DNS rebinding, requests whose
-//! `Host` is not a loopback name. The server has already rejected malformed hosts.
+//! Rejects requests before they reach an operation.
+//!
+//! With `--quota-token-file`, every request needs the token, whatever its path. Web pages are kept out, too: requests with
+//! an `Origin` header and, against DNS rebinding, requests whose `Host` is not a loopback name. The server has already
+//! rejected malformed hosts.
 
 use std::future::ready;
 
 use futures_util::TryFutureExt;
 use futures_util::future::Either;
-use http::{StatusCode, header};
+use http::{HeaderValue, StatusCode, header};
 use poem::{Endpoint, Error, IntoResponse, Middleware, Request, Response, Result};
+use quota_client::QuotaToken;
 use service_kit::{ErrorBody, host_name, is_loopback_name};
 
 use super::DOCS;
 
-#[derive(Debug, Clone, Copy)]
-pub struct LoopbackGuard {
+#[derive(Debug, Clone)]
+pub struct Guard {
+    /// `None` accepts every request.
+    pub token: Option<QuotaToken>,
     /// Accept any `Host` (`--allow-remote`).
     pub allow_remote: bool,
 }
 
-impl LoopbackGuard {
-    fn check(self, request: &Request) -> Result<(), &'static str> {
+impl Guard {
+    /// The response to a request that is rejected. The token is checked first: without it, every request gets the same
+    /// response.
+    fn rejection(&self, request: &Request) -> Option<Response> {
+        if self.token.as_ref().is_some_and(|token| !token.matches(request.headers())) {
+            return Some(unauthorized());
+        }
         if request.headers().contains_key(header::ORIGIN) {
-            return Err("Requests from web pages (Origin header) are rejected.");
+            return Some(forbidden("Requests from web pages (Origin header) are rejected."));
         }
         if !self.allow_remote && !is_for_loopback(request) {
-            return Err("The Host must be a loopback name (127.0.0.1, [::1], localhost).");
+            return Some(forbidden("The Host must be a loopback name (127.0.0.1, [::1], localhost)."));
         }
-        Ok(())
+        None
     }
+}
+
+fn unauthorized() -> Response {
+    let message =
+        "The token of this quota-svc is missing or wrong. Set --quota-token-file to the file with its token.";
+    let body = ErrorBody::new("unauthorized", message, DOCS);
+    let mut response = service_kit::error::response(StatusCode::UNAUTHORIZED, &body);
+    response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    response
+}
+
+fn forbidden(reason: &str) -> Response {
+    service_kit::error::response(StatusCode::FORBIDDEN, &ErrorBody::new("forbidden", reason, DOCS))
 }
 
 /// Whether all hosts that the request names are loopback names. HTTP/2 has the host in the URI, and a request may name
@@ -43,30 +67,26 @@ fn is_loopback(host: &str) -> bool {
     host_name(host).is_some_and(is_loopback_name)
 }
 
-impl<E: Endpoint> Middleware<E> for LoopbackGuard {
+impl<E: Endpoint> Middleware<E> for Guard {
     type Output = Guarded<E>;
 
     fn transform(&self, inner: E) -> Self::Output {
-        Guarded { inner, guard: *self }
+        Guarded { inner, guard: self.clone() }
     }
 }
 
 pub struct Guarded<E> {
     inner: E,
-    guard: LoopbackGuard,
+    guard: Guard,
 }
 
 impl<E: Endpoint> Endpoint for Guarded<E> {
     type Output = Response;
 
     fn call(&self, request: Request) -> impl Future<Output = Result<Response>> + Send {
-        match self.guard.check(&request) {
-            Ok(()) => Either::Left(self.inner.call(request).map_ok(IntoResponse::into_response)),
-            Err(reason) => {
-                let body = ErrorBody::new("forbidden", reason, DOCS);
-                let response = service_kit::error::response(StatusCode::FORBIDDEN, &body);
-                Either::Right(ready(Err(Error::from_response(response))))
-            }
+        match self.guard.rejection(&request) {
+            None => Either::Left(self.inner.call(request).map_ok(IntoResponse::into_response)),
+            Some(response) => Either::Right(ready(Err(Error::from_response(response)))),
         }
     }
 }
