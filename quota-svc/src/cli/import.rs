@@ -6,9 +6,10 @@ mod lines;
 use std::fs::File;
 use std::io::{self, BufReader, IsTerminal, Read};
 use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use lines::{Batch, LineError};
@@ -44,7 +45,11 @@ struct Totals {
 pub(super) async fn run(args: &ImportArgs, context: &CliContext) -> anyhow::Result<()> {
     let (input, size) = open(&args.from)?;
     let mut totals = Totals::default();
-    let result = send_all(read_batches(input), &mut totals, Progress::start(size), context).await;
+    let (batches, reader) = read_batches(input);
+    let result = send_all(batches, &mut totals, Progress::start(size), context).await;
+    // Joined only if all batches were received: after an error, the thread may be blocked in a read.
+    let result = result
+        .and_then(|()| reader.join().map_err(|_| anyhow!("the thread that reads the input has panicked")));
     let report = totals.report;
     result.with_context(|| {
         format!(
@@ -70,12 +75,12 @@ fn open(path: &Path) -> anyhow::Result<(Box<dyn Read + Send>, Option<u64>)> {
 }
 
 /// Reads on a detached thread: a read from a pipe may block long after the import has failed.
-fn read_batches(input: Box<dyn Read + Send>) -> mpsc::Receiver<Result<Batch, LineError>> {
+fn read_batches(input: Box<dyn Read + Send>) -> (mpsc::Receiver<Result<Batch, LineError>>, JoinHandle<()>) {
     let (send, batches) = mpsc::channel(1);
-    std::thread::spawn(move || {
+    let reader = std::thread::spawn(move || {
         lines::batches(BufReader::with_capacity(1 << 16, input), |batch| send.blocking_send(batch).is_ok());
     });
-    batches
+    (batches, reader)
 }
 
 /// Stops sending after the first error, but waits for the batches in flight so that the totals are correct.

@@ -8,6 +8,7 @@ mod keys;
 mod managed_connection;
 mod operation;
 mod redis_keys;
+mod restart;
 mod script;
 mod settings;
 mod target;

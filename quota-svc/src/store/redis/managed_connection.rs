@@ -4,6 +4,7 @@
 //! replies to PING. Otherwise a server that hangs would get charges whose callers time out; it would apply them later,
 //! and that could pause a key.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 use redis::aio::MultiplexedConnection;
 use tokio::sync::{Notify, watch};
 
+use super::restart::restart_after_panic;
 use super::settings::Assessment;
 use super::target::{ConnectOptions, Node};
 
@@ -71,8 +73,10 @@ impl ManagedConnection {
         let (publish, connection) = watch::channel(None);
         let health = Arc::new(HealthSignal::default());
         let label = target.label().into();
-        let task = ConnectionTask { target, options, timeout, publish, health: health.clone() };
-        Self { connection, health, task: tokio::spawn(task.run()), label }
+        let generation = AtomicU64::new(0);
+        let task = ConnectionTask { target, options, timeout, publish, health: health.clone(), generation };
+        let run = async move { restart_after_panic("store connection", || task.run()).await };
+        Self { connection, health, task: tokio::spawn(run), label }
     }
 
     /// `None` while disconnected.
@@ -134,15 +138,18 @@ struct ConnectionTask {
     timeout: Duration,
     publish: watch::Sender<Option<LiveConnection>>,
     health: Arc<HealthSignal>,
+    /// Of the connection that was published last.
+    generation: AtomicU64,
 }
 
 impl ConnectionTask {
-    async fn run(self) {
-        let mut generation = 0;
+    async fn run(&self) -> Infallible {
+        // After a panic, nothing checks the published connection.
+        self.publish.send_replace(None);
         loop {
             let connection = self.connect_with_retry().await;
             let since = Instant::now();
-            generation = self.monitor(connection, generation).await;
+            self.monitor(connection).await;
             self.publish.send_replace(None);
             if since.elapsed() < PING_INTERVAL {
                 tokio::time::sleep(RECONNECT_DELAY).await;
@@ -213,10 +220,9 @@ impl ConnectionTask {
         }
     }
 
-    /// Publishes the connection with the generation after `last`, and checks it. Returns its last generation when the
-    /// connection must be replaced.
-    async fn monitor(&self, mut connection: MultiplexedConnection, last: Generation) -> Generation {
-        let mut generation = self.publish_next(&connection, last);
+    /// Publishes the connection and checks it. Returns when it must be replaced.
+    async fn monitor(&self, mut connection: MultiplexedConnection) {
+        let mut generation = self.publish(&connection);
         loop {
             // Ends early after a report, possibly an outdated one.
             let _ = tokio::time::timeout(PING_INTERVAL, self.health.reported.notified()).await;
@@ -225,7 +231,7 @@ impl ConnectionTask {
                 self.publish.send_replace(None);
             }
             if self.health.not_master.load(Ordering::Acquire) >= generation {
-                return generation;
+                return;
             }
             let ping = redis::cmd("PING");
             let reply = tokio::time::timeout(self.timeout, ping.exec_async(&mut connection)).await;
@@ -234,14 +240,15 @@ impl ConnectionTask {
             let may_keep = !matches!(self.target, ServerTarget::Sentinel { .. });
             match reply {
                 Ok(Ok(())) if !suspect => {}
-                Ok(Ok(())) if may_keep => generation = self.publish_next(&connection, generation),
-                _ => return generation,
+                Ok(Ok(())) if may_keep => generation = self.publish(&connection),
+                _ => return,
             }
         }
     }
 
-    fn publish_next(&self, connection: &MultiplexedConnection, last: Generation) -> Generation {
-        let generation = last + 1;
+    /// Publishes the connection with a new generation.
+    fn publish(&self, connection: &MultiplexedConnection) -> Generation {
+        let generation = self.generation.fetch_add(1, Ordering::AcqRel) + 1;
         self.publish.send_replace(Some(LiveConnection { connection: connection.clone(), generation }));
         generation
     }

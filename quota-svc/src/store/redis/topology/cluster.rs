@@ -4,6 +4,7 @@
 //! count a charge twice. This one resends only after a redirection: a server that redirects has executed nothing.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use redis::{Cmd, RedisError, RedisResult, ServerErrorKind, Value};
 use tokio::sync::Notify;
 
 use super::super::managed_connection::{ManagedConnection, ServerTarget};
+use super::super::restart::restart_after_panic;
 use super::super::target::{ConnectOptions, Node};
 use super::slots::{self, Range};
 use super::{CallError, Reply, is, reply, send_on};
@@ -54,7 +56,9 @@ impl Cluster {
             connections: Mutex::default(),
             refresh_requested: Notify::new(),
         });
-        Self { refresh_task: tokio::spawn(refresh_slot_map(shared.clone())), shared }
+        let refreshed = shared.clone();
+        let refresh = async move { restart_after_panic("slot map", || refresh_slot_map(&refreshed)).await };
+        Self { refresh_task: tokio::spawn(refresh), shared }
     }
 
     /// `None` if every slot is served by a connected master.
@@ -181,7 +185,7 @@ impl SlotMap {
     }
 }
 
-async fn refresh_slot_map(shared: Arc<Shared>) {
+async fn refresh_slot_map(shared: &Shared) -> Infallible {
     loop {
         if let Some(ranges) = shared.read_slot_map().await {
             shared.apply_slot_map(ranges);
