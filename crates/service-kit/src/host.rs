@@ -1,26 +1,27 @@
-//! Parses `Host` headers and the authority of a URL.
+//! Parses `Host` headers and the authority of a URL (without userinfo).
 
 use std::net::{IpAddr, Ipv6Addr};
 
-/// The name in `name`, `name:port`, `[address]` or `[address]:port`, without brackets. `None` if the text is anything
-/// else, so that no part of a malformed value is taken for the name.
+/// The host in `name`, `name:port`, `[address]` or `[address]:port`: a name, or an address without brackets. It may be
+/// empty, as RFC 3986 allows. `None` if the text is anything else, so that no part of a malformed value is taken for the
+/// host.
 pub fn host_name(text: &str) -> Option<&str> {
-    let (name, port) = match text.strip_prefix('[') {
+    let (name, suffix) = match text.strip_prefix('[') {
         Some(rest) => {
-            let (address, port) = rest.split_once(']')?;
+            let (address, suffix) = rest.split_once(']')?;
             address.parse::<Ipv6Addr>().ok()?;
-            (address, port)
+            (address, suffix)
         }
         None => {
-            let (name, port) = text.split_at(text.find(':').unwrap_or(text.len()));
-            name.bytes().all(is_name_byte).then_some((name, port))?
+            let (name, suffix) = text.split_at(text.find(':').unwrap_or(text.len()));
+            name.bytes().all(is_name_byte).then_some((name, suffix))?
         }
     };
-    is_port(port).then_some(name)
+    is_port_suffix(suffix).then_some(name)
 }
 
 /// Whether the text is empty, or a colon and a port number. A colon alone is allowed by RFC 3986.
-fn is_port(text: &str) -> bool {
+fn is_port_suffix(text: &str) -> bool {
     match text.strip_prefix(':') {
         None => text.is_empty(),
         Some("") => true,
@@ -28,7 +29,7 @@ fn is_port(text: &str) -> bool {
     }
 }
 
-/// The characters of a registered name in RFC 3986.
+/// Whether the byte may occur in a `reg-name` of RFC 3986.
 fn is_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=".contains(&byte)
 }

@@ -22,7 +22,7 @@ use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 use crate::telemetry::{self, Telemetry};
 
-/// The `operation` label of requests that reached no operation, for example because of a 404.
+/// The `operation` label of requests that reached no operation, for example with an unknown path.
 const OTHER: &str = "other";
 
 /// Upper bounds of the buckets in seconds. Most requests take well under a millisecond; the default request timeout of
@@ -52,9 +52,9 @@ pub fn named(
 pub struct RequestTelemetry {
     service: &'static str,
     duration: Histogram<f64>,
-    /// Series bound so far. All label values are fixed strings, so the list stays short.
+    /// One entry per label set used so far. All label values are fixed strings, so the list stays short.
     series: Arc<RwLock<Vec<Series>>>,
-    /// Which peers may continue their trace in this service.
+    /// Decides whose traces this service continues.
     trusted: Arc<dyn Fn(IpAddr) -> bool + Send + Sync>,
 }
 
@@ -66,7 +66,7 @@ struct Series {
 }
 
 impl RequestTelemetry {
-    /// Creates the middleware; `service` is the value of the label of that name.
+    /// Creates the middleware; `service` is the value of the `service` label.
     pub fn new(telemetry: &Telemetry, service: &'static str) -> Self {
         let meter = telemetry.meter();
         Self {
@@ -82,24 +82,24 @@ impl RequestTelemetry {
         }
     }
 
-    /// Sets the peers whose `traceparent` header is read. By default it is ignored: its sampling flag would let any
-    /// client force the export of a trace, and choose its ID.
+    /// Sets the peers whose `traceparent` header is read. By default, the header is ignored. Otherwise any client could
+    /// force the export of a trace (with the sampling flag) and choose the trace ID.
     pub fn trust_trace_of(mut self, trusted: impl Fn(IpAddr) -> bool + Send + Sync + 'static) -> Self {
         self.trusted = Arc::new(trusted);
         self
     }
 
-    fn record(&self, response: &Response, started: Instant) {
+    fn record_duration(&self, response: &Response, started: Instant) {
         let seconds = started.elapsed().as_secs_f64();
         let (operation, status_class) = (operation(response), status_class(response.status()));
-        let series = self.series.read().unwrap_or_else(PoisonError::into_inner);
-        match series
+        let all_series = self.series.read().unwrap_or_else(PoisonError::into_inner);
+        match all_series
             .iter()
             .find(|series| series.operation == operation && series.status_class == status_class)
         {
             Some(series) => series.duration.record(seconds),
             None => {
-                drop(series);
+                drop(all_series);
                 self.bind_series(operation, status_class).record(seconds);
             }
         }
@@ -125,6 +125,7 @@ impl RequestTelemetry {
             otel.status_code = Empty,
             service = self.service,
             operation = Empty,
+            // Recorded by services that have one.
             outcome = Empty,
             http.response.status_code = Empty,
         );
@@ -152,7 +153,7 @@ fn status_class(status: StatusCode) -> &'static str {
     }
 }
 
-fn complete(span: &Span, response: &Response) {
+fn record_in_span(span: &Span, response: &Response) {
     if span.is_disabled() {
         return;
     }
@@ -182,15 +183,15 @@ pub struct RequestTelemetryEndpoint<E> {
 impl<E: Endpoint> Endpoint for RequestTelemetryEndpoint<E> {
     type Output = Response;
 
-    // Like all middleware of this crate, not an `async fn`: each would hold a 472-byte copy of the request until the
-    // response is ready. All these copies would be part of one future, which is moved to the heap.
+    // Not an `async fn`, like all middleware of this crate: each `async fn` would keep its own copy of the request (472
+    // bytes) until the response is ready, and all copies add up in the one future that is boxed per request.
     fn call(&self, request: Request) -> impl Future<Output = Result<Response>> + Send {
         let started = Instant::now();
         let span = self.telemetry.span(&request);
         self.inner.call(request).instrument(span.clone()).map(move |result| {
             let response = result.map_or_else(poem::Error::into_response, IntoResponse::into_response);
-            complete(&span, &response);
-            self.telemetry.record(&response, started);
+            record_in_span(&span, &response);
+            self.telemetry.record_duration(&response, started);
             Ok(response)
         })
     }

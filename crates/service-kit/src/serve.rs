@@ -1,9 +1,12 @@
 //! An HTTP server hardened against hostile and broken clients.
 //!
-//! Replaces poem's server, which lacks backoff when file descriptors run out (here in `accept`), timeouts for slow and
-//! idle connections and stalled responses (`connection_state`), HTTP/2 and header limits (`limits`), a limit on the
-//! memory of unread responses (`unsent`), error bodies for malformed requests (`server_errors`), and a shutdown that
-//! loses no request (`connection`).
+//! Replaces poem's server, and adds:
+//! - `accept`: a pause when file descriptors run out
+//! - `connection_state`: timeouts for slow or idle connections and for stalled responses
+//! - `limits`: limits on headers and HTTP/2 streams
+//! - `unsent`: a limit on the memory of unsent responses
+//! - `server_errors`: error bodies for malformed requests
+//! - `connection`: a shutdown that loses no request
 
 mod accept;
 mod connection;
@@ -34,10 +37,10 @@ use server_errors::ServerErrors;
 const BACKLOG: u32 = 4096;
 
 /// The size of a connection's send buffer in the kernel. Limits the memory of unread responses, and makes the progress
-/// of a slow client visible: with the kernel's default, up to 4 MB of a response count as sent at once.
+/// of a slow client visible: with the kernel's default, up to 4 MB of a response count as sent immediately.
 const SEND_BUFFER: u32 = 64 * 1024;
 
-/// A bound port, ready to be served.
+/// A server that is bound to its port but does not accept connections yet.
 #[derive(Debug)]
 pub struct Server {
     name: &'static str,
@@ -62,7 +65,7 @@ impl Server {
         self
     }
 
-    /// Sets headers (CORS) for the server's own error responses.
+    /// Sets additional headers, such as CORS headers, for the server's own error responses.
     pub fn error_headers(mut self, headers: HeaderMap) -> Self {
         self.errors.headers = headers;
         self
@@ -101,7 +104,9 @@ fn explain(name: &str, addr: SocketAddr, error: &io::Error) -> anyhow::Error {
     let advice = match error.kind() {
         io::ErrorKind::AddrInUse => ": another program uses this port; stop it or choose another port",
         io::ErrorKind::AddrNotAvailable => ": this machine does not have this address",
-        io::ErrorKind::PermissionDenied => ": ports below 1024 require a privilege; choose a higher port",
+        io::ErrorKind::PermissionDenied => {
+            ": ports below 1024 require root or CAP_NET_BIND_SERVICE; choose a higher port"
+        }
         _ => "",
     };
     anyhow!("{name} can't listen on {addr}: {error}{advice}")

@@ -1,4 +1,5 @@
-//! Limits the memory that responses hold until their clients have read them.
+//! Limits the memory of unsent responses: those that the kernel has not completely accepted yet, because their clients
+//! do not read them.
 
 use std::sync::{
     Arc,
@@ -7,16 +8,16 @@ use std::sync::{
 
 use super::connection_state::ConnectionState;
 
-/// Maximum bytes of all responses of a port.
+/// Maximum total size of the unsent responses of one port. May be exceeded by a response that is the only unsent one.
 const PORT_LIMIT: usize = 32 << 20;
 
-/// Maximum bytes of the responses of one connection. A single response may be larger.
+/// The same for one connection.
 const CONNECTION_LIMIT: usize = 16 << 20;
 
 /// What a response takes in addition to its body: headers, the state of its stream, buffers.
 const RESPONSE_OVERHEAD: usize = 2 << 10;
 
-/// The bytes of the responses that a port has not sent yet.
+/// The total size of the unsent responses of a port.
 #[derive(Debug, Default)]
 pub(super) struct UnsentBudget {
     used: AtomicUsize,
@@ -30,17 +31,17 @@ pub(super) enum UnsentLimit {
 }
 
 impl UnsentBudget {
-    /// Counts a response until the reservation is dropped. Fails if the response exceeds a limit.
+    /// Counts a response until the reservation is dropped. Fails if it would exceed a limit.
     pub(super) fn reserve(
         self: &Arc<Self>,
         connection: &Arc<ConnectionState>,
         body_bytes: usize,
     ) -> Result<UnsentReservation, UnsentLimit> {
         let bytes = body_bytes.saturating_add(RESPONSE_OVERHEAD);
-        if !add(&connection.unsent, bytes, CONNECTION_LIMIT) {
+        if !try_add(&connection.unsent, bytes, CONNECTION_LIMIT) {
             return Err(UnsentLimit::Connection);
         }
-        if !add(&self.used, bytes, PORT_LIMIT) {
+        if !try_add(&self.used, bytes, PORT_LIMIT) {
             connection.unsent.fetch_sub(bytes, Relaxed);
             return Err(UnsentLimit::Port);
         }
@@ -48,8 +49,8 @@ impl UnsentBudget {
     }
 }
 
-/// Adds `bytes` unless that exceeds the limit. The first response is always allowed, whatever its size.
-fn add(counter: &AtomicUsize, bytes: usize, limit: usize) -> bool {
+/// Adds `bytes`, unless that exceeds the limit. If nothing else is counted, any size is allowed.
+fn try_add(counter: &AtomicUsize, bytes: usize, limit: usize) -> bool {
     let before = counter.fetch_add(bytes, Relaxed);
     let allowed = before == 0 || before.saturating_add(bytes) <= limit;
     if !allowed {
@@ -97,6 +98,7 @@ mod tests {
         let budget = Arc::<UnsentBudget>::default();
         let held: Vec<_> =
             (0..15).map(|_| budget.reserve(&connection(), 2 << 20).expect("below the limit")).collect();
+        // 16 times 2 MiB would be the limit, without the overhead of each response.
         let late = connection();
         assert_eq!(budget.reserve(&late, 2 << 20).err(), Some(UnsentLimit::Port));
         assert_eq!(late.unsent.load(Relaxed), 0, "a rejected response counts nowhere");

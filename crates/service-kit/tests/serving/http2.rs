@@ -1,4 +1,4 @@
-//! HTTP/2 clients, with prior knowledge on a cleartext port.
+//! HTTP/2 clients without TLS, which use HTTP/2 from the first byte ("prior knowledge").
 
 use std::time::Duration;
 
@@ -15,17 +15,21 @@ type ConnectionTask = JoinHandle<Result<(), h2::Error>>;
 async fn connect(server: &TestServer) -> (SendRequest<Bytes>, ConnectionTask) {
     let (sender, connection): (_, Connection<TcpStream, Bytes>) =
         handshake(server.connect().await.0).await.expect("handshake");
-    (sender.ready().await.expect("settings"), tokio::spawn(connection))
+    (sender.ready().await.expect("server sends SETTINGS"), tokio::spawn(connection))
 }
 
-fn get(header: Option<String>) -> Request<()> {
-    let request = Request::get("http://test/").version(Version::HTTP_2);
-    match header {
-        Some(value) => request.header("x-long", value),
-        None => request,
+fn get() -> Request<()> {
+    Request::get("http://test/").version(Version::HTTP_2).body(()).expect("valid request")
+}
+
+/// A request with `count` headers of 15 KiB each.
+fn get_with_long_headers(count: usize) -> Request<()> {
+    let mut request = get();
+    for n in 0..count {
+        let name = http::HeaderName::try_from(format!("x-{n}")).expect("valid name");
+        request.headers_mut().insert(name, "x".repeat(15 * 1024).parse().expect("valid value"));
     }
-    .body(())
-    .expect("valid request")
+    request
 }
 
 async fn send(sender: &mut SendRequest<Bytes>, request: Request<()>) -> Response<h2::RecvStream> {
@@ -41,15 +45,16 @@ async fn wait_closed(task: ConnectionTask) -> Result<(), h2::Error> {
 async fn stream_limit_is_announced() {
     let server = TestServer::start(&args(), hello()).await;
     let (mut sender, _connection) = connect(&server).await;
-    assert_eq!(send(&mut sender, get(None)).await.status(), 200);
-    assert_eq!(sender.current_max_send_streams(), 200);
+    assert_eq!(send(&mut sender, get()).await.status(), 200);
+    let max_streams = 200;
+    assert_eq!(sender.current_max_send_streams(), max_streams);
 }
 
 #[tokio::test]
-async fn oversized_headers_get_431_with_error_body() {
+async fn headers_over_own_limit_get_431_with_error_body() {
     let server = TestServer::start(&args(), hello()).await;
     let (mut sender, _connection) = connect(&server).await;
-    let mut response = send(&mut sender, get(Some("x".repeat(17 * 1024)))).await;
+    let mut response = send(&mut sender, get_with_long_headers(2)).await;
     assert_eq!(response.status(), 431);
     let body = response.body_mut().data().await.expect("body").expect("data frame");
     assert!(body.starts_with(b"{\"error\":\"headers_too_large\""));
@@ -65,17 +70,12 @@ async fn body(mut response: Response<h2::RecvStream>) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn headers_over_library_limit_get_431_with_error_body() {
+async fn headers_over_h2_limit_get_431_with_error_body() {
     let server = TestServer::start(&args(), hello()).await;
     let (mut sender, _connection) = connect(&server).await;
-    // Twice, because h2 encodes the status differently the second time.
+    // Twice: HPACK sends the status as a literal first and as an index afterward, and the server replaces both forms.
     for _ in 0..2 {
-        let mut request = get(None);
-        for n in 0..5 {
-            let name = http::HeaderName::try_from(format!("x-{n}")).expect("valid name");
-            request.headers_mut().insert(name, "x".repeat(15 * 1024).parse().expect("valid value"));
-        }
-        let response = send(&mut sender, request).await;
+        let response = send(&mut sender, get_with_long_headers(5)).await;
         assert_eq!(response.status(), 431);
         assert_eq!(response.headers()["content-type"], "application/json");
         assert_eq!(response.headers()["access-control-allow-origin"], "*");
@@ -88,13 +88,13 @@ async fn headers_over_library_limit_get_431_with_error_body() {
 async fn malformed_authority_or_two_hosts_get_400() {
     let server = TestServer::start(&args(), hello()).await;
     let (mut sender, _connection) = connect(&server).await;
-    let mut two = get(None);
+    let mut two_hosts = get();
     for host in ["test", "other"] {
-        two.headers_mut().append("host", http::HeaderValue::from_static(host));
+        two_hosts.headers_mut().append("host", http::HeaderValue::from_static(host));
     }
-    let mut malformed = get(None);
+    let mut malformed = get();
     *malformed.uri_mut() = http::Uri::from_static("http://user@test/");
-    for request in [two, malformed] {
+    for request in [two_hosts, malformed] {
         let response = send(&mut sender, request).await;
         assert_eq!(response.status(), 400);
         assert!(body(response).await.starts_with(b"{\"error\":\"bad_request\""));
@@ -102,11 +102,11 @@ async fn malformed_authority_or_two_hosts_get_400() {
 }
 
 #[tokio::test]
-async fn head_response_ends_with_its_headers() {
+async fn response_to_head_request_has_no_data_frame() {
     let server = TestServer::start(&args(), hello()).await;
     let (mut sender, _connection) = connect(&server).await;
     for path in ["/", "/nowhere"] {
-        let mut request = get(None);
+        let mut request = get();
         *request.method_mut() = Method::HEAD;
         *request.uri_mut() = format!("http://test{path}").parse().expect("valid URL");
         let response = send(&mut sender, request).await;
@@ -116,6 +116,7 @@ async fn head_response_ends_with_its_headers() {
 
 /// 100 requests, each canceled immediately, as raw frames: client libraries would not send them.
 fn rapid_resets() -> Vec<u8> {
+    // Connection preface and an empty SETTINGS frame.
     let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
     for stream in (0..100_u32).map(|n| (2 * n + 1).to_be_bytes()) {
         // HEADERS with END_HEADERS and END_STREAM: GET, http, /, authority "t".
@@ -144,7 +145,7 @@ async fn rapid_resets_get_goaway() {
     let mut client = server.connect().await;
     client.send(rapid_resets()).await;
     let mut received = Vec::new();
-    // The server may reset the connection after GOAWAY.
+    // The server may reset the connection after GOAWAY, so a read error is fine.
     let _ = timeout(TIMEOUT, client.0.read_to_end(&mut received)).await.expect("server closes in time");
     let frames = frames(&received);
     let goaway = frames.iter().find(|(kind, _)| *kind == 7).expect("GOAWAY");
@@ -158,7 +159,7 @@ async fn idle_connection_gets_goaway() {
     let args = ServeArgs { idle_timeout: Duration::from_millis(200), ..args() };
     let server = TestServer::start(&args, hello()).await;
     let (mut sender, connection) = connect(&server).await;
-    assert_eq!(send(&mut sender, get(None)).await.status(), 200);
+    assert_eq!(send(&mut sender, get()).await.status(), 200);
     wait_closed(connection).await.expect("GOAWAY without an error");
 }
 
@@ -168,10 +169,10 @@ async fn pings_do_not_keep_idle_connection_open() {
     let server = TestServer::start(&args, hello()).await;
     let (sender, mut connection): (_, Connection<TcpStream, Bytes>) =
         handshake(server.connect().await.0).await.expect("handshake");
-    let mut pings = connection.ping_pong().expect("first call");
+    let mut pings = connection.ping_pong().expect("ping_pong is taken only once");
     let connection = tokio::spawn(connection);
-    let mut sender = sender.ready().await.expect("settings");
-    assert_eq!(send(&mut sender, get(None)).await.status(), 200);
+    let mut sender = sender.ready().await.expect("server sends SETTINGS");
+    assert_eq!(send(&mut sender, get()).await.status(), 200);
     let pinging = async {
         let mut tick = tokio::time::interval(Duration::from_millis(20));
         while pings.ping(h2::Ping::opaque()).await.is_ok() {
@@ -195,7 +196,7 @@ async fn stream_in_flight_completes_during_shutdown() {
     let (endpoint, gate) = crate::shutdown::gated();
     let server = TestServer::start(&args(), endpoint).await;
     let (mut sender, connection) = connect(&server).await;
-    let (response, _) = sender.send_request(get(None), true).expect("open stream");
+    let (response, _) = sender.send_request(get(), true).expect("open stream");
     gate.entered().await;
     server.lifecycle.begin_shutdown();
     server.lifecycle.drain_delay_over().await;

@@ -15,10 +15,11 @@ use crate::domain::account::{Account, Login, MAX_SESSIONS};
 use crate::domain::id::{AccountId, KeyId};
 use crate::store::{CredentialChange, KeptSessions, Page, StoreError};
 
-/// Minimum `COUNT` of an `SSCAN`. It visits this many buckets of a hash table, many of which may be empty.
+/// Minimum `COUNT` of an `SSCAN`, which visits about that many hash buckets. Many may be empty, so a smaller value would
+/// often return nothing.
 const MIN_SCAN: usize = 16;
 
-/// A position in the index of accounts: a shard, and the cursor of `SSCAN` in it. As text, `SHARD` or `SHARD:CURSOR`.
+/// A cursor in the index of accounts: a shard, and the position of `SSCAN` in it. As text, `SHARD` or `SHARD:POSITION`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct IndexCursor {
     shard: u8,
@@ -34,7 +35,8 @@ impl IndexCursor {
         }
     }
 
-    /// The cursor after an `SSCAN` that returned `position`; `None` at the end of the index.
+    /// The cursor after an `SSCAN` that returned `position`, which is 0 at the end of a shard. `None` at the end of the
+    /// index.
     fn following(self, position: u64) -> Option<Self> {
         match position {
             0 => Some(Self { shard: self.shard + 1, position }).filter(|next| next.shard < INDEX_SHARDS),
@@ -63,7 +65,7 @@ impl Operation<'_> {
 
     /// Adds accounts to the index, with one call per shard and without confirming the writes.
     ///
-    /// Comes before [`Self::write_account`]. If that fails, listings skip the entry, because its account does not exist.
+    /// Must be called before [`Self::write_account`]. If that fails, listings skip the entry, because its account does not exist.
     /// In the other order, an account could remain that is never listed.
     pub(super) async fn add_to_index(
         &self,
