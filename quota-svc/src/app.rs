@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use opentelemetry::metrics::Meter;
 use quota_client::QuotaToken;
 use service_kit::{Condition, Kit, Server};
 
@@ -27,15 +28,9 @@ const STORE_WAIT_POLL: Duration = Duration::from_millis(2);
 pub struct QuotaService {
     server: Server,
     endpoint: poem::endpoint::BoxEndpoint<'static>,
-    store: OpenStore,
+    store: Arc<dyn Store>,
     health_task: tokio::task::JoinHandle<()>,
     kit: Kit,
-}
-
-/// Which store is open: only the embedded store must be closed on shutdown.
-enum OpenStore {
-    Redis,
-    Embedded(Arc<EmbeddedStore>),
 }
 
 impl QuotaService {
@@ -43,16 +38,10 @@ impl QuotaService {
     /// reports not ready until the store is connected.
     pub async fn start(config: &Config, kit: &Kit) -> anyhow::Result<Self> {
         config.check()?;
-        let (store, store_handle) = open_store(config, config.limits.limits())?;
-        Self::start_on(store, store_handle, config, kit).await
+        Self::start_on(open_store(config, config.limits.limits())?, config, kit).await
     }
 
-    async fn start_on(
-        store: Arc<dyn Store>,
-        store_handle: OpenStore,
-        config: &Config,
-        kit: &Kit,
-    ) -> anyhow::Result<Self> {
+    async fn start_on(store: Arc<dyn Store>, config: &Config, kit: &Kit) -> anyhow::Result<Self> {
         let token = QuotaToken::load_optional(config.quota_token_file.as_deref())?;
         if token.is_none() {
             warn_about_missing_token();
@@ -66,9 +55,9 @@ impl QuotaService {
         let _ = tokio::time::timeout(STORE_WAIT, wait_for_store(&*store)).await;
         let server = Server::bind("quota", config.listen, &kit.serve).await?.docs_url(api::DOCS);
         let condition = kit.readiness.condition("store");
-        let health_report = report_store_health(store, condition, StoreGauges::new(kit));
+        let health_report = report_store_health(store.clone(), condition, kit.telemetry.meter());
         let health_task = tokio::spawn(kit.tasks.watch("store health", health_report));
-        Ok(Self { server, endpoint, store: store_handle, health_task, kit: kit.clone() })
+        Ok(Self { server, endpoint, store, health_task, kit: kit.clone() })
     }
 
     pub fn local_addr(&self) -> SocketAddr {
@@ -85,19 +74,7 @@ impl QuotaService {
             () = kit.tasks.watch("store writer", store.failed()) => serving.await,
         }
         health_task.abort();
-        if let OpenStore::Embedded(store) = &store {
-            store.close().await;
-        }
-    }
-}
-
-impl OpenStore {
-    /// Waits until the store can't work anymore. Redis can always recover.
-    async fn failed(&self) {
-        match self {
-            Self::Redis => std::future::pending().await,
-            Self::Embedded(store) => store.failed().await,
-        }
+        store.close().await;
     }
 }
 
@@ -114,13 +91,10 @@ pub fn document() -> anyhow::Result<String> {
     Ok(serde_json::to_string_pretty(&document)? + "\n")
 }
 
-fn open_store(config: &Config, limits: Limits) -> anyhow::Result<(Arc<dyn Store>, OpenStore)> {
+fn open_store(config: &Config, limits: Limits) -> anyhow::Result<Arc<dyn Store>> {
     Ok(match config.store.choice(limits)? {
-        StoreChoice::Redis(options) => (Arc::new(RedisStore::start(options)?), OpenStore::Redis),
-        StoreChoice::File(path) => {
-            let store = Arc::new(EmbeddedStore::open(&path, limits, Default::default())?);
-            (store.clone(), OpenStore::Embedded(store))
-        }
+        StoreChoice::Redis(options) => Arc::new(RedisStore::start(options)?),
+        StoreChoice::File(path) => Arc::new(EmbeddedStore::open(&path, limits, Default::default())?),
     })
 }
 
@@ -131,27 +105,6 @@ fn warn_about_missing_token() {
     );
 }
 
-struct StoreGauges {
-    up: opentelemetry::metrics::Gauge<u64>,
-    unsafe_settings: opentelemetry::metrics::Gauge<u64>,
-}
-
-impl StoreGauges {
-    fn new(kit: &Kit) -> Self {
-        let meter = kit.telemetry.meter();
-        let up = meter.u64_gauge("quota_store_up");
-        let unsafe_settings = meter.u64_gauge("quota_store_unsafe_settings");
-        Self {
-            up: up.with_description("1 while the store is reachable, 0 while it is not").build(),
-            unsafe_settings: unsafe_settings
-                .with_description(
-                    "1 while the store's settings endanger the data: eviction, or a read-only replica",
-                )
-                .build(),
-        }
-    }
-}
-
 async fn wait_for_store(store: &dyn Store) {
     while store.unavailable_reason().is_some() {
         tokio::time::sleep(STORE_WAIT_POLL).await;
@@ -159,13 +112,21 @@ async fn wait_for_store(store: &dyn Store) {
 }
 
 /// Reports the store's health to /readyz and to the gauges.
-async fn report_store_health(store: Arc<dyn Store>, condition: Condition, gauges: StoreGauges) {
+async fn report_store_health(store: Arc<dyn Store>, condition: Condition, meter: Meter) {
+    let up = meter
+        .u64_gauge("quota_store_up")
+        .with_description("1 while the store is reachable, 0 while it is not")
+        .build();
+    let unsafe_settings = meter
+        .u64_gauge("quota_store_unsafe_settings")
+        .with_description("1 while the store's settings endanger the data: eviction, or a read-only replica")
+        .build();
     let mut tick = tokio::time::interval(HEALTH_INTERVAL);
     loop {
         tick.tick().await;
         let reason = store.unavailable_reason();
-        gauges.up.record(u64::from(reason.is_none()), &[]);
-        gauges.unsafe_settings.record(u64::from(store.unsafe_settings().is_some()), &[]);
+        up.record(u64::from(reason.is_none()), &[]);
+        unsafe_settings.record(u64::from(store.unsafe_settings().is_some()), &[]);
         match reason {
             None => condition.set_ready("the store is reachable"),
             Some(reason) => condition.set_not_ready(reason),
@@ -225,8 +186,7 @@ mod tests {
         };
         let store = EmbeddedStore::with_backend(backend, Limits::default(), Default::default());
         let store = Arc::new(store.expect("store opens"));
-        let handle = OpenStore::Embedded(store.clone());
-        let service = QuotaService::start_on(store.clone(), handle, &config, &kit).await.expect("starts");
+        let service = QuotaService::start_on(store.clone(), &config, &kit).await.expect("starts");
         let service = tokio::spawn(service.run());
 
         armed.store(true, Ordering::SeqCst);

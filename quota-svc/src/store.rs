@@ -146,6 +146,14 @@ pub trait Store: Send + Sync {
     /// Why the store can't serve charges or changes now; `None` if it can.
     fn unavailable_reason(&self) -> Option<String>;
 
+    /// Waits until the store has failed for good: only a restart of the process helps. Redis can always recover.
+    async fn failed(&self) {
+        std::future::pending().await
+    }
+
+    /// Saves what is only in memory. The store must not be used afterward.
+    async fn close(&self) {}
+
     /// The server's settings that endanger the data, if there are any.
     fn unsafe_settings(&self) -> Option<String> {
         None

@@ -66,18 +66,6 @@ impl EmbeddedStore {
         Ok(Self { state, file, writer, limits, clock })
     }
 
-    /// Saves the counters. The store must not be used afterward.
-    pub async fn close(&self) {
-        if let Err(error) = self.writer.save_all().await {
-            tracing::error!(%error, "can't save the latest counters; they are lost");
-        }
-    }
-
-    /// Waits until the store has failed for good: its writer thread has panicked. Only a restart helps.
-    pub async fn failed(&self) {
-        self.writer.thread_ended().await;
-    }
-
     fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }
@@ -121,6 +109,16 @@ impl Store for EmbeddedStore {
 
     fn unavailable_reason(&self) -> Option<String> {
         self.writer.failure()
+    }
+
+    async fn failed(&self) {
+        self.writer.thread_ended().await;
+    }
+
+    async fn close(&self) {
+        if let Err(error) = self.writer.save_all().await {
+            tracing::error!(%error, "can't save the latest counters; they are lost");
+        }
     }
 
     async fn create_account(&self, login: &Login, credential: Option<&str>) -> Result<Account, StoreError> {

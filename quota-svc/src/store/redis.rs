@@ -19,7 +19,6 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 pub use confirm::ConfirmWrites;
-use confirm::WriteConfirmer;
 use redis_keys::{RedisKey, RedisKeys};
 use service_kit::LogThrottle;
 use settings::SettingsCheck;
@@ -66,7 +65,7 @@ pub struct RedisStore {
     store_timeout: Duration,
     write_timeout: Duration,
     settings: Arc<SettingsCheck>,
-    confirmer: WriteConfirmer,
+    confirm_writes: ConfirmWrites,
     charge_failures: LogThrottle,
     invalid_records: LogThrottle,
     missing_permissions: LogThrottle,
@@ -93,7 +92,7 @@ impl RedisStore {
             store_timeout: options.store_timeout,
             write_timeout: options.write_timeout,
             settings,
-            confirmer: WriteConfirmer::new(options.confirm_writes),
+            confirm_writes: options.confirm_writes,
             charge_failures: LogThrottle::default(),
             invalid_records: LogThrottle::default(),
             missing_permissions: LogThrottle::default(),

@@ -21,10 +21,6 @@ pub enum ConfirmWrites {
     Off,
 }
 
-pub struct WriteConfirmer {
-    mode: ConfirmWrites,
-}
-
 /// The confirmations that a server supports.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct ConfirmSupport {
@@ -34,19 +30,15 @@ struct ConfirmSupport {
     replicas: bool,
 }
 
-impl WriteConfirmer {
-    pub fn new(mode: ConfirmWrites) -> Self {
-        Self { mode }
-    }
-
+impl ConfirmWrites {
     /// Waits at most `timeout` until these writes are confirmed. One confirmation per server covers every write made on
     /// its connection before.
     pub async fn confirm(
-        &self,
+        self,
         replies: impl IntoIterator<Item = Reply>,
         timeout: Duration,
     ) -> Result<(), StoreError> {
-        if self.mode == ConfirmWrites::Off {
+        if self == Self::Off {
             return Ok(());
         }
         let by_server: HashMap<_, _> =

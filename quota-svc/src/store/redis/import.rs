@@ -4,7 +4,7 @@ use crate::domain::event::{Actor, EventKind};
 use crate::store::ImportReport;
 use futures_util::future::try_join_all;
 
-use super::keys::{KeyWrite, Reservation};
+use super::keys::KeyWrite;
 use super::operation::Operation;
 use super::topology::Reply;
 use crate::domain::event::{Event, with_actor};
@@ -55,12 +55,12 @@ impl Operation<'_> {
         replies: &mut Vec<Reply>,
     ) -> Result<(), StoreError> {
         let account = import.account.id();
-        let (now, reservations) = self.reserve(account, ids).await?;
+        let (now, reserved) = self.reserve(account, ids).await?;
         let reason = with_actor("imported", Some(Actor::Operator));
         let event = Event { at: now, kind: EventKind::Imported, reason };
         let mut written = Vec::new();
-        for (key, reservation) in import.keys.iter().zip(reservations) {
-            if reservation == Reservation::LimitReached {
+        for (key, reserved) in import.keys.iter().zip(reserved) {
+            if !reserved {
                 report.keys_refused += 1;
                 continue;
             }

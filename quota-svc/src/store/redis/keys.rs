@@ -22,15 +22,6 @@ use crate::domain::key::{KeyChange, KeyMeta, KeyName, StoredKey};
 use crate::domain::record::{KeyRecord, decode, encode};
 use crate::store::{KeyDraft, KeyListing, RESERVATION_MS, StoreError, UnreadableKey};
 
-/// The result of reserving a key slot in an account.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reservation {
-    New,
-    /// The key already had a reservation.
-    Existing,
-    LimitReached,
-}
-
 /// The result of writing a new key.
 pub(super) enum KeyWrite {
     Written(Reply),
@@ -117,13 +108,13 @@ pub(super) enum DeletedKey {
 impl Operation<'_> {
     pub(super) async fn add_key(&self, account: AccountId, draft: KeyDraft) -> Result<StoredKey, StoreError> {
         let id = KeyId::of(&draft.digest);
-        let (mut now, mut reservations) = self.reserve(account, &[id]).await?;
-        if reservations == [Reservation::LimitReached] {
+        let (mut now, mut reserved) = self.reserve(account, &[id]).await?;
+        if reserved == [false] {
             // Listing the keys removes stale reservations of failed creations.
             self.read_keys(account).await?;
-            (now, reservations) = self.reserve(account, &[id]).await?;
+            (now, reserved) = self.reserve(account, &[id]).await?;
         }
-        if reservations == [Reservation::LimitReached] {
+        if reserved == [false] {
             return Err(StoreError::KeyLimitReached);
         }
         let record = KeyRecord::new(draft.scope, draft.daily_limit, now);
@@ -138,12 +129,13 @@ impl Operation<'_> {
         Ok(key)
     }
 
-    /// Reserves a key slot for each key, in order. Also returns the store's time.
+    /// Reserves a key slot for each key, in order. Returns the store's time, and for each key whether it has a
+    /// reservation now; false if the account has no slot left.
     pub(super) async fn reserve(
         &self,
         account: AccountId,
         keys: &[KeyId],
-    ) -> Result<(i64, Vec<Reservation>), StoreError> {
+    ) -> Result<(i64, Vec<bool>), StoreError> {
         let [redis_key, reservations, _] = self.redis_keys.account(account);
         let call = RESERVE.on([&redis_key, &reservations]).arg(KEYS_PER_ACCOUNT).arg(self.now_arg());
         let call = keys.iter().fold(call, |call, key| call.arg(key.to_string()));
@@ -154,7 +146,7 @@ impl Operation<'_> {
         let numbers: Vec<i64> = numbers.iter().map(int).collect::<Result<_, _>>()?;
         match numbers.split_first() {
             None | Some((-1, _)) => Err(StoreError::AccountNotFound),
-            Some((now, codes)) => Ok((*now, codes.iter().map(|code| reservation(*code)).collect())),
+            Some((now, codes)) => Ok((*now, codes.iter().map(|code| *code != 0).collect())),
         }
     }
 
@@ -401,14 +393,6 @@ impl Operation<'_> {
             .filter_map(|line| Event::from_line(line))
             .filter(|event| event.is_current(now))
             .collect())
-    }
-}
-
-fn reservation(code: i64) -> Reservation {
-    match code {
-        1 => Reservation::New,
-        2 => Reservation::Existing,
-        _ => Reservation::LimitReached,
     }
 }
 

@@ -107,7 +107,7 @@ impl Operation<'_> {
 
     /// Waits until these writes are confirmed, in the time that is left.
     pub async fn confirm(&self, replies: impl IntoIterator<Item = Reply>) -> Result<(), StoreError> {
-        self.confirmer.confirm(replies, self.remaining()).await
+        self.confirm_writes.confirm(replies, self.remaining()).await
     }
 
     /// The manual clock's time or the server's. In a Cluster the server is the master of the demo's slot.
