@@ -79,7 +79,7 @@ impl RedisStore {
             let (target, mut connect_options) =
                 target::parse(&options.url, options.credentials.clone(), timeout)?;
             connect_options.settings = settings.clone();
-            Ok::<_, RedisUrlError>(Topology::start(&target, &connect_options, timeout))
+            Ok::<_, RedisUrlError>(Topology::start(target, connect_options, timeout))
         };
         Ok(Self {
             charges: start(options.store_timeout)?,
@@ -211,9 +211,20 @@ impl Store for RedisStore {
     }
 }
 
+/// A command, and the Redis key whose server it is sent to.
+struct KeyCommand<'a> {
+    redis_key: &'a RedisKey,
+    command: redis::Cmd,
+}
+
 /// A command whose first argument is `redis_key`.
-fn command(name: &str, redis_key: &RedisKey) -> redis::Cmd {
-    let mut command = redis::cmd(name);
-    command.arg(redis_key.as_str());
-    command
+fn command<'a>(name: &str, redis_key: &'a RedisKey) -> KeyCommand<'a> {
+    KeyCommand { redis_key, command: redis::cmd(name) }.arg(redis_key.as_str())
+}
+
+impl KeyCommand<'_> {
+    fn arg(mut self, arg: impl redis::ToRedisArgs) -> Self {
+        self.command.arg(arg);
+        self
+    }
 }

@@ -71,14 +71,12 @@ impl Operation<'_> {
         &self,
         ids: impl IntoIterator<Item = AccountId>,
     ) -> Result<Vec<Reply>, StoreError> {
-        let mut by_shard: HashMap<String, (RedisKey, redis::Cmd)> = HashMap::new();
+        let mut by_shard: HashMap<RedisKey, Vec<String>> = HashMap::new();
         for id in ids {
-            let index = self.redis_keys.index_of(id);
-            let entry = by_shard.entry(index.as_str().to_owned());
-            let (_, add) = entry.or_insert_with(|| (index.clone(), command("SADD", &index)));
-            add.arg(id.to_string());
+            by_shard.entry(self.redis_keys.index_of(id)).or_default().push(id.to_string());
         }
-        try_join_all(by_shard.values().map(|(index, add)| self.write_command(index, add))).await
+        let add = async |(index, ids)| self.write_command(&command("SADD", index).arg(ids)).await;
+        try_join_all(by_shard.iter().map(add)).await
     }
 
     /// Writes a new account that is in the index, without confirming the write. `created_at` is `None` for the store's
@@ -104,9 +102,8 @@ impl Operation<'_> {
 
     pub(super) async fn read_account(&self, id: AccountId) -> Result<Account, StoreError> {
         let [redis_key, ..] = self.redis_keys.account(id);
-        let fields: HashMap<String, String> =
-            readable(self.query(&redis_key, &command("HGETALL", &redis_key)).await)?
-                .map_err(|_| StoreError::UnreadableAccount(id))?;
+        let fields: HashMap<String, String> = readable(self.query(&command("HGETALL", &redis_key)).await)?
+            .map_err(|_| StoreError::UnreadableAccount(id))?;
         if fields.is_empty() || fields.contains_key("deleting") {
             return Err(StoreError::AccountNotFound);
         }
@@ -138,14 +135,13 @@ impl Operation<'_> {
         count: usize,
     ) -> Result<(Vec<String>, Option<IndexCursor>), StoreError> {
         let index = self.redis_keys.index(at.shard);
-        let mut scan = command("SSCAN", &index);
-        scan.arg(at.position).arg("COUNT").arg(count.max(MIN_SCAN));
-        let (position, ids) = match self.query_if_permitted::<(u64, Vec<String>)>(&index, &scan).await? {
+        let scan = command("SSCAN", &index).arg(at.position).arg("COUNT").arg(count.max(MIN_SCAN));
+        let (position, ids) = match self.query_if_permitted::<(u64, Vec<String>)>(&scan).await? {
             Some(scanned) => scanned,
             None => {
                 self.warn_no_sscan();
                 // The whole shard.
-                (0, self.query(&index, &command("SMEMBERS", &index)).await?)
+                (0, self.query(&command("SMEMBERS", &index)).await?)
             }
         };
         Ok((ids, at.following(position)))
@@ -182,7 +178,7 @@ impl Operation<'_> {
     async fn count_accounts(&self) -> Result<u64, StoreError> {
         let counts = (0..INDEX_SHARDS).map(async |shard| {
             let index = self.redis_keys.index(shard);
-            self.query::<u64>(&index, &command("SCARD", &index)).await
+            self.query::<u64>(&command("SCARD", &index)).await
         });
         Ok(try_join_all(counts).await?.into_iter().sum())
     }
@@ -201,7 +197,7 @@ impl Operation<'_> {
             (-2, _) => return Err(StoreError::VersionConflict),
             _ => {}
         }
-        let keys = readable(self.query(&reservations, &command("HKEYS", &reservations)).await)?;
+        let keys = readable(self.query(&command("HKEYS", &reservations)).await)?;
         let keys: Vec<String> = keys.unwrap_or_default();
         let keys: Vec<KeyId> = keys.iter().filter_map(|key| KeyId::from_hex(key).ok()).collect();
         // The reservation shows that a key without readable metadata belongs to this account.
@@ -209,11 +205,9 @@ impl Operation<'_> {
         let deletions = try_join_all(deletions).await?;
         let mut written: Vec<Reply> = deletions.into_iter().map(|(_, reply)| reply).collect();
         let index = self.redis_keys.index_of(id);
-        let mut unlist = command("SREM", &index);
-        written.push(self.write_command(&index, unlist.arg(id.to_string())).await?);
-        let mut delete = command("DEL", &account);
-        delete.arg(reservations.as_str()).arg(sessions.as_str());
-        written.push(self.write_command(&account, &delete).await?);
+        written.push(self.write_command(&command("SREM", &index).arg(id.to_string())).await?);
+        let delete = command("DEL", &account).arg(reservations.as_str()).arg(sessions.as_str());
+        written.push(self.write_command(&delete).await?);
         self.confirm(written).await?;
         Ok(keys)
     }
@@ -270,8 +264,7 @@ impl Operation<'_> {
 
     pub(super) async fn delete_session(&self, id: AccountId, session: &str) -> Result<(), StoreError> {
         let [_, _, sessions] = self.redis_keys.account(id);
-        let mut delete = command("HDEL", &sessions);
-        let reply = self.write_command(&sessions, delete.arg(session)).await?;
+        let reply = self.write_command(&command("HDEL", &sessions).arg(session)).await?;
         self.confirm([reply]).await
     }
 }

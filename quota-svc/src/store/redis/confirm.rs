@@ -8,6 +8,7 @@ use redis::RedisResult;
 use redis::aio::MultiplexedConnection;
 
 use super::super::StoreError;
+use super::settings::info_field;
 use super::topology::Reply;
 
 /// Whether changes to accounts and keys are confirmed before the response.
@@ -85,10 +86,7 @@ async fn wait(connection: &mut MultiplexedConnection, deadline: Instant) -> Redi
 impl ConfirmSupport {
     /// Parses the reply to `INFO`.
     fn parse(info: &str) -> Self {
-        let field = |name: &str| {
-            let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-            line.map_or("", str::trim_end)
-        };
+        let field = |name| info_field(info, name).unwrap_or_default();
         let version: Vec<u32> =
             field("redis_version").split('.').filter_map(|part| part.parse().ok()).collect();
         // Valkey always reports redis_version 7.2.4 and has had WAITAOF since its first release.

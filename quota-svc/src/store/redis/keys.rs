@@ -277,8 +277,7 @@ impl Operation<'_> {
 
     async fn has_reservation(&self, account: AccountId, id: KeyId) -> Result<bool, StoreError> {
         let [_, reservations, _] = self.redis_keys.account(account);
-        let mut exists = command("HEXISTS", &reservations);
-        self.query(&reservations, exists.arg(id.to_string())).await
+        self.query(&command("HEXISTS", &reservations).arg(id.to_string())).await
     }
 
     async fn find_key(&self, id: KeyId) -> Result<FoundKey, StoreError> {
@@ -292,8 +291,8 @@ impl Operation<'_> {
 
     async fn read_parts(&self, id: KeyId) -> Result<KeyParts, StoreError> {
         let [record, meta, _] = self.redis_keys.key(id);
-        let record = readable(self.query(&record, &command("GET", &record)).await)?;
-        let meta = readable(self.query(&meta, &command("HGETALL", &meta)).await)?;
+        let record = readable(self.query(&command("GET", &record)).await)?;
+        let meta = readable(self.query(&command("HGETALL", &meta)).await)?;
         Ok(KeyParts { record, meta })
     }
 
@@ -350,8 +349,7 @@ impl Operation<'_> {
         // Without an account, the reservation is unknown. The next listing of that account removes it.
         let Some(account) = account else { return self.confirm([deletion]).await };
         let [_, reservations, _] = self.redis_keys.account(account);
-        let mut release = command("HDEL", &reservations);
-        let release = self.write_command(&reservations, release.arg(id.to_string())).await?;
+        let release = self.write_command(&command("HDEL", &reservations).arg(id.to_string())).await?;
         self.confirm([deletion, release]).await
     }
 
@@ -385,8 +383,7 @@ impl Operation<'_> {
     ) -> Result<Vec<Event>, StoreError> {
         self.read_key(id, owner).await?;
         let [_, _, events] = self.redis_keys.key(id);
-        let mut range = command("LRANGE", &events);
-        let lines: Vec<String> = self.query(&events, range.arg(0).arg(-1)).await?;
+        let lines: Vec<String> = self.query(&command("LRANGE", &events).arg(0).arg(-1)).await?;
         let now = self.read_now().await?;
         Ok(lines
             .iter()

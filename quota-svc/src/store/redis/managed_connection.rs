@@ -14,7 +14,7 @@ use tokio::sync::{Notify, watch};
 
 use super::restart::restart_after_panic;
 use super::settings::Assessment;
-use super::target::{ConnectOptions, Node};
+use super::target::{ConnectOptions, ServerTarget};
 
 const INITIAL_BACKOFF: Duration = Duration::from_millis(20);
 const MAX_BACKOFF: Duration = Duration::from_millis(500);
@@ -23,19 +23,6 @@ const PING_INTERVAL: Duration = Duration::from_millis(250);
 /// Delay before reconnecting, if the last connection lasted less than `PING_INTERVAL`. A replica, for example, accepts
 /// connections but rejects every write; without the delay, each rejected write would open a new connection.
 const RECONNECT_DELAY: Duration = Duration::from_millis(100);
-
-/// The server of a connection, resolved again on every reconnect.
-#[derive(Clone)]
-pub enum ServerTarget {
-    Server(Node),
-    /// Path of a Unix socket.
-    Socket(String),
-    /// The master named `master`, found through any of the Sentinels.
-    Sentinel {
-        sentinels: Vec<Node>,
-        master: String,
-    },
-}
 
 /// A connection and its generation. A connection that is published again after a check has a new generation.
 #[derive(Clone)]
@@ -119,16 +106,6 @@ impl ManagedConnection {
 impl Drop for ManagedConnection {
     fn drop(&mut self) {
         self.task.abort();
-    }
-}
-
-impl ServerTarget {
-    fn label(&self) -> String {
-        match self {
-            Self::Server((host, port)) => format!("{host}:{port}"),
-            Self::Socket(path) => path.clone(),
-            Self::Sentinel { master, .. } => format!("master {master}"),
-        }
     }
 }
 
@@ -265,8 +242,8 @@ mod tests {
 
     async fn start(redis: &Redis) -> ManagedConnection {
         let (target, options) = target::parse(&redis.url(), Credentials::default(), TIMEOUT).unwrap();
-        let RedisTarget::Server(node) = target else { panic!("not a server: {target:?}") };
-        let managed = ManagedConnection::start(ServerTarget::Server(node), options, TIMEOUT);
+        let RedisTarget::Single(server) = target else { panic!("not a server: {target:?}") };
+        let managed = ManagedConnection::start(server, options, TIMEOUT);
         managed.wait_connected().await;
         managed
     }

@@ -5,10 +5,9 @@ use std::time::{Duration, Instant};
 
 use redis::Value;
 
-use super::redis_keys::RedisKey;
 use super::script::ScriptCall;
 use super::topology::{CallError, Reply};
-use super::{RedisStore, StoreError};
+use super::{KeyCommand, RedisStore, StoreError};
 
 pub struct Operation<'a> {
     store: &'a RedisStore,
@@ -63,22 +62,17 @@ impl Operation<'_> {
     }
 
     /// Sends a command that only reads, or whose writes need no confirmation, and converts its reply.
-    pub async fn query<T: redis::FromRedisValue>(
-        &self,
-        redis_key: &RedisKey,
-        command: &redis::Cmd,
-    ) -> Result<T, StoreError> {
-        let reply = self.others.send(redis_key, command, self.time_for_call()?).await?;
+    pub async fn query<T: redis::FromRedisValue>(&self, command: &KeyCommand<'_>) -> Result<T, StoreError> {
+        let reply = self.others.send(command, self.time_for_call()?).await?;
         convert(reply.value)
     }
 
     /// Like [`Self::query`]; `None` if the Redis user may not run the command.
     pub async fn query_if_permitted<T: redis::FromRedisValue>(
         &self,
-        redis_key: &RedisKey,
-        command: &redis::Cmd,
+        command: &KeyCommand<'_>,
     ) -> Result<Option<T>, StoreError> {
-        let reply = match self.others.send(redis_key, command, self.time_for_call()?).await {
+        let reply = match self.others.send(command, self.time_for_call()?).await {
             Err(CallError::Failed(error)) if error.code() == Some("NOPERM") => return Ok(None),
             reply => reply?,
         };
@@ -97,12 +91,8 @@ impl Operation<'_> {
     }
 
     /// Sends a command whose write is to be confirmed.
-    pub async fn write_command(
-        &self,
-        redis_key: &RedisKey,
-        command: &redis::Cmd,
-    ) -> Result<Reply, StoreError> {
-        Ok(self.writes.send(redis_key, command, self.time_for_call()?).await?)
+    pub async fn write_command(&self, command: &KeyCommand<'_>) -> Result<Reply, StoreError> {
+        Ok(self.writes.send(command, self.time_for_call()?).await?)
     }
 
     /// Waits until these writes are confirmed, in the time that is left.
@@ -115,7 +105,8 @@ impl Operation<'_> {
         if let Some(now) = self.clock.manual() {
             return Ok(now);
         }
-        let (seconds, micros): (i64, i64) = self.query(&self.redis_keys.demo(), &redis::cmd("TIME")).await?;
+        let time = KeyCommand { redis_key: &self.redis_keys.demo(), command: redis::cmd("TIME") };
+        let (seconds, micros): (i64, i64) = self.query(&time).await?;
         Ok(seconds * 1000 + micros / 1000)
     }
 }

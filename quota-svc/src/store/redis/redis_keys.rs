@@ -20,7 +20,7 @@ use crate::domain::id::{AccountId, KeyId};
 /// Number of sets that the index of accounts is spread over.
 pub const INDEX_SHARDS: u8 = 64;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct RedisKey(String);
 
 impl RedisKey {

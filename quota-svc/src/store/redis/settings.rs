@@ -65,6 +65,11 @@ impl SettingsCheck {
     }
 }
 
+/// The value of a field in the reply to `INFO`.
+pub fn info_field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim_end)
+}
+
 fn log(server: &str, assessment: &Assessment, changed: bool) {
     match assessment {
         Assessment::Unsafe(reason) => tracing::error!(server, reason, "the store's settings are unsafe"),
@@ -77,10 +82,7 @@ fn log(server: &str, assessment: &Assessment, changed: bool) {
 impl Assessment {
     /// Assesses the reply to `INFO`.
     pub fn of_info(info: &str) -> Self {
-        let field = |name: &str| {
-            let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-            line.map(str::trim_end)
-        };
+        let field = |name| info_field(info, name);
         if field("role") == Some("slave") && field("slave_read_only") != Some("0") {
             return Self::Unsafe(
                 "the server is a read-only replica; set --redis-url to the master".to_owned(),

@@ -51,16 +51,33 @@ pub type Node = (String, u16);
 /// What `--redis-url` points to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RedisTarget {
+    Single(ServerTarget),
+    /// Seed nodes of a Cluster.
+    Cluster(Vec<Node>),
+}
+
+/// The server of a connection, resolved again on every reconnect.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ServerTarget {
     Server(Node),
-    /// A server on a Unix socket, by path.
+    /// Path of a Unix socket.
     Socket(String),
     /// The master named `master`, found through any of the Sentinels.
     Sentinel {
         sentinels: Vec<Node>,
         master: String,
     },
-    /// Seed nodes of a Cluster.
-    Cluster(Vec<Node>),
+}
+
+impl ServerTarget {
+    /// For messages.
+    pub fn label(&self) -> String {
+        match self {
+            Self::Server((host, port)) => format!("{host}:{port}"),
+            Self::Socket(path) => path.clone(),
+            Self::Sentinel { master, .. } => format!("master {master}"),
+        }
+    }
 }
 
 /// Credentials, database, TLS and timeout of a connection, and the check of the server's settings.
@@ -132,7 +149,7 @@ pub fn parse(
             let master =
                 master.ok_or(RedisUrlError::Missing("the master's name: redis+sentinel://HOST/MASTER"))?;
             options.database = parse_database(path.next().unwrap_or_default())?;
-            RedisTarget::Sentinel { sentinels, master: master.to_owned() }
+            RedisTarget::Single(ServerTarget::Sentinel { sentinels, master: master.to_owned() })
         }
         other => return Err(RedisUrlError::Scheme(other.to_owned())),
     };
@@ -148,7 +165,8 @@ fn parse_server(url: &str, options: &mut ConnectOptions) -> Result<RedisTarget, 
     }
     options.database = parse_database(url.path().trim_matches('/'))?;
     let host = host.trim_matches(['[', ']']);
-    Ok(RedisTarget::Server((host.to_owned(), url.port().unwrap_or(REDIS_PORT))))
+    let node = (host.to_owned(), url.port().unwrap_or(REDIS_PORT));
+    Ok(RedisTarget::Single(ServerTarget::Server(node)))
 }
 
 fn parse_socket(rest: &str, options: &mut ConnectOptions) -> Result<RedisTarget, RedisUrlError> {
@@ -163,7 +181,7 @@ fn parse_socket(rest: &str, options: &mut ConnectOptions) -> Result<RedisTarget,
             _ => return Err(RedisUrlError::Unsupported(format!("?{name}="))),
         }
     }
-    Ok(RedisTarget::Socket(path.to_owned()))
+    Ok(RedisTarget::Single(ServerTarget::Socket(path.to_owned())))
 }
 
 /// An empty text is database 0.
@@ -287,12 +305,21 @@ mod tests {
 
     #[test]
     fn every_url_form_is_parsed() {
-        assert_eq!(parse_target("redis://cache").unwrap(), RedisTarget::Server(node("cache", 6379)));
-        assert_eq!(parse_target("rediss://cache:7000/2").unwrap(), RedisTarget::Server(node("cache", 7000)));
-        assert_eq!(parse_target("redis://[::1]:7000").unwrap(), RedisTarget::Server(node("::1", 7000)));
+        assert_eq!(
+            parse_target("redis://cache").unwrap(),
+            RedisTarget::Single(ServerTarget::Server(node("cache", 6379)))
+        );
+        assert_eq!(
+            parse_target("rediss://cache:7000/2").unwrap(),
+            RedisTarget::Single(ServerTarget::Server(node("cache", 7000)))
+        );
+        assert_eq!(
+            parse_target("redis://[::1]:7000").unwrap(),
+            RedisTarget::Single(ServerTarget::Server(node("::1", 7000)))
+        );
         assert_eq!(
             parse_target("unix:///run/redis.sock?db=1").unwrap(),
-            RedisTarget::Socket("/run/redis.sock".to_owned())
+            RedisTarget::Single(ServerTarget::Socket("/run/redis.sock".to_owned()))
         );
         assert_eq!(
             parse_target("redis+cluster://a,b:7001").unwrap(),
@@ -300,10 +327,10 @@ mod tests {
         );
         assert_eq!(
             parse_target("redis+sentinel://a,b:7001/main").unwrap(),
-            RedisTarget::Sentinel {
+            RedisTarget::Single(ServerTarget::Sentinel {
                 sentinels: vec![node("a", 26_379), node("b", 7001)],
                 master: "main".to_owned()
-            }
+            })
         );
     }
 

@@ -10,7 +10,8 @@ use cluster::Cluster;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
 
-use super::managed_connection::{Generation, LiveConnection, ManagedConnection, ServerTarget};
+use super::KeyCommand;
+use super::managed_connection::{Generation, LiveConnection, ManagedConnection};
 use super::redis_keys::RedisKey;
 use super::script::ScriptCall;
 use super::target::{ConnectOptions, RedisTarget};
@@ -45,16 +46,12 @@ pub enum Topology {
 
 impl Topology {
     /// Starts connecting in the background. `timeout` is for the PINGs that check a connection.
-    pub fn start(target: &RedisTarget, options: &ConnectOptions, timeout: Duration) -> Self {
-        let single =
-            |target| Self::Single(Arc::new(ManagedConnection::start(target, options.clone(), timeout)));
-        match target.clone() {
-            RedisTarget::Server(node) => single(ServerTarget::Server(node)),
-            RedisTarget::Socket(path) => single(ServerTarget::Socket(path)),
-            RedisTarget::Sentinel { sentinels, master } => {
-                single(ServerTarget::Sentinel { sentinels, master })
+    pub fn start(target: RedisTarget, options: ConnectOptions, timeout: Duration) -> Self {
+        match target {
+            RedisTarget::Single(server) => {
+                Self::Single(Arc::new(ManagedConnection::start(server, options, timeout)))
             }
-            RedisTarget::Cluster(seeds) => Self::Cluster(Cluster::start(seeds, options.clone(), timeout)),
+            RedisTarget::Cluster(seeds) => Self::Cluster(Cluster::start(seeds, options, timeout)),
         }
     }
 
@@ -88,14 +85,10 @@ impl Topology {
         self.with_timeout(redis_key, timeout, attempts).await
     }
 
-    /// Sends a command to the server of `redis_key`.
-    pub async fn send(
-        &self,
-        redis_key: &RedisKey,
-        command: &Cmd,
-        timeout: Duration,
-    ) -> Result<Reply, CallError> {
-        self.with_timeout(redis_key, timeout, self.attempt(redis_key, command)).await
+    /// Sends a command to the server of its Redis key.
+    pub async fn send(&self, command: &KeyCommand<'_>, timeout: Duration) -> Result<Reply, CallError> {
+        let attempt = self.attempt(command.redis_key, &command.command);
+        self.with_timeout(command.redis_key, timeout, attempt).await
     }
 
     async fn with_timeout(

@@ -12,9 +12,9 @@ use arc_swap::ArcSwap;
 use redis::{Cmd, RedisError, RedisResult, ServerErrorKind, Value};
 use tokio::sync::Notify;
 
-use super::super::managed_connection::{ManagedConnection, ServerTarget};
+use super::super::managed_connection::ManagedConnection;
 use super::super::restart::restart_after_panic;
-use super::super::target::{ConnectOptions, Node};
+use super::super::target::{ConnectOptions, Node, ServerTarget};
 use super::slots::{self, Range};
 use super::{CallError, Reply, is, reply, send_on};
 
@@ -229,8 +229,8 @@ mod tests {
     /// The server is not part of a Cluster, so it replies to `ASKING` with an error, which must not matter.
     async fn start(redis: &Redis) -> ManagedConnection {
         let (target, options) = target::parse(&redis.url(), Credentials::default(), TIMEOUT).unwrap();
-        let RedisTarget::Server(node) = target else { panic!("not a server: {target:?}") };
-        let managed = ManagedConnection::start(ServerTarget::Server(node), options, TIMEOUT);
+        let RedisTarget::Single(server) = target else { panic!("not a server: {target:?}") };
+        let managed = ManagedConnection::start(server, options, TIMEOUT);
         managed.wait_connected().await;
         managed
     }
