@@ -10,13 +10,14 @@ mod unknown_keys;
 mod wrk;
 
 use std::io::Write;
+use std::path::PathBuf;
 
 use anyhow::ensure;
 use quota_svc::domain::limits::Limits;
 
 use crate::gate::Gate;
 use crate::table::thousands;
-use chain::Chain;
+use chain::{Chain, Programs};
 use report::Measurement;
 use servers::Server;
 use unknown_keys::{InvalidKey, InvalidKeyLoad};
@@ -52,12 +53,21 @@ pub struct Options {
     /// keys
     #[arg(long, alias = "strangers", conflicts_with = "keys")]
     pub unknown_keys: bool,
+    /// Only compare these programs with those in a directory, such as the build of an earlier commit (absolute path)
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["keys", "unknown_keys"])]
+    pub against: Option<PathBuf>,
     /// Worker threads per service; 0 means the service's default. The baseline always has one per CPU
     #[arg(long, default_value_t = 0)]
     pub workers: usize,
     /// Exit with an error if a bound is missed
     #[arg(long)]
     pub gate: bool,
+}
+
+impl Options {
+    fn programs(&self) -> Programs {
+        Programs { dir: None, workers: self.workers }
+    }
 }
 
 /// A server to measure, together with the processes behind it.
@@ -75,6 +85,7 @@ pub async fn run(options: &Options) -> anyhow::Result<Vec<Gate>> {
     ensure!(testkit::tools::require_tool("wrk"), "wrk is missing; install the Debian package `wrk`");
     programs::build().await?;
     match options.keys {
+        None if options.against.is_some() => compare_with_other_programs(options).await,
         None if options.unknown_keys => measure_with_invalid_key_load(options).await,
         None => compare_with_hello(options).await,
         Some(keys) => compare_key_counts(options, keys).await,
@@ -83,7 +94,7 @@ pub async fn run(options: &Options) -> anyhow::Result<Vec<Gate>> {
 
 async fn compare_with_hello(options: &Options) -> anyhow::Result<Vec<Gate>> {
     let hello = Server::hello().await?;
-    let chain = Chain::start(KEYS, KEYS, options.workers, &Limits::default()).await?;
+    let chain = Chain::start(KEYS, KEYS, options.programs(), &Limits::default()).await?;
     let unbatched = chain.start_lookup(&["--quota-batch", "1", "--quota-in-flight", "4096"]).await?;
     let mut database = tempfile::Builder::new().suffix(".mmdb").tempfile()?;
     database.write_all(&locations::database())?;
@@ -116,7 +127,7 @@ async fn compare_with_hello(options: &Options) -> anyhow::Result<Vec<Gate>> {
 /// Measures one connection with valid keys: first without background load, then with a load of malformed keys, then
 /// with a load of well-formed but unknown keys.
 async fn measure_with_invalid_key_load(options: &Options) -> anyhow::Result<Vec<Gate>> {
-    let chain = Chain::start(KEYS, KEYS, options.workers, &Limits::default()).await?;
+    let chain = Chain::start(KEYS, KEYS, options.programs(), &Limits::default()).await?;
     let addresses = AddressFile::write(locations::SAMPLE)?;
     let loads = [
         (report::NO_LOAD, None),
@@ -143,13 +154,31 @@ async fn measure_with_invalid_key_load(options: &Options) -> anyhow::Result<Vec<
     Ok(report::unknown_key_gates(&measurements))
 }
 
+/// Compares these programs with those of `--against`. Two chains run the other programs: their difference is the spread.
+async fn compare_with_other_programs(options: &Options) -> anyhow::Result<Vec<Gate>> {
+    let other = Programs { dir: options.against.clone(), ..options.programs() };
+    let limits = Limits::default();
+    let first = Chain::start(KEYS, KEYS, other.clone(), &limits).await?;
+    let second = Chain::start(KEYS, KEYS, other, &limits).await?;
+    let this = Chain::start(KEYS, KEYS, options.programs(), &limits).await?;
+    let addresses = AddressFile::write(locations::SAMPLE)?;
+    let variants = [
+        first.variant(report::OTHER, first.lookup(), &addresses),
+        second.variant(report::OTHER_AGAIN, second.lookup(), &addresses),
+        this.variant(report::CHAIN, this.lookup(), &addresses),
+    ];
+    let measurements = measure_all(options, &variants, &CONNECTIONS).await?;
+    report::print(&measurements, &[report::OTHER, report::OTHER_AGAIN, report::CHAIN]);
+    Ok(Vec::new())
+}
+
 /// Compares a store of `many` keys with a store of 1,000. Both have limits that no run can reach, because 1,000 keys
 /// would exceed the default burst limit within seconds. wrk reads a list of the same length in both cases: a longer
 /// list slows down wrk, and thus everything on the same CPUs.
 async fn compare_key_counts(options: &Options, many: usize) -> anyhow::Result<Vec<Gate>> {
     let limits = Limits { burst: 60_000, daily: 1_000_000_000, ..Limits::default() };
-    let few_keys = Chain::start(FEW_KEYS, many, options.workers, &limits).await?;
-    let many_keys = Chain::start(many, many, options.workers, &limits).await?;
+    let few_keys = Chain::start(FEW_KEYS, many, options.programs(), &limits).await?;
+    let many_keys = Chain::start(many, many, options.programs(), &limits).await?;
     let addresses = AddressFile::write(locations::SAMPLE)?;
     let variants = [
         few_keys.variant(report::FEW_KEYS, few_keys.lookup(), &addresses),

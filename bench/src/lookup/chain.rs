@@ -1,5 +1,6 @@
 //! The chain: lookup-svc, quota-svc and a Redis server filled with API keys.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use quota_svc::domain::limits::Limits;
@@ -22,27 +23,48 @@ pub struct Chain {
     quota: Server,
     redis: Redis,
     keys: KeyFile,
-    workers: usize,
+    programs: Programs,
+}
+
+/// The services to start.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    /// The directory of the programs, as an absolute path; `None` for the directory of this program.
+    pub dir: Option<PathBuf>,
+    /// Worker threads per service.
+    pub workers: usize,
+}
+
+impl Programs {
+    async fn start(&self, name: &str, flags: &[&str]) -> anyhow::Result<Server> {
+        let path = self.dir.as_deref().unwrap_or(Path::new("")).join(name);
+        Server::service(&path.to_string_lossy(), self.workers, flags).await
+    }
 }
 
 impl Chain {
     /// Starts everything and creates `keys` keys. wrk gets a list of `lines` lines with one key each, which repeats the
     /// keys if there are fewer keys than lines.
-    pub async fn start(keys: usize, lines: usize, workers: usize, limits: &Limits) -> anyhow::Result<Self> {
+    pub async fn start(
+        keys: usize,
+        lines: usize,
+        programs: Programs,
+        limits: &Limits,
+    ) -> anyhow::Result<Self> {
         let redis = Redis::start().await;
         println!("creating {keys} keys");
         let keys = KeyFile::write(&seed::keys(&connect_store(&redis).await?, keys, limits).await?, lines)?;
         let (burst, daily, url) = (limits.burst.to_string(), limits.daily.to_string(), redis.url());
         let flags = ["--key-prefix", KEY_PREFIX, "--serve", "charges", "--redis-url", &url];
         let limit_flags = ["--burst-limit", &burst, "--daily-limit", &daily];
-        let quota = Server::service("quota-svc", workers, &[&flags[..], &limit_flags].concat()).await?;
-        let lookup = start_lookup(&quota, workers, &[]).await?;
-        Ok(Self { lookup, quota, redis, keys, workers })
+        let quota = programs.start("quota-svc", &[&flags[..], &limit_flags].concat()).await?;
+        let lookup = start_lookup(&quota, &programs, &[]).await?;
+        Ok(Self { lookup, quota, redis, keys, programs })
     }
 
     /// Starts another lookup-svc that uses the same quota-svc.
     pub async fn start_lookup(&self, flags: &[&str]) -> anyhow::Result<Server> {
-        start_lookup(&self.quota, self.workers, flags).await
+        start_lookup(&self.quota, &self.programs, flags).await
     }
 
     pub fn lookup(&self) -> &Server {
@@ -67,10 +89,10 @@ impl Chain {
 
 /// Starts a lookup-svc with wrk as the trusted proxy, so that wrk's `X-Forwarded-For` sets the client address. Uses the
 /// built-in geo data unless `flags` override it.
-async fn start_lookup(quota: &Server, workers: usize, flags: &[&str]) -> anyhow::Result<Server> {
+async fn start_lookup(quota: &Server, programs: &Programs, flags: &[&str]) -> anyhow::Result<Server> {
     let url = quota.url("");
     let common = ["--quota-url", &url, "--trusted-proxies", "127.0.0.1"];
-    Server::service("lookup-svc", workers, &[&common[..], flags].concat()).await
+    programs.start("lookup-svc", &[&common[..], flags].concat()).await
 }
 
 async fn connect_store(redis: &Redis) -> anyhow::Result<RedisStore> {

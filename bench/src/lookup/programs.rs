@@ -28,7 +28,7 @@ fn profile() -> anyhow::Result<String> {
     Ok(name)
 }
 
-/// The path of a program in the same directory as this one.
+/// The path of a program in the same directory as this one, or `name` if it is an absolute path.
 pub fn path(name: &str) -> anyhow::Result<PathBuf> {
     let path = std::env::current_exe()?.with_file_name(name);
     ensure!(

@@ -28,7 +28,8 @@ impl Server {
         Ok(server)
     }
 
-    /// Starts one of our services and waits until it is ready.
+    /// Starts one of our services and waits until it is ready. `name` is the path of the program, or the name of one in
+    /// the same directory as this program.
     pub async fn service(name: &str, workers: usize, flags: &[&str]) -> anyhow::Result<Self> {
         let server = Self::spawn(name, workers, |admin_listen| {
             let common = ["--log-level", "warn", "--admin-listen"].map(str::to_owned);

@@ -69,3 +69,8 @@ pub fn code_for(status: StatusCode) -> &'static str {
         _ => "bad_request",
     }
 }
+/// The 500 response after a panic, which the panic hook has already logged.
+pub(crate) fn internal_error(docs_url: &str) -> Response {
+    let status = StatusCode::INTERNAL_SERVER_ERROR;
+    response(status, &ErrorBody::for_status(status, INTERNAL_ERROR, docs_url))
+}

@@ -1,14 +1,8 @@
-//! The log line of a panic, without client data, and the 500 response to a request whose handler panicked.
+//! The log line of a panic, without client data.
 
 use std::{any::Any, thread};
 
-use http::StatusCode;
-use poem::Response;
-
-use crate::{
-    background::BackgroundTasks,
-    error::{self, ErrorBody, INTERNAL_ERROR},
-};
+use crate::background::BackgroundTasks;
 
 /// Installs a panic hook that logs the location of a panic, and its message only if that is a string literal.
 ///
@@ -26,10 +20,4 @@ pub(crate) fn install_hook(tasks: BackgroundTasks) {
 
 fn literal(payload: &(dyn Any + Send)) -> &'static str {
     payload.downcast_ref::<&'static str>().copied().unwrap_or("")
-}
-
-/// The 500 response after a panic, which the panic hook has already logged.
-pub(crate) fn internal_error(docs_url: &str) -> Response {
-    let status = StatusCode::INTERNAL_SERVER_ERROR;
-    error::response(status, &ErrorBody::for_status(status, INTERNAL_ERROR, docs_url))
 }

@@ -6,8 +6,7 @@ use futures_util::FutureExt;
 use http::{HeaderValue, StatusCode, header};
 use poem::{Endpoint, IntoResponse, Middleware, Request, Response, Result};
 
-use super::{ErrorBody, INTERNAL_ERROR, response};
-use crate::panic;
+use super::{ErrorBody, INTERNAL_ERROR, internal_error, response};
 
 /// Middleware that turns errors and panics into responses with an [`ErrorBody`]. An error that already contains a response
 /// passes through unchanged.
@@ -89,7 +88,7 @@ impl<E: Endpoint> Endpoint for CatchAllEndpoint<E> {
             Ok(match caught {
                 Ok(Ok(output)) => output.into_response(),
                 Ok(Err(error)) => self.catch_all.error_response(error),
-                Err(_) => panic::internal_error(&self.catch_all.docs_url),
+                Err(_) => internal_error(&self.catch_all.docs_url),
             })
         })
     }

@@ -30,7 +30,7 @@ use super::{
     streams,
     unsent::{UnsentBudget, UnsentLimit},
 };
-use crate::{host::host_name, lifecycle::Lifecycle, panic, static_file::SharedBody};
+use crate::{error, host::host_name, lifecycle::Lifecycle, static_file::SharedBody};
 
 pub(super) type HyperResponse = hyper::Response<ResponseBody>;
 
@@ -129,7 +129,7 @@ impl RequestHandler {
     }
 
     fn panic_response(&self) -> Response {
-        self.errors.with_headers(panic::internal_error(&self.errors.docs_url))
+        self.errors.with_headers(error::internal_error(&self.errors.docs_url))
     }
 }
 
