@@ -29,7 +29,7 @@ enum VerdictSource {
 
 impl ChargeService {
     pub fn new(store: Arc<dyn Store>, limits: Limits, metrics: Metrics) -> Self {
-        Self { store, limits, denial_cache: DenialCache::new(), metrics }
+        Self { store, limits, denial_cache: DenialCache::default(), metrics }
     }
 
     /// Returns one verdict per subject, in order, as if the charges had arrived one by one.

@@ -38,10 +38,6 @@ struct CachedDenial {
 pub struct Generation(u64);
 
 impl DenialCache {
-    pub fn new() -> Self {
-        Self { entries: Cache::new(CAPACITY), generation: AtomicU64::new(0) }
-    }
-
     /// Must be called before the store call, and its result passed to [`DenialCache::insert`] after the call.
     pub fn generation(&self) -> Generation {
         Generation(self.generation.load(Ordering::Acquire))
@@ -81,7 +77,7 @@ impl DenialCache {
 
 impl Default for DenialCache {
     fn default() -> Self {
-        Self::new()
+        Self { entries: Cache::new(CAPACITY), generation: AtomicU64::new(0) }
     }
 }
 
@@ -123,7 +119,7 @@ mod tests {
 
     #[test]
     fn other_outcomes_are_not_cached() {
-        let cache = DenialCache::new();
+        let cache = DenialCache::default();
         let now = Instant::now();
         for outcome in
             [counted(1, 0, false), counted(0, 1, false), GroupOutcome::Inactive, GroupOutcome::Unavailable]
@@ -135,7 +131,7 @@ mod tests {
 
     #[test]
     fn cached_pause_expires_and_advances_its_time() {
-        let cache = DenialCache::new();
+        let cache = DenialCache::default();
         let now = Instant::now();
         cache.insert(KEY, &counted(3, 0, true), cache.generation(), now);
         let later = now + Duration::from_millis(1_500);
@@ -145,7 +141,7 @@ mod tests {
 
     #[test]
     fn change_blocks_stale_inserts() {
-        let cache = DenialCache::new();
+        let cache = DenialCache::default();
         let now = Instant::now();
         let before = cache.generation();
         cache.invalidate(&KEY);
@@ -159,7 +155,7 @@ mod tests {
 
     #[test]
     fn exhausted_demo_expires_at_midnight() {
-        let cache = DenialCache::new();
+        let cache = DenialCache::default();
         let now = Instant::now();
         let exhausted = GroupOutcome::Counted(GroupCounts::demo(86_399_500, 5, 5, 1, 0));
         cache.insert(Subject::Demo, &exhausted, cache.generation(), now);

@@ -10,7 +10,7 @@ use crate::domain::limits::Limits;
 use crate::domain::record::{KeyRecord, KeyState, Scope, USAGE_DAYS};
 use crate::domain::time::{date_of, day_of, day_of_date};
 use crate::domain::verdict::{Outcome, Verdict};
-use crate::store::{ImportAccount, ImportReport, UnreadableKey};
+use crate::store::{Cause, ImportAccount, ImportReport, UnreadableKey};
 
 /// Maximum length of a hint in an import, in characters.
 const MAX_HINT: usize = 32;
@@ -128,13 +128,13 @@ pub fn to_export(account: Account, keys: &[StoredKey], now: i64) -> quota_api::E
 }
 
 /// Converts and validates one line of an export. The error is a message for the CLI or the API response.
-pub fn from_export(line: &quota_api::ExportedAccount, now: i64) -> Result<ImportAccount, String> {
-    let login = Login::parse(&line.login).map_err(|error| error.to_string())?;
+pub fn from_export(line: &quota_api::ExportedAccount, now: i64) -> Result<ImportAccount, Cause> {
+    let login = Login::parse(&line.login)?;
     if line.credential.as_ref().is_some_and(|credential| credential.len() > MAX_CREDENTIAL) {
-        return Err(format!("a credential must be at most {MAX_CREDENTIAL} bytes long"));
+        return Err(format!("a credential must be at most {MAX_CREDENTIAL} bytes long").into());
     }
     if line.keys.len() > KEYS_PER_ACCOUNT {
-        return Err(format!("an account can have at most {KEYS_PER_ACCOUNT} keys"));
+        return Err(format!("an account can have at most {KEYS_PER_ACCOUNT} keys").into());
     }
     let account = Account {
         login,
@@ -146,15 +146,15 @@ pub fn from_export(line: &quota_api::ExportedAccount, now: i64) -> Result<Import
     Ok(ImportAccount { account, keys })
 }
 
-fn key_from_export(key: &quota_api::ExportedKey, account: &Account, now: i64) -> Result<StoredKey, String> {
+fn key_from_export(key: &quota_api::ExportedKey, account: &Account, now: i64) -> Result<StoredKey, Cause> {
     if key.hint.chars().count() > MAX_HINT {
-        return Err(format!("a hint must be at most {MAX_HINT} characters long"));
+        return Err(format!("a hint must be at most {MAX_HINT} characters long").into());
     }
     let meta = KeyMeta {
         account: account.id(),
-        name: KeyName::parse(&key.name).map_err(|error| error.to_string())?,
+        name: KeyName::parse(&key.name)?,
         hint: key.hint.clone(),
-        digest: KeyDigest::from_hex(&key.sha256).map_err(|error| error.to_string())?,
+        digest: KeyDigest::from_hex(&key.sha256)?,
         created_at: key.created_at,
     };
     let mut record = KeyRecord::new(key.scope.into(), key.daily_limit.filter(|limit| *limit > 0), now);
@@ -209,12 +209,12 @@ mod tests {
         let valid = to_export(account, &[key], NOW);
         let mut line = valid.clone();
         line.keys[0].sha256 = "abc".to_owned();
-        assert!(from_export(&line, NOW).unwrap_err().contains("64 lowercase"));
+        assert!(from_export(&line, NOW).unwrap_err().to_string().contains("64 lowercase"));
         let mut line = valid.clone();
         line.keys[0].usage[0].day = "yesterday".to_owned();
-        assert!(from_export(&line, NOW).unwrap_err().contains("yesterday"));
+        assert!(from_export(&line, NOW).unwrap_err().to_string().contains("yesterday"));
         let mut line = valid;
         line.keys = vec![line.keys[0].clone(); 11];
-        assert!(from_export(&line, NOW).unwrap_err().contains("at most 10"));
+        assert!(from_export(&line, NOW).unwrap_err().to_string().contains("at most 10"));
     }
 }

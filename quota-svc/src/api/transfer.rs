@@ -14,7 +14,7 @@ use super::convert;
 use super::error::ApiError;
 use crate::domain::account::Account;
 use crate::domain::id::AccountId;
-use crate::store::{KeyListing, StoreError, UnreadableKey};
+use crate::store::{Cause, KeyListing, StoreError, UnreadableKey};
 
 /// Maximum number of accounts per page of an export, and per import call.
 const MAX_ACCOUNTS: usize = 200;
@@ -68,7 +68,7 @@ impl TransferApi {
         let now = self.0.store.now().await?;
         let checked = lines.iter().enumerate().map(|(index, line)| {
             let invalid =
-                |reason| ApiError::invalid("invalid_account", format!("accounts[{index}]: {reason}"));
+                |reason: Cause| ApiError::invalid("invalid_account", format!("accounts[{index}]: {reason}"));
             convert::from_export(line, now).map_err(invalid)
         });
         let accounts: Vec<_> = checked.collect::<Result<_, _>>()?;

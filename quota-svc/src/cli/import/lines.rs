@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use quota_api::{ExportedAccount, ImportRequest};
 
 use crate::api::convert;
+use crate::store::Cause;
 
 /// Maximum number of accounts per call.
 const MAX_ACCOUNTS: usize = 200;
@@ -36,7 +37,7 @@ pub(super) enum LineError {
     #[error("line {line}, column {column}: a field is missing, unknown or of the wrong type")]
     Fields { line: u64, column: usize },
     #[error("line {line}: {reason}")]
-    Invalid { line: u64, reason: String },
+    Invalid { line: u64, reason: Cause },
     #[error("line {line} is longer than {MAX_LINE} bytes, the maximum for one account")]
     TooLong { line: u64 },
     #[error("can't read the input after line {line}")]

@@ -83,10 +83,7 @@ impl ServerTarget {
 /// Credentials, database, TLS and timeout of a connection, and the check of the server's settings.
 #[derive(Clone)]
 pub struct ConnectOptions {
-    username: Option<String>,
-    password: Option<SecretString>,
-    sentinel_username: Option<String>,
-    sentinel_password: Option<SecretString>,
+    credentials: Credentials,
     database: i64,
     tls: bool,
     ca: Option<Vec<u8>>,
@@ -120,12 +117,9 @@ pub fn parse(
     if for_sentinels && !scheme.ends_with("+sentinel") {
         return Err(RedisUrlError::NoSentinel);
     }
-    let ca = credentials.ca_file.map(std::fs::read).transpose().map_err(RedisUrlError::CaFile)?;
+    let ca = credentials.ca_file.as_ref().map(std::fs::read).transpose().map_err(RedisUrlError::CaFile)?;
     let mut options = ConnectOptions {
-        username: credentials.username,
-        password: credentials.password,
-        sentinel_username: credentials.sentinel_username,
-        sentinel_password: credentials.sentinel_password,
+        credentials,
         database: 0,
         tls,
         ca,
@@ -227,11 +221,12 @@ impl ConnectOptions {
                 .next()
                 .map_or_else(String::new, |(_, value)| value.into_owned())
         };
-        if self.username.is_none() && !username.is_empty() {
-            self.username = Some(decode(username));
+        let credentials = &mut self.credentials;
+        if credentials.username.is_none() && !username.is_empty() {
+            credentials.username = Some(decode(username));
         }
-        if self.password.is_none() {
-            self.password = password.map(|password| decode(password).into());
+        if credentials.password.is_none() {
+            credentials.password = password.map(|password| decode(password).into());
         }
     }
 
@@ -249,8 +244,13 @@ impl ConnectOptions {
     /// Queries the Sentinels in order until one returns the master's address.
     pub async fn resolve_master(&self, sentinels: &[Node], master: &str) -> redis::RedisResult<Node> {
         // Sentinels have their own users. Those of the Redis servers are never sent to them.
-        let (username, password) = (self.sentinel_username.clone(), self.sentinel_password.clone());
-        let options = Self { username, password, database: 0, ..self.clone() };
+        let Credentials { sentinel_username, sentinel_password, .. } = self.credentials.clone();
+        let credentials = Credentials {
+            username: sentinel_username,
+            password: sentinel_password,
+            ..Credentials::default()
+        };
+        let options = Self { credentials, database: 0, ..self.clone() };
         let mut last_error = redis::RedisError::from((redis::ErrorKind::Io, "no sentinel replied"));
         for sentinel in sentinels {
             match options.query_sentinel(sentinel, master).await {
@@ -274,10 +274,10 @@ impl ConnectOptions {
 
     async fn open(&self, url: &str) -> redis::RedisResult<MultiplexedConnection> {
         let mut settings = RedisConnectionInfo::default().set_db(self.database);
-        if let Some(username) = &self.username {
+        if let Some(username) = &self.credentials.username {
             settings = settings.set_username(username);
         }
-        if let Some(password) = &self.password {
+        if let Some(password) = &self.credentials.password {
             settings = settings.set_password(password.expose_secret());
         }
         let info = url.into_connection_info()?.set_redis_settings(settings);
@@ -339,8 +339,8 @@ mod tests {
         let credentials = Credentials { username: Some("ops".to_owned()), ..Credentials::default() };
         let (_, options) =
             parse("redis://web:p%40ss+1@cache/3", credentials, Duration::from_secs(1)).unwrap();
-        assert_eq!(options.username.as_deref(), Some("ops"));
-        assert_eq!(options.password.unwrap().expose_secret(), "p@ss+1");
+        assert_eq!(options.credentials.username.as_deref(), Some("ops"));
+        assert_eq!(options.credentials.password.unwrap().expose_secret(), "p@ss+1");
         assert_eq!(options.database, 3);
     }
 
