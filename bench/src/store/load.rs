@@ -11,7 +11,8 @@ use crate::stats;
 /// quota-client's default maximum of charges per call.
 const MAX_BATCH: usize = 64;
 
-/// How the charges in flight are split into batches. Each batch has its own concurrent caller.
+/// How the charges in flight are split into batches. One entry per concurrent caller: the size of the batches that
+/// this caller sends one after another.
 pub struct BatchPlan {
     batch_sizes: Vec<usize>,
 }

@@ -94,8 +94,8 @@ impl Edge {
         let facts = match client.decision {
             Decision::PeerUntrusted => direct,
             // Nothing was forwarded: the peer is the client, so this connection is the client's.
-            Decision::Missing => self.policy.facts.read(headers).or_protocol(direct.http_protocol),
-            _ => self.policy.facts.read(headers),
+            Decision::Missing => self.policy.fact_headers.read(headers).or_protocol(direct.http_protocol),
+            _ => self.policy.fact_headers.read(headers),
         };
         let facts = ConnectionFacts { colo: facts.colo.or_else(|| self.colo()), ..facts };
         ClientInfo { ip: client.ip, decision: client.decision, facts }

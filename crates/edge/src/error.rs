@@ -1,6 +1,6 @@
-//! Errors of the edge, mostly invalid flags. A message about a flag names the flag and the expected value.
+//! Errors when [`Edge`](crate::Edge) is created, mostly invalid flags. A message about a flag names the flag and the expected value.
 
-/// Why the edge could not start.
+/// Why [`Edge`](crate::Edge) could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum EdgeError {
     /// An entry of `--trusted-proxies` is not a network or an address.
@@ -31,13 +31,13 @@ pub enum EdgeError {
         /// The given value.
         value: String,
     },
-    /// `--discover-proxies` is not a Service.
+    /// The value of `--discover-proxies` does not have the form `NAMESPACE/SERVICE`.
     #[error("--discover-proxies: {value:?} must be NAMESPACE/SERVICE")]
     Service {
         /// The given value.
         value: String,
     },
-    /// A value is not an IATA code, or not a zone with an IATA code.
+    /// The value of `--colo` is not an IATA code, or an entry of `--colo-map` is not `ZONE=IATA`.
     #[error("{flag}: {value:?} must be {want}")]
     Colo {
         /// The flag.
@@ -53,7 +53,7 @@ pub enum EdgeError {
     /// Kubernetes is required, but this program is built without it.
     #[cfg(not(feature = "kubernetes"))]
     #[error(
-        "--discover-proxies and --colo-node-label require Kubernetes, which this program is built without"
+        "--discover-proxies and --colo-node-label require Kubernetes support, but this program was built without it"
     )]
     NoKubernetes,
     /// A Kubernetes configuration is required but was not found.

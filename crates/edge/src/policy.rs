@@ -11,10 +11,10 @@ use crate::error::EdgeError;
 use crate::facts::{FactHeaders, header_name};
 use crate::trusted::canonical_network;
 
-/// Source of the client's address behind a trusted proxy.
+/// Where the client's address is taken from if the TCP peer is a trusted proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientIpFrom {
-    /// The TCP peer.
+    /// The TCP peer's own address; no header is read for it.
     Peer,
     /// X-Forwarded-For, read from the right.
     Xff,
@@ -37,13 +37,14 @@ pub struct EdgePolicy {
     pub(crate) networks: Vec<IpNet>,
     pub(crate) discover: Option<ServiceRef>,
     pub(crate) client_ip_from: ClientIpFrom,
-    pub(crate) facts: FactHeaders,
+    /// Headers from which connection facts (HTTP and TLS version, cipher, round-trip time, colo) are read.
+    pub(crate) fact_headers: FactHeaders,
     #[cfg_attr(not(feature = "kubernetes"), expect(dead_code, reason = "only the node's label needs it"))]
     pub(crate) colo_map: ColoMap,
-    /// The colo of the node's zone, or of `--colo` if the zone has none. The node's label takes precedence once it is
-    /// read.
+    /// Data center (IATA code) of this process: from the node's zone, else from `--colo`. The node label in
+    /// `--colo-node-label` replaces it once it is read.
     pub(crate) colo: Option<Iata>,
-    /// Names of the node and the label.
+    /// `--node-name` and `--colo-node-label`.
     pub(crate) node_label: Option<(String, String)>,
 }
 
@@ -61,7 +62,7 @@ impl EdgePolicy {
             networks,
             discover: non_empty(&args.discover_proxies).map(ServiceRef::parse).transpose()?,
             client_ip_from: ClientIpFrom::parse(&args.client_ip_from)?,
-            facts: FactHeaders::from_args(args)?,
+            fact_headers: FactHeaders::from_args(args)?,
             colo_map,
             colo: zone_colo.or(configured),
             node_label: node_label(args)?,
@@ -184,11 +185,12 @@ impl fmt::Display for EdgePolicy {
             f.write_str("trusted proxies: none; every peer is the client and headers are ignored")?;
         } else {
             let (list, from) = (trusted.join(", "), &self.client_ip_from);
-            write!(f, "trusted proxies: {list}; client IP from {from}; facts from {}", self.facts)?;
+            write!(f, "trusted proxies: {list}; client IP from {from}; facts from {}", self.fact_headers)?;
         }
-        match &self.node_label {
-            Some((_, label)) => write!(f, "; colo from node label {label}")?,
-            None => f.write_str("; colo")?,
+        if let Some((_, label)) = &self.node_label {
+            write!(f, "; colo from node label {label}, until then")?;
+        } else {
+            f.write_str("; colo")?;
         }
         match self.colo {
             Some(colo) => write!(f, " {colo}"),

@@ -1,7 +1,9 @@
-//! Client of quota-svc's internal API: one method per operation, and batched charges.
+//! Client of quota-svc's internal API. A charge counts one request against the quota of a key, or of the demo, and
+//! returns whether the request is allowed.
 //!
 //! [`wire`] has the request and response types, [`QuotaClient`] has one method per operation, and [`Charger`] batches
-//! the charges of concurrent requests. No error of this crate contains an IP address, a login, a key or its digest.
+//! the charges of concurrent requests. No error of this crate contains a client's IP address, a login, a key
+//! or a key's digest.
 
 #![warn(missing_docs)]
 

@@ -18,13 +18,13 @@ async fn every_response_has_security_headers() {
         .patch(format!("{}/api/v1/keys", harness.url))
         .header("X-CSRF-Token", "1")
         .header("Origin", &harness.url);
-    let no_csrf_header = ada.request(Method::DELETE, "/session");
+    let no_csrf_headers = ada.request(Method::DELETE, "/session");
     let cases = [
         (page, 200),
         (swagger, 200),
         (not_found, 404),
         (wrong_method, 405),
-        (no_csrf_header, 403),
+        (no_csrf_headers, 403),
         (ada.request(Method::GET, "/keys"), 200),
     ];
     for (request, status) in cases {
@@ -57,15 +57,15 @@ async fn wrong_method_gets_405_with_allow_header() {
 }
 
 /// The last `Set-Cookie` header: the session cookie. The known-browser cookie comes before it.
-fn last_cookie(headers: &reqwest::header::HeaderMap) -> &str {
+fn session_cookie(headers: &reqwest::header::HeaderMap) -> &str {
     headers.get_all("set-cookie").iter().next_back().unwrap().to_str().unwrap()
 }
 
 #[tokio::test]
-async fn cookies_are_secure_unless_insecure_cookies_is_set() {
+async fn session_cookie_is_secure_unless_insecure_cookies_is_set() {
     let harness = Harness::start().await;
     let insecure = harness.browser().post("/account", json!({"login": "ada", "password": PASSWORD})).await;
-    let insecure = last_cookie(&insecure.headers);
+    let insecure = session_cookie(&insecure.headers);
     assert!(
         insecure.starts_with("ipl_session=")
             && insecure.ends_with("; Path=/; HttpOnly; SameSite=Strict; Max-Age=43200")
@@ -83,7 +83,7 @@ async fn cookies_are_secure_unless_insecure_cookies_is_set() {
         .header("Origin", &url)
         .header("X-CSRF-Token", "1");
     let response = read(request.json(&body)).await;
-    let cookie = last_cookie(&response.headers);
+    let cookie = session_cookie(&response.headers);
     assert!(
         cookie.starts_with("__Host-ipl_session=") && cookie.ends_with("; Max-Age=43200; Secure"),
         "{cookie}"

@@ -56,7 +56,7 @@ fn set_contains_all_slices_and_families() {
 }
 
 #[test]
-fn only_serving_and_terminating_pods_are_trusted() {
+fn pods_are_trusted_if_serving_or_terminating() {
     let pods = [
         ("10.0.0.1", Some(true), Some(false)),
         ("10.0.0.2", None, None),

@@ -11,14 +11,15 @@ pub struct BatchConfig {
     /// Maximum number of queued charges. Further charges fail immediately.
     pub queue_capacity: usize,
     /// Maximum number of calls in flight. Default: 4 on a single-threaded runtime, 2 on a runtime with several threads.
-    /// With several threads, more than 2 calls would take the charges from the queue one by one instead of in batches.
+    /// With several threads and more than 2 calls, a call is nearly always free, so charges would be sent one by one
+    /// instead of in batches.
     pub in_flight: usize,
     /// Maximum number of charges per call. The API allows at most 256.
     pub max_batch: usize,
     /// Maximum time per charge, including its time in the queue.
     pub deadline: Duration,
-    /// Adds the W3C trace context of the current span to the headers, or nothing if the request is not traced. Runs
-    /// once per charge. A batch is sent with the context of its first traced charge.
+    /// Called once per charge, in the span of its caller: adds that span's W3C trace context to the map, or nothing if
+    /// the span is not traced. A batch is sent with the context of its first traced charge. `None`: none is sent.
     pub inject_trace_context: Option<fn(&mut HeaderMap)>,
 }
 

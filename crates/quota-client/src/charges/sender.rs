@@ -16,14 +16,14 @@ use crate::client::QuotaClient;
 use crate::error::ClientError;
 use quota_api::{MAX_BATCH, Verdict};
 
-/// Delay before the retry. In a measurement, a quota-svc that was killed as a sidecar was back after 22 ms.
+/// Delay before the retry. In a measurement, a killed quota-svc sidecar accepted connections again after 22 ms.
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// Interval of [`keep_timer_armed`]. Must be shorter than the deadline of a charge, by default 400 ms.
+/// Interval of [`keep_timer_armed`]. Has an effect only if shorter than the deadline of a charge, by default 400 ms.
 const TIMER_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Sends queued charges until the last charger is dropped. Starts again after a panic, because without this task every
-/// charge would fail until the process is restarted.
+/// Sends queued charges until the last charger is dropped and the queue is empty. Starts again after a panic, because
+/// without this task every charge would fail until the process is restarted.
 pub(super) async fn dispatch(
     mut queue: mpsc::Receiver<PendingCharge>,
     sender: Arc<BatchSender>,
@@ -60,10 +60,11 @@ async fn send_queued(
     }
 }
 
-/// Keeps a timer armed that is usually due before a call's deadline, so that arming the deadline needs no syscall.
+/// Always keeps a timer pending that is due before the next deadline of a charge, so that setting that deadline needs no
+/// syscall.
 ///
-/// When a new timer is due before all others, tokio wakes itself with syscalls. These wake-ups were three of the nine
-/// syscalls for a batch of one charge.
+/// When a new timer becomes the earliest one, tokio wakes itself with syscalls. Without this task, these wake-ups were
+/// three of the nine syscalls for a batch of one charge.
 async fn keep_timer_armed() {
     let mut interval = interval(TIMER_INTERVAL);
     loop {
@@ -115,8 +116,8 @@ impl BatchSender {
     }
 }
 
-/// Waits for the call and times out each charge at its deadline. Gives up when no unresolved charge is left. One
-/// timer serves the whole batch.
+/// Waits for the call and times out each charge at its deadline. Returns `TimedOut` once every charge
+/// is resolved, because nobody waits for the response anymore. Only the timer of the next deadline runs.
 async fn with_deadlines<T>(
     mut call: impl Future<Output = Result<T, ClientError>> + Unpin,
     batch: &mut Batch,
@@ -166,8 +167,8 @@ mod tests {
         };
         let (result, ()) = tokio::join!(with_deadlines(call, &mut batch), finish_after_timeout);
         assert_eq!(result.expect("response"), "verdicts");
-        assert!(long_result.try_recv().is_err(), "the other charge is unresolved");
-        assert_eq!(batch.len(), 2, "the expired charge keeps its position");
+        assert!(long_result.try_recv().is_err(), "the other charge must still be unresolved");
+        assert_eq!(batch.len(), 2, "the expired charge must keep its position");
     }
 
     #[tokio::test]

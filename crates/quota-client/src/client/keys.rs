@@ -32,7 +32,7 @@ impl QuotaClient {
         self.send_json(Method::PUT, &["keys", id, "name"], &self.change_query(account), name).await
     }
 
-    /// Resumes a paused key. Fails with `key_inactive` if the key is deactivated.
+    /// Resumes a key that was paused because it exceeded its burst limit. Fails with `key_inactive` if the key is deactivated.
     pub async fn resume_key(&self, id: &str, account: Option<&str>) -> Result<Key, ClientError> {
         self.change_key(id, "resume", account).await
     }
@@ -47,12 +47,13 @@ impl QuotaClient {
         self.change_key(id, "reactivate", account).await
     }
 
-    /// Sets a key's daily limit, or resets it to the default. Only for operators: does not check the account.
+    /// Sets a key's daily limit, or resets it to the default. For operators only: the
+    /// key may belong to any account.
     pub async fn set_daily_limit(&self, id: &str, limit: &SetDailyLimit) -> Result<Key, ClientError> {
         self.send_json(Method::PUT, &["keys", id, "daily-limit"], &self.change_query(None), limit).await
     }
 
-    /// Deletes a key and frees its key slot.
+    /// Deletes a key. It no longer counts toward the account's limit of 10 keys.
     pub async fn delete_key(&self, id: &str, account: Option<&str>) -> Result<(), ClientError> {
         let request = self.request(Method::DELETE, &["keys", id])?.query(account_query(&account).as_slice());
         self.send_no_content(request).await
@@ -73,7 +74,8 @@ impl QuotaClient {
         self.send_and_parse(request, MAX_RESPONSE).await
     }
 
-    /// The query of a change that adds an event: the account that must own the key, and who acts.
+    /// Query parameters of a change that is recorded as an event of the key: the account that must own the key, and who
+    /// makes the change, each only if known.
     fn change_query<'a>(&self, account: Option<&'a str>) -> Vec<(&'static str, &'a str)> {
         let actor = self.actor.map(|actor| ("actor", actor.as_str()));
         account_query(&account).into_iter().chain(actor).collect()

@@ -15,33 +15,39 @@ use crate::fake::{Exchange, Fake};
 const KEY: &str = r#"{"id":"k1","account":"a1","name":"n","hint":"h","scope":"geo","state":"active","state_since":1,"created_at":2,"daily_limit":3,"burst_limit":4,"used_today":5}"#;
 const ACCOUNT: &str = r#"{"id":"a1","login":"me","created_at":1,"credential_version":0}"#;
 
-/// Makes a call, checks its request line and JSON body, sends a response and returns the call's result.
+/// Makes a call, checks its request line and JSON body against the expected ones, sends a response and returns the call's result.
 macro_rules! exchange {
-    ($fake:ident, |$client:ident| $call:expr, $line:expr, $sent:expr, $status:expr, $response:expr) => {{
+    ($fake:ident, |$client:ident| $call:expr, $line:expr, $expected_body:expr, $status:expr, $response:expr) => {{
         let $client = $fake.client();
         let (result, ()) = tokio::join!($call, async {
             let exchange = $fake.next().await;
-            check(&exchange, $line, $sent);
+            check(&exchange, $line, $expected_body);
             exchange.json($status, &$response);
         });
         result
     }};
 }
 
-fn check(exchange: &Exchange, line: &str, sent: &str) {
+fn check(exchange: &Exchange, line: &str, expected_body: &str) {
     assert_eq!(exchange.line(), line);
     let json = |text: &[u8]| serde_json::from_slice::<Value>(text).unwrap_or(Value::Null);
-    assert_eq!(json(&exchange.body), json(sent.as_bytes()));
-    assert_eq!(exchange.head.contains("content-type: application/json"), !sent.is_empty());
+    assert_eq!(json(&exchange.body), json(expected_body.as_bytes()));
+    assert_eq!(exchange.head.contains("content-type: application/json"), !expected_body.is_empty());
 }
 
 #[tokio::test]
 async fn account_calls_use_documented_requests() {
     let mut fake = Fake::start().await;
     let new = NewAccount { login: "me".into(), credential: None };
-    let sent = r#"{"login":"me"}"#;
-    let created =
-        exchange!(fake, |c| c.create_account(&new), "POST /internal/v1/accounts", sent, 201, ACCOUNT);
+    let expected_body = r#"{"login":"me"}"#;
+    let created = exchange!(
+        fake,
+        |c| c.create_account(&new),
+        "POST /internal/v1/accounts",
+        expected_body,
+        201,
+        ACCOUNT
+    );
     assert_eq!(created.unwrap().id, "a1");
     let page = format!(r#"{{"accounts":[{ACCOUNT}],"total":7,"next":"c2"}}"#);
     let line = "GET /internal/v1/accounts?login=a%26b%3D%3F%40x";
@@ -55,24 +61,24 @@ async fn account_calls_use_documented_requests() {
     assert_eq!(listed.unwrap().next.as_deref(), Some("c2"));
     exchange!(fake, |c| c.account("a1"), "GET /internal/v1/accounts/a1", "", 200, ACCOUNT).unwrap();
     exchange!(fake, |c| c.delete_account("a1"), "DELETE /internal/v1/accounts/a1", "", 204, "").unwrap();
-    let (deletion, sent) =
+    let (deletion, expected_body) =
         (AccountDeletion { expected_credential: "h".into() }, r#"{"expected_credential":"h"}"#);
     let line = "POST /internal/v1/accounts/a1/deletion";
-    exchange!(fake, |c| c.confirm_account_deletion("a1", &deletion), line, sent, 204, "").unwrap();
+    exchange!(fake, |c| c.confirm_account_deletion("a1", &deletion), line, expected_body, 204, "").unwrap();
 
     let stored = r#"{"credential":"h","version":3}"#;
     let line = "GET /internal/v1/accounts/a1/credential";
     assert_eq!(exchange!(fake, |c| c.credential("a1"), line, "", 200, stored).unwrap().version, 3);
     let change = SetCredential { credential: "h".into(), expected_version: 2, ..Default::default() };
-    let (line, sent) =
+    let (line, expected_body) =
         ("PUT /internal/v1/accounts/a1/credential", r#"{"credential":"h","expected_version":2}"#);
-    exchange!(fake, |c| c.set_credential("a1", &change), line, sent, 200, stored).unwrap();
+    exchange!(fake, |c| c.set_credential("a1", &change), line, expected_body, 200, stored).unwrap();
 
     let session =
         NewSession { id_sha256: "ff".into(), ttl_seconds: 60, expected_credential: Some("h".into()) };
     let line = "POST /internal/v1/accounts/a1/sessions";
-    let sent = r#"{"id_sha256":"ff","ttl_seconds":60,"expected_credential":"h"}"#;
-    exchange!(fake, |c| c.create_session("a1", &session), line, sent, 204, "").unwrap();
+    let expected_body = r#"{"id_sha256":"ff","ttl_seconds":60,"expected_credential":"h"}"#;
+    exchange!(fake, |c| c.create_session("a1", &session), line, expected_body, 204, "").unwrap();
     let line = "GET /internal/v1/accounts/a1/sessions/ff";
     assert!(exchange!(fake, |c| c.session_is_active("a1", "ff"), line, "", 204, "").unwrap());
     let not_found = r#"{"error":"session_not_found","message":"m","docs":"d"}"#;
@@ -96,9 +102,9 @@ async fn key_calls_use_documented_requests() {
     exchange!(fake, |c| c.key("k1", None), "GET /internal/v1/keys/k1", "", 200, KEY).unwrap();
     let account = Some("a1");
     exchange!(fake, |c| c.key("k1", account), "GET /internal/v1/keys/k1?account=a1", "", 200, KEY).unwrap();
-    let (line, sent, name) =
+    let (line, expected_body, name) =
         ("PUT /internal/v1/keys/k1/name?account=a1", r#"{"name":"m"}"#, Rename { name: "m".into() });
-    exchange!(fake, |c| c.rename_key("k1", account, &name), line, sent, 200, KEY).unwrap();
+    exchange!(fake, |c| c.rename_key("k1", account, &name), line, expected_body, 200, KEY).unwrap();
     let line = "POST /internal/v1/keys/k1/resume?account=a1";
     exchange!(fake, |c| c.resume_key("k1", account), line, "", 200, KEY).unwrap();
     let line = "POST /internal/v1/keys/k1/deactivate?account=a1";
@@ -154,16 +160,17 @@ async fn transfer_calls_use_documented_requests() {
     )
     .unwrap();
     assert_eq!((exported.total, exported.next), (1, None));
-    let sent = r#"{"accounts":[{"login":"me","created_at":1,"credential_version":0,"keys":[]}]}"#;
+    let expected_body = r#"{"accounts":[{"login":"me","created_at":1,"credential_version":0,"keys":[]}]}"#;
     let report =
         r#"{"accounts_created":1,"accounts_kept":0,"keys_created":0,"keys_kept":0,"keys_refused":0}"#;
     let request = ImportRequest { accounts: exported.accounts };
-    let imported = exchange!(fake, |c| c.import(&request), "POST /internal/v1/import", sent, 200, report);
+    let imported =
+        exchange!(fake, |c| c.import(&request), "POST /internal/v1/import", expected_body, 200, report);
     assert_eq!(imported.unwrap().accounts_created, 1);
 }
 
 #[tokio::test]
-async fn error_body_becomes_api_error_and_invalid_body_protocol_error() {
+async fn error_body_becomes_api_error_and_invalid_body_becomes_protocol_error() {
     let mut fake = Fake::start().await;
     let line = "POST /internal/v1/keys/k1/resume";
     let body = r#"{"error":"key_inactive","message":"reactivate it first","docs":"d"}"#;
@@ -172,16 +179,19 @@ async fn error_body_becomes_api_error_and_invalid_body_protocol_error() {
     assert_eq!(error.to_string(), "quota-svc responded with 409 key_inactive: reactivate it first");
     let html = exchange!(fake, |c| c.resume_key("k1", None), line, "", 502, "<html>").unwrap_err();
     assert!(matches!(html, ClientError::Protocol(_)) && html.code().is_none());
-    let secret = r#"{"secret":"s","key":"ipl_secret"}"#;
+    // `key` must be an object; the message of serde_json would quote the string.
+    let malformed = r#"{"secret":"s","key":"ipl_secret"}"#;
     let new = NewKey { name: "n".into(), scope: Scope::Ip, daily_limit: Some(1) };
-    let (line, sent) = ("POST /internal/v1/accounts/a1/keys", r#"{"name":"n","scope":"ip","daily_limit":1}"#);
-    let invalid = exchange!(fake, |c| c.create_key("a1", &new), line, sent, 201, secret).unwrap_err();
+    let (line, expected_body) =
+        ("POST /internal/v1/accounts/a1/keys", r#"{"name":"n","scope":"ip","daily_limit":1}"#);
+    let invalid =
+        exchange!(fake, |c| c.create_key("a1", &new), line, expected_body, 201, malformed).unwrap_err();
     assert!(matches!(invalid, ClientError::Protocol(_)));
     assert!(!format!("{invalid} {invalid:?}").contains("ipl_"), "the error must not quote the key");
 }
 
 #[tokio::test]
-async fn id_that_changes_path_gets_404_without_request() {
+async fn id_with_other_characters_gets_404_without_request() {
     let mut fake = Fake::start().await;
     let client = fake.client();
     for id in ["", ".", "..", "a/b", "a?b", "a%2fb", "ä"] {
@@ -204,7 +214,7 @@ async fn timeout_and_unreachable_errors_omit_the_login() {
 }
 
 #[tokio::test]
-async fn loopback_base_url_connects_to_that_address() {
+async fn base_url_with_127_0_0_2_connects_to_127_0_0_2() {
     let listener = tokio::net::TcpListener::bind("127.0.0.2:0").await.unwrap();
     let mut fake = Fake::on(listener);
     exchange!(fake, |c| c.account("a1"), "GET /internal/v1/accounts/a1", "", 200, ACCOUNT).unwrap();
