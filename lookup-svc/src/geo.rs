@@ -16,6 +16,7 @@ mod database;
 mod layout;
 mod location;
 mod location_cache;
+mod merge;
 mod provider;
 mod record;
 mod reload;
@@ -33,8 +34,8 @@ use snapshot::Snapshot;
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Geo data")]
 pub struct GeoArgs {
-    /// MMDB file or directory of MMDB files. Repeat it to combine several: the first database that
-    /// has a field wins. Default: a small built-in sample
+    /// MMDB file or directory of MMDB files. Repeat it to combine several: the most precise database
+    /// provides the location, the first of equally precise ones. Default: a small built-in sample
     #[arg(long, env, value_name = "PATH", value_delimiter = ',')]
     pub geo_db: Vec<PathBuf>,
 

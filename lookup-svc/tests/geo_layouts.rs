@@ -2,6 +2,8 @@
 
 #[path = "geo_layouts/flat.rs"]
 mod flat;
+#[path = "geo_layouts/merged.rs"]
+mod merged;
 
 use std::path::{Path, PathBuf};
 
@@ -194,32 +196,6 @@ fn dbip_lite_without_region_code_and_timezone_is_read() {
         );
         assert_eq!((location.timezone, location.timezone_offset), (None, None));
         assert_eq!(geo.attributions()[0].url, "https://db-ip.com");
-    });
-}
-
-#[test]
-fn databases_are_merged_in_order_without_mixing_countries() {
-    let dir = TempDir::new().expect("temp dir");
-    let file = |name: &str, record: &Value| write(dir.path(), name, &Builder::new(name).add(NET, record));
-    let country = file("geo-whois-asn-country", &map([("country_code", text("FR"))]));
-    let german = file("GeoLite2-City", &maxmind_city());
-    let french = file(
-        "dbip-city",
-        &map([("city", text("Paris")), ("country_code", text("FR")), ("timezone", text("Europe/Paris"))]),
-    );
-    let network = file("GeoLite2-ASN", &asn(16509, "Amazon"));
-    let other = file("asn-ipv4", &asn(24940, "Hetzner"));
-    let geo = open(vec![country, german, french, network, other]);
-    geo.lookup(IP.parse().expect("IP address"), JULY, |location| {
-        assert_eq!(
-            (location.country, location.country_name, location.city),
-            (Some("FR"), Some("France"), Some("Paris"))
-        );
-        assert_eq!(
-            (location.latitude, location.region_code, location.timezone),
-            (None, None, Some("Europe/Paris"))
-        );
-        assert_eq!((location.asn, location.org, location.hosting), (Some(16509), Some("Amazon"), Some(true)));
     });
 }
 

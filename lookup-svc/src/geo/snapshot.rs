@@ -1,5 +1,4 @@
-//! The databases and lists that are in use together, and how their fields are merged. A reload replaces the whole
-//! snapshot.
+//! The databases and lists that are in use together. A reload replaces the whole snapshot.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -9,6 +8,7 @@ use super::database::{Database, FoundRecord};
 use super::layout::Fields;
 use super::location::{AsText, Location, LocationJson, RegionCode};
 use super::location_cache::{LocationCache, MAX_DATABASES};
+use super::merge::merge;
 use super::timezone;
 
 /// Databases in order of precedence, AS number lists, and the location cache for them.
@@ -27,7 +27,7 @@ impl Snapshot {
         self.databases.iter().map(|database| &**database)
     }
 
-    /// The location of `ip`, merged from all databases: the first database that has a field wins.
+    /// The location of `ip`, merged from all databases.
     pub(super) fn location(&self, ip: IpAddr, now: i64) -> Location<'_> {
         self.merge_records(self.databases().filter_map(|database| database.find_record(ip)), now)
     }
@@ -52,47 +52,9 @@ impl Snapshot {
     }
 
     fn merge_records<'a>(&'a self, records: impl Iterator<Item = FoundRecord<'a>>, now: i64) -> Location<'a> {
-        let mut decoded = records.filter_map(|record| Database::fields(&record));
-        let mut fields = decoded.next().unwrap_or_default();
-        decoded.for_each(|later| add(&mut fields, later));
+        let fields = merge(records.filter_map(|record| Database::fields(&record)));
         finish(fields, &self.lists, now)
     }
-}
-
-/// Fills the missing fields from `later`, the fields of a database of lower precedence.
-///
-/// Related fields must come from databases that agree: if `later` has another country, its location is ignored,
-/// because the result could be Paris in Germany. If it has another AS number, its organization is ignored. Latitude and
-/// longitude are taken together.
-fn add<'a>(fields: &mut Fields<'a>, later: Fields<'a>) {
-    if agree(fields.country.map(|c| c.code), later.country.map(|c| c.code)) {
-        add_location(fields, &later);
-        fields.postal_code = fields.postal_code.take().or(later.postal_code);
-    }
-    if agree(fields.asn, later.asn) {
-        fields.asn = fields.asn.or(later.asn);
-        fields.org = fields.org.or(later.org);
-    }
-    fields.proxy |= later.proxy;
-    fields.hosting |= later.hosting;
-}
-
-fn agree<T: PartialEq>(current: Option<T>, later: Option<T>) -> bool {
-    current.is_none() || later.is_none() || current == later
-}
-
-fn add_location<'a>(fields: &mut Fields<'a>, later: &Fields<'a>) {
-    fields.country = fields.country.or(later.country);
-    fields.country_name = fields.country_name.or(later.country_name);
-    fields.continent = fields.continent.or(later.continent);
-    fields.is_eu = fields.is_eu.or(later.is_eu);
-    if agree(fields.region, later.region) {
-        fields.region = fields.region.or(later.region);
-        fields.region_code = fields.region_code.or(later.region_code);
-    }
-    fields.city = fields.city.or(later.city);
-    fields.coordinates = fields.coordinates.or(later.coordinates);
-    fields.timezone = fields.timezone.or(later.timezone);
 }
 
 /// Derives the remaining fields of a location from the merged ones.
