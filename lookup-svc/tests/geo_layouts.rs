@@ -120,6 +120,37 @@ fn country_facts_are_derived_from_country_code() {
 }
 
 #[test]
+fn registered_country_is_used_where_country_is_missing() {
+    let registered = ("registered_country", map([("iso_code", text("CH")), ("names", names("Switzerland"))]));
+    let without = map([("continent", map([("code", text("EU"))])), registered.clone()]);
+    with_record("GeoLite2-Country", &without, |_, location| {
+        assert_eq!(
+            (location.country, location.country_name, location.currency, location.is_eu),
+            (Some("CH"), Some("Switzerland"), Some("CHF"), Some(false))
+        );
+    });
+    let with = map([("country", map([("iso_code", text("DE"))])), registered]);
+    with_record("GeoLite2-Country", &with, |_, location| assert_eq!(location.country, Some("DE")));
+}
+
+#[test]
+fn coordinates_are_rounded_to_six_decimals() {
+    for (stored, latitude, longitude) in [
+        ((38.705799999999996, -90.07340000000002), "38.7058", "-90.0734"),
+        ((52.51960049, 13.40690051), "52.5196", "13.406901"),
+        ((-0.000_000_1, 179.999_999_9), "0.0", "180.0"),
+    ] {
+        let point = [("latitude", Value::F64(stored.0)), ("longitude", Value::F64(stored.1))];
+        with_record("GeoLite2-City", &map([("location", map(point))]), |_, location| {
+            let json = LocationJson::new(location);
+            let json = String::from_utf8_lossy(json.geo_fields());
+            let expected = format!(r#""latitude":{latitude},"longitude":{longitude},"#);
+            assert!(json.contains(&expected), "{json}");
+        });
+    }
+}
+
+#[test]
 fn asn_isp_and_enterprise_have_asn_and_org() {
     with_record("GeoLite2-ASN", &asn(3320, "Deutsche Telekom AG"), |_, location| {
         assert_eq!((location.asn, location.org), (Some(3320), Some("Deutsche Telekom AG")));

@@ -54,12 +54,13 @@ impl<'de> Deserialize<'de> for Fields<'de> {
 }
 
 /// In flat layouts, a `country` next to a `country_code` is the name (IPinfo Lite and Core). Otherwise `country` is the
-/// code (IPinfo's older country_asn and location files).
+/// code (IPinfo's older country_asn and location files). MaxMind's `registered_country`, the country of the network's
+/// owner, is used only if the country of the address is missing.
 fn fill_country<'a>(fields: &mut Fields<'a>, record: &MmdbRecord<'a>) {
     let country = record.get(Field::Country).text();
     let (code, name) = match record.get(Field::CountryCode).text() {
         Some(code) => (Some(code), country.filter(|name| name.len() > 2)),
-        None => (country, None),
+        None => (country.or(record.get(Field::RegisteredCountryCode).text()), None),
     };
     fields.country = code.and_then(country::find);
     fields.country_name = record.get(Field::CountryName).text().or(name);
@@ -74,9 +75,15 @@ fn fill_location<'a>(fields: &mut Fields<'a>, record: &MmdbRecord<'a>) {
     fields.city = record.get(Field::City).text();
     fields.postal_code = record.get(Field::PostalCode).text_or_integer();
     let point = record.get(Field::Latitude).number().zip(record.get(Field::Longitude).number());
-    fields.coordinates = point.filter(|point| on_earth(*point));
+    fields.coordinates = point.filter(|point| on_earth(*point)).map(|point| (round(point.0), round(point.1)));
     let timezone = record.get(Field::Timezone).text();
     fields.timezone = timezone.filter(|name| timezone::is_identifier(name));
+}
+
+/// Rounds to six decimal places (11 cm): some providers store 38.705799999999996 for 38.7058.
+fn round(degrees: f64) -> f64 {
+    // The sum turns -0.0 into 0.0.
+    (degrees * 1e6).round() / 1e6 + 0.0
 }
 
 fn on_earth((latitude, longitude): (f64, f64)) -> bool {

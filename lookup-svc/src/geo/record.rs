@@ -14,6 +14,7 @@ pub(super) enum Field {
     /// In flat layouts, the name or the code. MaxMind and DB-IP have a map instead.
     Country,
     CountryCode,
+    RegisteredCountryCode,
     CountryName,
     InEu,
     Region,
@@ -60,6 +61,8 @@ enum Section {
     Root,
     Continent,
     Country,
+    /// MaxMind's country of the network's owner.
+    RegisteredCountry,
     /// The largest subdivision, which is the first in the file's list.
     Region,
     Postal,
@@ -93,6 +96,7 @@ impl Section {
             (Self::Country, b"iso_code" | b"code") => scalar(Field::CountryCode),
             (Self::Country, b"is_in_european_union") => scalar(Field::InEu),
             (Self::Country, b"names") => map(Self::Names(Field::CountryName)),
+            (Self::RegisteredCountry, b"iso_code") => scalar(Field::RegisteredCountryCode),
             (Self::Region, b"iso_code" | b"code") => scalar(Field::RegionCode),
             (Self::Region, b"names") => map(Self::Names(Field::Region)),
             (Self::Postal, b"code" | b"iso_code") => scalar(Field::PostalCode),
@@ -110,6 +114,7 @@ fn root_entry(key: &[u8]) -> Option<Entry> {
         b"city" => (Some(Field::City), Some(Section::Named(Field::City))),
         b"continent" => (Some(Field::Continent), Some(Section::Continent)),
         b"country" => (Some(Field::Country), Some(Section::Country)),
+        b"registered_country" => (None, Some(Section::RegisteredCountry)),
         b"location" => (None, Some(Section::Location)),
         b"postal" => (Some(Field::PostalCode), Some(Section::Postal)),
         b"subdivisions" => (None, Some(Section::Region)),
