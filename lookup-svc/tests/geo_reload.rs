@@ -160,6 +160,43 @@ fn deleted_file_keeps_its_data_until_replaced() {
 }
 
 #[test]
+fn only_newest_build_of_a_type_in_a_directory_is_used() {
+    let dir = TempDir::new().expect("temp dir");
+    let file = |name: &str, bytes: Vec<u8>| std::fs::write(dir.path().join(name), bytes).expect("write");
+    let older = |city: &str| {
+        let record = Value::map([("city", Value::from(city)), ("postcode", Value::from("10115"))]);
+        Builder::new("dbip-city").build_epoch(1).add(NET, &record).add("198.51.100.0/24", &record).finish()
+    };
+    let only_in_older = |geo: &Geo| {
+        let ip = "198.51.100.1".parse().expect("IP address");
+        geo.lookup(ip, 0, |location| location.city.map(str::to_owned))
+    };
+    file("a-older.mmdb", older("October"));
+    file("b-newer.mmdb", city_file("November", 2));
+    file("c-older.mmdb", older("October"));
+    file("other.mmdb", Builder::new("asn").add(NET, &Value::map([("asn", Value::from("AS64500"))])).finish());
+    let geo = open(args_for(dir.path().to_owned()));
+    let names: Vec<_> = geo.databases().into_iter().map(|database| database.name).collect();
+    assert_eq!(names, ["b-newer.mmdb", "other.mmdb"]);
+    assert_eq!((city(&geo).as_deref(), only_in_older(&geo)), (Some("November"), None));
+    file("a-older.mmdb", city_file("December", 3));
+    assert!(geo.check());
+    assert_eq!((city(&geo).as_deref(), geo.databases().len()), (Some("December"), 2));
+}
+
+#[test]
+fn files_without_a_type_are_all_used() {
+    let dir = TempDir::new().expect("temp dir");
+    for (name, net, epoch) in [("a.mmdb", NET, 1), ("b.mmdb", "198.51.100.0/24", 2)] {
+        let builder =
+            Builder::new("").build_epoch(epoch).add(net, &Value::map([("city", Value::from(name))]));
+        std::fs::write(dir.path().join(name), builder.finish()).expect("write");
+    }
+    let geo = open(args_for(dir.path().to_owned()));
+    assert_eq!((city(&geo).as_deref(), geo.databases().len()), (Some("a.mmdb"), 2));
+}
+
+#[test]
 fn invalid_file_at_startup_is_skipped_if_another_loads() {
     let dir = TempDir::new().expect("temp dir");
     let (bad, good) = (dir.path().join("a.mmdb"), dir.path().join("b.mmdb"));

@@ -72,6 +72,13 @@ impl Database {
         Ok(Database { reader, info })
     }
 
+    /// Type and IP version, which successive builds of a database have in common. `None` without a type: such files
+    /// need not have anything in common.
+    pub(super) fn type_key(&self) -> Option<(&str, u16)> {
+        let DatabaseInfo { database_type, ip_version, .. } = &self.info;
+        (database_type != UNNAMED).then_some((database_type.as_str(), *ip_version))
+    }
+
     /// Finds the record of an address. An IPv4-only file has none for an IPv6 address.
     pub(super) fn find_record(&self, ip: IpAddr) -> Option<FoundRecord<'_>> {
         if ip.is_ipv6() && self.info.ip_version == 4 {

@@ -83,8 +83,7 @@ impl FileWatcher {
 
     /// Builds a snapshot of the loaded files. Uses the built-in sample if there is no database.
     pub(super) fn snapshot(&self) -> Snapshot {
-        let loaded = self.sources.iter().flat_map(|source| &source.files);
-        let mut databases: Vec<_> = loaded.filter_map(|file| file.last_good.clone()).collect();
+        let mut databases: Vec<_> = self.sources.iter().flat_map(Source::newest_builds).collect();
         if databases.is_empty() {
             databases.push(self.sample.clone());
         }
@@ -101,6 +100,23 @@ impl FileWatcher {
 impl Source {
     fn is_loaded(&self) -> bool {
         self.files.iter().any(|file| file.last_good.is_some())
+    }
+
+    /// The databases to use, in order of their names. Of several files of the same type, only the newest build is used:
+    /// an older one would answer for addresses that the provider has removed. Between equal builds, the last name decides,
+    /// because names often contain the date.
+    fn newest_builds(&self) -> Vec<Arc<Database>> {
+        let mut newest: Vec<Arc<Database>> = Vec::new();
+        for database in self.files.iter().filter_map(|file| file.last_good.clone()) {
+            let same_type =
+                |other: &Arc<Database>| other.type_key().is_some_and(|key| database.type_key() == Some(key));
+            match newest.iter_mut().find(|other| same_type(other)) {
+                Some(other) if other.info.build_epoch <= database.info.build_epoch => *other = database,
+                Some(_) => {}
+                None => newest.push(database),
+            }
+        }
+        newest
     }
 
     /// Checks all files. Returns whether the data of a deleted file was dropped.
