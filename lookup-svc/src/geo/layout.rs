@@ -37,7 +37,9 @@ impl<'a> Fields<'a> {
 impl<'a> From<&MmdbRecord<'a>> for Fields<'a> {
     fn from(record: &MmdbRecord<'a>) -> Self {
         let mut fields = Fields::default();
-        fill_country(&mut fields, record);
+        if !is_about_as(record) {
+            fill_country(&mut fields, record);
+        }
         fill_location(&mut fields, record);
         fill_network(&mut fields, record);
         fields
@@ -51,6 +53,14 @@ impl<'de> Deserialize<'de> for Fields<'de> {
         record.read(deserializer)?;
         Ok(Fields::from(&record))
     }
+}
+
+/// Whether a record describes an AS, as in IPinfo's ASN database: its country is that of the holder, not that of the
+/// address. Layouts that also have the location call the AS's name `as_name`.
+fn is_about_as(record: &MmdbRecord<'_>) -> bool {
+    let has = |field| record.get(field).text().is_some();
+    let about_address = [Field::AsOrg, Field::City, Field::Region].into_iter().any(has);
+    record.get(Field::Asn).asn().is_some() && has(Field::Name) && !about_address
 }
 
 /// In flat layouts, a `country` next to a `country_code` is the name (IPinfo Lite and Core). Otherwise `country` is the
@@ -70,8 +80,11 @@ fn fill_country<'a>(fields: &mut Fields<'a>, record: &MmdbRecord<'a>) {
 }
 
 fn fill_location<'a>(fields: &mut Fields<'a>, record: &MmdbRecord<'a>) {
-    fields.region = record.get(Field::Region).text();
-    fields.region_code = record.get(Field::RegionCode).text();
+    let (region, code) = (record.get(Field::Region).text(), record.get(Field::RegionCode).text());
+    (fields.region, fields.region_code) = match record.get(Field::RegionName).text() {
+        Some(name) => (Some(name), code.or(region)),
+        None => (region, code),
+    };
     fields.city = record.get(Field::City).text();
     fields.postal_code = record.get(Field::PostalCode).text_or_integer();
     let point = record.get(Field::Latitude).number().zip(record.get(Field::Longitude).number());
@@ -95,11 +108,24 @@ fn fill_network<'a>(fields: &mut Fields<'a>, record: &MmdbRecord<'a>) {
     let is_set = |field| record.get(field).flag() == Some(true);
     fields.asn = record.get(Field::Asn).asn();
     let organizations = [Field::AsOrg, Field::Isp, Field::Organization];
-    fields.org = organizations.into_iter().find_map(|field| record.get(field).text());
+    let name = record.get(Field::Name).text().filter(|_| fields.asn.is_some());
+    fields.org = organizations.into_iter().find_map(|field| record.get(field).text()).or(name);
     let hosting_provider = is_set(Field::HostingProvider);
-    fields.hosting = hosting_provider || is_set(Field::Hosting);
+    fields.hosting = hosting_provider || is_set(Field::Hosting) || has_hosting_type(record);
     let anonymizers = [Field::Vpn, Field::PublicProxy, Field::ResidentialProxy, Field::Tor, Field::Relay];
     // MaxMind sets `is_anonymous` for hosting providers too, so together with `is_hosting_provider` it does not
     // indicate a proxy. IPinfo sets it only for networks that hide their users, with or without `is_hosting`.
-    fields.proxy = anonymizers.into_iter().any(is_set) || (is_set(Field::Anonymous) && !hosting_provider);
+    let anonymous = is_set(Field::Anonymous) || is_listed_proxy(record);
+    fields.proxy = anonymizers.into_iter().any(is_set) || (anonymous && !hosting_provider);
+}
+
+fn has_hosting_type(record: &MmdbRecord<'_>) -> bool {
+    let types = [Field::Type, Field::AsType].map(|field| record.get(field).text());
+    types.into_iter().flatten().any(|kind| kind.eq_ignore_ascii_case("hosting"))
+}
+
+/// Whether this is a record of a list of residential proxies, which have no flags.
+fn is_listed_proxy(record: &MmdbRecord<'_>) -> bool {
+    record.get(Field::ProxyProvider).text().is_some()
+        || record.get(Field::ProxyDays).number().is_some_and(|percent| percent > 0.0)
 }

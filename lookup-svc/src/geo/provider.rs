@@ -23,13 +23,18 @@ impl DatabaseKind {
     /// Infers the kind from the metadata's database type. `None` if the type is not recognized.
     pub(super) fn of(database_type: &str) -> Option<Self> {
         // The first entry whose name is part of the database type decides.
-        const NAMES: [(&str, DatabaseKind); 13] = [
+        const NAMES: [(&str, DatabaseKind); 17] = [
             ("enterprise", DatabaseKind::Enterprise),
             ("anonymous", DatabaseKind::AnonymousIp),
             ("privacy", DatabaseKind::AnonymousIp),
+            ("residential", DatabaseKind::AnonymousIp),
+            ("resproxy", DatabaseKind::AnonymousIp),
             ("country_asn", DatabaseKind::CountryAsn),
+            // Before "location": the type of IPinfo Lite is "ipinfo bundle_location_lite.mmdb".
+            ("location_lite", DatabaseKind::CountryAsn),
             ("ipinfo_lite", DatabaseKind::CountryAsn),
             ("ipinfo_core", DatabaseKind::City),
+            ("ipinfo_plus", DatabaseKind::City),
             ("ipinfo_standard", DatabaseKind::City),
             ("location", DatabaseKind::City),
             ("isp", DatabaseKind::Isp),
@@ -83,6 +88,9 @@ const ROUTE_VIEWS: Attribution = Attribution {
     url: "https://github.com/sapics/ip-location-db",
 };
 
+/// How the names of IPinfo's own files start, for example `standard_location.mmdb`.
+const IPINFO_FILES: [&str; 4] = ["standard_", "extended_", "generic_", "bundle_"];
+
 /// Finds the attribution by database type, then by file name. ip-location-db repackages other providers' data
 /// under their licenses, and often only the file name shows the origin.
 pub(super) fn attribution(database_type: &str, file_name: &str) -> Option<Attribution> {
@@ -90,11 +98,16 @@ pub(super) fn attribution(database_type: &str, file_name: &str) -> Option<Attrib
 }
 
 fn by_name(name: &str) -> Option<Attribution> {
-    let name = name.to_ascii_lowercase();
+    let lowercase = name.to_ascii_lowercase();
+    // mmdbctl, IPinfo's tool, sets the type "ipinfo FILE" for data of any origin.
+    let written_by_mmdbctl = lowercase.strip_prefix("ipinfo ");
+    let name = written_by_mmdbctl.unwrap_or(&lowercase);
     let has = |part: &str| name.contains(part);
+    let is_ipinfo_file = IPINFO_FILES.into_iter().any(|start| name.starts_with(start));
     match () {
         () if has("dbip") || has("db-ip") => Some(DB_IP),
         () if has("ipinfo") || has("country_asn") => Some(IPINFO),
+        () if written_by_mmdbctl.is_some() && is_ipinfo_file => Some(IPINFO),
         () if has("geolite") => Some(MAXMIND),
         () if has("geoip2") || has("geoip-") => Some(MAXMIND_PAID),
         () if has("iplocate") => Some(IPLOCATE),
@@ -122,6 +135,14 @@ mod tests {
             ("ipinfo ipinfo_lite.mmdb", DatabaseKind::CountryAsn, Some(IPINFO)),
             ("ipinfo country_asn.mmdb", DatabaseKind::CountryAsn, Some(IPINFO)),
             ("ipinfo standard_location.mmdb", DatabaseKind::City, Some(IPINFO)),
+            ("ipinfo bundle_location_lite.mmdb", DatabaseKind::CountryAsn, Some(IPINFO)),
+            ("ipinfo bundle_location_plus.mmdb", DatabaseKind::City, Some(IPINFO)),
+            ("ipinfo extended_location_v2.mmdb", DatabaseKind::City, Some(IPINFO)),
+            ("ipinfo generic_asn_mmdb_v4.mmdb", DatabaseKind::Asn, Some(IPINFO)),
+            ("ipinfo generic_country_free_country_asn.mmdb", DatabaseKind::CountryAsn, Some(IPINFO)),
+            ("GeoIP-Residential-Proxy", DatabaseKind::AnonymousIp, Some(MAXMIND_PAID)),
+            ("ipinfo office-locations.mmdb", DatabaseKind::City, None),
+            ("ipinfo geolite2-city.mmdb", DatabaseKind::City, Some(MAXMIND)),
             ("geo-whois-asn-country-ipv4", DatabaseKind::Country, None),
             ("dbip-city-ipv4", DatabaseKind::City, Some(DB_IP)),
             ("asn-ipv6", DatabaseKind::Asn, Some(ROUTE_VIEWS)),

@@ -65,7 +65,7 @@ fn dbip(args: &GeoUpdateArgs, now: SystemTime) -> Result<Vec<Item>, UpdateError>
             checksum: Checksum::None,
         })
     };
-    editions(args, &["city", "asn"])?.into_iter().map(item).collect()
+    editions(args, &["city", "asn"], is_safe_name)?.into_iter().map(item).collect()
 }
 
 /// This month and the previous one, because this month's file appears only some time after the month has begun.
@@ -93,7 +93,7 @@ fn maxmind(args: &GeoUpdateArgs) -> Result<Vec<Item>, UpdateError> {
             label: edition,
         })
     };
-    editions(args, &["GeoLite2-City", "GeoLite2-ASN"])?.into_iter().map(item).collect()
+    editions(args, &["GeoLite2-City", "GeoLite2-ASN"], is_safe_name)?.into_iter().map(item).collect()
 }
 
 fn ipinfo(args: &GeoUpdateArgs) -> Result<Vec<Item>, UpdateError> {
@@ -110,11 +110,12 @@ fn ipinfo(args: &GeoUpdateArgs) -> Result<Vec<Item>, UpdateError> {
             candidates: vec![with_token(format!("data/{edition}.mmdb"))?],
             checksum: Checksum::Json(with_token(format!("data/{edition}.mmdb/checksums"))?),
             auth: None,
-            target: format!("{edition}.mmdb"),
+            // Unlike the last part alone, this tells free/asn from asn.
+            target: format!("{}.mmdb", edition.replace('/', "-")),
             label: edition,
         })
     };
-    editions(args, &["ipinfo_lite"])?.into_iter().map(item).collect()
+    editions(args, &["ipinfo_lite"], is_safe_path)?.into_iter().map(item).collect()
 }
 
 fn any_url(args: &GeoUpdateArgs, text: &str) -> Result<Item, UpdateError> {
@@ -158,15 +159,27 @@ fn join(base: &Url, path: &str) -> Result<Url, UpdateError> {
     base.join(path).map_err(|error| UpdateError::Usage(error.to_string()))
 }
 
-/// The editions to download. Rejects names that are unsafe in a URL path or a file name.
-fn editions(args: &GeoUpdateArgs, default: &[&str]) -> Result<Vec<String>, UpdateError> {
+/// The editions to download. Rejects names that are not safe in a URL path or a file name.
+fn editions(
+    args: &GeoUpdateArgs,
+    default: &[&str],
+    is_safe: fn(&str) -> bool,
+) -> Result<Vec<String>, UpdateError> {
     let names: Vec<String> = match args.editions.is_empty() {
         true => default.iter().map(|name| (*name).to_owned()).collect(),
         false => args.editions.clone(),
     };
-    match names.iter().find(|name| !is_safe_name(name)) {
+    match names.iter().find(|name| !is_safe(name)) {
         Some(name) => Err(UpdateError::Usage(format!("{name:?} is not a valid database name"))),
         None => Ok(names),
+    }
+}
+
+/// IPinfo has a folder of free databases: `free/country_asn`.
+fn is_safe_path(path: &str) -> bool {
+    match path.split_once('/') {
+        Some((folder, name)) => is_safe_name(folder) && is_safe_name(name),
+        None => is_safe_name(path),
     }
 }
 
@@ -220,5 +233,9 @@ mod tests {
             assert!(!is_safe_name(name), "{name}");
         }
         assert!(is_safe_name("GeoLite2-City") && is_safe_name("ipinfo_lite"));
+        for path in ["../x", "/x", "x/", "free/../x", "free/a/b", "free//x", ""] {
+            assert!(!is_safe_path(path), "{path}");
+        }
+        assert!(is_safe_path("free/country_asn") && is_safe_path("ipinfo_lite"));
     }
 }

@@ -141,3 +141,104 @@ fn ip_location_db_files_per_address_family_are_combined() {
     let mapped = "::ffff:192.0.2.7".parse().expect("IP address");
     geo.lookup(mapped, JULY, |location| assert_eq!(location.country, Some("AT"), "IPv4-mapped address"));
 }
+
+#[test]
+fn ipinfo_extended_region_is_the_code() {
+    let record = map([
+        ("city", text("Sydney")),
+        ("country", text("AU")),
+        ("lat", text("-33.86785")),
+        ("lng", text("151.20732")),
+        ("region", text("NSW")),
+        ("region_name", text("New South Wales")),
+    ]);
+    with_record("ipinfo extended_location_v2.mmdb", &record, |_, location| {
+        assert_eq!(
+            (location.region, location.region_code.as_deref(), location.latitude),
+            (Some("New South Wales"), Some("AU-NSW"), Some(-33.86785))
+        );
+    });
+}
+
+#[test]
+fn ipinfo_asn_country_of_the_holder_is_ignored() {
+    let record = map([
+        ("asn", text("AS16509")),
+        ("country", text("US")),
+        ("domain", text("amazon.com")),
+        ("name", text("Amazon.com, Inc.")),
+        ("type", text("hosting")),
+    ]);
+    with_record("ipinfo generic_asn_mmdb_v4.mmdb", &record, |geo, location| {
+        assert_eq!((location.country, location.continent, location.currency), (None, None, None));
+        assert_eq!((location.asn, location.org), (Some(16509), Some("Amazon.com, Inc.")));
+        assert_eq!(geo.databases()[0].kind, DatabaseKind::Asn);
+    });
+    let company = map([
+        ("as_name", text("Example Hosting")),
+        ("as_type", text("isp")),
+        ("asn", text("AS64500")),
+        ("country", text("GB")),
+        ("name", text("Client Ltd")),
+        ("type", text("business")),
+    ]);
+    with_record("ipinfo standard_company.mmdb", &company, |_, location| {
+        assert_eq!(
+            (location.country, location.org, location.hosting),
+            (Some("GB"), Some("Example Hosting"), Some(false))
+        );
+    });
+}
+
+#[test]
+fn ipinfo_network_types_and_flags_are_read() {
+    for flag in ["is_vpn", "is_proxy", "is_tor", "is_relay", "is_res_proxy"] {
+        let record = map([("asn", text("AS64500")), (flag, Value::Bool(true))]);
+        with_record("ipinfo bundle_location_plus.mmdb", &record, |_, location| {
+            assert_eq!((location.proxy, location.hosting), (Some(true), Some(false)), "{flag}");
+        });
+    }
+    for (key, value, hosting) in [
+        ("as_type", "hosting", true),
+        ("type", "hosting", true),
+        ("type", "Hosting", true),
+        ("as_type", "isp", false),
+        ("type", "business", false),
+    ] {
+        let record = map([("asn", text("AS64500")), (key, text(value))]);
+        with_record("ipinfo ipinfo_plus.mmdb", &record, |_, location| {
+            assert_eq!((location.hosting, location.proxy), (Some(hosting), Some(false)), "{key} {value}");
+        });
+    }
+}
+
+#[test]
+fn residential_proxies_of_maxmind_and_ipinfo_are_proxies() {
+    let maxmind =
+        map([("network_last_seen", text("2026-02-19")), ("provider_name", text("example-proxies"))]);
+    let ipinfo = map([
+        ("last_seen", text("2026-09-07")),
+        ("percent_days_seen", text("14")),
+        ("service", text("example_mobile")),
+    ]);
+    for (database_type, record) in
+        [("GeoIP-Residential-Proxy", maxmind), ("ipinfo standard_resproxy.mmdb", ipinfo)]
+    {
+        with_record(database_type, &record, |geo, location| {
+            assert_eq!(
+                (location.proxy, location.hosting, location.org),
+                (Some(true), None, None),
+                "{database_type}"
+            );
+            assert_eq!(geo.databases()[0].kind, DatabaseKind::AnonymousIp, "{database_type}");
+        });
+    }
+}
+
+#[test]
+fn name_without_as_number_is_not_the_organization() {
+    let carrier = map([("country", text("DE")), ("mcc", text("262")), ("name", text("A mobile network"))]);
+    with_record("ipinfo standard_carrier.mmdb", &carrier, |_, location| {
+        assert_eq!((location.org, location.country), (None, Some("DE")));
+    });
+}

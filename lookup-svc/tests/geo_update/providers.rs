@@ -82,6 +82,24 @@ async fn maxmind_download_is_skipped_while_checksum_matches() {
 }
 
 #[tokio::test]
+async fn ipinfo_edition_in_a_folder_is_downloaded() {
+    let file = database("New");
+    let server = Server::start(move |request, _| match request.path.as_str() {
+        "/data/free/country_asn.mmdb?token=t" => Response::ok(&file),
+        _ => Response::status(404),
+    })
+    .await;
+    let dir = TempDir::new().expect("temp dir");
+    let url = server.url("");
+    let args = ["--provider-url", &url, "--accept-license", "--ipinfo-token", "t", "--editions"];
+    let free = run("ipinfo", dir.path(), &[&args[..], &["free/country_asn"]].concat()).await;
+    free.result.expect("update succeeds");
+    assert_eq!(listing(dir.path()), (vec!["free-country_asn.mmdb".to_owned()], vec![]));
+    let outside = run("ipinfo", dir.path(), &[&args[..], &["../country_asn"]].concat()).await;
+    assert!(matches!(outside.error(), UpdateError::Usage(_)), "{}", outside.error());
+}
+
+#[tokio::test]
 async fn missing_argument_or_invalid_source_is_a_usage_error() {
     let dir = TempDir::new().expect("temp dir");
     for (source, extra, mentioned) in [
