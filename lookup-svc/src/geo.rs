@@ -61,8 +61,10 @@ impl Default for GeoArgs {
 /// Why a database or list was rejected. Except for `NothingLoaded`, the messages continue the sentence "the file …".
 #[derive(Debug, thiserror::Error)]
 pub enum GeoError {
+    #[error("was not found")]
+    NotFound,
     #[error("can't be read: {0}")]
-    Io(#[from] std::io::Error),
+    Io(#[source] std::io::Error),
     /// A directory, a device or a pipe.
     #[error("is not a regular file")]
     NotAFile,
@@ -82,11 +84,21 @@ pub enum GeoError {
     },
     #[error("is empty; for a list without networks, add a comment line that starts with #")]
     AsnEmpty,
-    #[error("no geo data could be loaded from {}", path.display())]
+    #[error("{} {reason}", path.display())]
     NothingLoaded {
-        /// The first path without usable data.
+        /// The first file without usable data.
         path: PathBuf,
+        reason: Box<GeoError>,
     },
+}
+
+impl From<std::io::Error> for GeoError {
+    fn from(error: std::io::Error) -> Self {
+        match error.kind() {
+            std::io::ErrorKind::NotFound => GeoError::NotFound,
+            _ => GeoError::Io(error),
+        }
+    }
 }
 
 /// Loads a file as the service does, with all checks, and returns its metadata. A file without metadata at its end, such

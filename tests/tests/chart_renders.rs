@@ -110,6 +110,16 @@ fn chart_readme_matches_values_yaml() {
 
 /// With a readiness probe on the sidecar, a store outage would remove every pod from the Service.
 #[test]
+fn monthly_geo_data_and_built_in_data_trigger_no_alert() {
+    if !has_tools() {
+        return;
+    }
+    let chart = render("metrics.prometheusRule.enabled=true");
+    let rules = chart.object("PrometheusRule", "")["spec"].to_string();
+    assert!(rules.contains(r#"database!~\"built-in.*\"}) > 40 * 86400"#), "{rules}");
+}
+
+#[test]
 fn quota_sidecar_has_no_readiness_probe() {
     if !has_tools() {
         return;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::asn::{AsnList, AsnLists};
 use super::database::Database;
 use super::snapshot::Snapshot;
-use super::watched_file::{FileCheck, WatchedFile, databases_at};
+use super::watched_file::{FileCheck, WatchedFile, databases_at, log_removal};
 use super::{GeoArgs, GeoError};
 
 /// Used while no other database is loaded. Regenerate it with `cargo run -p lookup-svc --example geo-sample`.
@@ -59,7 +59,11 @@ impl FileWatcher {
             dropped |= source.check(&mut results);
         }
         for list in [&mut self.hosting, &mut self.proxy].into_iter().flatten() {
-            results.push(list.check(LIST_LIMIT, load_list));
+            let result = list.check(LIST_LIMIT, load_list);
+            if result == FileCheck::Removed {
+                log_removal(&list.path, true);
+            }
+            results.push(result);
         }
         let count = |wanted| results.iter().filter(|result| **result == wanted).count() as u64;
         let (loaded, rejected) = (count(FileCheck::Loaded), count(FileCheck::Rejected));
@@ -68,15 +72,15 @@ impl FileWatcher {
 
     /// Called at startup. Fails if no configured database could be loaded, or if a configured list could not.
     /// An empty directory is allowed, because the first download may still be running.
-    pub(super) fn require_data(&self) -> Result<(), GeoError> {
-        let is_empty_dir = |source: &Source| source.path.is_dir() && source.files.is_empty();
-        let failed = self.sources.iter().find(|source| !source.is_loaded() && !is_empty_dir(source));
-        if let (false, Some(source)) = (self.sources.iter().any(Source::is_loaded), failed) {
-            return Err(GeoError::NothingLoaded { path: source.path.clone() });
+    pub(super) fn require_data(&mut self) -> Result<(), GeoError> {
+        if !self.sources.iter().any(Source::is_loaded)
+            && let Some(file) = self.sources.iter_mut().find_map(|source| source.files.first_mut())
+        {
+            return Err(file.start_error());
         }
-        let not_loaded = |list: &&WatchedFile<AsnList>| list.last_good.is_none();
-        match [&self.hosting, &self.proxy].into_iter().flatten().find(not_loaded) {
-            Some(list) => Err(GeoError::NothingLoaded { path: list.path.clone() }),
+        let not_loaded = |list: &&mut WatchedFile<AsnList>| list.last_good.is_none();
+        match [&mut self.hosting, &mut self.proxy].into_iter().flatten().find(not_loaded) {
+            Some(list) => Err(list.start_error()),
             None => Ok(()),
         }
     }
@@ -127,14 +131,24 @@ impl Source {
             }
         }
         self.files.sort_by(|a, b| a.path.cmp(&b.path));
+        let mut removed = Vec::new();
         for file in &mut self.files {
-            results.push(file.check(DATABASE_LIMIT, load_database));
+            let result = file.check(DATABASE_LIMIT, load_database);
+            if result == FileCheck::Removed {
+                removed.push(file.path.clone());
+            }
+            results.push(result);
         }
-        self.drop_replaced()
+        let dropped = self.drop_replaced();
+        for path in removed {
+            log_removal(&path, self.files.iter().any(|file| file.path == path));
+        }
+        dropped
     }
 
     /// Drops each deleted file as soon as an existing file of the same type is loaded; until then, its data stays in
-    /// use: dbip-city-2026-10.mmdb is dropped once dbip-city-2026-11.mmdb is loaded. Returns whether data was dropped.
+    /// use: dbip-city-2026-10.mmdb is dropped once dbip-city-2026-11.mmdb is loaded. A `--geo-db` path that is not a
+    /// directory stays in the list, so that a missing file is reported only once. Returns whether data was dropped.
     fn drop_replaced(&mut self) -> bool {
         let key = |db: &Arc<Database>| (db.info.database_type.clone(), db.info.ip_version);
         let present: Vec<_> = self
@@ -146,9 +160,10 @@ impl Source {
         let loaded =
             |files: &[WatchedFile<Arc<Database>>]| files.iter().filter(|f| f.last_good.is_some()).count();
         let before = loaded(&self.files);
+        let only_file = (!self.path.is_dir()).then_some(&self.path);
         self.files.retain(|file| {
             let replaced = file.last_good.as_ref().is_none_or(|db| present.contains(&key(db)));
-            file.present || !replaced
+            file.present || !replaced || Some(&file.path) == only_file
         });
         loaded(&self.files) != before
     }

@@ -22,6 +22,8 @@ pub(super) struct WatchedFile<T> {
     recheck: bool,
     /// Hash of the bytes that `last_good` was loaded from.
     content_hash: Option<u64>,
+    /// Why the last attempt to load the file failed.
+    last_error: Option<GeoError>,
 }
 
 /// The result of checking one file.
@@ -30,6 +32,8 @@ pub(super) enum FileCheck {
     Unchanged,
     Loaded,
     Rejected,
+    /// The file was present at the previous check.
+    Removed,
 }
 
 impl<T> WatchedFile<T> {
@@ -41,7 +45,14 @@ impl<T> WatchedFile<T> {
             last_stamp: None,
             recheck: false,
             content_hash: None,
+            last_error: None,
         }
+    }
+
+    /// The error of a file that was never loaded.
+    pub(super) fn start_error(&mut self) -> GeoError {
+        let reason = Box::new(self.last_error.take().unwrap_or(GeoError::NotFound));
+        GeoError::NothingLoaded { path: self.path.clone(), reason }
     }
 
     /// Checks the file once. Calls `load` to parse the content only if it has changed.
@@ -50,8 +61,9 @@ impl<T> WatchedFile<T> {
         limit: u64,
         load: impl FnOnce(&Path, Vec<u8>) -> Result<T, GeoError>,
     ) -> FileCheck {
-        let Ok(stamp) = Stamp::of(&self.path) else {
-            return self.removed();
+        let stamp = match Stamp::of(&self.path) {
+            Ok(stamp) => stamp,
+            Err(error) => return self.missing(error),
         };
         self.present = true;
         if self.last_stamp == Some(stamp) && !self.recheck {
@@ -62,7 +74,7 @@ impl<T> WatchedFile<T> {
         self.last_stamp = Some(stamp);
         match self.read(limit, load) {
             Ok(result) => result,
-            Err(error) => self.rejected(&error, same_stamp),
+            Err(error) => self.rejected(error, same_stamp),
         }
     }
 
@@ -84,28 +96,39 @@ impl<T> WatchedFile<T> {
     }
 
     /// Logs and counts a rejection once per change of the file, not when a file with the same stamp is read again.
-    fn rejected(&mut self, error: &GeoError, same_stamp: bool) -> FileCheck {
-        if matches!(error, GeoError::ChangedDuringRead) {
-            // The file is still being written. That is not an error; the next check reads it again.
+    fn rejected(&mut self, error: GeoError, same_stamp: bool) -> FileCheck {
+        let still_written = matches!(error, GeoError::ChangedDuringRead);
+        if still_written {
+            // That is not an error; the next check reads the file again.
             self.last_stamp = None;
-            return FileCheck::Unchanged;
+        } else if !same_stamp {
+            let keeps_previous = self.last_good.is_some();
+            tracing::warn!(file = %self.path.display(), %error, keeps_previous, "geo file rejected");
         }
-        if same_stamp {
-            return FileCheck::Unchanged;
-        }
-        let keeps_previous = self.last_good.is_some();
-        tracing::warn!(file = %self.path.display(), %error, keeps_previous, "geo file rejected");
-        FileCheck::Rejected
+        self.last_error = Some(error);
+        if still_written || same_stamp { FileCheck::Unchanged } else { FileCheck::Rejected }
     }
 
-    fn removed(&mut self) -> FileCheck {
-        if self.present {
-            let keeps_previous = self.last_good.is_some();
-            tracing::warn!(file = %self.path.display(), keeps_previous, "geo file removed");
+    /// The caller logs the removal of a loaded file with `log_removal`, because only the caller knows whether another
+    /// file replaces it.
+    fn missing(&mut self, error: GeoError) -> FileCheck {
+        let was_present = std::mem::replace(&mut self.present, false);
+        let was_loaded = self.last_good.is_some();
+        if was_present && !was_loaded {
+            tracing::warn!(file = %self.path.display(), %error, "geo file can't be loaded");
         }
-        self.present = false;
         self.last_stamp = None;
-        FileCheck::Unchanged
+        self.last_error = Some(error);
+        if was_present && was_loaded { FileCheck::Removed } else { FileCheck::Unchanged }
+    }
+}
+
+/// Logs that a loaded file was removed, and whether its data stays in use.
+pub(super) fn log_removal(path: &Path, keeps_previous: bool) {
+    let file = path.display();
+    match keeps_previous {
+        true => tracing::warn!(%file, keeps_previous, "geo file removed"),
+        false => tracing::info!(%file, "geo file replaced by another one"),
     }
 }
 
