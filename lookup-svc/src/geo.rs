@@ -43,11 +43,12 @@ pub struct GeoArgs {
     #[arg(long, env, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     pub geo_check_interval: Duration,
 
-    /// File with the AS numbers of hosting networks, instead of the built-in list
+    /// File with the AS numbers of hosting networks, instead of the built-in list. One on each line,
+    /// which a name may follow: 45090, AS45090, "AS45090 # name" or 45090,name
     #[arg(long, env, value_name = "FILE")]
     pub hosting_asns: Option<PathBuf>,
 
-    /// File with the AS numbers of VPN and proxy networks, instead of the built-in list
+    /// File with the AS numbers of VPN and proxy networks, instead of the built-in list. Same format
     #[arg(long, env, value_name = "FILE")]
     pub proxy_asns: Option<PathBuf>,
 }
@@ -77,7 +78,7 @@ pub enum GeoError {
     /// Valid, but no record has a field of any supported layout.
     #[error("has no field that this service uses")]
     NoKnownFields,
-    #[error("is invalid at line {line}: expected an AS number and a name")]
+    #[error("is invalid at line {line}: expected an AS number, which a name may follow")]
     AsnLine {
         /// Counted from 1.
         line: usize,

@@ -1,4 +1,4 @@
-//! Lists of hosting networks and of VPN and proxy networks: an AS number and a name on each line.
+//! Lists of hosting networks and of VPN and proxy networks: an AS number on each line, with or without a name.
 
 use std::collections::HashSet;
 
@@ -18,13 +18,16 @@ impl AsnList {
         if text.trim().is_empty() {
             return Err(GeoError::AsnEmpty);
         }
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let mut numbers = HashSet::new();
+        let mut header_allowed = true;
         for (index, line) in text.lines().enumerate() {
             let line = line.split('#').next().unwrap_or_default().trim();
-            if !line.is_empty() {
-                let number = parse_asn(line).ok_or(GeoError::AsnLine { line: index + 1 })?;
-                numbers.insert(number);
+            let is_header = header_allowed && is_csv_header(line);
+            if !line.is_empty() && !is_header {
+                numbers.insert(parse_line(line).ok_or(GeoError::AsnLine { line: index + 1 })?);
             }
+            header_allowed &= line.is_empty();
         }
         Ok(AsnList(numbers))
     }
@@ -42,10 +45,28 @@ impl AsnList {
     }
 }
 
-fn parse_asn(line: &str) -> Option<u32> {
-    let (number, _name) = line.split_once(char::is_whitespace)?;
-    let digits = number.strip_prefix("AS").unwrap_or(number);
-    digits.parse().ok().filter(|number| *number != 0)
+/// The column names of a public CSV list, such as `ASN,Entity`.
+fn is_csv_header(line: &str) -> bool {
+    line.split(',').next().is_some_and(|column| column.trim().eq_ignore_ascii_case("asn"))
+}
+
+/// Returns the number of a line such as `45090`, `AS45090`, `AS45090 Example` or `45090,Example`.
+fn parse_line(line: &str) -> Option<u32> {
+    let is_separator = |c: char| c == ',' || c.is_whitespace();
+    let (number, name) = line.split_once(is_separator).unwrap_or((line, ""));
+    let number = parse_number(number)?;
+    let mut words = name.split(is_separator).filter(|word| !word.is_empty()).peekable();
+    // Several numbers on one line: reading only the first would silently leave out the others.
+    let is_other_number = |word| parse_number(word).is_some_and(|other| other != number);
+    let has_several = words.peek().is_some() && words.all(is_other_number);
+    (!has_several).then_some(number)
+}
+
+fn parse_number(text: &str) -> Option<u32> {
+    let digits = text.strip_prefix("AS").unwrap_or(text);
+    // `parse` alone would accept a plus sign.
+    let is_decimal = digits.bytes().all(|byte| byte.is_ascii_digit());
+    digits.parse().ok().filter(|number| is_decimal && *number != 0)
 }
 
 /// The two lists of a snapshot.
@@ -109,15 +130,74 @@ mod tests {
     }
 
     #[test]
-    fn list_with_comments_parses_and_invalid_lines_are_rejected() {
-        let list =
-            AsnList::parse("# comment\n\n64500 Example # comment\nAS64501\tOther\n").expect("valid list");
-        assert_eq!((list.len(), list.contains(64500), list.contains(64501)), (2, true, true));
-        for text in
-            ["Example 64500", "-1 x", "4294967296 x", "0 x", "<html>", "64500", "64500 x\nAS6", "", "\n"]
-        {
-            assert!(AsnList::parse(text).is_err(), "{text}");
+    fn every_accepted_form_of_a_line_parses() {
+        for line in [
+            "45090",
+            "AS45090",
+            "AS45090 # Example",
+            "AS45090# Example",
+            "45090 # Example, Inc. #2",
+            "45090,Example",
+            "AS45090,Example",
+            "45090, Example",
+            "45090,\"Example, Inc. 7\"",
+            "45090,",
+            "45090\tExample",
+            "AS45090 Example 7",
+            "45090,AS45090",
+            "  AS45090  ",
+            "45090\r",
+        ] {
+            let list = AsnList::parse(&format!("# comment\n\n{line}\n \t\n64500")).expect(line);
+            assert_eq!((list.len(), list.contains(45090), list.contains(64500)), (2, true, true), "{line:?}");
+        }
+    }
+
+    #[test]
+    fn public_lists_parse() {
+        for text in [
+            "3223\n45090\n",
+            "AS3223\r\nAS45090\r\n",
+            "AS3223 # Voxility, GB (hosting)\nAS45090 # Tencent cloud\n",
+            "ASN,Entity\n3223,\"VOXILITY, RO\"\n45090,Tencent\n",
+            "\u{feff}# Source: example\nasn\n3223\n45090",
+        ] {
+            let list = AsnList::parse(text).expect(text);
+            assert_eq!((list.len(), list.contains(3223), list.contains(45090)), (2, true, true), "{text:?}");
         }
         assert!(AsnList::parse("# none").expect("valid list").is_empty());
+    }
+
+    #[test]
+    fn invalid_line_is_rejected_with_its_number() {
+        for line in [
+            "Example 64500",
+            "Example",
+            "<html>",
+            "AS",
+            "AS 64500",
+            "ASAS64500",
+            "ASN64500",
+            "ASN,Entity",
+            "0",
+            "AS0 Example",
+            "-1",
+            "+64500",
+            "4294967296",
+            "64500-64510",
+            "64500;Example",
+            "64500.1",
+            "192.0.2.0/24",
+            "\"64500\",\"Example\"",
+            ",Example",
+            "64500,64501",
+            "AS64500 AS64501 AS64502",
+        ] {
+            let error = AsnList::parse(&format!("64496\n# comment\n\n{line}\n64497\n")).expect_err(line);
+            assert!(matches!(error, GeoError::AsnLine { line: 4 }), "{line:?}: {error}");
+        }
+        for text in ["", "\n"] {
+            assert!(matches!(AsnList::parse(text), Err(GeoError::AsnEmpty)), "{text:?}");
+        }
     }
 }
