@@ -22,10 +22,10 @@ const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 const DOCUMENTS: &str = "README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md \
     docs/architecture.md docs/decisions.md docs/glossary.md docs/operations.md docs/security.md tests/README.md";
 
-/// Flags of cargo, nextest, helm, docker and `./test`, and of our benchmarks.
+/// Flags of cargo, nextest, helm, docker and `./test`, and of our benchmarks and scripts.
 const OTHER_FLAGS: &str = "--release --profile --bin --bins --lib --test --workspace --keys --minutes \
     --set --namespace --create-namespace --target --wait --help \
-    --all --ignore-default-filter --manifest-path --target-dir";
+    --all --ignore-default-filter --manifest-path --target-dir --write";
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
