@@ -85,6 +85,15 @@ impl AsnLists {
     }
 }
 
+/// The day on which the networks of the built-in lists were announced, such as `2026-06-17`. `asn-lists.py` sets it.
+pub fn built_in_date() -> &'static str {
+    date(HOSTING).expect("the built-in lists have the same date (tested)")
+}
+
+fn date(list: &str) -> Option<&str> {
+    list.lines().find_map(|line| line.strip_prefix("# Date: "))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,7 +110,7 @@ mod tests {
 
     #[test]
     fn built_in_lists_are_valid_sorted_and_large_enough() {
-        for (text, min_len) in [(HOSTING, 150), (PROXY, 15)] {
+        for (text, min_len) in [(HOSTING, 300), (PROXY, 35)] {
             let entries = entries(text);
             assert!(entries.len() >= min_len, "{} entries", entries.len());
             assert!(entries.is_sorted_by(|a, b| a.0 < b.0), "must be sorted, without duplicates");
@@ -116,12 +125,20 @@ mod tests {
     }
 
     #[test]
+    fn built_in_lists_have_the_same_date() {
+        let parts: Vec<_> =
+            built_in_date().split('-').map(|part| (part.len(), part.parse::<u32>())).collect();
+        assert!(matches!(parts[..], [(4, Ok(2026..)), (2, Ok(1..=12)), (2, Ok(1..=31))]), "{parts:?}");
+        assert_eq!(date(PROXY), Some(built_in_date()));
+    }
+
+    #[test]
     fn well_known_networks_are_listed() {
         let lists = AsnLists::built_in();
         for asn in [16509, 14618, 15169, 396982, 8075, 24940, 16276, 14061, 63949, 20473, 51167] {
             assert!(lists.hosting.contains(asn), "{asn}");
         }
-        for asn in [39351, 62371, 209103, 136787, 9009] {
+        for asn in [39351, 62371, 209103, 136787, 272096, 206092, 22781, 9009] {
             assert!(lists.proxy.contains(asn), "{asn}");
         }
         for asn in [3320, 7018, 7922, 2856] {

@@ -5,7 +5,7 @@ use service_kit::{StaticFile, csp_hash};
 
 use super::page::{self, escape};
 use crate::fields::{FIELDS, Field, FieldSet};
-use crate::geo::{Attribution, Geo};
+use crate::geo::{Attribution, Geo, asn};
 use crate::public_urls::PublicUrls;
 
 const TEMPLATE: &str = include_str!("docs.html");
@@ -53,6 +53,7 @@ fn fill(urls: &PublicUrls) -> String {
         .replace("{{style}}", STYLE)
         .replace("{{fields}}", &FIELDS.iter().map(row).collect::<String>())
         .replace("{{example}}", &escape(&format!("{{\n{}\n}}", example.join(",\n"))))
+        .replace("{{lists_date}}", asn::built_in_date())
         .replace("{{base}}", &escape(&urls.base))
         .replace("{{docs}}", &escape(&urls.docs))
         .replace("{{dashboard}}", &escape(&urls.dashboard))

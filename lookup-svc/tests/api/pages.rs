@@ -41,6 +41,15 @@ async fn docs_describe_every_error_and_field() {
 }
 
 #[tokio::test]
+async fn docs_state_the_date_and_the_limits_of_the_network_lists() {
+    let harness = Harness::start().await;
+    let page = harness.get("/docs").await;
+    let date = format!("The built-in lists are of {};", lookup_svc::geo::asn::built_in_date());
+    assert!(page.text.contains(&date), "{date}");
+    assert!(page.text.contains("<code>proxy</code> by network is a lower bound"));
+}
+
+#[tokio::test]
 async fn html_pages_load_nothing_external_and_forbid_framing() {
     let harness = Harness::start().await;
     for path in ["/docs", "/swagger"] {
