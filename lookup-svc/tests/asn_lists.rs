@@ -1,0 +1,79 @@
+//! Runs the script that checks the built-in lists of networks, with a package and lists of its own.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+const HEADER: &str = "# Date: 2020-01-01\n";
+
+/// A directory with the script, a package of announced networks and the two lists.
+fn set_up(hosting: &str, proxy: &str) -> TempDir {
+    let dir = TempDir::new().expect("temp dir");
+    let write = |name: &str, text: &str| fs::write(dir.path().join(name), text).expect("write");
+    for name in ["data", "package"] {
+        fs::create_dir(dir.path().join(name)).expect("directory");
+    }
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("asn-lists.py");
+    fs::copy(script, dir.path().join("asn-lists.py")).expect("copy");
+    write("data/hosting-asns.txt", &format!("{HEADER}{hosting}"));
+    write("data/proxy-asns.txt", &format!("{HEADER}{proxy}"));
+    write("package/package.json", r#"{"version": "2.3.2026061719"}"#);
+    write(
+        "package/asn-ipv4-num.csv",
+        "0,255,100,\"Example Hosting, Inc.\"\n256,1023,200,Other Cloud Ltd\n1024,1279,300,Tunnel VPN\n\
+         1280,1791,400,Example Hosting Inc\n2048,4095,600,Large Cloud\n",
+    );
+    write("package/asn-ipv6-num.csv", "0,1208925819614629174706175,500,Six Limited\n");
+    let status = Command::new("tar").current_dir(&dir).args(["-czf", "package.tgz", "package"]).status();
+    assert!(status.expect("tar").success());
+    dir
+}
+
+fn run(dir: &TempDir, flags: &[&str]) -> (Output, String) {
+    let mut command = Command::new("python3");
+    let output = command.current_dir(dir).args(["asn-lists.py", "package.tgz"]).args(flags).output();
+    let output = output.expect("python3");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    (output, text)
+}
+
+#[test]
+fn unannounced_network_is_removed_and_date_is_set() {
+    let dir = set_up("100\tExample\n150\tGone\n500\tSix\n", "300\tTunnel\n");
+    let (output, report) = run(&dir, &[]);
+    assert!(!output.status.success() && report.contains("hosting: 150 Gone: not announced"), "{report}");
+    let (output, report) = run(&dir, &["--write"]);
+    assert!(output.status.success(), "{report}");
+    let list = fs::read_to_string(dir.path().join("data/hosting-asns.txt")).expect("list");
+    assert!(list.starts_with("# Date: 2026-06-17\n"), "{list}");
+    assert!(list.ends_with("\n100\tExample\n500\tSix\n"), "{list}");
+}
+
+#[test]
+fn network_with_another_operator_is_reported() {
+    let dir = set_up("100\tFormer Name\n200\tBrand (Other)\n", "300\tTunnel\n");
+    let (output, report) = run(&dir, &["--write"]);
+    assert!(!output.status.success(), "{report}");
+    assert!(report.contains("hosting: 100 Former Name: the operator is Example Hosting, Inc."), "{report}");
+    assert!(!report.contains("Brand") && !report.contains("Tunnel:"), "{report}");
+    assert!(
+        report.contains("hosting: 2 announced networks with 1,024 IPv4 addresses and 0 IPv6"),
+        "{report}"
+    );
+}
+
+#[test]
+fn candidates_are_ranked_by_announced_addresses() {
+    let dir = set_up("100\tExample\n", "500\tSix\n");
+    let (_, report) = run(&dir, &[]);
+    let position = |text: &str| report.find(text).unwrap_or_else(|| panic!("{text} is missing: {report}"));
+    let expected = [
+        "       400         512           0  Example Hosting Inc\n",
+        "       600       2,048           0  Large Cloud\n",
+        "       200         768           0  Other Cloud Ltd\n",
+        "       300         256           0  Tunnel VPN\n",
+    ];
+    assert!(expected.map(position).is_sorted(), "{report}");
+}
