@@ -1,11 +1,9 @@
 //! Sends batches to quota-svc: a limited number of calls in flight, and one retry if no connection could be made.
 
 use std::mem;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, sleep, sleep_until};
@@ -22,24 +20,12 @@ const RETRY_DELAY: Duration = Duration::from_millis(50);
 /// Interval of [`keep_timer_armed`]. Has an effect only if shorter than the deadline of a charge, by default 400 ms.
 const TIMER_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Sends queued charges until the last charger is dropped and the queue is empty. Starts again after a panic, because
-/// without this task every charge would fail until the process is restarted.
+/// Sends queued charges in batches until the last charger is dropped and the queue is empty. Each call runs in its own
+/// task, so that a canceled charge or a panic does not affect other calls.
 pub(super) async fn dispatch(
     mut queue: mpsc::Receiver<PendingCharge>,
     sender: Arc<BatchSender>,
     config: BatchConfig,
-) {
-    while AssertUnwindSafe(send_queued(&mut queue, &sender, &config)).catch_unwind().await.is_err() {
-        tracing::error!("the task that sends charges has panicked; restarting it");
-    }
-}
-
-/// Sends queued charges in batches. Each call runs in its own task, so that a canceled charge or a panic does not affect
-/// other calls.
-async fn send_queued(
-    queue: &mut mpsc::Receiver<PendingCharge>,
-    sender: &Arc<BatchSender>,
-    config: &BatchConfig,
 ) {
     let max_batch = config.max_batch.clamp(1, MAX_BATCH);
     let permits = Arc::new(Semaphore::new(config.in_flight.clamp(1, Semaphore::MAX_PERMITS)));
