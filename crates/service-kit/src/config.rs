@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::flag_defaults::flag_defaults;
+
 /// Flags for serving connections and for shutdown.
 #[derive(clap::Args, Debug, Clone)]
 #[command(next_help_heading = "Serving")]
@@ -37,15 +39,7 @@ pub struct ServeArgs {
 
 impl Default for ServeArgs {
     fn default() -> Self {
-        Self {
-            drain_delay: Duration::from_secs(5),
-            grace: Duration::from_secs(25),
-            max_connections: 10_000,
-            header_timeout: Duration::from_secs(10),
-            idle_timeout: Duration::from_secs(75),
-            stall_timeout: Duration::from_secs(30),
-            workers: 0,
-        }
+        flag_defaults()
     }
 }
 
@@ -66,7 +60,7 @@ pub struct TelemetryArgs {
 
 impl Default for TelemetryArgs {
     fn default() -> Self {
-        Self { log_format: LogFormat::Text, log_level: "info".to_owned() }
+        flag_defaults()
     }
 }
 
@@ -91,22 +85,6 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
-
-    #[derive(Parser)]
-    struct Cli {
-        #[command(flatten)]
-        serve: ServeArgs,
-        #[command(flatten)]
-        telemetry: TelemetryArgs,
-    }
-
-    #[test]
-    fn flag_defaults_match_default_impls() {
-        let cli = Cli::try_parse_from(["x"]).expect("all flags are optional");
-        assert_eq!(format!("{:?}", cli.serve), format!("{:?}", ServeArgs::default()));
-        assert_eq!(format!("{:?}", cli.telemetry), format!("{:?}", TelemetryArgs::default()));
-    }
 
     #[test]
     fn durations_need_a_unit_except_zero() {
