@@ -23,14 +23,12 @@ mod unsent;
 
 use std::{io, net::SocketAddr, sync::Arc};
 
-use anyhow::anyhow;
 use http::HeaderMap;
 use poem::endpoint::BoxEndpoint;
 use tokio::net::{TcpListener, TcpSocket};
 
 use crate::{config::ServeArgs, lifecycle::Lifecycle};
 use handler::RequestHandler;
-use limits::Limits;
 use server_errors::ServerErrors;
 
 /// Maximum length of the kernel's accept queue. Large, so that a burst of new connections is served, not rejected.
@@ -46,17 +44,19 @@ pub struct Server {
     name: &'static str,
     listener: TcpListener,
     addr: SocketAddr,
-    limits: Limits,
+    args: ServeArgs,
     errors: ServerErrors,
 }
 
 impl Server {
     /// Binds the port and logs the address. Port 0 picks a free port.
     pub async fn bind(name: &'static str, addr: SocketAddr, args: &ServeArgs) -> anyhow::Result<Self> {
-        let listener = listen(addr).map_err(|error| explain(name, addr, &error))?;
+        let listener = listen(addr).map_err(|error| explain(name, addr, error))?;
         let addr = listener.local_addr()?;
         tracing::info!(server = name, addr = %addr, "listening");
-        Ok(Self { name, listener, addr, limits: Limits::new(args), errors: ServerErrors::default() })
+        let max_connections = limits::max_connections(args.max_connections);
+        let args = ServeArgs { max_connections, ..args.clone() };
+        Ok(Self { name, listener, addr, args, errors: ServerErrors::default() })
     }
 
     /// Sets the documentation URL that the server's own error responses (400, 431, 500, 503) link to.
@@ -86,7 +86,7 @@ impl Server {
             registry: Arc::default(),
             unsent: Arc::default(),
         };
-        accept::run(self.name, self.listener, self.limits, Arc::new(handler), lifecycle).await;
+        accept::run(self.name, self.listener, self.args, Arc::new(handler), lifecycle).await;
     }
 }
 
@@ -100,7 +100,7 @@ fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-fn explain(name: &str, addr: SocketAddr, error: &io::Error) -> anyhow::Error {
+fn explain(name: &str, addr: SocketAddr, error: io::Error) -> anyhow::Error {
     let advice = match error.kind() {
         io::ErrorKind::AddrInUse => ": another program uses this port; stop it or choose another port",
         io::ErrorKind::AddrNotAvailable => ": this machine does not have this address",
@@ -109,5 +109,5 @@ fn explain(name: &str, addr: SocketAddr, error: &io::Error) -> anyhow::Error {
         }
         _ => "",
     };
-    anyhow!("{name} can't listen on {addr}: {error}{advice}")
+    anyhow::Error::new(error).context(format!("{name} can't listen on {addr}{advice}"))
 }

@@ -1,11 +1,6 @@
 //! The accept loop: limits the number of connections and backs off when the system runs out of resources.
 
-use std::{
-    io,
-    net::SocketAddr,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use futures_util::FutureExt;
 use hyper_util::server::conn::auto::Builder;
@@ -19,31 +14,26 @@ use super::{
     connection,
     connection_state::{ConnectionSignal, ConnectionState},
     handler::RequestHandler,
-    limits::{self, Limits},
-    registry::ConnectionRegistry,
+    limits,
     streams::StreamExecutor,
 };
-use crate::lifecycle::Lifecycle;
+use crate::{config::ServeArgs, lifecycle::Lifecycle, log_throttle::LogThrottle};
 
 /// Maximum wait for a permit before evicting another connection.
 const PERMIT_TIMEOUT: Duration = Duration::from_millis(5);
 
+/// The delay after a failed accept doubles from the minimum to the maximum.
 const BACKOFF_MIN: Duration = Duration::from_millis(10);
 const BACKOFF_MAX: Duration = Duration::from_millis(500);
-
-/// Minimum time between two log lines about failed accepts.
-const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Maximum wait for aborted connections to be dropped.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Accepts and tracks the connections of one port.
-#[derive(Clone)]
 struct Acceptor {
     protocols: Builder<StreamExecutor>,
-    limits: Limits,
+    args: ServeArgs,
     handler: Arc<RequestHandler>,
-    registry: Arc<ConnectionRegistry>,
     /// One permit per connection.
     permits: Arc<Semaphore>,
 }
@@ -52,17 +42,12 @@ struct Acceptor {
 pub(super) async fn run(
     name: &'static str,
     listener: TcpListener,
-    limits: Limits,
+    args: ServeArgs,
     handler: Arc<RequestHandler>,
     lifecycle: Lifecycle,
 ) {
-    let acceptor = Arc::new(Acceptor {
-        protocols: limits::protocols(),
-        permits: Arc::new(Semaphore::new(limits.connections)),
-        registry: handler.registry.clone(),
-        limits,
-        handler,
-    });
+    let permits = Arc::new(Semaphore::new(args.max_connections));
+    let acceptor = Arc::new(Acceptor { protocols: limits::protocols(), args, handler, permits });
     tokio::select! {
         _ = lifecycle.drain_delay_over() => {}
         _ = accept_all(name, &listener, &acceptor) => {}
@@ -73,19 +58,24 @@ pub(super) async fn run(
 }
 
 async fn accept_all(name: &'static str, listener: &TcpListener, acceptor: &Arc<Acceptor>) {
-    let mut backoff = AcceptBackoff::new(name);
+    let (mut backoff, log) = (BACKOFF_MIN, LogThrottle::default());
     loop {
         match listener.accept().await {
             Ok(accepted) => {
-                backoff.reset();
+                backoff = BACKOFF_MIN;
                 let permit = acceptor.acquire_permit().await;
                 acceptor.open(accepted, permit);
             }
             // The client disconnected before its connection was accepted.
             Err(error) if is_client_abort(&error) => {}
+            // File descriptors or memory have run out, so an immediate retry would fail too.
             Err(error) => {
-                acceptor.registry.evict_idle();
-                backoff.wait(&error).await;
+                if let Some(occurrences) = log.allow() {
+                    tracing::warn!(server = name, %error, occurrences, "can't accept connections; retrying");
+                }
+                acceptor.handler.registry.evict_idle();
+                sleep(backoff).await;
+                backoff = (backoff * 2).min(BACKOFF_MAX);
             }
         }
     }
@@ -105,7 +95,7 @@ impl Acceptor {
             if let Ok(permit) = self.permits.clone().try_acquire_owned() {
                 return permit;
             }
-            self.registry.evict_idle();
+            self.handler.registry.evict_idle();
             if let Ok(Ok(permit)) = timeout(PERMIT_TIMEOUT, self.permits.clone().acquire_owned()).await {
                 return permit;
             }
@@ -115,11 +105,11 @@ impl Acceptor {
     fn open(self: &Arc<Self>, accepted: (TcpStream, SocketAddr), permit: OwnedSemaphorePermit) {
         // Responses are written in one piece, so Nagle's algorithm would only delay them.
         let _ = accepted.0.set_nodelay(true);
-        let (acceptor, state) = (self.clone(), Arc::new(ConnectionState::new(self.limits.stall_timeout)));
-        let registration = self.registry.register(state.clone());
+        let (acceptor, state) = (self.clone(), Arc::new(ConnectionState::new(self.args.stall_timeout)));
+        let registration = self.handler.registry.register(state.clone());
         tokio::spawn(async move {
-            let Acceptor { protocols, limits, handler, .. } = &*acceptor;
-            connection::serve(protocols, limits, handler, &state, accepted).await;
+            let Acceptor { protocols, args, handler, .. } = &*acceptor;
+            connection::serve(protocols, args, handler, &state, accepted).await;
             drop(registration);
             drop(permit);
         });
@@ -137,46 +127,21 @@ impl Acceptor {
     }
 
     async fn drain(&self, name: &'static str, lifecycle: &Lifecycle) {
-        self.registry.signal_all(ConnectionSignal::Drain);
+        let registry = &self.handler.registry;
+        registry.signal_all(ConnectionSignal::Drain);
         tokio::select! {
             _ = self.wait_closed() => return,
             _ = lifecycle.grace_period_over() => {}
         }
-        let connections = self.registry.len();
+        let connections = registry.len();
         tracing::warn!(server = name, connections, "grace period over; closing remaining connections");
-        self.registry.signal_all(ConnectionSignal::Abort);
+        registry.signal_all(ConnectionSignal::Abort);
         let _ = timeout(ABORT_TIMEOUT, self.wait_closed()).await;
     }
 
     async fn wait_closed(&self) {
-        // All permits are free when no connection is left. `Limits` clamps the count, so it fits a u32.
-        let all = u32::try_from(self.limits.connections).unwrap_or(u32::MAX);
+        // All permits are free when no connection is left. `limits::max_connections` clamps the count, so it fits a u32.
+        let all = u32::try_from(self.args.max_connections).unwrap_or(u32::MAX);
         let _ = self.permits.acquire_many(all).await;
-    }
-}
-
-/// Backs off after a failed accept: file descriptors or memory have run out, so an immediate retry would fail too.
-struct AcceptBackoff {
-    server: &'static str,
-    delay: Duration,
-    last_logged: Option<Instant>,
-}
-
-impl AcceptBackoff {
-    fn new(server: &'static str) -> Self {
-        Self { server, delay: BACKOFF_MIN, last_logged: None }
-    }
-
-    fn reset(&mut self) {
-        self.delay = BACKOFF_MIN;
-    }
-
-    async fn wait(&mut self, error: &io::Error) {
-        if self.last_logged.is_none_or(|logged| logged.elapsed() >= LOG_INTERVAL) {
-            self.last_logged = Some(Instant::now());
-            tracing::warn!(server = self.server, %error, "can't accept connections; retrying");
-        }
-        sleep(self.delay).await;
-        self.delay = (self.delay * 2).min(BACKOFF_MAX);
     }
 }

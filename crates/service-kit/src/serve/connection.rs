@@ -19,10 +19,10 @@ use tokio::{
 use super::{
     connection_state::{ConnectionSignal, ConnectionState},
     handler::RequestHandler,
-    limits::Limits,
     streams::StreamExecutor,
     tracked_stream::TrackedStream,
 };
+use crate::config::ServeArgs;
 
 /// How long a draining connection keeps reading, for requests that the client sent before it noticed the shutdown.
 const DRAIN_READ_DELAY: Duration = Duration::from_millis(250);
@@ -31,18 +31,10 @@ const DRAIN_READ_DELAY: Duration = Duration::from_millis(250);
 /// incomplete request gets this long to finish its headers.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Why the server ends a connection.
-enum Interrupt {
-    TimedOut,
-    Evict,
-    Drain,
-    Abort,
-}
-
 /// Serves a connection until the client or the server closes it.
 pub(super) async fn serve(
     protocols: &Builder<StreamExecutor>,
-    limits: &Limits,
+    args: &ServeArgs,
     handler: &Arc<RequestHandler>,
     state: &Arc<ConnectionState>,
     (socket, peer): (TcpStream, SocketAddr),
@@ -50,17 +42,17 @@ pub(super) async fn serve(
     let service = service_fn(|request| handler.clone().handle(state.clone(), peer, request));
     let io = TokioIo::new(TrackedStream::new(socket, state.clone(), handler.errors.clone()));
     let mut connection = pin!(protocols.serve_connection(io, service));
-    let mut timer = pin!(sleep_until(Instant::now() + limits.header_timeout));
+    let mut timer = pin!(sleep_until(Instant::now() + args.header_timeout));
 
     // Errors are ignored: the client causes them, by resets or malformed requests.
-    let interrupt = tokio::select! {
+    let signal = tokio::select! {
         biased;
         _ = connection.as_mut() => return,
-        interrupt = Monitor { state, limits, draining: false }.next(timer.as_mut()) => interrupt,
+        signal = Monitor { state, args, draining: false }.next(timer.as_mut()) => signal,
     };
-    match interrupt {
-        Interrupt::Drain => {}
-        Interrupt::TimedOut | Interrupt::Evict if state.is_http2() && !state.is_sending() => {
+    match signal {
+        ConnectionSignal::Drain => {}
+        ConnectionSignal::Evict if state.is_http2() && !state.is_sending() => {
             connection.as_mut().graceful_shutdown();
             // Completes streams that the client opened before it received GOAWAY.
             while timeout(CLOSE_TIMEOUT, connection.as_mut()).await.is_err() && state.is_busy() {
@@ -78,44 +70,44 @@ pub(super) async fn serve(
     }
     connection.as_mut().graceful_shutdown();
     // A shorter header timeout, so that an incomplete request does not use up the grace period.
-    let limits = &Limits { header_timeout: CLOSE_TIMEOUT.min(limits.header_timeout), ..limits.clone() };
+    let args = &ServeArgs { header_timeout: CLOSE_TIMEOUT.min(args.header_timeout), ..args.clone() };
     tokio::select! {
         biased;
         _ = connection => {}
-        _ = Monitor { state, limits, draining: true }.next(timer) => {}
+        _ = Monitor { state, args, draining: true }.next(timer) => {}
     }
 }
 
 /// Waits for a connection's deadline or a signal to it.
 struct Monitor<'a> {
     state: &'a ConnectionState,
-    limits: &'a Limits,
+    args: &'a ServeArgs,
     /// Whether the connection is already draining. If so, `Drain` is ignored.
     draining: bool,
 }
 
 impl Monitor<'_> {
-    async fn next(self, mut timer: Pin<&mut Sleep>) -> Interrupt {
+    /// Returns why to end the connection. One that has timed out is evicted.
+    async fn next(self, mut timer: Pin<&mut Sleep>) -> ConnectionSignal {
         poll_fn(|cx| self.poll(timer.as_mut(), cx)).await
     }
 
-    fn poll(&self, timer: Pin<&mut Sleep>, cx: &mut Context<'_>) -> Poll<Interrupt> {
+    fn poll(&self, timer: Pin<&mut Sleep>, cx: &mut Context<'_>) -> Poll<ConnectionSignal> {
         self.state.waker.register(cx.waker());
         match self.state.signal() {
-            Some(ConnectionSignal::Abort) => return Poll::Ready(Interrupt::Abort),
-            Some(ConnectionSignal::Drain) if !self.draining => return Poll::Ready(Interrupt::Drain),
+            Some(ConnectionSignal::Drain) if self.draining => {}
             Some(ConnectionSignal::Evict) if !self.state.is_evictable() => self.state.cancel_evict(),
-            Some(ConnectionSignal::Evict) => return Poll::Ready(Interrupt::Evict),
-            _ => {}
+            Some(signal) => return Poll::Ready(signal),
+            None => {}
         }
         self.poll_deadline(timer, cx)
     }
 
     /// Checks the deadline, which moves with every request. To avoid resetting the timer each time, it is reset only if the
     /// deadline has moved to an earlier time, or if the timer fires before the deadline.
-    fn poll_deadline(&self, mut timer: Pin<&mut Sleep>, cx: &mut Context<'_>) -> Poll<Interrupt> {
+    fn poll_deadline(&self, mut timer: Pin<&mut Sleep>, cx: &mut Context<'_>) -> Poll<ConnectionSignal> {
         loop {
-            let deadline = self.state.deadline(self.limits);
+            let deadline = self.state.deadline(self.args);
             let next = earlier(deadline, self.state.next_stream_check());
             if let Some(next) = next.filter(|next| *next < timer.deadline()) {
                 timer.as_mut().reset(next);
@@ -125,11 +117,11 @@ impl Monitor<'_> {
             }
             let now = Instant::now();
             if deadline.is_some_and(|deadline| deadline <= now) {
-                return Poll::Ready(Interrupt::TimedOut);
+                return Poll::Ready(ConnectionSignal::Evict);
             }
             self.state.reset_stalled_streams();
             let next = earlier(deadline, self.state.next_stream_check());
-            timer.as_mut().reset(next.unwrap_or(now + self.limits.idle_timeout));
+            timer.as_mut().reset(next.unwrap_or(now + self.args.idle_timeout));
         }
     }
 }

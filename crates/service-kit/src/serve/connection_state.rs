@@ -12,7 +12,7 @@ use futures_util::{future::AbortHandle, task::AtomicWaker};
 use http::Version;
 use tokio::time::Instant;
 
-use super::limits::Limits;
+use crate::config::ServeArgs;
 
 /// A connection may be evicted in the middle of a response once the client has accepted none of it for this long.
 const EVICTION_STALL: Duration = Duration::from_secs(5);
@@ -169,25 +169,24 @@ impl ConnectionState {
     ///
     /// HTTP/2 pings and window updates look like the start of headers. So on HTTP/2 the header timeout applies only to
     /// the first request; afterwards the idle timeout applies.
-    pub(super) fn deadline(&self, limits: &Limits) -> Option<Instant> {
+    pub(super) fn deadline(&self, args: &ServeArgs) -> Option<Instant> {
         if self.is_handling() {
             return None;
         }
         if !self.has_served() {
-            return Some(self.opened + limits.header_timeout);
+            return Some(self.opened + args.header_timeout);
         }
         let last_progress = self.last_progress.load(Relaxed);
         if self.is_http2() {
-            let timeout =
-                if self.close_when_idle.load(Relaxed) { Duration::ZERO } else { limits.idle_timeout };
+            let timeout = if self.close_when_idle.load(Relaxed) { Duration::ZERO } else { args.idle_timeout };
             let idle = self.sending.load(Relaxed) == 0;
             return idle.then(|| self.at(last_progress) + timeout);
         }
         Some(match self.headers_started.load(Relaxed) {
             _ if self.is_sending() => self.at(last_progress) + self.stall_timeout,
-            0 => self.at(last_progress) + limits.idle_timeout,
+            0 => self.at(last_progress) + args.idle_timeout,
             // The later of the two: with pipelining, the next request may arrive before the last response is written.
-            started => self.at(started.max(last_progress)) + limits.header_timeout,
+            started => self.at(started.max(last_progress)) + args.header_timeout,
         })
     }
 
@@ -273,7 +272,7 @@ impl RequestGuard {
         let state = self.0.clone();
         state.sending.fetch_add(1, Relaxed);
         let stream = stream.map(|handle| state.add_stream(handle));
-        ResponseGuard { stream, http2: state.is_http2(), state }
+        ResponseGuard { stream, state }
     }
 }
 
@@ -289,12 +288,11 @@ impl Drop for RequestGuard {
 pub(super) struct ResponseGuard {
     state: Arc<ConnectionState>,
     stream: Option<Arc<SendingStream>>,
-    http2: bool,
 }
 
 impl ResponseGuard {
     pub(super) fn is_http2(&self) -> bool {
-        self.http2
+        self.state.is_http2()
     }
 
     /// A piece of the response was taken. Returns whether that was soon after the last one.
@@ -323,12 +321,6 @@ impl Drop for ResponseGuard {
 mod tests {
     use super::*;
 
-    const LIMITS: Limits = Limits {
-        connections: 1,
-        header_timeout: Duration::from_secs(10),
-        idle_timeout: Duration::from_secs(75),
-        stall_timeout: STALL,
-    };
     const STALL: Duration = Duration::from_secs(30);
 
     /// A connection opened `seconds` ago.
@@ -339,7 +331,7 @@ mod tests {
 
     /// Seconds until the deadline.
     fn remaining(state: &ConnectionState) -> Option<f64> {
-        let deadline = state.deadline(&LIMITS)?;
+        let deadline = state.deadline(&ServeArgs::default())?;
         Some((deadline - Instant::now()).as_secs_f64().round())
     }
 

@@ -6,7 +6,6 @@ use hyper_util::{rt::TokioTimer, server::conn::auto::Builder};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::streams::StreamExecutor;
-use crate::config::ServeArgs;
 
 /// Maximum size of URL and headers in bytes; larger requests get 431.
 pub(super) const MAX_HEADER_BYTES: usize = 16 * 1024;
@@ -38,28 +37,8 @@ const PING_TIMEOUT: Duration = Duration::from_secs(10);
 /// File descriptors reserved for everything except this port's connections: stores, files, the admin port.
 const RESERVED_DESCRIPTORS: u64 = 32;
 
-/// The limits of one port.
-#[derive(Clone, Debug)]
-pub(super) struct Limits {
-    pub(super) connections: usize,
-    pub(super) header_timeout: Duration,
-    pub(super) idle_timeout: Duration,
-    pub(super) stall_timeout: Duration,
-}
-
-impl Limits {
-    pub(super) fn new(args: &ServeArgs) -> Self {
-        Self {
-            connections: args.max_connections.clamp(1, max_descriptors()),
-            header_timeout: args.header_timeout,
-            idle_timeout: args.idle_timeout,
-            stall_timeout: args.stall_timeout,
-        }
-    }
-}
-
-/// Raises the file descriptor limit to the hard limit. Returns the number that is left for connections.
-fn max_descriptors() -> usize {
+/// Raises the file descriptor limit to the hard limit. Limits the number of connections to what is left for them.
+pub(super) fn max_connections(configured: usize) -> usize {
     let before = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: before.maximum, maximum: before.maximum };
     let now = match setrlimit(Resource::Nofile, raised) {
@@ -68,7 +47,8 @@ fn max_descriptors() -> usize {
     };
     // `None` means unlimited.
     let free = now.unwrap_or(u64::from(u32::MAX)).saturating_sub(RESERVED_DESCRIPTORS);
-    usize::try_from(free.clamp(1, u64::from(u32::MAX >> 4))).unwrap_or(1)
+    let max = usize::try_from(free.clamp(1, u64::from(u32::MAX >> 4))).unwrap_or(1);
+    configured.clamp(1, max)
 }
 
 /// Creates hyper's server with its limits. The timeouts of both protocols are in `connection_state`.
