@@ -3,11 +3,15 @@
 /// Why [`Edge`](crate::Edge) could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum EdgeError {
-    /// An entry of `--trusted-proxies` is not a network or an address.
-    #[error("--trusted-proxies: {value:?} is neither a CIDR (10.0.0.0/8) nor an IP address")]
-    TrustedProxy {
-        /// The entry.
+    /// The value of a flag, or an entry of a list, is invalid.
+    #[error("{flag}: {value:?} {problem}")]
+    InvalidFlag {
+        /// The flag.
+        flag: &'static str,
+        /// The given value.
         value: String,
+        /// What is wrong, with the expected format.
+        problem: &'static str,
     },
     /// The trusted networks cover every IPv4 or every IPv6 address.
     #[error(
@@ -16,36 +20,6 @@ pub enum EdgeError {
     TrustsEveryAddress {
         /// The network that the entries cover together.
         network: ipnet::IpNet,
-    },
-    /// `--client-ip-from` is not a known source.
-    #[error("--client-ip-from: {value:?} must be peer, xff or header:NAME")]
-    ClientIpFrom {
-        /// The given value.
-        value: String,
-    },
-    /// A header name is invalid, or has an underscore.
-    #[error("{flag}: {value:?} is not a valid header name (letters, digits and hyphens)")]
-    HeaderName {
-        /// The flag.
-        flag: &'static str,
-        /// The given value.
-        value: String,
-    },
-    /// The value of `--discover-proxies` does not have the form `NAMESPACE/SERVICE`.
-    #[error("--discover-proxies: {value:?} must be NAMESPACE/SERVICE")]
-    Service {
-        /// The given value.
-        value: String,
-    },
-    /// The value of `--colo` is not an IATA code, or an entry of `--colo-map` is not `ZONE=IATA`.
-    #[error("{flag}: {value:?} must be {want}")]
-    Colo {
-        /// The flag.
-        flag: &'static str,
-        /// The given value.
-        value: String,
-        /// The expected format.
-        want: &'static str,
     },
     /// A node label is given without the name of the node.
     #[error("--colo-node-label requires --node-name (in Kubernetes: fieldRef spec.nodeName)")]
@@ -64,4 +38,10 @@ pub enum EdgeError {
     #[cfg(feature = "kubernetes")]
     #[error("can't create the Kubernetes client")]
     KubeClient(#[source] Box<kube::Error>),
+}
+
+impl EdgeError {
+    pub(crate) fn invalid(flag: &'static str, value: &str, problem: &'static str) -> Self {
+        Self::InvalidFlag { flag, value: value.to_owned(), problem }
+    }
 }

@@ -93,7 +93,8 @@ impl FactHeaders {
 pub(crate) fn header_name(flag: &'static str, value: &str) -> Result<HeaderName, EdgeError> {
     let plain = value.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
     let name = HeaderName::from_bytes(value.as_bytes()).ok().filter(|_| plain);
-    name.ok_or_else(|| EdgeError::HeaderName { flag, value: value.to_owned() })
+    let problem = "is not a valid header name (letters, digits and hyphens)";
+    name.ok_or_else(|| EdgeError::invalid(flag, value, problem))
 }
 
 /// Returns a header's value if it is well-formed. A repeated header is ignored, because one of its values may have been

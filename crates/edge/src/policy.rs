@@ -87,7 +87,7 @@ impl ClientIpFrom {
             "xff" => Ok(Self::Xff),
             _ => match text.strip_prefix("header:") {
                 Some(name) => header_name("--client-ip-from", name).map(Self::Header),
-                None => Err(EdgeError::ClientIpFrom { value: text.to_owned() }),
+                None => Err(EdgeError::invalid("--client-ip-from", text, "must be peer, xff or header:NAME")),
             },
         }
     }
@@ -108,7 +108,7 @@ impl ServiceRef {
             Some((namespace, name)) if is_name(namespace) && is_name(name) => {
                 Ok(Self { namespace: namespace.to_owned(), name: name.to_owned() })
             }
-            _ => Err(EdgeError::Service { value: text.to_owned() }),
+            _ => Err(EdgeError::invalid("--discover-proxies", text, "must be NAMESPACE/SERVICE")),
         }
     }
 }
@@ -135,12 +135,13 @@ fn networks(args: &EdgeArgs) -> Result<Vec<IpNet>, EdgeError> {
 fn network(text: &str) -> Result<IpNet, EdgeError> {
     let host = || text.parse().ok().map(|ip: std::net::IpAddr| IpNet::from(ip));
     let net = text.parse::<IpNet>().ok().or_else(host);
-    net.map(canonical_network).ok_or_else(|| EdgeError::TrustedProxy { value: text.to_owned() })
+    let problem = "is neither a CIDR (10.0.0.0/8) nor an IP address";
+    net.map(canonical_network).ok_or_else(|| EdgeError::invalid("--trusted-proxies", text, problem))
 }
 
 fn parse_iata(flag: &'static str, value: &str) -> Result<Iata, EdgeError> {
-    let want = "three capital letters (an IATA code such as FRA)";
-    Iata::parse(value.as_bytes()).ok_or_else(|| EdgeError::Colo { flag, value: value.to_owned(), want })
+    let problem = "must be three capital letters (an IATA code such as FRA)";
+    Iata::parse(value.as_bytes()).ok_or_else(|| EdgeError::invalid(flag, value, problem))
 }
 
 fn colo_map(list: &[String]) -> Result<ColoMap, EdgeError> {
@@ -148,7 +149,7 @@ fn colo_map(list: &[String]) -> Result<ColoMap, EdgeError> {
         Some((zone, code)) if !zone.trim().is_empty() => {
             Ok((zone.trim().to_owned(), parse_iata("--colo-map", code.trim())?))
         }
-        _ => Err(EdgeError::Colo { flag: "--colo-map", value: text.to_owned(), want: "ZONE=IATA" }),
+        _ => Err(EdgeError::invalid("--colo-map", text, "must be ZONE=IATA")),
     };
     non_empty_entries(list).map(entry).collect()
 }
