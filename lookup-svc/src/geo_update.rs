@@ -73,15 +73,13 @@ pub async fn update(args: &GeoUpdateArgs, report: &Report) -> anyhow::Result<Vec
     let mut failure = None;
     for item in items {
         let work = install::refresh(&client, args, &target_dir, &item, report);
-        let result = match tokio::time::timeout(args.timeout, work).await {
-            Ok(result) => result,
-            Err(_) => Err(UpdateError::TimedOut(args.timeout)),
-        };
-        match result {
+        let result = tokio::time::timeout(args.timeout, work).await;
+        match result.unwrap_or(Err(UpdateError::TimedOut(args.timeout))) {
             Ok(result) => results.push(result),
             Err(error) => {
-                report.line(&format!("{}: {error}", item.label));
-                failure = failure.or(Some(anyhow::Error::new(error).context(item.label)));
+                let error = anyhow::Error::new(error).context(item.label);
+                report.line(&format!("{error:#}"));
+                failure.get_or_insert(error);
             }
         }
     }

@@ -12,7 +12,7 @@ use service_kit::parse_duration;
 pub struct GeoUpdateArgs {
     /// dbip-lite (free, no account), maxmind, ipinfo, or the URL of an .mmdb, .mmdb.gz or .tar.gz file
     // Secret, because a URL may contain a password or a token.
-    #[arg(env = "GEO_UPDATE_SOURCE", hide_env_values = true, value_parser = secret)]
+    #[arg(env = "GEO_UPDATE_SOURCE", hide_env_values = true)]
     pub source: SecretString,
 
     /// Directory to install the databases in; the server reads it if you pass it to --geo-db
@@ -33,7 +33,7 @@ pub struct GeoUpdateArgs {
     pub accept_license: bool,
 
     /// MaxMind account ID
-    #[arg(long, env, value_name = "ID", hide_env_values = true, value_parser = secret)]
+    #[arg(long, env, value_name = "ID", hide_env_values = true)]
     pub maxmind_account_id: Option<SecretString>,
 
     /// File with the MaxMind account ID
@@ -41,7 +41,7 @@ pub struct GeoUpdateArgs {
     pub maxmind_account_id_file: Option<PathBuf>,
 
     /// MaxMind license key. Prefer the environment variable or a file
-    #[arg(long, env, value_name = "KEY", hide_env_values = true, value_parser = secret)]
+    #[arg(long, env, value_name = "KEY", hide_env_values = true)]
     pub maxmind_license_key: Option<SecretString>,
 
     /// File with the MaxMind license key
@@ -49,7 +49,7 @@ pub struct GeoUpdateArgs {
     pub maxmind_license_key_file: Option<PathBuf>,
 
     /// IPinfo token. Prefer the environment variable or a file
-    #[arg(long, env, value_name = "TOKEN", hide_env_values = true, value_parser = secret)]
+    #[arg(long, env, value_name = "TOKEN", hide_env_values = true)]
     pub ipinfo_token: Option<SecretString>,
 
     /// File with the IPinfo token
@@ -83,8 +83,4 @@ pub struct GeoUpdateArgs {
     /// Base URL to use instead of the provider's
     #[arg(long, hide = true)]
     pub provider_url: Option<Url>,
-}
-
-fn secret(text: &str) -> Result<SecretString, std::convert::Infallible> {
-    Ok(SecretString::from(text))
 }

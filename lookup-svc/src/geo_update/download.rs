@@ -132,7 +132,8 @@ pub(super) async fn wait_before_retry(
     let delay = args.retry_delay.saturating_mul(1 << (*attempt).min(6)).min(MAX_DELAY);
     *attempt += 1;
     let wait = humantime::format_duration(delay);
-    progress.line(&format!("{error}; retry {attempt} of {} in {wait}", args.retries));
+    let error = anyhow::Error::new(error);
+    progress.line(&format!("{error:#}; retry {attempt} of {} in {wait}", args.retries));
     tokio::time::sleep(delay).await;
     Ok(())
 }

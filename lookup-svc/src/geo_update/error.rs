@@ -11,10 +11,14 @@ pub enum UpdateError {
     /// Missing or invalid command-line arguments.
     #[error("{0}")]
     Usage(String),
-    #[error("can't read {}: {source}", path.display())]
+    #[error("the system clock is out of range")]
+    Clock(#[from] jiff::Error),
+    #[error("can't build the URL of a database")]
+    Url(#[from] url::ParseError),
+    #[error("can't read {}", path.display())]
     SecretFile { path: PathBuf, source: std::io::Error },
     /// Connecting, sending or receiving failed. The URL has been removed from the error.
-    #[error("{}", chain(.0))]
+    #[error(transparent)]
     Http(reqwest::Error),
     /// Too many redirects (possibly a loop), or a redirect from https to http.
     #[error("too many redirects, or a redirect from https to http")]
@@ -49,17 +53,18 @@ pub enum UpdateError {
     /// The file does not have the published or pinned checksum.
     #[error("the checksum does not match")]
     Checksum,
-    #[error("can't unpack the archive: {0}")]
-    Archive(std::io::Error),
+    #[error("can't unpack the archive")]
+    Archive(#[source] std::io::Error),
     #[error("the archive contains no .mmdb file")]
     NoDatabase,
-    /// Downloaded and unpacked, but not a usable database.
+    /// Downloaded and unpacked, but not a usable database. The text of the reason continues this one and contains its
+    /// own source, so it is not a `#[source]`, which would be printed once more.
     #[error("the downloaded file {0}")]
-    Unusable(#[source] GeoError),
+    Unusable(GeoError),
     /// Unpacking or verifying the download panicked.
-    #[error("can't process the download: {0}")]
+    #[error("can't process the download")]
     Panicked(#[source] tokio::task::JoinError),
-    #[error("I/O error in the target directory: {0}")]
+    #[error("I/O error in the target directory")]
     TargetDir(#[from] std::io::Error),
     /// Another `geo-update` holds the directory's lock.
     #[error("another geo-update is running in this directory")]
@@ -85,15 +90,4 @@ impl UpdateError {
             _ => false,
         }
     }
-}
-
-/// Appends the sources: reqwest's own message omits the cause, such as "connection refused".
-fn chain(error: &reqwest::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }

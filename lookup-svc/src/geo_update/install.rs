@@ -26,9 +26,7 @@ pub(super) async fn refresh(
     let mut progress = report.start(&item.label);
     let info = target_dir.install_info(&item.target);
     let checksum = expected_checksum(client, args, item, &progress).await?;
-    let matches =
-        info.as_ref().zip(checksum.as_ref()).is_some_and(|(info, sum)| info.download_sha256 == *sum);
-    if matches {
+    if info.as_ref().is_some_and(|info| checksum.as_ref() == Some(&info.download_sha256)) {
         return Ok(unchanged(target_dir, item, &progress));
     }
     // Here a known checksum differs from that of the installed file. Dropping the install info makes the download
@@ -38,8 +36,15 @@ pub(super) async fn refresh(
     let Some((url, version)) = fetch(client, args, item, info.as_ref(), &part, &mut progress).await? else {
         return Ok(unchanged(target_dir, item, &progress));
     };
-    let verification = Verification { checksum, version, url_sha256: url_sha256(url), limit: args.max_size };
-    let (file, info) = blocking(target_dir, move |unpacked| verification.run(part, unpacked)).await?;
+    let (mut file, limit) = (target_dir.temp_file()?, args.max_size);
+    // On a blocking thread, because unpacking and verifying take seconds of CPU time.
+    let unpacking = tokio::task::spawn_blocking(move || {
+        let download_sha256 = unpack_verified(&part, checksum, &mut file, limit)?;
+        let installed_sha256 = file_sha256(file.path())?;
+        Ok::<_, UpdateError>((file, download_sha256, installed_sha256))
+    });
+    let (file, download_sha256, installed_sha256) = unpacking.await.map_err(UpdateError::Panicked)??;
+    let info = InstallInfo { url_sha256: url_sha256(url), download_sha256, installed_sha256, version };
     // Written first, so that a failure leaves the installed file unchanged. Info that does not match the installed file
     // is ignored.
     target_dir.write_install_info(&item.target, &info)?;
@@ -92,52 +97,25 @@ async fn fetch<'i>(
     Err(UpdateError::NotFound)
 }
 
-/// Runs `work` on a blocking thread, because unpacking and verifying take seconds of CPU time. Passes it a new
-/// temporary file for the unpacked database.
-async fn blocking<T: Send + 'static>(
-    target_dir: &TargetDir,
-    work: impl FnOnce(NamedTempFile) -> Result<T, UpdateError> + Send + 'static,
-) -> Result<T, UpdateError> {
-    let unpacked = target_dir.temp_file()?;
-    tokio::task::spawn_blocking(move || work(unpacked)).await.map_err(UpdateError::Panicked)?
-}
-
-/// Unpacks and verifies a download.
-struct Verification {
-    /// The expected SHA-256 of the download, if known.
+/// Compares the checksum, if one is known, unpacks the download into `to` and verifies the database. Returns the SHA-256
+/// of the download. `limit` is the maximum size of the unpacked file.
+fn unpack_verified(
+    part: &NamedTempFile,
     checksum: Option<String>,
-    version: Version,
-    url_sha256: String,
-    /// Maximum size of the unpacked file.
+    to: &mut NamedTempFile,
     limit: u64,
-}
-
-impl Verification {
-    /// Compares the checksum, unpacks the download into `to` and verifies the database.
-    fn run(
-        self,
-        part: NamedTempFile,
-        mut to: NamedTempFile,
-    ) -> Result<(NamedTempFile, InstallInfo), UpdateError> {
-        let download = file_sha256(part.path())?;
-        if self.checksum.is_some_and(|sum| sum != download) {
-            return Err(UpdateError::Checksum);
-        }
-        let mut packed = part.reopen()?;
-        if starts_with_html(&mut packed)? {
-            return Err(UpdateError::WebPage);
-        }
-        unpack::unpack(packed, &mut to, self.limit)?;
-        geo::verify(to.path()).map_err(UpdateError::Unusable)?;
-        let installed = file_sha256(to.path())?;
-        let info = InstallInfo {
-            url_sha256: self.url_sha256,
-            download_sha256: download,
-            installed_sha256: installed,
-            version: self.version,
-        };
-        Ok((to, info))
+) -> Result<String, UpdateError> {
+    let download_sha256 = file_sha256(part.path())?;
+    if checksum.is_some_and(|sum| sum != download_sha256) {
+        return Err(UpdateError::Checksum);
     }
+    let mut packed = part.reopen()?;
+    if starts_with_html(&mut packed)? {
+        return Err(UpdateError::WebPage);
+    }
+    unpack::unpack(packed, to, limit)?;
+    geo::verify(to.path()).map_err(UpdateError::Unusable)?;
+    Ok(download_sha256)
 }
 
 fn starts_with_html(file: &mut File) -> Result<bool, UpdateError> {

@@ -1,6 +1,6 @@
 //! Determines what to download: URLs, credentials and checksums.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::SystemTime;
 
 use jiff::{Timestamp, ToSpan, Zoned, tz::TimeZone};
@@ -56,7 +56,7 @@ fn dbip(args: &GeoUpdateArgs, now: SystemTime) -> Result<Vec<Item>, UpdateError>
     let base = base_url(args, "https://download.db-ip.com/")?;
     let months = months(now)?;
     let item = |name: String| {
-        let file = |month: &String| join(&base, &format!("free/dbip-{name}-lite-{month}.mmdb.gz"));
+        let file = |month: &String| base.join(&format!("free/dbip-{name}-lite-{month}.mmdb.gz"));
         Ok(Item {
             label: format!("dbip-{name}-lite"),
             target: format!("dbip-{name}-lite.mmdb"),
@@ -70,21 +70,19 @@ fn dbip(args: &GeoUpdateArgs, now: SystemTime) -> Result<Vec<Item>, UpdateError>
 
 /// This month and the previous one, because this month's file appears only some time after the month has begun.
 fn months(now: SystemTime) -> Result<[String; 2], UpdateError> {
-    let bad_clock = |_| UpdateError::Usage("the system clock is out of range".to_owned());
-    let now: Zoned = Timestamp::try_from(now).map_err(bad_clock)?.to_zoned(TimeZone::UTC);
-    let previous = now.checked_sub(1.month()).map_err(bad_clock)?;
+    let now: Zoned = Timestamp::try_from(now)?.to_zoned(TimeZone::UTC);
+    let previous = now.checked_sub(1.month())?;
     Ok([now, previous].map(|day| day.strftime("%Y-%m").to_string()))
 }
 
 fn maxmind(args: &GeoUpdateArgs) -> Result<Vec<Item>, UpdateError> {
     require_license(args, "maxmind")?;
-    let account = (args.maxmind_account_id.clone(), args.maxmind_account_id_file.as_deref());
-    let account = credential(account.0, account.1, "--maxmind-account-id")?;
-    let key = (args.maxmind_license_key.clone(), args.maxmind_license_key_file.as_deref());
-    let key = credential(key.0, key.1, "--maxmind-license-key")?;
+    let account =
+        credential(&args.maxmind_account_id, &args.maxmind_account_id_file, "--maxmind-account-id")?;
+    let key = credential(&args.maxmind_license_key, &args.maxmind_license_key_file, "--maxmind-license-key")?;
     let base = base_url(args, "https://download.maxmind.com/")?;
     let item = |edition: String| {
-        let file = |suffix: &str| join(&base, &format!("geoip/databases/{edition}/download?suffix={suffix}"));
+        let file = |suffix: &str| base.join(&format!("geoip/databases/{edition}/download?suffix={suffix}"));
         Ok(Item {
             candidates: vec![file("tar.gz")?],
             checksum: Checksum::File(file("tar.gz.sha256")?),
@@ -98,13 +96,13 @@ fn maxmind(args: &GeoUpdateArgs) -> Result<Vec<Item>, UpdateError> {
 
 fn ipinfo(args: &GeoUpdateArgs) -> Result<Vec<Item>, UpdateError> {
     require_license(args, "ipinfo")?;
-    let token = credential(args.ipinfo_token.clone(), args.ipinfo_token_file.as_deref(), "--ipinfo-token")?;
+    let token = credential(&args.ipinfo_token, &args.ipinfo_token_file, "--ipinfo-token")?;
     let base = base_url(args, "https://ipinfo.io/")?;
     let item = |edition: String| {
         let with_token = |path: String| {
-            let mut url = join(&base, &path)?;
+            let mut url = base.join(&path)?;
             url.query_pairs_mut().append_pair("token", token.expose_secret());
-            Ok::<_, UpdateError>(url)
+            Ok::<_, url::ParseError>(url)
         };
         Ok(Item {
             candidates: vec![with_token(format!("data/{edition}.mmdb"))?],
@@ -119,12 +117,9 @@ fn ipinfo(args: &GeoUpdateArgs) -> Result<Vec<Item>, UpdateError> {
 }
 
 fn any_url(args: &GeoUpdateArgs, text: &str) -> Result<Item, UpdateError> {
-    let usage =
-        || UpdateError::Usage("the source must be dbip-lite, maxmind, ipinfo or an http(s) URL".to_owned());
-    let url = Url::parse(text).map_err(|_| usage())?;
-    if !matches!(url.scheme(), "http" | "https") {
-        return Err(usage());
-    }
+    let usage = "the source must be dbip-lite, maxmind, ipinfo or an http(s) URL";
+    let url = Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
+    let url = url.ok_or_else(|| UpdateError::Usage(usage.to_owned()))?;
     let last = url.path_segments().and_then(|mut parts| parts.next_back()).unwrap_or_default();
     let stem = last.split(".mmdb").next().and_then(|name| name.split(".tar").next()).unwrap_or_default();
     let stem = if is_safe_name(stem) { stem } else { "database" };
@@ -151,12 +146,8 @@ pub(super) fn sha256(text: &str) -> Option<String> {
 fn base_url(args: &GeoUpdateArgs, default: &str) -> Result<Url, UpdateError> {
     match &args.provider_url {
         Some(url) => Ok(url.clone()),
-        None => Url::parse(default).map_err(|error| UpdateError::Usage(error.to_string())),
+        None => Ok(Url::parse(default)?),
     }
-}
-
-fn join(base: &Url, path: &str) -> Result<Url, UpdateError> {
-    base.join(path).map_err(|error| UpdateError::Usage(error.to_string()))
 }
 
 /// The editions to download. Rejects names that are not safe in a URL path or a file name.
@@ -197,21 +188,17 @@ fn require_license(args: &GeoUpdateArgs, provider: &str) -> Result<(), UpdateErr
 }
 
 fn credential(
-    value: Option<SecretString>,
-    file: Option<&Path>,
+    value: &Option<SecretString>,
+    file: &Option<PathBuf>,
     flag: &str,
 ) -> Result<SecretString, UpdateError> {
     match (value, file) {
-        (Some(secret), _) => Ok(secret),
-        (None, Some(path)) => read_secret(path.to_owned()),
+        (Some(secret), _) => Ok(secret.clone()),
+        (None, Some(path)) => match std::fs::read_to_string(path) {
+            Ok(text) => Ok(SecretString::from(text.trim())),
+            Err(source) => Err(UpdateError::SecretFile { path: path.clone(), source }),
+        },
         (None, None) => Err(UpdateError::Usage(format!("{flag} or {flag}-file is required"))),
-    }
-}
-
-fn read_secret(path: PathBuf) -> Result<SecretString, UpdateError> {
-    match std::fs::read_to_string(&path) {
-        Ok(text) => Ok(SecretString::from(text.trim())),
-        Err(source) => Err(UpdateError::SecretFile { path, source }),
     }
 }
 

@@ -29,13 +29,10 @@ pub(super) fn unpack(mut from: File, to: &mut impl Write, limit: u64) -> Result<
 }
 
 fn unpack_limited(from: impl Read, to: &mut impl Write, limit: u64) -> Result<(), UpdateError> {
-    let mut from = LimitedReader { from, left: limit.saturating_add(1) };
+    // One byte more than allowed. If it is read, the content is too large, whatever the result.
+    let mut from = from.take(limit.saturating_add(1));
     let result = copy_database(&mut from, to);
-    // `tar` may wrap the error of `LimitedReader`, so the error does not show its cause. No bytes left means: the limit.
-    match from.left {
-        0 if result.is_err() => Err(UpdateError::TooLarge(limit)),
-        _ => result,
-    }
+    if from.limit() == 0 { Err(UpdateError::TooLarge(limit)) } else { result }
 }
 
 fn copy_database(from: &mut impl Read, to: &mut impl Write) -> Result<(), UpdateError> {
@@ -115,23 +112,6 @@ fn invalid(reason: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, reason.into())
 }
 
-/// Returns an error when more than the limit is read, unlike `Take`, which would return end of file.
-struct LimitedReader<R> {
-    from: R,
-    left: u64,
-}
-
-impl<R: Read> Read for LimitedReader<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.left == 0 {
-            return Err(io::Error::other("too large"));
-        }
-        let count = self.from.read(buffer)?;
-        self.left = self.left.saturating_sub(count as u64);
-        Ok(count)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use tar::{Builder, Header};
@@ -155,7 +135,7 @@ mod tests {
         file.write_all(&archive.into_inner().unwrap()).unwrap();
         io::Seek::rewind(&mut file).unwrap();
         let mut to = Vec::new();
-        unpack(file, &mut to, 1 << 30).map_err(|error| error.to_string())?;
+        unpack(file, &mut to, 1 << 30).map_err(|error| format!("{:#}", anyhow::Error::new(error)))?;
         Ok(to)
     }
 

@@ -232,3 +232,20 @@ async fn invalid_archives_and_contents_are_rejected() {
         assert_unchanged(dir.path());
     }
 }
+
+#[tokio::test]
+async fn cause_of_a_failure_is_reported_once() {
+    let dir = dir_with_old_file();
+    let missing = ["--accept-license", "--ipinfo-token-file", "/nonexistent/token"];
+    let error = run("ipinfo", dir.path(), &missing).await.result.expect_err("the file does not exist");
+    assert_eq!(format!("{error:#}"), "can't read /nonexistent/token: No such file or directory (os error 2)");
+
+    let unused_port = testkit::ports::ReservedPort::new();
+    let run = run(&format!("http://{}/city.mmdb", unused_port.addr()), dir.path(), &[]).await;
+    assert_eq!(run.output.lines().count(), 4, "three retries and the failure: {}", run.output);
+    let error = format!("{:#}", run.result.expect_err("nothing listens there"));
+    for line in run.output.lines().chain([error.as_str()]) {
+        assert_eq!(line.matches("Connection refused").count(), 1, "{line}");
+    }
+    assert_unchanged(dir.path());
+}
