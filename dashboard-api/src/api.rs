@@ -20,7 +20,7 @@ use poem_openapi::{OpenApiService, Tags};
 pub use allow::AllowedMethods;
 pub use context::Context;
 pub use csrf::CsrfGuard;
-pub use headers::{add_missing_headers, security_headers};
+pub use headers::security_headers;
 pub use host::HostGuard;
 
 pub const PREFIX: &str = "/api/v1";
@@ -38,10 +38,7 @@ type Service = OpenApiService<(AccountApi, KeysApi), ()>;
 
 /// Returns the OpenAPI document as pretty-printed JSON.
 pub fn document(context: &Arc<Context>) -> anyhow::Result<String> {
-    let mut document: serde_json::Value = serde_json::from_str(&service(context).spec())?;
-    // Makes the order independent of serde_json's `preserve_order` feature, which any dependency may enable.
-    document.sort_all_objects();
-    Ok(serde_json::to_string_pretty(&document)? + "\n")
+    Ok(service_kit::json::sorted(&service(context).spec())?)
 }
 
 /// The operations, without middleware.

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use poem::endpoint::BoxEndpoint;
 use poem::{EndpointExt, Route, get};
-use service_kit::{BodyLimit, RequestTelemetry, StaticFile, Telemetry, catch_all, named, swagger};
+use service_kit::{
+    BodyLimit, RequestTelemetry, StaticFile, Telemetry, add_missing_headers, catch_all, named, swagger,
+};
 
 use crate::api::{self, AllowedMethods, Context, CsrfGuard, HostGuard};
 use crate::page;
@@ -39,7 +41,7 @@ pub fn endpoint(context: &Arc<Context>, telemetry: &Telemetry) -> anyhow::Result
         .with(catch_all(context.docs_url.clone()))
         .around(move |endpoint, request| methods.clone().add_to_405(endpoint, request))
         .before(move |request| host.check(request))
-        .after(move |result| api::add_missing_headers(result, headers.clone()))
+        .after(move |result| add_missing_headers(result, &headers))
         .with(request_telemetry)
         .boxed())
 }

@@ -30,7 +30,7 @@ use response::{DemoResponse, LookupResponse, PreflightResponse};
 use scope::{RequestedScope, ScopeParam};
 
 pub use document::Document;
-pub use headers::{DefaultHeaders, default_headers};
+pub use headers::default_headers;
 pub use response::Responses;
 
 /// The operations of the API.
@@ -67,16 +67,13 @@ impl Api {
         /// Narrows the key's scope for this request. A scope broader than the key's is ignored.
         scope: ScopeParam,
     ) -> LookupResponse {
-        let response = match self.authorize(&request_key, scope.0).await {
+        LookupResponse(match self.authorize(&request_key, scope.0).await {
             Ok((allowed, scope)) => {
-                record_span(Operation::Lookup, RequestOutcome::Success, Some(scope));
-                self.counters.count_request(Operation::Lookup, RequestOutcome::Success);
-                let body = self.render_body(FieldSet::Scope(scope), &request);
-                self.responses.success(&allowed.rate_limit, body)
+                self.record(Operation::Lookup, RequestOutcome::Success, Some(scope));
+                self.success_response(&allowed, FieldSet::Scope(scope), &request)
             }
             Err(error) => self.error_response(Operation::Lookup, &error),
-        };
-        LookupResponse(response)
+        })
     }
 
     /// CORS preflight
@@ -93,16 +90,13 @@ impl Api {
     /// All callers without a key share one daily quota. For trying the API, not for production.
     #[oai(path = "/api/v1/ip/demo", method = "get", operation_id = "get_demo", tag = "Group::Demo")]
     async fn get_demo(&self, request: RawRequest<'_>) -> DemoResponse {
-        let response = match self.lookup.charge_demo().await {
+        DemoResponse(match self.lookup.charge_demo().await {
             Ok(allowed) => {
-                record_span(Operation::Demo, RequestOutcome::Success, None);
-                self.counters.count_request(Operation::Demo, RequestOutcome::Success);
-                let body = self.render_body(FieldSet::Demo, &request);
-                self.responses.success(&allowed.rate_limit, body)
+                self.record(Operation::Demo, RequestOutcome::Success, None);
+                self.success_response(&allowed, FieldSet::Demo, &request)
             }
             Err(denial) => self.error_response(Operation::Demo, &ApiError::Denied(denial)),
-        };
-        DemoResponse(response)
+        })
     }
 
     /// CORS preflight of the demo
@@ -134,14 +128,19 @@ impl Api {
         requested: RequestedScope,
     ) -> Result<(Allowed, Scope), ApiError> {
         let key = key.as_str().ok_or(ApiError::MissingKey)?;
-        let requested = requested.validate().map_err(|()| ApiError::InvalidScope)?;
+        let requested = requested?;
         let key = ApiKey::parse(key).map_err(|_| ApiError::MalformedKey)?;
         let allowed = self.lookup.charge(&key).await.map_err(ApiError::Denied)?;
         let key_scope = allowed.scope.ok_or(ApiError::NO_VERDICT)?;
         Ok((allowed, requested.map_or(key_scope, |requested| requested.min(key_scope))))
     }
 
-    fn render_body(&self, field_set: FieldSet, request: &RawRequest<'_>) -> Vec<u8> {
+    fn success_response(
+        &self,
+        allowed: &Allowed,
+        field_set: FieldSet,
+        request: &RawRequest<'_>,
+    ) -> poem::Response {
         // The server accepts TCP only, so the second arm is never taken.
         let peer = match request.0.remote_addr().0 {
             Addr::SocketAddr(peer) => peer.ip(),
@@ -149,15 +148,14 @@ impl Api {
         };
         let client = self.lookup.edge.identify(peer, request.0.headers(), request.0.version());
         self.counters.count_client_ip(client.decision);
-        self.lookup.render(field_set, &client)
+        self.responses.success(&allowed.rate_limit, self.lookup.render(field_set, &client))
     }
 
     fn error_response(&self, operation: Operation, error: &ApiError) -> poem::Response {
         if let ApiError::Denied(Denial::NoVerdict(cause)) = error {
             self.warn_outage(*cause);
         }
-        record_span(operation, error.outcome(), None);
-        self.counters.count_request(operation, error.outcome());
+        self.record(operation, error.outcome(), None);
         self.responses.error(operation, error)
     }
 
@@ -166,19 +164,21 @@ impl Api {
             tracing::warn!(%error, occurrences, "requests fail with 500: no verdict from quota-svc");
         }
     }
-}
 
-/// Records outcome and scope in the request's span, which is enabled only if traces are exported.
-fn record_span(operation: Operation, outcome: RequestOutcome, scope: Option<Scope>) {
-    let span = Span::current();
-    if span.is_disabled() {
-        return;
+    /// Counts the outcome, and records it and the scope in the request's span, which is enabled only if traces are
+    /// exported.
+    fn record(&self, operation: Operation, outcome: RequestOutcome, scope: Option<Scope>) {
+        self.counters.count_request(operation, outcome);
+        let span = Span::current();
+        if span.is_disabled() {
+            return;
+        }
+        span.record("outcome", outcome.label());
+        let scope = match (operation, scope) {
+            (Operation::Demo, _) => "demo",
+            (Operation::Lookup, None) => "none",
+            (Operation::Lookup, Some(scope)) => scope::name(scope),
+        };
+        span.set_attribute("scope", scope);
     }
-    span.record("outcome", outcome.label());
-    let scope = match (operation, scope) {
-        (Operation::Demo, _) => "demo",
-        (Operation::Lookup, None) => "none",
-        (Operation::Lookup, Some(scope)) => scope::name(scope),
-    };
-    span.set_attribute("scope", scope);
 }

@@ -71,7 +71,7 @@ impl LookupService {
         let endpoint = router::endpoint(api, pages, &urls, telemetry, config.body_timeout());
         let server = Server::bind("lookup", config.listen, &config.serve).await?;
         Ok(Self {
-            server: server.docs_url(&urls.docs).error_headers(default_headers(&urls).headers()),
+            server: server.docs_url(&urls.docs).error_headers(default_headers(&urls)),
             endpoint: endpoint.boxed(),
             lifecycle: kit.lifecycle.clone(),
             _background: background,

@@ -5,7 +5,8 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::Either;
 use poem::{Endpoint, EndpointExt, Request, Response, Result, Route};
-use service_kit::{BodyLimit, DirectRouter, RequestTelemetry, catch_all};
+use service_kit::error::CatchAll;
+use service_kit::{BodyLimit, DirectRouter, RequestTelemetry, add_missing_headers, catch_all};
 
 use crate::api::{Api, default_headers};
 use crate::public_urls::PublicUrls;
@@ -25,18 +26,16 @@ pub fn endpoint(
 ) -> impl Endpoint<Output = Response> + 'static {
     // No request needs a body. A small one is read and dropped, so that the connection can be reused.
     let body = BodyLimit::default().timeout(body_timeout);
-    let api = DirectRouter::new(api, "").with(body).with(catch_all(&*urls.docs).allow("GET, OPTIONS"));
+    let api = DirectRouter::new(api, "").with(body).with(catch_api_errors(urls));
     let pages = pages.with(body).with(catch_all(&*urls.docs).allow("GET, HEAD"));
-    with_middleware(Root { api, pages }, urls, telemetry)
+    let headers = default_headers(urls);
+    let pages = pages.after(move |result| add_missing_headers(result, &headers));
+    Root { api, pages }.with(telemetry)
 }
 
-/// Adds what all requests have in common: default headers such as CORS, metrics and traces.
-fn with_middleware(
-    inner: impl Endpoint<Output = Response> + 'static,
-    urls: &PublicUrls,
-    telemetry: RequestTelemetry,
-) -> impl Endpoint<Output = Response> + 'static {
-    inner.with(default_headers(urls)).with(telemetry)
+/// The API's own responses have all headers; its templates include them.
+fn catch_api_errors(urls: &PublicUrls) -> CatchAll {
+    catch_all(&*urls.docs).allow("GET, OPTIONS").headers(default_headers(urls))
 }
 
 /// Dispatches to the API or the pages. Replaces a nested poem `Route`, which would rewrite the URI of each request.
@@ -63,7 +62,7 @@ where
 #[cfg(test)]
 mod tests {
     use poem::endpoint::make_sync;
-    use service_kit::{ErrorBody, Telemetry};
+    use service_kit::ErrorBody;
 
     use super::*;
     use crate::config::Config;
@@ -71,10 +70,8 @@ mod tests {
     #[tokio::test]
     async fn panic_gets_500_with_error_body() {
         let urls = PublicUrls::new(&Config::default());
-        let telemetry = RequestTelemetry::new(&Telemetry::for_tests(), "lookup-svc");
-        let panics = make_sync(|_| -> Response { panic!("panic in a test") }).with(catch_all(&*urls.docs));
-        let mut response =
-            with_middleware(panics, &urls, telemetry).call(Request::default()).await.expect("a response");
+        let panics = make_sync(|_| -> Response { panic!("panic in a test") }).with(catch_api_errors(&urls));
+        let mut response = panics.call(Request::default()).await.expect("a response");
         assert_eq!(response.status(), 500);
         assert_eq!(response.headers()["access-control-allow-origin"], "*");
         assert_eq!(response.headers()["cache-control"], "no-store");

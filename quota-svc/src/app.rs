@@ -85,10 +85,7 @@ pub fn document() -> anyhow::Result<String> {
     let metrics = Metrics::new(&service_kit::Telemetry::for_tests().meter());
     let charge_service = ChargeService::new(store.clone(), limits, metrics);
     let document = router::document(&Arc::new(Context { store, charge_service, limits }));
-    let mut document: serde_json::Value = serde_json::from_str(&document)?;
-    // Sorted, so that the order is the same whether or not a dependency enables serde_json's `preserve_order`.
-    document.sort_all_objects();
-    Ok(serde_json::to_string_pretty(&document)? + "\n")
+    Ok(service_kit::json::sorted(&document)?)
 }
 
 fn open_store(config: &Config, limits: Limits) -> anyhow::Result<Arc<dyn Store>> {

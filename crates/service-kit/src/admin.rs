@@ -7,16 +7,16 @@
 use std::sync::Arc;
 
 use http::{StatusCode, header};
-use poem::{Endpoint, EndpointExt, Response, Route, endpoint::make_sync, get};
+use poem::{Endpoint, EndpointExt, IntoResponse, Response, Route, endpoint::make_sync, get};
 
 use crate::{
     error::catch_all,
+    json::SerdeJson,
     readiness::{Readiness, Report},
     telemetry::Telemetry,
 };
 
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
-const JSON: &str = "application/json";
 
 /// Creates the routes of the admin port.
 pub fn endpoint(
@@ -36,8 +36,9 @@ fn readyz(report: &Report) -> Response {
         true => StatusCode::OK,
         false => StatusCode::SERVICE_UNAVAILABLE,
     };
-    let body = serde_json::to_vec(report).expect("a report contains only strings and booleans");
-    Response::builder().status(status).header(header::CONTENT_TYPE, JSON).body(body)
+    let mut response = SerdeJson(report).into_response();
+    response.set_status(status);
+    response
 }
 
 fn metrics(telemetry: &Telemetry) -> Response {

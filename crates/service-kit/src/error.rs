@@ -2,15 +2,17 @@
 
 mod catch_all;
 
-use http::{HeaderValue, StatusCode, header};
-use poem::Response;
+use http::StatusCode;
+use poem::{IntoResponse, Response};
 use poem_openapi::Object;
 use serde::{Deserialize, Serialize};
+
+use crate::json::SerdeJson;
 
 pub use catch_all::{CatchAll, CatchAllEndpoint, catch_all};
 
 /// The message of every 500 whose cause must not leave the server.
-pub(crate) const INTERNAL_ERROR: &str = "Something went wrong on the server. Retry in a few seconds.";
+pub const INTERNAL_ERROR: &str = "Something went wrong on the server. Retry in a few seconds.";
 
 /// Body of an error response: a code for programs, a message for people and a link to the documentation.
 #[derive(Object, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
@@ -50,9 +52,8 @@ impl ErrorBody {
 
 /// Creates a JSON error response.
 pub fn response(status: StatusCode, body: &ErrorBody) -> Response {
-    let bytes = serde_json::to_vec(body).expect("an ErrorBody contains only strings");
-    let mut response = Response::builder().status(status).body(bytes);
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let mut response = SerdeJson(body).into_response();
+    response.set_status(status);
     response
 }
 
@@ -69,6 +70,7 @@ pub fn code_for(status: StatusCode) -> &'static str {
         _ => "bad_request",
     }
 }
+
 /// The 500 response after a panic, which the panic hook has already logged.
 pub(crate) fn internal_error(docs_url: &str) -> Response {
     let status = StatusCode::INTERNAL_SERVER_ERROR;

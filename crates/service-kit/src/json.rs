@@ -1,4 +1,4 @@
-//! A JSON payload that serde reads and writes directly, without an intermediate `serde_json::Value`.
+//! JSON: a payload that serde reads and writes directly, without an intermediate `serde_json::Value`; sorted keys.
 
 use http::{HeaderValue, header};
 use poem::{IntoResponse, Request, RequestBody, Response, Result};
@@ -14,6 +14,14 @@ use serde::{Serialize, de::DeserializeOwned};
 use crate::body;
 
 const CONTENT_TYPE: &str = "application/json";
+
+/// Pretty-prints JSON with its keys sorted, so that their order is the same whether or not a dependency enables
+/// serde_json's `preserve_order`.
+pub fn sorted(json: &str) -> serde_json::Result<String> {
+    let mut value: serde_json::Value = serde_json::from_str(json)?;
+    value.sort_all_objects();
+    Ok(serde_json::to_string_pretty(&value)? + "\n")
+}
 
 /// A JSON payload with the schema of `T`, parsed and serialized by serde.
 ///

@@ -1,9 +1,6 @@
 //! Security headers of every response: no caching, no framing, no content sniffing, no scripts from elsewhere.
 
-use std::future::{Ready, ready};
-
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
-use poem::{Response, Result};
 use service_kit::hsts;
 
 /// Content security policy of the page: it may load its own files and call its own API. Swagger UI sets its own policy.
@@ -28,13 +25,4 @@ pub fn security_headers(public_origin: Option<&str>) -> HeaderMap {
     headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(PAGE_POLICY));
     headers.extend(public_origin.and_then(hsts::header_for));
     headers
-}
-
-/// Adds each of the [`security_headers`] that a response does not have yet.
-pub fn add_missing_headers(result: Result<Response>, headers: HeaderMap) -> Ready<Result<Response>> {
-    let mut response = result.unwrap_or_else(poem::Error::into_response);
-    for (name, value) in &headers {
-        response.headers_mut().entry(name).or_insert_with(|| value.clone());
-    }
-    ready(Ok(response))
 }

@@ -1,8 +1,6 @@
 //! The headers of API responses: one prepared map per kind of response, cloned for each request.
 
-use futures_util::TryFutureExt;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
-use poem::{Endpoint, IntoResponse, Middleware, Request, Response, Result};
 use service_kit::hsts;
 
 use crate::public_urls::PublicUrls;
@@ -71,61 +69,9 @@ fn preflight(urls: &PublicUrls) -> HeaderMap {
     headers.into_iter().chain(hsts::header_for(&urls.base)).collect()
 }
 
-/// Middleware that adds CORS, caching and HSTS headers to responses not built by the API (404, panics, pages).
-/// Does not overwrite headers that a response already has.
-pub fn default_headers(urls: &PublicUrls) -> DefaultHeaders {
-    DefaultHeaders { headers: defaults(urls).collect() }
-}
-
-/// See [`default_headers`].
-#[derive(Clone, Debug)]
-pub struct DefaultHeaders {
-    headers: HeaderMap,
-}
-
-impl DefaultHeaders {
-    /// The added headers; the server also needs them for its own errors (431).
-    pub fn headers(&self) -> HeaderMap {
-        self.headers.clone()
-    }
-
-    fn add_missing(&self, response: &mut Response) {
-        let headers = response.headers_mut();
-        // With this header, the response was built by the API, from a template that includes all of these headers.
-        if headers.contains_key(header::ACCESS_CONTROL_ALLOW_ORIGIN) {
-            return;
-        }
-        for (name, value) in &self.headers {
-            headers.entry(name).or_insert_with(|| value.clone());
-        }
-    }
-}
-
-impl<E: Endpoint> Middleware<E> for DefaultHeaders {
-    type Output = DefaultHeadersEndpoint<E>;
-
-    fn transform(&self, inner: E) -> Self::Output {
-        DefaultHeadersEndpoint { inner, defaults: self.clone() }
-    }
-}
-
-/// An endpoint wrapped by [`DefaultHeaders`].
-#[derive(Debug)]
-pub struct DefaultHeadersEndpoint<E> {
-    inner: E,
-    defaults: DefaultHeaders,
-}
-
-impl<E: Endpoint> Endpoint for DefaultHeadersEndpoint<E> {
-    type Output = Response;
-
-    fn call(&self, request: Request) -> impl Future<Output = Result<Response>> + Send {
-        self.inner.call(request).map_ok(|output| {
-            let mut response = output.into_response();
-            self.defaults.add_missing(&mut response);
-            response
-        })
-    }
+/// The headers of responses not built by the API (404, panics, pages): CORS, caching and HSTS.
+pub fn default_headers(urls: &PublicUrls) -> HeaderMap {
+    defaults(urls).collect()
 }
 
 #[cfg(test)]
@@ -140,7 +86,7 @@ mod tests {
         let all = |urls: &PublicUrls| {
             let HeaderTemplates { success, too_many_requests, unauthorized, other_error, preflight } =
                 HeaderTemplates::new(urls);
-            let defaults = default_headers(urls).headers();
+            let defaults = default_headers(urls);
             [success, too_many_requests, unauthorized, other_error, preflight, defaults]
         };
         for headers in all(&urls("https://ip.example")) {

@@ -1,37 +1,22 @@
 //! The query parameter `scope`, which narrows the key's scope for one request.
 
-use poem::{Request, RequestBody, Result};
+use poem::{Request, RequestBody};
 use poem_openapi::registry::{MetaParamIn, MetaSchema, MetaSchemaRef};
 use poem_openapi::{ApiExtractor, ApiExtractorType, ExtractParamOptions};
 use quota_client::wire::Scope;
 
+use super::error::ApiError;
 use super::request_key::query_parameter;
 
 const ALL: [Scope; 3] = [Scope::Ip, Scope::Geo, Scope::Full];
 
-/// The value of the parameter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum RequestedScope {
-    Unspecified,
-    Scope(Scope),
-    Invalid,
-}
+/// The value of the parameter, if there is one.
+pub(super) type RequestedScope = Result<Option<Scope>, ApiError>;
 
-impl RequestedScope {
-    fn from_query(query: Option<&str>) -> Self {
-        let Some(value) = query_parameter(query, "scope") else { return Self::Unspecified };
-        let found = ALL.into_iter().find(|scope| name(*scope) == value);
-        found.map_or(Self::Invalid, Self::Scope)
-    }
-
-    /// Returns the requested scope, if any. Fails if it is invalid.
-    pub(super) fn validate(self) -> Result<Option<Scope>, ()> {
-        match self {
-            Self::Unspecified => Ok(None),
-            Self::Scope(scope) => Ok(Some(scope)),
-            Self::Invalid => Err(()),
-        }
-    }
+fn from_query(query: Option<&str>) -> RequestedScope {
+    let Some(value) = query_parameter(query, "scope") else { return Ok(None) };
+    let found = ALL.into_iter().find(|scope| name(*scope) == value);
+    found.map(Some).ok_or(ApiError::InvalidScope)
 }
 
 /// The scope's name in the API.
@@ -64,8 +49,8 @@ impl<'a> ApiExtractor<'a> for ScopeParam {
         request: &'a Request,
         _body: &mut RequestBody,
         _options: ExtractParamOptions<String>,
-    ) -> Result<Self> {
-        Ok(Self(RequestedScope::from_query(request.uri().query())))
+    ) -> poem::Result<Self> {
+        Ok(Self(from_query(request.uri().query())))
     }
 }
 
@@ -75,21 +60,21 @@ mod tests {
 
     #[test]
     fn first_scope_value_is_parsed() {
-        use RequestedScope::{Invalid, Unspecified};
+        const INVALID: RequestedScope = Err(ApiError::InvalidScope);
         for (query, expected) in [
-            ("", Unspecified),
-            ("scope=", Unspecified),
-            ("scope", Unspecified),
-            ("scope=ip", RequestedScope::Scope(Scope::Ip)),
-            ("scope=geo&scope=full", RequestedScope::Scope(Scope::Geo)),
-            ("scope=f%75ll", RequestedScope::Scope(Scope::Full)),
-            ("scope=GEO", Invalid),
-            ("scope=all", Invalid),
-            ("scope=+geo", Invalid),
-            ("scope=nope&scope=geo", Invalid),
+            ("", Ok(None)),
+            ("scope=", Ok(None)),
+            ("scope", Ok(None)),
+            ("scope=ip", Ok(Some(Scope::Ip))),
+            ("scope=geo&scope=full", Ok(Some(Scope::Geo))),
+            ("scope=f%75ll", Ok(Some(Scope::Full))),
+            ("scope=GEO", INVALID),
+            ("scope=all", INVALID),
+            ("scope=+geo", INVALID),
+            ("scope=nope&scope=geo", INVALID),
         ] {
-            assert_eq!(RequestedScope::from_query(Some(query)), expected, "{query}");
+            assert_eq!(from_query(Some(query)), expected, "{query}");
         }
-        assert_eq!(RequestedScope::from_query(None), Unspecified);
+        assert_eq!(from_query(None), Ok(None));
     }
 }

@@ -3,7 +3,7 @@
 use std::{future::Future, panic::AssertUnwindSafe, sync::Arc};
 
 use futures_util::FutureExt;
-use http::{HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use poem::{Endpoint, IntoResponse, Middleware, Request, Response, Result};
 
 use super::{ErrorBody, INTERNAL_ERROR, internal_error, response};
@@ -15,7 +15,7 @@ use super::{ErrorBody, INTERNAL_ERROR, internal_error, response};
 ///
 /// `endpoint.with(catch_all(docs_url).allow("GET, OPTIONS"))`
 pub fn catch_all(docs_url: impl Into<String>) -> CatchAll {
-    CatchAll { docs_url: docs_url.into().into(), allow: None }
+    CatchAll { docs_url: docs_url.into().into(), allow: None, headers: HeaderMap::new() }
 }
 
 /// See [`catch_all`].
@@ -23,6 +23,7 @@ pub fn catch_all(docs_url: impl Into<String>) -> CatchAll {
 pub struct CatchAll {
     docs_url: Arc<str>,
     allow: Option<HeaderValue>,
+    headers: HeaderMap,
 }
 
 impl CatchAll {
@@ -32,18 +33,29 @@ impl CatchAll {
         self
     }
 
+    /// Adds headers, such as CORS headers, to all responses that it creates.
+    pub fn headers(mut self, headers: HeaderMap) -> Self {
+        self.headers = headers;
+        self
+    }
+
     fn error_response(&self, error: poem::Error) -> Response {
         if error.is_from_response() {
             return error.into_response();
         }
         let status = error.status();
         let body = ErrorBody::for_status(status, message(&error, status), &self.docs_url);
-        let mut response = response(status, &body);
+        let mut response = self.with_headers(response(status, &body));
         // Keeps data attached to the error, such as the operation ID.
         *response.extensions_mut() = std::mem::take(error.into_response().extensions_mut());
         if let (StatusCode::METHOD_NOT_ALLOWED, Some(allow)) = (status, &self.allow) {
             response.headers_mut().insert(header::ALLOW, allow.clone());
         }
+        response
+    }
+
+    fn with_headers(&self, mut response: Response) -> Response {
+        response.headers_mut().extend(self.headers.clone());
         response
     }
 }
@@ -88,7 +100,7 @@ impl<E: Endpoint> Endpoint for CatchAllEndpoint<E> {
             Ok(match caught {
                 Ok(Ok(output)) => output.into_response(),
                 Ok(Err(error)) => self.catch_all.error_response(error),
-                Err(_) => internal_error(&self.catch_all.docs_url),
+                Err(_) => self.catch_all.with_headers(internal_error(&self.catch_all.docs_url)),
             })
         })
     }
