@@ -38,7 +38,7 @@ pub struct Context {
 impl Context {
     /// Returns the request's active session: the only source of an account ID for the handlers.
     pub async fn session(&self, request: &SessionRequired) -> Result<Session, ApiError> {
-        let session = self.cookies.read(&request.0.headers, unix_now());
+        let session = self.cookies.read(&request.0, unix_now());
         let session = session.ok_or(AccountError::Unauthenticated).map_err(self.error())?;
         match session::is_active(&self.quota, &session).await.map_err(self.error())? {
             true => Ok(session),
@@ -49,7 +49,7 @@ impl Context {
     /// Returns the session of the request's cookie, even if it has expired or was revoked. Only for signing out.
     pub fn ended_or_active_session(&self, request: &SessionRequired) -> Option<Session> {
         // At time 0 no cookie has expired.
-        self.cookies.read(&request.0.headers, 0)
+        self.cookies.read(&request.0, 0)
     }
 
     /// Returns the client address, for throttling.

@@ -45,11 +45,14 @@ pub enum ApiError {
     Unavailable(Body),
 }
 
+/// Creates an error body from a code and a message.
+type MakeBody<'a> = &'a dyn Fn(&str, &str) -> Body;
+
 /// Converts an error into a response that links to the documentation.
 pub fn api_error(error: AccountError, docs_url: &str) -> ApiError {
-    let body = |code: &str, message: &str| SerdeJson(ErrorBody::new(code, message, docs_url));
+    let body: MakeBody<'_> = &|code, message| SerdeJson(ErrorBody::new(code, sentence(message), docs_url));
     match error {
-        AccountError::Unauthenticated => unauthenticated(docs_url),
+        AccountError::Unauthenticated => unauthenticated(body),
         AccountError::WrongCredentials => {
             ApiError::Unauthenticated(body("invalid_credentials", "Incorrect login or password."))
         }
@@ -67,59 +70,41 @@ pub fn api_error(error: AccountError, docs_url: &str) -> ApiError {
             let message = format!("Too many attempts. Try again in {seconds} seconds.");
             ApiError::TooMany(body("rate_limit_exceeded", &message), seconds)
         }
-        AccountError::Password(error) => password_error(&error, docs_url),
-        AccountError::Quota(error) => quota_error(&error, docs_url),
-        AccountError::Random(error) => internal(&error, docs_url),
+        AccountError::Password(PasswordError::Busy) => {
+            ApiError::Unavailable(body("unavailable", "Too many sign-ins right now. Retry in a few seconds."))
+        }
+        AccountError::Password(error @ (PasswordError::Hash(_) | PasswordError::TaskFailed(_))) => {
+            internal(&error, body)
+        }
+        AccountError::Password(error) => ApiError::Invalid(body("invalid_password", &error.to_string())),
+        AccountError::Quota(error) => quota_error(&error, body),
+        AccountError::Random(error) => internal(&error, body),
     }
 }
 
-fn password_error(error: &PasswordError, docs_url: &str) -> ApiError {
-    let body = |code: &str, message: String| SerdeJson(ErrorBody::new(code, message, docs_url));
-    match error {
-        PasswordError::Length | PasswordError::EqualsLogin | PasswordError::Common => {
-            ApiError::Invalid(body("invalid_password", sentence(&error.to_string())))
-        }
-        PasswordError::Busy => {
-            let message = "Too many sign-ins right now. Retry in a few seconds.";
-            ApiError::Unavailable(body("unavailable", message.to_owned()))
-        }
-        PasswordError::Hash(_) | PasswordError::TaskFailed(_) => internal(error, docs_url),
-    }
-}
-
-fn quota_error(error: &ClientError, docs_url: &str) -> ApiError {
+fn quota_error(error: &ClientError, body: MakeBody<'_>) -> ApiError {
     let ClientError::Api { code, message, .. } = error else {
-        return match error.may_have_taken_effect() {
-            true => no_response(error, docs_url),
-            false => unavailable(error, docs_url),
-        };
+        return no_response(error, body);
     };
-    let body = |code: &str, message: &str| SerdeJson(ErrorBody::new(code, sentence(message), docs_url));
+    let conflict = |message| ApiError::Conflict(body(code, message));
     match code.as_str() {
         "invalid_login" | "invalid_name" => ApiError::Invalid(body(code, message)),
         // The account was deleted in another session.
-        "account_not_found" => unauthenticated(docs_url),
+        "account_not_found" => unauthenticated(body),
         "key_not_found" | "not_found" => {
             ApiError::NotFound(body("key_not_found", "This key does not exist in your account."))
         }
-        "account_exists" => ApiError::Conflict(body(
-            "login_taken",
-            "This login is already taken. Choose another one or sign in.",
-        )),
-        "key_limit_reached" => ApiError::Conflict(body(
-            code,
-            "You have reached the limit of 10 keys per account. Delete one to create another.",
-        )),
-        "key_inactive" => {
-            ApiError::Conflict(body(code, "This key is deactivated, not paused. Reactivate it instead."))
+        "account_exists" => {
+            let message = "This login is already taken. Choose another one or sign in.";
+            ApiError::Conflict(body("login_taken", message))
         }
-        "key_paused" => {
-            ApiError::Conflict(body(code, "This key is paused, not deactivated. Resume it instead."))
+        "key_limit_reached" => {
+            conflict("You have reached the limit of 10 keys per account. Delete one to create another.")
         }
-        "version_conflict" => {
-            ApiError::Conflict(body(code, "The password was changed in the meantime. Sign in again."))
-        }
-        "store_unavailable" => unavailable(error, docs_url),
+        "key_inactive" => conflict("This key is deactivated, not paused. Reactivate it instead."),
+        "key_paused" => conflict("This key is paused, not deactivated. Resume it instead."),
+        "version_conflict" => conflict("The password was changed in the meantime. Sign in again."),
+        "store_unavailable" => unavailable(error, body),
         "not_confirmed" => {
             tracing::warn!(error = error as &dyn std::error::Error, "change not confirmed");
             ApiError::Unavailable(body(
@@ -128,33 +113,34 @@ fn quota_error(error: &ClientError, docs_url: &str) -> ApiError {
                  the page and check before you repeat it: creating a key again can give you a second one.",
             ))
         }
-        _ => internal(error, docs_url),
+        _ => internal(error, body),
     }
 }
 
-fn unauthenticated(docs_url: &str) -> ApiError {
+fn unauthenticated(body: MakeBody<'_>) -> ApiError {
     let message = "You are not signed in, or your session has ended. Sign in.";
-    ApiError::Unauthenticated(SerdeJson(ErrorBody::new("unauthenticated", message, docs_url)))
+    ApiError::Unauthenticated(body("unauthenticated", message))
 }
 
-fn unavailable(error: &(dyn std::error::Error + 'static), docs_url: &str) -> ApiError {
+fn unavailable(error: &(dyn std::error::Error + 'static), body: MakeBody<'_>) -> ApiError {
     tracing::warn!(error, "quota-svc or its store is unavailable");
-    let message = "The key store is unavailable. Retry in a few seconds.";
-    ApiError::Unavailable(SerdeJson(ErrorBody::new("unavailable", message, docs_url)))
+    ApiError::Unavailable(body("unavailable", "The key store is unavailable. Retry in a few seconds."))
 }
 
-/// The call may have taken effect, so a plain "retry" would be bad advice for a change.
-fn no_response(error: &(dyn std::error::Error + 'static), docs_url: &str) -> ApiError {
-    tracing::warn!(error, "no valid response from quota-svc");
+/// If the call may have taken effect, a plain "retry" would be bad advice for a change.
+fn no_response(error: &ClientError, body: MakeBody<'_>) -> ApiError {
+    if !error.may_have_taken_effect() {
+        return unavailable(error, body);
+    }
+    tracing::warn!(error = error as &dyn std::error::Error, "no valid response from quota-svc");
     let message = "The key store did not respond in time. If you made a change, reload the page and check whether it \
                    took effect before you repeat it.";
-    ApiError::Unavailable(SerdeJson(ErrorBody::new("unavailable", message, docs_url)))
+    ApiError::Unavailable(body("unavailable", message))
 }
 
-fn internal(error: &(dyn std::error::Error + 'static), docs_url: &str) -> ApiError {
+fn internal(error: &(dyn std::error::Error + 'static), body: MakeBody<'_>) -> ApiError {
     tracing::error!(error, "request failed");
-    let message = "Something went wrong on the server. Retry in a few seconds.";
-    ApiError::Internal(SerdeJson(ErrorBody::new("internal_error", message, docs_url)))
+    ApiError::Internal(body("internal_error", service_kit::error::INTERNAL_ERROR))
 }
 
 /// Adds a leading capital and a final period to a lowercase error message.

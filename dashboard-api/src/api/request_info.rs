@@ -16,22 +16,16 @@ pub struct RequestInfo {
     pub version: Version,
 }
 
-impl RequestInfo {
-    fn new(request: &Request) -> Self {
-        let peer = request.remote_addr().as_socket_addr().map(std::net::SocketAddr::ip);
-        Self { headers: request.headers().clone(), peer, version: request.version() }
-    }
-}
-
 impl<'a> FromRequest<'a> for RequestInfo {
     async fn from_request(request: &'a Request, _body: &mut RequestBody) -> Result<Self> {
-        Ok(Self::new(request))
+        let peer = request.remote_addr().as_socket_addr().map(std::net::SocketAddr::ip);
+        Ok(Self { headers: request.headers().clone(), peer, version: request.version() })
     }
 }
 
 /// Extractor for operations that need a session. It adds this requirement to the OpenAPI document but does not check
 /// the session: the handler does, with [`Context::session`](super::Context::session).
-pub struct SessionRequired(pub RequestInfo);
+pub struct SessionRequired(pub HeaderMap);
 
 const SCHEME: &str = "session";
 
@@ -66,7 +60,7 @@ impl<'a> ApiExtractor<'a> for SessionRequired {
         _body: &mut RequestBody,
         _options: ExtractParamOptions<()>,
     ) -> Result<Self> {
-        Ok(Self(RequestInfo::new(request)))
+        Ok(Self(request.headers().clone()))
     }
 }
 
