@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 pub use testkit::tools::project_root;
-use testkit::tools::{STRICT, announce_skip};
+use testkit::tools::require_installed;
 
 pub mod api_server;
 pub mod pod;
@@ -124,13 +124,7 @@ pub fn ci_values() -> Vec<PathBuf> {
 /// If it is missing under `./test`.
 #[must_use]
 pub fn venv_tool(name: &str) -> Option<PathBuf> {
-    let tool = project_root().join(".venv/bin").join(name);
-    if tool.is_file() {
-        return Some(tool);
-    }
-    assert!(std::env::var_os(STRICT).is_none(), "{name} is missing, but ./test requires it");
-    announce_skip(&format!("{name} is missing (./test installs it)"));
-    None
+    require_installed(&format!(".venv/bin/{name}"))
 }
 
 /// Runs helm and returns its output.

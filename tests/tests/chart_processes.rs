@@ -17,7 +17,6 @@ use testkit::process::binary;
 use testkit::redis::Redis;
 use testkit::tools::require_tool;
 use testkit::wait::eventually_ok;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 /// The built-in sample database: its use needs no third-party license.
 const SAMPLE: &str = "lookup-svc/data/sample.mmdb";
@@ -31,7 +30,8 @@ async fn release_becomes_ready_and_serves_requests() {
     if !has_tools() {
         return;
     }
-    let geo = serve_geo_database().await;
+    let geo = testkit::http::serve(std::fs::read(e2e::chart::project_root().join(SAMPLE)).unwrap()).await
+        + "geo.mmdb";
     let chart = render(&["--set", &format!("geo.provider=url,geo.url={geo}")]);
     let (valkey, mut services) = start_store(&chart).await;
     let lookup = Pod::start(&chart, chart.object("Deployment", "-lookup-svc"), &services).await;
@@ -246,22 +246,4 @@ async fn external_redis_with_tls_and_acl_user_works() {
         other => Err(format!("{other:?} {}", lookup.log("quota-svc"))),
     })
     .await;
-}
-
-/// Serves the sample database over HTTP, as a geo data provider would. Returns its URL.
-async fn serve_geo_database() -> String {
-    let sample = e2e::chart::project_root().join(SAMPLE);
-    let bytes = std::fs::read(sample).unwrap();
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}/geo.mmdb", listener.local_addr().unwrap());
-    tokio::spawn(async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
-            // The request is small and arrives in one read.
-            let _ = stream.read(&mut [0; 4096]).await;
-            let head =
-                format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", bytes.len());
-            let _ = stream.write_all(&[head.as_bytes(), &bytes].concat()).await;
-        }
-    });
-    url
 }

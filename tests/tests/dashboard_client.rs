@@ -2,14 +2,14 @@
 //! and resume one.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
 
 use quota_client::wire::{Charge, ChargeRequest, KeyState, NewKey, Scope};
 use testkit::process::Service;
 use testkit::quota::{Quota, StoreChoice};
-use testkit::tools::{STRICT, announce_skip, require_tool};
+use testkit::tools::{project_root, require_installed, require_tool};
 
 /// Uses the generated client. Prints the listed keys and the state of each resumed one.
 const PROGRAM: &str = r#"
@@ -39,22 +39,6 @@ with d.ApiClient(configuration) as client:
     account.sign_out(csrf)
 "#;
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
-}
-
-/// A tool in the Python environment. Also requires Java, which openapi-generator needs. `None` means that the test must
-/// be skipped.
-fn python_tool(name: &str) -> Option<PathBuf> {
-    let tool = root().join(".venv/bin").join(name);
-    if require_tool("java") && tool.exists() {
-        return Some(tool);
-    }
-    assert!(std::env::var_os(STRICT).is_none(), "{name} is missing, but ./test requires it");
-    announce_skip(&format!("{name} is missing (./test installs it)"));
-    None
-}
-
 fn run(command: &mut Command) -> Output {
     let output = command.output().expect("the program starts");
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -64,12 +48,16 @@ fn run(command: &mut Command) -> Output {
 
 #[tokio::test]
 async fn slow_generated_python_client_lists_and_resumes_keys() {
-    let (Some(generate), Some(python)) = (python_tool("openapi-generator-cli"), python_tool("python")) else {
+    let (generate, python) = (".venv/bin/openapi-generator-cli", ".venv/bin/python");
+    // openapi-generator needs Java.
+    let (true, Some(generate), Some(python)) =
+        (require_tool("java"), require_installed(generate), require_installed(python))
+    else {
         return;
     };
     let dir = tempfile::tempdir().expect("temporary directory");
     let client = dir.path().join("client");
-    let document = root().join("openapi/dashboard-api.json");
+    let document = project_root().join("openapi/dashboard-api.json");
     run(Command::new(generate)
         .args(["generate", "-g", "python", "--package-name", "dashboard_client", "-i"])
         .arg(document)

@@ -1,10 +1,10 @@
 //! `tsc` checks the API calls of the dashboard's JavaScript against types generated from the OpenAPI document.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 
 use tempfile::TempDir;
-use testkit::tools::{STRICT, announce_skip, require_tool};
+use testkit::tools::{project_root, require_installed, require_tool};
 
 /// Calls that violate the document, one per line, starting at line 2. `tsc` must report each.
 const INVALID: &str = r#"import { call } from "./api.js";
@@ -14,26 +14,11 @@ await call("delete", "/api/v1/keys", {});
 await call("get", "/api/v1/keys/{id}", {});
 "#;
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
-}
-
-/// A tool installed by npm. `None` means that the test must be skipped.
-fn npm_tool(name: &str) -> Option<PathBuf> {
-    let tool = root().join("tests/node/node_modules/.bin").join(name);
-    if require_tool("node") && tool.exists() {
-        return Some(tool);
-    }
-    assert!(std::env::var_os(STRICT).is_none(), "{name} is missing, but ./test requires it");
-    announce_skip(&format!("{name} is missing (./test installs it)"));
-    None
-}
-
 /// A copy of the dashboard's JavaScript files with the generated types next to it.
 fn page_with_types(generate: &Path) -> TempDir {
     let dir = tempfile::tempdir().expect("temporary directory");
-    for file in
-        std::fs::read_dir(root().join("dashboard-api/page")).expect("the page's directory is readable")
+    for file in std::fs::read_dir(project_root().join("dashboard-api/page"))
+        .expect("the page's directory is readable")
     {
         let file = file.expect("the directory is readable").path();
         if file.extension().is_some_and(|kind| kind == "js") {
@@ -43,7 +28,7 @@ fn page_with_types(generate: &Path) -> TempDir {
     }
     let mut command = Command::new(generate);
     command
-        .arg(root().join("openapi/dashboard-api.json"))
+        .arg(project_root().join("openapi/dashboard-api.json"))
         .arg("-o")
         .arg(dir.path().join("dashboard-api.d.ts"));
     let output = command.output().expect("openapi-typescript runs");
@@ -75,7 +60,11 @@ fn printed(output: &Output) -> String {
 
 #[test]
 fn page_api_calls_match_openapi_document() {
-    let (Some(generate), Some(tsc)) = (npm_tool("openapi-typescript"), npm_tool("tsc")) else { return };
+    let (generate, tsc) = ("node_modules/.bin/openapi-typescript", "node_modules/.bin/tsc");
+    let npm_tool = |path: &str| require_installed(&format!("tests/node/{path}"));
+    let (true, Some(generate), Some(tsc)) = (require_tool("node"), npm_tool(generate), npm_tool(tsc)) else {
+        return;
+    };
     let dir = page_with_types(&generate);
     let checked = check(&tsc, dir.path());
     assert!(checked.status.success(), "{}", printed(&checked));

@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use quota_client::wire::{KeyState, Scope};
-use testkit::lookup::{JsonResponse, Lookup, Stack, WAIT_TIMEOUT, unknown_key};
+use testkit::lookup::{JsonResponse, Lookup, Stack, WAIT_TIMEOUT};
 use testkit::quota::Quota;
 use testkit::redis::Redis;
 use testkit::wait::eventually_ok;
@@ -100,16 +100,6 @@ async fn exceeded_daily_quota_gets_429_with_enterprise_url() {
 }
 
 #[tokio::test]
-async fn default_daily_limit_is_10000() {
-    let stack = Stack::start(&[], &[]).await;
-    let key = stack.key_with_scope(Scope::Ip).await;
-    assert_eq!(
-        JsonResponse::fetch(stack.lookup.get_ip(&key.secret)).await.header_number("x-ratelimit-limit"),
-        10_000
-    );
-}
-
-#[tokio::test]
 async fn exceeded_demo_quota_gets_429_with_signup_url() {
     let stack = Stack::start(&["--demo-limit", "2"], &["--signup-url", "https://join.example/"]).await;
     let key = stack.key_with_scope(Scope::Full).await;
@@ -159,13 +149,6 @@ async fn wait_200(lookup: &Lookup, key: &str) {
         if response.status == 200 { Ok(()) } else { Err(format!("{response:?}")) }
     })
     .await;
-}
-
-#[tokio::test]
-async fn requests_get_500_without_quota_svc() {
-    let unused_port = testkit::ports::ReservedPort::new();
-    let lookup = Lookup::start(&format!("http://{}", unused_port.addr()), &[]).await;
-    check_500(&lookup, &unknown_key()).await;
 }
 
 async fn check_500(lookup: &Lookup, key: &str) {

@@ -1,8 +1,6 @@
 //! No client data is logged, exported or stored, yet a request can be traced through lookup-svc and quota-svc.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::time::Duration;
-
 use quota_client::wire::Scope;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -266,22 +264,4 @@ async fn request_is_one_trace_through_both_services() {
     let demo =
         find_span(&spans, "the demo", |span| is_lookup(span) && span.attribute("operation") == "get_demo");
     assert_eq!((demo.attribute("scope"), demo.attribute("outcome")), ("demo", "success"));
-}
-
-#[tokio::test]
-async fn unreachable_collector_affects_no_request() {
-    let unused_port = testkit::ports::ReservedPort::new();
-    let endpoint = format!("http://{}", unused_port.addr());
-    let redis = Redis::start().await;
-    let quota = Quota::start_with(&redis, &["--store-timeout", "10s"]).await;
-    quota.wait_ready(WAIT_TIMEOUT).await;
-    let flags = ["--drain-delay", "0s", "--quota-deadline", "10s", "--request-timeout", "12s"];
-    let env = [("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint.as_str())];
-    let mut lookup = Lookup::start_under(&[], quota.url(), &flags, &env).await;
-    let key = quota.new_key().await;
-    for _ in 0..50 {
-        assert_eq!(JsonResponse::fetch(lookup.get_ip(&key.secret)).await.status, 200);
-    }
-    lookup.service.term();
-    assert!(lookup.service.wait_exit(Duration::from_secs(10)).await.success(), "clean shutdown");
 }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -14,9 +14,8 @@ use testkit::ports::ReservedPort;
 use testkit::process::{Service, binary};
 use testkit::quota::{Quota, StoreChoice};
 use testkit::redis::Redis;
-use testkit::tools;
+use testkit::tools::{self, project_root};
 use testkit::wait::eventually_ok;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 const DOCUMENTS: &str = "README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md \
@@ -27,12 +26,8 @@ const OTHER_FLAGS: &str = "--release --profile --bin --bins --lib --test --works
     --set --namespace --create-namespace --target --wait --help \
     --all --ignore-default-filter --manifest-path --target-dir --write";
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
-}
-
 fn read(document: &str) -> String {
-    fs::read_to_string(root().join(document)).unwrap_or_else(|error| panic!("{document}: {error}"))
+    fs::read_to_string(project_root().join(document)).unwrap_or_else(|error| panic!("{document}: {error}"))
 }
 
 /// The fenced blocks of a document: info string and text.
@@ -132,10 +127,11 @@ fn run_cluster_block(block: &str) {
     let setup = "set -euo pipefail\nPATH=\"$PWD/.venv/bin:$PATH\"\n";
     if std::env::var_os("KUBECONFIG").is_some() {
         let cleanup = "trap 'helm uninstall ip-lookup --namespace ip-lookup' EXIT";
-        bash(&format!("{setup}{cleanup}\n{block}"), &root(), &[]);
-    } else if root().join(".venv/bin/helm").exists() {
+        bash(&format!("{setup}{cleanup}\n{block}"), &project_root(), &[]);
+    } else if project_root().join(".venv/bin/helm").exists() {
         let template = block.replace("helm install", "helm template").replace("helm test", ": helm test");
-        let rendered = bash(&format!("{setup}{template}"), &root(), &[("REGISTRY", "registry.example")]);
+        let rendered =
+            bash(&format!("{setup}{template}"), &project_root(), &[("REGISTRY", "registry.example")]);
         assert!(rendered.contains("registry.example/ip-lookup/lookup-svc"), "{rendered}");
         tools::announce_skip(
             "KUBECONFIG is not set, so the README's cluster block was rendered, not installed",
@@ -156,27 +152,9 @@ fn bash(script: &str, dir: &Path, env: &[(&str, &str)]) -> String {
 /// Only checks that `./test` is executable: it runs this test, so running it here would never end.
 fn check_test_script() -> String {
     use std::os::unix::fs::PermissionsExt;
-    let mode = fs::metadata(root().join("test")).unwrap().permissions().mode();
+    let mode = fs::metadata(project_root().join("test")).unwrap().permissions().mode();
     assert_ne!(mode & 0o111, 0, "./test is executable");
     String::new()
-}
-
-/// Serves the sample database in response to every request, in place of a geo data provider. Returns the
-/// URL of this server.
-async fn serve_geo_database() -> String {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}/", listener.local_addr().unwrap());
-    let database = fs::read(root().join("lookup-svc/data/sample.mmdb")).unwrap();
-    tokio::spawn(async move {
-        while let Ok((mut client, _)) = listener.accept().await {
-            let _ = client.read(&mut [0; 4096]).await;
-            let head =
-                format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", database.len());
-            let _ = client.write_all(head.as_bytes()).await;
-            let _ = client.write_all(&database).await;
-        }
-    });
-    url
 }
 
 /// Checks that the README shows this banner, and that the banner's curl lines work as printed.
@@ -191,7 +169,9 @@ async fn readme_commands_run_and_print_the_shown_output() {
     if !tools::require_tool("curl") {
         return;
     }
-    let mut quick_start = QuickStart::new(serve_geo_database().await);
+    let mut quick_start = QuickStart::new(
+        testkit::http::serve(fs::read(project_root().join("lookup-svc/data/sample.mmdb")).unwrap()).await,
+    );
     let mut printed = String::new();
     let (mut ran, mut compared) = (0, 0);
     for (info, body) in blocks(&read("README.md")) {
@@ -231,7 +211,7 @@ fn document_links_resolve() {
         for link in found.filter(|link| !link.starts_with("https://")) {
             links += 1;
             let (file, section) = link.split_once('#').unwrap_or((link, ""));
-            let here = root().join(document);
+            let here = project_root().join(document);
             let target = if file.is_empty() { here } else { here.parent().unwrap().join(file) };
             assert!(target.exists(), "{document} links to {link}, but the file does not exist");
             let text = fs::read_to_string(&target).unwrap_or_default();
@@ -257,7 +237,7 @@ fn paths_in_documents_exist() {
         paths.extend(code.map(str::to_owned));
     }
     assert!(paths.len() > 30, "only {} paths found", paths.len());
-    let missing: Vec<_> = paths.iter().filter(|path| !root().join(path).exists()).collect();
+    let missing: Vec<_> = paths.iter().filter(|path| !project_root().join(path).exists()).collect();
     assert!(missing.is_empty(), "the documents name paths that do not exist: {missing:?}");
 }
 

@@ -193,33 +193,3 @@ async fn sigterm_under_load_finishes_requests_in_flight() {
     assert!(finished > 0, "requests were in flight when the listener closed: {report}");
     assert!(took >= drain, "exits only after the drain delay: {took:?}");
 }
-
-#[tokio::test]
-async fn second_sigterm_exits_immediately() {
-    let stack = Stack::start(&HIGH_LIMITS[..4], &[]).await;
-    let key = stack.key_with_scope(Scope::Full).await;
-    let proxy = FaultProxy::start(stack.quota.addr());
-    // With the default drain delay of 5 s and grace period of 25 s.
-    let mut lookup = Lookup::start_with_long_timeouts(&format!("http://{}", proxy.addr()), &[]).await;
-    let load = Load::http(WORKERS, lookup.ip_requests(&key.secret));
-    more_calls(&load, 4 * WORKERS).await;
-    proxy.set(Fault::Stall);
-    lookup.service.term();
-    eventually(WAIT_TIMEOUT, "first signal is logged", async || {
-        lookup.service.logs().contains("a second signal exits immediately").then_some(())
-    })
-    .await;
-    assert!(lookup.service.is_running(), "keeps running while requests are in flight");
-    let second = Instant::now();
-    lookup.service.term();
-    let status = lookup.service.wait_exit(Duration::from_secs(3)).await;
-    eprintln!("exited {:?} after the second signal", second.elapsed());
-    assert_eq!(status.code(), Some(1), "exit status of an unclean shutdown");
-    assert!(
-        lookup.service.logs().contains("second signal: exiting immediately"),
-        "{}",
-        lookup.service.logs()
-    );
-    let report = load.stop().await;
-    assert!(report.count("200") < report.samples.len(), "requests in flight are lost: {report}");
-}

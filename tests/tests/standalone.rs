@@ -112,24 +112,6 @@ async fn second_instance_on_same_directory_fails() {
 }
 
 #[tokio::test]
-async fn port_in_use_error_names_address_and_remedy() {
-    let data = tempfile::tempdir().unwrap();
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let addr = listener.local_addr().unwrap().to_string();
-    let flags = [
-        "--data-dir",
-        data.path().to_str().unwrap(),
-        "--admin-listen",
-        "127.0.0.1:0",
-        "--quota-listen",
-        "127.0.0.1:0",
-    ];
-    let flags = [&flags[..], &["--dashboard-listen", "127.0.0.1:0", "--listen", &addr]].concat();
-    let log = expect_failure(Service::spawn("ip-lookup", &flags, &[])).await;
-    assert!(log.contains(&addr) && log.contains("choose another"), "{log}");
-}
-
-#[tokio::test]
 async fn damaged_store_and_unwritable_directory_errors_differ() {
     let data = tempfile::tempdir().unwrap();
     std::fs::write(data.path().join("store.redb"), b"not a store file").unwrap();
@@ -177,24 +159,6 @@ async fn public_urls_are_used_in_banner_links_and_cookies() {
     assert!(settings.contains("https://ip.example") && settings.contains(r#""signup":false"#), "{settings}");
     let cookie = sign_in_cookie(&mut service, &text, "https://keys.example").await;
     assert!(cookie.starts_with("__Host-") && cookie.contains("; Secure"), "{cookie}");
-}
-
-#[tokio::test]
-async fn http_localhost_public_url_gets_plain_cookies() {
-    let data = tempfile::tempdir().unwrap();
-    let mut service = start(data.path(), &["--public-url", "http://localhost:8081"]);
-    let text = banner(&mut service).await;
-    let cookie = sign_in_cookie(&mut service, &text, "http://localhost:8081").await;
-    assert!(!cookie.contains("Secure"), "{cookie}");
-}
-
-#[tokio::test]
-async fn plain_http_public_url_is_rejected_at_start() {
-    let data = tempfile::tempdir().unwrap();
-    let log = expect_failure(start(data.path(), &["--public-url", "http://keys.example"])).await;
-    assert!(log.contains("https://") && log.contains("--insecure-cookies"), "{log}");
-    let mut service = start(data.path(), &["--public-url", "http://keys.example", "--insecure-cookies"]);
-    banner(&mut service).await;
 }
 
 /// `cargo run` builds `ip-lookup` alone. A build of the whole workspace, as in all other tests, adds the Kubernetes client

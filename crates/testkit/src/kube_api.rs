@@ -24,7 +24,7 @@ use crate::wait::within;
 
 mod discovery;
 
-pub use discovery::{DiscoveryApi, NODE, NODE_LABEL, SERVICE};
+pub use discovery::{DiscoveryApi, SERVICE};
 
 type Body = BoxBody<Bytes, std::io::Error>;
 

@@ -63,8 +63,18 @@ async fn signup_and_enterprise_urls_are_configurable() {
 #[tokio::test]
 async fn unknown_paths_get_404() {
     let harness = Harness::start().await;
-    for path in ["/nope", "/api", "/api/", "/api/v1", "/api/v1/ip/", "/api/v1/ip/demo/x", "/api/v2/ip", "//"]
-    {
+    for path in [
+        "/nope",
+        "/api",
+        "/api/",
+        "/api/v1",
+        "/api/v1/ip/",
+        "/api/v1/ip/demo/x",
+        "/api/v2/ip",
+        "//",
+        "/livez",
+        "/metrics",
+    ] {
         harness.get(path).await.assert_error(404, "not_found");
     }
 }

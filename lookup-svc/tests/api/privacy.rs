@@ -26,6 +26,7 @@ async fn metrics_count_requests_without_client_data() {
         r#"lookup_requests_total{operation="get_demo",outcome="unknown_key"} 1"#,
         r#"lookup_client_ip_decisions_total{decision="xff"} 1"#,
         r#"lookup_quota_batch_size_count{outcome="answered"} 3"#,
+        r#"lookup_quota_call_duration_seconds_count{outcome="answered"} 3"#,
         r#"geo_database_build_timestamp_seconds{database="built-in sample",kind="city"}"#,
         r#"geo_database_age_seconds{database="built-in sample",kind="city"}"#,
         r#"http_server_request_duration_seconds_count{operation="other",service="lookup-svc",status_class="4xx"} 1"#,
