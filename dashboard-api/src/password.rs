@@ -6,7 +6,7 @@ use argon2::password_hash::phc::PasswordHash;
 use argon2::password_hash::{PasswordHasher, PasswordVerifier};
 use argon2::{Algorithm, Argon2, Params, Version};
 use secrecy::{ExposeSecret, SecretString};
-use tokio::sync::{Semaphore, TryAcquireError};
+use tokio::sync::Semaphore;
 
 use crate::session::normalized;
 
@@ -98,10 +98,7 @@ impl Passwords {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, PasswordError> {
-        let _queued = match self.queue.try_acquire() {
-            Ok(permit) => permit,
-            Err(TryAcquireError::NoPermits | TryAcquireError::Closed) => return Err(PasswordError::Busy),
-        };
+        let _queued = self.queue.try_acquire().map_err(|_| PasswordError::Busy)?;
         let running = self.running.clone().acquire_owned().await.map_err(|_| PasswordError::Busy)?;
         let work = move || {
             // Released only when the hash is done. If the caller released it when canceled, a third hash could start.

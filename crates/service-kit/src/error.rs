@@ -58,7 +58,7 @@ pub fn response(status: StatusCode, body: &ErrorBody) -> Response {
 }
 
 /// Maps a status to a generic error code, for errors that poem or the connection handling produces and no handler does.
-pub fn code_for(status: StatusCode) -> &'static str {
+fn code_for(status: StatusCode) -> &'static str {
     match status {
         StatusCode::NOT_FOUND => "not_found",
         StatusCode::METHOD_NOT_ALLOWED => "method_not_allowed",

@@ -33,9 +33,6 @@ pub struct Check {
     pub ready: bool,
     /// Text for the operator. Must not contain secrets or client addresses.
     pub detail: String,
-    /// Whether the service is ready even if the condition is not met.
-    #[serde(skip)]
-    pub informational: bool,
 }
 
 impl Readiness {
@@ -46,16 +43,7 @@ impl Readiness {
 
     /// Registers a condition that the service needs to be ready. It starts as not met.
     pub fn condition(&self, name: &'static str) -> Condition {
-        self.register(name, false)
-    }
-
-    /// Registers a condition that is reported but does not affect readiness. It starts as not met.
-    pub fn informational(&self, name: &'static str) -> Condition {
-        self.register(name, true)
-    }
-
-    fn register(&self, name: &'static str, informational: bool) -> Condition {
-        let condition = Condition { name, informational, readiness: self.clone() };
+        let condition = Condition { name, readiness: self.clone() };
         condition.set(false, "starting".to_owned());
         condition
     }
@@ -64,10 +52,9 @@ impl Readiness {
     pub fn report(&self) -> Report {
         let mut checks = self.checks.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if self.lifecycle.is_shutting_down() {
-            let check = Check { ready: false, detail: "shutting down".to_owned(), informational: false };
-            checks.insert("lifecycle", check);
+            checks.insert("lifecycle", Check { ready: false, detail: "shutting down".to_owned() });
         }
-        Report { ready: checks.values().all(|check| check.ready || check.informational), checks }
+        Report { ready: checks.values().all(|check| check.ready), checks }
     }
 
     /// Whether the service should get traffic.
@@ -80,7 +67,6 @@ impl Readiness {
 #[derive(Clone, Debug)]
 pub struct Condition {
     name: &'static str,
-    informational: bool,
     readiness: Readiness,
 }
 
@@ -114,9 +100,8 @@ impl Condition {
     }
 
     fn set(&self, ready: bool, detail: String) {
-        let check = Check { ready, detail, informational: self.informational };
         let mut checks = self.readiness.checks.lock().unwrap_or_else(PoisonError::into_inner);
-        let previous = checks.insert(self.name, check);
+        let previous = checks.insert(self.name, Check { ready, detail });
         if previous.is_some_and(|previous| previous.ready != ready) {
             tracing::info!(check = self.name, ready, "readiness changed");
         }
@@ -129,18 +114,20 @@ mod tests {
     use crate::config::ServeArgs;
 
     #[test]
-    fn informational_condition_does_not_affect_readiness() {
+    fn service_is_ready_if_all_conditions_are_met_and_it_runs() {
         let lifecycle = Lifecycle::new(&ServeArgs::default());
         let readiness = Readiness::new(lifecycle.clone());
         assert!(readiness.is_ready());
         let geo = readiness.condition("geo");
-        let store = readiness.informational("store");
+        let store = readiness.condition("store");
         assert!(!readiness.is_ready(), "a condition starts as not met");
         geo.set_ready("2 databases");
         store.set_not_ready("unreachable");
         let report = readiness.report();
-        assert!(report.ready && !report.checks["store"].ready);
+        assert!(!report.ready && report.checks["geo"].ready);
         assert_eq!(report.checks["store"].detail, "unreachable");
+        store.set_ready("connected");
+        assert!(readiness.is_ready());
         lifecycle.begin_shutdown();
         assert!(!readiness.is_ready(), "not ready during shutdown");
     }

@@ -44,14 +44,9 @@ fn allow_header(operations: &Value) -> Option<HeaderValue> {
 
 /// Whether a path such as `/keys/0123` matches a template such as `/keys/{id}`.
 fn matches_template(template: &str, path: &str) -> bool {
-    let (mut template, mut path) = (template.split('/'), path.split('/'));
-    loop {
-        match (template.next(), path.next()) {
-            (None, None) => return true,
-            (Some(expected), Some(actual)) if expected == actual || expected.starts_with('{') => {}
-            _ => return false,
-        }
-    }
+    let (template, path) = (template.split('/'), path.split('/'));
+    template.clone().count() == path.clone().count()
+        && template.zip(path).all(|(expected, actual)| expected == actual || expected.starts_with('{'))
 }
 
 #[cfg(test)]
