@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 
 /// An account to create.
 #[derive(Debug, Clone, Object, Serialize, Deserialize)]
-#[oai(deny_unknown_fields, skip_serializing_if_is_none)]
 #[serde(deny_unknown_fields)]
 pub struct NewAccount {
     /// Login of the account: 1 to 254 characters, without whitespace, control characters or invisible characters.
@@ -31,7 +30,6 @@ pub struct Account {
 
 /// A page of accounts.
 #[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
-#[oai(skip_serializing_if_is_none)]
 pub struct AccountPage {
     /// Accounts on this page.
     pub accounts: Vec<Account>,
@@ -41,14 +39,13 @@ pub struct AccountPage {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
     /// IDs of accounts on this page whose stored data can't be read. Absent if there are none.
-    #[oai(default, skip_serializing_if_is_empty)]
+    #[oai(default)]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<String>,
 }
 
 /// An account's credential and its version.
 #[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
-#[oai(skip_serializing_if_is_none)]
 pub struct Credential {
     /// Opaque secret of the account. Absent if it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -59,7 +56,6 @@ pub struct Credential {
 
 /// A new credential for an account.
 #[derive(Debug, Clone, Default, Object, Serialize, Deserialize)]
-#[oai(deny_unknown_fields, skip_serializing_if_is_none)]
 #[serde(deny_unknown_fields)]
 pub struct SetCredential {
     /// Opaque secret of the account: 1 to 4,096 bytes, stored unchanged.
@@ -80,7 +76,6 @@ pub struct SetCredential {
 
 /// A session to create.
 #[derive(Debug, Clone, Object, Serialize, Deserialize)]
-#[oai(deny_unknown_fields, skip_serializing_if_is_none)]
 #[serde(deny_unknown_fields)]
 pub struct NewSession {
     /// SHA-256 of the session ID: 64 lowercase hexadecimal digits.
@@ -95,7 +90,6 @@ pub struct NewSession {
 
 /// The deletion of an account by its owner.
 #[derive(Debug, Clone, Object, Serialize, Deserialize)]
-#[oai(deny_unknown_fields)]
 #[serde(deny_unknown_fields)]
 pub struct AccountDeletion {
     /// Credential that the password was checked against. The request fails with 409 if the current credential differs:

@@ -32,7 +32,6 @@ pub enum Outcome {
 
 /// One request to count against its limits. Exactly one of the two fields must be set.
 #[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
-#[oai(deny_unknown_fields, skip_serializing_if_is_none)]
 #[serde(deny_unknown_fields)]
 pub struct Charge {
     /// Charges a key: SHA-256 of the API key, 64 lowercase hexadecimal digits.
@@ -45,7 +44,6 @@ pub struct Charge {
 
 /// A batch of charges, processed in order.
 #[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
-#[oai(deny_unknown_fields)]
 #[serde(deny_unknown_fields)]
 pub struct ChargeRequest {
     /// 1 to 256 charges.
@@ -55,7 +53,6 @@ pub struct ChargeRequest {
 
 /// The result of one charge. Numbers that do not apply to the outcome are absent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Object, Serialize, Deserialize)]
-#[oai(skip_serializing_if_is_none)]
 pub struct Verdict {
     /// Outcome of the charge.
     pub outcome: Outcome,

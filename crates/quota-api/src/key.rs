@@ -36,7 +36,6 @@ pub enum KeyState {
 
 /// A key to create.
 #[derive(Debug, Clone, Object, Serialize, Deserialize)]
-#[oai(deny_unknown_fields, skip_serializing_if_is_none)]
 #[serde(deny_unknown_fields)]
 pub struct NewKey {
     /// Name of the key: 1 to 64 characters, without control characters or invisible characters. Not necessarily unique.
@@ -50,7 +49,6 @@ pub struct NewKey {
 
 /// A key, without its secret.
 #[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
-#[oai(skip_serializing_if_is_none)]
 pub struct Key {
     /// ID of the key: 32 hexadecimal digits.
     pub id: String,
@@ -82,14 +80,13 @@ pub struct KeyList {
     /// Keys, oldest first.
     pub keys: Vec<Key>,
     /// Keys whose stored data can't be read. Absent if there are none.
-    #[oai(default, skip_serializing_if_is_empty)]
+    #[oai(default)]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<UnreadableKey>,
 }
 
 /// A key whose stored data is damaged or in an unknown format. Its requests fail. It can only be deleted.
 #[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
-#[oai(skip_serializing_if_is_none)]
 pub struct UnreadableKey {
     /// ID of the key: 32 hexadecimal digits.
     pub id: String,
@@ -114,7 +111,6 @@ pub struct CreatedKey {
 
 /// A new name for a key.
 #[derive(Debug, Clone, Object, Serialize, Deserialize)]
-#[oai(deny_unknown_fields)]
 #[serde(deny_unknown_fields)]
 pub struct Rename {
     /// Name of the key: 1 to 64 characters, without control characters or invisible characters. Not necessarily unique.
@@ -123,7 +119,6 @@ pub struct Rename {
 
 /// A new daily limit for a key.
 #[derive(Debug, Clone, Object, Serialize, Deserialize)]
-#[oai(deny_unknown_fields, skip_serializing_if_is_none)]
 #[serde(deny_unknown_fields)]
 pub struct SetDailyLimit {
     /// Requests allowed per day, at least 1. If absent, the service's default applies.

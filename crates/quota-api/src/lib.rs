@@ -1,6 +1,6 @@
 //! Types of quota-svc's internal API, shared by server and client. Their doc comments are the descriptions in
 //! `openapi/quota-svc.json`. dashboard-api uses some of the types too, so their descriptions are also in
-//! `openapi/dashboard-api.json`.
+//! `openapi/dashboard-api.json`. serde reads and writes the types; poem-openapi derives only their schemas.
 
 #![warn(missing_docs)]
 

@@ -1,5 +1,7 @@
 //! Export and import.
 
+use std::ops::AddAssign;
+
 use poem_openapi::Object;
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +9,6 @@ use super::{DayUsage, KeyState, Scope};
 
 /// A key in an export.
 #[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
-#[oai(deny_unknown_fields, skip_serializing_if_is_none)]
 #[serde(deny_unknown_fields)]
 pub struct ExportedKey {
     /// SHA-256 of the API key: 64 lowercase hexadecimal digits.
@@ -34,7 +35,6 @@ pub struct ExportedKey {
 
 /// An account in an export, with its credential and its keys: one line of an export file.
 #[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
-#[oai(deny_unknown_fields, skip_serializing_if_is_none)]
 #[serde(deny_unknown_fields)]
 pub struct ExportedAccount {
     /// Login of the account.
@@ -54,7 +54,6 @@ pub struct ExportedAccount {
 
 /// A page of an export.
 #[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
-#[oai(skip_serializing_if_is_none)]
 pub struct ExportPage {
     /// Accounts on this page.
     pub accounts: Vec<ExportedAccount>,
@@ -65,14 +64,13 @@ pub struct ExportPage {
     pub next: Option<String>,
     /// Accounts and keys that can't be read, and are not in this page. Only with `skip_unreadable`. Absent if there are
     /// none.
-    #[oai(default, skip_serializing_if_is_empty)]
+    #[oai(default)]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<LeftOut>,
 }
 
 /// An account or a key that an export left out, because its stored data can't be read.
 #[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
-#[oai(skip_serializing_if_is_none)]
 pub struct LeftOut {
     /// ID of the account.
     pub account: String,
@@ -85,7 +83,6 @@ pub struct LeftOut {
 
 /// Accounts to import.
 #[derive(Debug, Clone, Object, Serialize, Deserialize)]
-#[oai(deny_unknown_fields)]
 #[serde(deny_unknown_fields)]
 pub struct ImportRequest {
     /// 1 to 200 accounts.
@@ -106,4 +103,14 @@ pub struct ImportReport {
     pub keys_kept: u64,
     /// Keys that were skipped, because the account already has 10 keys or another account holds the key.
     pub keys_refused: u64,
+}
+
+impl AddAssign for ImportReport {
+    fn add_assign(&mut self, other: Self) {
+        self.accounts_created += other.accounts_created;
+        self.accounts_kept += other.accounts_kept;
+        self.keys_created += other.keys_created;
+        self.keys_kept += other.keys_kept;
+        self.keys_refused += other.keys_refused;
+    }
 }
