@@ -8,15 +8,15 @@ mod transport;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method};
-use reqwest::Url;
+use reqwest::{RequestBuilder, Url};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::ClientError;
 use crate::token::QuotaToken;
 use quota_api::{Actor, ChargeRequest, ChargeResponse};
-use transport::ApiRequest;
 
 /// Maximum response size in bytes of all calls except charge calls. The largest response is a page of an export.
 const MAX_RESPONSE: usize = 16 << 20;
@@ -65,26 +65,33 @@ impl QuotaClient {
 
     /// Charges a batch in one call. Services use [`crate::Charger`] instead.
     pub async fn charge(&self, charges: &ChargeRequest) -> Result<ChargeResponse, ClientError> {
-        let request = self.request(Method::POST, &["charges"])?.json(charges)?;
-        self.send_and_parse(request, MAX_CHARGE_RESPONSE).await
+        let request = self.request(Method::POST, &["charges"], &[])?.json(charges);
+        send_and_parse(request, MAX_CHARGE_RESPONSE).await
     }
 
     /// Sends a serialized batch with its trace context. Sets no timeout: `BatchSender` enforces the deadlines of the
     /// charges, and a second timer would cost as much as writing the request head.
-    pub(crate) fn charge_serialized<'a>(
-        &'a self,
+    pub(crate) fn charge_serialized(
+        &self,
         body: String,
         trace: Option<&HeaderMap>,
-    ) -> impl Future<Output = Result<ChargeResponse, ClientError>> + use<'a> {
-        let mut request = self.api_request(Method::POST, self.urls.charges.clone()).body(body.into());
+    ) -> impl Future<Output = Result<ChargeResponse, ClientError>> + use<> {
+        let json = HeaderValue::from_static("application/json");
+        let mut request = self.authorized(Method::POST, self.urls.charges.clone());
+        request = request.header(CONTENT_TYPE, json).body(body);
         if let Some(trace) = trace {
-            request.add_headers(trace);
+            request = request.headers(trace.clone());
         }
-        self.send_and_parse(request, MAX_CHARGE_RESPONSE)
+        send_and_parse(request, MAX_CHARGE_RESPONSE)
     }
 
     /// Builds a request. `path` may contain untrusted IDs: an ID that could change the path is treated as not found.
-    fn request(&self, method: Method, path: &[&str]) -> Result<ApiRequest, ClientError> {
+    fn request(
+        &self,
+        method: Method,
+        path: &[&str],
+        query: &[(&str, &str)],
+    ) -> Result<RequestBuilder, ClientError> {
         let is_plain =
             |part: &&str| part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') && !part.is_empty();
         if !path.iter().all(is_plain) {
@@ -92,11 +99,18 @@ impl QuotaClient {
         }
         let mut url = self.urls.base.clone();
         url.set_path(&format!("{}/{}", url.path(), path.join("/")));
-        Ok(self.api_request(method, url).timeout(self.timeout))
+        if !query.is_empty() {
+            url.query_pairs_mut().extend_pairs(query);
+        }
+        Ok(self.authorized(method, url).timeout(self.timeout))
     }
 
-    fn api_request(&self, method: Method, url: Url) -> ApiRequest {
-        ApiRequest::new(method, url, self.authorization.clone())
+    fn authorized(&self, method: Method, url: Url) -> RequestBuilder {
+        let request = self.http.request(method, url);
+        match &self.authorization {
+            Some(value) => request.header(AUTHORIZATION, value),
+            None => request,
+        }
     }
 
     async fn get<T: DeserializeOwned>(
@@ -104,8 +118,7 @@ impl QuotaClient {
         path: &[&str],
         query: &[(&str, &str)],
     ) -> Result<T, ClientError> {
-        let request = self.request(Method::GET, path)?.query(query);
-        self.send_and_parse(request, MAX_RESPONSE).await
+        send_and_parse(self.request(Method::GET, path, query)?, MAX_RESPONSE).await
     }
 
     async fn send_json<T: DeserializeOwned>(
@@ -115,27 +128,25 @@ impl QuotaClient {
         query: &[(&str, &str)],
         body: &impl Serialize,
     ) -> Result<T, ClientError> {
-        let request = self.request(method, path)?.query(query).json(body)?;
-        self.send_and_parse(request, MAX_RESPONSE).await
+        send_and_parse(self.request(method, path, query)?.json(body), MAX_RESPONSE).await
     }
+}
 
-    async fn send_and_parse<T: DeserializeOwned>(
-        &self,
-        request: ApiRequest,
-        limit: usize,
-    ) -> Result<T, ClientError> {
-        let body = request.send(&self.http, limit).await?;
-        // Validates UTF-8 once for the whole body; `from_slice` validates each string separately. For invalid UTF-8,
-        // `from_slice` is called only to get its error message.
-        let parsed = match str::from_utf8(&body) {
-            Ok(text) => serde_json::from_str(text),
-            Err(_) => serde_json::from_slice(&body),
-        };
-        parsed.map_err(|error| ClientError::json(&error))
-    }
+async fn send_and_parse<T: DeserializeOwned>(
+    request: RequestBuilder,
+    limit: usize,
+) -> Result<T, ClientError> {
+    let body = transport::send(request, limit).await?;
+    // Validates UTF-8 once for the whole body; `from_slice` validates each string separately. For invalid UTF-8,
+    // `from_slice` is called only to get its error message.
+    let parsed = match str::from_utf8(&body) {
+        Ok(text) => serde_json::from_str(text),
+        Err(_) => serde_json::from_slice(&body),
+    };
+    parsed.map_err(|error| ClientError::json(&error))
+}
 
-    /// Sends a request and ignores the body of its response.
-    async fn send_no_content(&self, request: ApiRequest) -> Result<(), ClientError> {
-        request.send(&self.http, MAX_RESPONSE).await.map(drop)
-    }
+/// Sends a request and ignores the body of its response.
+async fn send_no_content(request: RequestBuilder) -> Result<(), ClientError> {
+    transport::send(request, MAX_RESPONSE).await.map(drop)
 }

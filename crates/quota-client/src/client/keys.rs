@@ -2,7 +2,7 @@
 
 use http::Method;
 
-use super::{MAX_RESPONSE, QuotaClient};
+use super::{MAX_RESPONSE, QuotaClient, send_and_parse, send_no_content};
 use crate::error::ClientError;
 use quota_api::{CreatedKey, EventList, Key, KeyList, NewKey, Rename, SetDailyLimit, Usage};
 
@@ -55,8 +55,8 @@ impl QuotaClient {
 
     /// Deletes a key. It no longer counts toward the account's limit of 10 keys.
     pub async fn delete_key(&self, id: &str, account: Option<&str>) -> Result<(), ClientError> {
-        let request = self.request(Method::DELETE, &["keys", id])?.query(account_query(&account).as_slice());
-        self.send_no_content(request).await
+        let query = account_query(&account);
+        send_no_content(self.request(Method::DELETE, &["keys", id], query.as_slice())?).await
     }
 
     /// Returns the key's usage in the last 31 days.
@@ -70,8 +70,8 @@ impl QuotaClient {
     }
 
     async fn change_key(&self, id: &str, change: &str, account: Option<&str>) -> Result<Key, ClientError> {
-        let request = self.request(Method::POST, &["keys", id, change])?.query(&self.change_query(account));
-        self.send_and_parse(request, MAX_RESPONSE).await
+        let request = self.request(Method::POST, &["keys", id, change], &self.change_query(account))?;
+        send_and_parse(request, MAX_RESPONSE).await
     }
 
     /// Query parameters of a change that is recorded as an event of the key: the account that must own the key, and who

@@ -4,10 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{AUTHORIZATION, CONTENT_TYPE};
-use http::{HeaderMap, HeaderValue, Method};
-use reqwest::{Body, Client, Request, Response, Url};
-use serde::Serialize;
+use reqwest::{Client, RequestBuilder, Response, Url};
 
 use crate::error::ClientError;
 
@@ -71,54 +68,12 @@ fn unused_tls() -> Result<rustls::ClientConfig, ClientError> {
     Ok(config.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth())
 }
 
-/// A request to quota-svc.
-pub(super) struct ApiRequest(Request);
-
-impl ApiRequest {
-    pub(super) fn new(method: Method, url: Url, authorization: Option<HeaderValue>) -> Self {
-        let mut request = Request::new(method, url);
-        if let Some(value) = authorization {
-            request.headers_mut().insert(AUTHORIZATION, value);
-        }
-        Self(request)
-    }
-
-    pub(super) fn query(mut self, pairs: &[(&str, &str)]) -> Self {
-        if !pairs.is_empty() {
-            self.0.url_mut().query_pairs_mut().extend_pairs(pairs);
-        }
-        self
-    }
-
-    pub(super) fn json(self, body: &impl Serialize) -> Result<Self, ClientError> {
-        let body = serde_json::to_vec(body).map_err(|error| ClientError::json(&error))?;
-        Ok(self.body(body.into()))
-    }
-
-    pub(super) fn body(mut self, json: Body) -> Self {
-        self.0.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        *self.0.body_mut() = Some(json);
-        self
-    }
-
-    pub(super) fn timeout(mut self, timeout: Duration) -> Self {
-        *self.0.timeout_mut() = Some(timeout);
-        self
-    }
-
-    pub(super) fn add_headers(&mut self, headers: &HeaderMap) {
-        for (name, value) in headers {
-            self.0.headers_mut().insert(name, value.clone());
-        }
-    }
-
-    /// Sends the request and returns the response body. A status other than 2xx is an error.
-    pub(super) async fn send(self, http: &Client, limit: usize) -> Result<Vec<u8>, ClientError> {
-        let response = http.execute(self.0).await?;
-        let status = response.status();
-        let body = read_body(response, limit).await?;
-        if status.is_success() { Ok(body) } else { Err(ClientError::from_response(status.as_u16(), &body)) }
-    }
+/// Sends a request and returns the response body. A status other than 2xx is an error.
+pub(super) async fn send(request: RequestBuilder, limit: usize) -> Result<Vec<u8>, ClientError> {
+    let response = request.send().await?;
+    let status = response.status();
+    let body = read_body(response, limit).await?;
+    if status.is_success() { Ok(body) } else { Err(ClientError::from_response(status.as_u16(), &body)) }
 }
 
 async fn read_body(mut response: Response, limit: usize) -> Result<Vec<u8>, ClientError> {
