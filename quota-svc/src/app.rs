@@ -10,13 +10,12 @@ use service_kit::{Condition, Kit, Server};
 
 use crate::api::{self, Context, Guard};
 use crate::charge_service::ChargeService;
-use crate::config::{Config, StoreChoice};
+use crate::config::Config;
 use crate::domain::limits::Limits;
 use crate::metrics::Metrics;
 use crate::router;
 use crate::store::Store;
 use crate::store::embedded::EmbeddedStore;
-use crate::store::redis::RedisStore;
 
 /// How often the store's health is copied to /readyz and to the gauges.
 const HEALTH_INTERVAL: Duration = Duration::from_millis(100);
@@ -38,13 +37,16 @@ impl QuotaService {
     /// reports not ready until the store is connected.
     pub async fn start(config: &Config, kit: &Kit) -> anyhow::Result<Self> {
         config.check()?;
-        Self::start_on(open_store(config, config.limits.limits())?, config, kit).await
+        Self::start_on(config.store.open(config.limits.limits())?, config, kit).await
     }
 
     async fn start_on(store: Arc<dyn Store>, config: &Config, kit: &Kit) -> anyhow::Result<Self> {
         let token = QuotaToken::load_optional(config.quota_token_file.as_deref())?;
         if token.is_none() {
-            warn_about_missing_token();
+            tracing::warn!(
+                "every user of this machine can read and change all accounts and keys: set --quota-token-file here and \
+                 in the clients. The next version will require it"
+            );
         }
         let limits = config.limits.limits();
         let metrics = Metrics::new(&kit.telemetry.meter());
@@ -88,20 +90,6 @@ pub fn document() -> anyhow::Result<String> {
     Ok(service_kit::json::sorted(&document)?)
 }
 
-fn open_store(config: &Config, limits: Limits) -> anyhow::Result<Arc<dyn Store>> {
-    Ok(match config.store.choice(limits)? {
-        StoreChoice::Redis(options) => Arc::new(RedisStore::start(options)?),
-        StoreChoice::File(path) => Arc::new(EmbeddedStore::open(&path, limits, Default::default())?),
-    })
-}
-
-fn warn_about_missing_token() {
-    tracing::warn!(
-        "every user of this machine can read and change all accounts and keys: set --quota-token-file here and in the \
-         clients. The next version will require it"
-    );
-}
-
 async fn wait_for_store(store: &dyn Store) {
     while store.unavailable_reason().is_some() {
         tokio::time::sleep(STORE_WAIT_POLL).await;
@@ -135,13 +123,11 @@ async fn report_store_health(store: Arc<dyn Store>, condition: Condition, meter:
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use clap::Parser;
     use redb::StorageBackend;
     use redb::backends::InMemoryBackend;
     use service_kit::ServeArgs;
 
     use super::*;
-    use crate::config::Cli;
     use crate::domain::account::Login;
 
     /// Panics in `sync_data` once `armed` is set.
@@ -173,8 +159,7 @@ mod tests {
 
     #[tokio::test]
     async fn service_with_dead_writer_thread_is_not_ready_and_ends_with_an_error() {
-        let args = ["quota-svc", "--store-file", "unused", "--listen", "127.0.0.1:0", "--drain-delay", "0s"];
-        let config = Cli::try_parse_from(args).expect("valid flags").config;
+        let config = Config { listen: ([127, 0, 0, 1], 0).into(), ..Config::default() };
         let kit = Kit::for_tests(&ServeArgs { drain_delay: Duration::ZERO, ..ServeArgs::default() });
         let armed = Arc::new(AtomicBool::new(false));
         let backend = {
@@ -182,7 +167,7 @@ mod tests {
             move || PanickingBackend(InMemoryBackend::new(), armed.clone())
         };
         let store = EmbeddedStore::with_backend(backend, Limits::default(), Default::default());
-        let store = Arc::new(store.expect("store opens"));
+        let store: Arc<dyn Store> = Arc::new(store.expect("store opens"));
         let service = QuotaService::start_on(store.clone(), &config, &kit).await.expect("starts");
         let service = tokio::spawn(service.run());
 

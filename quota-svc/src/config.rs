@@ -2,42 +2,19 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use clap::Parser;
-use secrecy::SecretString;
+use secrecy::{ExposeSecret, SecretString};
 use service_kit::{ServeArgs, TelemetryArgs, flag_defaults, parse_duration};
 
-use crate::cli::{ClientArgs, Command as OperatorCommand};
 use crate::domain::limits::Limits;
 use crate::domain::time::Clock;
 use crate::router::Serve;
-use crate::store::redis::{ConfirmWrites, Credentials, RedisOptions};
-
-/// Accounts, API keys and quotas: checks and counts every request
-///
-/// Runs the internal API unless a command is given. Commands call the quota-svc that is running at --quota-url.
-///
-/// Server flags can also be set as environment variables, for example --redis-url as REDIS_URL.
-#[derive(Parser, Debug)]
-#[command(name = "quota-svc", version, args_conflicts_with_subcommands = false)]
-pub struct Cli {
-    #[command(subcommand)]
-    pub command: Option<Command>,
-    #[command(flatten)]
-    pub client: ClientArgs,
-    #[command(flatten)]
-    pub config: Config,
-}
-
-#[derive(clap::Subcommand, Debug)]
-pub enum Command {
-    /// Print the OpenAPI document of the internal API
-    Openapi,
-    #[command(flatten)]
-    Operator(OperatorCommand),
-}
+use crate::store::Store;
+use crate::store::embedded::EmbeddedStore;
+use crate::store::redis::{ConfirmWrites, Credentials, RedisOptions, RedisStore};
 
 #[derive(clap::Args, Debug, Clone)]
 pub struct Config {
@@ -147,11 +124,6 @@ impl Default for Config {
     }
 }
 
-pub enum StoreChoice {
-    Redis(RedisOptions),
-    File(PathBuf),
-}
-
 impl Config {
     /// Rejects a non-loopback listen address without `--allow-remote`, and `--allow-remote` without a token.
     pub fn check(&self) -> anyhow::Result<()> {
@@ -174,12 +146,12 @@ impl Config {
 }
 
 impl StoreArgs {
-    pub fn choice(&self, limits: Limits) -> anyhow::Result<StoreChoice> {
-        use secrecy::ExposeSecret;
+    /// Opens the store. Connecting to Redis goes on in the background.
+    pub fn open(&self, limits: Limits) -> anyhow::Result<Arc<dyn Store>> {
         match (&self.redis_url, &self.store_file) {
             (None, None) => bail!("no store configured: set --redis-url URL or --store-file PATH"),
-            (None, Some(path)) => Ok(StoreChoice::File(path.clone())),
-            (Some(url), _) => Ok(StoreChoice::Redis(RedisOptions {
+            (None, Some(path)) => Ok(Arc::new(EmbeddedStore::open(path, limits, Clock::Store)?)),
+            (Some(url), _) => Ok(Arc::new(RedisStore::start(RedisOptions {
                 url: url.expose_secret().to_owned(),
                 credentials: self.credentials()?,
                 key_prefix: self.key_prefix.clone(),
@@ -188,7 +160,7 @@ impl StoreArgs {
                 confirm_writes: self.confirm_writes,
                 limits,
                 clock: Clock::Store,
-            })),
+            })?)),
         }
     }
 
@@ -222,10 +194,18 @@ fn password(
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
 
+    #[derive(Parser)]
+    struct Flags {
+        #[command(flatten)]
+        config: Config,
+    }
+
     fn parse(flags: &[&str]) -> Config {
-        Cli::try_parse_from(["quota-svc"].iter().chain(flags)).unwrap().config
+        Flags::try_parse_from(["quota-svc"].iter().chain(flags)).unwrap().config
     }
 
     #[test]
@@ -266,7 +246,7 @@ mod tests {
     #[test]
     fn missing_store_error_names_the_flags() {
         let limits = Limits::default();
-        let error = parse(&[]).store.choice(limits).err().unwrap().to_string();
+        let error = parse(&[]).store.open(limits).err().unwrap().to_string();
         assert!(error.contains("--redis-url") && error.contains("--store-file"));
     }
 }

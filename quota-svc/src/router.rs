@@ -1,5 +1,6 @@
 //! All routes of the internal API, and the middleware around them.
 
+use std::future::ready;
 use std::sync::Arc;
 
 use futures_util::future::Either;
@@ -38,7 +39,11 @@ pub fn endpoint(
     let charges = body_limits::with_batch_limit(DirectRouter::new(ChargesApi(context.clone()), PREFIX));
     // The peers are our own services.
     let request_telemetry = RequestTelemetry::new(telemetry, "quota-svc").trust_trace_of(|_| true);
-    Root { charges, routes }.with(guard).with(catch_all(DOCS)).with(request_telemetry).boxed()
+    Root { charges, routes }
+        .before(move |request| ready(guard.check(request)))
+        .with(catch_all(DOCS))
+        .with(request_telemetry)
+        .boxed()
 }
 
 /// Dispatches charges directly, because every lookup makes one; everything else goes through poem's router.

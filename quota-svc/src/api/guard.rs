@@ -4,18 +4,14 @@
 //! an `Origin` header and, against DNS rebinding, requests whose `Host` is not a loopback name. The server has already
 //! rejected malformed hosts.
 
-use std::future::ready;
-
-use futures_util::TryFutureExt;
-use futures_util::future::Either;
 use http::{HeaderValue, StatusCode, header};
-use poem::{Endpoint, Error, IntoResponse, Middleware, Request, Response, Result};
+use poem::{Error, Request, Response, Result};
 use quota_client::QuotaToken;
 use service_kit::{ErrorBody, host_name, is_loopback_name};
 
 use super::DOCS;
 
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Guard {
     /// `None` accepts every request.
     pub token: Option<QuotaToken>,
@@ -24,19 +20,19 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// The response to a request that is rejected. The token is checked first: without it, every request gets the same
-    /// response.
-    fn rejection(&self, request: &Request) -> Option<Response> {
+    /// Returns the request, or the response that rejects it. The token is checked first: without it, every request gets
+    /// the same response.
+    pub fn check(&self, request: Request) -> Result<Request> {
         if self.token.as_ref().is_some_and(|token| !token.matches(request.headers())) {
-            return Some(unauthorized());
+            return Err(Error::from_response(unauthorized()));
         }
         if request.headers().contains_key(header::ORIGIN) {
-            return Some(forbidden("Requests from web pages (Origin header) are rejected."));
+            return Err(forbidden("Requests from web pages (Origin header) are rejected."));
         }
-        if !self.allow_remote && !is_for_loopback(request) {
-            return Some(forbidden("The Host must be a loopback name (127.0.0.1, [::1], localhost)."));
+        if !self.allow_remote && !is_for_loopback(&request) {
+            return Err(forbidden("The Host must be a loopback name (127.0.0.1, [::1], localhost)."));
         }
-        None
+        Ok(request)
     }
 }
 
@@ -49,8 +45,9 @@ fn unauthorized() -> Response {
     response
 }
 
-fn forbidden(reason: &str) -> Response {
-    service_kit::error::response(StatusCode::FORBIDDEN, &ErrorBody::new("forbidden", reason, DOCS))
+fn forbidden(reason: &str) -> Error {
+    let body = ErrorBody::new("forbidden", reason, DOCS);
+    Error::from_response(service_kit::error::response(StatusCode::FORBIDDEN, &body))
 }
 
 /// Whether all hosts that the request names are loopback names. HTTP/2 has the host in the URI, and a request may name
@@ -65,30 +62,6 @@ fn is_for_loopback(request: &Request) -> bool {
 /// Accepts `127.0.0.1:8082`, `[::1]`, `localhost:8082` and so on.
 fn is_loopback(host: &str) -> bool {
     host_name(host).is_some_and(is_loopback_name)
-}
-
-impl<E: Endpoint> Middleware<E> for Guard {
-    type Output = Guarded<E>;
-
-    fn transform(&self, inner: E) -> Self::Output {
-        Guarded { inner, guard: self.clone() }
-    }
-}
-
-pub struct Guarded<E> {
-    inner: E,
-    guard: Guard,
-}
-
-impl<E: Endpoint> Endpoint for Guarded<E> {
-    type Output = Response;
-
-    fn call(&self, request: Request) -> impl Future<Output = Result<Response>> + Send {
-        match self.guard.rejection(&request) {
-            None => Either::Left(self.inner.call(request).map_ok(IntoResponse::into_response)),
-            Some(response) => Either::Right(ready(Err(Error::from_response(response)))),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::Output;
 use super::confirm::ConfirmArgs;
 use super::context::{CliContext, ErrorContext, print};
-use super::table::{cell, counted, table, text, time};
+use super::table::{cell, counted, table, time};
 use crate::domain::account::Login;
 use crate::domain::id::AccountId;
 
@@ -43,7 +43,7 @@ pub(super) async fn run(command: AccountCommand, context: &CliContext) -> anyhow
 async fn create(login: String, context: &CliContext) -> anyhow::Result<()> {
     let new = NewAccount { login, credential: None };
     let created = context.client.create_account(&new).await;
-    let account = created.map_err(|error| context.explain(error, ErrorContext::Account(&new.login)))?;
+    let account = created.map_err(context.explain(ErrorContext::Account(&new.login)))?;
     context.show(&account, || {
         let login = &account.login;
         format!(
@@ -57,7 +57,7 @@ async fn list(context: &CliContext) -> anyhow::Result<()> {
     let (mut cursor, mut printed, mut unreadable) = (None, 0, Vec::new());
     loop {
         let page = context.client.list_accounts(cursor.as_deref(), PAGE_SIZE).await;
-        let mut page = page.map_err(|error| context.explain(error, ErrorContext::Other))?;
+        let mut page = page.map_err(context.explain(ErrorContext::Other))?;
         page.accounts.sort_by(|a, b| a.login.cmp(&b.login));
         print_page(&page.accounts, printed == 0, context.output)?;
         printed += page.accounts.len() as u64;
@@ -120,12 +120,12 @@ fn text_page(accounts: &[Account], first: bool) -> String {
             cell(&account.login),
         ]);
     }
-    text(&rows)
+    rows.trim_fmt()
 }
 
 async fn delete(login: &str, confirm: ConfirmArgs, context: &CliContext) -> anyhow::Result<()> {
     confirm.check_possible()?;
-    let explain = |error| context.explain(error, ErrorContext::Account(login));
+    let explain = context.explain(ErrorContext::Account(login));
     let account = match find(login, context).await? {
         Found::Readable(account) => account,
         Found::Unreadable(id) => {
@@ -155,6 +155,7 @@ enum Found {
 
 /// Finds an account by its login, or by its ID if no account has this login.
 async fn find(login: &str, context: &CliContext) -> anyhow::Result<Found> {
+    let explain = context.explain(ErrorContext::Account(login));
     let id = match context.client.find_account(login).await {
         Ok(Some(account)) => return Ok(Found::Readable(account)),
         Err(error) if is_unreadable(&error) => {
@@ -163,12 +164,12 @@ async fn find(login: &str, context: &CliContext) -> anyhow::Result<Found> {
         }
         Ok(None) if AccountId::from_hex(login).is_ok() => login,
         Ok(None) => return context.account(login).await.map(Found::Readable),
-        Err(error) => return Err(context.explain(error, ErrorContext::Account(login))),
+        Err(error) => return Err(explain(error)),
     };
     match context.client.account(id).await {
         Ok(account) => Ok(Found::Readable(account)),
         Err(error) if is_unreadable(&error) => Ok(Found::Unreadable(id.to_owned())),
-        Err(error) => Err(context.explain(error, ErrorContext::Account(login))),
+        Err(error) => Err(explain(error)),
     }
 }
 

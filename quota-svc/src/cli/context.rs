@@ -47,8 +47,7 @@ impl CliContext {
     /// Finds an account by its login. If there is none, the error names the command that creates it.
     pub async fn account(&self, login: &str) -> anyhow::Result<Account> {
         let found = self.client.find_account(login).await;
-        let found = found.map_err(|error| self.explain(error, ErrorContext::Account(login)))?;
-        found.ok_or_else(|| no_account(login))
+        found.map_err(self.explain(ErrorContext::Account(login)))?.ok_or_else(|| no_account(login))
     }
 
     /// Prints `object` as JSON, or `text`, depending on `--output`.
@@ -59,8 +58,15 @@ impl CliContext {
         })
     }
 
-    /// Turns a client error into a message that states the next step.
-    pub fn explain(&self, error: ClientError, context: ErrorContext<'_>) -> anyhow::Error {
+    /// Turns errors of a call into messages that state the next step.
+    pub fn explain<'a>(
+        &'a self,
+        context: ErrorContext<'a>,
+    ) -> impl Fn(ClientError) -> anyhow::Error + Copy + 'a {
+        move |error| self.message(error, context)
+    }
+
+    fn message(&self, error: ClientError, context: ErrorContext<'_>) -> anyhow::Error {
         let (url, cause) = (&self.url, root_cause(&error));
         match &error {
             ClientError::Api { code, message, .. } => api_error(code, message, context),

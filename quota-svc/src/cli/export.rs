@@ -81,7 +81,7 @@ fn temporary_file(target: &Path) -> anyhow::Result<NamedTempFile> {
 /// Writes JSON lines whatever `--output` is; the summary goes to standard error.
 async fn to_stdout(context: &CliContext) -> anyhow::Result<()> {
     let stdout = io::stdout();
-    let progress = if stdout.is_terminal() { Progress::Hidden } else { Progress::start(Some(0)) };
+    let progress = if stdout.is_terminal() { Progress::hidden() } else { Progress::start(Some(0)) };
     let summary = write_all(&mut BufWriter::new(stdout), progress, context).await?;
     eprintln!("Exported {}.", summary.counts());
     summary.check_complete()
@@ -95,7 +95,7 @@ async fn write_all(
     let (mut summary, mut cursor) = (ExportSummary::default(), None);
     loop {
         let page = context.client.export(cursor.as_deref(), PAGE_SIZE).await;
-        let page = page.map_err(|error| context.explain(error, ErrorContext::Other))?;
+        let page = page.map_err(context.explain(ErrorContext::Other))?;
         write_page(out, &page, &mut summary).map_err(incomplete)?;
         progress.set_total(page.total.max(summary.accounts));
         progress.update(summary.accounts, summary.counts());

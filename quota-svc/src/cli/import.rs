@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 
 use super::context::{CliContext, ErrorContext};
 use super::progress::Progress;
-use super::table::{cell, counted, number, table, text};
+use super::table::{cell, counted, number, table};
 
 /// Batches sent at the same time; enough to keep quota-svc busy while the next batch is read.
 const MAX_IN_FLIGHT: usize = 4;
@@ -100,7 +100,8 @@ async fn send_all(
             },
             Some((batch, response)) = in_flight.next() => match response {
                 Ok(report) => {
-                    totals.add(&report, batch.bytes);
+                    totals.report += report;
+                    totals.bytes += batch.bytes;
                     progress.update(totals.bytes, totals.message());
                 }
                 Err(error) => (reading, result) = (false, result.and(Err(batch_error(&batch, error, context)))),
@@ -131,20 +132,10 @@ fn is_transient(error: &ClientError) -> bool {
 
 fn batch_error(batch: &Batch, error: ClientError, context: &CliContext) -> anyhow::Error {
     let (first, last) = (batch.lines.start(), batch.lines.end());
-    let error = context.explain(error, ErrorContext::Other);
-    error.context(format!("lines {first} to {last} were not imported"))
+    context.explain(ErrorContext::Other)(error).context(format!("lines {first} to {last} were not imported"))
 }
 
 impl Totals {
-    fn add(&mut self, report: &ImportReport, bytes: u64) {
-        self.bytes += bytes;
-        self.report.accounts_created += report.accounts_created;
-        self.report.accounts_kept += report.accounts_kept;
-        self.report.keys_created += report.keys_created;
-        self.report.keys_kept += report.keys_kept;
-        self.report.keys_refused += report.keys_refused;
-    }
-
     fn message(&self) -> String {
         let ImportReport { accounts_created, accounts_kept, keys_created, keys_kept, .. } = self.report;
         let (accounts, keys) = (accounts_created + accounts_kept, keys_created + keys_kept);
@@ -168,5 +159,5 @@ fn summary(report: &ImportReport) -> String {
             )
         }
     };
-    text(&rows) + &note
+    rows.trim_fmt() + &note
 }

@@ -161,22 +161,23 @@ pub(super) async fn run(command: KeyCommand, context: &CliContext) -> anyhow::Re
 async fn create(login: &str, new: NewKey, context: &CliContext) -> anyhow::Result<()> {
     let account = context.account(login).await?;
     let created = context.client.create_key(&account.id, &new).await;
-    let created = created.map_err(|error| context.explain(error, ErrorContext::Account(login)))?;
-    let view = KeyView::new(&created.key, Some(&account.login));
-    context.show(&view.with_secret(&created.secret), || key_view::created(&view, &created.secret))
+    let created = created.map_err(context.explain(ErrorContext::Account(login)))?;
+    let view = KeyView { key: &created.key, login: Some(&account.login) };
+    let mut object = view.json();
+    object["key"] = json!(created.secret);
+    context.show(&object, || key_view::created(view, &created.secret))
 }
 
 async fn list(login: &str, context: &CliContext) -> anyhow::Result<()> {
     let account = context.account(login).await?;
     let listed = context.client.keys(&account.id).await;
-    let KeyList { keys, unreadable } =
-        listed.map_err(|error| context.explain(error, ErrorContext::Account(login)))?;
-    let views: Vec<_> = keys.iter().map(|key| KeyView::new(key, Some(&account.login))).collect();
-    let mut object = json!({ "keys": views });
+    let KeyList { keys, unreadable } = listed.map_err(context.explain(ErrorContext::Account(login)))?;
+    let json = |key| KeyView { key, login: Some(&account.login) }.json();
+    let mut object = json!({ "keys": keys.iter().map(json).collect::<Vec<_>>() });
     if !unreadable.is_empty() {
         object["unreadable"] = json!(unreadable);
     }
-    context.show(&object, || key_view::list(&views, &unreadable))
+    context.show(&object, || key_view::list(&keys, &unreadable))
 }
 
 /// Makes a call and prints the key that it returns.
@@ -186,10 +187,10 @@ async fn show_key(
     context: &CliContext,
 ) -> anyhow::Result<()> {
     let id = key.id()?;
-    let key = call(id).await.map_err(|error| context.explain(error, ErrorContext::Key(id)))?;
+    let key = call(id).await.map_err(context.explain(ErrorContext::Key(id)))?;
     let login = login_of(&key, context).await;
-    let view = KeyView::new(&key, login.as_deref());
-    context.show(&view, || key_view::details(&view))
+    let view = KeyView { key: &key, login: login.as_deref() };
+    context.show(&view.json(), || key_view::details(view))
 }
 
 /// The login of the key's account. An error yields `None`: a change of the key may already have been made, and an error
@@ -201,7 +202,7 @@ async fn login_of(key: &Key, context: &CliContext) -> Option<String> {
 async fn delete(key: &KeyArg, confirm: ConfirmArgs, context: &CliContext) -> anyhow::Result<()> {
     let id = key.id()?;
     confirm.check_possible()?;
-    let explain = |error| context.explain(error, ErrorContext::Key(id));
+    let explain = context.explain(ErrorContext::Key(id));
     let key = match context.client.key(id, None).await {
         Err(error) if error.code() == Some("unreadable_key") => {
             confirm.prompt(&format!("Delete key {id}, which can't be read, permanently?"))?;
@@ -211,7 +212,7 @@ async fn delete(key: &KeyArg, confirm: ConfirmArgs, context: &CliContext) -> any
         result => result.map_err(explain)?,
     };
     let login = login_of(&key, context).await;
-    let view = KeyView::new(&key, login.as_deref());
+    let view = KeyView { key: &key, login: login.as_deref() };
     confirm.prompt(&format!("Delete key {} permanently?", view.label()))?;
     context.client.delete_key(id, None).await.map_err(explain)?;
     let deleted = json!({ "deleted": true, "id": id, "account": login, "name": key.name });
@@ -220,7 +221,7 @@ async fn delete(key: &KeyArg, confirm: ConfirmArgs, context: &CliContext) -> any
 
 async fn usage(key: &KeyArg, context: &CliContext) -> anyhow::Result<()> {
     let id = key.id()?;
-    let explain = |error| context.explain(error, ErrorContext::Key(id));
+    let explain = context.explain(ErrorContext::Key(id));
     let key = context.client.key(id, None).await.map_err(explain)?;
     let usage = context.client.usage(id, None).await.map_err(explain)?;
     let object = json!({ "id": id, "daily_limit": key.daily_limit, "days": usage.days });
@@ -230,7 +231,7 @@ async fn usage(key: &KeyArg, context: &CliContext) -> anyhow::Result<()> {
 async fn events(key: &KeyArg, context: &CliContext) -> anyhow::Result<()> {
     let id = key.id()?;
     let events = context.client.events(id, None).await;
-    let events = events.map_err(|error| context.explain(error, ErrorContext::Key(id)))?.events;
+    let events = events.map_err(context.explain(ErrorContext::Key(id)))?.events;
     context.show(&json!({ "id": id, "events": events }), || key_view::events(&events))
 }
 

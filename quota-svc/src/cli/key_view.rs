@@ -1,92 +1,66 @@
 //! Formats keys for the command line, as JSON or tables, with the login of their account.
 
 use comfy_table::{Cell, Color};
-use quota_api::{DayUsage, Event, Key, KeyState, Scope, UnreadableKey};
+use quota_api::{DayUsage, Event, Key, KeyState, UnreadableKey};
 use serde::Serialize;
+use serde_json::{Value, json};
 
-use super::table::{cell, number, table, text, time, with_commas};
+use super::table::{cell, number, table, time, with_commas};
 
 /// Width of the bar for the day with the most requests.
 const BAR_WIDTH: u64 = 40;
 
-/// The JSON output for a key. Times are Unix milliseconds, as in the internal API.
-#[derive(Debug, Clone, Copy, Serialize)]
+/// A key with the login of its account, if that is known.
+#[derive(Clone, Copy)]
 pub(super) struct KeyView<'a> {
-    id: &'a str,
-    /// The account's login.
-    account: Option<&'a str>,
-    account_id: &'a str,
-    name: &'a str,
-    hint: &'a str,
-    scope: Scope,
-    state: KeyState,
-    state_since: i64,
-    created_at: i64,
-    daily_limit: u32,
-    burst_limit: u32,
-    used_today: u32,
-}
-
-/// The JSON output for a new key, with its secret.
-#[derive(Serialize)]
-pub(super) struct WithSecret<'a> {
-    key: &'a str,
-    #[serde(flatten)]
-    view: KeyView<'a>,
+    pub key: &'a Key,
+    pub login: Option<&'a str>,
 }
 
 impl<'a> KeyView<'a> {
-    pub fn new(key: &'a Key, login: Option<&'a str>) -> Self {
-        Self {
-            id: &key.id,
-            account: login,
-            account_id: &key.account,
-            name: &key.name,
-            hint: &key.hint,
-            scope: key.scope,
-            state: key.state,
-            state_since: key.state_since,
-            created_at: key.created_at,
-            daily_limit: key.daily_limit,
-            burst_limit: key.burst_limit,
-            used_today: key.used_today,
-        }
-    }
-
-    pub fn with_secret(self, secret: &'a str) -> WithSecret<'a> {
-        WithSecret { key: secret, view: self }
+    /// The JSON output. Times are Unix milliseconds, as in the internal API.
+    pub fn json(self) -> Value {
+        let mut object = json!(self.key);
+        object["account_id"] = object["account"].take();
+        object["account"] = json!(self.login);
+        object
     }
 
     /// For messages: `laptop (ipl_abcd…wxyz) of ada`.
-    pub fn label(&self) -> String {
-        let owner = self.account.unwrap_or(self.account_id);
-        cell(format!("{} ({}) of {owner}", self.name, self.hint)).content()
+    pub fn label(self) -> String {
+        let Key { name, hint, .. } = self.key;
+        cell(format!("{name} ({hint}) of {}", self.owner())).content()
     }
 
-    fn usage_today(&self) -> String {
-        format!("{} of {}", with_commas(self.used_today), with_commas(self.daily_limit))
+    fn owner(self) -> &'a str {
+        self.login.unwrap_or(&self.key.account)
     }
 }
 
+fn usage_today(key: &Key) -> String {
+    format!("{} of {}", with_commas(key.used_today), with_commas(key.daily_limit))
+}
+
 /// All fields of a key.
-pub(super) fn details(key: &KeyView<'_>) -> String {
+pub(super) fn details(view: KeyView<'_>) -> String {
+    let key = view.key;
     let mut rows = table(&[]);
     let mut row = |name: &str, value: Cell| {
         rows.add_row([Cell::new(name), value]);
     };
-    row("id", cell(key.id));
-    row("account", cell(key.account.unwrap_or(key.account_id)));
-    row("name", cell(key.name));
-    row("key", cell(key.hint));
-    row("scope", Cell::new(scope(key.scope)));
+    row("id", cell(&key.id));
+    row("account", cell(view.owner()));
+    row("name", cell(&key.name));
+    row("key", cell(&key.hint));
+    row("scope", Cell::new(json_name(&key.scope)));
     row("state", state(key.state, &format!(" since {}", time(key.state_since))));
-    row("today", Cell::new(key.usage_today()));
+    row("today", Cell::new(usage_today(key)));
     row(
         "burst limit",
         Cell::new(format!("{} per minute; one more pauses the key", with_commas(key.burst_limit))),
     );
     row("created", Cell::new(time(key.created_at)));
-    let id = key.id;
+    let id = &key.id;
     let next = match key.state {
         KeyState::Active => String::new(),
         KeyState::Paused => {
@@ -94,15 +68,15 @@ pub(super) fn details(key: &KeyView<'_>) -> String {
         }
         KeyState::Inactive => format!("\n\nTo reactivate it: quota-svc key reactivate {id}"),
     };
-    text(&rows) + &next
+    rows.trim_fmt() + &next
 }
 
-pub(super) fn created(key: &KeyView<'_>, secret: &str) -> String {
+pub(super) fn created(view: KeyView<'_>, secret: &str) -> String {
     let note = "Save this key now. It can't be shown again.";
-    format!("Created a key:\n\n    {secret}\n\n{note}\n\n{}", details(key))
+    format!("Created a key:\n\n    {secret}\n\n{note}\n\n{}", details(view))
 }
 
-pub(super) fn list(keys: &[KeyView<'_>], unreadable: &[UnreadableKey]) -> String {
+pub(super) fn list(keys: &[Key], unreadable: &[UnreadableKey]) -> String {
     match (keys, unreadable) {
         (keys, []) => readable_list(keys),
         ([], unreadable) => unreadable_list(unreadable),
@@ -118,10 +92,10 @@ fn unreadable_list(keys: &[UnreadableKey]) -> String {
     }
     let note =
         "These keys can't be read, and requests with them fail. To delete one: quota-svc key delete ID";
-    format!("{}\n\n{note}", text(&rows))
+    format!("{}\n\n{note}", rows.trim_fmt())
 }
 
-fn readable_list(keys: &[KeyView<'_>]) -> String {
+fn readable_list(keys: &[Key]) -> String {
     if keys.is_empty() {
         return "No keys. To create one: quota-svc key create --account LOGIN --name NAME --scope full"
             .to_owned();
@@ -129,16 +103,16 @@ fn readable_list(keys: &[KeyView<'_>]) -> String {
     let mut rows = table(&["id", "name", "key", "scope", "state", "since", "today"]);
     for key in keys {
         rows.add_row([
-            cell(key.id),
-            cell(key.name),
-            cell(key.hint),
-            Cell::new(scope(key.scope)),
+            cell(&key.id),
+            cell(&key.name),
+            cell(&key.hint),
+            Cell::new(json_name(&key.scope)),
             state(key.state, ""),
             Cell::new(time(key.state_since)),
-            Cell::new(key.usage_today()),
+            Cell::new(usage_today(key)),
         ]);
     }
-    text(&rows)
+    rows.trim_fmt()
 }
 
 /// A table with the requests of each day and a bar chart.
@@ -150,7 +124,7 @@ pub(super) fn usage(key: &Key, days: &[DayUsage]) -> String {
         let length = (u64::from(*requests) * BAR_WIDTH).div_ceil(u64::from(most));
         rows.add_row([cell(day), number(*requests), Cell::new("▇".repeat(length as usize))]);
     }
-    format!("{}\n\ntoday: {}", text(&rows), KeyView::new(key, None).usage_today())
+    format!("{}\n\ntoday: {}", rows.trim_fmt(), usage_today(key))
 }
 
 pub(super) fn events(events: &[Event]) -> String {
@@ -165,7 +139,7 @@ pub(super) fn events(events: &[Event]) -> String {
             cell(&event.reason),
         ]);
     }
-    text(&rows)
+    rows.trim_fmt()
 }
 
 fn state(state: KeyState, since: &str) -> Cell {
@@ -177,14 +151,10 @@ fn state(state: KeyState, since: &str) -> Cell {
     Cell::new(json_name(&state) + since).fg(color)
 }
 
-fn scope(scope: Scope) -> String {
-    json_name(&scope)
-}
-
 /// The value as in JSON, so that text and JSON output use the same words.
 fn json_name(value: &impl Serialize) -> String {
     match serde_json::to_value(value) {
-        Ok(serde_json::Value::String(name)) => name,
+        Ok(Value::String(name)) => name,
         _ => String::new(),
     }
 }

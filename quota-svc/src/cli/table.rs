@@ -1,6 +1,7 @@
 //! Formats tables, times and numbers for terminal output.
 
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
+use indicatif::HumanCount;
 use jiff::Timestamp;
 
 /// A table with these headings; without a heading row if there are none.
@@ -12,11 +13,6 @@ pub(super) fn table(headings: &[&str]) -> Table {
         table.set_header(headings.iter().map(|heading| Cell::new(heading.to_uppercase())));
     }
     table
-}
-
-/// Renders the table without trailing spaces.
-pub(super) fn text(table: &Table) -> String {
-    table.trim_fmt()
 }
 
 /// A cell with untrusted text. Control characters are replaced, so that it can't control the terminal.
@@ -31,15 +27,7 @@ pub(super) fn number(number: impl Into<u64>) -> Cell {
 
 /// `12345` as `12,345`.
 pub(super) fn with_commas(number: impl Into<u64>) -> String {
-    let digits = number.into().to_string();
-    let mut grouped = String::with_capacity(digits.len() + digits.len() / 3);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    grouped
+    HumanCount(number.into()).to_string()
 }
 
 /// `1 key`, `2 keys`.
@@ -82,7 +70,7 @@ mod tests {
     fn rows_do_not_wrap_and_have_no_color_without_a_terminal() {
         let mut table = table(&["name"]);
         table.force_no_tty().add_row([cell("x".repeat(300)).fg(comfy_table::Color::Red)]);
-        let output = text(&table);
+        let output = table.trim_fmt();
         assert_eq!(output.lines().count(), 2, "{output}");
         assert!(!output.contains('\u{1b}'));
     }
