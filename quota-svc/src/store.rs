@@ -4,11 +4,12 @@ pub mod embedded;
 pub mod redis;
 
 use async_trait::async_trait;
+use quota_api::ImportReport;
 
 use crate::domain::account::{Account, Login};
 use crate::domain::event::{Actor, Event};
 use crate::domain::id::{AccountId, KeyId};
-use crate::domain::key::{KeyChange, KeyMeta, KeyName, StoredKey};
+use crate::domain::key::{KeyChange, KeyChangeError, KeyMeta, KeyName, StoredKey};
 use crate::domain::record::Scope;
 use crate::domain::verdict::{ChargeGroup, GroupOutcome};
 
@@ -38,10 +39,8 @@ pub enum StoreError {
     VersionConflict,
     #[error("`cursor` is not the `next` of a previous page")]
     InvalidCursor,
-    #[error("an inactive key can't be resumed: reactivate it")]
-    KeyInactive,
-    #[error("a paused key can't be reactivated: resume it")]
-    KeyPaused,
+    #[error(transparent)]
+    KeyChange(#[from] KeyChangeError),
     /// No result from the store: it is unreachable or did not reply in time.
     #[error("the store is unavailable: {0}")]
     Unavailable(#[source] Cause),
@@ -131,11 +130,10 @@ impl From<&UnreadableKey> for StoreError {
 
 /// Accounts, keys and counters.
 ///
-/// A change is durable when its method returns, as far as the store can confirm that. Only [`Store::add_session`] does not
-/// wait for a confirmation. Methods that take an `owner`
-/// treat another account's key as not found.
+/// A change is durable when its method returns, as far as the store can confirm that. Only [`AccountStore::add_session`]
+/// does not wait for a confirmation.
 #[async_trait]
-pub trait Store: Send + Sync {
+pub trait Store: AccountStore + KeyStore {
     /// Charges each group atomically. Returns one outcome per group, in order; that of a group that could not be
     /// charged is [`GroupOutcome::Unavailable`].
     async fn charge(&self, groups: &[ChargeGroup]) -> Vec<GroupOutcome>;
@@ -159,6 +157,13 @@ pub trait Store: Send + Sync {
         None
     }
 
+    /// Adds the accounts and keys of an export. Existing ones are not changed.
+    async fn import(&self, accounts: &[ImportAccount]) -> Result<ImportReport, StoreError>;
+}
+
+/// Accounts with their credentials and sessions.
+#[async_trait]
+pub trait AccountStore: Send + Sync {
     async fn create_account(&self, login: &Login, credential: Option<&str>) -> Result<Account, StoreError>;
     async fn account(&self, id: AccountId) -> Result<Account, StoreError>;
     /// A page of all accounts, in no particular order. It may have slightly more items than `limit`, and an account may
@@ -191,7 +196,11 @@ pub trait Store: Send + Sync {
     async fn has_session(&self, id: AccountId, session: &str) -> Result<bool, StoreError>;
     /// Succeeds also if the session is not active.
     async fn revoke_session(&self, id: AccountId, session: &str) -> Result<(), StoreError>;
+}
 
+/// API keys and their events. Methods that take an `owner` treat another account's key as not found.
+#[async_trait]
+pub trait KeyStore: Send + Sync {
     async fn create_key(&self, account: AccountId, draft: KeyDraft) -> Result<StoredKey, StoreError>;
     async fn keys(&self, account: AccountId) -> Result<KeyListing, StoreError>;
     async fn key(&self, id: KeyId, owner: Option<AccountId>) -> Result<StoredKey, StoreError>;
@@ -207,9 +216,6 @@ pub trait Store: Send + Sync {
     async fn delete_key(&self, id: KeyId, owner: Option<AccountId>) -> Result<(), StoreError>;
     /// The events of a key, newest first.
     async fn events(&self, id: KeyId, owner: Option<AccountId>) -> Result<Vec<Event>, StoreError>;
-
-    /// Adds the accounts and keys of an export. Existing ones are not changed.
-    async fn import(&self, accounts: &[ImportAccount]) -> Result<ImportReport, StoreError>;
 }
 
 /// A validated line of an export.
@@ -217,17 +223,4 @@ pub trait Store: Send + Sync {
 pub struct ImportAccount {
     pub account: Account,
     pub keys: Vec<StoredKey>,
-}
-
-/// Result of an import.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ImportReport {
-    pub accounts_created: u64,
-    /// Accounts that already existed.
-    pub accounts_kept: u64,
-    pub keys_created: u64,
-    /// Keys that already existed.
-    pub keys_kept: u64,
-    /// Keys that were skipped, because the account already has 10 keys or another account holds the key.
-    pub keys_refused: u64,
 }

@@ -183,7 +183,7 @@ async fn replay(replicas: &[Harness], steps: &[Step]) {
             }
             Step::Change(change) => {
                 let result = harness.store.change_key(key, None, change, None).await;
-                assert!(matches!(result, Ok(_) | Err(StoreError::KeyInactive | StoreError::KeyPaused)));
+                assert!(matches!(result, Ok(_) | Err(StoreError::KeyChange(_))));
                 assert_eq!(result.is_ok(), model.change(change), "{change:?}");
             }
             Step::Demo(count) => {

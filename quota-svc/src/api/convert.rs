@@ -10,7 +10,7 @@ use crate::domain::limits::Limits;
 use crate::domain::record::{KeyRecord, KeyState, Scope, USAGE_DAYS};
 use crate::domain::time::{date_of, day_of, day_of_date};
 use crate::domain::verdict::{Outcome, Verdict};
-use crate::store::{Cause, ImportAccount, ImportReport, UnreadableKey};
+use crate::store::{Cause, ImportAccount, UnreadableKey};
 
 /// Maximum length of a hint in an import, in characters.
 const MAX_HINT: usize = 32;
@@ -52,13 +52,6 @@ impl From<Verdict> for quota_api::Verdict {
 impl From<Event> for quota_api::Event {
     fn from(event: Event) -> Self {
         Self { at: event.at, kind: event.kind.into(), reason: event.reason }
-    }
-}
-
-impl From<ImportReport> for quota_api::ImportReport {
-    fn from(report: ImportReport) -> Self {
-        let ImportReport { accounts_created, accounts_kept, keys_created, keys_kept, keys_refused } = report;
-        Self { accounts_created, accounts_kept, keys_created, keys_kept, keys_refused }
     }
 }
 

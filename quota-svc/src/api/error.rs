@@ -4,6 +4,7 @@ use poem_openapi::ApiResponse;
 use service_kit::{ErrorBody, SerdeJson};
 
 use super::DOCS;
+use crate::domain::key::KeyChangeError;
 use crate::store::StoreError;
 
 type Body = SerdeJson<ErrorBody>;
@@ -51,8 +52,8 @@ impl From<StoreError> for ApiError {
             E::KeyLimitReached => Self::Conflict(body("key_limit_reached", error)),
             E::InvalidCursor => Self::Invalid(body("invalid_cursor", error)),
             E::VersionConflict => Self::Conflict(body("version_conflict", error)),
-            E::KeyInactive => Self::Conflict(body("key_inactive", error)),
-            E::KeyPaused => Self::Conflict(body("key_paused", error)),
+            E::KeyChange(KeyChangeError::Inactive) => Self::Conflict(body("key_inactive", error)),
+            E::KeyChange(KeyChangeError::Paused) => Self::Conflict(body("key_paused", error)),
             E::Unavailable(detail) => {
                 tracing::warn!(%detail, "operation failed: the store is unavailable");
                 Self::Unavailable(body(

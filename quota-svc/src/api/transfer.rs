@@ -80,7 +80,7 @@ impl TransferApi {
         for id in ids {
             self.0.charge_service.invalidate(id);
         }
-        Ok(SerdeJson(report?.into()))
+        Ok(SerdeJson(report?))
     }
 }
 

@@ -54,9 +54,10 @@ impl Event {
         Some(Self { at, kind, reason: parts.next().unwrap_or_default().to_owned() })
     }
 
-    /// Whether the event is still shown at `now`.
-    pub fn is_current(&self, now: i64) -> bool {
-        now - self.at < EVENT_TTL_MS
+    /// The events in stored lines that are still shown at `now`.
+    pub fn current(lines: &[String], now: i64) -> Vec<Self> {
+        let events = lines.iter().filter_map(|line| Self::from_line(line));
+        events.filter(|event| now - event.at < EVENT_TTL_MS).collect()
     }
 }
 

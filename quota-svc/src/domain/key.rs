@@ -81,11 +81,11 @@ pub enum KeyChange {
 }
 
 /// Why a change is rejected.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum KeyChangeError {
-    /// An inactive key must be reactivated, not resumed.
+    #[error("an inactive key can't be resumed: reactivate it")]
     Inactive,
-    /// A paused key must be resumed, not reactivated.
+    #[error("a paused key can't be reactivated: resume it")]
     Paused,
 }
 

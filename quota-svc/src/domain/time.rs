@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Unix time has no leap seconds, so every day has the same length.
 pub const MS_PER_DAY: i64 = 86_400_000;
@@ -59,13 +58,8 @@ impl Clock {
 
     /// The current time for the embedded store: the manual clock's, or the system's if there is no manual clock.
     pub fn now(&self) -> i64 {
-        self.manual().unwrap_or_else(system_now)
+        self.manual().unwrap_or_else(|| jiff::Timestamp::now().as_millisecond())
     }
-}
-
-fn system_now() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

@@ -13,14 +13,17 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
+use quota_api::ImportReport;
 use redb::StorageBackend;
 use redb::backends::InMemoryBackend;
-use state::{Draft, State};
+use state::State;
 pub use store_file::OpenError;
 use store_file::StoreFile;
-use writer::{Writer, lock};
+use writer::{Save, Writer, lock};
 
-use super::{CredentialChange, ImportAccount, ImportReport, KeyDraft, KeyListing, Page, Store, StoreError};
+use super::{
+    AccountStore, CredentialChange, ImportAccount, KeyDraft, KeyListing, KeyStore, Page, Store, StoreError,
+};
 use crate::domain::account::{Account, Login};
 use crate::domain::event::{Actor, Event, EventKind};
 use crate::domain::id::{AccountId, KeyId};
@@ -69,17 +72,6 @@ impl EmbeddedStore {
     fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }
-
-    /// Makes a change that is on disk when this returns. If it fails, nothing has changed.
-    async fn change<T: Send + 'static>(
-        &self,
-        change: impl FnOnce(&mut Draft<'_>, i64) -> Result<T, StoreError> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        match self.writer.failure() {
-            Some(reason) => Err(StoreError::Unavailable(reason.into())),
-            None => self.writer.change(change).await,
-        }
-    }
 }
 
 #[async_trait]
@@ -95,7 +87,7 @@ impl Store for EmbeddedStore {
         };
         // A pause is on disk before the response. If it can't be saved now, it stays in memory until it is.
         if outcomes.iter().any(is_pause)
-            && let Err(error) = self.writer.save_pauses().await
+            && let Err(error) = self.writer.save(Save::Pauses).await
         {
             tracing::warn!(%error, "can't save the pause of a key yet; all charges of its batch fail");
             return vec![GroupOutcome::Unavailable; groups.len()];
@@ -116,18 +108,27 @@ impl Store for EmbeddedStore {
     }
 
     async fn close(&self) {
-        if let Err(error) = self.writer.save_all().await {
+        if let Err(error) = self.writer.save(Save::All).await {
             tracing::error!(%error, "can't save the latest counters; they are lost");
         }
     }
 
+    async fn import(&self, accounts: &[ImportAccount]) -> Result<ImportReport, StoreError> {
+        let accounts = accounts.to_vec();
+        self.writer.change(move |draft, now| draft.import(&accounts, now)).await
+    }
+}
+
+#[async_trait]
+impl AccountStore for EmbeddedStore {
     async fn create_account(&self, login: &Login, credential: Option<&str>) -> Result<Account, StoreError> {
         let (login, credential) = (login.clone(), credential.map(str::to_owned));
         let credential_version = u32::from(credential.is_some());
-        self.change(move |draft, created_at| {
-            draft.create_account(Account { login, created_at, credential, credential_version })
-        })
-        .await
+        self.writer
+            .change(move |draft, created_at| {
+                draft.create_account(Account { login, created_at, credential, credential_version })
+            })
+            .await
     }
 
     async fn account(&self, id: AccountId) -> Result<Account, StoreError> {
@@ -144,12 +145,12 @@ impl Store for EmbeddedStore {
         expected_credential: Option<&str>,
     ) -> Result<Vec<KeyId>, StoreError> {
         let expected = expected_credential.map(str::to_owned);
-        self.change(move |draft, _| draft.delete_account(id, expected.as_deref())).await
+        self.writer.change(move |draft, _| draft.delete_account(id, expected.as_deref())).await
     }
 
     async fn set_credential(&self, id: AccountId, change: &CredentialChange) -> Result<u32, StoreError> {
         let change = change.clone();
-        self.change(move |draft, _| draft.set_credential(id, &change)).await
+        self.writer.change(move |draft, _| draft.set_credential(id, &change)).await
     }
 
     async fn add_session(
@@ -161,7 +162,8 @@ impl Store for EmbeddedStore {
     ) -> Result<(), StoreError> {
         let (session, expected) = (session.to_owned(), expected_credential.map(str::to_owned));
         let ttl_ms = i64::from(ttl_seconds) * 1000;
-        self.change(move |draft, now| draft.add_session(id, &session, now + ttl_ms, expected.as_deref(), now))
+        self.writer
+            .change(move |draft, now| draft.add_session(id, &session, now + ttl_ms, expected.as_deref(), now))
             .await
     }
 
@@ -172,17 +174,21 @@ impl Store for EmbeddedStore {
 
     async fn revoke_session(&self, id: AccountId, session: &str) -> Result<(), StoreError> {
         let session = session.to_owned();
-        self.change(move |draft, _| draft.revoke_session(id, &session)).await
+        self.writer.change(move |draft, _| draft.revoke_session(id, &session)).await
     }
+}
 
+#[async_trait]
+impl KeyStore for EmbeddedStore {
     async fn create_key(&self, account: AccountId, draft: KeyDraft) -> Result<StoredKey, StoreError> {
         let KeyDraft { name, digest, hint, scope, daily_limit, actor } = draft;
-        self.change(move |draft, now| {
-            let meta = KeyMeta { account, name, hint, digest, created_at: now };
-            let record = KeyRecord::new(scope, daily_limit, now);
-            draft.create_key(StoredKey { meta, record }, EventKind::Created, actor, now)
-        })
-        .await
+        self.writer
+            .change(move |draft, now| {
+                let meta = KeyMeta { account, name, hint, digest, created_at: now };
+                let record = KeyRecord::new(scope, daily_limit, now);
+                draft.create_key(StoredKey { meta, record }, EventKind::Created, actor, now)
+            })
+            .await
     }
 
     async fn keys(&self, account: AccountId) -> Result<KeyListing, StoreError> {
@@ -201,11 +207,11 @@ impl Store for EmbeddedStore {
         actor: Option<Actor>,
     ) -> Result<StoredKey, StoreError> {
         let change = change.clone();
-        self.change(move |draft, now| draft.change_key(id, owner, &change, actor, now)).await
+        self.writer.change(move |draft, now| draft.change_key(id, owner, &change, actor, now)).await
     }
 
     async fn delete_key(&self, id: KeyId, owner: Option<AccountId>) -> Result<(), StoreError> {
-        self.change(move |draft, _| draft.delete_key(id, owner)).await
+        self.writer.change(move |draft, _| draft.delete_key(id, owner)).await
     }
 
     async fn events(&self, id: KeyId, owner: Option<AccountId>) -> Result<Vec<Event>, StoreError> {
@@ -214,14 +220,7 @@ impl Store for EmbeddedStore {
             self.writer.report_failure(error.to_string());
             StoreError::Unavailable(error.into())
         })?;
-        let now = self.clock.now();
-        let events = lines.iter().filter_map(|line| Event::from_line(line));
-        Ok(events.filter(|event| event.is_current(now)).collect())
-    }
-
-    async fn import(&self, accounts: &[ImportAccount]) -> Result<ImportReport, StoreError> {
-        let accounts = accounts.to_vec();
-        self.change(move |draft, now| draft.import(&accounts, now)).await
+        Ok(Event::current(&lines, self.clock.now()))
     }
 }
 

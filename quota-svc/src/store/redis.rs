@@ -1,6 +1,7 @@
 //! The store in Redis or Valkey: one server, one master behind Sentinels, or a Cluster.
 
 mod accounts;
+mod call;
 mod charge;
 mod confirm;
 mod import;
@@ -9,7 +10,6 @@ mod managed_connection;
 mod operation;
 mod redis_keys;
 mod restart;
-mod script;
 mod settings;
 mod target;
 mod topology;
@@ -19,17 +19,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 pub use confirm::ConfirmWrites;
-use redis_keys::{RedisKey, RedisKeys};
+use quota_api::ImportReport;
+use redis_keys::RedisKeys;
 use service_kit::LogThrottle;
 use settings::SettingsCheck;
 pub use target::{Credentials, RedisUrlError};
 use topology::Topology;
 
-use super::{CredentialChange, ImportAccount, ImportReport, KeyDraft, KeyListing, Page, Store, StoreError};
-use crate::domain::account::{Account, Login};
-use crate::domain::event::{Actor, Event};
-use crate::domain::id::{AccountId, KeyId};
-use crate::domain::key::{KeyChange, StoredKey};
+use super::{ImportAccount, Store, StoreError};
 use crate::domain::limits::Limits;
 use crate::domain::time::Clock;
 use crate::domain::verdict::{ChargeGroup, GroupOutcome};
@@ -130,101 +127,7 @@ impl Store for RedisStore {
         self.settings.unsafe_settings()
     }
 
-    async fn create_account(&self, login: &Login, credential: Option<&str>) -> Result<Account, StoreError> {
-        let credential = credential.map(str::to_owned);
-        let credential_version = u32::from(credential.is_some());
-        // `add_account` replaces `created_at` with the store's time.
-        let account = Account { login: login.clone(), created_at: 0, credential, credential_version };
-        self.operation().add_account(&account).await
-    }
-
-    async fn account(&self, id: AccountId) -> Result<Account, StoreError> {
-        self.operation().read_account(id).await
-    }
-
-    async fn accounts(&self, cursor: Option<&str>, limit: usize) -> Result<Page<Account>, StoreError> {
-        self.operation().read_accounts(cursor, limit).await
-    }
-
-    async fn delete_account(
-        &self,
-        id: AccountId,
-        expected_credential: Option<&str>,
-    ) -> Result<Vec<KeyId>, StoreError> {
-        self.operation().remove_account(id, expected_credential).await
-    }
-
-    async fn set_credential(&self, id: AccountId, change: &CredentialChange) -> Result<u32, StoreError> {
-        self.operation().replace_credential(id, change).await
-    }
-
-    async fn add_session(
-        &self,
-        id: AccountId,
-        session: &str,
-        ttl_seconds: u32,
-        expected_credential: Option<&str>,
-    ) -> Result<(), StoreError> {
-        self.operation().session(id, session, Some(ttl_seconds), expected_credential).await.map(drop)
-    }
-
-    async fn has_session(&self, id: AccountId, session: &str) -> Result<bool, StoreError> {
-        self.operation().session(id, session, None, None).await
-    }
-
-    async fn revoke_session(&self, id: AccountId, session: &str) -> Result<(), StoreError> {
-        self.operation().delete_session(id, session).await
-    }
-
-    async fn create_key(&self, account: AccountId, draft: KeyDraft) -> Result<StoredKey, StoreError> {
-        self.operation().add_key(account, draft).await
-    }
-
-    async fn keys(&self, account: AccountId) -> Result<KeyListing, StoreError> {
-        self.operation().read_keys(account).await
-    }
-
-    async fn key(&self, id: KeyId, owner: Option<AccountId>) -> Result<StoredKey, StoreError> {
-        self.operation().read_key(id, owner).await
-    }
-
-    async fn change_key(
-        &self,
-        id: KeyId,
-        owner: Option<AccountId>,
-        change: &KeyChange,
-        actor: Option<Actor>,
-    ) -> Result<StoredKey, StoreError> {
-        self.operation().apply_change(id, owner, change, actor).await
-    }
-
-    async fn delete_key(&self, id: KeyId, owner: Option<AccountId>) -> Result<(), StoreError> {
-        self.operation().remove_key(id, owner).await
-    }
-
-    async fn events(&self, id: KeyId, owner: Option<AccountId>) -> Result<Vec<Event>, StoreError> {
-        self.operation().read_events(id, owner).await
-    }
-
     async fn import(&self, accounts: &[ImportAccount]) -> Result<ImportReport, StoreError> {
         self.bulk_operation().import_all(accounts).await
-    }
-}
-
-/// A command, and the Redis key whose server it is sent to.
-struct KeyCommand<'a> {
-    redis_key: &'a RedisKey,
-    command: redis::Cmd,
-}
-
-/// A command whose first argument is `redis_key`.
-fn command<'a>(name: &str, redis_key: &'a RedisKey) -> KeyCommand<'a> {
-    KeyCommand { redis_key, command: redis::cmd(name) }.arg(redis_key.as_str())
-}
-
-impl KeyCommand<'_> {
-    fn arg(mut self, arg: impl redis::ToRedisArgs) -> Self {
-        self.command.arg(arg);
-        self
     }
 }

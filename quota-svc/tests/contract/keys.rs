@@ -3,7 +3,7 @@
 use api_key::ApiKey;
 use futures_util::future::join_all;
 use quota_svc::domain::event::{Actor, EventKind};
-use quota_svc::domain::key::{KeyChange, KeyName};
+use quota_svc::domain::key::{KeyChange, KeyChangeError, KeyName};
 use quota_svc::domain::record::{KeyState, Scope};
 use quota_svc::domain::verdict::Outcome;
 use quota_svc::store::{KeyDraft, StoreError};
@@ -49,10 +49,16 @@ pub async fn key_state_transitions_match_documentation(harness: &Harness) {
     assert_eq!(state_after(KeyChange::Deactivate).await.unwrap(), Inactive);
     assert_eq!(harness.outcome(key).await, Outcome::Inactive);
     assert_eq!(state_after(KeyChange::Deactivate).await.unwrap(), Inactive);
-    assert!(matches!(state_after(KeyChange::Resume).await, Err(StoreError::KeyInactive)));
+    assert!(matches!(
+        state_after(KeyChange::Resume).await,
+        Err(StoreError::KeyChange(KeyChangeError::Inactive))
+    ));
     assert_eq!(state_after(KeyChange::Reactivate).await.unwrap(), Active);
     assert_eq!(harness.charge_key(key, 301).await[300].outcome, Outcome::BurstExceeded);
-    assert!(matches!(state_after(KeyChange::Reactivate).await, Err(StoreError::KeyPaused)));
+    assert!(matches!(
+        state_after(KeyChange::Reactivate).await,
+        Err(StoreError::KeyChange(KeyChangeError::Paused))
+    ));
     assert_eq!(harness.store.key(key, None).await.unwrap().record.state, Paused);
     assert_eq!(state_after(KeyChange::Resume).await.unwrap(), Active);
     harness.charge_key(key, 301).await;

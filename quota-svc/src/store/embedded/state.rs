@@ -8,7 +8,7 @@ mod stored;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-pub use draft::{Draft, Staged};
+pub use draft::Draft;
 pub use stored::StoredAccount;
 
 use crate::domain::record::KeyState;

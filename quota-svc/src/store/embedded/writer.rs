@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{oneshot, watch};
 
-use super::state::{Draft, State, Unsaved};
+use super::state::{Draft, State};
 use super::store_file::{StoreFile, UndoRows};
 use crate::domain::time::Clock;
 use crate::store::StoreError;
@@ -32,12 +32,18 @@ type Reply = Box<dyn FnOnce(Result<(), &str>) + Send>;
 /// Stages a change and returns what to call after the commit.
 type Stage = Box<dyn FnOnce(&mut Draft<'_>, i64) -> Reply + Send>;
 
-enum Request {
-    Change(Stage),
-    /// Saves all pauses.
-    SavePauses(Reply),
-    /// Saves all pauses and counters.
-    SaveAll(Reply),
+struct Request {
+    stage: Stage,
+    save: Save,
+}
+
+/// What charges have changed that a commit must save.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Save {
+    /// Every commit saves the pauses.
+    Pauses,
+    /// Pauses and counters.
+    All,
 }
 
 /// Sends requests to the writer thread, which ends when this `Writer` is dropped.
@@ -74,10 +80,26 @@ impl Writer {
         Ok(Self { requests, health, thread_ended })
     }
 
-    /// Makes a change. Returns its result when it is on disk.
+    /// Makes a change that is on disk when this returns. If it fails, nothing has changed.
     pub async fn change<T: Send + 'static>(
         &self,
         change: impl FnOnce(&mut Draft<'_>, i64) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        match self.failure() {
+            Some(reason) => Err(StoreError::Unavailable(reason.into())),
+            None => self.commit(change, Save::Pauses).await,
+        }
+    }
+
+    /// Waits until what charges have changed is on disk.
+    pub async fn save(&self, save: Save) -> Result<(), StoreError> {
+        self.commit(|_, _| Ok(()), save).await
+    }
+
+    async fn commit<T: Send + 'static>(
+        &self,
+        change: impl FnOnce(&mut Draft<'_>, i64) -> Result<T, StoreError> + Send + 'static,
+        save: Save,
     ) -> Result<T, StoreError> {
         let (sender, receiver) = oneshot::channel();
         let stage = move |draft: &mut Draft<'_>, now: i64| -> Reply {
@@ -88,30 +110,10 @@ impl Writer {
                 let _ = sender.send(commit.map_err(str::to_owned).map(|()| result));
             })
         };
-        self.send(Request::Change(Box::new(stage)), receiver).await?
-    }
-
-    /// Waits until all pauses are on disk.
-    pub async fn save_pauses(&self) -> Result<(), StoreError> {
-        let (reply, saved) = reply_channel();
-        self.send(Request::SavePauses(reply), saved).await
-    }
-
-    /// Waits until all pauses and counters are on disk.
-    pub async fn save_all(&self) -> Result<(), StoreError> {
-        let (reply, saved) = reply_channel();
-        self.send(Request::SaveAll(reply), saved).await
-    }
-
-    async fn send<T>(
-        &self,
-        request: Request,
-        reply: oneshot::Receiver<Result<T, String>>,
-    ) -> Result<T, StoreError> {
         // If the thread has ended, the request is dropped and the receiver gets an error.
-        let _ = self.requests.send(request);
-        match tokio::time::timeout(COMMIT_TIMEOUT, reply).await {
-            Ok(Ok(Ok(result))) => Ok(result),
+        let _ = self.requests.send(Request { stage: Box::new(stage), save });
+        match tokio::time::timeout(COMMIT_TIMEOUT, receiver).await {
+            Ok(Ok(Ok(result))) => result,
             Ok(Ok(Err(reason))) => Err(StoreError::Unavailable(reason.into())),
             Ok(Err(_)) => {
                 // The reply was dropped with the thread, perhaps before the thread could report its end.
@@ -141,13 +143,6 @@ impl Writer {
         let mut alive = self.thread_ended.clone();
         while alive.changed().await.is_ok() {}
     }
-}
-
-fn reply_channel() -> (Reply, oneshot::Receiver<Result<(), String>>) {
-    let (sender, receiver) = oneshot::channel();
-    // The send fails if the request was canceled.
-    let reply = Box::new(move |commit: Result<(), &str>| drop(sender.send(commit.map_err(str::to_owned))));
-    (reply, receiver)
 }
 
 struct WriterThread {
@@ -194,10 +189,13 @@ impl WriterThread {
     fn commit(&mut self, requests: Vec<Request>, flush: bool) -> (Vec<Reply>, Result<(), String>) {
         let failed = lock(&self.health).failure.is_some();
         let reopened = if failed { self.file.reopen().map_err(|error| error.to_string()) } else { Ok(()) };
-        let flush = flush || failed || requests.iter().any(|request| matches!(request, Request::SaveAll(_)));
+        let flush = flush || failed || requests.iter().any(|request| request.save == Save::All);
 
         let mut state = lock(&self.state);
-        let (staged, replies) = stage(&state, requests, self.clock.now());
+        // One after another, so that each change sees those before it.
+        let (mut draft, now) = (Draft::new(&state), self.clock.now());
+        let replies = requests.into_iter().map(|request| (request.stage)(&mut draft, now)).collect();
+        let staged = draft.into_staged();
         if let Err(error) = reopened {
             return (replies, Err(error));
         }
@@ -206,18 +204,13 @@ impl WriterThread {
         drop(state);
 
         let result = if rows.is_empty() && !failed { Ok(()) } else { self.file.write(&mut self.undo, &rows) };
-        self.finish(unsaved, staged, result.is_ok());
-        (replies, result.map_err(|error| error.to_string()))
-    }
-
-    /// Changes the state in memory after a successful commit.
-    fn finish(&self, unsaved: Unsaved, staged: super::state::Staged, committed: bool) {
         let mut state = lock(&self.state);
-        if committed {
-            state.apply(staged);
-        } else {
-            state.put_back(unsaved);
+        match &result {
+            Ok(()) => state.apply(staged),
+            Err(_) => state.put_back(unsaved),
         }
+        drop(state);
+        (replies, result.map_err(|error| error.to_string()))
     }
 
     fn record_result(&self, error: Option<&String>) {
@@ -232,17 +225,6 @@ impl WriterThread {
         }
         health.failure = error.cloned();
     }
-}
-
-/// Stages the changes one after another, so that each sees those before it.
-fn stage(state: &State, requests: Vec<Request>, now: i64) -> (super::state::Staged, Vec<Reply>) {
-    let mut draft = Draft::new(state);
-    let replies = requests.into_iter().map(|request| match request {
-        Request::Change(stage) => stage(&mut draft, now),
-        Request::SavePauses(reply) | Request::SaveAll(reply) => reply,
-    });
-    let replies = replies.collect();
-    (draft.into_staged(), replies)
 }
 
 impl Drop for WriterThread {

@@ -3,17 +3,18 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 
+use async_trait::async_trait;
 use futures_util::future::{join_all, try_join_all};
 
-use super::command;
+use super::RedisStore;
+use super::call::{BEGIN_DELETION, CREATE_ACCOUNT, SESSION, SET_CREDENTIAL, command};
 use super::keys::{Unowned, readable};
 use super::operation::Operation;
 use super::redis_keys::{INDEX_SHARDS, RedisKey};
-use super::script::{BEGIN_DELETION, CREATE_ACCOUNT, SESSION, SET_CREDENTIAL};
 use super::topology::Reply;
 use crate::domain::account::{Account, Login, MAX_SESSIONS};
 use crate::domain::id::{AccountId, KeyId};
-use crate::store::{CredentialChange, KeptSessions, Page, StoreError};
+use crate::store::{AccountStore, CredentialChange, KeptSessions, Page, StoreError};
 
 /// Minimum `COUNT` of an `SSCAN`, which visits about that many hash buckets. Many may be empty, so a smaller value would
 /// often return nothing.
@@ -54,15 +55,108 @@ impl fmt::Display for IndexCursor {
     }
 }
 
-impl Operation<'_> {
-    pub(super) async fn add_account(&self, account: &Account) -> Result<Account, StoreError> {
-        let mut written = self.add_to_index([account.id()]).await?;
-        let (created_at, created) = self.write_account(account, None).await?;
+#[async_trait]
+impl AccountStore for RedisStore {
+    async fn create_account(&self, login: &Login, credential: Option<&str>) -> Result<Account, StoreError> {
+        let operation = self.operation();
+        let credential = credential.map(str::to_owned);
+        let credential_version = u32::from(credential.is_some());
+        // `created_at` is replaced below with the store's time.
+        let account = Account { login: login.clone(), created_at: 0, credential, credential_version };
+        let mut written = operation.add_to_index([account.id()]).await?;
+        let (created_at, created) = operation.write_account(&account, None).await?;
         written.push(created);
-        self.confirm(written).await?;
-        Ok(Account { created_at, ..account.clone() })
+        operation.confirm(written).await?;
+        Ok(Account { created_at, ..account })
     }
 
+    async fn account(&self, id: AccountId) -> Result<Account, StoreError> {
+        self.operation().read_account(id).await
+    }
+
+    /// A page is a bounded part of the index, so it takes about the same time in a store of any size.
+    async fn accounts(&self, cursor: Option<&str>, limit: usize) -> Result<Page<Account>, StoreError> {
+        let operation = self.operation();
+        let mut next = Some(cursor.map_or(Ok(IndexCursor::default()), IndexCursor::parse)?);
+        let (mut items, mut unreadable) = (Vec::new(), Vec::new());
+        while let Some(at) = next.filter(|_| items.len() + unreadable.len() < limit) {
+            let (ids, following) = operation.scan_index(at, limit - items.len() - unreadable.len()).await?;
+            operation.read_listed(&ids, &mut items, &mut unreadable).await?;
+            next = following;
+        }
+        let next = next.map(|cursor| cursor.to_string());
+        Ok(Page { items, total: operation.count_accounts().await?, next, unreadable })
+    }
+
+    /// Marks the account as deleting, so that no key or session can be added. Then deletes its keys, its index entry
+    /// and the account. If a step fails, a retry completes the deletion. The hash of reservations has the IDs of all keys.
+    async fn delete_account(
+        &self,
+        id: AccountId,
+        expected_credential: Option<&str>,
+    ) -> Result<Vec<KeyId>, StoreError> {
+        let operation = self.operation();
+        let [account, reservations, sessions] = self.redis_keys.account(id);
+        let begin = BEGIN_DELETION.on([&account]).arg(expected_credential.unwrap_or_default());
+        check_account(operation.write_int(&begin).await?.0)?;
+        let keys = readable(operation.query(&command("HKEYS", &reservations)).await)?;
+        let keys: Vec<String> = keys.unwrap_or_default();
+        let keys: Vec<KeyId> = keys.iter().filter_map(|key| KeyId::from_hex(key).ok()).collect();
+        // The reservation shows that a key without readable metadata belongs to this account.
+        let deletions = keys.iter().map(|key| operation.delete_redis_keys(*key, Some(id), Unowned::Delete));
+        let deletions = try_join_all(deletions).await?;
+        let mut written: Vec<Reply> = deletions.into_iter().map(|(_, reply)| reply).collect();
+        let index = self.redis_keys.index_of(id);
+        written.push(operation.write(&command("SREM", &index).arg(id.to_string())).await?);
+        let delete = command("DEL", &account).arg(reservations.as_str()).arg(sessions.as_str());
+        written.push(operation.write(&delete).await?);
+        operation.confirm(written).await?;
+        Ok(keys)
+    }
+
+    async fn set_credential(&self, id: AccountId, change: &CredentialChange) -> Result<u32, StoreError> {
+        let operation = self.operation();
+        let [account, _, sessions] = self.redis_keys.account(id);
+        let keep = match &change.keep {
+            KeptSessions::None => "",
+            KeptSessions::One(session) => session,
+            KeptSessions::All => "*",
+        };
+        let call = SET_CREDENTIAL
+            .on([&account, &sessions])
+            .arg(change.expected_version)
+            .arg(&change.credential)
+            .arg(keep)
+            .arg(change.expected_credential.as_deref().unwrap_or_default());
+        let (version, reply) = operation.write_int(&call).await?;
+        check_account(version)?;
+        operation.confirm([reply]).await?;
+        Ok(u32::try_from(version).unwrap_or(u32::MAX))
+    }
+
+    async fn add_session(
+        &self,
+        id: AccountId,
+        session: &str,
+        ttl_seconds: u32,
+        expected_credential: Option<&str>,
+    ) -> Result<(), StoreError> {
+        self.operation().session(id, session, Some(ttl_seconds), expected_credential).await.map(drop)
+    }
+
+    async fn has_session(&self, id: AccountId, session: &str) -> Result<bool, StoreError> {
+        self.operation().session(id, session, None, None).await
+    }
+
+    async fn revoke_session(&self, id: AccountId, session: &str) -> Result<(), StoreError> {
+        let operation = self.operation();
+        let [_, _, sessions] = self.redis_keys.account(id);
+        let reply = operation.write(&command("HDEL", &sessions).arg(session)).await?;
+        operation.confirm([reply]).await
+    }
+}
+
+impl Operation<'_> {
     /// Adds accounts to the index, with one call per shard and without confirming the writes.
     ///
     /// Must be called before [`Self::write_account`]. If that fails, listings skip the entry, because its account does not exist.
@@ -75,7 +169,7 @@ impl Operation<'_> {
         for id in ids {
             by_shard.entry(self.redis_keys.index_of(id)).or_default().push(id.to_string());
         }
-        let add = async |(index, ids)| self.write_command(&command("SADD", index).arg(ids)).await;
+        let add = async |(index, ids)| self.write(&command("SADD", index).arg(ids)).await;
         try_join_all(by_shard.iter().map(add)).await
     }
 
@@ -108,23 +202,6 @@ impl Operation<'_> {
             return Err(StoreError::AccountNotFound);
         }
         parse_account(&fields).ok_or(StoreError::UnreadableAccount(id))
-    }
-
-    /// A page is a bounded part of the index, so it takes about the same time in a store of any size.
-    pub(super) async fn read_accounts(
-        &self,
-        cursor: Option<&str>,
-        limit: usize,
-    ) -> Result<Page<Account>, StoreError> {
-        let mut next = Some(cursor.map_or(Ok(IndexCursor::default()), IndexCursor::parse)?);
-        let (mut items, mut unreadable) = (Vec::new(), Vec::new());
-        while let Some(at) = next.filter(|_| items.len() + unreadable.len() < limit) {
-            let (ids, following) = self.scan_index(at, limit - items.len() - unreadable.len()).await?;
-            self.read_listed(&ids, &mut items, &mut unreadable).await?;
-            next = following;
-        }
-        let next = next.map(|cursor| cursor.to_string());
-        Ok(Page { items, total: self.count_accounts().await?, next, unreadable })
     }
 
     /// About `count` entries of the index from `at` on, and the cursor of the following ones. Like every `SSCAN`, it
@@ -183,64 +260,8 @@ impl Operation<'_> {
         Ok(try_join_all(counts).await?.into_iter().sum())
     }
 
-    /// Marks the account as deleting, so that no key or session can be added. Then deletes its keys, its index entry
-    /// and the account. If a step fails, a retry completes the deletion. The hash of reservations has the IDs of all keys.
-    pub(super) async fn remove_account(
-        &self,
-        id: AccountId,
-        expected_credential: Option<&str>,
-    ) -> Result<Vec<KeyId>, StoreError> {
-        let [account, reservations, sessions] = self.redis_keys.account(id);
-        let begin = BEGIN_DELETION.on([&account]).arg(expected_credential.unwrap_or_default());
-        match self.write_int(&begin).await? {
-            (-1, _) => return Err(StoreError::AccountNotFound),
-            (-2, _) => return Err(StoreError::VersionConflict),
-            _ => {}
-        }
-        let keys = readable(self.query(&command("HKEYS", &reservations)).await)?;
-        let keys: Vec<String> = keys.unwrap_or_default();
-        let keys: Vec<KeyId> = keys.iter().filter_map(|key| KeyId::from_hex(key).ok()).collect();
-        // The reservation shows that a key without readable metadata belongs to this account.
-        let deletions = keys.iter().map(|key| self.delete_redis_keys(*key, Some(id), Unowned::Delete));
-        let deletions = try_join_all(deletions).await?;
-        let mut written: Vec<Reply> = deletions.into_iter().map(|(_, reply)| reply).collect();
-        let index = self.redis_keys.index_of(id);
-        written.push(self.write_command(&command("SREM", &index).arg(id.to_string())).await?);
-        let delete = command("DEL", &account).arg(reservations.as_str()).arg(sessions.as_str());
-        written.push(self.write_command(&delete).await?);
-        self.confirm(written).await?;
-        Ok(keys)
-    }
-
-    pub(super) async fn replace_credential(
-        &self,
-        id: AccountId,
-        change: &CredentialChange,
-    ) -> Result<u32, StoreError> {
-        let [account, _, sessions] = self.redis_keys.account(id);
-        let keep = match &change.keep {
-            KeptSessions::None => "",
-            KeptSessions::One(session) => session,
-            KeptSessions::All => "*",
-        };
-        let call = SET_CREDENTIAL
-            .on([&account, &sessions])
-            .arg(change.expected_version)
-            .arg(&change.credential)
-            .arg(keep)
-            .arg(change.expected_credential.as_deref().unwrap_or_default());
-        match self.write_int(&call).await? {
-            (-1, _) => Err(StoreError::AccountNotFound),
-            (-2, _) => Err(StoreError::VersionConflict),
-            (version, reply) => {
-                self.confirm([reply]).await?;
-                Ok(u32::try_from(version).unwrap_or(u32::MAX))
-            }
-        }
-    }
-
     /// With a `ttl` in seconds, adds a session. Without a `ttl`, checks whether the session is active.
-    pub(super) async fn session(
+    async fn session(
         &self,
         id: AccountId,
         session: &str,
@@ -255,17 +276,18 @@ impl Operation<'_> {
             .arg(ttl.map_or_else(String::new, |seconds| (u64::from(seconds) * 1000).to_string()))
             .arg(MAX_SESSIONS)
             .arg(expected_credential.unwrap_or_default());
-        match self.run_int(&call).await? {
-            -1 => Err(StoreError::AccountNotFound),
-            -2 => Err(StoreError::VersionConflict),
-            active => Ok(active == 1),
-        }
+        let active: i64 = self.query(&call).await?;
+        check_account(active)?;
+        Ok(active == 1)
     }
+}
 
-    pub(super) async fn delete_session(&self, id: AccountId, session: &str) -> Result<(), StoreError> {
-        let [_, _, sessions] = self.redis_keys.account(id);
-        let reply = self.write_command(&command("HDEL", &sessions).arg(session)).await?;
-        self.confirm([reply]).await
+/// The error that a script on an account reports with a negative number.
+fn check_account(code: i64) -> Result<(), StoreError> {
+    match code {
+        -1 => Err(StoreError::AccountNotFound),
+        -2 => Err(StoreError::VersionConflict),
+        _ => Ok(()),
     }
 }
 

@@ -4,8 +4,8 @@ use futures_util::future::join_all;
 use redis::Value;
 
 use super::RedisStore;
+use super::call::{CHARGE, Call};
 use super::redis_keys::RedisKey;
-use super::script::{CHARGE, ScriptCall};
 use super::topology::CallError;
 use crate::domain::record::{CORRECTED_FUTURE, scope_from_byte};
 use crate::domain::verdict::{ChargeGroup, GroupCounts, GroupOutcome, Subject};
@@ -26,11 +26,8 @@ impl RedisStore {
     async fn charge_in_one_call(&self, groups: &[ChargeGroup]) -> Vec<GroupOutcome> {
         let redis_keys: Vec<RedisKey> = groups.iter().map(|group| self.redis_key_of(group.subject)).collect();
         let call = self.charge_call(&redis_keys, groups);
-        let outcomes = match self.charges.run(&call, self.store_timeout).await {
-            Ok(reply) => {
-                self.log_corrections(&reply.value, groups);
-                parse_reply(&reply.value, groups)
-            }
+        let outcomes = match self.charges.send(&call, self.store_timeout).await {
+            Ok(reply) => parse_reply(&reply.value, groups),
             Err(error) => {
                 self.log_failure(&error);
                 return vec![GroupOutcome::Unavailable; groups.len()];
@@ -56,16 +53,6 @@ impl RedisStore {
         }
     }
 
-    /// Logs each record that was written under a wrong clock. It happens once per record, so this needs no throttle.
-    fn log_corrections(&self, reply: &Value, groups: &[ChargeGroup]) {
-        let Value::Array(numbers) = reply else { return };
-        for (group, status) in groups.iter().zip(numbers.iter().skip(1).step_by(2)) {
-            if matches!(status, Value::Int(status) if status % 32 / 4 >= 6) {
-                tracing::warn!(key = name_of(group.subject), "{CORRECTED_FUTURE}");
-            }
-        }
-    }
-
     fn log_invalid_record(&self, subject: Subject) {
         if self.invalid_records.allow().is_some() {
             let key = name_of(subject);
@@ -80,7 +67,7 @@ impl RedisStore {
         }
     }
 
-    fn charge_call<'a>(&self, redis_keys: &'a [RedisKey], groups: &[ChargeGroup]) -> ScriptCall<'a> {
+    fn charge_call<'a>(&self, redis_keys: &'a [RedisKey], groups: &[ChargeGroup]) -> Call<'a> {
         let limits = &self.limits;
         let call = CHARGE.on(redis_keys).arg(limits.daily).arg(limits.burst).arg(limits.demo);
         let call = call.arg(self.now_arg());
@@ -127,6 +114,10 @@ fn parse_group(group: &ChargeGroup, now: i64, status: i64, counts: i64) -> Optio
         let counts = GroupCounts { now, scope, limit, used, allowed, over_daily, burst_exceeded };
         Some(GroupOutcome::Counted(counts))
     };
+    if code / 4 >= 6 {
+        // The record was written under a wrong clock. It happens once per record, so this needs no throttle.
+        tracing::warn!(key = name_of(group.subject), "{CORRECTED_FUTURE}");
+    }
     match code / 4 {
         0 | 6 => counted(false),
         1 => Some(GroupOutcome::UnknownKey),

@@ -1,13 +1,12 @@
 //! Imports accounts and keys: concurrently, with one confirmation per server at the end.
 
-use crate::domain::event::{Actor, EventKind};
-use crate::store::ImportReport;
 use futures_util::future::try_join_all;
+use quota_api::ImportReport;
 
 use super::keys::KeyWrite;
 use super::operation::Operation;
 use super::topology::Reply;
-use crate::domain::event::{Event, with_actor};
+use crate::domain::event::{Actor, Event, EventKind, with_actor};
 use crate::domain::id::KeyId;
 use crate::store::{ImportAccount, StoreError};
 
@@ -17,11 +16,7 @@ impl Operation<'_> {
         let imported = try_join_all(accounts.iter().map(|account| self.import_one(account))).await?;
         let mut total = ImportReport::default();
         for (report, replies) in imported {
-            total.accounts_created += report.accounts_created;
-            total.accounts_kept += report.accounts_kept;
-            total.keys_created += report.keys_created;
-            total.keys_kept += report.keys_kept;
-            total.keys_refused += report.keys_refused;
+            total += report;
             unconfirmed.extend(replies);
         }
         self.confirm(unconfirmed).await?;
@@ -29,8 +24,7 @@ impl Operation<'_> {
     }
 
     async fn import_one(&self, import: &ImportAccount) -> Result<(ImportReport, Vec<Reply>), StoreError> {
-        let mut report = ImportReport::default();
-        let mut replies = Vec::new();
+        let (mut report, mut replies) = (ImportReport::default(), Vec::new());
         match self.write_account(&import.account, Some(import.account.created_at)).await {
             Ok((_, reply)) => {
                 report.accounts_created = 1;
@@ -39,23 +33,12 @@ impl Operation<'_> {
             Err(StoreError::AccountExists) => report.accounts_kept = 1,
             Err(error) => return Err(error),
         }
-        let ids: Vec<KeyId> = import.keys.iter().map(|key| key.meta.id()).collect();
-        if ids.is_empty() {
+        if import.keys.is_empty() {
             return Ok((report, replies));
         }
-        self.import_keys(import, &ids, &mut report, &mut replies).await?;
-        Ok((report, replies))
-    }
-
-    async fn import_keys(
-        &self,
-        import: &ImportAccount,
-        ids: &[KeyId],
-        report: &mut ImportReport,
-        replies: &mut Vec<Reply>,
-    ) -> Result<(), StoreError> {
         let account = import.account.id();
-        let (now, reserved) = self.reserve(account, ids).await?;
+        let ids: Vec<KeyId> = import.keys.iter().map(|key| key.meta.id()).collect();
+        let (now, reserved) = self.reserve(account, &ids).await?;
         let reason = with_actor("imported", Some(Actor::Operator));
         let event = Event { at: now, kind: EventKind::Imported, reason };
         let mut written = Vec::new();
@@ -81,6 +64,6 @@ impl Operation<'_> {
         if !written.is_empty() {
             replies.push(self.check_reservations(account, now, &written).await?);
         }
-        Ok(())
+        Ok((report, replies))
     }
 }

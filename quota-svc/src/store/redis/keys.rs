@@ -4,23 +4,23 @@
 
 use std::collections::HashMap;
 
-use crate::domain::account::KEYS_PER_ACCOUNT;
-use crate::domain::event::{Actor, EventKind};
 use api_key::KeyDigest;
+use async_trait::async_trait;
 use futures_util::future::try_join_all;
 use redis::Value;
 
-use super::command;
-use super::operation::{Operation, int};
-use super::script::{
-    CHANGE_KEY, CHECK_RESERVATIONS, CREATE_KEY, DELETE_KEY, LIST_RESERVATIONS, RELEASE, RESERVE,
+use super::RedisStore;
+use super::call::{
+    CHANGE_KEY, CHECK_RESERVATIONS, CREATE_KEY, DELETE_KEY, LIST_RESERVATIONS, RELEASE, RESERVE, command,
 };
+use super::operation::{Operation, convert};
 use super::topology::Reply;
-use crate::domain::event::{Event, with_actor};
+use crate::domain::account::KEYS_PER_ACCOUNT;
+use crate::domain::event::{Actor, Event, EventKind, with_actor};
 use crate::domain::id::{AccountId, KeyId};
-use crate::domain::key::{KeyChange, KeyMeta, KeyName, StoredKey};
+use crate::domain::key::{KeyChange, KeyChangeError, KeyMeta, KeyName, StoredKey};
 use crate::domain::record::{KeyRecord, decode, encode};
-use crate::store::{KeyDraft, KeyListing, RESERVATION_MS, StoreError, UnreadableKey};
+use crate::store::{KeyDraft, KeyListing, KeyStore, RESERVATION_MS, StoreError, UnreadableKey};
 
 /// The result of writing a new key.
 pub(super) enum KeyWrite {
@@ -29,12 +29,8 @@ pub(super) enum KeyWrite {
     Existing(Option<AccountId>),
 }
 
-/// An API key with its Redis keys.
-enum FoundKey {
-    Readable(StoredKey),
-    Unreadable(UnreadableKey),
-    None,
-}
+/// A key, readable or not.
+type FoundKey = Result<StoredKey, UnreadableKey>;
 
 /// The stored parts of an API key. An error is the reason why a part can't be read.
 struct KeyParts {
@@ -56,9 +52,9 @@ impl KeyParts {
         self.has_no_record() != self.has_no_meta()
     }
 
-    fn into_key(self, id: KeyId) -> FoundKey {
+    fn into_key(self, id: KeyId) -> Option<FoundKey> {
         if self.has_no_record() && self.has_no_meta() {
-            return FoundKey::None;
+            return None;
         }
         let record = self.record.and_then(|bytes| {
             let bytes = bytes.ok_or_else(|| "the record is missing".to_owned())?;
@@ -68,22 +64,11 @@ impl KeyParts {
             let meta = parse_meta(&fields).filter(|meta| meta.id() == id);
             meta.ok_or_else(|| "the metadata is missing or invalid".to_owned())
         });
-        match (meta, record) {
-            (Ok(meta), Ok(record)) => FoundKey::Readable(StoredKey { meta, record }),
-            (Ok(meta), Err(reason)) => FoundKey::Unreadable(UnreadableKey { id, meta: Some(meta), reason }),
-            (Err(reason), _) => FoundKey::Unreadable(UnreadableKey { id, meta: None, reason }),
-        }
-    }
-}
-
-impl FoundKey {
-    /// The account that the key's metadata names.
-    fn account(&self) -> Option<AccountId> {
-        match self {
-            Self::Readable(key) => Some(key.meta.account),
-            Self::Unreadable(key) => key.meta.as_ref().map(|meta| meta.account),
-            Self::None => None,
-        }
+        Some(match (meta, record) {
+            (Ok(meta), Ok(record)) => Ok(StoredKey { meta, record }),
+            (Ok(meta), Err(reason)) => Err(UnreadableKey { id, meta: Some(meta), reason }),
+            (Err(reason), _) => Err(UnreadableKey { id, meta: None, reason }),
+        })
     }
 }
 
@@ -105,14 +90,16 @@ pub(super) enum DeletedKey {
     NotFound,
 }
 
-impl Operation<'_> {
-    pub(super) async fn add_key(&self, account: AccountId, draft: KeyDraft) -> Result<StoredKey, StoreError> {
+#[async_trait]
+impl KeyStore for RedisStore {
+    async fn create_key(&self, account: AccountId, draft: KeyDraft) -> Result<StoredKey, StoreError> {
+        let operation = self.operation();
         let id = KeyId::of(&draft.digest);
-        let (mut now, mut reserved) = self.reserve(account, &[id]).await?;
+        let (mut now, mut reserved) = operation.reserve(account, &[id]).await?;
         if reserved == [false] {
             // Listing the keys removes stale reservations of failed creations.
-            self.read_keys(account).await?;
-            (now, reserved) = self.reserve(account, &[id]).await?;
+            operation.read_keys(account).await?;
+            (now, reserved) = operation.reserve(account, &[id]).await?;
         }
         if reserved == [false] {
             return Err(StoreError::KeyLimitReached);
@@ -121,14 +108,91 @@ impl Operation<'_> {
         let KeyDraft { name, digest, hint, actor, .. } = draft;
         let key = StoredKey { meta: KeyMeta { account, name, hint, digest, created_at: now }, record };
         let event = Event { at: now, kind: EventKind::Created, reason: with_actor("created", actor) };
-        let KeyWrite::Written(written) = self.write_key(&key, &event).await? else {
+        let KeyWrite::Written(written) = operation.write_key(&key, &event).await? else {
             return Err(StoreError::InvalidData(format!("the new key {id} already exists").into()));
         };
-        let checked = self.check_reservations(account, now, &[id]).await?;
-        self.confirm([written, checked]).await?;
+        let checked = operation.check_reservations(account, now, &[id]).await?;
+        operation.confirm([written, checked]).await?;
         Ok(key)
     }
 
+    async fn keys(&self, account: AccountId) -> Result<KeyListing, StoreError> {
+        self.operation().read_keys(account).await
+    }
+
+    async fn key(&self, id: KeyId, owner: Option<AccountId>) -> Result<StoredKey, StoreError> {
+        self.operation().read_key(id, owner).await
+    }
+
+    async fn change_key(
+        &self,
+        id: KeyId,
+        owner: Option<AccountId>,
+        change: &KeyChange,
+        actor: Option<Actor>,
+    ) -> Result<StoredKey, StoreError> {
+        let operation = self.operation();
+        let redis_keys = self.redis_keys.key(id);
+        let (action, value) = match change {
+            KeyChange::Resume => ("resume", String::new()),
+            KeyChange::Deactivate => ("deactivate", String::new()),
+            KeyChange::Reactivate => ("reactivate", String::new()),
+            KeyChange::Rename(name) => ("rename", name.as_str().to_owned()),
+            KeyChange::DailyLimit(limit) => ("limit", limit.unwrap_or(0).to_string()),
+        };
+        let (kind, reason) = change.event(actor);
+        let call = CHANGE_KEY
+            .on(&redis_keys)
+            .arg(owner.map_or_else(String::new, |owner| owner.to_string()))
+            .arg(action)
+            .arg(value)
+            .arg(self.now_arg())
+            .arg(format!("{} {reason}", kind.as_str()));
+        let reply = match operation.write_int(&call).await? {
+            (-1, _) => return Err(StoreError::KeyNotFound),
+            (-2, _) => return Err(KeyChangeError::Inactive.into()),
+            (-3, _) => return Err(KeyChangeError::Paused.into()),
+            (-4, _) => {
+                let reason = "the record is too short or has an unknown format version".to_owned();
+                return Err(StoreError::UnreadableKey { id, reason });
+            }
+            (_, reply) => reply,
+        };
+        let (key, ()) = tokio::try_join!(operation.read_key(id, owner), operation.confirm([reply]))?;
+        Ok(key)
+    }
+
+    async fn delete_key(&self, id: KeyId, owner: Option<AccountId>) -> Result<(), StoreError> {
+        let operation = self.operation();
+        let (account, deletion) = match operation.delete_redis_keys(id, owner, Unowned::Keep).await? {
+            (DeletedKey::Of(account), deletion) => (Some(account), deletion),
+            (DeletedKey::NotFound, _) => return Err(StoreError::KeyNotFound),
+            (DeletedKey::Unowned, _) => {
+                if let Some(owner) = owner
+                    && !operation.has_reservation(owner, id).await?
+                {
+                    return Err(StoreError::KeyNotFound);
+                }
+                (owner, operation.delete_redis_keys(id, None, Unowned::Delete).await?.1)
+            }
+        };
+        // Without an account, the reservation is unknown. The next listing of that account removes it.
+        let Some(account) = account else { return operation.confirm([deletion]).await };
+        let [_, reservations, _] = self.redis_keys.account(account);
+        let release = operation.write(&command("HDEL", &reservations).arg(id.to_string())).await?;
+        operation.confirm([deletion, release]).await
+    }
+
+    async fn events(&self, id: KeyId, owner: Option<AccountId>) -> Result<Vec<Event>, StoreError> {
+        let operation = self.operation();
+        operation.read_key(id, owner).await?;
+        let [_, _, events] = self.redis_keys.key(id);
+        let lines: Vec<String> = operation.query(&command("LRANGE", &events).arg(0).arg(-1)).await?;
+        Ok(Event::current(&lines, operation.read_now().await?))
+    }
+}
+
+impl Operation<'_> {
     /// Reserves a key slot for each key, in order. Returns the store's time, and for each key whether it has a
     /// reservation now; false if the account has no slot left.
     pub(super) async fn reserve(
@@ -139,11 +203,7 @@ impl Operation<'_> {
         let [redis_key, reservations, _] = self.redis_keys.account(account);
         let call = RESERVE.on([&redis_key, &reservations]).arg(KEYS_PER_ACCOUNT).arg(self.now_arg());
         let call = keys.iter().fold(call, |call, key| call.arg(key.to_string()));
-        let reply = self.write(&call).await?;
-        let Value::Array(numbers) = &reply.value else {
-            return Err(StoreError::InvalidData("unexpected reply to reserve.lua".into()));
-        };
-        let numbers: Vec<i64> = numbers.iter().map(int).collect::<Result<_, _>>()?;
+        let numbers: Vec<i64> = convert(self.write(&call).await?.value)?;
         match numbers.split_first() {
             None | Some((-1, _)) => Err(StoreError::AccountNotFound),
             Some((now, codes)) => Ok((*now, codes.iter().map(|code| *code != 0).collect())),
@@ -195,26 +255,31 @@ impl Operation<'_> {
         })
     }
 
-    pub(super) async fn read_keys(&self, account: AccountId) -> Result<KeyListing, StoreError> {
+    async fn read_keys(&self, account: AccountId) -> Result<KeyListing, StoreError> {
         self.read_account(account).await?;
         let (now, reserved) = self.list_reservations(account).await?;
         let mut listing = KeyListing::default();
         let found =
             reserved.iter().map(async |(id, at)| Ok::<_, StoreError>((id, at, self.find_key(*id).await?)));
         for (id, reserved_at, key) in try_join_all(found).await? {
+            let holder = match &key {
+                Some(Ok(key)) => Some(key.meta.account),
+                Some(Err(unreadable)) => unreadable.meta.as_ref().map(|meta| meta.account),
+                None => None,
+            };
             match key {
                 // An import of an earlier version reserved a key that another account holds.
-                found if found.account().is_some_and(|holder| holder != account) => {
+                _ if holder.is_some_and(|holder| holder != account) => {
                     self.release(account, *id, *reserved_at).await?
                 }
-                FoundKey::Readable(key) => listing.keys.push(key),
-                FoundKey::Unreadable(key) => listing.unreadable.push(key),
+                Some(Ok(key)) => listing.keys.push(key),
+                Some(Err(key)) => listing.unreadable.push(key),
                 // The creation of the key failed, or is still in progress. A reservation from the future was made under a
                 // wrong clock.
-                FoundKey::None if (now - reserved_at).abs() > RESERVATION_MS => {
+                None if (now - reserved_at).abs() > RESERVATION_MS => {
                     self.release(account, *id, *reserved_at).await?
                 }
-                FoundKey::None => {}
+                None => {}
             }
         }
         listing.keys.sort_by_key(|key| (key.meta.created_at, key.meta.id()));
@@ -226,9 +291,7 @@ impl Operation<'_> {
     async fn list_reservations(&self, account: AccountId) -> Result<(i64, Vec<(KeyId, i64)>), StoreError> {
         let [_, reservations, _] = self.redis_keys.account(account);
         let call = LIST_RESERVATIONS.on([&reservations]).arg(self.now_arg());
-        let reply = self.run(&call).await?;
-        let texts: Vec<String> =
-            redis::from_redis_value(reply.value).map_err(|error| StoreError::InvalidData(error.into()))?;
+        let texts: Vec<String> = self.query(&call).await?;
         let invalid = || StoreError::InvalidData(format!("reservations of account {account}").into());
         let (now, pairs) = texts.split_first().ok_or_else(invalid)?;
         let pair = |pair: &[String]| Some((KeyId::from_hex(pair.first()?).ok()?, pair.get(1)?.parse().ok()?));
@@ -244,17 +307,13 @@ impl Operation<'_> {
     ) -> Result<(), StoreError> {
         let [_, reservations, _] = self.redis_keys.account(account);
         let call = RELEASE.on([&reservations]).arg(id.to_string()).arg(reserved_at);
-        self.run_int(&call).await.map(drop)
+        self.query::<i64>(&call).await.map(drop)
     }
 
-    pub(super) async fn read_key(
-        &self,
-        id: KeyId,
-        owner: Option<AccountId>,
-    ) -> Result<StoredKey, StoreError> {
+    async fn read_key(&self, id: KeyId, owner: Option<AccountId>) -> Result<StoredKey, StoreError> {
         let key = match self.find_key(id).await? {
-            FoundKey::Readable(key) if owner.is_none_or(|owner| owner == key.meta.account) => key,
-            FoundKey::Unreadable(key) if self.may_access(&key, owner).await? => return Err((&key).into()),
+            Some(Ok(key)) if owner.is_none_or(|owner| owner == key.meta.account) => key,
+            Some(Err(key)) if self.may_access(&key, owner).await? => return Err((&key).into()),
             _ => return Err(StoreError::KeyNotFound),
         };
         if !self.has_reservation(key.meta.account, id).await? {
@@ -280,7 +339,7 @@ impl Operation<'_> {
         self.query(&command("HEXISTS", &reservations).arg(id.to_string())).await
     }
 
-    async fn find_key(&self, id: KeyId) -> Result<FoundKey, StoreError> {
+    async fn find_key(&self, id: KeyId) -> Result<Option<FoundKey>, StoreError> {
         let mut parts = self.read_parts(id).await?;
         if parts.is_incomplete() {
             // The key may have been created or deleted between the two reads.
@@ -294,63 +353,6 @@ impl Operation<'_> {
         let record = readable(self.query(&command("GET", &record)).await)?;
         let meta = readable(self.query(&command("HGETALL", &meta)).await)?;
         Ok(KeyParts { record, meta })
-    }
-
-    pub(super) async fn apply_change(
-        &self,
-        id: KeyId,
-        owner: Option<AccountId>,
-        change: &KeyChange,
-        actor: Option<Actor>,
-    ) -> Result<StoredKey, StoreError> {
-        let redis_keys = self.redis_keys.key(id);
-        let (action, value) = match change {
-            KeyChange::Resume => ("resume", String::new()),
-            KeyChange::Deactivate => ("deactivate", String::new()),
-            KeyChange::Reactivate => ("reactivate", String::new()),
-            KeyChange::Rename(name) => ("rename", name.as_str().to_owned()),
-            KeyChange::DailyLimit(limit) => ("limit", limit.unwrap_or(0).to_string()),
-        };
-        let (kind, reason) = change.event(actor);
-        let call = CHANGE_KEY
-            .on(&redis_keys)
-            .arg(owner.map_or_else(String::new, |owner| owner.to_string()))
-            .arg(action)
-            .arg(value)
-            .arg(self.now_arg())
-            .arg(format!("{} {reason}", kind.as_str()));
-        let reply = match self.write_int(&call).await? {
-            (-1, _) => return Err(StoreError::KeyNotFound),
-            (-2, _) => return Err(StoreError::KeyInactive),
-            (-3, _) => return Err(StoreError::KeyPaused),
-            (-4, _) => {
-                let reason = "the record is too short or has an unknown format version".to_owned();
-                return Err(StoreError::UnreadableKey { id, reason });
-            }
-            (_, reply) => reply,
-        };
-        let (key, ()) = tokio::try_join!(self.read_key(id, owner), self.confirm([reply]))?;
-        Ok(key)
-    }
-
-    pub(super) async fn remove_key(&self, id: KeyId, owner: Option<AccountId>) -> Result<(), StoreError> {
-        let (account, deletion) = match self.delete_redis_keys(id, owner, Unowned::Keep).await? {
-            (DeletedKey::Of(account), deletion) => (Some(account), deletion),
-            (DeletedKey::NotFound, _) => return Err(StoreError::KeyNotFound),
-            (DeletedKey::Unowned, _) => {
-                if let Some(owner) = owner
-                    && !self.has_reservation(owner, id).await?
-                {
-                    return Err(StoreError::KeyNotFound);
-                }
-                (owner, self.delete_redis_keys(id, None, Unowned::Delete).await?.1)
-            }
-        };
-        // Without an account, the reservation is unknown. The next listing of that account removes it.
-        let Some(account) = account else { return self.confirm([deletion]).await };
-        let [_, reservations, _] = self.redis_keys.account(account);
-        let release = self.write_command(&command("HDEL", &reservations).arg(id.to_string())).await?;
-        self.confirm([deletion, release]).await
     }
 
     /// Deletes the Redis keys of an API key, but not its reservation, without confirming the deletion.
@@ -374,22 +376,6 @@ impl Operation<'_> {
             _ => DeletedKey::NotFound,
         };
         Ok((deleted, reply))
-    }
-
-    pub(super) async fn read_events(
-        &self,
-        id: KeyId,
-        owner: Option<AccountId>,
-    ) -> Result<Vec<Event>, StoreError> {
-        self.read_key(id, owner).await?;
-        let [_, _, events] = self.redis_keys.key(id);
-        let lines: Vec<String> = self.query(&command("LRANGE", &events).arg(0).arg(-1)).await?;
-        let now = self.read_now().await?;
-        Ok(lines
-            .iter()
-            .filter_map(|line| Event::from_line(line))
-            .filter(|event| event.is_current(now))
-            .collect())
     }
 }
 

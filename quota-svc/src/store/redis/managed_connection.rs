@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
 use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
 
 use super::restart::restart_after_panic;
 use super::settings::Assessment;
@@ -35,11 +36,11 @@ pub struct LiveConnection {
 /// an outage must not make the connection suspect that was opened after the outage.
 pub type Generation = u64;
 
-/// Dropping it ends the background task.
 pub struct ManagedConnection {
     connection: watch::Receiver<Option<LiveConnection>>,
     health: Arc<HealthSignal>,
-    task: tokio::task::JoinHandle<()>,
+    /// The background task, which ends when this is dropped.
+    _task: JoinSet<()>,
     label: Arc<str>,
 }
 
@@ -62,8 +63,9 @@ impl ManagedConnection {
         let label = target.label().into();
         let generation = AtomicU64::new(0);
         let task = ConnectionTask { target, options, timeout, publish, health: health.clone(), generation };
-        let run = async move { restart_after_panic("store connection", || task.run()).await };
-        Self { connection, health, task: tokio::spawn(run), label }
+        let mut running = JoinSet::new();
+        running.spawn(async move { restart_after_panic("store connection", || task.run()).await });
+        Self { connection, health, _task: running, label }
     }
 
     /// `None` while disconnected.
@@ -100,12 +102,6 @@ impl ManagedConnection {
     /// The server's address, for messages.
     pub fn label(&self) -> &Arc<str> {
         &self.label
-    }
-}
-
-impl Drop for ManagedConnection {
-    fn drop(&mut self) {
-        self.task.abort();
     }
 }
 
@@ -240,18 +236,21 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_secs(10);
 
-    async fn start(redis: &Redis) -> ManagedConnection {
-        let (target, options) = target::parse(&redis.url(), Credentials::default(), TIMEOUT).unwrap();
-        let RedisTarget::Single(server) = target else { panic!("not a server: {target:?}") };
-        let managed = ManagedConnection::start(server, options, TIMEOUT);
-        managed.wait_connected().await;
-        managed
+    impl ManagedConnection {
+        /// Connects to the server at a URL, for the tests of this module and of others.
+        pub async fn connect_to(url: &str, timeout: Duration) -> Self {
+            let (target, options) = target::parse(url, Credentials::default(), timeout).unwrap();
+            let RedisTarget::Single(server) = target else { panic!("not a server: {target:?}") };
+            let managed = Self::start(server, options, timeout);
+            managed.wait_connected().await;
+            managed
+        }
     }
 
     #[tokio::test]
     async fn failures_of_an_outage_leave_the_next_connection_usable() {
         let mut redis = Redis::start().await;
-        let managed = start(&redis).await;
+        let managed = ManagedConnection::connect_to(&redis.url(), TIMEOUT).await;
         let mut published = managed.connection.clone();
         let failed = managed.generation().unwrap();
         redis.stop();

@@ -3,11 +3,11 @@
 use std::ops::Deref;
 use std::time::{Duration, Instant};
 
-use redis::Value;
+use redis::{FromRedisValue, Value};
 
-use super::script::ScriptCall;
+use super::call::Call;
 use super::topology::{CallError, Reply};
-use super::{KeyCommand, RedisStore, StoreError};
+use super::{RedisStore, StoreError};
 
 pub struct Operation<'a> {
     store: &'a RedisStore,
@@ -51,48 +51,33 @@ impl Operation<'_> {
         }
     }
 
-    /// Runs a script that only reads, or whose writes need no confirmation.
-    pub async fn run(&self, call: &ScriptCall<'_>) -> Result<Reply, StoreError> {
-        Ok(self.others.run(call, self.time_for_call()?).await?)
-    }
-
-    /// Like [`Self::run`], for a script whose reply is one integer.
-    pub async fn run_int(&self, call: &ScriptCall<'_>) -> Result<i64, StoreError> {
-        int(&self.run(call).await?.value)
-    }
-
-    /// Sends a command that only reads, or whose writes need no confirmation, and converts its reply.
-    pub async fn query<T: redis::FromRedisValue>(&self, command: &KeyCommand<'_>) -> Result<T, StoreError> {
-        let reply = self.others.send(command, self.time_for_call()?).await?;
+    /// Makes a call that only reads, or whose writes need no confirmation, and converts its reply.
+    pub async fn query<T: FromRedisValue>(&self, call: &Call<'_>) -> Result<T, StoreError> {
+        let reply = self.others.send(call, self.time_for_call()?).await?;
         convert(reply.value)
     }
 
     /// Like [`Self::query`]; `None` if the Redis user may not run the command.
-    pub async fn query_if_permitted<T: redis::FromRedisValue>(
+    pub async fn query_if_permitted<T: FromRedisValue>(
         &self,
-        command: &KeyCommand<'_>,
+        call: &Call<'_>,
     ) -> Result<Option<T>, StoreError> {
-        let reply = match self.others.send(command, self.time_for_call()?).await {
+        let reply = match self.others.send(call, self.time_for_call()?).await {
             Err(CallError::Failed(error)) if error.code() == Some("NOPERM") => return Ok(None),
             reply => reply?,
         };
         convert(reply.value).map(Some)
     }
 
-    /// Runs a script whose writes are to be confirmed.
-    pub async fn write(&self, call: &ScriptCall<'_>) -> Result<Reply, StoreError> {
-        Ok(self.writes.run(call, self.time_for_call()?).await?)
+    /// Makes a call whose writes are to be confirmed.
+    pub async fn write(&self, call: &Call<'_>) -> Result<Reply, StoreError> {
+        Ok(self.writes.send(call, self.time_for_call()?).await?)
     }
 
     /// Like [`Self::write`], for a script whose reply is one integer.
-    pub async fn write_int(&self, call: &ScriptCall<'_>) -> Result<(i64, Reply), StoreError> {
+    pub async fn write_int(&self, call: &Call<'_>) -> Result<(i64, Reply), StoreError> {
         let reply = self.write(call).await?;
-        Ok((int(&reply.value)?, reply))
-    }
-
-    /// Sends a command whose write is to be confirmed.
-    pub async fn write_command(&self, command: &KeyCommand<'_>) -> Result<Reply, StoreError> {
-        Ok(self.writes.send(command, self.time_for_call()?).await?)
+        Ok((convert(reply.value.clone())?, reply))
     }
 
     /// Waits until these writes are confirmed, in the time that is left.
@@ -105,21 +90,14 @@ impl Operation<'_> {
         if let Some(now) = self.clock.manual() {
             return Ok(now);
         }
-        let time = KeyCommand { redis_key: &self.redis_keys.demo(), command: redis::cmd("TIME") };
-        let (seconds, micros): (i64, i64) = self.query(&time).await?;
+        let redis_key = self.redis_keys.demo();
+        let (seconds, micros): (i64, i64) = self.query(&Call::without_args("TIME", &redis_key)).await?;
         Ok(seconds * 1000 + micros / 1000)
     }
 }
 
-fn convert<T: redis::FromRedisValue>(value: Value) -> Result<T, StoreError> {
+pub fn convert<T: FromRedisValue>(value: Value) -> Result<T, StoreError> {
     redis::from_redis_value(value).map_err(|error| StoreError::InvalidData(error.into()))
-}
-
-pub fn int(value: &Value) -> Result<i64, StoreError> {
-    match value {
-        Value::Int(number) => Ok(*number),
-        other => Err(StoreError::InvalidData(format!("expected an integer, got {other:?}").into())),
-    }
 }
 
 impl From<CallError> for StoreError {

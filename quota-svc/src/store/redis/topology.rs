@@ -9,11 +9,11 @@ use std::time::Duration;
 use cluster::Cluster;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
+use tokio::task::JoinSet;
 
-use super::KeyCommand;
+use super::call::Call;
 use super::managed_connection::{Generation, LiveConnection, ManagedConnection};
 use super::redis_keys::RedisKey;
-use super::script::ScriptCall;
 use super::target::{ConnectOptions, RedisTarget};
 
 /// Why a call failed.
@@ -41,7 +41,8 @@ pub struct Reply {
 pub enum Topology {
     /// One server, possibly found through Sentinels.
     Single(Arc<ManagedConnection>),
-    Cluster(Cluster),
+    /// With the task that refreshes its slot map, which ends when this is dropped.
+    Cluster { cluster: Arc<Cluster>, _refresh: JoinSet<()> },
 }
 
 impl Topology {
@@ -51,13 +52,16 @@ impl Topology {
             RedisTarget::Single(server) => {
                 Self::Single(Arc::new(ManagedConnection::start(server, options, timeout)))
             }
-            RedisTarget::Cluster(seeds) => Self::Cluster(Cluster::start(seeds, options, timeout)),
+            RedisTarget::Cluster(seeds) => {
+                let (cluster, _refresh) = Cluster::start(seeds, options, timeout);
+                Self::Cluster { cluster, _refresh }
+            }
         }
     }
 
     /// In a Cluster, Redis keys with different hash tags can't share a call.
     pub fn is_cluster(&self) -> bool {
-        matches!(self, Self::Cluster(_))
+        matches!(self, Self::Cluster { .. })
     }
 
     /// For /readyz; `None` if everything is connected.
@@ -65,40 +69,27 @@ impl Topology {
         match self {
             Self::Single(connection) if connection.is_connected() => None,
             Self::Single(connection) => Some(format!("no connection to {}", connection.label())),
-            Self::Cluster(cluster) => cluster.unavailable_reason(),
+            Self::Cluster { cluster, .. } => cluster.unavailable_reason(),
         }
     }
 
-    /// Runs a script on the server of its Redis keys. If the server does not have it cached, sends the script's text in a
-    /// second call. Both calls share one timeout.
-    pub async fn run(&self, call: &ScriptCall<'_>, timeout: Duration) -> Result<Reply, CallError> {
+    /// Makes a call on the server of its Redis key. If the server does not have a script cached, sends its text in a
+    /// second attempt. Both attempts share one timeout.
+    pub async fn send(&self, call: &Call<'_>, timeout: Duration) -> Result<Reply, CallError> {
         let redis_key = call.redis_key;
         let attempts = async {
-            match self.attempt(redis_key, &call.by_sha()).await {
+            let reply = self.attempt(redis_key, &call.command).await;
+            if let Err(CallError::Failed(error)) = &reply
+                && is(error, ServerErrorKind::NoScript)
+                && let Some(by_text) = call.by_text()
+            {
                 // Nothing was executed, so sending it again is safe.
-                Err(CallError::Failed(error)) if is(&error, ServerErrorKind::NoScript) => {
-                    self.attempt(redis_key, &call.by_text()).await
-                }
-                other => other,
+                return self.attempt(redis_key, &by_text).await;
             }
+            reply
         };
-        self.with_timeout(redis_key, timeout, attempts).await
-    }
-
-    /// Sends a command to the server of its Redis key.
-    pub async fn send(&self, command: &KeyCommand<'_>, timeout: Duration) -> Result<Reply, CallError> {
-        let attempt = self.attempt(command.redis_key, &command.command);
-        self.with_timeout(command.redis_key, timeout, attempt).await
-    }
-
-    async fn with_timeout(
-        &self,
-        redis_key: &RedisKey,
-        timeout: Duration,
-        call: impl Future<Output = Result<Reply, CallError>>,
-    ) -> Result<Reply, CallError> {
         let used = self.connection_for(redis_key);
-        let reply = tokio::time::timeout(timeout, call).await;
+        let reply = tokio::time::timeout(timeout, attempts).await;
         reply.unwrap_or_else(|_| Err(self.on_timeout(redis_key, used)))
     }
 
@@ -106,7 +97,7 @@ impl Topology {
     fn connection_for(&self, redis_key: &RedisKey) -> Option<(Arc<ManagedConnection>, Generation)> {
         let managed = match self {
             Self::Single(connection) => Some(connection.clone()),
-            Self::Cluster(cluster) => cluster.master(redis_key.slot()),
+            Self::Cluster { cluster, .. } => cluster.master(redis_key.slot()),
         }?;
         let generation = managed.generation()?;
         Some((managed, generation))
@@ -118,7 +109,7 @@ impl Topology {
         redis_key: &RedisKey,
         used: Option<(Arc<ManagedConnection>, Generation)>,
     ) -> CallError {
-        if let Self::Cluster(cluster) = self {
+        if let Self::Cluster { cluster, .. } = self {
             cluster.request_refresh();
         }
         let Some((managed, generation)) = used else {
@@ -132,7 +123,7 @@ impl Topology {
     async fn attempt(&self, redis_key: &RedisKey, command: &Cmd) -> Result<Reply, CallError> {
         match self {
             Self::Single(connection) => send_on(connection, command).await,
-            Self::Cluster(cluster) => cluster.send(redis_key.slot(), command).await,
+            Self::Cluster { cluster, .. } => cluster.send(redis_key.slot(), command).await,
         }
     }
 }

@@ -72,12 +72,16 @@ impl Draft<'_> {
         id: AccountId,
         expected_credential: Option<&str>,
     ) -> Result<Vec<KeyId>, StoreError> {
-        match self.account(id) {
-            Ok(stored) => check_credential(&stored.account, expected_credential)?,
-            Err(StoreError::UnreadableAccount(_)) if expected_credential.is_none() => {}
+        let keys = match self.account(id) {
+            Ok(stored) => {
+                check_credential(&stored.account, expected_credential)?;
+                stored.keys.clone()
+            }
+            Err(StoreError::UnreadableAccount(_)) if expected_credential.is_none() => {
+                self.state.keys_of_unreadable_account(id)
+            }
             Err(error) => return Err(error),
-        }
-        let keys = self.keys_of(id)?;
+        };
         for key in &keys {
             self.remove_key(*key);
         }

@@ -15,7 +15,7 @@ use crate::store::StoreError;
 ///
 /// A method that returns an error has staged nothing.
 pub struct Draft<'a> {
-    state: &'a State,
+    pub(super) state: &'a State,
     staged: Staged,
 }
 
@@ -60,13 +60,6 @@ impl<'a> Draft<'a> {
         self.staged.accounts.insert(id, None);
     }
 
-    pub(super) fn has_key(&self, id: KeyId) -> bool {
-        match self.staged.keys.get(&id) {
-            Some(staged) => staged.key().is_some(),
-            None => self.state.keys.contains_key(&id) || self.state.unreadable_keys.contains_key(&id),
-        }
-    }
-
     pub(super) fn key(&self, id: KeyId, owner: Option<AccountId>) -> Result<&StoredKey, StoreError> {
         let Some(staged) = self.staged.keys.get(&id) else { return self.state.key(id, owner) };
         let key = staged.key().ok_or(StoreError::KeyNotFound)?;
@@ -109,25 +102,11 @@ impl<'a> Draft<'a> {
         owner: Option<AccountId>,
     ) -> Result<Option<AccountId>, StoreError> {
         let account = match (self.staged.keys.get(&id), self.state.unreadable_keys.get(&id)) {
+            (Some(staged), _) => Some(staged.key().ok_or(StoreError::KeyNotFound)?.meta.account),
             (None, Some(unreadable)) => unreadable.account,
-            (Some(staged), _) => staged.key().map(|key| key.meta.account),
             (None, None) => Some(self.state.key(id, None)?.meta.account),
         };
-        let deleted = matches!(self.staged.keys.get(&id), Some(StagedKey::Deleted));
-        if deleted || (owner.is_some() && owner != account) {
-            Err(StoreError::KeyNotFound)
-        } else {
-            Ok(account)
-        }
-    }
-
-    /// The keys of an account, readable or not.
-    pub(super) fn keys_of(&self, account: AccountId) -> Result<Vec<KeyId>, StoreError> {
-        match self.account(account) {
-            Ok(stored) => Ok(stored.keys.clone()),
-            Err(StoreError::UnreadableAccount(_)) => Ok(self.state.keys_of_unreadable_account(account)),
-            Err(error) => Err(error),
-        }
+        if owner.is_some() && owner != account { Err(StoreError::KeyNotFound) } else { Ok(account) }
     }
 }
 

@@ -1,14 +1,13 @@
 //! The keys of the state in memory: create, read, change, delete, import and load.
 
-use crate::domain::account::KEYS_PER_ACCOUNT;
-use crate::domain::event::{Actor, EventKind};
-use crate::store::ImportReport;
+use quota_api::ImportReport;
 
 use super::stored::meta_from_bytes;
 use super::{Draft, KeyEntry, State, UnreadableEntry};
-use crate::domain::event::{Event, with_actor};
+use crate::domain::account::KEYS_PER_ACCOUNT;
+use crate::domain::event::{Actor, Event, EventKind, with_actor};
 use crate::domain::id::{AccountId, KeyId};
-use crate::domain::key::{KeyChange, KeyChangeError, KeyMeta, StoredKey};
+use crate::domain::key::{KeyChange, KeyMeta, StoredKey};
 use crate::domain::record::decode;
 use crate::store::{ImportAccount, KeyListing, StoreError, UnreadableKey};
 
@@ -95,11 +94,7 @@ impl Draft<'_> {
         now: i64,
     ) -> Result<StoredKey, StoreError> {
         let mut key = self.key(id, owner)?.clone();
-        let changed = key.apply(change, now).map_err(|error| match error {
-            KeyChangeError::Inactive => StoreError::KeyInactive,
-            KeyChangeError::Paused => StoreError::KeyPaused,
-        })?;
-        if changed {
+        if key.apply(change, now)? {
             let (kind, reason) = change.event(actor);
             self.put_changed_key(key.clone(), change, Event { at: now, kind, reason });
         }
@@ -132,14 +127,17 @@ impl Draft<'_> {
                 Err(_) => report.accounts_kept += 1,
             }
             for key in &import.keys {
-                if self.has_key(key.meta.id()) {
-                    let is_own = self.key_owner(key.meta.id(), Some(import.account.id())).is_ok();
-                    *(if is_own { &mut report.keys_kept } else { &mut report.keys_refused }) += 1;
-                    continue;
-                }
-                match self.create_key(key.clone(), EventKind::Imported, Some(Actor::Operator), now) {
-                    Ok(_) => report.keys_created += 1,
-                    Err(_) => report.keys_refused += 1,
+                match self.key_owner(key.meta.id(), None) {
+                    Ok(owner) if owner == Some(import.account.id()) => report.keys_kept += 1,
+                    Ok(_) => report.keys_refused += 1,
+                    // There is no such key.
+                    Err(_) => {
+                        let actor = Some(Actor::Operator);
+                        match self.create_key(key.clone(), EventKind::Imported, actor, now) {
+                            Ok(_) => report.keys_created += 1,
+                            Err(_) => report.keys_refused += 1,
+                        }
+                    }
                 }
             }
         }

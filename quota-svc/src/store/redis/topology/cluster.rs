@@ -11,6 +11,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use redis::{Cmd, RedisError, RedisResult, ServerErrorKind, Value};
 use tokio::sync::Notify;
+use tokio::task::JoinSet;
 
 use super::super::managed_connection::ManagedConnection;
 use super::super::restart::restart_after_panic;
@@ -26,13 +27,7 @@ const DEGRADED_INTERVAL: Duration = Duration::from_millis(200);
 /// Attempts per call, the first one included.
 const MAX_ATTEMPTS: usize = 3;
 
-/// Dropping it ends the background task that refreshes the slot map.
 pub struct Cluster {
-    shared: Arc<Shared>,
-    refresh_task: tokio::task::JoinHandle<()>,
-}
-
-struct Shared {
     seeds: Vec<Node>,
     options: ConnectOptions,
     timeout: Duration,
@@ -46,9 +41,9 @@ struct Shared {
 struct SlotMap(Vec<(u16, u16, Arc<ManagedConnection>)>);
 
 impl Cluster {
-    /// Starts reading the slot map from the seed nodes in the background.
-    pub fn start(seeds: Vec<Node>, options: ConnectOptions, timeout: Duration) -> Self {
-        let shared = Arc::new(Shared {
+    /// Starts reading the slot map from the seed nodes, in a background task that ends when the `JoinSet` is dropped.
+    pub fn start(seeds: Vec<Node>, options: ConnectOptions, timeout: Duration) -> (Arc<Self>, JoinSet<()>) {
+        let cluster = Arc::new(Self {
             seeds,
             options,
             timeout,
@@ -56,41 +51,33 @@ impl Cluster {
             connections: Mutex::default(),
             refresh_requested: Notify::new(),
         });
-        let refreshed = shared.clone();
-        let refresh = async move { restart_after_panic("slot map", || refresh_slot_map(&refreshed)).await };
-        Self { refresh_task: tokio::spawn(refresh), shared }
+        let refreshed = cluster.clone();
+        let mut task = JoinSet::new();
+        task.spawn(async move { restart_after_panic("slot map", || refreshed.refresh_slot_map()).await });
+        (cluster, task)
     }
 
     /// `None` if every slot is served by a connected master.
     pub fn unavailable_reason(&self) -> Option<String> {
-        self.shared.slot_map.load().unavailable_reason()
-    }
-
-    /// Sends a command to the master of a slot. The caller enforces the timeout.
-    pub async fn send(&self, slot: u16, command: &Cmd) -> Result<Reply, CallError> {
-        self.shared.send(slot, command).await
+        self.slot_map.load().unavailable_reason()
     }
 
     /// The connection to the master of a slot; `None` if the slot has no master.
     pub fn master(&self, slot: u16) -> Option<Arc<ManagedConnection>> {
-        self.shared.slot_map.load().master(slot)
+        self.slot_map.load().master(slot)
     }
 
     /// Requests a refresh of the slot map.
     pub fn request_refresh(&self) {
-        self.shared.refresh_requested.notify_one();
+        self.refresh_requested.notify_one();
     }
-}
 
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        self.refresh_task.abort();
-    }
-}
-
-impl Shared {
-    async fn send(&self, slot: u16, command: &Cmd) -> Result<Reply, CallError> {
-        let mut managed = self.slot_map.load().master(slot).ok_or_else(|| self.no_master(slot))?;
+    /// Sends a command to the master of a slot. The caller enforces the timeout.
+    pub async fn send(&self, slot: u16, command: &Cmd) -> Result<Reply, CallError> {
+        let mut managed = self.master(slot).ok_or_else(|| {
+            self.request_refresh();
+            CallError::Down(format!("a master of slot {slot}"))
+        })?;
         let mut asking = false;
         for _ in 0..MAX_ATTEMPTS {
             let result =
@@ -98,28 +85,23 @@ impl Shared {
             let error = match result {
                 Err(CallError::Failed(error)) => error,
                 Err(error) => {
-                    self.refresh_requested.notify_one();
+                    self.request_refresh();
                     return Err(error);
                 }
                 Ok(reply) => return Ok(reply),
             };
             let Some(node) = redirection(&error, managed.label()) else {
-                self.refresh_requested.notify_one();
+                self.request_refresh();
                 return Err(error.into());
             };
             asking = is(&error, ServerErrorKind::Ask);
             if !asking {
-                self.refresh_requested.notify_one();
+                self.request_refresh();
             }
             managed = self.connection_to(&node);
             managed.wait_connected().await;
         }
         Err(CallError::Down(format!("the master of slot {slot} (too many redirections)")))
-    }
-
-    fn no_master(&self, slot: u16) -> CallError {
-        self.refresh_requested.notify_one();
-        CallError::Down(format!("a master of slot {slot}"))
     }
 
     fn connection_to(&self, node: &Node) -> Arc<ManagedConnection> {
@@ -168,6 +150,19 @@ impl Shared {
         let reply: Value = command.query_async(&mut connection).await?;
         Ok(slots::parse(&reply, &node.0))
     }
+
+    async fn refresh_slot_map(&self) -> Infallible {
+        loop {
+            if let Some(ranges) = self.read_slot_map().await {
+                self.apply_slot_map(ranges);
+            }
+            let interval =
+                if self.unavailable_reason().is_some() { DEGRADED_INTERVAL } else { REFRESH_INTERVAL };
+            let _ = tokio::time::timeout(interval, self.refresh_requested.notified()).await;
+            // Debounces refresh requests.
+            tokio::time::sleep(DEGRADED_INTERVAL / 4).await;
+        }
+    }
 }
 
 impl SlotMap {
@@ -182,19 +177,6 @@ impl SlotMap {
             return Some(format!("no connection to {}", managed.label()));
         }
         (served < u32::from(SLOTS)).then(|| format!("only {served} of {SLOTS} slots are served"))
-    }
-}
-
-async fn refresh_slot_map(shared: &Shared) -> Infallible {
-    loop {
-        if let Some(ranges) = shared.read_slot_map().await {
-            shared.apply_slot_map(ranges);
-        }
-        let degraded = shared.slot_map.load().unavailable_reason().is_some();
-        let interval = if degraded { DEGRADED_INTERVAL } else { REFRESH_INTERVAL };
-        let _ = tokio::time::timeout(interval, shared.refresh_requested.notified()).await;
-        // Debounces refresh requests.
-        tokio::time::sleep(DEGRADED_INTERVAL / 4).await;
     }
 }
 
@@ -221,20 +203,11 @@ mod tests {
     use testkit::redis::Redis;
     use testkit::wait::eventually;
 
-    use super::super::super::target::{self, Credentials, RedisTarget};
     use super::*;
 
     const TIMEOUT: Duration = Duration::from_secs(10);
 
     /// The server is not part of a Cluster, so it replies to `ASKING` with an error, which must not matter.
-    async fn start(redis: &Redis) -> ManagedConnection {
-        let (target, options) = target::parse(&redis.url(), Credentials::default(), TIMEOUT).unwrap();
-        let RedisTarget::Single(server) = target else { panic!("not a server: {target:?}") };
-        let managed = ManagedConnection::start(server, options, TIMEOUT);
-        managed.wait_connected().await;
-        managed
-    }
-
     async fn error_of(managed: &ManagedConnection, command: &Cmd) -> RedisError {
         match send_asking(managed, command).await {
             Err(CallError::Failed(error)) => error,
@@ -246,7 +219,7 @@ mod tests {
     #[tokio::test]
     async fn redirection_after_asking_has_its_target() {
         let redis = Redis::start().await;
-        let managed = start(&redis).await;
+        let managed = ManagedConnection::connect_to(&redis.url(), TIMEOUT).await;
         let mut command = redis::cmd("EVAL");
         command.arg("return redis.error_reply('MOVED 7 192.0.2.1:7000')").arg(0);
         let error = error_of(&managed, &command).await;
@@ -256,7 +229,7 @@ mod tests {
     #[tokio::test]
     async fn error_after_asking_is_reported_to_the_connection() {
         let redis = Redis::start().await;
-        let managed = start(&redis).await;
+        let managed = ManagedConnection::connect_to(&redis.url(), TIMEOUT).await;
         redis.cli(&["REPLICAOF", "127.0.0.1", "1"]).await;
         let error = error_of(&managed, redis::cmd("SET").arg("a").arg("b")).await;
         assert!(is(&error, ServerErrorKind::ReadOnly), "{error}");
