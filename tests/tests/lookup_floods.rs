@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use quota_client::wire::Scope;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use testkit::http2::{goaway_code, rapid_resets};
 use testkit::lookup::{JsonResponse, Lookup, Stack, WAIT_TIMEOUT};
 use testkit::wait::eventually;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -174,29 +175,6 @@ fn check_error_response(response: &str, status: u16) {
     assert!(["error", "message", "docs"].iter().all(|field| body[field].is_string()), "{response}");
 }
 
-/// HTTP/2 frames of `count` requests that are immediately canceled (rapid reset).
-fn rapid_resets(count: u32) -> Vec<u8> {
-    let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
-    for stream in (0..count).map(|n| (2 * n + 1).to_be_bytes()) {
-        // HEADERS with END_HEADERS and END_STREAM: GET, http, /, authority "t"; then RST_STREAM with CANCEL.
-        bytes.extend([0, 0, 6, 1, 5].iter().chain(&stream).chain(b"\x82\x86\x84\x41\x01t"));
-        bytes.extend([0, 0, 4, 3, 0].iter().chain(&stream).chain(&[0, 0, 0, 8]));
-    }
-    bytes
-}
-
-/// Whether the HTTP/2 frames of the server include GOAWAY.
-fn has_goaway(mut bytes: &[u8]) -> bool {
-    while let [a, b, c, kind, _flags, _, _, _, _, rest @ ..] = bytes {
-        if *kind == 7 {
-            return true;
-        }
-        let length = u32::from_be_bytes([0, *a, *b, *c]) as usize;
-        bytes = &rest[length.min(rest.len())..];
-    }
-    false
-}
-
 #[tokio::test]
 async fn floods_are_rejected_without_memory_growth() {
     let stack = Stack::start(&HIGH_LIMITS, &[]).await;
@@ -224,7 +202,7 @@ async fn floods_are_rejected_without_memory_growth() {
         let _ = timeout(WAIT_TIMEOUT, socket.read_to_end(&mut received))
             .await
             .expect("server closes the connection");
-        assert!(has_goaway(&received), "{received:?}");
+        assert!(goaway_code(&received).is_some(), "{received:?}");
     }
     let growth = lookup.service.peak_rss().saturating_sub(before);
     assert!(growth < 10 << 20, "memory grew by {growth} bytes");

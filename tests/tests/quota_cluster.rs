@@ -16,17 +16,6 @@ const STORE_TIMEOUT: Duration = Duration::from_millis(250);
 /// Extra time for a busy machine.
 const SLACK: Duration = Duration::from_millis(350);
 
-/// One key per master, in the order of the masters.
-async fn key_on_each_master(cluster: &RedisCluster, quota: &Quota, prefix: &str) -> [TestKey; 3] {
-    let mut keys = [const { None }; 3];
-    while keys.iter().any(Option::is_none) {
-        let key = quota.new_key().await;
-        let master = cluster.master_of(&key.redis_key(prefix, "k")).await;
-        keys[master] = Some(key);
-    }
-    keys.map(Option::unwrap)
-}
-
 async fn outcomes(client: &QuotaClient, keys: &[TestKey; 3]) -> Vec<Outcome> {
     let batch = ChargeRequest { charges: keys.iter().flat_map(|key| key.charges(1).charges).collect() };
     let started = Instant::now();
@@ -53,7 +42,7 @@ async fn dead_cluster_shard_fails_only_its_own_charges() {
     let store = StoreChoice::from(&cluster);
     let mut quota = Quota::start_with(store.clone(), &["--burst-limit", "60000"]).await;
     quota.wait_ready(WAIT_TIMEOUT).await;
-    let (client, keys) = (quota.client(), key_on_each_master(&cluster, &quota, store.prefix()).await);
+    let (client, keys) = (quota.client(), quota.key_on_each_master(&cluster, store.prefix()).await);
     assert_eq!(outcomes(&client, &keys).await, [Outcome::Allowed; 3]);
     cluster.nodes[2].freeze();
     for _ in 0..3 {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use quota_client::wire::{Charge, ChargeRequest, Outcome};
 use tempfile::TempDir;
+use testkit::http2::{goaway_code, rapid_resets};
 use testkit::quota::{Quota, StoreChoice};
 use testkit::wait::eventually;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -166,32 +167,6 @@ async fn load_oversized_bodies_and_headers_are_not_buffered() {
     eprintln!("600 MB of bodies and 1 MB of headers: peak memory + {} KiB, {cpu:?} of CPU", growth >> 10);
     assert!(growth < 10 << 20, "{growth} bytes");
     live_request(&quota).await;
-}
-
-/// HTTP/2 requests, each canceled immediately, as raw frames: a client library would not send a
-/// request that is already canceled.
-fn rapid_resets(streams: u32) -> Vec<u8> {
-    let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
-    for stream in (0..streams).map(|n| (2 * n + 1).to_be_bytes()) {
-        // HEADERS with END_HEADERS and END_STREAM: GET, http, /, authority "localhost".
-        bytes.extend([0, 0, 14, 1, 5].iter().chain(&stream).chain(b"\x82\x86\x84\x41\x09localhost"));
-        // RST_STREAM with CANCEL.
-        bytes.extend([0, 0, 4, 3, 0].iter().chain(&stream).chain(&[0, 0, 0, 8]));
-    }
-    bytes
-}
-
-/// The error code of the first GOAWAY frame in `bytes`.
-fn goaway_code(mut bytes: &[u8]) -> Option<[u8; 4]> {
-    while let [a, b, c, kind, _flags, _, _, _, _, rest @ ..] = bytes {
-        let length = u32::from_be_bytes([0, *a, *b, *c]) as usize;
-        let (payload, rest) = rest.split_at(length.min(rest.len()));
-        if *kind == 7 {
-            return payload.get(4..8)?.try_into().ok();
-        }
-        bytes = rest;
-    }
-    None
 }
 
 #[tokio::test]

@@ -140,23 +140,3 @@ async fn demo_limit_is_exact_across_two_replicas() {
     let one_day = allowed.iter().all(|reset| *reset == allowed[0]);
     assert!(!one_day || allowed.len() == 100, "{} allowed", allowed.len());
 }
-
-#[tokio::test]
-async fn alternating_replicas_with_different_burst_limits_pause_the_key() {
-    let redis = Redis::start().await;
-    let store = StoreChoice::from(&redis);
-    let start = async |limit| {
-        Quota::start_with(store.clone(), &["--store-timeout", "10s", "--burst-limit", limit]).await
-    };
-    let pair = [start("300").await, start("400").await];
-    let (key, clients) = (pair[0].new_key().await, [pair[0].client(), pair[1].client()]);
-    let mut outcomes = Vec::new();
-    for turn in 0..400 {
-        outcomes.extend(key.charge(&clients[turn % 2], 1).await);
-    }
-    let allowed = outcomes.iter().take_while(|outcome| **outcome == Outcome::Allowed).count();
-    // Request 301 is the first one's, whose limit it exceeds.
-    assert_eq!((allowed, outcomes[300]), (300, Outcome::BurstExceeded));
-    assert!(outcomes[301..].iter().all(|outcome| *outcome == Outcome::Paused));
-    assert_eq!(key.events(&clients[0], EventKind::Paused).await, 1);
-}

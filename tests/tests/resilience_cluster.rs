@@ -20,17 +20,6 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1).saturating_add(Duratio
 /// Consecutive 200s, over all pairs, that count as recovered.
 const CONSECUTIVE: usize = 12;
 
-/// Creates one key per master, in the order of the masters.
-async fn key_on_each_master(cluster: &RedisCluster, quota: &Quota, prefix: &str) -> [TestKey; 3] {
-    let mut keys = [const { None }; 3];
-    while keys.iter().any(Option::is_none) {
-        let key = quota.new_key().await;
-        let master = cluster.master_of(&key.redis_key(prefix, "k")).await;
-        keys[master] = Some(key);
-    }
-    keys.map(Option::unwrap)
-}
-
 /// Sends requests to the pairs in turn. The outcome is the status and the error code.
 fn start_load(lookups: &[Lookup], key: &TestKey) -> Load {
     let requests: Arc<Vec<_>> =
@@ -106,7 +95,7 @@ async fn load_on_lost_cluster_master_gets_500_then_recovers() {
         lookups.push(Lookup::start(quota.url(), &[]).await);
         quotas.push(quota);
     }
-    let keys = key_on_each_master(&cluster, &quotas[0], store.prefix()).await;
+    let keys = quotas[0].key_on_each_master(&cluster, store.prefix()).await;
     let loads = keys.each_ref().map(|key| start_load(&lookups, key));
     for load in &loads {
         more_calls(load, 50).await;

@@ -6,6 +6,7 @@
 pub mod cluster;
 pub mod fault_proxy;
 pub mod http;
+pub mod http2;
 pub mod kube_api;
 pub mod loadgen;
 pub mod lookup;

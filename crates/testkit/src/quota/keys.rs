@@ -9,6 +9,7 @@ use quota_client::wire::{
 use quota_client::{BatchConfig, Charger, ClientError, QuotaClient};
 
 use super::Quota;
+use crate::cluster::RedisCluster;
 
 /// A key in its own account.
 #[derive(Debug, Clone)]
@@ -73,6 +74,17 @@ impl Quota {
     pub async fn new_key(&self) -> TestKey {
         let new = NewKey { name: "test".to_owned(), scope: Scope::Full, daily_limit: None };
         TestKey::create(&self.client(), &new).await
+    }
+
+    /// Creates one key per master of a cluster with three masters, in the order of the masters.
+    pub async fn key_on_each_master(&self, cluster: &RedisCluster, prefix: &str) -> [TestKey; 3] {
+        let mut keys = [const { None }; 3];
+        while keys.iter().any(Option::is_none) {
+            let key = self.new_key().await;
+            let master = cluster.master_of(&key.redis_key(prefix, "k")).await;
+            keys[master] = Some(key);
+        }
+        keys.map(|key| key.expect("every master has a key"))
     }
 
     /// The batching charger that lookup-svc uses, with its default deadline of 400 ms.
