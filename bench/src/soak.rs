@@ -56,14 +56,13 @@ pub async fn run(options: &Options) -> anyhow::Result<Vec<Gate>> {
     programs::build().await?;
     let target = Arc::new(Target::start(options.workers).await?);
     let duration = Duration::from_secs_f64(options.minutes * 60.0);
-    let progress = Arc::new(Progress::new(duration));
+    let progress = Arc::new(Progress::new());
     let started = Instant::now();
     let clients = start_clients(&target, &progress, options.clients, started + duration);
     progress.show(&target, started + duration.mul_f64(WARM_UP_SHARE)).await?;
     let warm_memory = target.memory()?;
     progress.show(&target, started + duration).await?;
     let stats = merge(clients.join_all().await);
-    progress.finish();
     let comparison = target.compare_counters(&stats).await?;
     let final_memory = target.memory()?;
     report::print(&stats, started.elapsed(), warm_memory, final_memory, &comparison);

@@ -69,7 +69,7 @@ impl LookupService {
             outage_log: LogThrottle::default(),
         };
         let endpoint = router::endpoint(api, pages, &urls, telemetry, config.body_timeout());
-        let server = Server::bind("lookup", config.listen, &config.serve).await?;
+        let server = Server::bind("lookup", config.listen, &config.serving).await?;
         Ok(Self {
             server: server.docs_url(&urls.docs).error_headers(default_headers(&urls)),
             endpoint: endpoint.boxed(),

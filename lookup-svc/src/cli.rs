@@ -9,7 +9,7 @@ use crate::{geo_update, selftest};
 
 /// Runs the given command, or the server if no command is given.
 pub fn run(cli: Cli) -> anyhow::Result<()> {
-    let serve_args = &cli.config.serve;
+    let serve_args = &cli.config.serving;
     match cli.command {
         None => runtime::run(serve_args, serve(&cli.config)),
         Some(Command::Openapi) => {
@@ -22,7 +22,7 @@ pub fn run(cli: Cli) -> anyhow::Result<()> {
 }
 
 async fn serve(config: &Config) -> anyhow::Result<()> {
-    let kit = Kit::start("lookup-svc", &config.serve, &config.telemetry)?;
+    let kit = Kit::start("lookup-svc", &config.serving, &config.telemetry)?;
     let service = LookupService::start(config, &kit).await?;
     kit.serve_admin(config.admin_listen).await?;
     service.run().await;

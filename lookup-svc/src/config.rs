@@ -88,7 +88,7 @@ pub struct Config {
     pub geo: GeoArgs,
 
     #[command(flatten)]
-    pub serve: ServeArgs,
+    pub serving: ServeArgs,
 
     #[command(flatten)]
     pub telemetry: TelemetryArgs,

@@ -8,7 +8,6 @@ mod export;
 mod import;
 mod key;
 mod key_view;
-mod progress;
 mod table;
 
 use std::io;

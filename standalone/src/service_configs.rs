@@ -43,7 +43,7 @@ impl Config {
             dashboard_url: urls.dashboard.clone(),
             edge: self.edge()?,
             geo: self.geo.clone(),
-            serve: self.serve_args(),
+            serving: self.serve_args(),
             ..lookup_svc::config::Config::default()
         };
         config.quota.quota_url = format!("http://{quota}");

@@ -1,22 +1,18 @@
 //! Shows the progress of the run: time, requests, errors and memory.
 
-use std::io::IsTerminal;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
+use service_kit::Progress as ProgressBar;
 
 use super::client_stats::Observation;
 use super::target::Target;
 use crate::table::thousands;
 
 const UPDATE_INTERVAL: Duration = Duration::from_secs(1);
-/// If stderr is not a terminal, no progress bar is shown; a line is printed every time this many seconds have passed.
-const LINE_INTERVAL: u64 = 60;
 
-/// Counts of the requests of all clients, and the progress bar.
+/// Counts of the requests of all clients.
 pub struct Progress {
-    bar: ProgressBar,
     started: Instant,
     requests: AtomicU64,
     errors: AtomicU64,
@@ -24,13 +20,9 @@ pub struct Progress {
 }
 
 impl Progress {
-    pub fn new(duration: Duration) -> Self {
-        let bar = ProgressBar::new(duration.as_secs());
-        if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} s  {msg}") {
-            bar.set_style(style);
-        }
+    pub fn new() -> Self {
         let [requests, errors, wrong] = [const { AtomicU64::new(0) }; 3];
-        Self { bar, started: Instant::now(), requests, errors, wrong }
+        Self { started: Instant::now(), requests, errors, wrong }
     }
 
     /// Counts one request.
@@ -43,23 +35,15 @@ impl Progress {
         }
     }
 
-    /// Updates the display until `deadline`.
+    /// Shows a progress bar until `deadline`.
     pub async fn show(&self, target: &Target, deadline: Instant) -> anyhow::Result<()> {
+        let mut bar = ProgressBar::start("{bar:30} {pos}/{len} s  {msg}");
+        bar.set_total(deadline.saturating_duration_since(self.started).as_secs());
         while Instant::now() < deadline {
             tokio::time::sleep(UPDATE_INTERVAL.min(deadline.saturating_duration_since(Instant::now()))).await;
-            let (seconds, line) = (self.started.elapsed().as_secs(), self.line(target.memory()?));
-            self.bar.set_position(seconds);
-            if !std::io::stderr().is_terminal() && seconds > 0 && seconds.is_multiple_of(LINE_INTERVAL) {
-                println!("{seconds} s: {line}");
-            }
-            self.bar.set_message(line);
+            bar.update(self.started.elapsed().as_secs(), self.line(target.memory()?));
         }
         Ok(())
-    }
-
-    /// Removes the progress bar.
-    pub fn finish(&self) {
-        self.bar.finish_and_clear();
     }
 
     fn line(&self, [lookup, quota]: [f64; 2]) -> String {

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio::fs::File;
 use tokio::io::{AsyncSeekExt, AsyncWriteExt};
 
-use super::progress::Progress;
+use super::progress::DownloadProgress;
 use super::source::Item;
 use super::{GeoUpdateArgs, UpdateError, request};
 
@@ -43,7 +43,10 @@ pub(super) struct Download<'a> {
 
 impl Download<'_> {
     /// Downloads the whole file, with retries.
-    pub(super) async fn run(mut self, progress: &mut Progress<'_>) -> Result<DownloadResult, UpdateError> {
+    pub(super) async fn run(
+        mut self,
+        progress: &mut DownloadProgress,
+    ) -> Result<DownloadResult, UpdateError> {
         let mut part = PartialDownload::default();
         let mut attempt = 0;
         loop {
@@ -61,7 +64,7 @@ impl Download<'_> {
     async fn attempt(
         &mut self,
         part: &mut PartialDownload,
-        progress: &mut Progress<'_>,
+        progress: &mut DownloadProgress,
     ) -> Result<DownloadResult, UpdateError> {
         let request = request::get(self.client, self.item, self.url);
         let request = part.headers(request, self.installed).build()?;
@@ -86,7 +89,7 @@ impl Download<'_> {
         &mut self,
         response: &mut Response,
         part: &mut PartialDownload,
-        progress: &mut Progress<'_>,
+        progress: &mut DownloadProgress,
     ) -> Result<(), UpdateError> {
         if is_web_page(response.headers()) {
             return Err(UpdateError::WebPage);
@@ -124,7 +127,7 @@ pub(super) async fn wait_before_retry(
     args: &GeoUpdateArgs,
     attempt: &mut u32,
     error: UpdateError,
-    progress: &Progress<'_>,
+    progress: &DownloadProgress,
 ) -> Result<(), UpdateError> {
     if *attempt >= args.retries || !error.is_transient() {
         return Err(error);

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;
 
 use super::download::{Download, DownloadResult, Version, wait_before_retry};
-use super::progress::{Progress, Report};
+use super::progress::{DownloadProgress, Report};
 use super::source::Item;
 use super::target_dir::{InstallInfo, TargetDir, file_sha256};
 use super::{GeoUpdateArgs, UpdateError, UpdateResult, request, unpack};
@@ -53,7 +53,7 @@ pub(super) async fn refresh(
     Ok(UpdateResult::Installed(target))
 }
 
-fn unchanged(target_dir: &TargetDir, item: &Item, progress: &Progress<'_>) -> UpdateResult {
+fn unchanged(target_dir: &TargetDir, item: &Item, progress: &DownloadProgress) -> UpdateResult {
     progress.line(&format!("{}: unchanged", item.label));
     UpdateResult::Unchanged(target_dir.file_path(&item.target))
 }
@@ -63,7 +63,7 @@ async fn expected_checksum(
     client: &Client,
     args: &GeoUpdateArgs,
     item: &Item,
-    progress: &Progress<'_>,
+    progress: &DownloadProgress,
 ) -> Result<Option<String>, UpdateError> {
     let mut attempt = 0;
     loop {
@@ -81,7 +81,7 @@ async fn fetch<'i>(
     item: &'i Item,
     info: Option<&InstallInfo>,
     part: &NamedTempFile,
-    progress: &mut Progress<'_>,
+    progress: &mut DownloadProgress,
 ) -> Result<Option<(&'i Url, Version)>, UpdateError> {
     for url in &item.candidates {
         let installed = info.filter(|info| info.url_sha256 == url_sha256(url)).map(|info| &info.version);

@@ -1,84 +1,64 @@
-//! Progress output: a bar on a terminal, plain lines elsewhere.
+//! Output of the command: the progress of each download, and lines about the rest.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::HumanBytes;
+use service_kit::{Progress, WriteLine};
 
-/// The destination of progress output.
+/// The destination of the output. `None` is standard error.
 #[derive(Clone)]
-pub struct Report {
-    bars: bool,
-    write: Arc<dyn Fn(&str) + Send + Sync>,
-}
+pub struct Report(Option<WriteLine>);
 
 impl Report {
-    /// Writes to standard error, with bars if it is a terminal that supports them (TERM=dumb does not).
+    /// Writes to standard error, with a bar if that is a terminal.
     pub fn to_terminal() -> Self {
-        let bars = !ProgressDrawTarget::stderr().is_hidden();
-        Report { bars, write: Arc::new(|line| eprintln!("{line}")) }
+        Self(None)
     }
 
     /// Passes plain lines to `write`.
     pub fn to_lines(write: impl Fn(&str) + Send + Sync + 'static) -> Self {
-        Report { bars: false, write: Arc::new(write) }
+        Self(Some(Arc::new(write)))
     }
 
     pub fn line(&self, text: &str) {
-        (self.write)(text);
+        match &self.0 {
+            Some(write) => write(text),
+            None => eprintln!("{text}"),
+        }
     }
 
-    pub(super) fn start(&self, label: &str) -> Progress<'_> {
-        let bar = self.bars.then(|| {
-            let style = "{prefix} [{bar:30}] {bytes}/{total_bytes} {binary_bytes_per_sec} {eta}";
-            let style = ProgressStyle::with_template(style).unwrap_or(ProgressStyle::default_bar());
-            ProgressBar::new(0).with_style(style).with_prefix(label.to_owned())
-        });
-        Progress { report: self, label: label.to_owned(), bar, total: None, next_line: Instant::now() }
+    pub(super) fn start(&self, label: &str) -> DownloadProgress {
+        let progress = match &self.0 {
+            Some(write) => Progress::lines(write.clone()),
+            None => Progress::start(&format!(
+                "{label} [{{bar:30}}] {{bytes}}/{{total_bytes}} {{binary_bytes_per_sec}} {{eta}}"
+            )),
+        };
+        DownloadProgress { progress, label: label.to_owned(), total: None }
     }
 }
 
 /// The progress of one download.
-pub(super) struct Progress<'r> {
-    report: &'r Report,
+pub(super) struct DownloadProgress {
+    progress: Progress,
     label: String,
-    bar: Option<ProgressBar>,
     total: Option<u64>,
-    /// When the next plain line is due. Lines are at least 5 s apart, to keep logs short.
-    next_line: Instant,
 }
 
-impl Progress<'_> {
+impl DownloadProgress {
     pub(super) fn set_total(&mut self, total: Option<u64>) {
         self.total = total;
-        if let (Some(bar), Some(total)) = (&self.bar, total) {
-            bar.set_length(total);
+        if let Some(total) = total {
+            self.progress.set_total(total);
         }
     }
 
     pub(super) fn set_position(&mut self, done: u64) {
-        if let Some(bar) = &self.bar {
-            return bar.set_position(done);
-        }
-        if Instant::now() >= self.next_line {
-            self.next_line = Instant::now() + Duration::from_secs(5);
-            let of = self.total.map(|total| format!(" of {}", HumanBytes(total))).unwrap_or_default();
-            self.report.line(&format!("{}: {}{of}", self.label, HumanBytes(done)));
-        }
+        let of = self.total.map(|total| format!(" of {}", HumanBytes(total))).unwrap_or_default();
+        self.progress.update(done, format!("{}: {}{of}", self.label, HumanBytes(done)));
     }
 
     pub(super) fn line(&self, text: &str) {
-        match &self.bar {
-            Some(bar) => bar.suspend(|| self.report.line(text)),
-            None => self.report.line(text),
-        }
-    }
-}
-
-impl Drop for Progress<'_> {
-    fn drop(&mut self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
+        self.progress.line(text);
     }
 }

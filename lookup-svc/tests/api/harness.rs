@@ -161,7 +161,7 @@ impl Harness {
         config.request_timeout = Duration::from_secs(10);
         config.edge.trusted_proxies = vec!["127.0.0.1".to_owned()];
         change(&mut config);
-        let kit = Kit::for_tests(&config.serve);
+        let kit = Kit::for_tests(&config.serving);
         let service = LookupService::start(&config, &kit).await.unwrap();
         let url = format!("http://{}", service.local_addr());
         tokio::spawn(service.run());

@@ -7,11 +7,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, anyhow, bail};
 use quota_api::{ExportPage, LeftOut};
 use serde::Serialize;
-use service_kit::atomic_file;
+use service_kit::{Progress, atomic_file};
 use tempfile::NamedTempFile;
 
 use super::context::{CliContext, ErrorContext};
-use super::progress::Progress;
 use super::table::{counted, with_commas};
 
 /// Accounts per call: the maximum that quota-svc returns.
@@ -54,7 +53,7 @@ pub(super) async fn run(args: &ExportArgs, context: &CliContext) -> anyhow::Resu
 
 async fn to_file(target: &Path, context: &CliContext) -> anyhow::Result<()> {
     let mut file = BufWriter::new(temporary_file(target)?);
-    let mut summary = write_all(&mut file, Progress::start(Some(0)), context).await?;
+    let mut summary = write_all(&mut file, progress_bar(), context).await?;
     let file = file.into_inner().map_err(|error| incomplete(error.into_error()))?;
     atomic_file::commit(file, target).map_err(incomplete)?;
     summary.file = Some(target);
@@ -81,10 +80,15 @@ fn temporary_file(target: &Path) -> anyhow::Result<NamedTempFile> {
 /// Writes JSON lines whatever `--output` is; the summary goes to standard error.
 async fn to_stdout(context: &CliContext) -> anyhow::Result<()> {
     let stdout = io::stdout();
-    let progress = if stdout.is_terminal() { Progress::hidden() } else { Progress::start(Some(0)) };
+    // A bar would mix with the exported data on the terminal.
+    let progress = if stdout.is_terminal() { Progress::hidden() } else { progress_bar() };
     let summary = write_all(&mut BufWriter::new(stdout), progress, context).await?;
     eprintln!("Exported {}.", summary.counts());
     summary.check_complete()
+}
+
+fn progress_bar() -> Progress {
+    Progress::start(Progress::BAR).only_if_slow()
 }
 
 async fn write_all(

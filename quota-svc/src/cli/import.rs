@@ -15,10 +15,10 @@ use futures_util::stream::FuturesUnordered;
 use lines::{Batch, LineError};
 use quota_api::{ImportReport, KEYS_PER_ACCOUNT};
 use quota_client::{ClientError, QuotaClient};
+use service_kit::Progress;
 use tokio::sync::mpsc;
 
 use super::context::{CliContext, ErrorContext};
-use super::progress::Progress;
 use super::table::{cell, counted, number, table};
 
 /// Batches sent at the same time; enough to keep quota-svc busy while the next batch is read.
@@ -46,7 +46,7 @@ pub(super) async fn run(args: &ImportArgs, context: &CliContext) -> anyhow::Resu
     let (input, size) = open(&args.from)?;
     let mut totals = Totals::default();
     let (batches, reader) = read_batches(input);
-    let result = send_all(batches, &mut totals, Progress::start(size), context).await;
+    let result = send_all(batches, &mut totals, progress(size), context).await;
     // Joined only if all batches were received: after an error, the thread may be blocked in a read.
     let result = result
         .and_then(|()| reader.join().map_err(|_| anyhow!("the thread that reads the input has panicked")));
@@ -59,6 +59,16 @@ pub(super) async fn run(args: &ImportArgs, context: &CliContext) -> anyhow::Resu
         )
     })?;
     context.show(&report, || summary(&report))
+}
+
+/// A bar if the size of the input is known, else a spinner.
+fn progress(size: Option<u64>) -> Progress {
+    let template = if size.is_some() { Progress::BAR } else { "{spinner} {msg}  {elapsed}" };
+    let progress = Progress::start(template).only_if_slow();
+    if let Some(size) = size {
+        progress.set_total(size);
+    }
+    progress
 }
 
 /// Opens the input. Also returns its size, which is known only for a regular file.

@@ -1,0 +1,95 @@
+//! Shows the progress of a long command: a bar if standard error is a terminal that supports it, else a line every 5 s.
+
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// Minimum time between two lines, to keep logs short.
+const LINE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// How often the elapsed time is redrawn on a terminal.
+const TICK: Duration = Duration::from_millis(200);
+
+/// Writes a line of output.
+pub type WriteLine = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// The progress of a command. Dropping it clears the bar.
+pub struct Progress {
+    /// Draws nothing if lines are written instead.
+    bar: ProgressBar,
+    /// `None` if nothing is shown.
+    write: Option<WriteLine>,
+    /// `None` if a bar is shown.
+    next_line: Option<Instant>,
+}
+
+impl Progress {
+    /// A template for [`Self::start`].
+    pub const BAR: &str = "{bar:30} {percent:>3}%  {msg}  {elapsed}, {eta} left";
+
+    /// Shows the progress on standard error. `template` is the form of the bar, with indicatif's placeholders.
+    pub fn start(template: &str) -> Self {
+        if ProgressDrawTarget::stderr().is_hidden() {
+            return Self::lines(Arc::new(|line| eprintln!("{line}")));
+        }
+        let bar = ProgressBar::no_length();
+        bar.set_style(ProgressStyle::with_template(template).unwrap_or(ProgressStyle::default_bar()));
+        bar.enable_steady_tick(TICK);
+        Self { bar, write: Some(Arc::new(|line| eprintln!("{line}"))), next_line: None }
+    }
+
+    /// Passes lines to `write`.
+    pub fn lines(write: WriteLine) -> Self {
+        Self { bar: ProgressBar::hidden(), write: Some(write), next_line: Some(Instant::now()) }
+    }
+
+    /// Shows nothing.
+    pub fn hidden() -> Self {
+        Self { bar: ProgressBar::hidden(), write: None, next_line: None }
+    }
+
+    /// Writes no line about a command that takes less than 5 s.
+    #[must_use]
+    pub fn only_if_slow(mut self) -> Self {
+        self.next_line = self.next_line.map(|now| now + LINE_INTERVAL);
+        self
+    }
+
+    /// Sets the position at which the command is complete.
+    pub fn set_total(&self, total: u64) {
+        self.bar.set_length(total);
+    }
+
+    /// Sets the position, and the message of the bar or the line.
+    pub fn update(&mut self, position: u64, message: String) {
+        if self.next_line.is_some_and(|next| Instant::now() >= next) {
+            self.next_line = Some(Instant::now() + LINE_INTERVAL);
+            self.line(&message);
+        }
+        self.bar.set_message(message);
+        self.bar.set_position(position);
+    }
+
+    /// Writes a line, above the bar if there is one.
+    pub fn line(&self, text: &str) {
+        if let Some(write) = &self.write {
+            self.bar.suspend(|| write(text));
+        }
+    }
+}
+
+impl fmt::Debug for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Progress").field("position", &self.bar.position()).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
