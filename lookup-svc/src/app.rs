@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use crate::api::{Api, Responses, default_headers};
 use crate::config::Config;
 use crate::geo::Geo;
-use crate::lookup::Lookup;
+use crate::lookup::{Lookup, unix_now};
 use crate::metrics::{self, QuotaMetrics, RequestCounters};
 use crate::public_urls::PublicUrls;
 use crate::{pages, router};
@@ -24,6 +24,7 @@ use crate::{pages, router};
 pub struct LookupService {
     server: Server,
     endpoint: BoxEndpoint<'static, Response>,
+    geo: Geo,
     lifecycle: Lifecycle,
     /// Tasks that end with the service. The process shuts down if one of them fails.
     _background: JoinSet<()>,
@@ -63,7 +64,7 @@ impl LookupService {
             .trust_trace_of(move |peer| trusted.contains(peer));
         let pages = pages::routes(&urls, geo.clone());
         let api = Api {
-            lookup: Lookup { edge, geo, charger },
+            lookup: Lookup { edge, geo: geo.clone(), charger },
             responses: Responses::new(&urls),
             counters,
             outage_log: LogThrottle::default(),
@@ -73,6 +74,7 @@ impl LookupService {
         Ok(Self {
             server: server.docs_url(&urls.docs).error_headers(default_headers(&urls)),
             endpoint: endpoint.boxed(),
+            geo,
             lifecycle: kit.lifecycle.clone(),
             _background: background,
         })
@@ -80,6 +82,11 @@ impl LookupService {
 
     pub fn local_addr(&self) -> SocketAddr {
         self.server.local_addr()
+    }
+
+    /// The geo data in use and its age.
+    pub fn geo_summary(&self) -> String {
+        self.geo.summary(unix_now())
     }
 
     /// Serves until shutdown is complete.
@@ -97,15 +104,17 @@ async fn open_geo(config: &Config) -> anyhow::Result<Geo> {
     let geo = geo.context("can't load the geo data")?;
     for database in geo.databases() {
         let (kind, built) = (database.kind.as_str(), database.build_epoch);
-        tracing::info!(database = database.name, kind, built, "geo database loaded");
+        let date = database.date_and_age(unix_now());
+        tracing::info!(database = database.name, kind, built, date, "geo database loaded");
+    }
+    if geo.only_built_in() {
+        tracing::info!("geo data: {}", geo.summary(unix_now()));
     }
     Ok(geo)
 }
 
 fn report_geo(geo: &Geo, condition: &Condition) {
-    let names: Vec<_> =
-        geo.databases().iter().map(|db| format!("{} ({})", db.name, db.kind.as_str())).collect();
-    condition.set_ready(names.join(", "));
+    condition.set_ready(geo.summary(unix_now()));
 }
 
 #[cfg(test)]

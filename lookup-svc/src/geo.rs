@@ -11,6 +11,7 @@ use service_kit::{flag_defaults, parse_duration};
 use tokio::time::MissedTickBehavior;
 
 pub mod asn;
+mod built_in;
 pub mod country;
 mod database;
 mod layout;
@@ -35,7 +36,8 @@ use snapshot::Snapshot;
 #[command(next_help_heading = "Geo data")]
 pub struct GeoArgs {
     /// MMDB file or directory of MMDB files. Repeat it to combine several: the most precise database
-    /// provides the location, the first of equally precise ones. Default: a small built-in sample
+    /// provides the location, the first of equally precise ones. The built-in country data provides the country
+    /// of addresses for which none has one
     #[arg(long, env, value_name = "PATH", value_delimiter = ',')]
     pub geo_db: Vec<PathBuf>,
 
@@ -137,11 +139,11 @@ pub struct ReloadCounts {
 }
 
 impl Geo {
-    /// Loads every file once. An invalid database is logged and skipped if another one loads. An invalid list is an
-    /// error. Blocks to read whole files: call it before serving, or from a blocking task.
+    /// Loads every file once. An invalid database is logged and skipped if another one loads. A directory may be empty or
+    /// unreadable, which is logged. An invalid list is an error. Blocks to read whole files: call it before serving, or from a blocking task.
     pub fn open(args: &GeoArgs) -> Result<Geo, GeoError> {
         timezone::load_timezone_names();
-        let mut watcher = reload::FileWatcher::new(args)?;
+        let mut watcher = reload::FileWatcher::new(args);
         let summary = watcher.check();
         watcher.require_data()?;
         let inner = Inner {
@@ -165,10 +167,34 @@ impl Geo {
         self.inner.current.load().with_location_json(ip.to_canonical(), now, use_json)
     }
 
-    /// The databases in use, in order of precedence.
+    /// The databases in use, in order of precedence. The last one is the built-in country data.
     pub fn databases(&self) -> Vec<DatabaseInfo> {
         let snapshot = self.inner.current.load();
         snapshot.databases().map(|database| database.info.clone()).collect()
+    }
+
+    /// Whether no database is loaded.
+    pub fn only_built_in(&self) -> bool {
+        self.inner.current.load().databases().count() == 1
+    }
+
+    /// Date and age of the built-in country data at `now` (Unix seconds): "2026-06-17, 5 months old".
+    pub fn built_in_age(&self, now: i64) -> String {
+        built_in::database().info.date_and_age(now)
+    }
+
+    /// The databases in use with their ages at `now` (Unix seconds), as one sentence for operators.
+    pub fn summary(&self, now: i64) -> String {
+        let mut databases = self.databases();
+        databases.pop();
+        let built_in = format!("built-in country data of {}", self.built_in_age(now));
+        let loaded = databases.iter().map(|database| {
+            format!("{} ({}) of {}", database.name, database.kind.as_str(), database.date_and_age(now))
+        });
+        match databases.is_empty() {
+            true => format!("only the {built_in}; --geo-db adds cities and networks"),
+            false => loaded.chain([built_in]).collect::<Vec<_>>().join("; "),
+        }
     }
 
     /// The attributions that the databases in use require, without duplicates.
@@ -201,9 +227,8 @@ impl Geo {
         summary.changed
     }
 
-    /// Calls `check` at the configured interval, forever, and `on_change` after each new snapshot. Spawn it as a
-    /// background task.
-    pub async fn watch(self, on_change: impl Fn(&Geo)) {
+    /// Calls `check` at the configured interval, forever, and `on_check` after each one. Spawn it as a background task.
+    pub async fn watch(self, on_check: impl Fn(&Geo)) {
         let mut ticks = tokio::time::interval(self.inner.interval.max(Duration::from_millis(10)));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         ticks.tick().await;
@@ -211,8 +236,7 @@ impl Geo {
             ticks.tick().await;
             let geo = self.clone();
             match tokio::task::spawn_blocking(move || geo.check()).await {
-                Ok(true) => on_change(&self),
-                Ok(false) => {}
+                Ok(_) => on_check(&self),
                 Err(error) => tracing::error!(%error, "could not check for new geo data"),
             }
         }

@@ -85,7 +85,7 @@ impl Lookup {
             return LookupBody { field_set, client, location: &LocationJson::default() }.to_json();
         }
         let render = |location: &LocationJson| LookupBody { field_set, client, location }.to_json();
-        self.geo.lookup_json(client.ip, now(), render)
+        self.geo.lookup_json(client.ip, unix_now(), render)
     }
 }
 
@@ -94,7 +94,8 @@ fn quota_span() -> tracing::Span {
     tracing::trace_span!(target: SPAN_TARGET, "quota.charge", otel.kind = "client")
 }
 
-fn now() -> i64 {
+/// The current time in Unix seconds.
+pub fn unix_now() -> i64 {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since_epoch.as_secs()).unwrap_or(i64::MAX)
 }

@@ -13,8 +13,8 @@ use crate::public_urls::PublicUrls;
 
 use docs::Docs;
 
-/// Renders pages that link to `urls`; `geo` provides the attributions of the documentation page, which is rendered again
-/// when they change.
+/// Renders pages that link to `urls`; `geo` provides what the documentation page says about the geo data; the page is
+/// rendered again when that changes.
 pub fn routes(urls: &PublicUrls, geo: Geo) -> Route {
     let index_target = format!("{}/docs", urls.base_path().trim_end_matches('/'));
     let docs = Docs::new(urls, geo);

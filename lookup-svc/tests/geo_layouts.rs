@@ -269,8 +269,9 @@ fn all_record_sizes_are_read() {
 }
 
 #[test]
-fn sample_is_used_without_a_database() {
-    let geo = open(Vec::new());
+fn sample_has_locations_and_networks() {
+    let sample = testkit::mmdb::sample::file();
+    let geo = open(vec![sample.path().to_owned()]);
     let city = |ip: &str| {
         geo.lookup(ip.parse().expect("IP address"), JULY, |location| location.city.map(str::to_owned))
     };
@@ -282,7 +283,7 @@ fn sample_is_used_without_a_database() {
         });
     }
     geo.lookup("1.1.1.1".parse().expect("IP address"), JULY, |location| {
-        assert_eq!((location.asn, location.hosting, location.country), (Some(13335), Some(true), None));
+        assert_eq!((location.asn, location.hosting, location.city), (Some(13335), Some(true), None));
     });
 }
 

@@ -104,6 +104,19 @@ fn mistyped_path_is_logged_once_as_not_found() {
 }
 
 #[test]
+fn empty_directory_is_logged_once() {
+    let dir = TempDir::new().expect("temp dir");
+    let log = Log::of(|| {
+        let geo = Geo::open(&args([dir.path().to_owned()])).expect("starts with the built-in data");
+        assert!(!geo.check() && !geo.check());
+        write_city(&dir.path().join("city.mmdb"), "Hamburg");
+        assert!(geo.check(), "loaded once it exists");
+    });
+    let warnings: Vec<_> = log.lines().filter(|line| line.starts_with("WARN")).collect();
+    assert!(matches!(warnings[..], [line] if line.contains("has no .mmdb file yet")), "{log}");
+}
+
+#[test]
 fn replaced_file_is_not_logged_as_kept() {
     let dir = TempDir::new().expect("temp dir");
     let (october, november) = (dir.path().join("2026-10.mmdb"), dir.path().join("2026-11.mmdb"));

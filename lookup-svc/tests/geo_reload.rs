@@ -156,7 +156,7 @@ fn deleted_file_keeps_its_data_until_replaced() {
     assert_eq!(city(&geo).as_deref(), Some("October"));
     std::fs::write(dir.path().join("dbip-2026-11.mmdb"), city_file("November", 2)).expect("write");
     assert!(geo.check());
-    assert_eq!((city(&geo).as_deref(), geo.databases().len()), (Some("November"), 1));
+    assert_eq!((city(&geo).as_deref(), geo.databases().len()), (Some("November"), 2));
 }
 
 #[test]
@@ -177,11 +177,11 @@ fn only_newest_build_of_a_type_in_a_directory_is_used() {
     file("other.mmdb", Builder::new("asn").add(NET, &Value::map([("asn", Value::from("AS64500"))])).finish());
     let geo = open(args_for(dir.path().to_owned()));
     let names: Vec<_> = geo.databases().into_iter().map(|database| database.name).collect();
-    assert_eq!(names, ["b-newer.mmdb", "other.mmdb"]);
+    assert_eq!(names, ["b-newer.mmdb", "other.mmdb", "built-in country data"]);
     assert_eq!((city(&geo).as_deref(), only_in_older(&geo)), (Some("November"), None));
     file("a-older.mmdb", city_file("December", 3));
     assert!(geo.check());
-    assert_eq!((city(&geo).as_deref(), geo.databases().len()), (Some("December"), 2));
+    assert_eq!((city(&geo).as_deref(), geo.databases().len()), (Some("December"), 3));
 }
 
 #[test]
@@ -193,7 +193,7 @@ fn files_without_a_type_are_all_used() {
         std::fs::write(dir.path().join(name), builder.finish()).expect("write");
     }
     let geo = open(args_for(dir.path().to_owned()));
-    assert_eq!((city(&geo).as_deref(), geo.databases().len()), (Some("a.mmdb"), 2));
+    assert_eq!((city(&geo).as_deref(), geo.databases().len()), (Some("a.mmdb"), 3));
 }
 
 #[test]
@@ -212,10 +212,10 @@ fn invalid_file_at_startup_is_skipped_if_another_loads() {
 }
 
 #[test]
-fn empty_directory_uses_sample_until_first_download() {
+fn file_in_empty_directory_is_loaded_once_complete() {
     let dir = TempDir::new().expect("temp dir");
     let geo = open(args_for(dir.path().to_owned()));
-    assert_eq!(geo.databases()[0].name, "built-in sample");
+    assert!(geo.only_built_in());
     std::fs::write(dir.path().join(".hidden.mmdb"), city_file("Hidden", 1)).expect("write");
     assert!(!geo.check(), "hidden files are downloads in progress");
     std::fs::write(dir.path().join("city.mmdb"), city_file("Hamburg", 1)).expect("write");
@@ -228,7 +228,8 @@ fn replaced_list_is_loaded_and_invalid_list_is_rejected() {
     let dir = TempDir::new().expect("temp dir");
     let list = dir.path().join("hosting.txt");
     std::fs::write(&list, "13335\tCloudflare\n").expect("write");
-    let geo = open(GeoArgs { hosting_asns: Some(list.clone()), ..GeoArgs::default() });
+    let sample = testkit::mmdb::sample::file();
+    let geo = open(GeoArgs { hosting_asns: Some(list.clone()), ..args_for(sample.path().to_owned()) });
     let hosting = |ip: &str| geo.lookup(ip.parse().expect("IP address"), 0, |location| location.hosting);
     assert_eq!((hosting("1.1.1.1"), hosting("8.8.8.8")), (Some(true), Some(false)));
     replace(&list, b"# comment\nAS15169 Google\n");

@@ -14,6 +14,8 @@ pub struct Banner<'a> {
     /// Address of quota-svc's internal API.
     pub quota: SocketAddr,
     pub data: &'a DataDir,
+    /// The geo data in use and its age.
+    pub geo: &'a str,
     /// Address of /livez, /readyz and /metrics.
     pub admin: SocketAddr,
 }
@@ -28,6 +30,7 @@ impl Banner<'_> {
         println!("  Swagger UI     {api}/swagger");
         println!("  Dashboard      {dashboard}");
         println!("  Metrics        {}/metrics", url_of(self.admin));
+        println!("  Geo data       {}", self.geo);
         match credentials {
             Some(credentials) => self.print_credentials(credentials),
             None => {
@@ -54,7 +57,7 @@ impl Banner<'_> {
         }
         curl("");
         if self.local_api {
-            curl(" -H \"X-Forwarded-For: 203.0.113.7\"");
+            curl(" -H \"X-Forwarded-For: 8.8.8.8\"");
         }
     }
 }

@@ -59,7 +59,8 @@ async fn serve_public(
     // The admin server starts after the other ports are open, so that /readyz never reports ready before clients can
     // connect.
     let admin = kit.serve_admin(config.admin_listen).await?;
-    let banner = Banner { urls: &urls, local_api: config.base_url.is_none(), quota, data, admin };
+    let geo = lookup.geo_summary();
+    let banner = Banner { urls: &urls, local_api: config.base_url.is_none(), quota, data, geo: &geo, admin };
     banner.print(credentials.as_ref());
     tokio::join!(lookup.run(), dashboard.run());
     Ok(())

@@ -18,9 +18,6 @@ use testkit::redis::Redis;
 use testkit::tools::require_tool;
 use testkit::wait::eventually_ok;
 
-/// The built-in sample database: its use needs no third-party license.
-const SAMPLE: &str = "lookup-svc/data/sample.mmdb";
-
 fn has_tools() -> bool {
     require_tool("redis-server") && venv_tool("helm").is_some()
 }
@@ -30,8 +27,7 @@ async fn release_becomes_ready_and_serves_requests() {
     if !has_tools() {
         return;
     }
-    let geo = testkit::http::serve(std::fs::read(e2e::chart::project_root().join(SAMPLE)).unwrap()).await
-        + "geo.mmdb";
+    let geo = testkit::http::serve(testkit::mmdb::sample::build()).await + "geo.mmdb";
     let chart = render(&["--set", &format!("geo.provider=url,geo.url={geo}")]);
     let (valkey, mut services) = start_store(&chart).await;
     let lookup = Pod::start(&chart, chart.object("Deployment", "-lookup-svc"), &services).await;
@@ -46,7 +42,7 @@ async fn release_becomes_ready_and_serves_requests() {
     let (status, page) = get(format!("http://{}/", dashboard.addr(8081))).await;
     assert_eq!((status, page.to_string().contains("<html")), (200, true), "{page}");
     let (_, checks) = get(format!("http://{}/readyz", lookup.addr(9080))).await;
-    assert!(!checks.to_string().contains("built-in sample"), "the downloaded database is used: {checks}");
+    assert!(!checks.to_string().contains("only the built-in"), "the downloaded database is used: {checks}");
     assert!(!lookup.log("geo-refresh").contains("ERROR"), "{}", lookup.log("geo-refresh"));
 
     services.insert("ipl-ip-lookup-lookup-svc:80".to_owned(), lookup.addr(8080));

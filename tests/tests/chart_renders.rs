@@ -245,7 +245,7 @@ fn notes_show_warnings_and_next_commands() {
     }
     let plain = notes("");
     for part in
-        ["helm test ipl", "account create", "key create", "NO TRUSTED PROXY", "SAMPLE GEO DATA", "access log"]
+        ["helm test ipl", "account create", "key create", "NO TRUSTED PROXY", "COUNTRIES ONLY", "access log"]
     {
         assert!(plain.contains(part), "{part} is not in: {plain}");
     }
@@ -258,7 +258,7 @@ fn notes_show_warnings_and_next_commands() {
     ] {
         assert!(open.contains(part), "{part} is not in: {open}");
     }
-    assert!(!open.contains("SAMPLE GEO DATA") && !open.contains("NO TRUSTED PROXY"), "{open}");
+    assert!(!open.contains("COUNTRIES ONLY") && !open.contains("NO TRUSTED PROXY"), "{open}");
     assert!(notes("edge.profile=aws-alb").contains("NO TRUSTED PROXY"));
     assert!(
         notes("edge.profile=ingress-nginx")

@@ -2,6 +2,7 @@
 
 use quota_client::wire::Scope;
 use testkit::lookup::{JsonResponse, Stack};
+use testkit::mmdb::sample;
 
 /// Checks the status, body and headers of an error other than 429.
 fn check_error(response: &JsonResponse, status: u16, code: &str) {
@@ -17,7 +18,8 @@ fn check_error(response: &JsonResponse, status: u16, code: &str) {
 
 #[tokio::test]
 async fn success_has_location_connection_and_rate_limit() {
-    let stack = Stack::start(&[], &[]).await;
+    let sample = sample::file();
+    let stack = Stack::start(&[], &["--geo-db", sample.path().to_str().unwrap()]).await;
     let key = stack.key_with_scope(Scope::Full).await;
     let request = stack.lookup.get_ip(&key.secret).header("x-forwarded-for", "192.0.2.9");
     let request = request.header("x-edge-http-protocol", "HTTP/2.0").header("x-edge-tls-version", "TLSv1.3");

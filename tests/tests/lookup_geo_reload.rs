@@ -8,18 +8,14 @@ use std::path::Path;
 use quota_client::wire::Scope;
 use testkit::loadgen::Load;
 use testkit::lookup::{JsonResponse, Lookup, Stack, WAIT_TIMEOUT};
-use testkit::tools::project_root;
+use testkit::mmdb::sample;
 use testkit::wait::eventually;
 
 const HIGH_LIMITS: [&str; 4] = ["--burst-limit", "65535", "--daily-limit", "1000000"];
 
-fn sample() -> Vec<u8> {
-    fs::read(project_root().join("lookup-svc/data/sample.mmdb")).unwrap()
-}
-
 /// The sample database with `city` instead of Berlin.
 fn renamed(city: &[u8; 6]) -> Vec<u8> {
-    let mut bytes = sample();
+    let mut bytes = sample::build();
     let offsets: Vec<_> = (0..bytes.len() - 6).filter(|at| &bytes[*at..at + 6] == b"Berlin").collect();
     assert!(!offsets.is_empty(), "sample contains Berlin");
     for at in offsets {

@@ -7,6 +7,8 @@ use quota_svc::domain::limits::Limits;
 use quota_svc::domain::time::Clock;
 use quota_svc::store::Store;
 use quota_svc::store::redis::{ConfirmWrites, Credentials, RedisOptions, RedisStore};
+use tempfile::NamedTempFile;
+use testkit::mmdb::sample;
 use testkit::redis::Redis;
 
 use super::Variant;
@@ -24,6 +26,8 @@ pub struct Chain {
     redis: Redis,
     keys: KeyFile,
     programs: Programs,
+    /// The geo data of every lookup-svc without its own.
+    sample: NamedTempFile,
 }
 
 /// The services to start.
@@ -58,13 +62,16 @@ impl Chain {
         let flags = ["--key-prefix", KEY_PREFIX, "--serve", "charges", "--redis-url", &url];
         let limit_flags = ["--burst-limit", &burst, "--daily-limit", &daily];
         let quota = programs.start("quota-svc", &[&flags[..], &limit_flags].concat()).await?;
-        let lookup = start_lookup(&quota, &programs, &[]).await?;
-        Ok(Self { lookup, quota, redis, keys, programs })
+        let sample = sample::file();
+        let lookup = start_lookup(&quota, &programs, &["--geo-db", &sample.path().to_string_lossy()]).await?;
+        Ok(Self { lookup, quota, redis, keys, programs, sample })
     }
 
-    /// Starts another lookup-svc that uses the same quota-svc.
+    /// Starts another lookup-svc that uses the same quota-svc and geo data, unless `flags` name other data.
     pub async fn start_lookup(&self, flags: &[&str]) -> anyhow::Result<Server> {
-        start_lookup(&self.quota, &self.programs, flags).await
+        let sample = self.sample.path().to_string_lossy();
+        let geo: &[&str] = if flags.contains(&"--geo-db") { &[] } else { &["--geo-db", &sample] };
+        start_lookup(&self.quota, &self.programs, &[geo, flags].concat()).await
     }
 
     pub fn lookup(&self) -> &Server {
@@ -87,8 +94,7 @@ impl Chain {
     }
 }
 
-/// Starts a lookup-svc with wrk as the trusted proxy, so that wrk's `X-Forwarded-For` sets the client address. Uses the
-/// built-in geo data unless `flags` override it.
+/// Starts a lookup-svc with wrk as the trusted proxy, so that wrk's `X-Forwarded-For` sets the client address.
 async fn start_lookup(quota: &Server, programs: &Programs, flags: &[&str]) -> anyhow::Result<Server> {
     let url = quota.url("");
     let common = ["--quota-url", &url, "--trusted-proxies", "127.0.0.1"];

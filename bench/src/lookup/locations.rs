@@ -1,10 +1,10 @@
-//! Client addresses: a few from the built-in sample database, or one in each of 20,000 networks.
+//! Client addresses: a few from testkit's sample database, or one in each of 20,000 networks.
 
 use std::net::Ipv4Addr;
 
 use testkit::mmdb::{Builder, Value};
 
-/// Addresses in the built-in sample database. All but the last have a location; the last has only a network.
+/// Addresses in testkit's sample database. All but the last have a location; the last has only a network.
 pub const SAMPLE: [&str; 5] = ["192.0.2.7", "198.51.100.99", "203.0.113.200", "2001:db8::17", "8.8.8.8"];
 
 /// About five times the slots of lookup-svc's location cache, so that it never gets a hit.

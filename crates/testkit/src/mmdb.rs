@@ -1,4 +1,4 @@
-//! Writes small MMDB files: lookup-svc's built-in sample, and test databases of all layouts, valid and invalid.
+//! Writes small MMDB files: a sample with every field, and test databases of all layouts, valid and invalid.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

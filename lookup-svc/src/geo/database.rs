@@ -6,7 +6,10 @@ use std::io::{Read, Seek, SeekFrom};
 use std::net::IpAddr;
 use std::path::Path;
 
-use maxminddb::{LookupResult, Metadata, Reader, WithinOptions};
+use jiff::Timestamp;
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+use maxminddb::{LookupResult, MaxMindDbError, Metadata, Reader, WithinOptions};
 
 use super::GeoError;
 use super::layout::Fields;
@@ -40,6 +43,31 @@ pub struct DatabaseInfo {
     pub attribution: Option<Attribution>,
 }
 
+impl DatabaseInfo {
+    /// The day of the build, in UTC. `None` if the metadata has no build time.
+    pub fn date(&self) -> Option<Date> {
+        (self.build_epoch > 0).then(|| utc_date(i64::try_from(self.build_epoch).ok()?)).flatten()
+    }
+
+    /// Date and age at `now` (Unix seconds): "2026-06-17, 5 months old".
+    pub fn date_and_age(&self, now: i64) -> String {
+        let Some((date, today)) = self.date().zip(utc_date(now)) else {
+            return "an unknown date".to_owned();
+        };
+        let days = date.until(today).map_or(0, |span| span.get_days()).max(0);
+        let (count, unit) = match days {
+            ..60 => (days, "day"),
+            60..730 => ((days * 12 + 182) / 365, "month"),
+            730.. => ((days + 182) / 365, "year"),
+        };
+        format!("{date}, {count} {unit}{} old", if count == 1 { "" } else { "s" })
+    }
+}
+
+fn utc_date(seconds: i64) -> Option<Date> {
+    Some(TimeZone::UTC.to_datetime(Timestamp::from_second(seconds).ok()?).date())
+}
+
 /// A record that was found but not decoded yet.
 pub(super) type FoundRecord<'a> = LookupResult<'a, Vec<u8>>;
 
@@ -47,6 +75,8 @@ pub(super) type FoundRecord<'a> = LookupResult<'a, Vec<u8>>;
 pub(super) struct Database {
     reader: Reader<Vec<u8>>,
     pub(super) info: DatabaseInfo,
+    /// Whether any record has a country, as far as `probe` has read.
+    pub(super) has_countries: bool,
 }
 
 impl Database {
@@ -57,19 +87,34 @@ impl Database {
         let reader =
             Reader::from_source(with_complete_metadata(bytes, &metadata)?).map_err(GeoError::Corrupt)?;
         reader.verify().map_err(GeoError::Corrupt)?;
-        let probed_kind = probe(&reader)?;
+        let Probe { kind, has_countries } = probe(&reader)?;
         if metadata.database_type.is_empty() {
             metadata.database_type = UNNAMED.to_owned();
         }
         let info = DatabaseInfo {
             name: name.to_owned(),
-            kind: DatabaseKind::of(&metadata.database_type).unwrap_or(probed_kind),
+            kind: DatabaseKind::of(&metadata.database_type).unwrap_or(kind),
             attribution: provider::attribution(&metadata.database_type, name),
             database_type: metadata.database_type,
             ip_version: metadata.ip_version,
             build_epoch: metadata.build_epoch,
         };
-        Ok(Database { reader, info })
+        Ok(Database { reader, info, has_countries })
+    }
+
+    /// Loads the built-in country data without checking it, which would delay every start: a test does so.
+    pub(super) fn load_built_in(name: &str, bytes: Vec<u8>) -> Result<Self, MaxMindDbError> {
+        let reader = Reader::from_source(bytes)?;
+        let metadata = reader.metadata();
+        let info = DatabaseInfo {
+            name: name.to_owned(),
+            kind: DatabaseKind::Country,
+            attribution: Some(provider::NRO),
+            database_type: metadata.database_type.clone(),
+            ip_version: metadata.ip_version,
+            build_epoch: metadata.build_epoch,
+        };
+        Ok(Database { reader, info, has_countries: true })
     }
 
     /// Type and IP version, which successive builds of a database have in common. `None` without a type: such files
@@ -147,11 +192,17 @@ fn minimal_metadata(original: &Metadata) -> Vec<u8> {
     metadata
 }
 
+/// What the records of a database have shown.
+struct Probe {
+    kind: DatabaseKind,
+    has_countries: bool,
+}
+
 /// Decodes up to `MAX_PROBES` networks as a request would, and infers the kind of database from the first usable
 /// record. Rejects the file if one of them fails to decode or none is usable.
-fn probe(reader: &Reader<Vec<u8>>) -> Result<DatabaseKind, GeoError> {
+fn probe(reader: &Reader<Vec<u8>>) -> Result<Probe, GeoError> {
     let options = WithinOptions::default().skip_empty_values();
-    let mut kind = None;
+    let (mut kind, mut has_countries) = (None, false);
     let mut seen = HashSet::new();
     for record in reader.networks(options).map_err(GeoError::Corrupt)?.take(MAX_PROBES) {
         let record = record.map_err(GeoError::Corrupt)?;
@@ -160,8 +211,9 @@ fn probe(reader: &Reader<Vec<u8>>) -> Result<DatabaseKind, GeoError> {
         }
         let fields: Fields<'_> = record.decode().map_err(GeoError::Corrupt)?.unwrap_or_default();
         kind = kind.or((!fields.is_empty()).then(|| infer_kind(&fields)));
+        has_countries |= fields.country.is_some();
     }
-    kind.ok_or(GeoError::NoKnownFields)
+    Ok(Probe { kind: kind.ok_or(GeoError::NoKnownFields)?, has_countries })
 }
 
 fn infer_kind(fields: &Fields<'_>) -> DatabaseKind {
@@ -172,5 +224,43 @@ fn infer_kind(fields: &Fields<'_>) -> DatabaseKind {
         (None, None, Some(_)) => DatabaseKind::Asn,
         (None, None, None) if fields.proxy || fields.hosting => DatabaseKind::AnonymousIp,
         (None, None, None) => DatabaseKind::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn age_is_stated_in_days_months_or_years() {
+        const JUNE_17: i64 = 1_781_725_900; // 2026-06-17T19:51:40Z
+        let info = |build_epoch| DatabaseInfo {
+            name: String::new(),
+            database_type: String::new(),
+            kind: DatabaseKind::Country,
+            ip_version: 6,
+            build_epoch,
+            attribution: None,
+        };
+        let built = info(JUNE_17 as u64);
+        for (days, age) in [
+            (-3, "0 days"),
+            (0, "0 days"),
+            (1, "1 day"),
+            (59, "59 days"),
+            (60, "2 months"),
+            (152, "5 months"),
+            (729, "24 months"),
+            (730, "2 years"),
+            (1_000, "3 years"),
+        ] {
+            assert_eq!(
+                built.date_and_age(JUNE_17 + days * 86_400),
+                format!("2026-06-17, {age} old"),
+                "{days}"
+            );
+        }
+        assert_eq!(info(0).date_and_age(JUNE_17), "an unknown date");
+        assert_eq!(info(u64::MAX).date_and_age(JUNE_17), "an unknown date");
     }
 }

@@ -18,9 +18,9 @@ const SLOTS: usize = 4096;
 /// Longer JSON is not cached, so that a database with very long strings can't use up memory.
 const MAX_JSON_LEN: usize = 2048;
 
-/// The offset of an address's record in each database. `None` if the database has no record for the
-/// address, or if there are fewer databases.
-pub(super) type RecordOffsets = [Option<usize>; MAX_DATABASES];
+/// The offset of an address's record in each database, the built-in data last. `None` if the database has no record for
+/// the address or was not consulted, or if there are fewer databases.
+pub(super) type RecordOffsets = [Option<usize>; MAX_DATABASES + 1];
 
 /// A direct-mapped cache: a hash of the record offsets selects the slot.
 pub(super) struct LocationCache {
@@ -46,13 +46,14 @@ impl LocationCache {
         }
     }
 
-    /// Passes the cached JSON to `use_json`, or on a miss the JSON of `location()`.
+    /// Passes the cached JSON to `use_json`, or on a miss the JSON of `location()`, which also returns whether the location
+    /// depends on nothing but the records and may be cached.
     /// Never blocks: a locked slot is a miss.
     pub(super) fn with_json<'l, R>(
         &self,
         offsets: RecordOffsets,
         now: i64,
-        location: impl FnOnce() -> Location<'l>,
+        location: impl FnOnce() -> (Location<'l>, bool),
         use_json: impl FnOnce(&LocationJson) -> R,
     ) -> R {
         let hash = hash(&offsets);
@@ -63,11 +64,12 @@ impl LocationCache {
         {
             return use_json(&cached.json);
         }
-        let location = location();
+        let (location, cacheable) = location();
         let json = LocationJson::new(&location);
         let result = use_json(&json);
         let second_miss = self.last_miss[index].swap(hash, Ordering::Relaxed) == hash;
-        if second_miss
+        if cacheable
+            && second_miss
             && json.len() <= MAX_JSON_LEN
             && let Ok(mut cached) = slot.try_lock()
         {
@@ -97,16 +99,16 @@ fn hash(offsets: &RecordOffsets) -> u64 {
 mod tests {
     use super::*;
 
-    const OFFSETS: RecordOffsets = [Some(7), None, None, None, None, None, None, None];
+    const OFFSETS: RecordOffsets = [Some(7), None, None, None, None, None, None, None, None];
 
     /// Which of four lookups of the same location are misses.
-    fn misses(city: &str) -> [bool; 4] {
+    fn misses(city: &str, cacheable: bool) -> [bool; 4] {
         let cache = LocationCache::new();
         [0; 4].map(|now| {
             let mut missed = false;
             let location = || {
                 missed = true;
-                Location { city: Some(city), ..Location::default() }
+                (Location { city: Some(city), ..Location::default() }, cacheable)
             };
             let json = cache.with_json(OFFSETS, now, location, |json| json.geo_fields().to_vec());
             assert!(String::from_utf8(json).expect("UTF-8").starts_with(&format!(r#","city":"{city}""#)));
@@ -116,11 +118,16 @@ mod tests {
 
     #[test]
     fn location_is_cached_after_second_miss() {
-        assert_eq!(misses("Berlin"), [true, true, false, false]);
+        assert_eq!(misses("Berlin", true), [true, true, false, false]);
+    }
+
+    #[test]
+    fn location_that_depends_on_more_than_the_records_is_not_cached() {
+        assert_eq!(misses("Berlin", false), [true; 4]);
     }
 
     #[test]
     fn oversized_json_is_not_cached() {
-        assert_eq!(misses(&"x".repeat(MAX_JSON_LEN)), [true; 4]);
+        assert_eq!(misses(&"x".repeat(MAX_JSON_LEN), true), [true; 4]);
     }
 }

@@ -1,6 +1,7 @@
 //! Merges what several databases say about one address into a location that exists: cities, coordinates and the like of
 //! two databases are never mixed.
 
+use super::country::Country;
 use super::layout::Fields;
 
 /// How precisely a record locates an address.
@@ -33,6 +34,15 @@ pub(super) fn merge<'a>(mut records: impl Iterator<Item = Fields<'a>>) -> Fields
     match records.next() {
         None => first,
         Some(second) => merge_all(&[first, second].into_iter().chain(records).collect::<Vec<_>>()),
+    }
+}
+
+/// Adds the country of the built-in data to a location without one, unless the continents differ. An incomplete region
+/// code ("BE") is then removed: with the country of another database, it could become the code of another region.
+pub(super) fn add_country(merged: &mut Fields<'_>, country: &'static Country) {
+    if merged.country.is_none() && merged.continent.is_none_or(|code| code == country.continent) {
+        merged.country = Some(country);
+        merged.region_code = merged.region_code.filter(|code| code.contains('-'));
     }
 }
 

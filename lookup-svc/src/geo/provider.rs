@@ -23,7 +23,7 @@ impl DatabaseKind {
     /// Infers the kind from the metadata's database type. `None` if the type is not recognized.
     pub(super) fn of(database_type: &str) -> Option<Self> {
         // The first entry whose name is part of the database type decides.
-        const NAMES: [(&str, DatabaseKind); 17] = [
+        const NAMES: [(&str, DatabaseKind); 16] = [
             ("enterprise", DatabaseKind::Enterprise),
             ("anonymous", DatabaseKind::AnonymousIp),
             ("privacy", DatabaseKind::AnonymousIp),
@@ -42,7 +42,6 @@ impl DatabaseKind {
             // Before "asn": "geo-whois-asn-country" maps addresses to countries.
             ("country", DatabaseKind::Country),
             ("asn", DatabaseKind::Asn),
-            ("sample", DatabaseKind::City),
         ];
         let name = database_type.to_ascii_lowercase().replace([' ', '.'], "_");
         let found = NAMES.into_iter().find(|(part, _)| name.contains(part));
@@ -88,6 +87,12 @@ const ROUTE_VIEWS: Attribution = Attribution {
     url: "https://github.com/sapics/ip-location-db",
 };
 
+/// Required by the license of the data that ip-location-db's country files are made from (CC BY 4.0).
+pub(super) const NRO: Attribution = Attribution {
+    text: "Country data by ip-location-db from data of the Number Resource Organization (NRO), CC BY 4.0",
+    url: "https://www.nro.net",
+};
+
 /// How the names of IPinfo's own files start, for example `standard_location.mmdb`.
 const IPINFO_FILES: [&str; 4] = ["standard_", "extended_", "generic_", "bundle_"];
 
@@ -110,6 +115,7 @@ fn by_name(name: &str) -> Option<Attribution> {
         () if written_by_mmdbctl.is_some() && is_ipinfo_file => Some(IPINFO),
         () if has("geolite") => Some(MAXMIND),
         () if has("geoip2") || has("geoip-") => Some(MAXMIND_PAID),
+        () if has("whois-asn-country") || name.starts_with("asn-country") => Some(NRO),
         () if has("iplocate") => Some(IPLOCATE),
         () if name.starts_with("asn-ipv") || name == "asn" || name == "asn.mmdb" => Some(ROUTE_VIEWS),
         () => None,
@@ -143,7 +149,9 @@ mod tests {
             ("GeoIP-Residential-Proxy", DatabaseKind::AnonymousIp, Some(MAXMIND_PAID)),
             ("ipinfo office-locations.mmdb", DatabaseKind::City, None),
             ("ipinfo geolite2-city.mmdb", DatabaseKind::City, Some(MAXMIND)),
-            ("geo-whois-asn-country-ipv4", DatabaseKind::Country, None),
+            ("geo-whois-asn-country-ipv4", DatabaseKind::Country, Some(NRO)),
+            ("asn-country-ipv6", DatabaseKind::Country, Some(NRO)),
+            ("iptoasn-country-ipv4", DatabaseKind::Country, None),
             ("dbip-city-ipv4", DatabaseKind::City, Some(DB_IP)),
             ("asn-ipv6", DatabaseKind::Asn, Some(ROUTE_VIEWS)),
         ] {

@@ -9,10 +9,6 @@ use super::snapshot::Snapshot;
 use super::watched_file::{FileCheck, WatchedFile, databases_at, log_removal};
 use super::{GeoArgs, GeoError};
 
-/// Used while no other database is loaded. Regenerate it with `cargo run -p lookup-svc --example geo-sample`.
-const SAMPLE: &[u8] = include_bytes!("../../data/sample.mmdb");
-/// The name of the sample in metrics and in `/readyz`.
-const SAMPLE_NAME: &str = "built-in sample";
 /// Maximum size of a database file: 2 GiB, three times the size of the largest commercial database.
 pub(super) const DATABASE_LIMIT: u64 = 2 << 30;
 /// Maximum size of a list of AS numbers.
@@ -23,7 +19,6 @@ pub(super) struct FileWatcher {
     sources: Vec<Source>,
     hosting: Option<WatchedFile<AsnList>>,
     proxy: Option<WatchedFile<AsnList>>,
-    sample: Arc<Database>,
 }
 
 /// The result of checking all files once.
@@ -38,17 +33,29 @@ pub(super) struct CheckSummary {
 struct Source {
     path: PathBuf,
     files: Vec<WatchedFile<Arc<Database>>>,
+    /// What the last check found at the path, to log each change once.
+    state: SourceState,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SourceState {
+    /// Not checked yet, or with files.
+    Normal,
+    /// A directory without files, before the first one has arrived.
+    Empty,
+    /// A directory that can't be listed.
+    Unreadable,
 }
 
 impl FileWatcher {
-    pub(super) fn new(args: &GeoArgs) -> Result<Self, GeoError> {
-        let source = |path: &PathBuf| Source { path: path.clone(), files: Vec::new() };
-        Ok(FileWatcher {
+    pub(super) fn new(args: &GeoArgs) -> Self {
+        let source =
+            |path: &PathBuf| Source { path: path.clone(), files: Vec::new(), state: SourceState::Normal };
+        FileWatcher {
             sources: args.geo_db.iter().map(source).collect(),
             hosting: args.hosting_asns.clone().map(WatchedFile::new),
             proxy: args.proxy_asns.clone().map(WatchedFile::new),
-            sample: Arc::new(Database::load(SAMPLE_NAME, SAMPLE.to_vec())?),
-        })
+        }
     }
 
     /// Checks every file once.
@@ -71,7 +78,7 @@ impl FileWatcher {
     }
 
     /// Called at startup. Fails if no configured database could be loaded, or if a configured list could not.
-    /// An empty directory is allowed, because the first download may still be running.
+    /// A directory without files is allowed, because the first download may still be running.
     pub(super) fn require_data(&mut self) -> Result<(), GeoError> {
         if !self.sources.iter().any(Source::is_loaded)
             && let Some(file) = self.sources.iter_mut().find_map(|source| source.files.first_mut())
@@ -85,12 +92,9 @@ impl FileWatcher {
         }
     }
 
-    /// Builds a snapshot of the loaded files. Uses the built-in sample if there is no database.
+    /// Builds a snapshot of the loaded files.
     pub(super) fn snapshot(&self) -> Snapshot {
-        let mut databases: Vec<_> = self.sources.iter().flat_map(Source::newest_builds).collect();
-        if databases.is_empty() {
-            databases.push(self.sample.clone());
-        }
+        let databases = self.sources.iter().flat_map(Source::newest_builds).collect();
         let mut lists = AsnLists::built_in();
         for (list, file) in [(&mut lists.hosting, &self.hosting), (&mut lists.proxy, &self.proxy)] {
             if let Some(last_good) = file.as_ref().and_then(|file| file.last_good.clone()) {
@@ -125,11 +129,13 @@ impl Source {
 
     /// Checks all files. Returns whether the data of a deleted file was dropped.
     fn check(&mut self, results: &mut Vec<FileCheck>) -> bool {
-        for path in databases_at(&self.path) {
-            if !self.files.iter().any(|file| file.path == path) {
-                self.files.push(WatchedFile::new(path));
+        let found = databases_at(&self.path);
+        for path in found.as_deref().unwrap_or_default() {
+            if !self.files.iter().any(|file| file.path == *path) {
+                self.files.push(WatchedFile::new(path.clone()));
             }
         }
+        self.log_state(found.err());
         self.files.sort_by(|a, b| a.path.cmp(&b.path));
         let mut removed = Vec::new();
         for file in &mut self.files {
@@ -144,6 +150,26 @@ impl Source {
             log_removal(&path, self.files.iter().any(|file| file.path == path));
         }
         dropped
+    }
+
+    /// Logs when the directory becomes unreadable, or if it is still empty at the first check.
+    fn log_state(&mut self, error: Option<GeoError>) {
+        let state = match error {
+            Some(_) => SourceState::Unreadable,
+            None if self.files.is_empty() => SourceState::Empty,
+            None => SourceState::Normal,
+        };
+        if std::mem::replace(&mut self.state, state) == state {
+            return;
+        }
+        let (directory, keeps_previous) = (self.path.display(), self.is_loaded());
+        match error {
+            Some(error) => tracing::error!(%directory, %error, keeps_previous, "geo directory can't be read"),
+            None if state == SourceState::Empty => {
+                tracing::warn!(%directory, "geo directory has no .mmdb file yet; its data is used once it arrives");
+            }
+            None => {}
+        }
     }
 
     /// Drops each deleted file as soon as an existing file of the same type is loaded; until then, its data stays in
@@ -190,13 +216,5 @@ mod tests {
     fn invalid_utf8_is_reported_with_its_line() {
         let error = load_list(Path::new("list"), b"64500 Example\n64501 \xff\n".to_vec()).unwrap_err();
         assert!(matches!(error, GeoError::AsnLine { line: 2 }), "{error}");
-    }
-
-    #[test]
-    fn committed_sample_is_up_to_date() {
-        assert!(
-            testkit::mmdb::sample::build() == SAMPLE,
-            "data/sample.mmdb is stale: run `cargo run -p lookup-svc --example geo-sample`"
-        );
     }
 }

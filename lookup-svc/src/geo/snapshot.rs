@@ -4,32 +4,37 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::asn::{AsnList, AsnLists};
+use super::built_in;
 use super::database::{Database, FoundRecord};
 use super::layout::Fields;
 use super::location::{AsText, Location, LocationJson, RegionCode};
 use super::location_cache::{LocationCache, MAX_DATABASES};
-use super::merge::merge;
+use super::merge::{add_country, merge};
 use super::timezone;
 
 /// Databases in order of precedence, AS number lists, and the location cache for them.
 pub(super) struct Snapshot {
+    /// The loaded databases. The built-in data comes after them.
     databases: Vec<Arc<Database>>,
+    built_in: Arc<Database>,
     lists: AsnLists,
     cache: LocationCache,
 }
 
 impl Snapshot {
     pub(super) fn new(databases: Vec<Arc<Database>>, lists: AsnLists) -> Self {
-        Self { databases, lists, cache: LocationCache::new() }
+        Self { databases, built_in: built_in::database(), lists, cache: LocationCache::new() }
     }
 
+    /// The databases in order of precedence, the built-in data last.
     pub(super) fn databases(&self) -> impl Iterator<Item = &Database> {
-        self.databases.iter().map(|database| &**database)
+        self.databases.iter().chain([&self.built_in]).map(|database| &**database)
     }
 
     /// The location of `ip`, merged from all databases.
     pub(super) fn location(&self, ip: IpAddr, now: i64) -> Location<'_> {
-        self.merge_records(self.databases().filter_map(|database| database.find_record(ip)), now)
+        let records = self.databases.iter().filter_map(|database| database.find_record(ip));
+        self.merge_records(records, || built_in::find_record(&self.built_in, ip), now)
     }
 
     /// Passes the location of `ip` as JSON to `use_json`, from the cache if possible.
@@ -43,16 +48,44 @@ impl Snapshot {
             return use_json(&LocationJson::new(&self.location(ip, now)));
         }
         let mut records = [const { None }; MAX_DATABASES];
+        let mut expect_country = false;
         for (record, database) in records.iter_mut().zip(&self.databases) {
             *record = database.find_record(ip);
+            expect_country |= record.is_some() && database.has_countries;
         }
-        let offsets = records.each_ref().map(|record: &Option<FoundRecord<'_>>| record.as_ref()?.offset());
-        let location = || self.merge_records(records.into_iter().flatten(), now);
+        // A record of a database with countries almost always has one, so that the built-in data is not needed. Where it
+        // is needed without being part of the cache's key, the location is not cached.
+        let find_built_in = || built_in::find_record(&self.built_in, ip);
+        let built_in = if expect_country { None } else { find_built_in() };
+        let mut offsets = [None; MAX_DATABASES + 1];
+        for (offset, record) in offsets.iter_mut().zip(records.iter().chain([&built_in])) {
+            *offset = record.as_ref().and_then(FoundRecord::offset);
+        }
+        let location = || {
+            let mut cacheable = true;
+            let find_built_in = || {
+                cacheable = !expect_country;
+                if expect_country { find_built_in() } else { built_in }
+            };
+            let location = self.merge_records(records.into_iter().flatten(), find_built_in, now);
+            (location, cacheable)
+        };
         self.cache.with_json(offsets, now, location, use_json)
     }
 
-    fn merge_records<'a>(&'a self, records: impl Iterator<Item = FoundRecord<'a>>, now: i64) -> Location<'a> {
-        let fields = merge(records.filter_map(|record| Database::fields(&record)));
+    /// Merges the records of the loaded databases. Only if none of them has a country, the built-in data is consulted.
+    fn merge_records<'a>(
+        &'a self,
+        records: impl Iterator<Item = FoundRecord<'a>>,
+        find_built_in: impl FnOnce() -> Option<FoundRecord<'a>>,
+        now: i64,
+    ) -> Location<'a> {
+        let mut fields = merge(records.filter_map(|record| Database::fields(&record)));
+        if fields.country.is_none()
+            && let Some(country) = find_built_in().and_then(|record| Database::fields(&record)?.country)
+        {
+            add_country(&mut fields, country);
+        }
         finish(fields, &self.lists, now)
     }
 }

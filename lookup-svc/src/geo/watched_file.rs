@@ -204,20 +204,28 @@ pub(super) fn read(path: &Path, limit: u64) -> Result<(Vec<u8>, Stamp), GeoError
 }
 
 /// The database files at a `--geo-db` path: the path itself, or the `*.mmdb` files in a directory, sorted.
-/// Skips hidden files, which are downloads in progress.
-pub(super) fn databases_at(path: &Path) -> Vec<PathBuf> {
+/// Skips hidden files, which are downloads in progress. Fails if the directory can't be listed.
+pub(super) fn databases_at(path: &Path) -> Result<Vec<PathBuf>, GeoError> {
     if !path.is_dir() {
-        return vec![path.to_owned()];
+        return Ok(vec![path.to_owned()]);
     }
-    let Ok(entries) = std::fs::read_dir(path) else {
-        return Vec::new();
-    };
-    let mut files: Vec<_> = entries
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|file| is_database(file) && file.is_file())
-        .collect();
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(path)? {
+        let file = entry?.path();
+        if is_database(&file) && may_be_file(&file) {
+            files.push(file);
+        }
+    }
     files.sort();
-    files
+    Ok(files)
+}
+
+/// Whether this is a file, or something that can't be examined: loading it then fails, which is logged.
+fn may_be_file(path: &Path) -> bool {
+    match std::fs::metadata(path) {
+        Ok(metadata) => metadata.is_file(),
+        Err(error) => error.kind() != std::io::ErrorKind::NotFound,
+    }
 }
 
 fn is_database(path: &Path) -> bool {

@@ -6,19 +6,20 @@ use service_kit::{StaticFile, csp_hash};
 use super::page::{self, escape};
 use crate::fields::{FIELDS, Field, FieldSet};
 use crate::geo::{Attribution, Geo, asn};
+use crate::lookup::unix_now;
 use crate::public_urls::PublicUrls;
 
 const TEMPLATE: &str = include_str!("docs.html");
 const STYLE: &str = include_str!("docs.css");
 
-/// The documentation page, rendered again when the attributions of the geo data change.
+/// The documentation page, rendered again when the geo data changes or is a day older.
 pub(super) struct Docs {
-    /// The page without its attributions.
+    /// The page without what it says about the geo data.
     template: String,
     policy: String,
     geo: Geo,
-    /// The current page and the attributions in it.
-    current: std::sync::Mutex<(Vec<Attribution>, StaticFile)>,
+    /// The current page and what it says about the geo data.
+    current: std::sync::Mutex<(String, StaticFile)>,
 }
 
 impl Docs {
@@ -29,23 +30,23 @@ impl Docs {
             csp_hash(STYLE)
         );
         let template = fill(urls);
-        let attributions = geo.attributions();
-        let page = page::html(template.replace("{{attributions}}", &list(&attributions)), &policy);
-        Self { template, policy, geo, current: (attributions, page).into() }
+        let about_data = about_data(&geo);
+        let page = page::html(template.replace("{{about_data}}", &about_data), &policy);
+        Self { template, policy, geo, current: (about_data, page).into() }
     }
 
     pub(super) fn respond(&self, request: &Request) -> Response {
-        let attributions = self.geo.attributions();
+        let about_data = about_data(&self.geo);
         let mut current = self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if current.0 != attributions {
-            let html = self.template.replace("{{attributions}}", &list(&attributions));
-            *current = (attributions, page::html(html, &self.policy));
+        if current.0 != about_data {
+            let html = self.template.replace("{{about_data}}", &about_data);
+            *current = (about_data, page::html(html, &self.policy));
         }
         current.1.respond(request)
     }
 }
 
-/// Fills in every placeholder except the attributions.
+/// Fills in every placeholder except the one of the geo data.
 fn fill(urls: &PublicUrls) -> String {
     let example: Vec<_> =
         FIELDS.iter().map(|field| format!("  \"{}\": {}", field.name, field.example)).collect();
@@ -71,10 +72,22 @@ fn row(field: &Field) -> String {
     )
 }
 
+/// Which geo data is in use, its age, and the attributions that it requires.
+fn about_data(geo: &Geo) -> String {
+    let age = geo.built_in_age(unix_now());
+    let use_of_built_in = match geo.only_built_in() {
+        true => {
+            "Only the built-in country data is in use: it has the country of almost every public address, but \
+             no cities, coordinates or networks. It is of"
+        }
+        false => {
+            "Where no other database has the country of an address, it comes from the built-in country data, of"
+        }
+    };
+    format!("<p>{use_of_built_in} {age}.</p>\n{}", list(&geo.attributions()))
+}
+
 fn list(attributions: &[Attribution]) -> String {
-    if attributions.is_empty() {
-        return "<p>No third-party geo data is loaded.</p>".to_owned();
-    }
     let item = |attribution: &Attribution| {
         format!("<li><a href=\"{}\">{}</a></li>", escape(attribution.url), escape(attribution.text))
     };

@@ -50,6 +50,22 @@ async fn docs_state_the_date_and_the_limits_of_the_network_lists() {
 }
 
 #[tokio::test]
+async fn docs_state_the_age_and_source_of_the_built_in_data() {
+    let harness = Harness::start().await;
+    let page = harness.get("/docs").await;
+    assert!(page.text.contains("<p>Only the built-in country data is in use"), "{}", page.text);
+    let (_, age) = page.text.split_once("It is of ").expect("date and age");
+    assert!(age.split_once(" old.").is_some_and(|(age, _)| age.len() < 30), "{}", &age[..60]);
+    assert!(page.text.contains("<a href=\"https://www.nro.net\">") && page.text.contains("CC BY 4.0"));
+
+    let sample = testkit::mmdb::sample::file();
+    let harness = Harness::start_with(|config| config.geo.geo_db = vec![sample.path().to_owned()]).await;
+    let page = harness.get("/docs").await;
+    assert!(page.text.contains("Where no other database has the country of an address"), "{}", page.text);
+    assert!(!page.text.contains("Only the built-in"), "{}", page.text);
+}
+
+#[tokio::test]
 async fn html_pages_load_nothing_external_and_forbid_framing() {
     let harness = Harness::start().await;
     for path in ["/docs", "/swagger"] {

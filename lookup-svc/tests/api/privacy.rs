@@ -27,8 +27,8 @@ async fn metrics_count_requests_without_client_data() {
         r#"lookup_client_ip_decisions_total{decision="xff"} 1"#,
         r#"lookup_quota_batch_size_count{outcome="answered"} 3"#,
         r#"lookup_quota_call_duration_seconds_count{outcome="answered"} 3"#,
-        r#"geo_database_build_timestamp_seconds{database="built-in sample",kind="city"}"#,
-        r#"geo_database_age_seconds{database="built-in sample",kind="city"}"#,
+        r#"geo_database_build_timestamp_seconds{database="built-in country data",kind="country"}"#,
+        r#"geo_database_age_seconds{database="built-in country data",kind="country"}"#,
         r#"http_server_request_duration_seconds_count{operation="other",service="lookup-svc",status_class="4xx"} 1"#,
     ] {
         assert!(metrics.contains(line), "{line} is missing in\n{metrics}");
@@ -47,6 +47,10 @@ async fn readiness_lists_loaded_databases() {
         tokio::task::yield_now().await;
         report = harness.kit.readiness.report();
     }
-    assert!(report.checks["geo"].detail.contains("built-in sample"), "{report:?}");
+    let detail = &report.checks["geo"].detail;
+    assert!(
+        detail.starts_with("only the built-in country data of 20") && detail.contains(" old;"),
+        "{detail}"
+    );
     assert!(report.checks.contains_key("lookup-edge"));
 }

@@ -100,7 +100,12 @@ async fn lookup_with_headers(harness: &Harness, key: &str, headers: &[(&str, &st
 
 #[tokio::test]
 async fn full_scope_returns_every_value() {
-    let harness = Harness::start_with(|config| config.edge.colo = Some("FRA".to_owned())).await;
+    let sample = testkit::mmdb::sample::file();
+    let harness = Harness::start_with(|config| {
+        config.edge.colo = Some("FRA".to_owned());
+        config.geo.geo_db = vec![sample.path().to_owned()];
+    })
+    .await;
     let key = harness.create_key(allowed(Scope::Full));
     let headers = [
         ("x-forwarded-for", "198.51.100.7"),

@@ -1,9 +1,25 @@
-//! lookup-svc's built-in database, used while no other database is loaded: documentation networks with made-up
-//! locations, and well-known public DNS resolvers with their real operators.
+//! A small database with every field: documentation networks with made-up locations, and well-known public DNS resolvers
+//! with their real operators.
+
+use std::io::Write;
+
+use tempfile::NamedTempFile;
 
 use super::{Builder, Value};
 
-/// Generates `lookup-svc/data/sample.mmdb`. A test of lookup-svc compares it with the committed file.
+/// Writes the database to a temporary file, for `--geo-db`.
+///
+/// # Panics
+/// If the file can't be written.
+#[must_use]
+pub fn file() -> NamedTempFile {
+    let mut file = tempfile::Builder::new().suffix(".mmdb").tempfile().expect("temporary file");
+    file.write_all(&build()).expect("write to a temporary file");
+    file
+}
+
+/// The database as bytes.
+#[must_use]
 pub fn build() -> Vec<u8> {
     let mut builder = Builder::new("IP-Lookup-Sample");
     for (network, location, operator) in EXAMPLES {
