@@ -1,8 +1,9 @@
 //! Replacing, corrupting, overwriting or deleting the geo database under load fails no request. Without a
-//! valid file, the old data stays in use.
+//! valid file, the old data stays in use. A directory that can't be read is logged.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use quota_client::wire::Scope;
@@ -119,4 +120,34 @@ async fn geo_file_changes_under_load_fail_no_request() {
     wait_city(lookup, &key, "Cty-32").await;
     let report = load.stop().await;
     assert_eq!(report.count("200 true"), report.samples.len(), "{report}");
+}
+
+/// What `/docs` says about the geo data must contain `text`.
+async fn wait_docs(lookup: &Lookup, text: &str) {
+    eventually(WAIT_TIMEOUT, format!("/docs contains {text:?}"), async || {
+        let page = lookup.get("/docs").send().await.unwrap().text().await.unwrap();
+        page.contains(text).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn unreadable_directory_is_logged_and_loaded_once_readable() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("city.mmdb"), sample::build()).unwrap();
+    fs::set_permissions(dir.path(), Permissions::from_mode(0o000)).unwrap();
+    // Root may read every directory, unless the process lacks these capabilities.
+    let without_privileges = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"];
+    let wrapper = if fs::read_dir(dir.path()).is_ok() { &without_privileges[..] } else { &[] };
+    let flags = ["--geo-db", dir.path().to_str().unwrap(), "--geo-check-interval", "20ms"];
+    let lookup = Lookup::start_under(wrapper, "http://127.0.0.1:9", &flags, &[]).await;
+    wait_docs(&lookup, "Only the built-in country data is in use").await;
+    fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+    wait_docs(&lookup, "Where no other database has the country").await;
+    let log = lookup.service.logs();
+    let errors: Vec<_> = log.lines().filter(|line| line.contains("geo directory can't be read")).collect();
+    assert!(
+        matches!(errors[..], [line] if line.contains("ERROR") && line.contains("Permission denied")),
+        "{log}"
+    );
 }
