@@ -4,8 +4,10 @@
 use quota_client::wire::Scope;
 use rustix::process::Signal;
 use serde_json::Value;
+use tempfile::NamedTempFile;
 use testkit::http;
 use testkit::lookup::{JsonResponse, Lookup, WAIT_TIMEOUT, unknown_key};
+use testkit::mmdb::sample;
 use testkit::otlp::{Collector, Span};
 use testkit::quota::{Quota, StoreChoice, TestKey};
 use testkit::redis::Redis;
@@ -27,6 +29,8 @@ struct TracedStack {
     quota: Quota,
     redis: Redis,
     collector: Collector,
+    /// Geo data with a city for the addresses, so that responses have something to hide.
+    _sample: NamedTempFile,
 }
 
 impl TracedStack {
@@ -43,9 +47,12 @@ impl TracedStack {
                 .concat();
         let quota = Quota::start_under(&wrapper, StoreChoice::from(&redis), &flags).await;
         quota.wait_ready(WAIT_TIMEOUT).await;
-        let flags = [debug.as_slice(), &["--quota-deadline", "10s", "--request-timeout", "12s"]].concat();
+        let sample = sample::file();
+        let geo = ["--geo-db", sample.path().to_str().unwrap()];
+        let flags =
+            [debug.as_slice(), &geo, &["--quota-deadline", "10s", "--request-timeout", "12s"]].concat();
         let lookup = Lookup::start_under(&[], quota.url(), &flags, &export).await;
-        Self { lookup, quota, redis, collector }
+        Self { lookup, quota, redis, collector, _sample: sample }
     }
 
     /// Stops both services, which flushes their telemetry. Returns everything that they logged and exported.
