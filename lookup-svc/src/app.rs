@@ -52,8 +52,13 @@ impl LookupService {
         let mut background = JoinSet::new();
         background.spawn(kit.tasks.watch("charges", charger.clone().failed()));
         let condition = kit.readiness.condition("geo");
-        report_geo(&geo, &condition);
-        let geo_reload = geo.clone().watch(move |geo| report_geo(geo, &condition));
+        let timezones = kit.readiness.condition("timezones");
+        let report = move |geo: &Geo| {
+            report_geo(geo, &condition);
+            timezones.set_ready(geo.timezones().to_string());
+        };
+        report(&geo);
+        let geo_reload = geo.clone().watch(report);
         background.spawn(kit.tasks.watch("geo reload", geo_reload));
         let discovery_report =
             kit.readiness.condition("lookup-edge").follow(edge.status(), DiscoveryStatus::readiness);
@@ -110,6 +115,7 @@ async fn open_geo(config: &Config) -> anyhow::Result<Geo> {
     if geo.only_built_in() {
         tracing::info!("geo data: {}", geo.summary(unix_now()));
     }
+    tracing::info!(tzdata = %geo.timezones(), "timezone data in use");
     Ok(geo)
 }
 

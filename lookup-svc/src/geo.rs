@@ -20,15 +20,19 @@ mod location_cache;
 mod merge;
 mod provider;
 mod record;
+mod region_code;
 mod reload;
 mod scalar;
 mod snapshot;
 mod timezone;
+mod timezone_of;
 mod watched_file;
+mod zone_tab;
 
 pub use database::DatabaseInfo;
 pub use location::{AsText, Location, LocationJson, RegionCode};
 pub use provider::{Attribution, DatabaseKind};
+pub use timezone::TimezoneInfo;
 
 use snapshot::Snapshot;
 
@@ -53,6 +57,11 @@ pub struct GeoArgs {
     /// File with the AS numbers of VPN and proxy networks, instead of the built-in list. Same format
     #[arg(long, env, value_name = "FILE")]
     pub proxy_asns: Option<PathBuf>,
+
+    /// Directory with timezone data, such as /usr/share/zoneinfo, which is followed while the service runs.
+    /// Default: the system's, if it is newer than the built-in data
+    #[arg(long, env, value_name = "DIR")]
+    pub tzdata: Option<PathBuf>,
 }
 
 impl Default for GeoArgs {
@@ -87,6 +96,15 @@ pub enum GeoError {
     },
     #[error("is empty; for a list without networks, add a comment line that starts with #")]
     AsnEmpty,
+    #[error("has more than {limit} files")]
+    TooManyFiles { limit: usize },
+    #[error("has no timezone files")]
+    NoTimezones,
+    #[error("has an invalid file for the timezone {name}")]
+    InvalidTimezone { name: String },
+    /// A directory that is incomplete, for example because it is being copied.
+    #[error("lacks the timezone {name}, which it had before")]
+    MissingTimezone { name: String },
     #[error("{} {reason}", path.display())]
     NothingLoaded {
         /// The first file without usable data.
@@ -142,8 +160,9 @@ impl Geo {
     /// Loads every file once. An invalid database is logged and skipped if another one loads. A directory may be empty or
     /// unreadable, which is logged. An invalid list is an error. Blocks to read whole files: call it before serving, or from a blocking task.
     pub fn open(args: &GeoArgs) -> Result<Geo, GeoError> {
-        timezone::load_timezone_names();
-        let mut watcher = reload::FileWatcher::new(args);
+        timezone_of::load();
+        region_code::load();
+        let mut watcher = reload::FileWatcher::new(args)?;
         let summary = watcher.check();
         watcher.require_data()?;
         let inner = Inner {
@@ -197,7 +216,12 @@ impl Geo {
         }
     }
 
-    /// The attributions that the databases in use require, without duplicates.
+    /// The timezone data in use.
+    pub fn timezones(&self) -> TimezoneInfo {
+        self.inner.current.load().timezones().info.clone()
+    }
+
+    /// The attributions that the databases in use and the built-in timezone boundaries require, without duplicates.
     pub fn attributions(&self) -> Vec<Attribution> {
         let mut attributions = Vec::new();
         for attribution in self.databases().into_iter().filter_map(|database| database.attribution) {
@@ -205,6 +229,7 @@ impl Geo {
                 attributions.push(attribution);
             }
         }
+        attributions.push(provider::TIMEZONE_BOUNDARIES);
         attributions
     }
 

@@ -197,7 +197,7 @@ fn anonymous_ip_sets_flags_without_asn() {
 }
 
 #[test]
-fn dbip_lite_without_region_code_and_timezone_is_read() {
+fn dbip_lite_gets_region_code_and_timezone() {
     let record = map([
         ("city", map([("names", names("Berlin (Mitte)"))])),
         (
@@ -217,16 +217,17 @@ fn dbip_lite_without_region_code_and_timezone_is_read() {
     ]);
     with_record("DBIP-City-Lite", &record, |geo, location| {
         assert_eq!(
-            (location.city, location.region, location.region_code),
-            (Some("Berlin (Mitte)"), Some("Berlin"), None)
+            (location.city, location.region, location.region_code.as_deref()),
+            (Some("Berlin (Mitte)"), Some("Berlin"), Some("DE-BE"))
         );
         assert_eq!(
             (location.latitude, location.longitude),
             (Some(52.52), Some(13.405)),
             "f32 keeps its decimals"
         );
-        assert_eq!((location.timezone, location.timezone_offset), (None, None));
+        assert_eq!((location.timezone, location.timezone_offset), (Some("Europe/Berlin"), Some(7200)));
         assert_eq!(geo.attributions()[0].url, "https://db-ip.com");
+        assert!(geo.attributions().iter().any(|attribution| attribution.text.contains("OpenStreetMap")));
     });
 }
 

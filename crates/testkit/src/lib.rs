@@ -20,4 +20,5 @@ pub mod sentinel;
 pub mod spawner;
 pub mod tls;
 pub mod tools;
+pub mod tzif;
 pub mod wait;

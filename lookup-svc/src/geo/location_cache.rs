@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::location::{Location, LocationJson};
-use super::timezone;
+use super::timezone::Timezones;
 
 /// With more databases than this, locations are not cached.
 pub(super) const MAX_DATABASES: usize = 8;
@@ -53,6 +53,7 @@ impl LocationCache {
         &self,
         offsets: RecordOffsets,
         now: i64,
+        timezones: &Timezones,
         location: impl FnOnce() -> (Location<'l>, bool),
         use_json: impl FnOnce(&LocationJson) -> R,
     ) -> R {
@@ -73,7 +74,7 @@ impl LocationCache {
             && json.len() <= MAX_JSON_LEN
             && let Ok(mut cached) = slot.try_lock()
         {
-            let valid = now..location.timezone.map_or(i64::MAX, |zone| timezone::next_change(zone, now));
+            let valid = now..location.timezone.map_or(i64::MAX, |zone| timezones.next_change(zone, now));
             *cached = Some(CachedLocation { offsets, valid, json });
         }
         result
@@ -103,14 +104,14 @@ mod tests {
 
     /// Which of four lookups of the same location are misses.
     fn misses(city: &str, cacheable: bool) -> [bool; 4] {
-        let cache = LocationCache::new();
+        let (cache, timezones) = (LocationCache::new(), Timezones::built_in());
         [0; 4].map(|now| {
             let mut missed = false;
             let location = || {
                 missed = true;
                 (Location { city: Some(city), ..Location::default() }, cacheable)
             };
-            let json = cache.with_json(OFFSETS, now, location, |json| json.geo_fields().to_vec());
+            let json = cache.with_json(OFFSETS, now, &timezones, location, |json| json.geo_fields().to_vec());
             assert!(String::from_utf8(json).expect("UTF-8").starts_with(&format!(r#","city":"{city}""#)));
             missed
         })

@@ -93,6 +93,12 @@ pub(super) const NRO: Attribution = Attribution {
     url: "https://www.nro.net",
 };
 
+/// The timezone boundaries of the crate tzf-rs come from OpenStreetMap.
+pub(super) const TIMEZONE_BOUNDARIES: Attribution = Attribution {
+    text: "Timezone boundaries © OpenStreetMap contributors, ODbL 1.0",
+    url: "https://www.openstreetmap.org/copyright",
+};
+
 /// How the names of IPinfo's own files start, for example `standard_location.mmdb`.
 const IPINFO_FILES: [&str; 4] = ["standard_", "extended_", "generic_", "bundle_"];
 

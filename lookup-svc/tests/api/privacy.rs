@@ -53,4 +53,5 @@ async fn readiness_lists_loaded_databases() {
         "{detail}"
     );
     assert!(report.checks.contains_key("lookup-edge"));
+    assert!(report.checks["timezones"].detail.starts_with("20"), "a version: {report:?}");
 }

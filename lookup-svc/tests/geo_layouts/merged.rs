@@ -70,8 +70,8 @@ fn chicago() -> Value {
 #[test]
 fn city_is_not_merged_with_coordinates_of_country() {
     let expected = json!({
-        "city": "Mountain View", "region": "California", "region_code": null, "postal_code": null,
-        "latitude": 37.4056, "longitude": -122.0775, "timezone": null, "timezone_offset": null,
+        "city": "Mountain View", "region": "California", "region_code": "US-CA", "postal_code": null,
+        "latitude": 37.4056, "longitude": -122.0775, "timezone": "America/Los_Angeles", "timezone_offset": -25200,
         "country": "US", "country_name": "USA", "continent": "NA", "currency": "USD",
     });
     assert_fields(&merged([&center_of_us(), &mountain_view()]), &expected);
@@ -81,8 +81,8 @@ fn city_is_not_merged_with_coordinates_of_country() {
 #[test]
 fn two_cities_are_not_mixed_and_first_database_wins() {
     let first = json!({
-        "city": "Mountain View", "region": "California", "region_code": null, "postal_code": null,
-        "latitude": 37.4056, "longitude": -122.0775, "timezone": null,
+        "city": "Mountain View", "region": "California", "region_code": "US-CA", "postal_code": null,
+        "latitude": 37.4056, "longitude": -122.0775, "timezone": "America/Los_Angeles",
     });
     assert_fields(&merged([&mountain_view(), &chicago()]), &first);
     let second = json!({
@@ -159,4 +159,23 @@ fn flags_of_every_database_count() {
         &merged([&asn(64500, "Example"), &vpn, &host]),
         &json!({"asn": 64500, "proxy": true, "hosting": true}),
     );
+}
+
+#[test]
+fn timezone_and_region_code_are_derived_only_from_the_location_itself() {
+    // The second database has a timezone and a region code, but for another city.
+    let nowhere =
+        map([("city", text("Springfield")), ("country_code", text("US")), ("state1", text("Nowhere"))]);
+    assert_fields(
+        &merged([&nowhere, &chicago()]),
+        &json!({"city": "Springfield", "region_code": null, "timezone": null, "timezone_offset": null}),
+    );
+    // The center of a country with several timezones says nothing about the address.
+    let center = map([
+        ("country_code", text("US")),
+        ("latitude", Value::F64(37.751)),
+        ("longitude", Value::F64(-97.822)),
+    ]);
+    assert_fields(&merged([&center]), &json!({"country": "US", "timezone": null}));
+    assert_fields(&merged([&country_only("FR")]), &json!({"country": "FR", "timezone": "Europe/Paris"}));
 }
