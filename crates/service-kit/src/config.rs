@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tracing_subscriber::EnvFilter;
+
 use crate::flag_defaults::flag_defaults;
 
 /// Flags for serving connections and for shutdown.
@@ -53,8 +55,8 @@ pub struct TelemetryArgs {
     #[arg(long, env, value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,
 
-    /// Log filter: a level, or a list such as info,hyper=debug
-    #[arg(long, env, value_name = "FILTER", default_value = "info")]
+    /// Log filter: off, error, warn, info, debug or trace, or a list such as info,hyper=debug
+    #[arg(long, env, value_name = "FILTER", default_value = "info", value_parser = parse_log_filter)]
     pub log_level: String,
 }
 
@@ -82,6 +84,35 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text).map_err(|error| format!("{error}; for example: 250ms, 5s or 10m"))
 }
 
+/// Checks a log filter and returns it in the form that [`EnvFilter`] understands. A clap value parser.
+///
+/// `EnvFilter` takes a word that is not a level for the name of a target and logs nothing of all others, so a mistyped
+/// level would turn the log off.
+fn parse_log_filter(text: &str) -> Result<String, String> {
+    // Filters on spans (`[name{field=value}]=level`) have more than a target and a level.
+    let filter = match text.contains('[') {
+        true => text.to_owned(),
+        false => text.split(',').map(parse_directive).collect::<Result<Vec<_>, _>>()?.join(","),
+    };
+    EnvFilter::try_new(&filter).map_err(|error| error.to_string())?;
+    Ok(filter)
+}
+
+fn parse_directive(text: &str) -> Result<String, String> {
+    let (target, level) = match text.split_once('=') {
+        Some((target, level)) => (Some(target.trim()), level),
+        None => (None, text),
+    };
+    let level = match level.trim().to_ascii_lowercase().as_str() {
+        "warning" => "warn".to_owned(),
+        level => level.to_owned(),
+    };
+    if !["off", "error", "warn", "info", "debug", "trace"].contains(&level.as_str()) {
+        return Err(format!("{level:?} is not a level: use off, error, warn, info, debug or trace"));
+    }
+    Ok(target.map(|target| format!("{target}={level}")).unwrap_or(level))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -91,5 +122,22 @@ mod tests {
         assert_eq!(parse_duration("250ms"), Ok(Duration::from_millis(250)));
         assert_eq!(parse_duration("0"), Ok(Duration::ZERO));
         assert!(parse_duration("5").is_err_and(|error| error.contains("for example")));
+    }
+
+    #[test]
+    fn log_filter_with_an_unknown_level_is_rejected() {
+        for (text, filter) in [
+            ("info", "info"),
+            ("WARNING", "warn"),
+            ("warn,hyper=debug", "warn,hyper=debug"),
+            ("info, hyper=warning", "info,hyper=warn"),
+            ("off", "off"),
+            ("info,[request]=trace", "info,[request]=trace"),
+        ] {
+            assert_eq!(parse_log_filter(text).as_deref(), Ok(filter), "{text}");
+        }
+        for text in ["verbose", "", "info,", "hyper", "hyper=", "hyper=verbose", "info,loud", "a=b=info"] {
+            assert!(parse_log_filter(text).is_err(), "{text}");
+        }
     }
 }
