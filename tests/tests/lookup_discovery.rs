@@ -23,7 +23,7 @@ const CLIENT: &str = "203.0.113.7";
 
 /// A lookup-svc that trusts only discovered proxies (unlike [`testkit::lookup::Lookup`]); killed when dropped.
 struct Pod {
-    _service: Service,
+    service: Service,
     url: String,
     readyz_url: String,
     key: String,
@@ -44,7 +44,7 @@ impl Pod {
             url: format!("http://{}/api/v1/ip", service.listen_addr("lookup").await),
             readyz_url: format!("http://{}/readyz", service.listen_addr("admin").await),
             key: quota.key_with_scope(Scope::Full).await.secret,
-            _service: service,
+            service,
             _quota: quota,
             _store: store,
         }
@@ -100,6 +100,17 @@ async fn missing_kubernetes_config_prevents_start() {
     assert!(!status.success());
     eventually(WAIT_TIMEOUT, "the reason is logged", async || {
         service.logs().contains("no Kubernetes configuration found").then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn service_without_endpoints_is_logged_as_warning() {
+    let api = DiscoveryApi::start(&[]).await;
+    let pod = Pod::start(&api).await;
+    pod.wait_readiness(200, "proxy discovery: following").await;
+    eventually(WAIT_TIMEOUT, "the warning is logged", async || {
+        pod.service.logs().contains("discovery trusts no proxy").then_some(())
     })
     .await;
 }

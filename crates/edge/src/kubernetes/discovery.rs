@@ -96,9 +96,22 @@ impl ProxyWatcher {
         let now = DiscoveryStatus::Following { proxies: hosts.len() };
         self.trusted.publish(hosts);
         let before = self.status.send_replace(now);
-        if before != now {
+        if before == now {
+            return;
+        }
+        let service = &self.service;
+        tracing::info!(%service, before = before.label(), ?now, "discovery status changed");
+        self.warn_without_proxies();
+    }
+
+    fn warn_without_proxies(&self) {
+        if *self.status.borrow() == (DiscoveryStatus::Following { proxies: 0 }) {
             let service = &self.service;
-            tracing::info!(%service, before = before.label(), ?now, "discovery status changed");
+            tracing::warn!(
+                %service,
+                "discovery trusts no proxy, because the Service has no endpoints: check its name, its namespace and its \
+                 pods. Until then the address of the proxy counts as that of every client"
+            );
         }
     }
 
@@ -117,6 +130,7 @@ impl ProxyWatcher {
             }
             DiscoveryStatus::Off | DiscoveryStatus::Waiting => {}
         });
+        self.warn_without_proxies();
     }
 
     fn on_error(&mut self, error: &watcher::Error) -> Duration {
