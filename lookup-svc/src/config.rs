@@ -41,6 +41,10 @@ pub struct SelftestArgs {
     /// Public URL of the API, for example http://localhost:8080
     #[arg(long, value_name = "URL", value_parser = base_url)]
     pub url: String,
+
+    /// How long to retry if no connection can be made. A new pod may have to wait until the network policies allow it
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "30s")]
+    pub retry_for: Duration,
 }
 
 /// The settings of the server.

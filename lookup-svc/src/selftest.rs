@@ -1,6 +1,6 @@
 //! `selftest`: checks a running service from outside. `helm test` runs it; operators can, too.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use http::header;
@@ -10,21 +10,45 @@ use service_kit::ErrorBody;
 use crate::config::SelftestArgs;
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// Shorter than the request timeout: a network policy may drop the packets of a connection until it allows the next one.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+const RETRY_DELAY: Duration = Duration::from_millis(500);
 
 /// Checks the service; fails at the first problem.
 pub async fn run(args: &SelftestArgs) -> anyhow::Result<()> {
-    let client = Client::builder().timeout(REQUEST_TIMEOUT).build()?;
+    let client = Client::builder().timeout(REQUEST_TIMEOUT).connect_timeout(CONNECT_TIMEOUT).build()?;
     let url = args.url.trim_end_matches('/');
-    check_missing_key(&client, url).await?;
+    let api = Api { client, retry_until: Instant::now() + args.retry_for };
+    check_missing_key(&api, url).await?;
     println!("ok: {url}/api/v1/ip requires an API key");
-    let result = check_demo(&client, url).await?;
+    let result = check_demo(&api, url).await?;
     println!("ok: {url}/api/v1/ip/demo {result}");
     Ok(())
 }
 
+/// The service under test.
+struct Api {
+    client: Client,
+    retry_until: Instant,
+}
+
+impl Api {
+    /// Sends a request. Retries if no connection can be made.
+    async fn get(&self, url: &str) -> anyhow::Result<Response> {
+        loop {
+            match self.client.get(url).send().await {
+                Err(error) if error.is_connect() && Instant::now() + RETRY_DELAY < self.retry_until => {
+                    tokio::time::sleep(RETRY_DELAY).await;
+                }
+                result => return result.with_context(|| format!("can't reach {url}")),
+            }
+        }
+    }
+}
+
 /// A request without a key must get this API's 401.
-async fn check_missing_key(client: &Client, url: &str) -> anyhow::Result<()> {
-    let response = get(client, &format!("{url}/api/v1/ip")).await?;
+async fn check_missing_key(api: &Api, url: &str) -> anyhow::Result<()> {
+    let response = api.get(&format!("{url}/api/v1/ip")).await?;
     let status = response.status();
     ensure!(
         response.headers().get(header::ACCESS_CONTROL_ALLOW_ORIGIN).is_some_and(|origin| origin == "*"),
@@ -39,8 +63,8 @@ async fn check_missing_key(client: &Client, url: &str) -> anyhow::Result<()> {
 }
 
 /// A demo lookup exercises the whole path, including quota-svc and its store.
-async fn check_demo(client: &Client, url: &str) -> anyhow::Result<&'static str> {
-    let response = get(client, &format!("{url}/api/v1/ip/demo")).await?;
+async fn check_demo(api: &Api, url: &str) -> anyhow::Result<&'static str> {
+    let response = api.get(&format!("{url}/api/v1/ip/demo")).await?;
     match response.status() {
         StatusCode::OK => {
             let body: serde_json::Value = response.json().await.context("the demo's response is not JSON")?;
@@ -60,10 +84,6 @@ async fn check_demo(client: &Client, url: &str) -> anyhow::Result<&'static str> 
             anyhow::bail!("the demo responded with {status} {error}: check quota-svc and its store")
         }
     }
-}
-
-async fn get(client: &Client, url: &str) -> anyhow::Result<Response> {
-    client.get(url).send().await.with_context(|| format!("can't reach {url}"))
 }
 
 async fn error_code(response: Response) -> anyhow::Result<String> {

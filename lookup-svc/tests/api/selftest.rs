@@ -1,15 +1,21 @@
 //! The command `selftest`, which `helm test` runs.
 
+use std::time::Duration;
+
 use lookup_svc::config::SelftestArgs;
 use lookup_svc::selftest::run;
 use quota_client::wire::{Outcome, Scope};
 
 use crate::harness::{Harness, MIDNIGHT, QuotaMode, allowed, denied};
 
+fn args_without_retry(url: String) -> SelftestArgs {
+    SelftestArgs { url, retry_for: Duration::ZERO }
+}
+
 #[tokio::test]
 async fn selftest_passes_only_if_api_and_quota_svc_respond() {
     let harness = Harness::start().await;
-    let args = SelftestArgs { url: harness.url.clone() };
+    let args = args_without_retry(harness.url.clone());
     harness.quota.set_demo(allowed(Scope::Geo));
     run(&args).await.unwrap();
     harness.quota.set_demo(denied(Outcome::DailyExceeded, 1_000, MIDNIGHT, 9));
@@ -17,17 +23,32 @@ async fn selftest_passes_only_if_api_and_quota_svc_respond() {
     harness.quota.set_mode(QuotaMode::Fail);
     let message = run(&args).await.unwrap_err().to_string();
     assert!(message.contains("quota-svc"), "{message}");
-    let wrong_path = SelftestArgs { url: format!("{}/wrong-path", harness.url) };
+    let wrong_path = args_without_retry(format!("{}/wrong-path", harness.url));
     let message = run(&wrong_path).await.unwrap_err().to_string();
     assert!(message.contains("missing_api_key"), "{message}");
 }
 
-#[tokio::test]
-async fn selftest_of_closed_port_fails_with_cant_reach() {
+/// A port that refuses connections, and its URL.
+fn closed_port() -> (std::net::SocketAddr, String) {
     service_kit::tls::install_crypto_provider();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    drop(listener);
-    let message = run(&SelftestArgs { url }).await.unwrap_err().to_string();
+    let addr = listener.local_addr().unwrap();
+    (addr, format!("http://{addr}"))
+}
+
+#[tokio::test]
+async fn selftest_of_closed_port_fails_with_cant_reach() {
+    let message = run(&args_without_retry(closed_port().1)).await.unwrap_err().to_string();
     assert!(message.contains("can't reach"), "{message}");
+}
+
+#[tokio::test]
+async fn selftest_retries_until_the_port_opens() {
+    let (addr, url) = closed_port();
+    let args = SelftestArgs { url, retry_for: Duration::from_secs(30) };
+    // Its first attempt fails while lookup-svc still loads its data.
+    let selftest = tokio::spawn(async move { run(&args).await });
+    let harness = Harness::start_with(|config| config.listen = addr).await;
+    harness.quota.set_demo(allowed(Scope::Geo));
+    selftest.await.unwrap().unwrap();
 }
