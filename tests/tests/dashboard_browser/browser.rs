@@ -52,10 +52,7 @@ impl Browser {
         if !require_tool("chromium") || !require_tool("chromedriver") {
             return None;
         }
-        let mut chromedriver = ChildGuard::spawn("chromedriver", |command| {
-            command.arg("--port=0").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        });
-        let port = port_of(&mut chromedriver);
+        let (chromedriver, port) = start_chromedriver();
         let profile = tempfile::Builder::new().prefix("chromium-").tempdir().expect("temporary directory");
         // Installs the TLS provider, which thirtyfour's client needs even for plain HTTP.
         let _ = testkit::http::client();
@@ -165,10 +162,24 @@ impl Browser {
     }
 }
 
-fn port_of(chromedriver: &mut ChildGuard) -> u16 {
+/// Starts chromedriver on a free port. It takes a free IPv6 port and exits if another process has the same port in IPv4,
+/// so several attempts may be needed.
+fn start_chromedriver() -> (ChildGuard, u16) {
+    let attempt = || {
+        let mut chromedriver = ChildGuard::spawn("chromedriver", |command| {
+            command.arg("--port=0").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        });
+        let port = port_of(&mut chromedriver)?;
+        Some((chromedriver, port))
+    };
+    (0..10).find_map(|_| attempt()).expect("chromedriver starts in one of ten attempts")
+}
+
+/// The port in chromedriver's output; `None` if it exits before.
+fn port_of(chromedriver: &mut ChildGuard) -> Option<u16> {
     let output = chromedriver.child().stdout.take().expect("stdout is piped");
     let mut lines = BufReader::new(output).lines().map_while(Result::ok);
-    let line = lines.find(|line| line.contains("started successfully on port")).expect("chromedriver starts");
+    let line = lines.find(|line| line.contains("started successfully on port"))?;
     let port = line
         .trim_end_matches('.')
         .rsplit(' ')
@@ -177,7 +188,7 @@ fn port_of(chromedriver: &mut ChildGuard) -> u16 {
         .expect("the line ends with the port");
     // Keeps reading: otherwise chromedriver would block once the pipe is full.
     std::thread::spawn(move || lines.for_each(drop));
-    port
+    Some(port)
 }
 
 fn capabilities(appearance: Appearance, profile: &TempDir) -> ChromeCapabilities {
