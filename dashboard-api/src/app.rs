@@ -23,6 +23,8 @@ use crate::session::{Cookies, KnownBrowsers, SessionKey};
 /// `--write-timeout` (3 s by default). The page's own timeout (`page/api.js`) is longer still.
 pub(crate) const QUOTA_TIMEOUT: Duration = Duration::from_secs(15);
 
+const STORE_REACHED: &str = "the store has been reached since the start; later outages do not change this";
+
 /// dashboard-api, bound to its port. [`run`](Self::run) serves requests.
 pub struct DashboardService {
     server: Server,
@@ -50,6 +52,11 @@ impl DashboardService {
         let server = Server::bind("dashboard", config.listen, &kit.serve).await?;
         let error_headers = api::security_headers(context.public_origin.as_deref());
         let mut background = JoinSet::new();
+        // Only the first contact with the store counts: an outage later must not take every pod out of the Service.
+        let condition = kit.readiness.condition("dashboard-store");
+        let (waiting, quota) = (condition.clone(), context.quota.clone());
+        let reached = async move { quota.wait_for_store(|reason| waiting.set_not_ready(reason)).await };
+        background.spawn(kit.tasks.watch("store condition", condition.latch(reached, STORE_REACHED)));
         background.spawn(kit.tasks.watch("proxy discovery", discovery_report));
         Ok(Self {
             server: server.docs_url(&context.docs_url).error_headers(error_headers),

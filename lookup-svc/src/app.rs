@@ -20,6 +20,8 @@ use crate::metrics::{self, QuotaMetrics, RequestCounters};
 use crate::public_urls::PublicUrls;
 use crate::{pages, router};
 
+const STORE_REACHED: &str = "the store has been reached since the start; later outages do not change this";
+
 /// lookup-svc, bound to its port. [`run`](Self::run) serves requests.
 pub struct LookupService {
     server: Server,
@@ -33,7 +35,7 @@ pub struct LookupService {
 impl LookupService {
     /// Loads the geo data, starts proxy discovery and binds the port.
     ///
-    /// quota-svc may start later; until then, lookups get 500.
+    /// quota-svc may start later; until its store has been reached, the service is not ready and lookups get 500.
     pub async fn start(config: &Config, kit: &Kit) -> anyhow::Result<Self> {
         let urls = PublicUrls::new(config);
         let edge = Edge::start(&config.edge).await.context("can't set up client address detection")?;
@@ -42,7 +44,7 @@ impl LookupService {
         let client = QuotaClient::new(&config.quota.quota_url, config.quota.quota_deadline)
             .context("invalid --quota-url")?
             .with_token(QuotaToken::load_optional(config.quota.quota_token_file.as_deref())?.as_ref());
-        let charger = Charger::new(client, config.batching(), Arc::new(QuotaMetrics::new(&meter)));
+        let charger = Charger::new(client.clone(), config.batching(), Arc::new(QuotaMetrics::new(&meter)));
 
         let counters = Arc::new(RequestCounters::default());
         counters.publish(&meter);
@@ -51,6 +53,11 @@ impl LookupService {
 
         let mut background = JoinSet::new();
         background.spawn(kit.tasks.watch("charges", charger.clone().failed()));
+        // Only the first contact with the store counts: an outage later must not take every pod out of the Service.
+        let condition = kit.readiness.condition("lookup-store");
+        let waiting = condition.clone();
+        let reached = async move { client.wait_for_store(|reason| waiting.set_not_ready(reason)).await };
+        background.spawn(kit.tasks.watch("store condition", condition.latch(reached, STORE_REACHED)));
         let condition = kit.readiness.condition("geo");
         let timezones = kit.readiness.condition("timezones");
         let report = move |geo: &Geo| {

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use testkit::process::Service;
 use testkit::quota::{Quota, StoreChoice};
 use testkit::redis::Redis;
 use testkit::wait::eventually_ok;
@@ -81,4 +82,43 @@ async fn volatile_eviction_and_unreadable_settings_only_give_a_warning() {
     let quota = Quota::start(&unlimited).await;
     quota.wait_ready(WAIT_TIMEOUT).await;
     assert!(!quota.service.logs().contains("settings"), "no memory limit: nothing is evicted");
+}
+
+/// lookup-svc and dashboard-api become ready only after the store has passed the check of its settings, and then stay
+/// ready: a rollout with a wrong store stops, but an outage does not take every pod out of the Service.
+#[tokio::test]
+async fn clients_become_ready_with_a_safe_store_and_stay_ready() {
+    let mut redis =
+        Redis::options().directive("maxmemory 100mb").directive("maxmemory-policy allkeys-lru").start().await;
+    let quota = Quota::start(&redis).await;
+    let local = ["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--quota-url", quota.url()];
+    let dir = tempfile::tempdir().expect("temporary directory");
+    let key = dir.path().join("session.key");
+    std::fs::write(&key, [7; 32]).expect("the session key is saved");
+    let dashboard = ["--insecure-cookies", "--session-key-file", key.to_str().expect("UTF-8")];
+    let mut services = Vec::new();
+    for (program, flags) in [("lookup-svc", &[][..]), ("dashboard-api", &dashboard)] {
+        let mut service = Service::spawn(program, &[&local, flags].concat(), &[]);
+        let url = format!("http://{}/readyz", service.listen_addr("admin").await);
+        wait_for_readyz(&url, 503, "allkeys-lru").await;
+        services.push((service, url));
+    }
+    redis.cli(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]).await;
+    for (_, url) in &services {
+        wait_for_readyz(url, 200, "the store has been reached").await;
+    }
+    redis.stop();
+    wait_not_ready(&quota, "").await;
+    for (_, url) in &services {
+        wait_for_readyz(url, 200, "the store has been reached").await;
+    }
+}
+
+async fn wait_for_readyz(url: &str, status: u16, text: &str) {
+    eventually_ok(WAIT_TIMEOUT, format!("{url} responds with {status} and {text:?}"), async || {
+        let response = testkit::http::client().get(url).send().await.map_err(|error| error.to_string())?;
+        let (current, body) = (response.status().as_u16(), response.text().await.unwrap_or_default());
+        if current == status && body.contains(text) { Ok(()) } else { Err(format!("{current} {body}")) }
+    })
+    .await;
 }

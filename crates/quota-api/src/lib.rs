@@ -7,6 +7,7 @@
 mod account;
 mod charge;
 mod key;
+mod status;
 mod transfer;
 
 pub use account::{Account, AccountDeletion, AccountPage, Credential, NewAccount, NewSession, SetCredential};
@@ -15,4 +16,5 @@ pub use key::{
     Actor, CreatedKey, DayUsage, Event, EventKind, EventList, KEYS_PER_ACCOUNT, Key, KeyList, KeyState,
     NewKey, Rename, Scope, SetDailyLimit, UnreadableKey, Usage,
 };
+pub use status::Status;
 pub use transfer::{ExportPage, ExportedAccount, ExportedKey, ImportReport, ImportRequest, LeftOut};

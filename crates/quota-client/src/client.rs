@@ -13,16 +13,20 @@ use http::{HeaderMap, HeaderValue, Method};
 use reqwest::{RequestBuilder, Url};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::time::sleep;
 
 use crate::error::ClientError;
 use crate::token::QuotaToken;
-use quota_api::{Actor, ChargeRequest, ChargeResponse};
+use quota_api::{Actor, ChargeRequest, ChargeResponse, Status};
 
 /// Maximum response size in bytes of all calls except charge calls. The largest response is a page of an export.
 const MAX_RESPONSE: usize = 16 << 20;
 
 /// Maximum response size of a charge call in bytes; 256 verdicts need less than 40 KiB.
 const MAX_CHARGE_RESPONSE: usize = 256 << 10;
+
+/// How often [`QuotaClient::wait_for_store`] asks for the state of the store.
+const STATUS_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Client of quota-svc's internal API. Clones share the connections.
 #[derive(Debug, Clone)]
@@ -67,6 +71,26 @@ impl QuotaClient {
     pub async fn charge(&self, charges: &ChargeRequest) -> Result<ChargeResponse, ClientError> {
         let request = self.request(Method::POST, &["charges"], &[])?.json(charges);
         send_and_parse(request, MAX_CHARGE_RESPONSE).await
+    }
+
+    /// Waits until the store of quota-svc can be used, and passes each new reason why it can't to `report`.
+    ///
+    /// A quota-svc of an earlier version can't tell: it counts as one whose store can be used.
+    pub async fn wait_for_store(&self, report: impl Fn(&str)) {
+        let mut reported = String::new();
+        loop {
+            let reason = match self.get::<Status>(&["status"], &[]).await {
+                Ok(Status { store_unavailable: None }) => return,
+                Ok(Status { store_unavailable: Some(reason) }) => reason,
+                Err(error) if error.status() == Some(404) => return,
+                Err(error) => error.to_string(),
+            };
+            if reason != reported {
+                report(&reason);
+                reported = reason;
+            }
+            sleep(STATUS_INTERVAL).await;
+        }
     }
 
     /// Sends a serialized batch with its trace context. Sets no timeout: `BatchSender` enforces the deadlines of the

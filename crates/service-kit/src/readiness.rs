@@ -99,6 +99,14 @@ impl Condition {
         }
     }
 
+    /// Waits for `reached`, then marks the condition as met for good. Never returns, like the other tasks that set
+    /// conditions.
+    pub async fn latch(self, reached: impl Future<Output = ()>, detail: &str) {
+        reached.await;
+        self.set_ready(detail);
+        std::future::pending().await
+    }
+
     fn set(&self, ready: bool, detail: String) {
         let mut checks = self.readiness.checks.lock().unwrap_or_else(PoisonError::into_inner);
         let previous = checks.insert(self.name, Check { ready, detail });

@@ -9,7 +9,7 @@ use api_key::ApiKey;
 use lookup_svc::app::LookupService;
 use lookup_svc::config::Config;
 use poem::{Endpoint, EndpointExt, Request, Response, Result};
-use quota_client::wire::{ChargeRequest, ChargeResponse, Outcome, Scope, Verdict};
+use quota_client::wire::{ChargeRequest, ChargeResponse, Outcome, Scope, Status, Verdict};
 use reqwest::{Method, StatusCode};
 use serde_json::Value;
 use service_kit::{Kit, Lifecycle, ServeArgs, Server};
@@ -41,6 +41,8 @@ pub struct FakeQuota {
     charges: Arc<AtomicUsize>,
     calls: Arc<watch::Sender<usize>>,
     mode: Arc<watch::Sender<QuotaMode>>,
+    /// The reason in the response of `GET /status`.
+    store_unavailable: Arc<Mutex<Option<String>>>,
 }
 
 impl FakeQuota {
@@ -50,6 +52,7 @@ impl FakeQuota {
             charges: Arc::default(),
             calls: Arc::default(),
             mode: Arc::new(watch::Sender::new(QuotaMode::Normal)),
+            store_unavailable: Arc::default(),
         };
         let server = Server::bind("quota", ([127, 0, 0, 1], 0).into(), &ServeArgs::default()).await.unwrap();
         let url = format!("http://{}", server.local_addr());
@@ -60,6 +63,10 @@ impl FakeQuota {
     /// The number of charges received.
     pub fn charge_count(&self) -> usize {
         self.charges.load(Ordering::SeqCst)
+    }
+
+    pub fn set_store_unavailable(&self, reason: Option<&str>) {
+        *self.store_unavailable.lock().unwrap() = reason.map(str::to_owned);
     }
 
     pub fn set_mode(&self, mode: QuotaMode) {
@@ -91,6 +98,10 @@ impl Endpoint for FakeQuota {
     type Output = Response;
 
     async fn call(&self, mut request: Request) -> Result<Response> {
+        if request.uri().path() == "/internal/v1/status" {
+            let store_unavailable = self.store_unavailable.lock().unwrap().clone();
+            return Ok(serde_json::to_vec(&Status { store_unavailable }).unwrap().into());
+        }
         assert_eq!(request.uri().path(), "/internal/v1/charges");
         self.calls.send_modify(|calls| *calls += 1);
         let mode = *self.mode.subscribe().wait_for(|mode| *mode != QuotaMode::Hold).await.unwrap();
@@ -146,9 +157,20 @@ impl Harness {
         Self::start_with(|_| {}).await
     }
 
+    /// The fake's store is unavailable for this reason.
+    pub async fn start_without_store(reason: &str) -> Self {
+        let (quota, url) = FakeQuota::start().await;
+        quota.set_store_unavailable(Some(reason));
+        Self::start_on(quota, url, |_| {}).await
+    }
+
     pub async fn start_with(change: impl FnOnce(&mut Config)) -> Self {
+        let (quota, url) = FakeQuota::start().await;
+        Self::start_on(quota, url, change).await
+    }
+
+    async fn start_on(quota: FakeQuota, quota_url: String, change: impl FnOnce(&mut Config)) -> Self {
         service_kit::tls::install_crypto_provider();
-        let (quota, quota_url) = FakeQuota::start().await;
         let mut config = Config {
             listen: ([127, 0, 0, 1], 0).into(),
             base_url: "https://ip.example".to_owned(),

@@ -1,10 +1,10 @@
-//! `POST /charges`, the only operation that lookup-svc calls.
+//! The operations that lookup-svc calls: `POST /charges` and `GET /status`.
 
 use std::sync::Arc;
 
 use api_key::KeyDigest;
 use poem_openapi::{OpenApi, Tags};
-use quota_api::{Charge, ChargeRequest, ChargeResponse, MAX_BATCH};
+use quota_api::{Charge, ChargeRequest, ChargeResponse, MAX_BATCH, Status};
 use service_kit::SerdeJson;
 
 use super::context::Context;
@@ -44,6 +44,12 @@ impl ChargesApi {
         let subjects: Vec<Subject> = subjects.collect::<Result<_, _>>()?;
         let verdicts = self.0.charge_service.charge(&subjects).await;
         Ok(SerdeJson(ChargeResponse { verdicts: verdicts.into_iter().map(Into::into).collect() }))
+    }
+
+    /// Show whether the store can be used
+    #[oai(path = "/status", method = "get", operation_id = "getStatus")]
+    async fn status(&self) -> Result<SerdeJson<Status>, ApiError> {
+        Ok(SerdeJson(Status { store_unavailable: self.0.store.unavailable_reason() }))
     }
 }
 
