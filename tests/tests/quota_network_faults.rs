@@ -166,7 +166,7 @@ async fn load_faulty_network_to_quota_svc_mixes_up_no_verdicts() {
     inject_faults(&proxy, &load, &client, &keys[0]).await;
     let report = load.stop().await;
     eprintln!("{report}");
-    let expected = ["Allowed", "Unavailable", "TimedOut"];
+    let expected = ["Allowed", "Unreachable", "Unavailable", "TimedOut"];
     assert!(report.outcomes().keys().all(|outcome| expected.contains(outcome)), "{report}");
     assert!(report.slowest() < CHARGER_DEADLINE + SLACK, "{report}");
     check_counts(&quota, &keys, &report, 1).await;
@@ -216,6 +216,6 @@ async fn charge_with_lost_response_is_counted_once() {
     proxy.set(Fault::None);
     assert_eq!(key.fetch(&quota.client()).await.used_today, 2);
     proxy.set(Fault::ResetAfter(0));
-    assert_eq!(charger.charge(&key.sha256).await.unwrap_err(), ChargeError::Unavailable);
+    assert_eq!(charger.charge(&key.sha256).await.unwrap_err(), ChargeError::Unreachable);
     assert_eq!(key.fetch(&quota.client()).await.used_today, 3);
 }

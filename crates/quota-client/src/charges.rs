@@ -28,9 +28,13 @@ pub enum ChargeError {
     /// No verdict before the deadline. The charge may have been counted.
     #[error("no verdict in time")]
     TimedOut,
-    /// quota-svc is unreachable or could not process the charge. The charge may have been counted.
+    /// quota-svc could not process the charge, for example because its store is unavailable. The charge may have been
+    /// counted.
     #[error("no verdict from quota-svc")]
     Unavailable,
+    /// There is no connection to quota-svc, or it broke. The charge may have been counted.
+    #[error("can't reach quota-svc")]
+    Unreachable,
     /// quota-svc rejected the token. Nothing was counted.
     #[error("quota-svc rejected the token: set --quota-token-file to the file with its token")]
     Unauthorized,

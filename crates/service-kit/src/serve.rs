@@ -28,6 +28,7 @@ use poem::endpoint::BoxEndpoint;
 use tokio::net::{TcpListener, TcpSocket};
 
 use crate::{config::ServeArgs, lifecycle::Lifecycle};
+pub use handler::CloseConnection;
 use handler::RequestHandler;
 use server_errors::ServerErrors;
 

@@ -5,11 +5,13 @@ use http::{HeaderMap, StatusCode, header};
 use poem::{Body, IntoResponse, Response};
 use poem_openapi::ApiResponse;
 use poem_openapi::registry::{MetaResponses, Registry};
+use quota_client::ChargeError;
+use service_kit::CloseConnection;
 
 use super::document::{self, ResponseDoc};
 use super::error::{ApiError, ErrorBodies};
 use super::headers::{HeaderTemplates, LIMIT, REMAINING, RESET};
-use crate::lookup::RateLimit;
+use crate::lookup::{Denial, RateLimit};
 use crate::metrics::Operation;
 use crate::public_urls::PublicUrls;
 
@@ -43,7 +45,12 @@ impl Responses {
             (None, StatusCode::UNAUTHORIZED) => self.headers.unauthorized.clone(),
             (None, _) => self.headers.other_error.clone(),
         };
-        respond(status, headers, body)
+        let mut response = respond(status, headers, body);
+        // Another pod, with a quota-svc of its own, may work: the client's next connection may reach it.
+        if let ApiError::Denied(Denial::NoVerdict(ChargeError::Unreachable)) = error {
+            response.extensions_mut().insert(CloseConnection);
+        }
+        response
     }
 
     pub(super) fn preflight(&self) -> Response {

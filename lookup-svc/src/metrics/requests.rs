@@ -87,7 +87,9 @@ impl From<ChargeError> for RequestOutcome {
         match error {
             ChargeError::Overloaded => Self::Overloaded,
             ChargeError::TimedOut => Self::TimedOut,
-            ChargeError::Unavailable | ChargeError::Unauthorized => Self::Unavailable,
+            ChargeError::Unavailable | ChargeError::Unreachable | ChargeError::Unauthorized => {
+                Self::Unavailable
+            }
         }
     }
 }

@@ -10,6 +10,9 @@ use crate::harness::{Harness, QuotaMode, allowed, bare};
 async fn lookup_without_verdict_gets_500_and_service_stays_ready() {
     let harness = Harness::start().await;
     let key = harness.create_key(allowed(Scope::Full));
+    while !harness.kit.readiness.is_ready() {
+        tokio::task::yield_now().await;
+    }
     harness.quota.set_mode(QuotaMode::Fail);
     for response in [harness.lookup(&key, "").await, harness.get("/api/v1/ip/demo").await] {
         response.assert_error(500, "internal_error");
@@ -64,4 +67,36 @@ async fn lookup_gets_500_immediately_if_the_queue_is_full() {
     };
     response.assert_error(500, "internal_error");
     assert!(started.elapsed() < Duration::from_secs(6), "one of the three fails before its deadline");
+}
+
+#[tokio::test]
+async fn service_is_ready_once_the_store_was_reached_and_stays_ready() {
+    let harness = Harness::start_without_store("connection refused").await;
+    let detail = || harness.kit.readiness.report().checks["lookup-store"].detail.clone();
+    while !detail().contains("connection refused") {
+        tokio::task::yield_now().await;
+    }
+    assert!(!harness.kit.readiness.is_ready());
+    harness.quota.set_store_unavailable(None);
+    while !harness.kit.readiness.is_ready() {
+        tokio::task::yield_now().await;
+    }
+    harness.quota.set_store_unavailable(Some("connection refused"));
+    let key = harness.create_key(bare(Outcome::Unavailable));
+    harness.lookup(&key, "").await.assert_error(500, "internal_error");
+    assert!(harness.kit.readiness.is_ready(), "a later outage does not affect readiness");
+}
+
+#[tokio::test]
+async fn unreachable_quota_svc_closes_the_connection_and_unavailable_store_does_not() {
+    let harness = Harness::start().await;
+    let key = harness.create_key(bare(Outcome::Unavailable));
+    let response = harness.lookup(&key, "").await;
+    response.assert_error(500, "internal_error");
+    assert_eq!(response.header("connection"), None, "another pod has the same store");
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let harness = Harness::start_with(|config| config.quota.quota_url = format!("http://{closed}")).await;
+    let response = harness.lookup(&harness.create_key(allowed(Scope::Full)), "").await;
+    response.assert_error(500, "internal_error");
+    assert_eq!(response.header("connection"), Some("close"));
 }

@@ -78,6 +78,9 @@ impl BatchSender {
         match result {
             Ok(verdicts) => batch.complete(verdicts),
             Err(ClientError::TimedOut) => batch.fail(ChargeError::TimedOut),
+            Err(ClientError::Unreachable(_) | ClientError::Interrupted(_)) => {
+                batch.fail(ChargeError::Unreachable);
+            }
             Err(error) if error.status() == Some(401) => batch.fail(ChargeError::Unauthorized),
             Err(_) => batch.fail(ChargeError::Unavailable),
         }

@@ -51,16 +51,16 @@ async fn deadline_includes_time_in_queue() {
 }
 
 #[tokio::test]
-async fn unreachable_server_is_retried_once_then_unavailable() {
+async fn unreachable_server_is_retried_once_then_unreachable() {
     let closed = tokio::net::TcpListener::bind("127.0.0.3:0").await.unwrap().local_addr().unwrap();
     let log = Arc::new(Log::default());
     let client = QuotaClient::new(&format!("http://{closed}"), LONG).unwrap();
     let charger = Charger::new(client, long_deadline(), log.clone());
     let started = Instant::now();
-    assert_eq!(charger.charge(&key(1)).await, Err(ChargeError::Unavailable));
+    assert_eq!(charger.charge(&key(1)).await, Err(ChargeError::Unreachable));
     assert!(started.elapsed() < LONG / 5);
     assert_eq!(outcomes(&log), [CallOutcome::Unreachable, CallOutcome::Unreachable]);
-    assert_eq!(*log.errors.lock().unwrap(), [ChargeError::Unavailable]);
+    assert_eq!(*log.errors.lock().unwrap(), [ChargeError::Unreachable]);
 }
 
 /// Opens the server's port when the first attempt has failed.
@@ -104,7 +104,7 @@ async fn charge_is_not_resent_after_connection_breaks() {
         let exchange = fake.next().await;
         assert_eq!(exchange.numbers(), [number]);
         exchange.raw_then_close(response);
-        assert_eq!(charge.await.unwrap(), Err(ChargeError::Unavailable));
+        assert_eq!(charge.await.unwrap(), Err(ChargeError::Unreachable));
         assert!(!fake.has_more());
 
         let charge = tokio::spawn(begin(&charger, 100 + number));

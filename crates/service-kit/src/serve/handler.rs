@@ -22,7 +22,7 @@ use poem::{
 };
 
 use super::{
-    connection_state::{ConnectionState, RequestGuard},
+    connection_state::{ConnectionSignal, ConnectionState, RequestGuard},
     limits::MAX_HEADER_BYTES,
     registry::ConnectionRegistry,
     response_body::ResponseBody,
@@ -36,6 +36,11 @@ pub(super) type HyperResponse = hyper::Response<ResponseBody>;
 
 /// The result of a call, or the payload of its panic.
 type Caught<T> = Result<T, Box<dyn Any + Send>>;
+
+/// An extension of a response: the connection closes after it, so that the client's next request can reach another
+/// instance.
+#[derive(Clone, Copy, Debug)]
+pub struct CloseConnection;
 
 /// Handles the requests of one port.
 pub(super) struct RequestHandler {
@@ -63,10 +68,16 @@ impl RequestHandler {
             Some(response) => response,
             None => self.call(peer, request).await.unwrap_or_else(|_| self.panic_response()),
         };
-        // Makes HTTP/1 clients reconnect, to another instance. HTTP/2 uses GOAWAY for this.
-        if version != Version::HTTP_2 && self.lifecycle.is_shutting_down() {
-            let close = HeaderValue::from_static("close");
-            response.headers_mut().insert(header::CONNECTION, close);
+        // Makes clients reconnect, to another instance: by a header in HTTP/1, by GOAWAY in HTTP/2. At a shutdown all
+        // connections get that signal.
+        let close = response.extensions().get::<CloseConnection>().is_some();
+        match version {
+            Version::HTTP_2 if close => state.send_signal(ConnectionSignal::Drain),
+            Version::HTTP_2 => {}
+            _ if close || self.lifecycle.is_shutting_down() => {
+                response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            }
+            _ => {}
         }
         if headers_only {
             response.take_body();

@@ -206,3 +206,31 @@ async fn stream_in_flight_completes_during_shutdown() {
     wait_closed(connection).await.expect("GOAWAY without an error");
     server.wait_stopped().await;
 }
+
+#[tokio::test]
+async fn response_that_closes_the_connection_gets_goaway() {
+    let server = TestServer::start(&args(), closing()).await;
+    let (mut sender, connection) = connect(&server).await;
+    let response = send(&mut sender, get()).await;
+    assert_eq!((response.status().as_u16(), response.headers().get("connection")), (200, None));
+    wait_closed(connection).await.expect("GOAWAY without an error");
+}
+
+#[tokio::test]
+async fn response_that_closes_an_http1_connection_says_so() {
+    let server = TestServer::start(&args(), closing()).await;
+    let mut client = server.connect().await;
+    client.send("GET / HTTP/1.1\r\nHost: test\r\n\r\n").await;
+    let mut response = String::new();
+    timeout(TIMEOUT, client.0.read_to_string(&mut response)).await.expect("closed in time").expect("text");
+    assert!(response.to_lowercase().contains("\r\nconnection: close\r\n"), "{response}");
+}
+
+/// Asks the client to reconnect with each response.
+fn closing() -> impl poem::Endpoint {
+    poem::endpoint::make_sync(|_| {
+        let mut response = poem::Response::default();
+        response.extensions_mut().insert(service_kit::CloseConnection);
+        response
+    })
+}
