@@ -26,9 +26,14 @@ helm install ip-lookup helm/ip-lookup --namespace ip-lookup --create-namespace \
 The chart has no dependencies: the store is a single Valkey in this chart, or your own Redis (`externalRedis`).
 `ci/` has a values file for each common setup. `helm install` prints the next commands.
 
+The bundled Valkey stores its data in a volume. The cluster needs a default StorageClass (`kubectl get storageclass`
+shows it), or set `valkey.persistence.storageClass`; without either, Valkey's pod stays Pending.
+
+In `--set`, a comma separates values. Escape a comma that is part of a value: `--set 'log.level=warn\\,hyper=debug'`.
+
 Secrets are created by the first installation and reused by upgrades. Tools that render without a cluster (Argo CD,
 `helm template | kubectl apply`) would create new ones each time. For these tools, set `valkey.existingSecret`,
-`quota.token.existingSecret` and `dashboard.session.existingSecret`.
+`quota.token.existingSecret`, `dashboard.session.existingSecret` and, with the exporter, `valkey.exporter.existingSecret`.
 
 ## Edge profiles
 
@@ -50,6 +55,85 @@ forge it.
 | `gcp` | yes | yes | yes | yes | |
 | `custom` | configurable | configurable | configurable | configurable | `edge.trustedProxies` or `edge.discover` |
 | `none` | the TCP peer's | the TCP peer's | no | no | |
+
+## TLS
+
+With `ingress.enabled` and `ingress.tls.enabled`, the routes need two Secrets of type `kubernetes.io/tls` in the release's
+namespace, with the certificates of `hosts.api` and `hosts.dashboard`: `{fullname}-api-tls` and
+`{fullname}-dashboard-tls`, or those that `ingress.tls.apiSecret` and `ingress.tls.dashboardSecret` name. `{fullname}` is
+`ip-lookup` for a release of that name. cert-manager creates them if you set its annotation, its dot escaped:
+
+```sh
+helm upgrade … --set 'edge.annotations.cert-manager\\.io/cluster-issuer=letsencrypt'
+```
+
+cert-manager reads this annotation from an Ingress only. For `nginx` and `contour`, whose routes are other objects, create
+a Certificate. With `istio` and with HTTPRoutes, the Gateway has the certificates; with `aws-alb`, AWS Certificate
+Manager.
+
+## Without an Ingress
+
+```sh
+kubectl -n ip-lookup port-forward svc/ip-lookup-lookup-svc 8080:80      # http://localhost:8080/api/v1/ip
+kubectl -n ip-lookup port-forward svc/ip-lookup-dashboard-api 8081:80   # http://localhost:8081
+```
+
+The dashboard's cookies are for https, as its URL is. Chrome and Firefox accept them on `http://localhost` as well; for
+other browsers, set `urls.dashboard=http://localhost:8081`.
+
+## Geo data
+
+Pods start with the built-in data. The container `geo-refresh` downloads the databases in the background, retries by
+itself and has no influence on the pod's readiness, so a provider's outage does not prevent pods from starting. `/readyz`
+of lookup-svc lists the databases in use.
+
+Each pod downloads its own copy. With `geo.shared.enabled=true`, a CronJob downloads once into a volume that all pods
+read; its storage class must support `ReadWriteMany`. `geo.proxy` and `geo.ca` are for networks that reach the internet
+through a proxy.
+
+## OpenShift
+
+OpenShift assigns the user and group of each pod. Remove the chart's, and allow DNS on OpenShift's port:
+
+```yaml
+podSecurityContext: {runAsUser: null, runAsGroup: null, fsGroup: null}
+containerSecurityContext: {runAsUser: null, runAsGroup: null}
+networkPolicy:
+  dnsTo: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: openshift-dns}}}]
+  dnsPorts: [5353]
+  prometheusNamespace: openshift-monitoring
+```
+
+## Grow the volume
+
+The size in a StatefulSet can't be changed, so `helm upgrade` with another `valkey.persistence.size` fails. If the storage
+class allows expansion, enlarge the claim, then replace the StatefulSet without deleting its pod:
+
+```sh
+kubectl -n ip-lookup patch pvc data-ip-lookup-valkey-0 -p '{"spec":{"resources":{"requests":{"storage":"5Gi"}}}}'
+kubectl -n ip-lookup delete statefulset ip-lookup-valkey --cascade=orphan
+helm upgrade … --set valkey.persistence.size=5Gi
+```
+
+The same applies to a change of `valkey.persistence.existingClaim` or `storageClass`, except that the data does not move:
+run `quota-svc export` before and `quota-svc import` after it.
+
+## Uninstall
+
+`helm uninstall` deletes everything except the volumes with data: `data-{fullname}-valkey-0`, and `{fullname}-backup` if
+backups are enabled. A release with the same name and namespace uses them again; its generated passwords and tokens are
+new, so everybody has to sign in again. To delete the data as well: `kubectl delete pvc data-{fullname}-valkey-0`.
+
+## Backup
+
+With `valkey.backup.enabled=true`, a CronJob runs `quota-svc export` and keeps the last `valkey.backup.keep` files in the
+volume `{fullname}-backup`: `latest.jsonl`, and older ones named by their time. They contain password hashes: protect the
+volume like the store. To restore one, copy it from a pod that mounts the volume, then import it; an import never changes
+existing data:
+
+```sh
+kubectl -n ip-lookup exec -i deploy/ip-lookup-dashboard-api -c quota-svc -- quota-svc import - < latest.jsonl
+```
 
 <!-- Generated by helm/readme.py from values.yaml. -->
 """
@@ -93,17 +177,19 @@ def default(lines, number, match):
     return "{" + ", ".join(block) + "}"
 
 
-def schema_paths(schema, prefix=""):
+def schema_paths(schema, definitions, prefix=""):
     """Yields the path of every value in values.schema.json."""
     for name, child in schema.get("properties", {}).items():
+        child = definitions[child["$ref"].rsplit("/", 1)[1]] if "$ref" in child else child
         path = f"{prefix}{name}"
         yield path
-        yield from schema_paths(child, f"{path}.")
+        yield from schema_paths(child, definitions, f"{path}.")
 
 
 def render():
     rows = list(parse((CHART / "values.yaml").read_text()))
-    known = set(schema_paths(json.loads((CHART / "values.schema.json").read_text())))
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    known = set(schema_paths(schema, schema["definitions"]))
     documented = {path for _, path, _, _ in rows}
     nested = {path for path in known if any(path.startswith(f"{value}.") for value in documented)}
     groups = {path for path in known if any(value.startswith(f"{path}.") for value in documented)}

@@ -76,6 +76,19 @@ impl Chart {
         self.objects.iter().filter(move |object| object["kind"] == kind)
     }
 
+    /// The pod template of every workload, with the workload's name; a plain Pod is its own template.
+    pub fn pods(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.objects.iter().filter_map(|object| {
+            let template = match object["kind"].as_str()? {
+                "Deployment" | "StatefulSet" | "Job" => &object["spec"]["template"],
+                "CronJob" => &object["spec"]["jobTemplate"]["spec"]["template"],
+                "Pod" => object,
+                _ => return None,
+            };
+            Some((name(object), template))
+        })
+    }
+
     /// `Kind/name` of every object, for assertion messages.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
@@ -107,6 +120,18 @@ pub fn list(value: &Value) -> impl Iterator<Item = &Value> {
 #[must_use]
 pub fn chart_dir() -> PathBuf {
     project_root().join("helm/ip-lookup")
+}
+
+/// Copies the chart into `dir`, to change it there.
+///
+/// # Panics
+/// If `cp` fails.
+#[must_use]
+pub fn copy_chart(dir: &Path) -> PathBuf {
+    let copy = dir.join("ip-lookup");
+    let status = Command::new("cp").arg("-r").arg(chart_dir()).arg(&copy).status().expect("cp starts");
+    assert!(status.success(), "the chart could not be copied");
+    copy
 }
 
 /// All `ci/*-values.yaml` files.

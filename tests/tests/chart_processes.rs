@@ -41,8 +41,12 @@ async fn release_becomes_ready_and_serves_requests() {
     check_sidecar_access(&lookup, &dashboard).await;
     let (status, page) = get(format!("http://{}/", dashboard.addr(8081))).await;
     assert_eq!((status, page.to_string().contains("<html")), (200, true), "{page}");
-    let (_, checks) = get(format!("http://{}/readyz", lookup.addr(9080))).await;
-    assert!(!checks.to_string().contains("only the built-in"), "the downloaded database is used: {checks}");
+    let readyz = format!("http://{}/readyz", lookup.addr(9080));
+    eventually_ok(WAIT_TIMEOUT, "the downloaded database is used", async || {
+        let (_, checks) = get(readyz.clone()).await;
+        if checks.to_string().contains("geo.mmdb") { Ok(()) } else { Err(checks.to_string()) }
+    })
+    .await;
     assert!(!lookup.log("geo-refresh").contains("ERROR"), "{}", lookup.log("geo-refresh"));
 
     services.insert("ipl-ip-lookup-lookup-svc:80".to_owned(), lookup.addr(8080));
@@ -50,6 +54,33 @@ async fn release_becomes_ready_and_serves_requests() {
     assert!(status.success() && log.contains("ok: "), "helm test: {log}");
     check_queried_metrics(&lookup, &dashboard).await;
     drop(valkey);
+}
+
+/// A download that fails must neither delay the pod nor end the container: a container that is not running makes the pod
+/// unready.
+#[tokio::test]
+async fn pod_stays_ready_while_geo_downloads_fail() {
+    if !has_tools() {
+        return;
+    }
+    let no_retry = r#"geo.extraEnv=[{"name": "GEO_UPDATE_RETRIES", "value": "0"}]"#;
+    // Nothing listens on port 1.
+    let chart = render(&[
+        "--set",
+        "geo.provider=url,geo.url=http://127.0.0.1:1/geo.mmdb,geo.updateEvery=200ms",
+        "--set-json",
+        no_retry,
+    ]);
+    let (_valkey, services) = start_store(&chart).await;
+    let mut lookup = Pod::start(&chart, chart.object("Deployment", "-lookup-svc"), &services).await;
+    eventually_ok(WAIT_TIMEOUT, "two downloads fail", async || {
+        let log = lookup.log("geo-refresh");
+        if log.matches("update failed").count() > 1 { Ok(()) } else { Err(log) }
+    })
+    .await;
+    assert_eq!(get(format!("http://{}/readyz", lookup.addr(9080))).await.0, 200);
+    // Panics if a container has exited with an error.
+    lookup.stop(WAIT_TIMEOUT).await;
 }
 
 /// lookup-svc's sidecar serves only charges, and each kind of sidecar has its own token.
@@ -158,16 +189,14 @@ async fn catch_panic<T>(future: impl Future<Output = T>) -> Result<T, String> {
     .await
 }
 
-/// Every container in Deployments and Pods, with its chart and pod.
+/// Every container that runs one of our images, with its chart and pod.
 fn containers(charts: &[Chart]) -> impl Iterator<Item = (&Chart, &Value, &Value)> {
-    let pods = charts.iter().flat_map(|chart| {
-        let workloads = chart.of_kind("Deployment").map(|workload| &workload["spec"]["template"]);
-        workloads.chain(chart.of_kind("Pod")).map(move |pod| (chart, pod))
-    });
-    pods.flat_map(|(chart, pod)| {
+    let pods = charts.iter().flat_map(|chart| chart.pods().map(move |(_, pod)| (chart, pod)));
+    let all = pods.flat_map(|(chart, pod)| {
         let all = list(&pod["spec"]["initContainers"]).chain(list(&pod["spec"]["containers"]));
         all.map(move |container| (chart, pod, container))
-    })
+    });
+    all.filter(|(_, _, container)| text(&container["image"]).contains("ip-lookup/"))
 }
 
 fn program(container: &Value) -> PathBuf {

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use e2e::chart::api_server::serve_secrets;
 use e2e::chart::{
-    Chart, chart_dir, ci_values, helm, list, name, project_root, schemas, text, typed, venv_tool,
+    Chart, chart_dir, ci_values, copy_chart, helm, list, name, project_root, schemas, text, typed, venv_tool,
 };
 use serde_json::{Value, json};
 
@@ -85,6 +85,34 @@ fn invalid_values_are_rejected_with_a_reason() {
         ("httpRoute.enabled=true", "needs httpRoute.parentRefs"),
         ("edge.trustedProxies={10.0.0.1}", "edge.profile none trusts no proxy"),
         ("edge.trustedProxies={ten}", "edge.trustedProxies.0: Does not match pattern"),
+        (
+            "edge.profile=custom,edge.trustedProxies={10.0.0.0/33}",
+            "10.0.0.0/33 is not an IP address or a CIDR",
+        ),
+        ("edge.profile=custom,edge.trustedProxies={10.0.0.256}", "10.0.0.256 is not an IP address or a CIDR"),
+        ("edge.profile=custom,edge.trustedProxies={fe80:::1}", "fe80:::1 is not an IP address or a CIDR"),
+        ("edge.profile=custom,edge.trustedProxies={::/129}", "::/129 is not an IP address or a CIDR"),
+        ("edge.profile=custom,edge.trustedProxies={0.0.0.0/0}", "edge.trustedProxies covers every address"),
+        ("edge.profile=custom,edge.trustedProxies={0.0.0.0/1,128.0.0.0/1}", "covers every address"),
+        ("edge.profile=custom,edge.trustedProxies={::/0}", "edge.trustedProxies covers every address"),
+        ("edge.profile=custom,edge.trustedProxies={::ffff:0:0/96}", "covers every address"),
+        ("edge.profile=custom,edge.discover.service=proxy", "needs edge.discover.namespace"),
+        ("networkPolicy.storeTo[0].ipBlock.cidr=10.0.0.0/40", "10.0.0.0/40 is not an IP address or a CIDR"),
+        ("fullnameOverride=My_Release", "fullnameOverride: Does not match pattern"),
+        ("nameOverride=a.b", "nameOverride: Does not match pattern"),
+        ("valkey.existingSecret=My_Secret", "valkey.existingSecret: Does not match pattern"),
+        ("hosts.api=a..example", "hosts.api: Does not match pattern"),
+        ("valkey.persistence.size=lots", "valkey.persistence.size: Does not match pattern"),
+        ("geo.volumeSize=lots", "geo.volumeSize: Does not match pattern"),
+        ("lookup.resources.limits.memory=lots", "lookup.resources.limits.memory: Does not match pattern"),
+        ("lookup.autoscaling.enabled=true,lookup.autoscaling.minReplicas=11", "above maxReplicas 10"),
+        ("dashboard.autoscaling.enabled=true,dashboard.autoscaling.maxReplicas=1", "above maxReplicas 1"),
+        ("service.externalTrafficPolicy=Local", "needs service.type LoadBalancer or NodePort"),
+        ("valkey.image.tag=", "valkey.image.tag is empty"),
+        ("valkey.maxMemory=1gb", "valkey.maxMemory 1gb must be below the memory limit 512Mi"),
+        ("valkey.resources.limits.memory=268435456", "valkey.maxMemory 256mb must be below the memory limit"),
+        ("log.level=verbose", "log.level must be one of"),
+        ("log.level=warn;hyper", "log.level must be one of"),
         ("valkey.enabled=false", "no store configured"),
         ("externalRedis.url=redis://r.example", "set valkey.enabled=false"),
         ("externalRedis.url=redis://user:secret@r.example", "externalRedis.url: Does not match pattern"),
@@ -92,6 +120,9 @@ fn invalid_values_are_rejected_with_a_reason() {
         ("geo.provider=maxmind,geo.acceptLicense=true", "geo.existingSecret"),
         ("geo.provider=url", "needs geo.url"),
         ("geo.provider=existingClaim", "needs geo.existingClaim"),
+        ("geo.shared.enabled=true", "geo.shared downloads databases, but geo.provider is none"),
+        ("geo.provider=dbip-lite,geo.ca.secret=a,geo.ca.configMap=b", "set only one"),
+        ("valkey.backup.enabled=true,quota.nativeSidecar=false", "valkey.backup needs quota.nativeSidecar"),
         ("colo.value=Frankfurt", "colo.value: Does not match pattern"),
         ("otel.env.LISTEN=0", "LISTEN"),
         ("lookup.image.digest=latest", "lookup.image.digest: Does not match pattern"),
@@ -101,6 +132,52 @@ fn invalid_values_are_rejected_with_a_reason() {
     }
 }
 
+/// Services accept only names that start with a letter and have no dot; helm accepts others.
+#[test]
+fn release_name_that_services_reject_is_rejected() {
+    if !has_tools() {
+        return;
+    }
+    let chart = chart_dir();
+    for release in ["1st", "my.release"] {
+        let error = helm(&["template", release, chart.to_str().unwrap()]).unwrap_err();
+        assert!(error.contains("can't be part of a Service's name"), "{release}: {error}");
+    }
+}
+
+#[test]
+fn unusual_but_valid_values_are_accepted() {
+    if !has_tools() {
+        return;
+    }
+    for values in [
+        "edge.profile=custom,edge.trustedProxies={0.0.0.0/0},edge.insecureTrustAnyProxy=true",
+        "edge.profile=custom,edge.trustedProxies={0.0.0.0/1,10.0.0.0/8,2001:db8::/32,::1,::ffff:10.0.0.0/104}",
+        "edge.profile=custom,edge.trustedProxies={1:2:3:4:5:6:7:8,1::,::8,1:2::7:8/127}",
+        "edge.profile=custom,edge.discover.service=proxy,edge.discover.namespace=edge",
+        "service.type=NodePort,service.externalTrafficPolicy=Local",
+        "valkey.image.tag=,valkey.image.digest=sha256:0000000000000000000000000000000000000000000000000000000000000001",
+        "valkey.resources.limits.memory=0.5Gi",
+        "valkey.resources.limits.memory=null,valkey.maxMemory=9gb",
+        "log.level=off",
+        "log.level=warn\\,hyper=debug",
+        "log.level=info\\,lookup_svc::geo[request]=trace",
+    ] {
+        let error = Chart::render(&["--set", values]).err();
+        assert_eq!(error, None, "{values}");
+    }
+}
+
+#[test]
+fn log_level_warning_is_passed_on_as_warn() {
+    if !has_tools() {
+        return;
+    }
+    let chart = render("log.level=warning\\,hyper=warning\\,warning_light=debug");
+    let config = &chart.object("ConfigMap", "ipl-ip-lookup")["data"];
+    assert_eq!(config["LOG_LEVEL"], "warn,hyper=warn,warning_light=debug");
+}
+
 #[test]
 fn chart_readme_matches_values_yaml() {
     let script = project_root().join("helm/readme.py");
@@ -108,7 +185,6 @@ fn chart_readme_matches_values_yaml() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// With a readiness probe on the sidecar, a store outage would remove every pod from the Service.
 #[test]
 fn monthly_geo_data_and_built_in_data_trigger_no_alert() {
     if !has_tools() {
@@ -119,6 +195,7 @@ fn monthly_geo_data_and_built_in_data_trigger_no_alert() {
     assert!(rules.contains(r#"database!~\"built-in.*\"}) > 40 * 86400"#), "{rules}");
 }
 
+/// With a readiness probe on the sidecar, a store outage would remove every pod from the Service.
 #[test]
 fn quota_sidecar_has_no_readiness_probe() {
     if !has_tools() {
@@ -132,6 +209,8 @@ fn quota_sidecar_has_no_readiness_probe() {
             let quota = list(&pod[field]).find(|container| container["name"] == "quota-svc").unwrap();
             assert_eq!(quota["restartPolicy"] == "Always", native);
             assert!(quota["readinessProbe"].is_null() && quota["startupProbe"].is_object());
+            let probe = &pod["containers"][0]["readinessProbe"]["httpGet"];
+            assert_eq!(*probe, json!({"path": "/readyz", "port": "admin"}), "the service's own readiness");
             assert!(
                 list(&quota["args"]).any(|flag| flag == serve)
                     && list(&quota["args"]).any(|flag| flag == "--listen=127.0.0.1:8082")
@@ -223,9 +302,7 @@ fn network_policy_admits_only_ingress_prometheus_and_test_pod() {
 /// a ConfigMap that contains the notes, and renders the copy.
 fn notes(values: &str) -> String {
     let dir = tempfile::tempdir().unwrap();
-    let copy = dir.path().join("ip-lookup");
-    let copied = Command::new("cp").arg("-r").arg(chart_dir()).arg(&copy).status().unwrap();
-    assert!(copied.success());
+    let copy = copy_chart(dir.path());
     let notes = std::fs::read_to_string(copy.join("templates/NOTES.txt")).unwrap();
     let object = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: the-notes}\ndata:\n  text: {{ include \"notes\" . | quote }}\n";
     write(&copy, "_notes.tpl", &format!("{{{{- define \"notes\" -}}}}{notes}{{{{- end -}}}}"));
@@ -266,17 +343,160 @@ fn notes_show_warnings_and_next_commands() {
     );
 }
 
+#[test]
+fn notes_explain_volumes_certificates_and_discovery() {
+    if !has_tools() {
+        return;
+    }
+    let shared = "geo.provider=dbip-lite,geo.shared.enabled=true";
+    for (values, part) in [
+        ("", "no default StorageClass"),
+        ("", "delete pvc data-ipl-ip-lookup-valkey-0"),
+        ("valkey.persistence.existingClaim=mine", "delete pvc mine"),
+        ("valkey.backup.enabled=true", "Backups are in the volume ipl-ip-lookup-backup"),
+        ("", "port-forward svc/ipl-ip-lookup-dashboard-api 8081:80"),
+        ("", "open http://localhost:8081"),
+        ("edge.profile=haproxy,ingress.enabled=true", "ipl-ip-lookup-api-tls (certificate and key of lookup"),
+        ("edge.profile=haproxy,ingress.enabled=true", "ipl-ip-lookup-dashboard-tls"),
+        ("edge.profile=haproxy", "service-name=haproxy-kubernetes-ingress"),
+        ("geo.provider=dbip-lite", "logs deploy/ipl-ip-lookup-lookup-svc -c geo-refresh"),
+        (shared, "app.kubernetes.io/component=geo-update"),
+        ("edge.profile=traefik,edge.rttFromController=true", "tls_cipher, rtt. These fields are always null"),
+    ] {
+        let notes = notes(values);
+        assert!(notes.contains(part), "{part} is not in the notes for {values}: {notes}");
+    }
+    let external = notes("valkey.enabled=false,externalRedis.url=redis://r.example");
+    assert!(!external.contains("StorageClass") && !external.contains("delete pvc"), "{external}");
+}
+
+#[test]
+fn readme_explains_storage_certificates_and_escaping() {
+    let readme = std::fs::read_to_string(chart_dir().join("README.md")).unwrap();
+    for part in [
+        "default StorageClass",
+        "`helm uninstall` deletes everything except",
+        "`{fullname}-api-tls`",
+        "port-forward svc/ip-lookup-dashboard-api",
+        r"--set 'log.level=warn\,hyper=debug'",
+        "--cascade=orphan",
+        "runAsUser: null",
+    ] {
+        assert!(readme.contains(part), "{part}");
+    }
+}
+
+/// Several policy engines, and Kubernetes before 1.33, do not find the name of a native sidecar's port.
+#[test]
+fn ports_of_policies_and_services_are_numbers() {
+    if !has_tools() {
+        return;
+    }
+    for values in ci_values() {
+        let chart = Chart::render_values_file(&values);
+        let policies = chart.of_kind("NetworkPolicy").flat_map(|policy| {
+            let rules = list(&policy["spec"]["ingress"]).chain(list(&policy["spec"]["egress"]));
+            rules.flat_map(|rule| list(&rule["ports"])).map(|port| &port["port"])
+        });
+        let services = chart.of_kind("Service").flat_map(|service| list(&service["spec"]["ports"]));
+        for port in policies.chain(services.map(|port| &port["targetPort"])) {
+            assert!(port.is_u64(), "{port} in {}", values.display());
+        }
+    }
+    let chart = render("");
+    let metrics = chart.object("Service", "-lookup-svc-metrics")["spec"]["ports"].to_string();
+    assert!(metrics.contains("\"targetPort\":9080") && metrics.contains("\"targetPort\":9082"), "{metrics}");
+}
+
+/// A changed label or annotation in a pod template restarts the pods; while the only Valkey restarts, lookups fail.
+#[test]
+fn new_chart_version_or_comment_restarts_no_pod() {
+    if !has_tools() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let copy = copy_chart(dir.path());
+    let replace = |file: &str, old: &str, new: &str| {
+        let content = std::fs::read_to_string(copy.join(file)).unwrap();
+        assert!(content.contains(old), "{old} is not in {file}");
+        std::fs::write(copy.join(file), content.replace(old, new)).unwrap();
+    };
+    replace("Chart.yaml", "\nversion: ", "\nversion: 9.9.9+build # ");
+    replace("templates/_valkey.tpl", "# Accounts and keys", "# Another comment.\n  # Accounts and keys");
+    let pods = |chart: &Chart| -> Vec<(String, String)> {
+        let templates = chart.of_kind("Deployment").chain(chart.of_kind("StatefulSet"));
+        templates.map(|object| (name(object).to_owned(), object["spec"].to_string())).collect()
+    };
+    let values = ["--set", "commonLabels.team=edge,valkey.exporter.enabled=true"];
+    let before = Chart::render(&values).unwrap();
+    let after = Chart::render_dir(&copy, &values).unwrap();
+    let version = &after.object("StatefulSet", "-valkey")["metadata"]["labels"]["helm.sh/chart"];
+    assert_eq!(version, "ip-lookup-9.9.9_build");
+    assert_eq!(pods(&before), pods(&after));
+
+    let valkey = &before.object("StatefulSet", "-valkey")["spec"];
+    assert_eq!(valkey["template"]["metadata"]["labels"], valkey["selector"]["matchLabels"]);
+    let checksum = |chart: &Chart| {
+        let pod = &chart.object("StatefulSet", "-valkey")["spec"]["template"];
+        pod["metadata"]["annotations"]["checksum/config"].clone()
+    };
+    assert_ne!(checksum(&before), checksum(&render("valkey.maxMemory=200mb")), "new settings need a restart");
+    assert_ne!(checksum(&render("")), checksum(&render("quota.keyPrefix=x:")), "new permissions, too");
+}
+
+#[test]
+fn alerts_report_missing_proxies_and_missing_geo_data() {
+    if !has_tools() {
+        return;
+    }
+    let rules = |values: &str| {
+        let chart = render(&format!("metrics.prometheusRule.enabled=true,{values}"));
+        chart.object("PrometheusRule", "")["spec"].to_string()
+    };
+    let all = rules("edge.profile=haproxy,geo.provider=dbip-lite");
+    assert!(
+        all.contains(r#"max by (pod) (lookup_discovered_proxies{namespace=\"ip-lookup\"}) == 0"#),
+        "{all}"
+    );
+    assert!(all.contains("unless on (pod) count by (pod) (geo_database_age_seconds{"), "{all}");
+    let none = rules("edge.discover.enabled=false");
+    assert!(!none.contains("lookup_discovered_proxies") && !none.contains("GeoDatabaseMissing"), "{none}");
+}
+
+/// A cloud load balancer learns of a removed pod late.
+#[test]
+fn cloud_load_balancers_get_a_longer_drain() {
+    if !has_tools() {
+        return;
+    }
+    for (values, drain, termination) in [
+        ("edge.profile=haproxy", "--drain-delay=5s", 40),
+        ("edge.profile=gcp", "--drain-delay=30s", 65),
+        ("edge.profile=aws-alb", "--drain-delay=30s", 65),
+        ("edge.profile=aws-alb,shutdown.drainSeconds=0", "--drain-delay=0s", 35),
+    ] {
+        let chart = render(values);
+        for service in ["-lookup-svc", "-dashboard-api"] {
+            let pod = &chart.object("Deployment", service)["spec"]["template"]["spec"];
+            assert!(list(&pod["containers"][0]["args"]).any(|flag| flag == drain), "{values}: {pod}");
+            assert_eq!(pod["terminationGracePeriodSeconds"], termination, "{values}");
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn generated_secrets_stay_the_same_on_upgrade() {
     if !has_tools() {
         return;
     }
     let secrets = |chart: &Chart| chart.of_kind("Secret").cloned().collect::<Vec<_>>();
-    let installed = secrets(&render(""));
-    assert_eq!(installed.len(), 3, "{installed:?}");
-    assert_ne!(secrets(&render("")), installed, "another installation gets different secrets");
+    let values = "valkey.exporter.enabled=true";
+    let installed = secrets(&render(values));
+    assert_eq!(installed.len(), 4, "{installed:?}");
+    assert_ne!(secrets(&render(values)), installed, "another installation gets different secrets");
     let api_server = serve_secrets(&installed).await;
-    let upgraded = Chart::render(&["--dry-run=server", "--kube-apiserver", &api_server.url()]).unwrap();
+    let upgraded =
+        Chart::render(&["--dry-run=server", "--kube-apiserver", &api_server.url(), "--set", values]).unwrap();
     assert_eq!(secrets(&upgraded), installed);
 }
 

@@ -115,6 +115,44 @@ async fn lookup_user_can_charge_and_nothing_else() {
     }
 }
 
+/// The exporter runs a third-party image, so its user must not see data.
+#[tokio::test]
+async fn exporter_user_reads_statistics_and_no_data() {
+    if !require_tool("redis-server") || venv_tool("helm").is_none() {
+        return;
+    }
+    let chart = render(&["--set", "valkey.exporter.enabled=true,valkey.extraConfig=slowlog-max-len 17"]);
+    let (valkey, _) = start_store(&chart).await;
+    let password = fs::read_to_string(valkey.path("/run/secrets/exporter/password")).unwrap();
+    let run = |arguments: &[&str]| {
+        let port = valkey.addr(6379).rsplit(':').next().unwrap().to_owned();
+        let mut command = Command::new("redis-cli");
+        command.args(["-p", &port, "--no-auth-warning", "--user", "exporter", "-a", &password]);
+        String::from_utf8(command.args(arguments).output().unwrap().stdout).unwrap()
+    };
+    assert!(run(&["INFO"]).contains("connected_clients:"));
+    assert_eq!(run(&["SLOWLOG", "LEN"]).trim(), "0");
+    for command in [
+        &["GET", "ipl:1:x:k"][..],
+        &["KEYS", "*"],
+        &["SLOWLOG", "GET"],
+        &["CONFIG", "GET", "*"],
+        &["SET", "a", "b"],
+    ] {
+        assert!(run(command).contains("NOPERM"), "{command:?}");
+    }
+    // The exporter finds its password by the server's URL.
+    let deployment = chart.object("Deployment", "-valkey-exporter").to_string();
+    assert!(deployment.contains("redis://ipl-ip-lookup-valkey:6379"), "{deployment}");
+    let secret: k8s_openapi::api::core::v1::Secret =
+        serde_json::from_value(chart.object("Secret", "-exporter").clone()).unwrap();
+    let passwords: std::collections::BTreeMap<String, String> =
+        serde_json::from_slice(&secret.data.unwrap()["passwords.json"].0).unwrap();
+    for url in ["redis://exporter@ipl-ip-lookup-valkey:6379", "redis://ipl-ip-lookup-valkey:6379"] {
+        assert_eq!(passwords[url], password, "some versions look for the URL with the user");
+    }
+}
+
 /// Pods of earlier versions have no user name and use the Secret's only password.
 #[tokio::test]
 async fn pods_of_earlier_versions_can_still_connect() {

@@ -1,7 +1,7 @@
 {{/* Edge settings: the selected profile with the user's overrides, and the resulting flags. */}}
 
 {{/* The effective profile, as YAML: .namespace .service .discover .kube .className .clientIPFrom .rttUnit .trusted .headers
-.routes .unsupported. `discover` is the Service to watch (NAMESPACE/NAME), `trusted` the CIDRs of trusted proxies, and `kube`
+.routes .unsupported .drainSeconds. `discover` is the Service to watch (NAMESPACE/NAME), `trusted` the CIDRs of trusted proxies, and `kube`
 whether the services need the Kubernetes API. */}}
 {{- define "ip-lookup.edge" -}}
 {{- $values := .Values.edge -}}
@@ -25,6 +25,11 @@ whether the services need the Kubernetes API. */}}
 {{- $service = printf "envoy-%s-%s" (printf "%s-%s" $namespace $gateway.name | trunc 48) $hash -}}
 {{- end -}}
 {{- $namespace := coalesce $values.discover.namespace $profile.namespace "" -}}
+{{- if and $values.discover.enabled $values.discover.service (not $namespace) -}}
+{{- fail (printf "edge.discover.service needs edge.discover.namespace: edge.profile %s has no default namespace" $values.profile) -}}
+{{- end -}}
+{{- include "ip-lookup.cidrCheck" (list "edge.trustedProxies" $values.trustedProxies) -}}
+{{- if not $values.insecureTrustAnyProxy -}}{{- include "ip-lookup.trustedCheck" $values.trustedProxies -}}{{- end -}}
 {{- $discover := and $values.discover.enabled $namespace $service (ne $values.profile "none") -}}
 namespace: {{ $namespace | quote }}
 service: {{ $service | quote }}
@@ -37,6 +42,45 @@ trusted: {{ concat (default list $profile.trustedProxies) $values.trustedProxies
 headers: {{ toJson $headers }}
 routes: {{ toJson $profile.routes }}
 unsupported: {{ toJson $profile.unsupported }}
+drainSeconds: {{ default 5 $profile.drainSeconds }}
+{{- end -}}
+
+{{/* Rejects what is neither an IP address nor a CIDR. Argument: (list "the value's name" list) */}}
+{{- define "ip-lookup.cidrCheck" -}}
+{{- $name := index . 0 -}}
+{{- $octet := "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])" -}}
+{{- $v4 := printf "%s(\\.%s){3}" $octet $octet -}}
+{{- /* IPv6: eight groups, or fewer with one "::" before, between or after them. */ -}}
+{{- $v6 := "([0-9a-fA-F]{1,4}:){7}([0-9a-fA-F]{1,4}|:)|::([0-9a-fA-F]{1,4}(:[0-9a-fA-F]{1,4}){0,6})?" -}}
+{{- range $more := until 6 -}}
+{{- $v6 = printf "%s|[0-9a-fA-F]{1,4}(:[0-9a-fA-F]{1,4}){%d}::([0-9a-fA-F]{1,4}(:[0-9a-fA-F]{1,4}){0,%d})?" $v6 $more (sub 5 $more) -}}
+{{- end -}}
+{{- $pattern := printf "^(%s(/(3[0-2]|[12]?[0-9]))?|(%s|::[fF]{4}:%s)(/(12[0-8]|1[01][0-9]|[1-9]?[0-9]))?)$" $v4 $v6 $v4 -}}
+{{- range index . 1 -}}
+{{- if not (regexMatch $pattern .) -}}{{- fail (printf "%s: %s is not an IP address or a CIDR such as 10.1.2.0/24" $name .) -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Rejects networks that together cover every address: their sizes add up to that of the address space. Counts in units of
+one address for IPv4, and of 2^66 addresses for IPv6. Argument: the list of networks */}}
+{{- define "ip-lookup.trustedCheck" -}}
+{{- $covered := dict "4" 0 "6" 0 -}}
+{{- range uniq . -}}
+{{- $parts := splitList "/" . -}}
+{{- $family := ternary "6" "4" (contains ":" .) -}}
+{{- $bits := ternary 62 32 (eq $family "6") -}}
+{{- $prefix := ternary 128 32 (eq $family "6") -}}
+{{- if gt (len $parts) 1 -}}{{- $prefix = index $parts 1 | int -}}{{- end -}}
+{{- if and (hasPrefix "::ffff:" (lower .)) (ge $prefix 96) -}}{{- $family = "4" -}}{{- $bits = 32 -}}{{- $prefix = sub $prefix 96 | int -}}{{- end -}}
+{{- if le $prefix $bits -}}
+{{- $size := 1 -}}
+{{- range until (sub $bits $prefix | int) -}}{{- $size = mul $size 2 -}}{{- end -}}
+{{- $_ := set $covered $family (add (get $covered $family) $size) -}}
+{{- end -}}
+{{- end -}}
+{{- if or (ge (get $covered "4" | int64) 4294967296) (ge (get $covered "6" | int64) 4611686018427387904) -}}
+{{- fail "edge.trustedProxies covers every address: any client could forge its address. List only the networks of your proxies, or set edge.insecureTrustAnyProxy=true if only proxies can reach the pods" -}}
+{{- end -}}
 {{- end -}}
 
 {{/* Edge flags of lookup-svc and dashboard-api. */}}
@@ -167,8 +211,8 @@ alb.ingress.kubernetes.io/load-balancer-attributes: routing.http.x_amzn_tls_vers
 {{- define "ip-lookup.sites" -}}
 {{- $fullname := include "ip-lookup.fullname" . -}}
 sites:
-  - {name: api, host: {{ .Values.hosts.api | quote }}, service: {{ $fullname }}-lookup-svc, component: lookup-svc, adminPort: 9080, tlsSecret: {{ default (printf "%s-api-tls" $fullname) .Values.ingress.tls.apiSecret }}}
+  - {name: api, host: {{ .Values.hosts.api | quote }}, service: {{ $fullname }}-lookup-svc, component: lookup-svc, port: 8080, adminPort: 9080, tlsSecret: {{ default (printf "%s-api-tls" $fullname) .Values.ingress.tls.apiSecret }}}
   {{- if .Values.dashboard.enabled }}
-  - {name: dashboard, host: {{ .Values.hosts.dashboard | quote }}, service: {{ $fullname }}-dashboard-api, component: dashboard-api, adminPort: 9081, tlsSecret: {{ default (printf "%s-dashboard-tls" $fullname) .Values.ingress.tls.dashboardSecret }}}
+  - {name: dashboard, host: {{ .Values.hosts.dashboard | quote }}, service: {{ $fullname }}-dashboard-api, component: dashboard-api, port: 8081, adminPort: 9081, tlsSecret: {{ default (printf "%s-dashboard-tls" $fullname) .Values.ingress.tls.dashboardSecret }}}
   {{- end }}
 {{- end -}}

@@ -1,8 +1,11 @@
-{{/* Geo data: the updater as an init container and as a sidecar, and the volume they write to. */}}
+{{/* Geo data: the updater, and the volume that it writes to. */}}
 
-{{/* "true" if the provider's databases are downloaded, else empty. */}}
-{{- define "ip-lookup.geoDownloads" -}}
-{{- if has .Values.geo.provider (list "dbip-lite" "maxmind" "ipinfo" "url") -}}true{{- end -}}
+{{/* The container that downloads databases: `geo-refresh` in each lookup pod, or `geo-update` in the CronJob that fills
+the shared volume. Empty if nothing is downloaded. */}}
+{{- define "ip-lookup.geoUpdater" -}}
+{{- if has .Values.geo.provider (list "dbip-lite" "maxmind" "ipinfo" "url") -}}
+{{- ternary "geo-update" "geo-refresh" .Values.geo.shared.enabled -}}
+{{- end -}}
 {{- end -}}
 
 {{- define "ip-lookup.geoCheck" -}}
@@ -15,22 +18,27 @@
 {{- end -}}
 {{- if and (eq $geo.provider "url") (not $geo.url) -}}{{- fail "geo.provider url needs geo.url" -}}{{- end -}}
 {{- if and (eq $geo.provider "existingClaim") (not $geo.existingClaim) -}}{{- fail "geo.provider existingClaim needs geo.existingClaim" -}}{{- end -}}
+{{- if and $geo.shared.enabled (has $geo.provider (list "none" "existingClaim")) -}}
+{{- fail (printf "geo.shared downloads databases, but geo.provider is %s: set a provider, or geo.shared.enabled=false" $geo.provider) -}}
+{{- end -}}
+{{- if and $geo.ca.secret $geo.ca.configMap -}}{{- fail "geo.ca.secret and geo.ca.configMap are both set: set only one" -}}{{- end -}}
 {{- end -}}
 
-{{/* A container that runs geo-update, once or repeatedly. Argument: (list $ "name" whether-to-repeat) */}}
+{{/* The updater. As `geo-refresh`, it repeats downloads forever; as `geo-update`, it downloads once.
+Argument: (list $ "name") */}}
 {{- define "ip-lookup.geoContainer" -}}
-{{- $root := index . 0 -}}{{- $geo := $root.Values.geo -}}{{- $refresh := index . 2 -}}
+{{- $root := index . 0 -}}{{- $geo := $root.Values.geo -}}{{- $pod := dict -}}
+{{- if eq (index . 1) "geo-update" -}}{{- $pod = $geo.shared.pod -}}{{- end -}}
 - name: {{ index . 1 }}
   image: {{ include "ip-lookup.image" (list $root $root.Values.lookup.image) }}
   imagePullPolicy: {{ $root.Values.imagePullPolicy }}
-  {{- if and $refresh $root.Values.quota.nativeSidecar }}
-  restartPolicy: Always
-  {{- end }}
   args:
     - geo-update
     - --to=/var/lib/geo
-    {{- if $refresh }}
+    {{- if eq (index . 1) "geo-refresh" }}
     - {{ printf "--every=%v" ($geo.updateEvery) | quote }}
+    # Kubernetes evicts a pod whose volume is too large: a quarter leaves room for old files, new ones and an archive.
+    - --max-size={{ div (include "ip-lookup.bytes" $geo.volumeSize | int64) 4 }}
     {{- end }}
     {{- with $geo.editions }}
     - {{ printf "--editions=%v" (join "," .) | quote }}
@@ -48,33 +56,60 @@
     - {{ printf "--sha256=%v" ($geo.sha256) | quote }}
     {{- end }}
     - {{ ternary $geo.url $geo.provider (eq $geo.provider "url") | quote }}
+  {{- $env := list }}
+  {{- range $name, $value := dict "HTTPS_PROXY" $geo.proxy.https "HTTP_PROXY" $geo.proxy.http "NO_PROXY" (join "," $geo.proxy.exceptions) "SSL_CERT_FILE" (ternary "/run/secrets/geo-ca/ca.crt" "" (not (empty (or $geo.ca.secret $geo.ca.configMap)))) }}
+  {{- if $value }}{{ $env = append $env (dict "name" $name "value" $value) }}{{ end }}
+  {{- end }}
+  {{- with concat $env $geo.extraEnv (default list $pod.extraEnv) }}
+  env:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
   resources:
     {{- toYaml $geo.resources | nindent 4 }}
-  securityContext:
-    {{- include "ip-lookup.containerSecurity" $root | nindent 4 }}
+  {{- include "ip-lookup.containerSecurity" $root | indent 2 }}
   volumeMounts:
     - {name: geo, mountPath: /var/lib/geo}
     {{- if has $geo.provider (list "maxmind" "ipinfo") }}
     - {name: geo-credentials, mountPath: /run/secrets/geo, readOnly: true}
     {{- end }}
+    {{- if or $geo.ca.secret $geo.ca.configMap }}
+    - {name: geo-ca, mountPath: /run/secrets/geo-ca, readOnly: true}
+    {{- end }}
+    {{- with concat $geo.extraVolumeMounts (default list $pod.extraVolumeMounts) }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
 {{- end -}}
 
+{{/* Volumes of a lookup pod. */}}
 {{- define "ip-lookup.geoVolumes" -}}
-{{- $geo := .Values.geo -}}
-{{- if include "ip-lookup.geoDownloads" . }}
+{{- $geo := .Values.geo -}}{{- $updater := include "ip-lookup.geoUpdater" . -}}
+{{- if eq $updater "geo-refresh" }}
 - name: geo
   emptyDir:
     sizeLimit: {{ $geo.volumeSize }}
-{{- else if eq $geo.provider "existingClaim" }}
+{{- include "ip-lookup.geoSecretVolumes" . }}
+{{- else if or $updater (eq $geo.provider "existingClaim") }}
 - name: geo
   persistentVolumeClaim:
-    claimName: {{ $geo.existingClaim }}
+    claimName: {{ ternary (include "ip-lookup.geoClaim" .) $geo.existingClaim (eq $updater "geo-update") }}
     readOnly: true
 {{- end }}
+{{- end -}}
+
+{{/* The claim of the shared volume. */}}
+{{- define "ip-lookup.geoClaim" -}}
+{{- default (printf "%s-geo" (include "ip-lookup.fullname" .)) .Values.geo.shared.existingClaim -}}
+{{- end -}}
+
+{{/* Volumes with the provider's credentials and certificate authorities. They are optional, so that a pod starts without
+them: the updater logs what is missing and retries, and the kubelet mounts what is created later. */}}
+{{- define "ip-lookup.geoSecretVolumes" -}}
+{{- $geo := .Values.geo -}}
 {{- if has $geo.provider (list "maxmind" "ipinfo") }}
 - name: geo-credentials
   secret:
     secretName: {{ $geo.existingSecret }}
+    optional: true
     defaultMode: 0440
     items:
       {{- if eq $geo.provider "maxmind" }}
@@ -84,6 +119,28 @@
       - {key: {{ $geo.secretKeys.token | quote }}, path: token}
       {{- end }}
 {{- end }}
+{{- if or $geo.ca.secret $geo.ca.configMap }}
+- name: geo-ca
+  {{- if $geo.ca.secret }}
+  secret:
+    secretName: {{ $geo.ca.secret }}
+  {{- else }}
+  configMap:
+    name: {{ $geo.ca.configMap }}
+  {{- end }}
+    optional: true
+    defaultMode: 0440
+    items: [{key: {{ $geo.ca.key | quote }}, path: ca.crt}]
+{{- end }}
+{{- end -}}
+
+{{/* Port of the provider, or of the proxy in front of it. */}}
+{{- define "ip-lookup.geoPort" -}}
+{{- $geo := .Values.geo -}}
+{{- $url := ternary $geo.url "https://provider" (eq $geo.provider "url") -}}
+{{- $url = default $url (ternary $geo.proxy.https $geo.proxy.http (hasPrefix "https:" $url)) -}}
+{{- $port := regexFind "[0-9]+$" (regexFind ":[0-9]+$" (urlParse $url).host) -}}
+{{- default (ternary "443" "80" (hasPrefix "https:" $url)) $port -}}
 {{- end -}}
 
 {{/* Attribution that the geo data's license requires, as TEXT=URL. */}}
@@ -91,7 +148,12 @@
 {{- if eq .Values.geo.provider "dbip-lite" -}}
 IP Geolocation by DB-IP=https://db-ip.com
 {{- else if eq .Values.geo.provider "maxmind" -}}
-This product includes GeoLite2 data created by MaxMind=https://www.maxmind.com
+{{- /* Paid editions have another license than GeoLite. */ -}}
+{{- if or (not .Values.geo.editions) (contains "GeoLite" (join "," .Values.geo.editions)) -}}
+This product includes GeoLite Data created by MaxMind, available from https://www.maxmind.com=https://www.maxmind.com
+{{- else -}}
+IP geolocation by MaxMind GeoIP=https://www.maxmind.com
+{{- end -}}
 {{- else if eq .Values.geo.provider "ipinfo" -}}
 IP address data powered by IPinfo=https://ipinfo.io
 {{- end -}}

@@ -4,14 +4,19 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" -}}
 {{- end -}}
 
+{{/* Prefix of all names. Services need a name that starts with a letter and has no dot. */}}
 {{- define "ip-lookup.fullname" -}}
+{{- $name := printf "%s-%s" .Release.Name (include "ip-lookup.name" .) -}}
 {{- if .Values.fullnameOverride -}}
-{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
+{{- $name = .Values.fullnameOverride -}}
 {{- else if contains (include "ip-lookup.name" .) .Release.Name -}}
-{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
-{{- else -}}
-{{- printf "%s-%s" .Release.Name (include "ip-lookup.name" .) | trunc 40 | trimSuffix "-" -}}
+{{- $name = .Release.Name -}}
 {{- end -}}
+{{- $name = $name | trunc 40 | trimSuffix "-" -}}
+{{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $name) -}}
+{{- fail (printf "%q can't be part of a Service's name: it must start with a letter and contain only lower case letters, digits and hyphens. Choose another release name or set fullnameOverride" $name) -}}
+{{- end -}}
+{{- $name -}}
 {{- end -}}
 
 {{/* Selectors are immutable, so they contain only name, instance and component. Argument: (list $ "component") */}}
@@ -34,6 +39,15 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{- end }}
 {{- end -}}
 
+{{/* Labels of a pod. No version: a changed label would restart the pods of an unchanged program.
+Argument: (list $ "component" labels) */}}
+{{- define "ip-lookup.podLabels" -}}
+{{ include "ip-lookup.selector" . }}
+{{- with index . 2 }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
 {{/* Metadata of an object. Argument: (list $ "component" "name") */}}
 {{- define "ip-lookup.metadata" -}}
 name: {{ index . 2 }}
@@ -42,15 +56,19 @@ labels:
   {{- include "ip-lookup.labels" (list (index . 0) (index . 1)) | nindent 2 }}
 {{- end -}}
 
-{{/* Argument: (list $ image) */}}
+{{/* Argument: (list $ image), or (list $ image "the value with the image") for an image that has its own versions */}}
 {{- define "ip-lookup.image" -}}
 {{- $root := index . 0 -}}{{- $image := index . 1 -}}
 {{- $name := $image.repository -}}
 {{- with $root.Values.global.imageRegistry -}}{{- $name = printf "%s/%s" (trimSuffix "/" .) $name -}}{{- end -}}
 {{- if $image.digest -}}
 {{- printf "%s@%s" $name $image.digest -}}
+{{- else if $image.tag -}}
+{{- printf "%s:%s" $name $image.tag -}}
+{{- else if gt (len .) 2 -}}
+{{- fail (printf "%s.tag is empty: set a tag or a digest" (index . 2)) -}}
 {{- else -}}
-{{- printf "%s:%s" $name (default $root.Chart.AppVersion $image.tag) -}}
+{{- printf "%s:%s" $name $root.Chart.AppVersion -}}
 {{- end -}}
 {{- end -}}
 
@@ -64,56 +82,41 @@ labels:
 {{- end -}}
 
 {{- define "ip-lookup.containerSecurity" -}}
-allowPrivilegeEscalation: false
-readOnlyRootFilesystem: true
-runAsNonRoot: true
-runAsUser: 65532
-runAsGroup: 65532
-capabilities:
-  drop: [ALL]
-seccompProfile:
-  type: RuntimeDefault
+{{- with .Values.containerSecurityContext }}
+securityContext:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end -}}
 
-{{- define "ip-lookup.podSecurity" -}}
-runAsNonRoot: true
-runAsUser: 65532
-runAsGroup: 65532
-fsGroup: 65532
-fsGroupChangePolicy: OnRootMismatch
-seccompProfile:
-  type: RuntimeDefault
-{{- end -}}
-
-{{/* Pod settings shared by our services. Argument: (list $ "component" values-of-the-component) */}}
-{{- define "ip-lookup.podBasics" -}}
-{{- $root := index . 0 -}}{{- $values := index . 2 -}}
-serviceAccountName: {{ include "ip-lookup.serviceAccount" (list $root (index . 1)) }}
+{{/* Settings of every pod. Argument: (list $ scheduling-options) */}}
+{{- define "ip-lookup.podSettings" -}}
+{{- $values := (index . 0).Values -}}{{- $options := index . 1 -}}
 # A container that needs the Kubernetes API gets its own token (see the volume kube-api).
 automountServiceAccountToken: false
 # Prevents a Service whose name matches a flag from setting that flag's environment variable.
 enableServiceLinks: false
+{{- with $values.podSecurityContext }}
 securityContext:
-  {{- include "ip-lookup.podSecurity" $root | nindent 2 }}
-{{- with $root.Values.global.imagePullSecrets }}
-imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with $values.priorityClassName }}
+{{- with $values.dnsPolicy }}
+dnsPolicy: {{ . }}
+{{- end }}
+{{- range $field, $setting := dict "imagePullSecrets" $values.global.imagePullSecrets "dnsConfig" $values.dnsConfig "hostAliases" $values.hostAliases "nodeSelector" $options.nodeSelector "tolerations" $options.tolerations "affinity" $options.affinity }}
+{{- with $setting }}
+{{ $field }}:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+{{- with $options.priorityClassName }}
 priorityClassName: {{ . }}
 {{- end }}
-{{- with $values.nodeSelector }}
-nodeSelector:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- with $values.tolerations }}
-tolerations:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- with $values.affinity }}
-affinity:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
+{{- end -}}
+
+{{/* Settings of a pod with a ServiceAccount. Argument: (list $ "component" scheduling-options) */}}
+{{- define "ip-lookup.podBasics" -}}
+serviceAccountName: {{ include "ip-lookup.serviceAccount" (list (index . 0) (index . 1)) }}
+{{ include "ip-lookup.podSettings" (list (index . 0) (index . 2)) }}
 {{- end -}}
 
 {{/* Argument: (list $ "component" values-of-the-component) */}}
@@ -135,9 +138,22 @@ topologySpreadConstraints:
 {{- end }}
 {{- end -}}
 
+{{- define "ip-lookup.drainSeconds" -}}
+{{- $drain := .Values.shutdown.drainSeconds -}}
+{{- if kindIs "string" $drain -}}{{- $drain = (include "ip-lookup.edge" . | fromYaml).drainSeconds -}}{{- end -}}
+{{- int $drain -}}
+{{- end -}}
+
 {{/* Seconds from SIGTERM to SIGKILL: the service's maximum shutdown time, plus time for the sidecar to stop after it. */}}
 {{- define "ip-lookup.terminationSeconds" -}}
-{{- add .Values.shutdown.drainSeconds .Values.shutdown.graceSeconds 10 -}}
+{{- add (include "ip-lookup.drainSeconds" .) .Values.shutdown.graceSeconds 10 -}}
+{{- end -}}
+
+{{/* The number of bytes of a quantity: Kubernetes units (Mi, M) or Valkey's (mb). */}}
+{{- define "ip-lookup.bytes" -}}
+{{- $text := ternary (printf "%.0f" .) (toString .) (kindIs "float64" .) -}}
+{{- $factors := dict "" 1 "m" 0.001 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "E" 1e18 "Ki" 1024 "kb" 1024 "Mi" 1048576 "mb" 1048576 "Gi" 1073741824 "gb" 1073741824 "Ti" 1099511627776 "Pi" 1125899906842624 "Ei" 1152921504606846976 -}}
+{{- mulf (regexFind "^[0-9.]+" $text | float64) (get $factors (regexFind "[A-Za-z]*$" $text)) | printf "%.0f" -}}
 {{- end -}}
 
 {{- define "ip-lookup.apiUrl" -}}
@@ -171,18 +187,21 @@ readinessProbe:
 {{- end }}
 {{- end -}}
 
+{{/* Data of the ConfigMap. `warning` is a common name for the level `warn`. */}}
+{{- define "ip-lookup.config" -}}
+LOG_FORMAT: {{ .Values.log.format | quote }}
+LOG_LEVEL: {{ regexReplaceAll "(^|[,=])warning\\b" .Values.log.level "${1}warn" | quote }}
+{{- with .Values.otel.endpoint }}
+OTEL_EXPORTER_OTLP_ENDPOINT: {{ . | quote }}
+{{- end }}
+{{- range $name, $value := .Values.otel.env }}
+{{ $name }}: {{ $value | quote }}
+{{- end }}
+{{- end -}}
+
 {{/* Shared environment variables, from the ConfigMap. */}}
 {{- define "ip-lookup.envFrom" -}}
 envFrom:
   - configMapRef:
       name: {{ include "ip-lookup.fullname" . }}
-{{- end -}}
-
-{{/* Intentional exceptions for the policy checker checkov. */}}
-{{- define "ip-lookup.checkovSkips" -}}
-checkov.io/skip1: CKV_K8S_11=No CPU limit because throttling adds latency - requests are set
-checkov.io/skip2: CKV_K8S_43=Images can be pinned by digest with the image.digest values
-checkov.io/skip3: CKV_K8S_15=Tags are immutable versions, so IfNotPresent is correct
-checkov.io/skip4: CKV_K8S_9=The sidecar has no readiness probe on purpose - a store outage must not remove all endpoints
-checkov.io/skip5: CKV_K8S_8=Init containers and the geo updater serve no traffic and need no liveness probe
 {{- end -}}

@@ -118,7 +118,7 @@ own token, so that the token of a lookup pod is of no use elsewhere. Argument: (
     - --grace=5s
     {{- else }}
     # A plain container gets SIGTERM at the same time as the others and must outlive them.
-    - {{ printf "--drain-delay=%vs" (add $values.shutdown.drainSeconds $values.shutdown.graceSeconds) | quote }}
+    - {{ printf "--drain-delay=%vs" (add (include "ip-lookup.drainSeconds" $root) $values.shutdown.graceSeconds) | quote }}
     - --grace=5s
     {{- end }}
     {{- with $values.quota.extraArgs }}
@@ -127,19 +127,21 @@ own token, so that the token of a lookup pod is of no use elsewhere. Argument: (
   {{- include "ip-lookup.envFrom" $root | nindent 2 }}
   env:
     {{- include "ip-lookup.quotaTokenEnv" $root | nindent 4 }}
+    {{- with $values.quota.extraEnv }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
   ports:
     - {name: quota-admin, containerPort: 9082, protocol: TCP}
   {{- include "ip-lookup.probes" (list "quota-admin" false) | nindent 2 }}
   resources:
     {{- toYaml $values.quota.resources | nindent 4 }}
-  securityContext:
-    {{- include "ip-lookup.containerSecurity" $root | nindent 4 }}
+  {{- include "ip-lookup.containerSecurity" $root | indent 2 }}
   {{- $mounts := list }}
   {{- if $user.secret }}{{ $mounts = append $mounts (dict "name" "store-password" "mountPath" "/run/secrets/store" "readOnly" true) }}{{ end }}
   {{- if and (not $values.valkey.enabled) $values.externalRedis.tls.caSecret }}{{ $mounts = append $mounts (dict "name" "store-ca" "mountPath" "/run/secrets/redis-ca" "readOnly" true) }}{{ end }}
   volumeMounts:
     {{- include "ip-lookup.quotaTokenMount" $root | nindent 4 }}
-    {{- with $mounts }}
+    {{- with concat $mounts $values.quota.extraVolumeMounts }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
 {{- end -}}

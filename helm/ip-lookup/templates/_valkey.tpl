@@ -13,23 +13,32 @@ valkey.conf: |
   # Disables the commands that delete all data.
   rename-command FLUSHALL ""
   rename-command FLUSHDB ""
+  {{- with .Values.valkey.extraConfig }}
+  {{- trim . | nindent 2 }}
+  {{- end }}
 # Passes the users on standard input, so that the hashes of their passwords are neither on a command line nor in a file.
 # The user of the dashboard pods is called `default`, because earlier versions of the chart had only that one: their pods
 # keep working while an upgrade or a rollback replaces them. docs/operations.md explains the permissions.
 start.sh: |
   set -eu
   hash() {
-    [ -s "/run/secrets/store/$1" ] || { echo "/run/secrets/store/$1 is missing or empty" >&2; exit 1; }
-    tr -d '\r\n' <"/run/secrets/store/$1" | sha256sum | cut -d ' ' -f 1
+    [ -s "$1" ] || { echo "$1 is missing or empty" >&2; exit 1; }
+    tr -d '\r\n' <"$1" | sha256sum | cut -d ' ' -f 1
   }
-  full=$(hash password)
+  full=$(hash /run/secrets/store/password)
   {{- if include "ip-lookup.lookupPasswordKey" . }}
-  lookup=$(hash lookup-password)
+  lookup=$(hash /run/secrets/store/lookup-password)
+  {{- end }}
+  {{- if .Values.valkey.exporter.enabled }}
+  exporter=$(hash /run/secrets/exporter/password)
   {{- end }}
   exec valkey-server /etc/valkey/valkey.conf - <<EOF
   user default reset on #$full {{ include "ip-lookup.aclFull" . }}
   {{- if include "ip-lookup.lookupPasswordKey" . }}
   user lookup reset on #$lookup {{ include "ip-lookup.aclLookup" . }}
+  {{- end }}
+  {{- if .Values.valkey.exporter.enabled }}
+  user exporter reset on #$exporter resetchannels -@all +ping +info +client|setname +slowlog|len +latency|latest +latency|histogram
   {{- end }}
   EOF
 ready.sh: |
@@ -55,4 +64,27 @@ because an existing Secret may have only one password. */}}
 {{- define "ip-lookup.aclLookup" -}}
 {{- $prefix := printf "~%s1:" .Values.quota.keyPrefix -}}
 {{ $prefix }}*:k {{ $prefix }}*:e {{ $prefix }}{demo}:d resetchannels -@all +evalsha +eval +time +ping +info +role +select +get +set +getrange +setrange +lpush +ltrim +cluster|slots +asking
+{{- end -}}
+
+{{/* Checksum of what a running Valkey has read: the configuration and the users, without comments. */}}
+{{- define "ip-lookup.valkeyChecksum" -}}
+{{- $files := include "ip-lookup.valkeyFiles" . | fromYaml -}}
+{{- regexReplaceAll "(?m)^ *#.*\n" (printf "%s%s" (get $files "valkey.conf") (get $files "start.sh")) "" | sha256sum -}}
+{{- end -}}
+
+{{/* Secret with the exporter's password. */}}
+{{- define "ip-lookup.exporterSecret" -}}
+{{- default (printf "%s-exporter" (include "ip-lookup.fullname" .)) .Values.valkey.exporter.existingSecret -}}
+{{- end -}}
+
+{{- define "ip-lookup.valkeyCheck" -}}
+{{- $valkey := .Values.valkey -}}
+{{- with dig "limits" "memory" "" $valkey.resources -}}
+{{- if ge (include "ip-lookup.bytes" $valkey.maxMemory | float64) (include "ip-lookup.bytes" . | float64) -}}
+{{- fail (printf "valkey.maxMemory %s must be below the memory limit %v in valkey.resources, with room for rewriting the append-only file" $valkey.maxMemory .) -}}
+{{- end -}}
+{{- end -}}
+{{- if and $valkey.backup.enabled (not .Values.quota.nativeSidecar) -}}
+{{- fail "valkey.backup needs quota.nativeSidecar=true: with a plain second container, its Job would never end" -}}
+{{- end -}}
 {{- end -}}

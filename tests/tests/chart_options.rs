@@ -1,0 +1,332 @@
+//! The chart's optional parts: how geo data is downloaded, the options of every pod, and those of Valkey.
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::fs;
+use std::process::Command;
+
+use e2e::chart::{Chart, chart_dir, list, name, project_root, text, venv_tool};
+use serde_json::{Value, json};
+
+fn has_helm() -> bool {
+    venv_tool("helm").is_some()
+}
+
+fn render(values: &str) -> Chart {
+    Chart::render(&["--set", values]).unwrap()
+}
+
+fn render_file(name: &str) -> Chart {
+    Chart::render_values_file(&chart_dir().join("ci").join(name))
+}
+
+fn pod<'a>(chart: &'a Chart, kind: &str, name: &str) -> &'a Value {
+    &chart.object(kind, name)["spec"]["template"]["spec"]
+}
+
+fn named<'a>(items: &'a Value, name: &str) -> &'a Value {
+    list(items).find(|item| item["name"] == name).unwrap_or_else(|| panic!("{name} is not in {items}"))
+}
+
+/// A third party's outage must not keep pods from starting or take them out of the Service.
+#[test]
+fn geo_updater_neither_delays_nor_fails_a_pod() {
+    if !has_helm() {
+        return;
+    }
+    for native in [true, false] {
+        let values = "geo.provider=maxmind,geo.acceptLicense=true,geo.existingSecret=maxmind";
+        let chart = render(&format!("{values},quota.nativeSidecar={native}"));
+        let pod = pod(&chart, "Deployment", "-lookup-svc");
+        let init: Vec<_> = list(&pod["initContainers"]).map(|container| text(&container["name"])).collect();
+        assert_eq!(
+            init,
+            if native { vec!["quota-svc"] } else { vec![] },
+            "nothing else must finish or start first"
+        );
+        let updater = named(&pod["containers"], "geo-refresh");
+        assert!(list(&updater["args"]).any(|flag| flag == "--every=24h"), "it never ends: {updater}");
+        let max_size = format!("--max-size={}", 1 << 29);
+        assert!(
+            list(&updater["args"]).any(|flag| *flag == max_size),
+            "a large file evicts no pod: {updater}"
+        );
+        for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
+            assert!(updater[probe].is_null(), "{updater}");
+        }
+        assert_eq!(named(&pod["volumes"], "geo-credentials")["secret"]["optional"], true);
+        assert!(named(&pod["volumes"], "geo")["emptyDir"].is_object());
+    }
+}
+
+#[test]
+fn shared_geo_volume_is_filled_by_a_cron_job() {
+    if !has_helm() {
+        return;
+    }
+    let chart = render_file("geo-shared-values.yaml");
+    let claim = chart.object("PersistentVolumeClaim", "-geo");
+    assert_eq!(
+        claim["spec"],
+        json!({"accessModes": ["ReadWriteMany"], "storageClassName": "nfs", "resources": {"requests": {"storage": "3Gi"}}})
+    );
+    let cron = &chart.object("CronJob", "-geo-update")["spec"];
+    assert_eq!((&cron["schedule"], &cron["concurrencyPolicy"]), (&json!("@daily"), &json!("Forbid")));
+    let job = chart.of_kind("Job").next().unwrap();
+    assert_eq!(job["spec"], cron["jobTemplate"]["spec"], "the first download is the same");
+    assert!(name(job).starts_with("ipl-ip-lookup-geo-update-"), "{}", name(job));
+
+    let updater = &job["spec"]["template"]["spec"]["containers"][0];
+    assert!(!updater["args"].to_string().contains("--every"), "it downloads once: {updater}");
+    assert!(named(&updater["volumeMounts"], "geo")["readOnly"].is_null());
+    let reader = pod(&chart, "Deployment", "-lookup-svc");
+    assert!(!reader.to_string().contains("geo-refresh") && !reader.to_string().contains("geo-credentials"));
+    let volume = &named(&reader["volumes"], "geo")["persistentVolumeClaim"];
+    assert_eq!(*volume, json!({"claimName": "ipl-ip-lookup-geo", "readOnly": true}));
+
+    let egress = |name: &str| chart.object("NetworkPolicy", name)["spec"]["egress"].to_string();
+    assert!(egress("-geo-update").contains("3128"), "the proxy's port");
+    assert!(!egress("-lookup-svc").contains("3128") && !egress("-lookup-svc").contains("443"));
+
+    let mine = render("geo.provider=dbip-lite,geo.shared.enabled=true,geo.shared.existingClaim=mine");
+    assert_eq!(mine.of_kind("PersistentVolumeClaim").count(), 0);
+    let volumes = &pod(&mine, "Deployment", "-lookup-svc")["volumes"];
+    assert_eq!(named(volumes, "geo")["persistentVolumeClaim"]["claimName"], "mine");
+}
+
+#[test]
+fn geo_updater_uses_the_proxy_and_private_ca() {
+    if !has_helm() {
+        return;
+    }
+    let shared = render_file("geo-shared-values.yaml");
+    let each = Chart::render(&[
+        "--set",
+        "geo.provider=dbip-lite,geo.proxy.https=http://proxy.example.org:3128,geo.proxy.http=http://proxy.example.org:3128",
+        "--set",
+        "geo.proxy.exceptions={localhost,10.0.0.0/8},geo.ca.configMap=corporate-ca,geo.ca.key=bundle.pem",
+    ])
+    .unwrap();
+    let job = &shared.of_kind("Job").next().unwrap()["spec"]["template"]["spec"];
+    for (pod, container) in [(job, "geo-update"), (pod(&each, "Deployment", "-lookup-svc"), "geo-refresh")] {
+        let container = named(&pod["containers"], container);
+        for (variable, value) in [
+            ("HTTPS_PROXY", "http://proxy.example.org:3128"),
+            ("HTTP_PROXY", "http://proxy.example.org:3128"),
+            ("NO_PROXY", "localhost,10.0.0.0/8"),
+            ("SSL_CERT_FILE", "/run/secrets/geo-ca/ca.crt"),
+        ] {
+            assert_eq!(named(&container["env"], variable)["value"], value);
+        }
+        assert_eq!(named(&container["volumeMounts"], "geo-ca")["mountPath"], "/run/secrets/geo-ca");
+        let source = json!({
+            "name": "corporate-ca", "optional": true, "defaultMode": 0o440,
+            "items": [{"key": "bundle.pem", "path": "ca.crt"}],
+        });
+        assert_eq!(named(&pod["volumes"], "geo-ca")["configMap"], source);
+    }
+    let egress = each.object("NetworkPolicy", "-lookup-svc")["spec"]["egress"].to_string();
+    assert!(egress.contains("3128") && !egress.contains("443"), "{egress}");
+    let secret = render_file("geo-proxy-values.yaml");
+    let volumes = &pod(&secret, "Deployment", "-lookup-svc")["volumes"];
+    assert_eq!(named(volumes, "geo-ca")["secret"]["secretName"], "corporate-ca");
+}
+
+/// The dashboard shows the chart's text, `/docs` that of lookup-svc.
+#[test]
+fn attributions_are_those_of_lookup_svc() {
+    if !has_helm() {
+        return;
+    }
+    let source = fs::read_to_string(project_root().join("lookup-svc/src/geo/provider.rs")).unwrap();
+    let accepted = "geo.acceptLicense=true,geo.existingSecret=credentials";
+    for (values, part) in [
+        ("geo.provider=dbip-lite".to_owned(), "DB-IP"),
+        (format!("geo.provider=maxmind,{accepted}"), "GeoLite Data"),
+        (
+            format!("geo.provider=maxmind,geo.editions={{GeoIP2-City,GeoLite2-ASN}},{accepted}"),
+            "GeoLite Data",
+        ),
+        (format!("geo.provider=maxmind,geo.editions={{GeoIP2-City}},{accepted}"), "MaxMind GeoIP"),
+        (format!("geo.provider=ipinfo,{accepted}"), "IPinfo"),
+    ] {
+        let chart = render(&values);
+        let arguments = &pod(&chart, "Deployment", "-dashboard-api")["containers"][0]["args"];
+        let flag = list(arguments).find_map(|flag| text(flag).strip_prefix("--attribution=")).unwrap();
+        let (text, url) = flag.split_once('=').unwrap();
+        assert!(text.contains(part), "{values}: {text}");
+        assert!(source.contains(&format!("\"{text}\"")) && source.contains(&format!("\"{url}\"")), "{flag}");
+    }
+}
+
+#[test]
+fn options_apply_to_every_pod() {
+    if !has_helm() {
+        return;
+    }
+    let chart = render_file("pod-options-values.yaml");
+    let pods: Vec<_> = chart.pods().collect();
+    // lookup-svc, dashboard-api, valkey, its exporter and backup, geo-update as CronJob and Job, selftest.
+    assert_eq!(pods.len(), 8, "{:?}", chart.names());
+    for (workload, template) in pods {
+        let (metadata, spec) = (&template["metadata"], &template["spec"]);
+        assert_eq!(metadata["labels"]["example.org/option"], "label", "{workload}");
+        assert_eq!(metadata["annotations"]["example.org/option"], "annotation", "{workload}");
+        assert_eq!(spec["dnsPolicy"], "None", "{workload}");
+        assert_eq!(spec["dnsConfig"]["nameservers"], json!(["192.0.2.53"]), "{workload}");
+        assert_eq!(spec["hostAliases"][0]["ip"], "192.0.2.1", "{workload}");
+        assert_eq!(spec["nodeSelector"]["kubernetes.io/os"], "linux", "{workload}");
+        assert_eq!(spec["tolerations"][0]["key"], "example.org/option", "{workload}");
+        assert!(spec["affinity"]["nodeAffinity"].is_object(), "{workload}");
+        assert_eq!(spec["priorityClassName"], "system-cluster-critical", "{workload}");
+        assert!(!template.to_string().contains("securityContext"), "{workload}");
+        assert_eq!(named(&spec["initContainers"], "extra-init")["image"], "example/extra:1", "{workload}");
+        assert_eq!(named(&spec["containers"], "extra")["image"], "example/extra:1", "{workload}");
+        assert!(named(&spec["volumes"], "extra")["emptyDir"].is_object(), "{workload}");
+        let main = &spec["containers"][0];
+        assert_eq!(named(&main["env"], "OTEL_EXAMPLE_OPTION")["value"], "1", "{workload}");
+        assert_eq!(named(&main["volumeMounts"], "extra")["mountPath"], "/extra", "{workload}");
+        if let Some(quota) = list(&spec["initContainers"]).find(|container| container["name"] == "quota-svc")
+        {
+            assert_eq!(named(&quota["env"], "OTEL_EXAMPLE_OPTION")["value"], "1", "{workload}");
+            assert_eq!(named(&quota["volumeMounts"], "extra")["mountPath"], "/extra", "{workload}");
+        }
+    }
+}
+
+/// OpenShift assigns the users. Everything else of the security contexts stays.
+#[test]
+fn single_fields_of_security_contexts_can_be_removed() {
+    if !has_helm() {
+        return;
+    }
+    let chart = render_file("openshift-values.yaml");
+    for (workload, template) in chart.pods() {
+        let text = template.to_string();
+        for field in ["runAsUser", "runAsGroup", "fsGroup\""] {
+            assert!(!text.contains(field), "{workload}: {field}");
+        }
+        assert_eq!(template["spec"]["securityContext"]["runAsNonRoot"], true, "{workload}");
+        for container in list(&template["spec"]["containers"]) {
+            assert_eq!(container["securityContext"]["capabilities"], json!({"drop": ["ALL"]}), "{workload}");
+        }
+    }
+    let dns = &chart.object("NetworkPolicy", "-lookup-svc")["spec"]["egress"][0];
+    assert_eq!(dns["ports"], json!([{"port": 5353, "protocol": "UDP"}, {"port": 5353, "protocol": "TCP"}]));
+}
+
+/// A node-local DNS cache runs on the node's network, which no selector matches.
+#[test]
+fn node_local_dns_caches_can_be_reached() {
+    if !has_helm() {
+        return;
+    }
+    let chart = render_file("full-values.yaml");
+    for policy in chart.of_kind("NetworkPolicy").filter(|policy| !name(policy).ends_with("-valkey")) {
+        let dns = &policy["spec"]["egress"][0]["to"];
+        assert_eq!(dns[1], json!({"ipBlock": {"cidr": "169.254.20.10/32"}}), "{}", name(policy));
+    }
+}
+
+#[test]
+fn both_services_can_be_scaled_with_a_behavior() {
+    if !has_helm() {
+        return;
+    }
+    for (service, values) in [("lookup-svc", "lookup"), ("dashboard-api", "dashboard")] {
+        let chart = render(&format!(
+            "{values}.autoscaling.enabled=true,{values}.autoscaling.behavior.scaleDown.stabilizationWindowSeconds=600"
+        ));
+        let scaler = &chart.object("HorizontalPodAutoscaler", service)["spec"];
+        assert_eq!(scaler["behavior"], json!({"scaleDown": {"stabilizationWindowSeconds": 600}}));
+        assert_eq!(scaler["metrics"][0]["containerResource"]["container"], service);
+        let deployment = chart.object("Deployment", service);
+        assert!(deployment["spec"]["replicas"].is_null(), "the autoscaler sets the number of pods");
+    }
+}
+
+#[test]
+fn valkey_uses_extra_configuration_and_existing_claim() {
+    if !has_helm() {
+        return;
+    }
+    let chart = render_file("valkey-options-values.yaml");
+    let config = text(&chart.object("ConfigMap", "-valkey")["data"]["valkey.conf"]);
+    assert!(config.ends_with("io-threads 2\nslowlog-max-len 16\n"), "{config}");
+    let set = &chart.object("StatefulSet", "-valkey")["spec"];
+    assert!(set["volumeClaimTemplates"].is_null());
+    let volume = named(&set["template"]["spec"]["volumes"], "data");
+    assert_eq!(volume["persistentVolumeClaim"]["claimName"], "valkey-data");
+}
+
+/// In Valkey's pod, a failing exporter would make Valkey unready.
+#[test]
+fn exporter_runs_outside_of_valkeys_pod() {
+    if !has_helm() {
+        return;
+    }
+    let chart = render_file("valkey-options-values.yaml");
+    assert_eq!(list(&pod(&chart, "StatefulSet", "-valkey")["containers"]).count(), 1);
+    let exporter = pod(&chart, "Deployment", "-valkey-exporter").to_string();
+    assert!(exporter.contains("/run/secrets/exporter/passwords.json"), "{exporter}");
+    let monitor = chart.object("ServiceMonitor", "-valkey-exporter");
+    assert_eq!(monitor["spec"]["endpoints"][0]["port"], "metrics");
+    let clients = chart.object("NetworkPolicy", "-valkey")["spec"]["ingress"][0]["from"].to_string();
+    for client in ["lookup-svc", "dashboard-api", "valkey-exporter", "backup"] {
+        assert!(clients.contains(&format!("\"{client}\"")), "{client} is not in {clients}");
+    }
+}
+
+#[test]
+fn backup_job_exports_through_its_own_sidecar() {
+    if !has_helm() {
+        return;
+    }
+    let chart = render_file("valkey-options-values.yaml");
+    let claim = chart.object("PersistentVolumeClaim", "-backup");
+    assert_eq!(claim["metadata"]["annotations"]["helm.sh/resource-policy"], "keep");
+    let spec = &chart.object("CronJob", "-backup")["spec"]["jobTemplate"]["spec"]["template"]["spec"];
+    let sidecar = named(&spec["initContainers"], "quota-svc");
+    assert_eq!(sidecar["restartPolicy"], "Always", "a native sidecar ends with the Job");
+    assert!(list(&sidecar["args"]).any(|flag| flag == "--serve=all"), "{sidecar}");
+    assert_eq!(spec["containers"][0]["args"], json!(["export", "--to=/backup/latest.jsonl"]));
+}
+
+#[test]
+fn backup_rotation_keeps_the_newest_files() {
+    if !has_helm() {
+        return;
+    }
+    let chart = render("valkey.backup.enabled=true,valkey.backup.keep=3");
+    let spec = &chart.object("CronJob", "-backup")["spec"]["jobTemplate"]["spec"]["template"]["spec"];
+    let dir = tempfile::tempdir().unwrap();
+    let script = text(&named(&spec["initContainers"], "rotate")["args"][0]);
+    let script = script.replace("/backup", dir.path().to_str().unwrap());
+    let rotate = || {
+        let output = Command::new("sh").args(["-euc", &script]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let mut files: Vec<_> = fs::read_dir(dir.path())
+            .unwrap()
+            .map(|file| file.unwrap().file_name().into_string().unwrap())
+            .collect();
+        files.sort();
+        files
+    };
+    assert_eq!(rotate(), [""; 0], "the first run has nothing to rotate");
+    for file in [
+        "20260101T000000Z.jsonl",
+        "20260102T000000Z.jsonl",
+        "20260103T000000Z.jsonl",
+        "latest.jsonl",
+        "other",
+    ] {
+        fs::write(dir.path().join(file), file).unwrap();
+    }
+    let rotated = rotate();
+    // Together with the next export, three files.
+    assert_eq!(
+        (rotated.len(), rotated[0].as_str(), rotated[2].as_str()),
+        (3, "20260103T000000Z.jsonl", "other")
+    );
+    assert_eq!(fs::read_to_string(dir.path().join(&rotated[1])).unwrap(), "latest.jsonl");
+    assert_eq!(rotate(), rotated, "a run after a failed export deletes nothing");
+}
