@@ -1,14 +1,17 @@
-//! Installs, uses, upgrades and removes the chart in the cluster of `KUBECONFIG`. Skipped if that is not set.
+//! Installs, uses, upgrades, rolls back and removes the chart in the cluster of `KUBECONFIG`. Skipped if that is not set.
 //!
-//! `IP_LOOKUP_IMAGE_REGISTRY`, `IP_LOOKUP_IMAGE_TAG` and `IP_LOOKUP_PULL_POLICY` (for example `Never` for kind)
-//! select the images.
+//! `tests/README.md` lists what the cluster needs. `IP_LOOKUP_IMAGE_REGISTRY`, `IP_LOOKUP_IMAGE_TAG` and
+//! `IP_LOOKUP_PULL_POLICY` (for example `Never` for kind) select the images.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use e2e::chart::{chart_dir, helm, text};
-use serde_json::Value;
+use e2e::chart::{Chart, chart_dir, copy_chart, helm, list, name, text};
+use serde_json::{Value, json};
 use testkit::http;
 use testkit::ports::ReservedPort;
 use testkit::spawner::ChildGuard;
@@ -17,7 +20,10 @@ use testkit::wait::eventually_ok;
 
 const RELEASE: &str = "e2e";
 const HELM_TIMEOUT: &str = "5m";
+/// Long enough for pods with a working store to become ready.
+const REJECTED_UPGRADE_TIMEOUT: &str = "90s";
 const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
+const SMALL: &str = "quota.burstLimit=5,shutdown.drainSeconds=2,geo.provider=none";
 
 /// A namespace that is deleted on drop, even if the test fails.
 struct Namespace(String);
@@ -33,8 +39,27 @@ impl Namespace {
         kubectl(&[&["-n", &self.0], args].concat())
     }
 
-    fn helm(&self, args: &[&str]) -> String {
-        helm(&[args, &["--namespace", &self.0]].concat()).unwrap_or_else(|error| panic!("{error}"))
+    fn helm(&self, args: &[&str]) -> Result<String, String> {
+        helm(&[args, &["--namespace", &self.0]].concat())
+    }
+
+    /// Runs `helm install` or `helm upgrade` and waits until all pods are ready.
+    fn deploy(&self, command: &str, chart: &Path, timeout: &str, values: &[&str]) -> Result<String, String> {
+        let images = image_values();
+        let mut args = vec![command, RELEASE, chart.to_str().unwrap(), "--wait", "--timeout", timeout];
+        for value in [SMALL].iter().chain(values).copied().chain(images.iter().map(String::as_str)) {
+            args.extend(["--set", value]);
+        }
+        self.helm(&args)
+    }
+
+    /// Runs the self-test, which reaches lookup-svc through its Service.
+    fn helm_test(&self) {
+        self.helm(&["test", RELEASE, "--timeout", HELM_TIMEOUT]).unwrap();
+    }
+
+    fn get(&self, args: &[&str]) -> Value {
+        serde_json::from_str(&self.kubectl(&[&["get", "-o", "json"], args].concat())).unwrap()
     }
 
     /// Runs a `quota-svc` command in dashboard-api's pod and returns its JSON output.
@@ -43,11 +68,67 @@ impl Namespace {
         let exec = ["exec", "-i", &pod, "-c", "quota-svc", "--", "quota-svc", "--output", "json"];
         serde_json::from_str(&self.kubectl(&[exec.as_slice(), args].concat())).unwrap()
     }
+
+    /// Forwards a local port to a pod of lookup-svc. Ends with that pod, so each step needs a new one.
+    fn forward(&self) -> Forward {
+        let port = ReservedPort::new();
+        let service = format!("svc/{RELEASE}-ip-lookup-lookup-svc");
+        let ports = format!("{}:80", port.number());
+        let process = ChildGuard::spawn("kubectl", |command| {
+            command.args(["-n", &self.0, "port-forward", &service, &ports]);
+        });
+        Forward { port, _process: process }
+    }
+
+    /// What identifies the running Valkey: its pod, and how often its containers were restarted.
+    fn valkey(&self) -> (String, u64) {
+        let pod = self.get(&["pod", &format!("{RELEASE}-ip-lookup-valkey-0")]);
+        let restarts =
+            list(&pod["status"]["containerStatuses"]).map(|status| status["restartCount"].as_u64());
+        (text(&pod["metadata"]["uid"]).to_owned(), restarts.flatten().sum())
+    }
+
+    /// Names of the lookup pods that are ready. A pod that is being deleted may be among them for some seconds.
+    fn ready_pods(&self) -> BTreeSet<String> {
+        let selector = format!("app.kubernetes.io/instance={RELEASE},app.kubernetes.io/component=lookup-svc");
+        let pods = self.get(&["pods", "-l", &selector]);
+        let is_ready = |pod: &&Value| {
+            list(&pod["status"]["conditions"])
+                .any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+        };
+        list(&pods["items"]).filter(is_ready).map(|pod| name(pod).to_owned()).collect()
+    }
 }
 
 impl Drop for Namespace {
     fn drop(&mut self) {
         let _ = Command::new("kubectl").args(["delete", "namespace", &self.0, "--wait=false"]).status();
+    }
+}
+
+/// A local port that is forwarded to a pod.
+struct Forward {
+    port: ReservedPort,
+    _process: ChildGuard,
+}
+
+impl Forward {
+    /// Waits until a lookup gets this status: with a key, or the demo without one.
+    async fn expect_status(&self, key: Option<&str>, expected: u16, what: &str) {
+        eventually_ok(WAIT_TIMEOUT, what, async || match self.status(key).await {
+            Ok(status) if status == expected => Ok(()),
+            other => Err(format!("{other:?}")),
+        })
+        .await;
+    }
+
+    async fn status(&self, key: Option<&str>) -> Result<u16, String> {
+        let url = format!("http://{}/api/v1/ip", self.port.addr());
+        let request = match key {
+            Some(key) => http::client().get(url).bearer_auth(key),
+            None => http::client().get(url + "/demo"),
+        };
+        request.send().await.map(|response| response.status().as_u16()).map_err(|error| error.to_string())
     }
 }
 
@@ -62,7 +143,7 @@ fn kubectl(args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// `--set` flags that select the images, from the environment variables in this file's header.
+/// Values that select the images, from the environment variables in this file's header.
 fn image_values() -> Vec<String> {
     let value = |variable: &str, setting: &str| Some(format!("{setting}={}", std::env::var(variable).ok()?));
     let tags = ["lookup", "quota", "dashboard"]
@@ -71,65 +152,129 @@ fn image_values() -> Vec<String> {
         value("IP_LOOKUP_IMAGE_REGISTRY", "global.imageRegistry"),
         value("IP_LOOKUP_PULL_POLICY", "imagePullPolicy"),
     ];
-    tags.into_iter().chain(rest).flatten().flat_map(|value| ["--set".to_owned(), value]).collect()
+    tags.into_iter().chain(rest).flatten().collect()
+}
+
+fn has_cluster() -> bool {
+    if std::env::var_os("KUBECONFIG").is_none() {
+        announce_skip("KUBECONFIG is not set, so there is no cluster to install the chart in");
+        return false;
+    }
+    optional_tool("kubectl").is_some()
 }
 
 #[tokio::test]
-async fn release_installs_upgrades_and_uninstalls_in_cluster() {
-    if std::env::var_os("KUBECONFIG").is_none() {
-        return announce_skip("KUBECONFIG is not set, so there is no cluster to install the chart in");
-    }
-    if optional_tool("kubectl").is_none() {
+async fn release_installs_upgrades_and_reinstalls_in_cluster() {
+    if !has_cluster() {
         return;
     }
-    let (namespace, chart, values) = (Namespace::create(), chart_dir(), image_values());
-    let chart = chart.to_str().unwrap();
-    let values: Vec<_> = values.iter().map(String::as_str).collect();
-    let common = ["--wait", "--timeout", HELM_TIMEOUT, "--set", "quota.burstLimit=5,shutdown.drainSeconds=2"];
-    namespace.helm(&[&["install", RELEASE, chart], common.as_slice(), &values].concat());
-
-    namespace.quota(&["account", "create", "you@example.com"]);
-    let created = namespace.quota(&[
-        "key",
-        "create",
-        "--account",
-        "you@example.com",
-        "--name",
-        "first",
-        "--scope",
-        "full",
-    ]);
-    let (key, id) = (text(&created["key"]).to_owned(), text(&created["id"]).to_owned());
-    let port = ReservedPort::new();
-    let service = format!("svc/{RELEASE}-ip-lookup-lookup-svc");
-    let ports = format!("{}:80", port.number());
-    let _forward = ChildGuard::spawn("kubectl", |command| {
-        command.args(["-n", &namespace.0, "port-forward", &service, &ports]);
-    });
-    let lookup_status = async || {
-        let request = http::client().get(format!("http://{}/api/v1/ip", port.addr())).bearer_auth(&key);
-        request.send().await.map(|response| response.status().as_u16()).map_err(|error| error.to_string())
-    };
-    let expect_status = async |expected: u16, what: &str| {
-        eventually_ok(WAIT_TIMEOUT, what, async || match lookup_status().await {
-            Ok(status) if status == expected => Ok(()),
-            other => Err(format!("{other:?}")),
-        })
-        .await;
-    };
-    expect_status(200, "a lookup through the Service succeeds").await;
-    expect_status(429, "the burst limit pauses the key").await;
-    namespace.quota(&["key", "resume", &id]);
-    expect_status(200, "the resumed key works").await;
-    namespace.helm(&["test", RELEASE, "--timeout", HELM_TIMEOUT]);
+    let (namespace, chart) = (Namespace::create(), chart_dir());
+    namespace.deploy("install", &chart, HELM_TIMEOUT, &[]).unwrap();
+    let key = use_new_key(&namespace).await;
+    namespace.helm_test();
 
     let read_password = ["get", "secret", "e2e-ip-lookup-store", "-o", "jsonpath={.data.password}"];
-    let password = namespace.kubectl(&read_password);
-    namespace.helm(
-        &[&["upgrade", RELEASE, chart, "--set", "log.level=debug"], common.as_slice(), &values].concat(),
+    let (password, valkey) = (namespace.kubectl(&read_password), namespace.valkey());
+    let dir = tempfile::tempdir().unwrap();
+    let newer = copy_chart(dir.path());
+    let metadata = fs::read_to_string(newer.join("Chart.yaml")).unwrap();
+    fs::write(newer.join("Chart.yaml"), metadata.replace("\nversion: ", "\nversion: 9.9.9 # ")).unwrap();
+    namespace.deploy("upgrade", &newer, HELM_TIMEOUT, &[]).unwrap();
+    assert_eq!(namespace.valkey(), valkey, "a new chart version does not restart Valkey");
+    namespace.helm_test();
+
+    // A change that needs new pods, and back. Neither affects Valkey.
+    namespace.deploy("upgrade", &newer, HELM_TIMEOUT, &["log.level=debug"]).unwrap();
+    let debugging = namespace.ready_pods();
+    namespace.helm(&["rollback", RELEASE, "1", "--wait", "--timeout", HELM_TIMEOUT]).unwrap();
+    eventually_ok(WAIT_TIMEOUT, "the rollback replaces the pods", async || {
+        let ready = namespace.ready_pods();
+        if ready.is_disjoint(&debugging) { Ok(()) } else { Err(format!("{ready:?}")) }
+    })
+    .await;
+    assert_eq!(namespace.valkey(), valkey, "the rollback does not restart Valkey");
+    assert_eq!(namespace.kubectl(&read_password), password, "upgrades and rollbacks keep the password");
+    namespace.helm_test();
+    namespace.forward().expect_status(Some(&key), 200, "the key works after the rollback").await;
+
+    namespace.helm(&["uninstall", RELEASE, "--wait", "--timeout", HELM_TIMEOUT]).unwrap();
+    assert_eq!(
+        namespace.kubectl(&["get", "deployments,statefulsets,secrets", "-l", &instance(), "-o", "name"]),
+        ""
     );
-    assert_eq!(namespace.kubectl(&read_password), password, "the upgrade keeps the password");
-    namespace.helm(&["test", RELEASE, "--timeout", HELM_TIMEOUT]);
-    namespace.helm(&["uninstall", RELEASE, "--wait", "--timeout", HELM_TIMEOUT]);
-    assert_eq!(namespace.kubectl(&["get", "deployments", "-o", "name"]), "");
+    namespace.kubectl(&["wait", "--for=delete", "pod", "-l", &instance(), "--timeout=120s"]);
+    let claims = namespace.kubectl(&["get", "pvc", "-o", "name"]);
+    assert_eq!(claims.trim(), "persistentvolumeclaim/data-e2e-ip-lookup-valkey-0", "the data is left");
+    namespace.deploy("install", &chart, HELM_TIMEOUT, &[]).unwrap();
+    namespace.forward().expect_status(Some(&key), 200, "the key is still there after a reinstallation").await;
+}
+
+/// Creates a key and uses it until the burst limit pauses it, then resumes it.
+async fn use_new_key(namespace: &Namespace) -> String {
+    namespace.quota(&["account", "create", "you@example.com"]);
+    let name = ["--account", "you@example.com", "--name", "first", "--scope", "full"];
+    let created = namespace.quota(&[&["key", "create"], name.as_slice()].concat());
+    let (key, id) = (text(&created["key"]).to_owned(), text(&created["id"]).to_owned());
+    let forward = namespace.forward();
+    forward.expect_status(Some(&key), 200, "a lookup through the Service succeeds").await;
+    forward.expect_status(Some(&key), 429, "the burst limit pauses the key").await;
+    namespace.quota(&["key", "resume", &id]);
+    forward.expect_status(Some(&key), 200, "the resumed key works").await;
+    key
+}
+
+fn instance() -> String {
+    format!("app.kubernetes.io/instance={RELEASE}")
+}
+
+/// The store is a pod of its own: an upgrade that also removed the bundled Valkey would take it from the old pods.
+#[tokio::test]
+async fn upgrade_to_unreachable_store_is_rejected_in_cluster() {
+    if !has_cluster() {
+        return;
+    }
+    let (namespace, chart) = (Namespace::create(), chart_dir());
+    apply_store(&namespace);
+    let values = ["valkey.enabled=false", "dashboard.enabled=false", "externalRedis.url=redis://store:6379"];
+    namespace.deploy("install", &chart, HELM_TIMEOUT, &values).unwrap();
+    namespace.forward().expect_status(None, 200, "a demo lookup succeeds").await;
+
+    let before = namespace.ready_pods();
+    assert_eq!(before.len(), 2, "{before:?}");
+    let values = [&values[..2], &["externalRedis.url=redis://nowhere.invalid:6379"]].concat();
+    let upgraded = namespace.deploy("upgrade", &chart, REJECTED_UPGRADE_TIMEOUT, &values);
+    assert!(upgraded.is_err(), "pods without a store must not become ready: {upgraded:?}");
+    assert_eq!(namespace.ready_pods(), before, "the old pods stay, and no new one is ready");
+    namespace.forward().expect_status(None, 200, "the old pods serve lookups").await;
+    namespace.helm_test();
+
+    namespace.helm(&["rollback", RELEASE, "1", "--wait", "--timeout", HELM_TIMEOUT]).unwrap();
+    assert_eq!(namespace.ready_pods(), before, "the rollback removes only the pods that never became ready");
+    namespace.helm_test();
+}
+
+/// Runs a Valkey without a password outside of the release, with the image that the chart would use.
+fn apply_store(namespace: &Namespace) {
+    let images = image_values();
+    let arguments: Vec<_> = images.iter().flat_map(|value| ["--set", value.as_str()]).collect();
+    let rendered = Chart::render(&arguments).unwrap();
+    let container = &rendered.object("StatefulSet", "-valkey")["spec"]["template"]["spec"]["containers"][0];
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "store", "labels": {"app": "store"}},
+        "spec": {"containers": [{
+            "name": "valkey", "image": container["image"], "imagePullPolicy": container["imagePullPolicy"],
+            "command": ["valkey-server", "--save", "", "--appendonly", "no", "--protected-mode", "no"],
+            "securityContext": container["securityContext"],
+        }]},
+    });
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "store"},
+        "spec": {"selector": {"app": "store"}, "ports": [{"port": 6379}]},
+    });
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("store.json");
+    fs::write(&file, json!({"apiVersion": "v1", "kind": "List", "items": [pod, service]}).to_string())
+        .unwrap();
+    namespace.kubectl(&["apply", "-f", file.to_str().unwrap()]);
+    namespace.kubectl(&["wait", "--for=condition=Ready", "pod/store", "--timeout=120s"]);
 }
