@@ -5,8 +5,7 @@
 set -eu
 cd "$(dirname "$0")"
 mkdir -p secrets
-# The files are readable by everyone, because the containers' users must be able to read them when they are mounted. The
-# directory's mode keeps out other users of this machine.
+# Keeps out other users of this machine, whatever the modes of the files are.
 chmod 700 secrets
 [ -s secrets/store-password ] || openssl rand -hex 24 >secrets/store-password
 [ -s secrets/store-lookup-password ] || openssl rand -hex 24 >secrets/store-lookup-password
@@ -19,4 +18,7 @@ if [ ! -s secrets/tls.pem ]; then
     cat secrets/tls.crt secrets/tls.key >secrets/tls.pem
     rm secrets/tls.crt secrets/tls.key
 fi
-chmod 644 secrets/*
+# Compose mounts the files with the owner and mode that they have here, and the containers run as three different users.
+# Root can give the files to the group that all containers have (65532). Other users can't, so the files become readable
+# by everyone in the containers; the services then warn at start.
+if chgrp 65532 secrets/* 2>/dev/null; then chmod 640 secrets/*; else chmod 644 secrets/*; fi
