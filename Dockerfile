@@ -1,11 +1,11 @@
-# syntax=docker/dockerfile:1
-# One target per service: docker build --target lookup-svc -t ip-lookup/lookup-svc:0.1.0 .
-# Images contain only a static binary and the CA certificates.
+# One target per image: docker build --target lookup-svc -t ip-lookup/lookup-svc:0.1.0 .
+# Images contain only a static binary and the CA certificates. docs/docker.md explains how to run them.
+# There is no `# syntax` line: BuildKit would download the parser that it names, and fail without network access.
 
 ARG RUST_VERSION=1.95
 
-# This stage has only the manifests, the lock file and empty sources. The build stage first compiles the dependencies
-# from these; Docker reuses that layer until a manifest or the lock file changes.
+# This stage has only the manifests, the lock file and empty sources. The build stages first compile the dependencies
+# from these; Docker reuses those layers until a manifest or the lock file changes.
 FROM rust:${RUST_VERSION}-alpine AS manifests
 WORKDIR /plan
 COPY . .
@@ -28,6 +28,18 @@ COPY . .
 RUN find . -name '*.rs' -exec touch {} + \
     && cargo build --profile dist --locked -p lookup-svc -p quota-svc -p dashboard-api \
     && mkdir -p /out/etc/ssl/certs \
+    && cp /etc/ssl/certs/ca-certificates.crt /out/etc/ssl/certs/
+
+# ip-lookup has its own stage, so that each target compiles only what it contains, and because in one command with the
+# services cargo would build it with their features, such as the Kubernetes client.
+FROM rust:${RUST_VERSION}-alpine AS build-ip-lookup
+WORKDIR /src
+COPY --from=manifests /plan .
+RUN cargo build --profile dist --locked -p standalone
+COPY . .
+RUN find . -name '*.rs' -exec touch {} + \
+    && cargo build --profile dist --locked -p standalone \
+    && mkdir -p /out/etc/ssl/certs /data \
     && cp /etc/ssl/certs/ca-certificates.crt /out/etc/ssl/certs/
 
 FROM scratch AS base
@@ -58,3 +70,24 @@ LABEL org.opencontainers.image.title="lookup-svc" \
 COPY --from=build /src/target/dist/lookup-svc /usr/local/bin/
 EXPOSE 8080 9080
 ENTRYPOINT ["/usr/local/bin/lookup-svc"]
+
+FROM scratch AS ip-lookup
+COPY --from=build-ip-lookup /out/ /
+COPY --from=build-ip-lookup --chown=65532:65532 /data /data
+COPY --from=build-ip-lookup /src/target/dist/ip-lookup /usr/local/bin/
+# The ports are published on the host, which is "localhost" for whoever opens these URLs. The peer of such a request is
+# Docker's bridge. It is not trusted (the default is loopback only): it would be any client that can reach the port.
+ENV SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt PATH=/usr/local/bin \
+    DATA_DIR=/data \
+    LISTEN=0.0.0.0:8080 BASE_URL=http://localhost:8080 \
+    DASHBOARD_LISTEN=0.0.0.0:8081 PUBLIC_URL=http://localhost:8081 \
+    ADMIN_LISTEN=0.0.0.0:9080
+USER 65532:65532
+VOLUME /data
+EXPOSE 8080 8081 9080
+LABEL org.opencontainers.image.source="https://github.com/example/ip-lookup" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="0.1.0" \
+      org.opencontainers.image.title="ip-lookup" \
+      org.opencontainers.image.description="IP lookup API on one machine: public API, quotas and dashboard in one process"
+ENTRYPOINT ["/usr/local/bin/ip-lookup"]
