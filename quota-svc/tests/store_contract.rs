@@ -1,4 +1,5 @@
-//! One contract suite for every store: the embedded store, a single Redis, and a Redis Cluster of three masters.
+//! One contract suite for every store: the embedded store, a single Redis, a Valkey that confirms writes on disk, and a
+//! Redis Cluster of three masters.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 #[path = "contract/accounts.rs"]
@@ -20,8 +21,8 @@ mod write_faults;
 
 use harness::Harness;
 
-/// Runs each behavior as a separate test on the embedded store and on a single Redis. A Cluster starts slowly, so one
-/// test runs all behaviors on it.
+/// Runs each behavior as a separate test on the embedded store and on a single Redis. One test runs all behaviors on a
+/// Valkey, which differs from Redis only in its confirmations, and one on a Cluster, which starts slowly.
 macro_rules! contract {
     ($($module:ident :: $behavior:ident),* $(,)?) => {
         mod embedded {
@@ -37,6 +38,18 @@ macro_rules! contract {
                 let redis = testkit::redis::Redis::start().await;
                 crate::$module::$behavior(&crate::Harness::redis(&redis.url()).await).await;
             })*
+        }
+
+        #[tokio::test(flavor = "multi_thread")]
+        async fn valkey_with_append_only_file_fulfills_the_contract() {
+            let Some(valkey) = testkit::redis::Redis::valkey() else { return };
+            let valkey = valkey.start().await;
+            $(
+                println!("{}", stringify!($behavior));
+                $module::$behavior(&Harness::redis(&valkey.url()).await).await;
+            )*
+            let calls = valkey.calls("waitaof").await;
+            assert!(calls > 100, "changes are confirmed on disk: {calls}");
         }
 
         #[tokio::test(flavor = "multi_thread")]

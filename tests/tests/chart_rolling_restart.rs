@@ -11,7 +11,7 @@ use e2e::chart::venv_tool;
 use testkit::http;
 use testkit::loadgen::Load;
 use testkit::lookup::WAIT_TIMEOUT;
-use testkit::tools::require_tool;
+use testkit::tools::{require_tool, require_valkey};
 use testkit::wait::eventually_ok;
 
 #[tokio::test]
@@ -29,7 +29,7 @@ async fn rolling_restart_with_plain_sidecar_fails_no_request() {
 /// Replaces `count` of two pods as Kubernetes does (starts a new one, then stops an old one) while four clients send
 /// requests.
 async fn replace_pods(values: &str, count: usize) {
-    if !require_tool("redis-server") || venv_tool("helm").is_none() {
+    if !require_tool("redis-cli") || require_valkey().is_none() || venv_tool("helm").is_none() {
         return;
     }
     let chart = render(&["--set", values, "--set", "quota.dailyLimit=10000000,quota.burstLimit=60000"]);

@@ -10,7 +10,7 @@ use e2e::chart::{Chart, project_root, text, venv_tool};
 use quota_client::wire::{Charge, ChargeRequest, Outcome};
 use testkit::lookup::WAIT_TIMEOUT;
 use testkit::quota::{Quota, StoreChoice};
-use testkit::tools::require_tool;
+use testkit::tools::{require_tool, require_valkey};
 
 /// The permissions that operations.md lists for a user, sorted.
 fn documented(user: &str) -> Vec<String> {
@@ -67,7 +67,7 @@ fn key_prefix_is_part_of_the_permissions() {
 /// Charges with both users of the release's store, then tries to read and change what only the dashboard may.
 #[tokio::test]
 async fn lookup_user_can_charge_and_nothing_else() {
-    if !require_tool("redis-server") || venv_tool("helm").is_none() {
+    if !require_tool("redis-cli") || require_valkey().is_none() || venv_tool("helm").is_none() {
         return;
     }
     let chart = render(&[]);
@@ -156,7 +156,7 @@ async fn exporter_user_reads_statistics_and_no_data() {
 /// Pods of earlier versions have no user name and use the Secret's only password.
 #[tokio::test]
 async fn pods_of_earlier_versions_can_still_connect() {
-    if !require_tool("redis-server") || venv_tool("helm").is_none() {
+    if !require_tool("redis-cli") || require_valkey().is_none() || venv_tool("helm").is_none() {
         return;
     }
     let (valkey, _) = start_store(&render(&[])).await;

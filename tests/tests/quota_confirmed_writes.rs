@@ -1,13 +1,13 @@
 //! Changes to accounts and keys are confirmed before the response: on a replica with WAIT, and on disk with WAITAOF
-//! if the server supports it.
+//! if the server supports it. Valkey does; the Redis of older distributions does not.
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::time::{Duration, Instant};
 
 use quota_client::wire::{NewAccount, NewKey, NewSession, Outcome, Scope};
 use testkit::fault_proxy::{Fault, FaultProxy};
 use testkit::quota::{Quota, StoreChoice};
-use testkit::redis::Redis;
-use testkit::tools;
+use testkit::redis::{Redis, RedisOptions};
 use testkit::wait::eventually_ok;
 
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
@@ -17,10 +17,9 @@ fn account(login: &str) -> NewAccount {
 }
 
 /// A master and its replica, which is in sync.
-async fn start_pair() -> (Redis, Redis) {
-    let master = Redis::options().appendonly().start().await;
-    let replica_of = format!("replicaof 127.0.0.1 {}", master.port());
-    let replica = Redis::options().directive(&replica_of).start().await;
+async fn start_pair(options: RedisOptions) -> (Redis, Redis) {
+    let master = options.clone().start().await;
+    let replica = options.directive(&format!("replicaof 127.0.0.1 {}", master.port())).start().await;
     eventually_ok(WAIT_TIMEOUT, "the replica is in sync", async || {
         let link = replica.info("master_link_status").await?;
         if link == "up" { Ok(()) } else { Err(link) }
@@ -31,7 +30,17 @@ async fn start_pair() -> (Redis, Redis) {
 
 #[tokio::test]
 async fn unconfirmed_change_gets_503_and_delays_no_charge() {
-    let (master, replica) = start_pair().await;
+    check_unconfirmed_change(Redis::options().appendonly()).await;
+}
+
+#[tokio::test]
+async fn unconfirmed_change_on_valkey_gets_503_and_delays_no_charge() {
+    let Some(valkey) = Redis::valkey() else { return };
+    check_unconfirmed_change(valkey).await;
+}
+
+async fn check_unconfirmed_change(options: RedisOptions) {
+    let (master, replica) = start_pair(options).await;
     let quota = Quota::start_with(&master, &["--write-timeout", "700ms"]).await;
     quota.wait_ready(WAIT_TIMEOUT).await;
     let client = quota.client();
@@ -61,9 +70,17 @@ async fn unconfirmed_change_gets_503_and_delays_no_charge() {
 
 #[tokio::test]
 async fn frozen_replica_fails_no_change_if_confirmation_is_off() {
-    let master = Redis::start().await;
-    let replica_of = format!("replicaof 127.0.0.1 {}", master.port());
-    let replica = Redis::options().directive(&replica_of).start().await;
+    check_confirmation_off(Redis::options()).await;
+}
+
+#[tokio::test]
+async fn frozen_valkey_replica_fails_no_change_if_confirmation_is_off() {
+    let Some(valkey) = Redis::valkey() else { return };
+    check_confirmation_off(valkey).await;
+}
+
+async fn check_confirmation_off(options: RedisOptions) {
+    let (master, replica) = start_pair(options).await;
     let quota = Quota::start_with(&master, &["--confirm-writes", "off"]).await;
     quota.wait_ready(WAIT_TIMEOUT).await;
     replica.freeze();
@@ -72,24 +89,28 @@ async fn frozen_replica_fails_no_change_if_confirmation_is_off() {
 
 #[tokio::test]
 async fn change_is_confirmed_on_disk_with_waitaof() {
-    let Some(valkey) = tools::require_valkey() else { return };
-    let redis = Redis::options().server(valkey.to_str().unwrap()).appendonly().start().await;
+    let Some(valkey) = Redis::valkey() else { return };
+    let redis = valkey.start().await;
     let quota = Quota::start(&redis).await;
     quota.wait_ready(WAIT_TIMEOUT).await;
-    let waitaof_calls = async || {
-        let stats = redis.cli(&["INFO", "commandstats"]).await;
-        stats.lines().find_map(|line| {
-            line.strip_prefix("cmdstat_waitaof:calls=")?.split(',').next()?.parse::<u32>().ok()
-        })
-    };
-    let before = waitaof_calls().await.unwrap_or(0);
+    let before = redis.calls("waitaof").await;
     quota.client().create_account(&account("on-disk")).await.unwrap();
-    assert!(waitaof_calls().await.unwrap_or(0) > before, "the change was confirmed by WAITAOF");
+    assert!(redis.calls("waitaof").await > before, "the change was confirmed by WAITAOF");
 }
 
 #[tokio::test]
 async fn session_checks_do_not_wait_for_a_confirmation() {
-    let (master, replica) = start_pair().await;
+    check_session_checks(Redis::options().appendonly()).await;
+}
+
+#[tokio::test]
+async fn session_checks_on_valkey_do_not_wait_for_a_confirmation() {
+    let Some(valkey) = Redis::valkey() else { return };
+    check_session_checks(valkey).await;
+}
+
+async fn check_session_checks(options: RedisOptions) {
+    let (master, replica) = start_pair(options).await;
     let quota = Quota::start_with(&master, &["--write-timeout", "5s"]).await;
     quota.wait_ready(WAIT_TIMEOUT).await;
     let (client, key) = (quota.client(), quota.new_key().await);
@@ -115,7 +136,17 @@ async fn session_checks_do_not_wait_for_a_confirmation() {
 
 #[tokio::test]
 async fn write_timeout_covers_all_steps_of_a_change() {
-    let redis = Redis::start().await;
+    check_write_timeout(Redis::options()).await;
+}
+
+#[tokio::test]
+async fn write_timeout_covers_all_steps_of_a_change_on_valkey() {
+    let Some(valkey) = Redis::valkey() else { return };
+    check_write_timeout(valkey).await;
+}
+
+async fn check_write_timeout(options: RedisOptions) {
+    let redis = options.start().await;
     let proxy = FaultProxy::start(redis.addr());
     let store = StoreChoice::url(format!("redis://{}", proxy.addr()));
     let flags = ["--write-timeout", "1200ms", "--store-timeout", "5s"];

@@ -44,6 +44,18 @@ impl Redis {
         RedisOptions::default()
     }
 
+    /// A builder for a real Valkey with an append-only file, which confirms writes on disk (WAITAOF). It syncs the file after
+    /// every write, so that a confirmation does not take a second. `None` means that the test must return immediately.
+    ///
+    /// # Panics
+    /// If Valkey is missing under `./test`.
+    #[must_use]
+    pub fn valkey() -> Option<RedisOptions> {
+        let server = crate::tools::require_valkey()?;
+        let options = Self::options().server(server.to_str().expect("UTF-8 path"));
+        Some(options.directive("appendonly yes").directive("appendfsync always"))
+    }
+
     async fn launch(options: RedisOptions) -> Self {
         let dir = tempfile::Builder::new().prefix("redis-").tempdir().expect("temporary directory");
         let port = ReservedPort::new();
@@ -159,6 +171,15 @@ impl Redis {
         let mut fields = info.lines().filter_map(|line| line.trim().split_once(':'));
         let found = fields.find(|(name, _)| *name == field);
         found.map(|(_, value)| value.to_owned()).ok_or_else(|| format!("INFO has no field {field}"))
+    }
+
+    /// How many times clients have called a command, such as `waitaof`.
+    pub async fn calls(&self, command: &str) -> u32 {
+        let stats = self.cli(&["INFO", "commandstats"]).await;
+        let prefix = format!("cmdstat_{command}:calls=");
+        let calls =
+            stats.lines().find_map(|line| line.strip_prefix(&prefix)?.split(',').next()?.parse().ok());
+        calls.unwrap_or(0)
     }
 
     /// The log of the server so far.
