@@ -2,3 +2,4 @@
 
 pub mod chart;
 pub mod edge_proxy;
+pub mod engine;

@@ -118,7 +118,7 @@ async fn lookup_user_can_charge_and_nothing_else() {
 /// The exporter runs a third-party image, so its user must not see data.
 #[tokio::test]
 async fn exporter_user_reads_statistics_and_no_data() {
-    if !require_tool("redis-server") || venv_tool("helm").is_none() {
+    if !require_tool("redis-cli") || require_valkey().is_none() || venv_tool("helm").is_none() {
         return;
     }
     let chart = render(&["--set", "valkey.exporter.enabled=true,valkey.extraConfig=slowlog-max-len 17"]);

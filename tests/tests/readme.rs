@@ -19,12 +19,14 @@ use testkit::wait::eventually_ok;
 
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 const DOCUMENTS: &str = "README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md \
-    docs/architecture.md docs/decisions.md docs/glossary.md docs/operations.md docs/security.md tests/README.md";
+    docs/architecture.md docs/decisions.md docs/docker.md docs/glossary.md docs/operations.md docs/security.md \
+    tests/README.md";
 
-/// Flags of cargo, nextest, helm, docker and `./test`, and of our benchmarks and scripts.
+/// Flags of cargo, nextest, helm, docker, curl and `./test`, and of our benchmarks and scripts.
 const OTHER_FLAGS: &str = "--release --profile --bin --bins --lib --test --workspace --keys --minutes \
     --set --namespace --create-namespace --target --wait --help \
-    --all --ignore-default-filter --manifest-path --target-dir --write";
+    --all --rootless --ignore-default-filter --manifest-path --target-dir --write \
+    --tag --detach --name --volume --volumes-from --publish --force --rm --network --build --pull --no-build --cacert";
 
 fn read(document: &str) -> String {
     fs::read_to_string(project_root().join(document)).unwrap_or_else(|error| panic!("{document}: {error}"))

@@ -1,4 +1,5 @@
-//! Test names have meanings: `slow_` tests run in `./test --all` only, and documents name the tests that prove a claim.
+//! Test names have meanings: `slow_` tests run in `./test --all` only, `./test --rootless` leaves out `as_root_` tests, and
+//! documents name the tests that prove a claim.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::BTreeSet;
@@ -87,6 +88,10 @@ fn tests_left_out_of_the_default_run_are_listed() {
         slow.iter().all(|(_, name)| name.starts_with("slow_")),
         "slow_ must be the start of a name: {slow:?}"
     );
+    let as_root = slow.union(&other).filter(|(_, name)| name.contains("as_root_"));
+    let misnamed: Vec<_> =
+        as_root.filter(|(_, name)| !name.trim_start_matches("slow_").starts_with("as_root_")).collect();
+    assert!(misnamed.is_empty(), "as_root_ must be at the start of a name, or after slow_: {misnamed:?}");
 }
 
 /// The first cells of a Markdown table's rows, and the rows.

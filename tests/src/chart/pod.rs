@@ -1,7 +1,9 @@
-//! Runs the chart's pods as real processes: same flags, environment and files, but local ports and directories.
+//! Runs the chart's pods as real processes: same flags, environment and files, but local ports and directories. This is
+//! for what needs several pods, probes or the order of a shutdown; `containers.rs` shows users, capabilities, memory limits
+//! and read-only file systems in real containers.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 use std::{fs, process::Command};
@@ -16,6 +18,7 @@ use testkit::http;
 use testkit::ports::ReservedPort;
 use testkit::process::binary;
 use testkit::spawner::ChildGuard;
+use testkit::tools::require_valkey;
 use testkit::wait::eventually_ok;
 
 /// Maximum time for a container to become ready on a busy machine.
@@ -173,7 +176,7 @@ impl Pod {
     fn spawn(&self, chart: &Chart, pod: &Value, spec: &Value, services: &Services) -> Container {
         let mounts = Mounts::create(self.root.path(), chart, pod, spec);
         if spec["image"].as_str().is_some_and(|image| image.contains("valkey")) {
-            self.use_redis(&mounts);
+            self.use_valkey(&mounts);
         }
         let program = program(spec, &mounts);
         let localize = |word: &Value| self.localize(&mounts.to_local(text(word)), services);
@@ -204,22 +207,21 @@ impl Pod {
         text
     }
 
-    /// Makes the Valkey commands run Redis, because Debian 12 has no Valkey package. Puts the local port and paths into
-    /// Valkey's configuration files.
-    fn use_redis(&self, mounts: &Mounts) {
+    /// Makes Valkey's commands available: the server from PyPI, and redis-cli. Puts the local port and paths into Valkey's
+    /// configuration files.
+    fn use_valkey(&self, mounts: &Mounts) {
         let bin_dir = self.root.path().join("bin");
         fs::create_dir_all(&bin_dir).expect("temporary directory is writable");
-        for (name, program) in [("valkey-server", "redis-server"), ("valkey-cli", "redis-cli")] {
-            let script = format!("#!/bin/sh\nexec {program} \"$@\"\n");
+        let server = require_valkey().expect("the test has checked that Valkey is installed");
+        for (name, program) in [("valkey-server", server.as_path()), ("valkey-cli", Path::new("redis-cli"))] {
+            let script = format!("#!/bin/sh\nexec {} \"$@\"\n", program.display());
             write_script(&bin_dir.join(name), &script);
         }
         let port = self.ports[&6379].number().to_string();
-        // Redis before 7.2 rejects the name of a command that it does not have.
-        mounts
-            .rewrite_files("/etc/valkey", |content| content.replace("6379", &port).replace(" +waitaof", ""));
+        mounts.rewrite_files("/etc/valkey", |content| content.replace("6379", &port));
     }
 
-    /// The value of `PATH`: the commands of [`Pod::use_redis`] come first.
+    /// The value of `PATH`: the commands of [`Pod::use_valkey`] come first.
     fn search_path(&self) -> String {
         let path = std::env::var("PATH").unwrap_or_default();
         format!("{}:{path}", self.root.path().join("bin").display())
@@ -298,7 +300,7 @@ pub fn environment(chart: &Chart, pod: &Value, spec: &Value) -> BTreeMap<String,
     variables
 }
 
-fn write_script(file: &std::path::Path, script: &str) {
+fn write_script(file: &Path, script: &str) {
     use std::os::unix::fs::PermissionsExt as _;
     fs::write(file, script).expect("temporary directory is writable");
     fs::set_permissions(file, fs::Permissions::from_mode(0o755)).expect("can change permissions");
