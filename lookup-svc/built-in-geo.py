@@ -6,8 +6,8 @@ it to data/built-in-geo.mmdb.gz, and writes its version, date, licenses and chec
 test compares with the file. Run the tests of lookup-svc before you commit the two files.
 
 The package has the license CC0-1.0; the data that it was made from has CC BY 4.0, by the NRO (its file NRO_LICENSE).
-lookup-svc complies with both: /docs credits the NRO. The script fails if the package has other licenses: find out first
-whether the service can comply with them.
+lookup-svc complies with both: /docs shows the attribution to the NRO. The script fails if the package has other
+licenses: find out first whether the service can comply with them.
 
 It needs npm, unless you give it the package as a file.
 """
@@ -30,7 +30,7 @@ LICENSE = "CC0-1.0"
 SOURCE_LICENSE = "CC-BY-4.0"
 LICENSE_FILE = "NRO_LICENSE"
 LICENSE_TEXT = "Creative Commons Attribution 4.0 International License"
-CREDIT = "Number Resource Organization (NRO), nro.net"
+ATTRIBUTION = "Number Resource Organization (NRO), nro.net"
 DATA = pathlib.Path(__file__).parent / "data"
 
 
@@ -82,7 +82,7 @@ def main():
         "date": built.date().isoformat(),
         "license": LICENSE,
         "source_license": SOURCE_LICENSE,
-        "credit": CREDIT,
+        "attribution": ATTRIBUTION,
         "package_sha256": package_sha256,
         "sha256": hashlib.sha256(database).hexdigest(),
     }

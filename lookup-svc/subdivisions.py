@@ -6,8 +6,9 @@ Run by hand: subdivisions.py CLDR_CORE CLDR_SUBDIVISIONS KESHVAR
   CLDR_SUBDIVISIONS  unpacked npm package cldr-subdivisions-full (English names)
   KESHVAR            source directory of the crate keshvar (local names, spellings, types)
 
-Except in a few countries, only the first level is used, because that is the region in every provider's data. Where a country's districts have the
-names of its regions (Olomouc in Czechia, Valencia in Spain), a name would otherwise lead to the wrong level.
+Except in a few countries, only the first level is used, because that is the region in every provider's data. Where a
+country's districts have the names of its regions (Olomouc in Czechia, Valencia in Spain), a name would otherwise lead
+to the wrong level.
 """
 
 import json

@@ -14,6 +14,7 @@ pub mod asn;
 mod built_in;
 pub mod country;
 mod database;
+mod find_timezone;
 mod layout;
 mod location;
 mod location_cache;
@@ -25,7 +26,6 @@ mod reload;
 mod scalar;
 mod snapshot;
 mod timezone;
-mod timezone_of;
 mod watched_file;
 mod zone_tab;
 
@@ -160,7 +160,7 @@ impl Geo {
     /// Loads every file once. An invalid database is logged and skipped if another one loads. A directory may be empty or
     /// unreadable, which is logged. An invalid list is an error. Blocks to read whole files: call it before serving, or from a blocking task.
     pub fn open(args: &GeoArgs) -> Result<Geo, GeoError> {
-        timezone_of::load();
+        find_timezone::load();
         region_code::load();
         let mut watcher = reload::FileWatcher::new(args)?;
         let summary = watcher.check();

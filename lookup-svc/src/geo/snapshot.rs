@@ -11,13 +11,13 @@ use super::location::{AsText, Location, LocationJson, RegionCode};
 use super::location_cache::{LocationCache, MAX_DATABASES};
 use super::merge::{add_country, merge};
 use super::timezone::Timezones;
-use super::{region_code, timezone_of};
+use super::{find_timezone, region_code};
 
 /// Databases in order of precedence, AS number lists, timezone data, and the location cache for them.
 pub(super) struct Snapshot {
     /// The loaded databases. The built-in data comes after them.
     databases: Vec<Arc<Database>>,
-    built_in: Arc<Database>,
+    built_in_database: Arc<Database>,
     lists: AsnLists,
     timezones: Arc<Timezones>,
     cache: LocationCache,
@@ -25,7 +25,8 @@ pub(super) struct Snapshot {
 
 impl Snapshot {
     pub(super) fn new(databases: Vec<Arc<Database>>, lists: AsnLists, timezones: Arc<Timezones>) -> Self {
-        Self { databases, built_in: built_in::database(), lists, timezones, cache: LocationCache::new() }
+        let built_in_database = built_in::database();
+        Self { databases, built_in_database, lists, timezones, cache: LocationCache::new() }
     }
 
     pub(super) fn timezones(&self) -> &Timezones {
@@ -34,13 +35,13 @@ impl Snapshot {
 
     /// The databases in order of precedence, the built-in data last.
     pub(super) fn databases(&self) -> impl Iterator<Item = &Database> {
-        self.databases.iter().chain([&self.built_in]).map(|database| &**database)
+        self.databases.iter().chain([&self.built_in_database]).map(|database| &**database)
     }
 
     /// The location of `ip`, merged from all databases.
     pub(super) fn location(&self, ip: IpAddr, now: i64) -> Location<'_> {
         let records = self.databases.iter().filter_map(|database| database.find_record(ip));
-        self.merge_records(records, || built_in::find_record(&self.built_in, ip), now)
+        self.merge_records(records, || built_in::find_record(&self.built_in_database, ip), now)
     }
 
     /// Passes the location of `ip` as JSON to `use_json`, from the cache if possible.
@@ -59,19 +60,20 @@ impl Snapshot {
             *record = database.find_record(ip);
             expect_country |= record.is_some() && database.has_countries;
         }
-        // A record of a database with countries almost always has one, so that the built-in data is not needed. Where it
-        // is needed without being part of the cache's key, the location is not cached.
-        let find_built_in = || built_in::find_record(&self.built_in, ip);
-        let built_in = if expect_country { None } else { find_built_in() };
+        // A record of a database with countries almost always has one. The built-in data is then not looked up, so its
+        // record is not part of the cache's key. Should it be needed nevertheless, the location is not cached.
+        let key_has_built_in = !expect_country;
+        let lookup_built_in = || built_in::find_record(&self.built_in_database, ip);
+        let built_in_record = if key_has_built_in { lookup_built_in() } else { None };
         let mut offsets = [None; MAX_DATABASES + 1];
-        for (offset, record) in offsets.iter_mut().zip(records.iter().chain([&built_in])) {
+        for (offset, record) in offsets.iter_mut().zip(records.iter().chain([&built_in_record])) {
             *offset = record.as_ref().and_then(FoundRecord::offset);
         }
         let location = || {
             let mut cacheable = true;
             let find_built_in = || {
-                cacheable = !expect_country;
-                if expect_country { find_built_in() } else { built_in }
+                cacheable = key_has_built_in;
+                if key_has_built_in { built_in_record } else { lookup_built_in() }
             };
             let location = self.merge_records(records.into_iter().flatten(), find_built_in, now);
             (location, cacheable)
@@ -96,12 +98,12 @@ impl Snapshot {
     }
 }
 
-/// Derives the remaining fields of a location from the merged ones. The region code and the timezone, if the database
-/// has none, are derived from its own region and coordinates, so they belong to the same location.
+/// Derives the remaining fields of a location from the merged ones. A missing region code or timezone is derived from
+/// the country, region and coordinates, which all describe the same location.
 fn finish<'a>(fields: Fields<'a>, lists: &AsnLists, timezones: &Timezones, now: i64) -> Location<'a> {
     let country = fields.country;
     let timezone =
-        fields.timezone.or_else(|| timezone_of::find(&fields).filter(|zone| timezones.contains(zone)));
+        fields.timezone.or_else(|| find_timezone::find(&fields).filter(|zone| timezones.contains(zone)));
     let flagged_or_listed = |list: &AsnList, flagged: bool| match fields.asn {
         Some(asn) => Some(flagged || list.contains(asn)),
         None => flagged.then_some(true),
@@ -109,7 +111,7 @@ fn finish<'a>(fields: Fields<'a>, lists: &AsnLists, timezones: &Timezones, now: 
     Location {
         city: fields.city,
         region: fields.region,
-        region_code: country.and_then(|country| region_code(country.code, &fields)),
+        region_code: country.and_then(|country| compose_region_code(country.code, &fields)),
         country: country.map(|c| c.code),
         country_name: country.map(|c| fields.country_name.unwrap_or(c.name)),
         continent: fields.continent.or(country.map(|c| c.continent)),
@@ -128,7 +130,8 @@ fn finish<'a>(fields: Fields<'a>, lists: &AsnLists, timezones: &Timezones, now: 
     }
 }
 
-fn region_code(country: &str, fields: &Fields<'_>) -> Option<RegionCode> {
+/// The region code of the database, or the one that its region's name identifies.
+fn compose_region_code(country: &str, fields: &Fields<'_>) -> Option<RegionCode> {
     let own = fields.region_code.and_then(|part| RegionCode::compose(country, part));
     own.or_else(|| RegionCode::compose(country, region_code::find(country, fields.region?)?))
 }

@@ -14,7 +14,7 @@ mod watcher;
 
 pub(super) use watcher::TimezoneWatcher;
 
-/// Timezone data of one version. A lookup takes no lock and reads no file.
+/// All timezones: those of a directory, completed by the built-in ones, or only the built-in ones. A lookup reads no file.
 pub(super) struct Timezones {
     zones: HashMap<String, Zone>,
     pub(super) info: TimezoneInfo,

@@ -151,7 +151,7 @@ pub(super) struct Stamp {
 }
 
 impl Stamp {
-    fn of(path: &Path) -> Result<Self, GeoError> {
+    pub(super) fn of(path: &Path) -> Result<Self, GeoError> {
         Ok(Stamp::from(&std::fs::metadata(path)?))
     }
 

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::SystemTime;
@@ -15,7 +16,7 @@ use super::{TimezoneInfo, Timezones, Zone, is_built_in, version};
 
 /// Maximum size of a file. The largest one of tzdata has 4 KiB.
 const FILE_LIMIT: u64 = 64 << 10;
-/// Maximum number of files and directories. Distributions have about 600 timezones, with the variants 1,800.
+/// Maximum number of entries that are visited. Distributions have about 600 timezones.
 const ENTRY_LIMIT: usize = 8_192;
 /// Maximum number of parts of a name, as in America/Argentina/Ushuaia.
 const MAX_DEPTH: usize = 3;
@@ -25,6 +26,8 @@ const MAGIC: &[u8] = b"TZif";
 /// The files below a directory that may be timezones, without their contents.
 pub(super) struct Listing {
     files: Vec<(String, Stamp)>,
+    /// State of the files that contain the version; `None` if there is no such file.
+    version_files: [Option<Stamp>; 2],
 }
 
 /// Data of a directory, with a hash of the contents to detect changes.
@@ -38,7 +41,8 @@ pub(super) struct Loaded {
 impl Listing {
     /// Lists the files. Follows symbolic links; the limits end loops.
     pub(super) fn new(directory: &Path) -> Result<Self, GeoError> {
-        let mut listing = Listing { files: Vec::new() };
+        let version_files = version::FILES.map(|name| Stamp::of(&directory.join(name)).ok());
+        let mut listing = Listing { files: Vec::new(), version_files };
         let mut seen = 0;
         listing.add(directory, "", 1, &mut seen)?;
         listing.files.sort_by(|a, b| a.0.cmp(&b.0));
@@ -63,9 +67,11 @@ impl Listing {
                 continue;
             };
             let name = format!("{prefix}{name}");
-            // A dangling link is not an error: distributions have one for /etc/localtime.
-            let Ok(metadata) = std::fs::metadata(entry.path()) else {
-                continue;
+            let metadata = match std::fs::metadata(entry.path()) {
+                Ok(metadata) => metadata,
+                // A file that disappears during the listing, or a dangling link, is skipped.
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                Err(error) => return Err(error.into()),
             };
             if metadata.is_dir() && depth < MAX_DEPTH {
                 self.add(&entry.path(), &format!("{name}/"), depth + 1, seen)?;
@@ -79,14 +85,15 @@ impl Listing {
     /// Identifies the state of all files.
     pub(super) fn fingerprint(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
-        self.files.hash(&mut hasher);
+        (&self.files, &self.version_files).hash(&mut hasher);
         hasher.finish()
     }
 
     /// Whether a file was changed so recently that another change could leave the same fingerprint.
     pub(super) fn is_fresh(&self) -> bool {
         let now = SystemTime::now();
-        self.files.iter().any(|(_, stamp)| stamp.is_fresh(now))
+        let mut stamps = self.files.iter().map(|(_, stamp)| stamp).chain(self.version_files.iter().flatten());
+        stamps.any(|stamp| stamp.is_fresh(now))
     }
 
     /// Reads and parses all timezones. Those that the directory lacks come from the built-in data.
@@ -121,8 +128,8 @@ impl Listing {
     }
 }
 
-/// The content of a timezone file. `None` if it is another kind of file, such as a table. A file with the name of a
-/// timezone must be one: it may be truncated.
+/// The content of a timezone file. `None` if it is another kind of file, such as a table. A file named like a timezone
+/// that is not one is an error: it was probably truncated.
 fn read_timezone(directory: &Path, name: &str) -> Result<Option<Vec<u8>>, GeoError> {
     let path: PathBuf = directory.join(name);
     let invalid = || GeoError::InvalidTimezone { name: name.to_owned() };
@@ -140,4 +147,34 @@ fn is_name_part(part: &str) -> bool {
     part.len() <= 32
         && part.starts_with(|first: char| first.is_ascii_uppercase())
         && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-+".contains(&byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn dangling_link_is_skipped_but_other_errors_are_not() {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        symlink("missing", dir.path().join("Dangling")).expect("link");
+        assert!(Listing::new(dir.path()).expect("listing").files.is_empty());
+        symlink("Itself", dir.path().join("Itself")).expect("link");
+        assert!(Listing::new(dir.path()).is_err());
+    }
+
+    #[test]
+    fn fingerprint_changes_with_each_file_of_the_version() {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        let fingerprint = || Listing::new(dir.path()).expect("listing").fingerprint();
+        for name in version::FILES {
+            let before = fingerprint();
+            std::fs::write(dir.path().join(name), "2026e").expect("write");
+            let written = fingerprint();
+            assert_ne!(written, before, "{name}");
+            std::fs::write(dir.path().join(name), "2026e-1").expect("write");
+            assert_ne!(fingerprint(), written, "{name}");
+        }
+    }
 }

@@ -4,18 +4,21 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// Both files that may contain the version start with it.
+/// The files that may contain the version: `tzdata.zi`, whose first line is "# version 2026e", or else `+VERSION`.
+pub(super) const FILES: [&str; 2] = ["tzdata.zi", "+VERSION"];
+
+/// Both files start with the version.
 const MAX_READ: u64 = 128;
 
-/// Reads the version from `tzdata.zi`, whose first line is "# version 2026e", or from `+VERSION`.
+/// Reads the version of a directory. `None` if it has none, or an invalid one.
 pub(super) fn of_directory(directory: &Path) -> Option<String> {
-    let from_source =
-        || first_line(&directory.join("tzdata.zi"))?.strip_prefix("# version ").map(str::to_owned);
-    let version = from_source().or_else(|| first_line(&directory.join("+VERSION")))?;
+    let [tzdata_zi, version_file] = FILES.map(|name| directory.join(name));
+    let from_tzdata_zi = || first_line(&tzdata_zi)?.strip_prefix("# version ").map(str::to_owned);
+    let version = from_tzdata_zi().or_else(|| first_line(&version_file))?;
     parse(&version).is_some().then_some(version)
 }
 
-/// Whether the first version is newer than the second. An unknown version is not.
+/// Whether `version` is newer than `than`. An unknown `version` is never newer; a known one is newer than an unknown one.
 pub(super) fn is_newer(version: Option<&str>, than: Option<&str>) -> bool {
     let version = version.and_then(parse);
     version.is_some() && version > than.and_then(parse)
@@ -32,8 +35,8 @@ fn first_line(path: &Path) -> Option<String> {
     Some(std::str::from_utf8(line).ok()?.trim().to_owned())
 }
 
-/// The parts of a version in the order in which they are compared: "2026e", or "2026e-1-g0a1b2c3" between releases.
-/// After "2026z" would come "2026za".
+/// Year, number of letters and letters of "2026e"; "2026za" follows "2026z". The suffix of a version between releases
+/// ("2026e-1-g0a1b2c3") is ignored.
 fn parse(version: &str) -> Option<(u32, usize, &str)> {
     let (release, suffix) = version.split_once('-').unwrap_or((version, ""));
     let (year, letters) = release.split_at_checked(4)?;
@@ -57,6 +60,7 @@ mod tests {
             assert!(!is_newer(Some(older), Some(newer)), "{older} {newer}");
         }
         assert!(!is_newer(Some("2026e"), Some("2026e")));
+        assert!(is_newer(Some("2026e"), None) && !is_newer(None, None) && !is_newer(None, Some("2026e")));
         assert!(!is_newer(Some("2026e-2-g0a1b2c3"), Some("2026e")));
         for invalid in ["", "2026", "e2026", "2026E", "2026e<b>", "20é6e", "2026e-\u{1b}[0m"] {
             assert!(!is_newer(Some(invalid), Some("2020a")), "{invalid}");

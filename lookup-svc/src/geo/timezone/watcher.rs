@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::super::{GeoError, zone_tab};
 use super::directory::{Listing, Loaded};
-use super::{TimezoneInfo, Timezones, version};
+use super::{Timezones, version};
 
 /// Where most systems have their timezone data. Package updates replace it.
 const SYSTEM_DIRECTORY: &str = "/usr/share/zoneinfo";
@@ -41,7 +41,7 @@ impl TimezoneWatcher {
             content_hash: None,
             recheck: false,
         };
-        match watcher.reload() {
+        match watcher.load_if_changed() {
             Err(reason) if watcher.is_explicit => {
                 Err(GeoError::NothingLoaded { path: watcher.directory, reason: Box::new(reason) })
             }
@@ -57,11 +57,11 @@ impl TimezoneWatcher {
         self.current.clone()
     }
 
-    /// Reloads the directory if it has changed. Returns whether the data was replaced. A directory that is missing,
+    /// Loads the directory if it has changed. Returns whether the data was replaced. A directory that is missing,
     /// broken or incomplete leaves the previous data in use.
     pub(in super::super) fn check(&mut self) -> bool {
         let before = self.fingerprint;
-        match self.reload() {
+        match self.load_if_changed() {
             Ok(replaced) => replaced,
             Err(error) => {
                 if self.fingerprint != before {
@@ -72,7 +72,8 @@ impl TimezoneWatcher {
         }
     }
 
-    fn reload(&mut self) -> Result<bool, GeoError> {
+    /// Returns whether the data was replaced.
+    fn load_if_changed(&mut self) -> Result<bool, GeoError> {
         if !self.is_explicit && !self.is_newer_than_built_in() {
             return Ok(false);
         }
@@ -93,7 +94,8 @@ impl TimezoneWatcher {
         if self.content_hash == Some(content_hash) {
             return Ok(false);
         }
-        // The built-in data has the older names, which some systems don't install.
+        // A missing timezone of a country means that the directory is incomplete. Older names such as US/Eastern may
+        // disappear: some systems don't install them, and the built-in data has them.
         let is_missing = |name: &&String| !names.contains(name) && zone_tab::contains(name);
         if let Some(name) = self.names.iter().find(is_missing) {
             return Err(GeoError::MissingTimezone { name: name.clone() });
@@ -112,11 +114,8 @@ impl TimezoneWatcher {
     }
 
     fn log_rejected(&self, error: &GeoError) {
-        let TimezoneInfo { version, directory } = &self.current.info;
-        let version = version.as_deref().unwrap_or("unknown");
-        let keeps_previous = directory.is_some();
         let directory = self.directory.display();
-        tracing::warn!(%directory, %error, keeps_previous, version, "timezone data rejected");
+        tracing::warn!(%directory, %error, in_use = %self.current.info, "timezone data rejected");
     }
 }
 

@@ -7,7 +7,7 @@ use tzf_rs::EmbeddedFinder;
 use super::layout::Fields;
 use super::zone_tab;
 
-/// The only country in which timezones overlap.
+/// The only country with two of its own timezones in the same place (Xinjiang).
 const OVERLAPPING: &str = "CN";
 
 /// Loads the boundaries now instead of during the first request.
@@ -25,11 +25,11 @@ pub(super) fn find(fields: &Fields<'_>) -> Option<&'static str> {
     let country = fields.country?.code;
     match zone_tab::timezones(country) {
         [only] => Some(only),
-        several => {
+        candidates => {
             let (latitude, longitude) = fields.coordinates.filter(|_| fields.city.is_some())?;
             let found = FINDER.get_tz_name(longitude, latitude);
-            let zone = several.iter().find(|zone| **zone == found)?;
-            // Returns all that overlap, but takes ten times as long.
+            let zone = candidates.iter().find(|zone| **zone == found)?;
+            // `get_tz_names` returns all overlapping timezones, but takes ten times as long as `get_tz_name`.
             let is_shared = country == OVERLAPPING && FINDER.get_tz_names(longitude, latitude).len() > 1;
             (!is_shared).then_some(zone)
         }
