@@ -1,5 +1,5 @@
-//! Runs the server, or a command for operators. Commands call a running quota-svc, so they work with either store and
-//! need no access to the store itself.
+//! Runs the server, or a command for operators. All commands except `openapi` call a running quota-svc, so they work with
+//! either store and need no access to the store itself.
 
 mod account;
 mod confirm;
@@ -25,11 +25,12 @@ use crate::config::Config;
 
 /// Accounts, API keys and quotas: checks and counts every request
 ///
-/// Runs the internal API unless a command is given. Commands call the quota-svc that is running at --quota-url.
+/// Runs the internal API unless a command is given. All commands except openapi call the quota-svc that is
+/// running at --quota-url.
 ///
-/// Server flags can also be set as environment variables, for example --redis-url as REDIS_URL.
+/// Server flags and --quota-url can also be set as environment variables, for example --redis-url as REDIS_URL.
 #[derive(Parser, Debug)]
-#[command(name = "quota-svc", version, args_conflicts_with_subcommands = false)]
+#[command(name = "quota-svc", version)]
 pub struct Cli {
     #[command(subcommand)]
     command: Option<Command>,

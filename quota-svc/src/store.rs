@@ -34,9 +34,9 @@ pub enum StoreError {
     SessionNotFound,
     #[error("an account can have at most 10 keys")]
     KeyLimitReached,
-    /// The credential is not the expected one.
+    /// The credential, or its version, is not the expected one.
     #[error("the credential was changed by another request")]
-    VersionConflict,
+    CredentialConflict,
     #[error("`cursor` is not the `next` of a previous page")]
     InvalidCursor,
     #[error(transparent)]
@@ -91,15 +91,15 @@ pub enum KeptSessions {
     All,
 }
 
-/// One page of a listing.
+/// One page of a listing of accounts.
 #[derive(Debug, Clone)]
-pub struct Page<T> {
-    pub items: Vec<T>,
-    /// Number of items on all pages.
+pub struct AccountListing {
+    pub accounts: Vec<Account>,
+    /// Number of accounts on all pages.
     pub total: u64,
     /// Cursor of the next page; `None` on the last page.
     pub next: Option<String>,
-    /// Accounts of this page that can't be read, and are not in `items`.
+    /// Accounts of this page that can't be read, and are not in `accounts`.
     pub unreadable: Vec<AccountId>,
 }
 
@@ -111,12 +111,12 @@ pub struct KeyListing {
     pub unreadable: Vec<UnreadableKey>,
 }
 
-/// A key whose stored data is damaged, or written in a format that this version does not support. It is never rewritten,
-/// can't be changed, and its charges fail if its record can't be read. It can be deleted.
+/// A key whose stored data is damaged, or written in a format that this version does not support. It can be deleted, but
+/// not changed. Its charges fail if its record can't be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnreadableKey {
     pub id: KeyId,
-    /// `None` if the metadata can't be read either.
+    /// `None` if the metadata itself can't be read.
     pub meta: Option<KeyMeta>,
     /// Why the key can't be read.
     pub reason: String,
@@ -130,8 +130,8 @@ impl From<&UnreadableKey> for StoreError {
 
 /// Accounts, keys and counters.
 ///
-/// A change is durable when its method returns, as far as the store can confirm that. Only [`AccountStore::add_session`]
-/// does not wait for a confirmation.
+/// A change to accounts or keys is durable when its method returns, as far as the store can confirm that.
+/// [`Store::charge`] and [`AccountStore::add_session`] do not wait for a confirmation.
 #[async_trait]
 pub trait Store: AccountStore + KeyStore {
     /// Charges each group atomically. Returns one outcome per group, in order; that of a group that could not be
@@ -166,11 +166,11 @@ pub trait Store: AccountStore + KeyStore {
 pub trait AccountStore: Send + Sync {
     async fn create_account(&self, login: &Login, credential: Option<&str>) -> Result<Account, StoreError>;
     async fn account(&self, id: AccountId) -> Result<Account, StoreError>;
-    /// A page of all accounts, in no particular order. It may have slightly more items than `limit`, and an account may
+    /// A page of all accounts, in no particular order. It may have slightly more accounts than `limit`, and an account may
     /// be on two pages if accounts are created or deleted meanwhile.
-    async fn accounts(&self, cursor: Option<&str>, limit: usize) -> Result<Page<Account>, StoreError>;
+    async fn accounts(&self, cursor: Option<&str>, limit: usize) -> Result<AccountListing, StoreError>;
     /// Deletes an account with its keys and sessions. Returns the IDs of the keys. If `expected_credential` is given and
-    /// is not the current credential, fails with [`StoreError::VersionConflict`] in the same atomic step. Without it, an
+    /// is not the current credential, fails with [`StoreError::CredentialConflict`] in the same atomic step. Without it, an
     /// unreadable account is deleted, too.
     async fn delete_account(
         &self,
@@ -181,7 +181,7 @@ pub trait AccountStore: Send + Sync {
     async fn set_credential(&self, id: AccountId, change: &CredentialChange) -> Result<u32, StoreError>;
 
     /// Adds a session, given as the SHA-256 of its ID in hexadecimal digits. If `expected_credential` is given and is
-    /// not the current credential, fails with [`StoreError::VersionConflict`] in the same atomic step.
+    /// not the current credential, fails with [`StoreError::CredentialConflict`] in the same atomic step.
     ///
     /// Need not be durable: a crash that loses the session only means that its owner signs in again. So a sign-in does not
     /// wait for the store's disk and replicas, nor fail because of them.

@@ -23,7 +23,7 @@ pub struct Progress {
     bar: ProgressBar,
     /// `None` if nothing is shown.
     write: Option<WriteLine>,
-    /// `None` if a bar is shown.
+    /// When the next line is due; `None` if no progress lines are written.
     next_line: Option<Instant>,
 }
 
@@ -52,10 +52,10 @@ impl Progress {
         Self { bar: ProgressBar::hidden(), write: None, next_line: None }
     }
 
-    /// Writes no line about a command that takes less than 5 s.
+    /// Delays the first progress line by 5 s. Does not affect the bar or [`Self::line`].
     #[must_use]
     pub fn only_if_slow(mut self) -> Self {
-        self.next_line = self.next_line.map(|now| now + LINE_INTERVAL);
+        self.next_line = self.next_line.map(|start| start + LINE_INTERVAL);
         self
     }
 

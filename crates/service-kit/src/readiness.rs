@@ -99,8 +99,8 @@ impl Condition {
         }
     }
 
-    /// Waits for `reached`, then marks the condition as met for good. Never returns, like the other tasks that set
-    /// conditions.
+    /// Waits for `reached`, then marks the condition as met for good. Never returns, because a background task that
+    /// ends counts as failed.
     pub async fn latch(self, reached: impl Future<Output = ()>, detail: &str) {
         reached.await;
         self.set_ready(detail);

@@ -62,7 +62,7 @@ impl AccountsApi {
         }
         let limit = limit.0.unwrap_or(MAX_PAGE).clamp(1, MAX_PAGE) as usize;
         let page = self.0.store.accounts(cursor.0.as_deref(), limit).await?;
-        let accounts = page.items.iter().map(convert::account).collect();
+        let accounts = page.accounts.iter().map(convert::account).collect();
         let unreadable = page.unreadable.iter().map(AccountId::to_string).collect();
         Ok(SerdeJson(AccountPage { accounts, total: page.total, next: page.next, unreadable }))
     }

@@ -51,7 +51,7 @@ impl From<StoreError> for ApiError {
             E::SessionNotFound => Self::NotFound(body("session_not_found", error)),
             E::KeyLimitReached => Self::Conflict(body("key_limit_reached", error)),
             E::InvalidCursor => Self::Invalid(body("invalid_cursor", error)),
-            E::VersionConflict => Self::Conflict(body("version_conflict", error)),
+            E::CredentialConflict => Self::Conflict(body("version_conflict", error)),
             E::KeyChange(KeyChangeError::Inactive) => Self::Conflict(body("key_inactive", error)),
             E::KeyChange(KeyChangeError::Paused) => Self::Conflict(body("key_paused", error)),
             E::Unavailable(detail) => {

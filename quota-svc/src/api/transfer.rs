@@ -40,7 +40,7 @@ impl TransferApi {
         let unreadable = page.unreadable.iter();
         let mut left_out: Vec<_> = unreadable.map(|id| left_out_account(*id)).collect();
         let mut accounts = Vec::new();
-        let listings = try_join_all(page.items.into_iter().map(|account| self.with_keys(account)));
+        let listings = try_join_all(page.accounts.into_iter().map(|account| self.with_keys(account)));
         for (account, listing) in listings.await?.into_iter().flatten() {
             let unreadable = listing.unreadable.into_iter();
             left_out.extend(unreadable.map(|key| left_out_key(account.id(), key)));

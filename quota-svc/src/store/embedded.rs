@@ -22,7 +22,8 @@ use store_file::StoreFile;
 use writer::{Save, Writer, lock};
 
 use super::{
-    AccountStore, CredentialChange, ImportAccount, KeyDraft, KeyListing, KeyStore, Page, Store, StoreError,
+    AccountListing, AccountStore, CredentialChange, ImportAccount, KeyDraft, KeyListing, KeyStore, Store,
+    StoreError,
 };
 use crate::domain::account::{Account, Login};
 use crate::domain::event::{Actor, Event, EventKind};
@@ -135,7 +136,7 @@ impl AccountStore for EmbeddedStore {
         self.state().account(id).map(|stored| stored.account.clone())
     }
 
-    async fn accounts(&self, cursor: Option<&str>, limit: usize) -> Result<Page<Account>, StoreError> {
+    async fn accounts(&self, cursor: Option<&str>, limit: usize) -> Result<AccountListing, StoreError> {
         self.state().accounts(cursor, limit)
     }
 

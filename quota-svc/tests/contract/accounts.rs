@@ -29,7 +29,7 @@ pub async fn listing_returns_every_account_once(harness: &Harness) {
     loop {
         let page = harness.store.accounts(cursor.as_deref(), 7).await.unwrap();
         assert_eq!(page.total, 25);
-        for account in &page.items {
+        for account in &page.accounts {
             assert!(listed.insert(account.id()), "listed twice");
         }
         cursor = page.next;
@@ -66,7 +66,7 @@ pub async fn credential_change_checks_version_and_revokes_sessions(harness: &Har
         harness.store.add_session(account, session, 3_600, None).await.unwrap();
     }
     let stale = set(0, "two", KeptSessions::None).await;
-    assert!(matches!(stale, Err(StoreError::VersionConflict)));
+    assert!(matches!(stale, Err(StoreError::CredentialConflict)));
     assert!(harness.store.has_session(account, &other).await.unwrap());
     assert_eq!(set(1, "two", KeptSessions::All).await.unwrap(), 2);
     assert!(harness.store.has_session(account, &other).await.unwrap());
@@ -90,7 +90,7 @@ pub async fn session_with_an_outdated_credential_is_rejected(harness: &Harness) 
         keep: KeptSessions::None,
     };
     assert_eq!(harness.store.set_credential(account, &change).await.unwrap(), 2);
-    assert!(matches!(add_session("b", "old").await, Err(StoreError::VersionConflict)));
+    assert!(matches!(add_session("b", "old").await, Err(StoreError::CredentialConflict)));
     assert!(!harness.store.has_session(account, &"b".repeat(64)).await.unwrap());
     add_session("c", "new").await.unwrap();
 
@@ -98,12 +98,15 @@ pub async fn session_with_an_outdated_credential_is_rejected(harness: &Harness) 
     harness.store.delete_account(account, None).await.unwrap();
     assert!(matches!(add_session("d", "new").await, Err(StoreError::AccountNotFound)));
     harness.store.create_account(&login, Some("other")).await.unwrap();
-    assert!(matches!(add_session("e", "old").await, Err(StoreError::VersionConflict)));
-    assert!(matches!(harness.store.set_credential(account, &change).await, Err(StoreError::VersionConflict)));
+    assert!(matches!(add_session("e", "old").await, Err(StoreError::CredentialConflict)));
+    assert!(matches!(
+        harness.store.set_credential(account, &change).await,
+        Err(StoreError::CredentialConflict)
+    ));
     assert!(!harness.store.has_session(account, &"e".repeat(64)).await.unwrap());
     harness.store.delete_account(account, None).await.unwrap();
     harness.store.create_account(&login, None).await.unwrap();
-    assert!(matches!(add_session("f", "old").await, Err(StoreError::VersionConflict)));
+    assert!(matches!(add_session("f", "old").await, Err(StoreError::CredentialConflict)));
 }
 
 pub async fn account_deletion_with_an_outdated_credential_is_rejected(harness: &Harness) {
@@ -118,7 +121,7 @@ pub async fn account_deletion_with_an_outdated_credential_is_rejected(harness: &
     };
     harness.store.set_credential(account, &change).await.unwrap();
     let delete = async |expected| harness.store.delete_account(account, Some(expected)).await;
-    assert!(matches!(delete("old").await, Err(StoreError::VersionConflict)));
+    assert!(matches!(delete("old").await, Err(StoreError::CredentialConflict)));
     assert_eq!(harness.outcome(key).await, quota_svc::domain::verdict::Outcome::Allowed);
     harness.key_in(account, Scope::Full, None).await.unwrap();
     assert_eq!(delete("new").await.unwrap().len(), 2);
@@ -126,7 +129,7 @@ pub async fn account_deletion_with_an_outdated_credential_is_rejected(harness: &
 
     // The same login, registered again by somebody else.
     harness.store.create_account(&login, Some("other")).await.unwrap();
-    assert!(matches!(delete("new").await, Err(StoreError::VersionConflict)));
+    assert!(matches!(delete("new").await, Err(StoreError::CredentialConflict)));
     assert_eq!(harness.store.account(account).await.unwrap().credential.as_deref(), Some("other"));
 }
 

@@ -78,17 +78,17 @@ async fn unreadable_account_can_be_deleted(
     let harness = damage(harness, Part::Account, account.to_string()).await;
     let harness = damage(harness, Part::Meta, unowned.to_string()).await;
     let store = &harness.store;
-    let (mut items, mut unreadable, mut cursor) = (Vec::new(), Vec::new(), None);
+    let (mut accounts, mut unreadable, mut cursor) = (Vec::new(), Vec::new(), None);
     loop {
         let page = store.accounts(cursor.as_deref(), 100).await.unwrap();
-        items.extend(page.items.iter().map(|account| account.id()));
+        accounts.extend(page.accounts.iter().map(|account| account.id()));
         unreadable.extend(page.unreadable);
         cursor = page.next;
         if cursor.is_none() {
             break;
         }
     }
-    assert_eq!((items, unreadable), (vec![readable], vec![account]));
+    assert_eq!((accounts, unreadable), (vec![readable], vec![account]));
     assert!(matches!(store.account(account).await, Err(StoreError::UnreadableAccount(id)) if id == account));
     // An operator deletes a key of which not even the account is known.
     store.delete_key(unowned, None).await.unwrap();

@@ -14,7 +14,7 @@ use super::redis_keys::{INDEX_SHARDS, RedisKey};
 use super::topology::Reply;
 use crate::domain::account::{Account, Login, MAX_SESSIONS};
 use crate::domain::id::{AccountId, KeyId};
-use crate::store::{AccountStore, CredentialChange, KeptSessions, Page, StoreError};
+use crate::store::{AccountListing, AccountStore, CredentialChange, KeptSessions, StoreError};
 
 /// Minimum `COUNT` of an `SSCAN`, which visits about that many hash buckets. Many may be empty, so a smaller value would
 /// often return nothing.
@@ -75,17 +75,18 @@ impl AccountStore for RedisStore {
     }
 
     /// A page is a bounded part of the index, so it takes about the same time in a store of any size.
-    async fn accounts(&self, cursor: Option<&str>, limit: usize) -> Result<Page<Account>, StoreError> {
+    async fn accounts(&self, cursor: Option<&str>, limit: usize) -> Result<AccountListing, StoreError> {
         let operation = self.operation();
         let mut next = Some(cursor.map_or(Ok(IndexCursor::default()), IndexCursor::parse)?);
-        let (mut items, mut unreadable) = (Vec::new(), Vec::new());
-        while let Some(at) = next.filter(|_| items.len() + unreadable.len() < limit) {
-            let (ids, following) = operation.scan_index(at, limit - items.len() - unreadable.len()).await?;
-            operation.read_listed(&ids, &mut items, &mut unreadable).await?;
+        let (mut accounts, mut unreadable) = (Vec::new(), Vec::new());
+        while let Some(at) = next.filter(|_| accounts.len() + unreadable.len() < limit) {
+            let (ids, following) =
+                operation.scan_index(at, limit - accounts.len() - unreadable.len()).await?;
+            operation.read_listed(&ids, &mut accounts, &mut unreadable).await?;
             next = following;
         }
         let next = next.map(|cursor| cursor.to_string());
-        Ok(Page { items, total: operation.count_accounts().await?, next, unreadable })
+        Ok(AccountListing { accounts, total: operation.count_accounts().await?, next, unreadable })
     }
 
     /// Marks the account as deleting, so that no key or session can be added. Then deletes its keys, its index entry
@@ -286,7 +287,7 @@ impl Operation<'_> {
 fn check_account(code: i64) -> Result<(), StoreError> {
     match code {
         -1 => Err(StoreError::AccountNotFound),
-        -2 => Err(StoreError::VersionConflict),
+        -2 => Err(StoreError::CredentialConflict),
         _ => Ok(()),
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Bound;
 use super::{Draft, State, StoredAccount};
 use crate::domain::account::{Account, MAX_SESSIONS};
 use crate::domain::id::{AccountId, KeyId};
-use crate::store::{CredentialChange, KeptSessions, Page, StoreError};
+use crate::store::{AccountListing, CredentialChange, KeptSessions, StoreError};
 
 impl State {
     pub fn account(&self, id: AccountId) -> Result<&StoredAccount, StoreError> {
@@ -16,7 +16,7 @@ impl State {
     }
 
     /// A page of accounts, ordered by ID. The cursor is the last ID of the previous page.
-    pub fn accounts(&self, cursor: Option<&str>, limit: usize) -> Result<Page<Account>, StoreError> {
+    pub fn accounts(&self, cursor: Option<&str>, limit: usize) -> Result<AccountListing, StoreError> {
         let after = match cursor.map(AccountId::from_hex).transpose() {
             Ok(Some(last)) => Bound::Excluded(last),
             Ok(None) => Bound::Unbounded,
@@ -30,10 +30,10 @@ impl State {
         let more = ids.len() > limit;
         ids.truncate(limit);
         let next = ids.last().filter(|_| more).map(AccountId::to_string);
-        let items = ids.iter().filter_map(|id| Some(self.accounts.get(id)?.account.clone())).collect();
+        let accounts = ids.iter().filter_map(|id| Some(self.accounts.get(id)?.account.clone())).collect();
         let unreadable = ids.into_iter().filter(|id| self.unreadable_accounts.contains(id)).collect();
         let total = (self.accounts.len() + self.unreadable_accounts.len()) as u64;
-        Ok(Page { items, total, next, unreadable })
+        Ok(AccountListing { accounts, total, next, unreadable })
     }
 
     /// Loads an account from the file.
@@ -93,7 +93,7 @@ impl Draft<'_> {
     pub fn set_credential(&mut self, id: AccountId, change: &CredentialChange) -> Result<u32, StoreError> {
         self.update_account(id, |stored| {
             if stored.account.credential_version != change.expected_version {
-                return Err(StoreError::VersionConflict);
+                return Err(StoreError::CredentialConflict);
             }
             check_credential(&stored.account, change.expected_credential.as_deref())?;
             stored.account.credential = Some(change.credential.clone());
@@ -155,7 +155,9 @@ impl Draft<'_> {
 
 fn check_credential(account: &Account, expected: Option<&str>) -> Result<(), StoreError> {
     match expected {
-        Some(expected) if account.credential.as_deref() != Some(expected) => Err(StoreError::VersionConflict),
+        Some(expected) if account.credential.as_deref() != Some(expected) => {
+            Err(StoreError::CredentialConflict)
+        }
         _ => Ok(()),
     }
 }
