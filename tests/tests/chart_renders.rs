@@ -321,22 +321,24 @@ fn notes_show_warnings_and_next_commands() {
         return;
     }
     let plain = notes("");
-    for part in
-        ["helm test ipl", "account create", "key create", "NO TRUSTED PROXY", "COUNTRIES ONLY", "access log"]
-    {
+    for part in ["helm test ipl", "account create", "key create", "NO TRUSTED PROXY", "COUNTRIES ONLY"] {
         assert!(plain.contains(part), "{part} is not in: {plain}");
     }
-    assert!(!plain.contains("SIGN-UP IS OPEN"));
+    assert!(!plain.contains("SIGN-UP IS OPEN") && !plain.contains("KEYS IN LOGS"), "{plain}");
     let open = notes("dashboard.signup=true,geo.provider=dbip-lite,edge.profile=traefik");
     for part in [
         "SIGN-UP IS OPEN",
+        "KEYS IN LOGS",
         "IP Geolocation by DB-IP",
         "does not provide: http_protocol, tls_version, tls_cipher, rtt",
     ] {
         assert!(open.contains(part), "{part} is not in: {open}");
     }
     assert!(!open.contains("COUNTRIES ONLY") && !open.contains("NO TRUSTED PROXY"), "{open}");
-    assert!(notes("edge.profile=aws-alb").contains("NO TRUSTED PROXY"));
+    let aws = notes("edge.profile=aws-alb");
+    assert!(aws.contains("NO TRUSTED PROXY") && aws.contains("to the subnets of the load balancer"), "{aws}");
+    let trusted = notes("edge.profile=aws-alb,edge.trustedProxies={10.0.0.0/16}");
+    assert!(!trusted.contains("NO TRUSTED PROXY") && !trusted.contains("to the subnets of"), "{trusted}");
     assert!(
         notes("edge.profile=ingress-nginx")
             .contains("proxy-set-headers: \"ip-lookup/ipl-ip-lookup-edge-headers\"")
@@ -353,11 +355,13 @@ fn notes_explain_volumes_certificates_and_discovery() {
         ("", "no default StorageClass"),
         ("", "delete pvc data-ipl-ip-lookup-valkey-0"),
         ("valkey.persistence.existingClaim=mine", "delete pvc mine"),
-        ("valkey.backup.enabled=true", "Backups are in the volume ipl-ip-lookup-backup"),
+        ("valkey.backup.enabled=true", "Backups are in the PersistentVolumeClaim ipl-ip-lookup-backup"),
         ("", "port-forward svc/ipl-ip-lookup-dashboard-api 8081:80"),
         ("", "open http://localhost:8081"),
         ("edge.profile=haproxy,ingress.enabled=true", "ipl-ip-lookup-api-tls (certificate and key of lookup"),
         ("edge.profile=haproxy,ingress.enabled=true", "ipl-ip-lookup-dashboard-tls"),
+        ("edge.profile=haproxy,ingress.enabled=true", "set the annotation cert-manager.io/cluster-issuer"),
+        ("edge.profile=contour,ingress.enabled=true", "create a Certificate for each"),
         ("edge.profile=haproxy", "service-name=haproxy-kubernetes-ingress"),
         ("geo.provider=dbip-lite", "logs deploy/ipl-ip-lookup-lookup-svc -c geo-refresh"),
         (shared, "app.kubernetes.io/component=geo-update"),
