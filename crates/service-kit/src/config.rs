@@ -22,7 +22,7 @@ pub struct ServeArgs {
     #[arg(long, env, value_name = "N", default_value_t = 10_000)]
     pub max_connections: usize,
 
-    /// Maximum time for a client to send a request's headers
+    /// Maximum time for a client to send a request's headers, and before that for its TLS handshake
     #[arg(long, env, value_name = "TIME", value_parser = parse_duration, default_value = "10s")]
     pub header_timeout: Duration,
 

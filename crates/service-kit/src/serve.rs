@@ -1,6 +1,7 @@
 //! An HTTP server hardened against hostile and broken clients.
 //!
 //! Replaces poem's server, and adds:
+//! - `tls`, `certificates`: HTTPS, with certificates that can be replaced at any time
 //! - `accept`: a pause when file descriptors run out
 //! - `connection_state`: timeouts for slow or idle connections and for stalled responses
 //! - `limits`: limits on headers and HTTP/2 streams
@@ -9,28 +10,41 @@
 //! - `connection`: a shutdown that loses no request
 
 mod accept;
+mod certificates;
 mod connection;
+mod connection_info;
 mod connection_state;
+mod expiry;
 mod frames;
 mod handler;
+mod handshakes;
 mod limits;
 mod registry;
 mod response_body;
 mod server_errors;
+mod socket;
 mod streams;
+mod tcp_info;
+mod tls;
 mod tracked_stream;
 mod unsent;
 
-use std::{io, net::SocketAddr, sync::Arc};
+use std::{
+    io,
+    net::{Ipv6Addr, SocketAddr},
+    sync::Arc,
+};
 
 use http::HeaderMap;
 use poem::endpoint::BoxEndpoint;
 use tokio::net::{TcpListener, TcpSocket};
 
 use crate::{config::ServeArgs, lifecycle::Lifecycle};
+pub use connection_info::ConnectionInfo;
 pub use handler::CloseConnection;
 use handler::RequestHandler;
 use server_errors::ServerErrors;
+pub use tls::{CERTIFICATE_CHECK_INTERVAL, Tls, TlsArgs, TlsInfo, TlsVersion};
 
 /// Maximum length of the kernel's accept queue. Large, so that a burst of new connections is served, not rejected.
 const BACKLOG: u32 = 4096;
@@ -46,6 +60,7 @@ pub struct Server {
     listener: TcpListener,
     addr: SocketAddr,
     args: ServeArgs,
+    tls: Option<Tls>,
     errors: ServerErrors,
 }
 
@@ -57,7 +72,7 @@ impl Server {
         tracing::info!(server = name, addr = %addr, "listening");
         let max_connections = limits::max_connections(args.max_connections);
         let args = ServeArgs { max_connections, ..args.clone() };
-        Ok(Self { name, listener, addr, args, errors: ServerErrors::default() })
+        Ok(Self { name, listener, addr, args, tls: None, errors: ServerErrors::default() })
     }
 
     /// Sets the documentation URL that the server's own error responses (400, 431, 500, 503) link to.
@@ -69,6 +84,15 @@ impl Server {
     /// Sets additional headers, such as CORS headers, for the server's own error responses.
     pub fn error_headers(mut self, headers: HeaderMap) -> Self {
         self.errors.headers = headers;
+        self
+    }
+
+    /// Serves HTTPS instead of plain HTTP, if there are certificates.
+    pub fn tls(mut self, tls: Option<Tls>) -> Self {
+        if tls.is_some() {
+            self.args.max_connections = limits::max_connections_with_tls(self.args.max_connections);
+        }
+        self.tls = tls;
         self
     }
 
@@ -87,12 +111,16 @@ impl Server {
             registry: Arc::default(),
             unsent: Arc::default(),
         };
-        accept::run(self.name, self.listener, self.args, Arc::new(handler), lifecycle).await;
+        accept::run(self.name, self.listener, self.args, self.tls, Arc::new(handler), lifecycle).await;
     }
 }
 
 fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
     let socket = if addr.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    if addr.ip() == Ipv6Addr::UNSPECIFIED {
+        // `[::]` serves IPv4, too, independent of the system's default. Fails on systems that can't, such as OpenBSD.
+        let _ = socket2::SockRef::from(&socket).set_only_v6(false);
+    }
     // Allows a restart while old connections are still in TIME_WAIT.
     socket.set_reuseaddr(true)?;
     // Accepted sockets inherit it.

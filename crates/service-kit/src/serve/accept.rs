@@ -1,6 +1,16 @@
-//! The accept loop: limits the number of connections and backs off when the system runs out of resources.
+//! The accept loop: limits the number of connections, starts TLS handshakes and backs off when the system runs out of
+//! resources.
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    io,
+    net::SocketAddr,
+    os::fd::AsRawFd,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use futures_util::FutureExt;
 use hyper_util::server::conn::auto::Builder;
@@ -9,13 +19,18 @@ use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     time::{sleep, timeout},
 };
+use tokio_rustls::TlsAcceptor;
 
 use super::{
     connection,
+    connection_info::ConnectionInfo,
     connection_state::{ConnectionSignal, ConnectionState},
     handler::RequestHandler,
+    handshakes::PendingHandshakes,
     limits,
+    socket::Socket,
     streams::StreamExecutor,
+    tls::{Tls, TlsInfo},
 };
 use crate::{config::ServeArgs, lifecycle::Lifecycle, log_throttle::LogThrottle};
 
@@ -25,6 +40,9 @@ const PERMIT_TIMEOUT: Duration = Duration::from_millis(5);
 /// The delay after a failed accept doubles from the minimum to the maximum.
 const BACKOFF_MIN: Duration = Duration::from_millis(10);
 const BACKOFF_MAX: Duration = Duration::from_millis(500);
+
+/// Time for TLS handshakes to finish during a shutdown.
+const HANDSHAKE_GRACE: Duration = Duration::from_secs(1);
 
 /// Maximum wait for aborted connections to be dropped.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -36,6 +54,15 @@ struct Acceptor {
     handler: Arc<RequestHandler>,
     /// One permit per connection.
     permits: Arc<Semaphore>,
+    tls: Option<TlsPort>,
+    /// Whether the port is closed and its connections are being drained.
+    draining: AtomicBool,
+}
+
+/// What a port with TLS needs in addition.
+struct TlsPort {
+    acceptor: TlsAcceptor,
+    handshakes: Arc<PendingHandshakes>,
 }
 
 /// Accepts connections until the drain delay is over, then drains the open ones.
@@ -43,11 +70,21 @@ pub(super) async fn run(
     name: &'static str,
     listener: TcpListener,
     args: ServeArgs,
+    tls: Option<Tls>,
     handler: Arc<RequestHandler>,
     lifecycle: Lifecycle,
 ) {
-    let permits = Arc::new(Semaphore::new(args.max_connections));
-    let acceptor = Arc::new(Acceptor { protocols: limits::protocols(), args, handler, permits });
+    let acceptor = Arc::new(Acceptor {
+        protocols: limits::protocols(),
+        permits: Arc::new(Semaphore::new(args.max_connections)),
+        tls: tls.map(|tls| TlsPort {
+            acceptor: tls.config.into(),
+            handshakes: Arc::new(PendingHandshakes::new(limits::max_handshakes())),
+        }),
+        draining: AtomicBool::new(false),
+        args,
+        handler,
+    });
     tokio::select! {
         _ = lifecycle.drain_delay_over() => {}
         _ = accept_all(name, &listener, &acceptor) => {}
@@ -63,8 +100,7 @@ async fn accept_all(name: &'static str, listener: &TcpListener, acceptor: &Arc<A
         match listener.accept().await {
             Ok(accepted) => {
                 backoff = BACKOFF_MIN;
-                let permit = acceptor.acquire_permit().await;
-                acceptor.open(accepted, permit);
+                acceptor.accept(accepted).await;
             }
             // The client disconnected before its connection was accepted.
             Err(error) if is_client_abort(&error) => {}
@@ -74,6 +110,9 @@ async fn accept_all(name: &'static str, listener: &TcpListener, acceptor: &Arc<A
                     tracing::warn!(server = name, %error, occurrences, "can't accept connections; retrying");
                 }
                 acceptor.handler.registry.evict_idle();
+                if let Some(tls) = &acceptor.tls {
+                    tls.handshakes.drop_oldest();
+                }
                 sleep(backoff).await;
                 backoff = (backoff * 2).min(BACKOFF_MAX);
             }
@@ -87,6 +126,31 @@ fn is_client_abort(error: &io::Error) -> bool {
 }
 
 impl Acceptor {
+    async fn accept(self: &Arc<Self>, (socket, peer): (TcpStream, SocketAddr)) {
+        match &self.tls {
+            Some(tls) => self.begin_handshake(tls, socket, peer),
+            None => {
+                let permit = self.acquire_permit().await;
+                self.open(Socket::Plain(socket), peer, None, permit);
+            }
+        }
+    }
+
+    /// Opens the connection after the TLS handshake. Only then it counts as a connection. Errors are ignored: the client
+    /// causes them.
+    fn begin_handshake(self: &Arc<Self>, tls: &TlsPort, socket: TcpStream, peer: SocketAddr) {
+        // The messages of a handshake are small, too.
+        let _ = socket.set_nodelay(true);
+        let (acceptor, handshake) = (self.clone(), tls.acceptor.accept(socket));
+        tls.handshakes.spawn(async move {
+            if let Ok(Ok(stream)) = timeout(acceptor.args.header_timeout, handshake).await {
+                let info = TlsInfo::of(stream.get_ref().1);
+                let permit = acceptor.acquire_permit().await;
+                acceptor.open(Socket::Tls(Box::new(stream)), peer, Some(info), permit);
+            }
+        });
+    }
+
     /// Waits for a permit and evicts idle connections to free one.
     ///
     /// Rejecting new connections instead would let a client that holds connections open lock out everyone else.
@@ -102,14 +166,29 @@ impl Acceptor {
         }
     }
 
-    fn open(self: &Arc<Self>, accepted: (TcpStream, SocketAddr), permit: OwnedSemaphorePermit) {
-        // Responses are written in one piece, so Nagle's algorithm would only delay them.
-        let _ = accepted.0.set_nodelay(true);
+    fn open(
+        self: &Arc<Self>,
+        socket: Socket,
+        peer: SocketAddr,
+        tls: Option<TlsInfo>,
+        permit: OwnedSemaphorePermit,
+    ) {
+        if let Socket::Plain(socket) = &socket {
+            // Responses are written in one piece, so Nagle's algorithm would only delay them.
+            let _ = socket.set_nodelay(true);
+        }
+        // A socket for both families has IPv4 peers as IPv4-mapped addresses.
+        let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
+        let info = ConnectionInfo::new(peer, tls, socket.as_raw_fd());
         let (acceptor, state) = (self.clone(), Arc::new(ConnectionState::new(self.args.stall_timeout)));
         let registration = self.handler.registry.register(state.clone());
+        if self.draining.load(Relaxed) {
+            // The handshake ended after all others got the signal.
+            state.send_signal(ConnectionSignal::Drain);
+        }
         tokio::spawn(async move {
             let Acceptor { protocols, args, handler, .. } = &*acceptor;
-            connection::serve(protocols, args, handler, &state, accepted).await;
+            connection::serve(protocols, args, handler, &state, socket, info).await;
             drop(registration);
             drop(permit);
         });
@@ -118,25 +197,38 @@ impl Acceptor {
     /// Accepts the connections left in the kernel's queue. For their clients they are established, and closing the
     /// listener would reset them.
     fn accept_backlog(self: &Arc<Self>, listener: &TcpListener) {
-        while let Some(Ok(accepted)) = listener.accept().now_or_never() {
+        while let Some(Ok((socket, peer))) = listener.accept().now_or_never() {
+            if let Some(tls) = &self.tls {
+                self.begin_handshake(tls, socket, peer);
+                continue;
+            }
             let Ok(permit) = self.permits.clone().try_acquire_owned() else {
                 return;
             };
-            self.open(accepted, permit);
+            self.open(Socket::Plain(socket), peer, None, permit);
         }
     }
 
     async fn drain(&self, name: &'static str, lifecycle: &Lifecycle) {
         let registry = &self.handler.registry;
+        self.draining.store(true, Relaxed);
         registry.signal_all(ConnectionSignal::Drain);
         tokio::select! {
-            _ = self.wait_closed() => return,
+            _ = self.wait_drained() => return,
             _ = lifecycle.grace_period_over() => {}
         }
         let connections = registry.len();
         tracing::warn!(server = name, connections, "grace period over; closing remaining connections");
         registry.signal_all(ConnectionSignal::Abort);
         let _ = timeout(ABORT_TIMEOUT, self.wait_closed()).await;
+    }
+
+    async fn wait_drained(&self) {
+        if let Some(tls) = &self.tls {
+            let _ = timeout(HANDSHAKE_GRACE, tls.handshakes.wait_finished()).await;
+            tls.handshakes.drop_all();
+        }
+        self.wait_closed().await;
     }
 
     async fn wait_closed(&self) {

@@ -2,7 +2,6 @@
 
 use std::{
     future::{Future, poll_fn},
-    net::SocketAddr,
     pin::{Pin, pin},
     sync::Arc,
     task::{Context, Poll},
@@ -11,14 +10,13 @@ use std::{
 
 use hyper::service::service_fn;
 use hyper_util::{rt::TokioIo, server::conn::auto::Builder};
-use tokio::{
-    net::TcpStream,
-    time::{Instant, Sleep, sleep, sleep_until, timeout},
-};
+use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout};
 
 use super::{
+    connection_info::ConnectionInfo,
     connection_state::{ConnectionSignal, ConnectionState},
     handler::RequestHandler,
+    socket::Socket,
     streams::StreamExecutor,
     tracked_stream::TrackedStream,
 };
@@ -37,10 +35,11 @@ pub(super) async fn serve(
     args: &ServeArgs,
     handler: &Arc<RequestHandler>,
     state: &Arc<ConnectionState>,
-    (socket, peer): (TcpStream, SocketAddr),
+    socket: Socket,
+    info: Arc<ConnectionInfo>,
 ) {
-    let service = service_fn(|request| handler.clone().handle(state.clone(), peer, request));
-    let io = TokioIo::new(TrackedStream::new(socket, state.clone(), handler.errors.clone()));
+    let service = service_fn(|request| handler.clone().handle(state.clone(), info.clone(), request));
+    let io = TokioIo::new(TrackedStream::new(socket, &info, state.clone(), handler.errors.clone()));
     let mut connection = pin!(protocols.serve_connection(io, service));
     let mut timer = pin!(sleep_until(Instant::now() + args.header_timeout));
 

@@ -22,6 +22,7 @@ use poem::{
 };
 
 use super::{
+    connection_info::ConnectionInfo,
     connection_state::{ConnectionSignal, ConnectionState, RequestGuard},
     limits::MAX_HEADER_BYTES,
     registry::ConnectionRegistry,
@@ -57,7 +58,7 @@ impl RequestHandler {
     pub(super) async fn handle(
         self: Arc<Self>,
         state: Arc<ConnectionState>,
-        peer: SocketAddr,
+        info: Arc<ConnectionInfo>,
         request: Request<Incoming>,
     ) -> Result<HyperResponse, Infallible> {
         let version = request.version();
@@ -66,7 +67,7 @@ impl RequestHandler {
         let guard = state.begin_request(version);
         let mut response = match self.reject(&request) {
             Some(response) => response,
-            None => self.call(peer, request).await.unwrap_or_else(|_| self.panic_response()),
+            None => self.call(info, request).await.unwrap_or_else(|_| self.panic_response()),
         };
         // Makes clients reconnect, to another instance: by a header in HTTP/1, by GOAWAY in HTTP/2. At a shutdown all
         // connections get that signal.
@@ -125,15 +126,20 @@ impl RequestHandler {
     }
 
     // An `async fn` would hold a copy of the request until the response is ready.
-    fn call(&self, peer: SocketAddr, request: Request<Incoming>) -> impl Future<Output = Caught<Response>> {
+    fn call(
+        &self,
+        info: Arc<ConnectionInfo>,
+        request: Request<Incoming>,
+    ) -> impl Future<Output = Caught<Response>> {
         let local = LocalAddr(Addr::SocketAddr(self.local));
-        let remote = RemoteAddr(Addr::SocketAddr(peer));
-        let request = (request, local, remote, Scheme::HTTP).into();
+        let remote = RemoteAddr(Addr::SocketAddr(info.peer));
+        let scheme = if info.tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP };
+        let request = (request, local, remote, scheme).into();
         let call = || self.endpoint.call(request);
         match catch_unwind(AssertUnwindSafe(call)) {
             Ok(future) => {
                 let response = future.map(|result| result.unwrap_or_else(poem::Error::into_response));
-                Either::Left(AssertUnwindSafe(response).catch_unwind())
+                Either::Left(info.scope(AssertUnwindSafe(response).catch_unwind()))
             }
             Err(panic) => Either::Right(ready(Err(panic))),
         }

@@ -37,8 +37,26 @@ const PING_TIMEOUT: Duration = Duration::from_secs(10);
 /// File descriptors reserved for everything except this port's connections: stores, files, the admin port.
 const RESERVED_DESCRIPTORS: u64 = 32;
 
-/// Raises the file descriptor limit to the hard limit. Limits the number of connections to what is left for them.
+/// Maximum number of TLS handshakes in progress per port, unless only few file descriptors are available.
+const MAX_HANDSHAKES: usize = 1024;
+
+/// The configured number of connections, but not more than file descriptors are left for them.
 pub(super) fn max_connections(configured: usize) -> usize {
+    configured.clamp(1, available_descriptors())
+}
+
+/// Maximum number of TLS handshakes in progress: at most a quarter of the available file descriptors.
+pub(super) fn max_handshakes() -> usize {
+    (available_descriptors() / 4).clamp(1, MAX_HANDSHAKES)
+}
+
+/// Like [`max_connections`], for a port that needs file descriptors for handshakes, too.
+pub(super) fn max_connections_with_tls(configured: usize) -> usize {
+    configured.clamp(1, available_descriptors().saturating_sub(max_handshakes()).max(1))
+}
+
+/// Raises the file descriptor limit to the hard limit. Returns what is left for the connections of a port, at least 1.
+fn available_descriptors() -> usize {
     let before = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: before.maximum, maximum: before.maximum };
     let now = match setrlimit(Resource::Nofile, raised) {
@@ -47,8 +65,7 @@ pub(super) fn max_connections(configured: usize) -> usize {
     };
     // `None` means unlimited.
     let free = now.unwrap_or(u64::from(u32::MAX)).saturating_sub(RESERVED_DESCRIPTORS);
-    let max = usize::try_from(free.clamp(1, u64::from(u32::MAX >> 4))).unwrap_or(1);
-    configured.clamp(1, max)
+    usize::try_from(free.clamp(1, u64::from(u32::MAX >> 4))).unwrap_or(1)
 }
 
 /// Creates hyper's server with its limits. The timeouts of both protocols are in `connection_state`.

@@ -8,12 +8,12 @@ use std::{
 };
 
 use bytes::{Buf, Bytes};
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::TcpStream,
-};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::{connection_state::ConnectionState, frames::FrameScanner, server_errors::ServerErrors};
+use super::{
+    connection_info::ConnectionInfo, connection_state::ConnectionState, frames::FrameScanner,
+    server_errors::ServerErrors, socket::Socket,
+};
 
 /// After an HTTP/1 error in place of one of the library: maximum bytes to read and drop before the socket is closed.
 /// Closing a socket with unread bytes resets the connection, and the client may lose the response.
@@ -30,7 +30,8 @@ enum Sent {
 /// A socket, the state of its connection and the errors of its port.
 #[derive(Debug)]
 pub(super) struct TrackedStream {
-    socket: TcpStream,
+    socket: Socket,
+    info: Arc<ConnectionInfo>,
     state: Arc<ConnectionState>,
     errors: Arc<ServerErrors>,
     sent: Sent,
@@ -42,9 +43,15 @@ pub(super) struct TrackedStream {
 }
 
 impl TrackedStream {
-    pub(super) fn new(socket: TcpStream, state: Arc<ConnectionState>, errors: Arc<ServerErrors>) -> Self {
+    pub(super) fn new(
+        socket: Socket,
+        info: &Arc<ConnectionInfo>,
+        state: Arc<ConnectionState>,
+        errors: Arc<ServerErrors>,
+    ) -> Self {
         Self {
             socket,
+            info: info.clone(),
             state,
             errors,
             sent: Sent::Nothing,
@@ -143,6 +150,12 @@ impl TrackedStream {
     }
 }
 
+impl Drop for TrackedStream {
+    fn drop(&mut self) {
+        self.info.forget_socket();
+    }
+}
+
 impl AsyncRead for TrackedStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
@@ -165,7 +178,12 @@ impl AsyncWrite for TrackedStream {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.write_replacement(cx))?;
-        Pin::new(&mut self.socket).poll_flush(cx)
+        let result = Pin::new(&mut self.socket).poll_flush(cx);
+        if self.socket.is_buffered() {
+            // TLS accepts bytes that the socket has not accepted yet.
+            self.state.set_write_blocked(result.is_pending());
+        }
+        result
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -12,4 +12,5 @@ mod panics;
 mod process;
 mod shutdown;
 mod timeouts;
+mod tls;
 mod unread;

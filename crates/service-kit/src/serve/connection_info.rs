@@ -1,0 +1,88 @@
+//! What the server knows about the connection of a request: peer, TLS and round-trip time.
+
+use std::{
+    future::Future,
+    net::SocketAddr,
+    os::fd::RawFd,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use super::{tcp_info, tls::TlsInfo};
+
+tokio::task_local! {
+    /// The connection of the request that the current task handles. Not a request extension, because that would need
+    /// allocations for each request.
+    static CURRENT: Arc<ConnectionInfo>;
+}
+
+/// A connection to this server.
+#[derive(Debug)]
+pub struct ConnectionInfo {
+    /// The other end of the TCP connection, never IPv4-mapped.
+    pub peer: SocketAddr,
+    /// `None` on a port without TLS.
+    pub tls: Option<TlsInfo>,
+    /// The descriptor of the open socket. Not a duplicate, which would count against the limit of open files.
+    socket: Mutex<Option<RawFd>>,
+}
+
+impl ConnectionInfo {
+    pub(super) fn new(peer: SocketAddr, tls: Option<TlsInfo>, socket: RawFd) -> Arc<Self> {
+        Arc::new(Self { peer, tls, socket: Mutex::new(Some(socket)) })
+    }
+
+    /// The connection of the request that the current task handles. `None` outside of request handlers.
+    pub fn current() -> Option<Arc<Self>> {
+        CURRENT.try_with(Arc::clone).ok()
+    }
+
+    /// Handles a request of this connection.
+    pub(super) fn scope<F: Future>(self: Arc<Self>, handling: F) -> impl Future<Output = F::Output> {
+        CURRENT.scope(self, handling)
+    }
+
+    /// The smoothed round-trip time to the peer, measured by the kernel.
+    pub fn round_trip_time(&self) -> Option<Duration> {
+        let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        socket.and_then(tcp_info::round_trip_time)
+    }
+
+    /// Forgets the socket. Must be called before it is closed: the system reuses the descriptor's number, and an HTTP/2
+    /// stream may outlive its connection.
+    pub(super) fn forget_socket(&self) {
+        *self.socket.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::{
+        net::{TcpListener, TcpStream},
+        os::fd::AsRawFd,
+    };
+
+    use super::*;
+
+    #[test]
+    fn forgotten_socket_is_not_read() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+        let _client = TcpStream::connect(listener.local_addr().expect("address")).expect("connect");
+        let (server, peer) = listener.accept().expect("accept");
+        let info = ConnectionInfo::new(peer, None, server.as_raw_fd());
+        assert!(info.round_trip_time().is_some());
+        // The descriptor is still open, as it would be if another connection had got its number.
+        info.forget_socket();
+        assert_eq!(info.round_trip_time(), None);
+    }
+
+    #[tokio::test]
+    async fn connection_is_known_only_while_its_request_is_handled() {
+        assert!(ConnectionInfo::current().is_none());
+        let peer = SocketAddr::from(([192, 0, 2, 1], 1));
+        let info = ConnectionInfo::new(peer, None, -1);
+        let handling = async { ConnectionInfo::current().map(|info| info.peer) };
+        assert_eq!(info.scope(handling).await, Some(peer));
+        assert!(ConnectionInfo::current().is_none());
+    }
+}

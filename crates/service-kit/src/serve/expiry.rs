@@ -1,0 +1,105 @@
+//! Reads when a certificate expires. The TLS library checks certificates but does not show their fields.
+
+use std::time::SystemTime;
+
+const CONTEXT_0: u8 = 0xA0;
+const SEQUENCE: u8 = 0x30;
+const UTC_TIME: u8 = 0x17;
+const GENERALIZED_TIME: u8 = 0x18;
+
+/// The end of the validity of a DER-encoded X.509 certificate. `None` if it is malformed.
+pub(super) fn not_after(certificate: &[u8]) -> Option<SystemTime> {
+    let mut certificate = Reader(certificate).sequence()?;
+    let mut fields = certificate.sequence()?;
+    let (first, _) = fields.element()?;
+    if first == CONTEXT_0 {
+        // The version came first; this is the serial number.
+        fields.element()?;
+    }
+    let _algorithm = fields.sequence()?;
+    let _issuer = fields.sequence()?;
+    let mut validity = fields.sequence()?;
+    let _not_before = validity.element()?;
+    match validity.element()? {
+        (UTC_TIME, text) => {
+            let text = str::from_utf8(text).ok()?;
+            // RFC 5280: two digits from 50 on mean the 20th century.
+            let century = if text.get(..2)? < "50" { "20" } else { "19" };
+            time(&format!("{century}{text}"))
+        }
+        (GENERALIZED_TIME, text) => time(str::from_utf8(text).ok()?),
+        _ => None,
+    }
+}
+
+/// Parses `YYYYMMDDHHMMSSZ`, the only form that certificates may have.
+fn time(text: &str) -> Option<SystemTime> {
+    let part = |range| text.get(range);
+    let date = [part(0..4)?, part(4..6)?, part(6..8)?].join("-");
+    let time = [part(8..10)?, part(10..12)?, part(12..14)?].join(":");
+    humantime::parse_rfc3339(&format!("{date}T{time}{}", part(14..text.len())?)).ok()
+}
+
+/// Reads DER elements one after the other.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn sequence(&mut self) -> Option<Reader<'a>> {
+        let (tag, content) = self.element()?;
+        (tag == SEQUENCE).then_some(Reader(content))
+    }
+
+    /// The next element's tag and content.
+    fn element(&mut self) -> Option<(u8, &'a [u8])> {
+        let [tag, first, rest @ ..] = self.0 else { return None };
+        let (length, rest) = match first {
+            0..=0x7F => (usize::from(*first), rest),
+            // One to four more bytes have the length.
+            0x81..=0x84 => {
+                let (digits, rest) = rest.split_at_checked(usize::from(first & 0x7F))?;
+                (digits.iter().fold(0, |length, digit| (length << 8) | usize::from(*digit)), rest)
+            }
+            _ => return None,
+        };
+        let (content, rest) = rest.split_at_checked(length)?;
+        self.0 = rest;
+        Some((*tag, content))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use super::*;
+
+    fn certificate(year: i32) -> Vec<u8> {
+        let mut params = rcgen::CertificateParams::new(["a.example".to_owned()]).expect("valid name");
+        params.not_after = rcgen::date_time_ymd(year, 3, 1);
+        let key = rcgen::KeyPair::generate().expect("key");
+        params.self_signed(&key).expect("certificate").der().to_vec()
+    }
+
+    #[test]
+    fn both_time_formats_are_read() {
+        // From 2050 on, certificates use the format with four digits of the year.
+        for (year, seconds) in [(2031, 1_930_089_600), (2050, 2_529_705_600)] {
+            assert_eq!(not_after(&certificate(year)), Some(UNIX_EPOCH + Duration::from_secs(seconds)));
+        }
+        assert_eq!(time("19990101000000Z"), Some(UNIX_EPOCH + Duration::from_secs(915_148_800)));
+    }
+
+    #[test]
+    fn truncated_or_changed_certificate_never_panics() {
+        let der = certificate(2031);
+        for length in 0..der.len() {
+            let _ = not_after(&der[..length]);
+        }
+        for position in 0..der.len() {
+            let mut changed = der.clone();
+            changed[position] ^= 0xFF;
+            let _ = not_after(&changed);
+        }
+        assert_eq!(not_after(&der[..100]), None);
+    }
+}

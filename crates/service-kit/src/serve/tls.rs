@@ -1,0 +1,164 @@
+//! TLS of a port: flags, protocol versions and the facts of a session.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use anyhow::ensure;
+use opentelemetry::metrics::Meter;
+use rustls::{
+    CipherSuite, ProtocolVersion, ServerConfig, ServerConnection, SupportedProtocolVersion, version,
+};
+
+use super::certificates::Certificates;
+use crate::{flag_defaults::flag_defaults, readiness::Condition};
+
+/// Flags for serving HTTPS.
+#[derive(clap::Args, Debug, Clone)]
+#[command(next_help_heading = "TLS")]
+pub struct TlsArgs {
+    /// PEM file with a certificate and its chain; serves HTTPS instead of plain HTTP. Repeat it, each with a --tls-key, for
+    /// several host names: clients that ask for none of them get the first. Replaced files are used without a restart
+    #[arg(long, env, value_name = "FILE", value_delimiter = ',', requires = "tls_key")]
+    pub tls_cert: Vec<PathBuf>,
+
+    /// PEM file with the private key of the certificate at the same position
+    #[arg(long, env, value_name = "FILE", value_delimiter = ',', requires = "tls_cert")]
+    pub tls_key: Vec<PathBuf>,
+
+    /// Oldest TLS version to accept
+    #[arg(long, env, value_enum, value_name = "VERSION", default_value = "1.2")]
+    pub tls_min_version: TlsVersion,
+}
+
+impl Default for TlsArgs {
+    fn default() -> Self {
+        flag_defaults()
+    }
+}
+
+/// A version of TLS.
+#[derive(clap::ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TlsVersion {
+    /// TLS 1.2.
+    #[value(name = "1.2")]
+    V1_2,
+    /// TLS 1.3.
+    #[value(name = "1.3")]
+    V1_3,
+}
+
+/// The TLS settings of a port. Clones share the certificates.
+#[derive(Clone, Debug)]
+pub struct Tls {
+    pub(super) config: Arc<ServerConfig>,
+    certificates: Arc<Certificates>,
+}
+
+impl Tls {
+    /// Loads the certificates. `None` without `--tls-cert`.
+    pub fn load(args: &TlsArgs) -> anyhow::Result<Option<Self>> {
+        let TlsArgs { tls_cert, tls_key, tls_min_version } = args;
+        ensure!(
+            tls_cert.len() == tls_key.len(),
+            "there are {} --tls-cert and {} --tls-key: each certificate needs its key at the same position",
+            tls_cert.len(),
+            tls_key.len()
+        );
+        if tls_cert.is_empty() {
+            return Ok(None);
+        }
+        let certificates = Certificates::load(tls_cert.iter().cloned().zip(tls_key.iter().cloned()))?;
+        let certificates = Arc::new(certificates);
+        let versions: &[&SupportedProtocolVersion] = match tls_min_version {
+            TlsVersion::V1_2 => &[&version::TLS12, &version::TLS13],
+            TlsVersion::V1_3 => &[&version::TLS13],
+        };
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(versions)?
+            .with_no_client_auth()
+            .with_cert_resolver(certificates.clone());
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(Some(Self { config: Arc::new(config), certificates }))
+    }
+
+    /// Publishes when the certificates expire, as a metric.
+    pub fn publish(&self, meter: &Meter) {
+        self.certificates.publish(meter);
+    }
+
+    /// Checks the files every `interval`, uses replaced ones and reports when the certificates expire. The condition is
+    /// always met: an expired certificate must not take every instance out of service. Never returns.
+    pub async fn follow_files(self, interval: Duration, condition: Condition) {
+        self.certificates.follow_files(interval, condition).await;
+    }
+}
+
+/// How often to check the certificate files. Reading them takes less than a millisecond.
+pub const CERTIFICATE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
+
+/// The version and cipher suite of a TLS session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TlsInfo {
+    /// Such as `TLSv1.3`.
+    pub version: Option<&'static str>,
+    /// The IANA name, such as `TLS_AES_128_GCM_SHA256`.
+    pub cipher: Option<&'static str>,
+}
+
+impl TlsInfo {
+    pub(super) fn of(session: &ServerConnection) -> Self {
+        let version = session.protocol_version().and_then(|version| match version {
+            ProtocolVersion::TLSv1_2 => Some("TLSv1.2"),
+            ProtocolVersion::TLSv1_3 => Some("TLSv1.3"),
+            _ => None,
+        });
+        let suite = session.negotiated_cipher_suite();
+        Self { version, cipher: suite.and_then(|suite| iana_name(suite.suite())) }
+    }
+}
+
+/// rustls has its own names for the suites of TLS 1.3.
+fn iana_name(suite: CipherSuite) -> Option<&'static str> {
+    match suite {
+        CipherSuite::TLS13_AES_128_GCM_SHA256 => Some("TLS_AES_128_GCM_SHA256"),
+        CipherSuite::TLS13_AES_256_GCM_SHA384 => Some("TLS_AES_256_GCM_SHA384"),
+        CipherSuite::TLS13_CHACHA20_POLY1305_SHA256 => Some("TLS_CHACHA20_POLY1305_SHA256"),
+        other => other.as_str(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_supported_suite_has_its_iana_name() {
+        let mut names = Vec::new();
+        for suite in &rustls::crypto::ring::default_provider().cipher_suites {
+            names.push(iana_name(suite.suite()).expect("a name"));
+        }
+        names.sort_unstable();
+        assert_eq!(
+            names,
+            [
+                "TLS_AES_128_GCM_SHA256",
+                "TLS_AES_256_GCM_SHA384",
+                "TLS_CHACHA20_POLY1305_SHA256",
+                "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
+                "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
+                "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
+                "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+                "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+                "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
+            ]
+        );
+    }
+
+    #[test]
+    fn certificate_without_key_is_rejected() {
+        assert!(Tls::load(&TlsArgs::default()).expect("valid").is_none());
+        let args = TlsArgs { tls_cert: vec!["a.pem".into()], ..TlsArgs::default() };
+        let error = Tls::load(&args).expect_err("no key").to_string();
+        assert!(error.contains("1 --tls-cert and 0 --tls-key"), "{error}");
+    }
+}
