@@ -9,7 +9,8 @@ use edge::{DiscoveryStatus, Edge};
 use poem::endpoint::BoxEndpoint;
 use quota_client::wire::Actor;
 use quota_client::{QuotaClient, QuotaToken};
-use service_kit::{Kit, Lifecycle, Server};
+use service_kit::serve::CERTIFICATE_CHECK_INTERVAL;
+use service_kit::{Kit, Lifecycle, Server, Tls};
 use tokio::task::JoinSet;
 
 use crate::accounts::{Accounts, SignupPolicy};
@@ -44,6 +45,7 @@ impl DashboardService {
                  can take over a session"
             );
         }
+        let tls = Tls::load(&config.tls)?;
         let edge = Edge::start(&config.edge).await?;
         let discovery_report =
             kit.readiness.condition("dashboard-edge").follow(edge.status(), DiscoveryStatus::readiness);
@@ -58,8 +60,15 @@ impl DashboardService {
         let reached = async move { quota.wait_for_store(|reason| waiting.set_not_ready(reason)).await };
         background.spawn(kit.tasks.watch("store condition", condition.latch(reached, STORE_REACHED)));
         background.spawn(kit.tasks.watch("proxy discovery", discovery_report));
+        if let Some(tls) = &tls {
+            tls.publish(&kit.telemetry.meter());
+            let reload = tls
+                .clone()
+                .follow_files(CERTIFICATE_CHECK_INTERVAL, kit.readiness.condition("dashboard-tls"));
+            background.spawn(kit.tasks.watch("certificate reload", reload));
+        }
         Ok(Self {
-            server: server.docs_url(&context.docs_url).error_headers(error_headers),
+            server: server.tls(tls).docs_url(&context.docs_url).error_headers(error_headers),
             endpoint,
             lifecycle: kit.lifecycle.clone(),
             background,

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::bail;
 use clap::Parser;
 use edge::EdgeArgs;
-use service_kit::{ServeArgs, TelemetryArgs, flag_defaults, web_url};
+use service_kit::{ServeArgs, TelemetryArgs, TlsArgs, flag_defaults, web_url};
 use url::Url;
 
 use crate::session::SessionKey;
@@ -71,6 +71,8 @@ pub struct Config {
     pub edge: EdgeArgs,
     #[command(flatten)]
     pub serving: ServeArgs,
+    #[command(flatten)]
+    pub tls: TlsArgs,
     #[command(flatten)]
     pub telemetry: TelemetryArgs,
 }

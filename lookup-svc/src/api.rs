@@ -11,12 +11,13 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use api_key::ApiKey;
+use edge::ConnectionFacts;
 use poem::Addr;
 use poem::error::MethodNotAllowedError;
 use poem_openapi::{OpenApi, Tags};
 use quota_client::ChargeError;
 use quota_client::wire::Scope;
-use service_kit::LogThrottle;
+use service_kit::{ConnectionInfo, LogThrottle};
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
@@ -146,7 +147,16 @@ impl Api {
             Addr::SocketAddr(peer) => peer.ip(),
             _ => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         };
-        let client = self.lookup.edge.identify(peer, request.0.headers(), request.0.version());
+        let connection = ConnectionInfo::current();
+        let mut own = ConnectionFacts::direct(request.0.version());
+        if let Some(tls) = connection.as_ref().and_then(|connection| connection.tls) {
+            own = own.with_tls(tls.version, tls.cipher);
+        }
+        let mut client = self.lookup.edge.identify(peer, request.0.headers(), own);
+        if client.facts.rtt_from_socket && field_set.has_connection_facts() {
+            let rtt = connection.and_then(|connection| connection.round_trip_time());
+            client.facts.rtt_ms = rtt.and_then(|rtt| u32::try_from(rtt.as_millis()).ok());
+        }
         self.counters.count_client_ip(client.decision);
         self.responses.success(&allowed.rate_limit, self.lookup.render(field_set, &client))
     }

@@ -9,7 +9,8 @@ use poem::EndpointExt;
 use poem::Response;
 use poem::endpoint::BoxEndpoint;
 use quota_client::{Charger, QuotaClient, QuotaToken};
-use service_kit::{Condition, Kit, Lifecycle, LogThrottle, RequestTelemetry, Server};
+use service_kit::serve::CERTIFICATE_CHECK_INTERVAL;
+use service_kit::{Condition, Kit, Lifecycle, LogThrottle, RequestTelemetry, Server, Tls};
 use tokio::task::JoinSet;
 
 use crate::api::{Api, Responses, default_headers};
@@ -38,6 +39,7 @@ impl LookupService {
     /// quota-svc may start later; until its store has been reached, the service is not ready and lookups get 500.
     pub async fn start(config: &Config, kit: &Kit) -> anyhow::Result<Self> {
         let urls = PublicUrls::new(config);
+        let tls = Tls::load(&config.tls)?;
         let edge = Edge::start(&config.edge).await.context("can't set up client address detection")?;
         let geo = open_geo(config).await?;
         let meter = kit.telemetry.meter();
@@ -71,6 +73,13 @@ impl LookupService {
             kit.readiness.condition("lookup-edge").follow(edge.status(), DiscoveryStatus::readiness);
         background.spawn(kit.tasks.watch("proxy discovery", discovery_report));
 
+        if let Some(tls) = &tls {
+            tls.publish(&meter);
+            let reload =
+                tls.clone().follow_files(CERTIFICATE_CHECK_INTERVAL, kit.readiness.condition("lookup-tls"));
+            background.spawn(kit.tasks.watch("certificate reload", reload));
+        }
+
         let trusted = edge.trusted();
         let telemetry = RequestTelemetry::new(&kit.telemetry, "lookup-svc")
             .trust_trace_of(move |peer| trusted.contains(peer));
@@ -84,7 +93,7 @@ impl LookupService {
         let endpoint = router::endpoint(api, pages, &urls, telemetry, config.body_timeout());
         let server = Server::bind("lookup", config.listen, &config.serving).await?;
         Ok(Self {
-            server: server.docs_url(&urls.docs).error_headers(default_headers(&urls)),
+            server: server.tls(tls).docs_url(&urls.docs).error_headers(default_headers(&urls)),
             endpoint: endpoint.boxed(),
             geo,
             lifecycle: kit.lifecycle.clone(),

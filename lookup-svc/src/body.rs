@@ -28,7 +28,7 @@ impl LookupBody<'_> {
             json.extend_from_slice(self.location.geo_fields());
         }
         let is_full = self.field_set == FieldSet::Scope(Scope::Full);
-        if is_full || self.field_set == FieldSet::Demo {
+        if self.field_set.has_connection_facts() {
             self.write_connection_facts(&mut json, is_full);
         }
         if is_full {

@@ -5,10 +5,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::ArgPredicate;
 use clap::{Args, Parser, Subcommand};
 use edge::EdgeArgs;
 use quota_client::BatchConfig;
-use service_kit::{ServeArgs, TelemetryArgs, base_url, flag_defaults, parse_duration, telemetry};
+use service_kit::{ServeArgs, TelemetryArgs, TlsArgs, base_url, flag_defaults, parse_duration, telemetry};
 
 use crate::geo::GeoArgs;
 use crate::geo_update::GeoUpdateArgs;
@@ -58,8 +59,9 @@ pub struct Config {
     #[arg(long, env, value_name = "ADDR", default_value = "0.0.0.0:9080")]
     pub admin_listen: SocketAddr,
 
-    /// Public URL of the API
+    /// Public URL of the API [default with TLS: https://localhost:8080]
     #[arg(long, env, value_name = "URL", default_value = "http://localhost:8080", value_parser = base_url)]
+    #[arg(default_value_if("tls_cert", ArgPredicate::IsPresent, "https://localhost:8080"))]
     pub base_url: String,
 
     /// Documentation URL in errors [default: {base-url}/docs]
@@ -93,6 +95,9 @@ pub struct Config {
 
     #[command(flatten)]
     pub serving: ServeArgs,
+
+    #[command(flatten)]
+    pub tls: TlsArgs,
 
     #[command(flatten)]
     pub telemetry: TelemetryArgs,
@@ -211,6 +216,17 @@ mod tests {
             assert!(Cli::try_parse_from(["lookup-svc", "--base-url", invalid]).is_err(), "{invalid}");
         }
         assert_eq!(parse(&["--base-url", "https://ip.example/"]).config.base_url, "https://ip.example");
+    }
+
+    #[test]
+    fn base_url_defaults_to_https_with_tls() {
+        assert_eq!(parse(&[]).config.base_url, "http://localhost:8080");
+        let tls = ["--tls-cert", "a.crt", "--tls-key", "a.key"];
+        assert_eq!(parse(&tls).config.base_url, "https://localhost:8080");
+        let given = parse(&[&tls[..], &["--base-url", "https://ip.example"]].concat());
+        assert_eq!(given.config.base_url, "https://ip.example");
+        assert!(Cli::try_parse_from(["lookup-svc", "--tls-cert", "a.crt"]).is_err(), "without a key");
+        assert!(Cli::try_parse_from(["lookup-svc", "--tls-min-version", "1.1"]).is_err());
     }
 
     #[test]

@@ -99,6 +99,10 @@ impl FieldSet {
         self != Self::Scope(Scope::Ip)
     }
 
+    pub fn has_connection_facts(self) -> bool {
+        matches!(self, Self::Scope(Scope::Full) | Self::Demo)
+    }
+
     /// Whether the set includes a field. Used only for the documentation and in tests: `LookupBody` has its own code
     /// for each set.
     pub fn contains(self, field: &Field) -> bool {

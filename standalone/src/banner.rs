@@ -29,7 +29,7 @@ impl Banner<'_> {
         println!("  Documentation  {api}/docs");
         println!("  Swagger UI     {api}/swagger");
         println!("  Dashboard      {dashboard}");
-        println!("  Metrics        {}/metrics", url_of(self.admin));
+        println!("  Metrics        {}/metrics", url_of("http", self.admin));
         println!("  Geo data       {}", self.geo);
         match credentials {
             Some(credentials) => self.print_credentials(credentials),

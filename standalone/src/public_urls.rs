@@ -29,8 +29,11 @@ impl PublicUrls {
             );
         }
         let urls = Self {
-            api: config.base_url.clone().unwrap_or_else(|| url_of(config.listen)),
-            dashboard: config.public_url.clone().unwrap_or_else(|| url_of(config.dashboard_listen)),
+            api: config.base_url.clone().unwrap_or_else(|| url_of(config.scheme(), config.listen)),
+            dashboard: config
+                .public_url
+                .clone()
+                .unwrap_or_else(|| url_of(config.scheme(), config.dashboard_listen)),
         };
         let api: Url = urls.api.parse().context("--base-url")?;
         let dashboard: Url = urls.dashboard.parse().context("--public-url")?;
@@ -72,24 +75,24 @@ impl PublicUrls {
     /// Puts the actual port, known once the dashboard listens, into a derived URL.
     pub fn use_dashboard_address(&mut self, config: &Config, addr: SocketAddr) {
         if config.public_url.is_none() {
-            self.dashboard = url_of(addr);
+            self.dashboard = url_of(config.scheme(), addr);
         }
     }
 
     /// Puts the actual port, known once the API listens, into a derived URL.
     pub fn use_api_address(&mut self, config: &Config, addr: SocketAddr) {
         if config.base_url.is_none() {
-            self.api = url_of(addr);
+            self.api = url_of(config.scheme(), addr);
         }
     }
 }
 
 /// URL to open in a browser: loopback and unspecified addresses become `localhost`.
-pub fn url_of(addr: SocketAddr) -> String {
+pub fn url_of(scheme: &str, addr: SocketAddr) -> String {
     if addr.ip().is_loopback() || addr.ip().is_unspecified() {
-        format!("http://localhost:{}", addr.port())
+        format!("{scheme}://localhost:{}", addr.port())
     } else {
-        format!("http://{addr}")
+        format!("{scheme}://{addr}")
     }
 }
 
@@ -109,6 +112,11 @@ mod tests {
         assert_eq!(
             (default.api.as_str(), default.dashboard.as_str()),
             ("http://localhost:8080", "http://localhost:8081")
+        );
+        let tls = urls(&["--tls-cert", "a.crt", "--tls-key", "a.key"]).unwrap();
+        assert_eq!(
+            (tls.api.as_str(), tls.dashboard.as_str()),
+            ("https://localhost:8080", "https://localhost:8081")
         );
         let given =
             urls(&["--base-url", "https://ip.example/", "--public-url", "https://keys.example/"]).unwrap();

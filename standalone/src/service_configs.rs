@@ -44,6 +44,7 @@ impl Config {
             edge: self.edge()?,
             geo: self.geo.clone(),
             serving: self.serve_args(),
+            tls: self.tls.clone(),
             ..lookup_svc::config::Config::default()
         };
         config.quota.quota_url = format!("http://{quota}");
@@ -65,6 +66,7 @@ impl Config {
             lookup_url: urls.api.parse().context("--base-url")?,
             edge: self.edge()?,
             serving: self.serve_args(),
+            tls: self.tls.clone(),
             ..dashboard_api::config::Config::default()
         };
         config.accounts.session_key = Some(data.session_key.clone());

@@ -9,6 +9,7 @@ use rustix::process::Signal;
 use testkit::http;
 use testkit::process::Service;
 use testkit::redis::Redis;
+use testkit::tls::TlsFiles;
 use testkit::tools::project_root;
 
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
@@ -177,4 +178,55 @@ fn slow_default_build_is_clean_and_has_no_kubernetes_client() {
     let dir = project_root().join("target/tmp/default-build");
     let lints = cargo(&["clippy", "--locked", "--target-dir", dir.to_str().unwrap(), "--", "-D", "warnings"]);
     assert!(lints.status.success(), "{}", String::from_utf8_lossy(&lints.stderr));
+}
+
+#[tokio::test]
+async fn https_serves_api_and_dashboard_with_facts_of_the_connection() {
+    let (data, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let files = TlsFiles::create(folder.path());
+    let (cert, key) = (files.cert.to_str().unwrap(), files.key.to_str().unwrap());
+    let mut service = start(data.path(), &["--tls-cert", cert, "--tls-key", key]);
+    let text = banner(&mut service).await;
+    let line = text.lines().map(str::trim).find(|line| line.starts_with("curl ")).unwrap();
+    let ca = format!("CURL_CA_BUNDLE={}", files.ca.display());
+    let body = run(&format!("{ca} {line} --http2 --tlsv1.3")).await;
+    let facts = ["ip", "http_protocol", "tls_version", "tls_cipher"].map(|name| body[name].as_str().unwrap());
+    assert_eq!(facts, ["127.0.0.1", "HTTP/2", "TLSv1.3", "TLS_AES_256_GCM_SHA384"], "{body}");
+    assert!(body["rtt"].as_u64().is_some_and(|rtt| rtt < 500), "{body}");
+    let old = run(&format!("{ca} {line} --http1.1 --tls-max 1.2")).await;
+    assert_eq!((&old["http_protocol"], &old["tls_version"]), (&"HTTP/1.1".into(), &"TLSv1.2".into()));
+    // Loopback is trusted, so this is a proxy, and the connection is not the client's.
+    let forwarded = run(&format!("{ca} {line} -H 'X-Forwarded-For: 192.0.2.1'")).await;
+    assert_eq!(forwarded["ip"], "192.0.2.1");
+    for name in ["http_protocol", "tls_version", "tls_cipher", "rtt"] {
+        assert!(forwarded[name].is_null(), "{name} is that of the proxy's connection: {forwarded}");
+    }
+    let dashboard = text.lines().find_map(|line| line.trim().strip_prefix("Dashboard")).unwrap().trim();
+    assert!(dashboard.starts_with("https://localhost:"), "{text}");
+    let document = run(&format!("{ca} curl -s {dashboard}/openapi.json")).await;
+    assert!(document["openapi"].is_string(), "{document}");
+    let admin = service.listen_addr("admin").await;
+    let report = http::client().get(format!("http://{admin}/readyz")).send().await.unwrap();
+    assert_eq!(report.status(), 200);
+    let report = report.text().await.unwrap();
+    for check in ["lookup-tls", "dashboard-tls"] {
+        assert!(
+            report.contains(&format!(r#""{check}":{{"ready":true,"detail":"{cert} expires in "#)),
+            "{report}"
+        );
+    }
+    let metrics = http::client().get(format!("http://{admin}/metrics")).send().await.unwrap();
+    let metrics = metrics.text().await.unwrap();
+    let expiry = metrics.lines().filter(|line| line.starts_with("tls_certificate_expiry_timestamp_seconds{"));
+    assert_eq!(expiry.count(), 1, "{metrics}");
+}
+
+#[tokio::test]
+async fn key_of_another_certificate_is_a_start_error() {
+    let (data, folder, other) =
+        (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (files, other) = (TlsFiles::create(folder.path()), TlsFiles::create(other.path()));
+    let (cert, key) = (files.cert.to_str().unwrap(), other.key.to_str().unwrap());
+    let log = expect_failure(start(data.path(), &["--tls-cert", cert, "--tls-key", key])).await;
+    assert!(log.contains("do not belong together") && log.contains(cert), "{log}");
 }

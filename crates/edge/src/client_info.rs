@@ -5,7 +5,7 @@ use std::sync::Arc;
 #[cfg(feature = "kubernetes")]
 use std::time::Duration;
 
-use http::{HeaderMap, Version};
+use http::HeaderMap;
 #[cfg(feature = "kubernetes")]
 use kube::runtime::{utils::Backoff, watcher::DefaultBackoff};
 use tokio::sync::watch;
@@ -15,6 +15,7 @@ use crate::client_ip::{Decision, resolve};
 use crate::colo::Iata;
 use crate::config::EdgeArgs;
 use crate::error::EdgeError;
+use crate::fact_sources;
 use crate::facts::ConnectionFacts;
 #[cfg(feature = "kubernetes")]
 use crate::kubernetes;
@@ -86,17 +87,17 @@ impl Edge {
         Self { _tasks, ..edge }
     }
 
-    /// Identifies the client of a request. Does not allocate or lock.
+    /// Identifies the client of a request. `own` are the facts of the TCP connection to this process. Does not allocate or
+    /// lock.
     #[must_use]
-    pub fn identify<'h>(&self, peer: IpAddr, headers: &'h HeaderMap, version: Version) -> ClientInfo<'h> {
+    pub fn identify<'h>(
+        &self,
+        peer: IpAddr,
+        headers: &'h HeaderMap,
+        own: ConnectionFacts<'static>,
+    ) -> ClientInfo<'h> {
         let client = resolve(peer, headers, &self.policy.client_ip_from, &self.shared.trusted.load());
-        let direct = ConnectionFacts::direct(version);
-        let facts = match client.decision {
-            Decision::PeerUntrusted => direct,
-            // Nothing was forwarded: the peer is the client, so this connection is the client's.
-            Decision::Missing => self.policy.fact_headers.read(headers).or_protocol(direct.http_protocol),
-            _ => self.policy.fact_headers.read(headers),
-        };
+        let facts = fact_sources::select(client.decision, own, || self.policy.fact_headers.read(headers));
         let facts = ConnectionFacts { colo: facts.colo.or_else(|| self.colo()), ..facts };
         ClientInfo { ip: client.ip, decision: client.decision, facts }
     }

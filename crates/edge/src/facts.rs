@@ -1,4 +1,5 @@
-//! Connection facts from a trusted proxy's headers: HTTP and TLS version, cipher, round-trip time and colo.
+//! Connection facts: HTTP and TLS version, cipher, round-trip time and colo. They come from a trusted proxy's headers or
+//! from the connection to this process.
 
 use std::fmt;
 
@@ -26,23 +27,25 @@ pub struct ConnectionFacts<'h> {
     pub tls_cipher: Option<&'h str>,
     /// Round-trip time to the edge in milliseconds.
     pub rtt_ms: Option<u32>,
+    /// Whether the peer is the client and no header has the round-trip time, so that the socket has it. Reading it takes
+    /// a system call, so the caller does that, and only if the response has the field.
+    pub rtt_from_socket: bool,
     /// Data center of the edge.
     pub colo: Option<Iata>,
 }
 
 impl ConnectionFacts<'static> {
-    /// Returns the facts of a direct connection to this process, without a proxy and without TLS.
+    /// Returns the facts of a connection to this process without TLS.
     #[must_use]
     pub fn direct(version: Version) -> Self {
-        Self { http_protocol: values::protocol_of_version(version), ..Self::default() }
+        let http_protocol = values::protocol_of_version(version);
+        Self { http_protocol, rtt_from_socket: true, ..Self::default() }
     }
-}
 
-impl ConnectionFacts<'_> {
-    /// Fills in a missing HTTP version.
+    /// Adds the TLS version and the IANA name of the cipher suite.
     #[must_use]
-    pub(crate) fn or_protocol(self, protocol: Option<&'static str>) -> Self {
-        Self { http_protocol: self.http_protocol.or(protocol), ..self }
+    pub const fn with_tls(self, version: Option<&'static str>, cipher: Option<&'static str>) -> Self {
+        Self { tls_version: version, tls_cipher: cipher, ..self }
     }
 }
 
@@ -83,6 +86,7 @@ impl FactHeaders {
             tls_version: single(headers, &self.tls_version).and_then(values::tls_version),
             tls_cipher: single(headers, &self.tls_cipher).and_then(cipher::name),
             rtt_ms: self.rtt.iter().find_map(rtt),
+            rtt_from_socket: false,
             colo: single(headers, &self.colo).and_then(|value| Iata::parse_ray(value.as_bytes())),
         }
     }

@@ -1,4 +1,4 @@
-//! Client address, connection facts and colo of each request, read from trusted proxies only.
+//! Client address, connection facts and colo of each request: from the connection, or from trusted proxies.
 //!
 //! Headers are read only if the TCP peer is a trusted proxy ([`TrustedProxies`]). Any other peer is the client itself,
 //! and its headers are ignored. The parsers are pure functions over [`http::HeaderMap`]. [`Edge`] combines them with
@@ -12,6 +12,7 @@ mod client_ip;
 mod colo;
 mod config;
 mod error;
+mod fact_sources;
 mod facts;
 #[cfg(feature = "kubernetes")]
 mod kubernetes;

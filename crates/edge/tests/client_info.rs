@@ -1,7 +1,7 @@
 //! Tests `Edge::identify` and startup as a service uses them.
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-use edge::{ClientInfo, Decision, DiscoveryStatus, Edge, EdgeArgs};
+use edge::{ClientInfo, ConnectionFacts, Decision, DiscoveryStatus, Edge, EdgeArgs};
 use http::{HeaderMap, HeaderName, Version};
 
 async fn edge(trusted: &[&str]) -> Edge {
@@ -26,7 +26,7 @@ fn all_headers() -> HeaderMap {
 }
 
 fn identify<'h>(edge: &Edge, peer: &str, headers: &'h HeaderMap) -> ClientInfo<'h> {
-    edge.identify(peer.parse().unwrap(), headers, Version::HTTP_11)
+    edge.identify(peer.parse().unwrap(), headers, ConnectionFacts::direct(Version::HTTP_11))
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use edge::{Decision, DiscoveryStatus, Edge, EdgeArgs, EdgePolicy, node_label};
+use edge::{ConnectionFacts, Decision, DiscoveryStatus, Edge, EdgeArgs, EdgePolicy, node_label};
 use http::{HeaderMap, Version};
 use kube::runtime::utils::Backoff;
 use testkit::kube_api::{KubeApi, Watch, bookmark, event, expired, slice};
@@ -61,7 +61,7 @@ async fn wait_for(status: &mut Receiver<DiscoveryStatus>, want: DiscoveryStatus)
 fn trusts(edge: &Edge, peer: &str) -> bool {
     let mut headers = HeaderMap::new();
     headers.insert("x-forwarded-for", "203.0.113.7".parse().unwrap());
-    let client = edge.identify(peer.parse().unwrap(), &headers, Version::HTTP_11);
+    let client = edge.identify(peer.parse().unwrap(), &headers, ConnectionFacts::direct(Version::HTTP_11));
     client.decision != Decision::PeerUntrusted
 }
 
@@ -278,7 +278,7 @@ async fn colo_precedence_is_header_node_label_zone() {
     let policy = EdgePolicy::from_args(&args).unwrap();
     let edge = Edge::with_client(policy, client(&api), LONG_GRACE, || Box::new(ShortDelay));
     let colo = |peer: &str, headers: &HeaderMap| {
-        let client = edge.identify(peer.parse().unwrap(), headers, Version::HTTP_2);
+        let client = edge.identify(peer.parse().unwrap(), headers, ConnectionFacts::direct(Version::HTTP_2));
         client.facts.colo.map(|colo| colo.to_string())
     };
     api.wait_for_failures(2).await;

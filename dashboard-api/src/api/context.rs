@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use edge::Edge;
+use edge::{ConnectionFacts, Edge};
 use http::header::SET_COOKIE;
 use quota_client::QuotaClient;
 
@@ -56,7 +56,7 @@ impl Context {
     pub fn address(&self, request: &RequestInfo) -> IpAddr {
         // Only connections over a Unix socket have no peer address. The throttle counts all of them as one address.
         let peer = request.peer.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
-        self.edge.identify(peer, &request.headers, request.version).ip
+        self.edge.identify(peer, &request.headers, ConnectionFacts::direct(request.version)).ip
     }
 
     /// Adds the cookies of a new session to the response: the known-browser cookie and the session cookie.

@@ -169,12 +169,11 @@ async fn headers_of_untrusted_peer_are_ignored() {
     let harness = Harness::start_with(|config| config.edge.trusted_proxies.clear()).await;
     let key = harness.create_key(allowed(Scope::Full));
     let forged =
-        [("x-forwarded-for", "198.51.100.7"), ("x-edge-tls-version", "TLSv1.3"), ("x-edge-rtt", "1")];
+        [("x-forwarded-for", "198.51.100.7"), ("x-edge-tls-version", "TLSv1.3"), ("x-edge-rtt", "1000")];
     let body = lookup_with_headers(&harness, &key, &forged).await;
     assert_eq!(body["ip"], "127.0.0.1");
     assert_eq!(body["http_protocol"], "HTTP/1.1");
-    assert_eq!(
-        (&body["tls_version"], &body["rtt"], &body["city"]),
-        (&Value::Null, &Value::Null, &Value::Null)
-    );
+    assert_eq!((&body["tls_version"], &body["city"]), (&Value::Null, &Value::Null));
+    // Measured on the socket: less than a millisecond on one machine, where the forged value is 1000.
+    assert!(body["rtt"].as_u64().is_some_and(|rtt| rtt < 500), "{body}");
 }

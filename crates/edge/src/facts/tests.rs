@@ -165,7 +165,7 @@ fn header_names_with_underscores_are_ignored() {
 }
 
 #[test]
-fn direct_connection_has_only_http_version() {
+fn direct_connection_has_http_version_and_rtt_of_its_socket() {
     for (version, want) in [
         (Version::HTTP_09, None),
         (Version::HTTP_10, Some("HTTP/1.0")),
@@ -175,7 +175,7 @@ fn direct_connection_has_only_http_version() {
     ] {
         assert_eq!(
             ConnectionFacts::direct(version),
-            ConnectionFacts { http_protocol: want, ..ConnectionFacts::default() }
+            ConnectionFacts { http_protocol: want, rtt_from_socket: true, ..ConnectionFacts::default() }
         );
     }
 }
