@@ -8,13 +8,11 @@ use quota_client::wire::{ChargeRequest, Outcome};
 use testkit::cluster::RedisCluster;
 use testkit::loadgen::Load;
 use testkit::quota::{Quota, StoreChoice, TestKey, first_outcome};
-use testkit::wait::eventually_ok;
+use testkit::wait::{SLACK, eventually_ok};
 
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 /// Maximum time of a charge in quota-svc (`--store-timeout`).
 const STORE_TIMEOUT: Duration = Duration::from_millis(250);
-/// Extra time for a busy machine.
-const SLACK: Duration = Duration::from_millis(350);
 
 async fn outcomes(client: &QuotaClient, keys: &[TestKey; 3]) -> Vec<Outcome> {
     let batch = ChargeRequest { charges: keys.iter().flat_map(|key| key.charges(1).charges).collect() };

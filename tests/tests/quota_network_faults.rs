@@ -12,7 +12,7 @@ use testkit::fault_proxy::{Fault, FaultProxy};
 use testkit::loadgen::{Load, Report};
 use testkit::quota::{Quota, StoreChoice, TestKey};
 use testkit::redis::Redis;
-use testkit::wait::eventually_ok;
+use testkit::wait::{SLACK, eventually_ok};
 
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(2);
@@ -20,8 +20,6 @@ const RECOVERY_TIMEOUT: Duration = Duration::from_secs(2);
 const STORE_TIMEOUT: Duration = Duration::from_millis(250);
 /// Maximum time of a charge in lookup-svc, including the queue.
 const CHARGER_DEADLINE: Duration = Duration::from_millis(400);
-/// Extra time for a busy machine.
-const SLACK: Duration = Duration::from_millis(350);
 /// Delay between two calls of a worker. Without it, immediate errors would make the workers use all of the CPU.
 const PACE: Duration = Duration::from_millis(4);
 

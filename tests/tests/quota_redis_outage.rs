@@ -7,14 +7,12 @@ use quota_client::wire::{NewAccount, Outcome};
 use testkit::loadgen::{Load, Report};
 use testkit::quota::{Quota, TestKey, first_outcome};
 use testkit::redis::Redis;
-use testkit::wait::eventually_ok;
+use testkit::wait::{SLACK, eventually_ok};
 
 /// Maximum time of a charge in quota-svc (`--store-timeout`).
 const STORE_TIMEOUT: Duration = Duration::from_millis(250);
 /// Maximum time of a charge in lookup-svc, including the queue.
 const CHARGER_DEADLINE: Duration = Duration::from_millis(400);
-/// Extra time for a busy machine.
-const SLACK: Duration = Duration::from_millis(350);
 
 /// Charges must succeed again this soon after Redis is back.
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(2);

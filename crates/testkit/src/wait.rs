@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
+/// How much later than its deadline a call may end on a busy machine. A call without a deadline takes longer.
+pub const SLACK: Duration = Duration::from_secs(3);
+
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Polls `probe` until it returns a value. `what` describes the awaited condition, such as "the server is ready".
