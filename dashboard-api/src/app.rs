@@ -9,7 +9,6 @@ use edge::{DiscoveryStatus, Edge};
 use poem::endpoint::BoxEndpoint;
 use quota_client::wire::Actor;
 use quota_client::{QuotaClient, QuotaToken};
-use service_kit::serve::CERTIFICATE_CHECK_INTERVAL;
 use service_kit::{Kit, Lifecycle, Server, Tls};
 use tokio::task::JoinSet;
 
@@ -23,8 +22,6 @@ use crate::session::{Cookies, KnownBrowsers, SessionKey};
 /// call times out: creating an account or key writes twice and waits for a confirmation, each for up to
 /// `--write-timeout` (3 s by default). The page's own timeout (`page/api.js`) is longer still.
 pub(crate) const QUOTA_TIMEOUT: Duration = Duration::from_secs(15);
-
-const STORE_REACHED: &str = "the store has been reached since the start; later outages do not change this";
 
 /// dashboard-api, bound to its port. [`run`](Self::run) serves requests.
 pub struct DashboardService {
@@ -54,18 +51,13 @@ impl DashboardService {
         let server = Server::bind("dashboard", config.listen, &kit.serve).await?;
         let error_headers = api::security_headers(context.public_origin.as_deref());
         let mut background = JoinSet::new();
-        // Only the first contact with the store counts: an outage later must not take every pod out of the Service.
-        let condition = kit.readiness.condition("dashboard-store");
-        let (waiting, quota) = (condition.clone(), context.quota.clone());
-        let reached = async move { quota.wait_for_store(|reason| waiting.set_not_ready(reason)).await };
-        background.spawn(kit.tasks.watch("store condition", condition.latch(reached, STORE_REACHED)));
+        let quota = context.quota.clone();
+        background.spawn(kit.await_store("dashboard-store", async move |waiting| {
+            quota.wait_for_store(|reason| waiting.set_not_ready(reason)).await;
+        }));
         background.spawn(kit.tasks.watch("proxy discovery", discovery_report));
         if let Some(tls) = &tls {
-            tls.publish(&kit.telemetry.meter());
-            let reload = tls
-                .clone()
-                .follow_files(CERTIFICATE_CHECK_INTERVAL, kit.readiness.condition("dashboard-tls"));
-            background.spawn(kit.tasks.watch("certificate reload", reload));
+            background.spawn(kit.reload_certificates(tls, "dashboard-tls"));
         }
         Ok(Self {
             server: server.tls(tls).docs_url(&context.docs_url).error_headers(error_headers),

@@ -9,7 +9,6 @@ use poem::EndpointExt;
 use poem::Response;
 use poem::endpoint::BoxEndpoint;
 use quota_client::{Charger, QuotaClient, QuotaToken};
-use service_kit::serve::CERTIFICATE_CHECK_INTERVAL;
 use service_kit::{Condition, Kit, Lifecycle, LogThrottle, RequestTelemetry, Server, Tls};
 use tokio::task::JoinSet;
 
@@ -20,8 +19,6 @@ use crate::lookup::{Lookup, unix_now};
 use crate::metrics::{self, QuotaMetrics, RequestCounters};
 use crate::public_urls::PublicUrls;
 use crate::{pages, router};
-
-const STORE_REACHED: &str = "the store has been reached since the start; later outages do not change this";
 
 /// lookup-svc, bound to its port. [`run`](Self::run) serves requests.
 pub struct LookupService {
@@ -55,11 +52,9 @@ impl LookupService {
 
         let mut background = JoinSet::new();
         background.spawn(kit.tasks.watch("charges", charger.clone().failed()));
-        // Only the first contact with the store counts: an outage later must not take every pod out of the Service.
-        let condition = kit.readiness.condition("lookup-store");
-        let waiting = condition.clone();
-        let reached = async move { client.wait_for_store(|reason| waiting.set_not_ready(reason)).await };
-        background.spawn(kit.tasks.watch("store condition", condition.latch(reached, STORE_REACHED)));
+        background.spawn(kit.await_store("lookup-store", async move |waiting| {
+            client.wait_for_store(|reason| waiting.set_not_ready(reason)).await;
+        }));
         let condition = kit.readiness.condition("geo");
         let timezones = kit.readiness.condition("timezones");
         let report = move |geo: &Geo| {
@@ -74,10 +69,7 @@ impl LookupService {
         background.spawn(kit.tasks.watch("proxy discovery", discovery_report));
 
         if let Some(tls) = &tls {
-            tls.publish(&meter);
-            let reload =
-                tls.clone().follow_files(CERTIFICATE_CHECK_INTERVAL, kit.readiness.condition("lookup-tls"));
-            background.spawn(kit.tasks.watch("certificate reload", reload));
+            background.spawn(kit.reload_certificates(tls, "lookup-tls"));
         }
 
         let trusted = edge.trusted();

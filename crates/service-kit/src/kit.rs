@@ -1,6 +1,6 @@
 //! The parts that every service needs: telemetry, lifecycle, readiness and the serving flags.
 
-use std::{net::SocketAddr, sync::Arc, thread};
+use std::{net::SocketAddr, sync::Arc, thread, time::Duration};
 
 use anyhow::Context;
 use poem::EndpointExt;
@@ -12,10 +12,13 @@ use crate::{
     config::{ServeArgs, TelemetryArgs},
     lifecycle::Lifecycle,
     panic,
-    readiness::Readiness,
-    serve::Server,
+    readiness::{Condition, Readiness},
+    serve::{Server, Tls},
     telemetry::Telemetry,
 };
+
+/// How often to check the certificate files. Reading them takes less than a millisecond.
+const CERTIFICATE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Maximum connections on the admin port, which serves only probes and scrapers.
 const ADMIN_CONNECTIONS: usize = 64;
@@ -97,6 +100,33 @@ impl Kit {
                 Err(error) => drop(bound.send(Err(error))),
             }
         });
+    }
+
+    /// Returns the background task of a readiness condition that is met once `reached` returns. Until then, `reached`
+    /// sets the reason.
+    ///
+    /// Only the first contact with the store counts: an outage later must not take every instance out of service.
+    pub fn await_store<F: Future<Output = ()>, R: FnOnce(Condition) -> F>(
+        &self,
+        condition: &'static str,
+        reached: R,
+    ) -> impl Future<Output = ()> + use<F, R> {
+        let condition = self.readiness.condition(condition);
+        let reached = reached(condition.clone());
+        let detail = "the store has been reached since the start; later outages do not change this";
+        self.tasks.watch("store condition", condition.latch(reached, detail))
+    }
+
+    /// Publishes when the certificates expire, and returns the background task that uses replaced files.
+    pub fn reload_certificates(
+        &self,
+        tls: &Tls,
+        condition: &'static str,
+    ) -> impl Future<Output = ()> + use<> {
+        tls.publish(&self.telemetry.meter());
+        let condition = self.readiness.condition(condition);
+        let reload = tls.clone().follow_files(CERTIFICATE_CHECK_INTERVAL, condition);
+        self.tasks.watch("certificate reload", reload)
     }
 
     fn admin_args(&self) -> ServeArgs {

@@ -44,7 +44,7 @@ pub use connection_info::ConnectionInfo;
 pub use handler::CloseConnection;
 use handler::RequestHandler;
 use server_errors::ServerErrors;
-pub use tls::{CERTIFICATE_CHECK_INTERVAL, Tls, TlsArgs, TlsInfo, TlsVersion};
+pub use tls::{Tls, TlsArgs, TlsInfo, TlsVersion};
 
 /// Maximum length of the kernel's accept queue. Large, so that a burst of new connections is served, not rejected.
 const BACKLOG: u32 = 4096;

@@ -93,9 +93,6 @@ impl Tls {
     }
 }
 
-/// How often to check the certificate files. Reading them takes less than a millisecond.
-pub const CERTIFICATE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
-
 /// The version and cipher suite of a TLS session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TlsInfo {
