@@ -13,8 +13,8 @@ pub fn host_name(text: &str) -> Option<&str> {
             (address, suffix)
         }
         None => {
-            let (name, suffix) = text.split_at(text.find(':').unwrap_or(text.len()));
-            name.bytes().all(is_name_byte).then_some((name, suffix))?
+            let end = text.bytes().position(|byte| !is_name_byte(byte));
+            text.split_at_checked(end.unwrap_or(text.len()))?
         }
     };
     is_port_suffix(suffix).then_some(name)
@@ -25,13 +25,24 @@ fn is_port_suffix(text: &str) -> bool {
     match text.strip_prefix(':') {
         None => text.is_empty(),
         Some("") => true,
-        Some(port) => port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok(),
+        // `parse` would also accept a plus sign.
+        Some(port) => !port.starts_with('+') && port.parse::<u16>().is_ok(),
     }
 }
 
-/// Whether the byte may occur in a `reg-name` of RFC 3986.
+/// The bytes that may occur in a `reg-name` of RFC 3986, one bit each.
+const NAME_BYTES: u128 = {
+    let bytes = b"-._~%!$&'()*+,;=0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz".as_slice();
+    let (mut bits, mut index) = (0, 0);
+    while index < bytes.len() {
+        bits |= 1 << bytes[index];
+        index += 1;
+    }
+    bits
+};
+
 fn is_name_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=".contains(&byte)
+    byte.is_ascii() && NAME_BYTES >> byte & 1 == 1
 }
 
 /// Whether a name from [`host_name`] is `localhost` or a loopback address.
@@ -61,6 +72,14 @@ mod tests {
     }
 
     #[test]
+    fn only_bytes_of_rfc_3986_occur_in_names() {
+        for byte in 0..=u8::MAX {
+            let allowed = byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=".contains(&byte);
+            assert_eq!(is_name_byte(byte), allowed, "{byte}");
+        }
+    }
+
+    #[test]
     fn malformed_hosts_have_no_name() {
         for host in [
             "localhost:8082.evil.example",
@@ -75,6 +94,7 @@ mod tests {
             "user@localhost",
             "localhost/path",
             "local host",
+            "ü.example",
         ] {
             assert_eq!(host_name(host), None, "{host}");
         }

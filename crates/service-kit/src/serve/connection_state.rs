@@ -309,10 +309,11 @@ impl ResponseGuard {
 
 impl Drop for ResponseGuard {
     fn drop(&mut self) {
+        // On HTTP/1, the socket records the progress: hyper drops a body before it writes the last of it.
         if let Some(stream) = &self.stream {
             self.state.remove_stream(stream);
+            self.state.on_progress();
         }
-        self.state.on_progress();
         self.state.sending.fetch_sub(1, Relaxed);
     }
 }

@@ -110,7 +110,8 @@ impl RequestHandler {
                 (self.too_many_unread(limit).into(), None)
             }
         };
-        let stream = if response.body().is_end_stream() { None } else { streams::current() };
+        let has_stream = state.is_http2() && !response.body().is_end_stream();
+        let stream = if has_stream { streams::current() } else { None };
         let guard = guard.begin_response(stream);
         response.map(|body| ResponseBody::new(body, guard, unsent))
     }

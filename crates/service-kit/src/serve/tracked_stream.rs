@@ -75,6 +75,7 @@ impl TrackedStream {
     }
 
     fn record_write(&mut self, slices: &[IoSlice<'_>], mut written: usize) {
+        let mut progress = false;
         for slice in slices {
             let bytes = &slice[..written.min(slice.len())];
             written -= bytes.len();
@@ -83,13 +84,13 @@ impl TrackedStream {
                 // An HTTP/2 server starts with SETTINGS, a frame whose length begins with 0.
                 self.sent = if *first == 0 { Sent::Http2(FrameScanner::default()) } else { Sent::Http1 };
             }
-            let progress = match &mut self.sent {
+            progress |= match &mut self.sent {
                 Sent::Http2(frames) => frames.advance(bytes),
                 _ => true,
             };
-            if progress {
-                self.state.on_progress();
-            }
+        }
+        if progress {
+            self.state.on_progress();
         }
     }
 
@@ -108,7 +109,9 @@ impl TrackedStream {
     /// Writes `slices` up to the first bare error of the HTTP library, and replaces the error itself. The error is in
     /// the first slice, where both hyper and h2 put what is not a body.
     fn write_or_replace(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        ready!(self.write_replacement(cx))?;
+        if !self.replacement.is_empty() {
+            ready!(self.write_replacement(cx))?;
+        }
         let first: &[u8] = slices.iter().find(|slice| !slice.is_empty()).map_or(&[], |slice| slice);
         let found = match &self.sent {
             Sent::Http2(frames) => self.errors.replace_http2(frames, first),
