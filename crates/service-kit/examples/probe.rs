@@ -6,7 +6,7 @@ use clap::Parser;
 use http::HeaderMap;
 use poem::{EndpointExt, Response, Route, endpoint::make_sync, get};
 use service_kit::{
-    Kit, RequestTelemetry, ServeArgs, Server, TelemetryArgs, catch_all, named, runtime,
+    Kit, ListenerArgs, RequestTelemetry, ServeArgs, Server, TelemetryArgs, catch_all, named, runtime,
     telemetry::inject_context,
 };
 
@@ -24,6 +24,8 @@ struct Cli {
     /// Listen address
     #[arg(long, default_value = "127.0.0.1:0")]
     listen: SocketAddr,
+    #[command(flatten)]
+    listener: ListenerArgs,
     #[command(flatten)]
     serve: ServeArgs,
     #[command(flatten)]
@@ -46,6 +48,7 @@ fn main() -> anyhow::Result<()> {
 async fn serve(cli: &Cli) -> anyhow::Result<()> {
     let kit = Kit::start("probe", &cli.serve, &cli.telemetry)?;
     let server = Server::bind("probe", cli.listen, &cli.serve).await?;
+    let server = server.proxy_protocol(&cli.listener, |_| true);
     kit.serve_admin(SocketAddr::from(([127, 0, 0, 1], 0))).await?;
     if let Some(task) = cli.failing_task {
         start_failing_task(task, &kit);

@@ -45,7 +45,7 @@ pub use log_throttle::LogThrottle;
 pub use progress::{Progress, WriteLine};
 pub use readiness::{Condition, Readiness};
 pub use request_telemetry::{RequestTelemetry, named};
-pub use serve::{CloseConnection, ConnectionInfo, Server, Tls, TlsArgs, TlsInfo};
+pub use serve::{CloseConnection, ConnectionInfo, ListenerArgs, Server, Tls, TlsArgs, TlsInfo};
 pub use static_file::{StaticFile, csp_hash};
 pub use telemetry::Telemetry;
 pub use url_flag::{base_url, web_url};

@@ -20,7 +20,10 @@ use poem_openapi::OperationId;
 use tracing::{Instrument, Span, field::Empty};
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
-use crate::telemetry::{self, Telemetry};
+use crate::{
+    serve::ConnectionInfo,
+    telemetry::{self, Telemetry},
+};
 
 /// The `operation` label of requests that reached no operation, for example with an unknown path.
 const OTHER: &str = "other";
@@ -130,7 +133,8 @@ impl RequestTelemetry {
             http.response.status_code = Empty,
         );
         let peer = || request.remote_addr().as_socket_addr().map(SocketAddr::ip);
-        if !span.is_disabled() && peer().is_some_and(|peer| (self.trusted)(peer)) {
+        let unknown = || ConnectionInfo::current().is_some_and(|connection| connection.client_is_unknown());
+        if !span.is_disabled() && peer().is_some_and(|peer| (self.trusted)(peer)) && !unknown() {
             // Fails if the span has already started (it has not) or if no layer exports traces.
             let _ = span.set_parent(telemetry::extract_context(request.headers()));
         }

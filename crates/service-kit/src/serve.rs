@@ -1,6 +1,7 @@
 //! An HTTP server hardened against hostile and broken clients.
 //!
 //! Replaces poem's server, and adds:
+//! - `proxy_protocol`, `proxy_header`: the client's address from a load balancer that forwards TCP
 //! - `tls`, `certificates`: HTTPS, with certificates that can be replaced at any time
 //! - `accept`: a pause when file descriptors run out
 //! - `connection_state`: timeouts for slow or idle connections and for stalled responses
@@ -19,6 +20,9 @@ mod frames;
 mod handler;
 mod handshakes;
 mod limits;
+mod listener_args;
+mod proxy_header;
+mod proxy_protocol;
 mod registry;
 mod response_body;
 mod server_errors;
@@ -31,7 +35,7 @@ mod unsent;
 
 use std::{
     io,
-    net::{Ipv6Addr, SocketAddr},
+    net::{IpAddr, Ipv6Addr, SocketAddr},
     sync::Arc,
 };
 
@@ -43,6 +47,9 @@ use crate::{config::ServeArgs, lifecycle::Lifecycle};
 pub use connection_info::ConnectionInfo;
 pub use handler::CloseConnection;
 use handler::RequestHandler;
+pub use listener_args::ListenerArgs;
+pub use proxy_header::{ProxiedTls, ProxyHeader, ProxyHeaderError};
+use proxy_protocol::ProxyProtocol;
 use server_errors::ServerErrors;
 pub use tls::{Tls, TlsArgs, TlsInfo, TlsVersion};
 
@@ -60,6 +67,7 @@ pub struct Server {
     listener: TcpListener,
     addr: SocketAddr,
     args: ServeArgs,
+    proxy_protocol: Option<ProxyProtocol>,
     tls: Option<Tls>,
     errors: ServerErrors,
 }
@@ -72,7 +80,15 @@ impl Server {
         tracing::info!(server = name, addr = %addr, "listening");
         let max_connections = limits::max_connections(args.max_connections);
         let args = ServeArgs { max_connections, ..args.clone() };
-        Ok(Self { name, listener, addr, args, tls: None, errors: ServerErrors::default() })
+        Ok(Self {
+            name,
+            listener,
+            addr,
+            args,
+            proxy_protocol: None,
+            tls: None,
+            errors: ServerErrors::default(),
+        })
     }
 
     /// Sets the documentation URL that the server's own error responses (400, 431, 500, 503) link to.
@@ -87,10 +103,23 @@ impl Server {
         self
     }
 
+    /// With `--proxy-protocol`, requires a PROXY header from a trusted peer at the start of each connection, before TLS.
+    pub fn proxy_protocol(
+        mut self,
+        args: &ListenerArgs,
+        trusted: impl Fn(IpAddr) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        if args.proxy_protocol {
+            self.args.max_connections = limits::max_connections_with_handshakes(self.args.max_connections);
+            self.proxy_protocol = Some(ProxyProtocol::new(trusted));
+        }
+        self
+    }
+
     /// Serves HTTPS instead of plain HTTP, if there are certificates.
     pub fn tls(mut self, tls: Option<Tls>) -> Self {
         if tls.is_some() {
-            self.args.max_connections = limits::max_connections_with_tls(self.args.max_connections);
+            self.args.max_connections = limits::max_connections_with_handshakes(self.args.max_connections);
         }
         self.tls = tls;
         self
@@ -111,7 +140,8 @@ impl Server {
             registry: Arc::default(),
             unsent: Arc::default(),
         };
-        accept::run(self.name, self.listener, self.args, self.tls, Arc::new(handler), lifecycle).await;
+        let handshake = accept::Handshake::new(self.proxy_protocol, self.tls);
+        accept::run(self.name, self.listener, self.args, handshake, Arc::new(handler), lifecycle).await;
     }
 }
 

@@ -1,4 +1,4 @@
-//! The accept loop: limits the number of connections, starts TLS handshakes and backs off when the system runs out of
+//! The accept loop: limits the number of connections, starts handshakes (PROXY header and TLS) and backs off when the system runs out of
 //! resources.
 
 use std::{
@@ -28,6 +28,8 @@ use super::{
     handler::RequestHandler,
     handshakes::PendingHandshakes,
     limits,
+    proxy_header::ProxyHeader,
+    proxy_protocol::ProxyProtocol,
     socket::Socket,
     streams::StreamExecutor,
     tls::{Tls, TlsInfo},
@@ -41,7 +43,7 @@ const PERMIT_TIMEOUT: Duration = Duration::from_millis(5);
 const BACKOFF_MIN: Duration = Duration::from_millis(10);
 const BACKOFF_MAX: Duration = Duration::from_millis(500);
 
-/// Time for TLS handshakes to finish during a shutdown.
+/// Time for handshakes to finish during a shutdown.
 const HANDSHAKE_GRACE: Duration = Duration::from_secs(1);
 
 /// Maximum wait for aborted connections to be dropped.
@@ -54,15 +56,52 @@ struct Acceptor {
     handler: Arc<RequestHandler>,
     /// One permit per connection.
     permits: Arc<Semaphore>,
-    tls: Option<TlsPort>,
+    /// `None` if connections begin with HTTP.
+    handshake: Option<Handshake>,
     /// Whether the port is closed and its connections are being drained.
     draining: AtomicBool,
 }
 
-/// What a port with TLS needs in addition.
-struct TlsPort {
-    acceptor: TlsAcceptor,
-    handshakes: Arc<PendingHandshakes>,
+/// What precedes HTTP on a connection: a PROXY header, TLS, or both.
+pub(super) struct Handshake {
+    proxy_protocol: Option<ProxyProtocol>,
+    tls: Option<TlsAcceptor>,
+    pending: Arc<PendingHandshakes>,
+}
+
+/// A connection after its handshake.
+struct Established {
+    socket: Socket,
+    proxied: Option<ProxyHeader>,
+    tls: Option<TlsInfo>,
+}
+
+impl Handshake {
+    /// `None` if nothing precedes HTTP.
+    pub(super) fn new(proxy_protocol: Option<ProxyProtocol>, tls: Option<Tls>) -> Option<Self> {
+        let tls = tls.map(|tls| TlsAcceptor::from(tls.config));
+        let pending = Arc::new(PendingHandshakes::new(limits::max_handshakes()));
+        (proxy_protocol.is_some() || tls.is_some()).then_some(Self { proxy_protocol, tls, pending })
+    }
+
+    /// Returns whether to begin a handshake with the peer, instead of closing its connection at once.
+    fn accepts(&self, peer: SocketAddr) -> bool {
+        self.proxy_protocol.as_ref().is_none_or(|proxy_protocol| proxy_protocol.accepts(peer.ip()))
+    }
+
+    /// Reads the PROXY header, then does the TLS handshake. `None` if one of them fails: the peer causes that.
+    async fn perform(&self, mut socket: TcpStream, tls_timeout: Duration) -> Option<Established> {
+        let proxied = match &self.proxy_protocol {
+            Some(proxy_protocol) => Some(proxy_protocol.read(&mut socket).await?),
+            None => None,
+        };
+        let Some(tls) = &self.tls else {
+            return Some(Established { socket: Socket::Plain(socket), proxied, tls: None });
+        };
+        let stream = timeout(tls_timeout, tls.accept(socket)).await.ok()?.ok()?;
+        let tls = Some(TlsInfo::of(stream.get_ref().1));
+        Some(Established { socket: Socket::Tls(Box::new(stream)), proxied, tls })
+    }
 }
 
 /// Accepts connections until the drain delay is over, then drains the open ones.
@@ -70,17 +109,14 @@ pub(super) async fn run(
     name: &'static str,
     listener: TcpListener,
     args: ServeArgs,
-    tls: Option<Tls>,
+    handshake: Option<Handshake>,
     handler: Arc<RequestHandler>,
     lifecycle: Lifecycle,
 ) {
     let acceptor = Arc::new(Acceptor {
         protocols: limits::protocols(),
         permits: Arc::new(Semaphore::new(args.max_connections)),
-        tls: tls.map(|tls| TlsPort {
-            acceptor: tls.config.into(),
-            handshakes: Arc::new(PendingHandshakes::new(limits::max_handshakes())),
-        }),
+        handshake,
         draining: AtomicBool::new(false),
         args,
         handler,
@@ -110,8 +146,8 @@ async fn accept_all(name: &'static str, listener: &TcpListener, acceptor: &Arc<A
                     tracing::warn!(server = name, %error, occurrences, "can't accept connections; retrying");
                 }
                 acceptor.handler.registry.evict_idle();
-                if let Some(tls) = &acceptor.tls {
-                    tls.handshakes.drop_oldest();
+                if let Some(handshake) = &acceptor.handshake {
+                    handshake.pending.drop_oldest();
                 }
                 sleep(backoff).await;
                 backoff = (backoff * 2).min(BACKOFF_MAX);
@@ -127,26 +163,33 @@ fn is_client_abort(error: &io::Error) -> bool {
 
 impl Acceptor {
     async fn accept(self: &Arc<Self>, (socket, peer): (TcpStream, SocketAddr)) {
-        match &self.tls {
-            Some(tls) => self.begin_handshake(tls, socket, peer),
+        // Responses are written in one piece, so Nagle's algorithm would only delay them. The messages of a handshake are
+        // small, too.
+        let _ = socket.set_nodelay(true);
+        match &self.handshake {
+            Some(handshake) => self.begin_handshake(handshake, socket, peer),
             None => {
                 let permit = self.acquire_permit().await;
-                self.open(Socket::Plain(socket), peer, None, permit);
+                self.open(
+                    Established { socket: Socket::Plain(socket), proxied: None, tls: None },
+                    peer,
+                    permit,
+                );
             }
         }
     }
 
-    /// Opens the connection after the TLS handshake. Only then it counts as a connection. Errors are ignored: the client
-    /// causes them.
-    fn begin_handshake(self: &Arc<Self>, tls: &TlsPort, socket: TcpStream, peer: SocketAddr) {
-        // The messages of a handshake are small, too.
-        let _ = socket.set_nodelay(true);
-        let (acceptor, handshake) = (self.clone(), tls.acceptor.accept(socket));
-        tls.handshakes.spawn(async move {
-            if let Ok(Ok(stream)) = timeout(acceptor.args.header_timeout, handshake).await {
-                let info = TlsInfo::of(stream.get_ref().1);
+    /// Opens the connection after the handshake. Only then it counts as a connection.
+    fn begin_handshake(self: &Arc<Self>, handshake: &Handshake, socket: TcpStream, peer: SocketAddr) {
+        if !handshake.accepts(peer) {
+            return;
+        }
+        let acceptor = self.clone();
+        handshake.pending.spawn(async move {
+            let Some(handshake) = &acceptor.handshake else { return };
+            if let Some(established) = handshake.perform(socket, acceptor.args.header_timeout).await {
                 let permit = acceptor.acquire_permit().await;
-                acceptor.open(Socket::Tls(Box::new(stream)), peer, Some(info), permit);
+                acceptor.open(established, peer, permit);
             }
         });
     }
@@ -166,20 +209,11 @@ impl Acceptor {
         }
     }
 
-    fn open(
-        self: &Arc<Self>,
-        socket: Socket,
-        peer: SocketAddr,
-        tls: Option<TlsInfo>,
-        permit: OwnedSemaphorePermit,
-    ) {
-        if let Socket::Plain(socket) = &socket {
-            // Responses are written in one piece, so Nagle's algorithm would only delay them.
-            let _ = socket.set_nodelay(true);
-        }
+    fn open(self: &Arc<Self>, established: Established, peer: SocketAddr, permit: OwnedSemaphorePermit) {
+        let Established { socket, proxied, tls } = established;
         // A socket for both families has IPv4 peers as IPv4-mapped addresses.
         let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
-        let info = ConnectionInfo::new(peer, tls, socket.as_raw_fd());
+        let info = ConnectionInfo::new(peer, proxied, tls, socket.as_raw_fd());
         let (acceptor, state) = (self.clone(), Arc::new(ConnectionState::new(self.args.stall_timeout)));
         let registration = self.handler.registry.register(state.clone());
         if self.draining.load(Relaxed) {
@@ -198,14 +232,15 @@ impl Acceptor {
     /// listener would reset them.
     fn accept_backlog(self: &Arc<Self>, listener: &TcpListener) {
         while let Some(Ok((socket, peer))) = listener.accept().now_or_never() {
-            if let Some(tls) = &self.tls {
-                self.begin_handshake(tls, socket, peer);
+            let _ = socket.set_nodelay(true);
+            if let Some(handshake) = &self.handshake {
+                self.begin_handshake(handshake, socket, peer);
                 continue;
             }
             let Ok(permit) = self.permits.clone().try_acquire_owned() else {
                 return;
             };
-            self.open(Socket::Plain(socket), peer, None, permit);
+            self.open(Established { socket: Socket::Plain(socket), proxied: None, tls: None }, peer, permit);
         }
     }
 
@@ -224,9 +259,9 @@ impl Acceptor {
     }
 
     async fn wait_drained(&self) {
-        if let Some(tls) = &self.tls {
-            let _ = timeout(HANDSHAKE_GRACE, tls.handshakes.wait_finished()).await;
-            tls.handshakes.drop_all();
+        if let Some(Handshake { pending, .. }) = &self.handshake {
+            let _ = timeout(HANDSHAKE_GRACE, pending.wait_finished()).await;
+            pending.drop_all();
         }
         self.wait_closed().await;
     }

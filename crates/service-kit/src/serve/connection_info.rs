@@ -1,4 +1,4 @@
-//! What the server knows about the connection of a request: peer, TLS and round-trip time.
+//! What the server knows about the connection of a request: peer, client, TLS and round-trip time.
 
 use std::{
     future::Future,
@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use super::{tcp_info, tls::TlsInfo};
+use super::{proxy_header::ProxyHeader, tcp_info, tls::TlsInfo};
 
 tokio::task_local! {
     /// The connection of the request that the current task handles. Not a request extension, because that would need
@@ -21,6 +21,8 @@ tokio::task_local! {
 pub struct ConnectionInfo {
     /// The other end of the TCP connection, never IPv4-mapped.
     pub peer: SocketAddr,
+    /// What the load balancer sent. `None` on a port without PROXY protocol.
+    pub proxied: Option<ProxyHeader>,
     /// `None` on a port without TLS.
     pub tls: Option<TlsInfo>,
     /// The descriptor of the open socket. Not a duplicate, which would count against the limit of open files.
@@ -28,13 +30,35 @@ pub struct ConnectionInfo {
 }
 
 impl ConnectionInfo {
-    pub(super) fn new(peer: SocketAddr, tls: Option<TlsInfo>, socket: RawFd) -> Arc<Self> {
-        Arc::new(Self { peer, tls, socket: Mutex::new(Some(socket)) })
+    pub(super) fn new(
+        peer: SocketAddr,
+        proxied: Option<ProxyHeader>,
+        tls: Option<TlsInfo>,
+        socket: RawFd,
+    ) -> Arc<Self> {
+        Arc::new(Self { peer, proxied, tls, socket: Mutex::new(Some(socket)) })
+    }
+
+    /// The client that the load balancer names, otherwise the peer. Also the remote address of the requests: it decides
+    /// whether their headers are trusted.
+    pub fn client(&self) -> SocketAddr {
+        self.proxied.as_ref().and_then(|header| header.client).unwrap_or(self.peer)
+    }
+
+    /// Whether the load balancer names no client. Then headers must not be trusted, even though the load balancer is:
+    /// they may come from anybody.
+    pub fn client_is_unknown(&self) -> bool {
+        self.proxied.as_ref().is_some_and(|header| header.client.is_none())
     }
 
     /// The connection of the request that the current task handles. `None` outside of request handlers.
     pub fn current() -> Option<Arc<Self>> {
         CURRENT.try_with(Arc::clone).ok()
+    }
+
+    /// Calls a function that begins to handle a request of this connection.
+    pub(super) fn enter<R>(self: &Arc<Self>, begin: impl FnOnce() -> R) -> R {
+        CURRENT.sync_scope(self.clone(), begin)
     }
 
     /// Handles a request of this connection.
@@ -69,7 +93,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
         let _client = TcpStream::connect(listener.local_addr().expect("address")).expect("connect");
         let (server, peer) = listener.accept().expect("accept");
-        let info = ConnectionInfo::new(peer, None, server.as_raw_fd());
+        let info = ConnectionInfo::new(peer, None, None, server.as_raw_fd());
         assert!(info.round_trip_time().is_some());
         // The descriptor is still open, as it would be if another connection had got its number.
         info.forget_socket();
@@ -80,7 +104,7 @@ mod tests {
     async fn connection_is_known_only_while_its_request_is_handled() {
         assert!(ConnectionInfo::current().is_none());
         let peer = SocketAddr::from(([192, 0, 2, 1], 1));
-        let info = ConnectionInfo::new(peer, None, -1);
+        let info = ConnectionInfo::new(peer, None, None, -1);
         let handling = async { ConnectionInfo::current().map(|info| info.peer) };
         assert_eq!(info.scope(handling).await, Some(peer));
         assert!(ConnectionInfo::current().is_none());

@@ -133,10 +133,11 @@ impl RequestHandler {
         request: Request<Incoming>,
     ) -> impl Future<Output = Caught<Response>> {
         let local = LocalAddr(Addr::SocketAddr(self.local));
-        let remote = RemoteAddr(Addr::SocketAddr(info.peer));
+        let remote = RemoteAddr(Addr::SocketAddr(info.client()));
         let scheme = if info.tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP };
         let request = (request, local, remote, scheme).into();
-        let call = || self.endpoint.call(request);
+        // Some middleware reads the connection before it returns the future.
+        let call = || info.enter(|| self.endpoint.call(request));
         match catch_unwind(AssertUnwindSafe(call)) {
             Ok(future) => {
                 let response = future.map(|result| result.unwrap_or_else(poem::Error::into_response));

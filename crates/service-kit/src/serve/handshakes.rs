@@ -1,4 +1,4 @@
-//! TLS handshakes in progress. They have a limit of their own, so that clients that never finish one take no connection
+//! Handshakes in progress: PROXY headers and TLS. They have a limit of their own, so that clients that never finish one take no connection
 //! from others.
 
 use std::{

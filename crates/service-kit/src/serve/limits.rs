@@ -37,7 +37,8 @@ const PING_TIMEOUT: Duration = Duration::from_secs(10);
 /// File descriptors reserved for everything except this port's connections: stores, files, the admin port.
 const RESERVED_DESCRIPTORS: u64 = 32;
 
-/// Maximum number of TLS handshakes in progress per port, unless only few file descriptors are available.
+/// Maximum number of handshakes (PROXY header and TLS) in progress per port, unless only few file descriptors are
+/// available.
 const MAX_HANDSHAKES: usize = 1024;
 
 /// The configured number of connections, but not more than file descriptors are left for them.
@@ -45,13 +46,13 @@ pub(super) fn max_connections(configured: usize) -> usize {
     configured.clamp(1, available_descriptors())
 }
 
-/// Maximum number of TLS handshakes in progress: at most a quarter of the available file descriptors.
+/// Maximum number of handshakes in progress: at most a quarter of the available file descriptors.
 pub(super) fn max_handshakes() -> usize {
     (available_descriptors() / 4).clamp(1, MAX_HANDSHAKES)
 }
 
 /// Like [`max_connections`], for a port that needs file descriptors for handshakes, too.
-pub(super) fn max_connections_with_tls(configured: usize) -> usize {
+pub(super) fn max_connections_with_handshakes(configured: usize) -> usize {
     configured.clamp(1, available_descriptors().saturating_sub(max_handshakes()).max(1))
 }
 

@@ -10,6 +10,7 @@ mod json;
 mod otlp;
 mod panics;
 mod process;
+mod proxy_protocol;
 mod shutdown;
 mod timeouts;
 mod tls;

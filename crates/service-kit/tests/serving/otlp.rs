@@ -94,6 +94,21 @@ async fn traceparent_of_untrusted_peer_starts_a_new_trace() {
 }
 
 #[tokio::test]
+async fn traceparent_from_a_balancer_without_a_client_starts_a_new_trace() {
+    let (url, _received) = collector().await;
+    let env =
+        [("OTEL_EXPORTER_OTLP_ENDPOINT", url), ("OTEL_TRACES_SAMPLER", "parentbased_always_off".to_owned())];
+    let probe = Probe::start(256, "--trust-traces --proxy-protocol", &env).await;
+    for (header, continued) in [("TCP4 192.0.2.1 127.0.0.1 1000 443", true), ("UNKNOWN", false)] {
+        let mut client = probe.connect().await;
+        let parent = format!("traceparent: 00-{TRACE}-00f067aa0ba902b7-01");
+        client.send(format!("PROXY {header}\r\nGET /trace HTTP/1.1\r\nHost: t\r\n{parent}\r\n\r\n")).await;
+        let propagated = client.read_response().await.body;
+        assert_eq!(propagated.contains(TRACE), continued, "{header}: {propagated}");
+    }
+}
+
+#[tokio::test]
 async fn unreachable_collector_delays_neither_requests_nor_exit() {
     let env = [("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9".to_owned())];
     let mut probe = Probe::start(256, "--drain-delay 0", &env).await;

@@ -1,0 +1,21 @@
+//! Flags of a port that clients reach, in addition to those of TLS.
+
+use clap::builder::FalseyValueParser;
+
+use crate::flag_defaults::flag_defaults;
+
+/// Flags of a port that clients reach.
+#[derive(clap::Args, Debug, Clone)]
+#[command(next_help_heading = "Edge")]
+pub struct ListenerArgs {
+    /// Require a PROXY protocol header (version 1 or 2) from a trusted proxy at the start of each connection; all others are
+    /// closed. For load balancers that forward TCP. The header's client address decides whether headers are trusted
+    #[arg(long, env, value_parser = FalseyValueParser::new())]
+    pub proxy_protocol: bool,
+}
+
+impl Default for ListenerArgs {
+    fn default() -> Self {
+        flag_defaults()
+    }
+}
