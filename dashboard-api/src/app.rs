@@ -44,6 +44,10 @@ impl DashboardService {
         }
         let tls = Tls::load(&config.tls)?;
         let edge = Edge::start(&config.edge).await?;
+        if config.listener.proxy_protocol {
+            edge.require_trusted_proxies()?;
+        }
+        let balancers = edge.trusted();
         let discovery_report =
             kit.readiness.condition("dashboard-edge").follow(edge.status(), DiscoveryStatus::readiness);
         let context = Arc::new(context(config, &config.accounts.session_key()?, edge)?);
@@ -60,7 +64,11 @@ impl DashboardService {
             background.spawn(kit.reload_certificates(tls, "dashboard-tls"));
         }
         Ok(Self {
-            server: server.tls(tls).docs_url(&context.docs_url).error_headers(error_headers),
+            server: server
+                .proxy_protocol(&config.listener, move |peer| balancers.contains(peer))
+                .tls(tls)
+                .docs_url(&context.docs_url)
+                .error_headers(error_headers),
             endpoint,
             lifecycle: kit.lifecycle.clone(),
             background,

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::bail;
 use clap::Parser;
 use edge::EdgeArgs;
-use service_kit::{ServeArgs, TelemetryArgs, TlsArgs, flag_defaults, web_url};
+use service_kit::{ListenerArgs, ServeArgs, TelemetryArgs, TlsArgs, flag_defaults, web_url};
 use url::Url;
 
 use crate::session::SessionKey;
@@ -69,6 +69,8 @@ pub struct Config {
     pub accounts: AccountArgs,
     #[command(flatten)]
     pub edge: EdgeArgs,
+    #[command(flatten)]
+    pub listener: ListenerArgs,
     #[command(flatten)]
     pub serving: ServeArgs,
     #[command(flatten)]

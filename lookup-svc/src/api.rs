@@ -11,9 +11,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use api_key::ApiKey;
-use edge::ConnectionFacts;
-use poem::Addr;
+use edge::{ConnectionFacts, Peer, ProxiedTls};
 use poem::error::MethodNotAllowedError;
+use poem::{Addr, http::Version};
 use poem_openapi::{OpenApi, Tags};
 use quota_client::ChargeError;
 use quota_client::wire::Scope;
@@ -148,13 +148,15 @@ impl Api {
             _ => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         };
         let connection = ConnectionInfo::current();
-        let mut own = ConnectionFacts::direct(request.0.version());
-        if let Some(tls) = connection.as_ref().and_then(|connection| connection.tls) {
-            own = own.with_tls(tls.version, tls.cipher);
-        }
+        let connection = connection.as_deref();
+        let peer = match connection.is_some_and(ConnectionInfo::client_is_unknown) {
+            true => Peer::Balancer(peer),
+            false => Peer::Address(peer),
+        };
+        let own = own_facts(connection, request.0.version());
         let mut client = self.lookup.edge.identify(peer, request.0.headers(), own);
         if client.facts.rtt_from_socket && field_set.has_connection_facts() {
-            let rtt = connection.and_then(|connection| connection.round_trip_time());
+            let rtt = connection.and_then(ConnectionInfo::round_trip_time);
             client.facts.rtt_ms = rtt.and_then(|rtt| u32::try_from(rtt.as_millis()).ok());
         }
         self.counters.count_client_ip(client.decision);
@@ -190,5 +192,23 @@ impl Api {
             (Operation::Lookup, Some(scope)) => scope::name(scope),
         };
         span.set_attribute("scope", scope);
+    }
+}
+
+/// The facts of the connection to this process, with what a load balancer sent about it.
+fn own_facts(connection: Option<&ConnectionInfo>, version: Version) -> ConnectionFacts<'_> {
+    let mut own = ConnectionFacts::direct(version);
+    let Some(connection) = connection else { return own };
+    if let Some(tls) = connection.tls {
+        own = own.with_tls(tls.version, tls.cipher);
+    }
+    match &connection.proxied {
+        Some(header) => own.behind_balancer(
+            header
+                .tls
+                .as_ref()
+                .map(|tls| ProxiedTls { version: tls.version.as_deref(), cipher: tls.cipher.as_deref() }),
+        ),
+        None => own,
     }
 }

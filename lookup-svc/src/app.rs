@@ -38,6 +38,9 @@ impl LookupService {
         let urls = PublicUrls::new(config);
         let tls = Tls::load(&config.tls)?;
         let edge = Edge::start(&config.edge).await.context("can't set up client address detection")?;
+        if config.listener.proxy_protocol {
+            edge.require_trusted_proxies()?;
+        }
         let geo = open_geo(config).await?;
         let meter = kit.telemetry.meter();
         let client = QuotaClient::new(&config.quota.quota_url, config.quota.quota_deadline)
@@ -72,7 +75,7 @@ impl LookupService {
             background.spawn(kit.reload_certificates(tls, "lookup-tls"));
         }
 
-        let trusted = edge.trusted();
+        let (trusted, balancers) = (edge.trusted(), edge.trusted());
         let telemetry = RequestTelemetry::new(&kit.telemetry, "lookup-svc")
             .trust_trace_of(move |peer| trusted.contains(peer));
         let pages = pages::routes(&urls, geo.clone());
@@ -85,7 +88,11 @@ impl LookupService {
         let endpoint = router::endpoint(api, pages, &urls, telemetry, config.body_timeout());
         let server = Server::bind("lookup", config.listen, &config.serving).await?;
         Ok(Self {
-            server: server.tls(tls).docs_url(&urls.docs).error_headers(default_headers(&urls)),
+            server: server
+                .proxy_protocol(&config.listener, move |peer| balancers.contains(peer))
+                .tls(tls)
+                .docs_url(&urls.docs)
+                .error_headers(default_headers(&urls)),
             endpoint: endpoint.boxed(),
             geo,
             lifecycle: kit.lifecycle.clone(),

@@ -9,7 +9,9 @@ use clap::builder::ArgPredicate;
 use clap::{Args, Parser, Subcommand};
 use edge::EdgeArgs;
 use quota_client::BatchConfig;
-use service_kit::{ServeArgs, TelemetryArgs, TlsArgs, base_url, flag_defaults, parse_duration, telemetry};
+use service_kit::{
+    ListenerArgs, ServeArgs, TelemetryArgs, TlsArgs, base_url, flag_defaults, parse_duration, telemetry,
+};
 
 use crate::geo::GeoArgs;
 use crate::geo_update::GeoUpdateArgs;
@@ -89,6 +91,9 @@ pub struct Config {
 
     #[command(flatten)]
     pub edge: EdgeArgs,
+
+    #[command(flatten)]
+    pub listener: ListenerArgs,
 
     #[command(flatten)]
     pub geo: GeoArgs,

@@ -11,6 +11,8 @@ pub struct Banner<'a> {
     pub urls: &'a PublicUrls,
     /// Whether the API's URL leads straight to this process, which then trusts `X-Forwarded-For` from this machine.
     pub local_api: bool,
+    /// Whether connections must begin with a PROXY header, which curl can send, too.
+    pub proxy_protocol: bool,
     /// Address of quota-svc's internal API.
     pub quota: SocketAddr,
     pub data: &'a DataDir,
@@ -44,8 +46,9 @@ impl Banner<'_> {
     }
 
     fn print_credentials(&self, InitialCredentials { password, key }: &InitialCredentials) {
+        let flag = if self.local_api && self.proxy_protocol { "--haproxy-protocol " } else { "" };
         let curl = |header: &str| {
-            println!("  curl -H \"Authorization: Bearer {key}\"{header} {}/api/v1/ip", self.urls.api);
+            println!("  curl {flag}-H \"Authorization: Bearer {key}\"{header} {}/api/v1/ip", self.urls.api);
         };
         println!("\nFirst start. Save these now; they are not shown again:\n");
         println!("  Login          {LOGIN}");

@@ -8,7 +8,7 @@ use clap::Parser;
 use dashboard_api::config::Switch;
 use lookup_svc::geo::GeoArgs;
 use secrecy::SecretString;
-use service_kit::{LogFormat, ServeArgs, TelemetryArgs, TlsArgs, base_url, parse_duration};
+use service_kit::{ListenerArgs, LogFormat, ServeArgs, TelemetryArgs, TlsArgs, base_url, parse_duration};
 
 /// IP lookup API on one machine: public API, quotas and dashboard in one process, data in one directory.
 ///
@@ -73,6 +73,9 @@ pub struct Config {
     pub log_level: String,
     #[command(flatten)]
     pub geo: GeoArgs,
+    /// For the API and the dashboard.
+    #[command(flatten)]
+    pub listener: ListenerArgs,
     /// For the API and the dashboard.
     #[command(flatten)]
     pub tls: TlsArgs,

@@ -44,6 +44,7 @@ impl Config {
             edge: self.edge()?,
             geo: self.geo.clone(),
             serving: self.serve_args(),
+            listener: self.listener.clone(),
             tls: self.tls.clone(),
             ..lookup_svc::config::Config::default()
         };
@@ -66,6 +67,7 @@ impl Config {
             lookup_url: urls.api.parse().context("--base-url")?,
             edge: self.edge()?,
             serving: self.serve_args(),
+            listener: self.listener.clone(),
             tls: self.tls.clone(),
             ..dashboard_api::config::Config::default()
         };

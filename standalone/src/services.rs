@@ -60,7 +60,15 @@ async fn serve_public(
     // connect.
     let admin = kit.serve_admin(config.admin_listen).await?;
     let geo = lookup.geo_summary();
-    let banner = Banner { urls: &urls, local_api: config.base_url.is_none(), quota, data, geo: &geo, admin };
+    let banner = Banner {
+        urls: &urls,
+        local_api: config.base_url.is_none(),
+        proxy_protocol: config.listener.proxy_protocol,
+        quota,
+        data,
+        geo: &geo,
+        admin,
+    };
     banner.print(credentials.as_ref());
     tokio::join!(lookup.run(), dashboard.run());
     Ok(())

@@ -11,7 +11,7 @@ use kube::runtime::{utils::Backoff, watcher::DefaultBackoff};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::client_ip::{Decision, resolve};
+use crate::client_ip::{ClientIp, Decision, resolve};
 use crate::colo::Iata;
 use crate::config::EdgeArgs;
 use crate::error::EdgeError;
@@ -26,6 +26,22 @@ use crate::trusted::TrustedProxies;
 /// How long a removed proxy stays trusted.
 #[cfg(feature = "kubernetes")]
 const REMOVAL_GRACE: Duration = Duration::from_secs(60);
+
+/// The other end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// The TCP peer, or the client in the PROXY header of a trusted load balancer.
+    Address(IpAddr),
+    /// A trusted load balancer whose PROXY header names no client, as in health checks. Headers are not read: they may come
+    /// from anybody.
+    Balancer(IpAddr),
+}
+
+impl From<IpAddr> for Peer {
+    fn from(ip: IpAddr) -> Self {
+        Self::Address(ip)
+    }
+}
 
 /// The client of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,14 +108,29 @@ impl Edge {
     #[must_use]
     pub fn identify<'h>(
         &self,
-        peer: IpAddr,
+        peer: impl Into<Peer>,
         headers: &'h HeaderMap,
-        own: ConnectionFacts<'static>,
+        own: ConnectionFacts<'h>,
     ) -> ClientInfo<'h> {
-        let client = resolve(peer, headers, &self.policy.client_ip_from, &self.shared.trusted.load());
-        let facts = fact_sources::select(client.decision, own, || self.policy.fact_headers.read(headers));
+        let (client, facts) = match peer.into() {
+            Peer::Address(peer) => {
+                let client = resolve(peer, headers, &self.policy.client_ip_from, &self.shared.trusted.load());
+                let sent = || self.policy.fact_headers.read(headers);
+                (client, fact_sources::select(client.decision, own, sent))
+            }
+            Peer::Balancer(ip) => (ClientIp { ip: ip.to_canonical(), decision: Decision::Missing }, own),
+        };
         let facts = ConnectionFacts { colo: facts.colo.or_else(|| self.colo()), ..facts };
         ClientInfo { ip: client.ip, decision: client.decision, facts }
+    }
+
+    /// Checks that somebody may send PROXY headers: with the PROXY protocol, only trusted proxies can connect.
+    ///
+    /// # Errors
+    /// Neither `--trusted-proxies` nor `--discover-proxies` is given.
+    pub fn require_trusted_proxies(&self) -> Result<(), EdgeError> {
+        let nobody = self.policy.networks.is_empty() && self.policy.discover.is_none();
+        if nobody { Err(EdgeError::NoTrustedProxies) } else { Ok(()) }
     }
 
     /// Returns the colo of this process: from the node's label, else from the node's zone, else `--colo`.

@@ -21,6 +21,11 @@ pub enum EdgeError {
         /// The network that the entries cover together.
         network: ipnet::IpNet,
     },
+    /// PROXY headers are required, but nobody may send them.
+    #[error(
+        "--proxy-protocol requires --trusted-proxies: PROXY headers are accepted only from trusted proxies, and all other connections are closed"
+    )]
+    NoTrustedProxies,
     /// A node label is given without the name of the node.
     #[error("--colo-node-label requires --node-name (in Kubernetes: fieldRef spec.nodeName)")]
     NodeName,

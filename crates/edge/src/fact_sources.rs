@@ -1,7 +1,7 @@
 //! Which source provides which connection fact.
 
 use crate::client_ip::Decision;
-use crate::facts::ConnectionFacts;
+use crate::facts::{ConnectionFacts, ProxiedTls};
 
 /// Selects the source of each fact. `own` are the facts of the TCP connection to this process, and `headers` reads those
 /// in the headers.
@@ -9,11 +9,15 @@ use crate::facts::ConnectionFacts;
 /// | in front of this process | http_protocol | tls_version, tls_cipher | round-trip time |
 /// |---|---|---|---|
 /// | nothing, or an untrusted peer | own | own | socket |
+/// | load balancer with PROXY protocol | own | PROXY header, else own | none |
 /// | trusted proxy that forwards an address | header | header | header |
 /// | trusted peer that forwards no address | header, else own | header, else own | header, else socket |
+///
+/// With PROXY protocol, `own` comes from [`ConnectionFacts::behind_balancer`], and the client in the PROXY header takes the
+/// place of the peer. If that client is a trusted proxy itself, its row applies.
 pub(crate) fn select<'h>(
     decision: Decision,
-    own: ConnectionFacts<'static>,
+    own: ConnectionFacts<'h>,
     headers: impl FnOnce() -> ConnectionFacts<'h>,
 ) -> ConnectionFacts<'h> {
     match decision {
@@ -23,6 +27,21 @@ pub(crate) fn select<'h>(
         // The connection to this process is the proxy's, not the client's.
         Decision::Peer | Decision::Xff | Decision::XffAllTrusted | Decision::Header | Decision::Fallback => {
             headers()
+        }
+    }
+}
+
+impl<'h> ConnectionFacts<'h> {
+    /// Returns the facts of a connection that a load balancer forwards with a PROXY header. `tls` is the header's.
+    ///
+    /// A load balancer that ends the client's TLS may begin TLS of its own, so the header takes precedence.
+    #[must_use]
+    pub fn behind_balancer(self, tls: Option<ProxiedTls<'h>>) -> Self {
+        // The socket's round-trip time is that to the load balancer.
+        let own = Self { rtt_from_socket: false, ..self };
+        match tls {
+            Some(tls) => own.with_tls(tls.canonical_version(), tls.canonical_cipher()),
+            None => own,
         }
     }
 }
@@ -69,6 +88,32 @@ mod tests {
         assert_eq!((facts.http_protocol, facts.tls_version), (Some("HTTP/1.1"), None));
         assert!(facts.rtt_from_socket);
         assert_eq!(select(Decision::PeerUntrusted, own(), ConnectionFacts::default), own());
+    }
+
+    #[test]
+    fn connection_behind_a_balancer_has_no_round_trip_time_and_the_tls_of_the_proxy_header() {
+        let tls = |version, cipher| Some(ProxiedTls { version, cipher });
+        let passed_through = own().behind_balancer(None);
+        let direct = ConnectionFacts::direct(Version::HTTP_11);
+        for (balancer, version, cipher) in [
+            (passed_through, Some("TLSv1.2"), Some("TLS_OWN")),
+            (direct.behind_balancer(None), None, None),
+            (
+                direct.behind_balancer(tls(Some("TLSv1.3"), Some("ECDHE-RSA-AES128-GCM-SHA256"))),
+                Some("TLSv1.3"),
+                Some("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"),
+            ),
+            // The connection from the load balancer has TLS, too.
+            (own().behind_balancer(tls(Some("TLSv1.3"), None)), Some("TLSv1.3"), None),
+            (own().behind_balancer(tls(Some("unknown"), Some("a b"))), None, None),
+        ] {
+            let facts = select(Decision::PeerUntrusted, balancer, || panic!("the headers are not read"));
+            assert_eq!((facts.tls_version, facts.tls_cipher), (version, cipher));
+            assert!(!facts.rtt_from_socket && facts.rtt_ms.is_none());
+        }
+        assert_eq!(passed_through.http_protocol, Some("HTTP/2"));
+        assert_eq!(select(Decision::Missing, passed_through, ConnectionFacts::default), passed_through);
+        assert_eq!(select(Decision::Xff, passed_through, sent), sent(), "a proxy behind the balancer");
     }
 
     #[test]

@@ -41,11 +41,32 @@ impl ConnectionFacts<'static> {
         let http_protocol = values::protocol_of_version(version);
         Self { http_protocol, rtt_from_socket: true, ..Self::default() }
     }
+}
 
+impl<'h> ConnectionFacts<'h> {
     /// Adds the TLS version and the IANA name of the cipher suite.
     #[must_use]
-    pub const fn with_tls(self, version: Option<&'static str>, cipher: Option<&'static str>) -> Self {
+    pub const fn with_tls(self, version: Option<&'static str>, cipher: Option<&'h str>) -> Self {
         Self { tls_version: version, tls_cipher: cipher, ..self }
+    }
+}
+
+/// The TLS session between a client and a load balancer, in the load balancer's words.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProxiedTls<'h> {
+    /// Such as `TLSv1.3`.
+    pub version: Option<&'h str>,
+    /// In any spelling that is valid in a header.
+    pub cipher: Option<&'h str>,
+}
+
+impl<'h> ProxiedTls<'h> {
+    pub(crate) fn canonical_version(&self) -> Option<&'static str> {
+        self.version.and_then(|value| values::tls_version(well_formed(value.as_bytes())?))
+    }
+
+    pub(crate) fn canonical_cipher(&self) -> Option<&'h str> {
+        self.cipher.and_then(|value| cipher::name(well_formed(value.as_bytes())?))
     }
 }
 
@@ -105,13 +126,15 @@ pub(crate) fn header_name(flag: &'static str, value: &str) -> Result<HeaderName,
 /// sent by the client.
 fn single<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
     let mut values = headers.get_all(name).iter();
-    let value = trim(values.next()?.as_bytes());
+    let value = well_formed(trim(values.next()?.as_bytes()));
+    if values.next().is_none() { value } else { None }
+}
+
+/// Returns a value that is neither too long nor empty and has only allowed characters.
+fn well_formed(value: &[u8]) -> Option<&str> {
     let allowed = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'/' | b'-');
-    let well_formed = value.len() <= MAX_VALUE_LEN && value.iter().all(allowed);
-    if values.next().is_some() || !well_formed || matches!(value, b"" | b"-") {
-        return None;
-    }
-    str::from_utf8(value).ok()
+    let is_valid = value.len() <= MAX_VALUE_LEN && value.iter().all(allowed) && !matches!(value, b"" | b"-");
+    if is_valid { str::from_utf8(value).ok() } else { None }
 }
 
 impl fmt::Display for FactHeaders {

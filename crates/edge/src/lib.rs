@@ -1,6 +1,6 @@
 //! Client address, connection facts and colo of each request: from the connection, or from trusted proxies.
 //!
-//! Headers are read only if the TCP peer is a trusted proxy ([`TrustedProxies`]). Any other peer is the client itself,
+//! Headers are read only if the peer (the TCP peer, or the client in its PROXY header) is a trusted proxy ([`TrustedProxies`]). Any other peer is the client itself,
 //! and its headers are ignored. The parsers are pure functions over [`http::HeaderMap`]. [`Edge`] combines them with
 //! the flags ([`EdgeArgs`]) and with Kubernetes, where discovery keeps the set of trusted proxies current.
 
@@ -21,12 +21,12 @@ mod shared;
 mod trusted;
 
 pub use address::parse_entry;
-pub use client_info::{ClientInfo, Edge};
+pub use client_info::{ClientInfo, Edge, Peer};
 pub use client_ip::{ClientIp, Decision, MAX_HOPS, resolve};
 pub use colo::Iata;
 pub use config::{EdgeArgs, RttUnit};
 pub use error::EdgeError;
-pub use facts::{ConnectionFacts, FactHeaders};
+pub use facts::{ConnectionFacts, FactHeaders, ProxiedTls};
 #[cfg(feature = "kubernetes")]
 pub use kubernetes::{client_from, node_label};
 pub use policy::{ClientIpFrom, EdgePolicy, ServiceRef};

@@ -1,7 +1,9 @@
 //! Tests `Edge::identify` and startup as a service uses them.
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-use edge::{ClientInfo, ConnectionFacts, Decision, DiscoveryStatus, Edge, EdgeArgs};
+use std::net::IpAddr;
+
+use edge::{ClientInfo, ConnectionFacts, Decision, DiscoveryStatus, Edge, EdgeArgs, Peer};
 use http::{HeaderMap, HeaderName, Version};
 
 async fn edge(trusted: &[&str]) -> Edge {
@@ -26,7 +28,7 @@ fn all_headers() -> HeaderMap {
 }
 
 fn identify<'h>(edge: &Edge, peer: &str, headers: &'h HeaderMap) -> ClientInfo<'h> {
-    edge.identify(peer.parse().unwrap(), headers, ConnectionFacts::direct(Version::HTTP_11))
+    edge.identify(peer.parse::<IpAddr>().unwrap(), headers, ConnectionFacts::direct(Version::HTTP_11))
 }
 
 #[tokio::test]
@@ -81,6 +83,25 @@ async fn trusted_peer_without_xff_is_the_client() {
         (Some("HTTP/1.1"), None, None)
     );
     assert_eq!(client.decision, Decision::Missing);
+}
+
+#[tokio::test]
+async fn headers_of_a_balancer_without_a_client_are_ignored() {
+    let (edge, headers) = (edge(&["10.0.0.0/8"]).await, all_headers());
+    let balancer = Peer::Balancer("::ffff:10.0.0.1".parse().unwrap());
+    let own = ConnectionFacts::direct(Version::HTTP_2).behind_balancer(None);
+    let client = edge.identify(balancer, &headers, own);
+    assert_eq!((client.ip.to_string().as_str(), client.decision), ("10.0.0.1", Decision::Missing));
+    assert_eq!((client.facts.http_protocol, client.facts.tls_version), (Some("HTTP/2"), None));
+    assert_eq!((client.facts.rtt_ms, client.facts.rtt_from_socket), (None, false));
+    assert_eq!(client.facts.colo.map(|colo| colo.to_string()).as_deref(), Some("FRA"));
+}
+
+#[tokio::test]
+async fn proxy_protocol_requires_trusted_proxies() {
+    let error = edge(&[]).await.require_trusted_proxies().unwrap_err().to_string();
+    assert!(error.contains("--proxy-protocol requires --trusted-proxies"), "{error}");
+    assert!(edge(&["10.0.0.1"]).await.require_trusted_proxies().is_ok());
 }
 
 #[tokio::test]

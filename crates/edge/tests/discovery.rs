@@ -1,6 +1,7 @@
 //! Tests discovery against a fake Kubernetes API that serves lists and watches over HTTP.
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,7 +62,8 @@ async fn wait_for(status: &mut Receiver<DiscoveryStatus>, want: DiscoveryStatus)
 fn trusts(edge: &Edge, peer: &str) -> bool {
     let mut headers = HeaderMap::new();
     headers.insert("x-forwarded-for", "203.0.113.7".parse().unwrap());
-    let client = edge.identify(peer.parse().unwrap(), &headers, ConnectionFacts::direct(Version::HTTP_11));
+    let client =
+        edge.identify(peer.parse::<IpAddr>().unwrap(), &headers, ConnectionFacts::direct(Version::HTTP_11));
     client.decision != Decision::PeerUntrusted
 }
 
@@ -278,7 +280,8 @@ async fn colo_precedence_is_header_node_label_zone() {
     let policy = EdgePolicy::from_args(&args).unwrap();
     let edge = Edge::with_client(policy, client(&api), LONG_GRACE, || Box::new(ShortDelay));
     let colo = |peer: &str, headers: &HeaderMap| {
-        let client = edge.identify(peer.parse().unwrap(), headers, ConnectionFacts::direct(Version::HTTP_2));
+        let client =
+            edge.identify(peer.parse::<IpAddr>().unwrap(), headers, ConnectionFacts::direct(Version::HTTP_2));
         client.facts.colo.map(|colo| colo.to_string())
     };
     api.wait_for_failures(2).await;

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use edge::{ConnectionFacts, Edge};
+use edge::{ConnectionFacts, Edge, Peer};
 use http::header::SET_COOKIE;
 use quota_client::QuotaClient;
 
@@ -55,7 +55,7 @@ impl Context {
     /// Returns the client address, for throttling.
     pub fn address(&self, request: &RequestInfo) -> IpAddr {
         // Only connections over a Unix socket have no peer address. The throttle counts all of them as one address.
-        let peer = request.peer.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+        let peer = request.peer.unwrap_or(Peer::Address(IpAddr::V4(Ipv4Addr::UNSPECIFIED)));
         self.edge.identify(peer, &request.headers, ConnectionFacts::direct(request.version)).ip
     }
 
