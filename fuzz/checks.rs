@@ -1,10 +1,17 @@
 //! Checks that must hold for any input. Shared by the fuzz targets and the test that replays their corpus on stable
 //! Rust. Each returns whether the input was accepted.
 
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
 use api_key::{ApiKey, KeyDigest};
 use quota_client::wire::ChargeRequest;
 use quota_svc::domain::limits::Limits;
 use quota_svc::domain::record;
+use service_kit::serve::ProxyHeader;
+
+#[path = "proxy_header_oracle.rs"]
+mod proxy_header_oracle;
 
 /// API keys: a parsed key round-trips, and its `Debug` output does not reveal it.
 pub fn key(data: &[u8]) -> bool {
@@ -55,6 +62,28 @@ pub fn record(data: &[u8]) -> bool {
         assert_eq!(record::decode(&record::encode(&charged)), Ok(charged));
     }
     true
+}
+
+/// PROXY headers: exactly those that the specification allows are accepted, with the client that they name, and nothing
+/// after them is read.
+pub fn proxy_header(data: &[u8]) -> bool {
+    let mut rest = data;
+    // All bytes are there, so reading never waits.
+    let Poll::Ready(header) =
+        pin!(ProxyHeader::read(&mut rest)).as_mut().poll(&mut Context::from_waker(Waker::noop()))
+    else {
+        panic!("reading waits for bytes");
+    };
+    let valid = proxy_header_oracle::valid_header(data);
+    match (&header, valid) {
+        (Ok(header), Some(valid)) => {
+            assert_eq!(header.client.map(|client| client.ip()), valid.client);
+            assert_eq!(rest, &data[valid.length..]);
+        }
+        (Err(_), None) => {}
+        _ => panic!("{header:?}, but by the specification {valid:?}"),
+    }
+    header.is_ok()
 }
 
 /// The end of the year 9999, in milliseconds.

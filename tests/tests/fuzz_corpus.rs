@@ -45,6 +45,11 @@ fn batch_inputs_are_accepted_or_rejected_as_named() {
 }
 
 #[test]
+fn proxy_header_inputs_are_accepted_or_rejected_as_named() {
+    replay("proxy_header", checks::proxy_header);
+}
+
+#[test]
 fn record_inputs_are_accepted_or_rejected_as_named() {
     replay("record", checks::record);
 }

@@ -1,0 +1,10 @@
+//! Fuzzes the parser of PROXY protocol headers.
+#![no_main]
+
+#[path = "../checks.rs"]
+#[expect(dead_code, reason = "each target uses one of the checks")]
+mod checks;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    checks::proxy_header(data);
+});
