@@ -26,7 +26,8 @@ const DOCUMENTS: &str = "README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md \
 const OTHER_FLAGS: &str = "--release --profile --bin --bins --lib --test --workspace --keys --minutes \
     --set --namespace --create-namespace --target --wait --help \
     --all --rootless --ignore-default-filter --manifest-path --target-dir --write \
-    --tag --detach --name --volume --volumes-from --publish --force --rm --network --build --pull --no-build --cacert";
+    --tag --detach --name --volume --volumes-from --publish --force --rm --network --build --pull --no-build --cacert \
+    --haproxy-protocol";
 
 fn read(document: &str) -> String {
     fs::read_to_string(project_root().join(document)).unwrap_or_else(|error| panic!("{document}: {error}"))
