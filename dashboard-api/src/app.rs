@@ -9,7 +9,7 @@ use edge::{DiscoveryStatus, Edge};
 use poem::endpoint::BoxEndpoint;
 use quota_client::wire::Actor;
 use quota_client::{QuotaClient, QuotaToken};
-use service_kit::{Kit, Lifecycle, Server, Tls};
+use service_kit::{Kit, Lifecycle, RedirectServer, RedirectTarget, RequestTelemetry, Server, Tls};
 use tokio::task::JoinSet;
 
 use crate::accounts::{Accounts, SignupPolicy};
@@ -27,6 +27,7 @@ pub(crate) const QUOTA_TIMEOUT: Duration = Duration::from_secs(15);
 pub struct DashboardService {
     server: Server,
     endpoint: BoxEndpoint<'static>,
+    redirect: Option<RedirectServer>,
     lifecycle: Lifecycle,
     background: JoinSet<()>,
 }
@@ -53,6 +54,16 @@ impl DashboardService {
         let context = Arc::new(context(config, &config.accounts.session_key()?, edge)?);
         let endpoint = router::endpoint(&context, &kit.telemetry)?;
         let server = Server::bind("dashboard", config.listen, &kit.serve).await?;
+        let redirect = match config.redirect_listen {
+            Some(addr) => {
+                let telemetry = RequestTelemetry::new(&kit.telemetry, "dashboard-api");
+                let url =
+                    config.public_origin().context("--redirect-listen redirects to --public-url: set it")?;
+                let target = redirect_target(&url, &config.docs_url())?;
+                Some(RedirectServer::bind(addr, target, Vec::new(), &kit.serve, telemetry).await?)
+            }
+            None => None,
+        };
         let error_headers = api::security_headers(context.public_origin.as_deref());
         let mut background = JoinSet::new();
         let quota = context.quota.clone();
@@ -70,6 +81,7 @@ impl DashboardService {
                 .docs_url(&context.docs_url)
                 .error_headers(error_headers),
             endpoint,
+            redirect,
             lifecycle: kit.lifecycle.clone(),
             background,
         })
@@ -81,9 +93,20 @@ impl DashboardService {
 
     /// Serves until shutdown is complete.
     pub async fn run(self) {
-        self.server.serve(self.endpoint, self.lifecycle).await;
+        let (redirect, lifecycle) = (self.redirect, self.lifecycle.clone());
+        let redirecting = async {
+            if let Some(redirect) = redirect {
+                redirect.serve(lifecycle).await;
+            }
+        };
+        tokio::join!(self.server.serve(self.endpoint, self.lifecycle), redirecting);
         drop(self.background);
     }
+}
+
+/// Where to redirect plain HTTP requests for the dashboard. Fails unless the public URL is https.
+pub fn redirect_target(public_url: &str, docs_url: &str) -> anyhow::Result<RedirectTarget> {
+    RedirectTarget::new("--public-url", public_url, docs_url, api::security_headers(None))
 }
 
 /// Returns the OpenAPI document as pretty-printed JSON.

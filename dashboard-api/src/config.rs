@@ -45,6 +45,9 @@ pub struct Config {
     /// Listen address of /livez, /readyz and /metrics
     #[arg(long, env, default_value = "0.0.0.0:9081", help_heading = "Serving")]
     pub admin_listen: SocketAddr,
+    /// Listen address of a port that redirects plain HTTP to --public-url, which must be an https URL
+    #[arg(long, env, value_name = "ADDR", help_heading = "Serving")]
+    pub redirect_listen: Option<SocketAddr>,
     /// URL of quota-svc's internal API
     #[arg(long, env, value_name = "URL", default_value = "http://127.0.0.1:8082", global = true)]
     pub quota_url: String,

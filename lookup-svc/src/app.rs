@@ -9,7 +9,9 @@ use poem::EndpointExt;
 use poem::Response;
 use poem::endpoint::BoxEndpoint;
 use quota_client::{Charger, QuotaClient, QuotaToken};
-use service_kit::{Condition, Kit, Lifecycle, LogThrottle, RequestTelemetry, Server, Tls};
+use service_kit::{
+    Condition, Kit, Lifecycle, LogThrottle, RedirectServer, RedirectTarget, RequestTelemetry, Server, Tls,
+};
 use tokio::task::JoinSet;
 
 use crate::api::{Api, Responses, default_headers};
@@ -24,6 +26,7 @@ use crate::{pages, router};
 pub struct LookupService {
     server: Server,
     endpoint: BoxEndpoint<'static, Response>,
+    redirect: Option<RedirectServer>,
     geo: Geo,
     lifecycle: Lifecycle,
     /// Tasks that end with the service. The process shuts down if one of them fails.
@@ -87,6 +90,14 @@ impl LookupService {
         };
         let endpoint = router::endpoint(api, pages, &urls, telemetry, config.body_timeout());
         let server = Server::bind("lookup", config.listen, &config.serving).await?;
+        let redirect = match config.redirect_listen {
+            Some(addr) => {
+                let telemetry = RequestTelemetry::new(&kit.telemetry, "lookup-svc");
+                let target = redirect_target(&urls)?;
+                Some(RedirectServer::bind(addr, target, Vec::new(), &config.serving, telemetry).await?)
+            }
+            None => None,
+        };
         Ok(Self {
             server: server
                 .proxy_protocol(&config.listener, move |peer| balancers.contains(peer))
@@ -94,6 +105,7 @@ impl LookupService {
                 .docs_url(&urls.docs)
                 .error_headers(default_headers(&urls)),
             endpoint: endpoint.boxed(),
+            redirect,
             geo,
             lifecycle: kit.lifecycle.clone(),
             _background: background,
@@ -111,8 +123,19 @@ impl LookupService {
 
     /// Serves until shutdown is complete.
     pub async fn run(self) {
-        self.server.serve(self.endpoint, self.lifecycle).await;
+        let (redirect, lifecycle) = (self.redirect, self.lifecycle.clone());
+        let redirecting = async {
+            if let Some(redirect) = redirect {
+                redirect.serve(lifecycle).await;
+            }
+        };
+        tokio::join!(self.server.serve(self.endpoint, self.lifecycle), redirecting);
     }
+}
+
+/// Where to redirect plain HTTP requests for the API. Fails unless the base URL is https.
+pub fn redirect_target(urls: &PublicUrls) -> anyhow::Result<RedirectTarget> {
+    RedirectTarget::new("--base-url", &urls.base, &urls.docs, default_headers(urls))
 }
 
 /// Loads the geo data on a blocking thread, because the files can be large.

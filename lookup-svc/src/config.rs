@@ -61,6 +61,10 @@ pub struct Config {
     #[arg(long, env, value_name = "ADDR", default_value = "0.0.0.0:9080")]
     pub admin_listen: SocketAddr,
 
+    /// Listen address of a port that redirects plain HTTP to --base-url, which must be an https URL
+    #[arg(long, env, value_name = "ADDR")]
+    pub redirect_listen: Option<SocketAddr>,
+
     /// Public URL of the API [default with TLS: https://localhost:8080]
     #[arg(long, env, value_name = "URL", default_value = "http://localhost:8080", value_parser = base_url)]
     #[arg(default_value_if("tls_cert", ArgPredicate::IsPresent, "https://localhost:8080"))]

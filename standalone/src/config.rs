@@ -30,6 +30,10 @@ pub struct Config {
     /// Listen address of /livez, /readyz and /metrics
     #[arg(long, env, value_name = "ADDR", default_value = "127.0.0.1:9080")]
     pub admin_listen: SocketAddr,
+    /// Listen address of a port that redirects plain HTTP to the https URLs of the API and the dashboard: to that of the
+    /// requested host, for an unknown host to the API's
+    #[arg(long, env, value_name = "ADDR")]
+    pub redirect_listen: Option<SocketAddr>,
     /// Public URL of the API, for links and examples [default: http://localhost or the address, with the port of --listen]
     #[arg(long, env, value_name = "URL", value_parser = base_url)]
     pub base_url: Option<String>,

@@ -7,10 +7,11 @@ use std::time::Duration;
 use anyhow::Context;
 use dashboard_api::app::DashboardService;
 use lookup_svc::app::LookupService;
+use lookup_svc::public_urls::PublicUrls as ApiUrls;
 use quota_client::wire::Actor;
 use quota_client::{QuotaClient, QuotaToken};
 use quota_svc::app::QuotaService;
-use service_kit::{Kit, Lifecycle};
+use service_kit::{Kit, Lifecycle, RedirectServer, RequestTelemetry};
 
 use crate::banner::Banner;
 use crate::config::Config;
@@ -53,6 +54,17 @@ async fn serve_public(
     urls.use_dashboard_address(config, dashboard.local_addr());
     let lookup = LookupService::start(&config.lookup(quota, data, &urls)?, kit).await?;
     urls.use_api_address(config, lookup.local_addr());
+    // Fails before an account is created, whose password would not be shown.
+    let redirect = match config.redirect_listen {
+        Some(addr) => {
+            let api = lookup_svc::app::redirect_target(&ApiUrls::new(&config.lookup(quota, data, &urls)?))?;
+            let docs_url = format!("{}/docs", urls.api);
+            let others = vec![dashboard_api::app::redirect_target(&urls.dashboard, &docs_url)?];
+            let telemetry = RequestTelemetry::new(&kit.telemetry, "ip-lookup");
+            Some(RedirectServer::bind(addr, api, others, &kit.serve, telemetry).await?)
+        }
+        None => None,
+    };
     let credentials = bootstrap::create_account(&client)
         .await
         .context("can't access the store: check --redis-url, or omit it to use --data-dir")?;
@@ -70,6 +82,11 @@ async fn serve_public(
         admin,
     };
     banner.print(credentials.as_ref());
-    tokio::join!(lookup.run(), dashboard.run());
+    let redirecting = async {
+        if let Some(redirect) = redirect {
+            redirect.serve(kit.lifecycle.clone()).await;
+        }
+    };
+    tokio::join!(lookup.run(), dashboard.run(), redirecting);
     Ok(())
 }

@@ -29,6 +29,7 @@ async fn docs_describe_every_error_and_field() {
         "request_timeout",
         "payload_too_large",
         "headers_too_large",
+        "https_required",
         "enterprise",
     ] {
         assert!(page.text.contains(&format!("id=\"{code}\"")), "{code}");

@@ -98,12 +98,22 @@ impl Client {
         result.expect("response in time").expect("response")
     }
 
-    async fn try_read_response(&mut self) -> io::Result<RawResponse> {
+    /// Reads the head of a response that may have no body, such as one to HEAD.
+    pub async fn read_head(&mut self) -> String {
+        let result = tokio::time::timeout(TIMEOUT, self.try_read_head()).await;
+        result.expect("response in time").expect("response")
+    }
+
+    async fn try_read_head(&mut self) -> io::Result<String> {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
             head.push(self.0.read_u8().await?);
         }
-        let head = String::from_utf8_lossy(&head).into_owned();
+        Ok(String::from_utf8_lossy(&head).into_owned())
+    }
+
+    async fn try_read_response(&mut self) -> io::Result<RawResponse> {
+        let head = self.try_read_head().await?;
         let status = head[9..12].parse().expect("numeric status");
         let mut response = RawResponse { status, head, body: String::new() };
         let length =

@@ -11,6 +11,7 @@ mod otlp;
 mod panics;
 mod process;
 mod proxy_protocol;
+mod redirect;
 mod shutdown;
 mod timeouts;
 mod tls;

@@ -1,0 +1,195 @@
+//! A port that redirects plain HTTP to the https URL of a service.
+
+use std::net::SocketAddr;
+
+use anyhow::{Context, ensure};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use poem::{EndpointExt, Request, Response, endpoint::BoxEndpoint};
+use url::Url;
+
+use crate::{
+    body::BodyLimit,
+    config::ServeArgs,
+    error::{self, ErrorBody, catch_all},
+    host::host_name,
+    lifecycle::Lifecycle,
+    request_telemetry::{RequestTelemetry, named},
+    serve::{CloseConnection, Server},
+};
+
+/// Maximum number of connections. Each is closed after its response, so few are open at a time.
+const MAX_CONNECTIONS: usize = 1024;
+
+const CODE: &str = "https_required";
+const MESSAGE: &str = "Use the https URL in the Location header. If this request contained an API key, a password or a \
+                       cookie, it crossed the network unencrypted: consider it compromised and replace it.";
+
+/// The https URL of a service, and what its redirects have in common with its other responses.
+#[derive(Clone, Debug)]
+pub struct RedirectTarget {
+    /// The URL without a trailing slash: paths are appended to it.
+    base: String,
+    /// The host in it, without brackets.
+    host: String,
+    docs_url: String,
+    headers: HeaderMap,
+}
+
+impl RedirectTarget {
+    /// Redirects to `url`, the value of `flag`. Fails if it is not an https URL. The redirects have these headers, such as
+    /// CORS headers.
+    pub fn new(flag: &str, url: &str, docs_url: &str, mut headers: HeaderMap) -> anyhow::Result<Self> {
+        let parsed = Url::parse(url).with_context(|| format!("{flag} {url}"))?;
+        ensure!(
+            parsed.scheme() == "https",
+            "--redirect-listen redirects to the {flag}, which must be an https:// URL, but is {url}"
+        );
+        // RFC 6797 forbids it on plain HTTP.
+        headers.remove(header::STRICT_TRANSPORT_SECURITY);
+        Ok(Self {
+            base: parsed.as_str().trim_end_matches('/').to_owned(),
+            host: parsed.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned(),
+            docs_url: docs_url.to_owned(),
+            headers,
+        })
+    }
+
+    fn is(&self, host: &str) -> bool {
+        host.eq_ignore_ascii_case(&self.host)
+    }
+
+    fn respond(&self, request: &Request) -> Response {
+        let body = ErrorBody::new(CODE, MESSAGE, &self.docs_url);
+        let mut response = error::response(StatusCode::PERMANENT_REDIRECT, &body);
+        let headers = response.headers_mut();
+        headers.extend(self.headers.clone());
+        headers.extend(self.location(request).map(|location| (header::LOCATION, location)));
+        // The client continues on another port.
+        response.set_data(CloseConnection);
+        response
+    }
+
+    /// The same path and query under the configured URL. Nothing else of the request is used: with the host of the request,
+    /// anyone could make this service redirect to another one.
+    fn location(&self, request: &Request) -> Option<HeaderValue> {
+        let uri = request.uri();
+        // The target of a request need not be a path: `OPTIONS *`, `CONNECT host:port`.
+        let path = if uri.path().starts_with('/') { uri.path() } else { "/" };
+        let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+        // Both may contain bytes that are not ASCII.
+        HeaderValue::from_bytes(format!("{}{path}{query}", self.base).as_bytes()).ok()
+    }
+}
+
+/// A server that redirects every request, bound to its port.
+pub struct RedirectServer {
+    server: Server,
+    endpoint: BoxEndpoint<'static>,
+}
+
+impl RedirectServer {
+    /// Binds the port. Requests for the host of one of `others` are redirected there, all other requests to `default`.
+    pub async fn bind(
+        addr: SocketAddr,
+        default: RedirectTarget,
+        others: Vec<RedirectTarget>,
+        args: &ServeArgs,
+        telemetry: RequestTelemetry,
+    ) -> anyhow::Result<Self> {
+        let max_connections = args.max_connections.min(MAX_CONNECTIONS);
+        let server = Server::bind("redirect", addr, &ServeArgs { max_connections, ..args.clone() }).await?;
+        let server = server.docs_url(&*default.docs_url).error_headers(default.headers.clone());
+        let errors = catch_all(&*default.docs_url).headers(default.headers.clone());
+        let redirect = move |request: &Request| {
+            // Both may have the same host, with different ports.
+            let other = requested_host(request).filter(|host| !default.is(host));
+            let other = other.and_then(|host| others.iter().find(|other| other.is(host)));
+            other.unwrap_or(&default).respond(request)
+        };
+        // A small body is read: closing the connection with unread bytes would reset it, and the client might not get the
+        // response.
+        let endpoint = named("redirect", redirect).with(BodyLimit::default()).with(errors).with(telemetry);
+        Ok(Self { server, endpoint: endpoint.boxed() })
+    }
+
+    /// The address the server listens on.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.server.local_addr()
+    }
+
+    /// Serves until shutdown.
+    pub async fn serve(self, lifecycle: Lifecycle) {
+        self.server.serve(self.endpoint, lifecycle).await;
+    }
+}
+
+/// The host that a request is for: in HTTP/2 and in absolute URLs part of the URL, otherwise a header.
+fn requested_host(request: &Request) -> Option<&str> {
+    let authority = request.uri().authority().map(|authority| authority.as_str());
+    let host = host_name(authority.or_else(|| request.header(header::HOST))?)?;
+    Some(host.strip_suffix('.').unwrap_or(host))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(url: &str) -> RedirectTarget {
+        RedirectTarget::new("--base-url", url, "https://docs.example", HeaderMap::new()).expect("https")
+    }
+
+    fn location(url: &str, request_target: &str) -> String {
+        let request = Request::builder().uri(request_target.parse().expect("valid target")).finish();
+        let location = target(url).location(&request).expect("a valid header");
+        String::from_utf8(location.as_bytes().to_vec()).expect("UTF-8")
+    }
+
+    #[test]
+    fn location_is_path_and_query_under_the_configured_url() {
+        for (url, request_target, want) in [
+            ("https://ip.example", "/", "https://ip.example/"),
+            ("https://ip.example/", "/api/v1/ip?a=b&c=%2F", "https://ip.example/api/v1/ip?a=b&c=%2F"),
+            ("https://ip.example:8443/lookup", "/docs", "https://ip.example:8443/lookup/docs"),
+            ("https://[2001:db8::1]:8443", "/", "https://[2001:db8::1]:8443/"),
+            ("https://ip.example", "//evil.example/", "https://ip.example//evil.example/"),
+            ("https://ip.example", "/\\evil.example", "https://ip.example/\\evil.example"),
+            ("https://ip.example", "http://evil.example/x?y", "https://ip.example/x?y"),
+            ("https://ip.example", "http://evil.example", "https://ip.example/"),
+            ("https://ip.example", "http://evil.example?y", "https://ip.example/?y"),
+            ("https://ip.example", "*", "https://ip.example/"),
+            ("https://ip.example", ".evil.example:443", "https://ip.example/"),
+        ] {
+            assert_eq!(location(url, request_target), want, "{request_target}");
+        }
+    }
+
+    #[test]
+    fn only_https_targets_are_accepted() {
+        for url in ["http://ip.example", "ip.example", "ftp://ip.example", ""] {
+            let error = RedirectTarget::new("--base-url", url, "", HeaderMap::new()).expect_err(url);
+            assert!(error.to_string().contains("--base-url"), "{error}");
+        }
+    }
+
+    #[test]
+    fn host_is_compared_without_port_case_and_final_dot() {
+        let by_header = |host: &str| Request::builder().uri_str("/").header(header::HOST, host).finish();
+        for host in ["keys.example", "KEYS.example:80", "keys.example."] {
+            let request = by_header(host);
+            assert!(
+                requested_host(&request).is_some_and(|host| target("https://keys.example:8443").is(host))
+            );
+        }
+        for host in ["xkeys.example", "keys.example.evil.example", "keys.example:80:80", ""] {
+            let request = by_header(host);
+            assert!(
+                !requested_host(&request).is_some_and(|host| target("https://keys.example").is(host)),
+                "{host}"
+            );
+        }
+        let request = by_header("[2001:db8::1]:80");
+        assert!(requested_host(&request).is_some_and(|host| target("https://[2001:db8::1]").is(host)));
+        let absolute = Request::builder().uri_str("http://keys.example/").header(header::HOST, "a.example");
+        assert_eq!(requested_host(&absolute.finish()), Some("keys.example"));
+    }
+}

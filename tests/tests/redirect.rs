@@ -1,0 +1,118 @@
+//! `--redirect-listen` of the three programs that have it: redirects from plain HTTP that lead to the service, and start
+//! errors.
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::path::Path;
+use std::time::Duration;
+
+use reqwest::redirect::Policy;
+use serde_json::Value;
+use testkit::http;
+use testkit::ports::ReservedPort;
+use testkit::process::Service;
+use testkit::tls::TlsFiles;
+
+const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
+const ANY: &str = "127.0.0.1:0";
+
+fn start_standalone(data: &Path, flags: &[&str]) -> Service {
+    let data = data.to_str().unwrap();
+    let ports = ["--listen", ANY, "--dashboard-listen", ANY, "--quota-listen", ANY, "--admin-listen", ANY];
+    let redirect = ["--redirect-listen", ANY, "--log-level", "info", "--data-dir", data];
+    Service::spawn("ip-lookup", &[&ports[..], &redirect, flags].concat(), &[])
+}
+
+fn start_dashboard(key: &Path, flags: &[&str]) -> Service {
+    let listen = ["--listen", ANY, "--admin-listen", ANY, "--redirect-listen", ANY];
+    let key = ["--session-key-file", key.to_str().unwrap()];
+    Service::spawn("dashboard-api", &[&listen[..], &key, flags].concat(), &[])
+}
+
+/// The `Location` of the response to a request for `host`, and its body.
+async fn location(redirect: std::net::SocketAddr, host: &str) -> (String, Value) {
+    let client = http::builder().redirect(Policy::none()).build().unwrap();
+    let request = client.get(format!("http://{redirect}/api/v1/x?a=b")).header("host", host);
+    let response = request.send().await.unwrap();
+    assert_eq!(response.status(), 308);
+    let location = response.headers()["location"].to_str().unwrap().to_owned();
+    (location, response.json().await.unwrap())
+}
+
+async fn expect_failure(mut service: Service) -> String {
+    let status = service.wait_exit(WAIT_TIMEOUT).await;
+    assert!(!status.success(), "{status}: {}", service.logs());
+    service.logs()
+}
+
+#[tokio::test]
+async fn redirect_of_lookup_svc_leads_to_its_https_port() {
+    let dir = tempfile::tempdir().unwrap();
+    let (files, port) = (TlsFiles::create(dir.path()), ReservedPort::new());
+    let (listen, base_url) = (port.addr().to_string(), format!("https://localhost:{}", port.number()));
+    let tls = ["--tls-cert", files.cert.to_str().unwrap(), "--tls-key", files.key.to_str().unwrap()];
+    let urls = ["--listen", &listen, "--base-url", &base_url, "--redirect-listen", ANY];
+    let local = ["--admin-listen", ANY, "--quota-url", "http://127.0.0.1:1"];
+    let mut service = Service::spawn("lookup-svc", &[&tls[..], &urls, &local].concat(), &[]);
+    let redirect = service.listen_addr("redirect").await;
+    service.listen_addr("admin").await;
+    let ca = reqwest::Certificate::from_pem(&std::fs::read(&files.ca).unwrap()).unwrap();
+    let client = http::builder().tls_certs_only([ca]).build().unwrap();
+    let response = client.get(format!("http://{redirect}/api/v1/ip?scope=ip")).send().await.unwrap();
+    assert_eq!(response.url().as_str(), format!("{base_url}/api/v1/ip?scope=ip"));
+    let body: Value = response.json().await.unwrap();
+    assert_eq!(body["error"], "missing_api_key");
+}
+
+#[tokio::test]
+async fn standalone_redirects_each_host_to_its_url() {
+    let data = tempfile::tempdir().unwrap();
+    let flags = ["--base-url", "https://ip.example/lookup", "--public-url", "https://keys.example:8443"];
+    let mut service = start_standalone(data.path(), &flags);
+    let redirect = service.listen_addr("redirect").await;
+    let path = "/api/v1/x?a=b";
+    for (host, want, docs) in [
+        ("ip.example", "https://ip.example/lookup", "https://ip.example/lookup/docs#https_required"),
+        ("evil.example", "https://ip.example/lookup", "https://ip.example/lookup/docs#https_required"),
+        ("keys.example", "https://keys.example:8443", "https://ip.example/lookup/docs#https_required"),
+    ] {
+        let (location, body) = location(redirect, host).await;
+        assert_eq!(location, format!("{want}{path}"));
+        assert_eq!((&body["error"], &body["docs"]), (&"https_required".into(), &docs.into()));
+    }
+}
+
+#[tokio::test]
+async fn redirect_of_dashboard_leads_to_its_public_url() {
+    let dir = tempfile::tempdir().unwrap();
+    let key = dir.path().join("session.key");
+    std::fs::write(&key, [7; 32]).unwrap();
+    let mut service = start_dashboard(&key, &["--public-url", "https://keys.example/"]);
+    let redirect = service.listen_addr("redirect").await;
+    assert_eq!(location(redirect, "evil.example").await.0, "https://keys.example/api/v1/x?a=b");
+    let log = expect_failure(start_dashboard(&key, &[])).await;
+    assert!(log.contains("--redirect-listen redirects to --public-url: set it"), "{log}");
+    let log = expect_failure(start_dashboard(&key, &["--public-url", "http://localhost:8081"])).await;
+    assert!(log.contains("--public-url, which must be an https:// URL"), "{log}");
+}
+
+#[tokio::test]
+async fn redirect_to_plain_http_is_a_start_error() {
+    let data = tempfile::tempdir().unwrap();
+    for flags in [&[][..], &["--base-url", "https://ip.example"]] {
+        let log = expect_failure(start_standalone(data.path(), flags)).await;
+        assert!(log.contains("must be an https:// URL, but is http://localhost:"), "{log}");
+    }
+    // No account was created, whose password nobody would have seen.
+    let flags = ["--base-url", "https://ip.example", "--public-url", "https://keys.example"];
+    let mut service = start_standalone(data.path(), &flags);
+    service.listen_addr("admin").await;
+    testkit::wait::eventually_ok(WAIT_TIMEOUT, "banner", async || {
+        let text = service.stdout();
+        if text.contains("First start.") { Ok(()) } else { Err(text) }
+    })
+    .await;
+    let quota = "http://127.0.0.1:1";
+    let args = ["--listen", ANY, "--admin-listen", ANY, "--redirect-listen", ANY, "--quota-url", quota];
+    let log = expect_failure(Service::spawn("lookup-svc", &args, &[])).await;
+    assert!(log.contains("--base-url, which must be an https:// URL, but is http://localhost:8080"), "{log}");
+}
