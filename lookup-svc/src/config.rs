@@ -45,6 +45,15 @@ pub struct SelftestArgs {
     #[arg(long, value_name = "URL", value_parser = base_url)]
     pub url: String,
 
+    /// PEM file with the certificate authorities to trust, instead of the public ones
+    #[arg(long, value_name = "FILE")]
+    pub ca_file: Option<PathBuf>,
+
+    /// Connect to this host and port instead of those in the URL; the certificate must still be for the URL's host. A port in
+    /// the URL takes precedence
+    #[arg(long, value_name = "HOST:PORT")]
+    pub connect_to: Option<String>,
+
     /// How long to retry if no connection can be made. A new pod may have to wait until the network policies allow it
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "30s")]
     pub retry_for: Duration,

@@ -1,10 +1,12 @@
 //! `selftest`: checks a running service from outside. `helm test` runs it; operators can, too.
 
+use std::fs;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use http::header;
-use reqwest::{Client, Response, StatusCode};
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use reqwest::{Certificate, Client, Response, StatusCode};
 use service_kit::ErrorBody;
 
 use crate::config::SelftestArgs;
@@ -16,7 +18,7 @@ const RETRY_DELAY: Duration = Duration::from_millis(500);
 
 /// Checks the service; fails at the first problem.
 pub async fn run(args: &SelftestArgs) -> anyhow::Result<()> {
-    let client = Client::builder().timeout(REQUEST_TIMEOUT).connect_timeout(CONNECT_TIMEOUT).build()?;
+    let client = client(args)?;
     let url = args.url.trim_end_matches('/');
     let api = Api { client, retry_until: Instant::now() + args.retry_for };
     check_missing_key(&api, url).await?;
@@ -24,6 +26,35 @@ pub async fn run(args: &SelftestArgs) -> anyhow::Result<()> {
     let result = check_demo(&api, url).await?;
     println!("ok: {url}/api/v1/ip/demo {result}");
     Ok(())
+}
+
+fn client(args: &SelftestArgs) -> anyhow::Result<Client> {
+    let mut builder = Client::builder().timeout(REQUEST_TIMEOUT).connect_timeout(CONNECT_TIMEOUT);
+    if let Some(file) = &args.ca_file {
+        let what = || format!("can't use --ca-file {}", file.display());
+        let authorities =
+            Certificate::from_pem_bundle(&fs::read(file).with_context(what)?).with_context(what)?;
+        ensure!(!authorities.is_empty(), "--ca-file {} has no certificate in PEM format", file.display());
+        builder = builder.tls_certs_only(authorities);
+    }
+    if let Some(addr) = &args.connect_to {
+        builder = builder.dns_resolver(ConnectTo(addr.clone()));
+    }
+    builder.build().context("can't set up the client")
+}
+
+/// Resolves every name to the addresses of this host and port. For each connection again, because at first a network
+/// policy may drop DNS queries, too.
+struct ConnectTo(String);
+
+impl Resolve for ConnectTo {
+    fn resolve(&self, _: Name) -> Resolving {
+        let addr = self.0.clone();
+        Box::pin(async move {
+            let found: Vec<_> = tokio::net::lookup_host(addr).await?.collect();
+            Ok(Box::new(found.into_iter()) as Addrs)
+        })
+    }
 }
 
 /// The service under test.
