@@ -54,6 +54,7 @@ forge it.
 | `aws-alb` | yes | no | yes | no | `edge.trustedProxies`: the load balancer's subnets |
 | `gcp` | yes | yes | yes | yes | |
 | `custom` | configurable | configurable | configurable | configurable | `edge.trustedProxies` or `edge.discover` |
+| `direct` | yes | yes | yes | yes, without PROXY protocol | certificates in Secrets, see [below](#without-a-proxy) |
 | `none` | the TCP peer's | the TCP peer's | no | no | |
 
 ## TLS
@@ -70,6 +71,30 @@ helm upgrade … --set 'edge.annotations.cert-manager\\.io/cluster-issuer=letsen
 cert-manager reads this annotation from an Ingress only. For `nginx` and `contour`, whose routes are other objects, create
 a Certificate. With `istio` and with HTTPRoutes, the Gateway has the certificates; with `aws-alb`, AWS Certificate
 Manager.
+
+## Without a proxy
+
+With `edge.profile=direct`, the services serve HTTPS themselves, and all connection facts are known:
+
+```sh
+helm install ip-lookup helm/ip-lookup --namespace ip-lookup --create-namespace \\
+  --set hosts.api=ip.example.com,hosts.dashboard=keys.example.com \\
+  --set edge.profile=direct,edge.direct.issuer.kind=ClusterIssuer,edge.direct.issuer.name=letsencrypt
+```
+
+- The API and the dashboard each have a Service of type LoadBalancer with `externalTrafficPolicy: Local`, which preserves
+  the client's address: only nodes with a pod of the service get its connections, so run several pods. The load balancer
+  must forward TCP. If it ends TLS itself, use another profile. Its settings are annotations (`service.annotations`).
+- Certificates are in the Secrets `{fullname}-api-tls` and `{fullname}-dashboard-tls`. With `edge.direct.issuer`,
+  cert-manager creates and renews them; port 80 is taken, so the issuer must use DNS-01. The pods wait until the Secrets
+  exist, and use renewed certificates without a restart. The alert `IpLookupCertificateExpires` reports those that are not
+  renewed.
+- Port 80 redirects to HTTPS. A key that was sent to it must be considered compromised.
+- `helm test` connects to the Service and checks the certificate for `hosts.api`. If its authority is private, set
+  `edge.direct.caKey`.
+- Some load balancers replace the client's address and send it in a PROXY protocol header. For these, set
+  `edge.direct.proxyProtocol=true`, `edge.trustedProxies` to their addresses, and the annotation that turns the header on.
+  The header is then required: all other connections are closed.
 
 ## Without an Ingress
 

@@ -366,9 +366,20 @@ fn notes_explain_volumes_certificates_and_discovery() {
         ("geo.provider=dbip-lite", "logs deploy/ipl-ip-lookup-lookup-svc -c geo-refresh"),
         (shared, "app.kubernetes.io/component=geo-update"),
         ("edge.profile=traefik,edge.rttFromController=true", "tls_cipher, rtt. These fields are always null"),
+        ("edge.profile=direct", "get svc ipl-ip-lookup-dashboard-api   (dashboard.example.com)"),
+        ("edge.profile=direct", "ipl-ip-lookup-api-tls (certificate and key of lookup"),
+        ("edge.profile=direct,edge.direct.issuer.name=ca", "describe certificate ipl-ip-lookup-api-tls"),
+        (
+            "edge.profile=direct,edge.direct.proxyProtocol=true,edge.trustedProxies={10.0.0.1}",
+            "selftest --url https://lookup.example.com",
+        ),
     ] {
         let notes = notes(values);
         assert!(notes.contains(part), "{part} is not in the notes for {values}: {notes}");
+    }
+    let direct = notes("edge.profile=direct");
+    for part in ["No Ingress", "NO TRUSTED PROXY", "KEYS IN LOGS", "port-forward"] {
+        assert!(!direct.contains(part), "{part} is in: {direct}");
     }
     let external = notes("valkey.enabled=false,externalRedis.url=redis://r.example");
     assert!(!external.contains("StorageClass") && !external.contains("delete pvc"), "{external}");
@@ -476,6 +487,7 @@ fn cloud_load_balancers_get_a_longer_drain() {
     for (values, drain, termination) in [
         ("edge.profile=haproxy", "--drain-delay=5s", 40),
         ("edge.profile=gcp", "--drain-delay=30s", 65),
+        ("edge.profile=direct", "--drain-delay=30s", 65),
         ("edge.profile=aws-alb", "--drain-delay=30s", 65),
         ("edge.profile=aws-alb,shutdown.drainSeconds=0", "--drain-delay=0s", 35),
     ] {

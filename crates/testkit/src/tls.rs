@@ -9,7 +9,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, 
 pub struct TlsFiles {
     /// Certificate of the authority, which clients must trust.
     pub ca: PathBuf,
-    /// Server certificate for `localhost` and `127.0.0.1`.
+    /// Server certificate, by default for `localhost` and `127.0.0.1`.
     pub cert: PathBuf,
     /// Private key of the server.
     pub key: PathBuf,
@@ -19,10 +19,16 @@ impl TlsFiles {
     /// Creates a new authority and a server certificate, and writes the files into `dir`.
     #[must_use]
     pub fn create(dir: &Path) -> Self {
+        Self::create_for(dir, &["localhost", "127.0.0.1"])
+    }
+
+    /// Like [`TlsFiles::create`], with a certificate for other names.
+    #[must_use]
+    pub fn create_for(dir: &Path, names: &[&str]) -> Self {
         let files =
             Self { ca: dir.join("ca.crt"), cert: dir.join("server.crt"), key: dir.join("server.key") };
         let authority = new_authority();
-        let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
+        let names: Vec<_> = names.iter().map(|&name| name.to_owned()).collect();
         let key = KeyPair::generate().expect("new key pair");
         let mut params = CertificateParams::new(names).expect("valid subject names");
         // By default both certificates have the same name, so OpenSSL would treat the server's as self-signed.

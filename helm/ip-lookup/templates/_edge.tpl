@@ -9,6 +9,11 @@ whether the services need the Kubernetes API. */}}
 {{- if and (eq $values.profile "none") (or $values.trustedProxies $values.discover.service) -}}
 {{- fail "edge.profile none trusts no proxy: to use edge.trustedProxies or edge.discover.service, set edge.profile to your ingress controller or to custom" -}}
 {{- end -}}
+{{- if eq $values.profile "direct" -}}
+{{- include "ip-lookup.directCheck" . -}}
+{{- else if $values.direct.proxyProtocol -}}
+{{- fail "edge.direct.proxyProtocol needs edge.profile direct" -}}
+{{- end -}}
 {{- $unwritable := "" -}}
 {{- if and (eq $values.profile "ingress-nginx") (not $values.ingressNginxHeaders) -}}{{- $unwritable = required "the profile must name a header that clients can't set" $profile.unwritable -}}{{- end -}}
 {{- $headers := dict -}}
@@ -43,6 +48,77 @@ headers: {{ toJson $headers }}
 routes: {{ toJson $profile.routes }}
 unsupported: {{ toJson $profile.unsupported }}
 drainSeconds: {{ default 5 $profile.drainSeconds }}
+{{- end -}}
+
+{{/* Rejects values that make no sense without a proxy. */}}
+{{- define "ip-lookup.directCheck" -}}
+{{- $values := .Values.edge -}}
+{{- if or .Values.ingress.enabled .Values.httpRoute.enabled -}}
+{{- fail "edge.profile direct has no proxy: disable ingress.enabled and httpRoute.enabled, or set edge.profile to your ingress controller" -}}
+{{- end -}}
+{{- if and $values.direct.proxyProtocol (not (or $values.trustedProxies $values.discover.service)) -}}
+{{- fail "edge.direct.proxyProtocol needs edge.trustedProxies or edge.discover.service: the load balancer that sends the header" -}}
+{{- end -}}
+{{- if and (not $values.direct.proxyProtocol) (or $values.trustedProxies $values.discover.service) -}}
+{{- fail "edge.profile direct trusts no proxy: edge.trustedProxies and edge.discover.service need edge.direct.proxyProtocol" -}}
+{{- end -}}
+{{- range list (include "ip-lookup.apiUrl" .) (include "ip-lookup.dashboardUrl" .) -}}
+{{- if not (hasPrefix "https://" .) -}}{{- fail (printf "edge.profile direct serves HTTPS: urls.api and urls.dashboard must start with https://, but one is %s" .) -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The port of an https URL of the profile direct, as ":PORT"; empty for 443 and for all other profiles. */}}
+{{- define "ip-lookup.portSuffix" -}}
+{{- if and (eq .Values.edge.profile "direct") (ne (int .Values.edge.direct.port) 443) -}}:{{ int .Values.edge.direct.port }}{{- end -}}
+{{- end -}}
+
+{{/* Port of the Services of the API and the dashboard. */}}
+{{- define "ip-lookup.servicePort" -}}
+{{- ternary .Values.edge.direct.port .Values.service.port (eq .Values.edge.profile "direct") | int -}}
+{{- end -}}
+
+{{/* The address on which pods listen. `[::]` serves IPv4, too, but fails on nodes without IPv6. */}}
+{{- define "ip-lookup.listenAddress" -}}
+{{- ternary "[::]" "0.0.0.0" (has .Values.service.ipFamilyPolicy (list "PreferDualStack" "RequireDualStack")) -}}
+{{- end -}}
+
+{{/* Flags for HTTPS in the services themselves. Argument: (list $ redirect-port) */}}
+{{- define "ip-lookup.tlsArgs" -}}
+{{- $root := index . 0 -}}{{- $direct := $root.Values.edge.direct -}}
+{{- if eq $root.Values.edge.profile "direct" }}
+- --tls-cert=/run/secrets/tls/tls.crt
+- --tls-key=/run/secrets/tls/tls.key
+- {{ printf "--tls-min-version=%v" $direct.minTLSVersion | quote }}
+{{- if $direct.redirect }}
+- {{ printf "--redirect-listen=%s:%v" (include "ip-lookup.listenAddress" $root) (index . 1) | quote }}
+{{- end }}
+{{- if $direct.proxyProtocol }}
+- --proxy-protocol
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* Volume with the certificate, as a directory: kubelet replaces its files when cert-manager renews the certificate.
+Argument: (list $ "secret") */}}
+{{- define "ip-lookup.tlsVolume" -}}
+{{- if eq (index . 0).Values.edge.profile "direct" }}
+- name: tls
+  secret:
+    secretName: {{ index . 1 }}
+    defaultMode: 0440
+    items: [{key: tls.crt, path: tls.crt}, {key: tls.key, path: tls.key}]
+{{- end }}
+{{- end -}}
+
+{{- define "ip-lookup.tlsMount" -}}
+{{- if eq .Values.edge.profile "direct" }}
+- {name: tls, mountPath: /run/secrets/tls, readOnly: true}
+{{- end }}
+{{- end -}}
+
+{{/* Whether there is a pod for `helm test`. It can't send a PROXY protocol header as the load balancer. */}}
+{{- define "ip-lookup.testsEnabled" -}}
+{{- if and .Values.tests.enabled (not .Values.edge.direct.proxyProtocol) -}}true{{- end -}}
 {{- end -}}
 
 {{/* Rejects what is neither an IP address nor a CIDR. Argument: (list "the value's name" list) */}}
@@ -86,7 +162,7 @@ one address for IPv4, and of 2^66 addresses for IPv6. Argument: the list of netw
 {{/* Edge flags of lookup-svc and dashboard-api. */}}
 {{- define "ip-lookup.edgeArgs" -}}
 {{- $edge := include "ip-lookup.edge" . | fromYaml -}}
-{{- if ne .Values.edge.profile "none" }}
+{{- if not (has .Values.edge.profile (list "none" "direct")) }}
 - {{ printf "--client-ip-from=%v" ($edge.clientIPFrom) | quote }}
 - {{ printf "--edge-http-protocol-header=%v" ($edge.headers.httpProtocol) | quote }}
 - {{ printf "--edge-tls-version-header=%v" ($edge.headers.tlsVersion) | quote }}
@@ -94,6 +170,8 @@ one address for IPv4, and of 2^66 addresses for IPv6. Argument: the list of netw
 - {{ printf "--edge-rtt-header=%v" ($edge.headers.rtt) | quote }}
 - {{ printf "--edge-rtt-unit=%v" ($edge.rttUnit) | quote }}
 - {{ printf "--edge-colo-header=%v" ($edge.headers.colo) | quote }}
+{{- end }}
+{{- if ne .Values.edge.profile "none" }}
 {{- with $edge.trusted }}
 - {{ printf "--trusted-proxies=%v" (join "," .) | quote }}
 {{- end }}
@@ -210,9 +288,10 @@ alb.ingress.kubernetes.io/load-balancer-attributes: routing.http.x_amzn_tls_vers
 {{/* The public services, as YAML. All kinds of routes are generated from this list. */}}
 {{- define "ip-lookup.sites" -}}
 {{- $fullname := include "ip-lookup.fullname" . -}}
+{{- $tls := ternary .Values.edge.direct .Values.ingress.tls (eq .Values.edge.profile "direct") -}}
 sites:
-  - {name: api, host: {{ .Values.hosts.api | quote }}, service: {{ $fullname }}-lookup-svc, component: lookup-svc, port: 8080, adminPort: 9080, tlsSecret: {{ default (printf "%s-api-tls" $fullname) .Values.ingress.tls.apiSecret }}}
+  - {name: api, host: {{ .Values.hosts.api | quote }}, service: {{ $fullname }}-lookup-svc, component: lookup-svc, port: 8080, adminPort: 9080, redirectPort: 8090, tlsSecret: {{ default (printf "%s-api-tls" $fullname) $tls.apiSecret }}}
   {{- if .Values.dashboard.enabled }}
-  - {name: dashboard, host: {{ .Values.hosts.dashboard | quote }}, service: {{ $fullname }}-dashboard-api, component: dashboard-api, port: 8081, adminPort: 9081, tlsSecret: {{ default (printf "%s-dashboard-tls" $fullname) .Values.ingress.tls.dashboardSecret }}}
+  - {name: dashboard, host: {{ .Values.hosts.dashboard | quote }}, service: {{ $fullname }}-dashboard-api, component: dashboard-api, port: 8081, adminPort: 9081, redirectPort: 8091, tlsSecret: {{ default (printf "%s-dashboard-tls" $fullname) $tls.dashboardSecret }}}
   {{- end }}
 {{- end -}}

@@ -157,15 +157,15 @@ topologySpreadConstraints:
 {{- end -}}
 
 {{- define "ip-lookup.apiUrl" -}}
-{{- default (printf "https://%s" .Values.hosts.api) .Values.urls.api -}}
+{{- default (printf "https://%s%s" .Values.hosts.api (include "ip-lookup.portSuffix" .)) .Values.urls.api -}}
 {{- end -}}
 
 {{- define "ip-lookup.dashboardUrl" -}}
-{{- default (printf "https://%s" .Values.hosts.dashboard) .Values.urls.dashboard -}}
+{{- default (printf "https://%s%s" .Values.hosts.dashboard (include "ip-lookup.portSuffix" .)) .Values.urls.dashboard -}}
 {{- end -}}
 
 {{/* Probes of a container with this admin port. The sidecar has no readiness probe: a store outage must not remove
-all endpoints from the Service. Argument: (list "port" whether-to-add-a-readiness-probe) */}}
+all endpoints from the Service. Argument: (list "port" failures-until-not-ready), the second 0 for no readiness probe */}}
 {{- define "ip-lookup.probes" -}}
 {{- $port := index . 0 -}}
 startupProbe:
@@ -183,8 +183,19 @@ readinessProbe:
   httpGet: {path: /readyz, port: {{ $port }}}
   periodSeconds: 2
   timeoutSeconds: 2
-  failureThreshold: 1
+  failureThreshold: {{ index . 1 }}
 {{- end }}
+{{- end -}}
+
+{{/* After how many failed readiness probes, one every 2 s, a pod of a service is not ready. With the profile direct, only
+after the drain delay: a node whose last pod terminates gets connections until the load balancer's health check has
+noticed it, and kube-proxy forwards them only to a pod that is still ready. */}}
+{{- define "ip-lookup.readinessFailures" -}}
+{{- if eq .Values.edge.profile "direct" -}}
+{{- add 1 (div (include "ip-lookup.drainSeconds" . | int) 2) -}}
+{{- else -}}
+1
+{{- end -}}
 {{- end -}}
 
 {{/* Data of the ConfigMap. `warning` is a common name for the level `warn`. */}}

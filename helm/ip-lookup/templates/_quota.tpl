@@ -96,7 +96,7 @@ own token, so that the token of a lookup pod is of no use elsewhere. Argument: (
   {{- end }}
   args:
     - --listen=127.0.0.1:8082
-    - --admin-listen=0.0.0.0:9082
+    - {{ printf "--admin-listen=%s:9082" (include "ip-lookup.listenAddress" $root) | quote }}
     - {{ printf "--serve=%v" (index . 1) | quote }}
     - {{ printf "--redis-url=%v" (include "ip-lookup.storeUrl" $root) | quote }}
     {{- if $user.secret }}
@@ -132,7 +132,7 @@ own token, so that the token of a lookup pod is of no use elsewhere. Argument: (
     {{- end }}
   ports:
     - {name: quota-admin, containerPort: 9082, protocol: TCP}
-  {{- include "ip-lookup.probes" (list "quota-admin" false) | nindent 2 }}
+  {{- include "ip-lookup.probes" (list "quota-admin" 0) | nindent 2 }}
   resources:
     {{- toYaml $values.quota.resources | nindent 4 }}
   {{- include "ip-lookup.containerSecurity" $root | indent 2 }}

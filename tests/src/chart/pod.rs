@@ -55,7 +55,7 @@ impl Pod {
         let pod = template(workload);
         let root = tempfile::Builder::new().prefix("pod-").tempdir().expect("temporary directory");
         let mut this = Self { ports: BTreeMap::new(), containers: Vec::new(), root };
-        for port in [8080, 8081, 8082, 9080, 9081, 9082, 6379] {
+        for port in [8080, 8081, 8082, 8090, 8091, 9080, 9081, 9082, 6379] {
             this.ports.insert(port, ReservedPort::new());
         }
         for spec in list(&pod["spec"]["initContainers"]) {

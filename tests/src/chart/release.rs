@@ -9,20 +9,24 @@ use super::pod::{Pod, Services};
 use testkit::http;
 use testkit::process::binary;
 
-/// Helm arguments: long deadlines for busy machines, 127.0.0.1 as trusted proxy, a zone with the colo FRA, and short
-/// shutdown times.
-const VALUES: [&str; 6] = [
+/// Helm arguments: long deadlines for busy machines, a zone with the colo FRA, and short shutdown times.
+const VALUES: [&str; 4] = [
     "--set",
     "lookup.extraArgs={--quota-deadline=10s,--request-timeout=12s},quota.extraArgs={--store-timeout=10s}",
     "--set",
-    "edge.profile=custom,edge.trustedProxies={127.0.0.1},colo.map.zone-1=FRA",
-    "--set",
-    "lookup.podLabels.topology\\.kubernetes\\.io/zone=zone-1,shutdown.drainSeconds=2,shutdown.graceSeconds=5",
+    "colo.map.zone-1=FRA,lookup.podLabels.topology\\.kubernetes\\.io/zone=zone-1,shutdown.drainSeconds=2,shutdown.graceSeconds=5",
 ];
 
-/// Renders the chart with the values for tests and extra helm arguments.
+/// Renders the chart with the values for tests, 127.0.0.1 as trusted proxy and extra helm arguments.
 #[must_use]
 pub fn render(arguments: &[&str]) -> Chart {
+    let edge = ["--set", "edge.profile=custom,edge.trustedProxies={127.0.0.1}"];
+    render_without_proxy(&[edge.as_slice(), arguments].concat())
+}
+
+/// Like [`render`], without a trusted proxy.
+#[must_use]
+pub fn render_without_proxy(arguments: &[&str]) -> Chart {
     Chart::render(&[VALUES.as_slice(), arguments].concat()).unwrap_or_else(|error| panic!("{error}"))
 }
 

@@ -8,7 +8,7 @@ use super::Chart;
 pub const VERSIONS: [&str; 3] = ["1.37", "1.35", "1.33"];
 
 /// Kinds of other projects (custom resources), for which Kubernetes has no schema.
-pub const CUSTOM_RESOURCES: [&str; 8] = [
+pub const CUSTOM_RESOURCES: [&str; 9] = [
     "HTTPRoute",
     "VirtualServer",
     "HTTPProxy",
@@ -17,6 +17,7 @@ pub const CUSTOM_RESOURCES: [&str; 8] = [
     "BackendConfig",
     "ServiceMonitor",
     "PrometheusRule",
+    "Certificate",
 ];
 
 const VALIDATE: &str = "
