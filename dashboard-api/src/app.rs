@@ -60,7 +60,9 @@ impl DashboardService {
                 let url =
                     config.public_origin().context("--redirect-listen redirects to --public-url: set it")?;
                 let target = redirect_target(&url, &config.docs_url())?;
-                Some(RedirectServer::bind(addr, target, Vec::new(), &kit.serve, telemetry).await?)
+                let server = RedirectServer::bind(addr, target, Vec::new(), &kit.serve, telemetry).await?;
+                let balancers = balancers.clone();
+                Some(server.proxy_protocol(&config.listener, move |peer| balancers.contains(peer)))
             }
             None => None,
         };

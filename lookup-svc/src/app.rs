@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::Context;
-use edge::{DiscoveryStatus, Edge};
+use edge::{DiscoveryStatus, Edge, TrustedProxies};
 use poem::EndpointExt;
 use poem::Response;
 use poem::endpoint::BoxEndpoint;
@@ -27,6 +27,7 @@ pub struct LookupService {
     server: Server,
     endpoint: BoxEndpoint<'static, Response>,
     redirect: Option<RedirectServer>,
+    trusted: Arc<TrustedProxies>,
     geo: Geo,
     lifecycle: Lifecycle,
     /// Tasks that end with the service. The process shuts down if one of them fails.
@@ -78,9 +79,10 @@ impl LookupService {
             background.spawn(kit.reload_certificates(tls, "lookup-tls"));
         }
 
-        let (trusted, balancers) = (edge.trusted(), edge.trusted());
+        let trusted = edge.trusted();
+        let (tracing_proxies, balancers) = (trusted.clone(), trusted.clone());
         let telemetry = RequestTelemetry::new(&kit.telemetry, "lookup-svc")
-            .trust_trace_of(move |peer| trusted.contains(peer));
+            .trust_trace_of(move |peer| tracing_proxies.contains(peer));
         let pages = pages::routes(&urls, geo.clone());
         let api = Api {
             lookup: Lookup { edge, geo: geo.clone(), charger },
@@ -94,7 +96,10 @@ impl LookupService {
             Some(addr) => {
                 let telemetry = RequestTelemetry::new(&kit.telemetry, "lookup-svc");
                 let target = redirect_target(&urls)?;
-                Some(RedirectServer::bind(addr, target, Vec::new(), &config.serving, telemetry).await?)
+                let server =
+                    RedirectServer::bind(addr, target, Vec::new(), &config.serving, telemetry).await?;
+                let balancers = balancers.clone();
+                Some(server.proxy_protocol(&config.listener, move |peer| balancers.contains(peer)))
             }
             None => None,
         };
@@ -106,6 +111,7 @@ impl LookupService {
                 .error_headers(default_headers(&urls)),
             endpoint: endpoint.boxed(),
             redirect,
+            trusted,
             geo,
             lifecycle: kit.lifecycle.clone(),
             _background: background,
@@ -114,6 +120,11 @@ impl LookupService {
 
     pub fn local_addr(&self) -> SocketAddr {
         self.server.local_addr()
+    }
+
+    /// The trusted proxies, which discovery keeps current.
+    pub fn trusted_proxies(&self) -> Arc<TrustedProxies> {
+        self.trusted.clone()
     }
 
     /// The geo data in use and its age.

@@ -61,7 +61,9 @@ async fn serve_public(
             let docs_url = format!("{}/docs", urls.api);
             let others = vec![dashboard_api::app::redirect_target(&urls.dashboard, &docs_url)?];
             let telemetry = RequestTelemetry::new(&kit.telemetry, "ip-lookup");
-            Some(RedirectServer::bind(addr, api, others, &kit.serve, telemetry).await?)
+            let server = RedirectServer::bind(addr, api, others, &kit.serve, telemetry).await?;
+            let trusted = lookup.trusted_proxies();
+            Some(server.proxy_protocol(&config.listener, move |peer| trusted.contains(peer)))
         }
         None => None,
     };

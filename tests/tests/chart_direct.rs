@@ -12,6 +12,7 @@ use testkit::http;
 use testkit::lookup::WAIT_TIMEOUT;
 use testkit::tls::TlsFiles;
 use testkit::tools::{require_tool, require_valkey};
+use tokio::io::AsyncWriteExt;
 
 fn has_helm() -> bool {
     venv_tool("helm").is_some()
@@ -179,7 +180,7 @@ fn proxy_protocol_is_accepted_from_the_load_balancer_only() {
     if !has_helm() {
         return;
     }
-    let chart = render("edge.direct.proxyProtocol=true,edge.trustedProxies={10.0.1.0/24,10.0.2.0/24}");
+    let chart = Chart::render_values_file(&chart_dir().join("ci/edge-direct-proxy-protocol-values.yaml"));
     for name in ["-lookup-svc", "-dashboard-api"] {
         let flags = flags(&chart, name);
         assert!(flags.contains(&"--proxy-protocol"), "{flags:?}");
@@ -292,4 +293,46 @@ async fn release_serves_https_passes_its_probes_and_helm_test() {
     }
     lookup.stop(WAIT_TIMEOUT).await;
     dashboard.stop(WAIT_TIMEOUT).await;
+}
+
+/// A load balancer that sends this before the bytes of each connection. Returns its address.
+async fn balancer(to: String, header: &'static str) -> SocketAddr {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let mut server = tokio::net::TcpStream::connect(&to).await.unwrap();
+            server.write_all(header.as_bytes()).await.unwrap();
+            tokio::spawn(async move { tokio::io::copy_bidirectional(&mut client, &mut server).await });
+        }
+    });
+    addr
+}
+
+#[tokio::test]
+async fn release_behind_proxy_protocol_knows_the_client_but_not_its_round_trip_time() {
+    if !has_helm() || !require_tool("redis-cli") || require_valkey().is_none() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (secrets, ca) = certificates(dir.path());
+    let chart = render_without_proxy(&[
+        "--set",
+        "edge.profile=direct,edge.direct.proxyProtocol=true,edge.trustedProxies={127.0.0.1}",
+        "--set-json",
+        &format!("extraObjects={}", json!(secrets)),
+    ]);
+    let (_valkey, services) = start_store(&chart).await;
+    let lookup = Pod::start(&chart, chart.object("Deployment", "-lookup-svc"), &services).await;
+    let get = async |header: &'static str| {
+        let addr = balancer(lookup.addr(8080), header).await;
+        let client = http::builder().tls_certs_only([ca.clone()]).resolve("lookup.example.com", addr);
+        let request = client.build().unwrap().get("https://lookup.example.com/api/v1/ip/demo");
+        // Forged by the client, whose address is not trusted.
+        request.header("X-Forwarded-For", "203.0.113.9").send().await
+    };
+    let response = get("PROXY TCP4 198.51.100.7 192.0.2.2 50000 443\r\n").await.unwrap();
+    let body: Value = response.json().await.unwrap();
+    assert_eq!((&body["ip"], &body["rtt"]), (&json!("198.51.100.7"), &Value::Null), "{body}");
+    assert!(get("").await.is_err(), "a connection without a header is closed");
 }

@@ -11,6 +11,7 @@ use testkit::http;
 use testkit::ports::ReservedPort;
 use testkit::process::Service;
 use testkit::tls::TlsFiles;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 const ANY: &str = "127.0.0.1:0";
@@ -93,6 +94,43 @@ async fn redirect_of_dashboard_leads_to_its_public_url() {
     assert!(log.contains("--redirect-listen redirects to --public-url: set it"), "{log}");
     let log = expect_failure(start_dashboard(&key, &["--public-url", "http://localhost:8081"])).await;
     assert!(log.contains("--public-url, which must be an https:// URL"), "{log}");
+}
+
+/// The head of the response to a request behind a PROXY protocol header; empty if the connection is closed without one.
+async fn send_raw(addr: std::net::SocketAddr, header: &str) -> String {
+    let mut stream = tokio::net::TcpStream::connect(addr).await.unwrap();
+    let request = format!("{header}GET /x HTTP/1.1\r\nHost: a.example\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut response = Vec::new();
+    // A reset is an end, too.
+    let _ = tokio::time::timeout(WAIT_TIMEOUT, stream.read_to_end(&mut response)).await.unwrap();
+    String::from_utf8(response).unwrap()
+}
+
+#[tokio::test]
+async fn redirect_ports_require_the_proxy_protocol_header_if_the_other_ports_do() {
+    let (data, dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let key = dir.path().join("session.key");
+    std::fs::write(&key, [7; 32]).unwrap();
+    let proxied = ["--proxy-protocol", "--trusted-proxies", "127.0.0.1"];
+    let (api, keys) = (["--base-url", "https://ip.example"], ["--public-url", "https://keys.example"]);
+    let listen = ["--listen", ANY, "--admin-listen", ANY, "--redirect-listen", ANY];
+    let quota = ["--quota-url", "http://127.0.0.1:1"];
+    for (mut service, want) in [
+        (
+            Service::spawn("lookup-svc", &[&listen[..], &quota, &proxied, &api].concat(), &[]),
+            "https://ip.example/x",
+        ),
+        (start_dashboard(&key, &[&proxied[..], &keys].concat()), "https://keys.example/x"),
+        (start_standalone(data.path(), &[&proxied[..], &api, &keys].concat()), "https://ip.example/x"),
+    ] {
+        let redirect = service.listen_addr("redirect").await;
+        // Served only when everything has started.
+        service.listen_addr("admin").await;
+        let response = send_raw(redirect, "PROXY TCP4 192.0.2.1 192.0.2.2 50000 80\r\n").await;
+        assert!(response.contains(&format!("\r\nlocation: {want}\r\n")), "{response}");
+        assert_eq!(send_raw(redirect, "").await, "");
+    }
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! A port that redirects plain HTTP to the https URL of a service.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use anyhow::{Context, ensure};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -14,7 +14,7 @@ use crate::{
     host::host_name,
     lifecycle::Lifecycle,
     request_telemetry::{RequestTelemetry, named},
-    serve::{CloseConnection, Server},
+    serve::{CloseConnection, ListenerArgs, Server},
 };
 
 /// Maximum number of connections. Each is closed after its response, so few are open at a time.
@@ -110,6 +110,16 @@ impl RedirectServer {
         // response.
         let endpoint = named("redirect", redirect).with(BodyLimit::default()).with(errors).with(telemetry);
         Ok(Self { server, endpoint: endpoint.boxed() })
+    }
+
+    /// With `--proxy-protocol`, requires a PROXY header here, too: a load balancer sends it on all of its ports.
+    pub fn proxy_protocol(
+        mut self,
+        args: &ListenerArgs,
+        trusted: impl Fn(IpAddr) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.server = self.server.proxy_protocol(args, trusted);
+        self
     }
 
     /// The address the server listens on.

@@ -1,7 +1,7 @@
 //! The port that redirects plain HTTP to https.
 
 use http::{HeaderMap, HeaderValue, header};
-use service_kit::{Kit, RedirectServer, RedirectTarget, RequestTelemetry};
+use service_kit::{Kit, ListenerArgs, RedirectServer, RedirectTarget, RequestTelemetry};
 
 use crate::harness::{RawResponse, TestServer, args};
 
@@ -17,12 +17,17 @@ fn target(url: &str, docs_url: &str) -> RedirectTarget {
 
 /// Redirects to `https://ip.example`, and for another host to `https://keys.example:8443`.
 async fn start() -> (TestServer, Kit) {
+    start_with(ListenerArgs::default()).await
+}
+
+async fn start_with(listener: ListenerArgs) -> (TestServer, Kit) {
     let kit = Kit::for_tests(&args());
     let others = vec![target("https://keys.example:8443", "https://keys.example/docs")];
     let default = target("https://ip.example", "https://ip.example/docs");
     let telemetry = RequestTelemetry::new(&kit.telemetry, "test");
     let any = ([127, 0, 0, 1], 0).into();
     let server = RedirectServer::bind(any, default, others, &args(), telemetry).await.expect("bind");
+    let server = server.proxy_protocol(&listener, |peer| peer.is_loopback());
     let (addr, lifecycle) = (server.local_addr(), kit.lifecycle.clone());
     let task = tokio::spawn(server.serve(lifecycle.clone()));
     (TestServer { addr, lifecycle, task }, kit)
@@ -106,6 +111,19 @@ async fn every_method_is_redirected_and_errors_have_the_cors_header() {
             response.json()["docs"].as_str().is_some_and(|docs| docs.starts_with("https://ip.example/docs#"))
         );
     }
+}
+
+/// A load balancer sends the header on all of its ports.
+#[tokio::test]
+async fn proxy_protocol_header_is_read_before_the_request() {
+    let (server, _) = start_with(ListenerArgs { proxy_protocol: true }).await;
+    let request = "GET /x HTTP/1.1\r\nHost: keys.example\r\n\r\n";
+    let header = "PROXY TCP4 192.0.2.1 192.0.2.2 50000 80\r\n";
+    let response = send(&server, format!("{header}{request}")).await;
+    assert_eq!((response.status, response.header("location")), (308, Some("https://keys.example:8443/x")));
+    let mut client = server.connect().await;
+    client.send(request).await;
+    client.wait_closed().await;
 }
 
 #[tokio::test]
