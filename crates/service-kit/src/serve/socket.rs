@@ -25,6 +25,30 @@ impl Socket {
     pub(super) fn is_buffered(&self) -> bool {
         matches!(self, Self::Tls(_))
     }
+
+    /// Ends a TLS session before the socket is closed, as far as that is possible without waiting. Otherwise the client
+    /// can't distinguish the end from an attack that cuts the connection, and many report an error.
+    pub(super) fn end_session(&mut self) {
+        if let Self::Tls(stream) = self {
+            let (socket, session) = stream.get_mut();
+            session.send_close_notify();
+            // Fails if the socket is full or the client has closed it.
+            let _ = session.write_tls(&mut WriteNow(socket));
+        }
+    }
+}
+
+/// Writes what the socket accepts immediately.
+struct WriteNow<'a>(&'a TcpStream);
+
+impl io::Write for WriteNow<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.try_write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 impl AsRawFd for Socket {

@@ -155,6 +155,11 @@ impl TrackedStream {
 
 impl Drop for TrackedStream {
     fn drop(&mut self) {
+        // hyper shuts down neither a connection without a request nor one that is evicted. A response that is cut off must
+        // not look complete.
+        if !self.is_shut_down && !self.state.is_busy() && !self.state.is_sending() {
+            self.socket.end_session();
+        }
         self.info.forget_socket();
     }
 }

@@ -4,9 +4,10 @@ use std::{
     fs,
     net::SocketAddr,
     path::Path,
+    process::Stdio,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicBool, Ordering::Relaxed},
     },
     time::{Duration, Instant},
 };
@@ -23,6 +24,7 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
     process::Command,
+    sync::Barrier,
     task::{JoinHandle, JoinSet},
     time::timeout,
 };
@@ -95,6 +97,25 @@ impl Authority {
         if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
     }
 
+    /// Runs `openssl s_client` for a.example and sends `input`. Returns everything that it prints.
+    async fn openssl(&self, addr: SocketAddr, flags: &[&str], input: &str) -> String {
+        let mut client = Command::new("openssl")
+            .args(["s_client", "-connect", &addr.to_string(), "-servername", "a.example", "-CAfile"])
+            .arg(self.folder.path().join("ca.pem"))
+            .args(flags)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("openssl is installed");
+        let mut stdin = client.stdin.take().expect("stdin is piped");
+        // Fails if the handshake has failed.
+        let _ = stdin.write_all(input.as_bytes()).await;
+        drop(stdin);
+        let output = timeout(TIMEOUT, client.wait_with_output()).await.expect("in time").expect("output");
+        String::from_utf8_lossy(&[output.stderr, output.stdout].concat()).into_owned()
+    }
+
     async fn connect(&self, addr: SocketAddr) -> std::io::Result<TlsStream<TcpStream>> {
         handshake(self.connector(), TcpStream::connect(addr).await?).await
     }
@@ -156,58 +177,90 @@ fn hello() -> impl Endpoint {
     make_sync(|_| "hello")
 }
 
-#[tokio::test]
-async fn versions_ciphers_and_protocols_are_negotiated_and_reported() {
-    let authority = Authority::new();
-    authority.issue("a", "a.example");
-    let (server, _) = serve(&args(), &authority.args(&["a"]), facts()).await;
-    for (flags, want) in [
-        ("--http2 --tlsv1.3", "TLSv1.3 TLS_AES_256_GCM_SHA384 HTTP/2.0 https rtt=true"),
-        ("--http1.1 --tlsv1.3", "TLSv1.3 TLS_AES_256_GCM_SHA384 HTTP/1.1 https rtt=true"),
-        ("--no-alpn", "TLSv1.3 TLS_AES_256_GCM_SHA384 HTTP/1.1 https rtt=true"),
-        (
-            "--http1.1 --tls13-ciphers TLS_AES_128_GCM_SHA256",
-            "TLSv1.3 TLS_AES_128_GCM_SHA256 HTTP/1.1 https rtt=true",
-        ),
-        (
-            "--http1.1 --tls13-ciphers TLS_CHACHA20_POLY1305_SHA256",
-            "TLSv1.3 TLS_CHACHA20_POLY1305_SHA256 HTTP/1.1 https rtt=true",
-        ),
-        (
-            "--http2 --tls-max 1.2 --ciphers ECDHE-ECDSA-AES128-GCM-SHA256",
-            "TLSv1.2 TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256 HTTP/2.0 https rtt=true",
-        ),
-        (
-            "--http1.1 --tls-max 1.2 --ciphers ECDHE-ECDSA-CHACHA20-POLY1305",
-            "TLSv1.2 TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256 HTTP/1.1 https rtt=true",
-        ),
-    ] {
-        let flags: Vec<_> = flags.split(' ').collect();
-        assert_eq!(authority.curl(server.addr, &flags).await.as_deref(), Ok(want), "{flags:?}");
+/// The suites of TLS 1.3: OpenSSL has the IANA names.
+const TLS_1_3: [&str; 3] =
+    ["TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"];
+
+/// The ciphers of TLS 1.2 suites with the kind of key `KEY`: OpenSSL's name and the end of the IANA name.
+const TLS_1_2: [(&str, &str); 3] = [
+    ("ECDHE-KEY-AES128-GCM-SHA256", "TLS_ECDHE_KEY_WITH_AES_128_GCM_SHA256"),
+    ("ECDHE-KEY-AES256-GCM-SHA384", "TLS_ECDHE_KEY_WITH_AES_256_GCM_SHA384"),
+    ("ECDHE-KEY-CHACHA20-POLY1305", "TLS_ECDHE_KEY_WITH_CHACHA20_POLY1305_SHA256"),
+];
+
+/// Checks every version, suite and protocol with both curl and openssl. `key` is `ECDSA` or `RSA`.
+async fn check_suites(authority: &Authority, addr: SocketAddr, key: &str) {
+    let new = TLS_1_3.map(|suite| ("1.3", suite.to_owned(), suite.to_owned()));
+    let old = TLS_1_2.map(|(name, suite)| ("1.2", name.replace("KEY", key), suite.replace("KEY", key)));
+    for (version, name, suite) in new.into_iter().chain(old) {
+        let ciphers = if version == "1.3" { "--tls13-ciphers" } else { "--ciphers" };
+        for (flag, protocol) in
+            [("--http2", "HTTP/2.0"), ("--http1.1", "HTTP/1.1"), ("--no-alpn", "HTTP/1.1")]
+        {
+            let facts = authority.curl(addr, &[flag, "--tls-max", version, ciphers, &name]).await;
+            assert_eq!(facts, Ok(format!("TLSv{version} {suite} {protocol} https rtt=true")), "curl {flag}");
+        }
+        let ciphers = if version == "1.3" { "-ciphersuites" } else { "-cipher" };
+        let version_flag = if version == "1.3" { "-tls1_3" } else { "-tls1_2" };
+        for alpn in ["h2", "http/1.1"] {
+            let session = authority.openssl(addr, &[version_flag, ciphers, &name, "-alpn", alpn], "").await;
+            for line in [&format!("Cipher is {name}"), &format!("ALPN protocol: {alpn}")] {
+                assert!(session.contains(line), "no line {line:?}: {session}");
+            }
+            assert!(session.contains("Verify return code: 0 (ok)"), "{session}");
+        }
+        let request = "GET / HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n";
+        let response = authority.openssl(addr, &[version_flag, ciphers, &name, "-quiet"], request).await;
+        let facts = format!("TLSv{version} {suite} HTTP/1.1 https rtt=true");
+        assert!(response.ends_with(&facts), "{response}");
     }
 }
 
 #[tokio::test]
-async fn rsa_certificate_has_rsa_ciphers() {
+async fn every_version_suite_and_protocol_works_with_ecdsa_certificate() {
     let authority = Authority::new();
-    let output = Command::new("openssl")
-        .args("req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=a.example".split(' '))
-        .args(["-addext", "subjectAltName=DNS:a.example", "-keyout"])
-        .arg(authority.path("rsa", "key"))
-        .arg("-out")
-        .arg(authority.path("rsa", "crt"))
-        .output();
-    let output = output.await.expect("openssl is installed");
-    assert!(output.status.success(), "{output:?}");
+    authority.issue("a", "a.example");
+    let (server, _) = serve(&args(), &authority.args(&["a"]), facts()).await;
+    check_suites(&authority, server.addr, "ECDSA").await;
+    // No choice by the client: the strongest cipher.
+    let facts = authority.curl(server.addr, &[]).await;
+    assert_eq!(facts.as_deref(), Ok("TLSv1.3 TLS_AES_256_GCM_SHA384 HTTP/2.0 https rtt=true"));
+}
+
+#[tokio::test]
+async fn every_version_suite_and_protocol_works_with_rsa_certificate() {
+    let authority = Authority::new();
+    let params = CertificateParams::new(["a.example".to_owned()]).expect("valid name");
+    let key = Command::new("openssl").args(["genpkey", "-algorithm", "RSA"]).output().await;
+    let key = String::from_utf8(key.expect("openssl is installed").stdout).expect("PEM");
+    let pair = KeyPair::from_pem(&key).expect("RSA key");
+    let certificate = params.signed_by(&pair, &authority.issuer).expect("certificate");
+    fs::write(authority.path("rsa", "crt"), certificate.pem()).expect("write");
+    fs::write(authority.path("rsa", "key"), key).expect("write");
     let (server, _) = serve(&args(), &authority.args(&["rsa"]), facts()).await;
-    for (cipher, want) in [
-        ("ECDHE-RSA-AES128-GCM-SHA256", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"),
-        ("ECDHE-RSA-AES256-GCM-SHA384", "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"),
-        ("ECDHE-RSA-CHACHA20-POLY1305", "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256"),
+    check_suites(&authority, server.addr, "RSA").await;
+}
+
+#[tokio::test]
+async fn weak_versions_and_suites_are_rejected() {
+    let authority = Authority::new();
+    authority.issue("a", "a.example");
+    let (server, _) = serve(&args(), &authority.args(&["a"]), facts()).await;
+    // Security level 0, or openssl itself would refuse some of these.
+    for flags in [
+        "-tls1_1 -cipher ALL@SECLEVEL=0",
+        "-tls1_2 -cipher ECDHE-ECDSA-AES128-SHA@SECLEVEL=0",
+        "-tls1_2 -cipher ECDHE-ECDSA-AES128-SHA256@SECLEVEL=0",
+        "-tls1_2 -cipher AES128-GCM-SHA256@SECLEVEL=0",
+        "-tls1_2 -cipher DHE-RSA-AES128-GCM-SHA256@SECLEVEL=0",
+        "-tls1_3 -ciphersuites TLS_AES_128_CCM_SHA256",
     ] {
-        let facts = authority.curl(server.addr, &["-k", "--tls-max", "1.2", "--ciphers", cipher]).await;
-        let want = format!("TLSv1.2 {want} HTTP/2.0 https rtt=true");
-        assert_eq!(facts, Ok(want));
+        let session = authority.openssl(server.addr, &flags.split(' ').collect::<Vec<_>>(), "").await;
+        assert!(session.contains("Cipher is (NONE)"), "{flags}: {session}");
+        assert!(
+            session.contains("alert handshake failure") || session.contains("alert protocol version"),
+            "{session}"
+        );
     }
 }
 
@@ -237,7 +290,7 @@ async fn certificate_is_selected_by_name_and_defaults_to_the_first() {
         let output = Command::new("openssl")
             .args(["s_client", "-connect", &server.addr.to_string()])
             .args(flags.split(' '))
-            .stdin(std::process::Stdio::null())
+            .stdin(Stdio::null())
             .output();
         let output = timeout(TIMEOUT, output).await.expect("in time").expect("openssl is installed");
         let text = String::from_utf8_lossy(&output.stdout);
@@ -293,31 +346,46 @@ fn load(authority: &Authority, addr: SocketAddr, stop: &Arc<AtomicBool>) -> Join
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_hundred_concurrent_handshakes_and_requests_all_succeed() {
+async fn thousand_concurrent_handshakes_and_normal_requests_all_succeed() {
+    const HANDSHAKES: usize = 1000;
     let authority = Authority::new();
     authority.issue("a", "a.example");
-    let (server, _) = serve(&args(), &authority.args(&["a"]), hello()).await;
+    // A busy machine needs several seconds for all of them.
+    let args = ServeArgs { header_timeout: Duration::from_secs(60), ..args() };
+    let (server, _) = serve(&args, &authority.args(&["a"]), hello()).await;
     let (stop, addr) = (Arc::new(AtomicBool::new(false)), server.addr);
     let mut keep_alive = authority.connect(addr).await.expect("handshake");
     let normal = load(&authority, addr, &stop);
-    let done = Arc::new(AtomicUsize::new(0));
-    let mut handshakes = JoinSet::new();
-    for _ in 0..200 {
-        let (connector, done) = (authority.connector(), done.clone());
-        handshakes.spawn(async move {
+    // All are connected before the first handshake begins.
+    let (connected, connector) = (Arc::new(Barrier::new(HANDSHAKES)), authority.connector());
+    let mut clients = JoinSet::new();
+    for _ in 0..HANDSHAKES {
+        let (connector, connected) = (connector.clone(), connected.clone());
+        clients.spawn(async move {
             let socket = TcpStream::connect(addr).await.expect("connect");
+            connected.wait().await;
             let mut client = handshake(connector, socket).await.expect("handshake");
             get(&mut client).await.expect("response");
-            done.fetch_add(1, Relaxed);
+            // Keeps the connection open.
+            client
         });
     }
-    while !handshakes.is_empty() {
+    let (started, mut requests, mut slowest) = (Instant::now(), 0, Duration::ZERO);
+    let mut open = Vec::new();
+    while !clients.is_empty() {
+        let sent = Instant::now();
         get(&mut keep_alive).await.expect("response");
-        let _ = timeout(Duration::from_millis(10), handshakes.join_next()).await;
+        (requests, slowest) = (requests + 1, slowest.max(sent.elapsed()));
+        while let Some(client) = clients.try_join_next() {
+            open.push(client.expect("handshake and response"));
+        }
     }
+    let elapsed = started.elapsed();
     stop.store(true, Relaxed);
-    assert!(normal.await.expect("no failed request") > 0);
-    assert_eq!(done.load(Relaxed), 200);
+    let normal = normal.await.expect("no failed request");
+    println!("{elapsed:?}: {requests} requests (slowest {slowest:?}), {normal} on new connections");
+    assert!(normal > 0 && requests > 0);
+    assert_eq!(open.len(), HANDSHAKES);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -376,6 +444,26 @@ async fn expired_certificate_is_reported_but_keeps_the_service_ready() {
 }
 
 #[tokio::test]
+async fn idle_connection_is_closed_with_the_end_of_the_tls_session() {
+    let authority = Authority::new();
+    authority.issue("a", "a.example");
+    let timeouts = ServeArgs {
+        idle_timeout: Duration::from_millis(300),
+        header_timeout: Duration::from_millis(300),
+        ..args()
+    };
+    let (server, _) = serve(&timeouts, &authority.args(&["a"]), hello()).await;
+    let mut unused = authority.connect(server.addr).await.expect("handshake");
+    let mut idle = authority.connect(server.addr).await.expect("handshake");
+    get(&mut idle).await.expect("response");
+    for client in [&mut unused, &mut idle] {
+        let end = timeout(TIMEOUT, client.read(&mut [0; 1])).await.expect("closed in time");
+        // Without TLS's end of stream this would be an error.
+        assert_eq!(end.expect("orderly close"), 0);
+    }
+}
+
+#[tokio::test]
 async fn shutdown_completes_requests_and_pending_handshakes() {
     let authority = Authority::new();
     authority.issue("a", "a.example");
@@ -388,8 +476,7 @@ async fn shutdown_completes_requests_and_pending_handshakes() {
     let mut stalled = server.connect().await;
     let late = TcpStream::connect(server.addr).await.expect("connect");
     server.lifecycle.begin_shutdown();
-    // Closed, though without TLS's end of stream, because there was no request yet.
-    assert!(idle.read(&mut [0; 1]).await.map_or(true, |read| read == 0));
+    assert_eq!(idle.read(&mut [0; 1]).await.expect("orderly close before the first request"), 0);
     // The handshake of this connection begins after the port was closed.
     let mut late = handshake(authority.connector(), late).await.expect("handshake");
     send(&mut late).await.expect("send");
