@@ -2,6 +2,7 @@
 //! and Redis).
 
 mod chain;
+mod https;
 mod locations;
 pub(crate) mod programs;
 mod report;
@@ -53,6 +54,9 @@ pub struct Options {
     /// keys
     #[arg(long, alias = "strangers", conflicts_with = "keys")]
     pub unknown_keys: bool,
+    /// Only compare HTTPS with plain HTTP: requests on open connections, new connections, memory of idle connections
+    #[arg(long, conflicts_with_all = ["keys", "unknown_keys", "against"])]
+    pub https: bool,
     /// Only compare these programs with those in a directory, such as the build of an earlier commit (absolute path)
     #[arg(long, value_name = "DIR", conflicts_with_all = ["keys", "unknown_keys"])]
     pub against: Option<PathBuf>,
@@ -86,6 +90,7 @@ pub async fn run(options: &Options) -> anyhow::Result<Vec<Gate>> {
     programs::build().await?;
     match options.keys {
         None if options.against.is_some() => compare_with_other_programs(options).await,
+        None if options.https => https::compare(options).await,
         None if options.unknown_keys => measure_with_invalid_key_load(options).await,
         None => compare_with_hello(options).await,
         Some(keys) => compare_key_counts(options, keys).await,

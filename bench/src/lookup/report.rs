@@ -17,6 +17,11 @@ pub const MALFORMED: &str = "with malformed-key load";
 pub const UNKNOWN: &str = "with unknown-key load";
 pub const FEW_KEYS: &str = "1,000 keys";
 pub const MANY_KEYS: &str = "--keys";
+pub const HTTP: &str = "HTTP";
+pub const HTTPS: &str = "HTTPS";
+pub const NEW_HTTP: &str = "HTTP, new";
+pub const NEW_HTTPS: &str = "HTTPS, new";
+pub const RESUMED: &str = "HTTPS, new, resumed";
 
 const HEADER: [&str; 8] = ["variant", "c", "rps", "x first", "p50 us", "p99 us", "CPU us/request", "total"];
 

@@ -45,6 +45,11 @@ impl KeyFile {
         let lines: String = keys.iter().cycle().take(lines).flat_map(|key| [key.expose(), "\n"]).collect();
         Ok(Self { list: temp_file(&lines)?, script: temp_file(SCRIPT)? })
     }
+
+    /// The keys, for clients other than wrk.
+    pub fn read(&self) -> anyhow::Result<Vec<String>> {
+        Ok(std::fs::read_to_string(self.list.path())?.lines().map(str::to_owned).collect())
+    }
 }
 
 fn temp_file(text: &str) -> anyhow::Result<NamedTempFile> {
