@@ -145,6 +145,9 @@ async fn table_of_fields_with_values_is_true() {
     let stack = Stack::start(&[], &equipped).await;
     let tls_flags = [&equipped[..], &["--tls-cert", cert, "--tls-key", key_file]].concat();
     let tls = Lookup::start_with_long_timeouts(stack.quota.url(), &tls_flags).await;
+    let balanced_flags = [&tls_flags[..], &["--proxy-protocol"]].concat();
+    let balanced = Lookup::start_with_long_timeouts(stack.quota.url(), &balanced_flags).await;
+    let balanced_url = format!("https://{}", balanced.addr());
     let bare = Lookup::start_with_long_timeouts(stack.quota.url(), &[]).await;
     let key = stack.key_with_scope(Scope::Full).await.secret;
 
@@ -157,6 +160,14 @@ async fn table_of_fields_with_values_is_true() {
             url: &tls_url,
             from: CLIENT,
             flags: &["--cacert", ca],
+            headers: &[],
+        },
+        // curl sends the header before the TLS handshake.
+        Mode {
+            heading: "PROXY protocol (`--proxy-protocol`)",
+            url: &balanced_url,
+            from: PROXY,
+            flags: &["--haproxy-protocol", "--cacert", ca],
             headers: &[],
         },
         Mode {
@@ -180,7 +191,7 @@ async fn table_of_fields_with_values_is_true() {
     }
     // Without databases and flags.
     let public_with_facts = [&[PUBLIC_ADDRESS], &FACTS[..]].concat();
-    for (column, headers) in [(2, &public_with_facts[..]), (3, &[PUBLIC_ADDRESS])] {
+    for (column, headers) in [(3, &public_with_facts[..]), (4, &[PUBLIC_ADDRESS])] {
         let mode = Mode { heading: "bare", url: &bare.url(), from: PROXY, flags: &[], headers };
         check(column, &headings[column], &rows, &mode.fetch(&key).await, |cell| cell == "yes");
     }
