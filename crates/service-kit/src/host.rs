@@ -1,49 +1,62 @@
 //! Parses `Host` headers and the authority of a URL (without userinfo).
 
 use std::net::{IpAddr, Ipv6Addr};
+use std::ops::Range;
 
 /// The host in `name`, `name:port`, `[address]` or `[address]:port`: a name, or an address without brackets. It may be
 /// empty, as RFC 3986 allows. `None` if the text is anything else, so that no part of a malformed value is taken for the
 /// host.
 pub fn host_name(text: &str) -> Option<&str> {
-    let (name, suffix) = match text.strip_prefix('[') {
-        Some(rest) => {
-            let (address, suffix) = rest.split_once(']')?;
-            address.parse::<Ipv6Addr>().ok()?;
-            (address, suffix)
+    text.get(name_range(text.as_bytes())?)
+}
+
+/// Whether a value has a [`host_name`]. Runs for each request, so it reads every byte only once.
+pub(crate) fn is_host(value: &[u8]) -> bool {
+    name_range(value).is_some()
+}
+
+fn name_range(value: &[u8]) -> Option<Range<usize>> {
+    let (name, suffix) = match value {
+        [b'[', rest @ ..] => {
+            let end = rest.iter().position(|byte| *byte == b']')?;
+            str::from_utf8(&rest[..end]).ok()?.parse::<Ipv6Addr>().ok()?;
+            (1..end + 1, &rest[end + 1..])
         }
-        None => {
-            let end = text.bytes().position(|byte| !is_name_byte(byte));
-            text.split_at_checked(end.unwrap_or(text.len()))?
+        _ => {
+            let end = value.iter().position(|byte| !NAME_BYTES[usize::from(*byte)]).unwrap_or(value.len());
+            (0..end, &value[end..])
         }
     };
     is_port_suffix(suffix).then_some(name)
 }
 
-/// Whether the text is empty, or a colon and a port number. A colon alone is allowed by RFC 3986.
-fn is_port_suffix(text: &str) -> bool {
-    match text.strip_prefix(':') {
-        None => text.is_empty(),
-        Some("") => true,
-        // `parse` would also accept a plus sign.
-        Some(port) => !port.starts_with('+') && port.parse::<u16>().is_ok(),
+/// Whether the suffix is empty, or a colon and a port number. A colon alone is allowed by RFC 3986.
+fn is_port_suffix(suffix: &[u8]) -> bool {
+    let digit = |port: u16, byte: &u8| {
+        let digit = byte.is_ascii_digit().then(|| u16::from(byte - b'0'))?;
+        port.checked_mul(10)?.checked_add(digit)
+    };
+    match suffix {
+        [] => true,
+        [b':', port @ ..] => port.iter().try_fold(0, digit).is_some(),
+        _ => false,
     }
 }
 
-/// The bytes that may occur in a `reg-name` of RFC 3986, one bit each.
-const NAME_BYTES: u128 = {
-    let bytes = b"-._~%!$&'()*+,;=0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz".as_slice();
-    let (mut bits, mut index) = (0, 0);
-    while index < bytes.len() {
-        bits |= 1 << bytes[index];
+/// Whether a byte may occur in a `reg-name` of RFC 3986.
+const NAME_BYTES: [bool; 256] = {
+    let (mut table, mut byte) = ([false; 256], 0);
+    while byte < 128 {
+        table[byte] = (byte as u8).is_ascii_alphanumeric();
+        byte += 1;
+    }
+    let (others, mut index) = (b"-._~%!$&'()*+,;=", 0);
+    while index < others.len() {
+        table[others[index] as usize] = true;
         index += 1;
     }
-    bits
+    table
 };
-
-fn is_name_byte(byte: u8) -> bool {
-    byte.is_ascii() && NAME_BYTES >> byte & 1 == 1
-}
 
 /// Whether a name from [`host_name`] is `localhost` or a loopback address.
 pub fn is_loopback_name(name: &str) -> bool {
@@ -68,6 +81,7 @@ mod tests {
             ("", ""),
         ] {
             assert_eq!(host_name(host), Some(name), "{host}");
+            assert!(is_host(host.as_bytes()), "{host}");
         }
     }
 
@@ -75,7 +89,7 @@ mod tests {
     fn only_bytes_of_rfc_3986_occur_in_names() {
         for byte in 0..=u8::MAX {
             let allowed = byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=".contains(&byte);
-            assert_eq!(is_name_byte(byte), allowed, "{byte}");
+            assert_eq!(is_host(&[byte]), allowed || byte == b':', "{byte}");
         }
     }
 
@@ -97,6 +111,7 @@ mod tests {
             "ü.example",
         ] {
             assert_eq!(host_name(host), None, "{host}");
+            assert!(!is_host(host.as_bytes()), "{host}");
         }
     }
 }

@@ -31,7 +31,7 @@ use super::{
     streams,
     unsent::{UnsentBudget, UnsentLimit},
 };
-use crate::{error, host::host_name, lifecycle::Lifecycle, static_file::SharedBody};
+use crate::{error, host::is_host, lifecycle::Lifecycle, static_file::SharedBody};
 
 pub(super) type HyperResponse = hyper::Response<ResponseBody>;
 
@@ -170,11 +170,10 @@ fn check_host(request: &Request<Incoming>) -> Result<(), &'static str> {
     if host.is_none() && request.version() == Version::HTTP_11 {
         return Err("The request has no Host header.");
     }
-    let malformed = |host: &str| host_name(host).is_none();
-    if host.is_some_and(|host| host.to_str().map_or(true, malformed)) {
+    if host.is_some_and(|host| !is_host(host.as_bytes())) {
         return Err("The Host header is malformed. Send a name or an address, with or without a port.");
     }
-    if request.uri().authority().is_some_and(|authority| malformed(authority.as_str())) {
+    if request.uri().authority().is_some_and(|authority| !is_host(authority.as_str().as_bytes())) {
         return Err("The host in the URL is malformed. Send a name or an address, with or without a port.");
     }
     Ok(())
