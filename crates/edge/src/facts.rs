@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use http::{HeaderMap, HeaderName, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, Version};
 
 use crate::address::trim;
 use crate::colo::Iata;
@@ -101,14 +101,52 @@ impl FactHeaders {
     /// Reads the facts. Only for requests from trusted proxies: any client can send these headers.
     #[must_use]
     pub fn read<'h>(&self, headers: &'h HeaderMap) -> ConnectionFacts<'h> {
+        let names = [&self.http_protocol, &self.tls_version, &self.tls_cipher, &self.colo];
+        let (mut sent, mut has_rtt) = ([Sent::Missing; 4], false);
+        // One pass over the headers, because each lookup by name would hash the name.
+        for (name, value) in headers {
+            for (known, sent) in names.iter().zip(&mut sent) {
+                if name == *known {
+                    sent.add(value);
+                }
+            }
+            has_rtt |= self.rtt.contains(name);
+        }
+        let [http_protocol, tls_version, tls_cipher, colo] = sent.map(Sent::value);
         let rtt = |name| values::rtt(single(headers, name)?, self.rtt_unit);
         ConnectionFacts {
-            http_protocol: single(headers, &self.http_protocol).and_then(values::protocol),
-            tls_version: single(headers, &self.tls_version).and_then(values::tls_version),
-            tls_cipher: single(headers, &self.tls_cipher).and_then(cipher::name),
-            rtt_ms: self.rtt.iter().find_map(rtt),
+            http_protocol: http_protocol.and_then(values::protocol),
+            tls_version: tls_version.and_then(values::tls_version),
+            tls_cipher: tls_cipher.and_then(cipher::name),
+            rtt_ms: self.rtt.iter().filter(|_| has_rtt).find_map(rtt),
             rtt_from_socket: false,
-            colo: single(headers, &self.colo).and_then(|value| Iata::parse_ray(value.as_bytes())),
+            colo: colo.and_then(|value| Iata::parse_ray(value.as_bytes())),
+        }
+    }
+}
+
+/// How often a header was sent.
+#[derive(Clone, Copy)]
+enum Sent<'h> {
+    Missing,
+    Once(&'h HeaderValue),
+    Repeated,
+}
+
+impl<'h> Sent<'h> {
+    fn add(&mut self, value: &'h HeaderValue) {
+        *self = match self {
+            Self::Missing => Self::Once(value),
+            Self::Once(_) | Self::Repeated => Self::Repeated,
+        };
+    }
+
+    /// The value if it is well-formed. A repeated header is ignored, because one of its values may have been sent by the
+    /// client.
+    fn value(self) -> Option<&'h str> {
+        match self {
+            Self::Once(value) => well_formed(trim(value.as_bytes())),
+            Self::Missing | Self::Repeated => None,
         }
     }
 }
@@ -122,12 +160,10 @@ pub(crate) fn header_name(flag: &'static str, value: &str) -> Result<HeaderName,
     name.ok_or_else(|| EdgeError::invalid(flag, value, problem))
 }
 
-/// Returns a header's value if it is well-formed. A repeated header is ignored, because one of its values may have been
-/// sent by the client.
 fn single<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
-    let mut values = headers.get_all(name).iter();
-    let value = well_formed(trim(values.next()?.as_bytes()));
-    if values.next().is_none() { value } else { None }
+    let mut sent = Sent::Missing;
+    headers.get_all(name).iter().for_each(|value| sent.add(value));
+    sent.value()
 }
 
 /// Returns a value that is neither too long nor empty and has only allowed characters.
