@@ -9,7 +9,9 @@ use edge::{DiscoveryStatus, Edge};
 use poem::endpoint::BoxEndpoint;
 use quota_client::wire::Actor;
 use quota_client::{QuotaClient, QuotaToken};
-use service_kit::{Kit, Lifecycle, RedirectServer, RedirectTarget, RequestTelemetry, Server, Tls};
+use service_kit::{
+    Kit, Lifecycle, ListenerArgs, RedirectServer, RedirectTarget, RequestTelemetry, Server, Tls,
+};
 use tokio::task::JoinSet;
 
 use crate::accounts::{Accounts, SignupPolicy};
@@ -23,18 +25,16 @@ use crate::session::{Cookies, KnownBrowsers, SessionKey};
 /// `--write-timeout` (3 s by default). The page's own timeout (`page/api.js`) is longer still.
 pub(crate) const QUOTA_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// dashboard-api, bound to its port. [`run`](Self::run) serves requests.
-pub struct DashboardService {
-    server: Server,
+/// dashboard-api without a port.
+pub struct DashboardApp {
     endpoint: BoxEndpoint<'static>,
-    redirect: Option<RedirectServer>,
-    lifecycle: Lifecycle,
+    context: Arc<Context>,
+    listener: ListenerArgs,
     background: JoinSet<()>,
 }
 
-impl DashboardService {
-    /// Starts proxy discovery and opens the port. quota-svc need not be reachable yet: until it is, requests that need it
-    /// get 503.
+impl DashboardApp {
+    /// Starts proxy discovery. quota-svc need not be reachable yet: until it is, requests that need it get 503.
     pub async fn start(config: &Config, kit: &Kit) -> anyhow::Result<Self> {
         config.check()?;
         if config.accounts.insecure_cookies && !config.listen.ip().is_loopback() {
@@ -43,50 +43,75 @@ impl DashboardService {
                  can take over a session"
             );
         }
-        let tls = Tls::load(&config.tls)?;
         let edge = Edge::start(&config.edge).await?;
         if config.listener.proxy_protocol {
             edge.require_trusted_proxies()?;
         }
-        let balancers = edge.trusted();
         let discovery_report =
             kit.readiness.condition("dashboard-edge").follow(edge.status(), DiscoveryStatus::readiness);
         let context = Arc::new(context(config, &config.accounts.session_key()?, edge)?);
         let endpoint = router::endpoint(&context, &kit.telemetry)?;
-        let server = Server::bind("dashboard", config.listen, &kit.serve).await?;
-        let redirect = match config.redirect_listen {
-            Some(addr) => {
-                let telemetry = RequestTelemetry::new(&kit.telemetry, "dashboard-api");
-                let url =
-                    config.public_origin().context("--redirect-listen redirects to --public-url: set it")?;
-                let target = redirect_target(&url, &config.docs_url())?;
-                let server = RedirectServer::bind(addr, target, Vec::new(), &kit.serve, telemetry).await?;
-                let balancers = balancers.clone();
-                Some(server.proxy_protocol(&config.listener, move |peer| balancers.contains(peer)))
-            }
-            None => None,
-        };
-        let error_headers = api::security_headers(context.public_origin.as_deref());
         let mut background = JoinSet::new();
         let quota = context.quota.clone();
         background.spawn(kit.await_store("dashboard-store", async move |waiting| {
             quota.wait_for_store(|reason| waiting.set_not_ready(reason)).await;
         }));
         background.spawn(kit.tasks.watch("proxy discovery", discovery_report));
+        Ok(Self { endpoint, context, listener: config.listener.clone(), background })
+    }
+
+    /// Sets whose PROXY headers a port accepts, and the headers and links of the port's own errors.
+    pub fn configure(&self, server: Server) -> Server {
+        let balancers = self.context.edge.trusted();
+        server
+            .proxy_protocol(&self.listener, move |peer| balancers.contains(peer))
+            .docs_url(&self.context.docs_url)
+            .error_headers(api::security_headers(self.context.public_origin.as_deref()))
+    }
+
+    /// Where to redirect plain HTTP requests for the dashboard. Fails unless its public URL is https.
+    pub fn redirect_target(&self, public_url: &str) -> anyhow::Result<RedirectTarget> {
+        let headers = api::security_headers(None);
+        RedirectTarget::new("--public-url", public_url, &self.context.docs_url, headers)
+    }
+
+    /// The endpoint, and the tasks that must run as long as it is served.
+    pub fn into_endpoint(self) -> (BoxEndpoint<'static>, JoinSet<()>) {
+        (self.endpoint, self.background)
+    }
+}
+
+/// dashboard-api, bound to its port. [`run`](Self::run) serves requests.
+pub struct DashboardService {
+    app: DashboardApp,
+    server: Server,
+    redirect: Option<RedirectServer>,
+    lifecycle: Lifecycle,
+}
+
+impl DashboardService {
+    /// Starts the service and binds its port.
+    pub async fn start(config: &Config, kit: &Kit) -> anyhow::Result<Self> {
+        let tls = Tls::load(&config.tls)?;
+        let mut app = DashboardApp::start(config, kit).await?;
         if let Some(tls) = &tls {
-            background.spawn(kit.reload_certificates(tls, "dashboard-tls"));
+            app.background.spawn(kit.reload_certificates(tls, "dashboard-tls"));
         }
-        Ok(Self {
-            server: server
-                .proxy_protocol(&config.listener, move |peer| balancers.contains(peer))
-                .tls(tls)
-                .docs_url(&context.docs_url)
-                .error_headers(error_headers),
-            endpoint,
-            redirect,
-            lifecycle: kit.lifecycle.clone(),
-            background,
-        })
+        let server = Server::bind("dashboard", config.listen, &kit.serve).await?;
+        let server = app.configure(server).tls(tls);
+        let redirect = match config.redirect_listen {
+            Some(addr) => {
+                let telemetry = RequestTelemetry::new(&kit.telemetry, "dashboard-api");
+                let url =
+                    config.public_origin().context("--redirect-listen redirects to --public-url: set it")?;
+                let target = app.redirect_target(&url)?;
+                let server = RedirectServer::bind(addr, target, Vec::new(), &kit.serve, telemetry).await?;
+                let balancers = app.context.edge.trusted();
+                Some(server.proxy_protocol(&config.listener, move |peer| balancers.contains(peer)))
+            }
+            None => None,
+        };
+        Ok(Self { app, server, redirect, lifecycle: kit.lifecycle.clone() })
     }
 
     pub fn local_addr(&self) -> SocketAddr {
@@ -101,14 +126,9 @@ impl DashboardService {
                 redirect.serve(lifecycle).await;
             }
         };
-        tokio::join!(self.server.serve(self.endpoint, self.lifecycle), redirecting);
-        drop(self.background);
+        let (endpoint, _background) = self.app.into_endpoint();
+        tokio::join!(self.server.serve(endpoint, self.lifecycle), redirecting);
     }
-}
-
-/// Where to redirect plain HTTP requests for the dashboard. Fails unless the public URL is https.
-pub fn redirect_target(public_url: &str, docs_url: &str) -> anyhow::Result<RedirectTarget> {
-    RedirectTarget::new("--public-url", public_url, docs_url, api::security_headers(None))
 }
 
 /// Returns the OpenAPI document as pretty-printed JSON.

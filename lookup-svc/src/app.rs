@@ -10,7 +10,8 @@ use poem::Response;
 use poem::endpoint::BoxEndpoint;
 use quota_client::{Charger, QuotaClient, QuotaToken};
 use service_kit::{
-    Condition, Kit, Lifecycle, LogThrottle, RedirectServer, RedirectTarget, RequestTelemetry, Server, Tls,
+    Condition, Kit, Lifecycle, ListenerArgs, LogThrottle, RedirectServer, RedirectTarget, RequestTelemetry,
+    Server, Tls,
 };
 use tokio::task::JoinSet;
 
@@ -22,25 +23,23 @@ use crate::metrics::{self, QuotaMetrics, RequestCounters};
 use crate::public_urls::PublicUrls;
 use crate::{pages, router};
 
-/// lookup-svc, bound to its port. [`run`](Self::run) serves requests.
-pub struct LookupService {
-    server: Server,
+/// lookup-svc without a port.
+pub struct LookupApp {
     endpoint: BoxEndpoint<'static, Response>,
-    redirect: Option<RedirectServer>,
+    urls: PublicUrls,
+    listener: ListenerArgs,
     trusted: Arc<TrustedProxies>,
     geo: Geo,
-    lifecycle: Lifecycle,
     /// Tasks that end with the service. The process shuts down if one of them fails.
-    _background: JoinSet<()>,
+    background: JoinSet<()>,
 }
 
-impl LookupService {
-    /// Loads the geo data, starts proxy discovery and binds the port.
+impl LookupApp {
+    /// Loads the geo data and starts proxy discovery.
     ///
     /// quota-svc may start later; until its store has been reached, the service is not ready and lookups get 500.
     pub async fn start(config: &Config, kit: &Kit) -> anyhow::Result<Self> {
         let urls = PublicUrls::new(config);
-        let tls = Tls::load(&config.tls)?;
         let edge = Edge::start(&config.edge).await.context("can't set up client address detection")?;
         if config.listener.proxy_protocol {
             edge.require_trusted_proxies()?;
@@ -75,12 +74,8 @@ impl LookupService {
             kit.readiness.condition("lookup-edge").follow(edge.status(), DiscoveryStatus::readiness);
         background.spawn(kit.tasks.watch("proxy discovery", discovery_report));
 
-        if let Some(tls) = &tls {
-            background.spawn(kit.reload_certificates(tls, "lookup-tls"));
-        }
-
         let trusted = edge.trusted();
-        let (tracing_proxies, balancers) = (trusted.clone(), trusted.clone());
+        let tracing_proxies = trusted.clone();
         let telemetry = RequestTelemetry::new(&kit.telemetry, "lookup-svc")
             .trust_trace_of(move |peer| tracing_proxies.contains(peer));
         let pages = pages::routes(&urls, geo.clone());
@@ -91,35 +86,14 @@ impl LookupService {
             outage_log: LogThrottle::default(),
         };
         let endpoint = router::endpoint(api, pages, &urls, telemetry, config.body_timeout());
-        let server = Server::bind("lookup", config.listen, &config.serving).await?;
-        let redirect = match config.redirect_listen {
-            Some(addr) => {
-                let telemetry = RequestTelemetry::new(&kit.telemetry, "lookup-svc");
-                let target = redirect_target(&urls)?;
-                let server =
-                    RedirectServer::bind(addr, target, Vec::new(), &config.serving, telemetry).await?;
-                let balancers = balancers.clone();
-                Some(server.proxy_protocol(&config.listener, move |peer| balancers.contains(peer)))
-            }
-            None => None,
-        };
         Ok(Self {
-            server: server
-                .proxy_protocol(&config.listener, move |peer| balancers.contains(peer))
-                .tls(tls)
-                .docs_url(&urls.docs)
-                .error_headers(default_headers(&urls)),
             endpoint: endpoint.boxed(),
-            redirect,
+            urls,
+            listener: config.listener.clone(),
             trusted,
             geo,
-            lifecycle: kit.lifecycle.clone(),
-            _background: background,
+            background,
         })
-    }
-
-    pub fn local_addr(&self) -> SocketAddr {
-        self.server.local_addr()
     }
 
     /// The trusted proxies, which discovery keeps current.
@@ -132,6 +106,62 @@ impl LookupService {
         self.geo.summary(unix_now())
     }
 
+    /// Sets whose PROXY headers a port accepts, and the headers and links of the port's own errors.
+    pub fn configure(&self, server: Server) -> Server {
+        let balancers = self.trusted.clone();
+        server
+            .proxy_protocol(&self.listener, move |peer| balancers.contains(peer))
+            .docs_url(&self.urls.docs)
+            .error_headers(default_headers(&self.urls))
+    }
+
+    /// Where to redirect plain HTTP requests for the API. Fails unless the base URL is https.
+    pub fn redirect_target(&self) -> anyhow::Result<RedirectTarget> {
+        RedirectTarget::new("--base-url", &self.urls.base, &self.urls.docs, default_headers(&self.urls))
+    }
+
+    /// The endpoint, and the tasks that must run as long as it is served.
+    pub fn into_endpoint(self) -> (BoxEndpoint<'static, Response>, JoinSet<()>) {
+        (self.endpoint, self.background)
+    }
+}
+
+/// lookup-svc, bound to its port. [`run`](Self::run) serves requests.
+pub struct LookupService {
+    app: LookupApp,
+    server: Server,
+    redirect: Option<RedirectServer>,
+    lifecycle: Lifecycle,
+}
+
+impl LookupService {
+    /// Starts the service and binds its port.
+    pub async fn start(config: &Config, kit: &Kit) -> anyhow::Result<Self> {
+        let tls = Tls::load(&config.tls)?;
+        let mut app = LookupApp::start(config, kit).await?;
+        if let Some(tls) = &tls {
+            app.background.spawn(kit.reload_certificates(tls, "lookup-tls"));
+        }
+        let server = Server::bind("lookup", config.listen, &config.serving).await?;
+        let server = app.configure(server).tls(tls);
+        let redirect = match config.redirect_listen {
+            Some(addr) => {
+                let telemetry = RequestTelemetry::new(&kit.telemetry, "lookup-svc");
+                let target = app.redirect_target()?;
+                let server =
+                    RedirectServer::bind(addr, target, Vec::new(), &config.serving, telemetry).await?;
+                let balancers = app.trusted_proxies();
+                Some(server.proxy_protocol(&config.listener, move |peer| balancers.contains(peer)))
+            }
+            None => None,
+        };
+        Ok(Self { app, server, redirect, lifecycle: kit.lifecycle.clone() })
+    }
+
+    pub fn local_addr(&self) -> SocketAddr {
+        self.server.local_addr()
+    }
+
     /// Serves until shutdown is complete.
     pub async fn run(self) {
         let (redirect, lifecycle) = (self.redirect, self.lifecycle.clone());
@@ -140,13 +170,9 @@ impl LookupService {
                 redirect.serve(lifecycle).await;
             }
         };
-        tokio::join!(self.server.serve(self.endpoint, self.lifecycle), redirecting);
+        let (endpoint, _background) = self.app.into_endpoint();
+        tokio::join!(self.server.serve(endpoint, self.lifecycle), redirecting);
     }
-}
-
-/// Where to redirect plain HTTP requests for the API. Fails unless the base URL is https.
-pub fn redirect_target(urls: &PublicUrls) -> anyhow::Result<RedirectTarget> {
-    RedirectTarget::new("--base-url", &urls.base, &urls.docs, default_headers(urls))
 }
 
 /// Loads the geo data on a blocking thread, because the files can be large.

@@ -37,10 +37,21 @@ impl QuotaService {
     /// reports not ready until the store is connected.
     pub async fn start(config: &Config, kit: &Kit) -> anyhow::Result<Self> {
         config.check()?;
-        Self::start_on(config.store.open(config.limits.limits())?, config, kit).await
+        Self::start_with(config.store.open(config.limits.limits())?, None, config, kit).await
     }
 
-    async fn start_on(store: Arc<dyn Store>, config: &Config, kit: &Kit) -> anyhow::Result<Self> {
+    /// Like [`start`](Self::start), on a port that is already bound. Its clients wait until the store is open.
+    pub async fn start_on(server: Server, config: &Config, kit: &Kit) -> anyhow::Result<Self> {
+        config.check()?;
+        Self::start_with(config.store.open(config.limits.limits())?, Some(server), config, kit).await
+    }
+
+    async fn start_with(
+        store: Arc<dyn Store>,
+        server: Option<Server>,
+        config: &Config,
+        kit: &Kit,
+    ) -> anyhow::Result<Self> {
         let token = QuotaToken::load_optional(config.quota_token_file.as_deref())?;
         if token.is_none() {
             tracing::warn!(
@@ -55,7 +66,11 @@ impl QuotaService {
         let guard = Guard { token, allow_remote: config.allow_remote };
         let endpoint = router::endpoint(&context, config.serve, guard, &kit.telemetry);
         let _ = tokio::time::timeout(STORE_WAIT, wait_for_store(&*store)).await;
-        let server = Server::bind("quota", config.listen, &kit.serve).await?.docs_url(api::DOCS);
+        let server = match server {
+            Some(server) => server,
+            None => Server::bind("quota", config.listen, &kit.serve).await?,
+        };
+        let server = server.docs_url(api::DOCS);
         let condition = kit.readiness.condition("store");
         let health_report = report_store_health(store.clone(), condition, kit.telemetry.meter());
         let health_task = tokio::spawn(kit.tasks.watch("store health", health_report));
@@ -168,7 +183,7 @@ mod tests {
         };
         let store = EmbeddedStore::with_backend(backend, Limits::default(), Default::default());
         let store: Arc<dyn Store> = Arc::new(store.expect("store opens"));
-        let service = QuotaService::start_on(store.clone(), &config, &kit).await.expect("starts");
+        let service = QuotaService::start_with(store.clone(), None, &config, &kit).await.expect("starts");
         let service = tokio::spawn(service.run());
 
         armed.store(true, Ordering::SeqCst);

@@ -72,17 +72,13 @@ impl PublicUrls {
         }
     }
 
-    /// Puts the actual port, known once the dashboard listens, into a derived URL.
-    pub fn use_dashboard_address(&mut self, config: &Config, addr: SocketAddr) {
-        if config.public_url.is_none() {
-            self.dashboard = url_of(config.scheme(), addr);
-        }
-    }
-
-    /// Puts the actual port, known once the API listens, into a derived URL.
-    pub fn use_api_address(&mut self, config: &Config, addr: SocketAddr) {
+    /// Puts the actual ports, known once they are bound, into derived URLs.
+    pub fn use_addresses(&mut self, config: &Config, api: SocketAddr, dashboard: SocketAddr) {
         if config.base_url.is_none() {
-            self.api = url_of(config.scheme(), addr);
+            self.api = url_of(config.scheme(), api);
+        }
+        if config.public_url.is_none() {
+            self.dashboard = url_of(config.scheme(), dashboard);
         }
     }
 }

@@ -45,7 +45,6 @@ impl Config {
             geo: self.geo.clone(),
             serving: self.serve_args(),
             listener: self.listener.clone(),
-            tls: self.tls.clone(),
             ..lookup_svc::config::Config::default()
         };
         config.quota.quota_url = format!("http://{quota}");
@@ -68,7 +67,6 @@ impl Config {
             edge: self.edge()?,
             serving: self.serve_args(),
             listener: self.listener.clone(),
-            tls: self.tls.clone(),
             ..dashboard_api::config::Config::default()
         };
         config.accounts.session_key = Some(data.session_key.clone());

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use testkit::http;
+use testkit::ports::ReservedPort;
 use testkit::process::Service;
 use testkit::redis::Redis;
 use testkit::tls::TlsFiles;
@@ -102,6 +103,25 @@ async fn first_start_waits_for_unreachable_redis() {
     redis.restart().await;
     let text = banner(&mut service).await;
     assert!(text.contains("First start."), "{text}");
+}
+
+#[tokio::test]
+async fn busy_port_at_the_first_start_creates_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let port = ReservedPort::new();
+    let (_listener, busy) = (port.listen(), port.addr().to_string());
+    let names = ["--listen", "--dashboard-listen", "--quota-listen", "--admin-listen", "--redirect-listen"];
+    for flag in names {
+        let ports = names.map(|name| [name, if name == flag { &busy } else { "127.0.0.1:0" }]);
+        let flags = [&ports.concat()[..], &["--data-dir", data.to_str().unwrap()]].concat();
+        let urls = ["--base-url", "https://ip.example", "--public-url", "https://keys.example"];
+        let log = expect_failure(Service::spawn("ip-lookup", &[&flags[..], &urls].concat(), &[])).await;
+        assert!(log.contains(&format!("Error: {flag}: ")) && log.contains("another program uses"), "{log}");
+        assert!(!data.exists(), "{flag}");
+    }
+    let mut service = start(&data, &[]);
+    assert!(banner(&mut service).await.contains("First start."));
 }
 
 #[tokio::test]
@@ -209,12 +229,7 @@ async fn https_serves_api_and_dashboard_with_facts_of_the_connection() {
     let report = http::client().get(format!("http://{admin}/readyz")).send().await.unwrap();
     assert_eq!(report.status(), 200);
     let report = report.text().await.unwrap();
-    for check in ["lookup-tls", "dashboard-tls"] {
-        assert!(
-            report.contains(&format!(r#""{check}":{{"ready":true,"detail":"{cert} expires in "#)),
-            "{report}"
-        );
-    }
+    assert!(report.contains(&format!(r#""tls":{{"ready":true,"detail":"{cert} expires in "#)), "{report}");
     let metrics = http::client().get(format!("http://{admin}/metrics")).send().await.unwrap();
     let metrics = metrics.text().await.unwrap();
     let expiry = metrics.lines().filter(|line| line.starts_with("tls_certificate_expiry_timestamp_seconds{"));

@@ -39,6 +39,26 @@ pub struct Kit {
     pub serve: ServeArgs,
 }
 
+/// The admin port, bound but not served yet. The port is closed if this is dropped.
+#[derive(Debug)]
+pub struct AdminServer {
+    addr: SocketAddr,
+    start: oneshot::Sender<()>,
+}
+
+impl AdminServer {
+    /// The address the server listens on.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Serves until the process exits.
+    pub fn serve(self) {
+        // Fails only if the thread has panicked, which ends the process.
+        let _ = self.start.send(());
+    }
+}
+
 impl Kit {
     /// Starts telemetry and installs the signal handlers. Must be called inside the runtime.
     pub fn start(
@@ -69,19 +89,34 @@ impl Kit {
     }
 
     /// Serves the admin port until the process exits. Returns its listen address.
+    pub async fn serve_admin(&self, addr: SocketAddr) -> anyhow::Result<SocketAddr> {
+        let server = self.bind_admin(addr).await?;
+        let addr = server.local_addr();
+        server.serve();
+        Ok(addr)
+    }
+
+    /// Binds the admin port. Probes that connect wait until it is served.
     ///
     /// Runs on a separate thread, so that probes get a response even if all workers are busy.
-    pub async fn serve_admin(&self, addr: SocketAddr) -> anyhow::Result<SocketAddr> {
+    pub async fn bind_admin(&self, addr: SocketAddr) -> anyhow::Result<AdminServer> {
         let (bound, result) = oneshot::channel();
+        let (start, started) = oneshot::channel();
         let kit = self.clone();
         thread::Builder::new()
             .name("admin".into())
-            .spawn(move || kit.run_admin(addr, bound))
+            .spawn(move || kit.run_admin(addr, bound, started))
             .context("can't start the admin thread")?;
-        result.await.context("the admin thread has exited")?
+        let addr = result.await.context("the admin thread has exited")??;
+        Ok(AdminServer { addr, start })
     }
 
-    fn run_admin(self, addr: SocketAddr, bound: oneshot::Sender<anyhow::Result<SocketAddr>>) {
+    fn run_admin(
+        self,
+        addr: SocketAddr,
+        bound: oneshot::Sender<anyhow::Result<SocketAddr>>,
+        started: oneshot::Receiver<()>,
+    ) {
         let runtime = match Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime,
             Err(error) => return drop(bound.send(Err(error.into()))),
@@ -92,6 +127,9 @@ impl Kit {
                 Ok(server) => {
                     let server = server.docs_url("/");
                     let _ = bound.send(Ok(server.local_addr()));
+                    if started.await.is_err() {
+                        return;
+                    }
                     let endpoint = admin::endpoint(&self.readiness, &self.telemetry).boxed();
                     // A separate lifecycle that never shuts down: probes must work while the other ports shut down.
                     let serving = server.serve(endpoint, Lifecycle::new(&args));

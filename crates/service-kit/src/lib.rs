@@ -40,7 +40,7 @@ pub use flag_defaults::flag_defaults;
 pub use headers::add_missing_headers;
 pub use host::{host_name, is_loopback_name};
 pub use json::SerdeJson;
-pub use kit::Kit;
+pub use kit::{AdminServer, Kit};
 pub use lifecycle::Lifecycle;
 pub use log_throttle::LogThrottle;
 pub use progress::{Progress, WriteLine};

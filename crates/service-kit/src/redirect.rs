@@ -88,7 +88,7 @@ pub struct RedirectServer {
 }
 
 impl RedirectServer {
-    /// Binds the port. Requests for the host of one of `others` are redirected there, all other requests to `default`.
+    /// Binds the port. See [`Self::new`].
     pub async fn bind(
         addr: SocketAddr,
         default: RedirectTarget,
@@ -96,8 +96,22 @@ impl RedirectServer {
         args: &ServeArgs,
         telemetry: RequestTelemetry,
     ) -> anyhow::Result<Self> {
+        Ok(Self::new(Self::bind_port(addr, args).await?, default, others, telemetry))
+    }
+
+    /// Binds a port for [`Self::new`], before it is known where to redirect to.
+    pub async fn bind_port(addr: SocketAddr, args: &ServeArgs) -> anyhow::Result<Server> {
         let max_connections = args.max_connections.min(MAX_CONNECTIONS);
-        let server = Server::bind("redirect", addr, &ServeArgs { max_connections, ..args.clone() }).await?;
+        Server::bind("redirect", addr, &ServeArgs { max_connections, ..args.clone() }).await
+    }
+
+    /// Redirects requests for the host of one of `others` there, and all other requests to `default`.
+    pub fn new(
+        server: Server,
+        default: RedirectTarget,
+        others: Vec<RedirectTarget>,
+        telemetry: RequestTelemetry,
+    ) -> Self {
         let server = server.docs_url(&*default.docs_url).error_headers(default.headers.clone());
         let errors = catch_all(&*default.docs_url).headers(default.headers.clone());
         let redirect = move |request: &Request| {
@@ -109,7 +123,7 @@ impl RedirectServer {
         // A small body is read: closing the connection with unread bytes would reset it, and the client might not get the
         // response.
         let endpoint = named("redirect", redirect).with(BodyLimit::default()).with(errors).with(telemetry);
-        Ok(Self { server, endpoint: endpoint.boxed() })
+        Self { server, endpoint: endpoint.boxed() }
     }
 
     /// With `--proxy-protocol`, requires a PROXY header here, too: a load balancer sends it on all of its ports.
