@@ -199,7 +199,7 @@ impl Api {
 fn own_facts(connection: Option<&ConnectionInfo>, version: Version) -> ConnectionFacts<'_> {
     let mut own = ConnectionFacts::direct(version);
     let Some(connection) = connection else { return own };
-    if let Some(tls) = connection.tls {
+    if let Some(tls) = &connection.tls {
         own = own.with_tls(tls.version, tls.cipher);
     }
     match &connection.proxied {

@@ -3,6 +3,9 @@
 use std::net::{IpAddr, Ipv6Addr};
 use std::ops::Range;
 
+use http::header;
+use poem::Request;
+
 /// The host in `name`, `name:port`, `[address]` or `[address]:port`: a name, or an address without brackets. It may be
 /// empty, as RFC 3986 allows. `None` if the text is anything else, so that no part of a malformed value is taken for the
 /// host.
@@ -57,6 +60,14 @@ const NAME_BYTES: [bool; 256] = {
     }
     table
 };
+
+/// The host that a request is for, without port and final dot: in HTTP/2 and in absolute URLs part of the URL, otherwise
+/// a header.
+pub fn requested_host(request: &Request) -> Option<&str> {
+    let authority = request.uri().authority().map(|authority| authority.as_str());
+    let host = host_name(authority.or_else(|| request.header(header::HOST))?)?;
+    Some(host.strip_suffix('.').unwrap_or(host))
+}
 
 /// Whether a name from [`host_name`] is `localhost` or a loopback address.
 pub fn is_loopback_name(name: &str) -> bool {

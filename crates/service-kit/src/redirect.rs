@@ -11,7 +11,7 @@ use crate::{
     body::BodyLimit,
     config::ServeArgs,
     error::{self, ErrorBody, catch_all},
-    host::host_name,
+    host::requested_host,
     lifecycle::Lifecycle,
     request_telemetry::{RequestTelemetry, named},
     serve::{CloseConnection, ListenerArgs, Server},
@@ -145,13 +145,6 @@ impl RedirectServer {
     pub async fn serve(self, lifecycle: Lifecycle) {
         self.server.serve(self.endpoint, lifecycle).await;
     }
-}
-
-/// The host that a request is for: in HTTP/2 and in absolute URLs part of the URL, otherwise a header.
-fn requested_host(request: &Request) -> Option<&str> {
-    let authority = request.uri().authority().map(|authority| authority.as_str());
-    let host = host_name(authority.or_else(|| request.header(header::HOST))?)?;
-    Some(host.strip_suffix('.').unwrap_or(host))
 }
 
 #[cfg(test)]

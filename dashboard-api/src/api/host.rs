@@ -3,9 +3,9 @@
 
 use std::future::{Ready, ready};
 
-use http::{StatusCode, header};
+use http::StatusCode;
 use poem::{Error, Request, Result};
-use service_kit::{ErrorBody, host_name, is_loopback_name};
+use service_kit::{ErrorBody, is_loopback_name, requested_host};
 
 /// Accepts the host of the public URL and loopback names. Without a public URL, accepts every host.
 pub struct HostGuard {
@@ -31,10 +31,7 @@ impl HostGuard {
 
     fn accepts(&self, request: &Request) -> bool {
         let Some(public) = &self.public_host else { return true };
-        let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
-        // HTTP/2 has the host in the URI.
-        let host = host.or_else(|| request.uri().authority().map(|authority| authority.as_str()));
-        host.and_then(host_name).is_some_and(|name| canonical(name) == *public || is_loopback_name(name))
+        requested_host(request).is_some_and(|name| canonical(name) == *public || is_loopback_name(name))
     }
 }
 
@@ -45,6 +42,8 @@ fn canonical(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use http::header;
+
     use super::*;
 
     fn accepts(public: Option<&str>, host: &str) -> bool {

@@ -30,6 +30,7 @@ async fn docs_describe_every_error_and_field() {
         "payload_too_large",
         "headers_too_large",
         "https_required",
+        "wrong_host",
         "enterprise",
     ] {
         assert!(page.text.contains(&format!("id=\"{code}\"")), "{code}");

@@ -93,13 +93,15 @@ impl Tls {
     }
 }
 
-/// The version and cipher suite of a TLS session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The version, cipher suite and server name of a TLS session.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsInfo {
     /// Such as `TLSv1.3`.
     pub version: Option<&'static str>,
     /// The IANA name, such as `TLS_AES_128_GCM_SHA256`.
     pub cipher: Option<&'static str>,
+    /// The host name that the client has asked for (SNI), in lower case.
+    pub server_name: Option<Box<str>>,
 }
 
 impl TlsInfo {
@@ -110,7 +112,11 @@ impl TlsInfo {
             _ => None,
         });
         let suite = session.negotiated_cipher_suite();
-        Self { version, cipher: suite.and_then(|suite| iana_name(suite.suite())) }
+        Self {
+            version,
+            cipher: suite.and_then(|suite| iana_name(suite.suite())),
+            server_name: session.server_name().map(Into::into),
+        }
     }
 }
 

@@ -146,7 +146,7 @@ async fn serve(args: &ServeArgs, tls: &TlsArgs, endpoint: impl Endpoint + 'stati
 fn facts() -> impl Endpoint {
     make_sync(|request: Request| {
         let info = ConnectionInfo::current().expect("inside a handler");
-        let tls = info.tls.expect("TLS");
+        let tls = info.tls.as_ref().expect("TLS");
         let rtt = info.round_trip_time().is_some();
         let (version, cipher) = (tls.version.unwrap_or("-"), tls.cipher.unwrap_or("-"));
         format!("{version} {cipher} {:?} {} rtt={rtt}", request.version(), request.scheme())
@@ -214,6 +214,21 @@ async fn check_suites(authority: &Authority, addr: SocketAddr, key: &str) {
         let facts = format!("TLSv{version} {suite} HTTP/1.1 https rtt=true");
         assert!(response.ends_with(&facts), "{response}");
     }
+}
+
+#[tokio::test]
+async fn server_name_is_known_if_the_client_sends_it() {
+    let authority = Authority::new();
+    authority.issue("a", "a.example");
+    let name = make_sync(|_| {
+        let info = ConnectionInfo::current().expect("inside a handler");
+        info.tls.as_ref().expect("TLS").server_name.as_deref().unwrap_or("hello").to_owned()
+    });
+    let (server, _) = serve(&args(), &authority.args(&["a"]), name).await;
+    assert_eq!(authority.curl(server.addr, &[]).await.as_deref(), Ok("a.example"));
+    // No name is sent for an address.
+    let mut stream = authority.connect(server.addr).await.expect("connect");
+    assert!(get(&mut stream).await.expect("a response").ends_with("hello"));
 }
 
 #[tokio::test]
