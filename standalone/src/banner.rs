@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use crate::bootstrap::{InitialCredentials, LOGIN};
+use crate::bootstrap::{FirstStart, InitialCredentials, LOGIN};
 use crate::data_dir::DataDir;
 use crate::public_urls::{PublicUrls, url_of};
 
@@ -24,7 +24,7 @@ pub struct Banner<'a> {
 
 impl Banner<'_> {
     /// Prints the URLs and, on the first start, the credentials with commands to try them.
-    pub fn print(&self, credentials: Option<&InitialCredentials>) {
+    pub fn print(&self, first_start: Option<&FirstStart>) {
         let PublicUrls { api, dashboard } = self.urls;
         println!("ip-lookup is running.\n");
         println!("  API            {api}/api/v1/ip");
@@ -33,12 +33,16 @@ impl Banner<'_> {
         println!("  Dashboard      {dashboard}");
         println!("  Metrics        {}/metrics", url_of("http", self.admin));
         println!("  Geo data       {}", self.geo);
-        match credentials {
-            Some(credentials) => self.print_credentials(credentials),
+        let token = self.data.quota_token_file.display();
+        let quota = format!("--quota-url http://{} --quota-token-file {token}", self.quota);
+        match first_start {
+            Some(FirstStart::Credentials(credentials)) => self.print_credentials(credentials),
+            Some(FirstStart::NoPassword) => {
+                println!("\nFirst start. The account {LOGIN} has no password yet. Set one to sign in:\n");
+                println!("  dashboard-api {quota} set-password {LOGIN}");
+            }
             None => {
                 println!("\nManage keys in the dashboard, or list them from the command line:\n");
-                let token = self.data.quota_token_file.display();
-                let quota = format!("--quota-url http://{} --quota-token-file {token}", self.quota);
                 println!("  quota-svc {quota} key list --account {LOGIN}");
             }
         }

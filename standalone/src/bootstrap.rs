@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use dashboard_api::config::Switch;
 use dashboard_api::password::Passwords;
 use quota_client::wire::{NewAccount, NewKey, Scope};
 use quota_client::{ClientError, QuotaClient};
@@ -14,6 +15,14 @@ pub const LOGIN: &str = "admin";
 const STORE_WAIT: Duration = Duration::from_secs(10);
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
+/// What the first start has created.
+pub enum FirstStart {
+    /// An account and a key, whose secrets are printed.
+    Credentials(InitialCredentials),
+    /// An account without a password (`--print-credentials off`).
+    NoPassword,
+}
+
 /// Secrets created by the first start. They are printed once; the store has only their hashes.
 pub struct InitialCredentials {
     /// The account's password for the dashboard.
@@ -22,10 +31,19 @@ pub struct InitialCredentials {
     pub key: String,
 }
 
-/// Creates an account with a key if the store has no account. Returns `None` if it already has one.
-pub async fn create_account(quota: &QuotaClient) -> anyhow::Result<Option<InitialCredentials>> {
+/// Creates an account if the store has none. Returns `None` if it already has one.
+///
+/// The account has a password and a key only if they are printed: nobody could ever use them otherwise.
+pub async fn create_account(
+    quota: &QuotaClient,
+    print_credentials: Switch,
+) -> anyhow::Result<Option<FirstStart>> {
     if count_accounts(quota).await? > 0 {
         return Ok(None);
+    }
+    if print_credentials == Switch::Off {
+        quota.create_account(&NewAccount { login: LOGIN.to_owned(), credential: None }).await?;
+        return Ok(Some(FirstStart::NoPassword));
     }
     let password = random_password()?;
     let credential = Passwords::new()?.hash_new(&password.clone().into(), LOGIN).await?;
@@ -33,7 +51,7 @@ pub async fn create_account(quota: &QuotaClient) -> anyhow::Result<Option<Initia
     let account = quota.create_account(&account).await?;
     let key = NewKey { name: "first key".to_owned(), scope: Scope::Full, daily_limit: None };
     let key = quota.create_key(&account.id, &key).await?.secret;
-    Ok(Some(InitialCredentials { password, key }))
+    Ok(Some(FirstStart::Credentials(InitialCredentials { password, key })))
 }
 
 /// Counts the accounts. Retries while the store is unavailable (503).

@@ -1,10 +1,14 @@
 //! Flags of `ip-lookup`.
 
+use std::ffi::OsStr;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
+use anyhow::ensure;
 use clap::Parser;
+use clap::builder::{ArgPredicate, TypedValueParser};
 use dashboard_api::config::Switch;
 use lookup_svc::geo::GeoArgs;
 use secrecy::SecretString;
@@ -18,12 +22,14 @@ use service_kit::{ListenerArgs, LogFormat, ServeArgs, TelemetryArgs, TlsArgs, ba
 #[derive(Parser, Debug, Clone)]
 #[command(name = "ip-lookup", version)]
 pub struct Config {
-    /// Listen address of the public API
+    /// Listen address of the public API [default with --api-host: [::]:443]
     #[arg(long, env, value_name = "ADDR", default_value = "127.0.0.1:8080")]
+    #[arg(default_value_if("api_host", ArgPredicate::IsPresent, "[::]:443"))]
     pub listen: SocketAddr,
-    /// Listen address of the dashboard
+    /// Listen address of the dashboard [default with --dashboard-host: the same port as the API]
     #[arg(long, env, value_name = "ADDR", default_value = "127.0.0.1:8081")]
-    pub dashboard_listen: SocketAddr,
+    #[arg(default_value_if("dashboard_host", ArgPredicate::IsPresent, None::<&str>))]
+    pub dashboard_listen: Option<SocketAddr>,
     /// Listen address of quota-svc's internal API, which its commands call; must be a loopback address
     #[arg(long, env, value_name = "ADDR", default_value = "127.0.0.1:8082")]
     pub quota_listen: SocketAddr,
@@ -31,13 +37,24 @@ pub struct Config {
     #[arg(long, env, value_name = "ADDR", default_value = "127.0.0.1:9080")]
     pub admin_listen: SocketAddr,
     /// Listen address of a port that redirects plain HTTP to the https URLs of the API and the dashboard: to that of the
-    /// requested host, for an unknown host to the API's
-    #[arg(long, env, value_name = "ADDR")]
-    pub redirect_listen: Option<SocketAddr>,
-    /// Public URL of the API, for links and examples [default: http://localhost or the address, with the port of --listen]
+    /// requested host, for an unknown host to the API's. `none` opens no such port [default with --api-host: [::]:80]
+    #[arg(long, env, value_name = "ADDR", value_parser = OrNone(SocketAddr::from_str))]
+    #[arg(default_value_if("api_host", ArgPredicate::IsPresent, "[::]:80"))]
+    pub redirect_listen: Option<AddrOrNone>,
+    /// Host name of the public API, such as ip.example.org: serves HTTPS for this name on port 443, and redirects plain HTTP.
+    /// Needs a certificate. Requests for other hosts get 421
+    #[arg(long, env, value_name = "NAME", value_parser = host)]
+    pub api_host: Option<String>,
+    /// Host name of the dashboard, such as keys.example.org: serves HTTPS for this name, on the same port as the API unless
+    /// --dashboard-listen is set
+    #[arg(long, env, value_name = "NAME", value_parser = host, requires = "api_host")]
+    pub dashboard_host: Option<String>,
+    /// Public URL of the API, for links and examples [default: https:// and --api-host, or http://localhost or the address,
+    /// with the port of --listen]
     #[arg(long, env, value_name = "URL", value_parser = base_url)]
     pub base_url: Option<String>,
-    /// Public URL of the dashboard [default: http://localhost or the address, with the port of --dashboard-listen]
+    /// Public URL of the dashboard [default: https:// and --dashboard-host, or http://localhost or the address, with the
+    /// port of --dashboard-listen]
     #[arg(long, env, value_name = "URL", value_parser = base_url)]
     pub public_url: Option<String>,
     /// Let visitors of the dashboard create accounts
@@ -47,6 +64,10 @@ pub struct Config {
     /// without it
     #[arg(long, env)]
     pub insecure_cookies: bool,
+    /// Print the password and the API key that the first start creates. If off, for logs that others can read, it creates an
+    /// account without a password and without a key
+    #[arg(long, env, value_enum, default_value_t = Switch::On)]
+    pub print_credentials: Switch,
     /// Directory for persistent data
     #[arg(long, env, value_name = "PATH", default_value = "./data")]
     pub data_dir: PathBuf,
@@ -92,6 +113,39 @@ impl Config {
         ServeArgs { drain_delay: Duration::ZERO, grace: self.grace, ..ServeArgs::default() }
     }
 
+    /// Rejects combinations of flags that can't work, before a port is opened.
+    pub fn check(&self) -> anyhow::Result<()> {
+        ensure!(
+            self.quota_listen.ip().is_loopback(),
+            "--quota-listen {} must be a loopback address",
+            self.quota_listen
+        );
+        if let Some(host) = &self.api_host {
+            ensure!(
+                self.scheme() == "https",
+                "--api-host {host} needs a certificate: set --tls-cert and --tls-key, or --acme-email"
+            );
+        }
+        Ok(())
+    }
+
+    /// The address of the port that serves the dashboard.
+    pub fn dashboard_addr(&self) -> SocketAddr {
+        self.dashboard_listen.unwrap_or(self.listen)
+    }
+
+    /// The scheme of the dashboard. Plain HTTP if only the API has a host name and the dashboard is for this machine: no
+    /// certificate is for `localhost` then.
+    pub fn dashboard_scheme(&self) -> &'static str {
+        let local = self.dashboard_host.is_none() && self.dashboard_addr().ip().is_loopback();
+        if self.api_host.is_some() && local { "http" } else { self.scheme() }
+    }
+
+    /// The address of the port that redirects plain HTTP.
+    pub fn redirect_addr(&self) -> Option<SocketAddr> {
+        self.redirect_listen.and_then(|addr| addr.0)
+    }
+
     /// The scheme of the public URLs that are not given.
     pub fn scheme(&self) -> &'static str {
         if self.tls.tls_cert.is_empty() { "http" } else { "https" }
@@ -99,5 +153,102 @@ impl Config {
 
     pub fn telemetry(&self) -> TelemetryArgs {
         TelemetryArgs { log_format: self.log_format, log_level: self.log_level.clone() }
+    }
+}
+
+/// A listen address, or `none`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AddrOrNone(pub Option<SocketAddr>);
+
+/// Parses `none`, and the addresses that another parser accepts.
+#[derive(Debug, Clone, Copy)]
+struct OrNone<P>(P);
+
+impl<P: TypedValueParser<Value = SocketAddr>> TypedValueParser for OrNone<P> {
+    type Value = AddrOrNone;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        arg: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<AddrOrNone, clap::Error> {
+        if value == "none" {
+            return Ok(AddrOrNone(None));
+        }
+        self.0.parse_ref(command, arg, value).map(|addr| AddrOrNone(Some(addr)))
+    }
+}
+
+/// Parses a host name, and converts it to lower case without a final dot.
+fn host(text: &str) -> Result<String, String> {
+    let name = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
+    let is_label = |label: &str| {
+        let bytes = label.as_bytes();
+        (1..=63).contains(&bytes.len())
+            && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(byte))
+    };
+    match name.len() <= 253 && name.split('.').all(is_label) {
+        true => Ok(name),
+        false => Err(
+            "expected a host name without scheme, port and path, such as ip.example.org. Names with other \
+                      letters must be in ASCII form (xn--…)"
+                .to_owned(),
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(flags: &str) -> Result<Config, clap::Error> {
+        Config::try_parse_from(["ip-lookup"].into_iter().chain(flags.split_whitespace()))
+    }
+
+    fn addresses(flags: &str) -> [Option<String>; 3] {
+        let config = parse(flags).unwrap();
+        [Some(config.listen), config.dashboard_listen, config.redirect_addr()]
+            .map(|addr| addr.map(|addr| addr.to_string()))
+    }
+
+    #[test]
+    fn hosts_change_the_default_addresses() {
+        let some = |addr: &str| Some(addr.to_owned());
+        let (api, dashboard) = (some("127.0.0.1:8080"), some("127.0.0.1:8081"));
+        assert_eq!(addresses(""), [api, dashboard.clone(), None]);
+        let (https, http) = (some("[::]:443"), some("[::]:80"));
+        assert_eq!(addresses("--api-host a.example"), [https.clone(), dashboard, http.clone()]);
+        let both = "--api-host a.example --dashboard-host b.example";
+        assert_eq!(addresses(both), [https.clone(), None, http.clone()]);
+        let given =
+            format!("{both} --listen 127.0.0.1:1 --dashboard-listen 127.0.0.1:2 --redirect-listen none");
+        assert_eq!(addresses(&given), [some("127.0.0.1:1"), some("127.0.0.1:2"), None]);
+        assert!(parse("--dashboard-host b.example").unwrap_err().to_string().contains("--api-host"));
+    }
+
+    #[test]
+    fn host_must_be_a_plain_name() {
+        for (text, name) in
+            [("IP.Example.org.", "ip.example.org"), ("localhost", "localhost"), ("a_b.x", "a_b.x")]
+        {
+            assert_eq!(parse(&format!("--api-host {text}")).unwrap().api_host.as_deref(), Some(name));
+        }
+        for text in
+            ["https://a.example", "a.example:443", "a.example/", "a..example", ".", "[::1]", "ä.example"]
+        {
+            let error = parse(&format!("--api-host {text}")).unwrap_err().to_string();
+            assert!(error.contains("--api-host") && error.contains("ip.example.org"), "{error}");
+        }
+    }
+
+    #[test]
+    fn host_without_a_certificate_and_public_quota_port_are_rejected() {
+        let error = parse("--api-host a.example").unwrap().check().unwrap_err().to_string();
+        assert!(error.contains("--tls-cert") && error.contains("--api-host"), "{error}");
+        let tls = "--tls-cert a.crt --tls-key a.key";
+        assert!(parse(&format!("--api-host a.example {tls}")).unwrap().check().is_ok());
+        let error = parse("--quota-listen 0.0.0.0:8082").unwrap().check().unwrap_err().to_string();
+        assert!(error.contains("--quota-listen"), "{error}");
     }
 }

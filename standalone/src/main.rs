@@ -4,6 +4,7 @@ mod banner;
 mod bootstrap;
 mod config;
 mod data_dir;
+mod port_endpoints;
 mod ports;
 mod public_urls;
 mod service_configs;

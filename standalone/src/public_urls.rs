@@ -8,6 +8,9 @@ use url::Url;
 
 use crate::config::Config;
 
+/// URLs have no port if it is this one.
+const HTTPS_PORT: u16 = 443;
+
 /// URLs as callers and browsers see them, without a trailing slash.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublicUrls {
@@ -19,22 +22,17 @@ impl PublicUrls {
     /// Takes the URLs from the flags. Rejects flags with which the dashboard can't work, and warns about links that other
     /// machines can't open.
     pub fn new(config: &Config) -> anyhow::Result<Self> {
-        if config.public_url.is_none() && config.dashboard_listen.ip().is_unspecified() {
+        let named = config.public_url.is_some() || config.dashboard_host.is_some();
+        if !named && config.dashboard_addr().ip().is_unspecified() {
             bail!(
                 "--dashboard-listen {} accepts connections from other machines, so --public-url must be set: to the \
                  dashboard's https:// URL behind a proxy with TLS, to http://HOST:{port} with --insecure-cookies on a \
                  network that you trust, or to http://localhost:{port} if only this machine uses it",
-                config.dashboard_listen,
-                port = config.dashboard_listen.port()
+                config.dashboard_addr(),
+                port = config.dashboard_addr().port()
             );
         }
-        let urls = Self {
-            api: config.base_url.clone().unwrap_or_else(|| url_of(config.scheme(), config.listen)),
-            dashboard: config
-                .public_url
-                .clone()
-                .unwrap_or_else(|| url_of(config.scheme(), config.dashboard_listen)),
-        };
+        let urls = Self::at(config, config.listen, config.dashboard_addr());
         let api: Url = urls.api.parse().context("--base-url")?;
         let dashboard: Url = urls.dashboard.parse().context("--public-url")?;
         check_cookies(&dashboard, config.insecure_cookies)?;
@@ -44,10 +42,12 @@ impl PublicUrls {
                 urls.dashboard
             );
         }
-        let given = config.base_url.is_some() || config.public_url.is_some();
+        check_host("--base-url", &api, "--api-host", config.api_host.as_deref())?;
+        check_host("--public-url", &dashboard, "--dashboard-host", config.dashboard_host.as_deref())?;
+        let given = config.base_url.is_some() || config.public_url.is_some() || config.api_host.is_some();
         if given && api.origin() == dashboard.origin() && api.path() == "/" {
             bail!(
-                "--base-url and --public-url are both {}: give the API and the dashboard different host names or ports, \
+                "the URLs of the API and the dashboard are both {} (--base-url, --public-url): give the API and the dashboard different host names or ports, \
                  because both use / and /api/v1",
                 urls.api
             );
@@ -59,9 +59,10 @@ impl PublicUrls {
     /// The API's responses link to the dashboard, and the dashboard shows commands with the API's URL.
     fn warn_about_local_links(&self, config: &Config, api_is_local: bool, dashboard_is_local: bool) {
         let is_public = config.listen.ip().is_unspecified() || !api_is_local || !dashboard_is_local;
+        let dashboard_flag = if config.api_host.is_some() { "--dashboard-host" } else { "--public-url" };
         for (flag, url, is_missing) in [
             ("--base-url", &self.api, config.base_url.is_none() && api_is_local),
-            ("--public-url", &self.dashboard, config.public_url.is_none() && dashboard_is_local),
+            (dashboard_flag, &self.dashboard, config.public_url.is_none() && dashboard_is_local),
         ] {
             if is_public && is_missing {
                 tracing::warn!(
@@ -72,14 +73,30 @@ impl PublicUrls {
         }
     }
 
-    /// Puts the actual ports, known once they are bound, into derived URLs.
-    pub fn use_addresses(&mut self, config: &Config, api: SocketAddr, dashboard: SocketAddr) {
-        if config.base_url.is_none() {
-            self.api = url_of(config.scheme(), api);
+    /// The URLs of services that listen on these addresses.
+    pub fn at(config: &Config, api: SocketAddr, dashboard: SocketAddr) -> Self {
+        let derived = |host: &Option<String>, scheme: &str, addr: SocketAddr| match host {
+            Some(host) if addr.port() == HTTPS_PORT => format!("https://{host}"),
+            Some(host) => format!("https://{host}:{}", addr.port()),
+            None => url_of(scheme, addr),
+        };
+        let api_url = config.base_url.clone();
+        let dashboard_url = config.public_url.clone();
+        Self {
+            api: api_url.unwrap_or_else(|| derived(&config.api_host, config.scheme(), api)),
+            dashboard: dashboard_url
+                .unwrap_or_else(|| derived(&config.dashboard_host, config.dashboard_scheme(), dashboard)),
         }
-        if config.public_url.is_none() {
-            self.dashboard = url_of(config.scheme(), dashboard);
+    }
+}
+
+/// Rejects a URL that the service would not serve, because it has another host name.
+fn check_host(flag: &str, url: &Url, host_flag: &str, host: Option<&str>) -> anyhow::Result<()> {
+    match host {
+        Some(host) if url.scheme() != "https" || url.host_str() != Some(host) => {
+            bail!("{flag} {url} must be an https:// URL with the host of {host_flag} {host}")
         }
+        _ => Ok(()),
     }
 }
 
@@ -123,6 +140,34 @@ mod tests {
     }
 
     #[test]
+    fn urls_of_hosts_are_https_with_the_port_unless_it_is_443() {
+        let tls = "--tls-cert a.crt --tls-key a.key --api-host ip.example";
+        for (flags, api, dashboard) in [
+            ("--dashboard-host keys.example", "https://ip.example", "https://keys.example"),
+            (
+                "--dashboard-host keys.example --listen [::]:8443",
+                "https://ip.example:8443",
+                "https://keys.example:8443",
+            ),
+            (
+                "--dashboard-host ip.example --dashboard-listen [::]:8443",
+                "https://ip.example",
+                "https://ip.example:8443",
+            ),
+            ("", "https://ip.example", "http://localhost:8081"),
+            (
+                "--listen [::]:8443 --base-url https://IP.example/lookup --dashboard-host keys.example",
+                "https://IP.example/lookup",
+                "https://keys.example:8443",
+            ),
+        ] {
+            let flags: Vec<_> = tls.split(' ').chain(flags.split_whitespace()).collect();
+            let urls = urls(&flags).unwrap();
+            assert_eq!((urls.api.as_str(), urls.dashboard.as_str()), (api, dashboard), "{flags:?}");
+        }
+    }
+
+    #[test]
     fn combinations_that_work_are_accepted() {
         for flags in [
             "--listen 0.0.0.0:8080",
@@ -148,6 +193,13 @@ mod tests {
             ("--public-url https://example.org/keys", ["--public-url", "own host name"]),
             ("--base-url https://example.org --public-url https://example.org", ["--base-url", "host names"]),
             ("--public-url http://localhost:8080", ["--base-url", "ports"]),
+            ("--api-host a.example --dashboard-host a.example", ["--base-url", "host names or ports"]),
+            ("--api-host a.example --base-url https://b.example", ["--base-url", "--api-host a.example"]),
+            ("--api-host a.example --base-url http://a.example", ["--base-url", "https://"]),
+            (
+                "--api-host a.example --dashboard-host b.example --public-url https://c.example",
+                ["--public-url", "--dashboard-host b.example"],
+            ),
         ] {
             let error = urls(&flags.split(' ').collect::<Vec<_>>()).unwrap_err().to_string();
             assert!(remedies.iter().all(|remedy| error.contains(remedy)), "{flags}: {error}");

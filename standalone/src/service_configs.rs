@@ -58,11 +58,13 @@ impl Config {
         data: &DataDir,
         urls: &PublicUrls,
     ) -> anyhow::Result<dashboard_api::config::Config> {
+        let is_named = self.public_url.is_some() || self.dashboard_host.is_some();
+        let public_url = is_named.then_some(urls.dashboard.as_str());
         let mut config = dashboard_api::config::Config {
-            listen: self.dashboard_listen,
+            listen: self.dashboard_addr(),
             quota_url: format!("http://{quota}"),
             quota_token_file: Some(data.quota_token_file.clone()),
-            public_url: self.public_url.as_deref().map(str::parse).transpose().context("--public-url")?,
+            public_url: public_url.map(str::parse).transpose().context("--public-url")?,
             lookup_url: urls.api.parse().context("--base-url")?,
             edge: self.edge()?,
             serving: self.serve_args(),
@@ -72,7 +74,7 @@ impl Config {
         config.accounts.session_key = Some(data.session_key.clone());
         config.accounts.signup = self.signup;
         // Some browsers reject Secure cookies over plain HTTP. Loopback traffic does not leave the machine.
-        let local_only = self.public_url.is_none() && self.dashboard_listen.ip().is_loopback();
+        let local_only = !is_named && self.dashboard_addr().ip().is_loopback();
         config.accounts.insecure_cookies = self.insecure_cookies || local_only;
         Ok(config)
     }

@@ -16,6 +16,7 @@ use tokio::task::JoinSet;
 use crate::banner::Banner;
 use crate::config::Config;
 use crate::data_dir::DataDir;
+use crate::port_endpoints::PortEndpoints;
 use crate::ports::{Ports, PublicPorts};
 use crate::public_urls::PublicUrls;
 use crate::{bootstrap, data_dir};
@@ -25,10 +26,16 @@ const STARTUP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Starts all services, prints the banner and returns when all have stopped.
 pub async fn run(config: &Config, kit: &Kit) -> anyhow::Result<()> {
-    let mut urls = PublicUrls::new(config)?;
+    config.check()?;
+    PublicUrls::new(config)?;
+    // The certificates of all ports that serve HTTPS.
     let tls = Tls::load(&config.tls)?;
-    let ports = Ports::bind(config, kit).await?;
-    urls.use_addresses(config, ports.public.api.local_addr(), ports.public.dashboard.local_addr());
+    let ports = Ports::bind(config, kit, tls.as_ref()).await?;
+    let urls = ports.public.urls(config);
+    let mut background = JoinSet::new();
+    if let Some(tls) = &tls {
+        background.spawn(kit.reload_certificates(tls, "tls"));
+    }
     let data = data_dir::prepare(&config.data_dir)?;
     // quota-svc has its own lifecycle, to stop last: requests in flight in the other services still need it.
     let quota_kit = Kit { lifecycle: Lifecycle::new(&kit.serve), ..kit.clone() };
@@ -36,7 +43,7 @@ pub async fn run(config: &Config, kit: &Kit) -> anyhow::Result<()> {
     let quota_addr = quota.local_addr();
     let quota = tokio::spawn(kit.tasks.watch("quota-svc", quota.run()));
 
-    let result = serve_public(config, kit, quota_addr, &data, &urls, tls, ports.public).await;
+    let result = serve_public(config, kit, quota_addr, &data, &urls, ports.public).await;
     // If the public services failed to start, no shutdown has begun yet, and the end of quota-svc would be a failure.
     kit.lifecycle.begin_shutdown();
     quota_kit.lifecycle.begin_shutdown();
@@ -50,16 +57,11 @@ async fn serve_public(
     quota: SocketAddr,
     data: &DataDir,
     urls: &PublicUrls,
-    tls: Option<Tls>,
     ports: PublicPorts,
 ) -> anyhow::Result<()> {
     let token = QuotaToken::load(&data.quota_token_file)?;
     let client = QuotaClient::new(&format!("http://{quota}"), STARTUP_TIMEOUT)?;
     let client = client.with_token(Some(&token)).acting_as(Actor::System);
-    let mut background = JoinSet::new();
-    if let Some(tls) = &tls {
-        background.spawn(kit.reload_certificates(tls, "tls"));
-    }
     let dashboard = DashboardApp::start(&config.dashboard(quota, data, urls)?, kit).await?;
     let lookup = LookupApp::start(&config.lookup(quota, data, urls)?, kit).await?;
     // Fails before an account is created, whose password would not be shown.
@@ -67,13 +69,13 @@ async fn serve_public(
         Some(server) => Some(redirect(server, config, kit, urls, &lookup, &dashboard)?),
         None => None,
     };
-    let credentials = bootstrap::create_account(&client)
+    let first_start = bootstrap::create_account(&client, config.print_credentials)
         .await
         .context("can't access the store: check --redis-url, or omit it to use --data-dir")?;
     let geo = lookup.geo_summary();
     let banner = Banner {
         urls,
-        local_api: config.base_url.is_none(),
+        local_api: config.base_url.is_none() && config.api_host.is_none(),
         proxy_protocol: config.listener.proxy_protocol,
         quota,
         data,
@@ -81,21 +83,24 @@ async fn serve_public(
         admin: ports.admin.local_addr(),
     };
     ports.admin.serve();
-    banner.print(credentials.as_ref());
+    banner.print(first_start.as_ref());
     let redirecting = async {
         if let Some(redirect) = redirect {
             redirect.serve(kit.lifecycle.clone()).await;
         }
     };
-    let api_port = lookup.configure(ports.api).tls(tls.clone());
-    let dashboard_port = dashboard.configure(ports.dashboard).tls(tls);
+    let api_port = lookup.configure(ports.api);
+    let dashboard_port = ports.dashboard.map(|port| dashboard.configure(port));
     let (lookup, _lookup_tasks) = lookup.into_endpoint();
     let (dashboard, _dashboard_tasks) = dashboard.into_endpoint();
-    tokio::join!(
-        api_port.serve(lookup, kit.lifecycle.clone()),
-        dashboard_port.serve(dashboard, kit.lifecycle.clone()),
-        redirecting
-    );
+    let endpoints = PortEndpoints::new(config, kit, urls, lookup, dashboard);
+    let dashboard = dashboard_port.zip(endpoints.dashboard);
+    let serving_dashboard = async {
+        if let Some((port, endpoint)) = dashboard {
+            port.serve(endpoint, kit.lifecycle.clone()).await;
+        }
+    };
+    tokio::join!(api_port.serve(endpoints.api, kit.lifecycle.clone()), serving_dashboard, redirecting);
     Ok(())
 }
 
@@ -108,7 +113,12 @@ fn redirect(
     lookup: &LookupApp,
     dashboard: &DashboardApp,
 ) -> anyhow::Result<RedirectServer> {
-    let others = vec![dashboard.redirect_target(&urls.dashboard)?];
+    // With --api-host alone, the dashboard may be for this machine only.
+    let local_dashboard = config.api_host.is_some() && urls.dashboard.starts_with("http://");
+    let others = match local_dashboard {
+        true => Vec::new(),
+        false => vec![dashboard.redirect_target(&urls.dashboard)?],
+    };
     let telemetry = RequestTelemetry::new(&kit.telemetry, "ip-lookup");
     let server = RedirectServer::new(server, lookup.redirect_target()?, others, telemetry);
     let trusted = lookup.trusted_proxies();

@@ -1,0 +1,41 @@
+//! What each port serves: one service, or the service of the requested host.
+
+use poem::EndpointExt;
+use poem::endpoint::BoxEndpoint;
+use service_kit::{HostRouter, Kit, RequestTelemetry};
+
+use crate::config::Config;
+use crate::public_urls::PublicUrls;
+
+/// The endpoints of the public ports.
+pub struct PortEndpoints {
+    pub api: BoxEndpoint<'static>,
+    /// `None` if the dashboard shares the API's port.
+    pub dashboard: Option<BoxEndpoint<'static>>,
+}
+
+impl PortEndpoints {
+    /// Without `--api-host`, a port serves its service for every host.
+    pub fn new(
+        config: &Config,
+        kit: &Kit,
+        urls: &PublicUrls,
+        api: BoxEndpoint<'static>,
+        dashboard: BoxEndpoint<'static>,
+    ) -> Self {
+        let Some(api_host) = &config.api_host else { return Self { api, dashboard: Some(dashboard) } };
+        let docs_url = format!("{}/docs", urls.api);
+        let router = || HostRouter::new(&docs_url, RequestTelemetry::new(&kit.telemetry, "ip-lookup"));
+        let api = router().host(api_host, api);
+        match &config.dashboard_host {
+            None => Self { api: api.boxed(), dashboard: Some(dashboard) },
+            Some(host) if config.dashboard_listen.is_none() => {
+                Self { api: api.host(host, dashboard).boxed(), dashboard: None }
+            }
+            Some(host) => Self {
+                api: api.elsewhere(host).boxed(),
+                dashboard: Some(router().host(host, dashboard).elsewhere(api_host).boxed()),
+            },
+        }
+    }
+}
