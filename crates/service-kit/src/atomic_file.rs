@@ -22,6 +22,13 @@ pub fn commit(file: NamedTempFile, target: &Path) -> io::Result<()> {
     sync_directory(target)
 }
 
+/// Writes a file that only the owner can read. Replaces an existing one.
+pub fn replace(target: &Path, content: &[u8]) -> io::Result<()> {
+    let mut file = temporary(target)?;
+    file.write_all(content)?;
+    commit(file, target)
+}
+
 /// Creates a file that only the owner can read. Fails with `AlreadyExists` if there is one.
 pub fn create(target: &Path, content: &[u8]) -> io::Result<()> {
     let mut file = temporary(target)?;
@@ -58,9 +65,7 @@ mod tests {
         abandoned.write_all(b"half").expect("write");
         drop(abandoned);
         assert_eq!(fs::read_to_string(&target).expect("read"), "old");
-        let mut committed = temporary(&target).expect("create");
-        committed.write_all(b"new").expect("write");
-        commit(committed, &target).expect("commit");
+        replace(&target, b"new").expect("replace");
         assert_eq!(fs::read_to_string(&target).expect("read"), "new");
         assert_eq!(fs::metadata(&target).expect("metadata").permissions().mode() & 0o777, 0o600);
         assert_eq!(fs::read_dir(dir.path()).expect("list").count(), 1, "temporary file was not removed");

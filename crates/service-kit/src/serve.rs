@@ -3,6 +3,7 @@
 //! Replaces poem's server, and adds:
 //! - `proxy_protocol`, `proxy_header`: the client's address from a load balancer that forwards TCP
 //! - `tls`, `certificates`: HTTPS, with certificates that can be replaced at any time
+//! - `managed`: a certificate that the process obtains itself
 //! - `accept`: a pause when file descriptors run out
 //! - `connection_state`: timeouts for slow or idle connections and for stalled responses
 //! - `limits`: limits on headers and HTTP/2 streams
@@ -21,6 +22,7 @@ mod handler;
 mod handshakes;
 mod limits;
 mod listener_args;
+mod managed;
 mod proxy_header;
 mod proxy_protocol;
 mod registry;
@@ -44,10 +46,12 @@ use poem::endpoint::BoxEndpoint;
 use tokio::net::{TcpListener, TcpSocket};
 
 use crate::{config::ServeArgs, lifecycle::Lifecycle};
+pub use certificates::LoadedCertificate;
 pub use connection_info::ConnectionInfo;
 pub use handler::CloseConnection;
 use handler::RequestHandler;
 pub use listener_args::ListenerArgs;
+pub use managed::{Challenges, ManagedCertificate};
 pub use proxy_header::{ProxiedTls, ProxyHeader, ProxyHeaderError};
 use proxy_protocol::ProxyProtocol;
 use server_errors::ServerErrors;

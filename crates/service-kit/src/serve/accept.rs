@@ -19,7 +19,6 @@ use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     time::{sleep, timeout},
 };
-use tokio_rustls::TlsAcceptor;
 
 use super::{
     connection,
@@ -65,7 +64,7 @@ struct Acceptor {
 /// What precedes HTTP on a connection: a PROXY header, TLS, or both.
 pub(super) struct Handshake {
     proxy_protocol: Option<ProxyProtocol>,
-    tls: Option<TlsAcceptor>,
+    tls: Option<Tls>,
     pending: Arc<PendingHandshakes>,
 }
 
@@ -79,7 +78,6 @@ struct Established {
 impl Handshake {
     /// `None` if nothing precedes HTTP.
     pub(super) fn new(proxy_protocol: Option<ProxyProtocol>, tls: Option<Tls>) -> Option<Self> {
-        let tls = tls.map(|tls| TlsAcceptor::from(tls.config));
         let pending = Arc::new(PendingHandshakes::new(limits::max_handshakes()));
         (proxy_protocol.is_some() || tls.is_some()).then_some(Self { proxy_protocol, tls, pending })
     }
@@ -89,7 +87,8 @@ impl Handshake {
         self.proxy_protocol.as_ref().is_none_or(|proxy_protocol| proxy_protocol.accepts(peer.ip()))
     }
 
-    /// Reads the PROXY header, then does the TLS handshake. `None` if one of them fails: the peer causes that.
+    /// Reads the PROXY header, then does the TLS handshake. `None` if one of them fails, which the peer causes, or if the
+    /// handshake was all that the peer wanted.
     async fn perform(&self, mut socket: TcpStream, tls_timeout: Duration) -> Option<Established> {
         let proxied = match &self.proxy_protocol {
             Some(proxy_protocol) => Some(proxy_protocol.read(&mut socket).await?),
@@ -98,7 +97,7 @@ impl Handshake {
         let Some(tls) = &self.tls else {
             return Some(Established { socket: Socket::Plain(socket), proxied, tls: None });
         };
-        let stream = timeout(tls_timeout, tls.accept(socket)).await.ok()?.ok()?;
+        let stream = timeout(tls_timeout, tls.accept(socket)).await.ok()?.ok()??;
         let tls = Some(TlsInfo::of(stream.get_ref().1));
         Some(Established { socket: Socket::Tls(Box::new(stream)), proxied, tls })
     }

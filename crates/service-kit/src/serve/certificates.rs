@@ -2,13 +2,14 @@
 
 use std::{
     fs,
+    ops::Range,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use anyhow::{Context, ensure};
-use arc_swap::ArcSwap;
+use arc_swap::ArcSwapOption;
 use opentelemetry::{KeyValue, metrics::Meter};
 use rustls::{
     client::verify_server_name,
@@ -18,8 +19,9 @@ use rustls::{
     sign::CertifiedKey,
 };
 use sha2::{Digest, Sha256};
+use tokio::sync::watch;
 
-use super::expiry;
+use super::{expiry, managed::ManagedCertificate};
 use crate::readiness::Condition;
 
 /// The files of a certificate and its key.
@@ -34,37 +36,52 @@ struct FilePair {
 /// A hash of both files. `None` if one of them could not be read.
 type Fingerprint = Option<[u8; 32]>;
 
-/// A certificate in use.
+/// A certificate with its chain and private key.
 #[derive(Debug)]
-struct LoadedCertificate {
+pub struct LoadedCertificate {
     key: Arc<CertifiedKey>,
-    not_after: SystemTime,
+    validity: Range<SystemTime>,
 }
 
 /// The certificates of a port, in the order of the flags.
 #[derive(Debug)]
 pub(super) struct Certificates {
     files: Vec<FilePair>,
-    /// One per pair of files.
-    loaded: Vec<ArcSwap<LoadedCertificate>>,
+    /// One per pair of files. `None` if it has not been obtained yet, which only the managed certificate can be.
+    loaded: Vec<ArcSwapOption<LoadedCertificate>>,
+    /// Its file is the last pair.
+    managed: Option<ManagedCertificate>,
 }
 
 impl Certificates {
-    /// Loads pairs of certificate and key files.
-    pub(super) fn load(paths: impl Iterator<Item = (PathBuf, PathBuf)>) -> anyhow::Result<Self> {
+    /// Loads pairs of certificate and key files. Only the file of a managed certificate may be missing.
+    pub(super) fn load(
+        paths: impl Iterator<Item = (PathBuf, PathBuf)>,
+        managed: Option<ManagedCertificate>,
+    ) -> anyhow::Result<Self> {
         let (mut files, mut loaded) = (Vec::new(), Vec::new());
         for (certificate, key) in paths {
-            let pair = FilePair { certificate, key, last_read: Mutex::default() };
+            let pair = FilePair::new(certificate, key);
             let (first, fingerprint) = pair
                 .read()
                 .and_then(|contents| Ok((contents.load()?, contents.hash())))
                 .with_context(|| format!("can't use the certificate {pair}"))?;
             *pair.last_read.lock().unwrap_or_else(PoisonError::into_inner) = Some(fingerprint);
             tracing::info!(certificate = %pair.name(), expires = first.date(), "certificate loaded");
-            loaded.push(ArcSwap::from_pointee(first));
+            loaded.push(ArcSwapOption::from_pointee(first));
             files.push(pair);
         }
-        Ok(Self { files, loaded })
+        if let Some(managed) = &managed {
+            files.push(FilePair::new(managed.file().to_owned(), managed.file().to_owned()));
+            loaded.push(ArcSwapOption::empty());
+        }
+        let certificates = Self { files, loaded, managed };
+        certificates.reload();
+        Ok(certificates)
+    }
+
+    pub(super) fn managed(&self) -> Option<&ManagedCertificate> {
+        self.managed.as_ref()
     }
 
     /// Loads the files that have changed. If a pair can't be used, the old one stays in use.
@@ -75,38 +92,66 @@ impl Certificates {
             match pair.load_if_changed() {
                 Ok(None) => {}
                 Ok(Some(new)) => {
-                    tracing::info!(certificate = %pair.name(), expires = new.date(), "certificate replaced");
-                    loaded.store(Arc::new(new));
+                    let expires = new.date();
+                    match loaded.swap(Some(Arc::new(new))) {
+                        Some(_) => {
+                            tracing::info!(certificate = %pair.name(), expires, "certificate replaced");
+                        }
+                        None => tracing::info!(certificate = %pair.name(), expires, "certificate loaded"),
+                    }
                 }
                 Err(error) => {
                     let error = format!("{error:#}");
-                    tracing::warn!(certificate = %pair.name(), error, "can't use the replaced certificate; the old one stays in use");
+                    let name = pair.name();
+                    match loaded.load().is_some() {
+                        true => {
+                            tracing::warn!(certificate = %name, error, "can't use the replaced certificate; the old one stays in use");
+                        }
+                        false => tracing::warn!(certificate = %name, error, "can't use the certificate"),
+                    }
                 }
             }
         }
     }
 
+    /// Never returns.
     pub(super) async fn follow_files(self: Arc<Self>, interval: Duration, condition: Condition) {
+        let mut status = self.managed.as_ref().map(ManagedCertificate::subscribe);
         loop {
-            condition.set_ready(self.summary(SystemTime::now()));
-            tokio::time::sleep(interval).await;
+            match self.missing() {
+                Some(reason) => condition.set_not_ready(reason),
+                None => condition.set_ready(self.summary(SystemTime::now())),
+            }
+            tokio::select! {
+                _ = tokio::time::sleep(interval) => {}
+                _ = changed(&mut status) => {}
+            }
             let certificates = self.clone();
             // Fails only at shutdown, or after a panic, which the panic hook has logged.
             let _ = tokio::task::spawn_blocking(move || certificates.reload()).await;
         }
     }
 
+    /// What a managed certificate that is missing waits for. `None` if there is a certificate.
+    fn missing(&self) -> Option<String> {
+        let managed = self.managed.as_ref()?;
+        self.loaded.last()?.load().is_none().then(|| managed.status())
+    }
+
     /// When each certificate expires.
     fn summary(&self, now: SystemTime) -> String {
-        let line = |(pair, loaded): (&FilePair, &ArcSwap<LoadedCertificate>)| {
-            let loaded = loaded.load();
-            let state = match loaded.not_after.duration_since(now) {
+        let line = |(pair, loaded): (&FilePair, &ArcSwapOption<LoadedCertificate>)| {
+            let Some(loaded) = &*loaded.load() else { return format!("{} is missing", pair.name()) };
+            let state = match loaded.validity.end.duration_since(now) {
                 Ok(left) => format!("expires in {} days", left.as_secs() / 86_400),
                 Err(_) => "has EXPIRED".to_owned(),
             };
             format!("{} {state} ({})", pair.name(), loaded.date())
         };
-        self.files.iter().zip(&self.loaded).map(line).collect::<Vec<_>>().join("; ")
+        let lines = self.files.iter().zip(&self.loaded).map(line);
+        let status =
+            self.managed.as_ref().map(ManagedCertificate::status).filter(|status| !status.is_empty());
+        lines.chain(status).collect::<Vec<_>>().join("; ")
     }
 
     pub(super) fn publish(self: &Arc<Self>, meter: &Meter) {
@@ -117,7 +162,8 @@ impl Certificates {
             .with_description("When a certificate in use expires, as Unix time")
             .with_callback(move |gauge| {
                 for (pair, loaded) in certificates.files.iter().zip(&certificates.loaded) {
-                    let since_epoch = loaded.load().not_after.duration_since(UNIX_EPOCH).unwrap_or_default();
+                    let Some(loaded) = loaded.load_full() else { continue };
+                    let since_epoch = loaded.validity.end.duration_since(UNIX_EPOCH).unwrap_or_default();
                     let seconds = i64::try_from(since_epoch.as_secs()).unwrap_or(i64::MAX);
                     gauge.observe(seconds, &[KeyValue::new("certificate", pair.name())]);
                 }
@@ -128,27 +174,56 @@ impl Certificates {
 
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let mut loaded = self.loaded.iter().filter_map(ArcSwapOption::load_full);
         let name = hello.server_name().filter(|_| self.loaded.len() > 1);
         let name = name.and_then(|name| ServerName::try_from(name).ok());
-        let named = name.and_then(|name| self.loaded.iter().find(|loaded| loaded.load().is_for(&name)));
-        named.or(self.loaded.first()).map(|loaded| loaded.load().key.clone())
+        let named = name.and_then(|name| loaded.clone().find(|loaded| loaded.matches(&name)));
+        named.or_else(|| loaded.next()).map(|loaded| loaded.key.clone())
+    }
+}
+
+/// Waits for a change of the status. Never returns without one.
+async fn changed(status: &mut Option<watch::Receiver<String>>) {
+    match status {
+        // Fails only if the sender is dropped, which the certificates own.
+        Some(status) => drop(status.changed().await),
+        None => std::future::pending().await,
     }
 }
 
 impl LoadedCertificate {
-    fn is_for(&self, name: &ServerName<'_>) -> bool {
+    /// Checks a certificate with its chain and its private key, in PEM format and in any order.
+    pub fn from_pem(pem: &[u8]) -> anyhow::Result<Self> {
+        Contents { certificate: pem.to_owned(), key: pem.to_owned() }.load()
+    }
+
+    /// From when to when clients accept it.
+    pub fn validity(&self) -> Range<SystemTime> {
+        self.validity.clone()
+    }
+
+    /// Whether clients accept it for this host name.
+    pub fn is_for(&self, name: &str) -> bool {
+        ServerName::try_from(name).is_ok_and(|name| self.matches(&name))
+    }
+
+    fn matches(&self, name: &ServerName<'_>) -> bool {
         let parsed = self.key.end_entity_cert().and_then(ParsedCertificate::try_from);
         parsed.is_ok_and(|certificate| verify_server_name(&certificate, name).is_ok())
     }
 
     /// The day on which the certificate expires.
     fn date(&self) -> String {
-        let time = humantime::format_rfc3339_seconds(self.not_after).to_string();
+        let time = humantime::format_rfc3339_seconds(self.validity.end).to_string();
         time.split('T').next().unwrap_or_default().to_owned()
     }
 }
 
 impl FilePair {
+    fn new(certificate: PathBuf, key: PathBuf) -> Self {
+        Self { certificate, key, last_read: Mutex::default() }
+    }
+
     /// The name in logs, metrics and the readiness report.
     fn name(&self) -> String {
         self.certificate.display().to_string()
@@ -156,7 +231,10 @@ impl FilePair {
 
     fn read(&self) -> anyhow::Result<Contents> {
         let read = |path: &Path| fs::read(path).with_context(|| format!("can't read {}", path.display()));
-        Ok(Contents { certificate: read(&self.certificate)?, key: read(&self.key)? })
+        let certificate = read(&self.certificate)?;
+        // One file with both is read once, because it may be replaced between two reads.
+        let key = if self.key == self.certificate { certificate.clone() } else { read(&self.key)? };
+        Ok(Contents { certificate, key })
     }
 
     fn load_if_changed(&self) -> anyhow::Result<Option<LoadedCertificate>> {
@@ -199,12 +277,12 @@ impl Contents {
             .collect::<Result<Vec<_>, _>>()
             .context("the certificate is not valid PEM")?;
         ensure!(!chain.is_empty(), "the certificate file has no certificate in PEM format");
-        let not_after = expiry::not_after(&chain[0]).context("the certificate is not valid X.509")?;
+        let validity = expiry::validity(&chain[0]).context("the certificate is not valid X.509")?;
         let key = PrivateKeyDer::from_pem_slice(&self.key)
             .context("the key file has no private key in PEM format")?;
         let key = CertifiedKey::from_der(chain, key, &ring::default_provider())
             .context("the certificate and the key do not belong together or are not supported")?;
-        Ok(LoadedCertificate { key: Arc::new(key), not_after })
+        Ok(LoadedCertificate { key: Arc::new(key), validity })
     }
 }
 

@@ -21,12 +21,11 @@ fn write(folder: &Path, (certificate, key): &(String, String)) {
 }
 
 fn load(folder: &Path) -> anyhow::Result<Certificates> {
-    Certificates::load([(folder.join("tls.crt"), folder.join("tls.key"))].into_iter())
+    Certificates::load([(folder.join("tls.crt"), folder.join("tls.key"))].into_iter(), None)
 }
 
 fn serves(certificates: &Certificates, name: &str) -> bool {
-    let name = ServerName::try_from(name).expect("valid name");
-    certificates.loaded[0].load().is_for(&name)
+    certificates.loaded[0].load_full().is_some_and(|loaded| loaded.is_for(name))
 }
 
 #[test]
@@ -115,4 +114,72 @@ fn summary_has_days_left_or_says_expired() {
     assert!(summary.ends_with("tls.crt expires in 9 days (2031-03-01)"), "{summary}");
     let summary = certificates.summary(time("2031-03-01T00:00:01Z"));
     assert!(summary.ends_with("tls.crt has EXPIRED (2031-03-01)"), "{summary}");
+}
+
+/// A certificate and its key, as the text of one file.
+fn combined(name: &str) -> String {
+    let (certificate, key) = pem(name, 2040);
+    key + &certificate
+}
+
+#[test]
+fn managed_file_may_be_missing_and_is_used_once_it_exists() {
+    let folder = TempDir::new().expect("folder");
+    let file = folder.path().join("certificate.pem");
+    let managed = ManagedCertificate::new(file.clone(), "waiting for the CA");
+    let certificates = Certificates::load([].into_iter(), Some(managed.clone())).expect("may be missing");
+    assert_eq!(certificates.missing().as_deref(), Some("waiting for the CA"));
+    fs::write(&file, "garbage").expect("write");
+    certificates.reload();
+    assert!(certificates.missing().is_some());
+    fs::write(&file, combined("a.example")).expect("write");
+    certificates.reload();
+    assert!(certificates.missing().is_none() && serves(&certificates, "a.example"));
+    managed.set_status("renewal failed");
+    let summary = certificates.summary(SystemTime::now());
+    assert!(
+        summary.contains("certificate.pem expires in ") && summary.ends_with("; renewal failed"),
+        "{summary}"
+    );
+    let unusable = folder.path().join("unusable.pem");
+    fs::write(&unusable, "garbage").expect("write");
+    let managed = ManagedCertificate::new(unusable, "waiting");
+    let certificates = Certificates::load([].into_iter(), Some(managed)).expect("is replaced later");
+    assert_eq!(certificates.missing().as_deref(), Some("waiting"));
+}
+
+#[tokio::test]
+async fn missing_managed_certificate_is_not_ready_until_it_exists() {
+    let folder = TempDir::new().expect("folder");
+    let file = folder.path().join("certificate.pem");
+    let managed = ManagedCertificate::new(file.clone(), "waiting for the CA");
+    let certificates = Certificates::load([].into_iter(), Some(managed.clone())).expect("may be missing");
+    let kit = crate::Kit::for_tests(&crate::ServeArgs::default());
+    // Only a change of the status makes it read the file within the test.
+    let interval = Duration::from_secs(3600);
+    let follow = Arc::new(certificates).follow_files(interval, kit.readiness.condition("tls"));
+    let follow = tokio::spawn(follow);
+    let reported = async |text: &str| {
+        while !kit.readiness.report().checks["tls"].detail.contains(text) {
+            tokio::task::yield_now().await;
+        }
+    };
+    reported("waiting for the CA").await;
+    managed.set_status("the order failed");
+    reported("the order failed").await;
+    assert!(!kit.readiness.is_ready());
+    fs::write(&file, combined("a.example")).expect("write");
+    managed.set_status("");
+    reported("certificate.pem expires in ").await;
+    assert!(kit.readiness.is_ready());
+    follow.abort();
+}
+
+#[test]
+fn pem_with_key_and_chain_in_one_text_is_checked() {
+    let loaded = LoadedCertificate::from_pem(combined("a.example").as_bytes()).expect("valid");
+    assert!(loaded.is_for("a.example") && !loaded.is_for("b.example") && !loaded.is_for("not a name"));
+    assert!(loaded.validity().contains(&SystemTime::now()));
+    let mismatch = pem("a.example", 2040).0 + &pem("a.example", 2040).1;
+    assert!(LoadedCertificate::from_pem(mismatch.as_bytes()).is_err());
 }

@@ -1,15 +1,15 @@
-//! Reads when a certificate expires. The TLS library checks certificates but does not show their fields, and x509-parser
-//! would add 18 crates to each service for this one field.
+//! Reads when a certificate is valid. The TLS library checks certificates but does not show their fields, and x509-parser
+//! would add 18 crates to each service for these two fields.
 
-use std::time::SystemTime;
+use std::{ops::Range, time::SystemTime};
 
 const CONTEXT_0: u8 = 0xA0;
 const SEQUENCE: u8 = 0x30;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 
-/// The end of the validity of a DER-encoded X.509 certificate. `None` if it is malformed.
-pub(super) fn not_after(certificate: &[u8]) -> Option<SystemTime> {
+/// The validity of a DER-encoded X.509 certificate, from `notBefore` to `notAfter`. `None` if it is malformed.
+pub(super) fn validity(certificate: &[u8]) -> Option<Range<SystemTime>> {
     let mut certificate = Reader(certificate).sequence()?;
     let mut fields = certificate.sequence()?;
     let (first, _) = fields.element()?;
@@ -20,21 +20,23 @@ pub(super) fn not_after(certificate: &[u8]) -> Option<SystemTime> {
     let _algorithm = fields.sequence()?;
     let _issuer = fields.sequence()?;
     let mut validity = fields.sequence()?;
-    let _not_before = validity.element()?;
-    match validity.element()? {
-        (UTC_TIME, text) => {
-            let text = str::from_utf8(text).ok()?;
-            // RFC 5280: two digits from 50 on mean the 20th century.
-            let century = if text.get(..2)? < "50" { "20" } else { "19" };
-            time(&format!("{century}{text}"))
-        }
-        (GENERALIZED_TIME, text) => time(str::from_utf8(text).ok()?),
+    // `SystemTime` parsing begins in 1970, and some certificates are valid since earlier.
+    let not_before = time(validity.element()?).unwrap_or(SystemTime::UNIX_EPOCH);
+    Some(not_before..time(validity.element()?)?)
+}
+
+fn time((tag, text): (u8, &[u8])) -> Option<SystemTime> {
+    let text = str::from_utf8(text).ok()?;
+    match tag {
+        // RFC 5280: two digits from 50 on mean the 20th century.
+        UTC_TIME => parse(&format!("{}{text}", if text.get(..2)? < "50" { "20" } else { "19" })),
+        GENERALIZED_TIME => parse(text),
         _ => None,
     }
 }
 
 /// Parses `YYYYMMDDHHMMSSZ`, the only form that certificates may have.
-fn time(text: &str) -> Option<SystemTime> {
+fn parse(text: &str) -> Option<SystemTime> {
     let part = |range| text.get(range);
     let date = [part(0..4)?, part(4..6)?, part(6..8)?].join("-");
     let time = [part(8..10)?, part(10..12)?, part(12..14)?].join(":");
@@ -74,8 +76,13 @@ mod tests {
 
     use super::*;
 
+    fn at(seconds: u64) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(seconds)
+    }
+
     fn certificate(year: i32) -> Vec<u8> {
         let mut params = rcgen::CertificateParams::new(["a.example".to_owned()]).expect("valid name");
+        params.not_before = rcgen::date_time_ymd(2001, 1, 1);
         params.not_after = rcgen::date_time_ymd(year, 3, 1);
         let key = rcgen::KeyPair::generate().expect("key");
         params.self_signed(&key).expect("certificate").der().to_vec()
@@ -85,22 +92,22 @@ mod tests {
     fn both_time_formats_are_read() {
         // From 2050 on, certificates use the format with four digits of the year.
         for (year, seconds) in [(2031, 1_930_089_600), (2050, 2_529_705_600)] {
-            assert_eq!(not_after(&certificate(year)), Some(UNIX_EPOCH + Duration::from_secs(seconds)));
+            assert_eq!(validity(&certificate(year)), Some(at(978_307_200)..at(seconds)));
         }
-        assert_eq!(time("19990101000000Z"), Some(UNIX_EPOCH + Duration::from_secs(915_148_800)));
+        assert_eq!(time((UTC_TIME, b"990101000000Z")), Some(at(915_148_800)));
     }
 
     #[test]
     fn truncated_or_changed_certificate_never_panics() {
         let der = certificate(2031);
         for length in 0..der.len() {
-            let _ = not_after(&der[..length]);
+            let _ = validity(&der[..length]);
         }
         for position in 0..der.len() {
             let mut changed = der.clone();
             changed[position] ^= 0xFF;
-            let _ = not_after(&changed);
+            let _ = validity(&changed);
         }
-        assert_eq!(not_after(&der[..100]), None);
+        assert_eq!(validity(&der[..100]), None);
     }
 }

@@ -1,6 +1,6 @@
 //! TLS of a port: flags, protocol versions and the facts of a session.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::ensure;
 use opentelemetry::metrics::Meter;
@@ -8,7 +8,10 @@ use rustls::{
     CipherSuite, ProtocolVersion, ServerConfig, ServerConnection, SupportedProtocolVersion, version,
 };
 
-use super::certificates::Certificates;
+use tokio::net::TcpStream;
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
+
+use super::{certificates::Certificates, managed::ManagedCertificate};
 use crate::{flag_defaults::flag_defaults, readiness::Condition};
 
 /// Flags for serving HTTPS.
@@ -27,6 +30,10 @@ pub struct TlsArgs {
     /// Oldest TLS version to accept
     #[arg(long, env, value_enum, value_name = "VERSION", default_value = "1.2")]
     pub tls_min_version: TlsVersion,
+
+    /// A certificate that the process obtains itself; no flag.
+    #[arg(skip)]
+    pub managed: Option<ManagedCertificate>,
 }
 
 impl Default for TlsArgs {
@@ -49,25 +56,25 @@ pub enum TlsVersion {
 /// The TLS settings of a port. Clones share the certificates.
 #[derive(Clone, Debug)]
 pub struct Tls {
-    pub(super) config: Arc<ServerConfig>,
+    config: Arc<ServerConfig>,
     certificates: Arc<Certificates>,
 }
 
 impl Tls {
-    /// Loads the certificates. `None` without `--tls-cert`.
+    /// Loads the certificates. `None` without `--tls-cert` and without a managed certificate.
     pub fn load(args: &TlsArgs) -> anyhow::Result<Option<Self>> {
-        let TlsArgs { tls_cert, tls_key, tls_min_version } = args;
+        let TlsArgs { tls_cert, tls_key, tls_min_version, managed } = args;
         ensure!(
             tls_cert.len() == tls_key.len(),
             "there are {} --tls-cert and {} --tls-key: each certificate needs its key at the same position",
             tls_cert.len(),
             tls_key.len()
         );
-        if tls_cert.is_empty() {
+        if tls_cert.is_empty() && managed.is_none() {
             return Ok(None);
         }
-        let certificates = Certificates::load(tls_cert.iter().cloned().zip(tls_key.iter().cloned()))?;
-        let certificates = Arc::new(certificates);
+        let files = tls_cert.iter().cloned().zip(tls_key.iter().cloned());
+        let certificates = Arc::new(Certificates::load(files, managed.clone())?);
         let versions: &[&SupportedProtocolVersion] = match tls_min_version {
             TlsVersion::V1_2 => &[&version::TLS12, &version::TLS13],
             TlsVersion::V1_3 => &[&version::TLS13],
@@ -81,13 +88,21 @@ impl Tls {
         Ok(Some(Self { config: Arc::new(config), certificates }))
     }
 
+    /// Does the TLS handshake. `None` if it was the validation of a host name by a CA, which then is complete.
+    pub(super) async fn accept(&self, socket: TcpStream) -> io::Result<Option<TlsStream<TcpStream>>> {
+        match self.certificates.managed().filter(|managed| managed.has_challenges()) {
+            Some(managed) => managed.accept(socket, self.config.clone()).await,
+            None => TlsAcceptor::from(self.config.clone()).accept(socket).await.map(Some),
+        }
+    }
+
     /// Publishes when the certificates expire, as a metric.
     pub fn publish(&self, meter: &Meter) {
         self.certificates.publish(meter);
     }
 
     /// Checks the files every `interval`, uses replaced ones and reports when the certificates expire. The condition is
-    /// always met: an expired certificate must not take every instance out of service. Never returns.
+    /// met as soon as there is a certificate: an expired one must not take every instance out of service. Never returns.
     pub async fn follow_files(self, interval: Duration, condition: Condition) {
         self.certificates.follow_files(interval, condition).await;
     }

@@ -7,6 +7,7 @@ mod harness;
 mod headers;
 mod http2;
 mod json;
+mod managed;
 mod otlp;
 mod panics;
 mod process;
