@@ -14,6 +14,8 @@ use lookup_svc::geo::GeoArgs;
 use secrecy::SecretString;
 use service_kit::{ListenerArgs, LogFormat, ServeArgs, TelemetryArgs, TlsArgs, base_url, parse_duration};
 
+use crate::acme::AcmeArgs;
+
 /// IP lookup API on one machine: public API, quotas and dashboard in one process, data in one directory.
 ///
 /// The first start creates an account and an API key and prints them. ip-lookup needs neither Redis nor a download.
@@ -104,6 +106,8 @@ pub struct Config {
     /// For the API and the dashboard.
     #[command(flatten)]
     pub tls: TlsArgs,
+    #[command(flatten)]
+    pub acme: AcmeArgs,
 }
 
 impl Config {
@@ -148,7 +152,13 @@ impl Config {
 
     /// The scheme of the public URLs that are not given.
     pub fn scheme(&self) -> &'static str {
-        if self.tls.tls_cert.is_empty() { "http" } else { "https" }
+        let is_https = !self.tls.tls_cert.is_empty() || self.acme.acme_email.is_some();
+        if is_https { "https" } else { "http" }
+    }
+
+    /// The host names that a certificate is needed for.
+    pub fn hosts(&self) -> Vec<String> {
+        [&self.api_host, &self.dashboard_host].into_iter().flatten().cloned().collect()
     }
 
     pub fn telemetry(&self) -> TelemetryArgs {

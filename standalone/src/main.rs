@@ -1,5 +1,6 @@
 //! ip-lookup: all services in one process, for one machine.
 
+mod acme;
 mod banner;
 mod bootstrap;
 mod config;

@@ -10,9 +10,10 @@ use lookup_svc::app::LookupApp;
 use quota_client::wire::Actor;
 use quota_client::{QuotaClient, QuotaToken};
 use quota_svc::app::QuotaService;
-use service_kit::{Kit, Lifecycle, RedirectServer, RequestTelemetry, Server, Tls};
+use service_kit::{Kit, Lifecycle, RedirectServer, RequestTelemetry, Server, Tls, TlsArgs};
 use tokio::task::JoinSet;
 
+use crate::acme::Acme;
 use crate::banner::Banner;
 use crate::config::Config;
 use crate::data_dir::DataDir;
@@ -28,8 +29,10 @@ const STARTUP_TIMEOUT: Duration = Duration::from_secs(5);
 pub async fn run(config: &Config, kit: &Kit) -> anyhow::Result<()> {
     config.check()?;
     PublicUrls::new(config)?;
+    let acme = Acme::new(&config.acme, config.hosts(), &config.data_dir)?;
+    let managed = acme.as_ref().map(Acme::certificate);
     // The certificates of all ports that serve HTTPS.
-    let tls = Tls::load(&config.tls)?;
+    let tls = Tls::load(&TlsArgs { managed, ..config.tls.clone() })?;
     let ports = Ports::bind(config, kit, tls.as_ref()).await?;
     let urls = ports.public.urls(config);
     let mut background = JoinSet::new();
@@ -43,7 +46,7 @@ pub async fn run(config: &Config, kit: &Kit) -> anyhow::Result<()> {
     let quota_addr = quota.local_addr();
     let quota = tokio::spawn(kit.tasks.watch("quota-svc", quota.run()));
 
-    let result = serve_public(config, kit, quota_addr, &data, &urls, ports.public).await;
+    let result = serve_public(config, kit, quota_addr, &data, &urls, ports.public, acme).await;
     // If the public services failed to start, no shutdown has begun yet, and the end of quota-svc would be a failure.
     kit.lifecycle.begin_shutdown();
     quota_kit.lifecycle.begin_shutdown();
@@ -58,6 +61,7 @@ async fn serve_public(
     data: &DataDir,
     urls: &PublicUrls,
     ports: PublicPorts,
+    acme: Option<Acme>,
 ) -> anyhow::Result<()> {
     let token = QuotaToken::load(&data.quota_token_file)?;
     let client = QuotaClient::new(&format!("http://{quota}"), STARTUP_TIMEOUT)?;
@@ -84,6 +88,10 @@ async fn serve_public(
     };
     ports.admin.serve();
     banner.print(first_start.as_ref());
+    let mut background = JoinSet::new();
+    if let Some(acme) = acme {
+        background.spawn(kit.tasks.watch("certificate renewal", acme.run()));
+    }
     let redirecting = async {
         if let Some(redirect) = redirect {
             redirect.serve(kit.lifecycle.clone()).await;

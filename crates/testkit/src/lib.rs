@@ -12,6 +12,7 @@ pub mod loadgen;
 pub mod lookup;
 pub mod mmdb;
 pub mod otlp;
+pub mod pebble;
 pub mod ports;
 pub mod process;
 pub mod quota;

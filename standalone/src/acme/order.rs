@@ -1,0 +1,325 @@
+//! An order: account, validation of the host names, certificate.
+
+use std::io;
+use std::time::{Duration, SystemTime};
+
+use anyhow::Context;
+use instant_acme::{
+    Account, AuthorizationStatus, ChallengeType, ExternalAccountKey, Identifier, NewAccount, NewOrder,
+    OrderStatus, Problem, RetryPolicy,
+};
+use rcgen::{CertificateParams, CustomExtension, KeyPair};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use service_kit::serve::{Challenges, LoadedCertificate, ManagedCertificate};
+
+use super::args::AcmeArgs;
+use super::files::{AcmeFiles, StoredAccount};
+use super::http_client::{CaClient, RequestError};
+use super::schedule::FailureKind;
+
+/// Maximum time for an order. A CA validates from several places, one after the other if it is busy.
+const TIMEOUT: Duration = Duration::from_secs(5 * 60);
+
+/// How long to wait for the validation, and for the certificate after that.
+const POLLING: RetryPolicy = RetryPolicy::new()
+    .initial_delay(Duration::from_millis(500))
+    .backoff(1.5)
+    .timeout(Duration::from_secs(120));
+
+/// A certificate to order: for which host names, and from which CA.
+pub struct CertificateOrder {
+    /// ACME directory of the CA.
+    pub directory: String,
+    /// In lower case, sorted.
+    pub hosts: Vec<String>,
+    email: String,
+    client: CaClient,
+    external_account: Option<ExternalAccount>,
+    /// Presents the challenge certificates.
+    certificate: ManagedCertificate,
+}
+
+struct ExternalAccount {
+    kid: String,
+    key: ExternalAccountKey,
+}
+
+/// Why there is no certificate.
+#[derive(Debug, thiserror::Error)]
+pub enum OrderError {
+    #[error(transparent)]
+    Acme(#[from] instant_acme::Error),
+    #[error("{0}")]
+    Validation(String),
+    #[error("the CA does not offer TLS-ALPN-01 for {0}")]
+    NoTlsAlpn(String),
+    #[error("the authorization of {0} is {1:?}")]
+    Authorization(String, AuthorizationStatus),
+    #[error("can't create the challenge certificate")]
+    ChallengeKey(#[from] rcgen::Error),
+    #[error("can't use the challenge certificate")]
+    Challenge(#[from] rustls::Error),
+    #[error("can't write to the data directory")]
+    File(#[from] io::Error),
+    #[error("the CA did not complete the order in time")]
+    Timeout,
+    #[error("the certificate from the CA can't be used: {0:#}")]
+    Unusable(anyhow::Error),
+    #[error("the certificate from the CA is not for all host names")]
+    OtherNames,
+    #[error(
+        "a new certificate is already due for renewal, because it expires at {}: check the clock of this machine",
+        humantime::format_rfc3339_seconds(*.0)
+    )]
+    Clock(SystemTime),
+}
+
+impl OrderError {
+    pub fn kind(&self) -> FailureKind {
+        match self {
+            Self::Acme(instant_acme::Error::Other(error)) if error.is::<RequestError>() => {
+                FailureKind::Temporary
+            }
+            Self::Acme(instant_acme::Error::Api(problem)) => match problem_type(problem) {
+                "badNonce" => FailureKind::Temporary,
+                "rateLimited" => FailureKind::RateLimited,
+                _ => FailureKind::Rejected,
+            },
+            _ => FailureKind::Rejected,
+        }
+    }
+
+    /// With all causes, in one line.
+    pub fn text(&self) -> String {
+        match self {
+            Self::Acme(instant_acme::Error::Api(problem)) => explain(problem),
+            _ => {
+                let mut text = self.to_string();
+                let mut source = std::error::Error::source(self);
+                while let Some(error) = source {
+                    text += &format!(": {error}");
+                    source = error.source();
+                }
+                text
+            }
+        }
+    }
+
+    fn is_unknown_account(&self) -> bool {
+        matches!(self, Self::Acme(instant_acme::Error::Api(problem)) if problem_type(problem) == "accountDoesNotExist")
+    }
+}
+
+/// The last part of `urn:ietf:params:acme:error:…`.
+fn problem_type(problem: &Problem) -> &str {
+    problem.r#type.as_deref().and_then(|kind| kind.rsplit(':').next()).unwrap_or_default()
+}
+
+/// The CA's explanation, in one line.
+fn explain(problem: &Problem) -> String {
+    let mut text = problem.detail.clone().unwrap_or_else(|| "no explanation".to_owned());
+    for part in &problem.subproblems {
+        text += &format!("; {part}");
+    }
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    format!("{line} ({})", problem_type(problem))
+}
+
+impl CertificateOrder {
+    /// Reads the files of the flags.
+    pub fn new(
+        args: &AcmeArgs,
+        email: &str,
+        hosts: Vec<String>,
+        certificate: ManagedCertificate,
+    ) -> anyhow::Result<Self> {
+        let external_account = match (&args.acme_eab_kid, &args.acme_eab_key_file) {
+            (Some(kid), Some(file)) => {
+                let text = std::fs::read_to_string(file)
+                    .with_context(|| format!("can't read --acme-eab-key-file {}", file.display()))?;
+                let key = data_encoding::BASE64URL_NOPAD
+                    .decode(text.trim().trim_end_matches('=').as_bytes())
+                    .with_context(|| format!("--acme-eab-key-file {} is not Base64url", file.display()))?;
+                Some(ExternalAccount { kid: kid.clone(), key: ExternalAccountKey::new(kid.clone(), &key) })
+            }
+            _ => None,
+        };
+        Ok(Self {
+            directory: args.acme_directory.clone(),
+            hosts,
+            email: email.to_owned(),
+            client: CaClient::new(args.acme_ca_file.as_deref())?,
+            external_account,
+            certificate,
+        })
+    }
+
+    pub fn names(&self) -> String {
+        self.hosts.join(", ")
+    }
+
+    /// Whether a certificate is for all host names.
+    pub fn covers(&self, certificate: &LoadedCertificate) -> bool {
+        self.hosts.iter().all(|host| certificate.is_for(host))
+    }
+
+    /// Returns the private key, the certificate and its chain in PEM format.
+    pub async fn obtain(&self, files: &AcmeFiles) -> Result<String, OrderError> {
+        let attempt = async {
+            match self.order(files).await {
+                // The CA has deleted the account, as test CAs do.
+                Err(error) if error.is_unknown_account() => {
+                    tracing::warn!("the CA does not know the account any more; creating a new one");
+                    files.remove_account()?;
+                    self.order(files).await
+                }
+                result => result,
+            }
+        };
+        tokio::time::timeout(TIMEOUT, attempt).await.unwrap_or(Err(OrderError::Timeout))
+    }
+
+    async fn order(&self, files: &AcmeFiles) -> Result<String, OrderError> {
+        let account = self.account(files).await?;
+        let identifiers: Vec<_> = self.hosts.iter().cloned().map(Identifier::Dns).collect();
+        let mut order = account.new_order(&NewOrder::new(&identifiers)).await?;
+        let challenges = self.certificate.begin_challenges();
+        answer_challenges(&mut order, &challenges).await?;
+        let status = order.poll_ready(&POLLING).await;
+        drop(challenges);
+        match status {
+            Ok(OrderStatus::Invalid) => return Err(validation_error(&mut order, None).await),
+            Err(instant_acme::Error::Api(problem)) => {
+                return Err(validation_error(&mut order, Some(problem)).await);
+            }
+            status => status?,
+        };
+        let key = order.finalize().await?;
+        Ok(key + &order.poll_certificate(&POLLING).await?)
+    }
+
+    /// The stored account, or a new one.
+    async fn account(&self, files: &AcmeFiles) -> Result<Account, OrderError> {
+        let builder = Account::builder_with_http(Box::new(self.client.clone()));
+        let (directory, email) = (&self.directory, &self.email);
+        let eab_kid = self.external_account.as_ref().map(|external| external.kid.clone());
+        let contact = format!("mailto:{email}");
+        let stored =
+            files.account().filter(|stored| stored.directory == *directory && stored.eab_kid == eab_kid);
+        if let Some(stored) = stored {
+            let credentials =
+                serde_json::from_value(stored.credentials.clone()).map_err(instant_acme::Error::from)?;
+            let account = builder.from_credentials(credentials).await?;
+            if stored.email != *email {
+                account.update_contacts(&[&contact]).await?;
+                files.write_account(&StoredAccount { email: email.clone(), ..stored })?;
+            }
+            return Ok(account);
+        }
+        let new =
+            NewAccount { contact: &[&contact], terms_of_service_agreed: true, only_return_existing: false };
+        let external = self.external_account.as_ref().map(|external| &external.key);
+        let (account, credentials) = builder.create(&new, directory.clone(), external).await?;
+        let credentials = serde_json::to_value(credentials).map_err(instant_acme::Error::from)?;
+        let (directory, email) = (directory.clone(), email.clone());
+        files.write_account(&StoredAccount { directory, email, eab_kid, credentials })?;
+        tracing::info!(directory = self.directory, "account created at the CA");
+        Ok(account)
+    }
+}
+
+/// Presents the certificates that prove control of the host names, and tells the CA to validate them.
+async fn answer_challenges(
+    order: &mut instant_acme::Order,
+    challenges: &Challenges,
+) -> Result<(), OrderError> {
+    let mut authorizations = order.authorizations();
+    while let Some(authorization) = authorizations.next().await {
+        let mut authorization = authorization?;
+        let host = authorization.identifier().to_string();
+        match authorization.status {
+            AuthorizationStatus::Valid => continue,
+            AuthorizationStatus::Pending => {}
+            status => return Err(OrderError::Authorization(host, status)),
+        }
+        let Some(mut challenge) = authorization.challenge(ChallengeType::TlsAlpn01) else {
+            return Err(OrderError::NoTlsAlpn(host));
+        };
+        let (certificate, key) =
+            challenge_certificate(&host, challenge.key_authorization().digest().as_ref())?;
+        challenges.present(&host, certificate, key)?;
+        challenge.set_ready().await?;
+    }
+    Ok(())
+}
+
+/// A self-signed certificate with the extension of RFC 8737.
+fn challenge_certificate(
+    host: &str,
+    digest: &[u8],
+) -> Result<(CertificateDer<'static>, PrivateKeyDer<'static>), rcgen::Error> {
+    let mut params = CertificateParams::new([host.to_owned()])?;
+    params.custom_extensions = vec![CustomExtension::new_acme_identifier(digest)];
+    let key = KeyPair::generate()?;
+    let certificate = params.self_signed(&key)?;
+    Ok((certificate.der().clone(), PrivatePkcs8KeyDer::from(key.serialize_der()).into()))
+}
+
+/// Says which host name could not be validated, and why. `problem` is the order's own error.
+async fn validation_error(order: &mut instant_acme::Order, problem: Option<Problem>) -> OrderError {
+    let mut reasons = Vec::new();
+    let mut authorizations = order.authorizations();
+    while let Some(Ok(mut authorization)) = authorizations.next().await {
+        // The reasons are only for the log: without them the order's own error remains.
+        let Ok(state) = authorization.refresh().await else { continue };
+        for problem in state.challenges.iter().filter_map(|challenge| challenge.error.as_ref()) {
+            reasons.push(format!("{} could not be validated: {}", state.identifier(), explain(problem)));
+        }
+    }
+    match (reasons.is_empty(), problem) {
+        (true, Some(problem)) => OrderError::Acme(problem.into()),
+        (true, None) => OrderError::Validation("the CA could not validate the host names".to_owned()),
+        (false, _) => OrderError::Validation(reasons.join("; ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(kind: &str) -> OrderError {
+        let text = format!(r#"{{"type":"urn:ietf:params:acme:error:{kind}","detail":"two\nlines"}}"#);
+        let problem: Problem = serde_json::from_str(&text).unwrap();
+        OrderError::Acme(problem.into())
+    }
+
+    #[test]
+    fn failures_are_retried_by_their_kind() {
+        for (error, kind) in [
+            (problem("badNonce"), FailureKind::Temporary),
+            (problem("rateLimited"), FailureKind::RateLimited),
+            (problem("rejectedIdentifier"), FailureKind::Rejected),
+            (OrderError::Timeout, FailureKind::Rejected),
+        ] {
+            assert_eq!(error.kind(), kind, "{error}");
+        }
+        let status = RequestError::Status(http::StatusCode::BAD_GATEWAY);
+        let error = OrderError::Acme(instant_acme::Error::Other(Box::new(status)));
+        assert_eq!(error.kind(), FailureKind::Temporary);
+        assert!(problem("accountDoesNotExist").is_unknown_account());
+        assert_eq!(problem("caa").text(), "two lines (caa)");
+    }
+
+    #[test]
+    fn challenge_certificate_has_the_name_and_the_critical_digest() {
+        let (certificate, key) = challenge_certificate("a.example", &[7; 32]).unwrap();
+        let der = certificate.as_ref();
+        let has = |bytes: &[u8]| der.windows(bytes.len()).any(|window| window == bytes);
+        assert!(has(b"a.example"));
+        // id-pe-acmeIdentifier (1.3.6.1.5.5.7.1.31), critical, with the digest as a string in a string.
+        let digest =
+            [&[0x06, 8, 0x2B, 6, 1, 5, 5, 7, 1, 31, 1, 1, 0xFF, 4, 34, 4, 32][..], &[7; 32]].concat();
+        assert!(has(&digest), "{der:02X?}");
+        assert!(matches!(key, PrivateKeyDer::Pkcs8(_)));
+    }
+}
