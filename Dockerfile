@@ -78,10 +78,10 @@ COPY --from=build-ip-lookup /src/target/dist/ip-lookup /usr/local/bin/
 # The ports are published on the host, which is "localhost" for whoever opens these URLs. The peer of such a request is
 # Docker's bridge. It is not trusted (the default is loopback only): it would be any client that can reach the port.
 ENV SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt PATH=/usr/local/bin \
-    DATA_DIR=/data \
-    LISTEN=0.0.0.0:8080 BASE_URL=http://localhost:8080 \
-    DASHBOARD_LISTEN=0.0.0.0:8081 PUBLIC_URL=http://localhost:8081 \
-    ADMIN_LISTEN=0.0.0.0:9080
+    IP_LOOKUP_DATA_DIR=/data \
+    IP_LOOKUP_LISTEN=0.0.0.0:8080 IP_LOOKUP_BASE_URL=http://localhost:8080 \
+    IP_LOOKUP_DASHBOARD_LISTEN=0.0.0.0:8081 IP_LOOKUP_PUBLIC_URL=http://localhost:8081 \
+    IP_LOOKUP_ADMIN_LISTEN=0.0.0.0:9080
 USER 65532:65532
 VOLUME /data
 EXPOSE 8080 8081 9080

@@ -1,25 +1,36 @@
 //! Runs the server or a command.
 
-mod set_password;
+mod passwords;
 
+use std::process::ExitCode;
+
+pub use passwords::PasswordCommands;
+use service_kit::command_line::{self, Output};
 use service_kit::{Kit, runtime};
 
 use crate::app::{self, DashboardService};
 use crate::config::{Cli, Command, Config};
 
 /// Runs the given command, or the server if no command is given.
-pub fn run(cli: Cli) -> anyhow::Result<()> {
-    let Cli { command, config } = cli;
-    runtime::run(&config.serving, async {
+pub fn run(cli: Cli) -> ExitCode {
+    let Cli { command, output, config } = cli;
+    let output = output.output;
+    let result = runtime::run(&config.serving, async {
         match command {
             None => serve(&config).await,
-            Some(Command::Openapi) => {
-                print!("{}", app::document().await?);
-                Ok(())
-            }
-            Some(Command::SetPassword { login }) => set_password::run(&config, &login).await,
+            Some(command) => run_command(command, &config, output).await,
         }
-    })
+    });
+    command_line::exit(output, result)
+}
+
+async fn run_command(command: Command, config: &Config, output: Output) -> anyhow::Result<()> {
+    match command {
+        Command::Openapi => command_line::print(&app::document().await?),
+        Command::SetPassword { login } => PasswordCommands::connect(config, output)?.set(&login).await,
+        Command::ResetPassword { login } => PasswordCommands::connect(config, output)?.reset(&login).await,
+        Command::Manual(command) => command.run::<Cli>(),
+    }
 }
 
 async fn serve(config: &Config) -> anyhow::Result<()> {

@@ -6,7 +6,10 @@ use std::path::PathBuf;
 use anyhow::bail;
 use clap::Parser;
 use edge::EdgeArgs;
-use service_kit::{ListenerArgs, ServeArgs, TelemetryArgs, TlsArgs, flag_defaults, web_url};
+use service_kit::command_line::{ManualCommand, OutputArgs};
+use service_kit::{
+    ListenAddrParser, ListenerArgs, ServeArgs, TelemetryArgs, TlsArgs, flag_defaults, web_url,
+};
 use url::Url;
 
 use crate::session::SessionKey;
@@ -16,7 +19,7 @@ use crate::session::SessionKey;
 /// Serves the dashboard page, the JSON API behind it and that API's documentation (/swagger). Stateless: quota-svc
 /// stores accounts, sessions and keys. Serve it under its own host name.
 ///
-/// Every flag can also be set by the environment variable of the same name: --quota-url by QUOTA_URL.
+/// Every flag can also be set by an environment variable, for example --quota-url by IP_LOOKUP_QUOTA_URL.
 #[derive(Parser, Debug)]
 #[command(name = "dashboard-api", version)]
 pub struct Cli {
@@ -24,6 +27,9 @@ pub struct Cli {
     pub command: Option<Command>,
     #[command(flatten)]
     pub config: Config,
+    // Last, because its heading also applies to flags without one that follow.
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
 #[derive(clap::Subcommand, Debug)]
@@ -35,18 +41,27 @@ pub enum Command {
         /// Login of the account
         login: String,
     },
+    /// Set an account's password to a new random one and print it
+    ResetPassword {
+        /// Login of the account
+        login: String,
+    },
+    #[command(flatten)]
+    Manual(ManualCommand),
 }
 
 #[derive(clap::Args, Debug, Clone)]
 pub struct Config {
     /// Listen address of the dashboard
-    #[arg(long, env, default_value = "0.0.0.0:8081", help_heading = "Serving")]
+    #[arg(long, env, value_name = "ADDR", default_value = "0.0.0.0:8081", help_heading = "Serving")]
+    #[arg(value_parser = ListenAddrParser)]
     pub listen: SocketAddr,
     /// Listen address of /livez, /readyz and /metrics
-    #[arg(long, env, default_value = "0.0.0.0:9081", help_heading = "Serving")]
+    #[arg(long, env, value_name = "ADDR", default_value = "0.0.0.0:9081", help_heading = "Serving")]
+    #[arg(value_parser = ListenAddrParser)]
     pub admin_listen: SocketAddr,
     /// Listen address of a port that redirects plain HTTP to --public-url, which must be an https URL
-    #[arg(long, env, value_name = "ADDR", help_heading = "Serving")]
+    #[arg(long, env, value_name = "ADDR", help_heading = "Serving", value_parser = ListenAddrParser)]
     pub redirect_listen: Option<SocketAddr>,
     /// URL of quota-svc's internal API
     #[arg(long, env, value_name = "URL", default_value = "http://127.0.0.1:8082", global = true)]

@@ -1,13 +1,12 @@
 //! Entry point of the `dashboard-api` binary.
 
-use clap::Parser;
-use dashboard_api::{cli, config::Cli};
+use dashboard_api::cli;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> std::process::ExitCode {
-    let cli = Cli::parse();
+    let cli = service_kit::command_line::parse();
     service_kit::tls::install_crypto_provider();
-    service_kit::runtime::exit(cli::run(cli))
+    cli::run(cli)
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use anyhow::Context;
 use argon2::password_hash::phc::PasswordHash;
 use argon2::password_hash::{PasswordHasher, PasswordVerifier};
 use argon2::{Algorithm, Argon2, Params, Version};
@@ -43,6 +44,13 @@ pub enum PasswordError {
     /// The hashing task panicked or was canceled.
     #[error("the hashing task failed")]
     TaskFailed(#[from] tokio::task::JoinError),
+}
+
+/// Generates 120 random bits in Base32. It has no 0 and no 1, which are easily confused with o and l.
+pub fn random_password() -> anyhow::Result<String> {
+    let mut bytes = [0; 15];
+    getrandom::fill(&mut bytes).context("can't get random bytes from the operating system")?;
+    Ok(data_encoding::BASE32_NOPAD.encode(&bytes).to_lowercase())
 }
 
 /// Hashes and verifies passwords.

@@ -1,5 +1,8 @@
 //! Runs the server or a subcommand.
 
+use std::process::ExitCode;
+
+use service_kit::command_line::{self, Output};
 use service_kit::{Kit, runtime};
 
 use crate::api::Document;
@@ -8,17 +11,16 @@ use crate::config::{Cli, Command, Config};
 use crate::{geo_update, selftest};
 
 /// Runs the given command, or the server if no command is given.
-pub fn run(cli: Cli) -> anyhow::Result<()> {
+pub fn run(cli: Cli) -> ExitCode {
     let serve_args = &cli.config.serving;
-    match cli.command {
+    let result = match cli.command {
         None => runtime::run(serve_args, serve(&cli.config)),
-        Some(Command::Openapi) => {
-            print!("{}", Document::new(&cli.config.base_url).json());
-            Ok(())
-        }
+        Some(Command::Openapi) => command_line::print(&Document::new(&cli.config.base_url).json()),
         Some(Command::GeoUpdate(args)) => runtime::run(serve_args, geo_update::run(*args)),
         Some(Command::Selftest(args)) => runtime::run(serve_args, selftest::run(&args)),
-    }
+        Some(Command::Manual(command)) => command.run::<Cli>(),
+    };
+    command_line::exit(Output::Text, result)
 }
 
 async fn serve(config: &Config) -> anyhow::Result<()> {

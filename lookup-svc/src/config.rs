@@ -1,5 +1,5 @@
 //! The command line of lookup-svc. Each flag of the server can also be set by an environment variable, such as
-//! `BASE_URL` for `--base-url`.
+//! `IP_LOOKUP_BASE_URL` for `--base-url`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -9,8 +9,10 @@ use clap::builder::ArgPredicate;
 use clap::{Args, Parser, Subcommand};
 use edge::EdgeArgs;
 use quota_client::BatchConfig;
+use service_kit::command_line::ManualCommand;
 use service_kit::{
-    ListenerArgs, ServeArgs, TelemetryArgs, TlsArgs, base_url, flag_defaults, parse_duration, telemetry,
+    ListenAddrParser, ListenerArgs, ServeArgs, TelemetryArgs, TlsArgs, base_url, flag_defaults,
+    parse_duration, telemetry,
 };
 
 use crate::geo::GeoArgs;
@@ -19,6 +21,8 @@ use crate::geo_update::GeoUpdateArgs;
 /// Returns the caller's IP address, location, network and connection details as JSON
 ///
 /// Runs the server unless a command is given. Requires quota-svc (--quota-url).
+///
+/// Every flag can also be set by an environment variable, for example --base-url by IP_LOOKUP_BASE_URL.
 #[derive(Parser, Debug)]
 #[command(name = "lookup-svc", version, about, max_term_width = 110)]
 pub struct Cli {
@@ -37,6 +41,8 @@ pub enum Command {
     GeoUpdate(Box<GeoUpdateArgs>),
     /// Check that a running service responds
     Selftest(SelftestArgs),
+    #[command(flatten)]
+    Manual(ManualCommand),
 }
 
 #[derive(Args, Debug, Clone)]
@@ -63,15 +69,15 @@ pub struct SelftestArgs {
 #[derive(Args, Debug, Clone)]
 pub struct Config {
     /// Listen address of the public API
-    #[arg(long, env, value_name = "ADDR", default_value = "0.0.0.0:8080")]
+    #[arg(long, env, value_name = "ADDR", default_value = "0.0.0.0:8080", value_parser = ListenAddrParser)]
     pub listen: SocketAddr,
 
     /// Listen address of /livez, /readyz and /metrics
-    #[arg(long, env, value_name = "ADDR", default_value = "0.0.0.0:9080")]
+    #[arg(long, env, value_name = "ADDR", default_value = "0.0.0.0:9080", value_parser = ListenAddrParser)]
     pub admin_listen: SocketAddr,
 
     /// Listen address of a port that redirects plain HTTP to --base-url, which must be an https URL
-    #[arg(long, env, value_name = "ADDR")]
+    #[arg(long, env, value_name = "ADDR", value_parser = ListenAddrParser)]
     pub redirect_listen: Option<SocketAddr>,
 
     /// Public URL of the API [default with TLS: https://localhost:8080]

@@ -67,7 +67,8 @@ async fn update_repeatedly(args: &GeoUpdateArgs, report: &Report) -> anyhow::Res
 #[doc(hidden)]
 pub async fn update(args: &GeoUpdateArgs, report: &Report) -> anyhow::Result<Vec<UpdateResult>> {
     let items = source::plan(args, SystemTime::now())?;
-    let target_dir = target_dir::TargetDir::open(&args.to).context("can't use the target directory")?;
+    let to = args.to.as_deref().context("--to is required")?;
+    let target_dir = target_dir::TargetDir::open(to).context("can't use the target directory")?;
     let client = request::client(args)?;
     let mut results = Vec::new();
     let mut failure = None;

@@ -1,13 +1,13 @@
 //! Entry point of the `lookup-svc` binary.
 
-use clap::Parser;
-use lookup_svc::{cli, config::Cli};
+use lookup_svc::cli;
 
 // Measured: 10% more requests per second than with the system allocator.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> std::process::ExitCode {
+    let cli = service_kit::command_line::parse();
     service_kit::tls::install_crypto_provider();
-    service_kit::runtime::exit(cli::run(Cli::parse()))
+    cli::run(cli)
 }

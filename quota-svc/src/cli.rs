@@ -2,6 +2,7 @@
 //! either store and need no access to the store itself.
 
 mod account;
+mod all_keys;
 mod confirm;
 mod context;
 mod export;
@@ -10,14 +11,15 @@ mod key;
 mod key_view;
 mod table;
 
-use std::io;
+use std::process::ExitCode;
 
 use account::AccountCommand;
 use clap::Parser;
-use context::CliContext;
+pub use context::CliContext;
 use export::ExportArgs;
 use import::ImportArgs;
 use key::KeyCommand;
+use service_kit::command_line::{self, ManualCommand, OutputArgs};
 use service_kit::{Kit, runtime};
 
 use crate::app::{self, QuotaService};
@@ -25,10 +27,10 @@ use crate::config::Config;
 
 /// Accounts, API keys and quotas: checks and counts every request
 ///
-/// Runs the internal API unless a command is given. All commands except openapi call the quota-svc that is
-/// running at --quota-url.
+/// Runs the internal API unless a command is given. The commands for accounts and keys, export and import call the
+/// quota-svc that is running at --quota-url.
 ///
-/// Server flags and --quota-url can also be set as environment variables, for example --redis-url as REDIS_URL.
+/// Server flags and --quota-url can also be set as environment variables, for example --redis-url as IP_LOOKUP_REDIS_URL.
 #[derive(Parser, Debug)]
 #[command(name = "quota-svc", version)]
 pub struct Cli {
@@ -37,6 +39,8 @@ pub struct Cli {
     #[command(flatten)]
     client: ClientArgs,
     #[command(flatten)]
+    output: OutputArgs,
+    #[command(flatten)]
     config: Config,
 }
 
@@ -44,10 +48,19 @@ pub struct Cli {
 enum Command {
     /// Print the OpenAPI document of the internal API
     Openapi,
-    /// Create, list and delete accounts
+    #[command(flatten)]
+    Client(ClientCommand),
+    #[command(flatten)]
+    Manual(ManualCommand),
+}
+
+/// The commands that call a quota-svc. `ip-lookup` has them, too.
+#[derive(clap::Subcommand, Debug)]
+pub enum ClientCommand {
+    /// Create, list, show and delete accounts
     #[command(subcommand)]
     Account(AccountCommand),
-    /// Create, list, change and delete API keys
+    /// Create, list, find, change and delete API keys
     #[command(subcommand)]
     Key(KeyCommand),
     /// Write all accounts and keys as JSON lines, for a backup or to import them into another store
@@ -69,33 +82,24 @@ struct ClientArgs {
         global = true
     )]
     quota_url: String,
-    /// Output format
-    // No environment variable: many scripts use OUTPUT for something else.
-    #[arg(long, value_enum, default_value_t = Output::Text, global = true)]
-    output: Output,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Output {
-    /// Text and tables
-    Text,
-    /// One JSON object, for scripts
-    Json,
 }
 
 /// Runs the given command, or the server if no command is given.
-pub fn run(cli: Cli) -> anyhow::Result<()> {
-    let Cli { command, client, config } = cli;
-    runtime::run(&config.serving, async {
+pub fn run(cli: Cli) -> ExitCode {
+    let Cli { command, client, output, config } = cli;
+    let result = runtime::run(&config.serving, async {
         match command {
             None => serve(&config).await,
-            Some(command) => match run_command(command, &client, &config).await {
-                // The reader closed the pipe, as in `quota-svc account list | head`.
-                Err(error) if is_broken_pipe(&error) => Ok(()),
-                result => result,
-            },
+            Some(Command::Openapi) => command_line::print(&app::document()?),
+            Some(Command::Manual(command)) => command.run::<Cli>(),
+            Some(Command::Client(command)) => {
+                let token_file = config.quota_token_file.as_deref();
+                let context = CliContext::connect(&client.quota_url, token_file, output.output)?;
+                command.run(&context).await
+            }
         }
-    })
+    });
+    command_line::exit(output.output, result)
 }
 
 async fn serve(config: &Config) -> anyhow::Result<()> {
@@ -107,18 +111,19 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
     kit.finish()
 }
 
-/// Prints the result of a command to standard output.
-async fn run_command(command: Command, args: &ClientArgs, config: &Config) -> anyhow::Result<()> {
-    let context = || CliContext::new(args, config.quota_token_file.as_deref());
-    match command {
-        Command::Openapi => context::print(&app::document()?),
-        Command::Account(command) => account::run(command, &context()?).await,
-        Command::Key(command) => key::run(command, &context()?).await,
-        Command::Export(args) => export::run(&args, &context()?).await,
-        Command::Import(args) => import::run(&args, &context()?).await,
+impl ClientCommand {
+    /// Runs the command and prints its result to standard output.
+    pub async fn run(self, context: &CliContext) -> anyhow::Result<()> {
+        match self {
+            Self::Account(command) => account::run(command, context).await,
+            Self::Key(command) => key::run(command, context).await,
+            Self::Export(args) => export::run(&args, context).await,
+            Self::Import(args) => import::run(&args, context).await,
+        }
     }
-}
 
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+    /// Whether the command can fill a store that does not exist yet.
+    pub fn creates_store(&self) -> bool {
+        matches!(self, Self::Import(_))
+    }
 }

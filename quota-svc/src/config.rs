@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use secrecy::{ExposeSecret, SecretString};
-use service_kit::{ServeArgs, TelemetryArgs, flag_defaults, parse_duration};
+use service_kit::{ListenAddrParser, ServeArgs, TelemetryArgs, flag_defaults, parse_duration};
 
 use crate::domain::limits::Limits;
 use crate::domain::time::Clock;
@@ -19,10 +19,12 @@ use crate::store::redis::{ConfirmWrites, Credentials, RedisOptions, RedisStore};
 #[derive(clap::Args, Debug, Clone)]
 pub struct Config {
     /// Listen address of the internal API; an address other than loopback requires --allow-remote
-    #[arg(long, env, default_value = "127.0.0.1:8082", help_heading = "Serving")]
+    #[arg(long, env, value_name = "ADDR", default_value = "127.0.0.1:8082", help_heading = "Serving")]
+    #[arg(value_parser = ListenAddrParser)]
     pub listen: SocketAddr,
     /// Listen address of /livez, /readyz and /metrics
-    #[arg(long, env, default_value = "0.0.0.0:9082", help_heading = "Serving")]
+    #[arg(long, env, value_name = "ADDR", default_value = "0.0.0.0:9082", help_heading = "Serving")]
+    #[arg(value_parser = ListenAddrParser)]
     pub admin_listen: SocketAddr,
     /// Accept connections from other machines; requires --quota-token-file. The connections are not encrypted: use it
     /// only on a network that you trust

@@ -11,19 +11,20 @@ mod public_urls;
 mod service_configs;
 mod services;
 
-use clap::Parser;
 use config::Config;
+use service_kit::command_line::{self, Output};
 use service_kit::{Kit, runtime};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> std::process::ExitCode {
-    let config = Config::parse();
+    let config: Config = command_line::parse();
     service_kit::tls::install_crypto_provider();
-    runtime::exit(runtime::run(&config.serve_args(), async {
+    let result = runtime::run(&config.serve_args(), async {
         let kit = Kit::start("ip-lookup", &config.serve_args(), &config.telemetry())?;
         services::run(&config, &kit).await?;
         kit.finish()
-    }))
+    });
+    command_line::exit(Output::Text, result)
 }

@@ -62,7 +62,7 @@ async fn pod_stays_ready_while_geo_downloads_fail() {
     if !has_tools() {
         return;
     }
-    let no_retry = r#"geo.extraEnv=[{"name": "GEO_UPDATE_RETRIES", "value": "0"}]"#;
+    let no_retry = r#"geo.extraEnv=[{"name": "IP_LOOKUP_GEO_UPDATE_RETRIES", "value": "0"}]"#;
     // Nothing listens on port 1.
     let chart = render(&[
         "--set",

@@ -175,7 +175,7 @@ fn log_level_warning_is_passed_on_as_warn() {
     }
     let chart = render("log.level=warning\\,hyper=warning\\,warning_light=debug");
     let config = &chart.object("ConfigMap", "ipl-ip-lookup")["data"];
-    assert_eq!(config["LOG_LEVEL"], "warn,hyper=warn,warning_light=debug");
+    assert_eq!(config["IP_LOOKUP_LOG_LEVEL"], "warn,hyper=warn,warning_light=debug");
 }
 
 #[test]

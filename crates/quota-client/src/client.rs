@@ -73,13 +73,18 @@ impl QuotaClient {
         send_and_parse(request, MAX_CHARGE_RESPONSE).await
     }
 
+    /// Returns whether the store of quota-svc can be used. A quota-svc of an earlier version responds with 404.
+    pub async fn status(&self) -> Result<Status, ClientError> {
+        self.get(&["status"], &[]).await
+    }
+
     /// Waits until the store of quota-svc can be used, and passes each new reason why it can't to `report`.
     ///
     /// A quota-svc of an earlier version can't tell: it counts as one whose store can be used.
     pub async fn wait_for_store(&self, report: impl Fn(&str)) {
         let mut reported = String::new();
         loop {
-            let reason = match self.get::<Status>(&["status"], &[]).await {
+            let reason = match self.status().await {
                 Ok(Status { store_unavailable: None }) => return,
                 Ok(Status { store_unavailable: Some(reason) }) => reason,
                 Err(error) if error.status() == Some(404) => return,

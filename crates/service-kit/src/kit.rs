@@ -72,6 +72,11 @@ impl Kit {
         Ok(kit)
     }
 
+    /// Creates a kit without log, signal handlers and telemetry export, for a service that a command runs for itself.
+    pub fn for_command(serve: &ServeArgs) -> Self {
+        Self::with_telemetry(Telemetry::for_tests(), serve)
+    }
+
     /// Creates a kit without global state, for tests.
     pub fn for_tests(serve: &ServeArgs) -> Self {
         Self::with_telemetry(Telemetry::for_tests(), serve)

@@ -1,6 +1,6 @@
 //! The tokio runtime, sized by the flags.
 
-use std::{future::Future, process::ExitCode, thread, time::Duration};
+use std::{future::Future, thread, time::Duration};
 
 use anyhow::Context;
 use tokio::runtime::{Builder, Runtime};
@@ -27,17 +27,6 @@ where
 fn disable_huge_pages() {
     #[cfg(target_os = "linux")]
     let _ = rustix::thread::disable_transparent_huge_pages(true);
-}
-
-/// Converts the result of `main` to an exit code. Prints an error as one line, without a stack trace.
-pub fn exit(result: anyhow::Result<()>) -> ExitCode {
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("Error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
 }
 
 fn workers(args: &ServeArgs) -> usize {

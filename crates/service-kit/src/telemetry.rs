@@ -17,6 +17,7 @@ use prometheus::{Registry, TextEncoder};
 
 use crate::config::TelemetryArgs;
 
+pub(crate) use logs::log_early;
 pub use propagation::{extract_context, inject_context};
 
 /// Maximum time that an unresponsive collector can delay the exit.

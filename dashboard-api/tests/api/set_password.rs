@@ -1,4 +1,4 @@
-//! The command `dashboard-api set-password`.
+//! The commands `dashboard-api set-password` and `reset-password`.
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
@@ -10,11 +10,16 @@ use testkit::process::binary;
 use crate::harness::Harness;
 
 fn set_password(harness: &Harness, login: &str, input: &str) -> Output {
+    run(harness, &["set-password", login], input)
+}
+
+fn run(harness: &Harness, args: &[&str], input: &str) -> Output {
     let mut command = Command::new(binary("dashboard-api"));
-    command.args(["set-password", login, "--quota-url", harness.quota.url()]);
+    command.args(args).args(["--quota-url", harness.quota.url()]);
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    // Fails if the command exits without reading its input, which is fine.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
     child.wait_with_output().unwrap()
 }
 
@@ -48,4 +53,25 @@ async fn unknown_login_and_short_password_are_rejected() {
     let short = set_password(&harness, "ada", "short\n");
     assert!(!short.status.success());
     assert!(String::from_utf8_lossy(&short.stderr).contains("8 to 1024 characters"));
+}
+
+#[tokio::test]
+async fn reset_password_is_random_and_signs_in() {
+    let harness = Harness::start().await;
+    let ada = harness.sign_up("ada").await;
+    let reset = |flags: &[&str]| {
+        let output = run(&harness, &[&["reset-password", "ada"], flags].concat(), "");
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let first: serde_json::Value = serde_json::from_str(&reset(&["--output", "json"])).unwrap();
+    assert_eq!(ada.get("/account").await.status_and_code(), "401 unauthenticated");
+    let second = reset(&[]);
+    let password = second.lines().find_map(|line| line.strip_prefix("    ")).unwrap();
+    assert!(password.len() == 24 && first["password"] != password, "{first} {second}");
+    let sign_in = async |password: &str| {
+        harness.browser().post("/session", json!({"login": "ada", "password": password})).await.status
+    };
+    assert_eq!(sign_in(password).await, 200);
+    assert_eq!(sign_in(first["password"].as_str().unwrap()).await, 401);
 }

@@ -198,12 +198,12 @@ one address for IPv4, and of 2^66 addresses for IPv6. Argument: the list of netw
 {{/* Environment variables from the downward API. */}}
 {{- define "ip-lookup.edgeEnv" -}}
 {{- if .Values.colo.fromNodeZone }}
-- name: NODE_ZONE
+- name: IP_LOOKUP_NODE_ZONE
   valueFrom:
     fieldRef: {fieldPath: "metadata.labels['topology.kubernetes.io/zone']"}
 {{- end }}
 {{- if .Values.colo.nodeLabel }}
-- name: NODE_NAME
+- name: IP_LOOKUP_NODE_NAME
   valueFrom:
     fieldRef: {fieldPath: spec.nodeName}
 {{- end }}

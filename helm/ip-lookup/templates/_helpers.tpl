@@ -200,8 +200,8 @@ noticed it, and kube-proxy forwards them only to a pod that is still ready. */}}
 
 {{/* Data of the ConfigMap. `warning` is a common name for the level `warn`. */}}
 {{- define "ip-lookup.config" -}}
-LOG_FORMAT: {{ .Values.log.format | quote }}
-LOG_LEVEL: {{ regexReplaceAll "(^|[,=])warning\\b" .Values.log.level "${1}warn" | quote }}
+IP_LOOKUP_LOG_FORMAT: {{ .Values.log.format | quote }}
+IP_LOOKUP_LOG_LEVEL: {{ regexReplaceAll "(^|[,=])warning\\b" .Values.log.level "${1}warn" | quote }}
 {{- with .Values.otel.endpoint }}
 OTEL_EXPORTER_OTLP_ENDPOINT: {{ . | quote }}
 {{- end }}

@@ -81,7 +81,7 @@ own token, so that the token of a lookup pod is of no use elsewhere. Argument: (
 
 {{/* An environment variable, not a flag: commands that `kubectl exec` runs in the container need it, too. */}}
 {{- define "ip-lookup.quotaTokenEnv" -}}
-- {name: QUOTA_TOKEN_FILE, value: /run/secrets/quota/token}
+- {name: IP_LOOKUP_QUOTA_TOKEN_FILE, value: /run/secrets/quota/token}
 {{- end -}}
 
 {{/* The sidecar container. Argument: (list $ "charges") or (list $ "all"), for the flag --serve */}}

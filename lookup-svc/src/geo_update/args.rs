@@ -16,8 +16,9 @@ pub struct GeoUpdateArgs {
     pub source: SecretString,
 
     /// Directory to install the databases in; the server reads it if you pass it to --geo-db
-    #[arg(long, env = "GEO_UPDATE_TO", value_name = "DIR")]
-    pub to: PathBuf,
+    // `ip-lookup`, which has a directory of its own for them, makes it optional.
+    #[arg(long, env = "GEO_UPDATE_TO", value_name = "DIR", required = true)]
+    pub to: Option<PathBuf>,
 
     /// Keep running and check for newer databases at this interval
     #[arg(long, env = "GEO_UPDATE_EVERY", value_name = "TIME", value_parser = parse_duration)]

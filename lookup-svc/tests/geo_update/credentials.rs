@@ -99,8 +99,11 @@ async fn trace_logging_shows_no_secret() {
     let dir = TempDir::new().expect("temp dir");
     let to = dir.path().to_str().expect("UTF-8");
     for (source, succeeds) in sources_with_secrets(&server) {
-        let environment =
-            [("GEO_UPDATE_SOURCE", source.as_str()), ("LOG_LEVEL", "trace"), ("RUST_LOG", "trace")];
+        let environment = [
+            ("IP_LOOKUP_GEO_UPDATE_SOURCE", source.as_str()),
+            ("IP_LOOKUP_LOG_LEVEL", "trace"),
+            ("RUST_LOG", "trace"),
+        ];
         let (status, text) =
             program(&environment, &["--to", to, "--retry-delay", "1ms", "--retries", "1"]).await;
         assert_eq!(status.success(), succeeds, "{text}");
@@ -111,10 +114,10 @@ async fn trace_logging_shows_no_secret() {
 #[tokio::test]
 async fn help_and_usage_errors_show_no_secret() {
     let environment = [
-        ("GEO_UPDATE_SOURCE", "http://user:s3cret@127.0.0.1:1/city.mmdb?token=s3cret"),
-        ("MAXMIND_ACCOUNT_ID", SECRET),
-        ("MAXMIND_LICENSE_KEY", SECRET),
-        ("IPINFO_TOKEN", SECRET),
+        ("IP_LOOKUP_GEO_UPDATE_SOURCE", "http://user:s3cret@127.0.0.1:1/city.mmdb?token=s3cret"),
+        ("IP_LOOKUP_MAXMIND_ACCOUNT_ID", SECRET),
+        ("IP_LOOKUP_MAXMIND_LICENSE_KEY", SECRET),
+        ("IP_LOOKUP_IPINFO_TOKEN", SECRET),
     ];
     for arguments in [&["--help"][..], &["-h"], &[], &["--to", "/tmp", "--retries", "many"], &["--unknown"]] {
         let (_, text) = program(&environment, arguments).await;

@@ -1,28 +1,34 @@
-//! The `account` commands: create, list, delete.
+//! The `account` commands: create, list, show, delete.
 
 use quota_api::{Account, NewAccount};
 use quota_client::ClientError;
 use serde_json::json;
+use service_kit::command_line::{Output, print};
 
-use super::Output;
 use super::confirm::ConfirmArgs;
-use super::context::{CliContext, ErrorContext, print};
+use super::context::{CliContext, ErrorContext};
+use super::key_view;
 use super::table::{cell, counted, table, time};
 use crate::domain::account::Login;
 use crate::domain::id::AccountId;
 
 /// Accounts per call: the maximum that quota-svc returns.
-const PAGE_SIZE: u32 = 500;
+pub(super) const PAGE_SIZE: u32 = 500;
 
 #[derive(clap::Subcommand, Debug)]
 pub enum AccountCommand {
-    /// Create an account; to let its owner sign in, run `dashboard-api set-password LOGIN`
+    /// Create an account; its owner can sign in once `set-password` has set a password
     Create {
         /// Login of the account, for example an email address; not case-sensitive
         login: String,
     },
     /// List all accounts
     List,
+    /// Show an account and its keys
+    Show {
+        /// Login of the account
+        login: String,
+    },
     /// Delete an account and all its keys permanently
     Delete {
         /// Login of the account, or its ID
@@ -36,6 +42,7 @@ pub(super) async fn run(command: AccountCommand, context: &CliContext) -> anyhow
     match command {
         AccountCommand::Create { login } => create(login, context).await,
         AccountCommand::List => list(context).await,
+        AccountCommand::Show { login } => show(&login, context).await,
         AccountCommand::Delete { login, confirm } => delete(&login, confirm, context).await,
     }
 }
@@ -45,11 +52,23 @@ async fn create(login: String, context: &CliContext) -> anyhow::Result<()> {
     let created = context.client.create_account(&new).await;
     let account = created.map_err(context.explain(ErrorContext::Account(&new.login)))?;
     context.show(&account, || {
-        let login = &account.login;
+        let (login, program) = (&account.login, &context.program);
         format!(
-            "Created account {login}.\nTo create a key: quota-svc key create --account {login} --name NAME --scope full"
+            "Created account {login}.\nTo create a key: {program} key create --account {login} --name NAME --scope full"
         )
     })
+}
+
+async fn show(login: &str, context: &CliContext) -> anyhow::Result<()> {
+    let account = context.account(login).await?;
+    let keys = context.client.keys(&account.id).await;
+    let keys = keys.map_err(context.explain(ErrorContext::Account(login)))?;
+    let mut object = json!(account);
+    object["keys"] = json!(keys.keys);
+    if !keys.unreadable.is_empty() {
+        object["unreadable"] = json!(keys.unreadable);
+    }
+    context.show(&object, || key_view::account(&account, &keys, &context.program))
 }
 
 /// Prints page by page, because there may be a million accounts.
@@ -66,7 +85,7 @@ async fn list(context: &CliContext) -> anyhow::Result<()> {
         if cursor.is_none() {
             return print(&match context.output {
                 Output::Json => json_end(printed == 0, &unreadable)?,
-                Output::Text => counted(printed, "account") + &text_end(&unreadable),
+                Output::Text => counted(printed, "account") + &text_end(&unreadable, &context.program),
             });
         }
     }
@@ -97,11 +116,11 @@ fn json_end(empty: bool, unreadable: &[String]) -> serde_json::Result<String> {
     })
 }
 
-fn text_end(unreadable: &[String]) -> String {
+fn text_end(unreadable: &[String], program: &str) -> String {
     match unreadable {
         [] => String::new(),
         ids => format!(
-            "\n\nThese accounts can't be read. To delete one with its keys: quota-svc account delete ID\n\n{}",
+            "\n\nThese accounts can't be read. To delete one with its keys: {program} account delete ID\n\n{}",
             ids.join("\n")
         ),
     }

@@ -1,6 +1,5 @@
 //! Shared by all commands: the client for quota-svc, the output format, and error messages with the next step.
 
-use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
@@ -8,16 +7,18 @@ use anyhow::anyhow;
 use quota_api::{Account, Actor};
 use quota_client::{ClientError, QuotaClient, QuotaToken};
 use serde::Serialize;
+use service_kit::command_line::{CommandError, Output};
 use url::Url;
-
-use super::{ClientArgs, Output};
 
 /// Longer than every timeout of quota-svc, so that its own error message arrives.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-pub(super) struct CliContext {
-    pub client: QuotaClient,
-    pub output: Output,
+/// What a command needs to call quota-svc and to print the result.
+pub struct CliContext {
+    pub(super) client: QuotaClient,
+    pub(super) output: Output,
+    /// The program and flags with which the commands in messages start, such as `quota-svc`.
+    pub(super) program: String,
     url: String,
 }
 
@@ -32,34 +33,43 @@ pub(super) enum ErrorContext<'a> {
 }
 
 impl CliContext {
-    pub fn new(args: &ClientArgs, token_file: Option<&Path>) -> anyhow::Result<Self> {
-        let token = QuotaToken::load_for_command(token_file, &args.quota_url)?;
-        let client = QuotaClient::new(&args.quota_url, TIMEOUT).map_err(|error| match error {
+    /// For the commands of quota-svc itself.
+    pub(super) fn connect(url: &str, token_file: Option<&Path>, output: Output) -> anyhow::Result<Self> {
+        let token = QuotaToken::load_for_command(token_file, url)?;
+        Self::new(url, token.as_ref(), output, "quota-svc".to_owned())
+    }
+
+    /// `program` is the program and flags with which the commands in messages start.
+    pub fn new(
+        url: &str,
+        token: Option<&QuotaToken>,
+        output: Output,
+        program: String,
+    ) -> anyhow::Result<Self> {
+        let client = QuotaClient::new(url, TIMEOUT).map_err(|error| match error {
             ClientError::BaseUrl(reason) => {
                 anyhow!("--quota-url: {reason}. Example: http://127.0.0.1:8082")
             }
             error => error.into(),
         })?;
-        let client = client.with_token(token.as_ref()).acting_as(Actor::Operator);
-        Ok(Self { client, output: args.output, url: without_password(&args.quota_url) })
+        let client = client.with_token(token).acting_as(Actor::Operator);
+        Ok(Self { client, output, program, url: without_password(url) })
     }
 
     /// Finds an account by its login. If there is none, the error names the command that creates it.
-    pub async fn account(&self, login: &str) -> anyhow::Result<Account> {
+    pub(super) async fn account(&self, login: &str) -> anyhow::Result<Account> {
         let found = self.client.find_account(login).await;
-        found.map_err(self.explain(ErrorContext::Account(login)))?.ok_or_else(|| no_account(login))
+        let found = found.map_err(self.explain(ErrorContext::Account(login)))?;
+        found.ok_or_else(|| command_error("account_not_found", self.no_account(login)))
     }
 
     /// Prints `object` as JSON, or `text`, depending on `--output`.
-    pub fn show(&self, object: &impl Serialize, text: impl FnOnce() -> String) -> anyhow::Result<()> {
-        print(&match self.output {
-            Output::Json => serde_json::to_string(object)?,
-            Output::Text => text(),
-        })
+    pub(super) fn show(&self, object: &impl Serialize, text: impl FnOnce() -> String) -> anyhow::Result<()> {
+        self.output.show(object, text)
     }
 
     /// Turns errors of a call into messages that state the next step.
-    pub fn explain<'a>(
+    pub(super) fn explain<'a>(
         &'a self,
         context: ErrorContext<'a>,
     ) -> impl Fn(ClientError) -> anyhow::Error + Copy + 'a {
@@ -68,23 +78,68 @@ impl CliContext {
 
     fn message(&self, error: ClientError, context: ErrorContext<'_>) -> anyhow::Error {
         let (url, cause) = (&self.url, root_cause(&error));
-        match &error {
-            ClientError::Api { code, message, .. } => api_error(code, message, context),
-            ClientError::Unreachable(_) => anyhow!(
-                "can't reach quota-svc at {url} ({cause}). Start it with --store-file or --redis-url, or set --quota-url"
+        let (code, message) = match &error {
+            ClientError::Api { code, message, .. } => (code.as_str(), self.api_error(code, message, context)),
+            ClientError::Unreachable(_) => (
+                "unreachable",
+                format!(
+                    "can't reach quota-svc at {url} ({cause}). Start it with --store-file or --redis-url, or set \
+                     --quota-url"
+                ),
             ),
-            ClientError::TimedOut | ClientError::Interrupted(_) => anyhow!(
-                "no response from quota-svc at {url} ({cause}). The command may have taken effect: check before you \
-                 repeat it"
+            ClientError::TimedOut | ClientError::Interrupted(_) => (
+                "no_response",
+                format!(
+                    "no response from quota-svc at {url} ({cause}). The command may have taken effect: check before you \
+                     repeat it"
+                ),
             ),
-            ClientError::Protocol(_) => {
-                anyhow!(
+            ClientError::Protocol(_) => (
+                "invalid_response",
+                format!(
                     "the response from {url} is not from this version of quota-svc ({cause}); check --quota-url"
-                )
+                ),
+            ),
+            _ => ("failed", format!("the command could not be sent ({cause})")),
+        };
+        command_error(code, message)
+    }
+
+    fn api_error(&self, code: &str, message: &str, context: ErrorContext<'_>) -> String {
+        let program = &self.program;
+        match (code, context) {
+            ("account_not_found", ErrorContext::Account(login)) => self.no_account(login),
+            ("account_exists", ErrorContext::Account(login)) => {
+                format!("account {} already exists", redacted(login))
             }
-            _ => anyhow!("the command could not be sent ({cause})"),
+            ("key_limit_reached", ErrorContext::Account(login)) => format!(
+                "{message} To see the account's keys, run: {program} key list --account {login}. To delete one, run: \
+                 {program} key delete ID"
+            ),
+            ("key_not_found", ErrorContext::Key(id)) => {
+                format!("no key with ID {id}. To see the IDs, run: {program} key list")
+            }
+            ("key_inactive", ErrorContext::Key(id)) => format!("{message} Run: {program} key reactivate {id}"),
+            ("key_paused", ErrorContext::Key(id)) => format!("{message} Run: {program} key resume {id}"),
+            ("unauthorized", _) => "this quota-svc requires a token, and the one that was sent is missing or wrong. Set \
+                 --quota-token-file: for ip-lookup, the file quota-token in its --data-dir"
+                .to_owned(),
+            ("not_found", _) => "this quota-svc does not serve this operation. A quota-svc with `--serve charges`, like \
+                 the one next to lookup-svc, accepts no commands. Use the quota-svc of dashboard-api: run the command \
+                 there, or set --quota-url"
+                .to_owned(),
+            _ => format!("quota-svc returned an error: {message}"),
         }
     }
+
+    fn no_account(&self, login: &str) -> String {
+        let (login, program) = (redacted(login), &self.program);
+        format!("account {login} does not exist. To create it, run: {program} account create {login}")
+    }
+}
+
+fn command_error(code: &str, message: String) -> anyhow::Error {
+    CommandError { code: code.to_owned(), message }.into()
 }
 
 /// The innermost error: the errors around it don't help an operator.
@@ -94,39 +149,6 @@ fn root_cause(error: &dyn std::error::Error) -> String {
         cause = source;
     }
     cause.to_string()
-}
-
-fn api_error(code: &str, message: &str, context: ErrorContext<'_>) -> anyhow::Error {
-    match (code, context) {
-        ("account_not_found", ErrorContext::Account(login)) => no_account(login),
-        ("account_exists", ErrorContext::Account(login)) => {
-            anyhow!("account {} already exists", redacted(login))
-        }
-        ("key_limit_reached", ErrorContext::Account(login)) => anyhow!(
-            "{message} To see the account's keys, run: quota-svc key list --account {login}. To delete one, run: \
-             quota-svc key delete ID"
-        ),
-        ("key_not_found", ErrorContext::Key(id)) => {
-            anyhow!("no key with ID {id}. To see the IDs, run: quota-svc key list --account LOGIN")
-        }
-        ("key_inactive", ErrorContext::Key(id)) => anyhow!("{message} Run: quota-svc key reactivate {id}"),
-        ("key_paused", ErrorContext::Key(id)) => anyhow!("{message} Run: quota-svc key resume {id}"),
-        ("unauthorized", _) => anyhow!(
-            "this quota-svc requires a token, and the one that was sent is missing or wrong. Set --quota-token-file: for \
-             ip-lookup, the file quota-token in its --data-dir"
-        ),
-        ("not_found", _) => anyhow!(
-            "this quota-svc does not serve this operation. A quota-svc with `--serve charges`, like the one next to \
-             lookup-svc, accepts no commands. Use the quota-svc of dashboard-api: run the command there, or set \
-             --quota-url"
-        ),
-        _ => anyhow!("quota-svc returned an error: {message}"),
-    }
-}
-
-fn no_account(login: &str) -> anyhow::Error {
-    let login = redacted(login);
-    anyhow!("account {login} does not exist. To create it, run: quota-svc account create {login}")
 }
 
 /// The login for an error message; a placeholder if it is an API key, entered by mistake.
@@ -143,27 +165,25 @@ fn without_password(url: &str) -> String {
     "--quota-url".to_owned()
 }
 
-/// Like `println!`, but returns an error where that would panic.
-pub(super) fn print(text: &str) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{}", text.trim_end())?;
-    Ok(out.flush()?)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn context() -> CliContext {
+        CliContext::new("http://127.0.0.1:8082", None, Output::Text, "quota-svc".to_owned()).unwrap()
+    }
+
     #[test]
     fn messages_contain_no_secrets() {
         assert_eq!(without_password("http://u:hush@127.0.0.1:8082/"), "http://127.0.0.1:8082");
-        assert!(!no_account("ipl_0123456789").to_string().contains("0123456789"));
-        assert!(no_account("ada").to_string().ends_with("quota-svc account create ada"));
+        let no_account = |login: &str| context().no_account(login);
+        assert!(!no_account("ipl_0123456789").contains("0123456789"));
+        assert!(no_account("ada").ends_with("quota-svc account create ada"));
     }
 
     #[test]
     fn api_error_names_the_next_command() {
-        let message = |code, context| api_error(code, "Reason.", context).to_string();
+        let message = |code, error_context| context().api_error(code, "Reason.", error_context);
         assert!(message("key_inactive", ErrorContext::Key("ab")).contains("key reactivate ab"));
         assert!(message("key_paused", ErrorContext::Key("ab")).contains("key resume ab"));
         assert!(

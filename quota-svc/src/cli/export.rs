@@ -58,7 +58,7 @@ async fn to_file(target: &Path, context: &CliContext) -> anyhow::Result<()> {
     atomic_file::commit(file, target).map_err(incomplete)?;
     summary.file = Some(target);
     context.show(&summary, || format!("Exported {} to {}.", summary.counts(), target.display()))?;
-    summary.check_complete()
+    summary.check_complete(&context.program)
 }
 
 /// Creates the file that replaces `target` when the export is complete. Readable by the owner only: the export contains
@@ -84,7 +84,7 @@ async fn to_stdout(context: &CliContext) -> anyhow::Result<()> {
     let progress = if stdout.is_terminal() { Progress::hidden() } else { progress_bar() };
     let summary = write_all(&mut BufWriter::new(stdout), progress, context).await?;
     eprintln!("Exported {}.", summary.counts());
-    summary.check_complete()
+    summary.check_complete(&context.program)
 }
 
 fn progress_bar() -> Progress {
@@ -124,14 +124,15 @@ fn write_page(out: &mut impl Write, page: &ExportPage, summary: &mut ExportSumma
     Ok(())
 }
 
-/// Hides the I/O error from [`super::run`], which ignores a broken pipe: an incomplete export must be an error.
+/// Hides the I/O error from [`service_kit::command_line::exit`], which ignores a broken pipe: an incomplete export must be
+/// an error.
 fn incomplete(error: io::Error) -> anyhow::Error {
     anyhow!("the export is incomplete: {error}")
 }
 
 impl ExportSummary<'_> {
     /// An error that names what was left out. The rest has been written.
-    fn check_complete(&self) -> anyhow::Result<()> {
+    fn check_complete(&self, program: &str) -> anyhow::Result<()> {
         if self.left_out_count == 0 {
             return Ok(());
         }
@@ -143,7 +144,7 @@ impl ExportSummary<'_> {
         let more = if more > 0 { format!("\n  and {} more", with_commas(more)) } else { String::new() };
         Err(anyhow!(
             "the export is incomplete: it leaves out {} that can't be read. Everything else was written.{}{more}\n\
-             To delete what can't be read, run: quota-svc key delete ID, or quota-svc account delete ID",
+             To delete what can't be read, run: {program} key delete ID, or {program} account delete ID",
             counted(self.left_out_count, "item"),
             named.collect::<String>()
         ))

@@ -1,14 +1,21 @@
-//! The `key` commands: create, list, change, delete, usage and events.
+//! The `key` commands: create, list, find, change, delete, usage and events.
 
-use anyhow::bail;
+use std::io::{self, IsTerminal, Read};
+
+use anyhow::{Context as _, bail};
+use api_key::ApiKey;
 use quota_api::{Key, KeyList, NewKey, Rename, Scope, SetDailyLimit};
 use quota_client::ClientError;
 use serde_json::json;
 
+use super::all_keys;
 use super::confirm::ConfirmArgs;
 use super::context::{CliContext, ErrorContext};
 use super::key_view::{self, KeyView};
 use crate::domain::id::KeyId;
+
+/// Maximum input of `key find` in bytes. A key has 42.
+const MAX_INPUT: u64 = 4096;
 
 #[derive(clap::Subcommand, Debug)]
 pub enum KeyCommand {
@@ -27,12 +34,15 @@ pub enum KeyCommand {
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
         daily_limit: Option<u32>,
     },
-    /// List an account's keys
+    /// List all keys, or those of an account
     List {
         /// Login of the account
         #[arg(long, value_name = "LOGIN")]
-        account: String,
+        account: Option<String>,
     },
+    /// Find a key by its secret, read from standard input: for reports of leaked keys
+    // Never an argument: other users of the machine see those, and shells store them.
+    Find,
     /// Show a key
     Show(KeyArg),
     /// Resume a paused key
@@ -54,8 +64,8 @@ pub enum KeyCommand {
         #[command(flatten)]
         key: KeyArg,
         /// Requests per day, or `default`
-        #[arg(long, value_name = "N|default")]
-        daily: DailyLimit,
+        #[arg(long, alias = "daily", value_name = "N|default")]
+        daily_limit: DailyLimit,
     },
     /// Delete a key permanently
     Delete {
@@ -78,15 +88,15 @@ pub struct KeyArg {
 
 impl KeyArg {
     /// An error never repeats the argument: it may be the secret key itself.
-    fn id(&self) -> anyhow::Result<&str> {
+    fn id(&self, program: &str) -> anyhow::Result<&str> {
         match KeyId::from_hex(&self.id) {
             Ok(_) => Ok(&self.id),
             Err(_) if self.id.starts_with(api_key::PREFIX) => {
                 bail!(
-                    "this is an API key, not its ID. To see the IDs, run: quota-svc key list --account LOGIN"
+                    "this is an API key, not its ID. To find the ID, run: {program} key find, and enter the key there"
                 )
             }
-            Err(error) => bail!("{error}. To see the IDs, run: quota-svc key list --account LOGIN"),
+            Err(error) => bail!("{error}. To see the IDs, run: {program} key list"),
         }
     }
 }
@@ -111,7 +121,7 @@ impl From<ScopeArg> for Scope {
     }
 }
 
-/// Value of `--daily`; `None` stands for the service's default limit.
+/// Value of `--daily-limit`; `None` stands for the service's default limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DailyLimit(Option<u32>);
 
@@ -133,7 +143,9 @@ pub(super) async fn run(command: KeyCommand, context: &CliContext) -> anyhow::Re
         KeyCommand::Create { account, name, scope, daily_limit } => {
             create(&account, NewKey { name, scope: scope.into(), daily_limit }, context).await
         }
-        KeyCommand::List { account } => list(&account, context).await,
+        KeyCommand::List { account: Some(login) } => list(&login, context).await,
+        KeyCommand::List { account: None } => all_keys::list(context).await,
+        KeyCommand::Find => find(context).await,
         KeyCommand::Show(key) => show_key(&key, async |id| client.key(id, None).await, context).await,
         KeyCommand::Resume(key) => {
             show_key(&key, async |id| client.resume_key(id, None).await, context).await
@@ -148,8 +160,8 @@ pub(super) async fn run(command: KeyCommand, context: &CliContext) -> anyhow::Re
             let name = Rename { name };
             show_key(&key, async |id| client.rename_key(id, None, &name).await, context).await
         }
-        KeyCommand::SetLimit { key, daily } => {
-            let limit = SetDailyLimit { daily_limit: daily.0 };
+        KeyCommand::SetLimit { key, daily_limit } => {
+            let limit = SetDailyLimit { daily_limit: daily_limit.0 };
             show_key(&key, async |id| client.set_daily_limit(id, &limit).await, context).await
         }
         KeyCommand::Delete { key, confirm } => delete(&key, confirm, context).await,
@@ -165,7 +177,7 @@ async fn create(login: &str, new: NewKey, context: &CliContext) -> anyhow::Resul
     let view = KeyView { key: &created.key, login: Some(&account.login) };
     let mut object = view.json();
     object["key"] = json!(created.secret);
-    context.show(&object, || key_view::created(view, &created.secret))
+    context.show(&object, || key_view::created(view, &created.secret, &context.program))
 }
 
 async fn list(login: &str, context: &CliContext) -> anyhow::Result<()> {
@@ -177,7 +189,28 @@ async fn list(login: &str, context: &CliContext) -> anyhow::Result<()> {
     if !unreadable.is_empty() {
         object["unreadable"] = json!(unreadable);
     }
-    context.show(&object, || key_view::list(&keys, &unreadable))
+    context.show(&object, || key_view::list(&keys, &unreadable, &context.program))
+}
+
+/// Reads a key from standard input and shows its metadata. No message repeats the input.
+async fn find(context: &CliContext) -> anyhow::Result<()> {
+    let input = tokio::task::spawn_blocking(read_key).await??;
+    let key = ApiKey::parse(input.trim()).context("standard input has no API key")?;
+    let id = KeyId::of(&key.digest()).to_string();
+    show_key(&KeyArg { id }, async |id| context.client.key(id, None).await, context).await
+}
+
+/// Reads standard input to its end; from a terminal, one line.
+fn read_key() -> anyhow::Result<String> {
+    let mut input = String::new();
+    let stdin = io::stdin();
+    if stdin.is_terminal() {
+        eprint!("API key: ");
+        stdin.read_line(&mut input)?;
+    } else {
+        stdin.lock().take(MAX_INPUT).read_to_string(&mut input).context("can't read standard input")?;
+    }
+    Ok(input)
 }
 
 /// Makes a call and prints the key that it returns.
@@ -186,11 +219,11 @@ async fn show_key(
     call: impl AsyncFnOnce(&str) -> Result<Key, ClientError>,
     context: &CliContext,
 ) -> anyhow::Result<()> {
-    let id = key.id()?;
+    let id = key.id(&context.program)?;
     let key = call(id).await.map_err(context.explain(ErrorContext::Key(id)))?;
     let login = login_of(&key, context).await;
     let view = KeyView { key: &key, login: login.as_deref() };
-    context.show(&view.json(), || key_view::details(view))
+    context.show(&view.json(), || key_view::details(view, &context.program))
 }
 
 /// The login of the key's account. An error yields `None`: a change of the key may already have been made, and an error
@@ -200,7 +233,7 @@ async fn login_of(key: &Key, context: &CliContext) -> Option<String> {
 }
 
 async fn delete(key: &KeyArg, confirm: ConfirmArgs, context: &CliContext) -> anyhow::Result<()> {
-    let id = key.id()?;
+    let id = key.id(&context.program)?;
     confirm.check_possible()?;
     let explain = context.explain(ErrorContext::Key(id));
     let key = match context.client.key(id, None).await {
@@ -220,7 +253,7 @@ async fn delete(key: &KeyArg, confirm: ConfirmArgs, context: &CliContext) -> any
 }
 
 async fn usage(key: &KeyArg, context: &CliContext) -> anyhow::Result<()> {
-    let id = key.id()?;
+    let id = key.id(&context.program)?;
     let explain = context.explain(ErrorContext::Key(id));
     let key = context.client.key(id, None).await.map_err(explain)?;
     let usage = context.client.usage(id, None).await.map_err(explain)?;
@@ -229,7 +262,7 @@ async fn usage(key: &KeyArg, context: &CliContext) -> anyhow::Result<()> {
 }
 
 async fn events(key: &KeyArg, context: &CliContext) -> anyhow::Result<()> {
-    let id = key.id()?;
+    let id = key.id(&context.program)?;
     let events = context.client.events(id, None).await;
     let events = events.map_err(context.explain(ErrorContext::Key(id)))?.events;
     context.show(&json!({ "id": id, "events": events }), || key_view::events(&events))
@@ -250,11 +283,14 @@ mod tests {
 
     #[test]
     fn invalid_id_is_rejected_and_not_repeated() {
-        let error = |id: &str| KeyArg { id: id.to_owned() }.id().unwrap_err().to_string();
-        assert!(error("ipl_hush").contains("not its ID"));
-        for invalid in ["ipl_hush", "hush", "0123", "0123456789ABCDEF0123456789ABCDEF", "../hush"] {
-            assert!(!error(invalid).contains("hush") && error(invalid).contains("key list"), "{invalid}");
+        let error = |id: &str| KeyArg { id: id.to_owned() }.id("quota-svc").unwrap_err().to_string();
+        assert!(error("ipl_hush").contains("not its ID") && error("ipl_hush").contains("quota-svc key find"));
+        for invalid in ["hush", "0123", "0123456789ABCDEF0123456789ABCDEF", "../hush"] {
+            assert!(
+                !error(invalid).contains("hush") && error(invalid).contains("quota-svc key list"),
+                "{invalid}"
+            );
         }
-        assert!(KeyArg { id: "0123456789abcdef0123456789abcdef".to_owned() }.id().is_ok());
+        assert!(KeyArg { id: "0123456789abcdef0123456789abcdef".to_owned() }.id("quota-svc").is_ok());
     }
 }

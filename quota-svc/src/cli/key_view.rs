@@ -1,7 +1,7 @@
 //! Formats keys for the command line, as JSON or tables, with the login of their account.
 
 use comfy_table::{Cell, Color};
-use quota_api::{DayUsage, Event, Key, KeyState, UnreadableKey};
+use quota_api::{Account, DayUsage, Event, Key, KeyList, KeyState, UnreadableKey};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -42,7 +42,7 @@ fn usage_today(key: &Key) -> String {
 }
 
 /// All fields of a key.
-pub(super) fn details(view: KeyView<'_>) -> String {
+pub(super) fn details(view: KeyView<'_>, program: &str) -> String {
     let key = view.key;
     let mut rows = table(&[]);
     let mut row = |name: &str, value: Cell| {
@@ -64,41 +64,76 @@ pub(super) fn details(view: KeyView<'_>) -> String {
     let next = match key.state {
         KeyState::Active => String::new(),
         KeyState::Paused => {
-            format!("\n\nThe key exceeded the burst limit. To resume it: quota-svc key resume {id}")
+            format!("\n\nThe key exceeded the burst limit. To resume it: {program} key resume {id}")
         }
-        KeyState::Inactive => format!("\n\nTo reactivate it: quota-svc key reactivate {id}"),
+        KeyState::Inactive => format!("\n\nTo reactivate it: {program} key reactivate {id}"),
     };
     rows.trim_fmt() + &next
 }
 
-pub(super) fn created(view: KeyView<'_>, secret: &str) -> String {
+pub(super) fn created(view: KeyView<'_>, secret: &str, program: &str) -> String {
     let note = "Save this key now. It can't be shown again.";
-    format!("Created a key:\n\n    {secret}\n\n{note}\n\n{}", details(view))
+    format!("Created a key:\n\n    {secret}\n\n{note}\n\n{}", details(view, program))
 }
 
-pub(super) fn list(keys: &[Key], unreadable: &[UnreadableKey]) -> String {
+pub(super) fn list(keys: &[Key], unreadable: &[UnreadableKey], program: &str) -> String {
     match (keys, unreadable) {
-        (keys, []) => readable_list(keys),
-        ([], unreadable) => unreadable_list(unreadable),
-        (keys, unreadable) => format!("{}\n\n{}", readable_list(keys), unreadable_list(unreadable)),
+        (keys, []) => readable_list(keys, program),
+        ([], unreadable) => unreadable_list(unreadable, program),
+        (keys, unreadable) => {
+            format!("{}\n\n{}", readable_list(keys, program), unreadable_list(unreadable, program))
+        }
     }
 }
 
-fn unreadable_list(keys: &[UnreadableKey]) -> String {
+/// A part of the list of all keys. All columns before the account have a fixed width, so that parts align.
+pub(super) fn page(views: &[KeyView<'_>], first: bool) -> String {
+    let mut rows =
+        table(if first { &["id", "key", "scope", "state", "created", "account", "name"] } else { &[] });
+    for view in views {
+        let key = view.key;
+        rows.add_row([
+            cell(&key.id),
+            cell(&key.hint),
+            // Padded to the width of the heading and of the longest state.
+            Cell::new(format!("{:5}", json_name(&key.scope))),
+            state(key.state, &" ".repeat("inactive".len().saturating_sub(json_name(&key.state).len()))),
+            cell(time(key.created_at)),
+            cell(view.owner()),
+            cell(&key.name),
+        ]);
+    }
+    rows.trim_fmt()
+}
+
+/// An account and its keys.
+pub(super) fn account(account: &Account, keys: &KeyList, program: &str) -> String {
+    let mut rows = table(&[]);
+    let sign_in = if account.credential_version > 0 { "yes" } else { "no: the account has no password" };
+    rows.add_row([Cell::new("id"), cell(&account.id)]);
+    rows.add_row([Cell::new("login"), cell(&account.login)]);
+    rows.add_row([Cell::new("created"), cell(time(account.created_at))]);
+    rows.add_row([Cell::new("sign-in"), cell(sign_in)]);
+    format!("{}\n\n{}", rows.trim_fmt(), list(&keys.keys, &keys.unreadable, program))
+}
+
+pub(super) fn unreadable_list(keys: &[UnreadableKey], program: &str) -> String {
     let mut rows = table(&["unreadable id", "name", "key", "reason"]);
     for key in keys {
         let [name, hint] = [&key.name, &key.hint].map(|value| cell(value.as_deref().unwrap_or("?")));
         rows.add_row([cell(&key.id), name, hint, cell(&key.reason)]);
     }
-    let note =
-        "These keys can't be read, and requests with them fail. To delete one: quota-svc key delete ID";
+    let note = format!(
+        "These keys can't be read, and requests with them fail. To delete one: {program} key delete ID"
+    );
     format!("{}\n\n{note}", rows.trim_fmt())
 }
 
-fn readable_list(keys: &[Key]) -> String {
+fn readable_list(keys: &[Key], program: &str) -> String {
     if keys.is_empty() {
-        return "No keys. To create one: quota-svc key create --account LOGIN --name NAME --scope full"
-            .to_owned();
+        return format!(
+            "No keys. To create one: {program} key create --account LOGIN --name NAME --scope full"
+        );
     }
     let mut rows = table(&["id", "name", "key", "scope", "state", "since", "today"]);
     for key in keys {

@@ -20,10 +20,25 @@ async fn unreachable_quota_svc_error_names_url_and_flags() {
 }
 
 #[tokio::test]
+async fn errors_are_json_with_json_output() {
+    let mut cli = CliHarness::start().await;
+    let error = |text: String| serde_json::from_str::<serde_json::Value>(&text).unwrap();
+    let missing = error(cli.error(&["account", "show", "eve", "--output", "json"]).await);
+    assert_eq!(missing["error"], "account_not_found", "{missing}");
+    assert!(missing["message"].as_str().unwrap().contains("quota-svc account create eve"), "{missing}");
+    cli.text(&["account", "create", "ada"]).await;
+    let exists = error(cli.error(&["account", "create", "ada", "--output", "json"]).await);
+    assert_eq!(exists["error"], "account_exists", "{exists}");
+    cli.quota.service.kill();
+    let unreachable = error(cli.error(&["account", "list", "--output", "json"]).await);
+    assert_eq!(unreachable["error"], "unreachable", "{unreachable}");
+}
+
+#[tokio::test]
 async fn url_is_read_from_environment_or_flag() {
     let cli = CliHarness::start().await;
     let mut create = command(&["account", "create", "ada"]);
-    create.env("QUOTA_URL", cli.quota.url());
+    create.env("IP_LOOKUP_QUOTA_URL", cli.quota.url());
     run(create, "").await.success();
     let list = command(&["account", "list", "--quota-url", cli.quota.url()]);
     assert!(run(list, "").await.success().stdout.contains("ada"));

@@ -89,9 +89,9 @@ async fn unknown_key_error_names_key_list() {
     let unknown = "0123456789abcdef0123456789abcdef";
     for command in ["show", "resume", "deactivate", "reactivate", "usage", "events"] {
         let error = cli.error(&["key", command, unknown]).await;
-        assert!(error.contains(unknown) && error.contains("key list --account"), "{command}: {error}");
+        assert!(error.contains(unknown) && error.contains("quota-svc key list"), "{command}: {error}");
     }
-    for args in [["rename", "--name", "n"], ["set-limit", "--daily", "5"]] {
+    for args in [["rename", "--name", "n"], ["set-limit", "--daily-limit", "5"]] {
         let error = cli.error(&[&["key"], &args[..], &[unknown]].concat()).await;
         assert!(error.contains(unknown), "{error}");
     }
@@ -111,4 +111,66 @@ async fn key_passed_as_id_or_login_is_not_repeated() {
     assert!(!error.contains(&secret[4..]), "{error}");
     // Only complete IDs are accepted: a prefix could match another key.
     assert!(cli.error(&["key", "show", &id[..8]]).await.contains("32 lowercase hexadecimal digits"));
+}
+
+#[tokio::test]
+async fn key_is_found_by_its_secret_on_standard_input() {
+    let cli = CliHarness::start().await;
+    let (id, secret) = cli.create_account_and_key("ada").await;
+    let found = cli.run_with_input(&["key", "find"], &format!("{secret}\n")).await.success().stdout;
+    assert!(found.contains(&id) && found.contains("ada") && !found.contains(&secret), "{found}");
+    let found = cli.run_with_input(&["key", "find", "--output", "json"], &secret).await.success().stdout;
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&found).unwrap()["id"], id.as_str());
+
+    let unknown = ApiKey::generate().unwrap();
+    let mistyped = secret.replace("ipl_", "ipl_0");
+    for (input, part) in [
+        (unknown.expose(), "no key with ID"),
+        (&mistyped, "no API key"),
+        ("", "no API key"),
+        ("x", "no API key"),
+    ] {
+        let error = cli.run_with_input(&["key", "find"], input).await.failure();
+        assert!(error.contains(part) && (input.len() < 2 || !error.contains(input)), "{error}");
+    }
+    let argument = cli.run(&["key", "find", &secret]).await;
+    assert_eq!(argument.status.code(), Some(2), "a key as an argument is rejected: {argument:?}");
+    let error = cli.error(&["key", "show", &secret]).await;
+    assert!(error.contains("quota-svc key find") && !error.contains(&secret), "{error}");
+}
+
+#[tokio::test]
+async fn keys_of_all_accounts_are_listed() {
+    let cli = CliHarness::start().await;
+    assert_eq!(cli.json(&["key", "list"]).await, serde_json::json!({ "keys": [] }));
+    assert_eq!(cli.text(&["key", "list"]).await, "0 keys\n");
+    cli.text(&["account", "create", "nobody"]).await;
+    let mut ids = Vec::new();
+    for login in ["bob", "ada"] {
+        ids.push(cli.create_account_and_key(login).await.0);
+        ids.push(cli.create_key(login, "phone").await.0);
+    }
+    let listed = cli.json(&["key", "list"]).await;
+    let listed: Vec<_> = listed["keys"].as_array().unwrap().iter().collect();
+    let field = |name: &str| listed.iter().map(|key| string(&key[name])).collect::<Vec<_>>();
+    assert_eq!(field("account"), ["ada", "ada", "bob", "bob"]);
+    assert_eq!(field("id"), [&ids[2], &ids[3], &ids[0], &ids[1]].map(String::clone));
+    let text = cli.text(&["key", "list"]).await;
+    assert_eq!((text.lines().count(), text.lines().last()), (6, Some("4 keys")), "{text}");
+    assert!(text.lines().nth(1).unwrap().ends_with(" ada      laptop"), "{text}");
+}
+
+#[tokio::test]
+async fn account_is_shown_with_its_keys() {
+    let cli = CliHarness::start().await;
+    let (id, _) = cli.create_account_and_key("ada").await;
+    let shown = cli.json(&["account", "show", "ADA"]).await;
+    assert_eq!((&shown["login"], &shown["keys"][0]["id"]), (&"ada".into(), &id.as_str().into()), "{shown}");
+    assert!(!shown.to_string().contains("credential\""), "{shown}");
+    let text = cli.text(&["account", "show", "ada"]).await;
+    for part in ["login", "ada", &id, "laptop", "no: the account has no password"] {
+        assert!(text.contains(part), "no {part} in {text}");
+    }
+    let error = cli.error(&["account", "show", "eve"]).await;
+    assert!(error.contains("quota-svc account create eve"), "{error}");
 }

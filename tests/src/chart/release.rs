@@ -45,7 +45,7 @@ pub fn create_key(dashboard: &Pod) -> String {
         let url = format!("http://{}", dashboard.addr(8082));
         let mut command = Command::new(binary("quota-svc"));
         // `kubectl exec` inherits this variable from the container.
-        command.env("QUOTA_TOKEN_FILE", dashboard.path("/run/secrets/quota/token"));
+        command.env("IP_LOOKUP_QUOTA_TOKEN_FILE", dashboard.path("/run/secrets/quota/token"));
         let output = command.args(["--quota-url", &url]).args(arguments).args(["--output", "json"]).output();
         let output = output.expect("quota-svc starts");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

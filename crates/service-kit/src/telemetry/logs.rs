@@ -1,6 +1,6 @@
 //! The tracing subscriber: writes log lines to standard error and passes spans to the trace exporter.
 
-use std::io::{self, IsTerminal};
+use std::io;
 
 use anyhow::Context;
 use opentelemetry::trace::TracerProvider;
@@ -12,6 +12,7 @@ use tracing_subscriber::{
 
 use super::SPAN_TARGET;
 use crate::config::{LogFormat, TelemetryArgs};
+use crate::terminal;
 
 type BoxLayer = Box<dyn Layer<Registry> + Send + Sync>;
 
@@ -26,13 +27,21 @@ pub(super) fn install(
     tracing_subscriber::registry().with(layers).try_init().context("logging has already been started")
 }
 
+/// Runs `log` with a subscriber of its own, for messages before the global one is installed. Does nothing if the filter
+/// is invalid: [`install`] reports that.
+pub(crate) fn log_early(args: &TelemetryArgs, log: impl FnOnce()) {
+    if let Ok(layer) = log_layer(args) {
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), log);
+    }
+}
+
 fn log_layer(args: &TelemetryArgs) -> anyhow::Result<BoxLayer> {
     let level = EnvFilter::try_new(&args.log_level)
         .with_context(|| format!("--log-level {:?} is not a valid log filter", args.log_level))?;
     Ok(match args.log_format {
         LogFormat::Text => fmt::layer()
             .with_writer(io::stderr)
-            .with_ansi(io::stderr().is_terminal())
+            .with_ansi(terminal::use_color(&io::stderr()))
             .with_filter(level)
             .boxed(),
         LogFormat::Json => fmt::layer()

@@ -1,0 +1,139 @@
+//! The command line of a program: flags and their environment variables, the output format, and errors.
+
+mod environment;
+mod manual;
+
+use std::{
+    ffi::OsString,
+    fmt,
+    io::{self, Write},
+    process::ExitCode,
+};
+
+use clap::{CommandFactory, FromArgMatches};
+use serde::Serialize;
+
+pub use manual::ManualCommand;
+
+/// Exit code of clap for a command line that can't be parsed.
+const USAGE_EXIT_CODE: i32 = 2;
+
+/// The output format of commands. For a program with `--output`.
+#[derive(clap::Args, Debug, Clone, Copy)]
+#[command(next_help_heading = "Command options")]
+pub struct OutputArgs {
+    /// Output format of commands
+    // No environment variable: many scripts use OUTPUT for something else.
+    #[arg(long, value_enum, default_value_t = Output::Text, global = true)]
+    pub output: Output,
+}
+
+/// An output format.
+#[derive(clap::ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Output {
+    /// Text and tables
+    Text,
+    /// One JSON object, for scripts; errors, too
+    Json,
+}
+
+impl Output {
+    /// Prints `object` as JSON, or `text`.
+    pub fn show(self, object: &impl Serialize, text: impl FnOnce() -> String) -> anyhow::Result<()> {
+        print(&match self {
+            Self::Json => serde_json::to_string(object)?,
+            Self::Text => text(),
+        })
+    }
+}
+
+/// Like `println!`, but returns an error where that would panic.
+pub fn print(text: &str) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{}", text.trim_end())?;
+    Ok(out.flush()?)
+}
+
+/// The error of a command, with a code for scripts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommandError {
+    /// Such as `account_not_found`.
+    pub code: String,
+    /// What happened and what to do next.
+    pub message: String,
+}
+
+impl fmt::Display for CommandError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for CommandError {}
+
+/// Parses the command line of the process. Ends the process if it is invalid, and for `--help` and `--version`.
+///
+/// Environment variables have the prefix `IP_LOOKUP_`. The names without it work, too, with a warning.
+pub fn parse<T: CommandFactory + FromArgMatches>() -> T {
+    let args: Vec<OsString> = std::env::args_os().collect();
+    let mut command = environment::with_prefix(T::command());
+    let parsed = command.try_get_matches_from_mut(&args).and_then(|mut matches| {
+        environment::warn_about_old_names(&command, &matches);
+        T::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
+    });
+    parsed.unwrap_or_else(|error| {
+        if error.use_stderr() && wants_json(&args) {
+            let rendered = error.render().to_string();
+            // The usage and hints follow after an empty line.
+            let message = rendered.split("\n\n").next().unwrap_or_default().trim_start_matches("error: ");
+            eprintln!("{}", json_error("usage", message.trim()));
+            std::process::exit(USAGE_EXIT_CODE);
+        }
+        error.exit()
+    })
+}
+
+/// Whether the arguments have `--output json`. For command lines that clap can't parse.
+fn wants_json(args: &[OsString]) -> bool {
+    args.iter().any(|arg| arg == "--output=json")
+        || args.windows(2).any(|pair| pair[0] == "--output" && pair[1] == "json")
+}
+
+/// Converts the result of `main` to an exit code. Prints an error on standard error: as one line, without a stack trace,
+/// or as a JSON object with `error` (a code) and `message`. A closed pipe is no error, as in `ip-lookup key list | head`.
+pub fn exit(output: Output, result: anyhow::Result<()>) -> ExitCode {
+    let Err(error) = result else { return ExitCode::SUCCESS };
+    let io_error = error.downcast_ref::<io::Error>();
+    if io_error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
+        return ExitCode::SUCCESS;
+    }
+    match output {
+        Output::Text => eprintln!("Error: {error:#}"),
+        Output::Json => {
+            let code = error.chain().find_map(|cause| cause.downcast_ref::<CommandError>());
+            let code = code.map_or("failed", |error| &error.code);
+            eprintln!("{}", json_error(code, &format!("{error:#}")));
+        }
+    }
+    ExitCode::FAILURE
+}
+
+fn json_error(code: &str, message: &str) -> String {
+    serde_json::json!({ "error": code, "message": message }).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_output_is_recognized_in_invalid_command_lines() {
+        let args = |line: &str| line.split(' ').map(OsString::from).collect::<Vec<_>>();
+        for line in ["x --output json --unknown", "x --output=json", "x key list --output json"] {
+            assert!(wants_json(&args(line)), "{line}");
+        }
+        for line in ["x", "x --output text", "x json --output"] {
+            assert!(!wants_json(&args(line)), "{line}");
+        }
+    }
+}
