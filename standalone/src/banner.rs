@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 
 use crate::bootstrap::{FirstStart, InitialCredentials, LOGIN};
-use crate::data_dir::DataDir;
 use crate::public_urls::{PublicUrls, url_of};
 
 /// What the banner shows.
@@ -13,9 +12,8 @@ pub struct Banner<'a> {
     pub local_api: bool,
     /// Whether connections must begin with a PROXY header, which curl can send, too.
     pub proxy_protocol: bool,
-    /// Address of quota-svc's internal API.
-    pub quota: SocketAddr,
-    pub data: &'a DataDir,
+    /// The program and flags with which commands start.
+    pub program: &'a str,
     /// The geo data in use and its age.
     pub geo: &'a str,
     /// Address of /livez, /readyz and /metrics.
@@ -33,17 +31,18 @@ impl Banner<'_> {
         println!("  Dashboard      {dashboard}");
         println!("  Metrics        {}/metrics", url_of("http", self.admin));
         println!("  Geo data       {}", self.geo);
-        let token = self.data.quota_token_file.display();
-        let quota = format!("--quota-url http://{} --quota-token-file {token}", self.quota);
         match first_start {
             Some(FirstStart::Credentials(credentials)) => self.print_credentials(credentials),
             Some(FirstStart::NoPassword) => {
                 println!("\nFirst start. The account {LOGIN} has no password yet. Set one to sign in:\n");
-                println!("  dashboard-api {quota} set-password {LOGIN}");
+                println!("  {} reset-password {LOGIN}", self.program);
             }
             None => {
-                println!("\nManage keys in the dashboard, or list them from the command line:\n");
-                println!("  quota-svc {quota} key list --account {LOGIN}");
+                println!(
+                    "\nManage keys in the dashboard or from the command line. If a password is lost, reset it:\n"
+                );
+                println!("  {} key list", self.program);
+                println!("  {} reset-password LOGIN", self.program);
             }
         }
         println!("\nPress Ctrl-C to stop.");

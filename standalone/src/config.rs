@@ -12,35 +12,38 @@ use clap::builder::{ArgPredicate, TypedValueParser};
 use dashboard_api::config::Switch;
 use lookup_svc::geo::GeoArgs;
 use secrecy::SecretString;
-use service_kit::{ListenerArgs, LogFormat, ServeArgs, TelemetryArgs, TlsArgs, base_url, parse_duration};
+use service_kit::{
+    ListenAddrParser, ListenerArgs, LogFormat, ServeArgs, TelemetryArgs, TlsArgs, base_url, parse_duration,
+};
 
 use crate::acme::AcmeArgs;
 
-/// IP lookup API on one machine: public API, quotas and dashboard in one process, data in one directory.
-///
-/// The first start creates an account and an API key and prints them. ip-lookup needs neither Redis nor a download.
-///
-/// Every flag can also be set by the environment variable of the same name, for example --data-dir by DATA_DIR.
+/// Default of `--data-dir`.
+pub const DATA_DIR: &str = "./data";
+/// Default of `--quota-listen`.
+pub const QUOTA_LISTEN: &str = "127.0.0.1:8082";
+
+/// The flags of the server. Commands use those that are `global`.
 #[derive(Parser, Debug, Clone)]
 #[command(name = "ip-lookup", version)]
 pub struct Config {
     /// Listen address of the public API [default with --api-host: [::]:443]
-    #[arg(long, env, value_name = "ADDR", default_value = "127.0.0.1:8080")]
+    #[arg(long, env, value_name = "ADDR", default_value = "127.0.0.1:8080", value_parser = ListenAddrParser)]
     #[arg(default_value_if("api_host", ArgPredicate::IsPresent, "[::]:443"))]
     pub listen: SocketAddr,
     /// Listen address of the dashboard [default with --dashboard-host: the same port as the API]
-    #[arg(long, env, value_name = "ADDR", default_value = "127.0.0.1:8081")]
+    #[arg(long, env, value_name = "ADDR", default_value = "127.0.0.1:8081", value_parser = ListenAddrParser)]
     #[arg(default_value_if("dashboard_host", ArgPredicate::IsPresent, None::<&str>))]
     pub dashboard_listen: Option<SocketAddr>,
-    /// Listen address of quota-svc's internal API, which its commands call; must be a loopback address
-    #[arg(long, env, value_name = "ADDR", default_value = "127.0.0.1:8082")]
+    /// Listen address of quota-svc's internal API, which commands call; must be a loopback address
+    #[arg(long, env, value_name = "ADDR", default_value = QUOTA_LISTEN, value_parser = ListenAddrParser, global = true)]
     pub quota_listen: SocketAddr,
     /// Listen address of /livez, /readyz and /metrics
-    #[arg(long, env, value_name = "ADDR", default_value = "127.0.0.1:9080")]
+    #[arg(long, env, value_name = "ADDR", default_value = "127.0.0.1:9080", value_parser = ListenAddrParser)]
     pub admin_listen: SocketAddr,
     /// Listen address of a port that redirects plain HTTP to the https URLs of the API and the dashboard: to that of the
     /// requested host, for an unknown host to the API's. `none` opens no such port [default with --api-host: [::]:80]
-    #[arg(long, env, value_name = "ADDR", value_parser = OrNone(SocketAddr::from_str))]
+    #[arg(long, env, value_name = "ADDR", value_parser = OrNone(ListenAddrParser))]
     #[arg(default_value_if("api_host", ArgPredicate::IsPresent, "[::]:80"))]
     pub redirect_listen: Option<AddrOrNone>,
     /// Host name of the public API, such as ip.example.org: serves HTTPS for this name on port 443, and redirects plain HTTP.
@@ -71,10 +74,10 @@ pub struct Config {
     #[arg(long, env, value_enum, default_value_t = Switch::On)]
     pub print_credentials: Switch,
     /// Directory for persistent data
-    #[arg(long, env, value_name = "PATH", default_value = "./data")]
+    #[arg(long, env, value_name = "PATH", default_value = DATA_DIR, global = true)]
     pub data_dir: PathBuf,
     /// Store accounts, keys and counters in this Redis or Valkey instead of the data directory
-    #[arg(long, env, value_name = "URL", hide_env_values = true)]
+    #[arg(long, env, value_name = "URL", hide_env_values = true, global = true)]
     pub redis_url: Option<SecretString>,
     /// Trusted proxies (CIDRs or IP addresses): only their X-Forwarded-For and X-Edge-* headers are used. `none`
     /// trusts no proxy

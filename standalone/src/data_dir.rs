@@ -17,6 +17,21 @@ pub struct DataDir {
     pub session_key: SessionKey,
 }
 
+/// The directory of the geo databases, used if it exists and no `--geo-db` is given.
+pub fn geo_dir(dir: &Path) -> PathBuf {
+    dir.join("geo")
+}
+
+/// The path of the embedded store.
+pub fn store_file(dir: &Path) -> PathBuf {
+    dir.join("store.redb")
+}
+
+/// The path of the token.
+pub fn quota_token_file(dir: &Path) -> PathBuf {
+    dir.join("quota-token")
+}
+
 /// Creates the directory, the session key and the token if they are missing, readable only by the user who runs
 /// ip-lookup.
 pub fn prepare(dir: &Path) -> anyhow::Result<DataDir> {
@@ -25,12 +40,12 @@ pub fn prepare(dir: &Path) -> anyhow::Result<DataDir> {
         format!("can't create the data directory {dir}: choose a writable one with --data-dir PATH")
     })?;
     let session_key = SessionKey::load_or_create(&dir.join("session.key"))?;
-    let quota_token_file = dir.join("quota-token");
+    let quota_token_file = quota_token_file(dir);
     if !quota_token_file.exists() {
         create_token(&quota_token_file)
             .with_context(|| format!("can't write the quota token {}", quota_token_file.display()))?;
     }
-    Ok(DataDir { store_file: dir.join("store.redb"), quota_token_file, session_key })
+    Ok(DataDir { store_file: store_file(dir), quota_token_file, session_key })
 }
 
 fn create_token(path: &Path) -> anyhow::Result<()> {

@@ -3,6 +3,7 @@
 mod acme;
 mod banner;
 mod bootstrap;
+mod commands;
 mod config;
 mod data_dir;
 mod port_endpoints;
@@ -11,20 +12,28 @@ mod public_urls;
 mod service_configs;
 mod services;
 
+use commands::Cli;
 use config::Config;
-use service_kit::command_line::{self, Output};
-use service_kit::{Kit, runtime};
+use service_kit::{Kit, command_line, runtime};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> std::process::ExitCode {
-    let config: Config = command_line::parse();
+    let Cli { command, output, config } = command_line::parse();
+    let output = output.output;
     service_kit::tls::install_crypto_provider();
     let result = runtime::run(&config.serve_args(), async {
-        let kit = Kit::start("ip-lookup", &config.serve_args(), &config.telemetry())?;
-        services::run(&config, &kit).await?;
-        kit.finish()
+        match command {
+            Some(command) => commands::run(command, &config, output).await,
+            None => serve(&config).await,
+        }
     });
-    command_line::exit(Output::Text, result)
+    command_line::exit(output, result)
+}
+
+async fn serve(config: &Config) -> anyhow::Result<()> {
+    let kit = Kit::start("ip-lookup", &config.serve_args(), &config.telemetry())?;
+    services::run(config, &kit).await?;
+    kit.finish()
 }

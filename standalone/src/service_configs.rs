@@ -5,9 +5,10 @@ use std::net::SocketAddr;
 use anyhow::Context as _;
 use clap::Parser;
 use edge::EdgeArgs;
+use lookup_svc::geo::GeoArgs;
 
 use crate::config::Config;
-use crate::data_dir::DataDir;
+use crate::data_dir::{self, DataDir};
 use crate::public_urls::PublicUrls;
 
 impl Config {
@@ -42,7 +43,7 @@ impl Config {
             base_url: urls.api.clone(),
             dashboard_url: urls.dashboard.clone(),
             edge: self.edge()?,
-            geo: self.geo.clone(),
+            geo: self.geo_args(),
             serving: self.serve_args(),
             listener: self.listener.clone(),
             ..lookup_svc::config::Config::default()
@@ -77,6 +78,16 @@ impl Config {
         let local_only = !is_named && self.dashboard_addr().ip().is_loopback();
         config.accounts.insecure_cookies = self.insecure_cookies || local_only;
         Ok(config)
+    }
+
+    /// The geo flags. Without `--geo-db`, the databases come from the data directory, if it has any.
+    fn geo_args(&self) -> GeoArgs {
+        let mut geo = self.geo.clone();
+        let dir = data_dir::geo_dir(&self.data_dir);
+        if geo.geo_db.is_empty() && dir.is_dir() {
+            geo.geo_db.push(dir);
+        }
+        geo
     }
 
     fn edge(&self) -> anyhow::Result<EdgeArgs> {

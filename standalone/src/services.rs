@@ -20,7 +20,7 @@ use crate::data_dir::DataDir;
 use crate::port_endpoints::PortEndpoints;
 use crate::ports::{Ports, PublicPorts};
 use crate::public_urls::PublicUrls;
-use crate::{bootstrap, data_dir};
+use crate::{bootstrap, commands, data_dir};
 
 /// Timeout per call during startup. Generous, because the machine may be busy.
 const STARTUP_TIMEOUT: Duration = Duration::from_secs(5);
@@ -77,12 +77,12 @@ async fn serve_public(
         .await
         .context("can't access the store: check --redis-url, or omit it to use --data-dir")?;
     let geo = lookup.geo_summary();
+    let program = commands::program(config, quota);
     let banner = Banner {
         urls,
         local_api: config.base_url.is_none() && config.api_host.is_none(),
         proxy_protocol: config.listener.proxy_protocol,
-        quota,
-        data,
+        program: &program,
         geo: &geo,
         admin: ports.admin.local_addr(),
     };

@@ -69,7 +69,7 @@ fn shown<'a>(banner: &'a str, name: &str) -> &'a str {
 #[tokio::test]
 async fn as_root_image_of_ip_lookup_works_as_documented() {
     let Some(engine) = Engine::start().await else { return };
-    load_build_image(&engine, &["ip-lookup", "quota-svc"]);
+    load_build_image(&engine, &["ip-lookup"]);
     let root = project_root();
     let commands = documented("sh docker");
     let [start, again, operator] = commands.as_slice() else { panic!("{commands:?}") };

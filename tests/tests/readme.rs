@@ -58,15 +58,16 @@ struct QuickStart {
 impl QuickStart {
     fn new(geo_url: String) -> Self {
         let port = |name, number| (name, ReservedPort::new(), number);
-        let (api, dashboard) = (port("LISTEN", 8080), port("DASHBOARD_LISTEN", 8081));
-        let ports = [api, dashboard, port("QUOTA_LISTEN", 8082), port("ADMIN_LISTEN", 9080)];
+        let (api, dashboard) = (port("IP_LOOKUP_LISTEN", 8080), port("IP_LOOKUP_DASHBOARD_LISTEN", 8081));
+        let ports =
+            [api, dashboard, port("IP_LOOKUP_QUOTA_LISTEN", 8082), port("IP_LOOKUP_ADMIN_LISTEN", 9080)];
         Self { dir: tempfile::tempdir().unwrap(), ports, server: None, geo_url, key: String::new() }
     }
 
     /// Runs a block and returns its output.
     async fn run(&mut self, block: &str) -> String {
         match block.trim().strip_prefix("cargo run --release") {
-            Some(flags) if !flags.starts_with(" -p") => self.start(flags).await,
+            Some(flags) if flags.is_empty() || flags.starts_with(" -- --") => self.start(flags).await,
             _ if block.trim() == "./test" => check_test_script(),
             _ => self.shell(block),
         }
@@ -111,16 +112,15 @@ impl QuickStart {
         let block = self.ports.iter().fold(block.to_owned(), |text, (_, port, default)| {
             text.replace(&format!("localhost:{default}"), &port.addr().to_string())
         });
-        let block = block.replace("cargo run --release -p quota-svc --", &format!("{bin_dir}/quota-svc"));
-        let block = block.replace("cargo run --release -p lookup-svc --", &format!("{bin_dir}/lookup-svc"));
+        let block = block.replace("cargo run --release --", &format!("{bin_dir}/ip-lookup"));
         let block = block.replace(
             "geo-update dbip-lite",
             &format!("geo-update dbip-lite --provider-url {}", self.geo_url),
         );
         let script =
             format!("set -euo pipefail\ncurl() {{ command curl --fail-with-body -sS \"$@\"; }}\n{block}");
-        let quota = format!("http://{}", self.ports[2].1.addr());
-        bash(&script, self.dir.path(), &[("KEY", &self.key), ("QUOTA_URL", &quota)])
+        let quota = self.ports[2].1.addr().to_string();
+        bash(&script, self.dir.path(), &[("KEY", &self.key), ("IP_LOOKUP_QUOTA_LISTEN", &quota)])
     }
 }
 
@@ -190,7 +190,7 @@ async fn readme_commands_run_and_print_the_shown_output() {
             "sh" => {
                 printed = quick_start.run(&body).await;
                 ran += 1;
-                if body.trim() == "cargo run --release" {
+                if body.trim() == "cargo run --release" && printed.contains("First start") {
                     check_banner(&quick_start, &printed);
                 }
             }
@@ -255,7 +255,8 @@ fn paths_in_documents_exist() {
 #[test]
 fn flags_in_documents_exist() {
     let commands = "ip-lookup|lookup-svc|quota-svc|dashboard-api|lookup-svc geo-update|lookup-svc selftest|\
-        quota-svc export|quota-svc key create|quota-svc key set-limit|quota-svc account delete";
+        quota-svc export|quota-svc key create|quota-svc key set-limit|quota-svc account delete|ip-lookup man|\
+        ip-lookup geo-update";
     let known: String = commands.split('|').map(help_of).chain([OTHER_FLAGS.to_owned()]).collect();
     let is_flag_char = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     let known: BTreeSet<&str> =

@@ -1,0 +1,174 @@
+//! The commands of `ip-lookup`. Those for accounts and keys work while the service runs and while it is stopped.
+
+mod connection;
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use clap::Parser;
+use connection::Connection;
+use dashboard_api::cli::PasswordCommands;
+use lookup_svc::geo_update::{self, GeoUpdateArgs};
+use quota_svc::cli::{CliContext, ClientCommand};
+use service_kit::command_line::{ManualCommand, Output, OutputArgs};
+
+use crate::config::{Config, DATA_DIR, QUOTA_LISTEN};
+use crate::data_dir;
+
+/// IP lookup API on one machine: public API, quotas and dashboard in one process, data in one directory
+///
+/// Runs the service unless a command is given. The first start creates an account and an API key and prints them.
+/// ip-lookup needs neither Redis nor a download.
+///
+/// Commands work while the service runs and while it is stopped. Run them as the same user and with the same --data-dir,
+/// --quota-listen and --redis-url.
+///
+/// Every flag can also be set by an environment variable, for example --data-dir by IP_LOOKUP_DATA_DIR.
+#[derive(Parser, Debug)]
+#[command(name = "ip-lookup", version)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    #[command(flatten)]
+    pub config: Config,
+    // Last, because its heading also applies to flags without one that follow.
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+#[derive(clap::Subcommand, Debug)]
+pub enum Command {
+    #[command(flatten)]
+    Client(ClientCommand),
+    /// Set an account's password, typed at the terminal or read from standard input
+    SetPassword {
+        /// Login of the account
+        login: String,
+    },
+    /// Set an account's password to a new random one and print it
+    ResetPassword {
+        /// Login of the account
+        login: String,
+    },
+    /// Download, verify and install geo databases, by default in the directory geo in --data-dir, which the service uses
+    /// if no --geo-db is given
+    #[command(mut_arg("to", |arg| arg.required(false)
+        .help("Directory to install the databases in [default: geo in --data-dir]")))]
+    GeoUpdate(Box<GeoUpdateArgs>),
+    #[command(flatten)]
+    Manual(ManualCommand),
+}
+
+/// Runs a command and prints its result.
+pub async fn run(command: Command, config: &Config, output: Output) -> anyhow::Result<()> {
+    match command {
+        Command::Manual(command) => command.run::<Cli>(),
+        Command::GeoUpdate(args) => update_geo(*args, &config.data_dir).await,
+        Command::Client(command) => {
+            let connection = Connection::open(config, command.creates_store()).await?;
+            let program = program(config, config.quota_listen);
+            let context = CliContext::new(&connection.url, Some(&connection.token), output, program)?;
+            connection.close_after(command.run(&context)).await
+        }
+        Command::SetPassword { login } => {
+            let connection = Connection::open(config, false).await?;
+            let commands = password_commands(&connection, config, output)?;
+            connection.close_after(commands.set(&login)).await
+        }
+        Command::ResetPassword { login } => {
+            let connection = Connection::open(config, false).await?;
+            let commands = password_commands(&connection, config, output)?;
+            connection.close_after(commands.reset(&login)).await
+        }
+    }
+}
+
+fn password_commands(
+    connection: &Connection,
+    config: &Config,
+    output: Output,
+) -> anyhow::Result<PasswordCommands> {
+    let program = program(config, config.quota_listen);
+    PasswordCommands::new(&connection.url, Some(&connection.token), output, program)
+}
+
+async fn update_geo(mut args: GeoUpdateArgs, data_dir: &Path) -> anyhow::Result<()> {
+    let default = data_dir::geo_dir(data_dir);
+    let is_new = args.to.is_none() && !default.is_dir();
+    let to = args.to.get_or_insert(default).clone();
+    geo_update::run(args).await?;
+    if is_new {
+        eprintln!("If ip-lookup is running, restart it once to use {}.", to.display());
+    }
+    Ok(())
+}
+
+/// The program with the flags that a command needs to reach the service with this configuration.
+pub fn program(config: &Config, quota: SocketAddr) -> String {
+    let mut line = "ip-lookup".to_owned();
+    if config.data_dir != Path::new(DATA_DIR) {
+        line += &format!(" --data-dir {}", quoted(&config.data_dir.display().to_string()));
+    }
+    if quota.to_string() != QUOTA_LISTEN {
+        line += &format!(" --quota-listen {quota}");
+    }
+    line
+}
+
+/// Quotes text for a shell, if needed.
+fn quoted(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%,".contains(c);
+    match text.chars().all(is_plain) && !text.is_empty() {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    fn parse(line: &str) -> Cli {
+        Cli::try_parse_from(line.split(' ')).unwrap()
+    }
+
+    #[test]
+    fn command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn flags_of_the_data_may_follow_the_command() {
+        for line in [
+            "ip-lookup --data-dir d --quota-listen 9 key list --output json",
+            "ip-lookup key list --data-dir d --quota-listen 9 --output json",
+        ] {
+            let Cli { command, output, config } = parse(line);
+            assert!(matches!(command, Some(Command::Client(ClientCommand::Key(_)))), "{line}");
+            assert_eq!((config.data_dir.as_path(), output.output), (Path::new("d"), Output::Json), "{line}");
+            assert_eq!(config.quota_listen.to_string(), "127.0.0.1:9", "{line}");
+        }
+    }
+
+    #[test]
+    fn geo_update_needs_no_directory() {
+        let Some(Command::GeoUpdate(args)) = parse("ip-lookup geo-update dbip-lite").command else {
+            panic!("another command");
+        };
+        assert_eq!(args.to, None);
+    }
+
+    #[test]
+    fn commands_in_messages_have_the_flags_of_the_service() {
+        let line = |flags: &str| {
+            let config = parse(flags).config;
+            program(&config, config.quota_listen)
+        };
+        assert_eq!(line("ip-lookup"), "ip-lookup");
+        assert_eq!(line("ip-lookup --data-dir /srv/ip"), "ip-lookup --data-dir /srv/ip");
+        assert_eq!(line("ip-lookup --quota-listen 9"), "ip-lookup --quota-listen 127.0.0.1:9");
+        assert_eq!(quoted("it's here"), r"'it'\''s here'");
+    }
+}

@@ -1,0 +1,223 @@
+//! What the command lines of all programs have in common: environment variables, listen addresses, usage errors,
+//! completions and man pages.
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use serde_json::Value;
+use testkit::process::{Service, binary};
+use testkit::tools::require_tool;
+
+const PROGRAMS: [&str; 4] = ["ip-lookup", "lookup-svc", "quota-svc", "dashboard-api"];
+const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
+
+fn run(program: &str, args: &[&str], env: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(binary(program));
+    command.args(args).env_clear().envs(env.iter().copied()).output().unwrap()
+}
+
+fn stdout(program: &str, args: &[&str]) -> String {
+    let output = run(program, args, &[]);
+    assert!(output.status.success(), "{program} {args:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// The environment variables in the help of a program or command.
+fn variables(program: &str, command: &[&str]) -> BTreeSet<String> {
+    let help = stdout(program, &[command, &["--help"]].concat());
+    let names = help.split("[env: ").skip(1).filter_map(|rest| rest.split(['=', ']']).next());
+    names.map(str::to_owned).collect()
+}
+
+#[test]
+fn variables_have_the_prefix_and_are_not_those_of_kubernetes() {
+    let mut all = BTreeSet::new();
+    for program in PROGRAMS {
+        all.extend(variables(program, &[]));
+    }
+    all.extend(variables("lookup-svc", &["geo-update"]));
+    assert!(all.len() > 80, "only {} variables found", all.len());
+    // Kubernetes sets these for a Service whose name starts with ip-lookup.
+    let of_kubernetes = |name: &str| {
+        ["_SERVICE_HOST", "_SERVICE_PORT", "_PORT"].iter().any(|end| name.ends_with(end))
+            || name.contains("_SERVICE_PORT_")
+            || name.contains("_PORT_")
+    };
+    for name in &all {
+        assert!(name.starts_with("IP_LOOKUP_") && !of_kubernetes(name), "{name}");
+    }
+}
+
+#[test]
+fn prefixed_variable_wins_and_the_old_name_works_with_a_warning() {
+    let help =
+        |env: &[(&str, &str)], args: &[&str]| run("quota-svc", &[args, &["account", "list"]].concat(), env);
+    let unreachable = |output: &Output, port: &str| {
+        let text = stderr(output);
+        assert!(text.contains(&format!("can't reach quota-svc at http://127.0.0.1:{port}")), "{text}");
+        text
+    };
+    let (old, new) = (("QUOTA_URL", "http://127.0.0.1:1"), ("IP_LOOKUP_QUOTA_URL", "http://127.0.0.1:2"));
+    let warning = "QUOTA_URL has a new name, IP_LOOKUP_QUOTA_URL";
+
+    let text = unreachable(&help(&[old], &[]), "1");
+    assert_eq!(text.matches(warning).count(), 1, "{text}");
+    let text = unreachable(&help(&[new], &[]), "2");
+    assert!(!text.contains("new name"), "{text}");
+    let text = unreachable(&help(&[old, new], &[]), "2");
+    assert!(!text.contains("new name"), "{text}");
+    let text = unreachable(&help(&[old], &["--quota-url", "http://127.0.0.1:3"]), "3");
+    assert!(!text.contains("new name"), "the flag is used: {text}");
+    let json = help(&[old, ("IP_LOOKUP_LOG_FORMAT", "json")], &[]);
+    let line: Value = serde_json::from_str(stderr(&json).lines().next().unwrap()).unwrap();
+    assert!(line["level"] == "WARN" && line["message"].as_str().unwrap().contains(warning), "{line}");
+    let quiet = help(&[old, ("IP_LOOKUP_LOG_LEVEL", "error")], &[]);
+    assert!(!stderr(&quiet).contains("new name"), "{quiet:?}");
+}
+
+#[tokio::test]
+async fn variables_of_kubernetes_are_ignored() {
+    let env = [
+        ("IP_LOOKUP_PORT", "tcp://10.0.0.1:80"),
+        ("IP_LOOKUP_SERVICE_HOST", "10.0.0.1"),
+        ("IP_LOOKUP_SERVICE_PORT", "80"),
+        ("IP_LOOKUP_PORT_80_TCP_ADDR", "10.0.0.1"),
+        ("IP_LOOKUP_QUOTA_LISTEN", "localhost:0"),
+        ("IP_LOOKUP_LISTEN", "0"),
+        ("IP_LOOKUP_DASHBOARD_LISTEN", "127.0.0.1:0"),
+        ("IP_LOOKUP_ADMIN_LISTEN", "[::1]:0"),
+        ("IP_LOOKUP_LOG_LEVEL", "info"),
+    ];
+    let data = tempfile::tempdir().unwrap();
+    let mut service = Service::spawn("ip-lookup", &["--data-dir", data.path().to_str().unwrap()], &env);
+    assert!(
+        service.listen_addr("lookup").await.ip().is_loopback(),
+        "a port alone keeps the default's address"
+    );
+    assert!(service.listen_addr("quota").await.ip().is_loopback());
+    service.term();
+    assert!(service.wait_exit(WAIT_TIMEOUT).await.success(), "{}", service.logs());
+    assert!(!service.logs().contains("WARN"), "{}", service.logs());
+}
+
+#[tokio::test]
+async fn colon_and_port_listen_on_all_addresses() {
+    let flags = ["--listen", ":0", "--admin-listen", "localhost:0", "--quota-url", "http://127.0.0.1:1"];
+    let mut service = Service::spawn("lookup-svc", &flags, &[]);
+    assert_eq!(service.listen_addr("lookup").await.ip().to_string(), "::");
+    assert_eq!(service.listen_addr("admin").await.ip().to_string(), "127.0.0.1");
+}
+
+#[test]
+fn usage_errors_are_json_with_json_output() {
+    for args in [&["key", "create", "--output", "json"][..], &["--output=json", "--listen", "nowhere"]] {
+        for program in ["ip-lookup", "quota-svc"] {
+            let output = run(program, args, &[]);
+            assert_eq!(output.status.code(), Some(2), "{output:?}");
+            let error: Value = serde_json::from_slice(&output.stderr).unwrap();
+            let flag = if args[0] == "key" { "--account" } else { "--listen" };
+            assert!(
+                error["error"] == "usage" && error["message"].as_str().unwrap().contains(flag),
+                "{error}"
+            );
+        }
+    }
+    let text = run("ip-lookup", &["key", "create"], &[]);
+    assert!(stderr(&text).starts_with("error: ") && stderr(&text).contains("Usage:"), "{text:?}");
+}
+
+#[test]
+fn bash_completes_commands_and_flags() {
+    let dir = tempfile::tempdir().unwrap();
+    for program in PROGRAMS {
+        let script = dir.path().join(program);
+        fs::write(&script, stdout(program, &["completions", "bash"])).unwrap();
+        let complete = |words: &str| {
+            let line = format!(
+                "source '{}'; function=$(complete -p {program}); function=${{function#*-F }}; \
+                 COMP_WORDS=({program} {words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); \
+                 ${{function%% *}} {program} \"${{COMP_WORDS[COMP_CWORD]}}\" \"${{COMP_WORDS[COMP_CWORD-1]}}\"; \
+                 echo \"${{COMPREPLY[@]}}\"",
+                script.display()
+            );
+            let output = Command::new("bash").args(["--norc", "-c", &line]).output().unwrap();
+            assert!(output.status.success(), "{program} {words}: {output:?}");
+            String::from_utf8(output.stdout).unwrap()
+        };
+        assert_eq!(complete("compl").trim(), "completions", "{program}");
+        assert!(complete("--adm").contains("--admin-listen"), "{program}");
+        if ["ip-lookup", "quota-svc"].contains(&program) {
+            assert_eq!(complete("key set-").trim(), "set-limit", "{program}");
+            assert_eq!(complete("key set-limit --dail").trim(), "--daily-limit", "{program}");
+        }
+    }
+}
+
+#[test]
+fn zsh_and_fish_completions_name_every_command() {
+    for program in PROGRAMS {
+        for shell in ["zsh", "fish"] {
+            let script = stdout(program, &["completions", shell]);
+            for word in ["completions", "admin-listen", program] {
+                assert!(script.contains(word), "{program} {shell}: no {word}");
+            }
+        }
+    }
+    let unknown = run("ip-lookup", &["completions", "tcsh"], &[]);
+    assert_eq!(unknown.status.code(), Some(2), "{unknown:?}");
+}
+
+#[test]
+fn man_pages_cover_every_command() {
+    let dir = tempfile::tempdir().unwrap();
+    for program in PROGRAMS {
+        let page = stdout(program, &["man"]);
+        assert!(page.contains(&format!(".TH {program} 1")), "{page}");
+        assert!(page.contains("IP_LOOKUP_ADMIN_LISTEN"), "{page}");
+        let to = dir.path().join(program);
+        stdout(program, &["man", "--to", to.to_str().unwrap()]);
+        assert!(to.join(format!("{program}.1")).is_file(), "{program}");
+    }
+    let limit = fs::read_to_string(dir.path().join("ip-lookup/ip-lookup-key-set-limit.1")).unwrap();
+    assert!(limit.contains(r"\-\-daily\-limit"), "{limit}");
+}
+
+/// The output of `program` on a terminal. `None` if `script`, which provides the terminal, is missing: the test is then
+/// skipped.
+fn on_terminal(program: &str, args: &str, env: &[(&str, &str)]) -> Option<String> {
+    if !require_tool("script") {
+        return None;
+    }
+    let line = format!("'{}' {args}", binary(program).display());
+    let mut script = Command::new("script");
+    script
+        .args(["-qec", &line, "/dev/null"])
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .env("SHELL", "/bin/sh");
+    let output = script.envs(env.iter().copied()).output().unwrap();
+    Some(String::from_utf8(output.stdout).unwrap())
+}
+
+#[test]
+fn no_color_and_dumb_terminals_get_plain_text() {
+    let old_name = ("QUOTA_URL", "http://127.0.0.1:1");
+    for (env, colored) in [
+        (&[("TERM", "xterm"), old_name][..], true),
+        (&[("TERM", "xterm"), ("NO_COLOR", "1"), old_name], false),
+        (&[("TERM", "dumb"), old_name], false),
+    ] {
+        // A log line, and the usage error of clap.
+        for args in ["account list", "account list --unknown"] {
+            let Some(text) = on_terminal("quota-svc", args, env) else { return };
+            assert_eq!(text.contains('\x1b'), colored, "{env:?} {args}: {text:?}");
+        }
+    }
+}
