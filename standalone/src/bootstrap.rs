@@ -1,19 +1,19 @@
 //! The first start: creates an account and an API key if the store has no account.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::Context;
 use dashboard_api::config::Switch;
-use dashboard_api::password::Passwords;
+use dashboard_api::password::{Passwords, random_password};
 use quota_client::wire::{NewAccount, NewKey, Scope};
 use quota_client::{ClientError, QuotaClient};
+use tokio::time::{Instant, sleep, timeout_at};
 
 /// Login of the account that the first start creates.
 pub const LOGIN: &str = "admin";
 
 /// Maximum wait for an unavailable store: Redis may still be starting or loading its data.
 const STORE_WAIT: Duration = Duration::from_secs(10);
-const RETRY_INTERVAL: Duration = Duration::from_millis(50);
+const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
 /// What the first start has created.
 pub enum FirstStart {
@@ -54,22 +54,21 @@ pub async fn create_account(
     Ok(Some(FirstStart::Credentials(InitialCredentials { password, key })))
 }
 
-/// Counts the accounts. Retries while the store is unavailable (503).
+/// Counts the accounts. Waits while the store is unavailable.
 async fn count_accounts(quota: &QuotaClient) -> Result<u64, ClientError> {
     let deadline = Instant::now() + STORE_WAIT;
     loop {
+        // Asks for the state of the store before the first operation: quota-svc logs every operation that fails.
+        let waiting = quota.wait_for_store(|reason| {
+            let seconds = STORE_WAIT.as_secs();
+            tracing::warn!(reason, "the store is not available yet; retrying for up to {seconds} s");
+        });
+        let _ = timeout_at(deadline, waiting).await;
         match quota.list_accounts(None, 1).await {
             Err(error) if error.status() == Some(503) && Instant::now() < deadline => {
-                tokio::time::sleep(RETRY_INTERVAL).await;
+                sleep(RETRY_INTERVAL).await;
             }
             result => return Ok(result?.total),
         }
     }
-}
-
-/// Generates 120 random bits in Base32. It has no 0 and no 1, which are easily confused with o and l.
-fn random_password() -> anyhow::Result<String> {
-    let mut bytes = [0; 15];
-    getrandom::fill(&mut bytes).context("can't get random bytes from the operating system")?;
-    Ok(data_encoding::BASE32_NOPAD.encode(&bytes).to_lowercase())
 }

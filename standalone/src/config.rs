@@ -3,7 +3,6 @@
 use std::ffi::OsStr;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::ensure;

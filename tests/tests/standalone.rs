@@ -16,10 +16,14 @@ use testkit::tools::project_root;
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
 fn start(data: &Path, flags: &[&str]) -> Service {
+    start_with_log("info", data, flags)
+}
+
+fn start_with_log(level: &str, data: &Path, flags: &[&str]) -> Service {
     let data = data.to_str().unwrap();
     let any = "127.0.0.1:0";
     let ports = ["--listen", any, "--dashboard-listen", any, "--quota-listen", any, "--admin-listen", any];
-    let flags = [&["--data-dir", data, "--log-level", "info"], &ports[..], flags].concat();
+    let flags = [&["--data-dir", data, "--log-level", level], &ports[..], flags].concat();
     Service::spawn("ip-lookup", &flags, &[])
 }
 
@@ -98,11 +102,21 @@ async fn standalone_runs_on_redis() {
 async fn first_start_waits_for_unreachable_redis() {
     let (data, mut redis) = (tempfile::tempdir().unwrap(), Redis::start().await);
     redis.stop();
-    let mut service = start(data.path(), &["--redis-url", &redis.url()]);
+    let mut service = start_with_log("info,quota_svc=debug", data.path(), &["--redis-url", &redis.url()]);
     service.listen_addr("lookup").await;
+    // Enough attempts to see whether each one logs a warning.
+    testkit::wait::eventually(WAIT_TIMEOUT, "several attempts to connect", async || {
+        (service.logs().matches("can't connect to the store").count() > 5).then_some(())
+    })
+    .await;
     redis.restart().await;
     let text = banner(&mut service).await;
     assert!(text.contains("First start."), "{text}");
+    let logs = service.logs();
+    let warnings: Vec<_> = logs.lines().filter(|line| line.contains(r#""level":"WARN""#)).collect();
+    let [connect, notice] = warnings.as_slice() else { panic!("not two warnings: {warnings:#?}") };
+    assert!(connect.contains("can't connect to the store; retrying"), "{connect}");
+    assert!(notice.contains("the store is not available yet; retrying for up to 10 s"), "{notice}");
 }
 
 #[tokio::test]

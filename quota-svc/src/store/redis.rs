@@ -8,6 +8,7 @@ mod import;
 mod keys;
 mod managed_connection;
 mod operation;
+mod outage_log;
 mod redis_keys;
 mod restart;
 mod settings;
@@ -19,6 +20,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 pub use confirm::ConfirmWrites;
+use outage_log::OutageLog;
 use quota_api::ImportReport;
 use redis_keys::RedisKeys;
 use service_kit::LogThrottle;
@@ -71,11 +73,12 @@ pub struct RedisStore {
 impl RedisStore {
     /// Starts connecting in the background and returns immediately.
     pub fn start(options: RedisOptions) -> Result<Self, RedisUrlError> {
-        let settings = Arc::new(SettingsCheck::default());
+        let (settings, outages) = (Arc::new(SettingsCheck::default()), Arc::new(OutageLog::default()));
         let start = |timeout| {
             let (target, mut connect_options) =
                 target::parse(&options.url, options.credentials.clone(), timeout)?;
             connect_options.settings = settings.clone();
+            connect_options.outages = outages.clone();
             Ok::<_, RedisUrlError>(Topology::start(target, connect_options, timeout))
         };
         Ok(Self {

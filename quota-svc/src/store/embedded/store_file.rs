@@ -38,7 +38,7 @@ pub enum OpenError {
     InUse(PathBuf),
     #[error(
         "the store file {path} is damaged or not a store file: {reason}. Move it elsewhere, then start with a new \
-         file and restore a backup with `quota-svc import` if you have one"
+         file and restore a backup with the command `import` if you have one"
     )]
     Damaged { path: PathBuf, reason: String },
     #[error("can't start the thread that writes the store file: {0}")]

@@ -131,20 +131,18 @@ impl ConnectionTask {
     }
 
     async fn connect_with_retry(&self) -> MultiplexedConnection {
-        let (mut backoff, mut warned) = (INITIAL_BACKOFF, false);
+        let (mut backoff, server) = (INITIAL_BACKOFF, self.target.label());
         loop {
             match self.connect_and_check().await {
                 Ok(connection) => {
-                    tracing::info!(server = self.target.label(), "connected to the store");
+                    self.options.outages.end(&server);
+                    tracing::info!(server, "connected to the store");
                     return connection;
                 }
-                Err(error) if !warned => {
-                    warned = true;
-                    tracing::warn!(server = self.target.label(), %error, "can't connect to the store; retrying");
+                Err(error) if self.options.outages.begin(&server) => {
+                    tracing::warn!(server, %error, "can't connect to the store; retrying");
                 }
-                Err(error) => {
-                    tracing::debug!(server = self.target.label(), %error, "can't connect to the store")
-                }
+                Err(error) => tracing::debug!(server, %error, "can't connect to the store"),
             }
             tokio::time::sleep(backoff).await;
             backoff = (backoff * 2).min(MAX_BACKOFF);

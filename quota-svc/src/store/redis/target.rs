@@ -8,6 +8,7 @@ use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo, RedisConnectionIn
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
+use super::outage_log::OutageLog;
 use super::settings::SettingsCheck;
 
 const REDIS_PORT: u16 = 6379;
@@ -89,6 +90,7 @@ pub struct ConnectOptions {
     ca: Option<Vec<u8>>,
     response_timeout: Duration,
     pub settings: Arc<SettingsCheck>,
+    pub outages: Arc<OutageLog>,
 }
 
 /// Values of the flags that supplement the URL.
@@ -125,6 +127,7 @@ pub fn parse(
         ca,
         response_timeout: timeout,
         settings: Arc::default(),
+        outages: Arc::default(),
     };
     let target = match scheme {
         "redis" | "rediss" => parse_server(url, &mut options)?,
