@@ -102,8 +102,8 @@ impl DashboardService {
         let redirect = match config.redirect_listen {
             Some(addr) => {
                 let telemetry = RequestTelemetry::new(&kit.telemetry, "dashboard-api");
-                let url =
-                    config.public_origin().context("--redirect-listen redirects to --public-url: set it")?;
+                let url = config.public_url.as_ref().map(ToString::to_string);
+                let url = url.context("--redirect-listen redirects to --public-url: set it")?;
                 let target = app.redirect_target(&url)?;
                 let server = RedirectServer::bind(addr, target, Vec::new(), &kit.serve, telemetry).await?;
                 let balancers = app.context.edge.trusted();

@@ -2,7 +2,7 @@
 //! errors.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use reqwest::redirect::Policy;
@@ -21,6 +21,12 @@ fn start_standalone(data: &Path, flags: &[&str]) -> Service {
     let ports = ["--listen", ANY, "--dashboard-listen", ANY, "--quota-listen", ANY, "--admin-listen", ANY];
     let redirect = ["--redirect-listen", ANY, "--log-level", "info", "--data-dir", data];
     Service::spawn("ip-lookup", &[&ports[..], &redirect, flags].concat(), &[])
+}
+
+fn session_key(dir: &Path) -> PathBuf {
+    let key = dir.join("session.key");
+    std::fs::write(&key, [7; 32]).unwrap();
+    key
 }
 
 fn start_dashboard(key: &Path, flags: &[&str]) -> Service {
@@ -71,10 +77,11 @@ async fn standalone_redirects_each_host_to_its_url() {
     let mut service = start_standalone(data.path(), &flags);
     let redirect = service.listen_addr("redirect").await;
     let path = "/api/v1/x?a=b";
-    for (host, want, docs) in [
-        ("ip.example", "https://ip.example/lookup", "https://ip.example/lookup/docs#https_required"),
-        ("evil.example", "https://ip.example/lookup", "https://ip.example/lookup/docs#https_required"),
-        ("keys.example", "https://keys.example:8443", "https://ip.example/lookup/docs#https_required"),
+    let docs = "https://ip.example/lookup/docs#https_required";
+    for (host, want) in [
+        ("ip.example", "https://ip.example/lookup"),
+        ("evil.example", "https://ip.example/lookup"),
+        ("keys.example", "https://keys.example:8443"),
     ] {
         let (location, body) = location(redirect, host).await;
         assert_eq!(location, format!("{want}{path}"));
@@ -85,15 +92,28 @@ async fn standalone_redirects_each_host_to_its_url() {
 #[tokio::test]
 async fn redirect_of_dashboard_leads_to_its_public_url() {
     let dir = tempfile::tempdir().unwrap();
-    let key = dir.path().join("session.key");
-    std::fs::write(&key, [7; 32]).unwrap();
-    let mut service = start_dashboard(&key, &["--public-url", "https://keys.example/"]);
-    let redirect = service.listen_addr("redirect").await;
-    assert_eq!(location(redirect, "evil.example").await.0, "https://keys.example/api/v1/x?a=b");
+    let key = session_key(dir.path());
+    for (url, want) in [
+        ("https://keys.example/", "https://keys.example/api/v1/x?a=b"),
+        ("https://keys.example/dashboard", "https://keys.example/dashboard/api/v1/x?a=b"),
+    ] {
+        let mut service = start_dashboard(&key, &["--public-url", url]);
+        let redirect = service.listen_addr("redirect").await;
+        assert_eq!(location(redirect, "evil.example").await.0, want);
+    }
+}
+
+#[tokio::test]
+async fn redirect_of_dashboard_without_https_url_is_a_start_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let key = session_key(dir.path());
     let log = expect_failure(start_dashboard(&key, &[])).await;
     assert!(log.contains("--redirect-listen redirects to --public-url: set it"), "{log}");
     let log = expect_failure(start_dashboard(&key, &["--public-url", "http://localhost:8081"])).await;
-    assert!(log.contains("--public-url, which must be an https:// URL"), "{log}");
+    assert!(
+        log.contains("--redirect-listen requires an https:// URL in --public-url, not http://localhost:8081"),
+        "{log}"
+    );
 }
 
 /// The head of the response to a request behind a PROXY protocol header; empty if the connection is closed without one.
@@ -110,8 +130,7 @@ async fn send_raw(addr: std::net::SocketAddr, header: &str) -> String {
 #[tokio::test]
 async fn redirect_ports_require_the_proxy_protocol_header_if_the_other_ports_do() {
     let (data, dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let key = dir.path().join("session.key");
-    std::fs::write(&key, [7; 32]).unwrap();
+    let key = session_key(dir.path());
     let proxied = ["--proxy-protocol", "--trusted-proxies", "127.0.0.1"];
     let (api, keys) = (["--base-url", "https://ip.example"], ["--public-url", "https://keys.example"]);
     let listen = ["--listen", ANY, "--admin-listen", ANY, "--redirect-listen", ANY];
@@ -125,7 +144,7 @@ async fn redirect_ports_require_the_proxy_protocol_header_if_the_other_ports_do(
         (start_standalone(data.path(), &[&proxied[..], &api, &keys].concat()), "https://ip.example/x"),
     ] {
         let redirect = service.listen_addr("redirect").await;
-        // Served only when everything has started.
+        // Requests are handled only once all ports are open.
         service.listen_addr("admin").await;
         let response = send_raw(redirect, "PROXY TCP4 192.0.2.1 192.0.2.2 50000 80\r\n").await;
         assert!(response.contains(&format!("\r\nlocation: {want}\r\n")), "{response}");
@@ -136,11 +155,12 @@ async fn redirect_ports_require_the_proxy_protocol_header_if_the_other_ports_do(
 #[tokio::test]
 async fn redirect_to_plain_http_is_a_start_error() {
     let data = tempfile::tempdir().unwrap();
-    for flags in [&[][..], &["--base-url", "https://ip.example"]] {
+    for (flags, flag) in [(&[][..], "--base-url"), (&["--base-url", "https://ip.example"], "--public-url")] {
         let log = expect_failure(start_standalone(data.path(), flags)).await;
-        assert!(log.contains("must be an https:// URL, but is http://localhost:"), "{log}");
+        let want = format!("--redirect-listen requires an https:// URL in {flag}, not http://localhost:");
+        assert!(log.contains(&want), "{log}");
     }
-    // No account was created, whose password nobody would have seen.
+    // The failed starts created no account: its password would never have been shown.
     let flags = ["--base-url", "https://ip.example", "--public-url", "https://keys.example"];
     let mut service = start_standalone(data.path(), &flags);
     service.listen_addr("admin").await;
@@ -152,5 +172,5 @@ async fn redirect_to_plain_http_is_a_start_error() {
     let quota = "http://127.0.0.1:1";
     let args = ["--listen", ANY, "--admin-listen", ANY, "--redirect-listen", ANY, "--quota-url", quota];
     let log = expect_failure(Service::spawn("lookup-svc", &args, &[])).await;
-    assert!(log.contains("--base-url, which must be an https:// URL, but is http://localhost:8080"), "{log}");
+    assert!(log.contains("requires an https:// URL in --base-url, not http://localhost:8080"), "{log}");
 }

@@ -39,12 +39,12 @@ impl RedirectTarget {
     /// Redirects to `url`, the value of `flag`. Fails if it is not an https URL. The redirects have these headers, such as
     /// CORS headers.
     pub fn new(flag: &str, url: &str, docs_url: &str, mut headers: HeaderMap) -> anyhow::Result<Self> {
-        let parsed = Url::parse(url).with_context(|| format!("{flag} {url}"))?;
+        let parsed = Url::parse(url).with_context(|| format!("{flag} is not a valid URL: {url}"))?;
         ensure!(
             parsed.scheme() == "https",
-            "--redirect-listen redirects to the {flag}, which must be an https:// URL, but is {url}"
+            "--redirect-listen requires an https:// URL in {flag}, not {url}"
         );
-        // RFC 6797 forbids it on plain HTTP.
+        // RFC 6797 forbids HSTS on plain HTTP.
         headers.remove(header::STRICT_TRANSPORT_SECURITY);
         Ok(Self {
             base: parsed.as_str().trim_end_matches('/').to_owned(),
@@ -115,7 +115,7 @@ impl RedirectServer {
         let server = server.docs_url(&*default.docs_url).error_headers(default.headers.clone());
         let errors = catch_all(&*default.docs_url).headers(default.headers.clone());
         let redirect = move |request: &Request| {
-            // Both may have the same host, with different ports.
+            // The default and another target may have the same host, with different ports.
             let other = requested_host(request).filter(|host| !default.is(host));
             let other = other.and_then(|host| others.iter().find(|other| other.is(host)));
             other.unwrap_or(&default).respond(request)

@@ -115,7 +115,7 @@ impl Server {
     ) -> Self {
         if args.proxy_protocol {
             self.args.max_connections = limits::max_connections_with_handshakes(self.args.max_connections);
-            self.proxy_protocol = Some(ProxyProtocol::new(trusted));
+            self.proxy_protocol = Some(ProxyProtocol::new(self.name, trusted));
         }
         self
     }
@@ -144,7 +144,7 @@ impl Server {
             registry: Arc::default(),
             unsent: Arc::default(),
         };
-        let handshake = accept::Handshake::new(self.proxy_protocol, self.tls);
+        let handshake = accept::Handshake::new(self.name, self.proxy_protocol, self.tls);
         accept::run(self.name, self.listener, self.args, handshake, Arc::new(handler), lifecycle).await;
     }
 }

@@ -1,5 +1,5 @@
-//! The accept loop: limits the number of connections, starts handshakes (PROXY header and TLS) and backs off when the system runs out of
-//! resources.
+//! The accept loop: limits the number of connections, starts handshakes (PROXY header and TLS) and backs off when the
+//! system runs out of resources.
 
 use std::{
     io,
@@ -17,7 +17,7 @@ use hyper_util::server::conn::auto::Builder;
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
-    time::{sleep, timeout},
+    time::{error::Elapsed, sleep, timeout},
 };
 
 use super::{
@@ -66,6 +66,9 @@ pub(super) struct Handshake {
     proxy_protocol: Option<ProxyProtocol>,
     tls: Option<Tls>,
     pending: Arc<PendingHandshakes>,
+    /// The port's name in the log.
+    server: &'static str,
+    failure_log: LogThrottle,
 }
 
 /// A connection after its handshake.
@@ -77,9 +80,20 @@ struct Established {
 
 impl Handshake {
     /// `None` if nothing precedes HTTP.
-    pub(super) fn new(proxy_protocol: Option<ProxyProtocol>, tls: Option<Tls>) -> Option<Self> {
+    pub(super) fn new(
+        server: &'static str,
+        proxy_protocol: Option<ProxyProtocol>,
+        tls: Option<Tls>,
+    ) -> Option<Self> {
         let pending = Arc::new(PendingHandshakes::new(limits::max_handshakes()));
-        (proxy_protocol.is_some() || tls.is_some()).then_some(Self { proxy_protocol, tls, pending })
+        let failure_log = LogThrottle::default();
+        (proxy_protocol.is_some() || tls.is_some()).then_some(Self {
+            proxy_protocol,
+            tls,
+            pending,
+            server,
+            failure_log,
+        })
     }
 
     /// Returns whether to begin a handshake with the peer, instead of closing its connection at once.
@@ -97,9 +111,23 @@ impl Handshake {
         let Some(tls) = &self.tls else {
             return Some(Established { socket: Socket::Plain(socket), proxied, tls: None });
         };
-        let stream = timeout(tls_timeout, tls.accept(socket)).await.ok()?.ok()??;
+        let stream = self.log_failure(timeout(tls_timeout, tls.accept(socket)).await)??;
         let tls = Some(TlsInfo::of(stream.get_ref().1));
         Some(Established { socket: Socket::Tls(Box::new(stream)), proxied, tls })
+    }
+
+    /// Logs why a TLS handshake fails, for example because the client rejects the certificate. At level debug, because
+    /// scanners of public ports cause many, and without the address, which may be a client's.
+    fn log_failure<T>(&self, handshake: Result<io::Result<T>, Elapsed>) -> Option<T> {
+        let reason = match handshake {
+            Ok(Ok(completed)) => return Some(completed),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "timed out".to_owned(),
+        };
+        if let Some(occurrences) = self.failure_log.allow() {
+            tracing::debug!(server = self.server, reason, occurrences, "TLS handshake failed");
+        }
+        None
     }
 }
 
@@ -178,7 +206,10 @@ impl Acceptor {
         }
     }
 
-    /// Opens the connection after the handshake. Only then it counts as a connection.
+    /// Does the handshake in a task, then opens the connection. Only then does it count against the limit.
+    ///
+    /// Until it has a permit, it stays among the pending handshakes. If there are too many of both, a new handshake
+    /// therefore closes the connection that has waited longest.
     fn begin_handshake(self: &Arc<Self>, handshake: &Handshake, socket: TcpStream, peer: SocketAddr) {
         if !handshake.accepts(peer) {
             return;
@@ -250,6 +281,10 @@ impl Acceptor {
         tokio::select! {
             _ = self.wait_drained() => return,
             _ = lifecycle.grace_period_over() => {}
+        }
+        // The grace period may be shorter than that of handshakes. A connection that opened now would not be aborted.
+        if let Some(handshake) = &self.handshake {
+            handshake.pending.drop_all();
         }
         let connections = registry.len();
         tracing::warn!(server = name, connections, "grace period over; closing remaining connections");

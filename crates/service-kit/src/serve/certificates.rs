@@ -91,6 +91,10 @@ impl Certificates {
         for (pair, loaded) in self.files.iter().zip(&self.loaded) {
             match pair.load_if_changed() {
                 Ok(None) => {}
+                // After a read error or an unusable pair.
+                Ok(Some(new)) if loaded.load().as_ref().is_some_and(|used| used.key.cert == new.key.cert) => {
+                    tracing::info!(certificate = %pair.name(), "the files contain the certificate in use again");
+                }
                 Ok(Some(new)) => {
                     let expires = new.date();
                     match loaded.swap(Some(Arc::new(new))) {
@@ -105,7 +109,7 @@ impl Certificates {
                     let name = pair.name();
                     match loaded.load().is_some() {
                         true => {
-                            tracing::warn!(certificate = %name, error, "can't use the replaced certificate; the old one stays in use");
+                            tracing::warn!(certificate = %name, error, "can't use the new certificate; the old one stays in use");
                         }
                         false => tracing::warn!(certificate = %name, error, "can't use the certificate"),
                     }
@@ -271,7 +275,7 @@ impl Contents {
         hash.finalize().into()
     }
 
-    /// Checks that the key belongs to the certificate.
+    /// Parses both files and checks that the key belongs to the certificate.
     fn load(&self) -> anyhow::Result<LoadedCertificate> {
         let chain = CertificateDer::pem_slice_iter(&self.certificate)
             .collect::<Result<Vec<_>, _>>()

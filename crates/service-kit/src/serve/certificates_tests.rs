@@ -183,3 +183,23 @@ fn pem_with_key_and_chain_in_one_text_is_checked() {
     let mismatch = pem("a.example", 2040).0 + &pem("a.example", 2040).1;
     assert!(LoadedCertificate::from_pem(mismatch.as_bytes()).is_err());
 }
+
+#[test]
+fn unchanged_certificate_is_not_replaced_after_a_read_error() {
+    let folder = TempDir::new().expect("folder");
+    let pair = pem("a.example", 2040);
+    write(folder.path(), &pair);
+    let certificates = load(folder.path()).expect("valid pair");
+    let file = folder.path().join("log");
+    let log = Arc::new(fs::File::create(&file).expect("log"));
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(log).finish();
+    tracing::subscriber::with_default(subscriber, || {
+        fs::remove_file(folder.path().join("tls.key")).expect("remove");
+        certificates.reload();
+        write(folder.path(), &pair);
+        certificates.reload();
+    });
+    let log = fs::read_to_string(file).expect("log");
+    assert!(log.contains("can't read") && log.contains("the certificate in use again"), "{log}");
+    assert!(!log.contains("certificate replaced"), "{log}");
+}

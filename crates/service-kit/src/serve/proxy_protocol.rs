@@ -7,11 +7,13 @@ use tokio::{net::TcpStream, time::timeout};
 use super::proxy_header::{ProxyHeader, ProxyHeaderError};
 use crate::log_throttle::LogThrottle;
 
-/// Load balancers send the header together with the first bytes of the connection.
+/// Maximum wait for a complete header. Load balancers send it immediately, before any byte of the client.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Reads the headers of trusted load balancers, and closes all other connections.
 pub(super) struct ProxyProtocol {
+    /// The port's name in the log.
+    server: &'static str,
     trusted: Box<dyn Fn(IpAddr) -> bool + Send + Sync>,
     // One per warning, so that strangers can't suppress the one about a misconfigured load balancer.
     untrusted_log: LogThrottle,
@@ -19,9 +21,12 @@ pub(super) struct ProxyProtocol {
 }
 
 impl ProxyProtocol {
-    pub(super) fn new(trusted: impl Fn(IpAddr) -> bool + Send + Sync + 'static) -> Self {
+    pub(super) fn new(
+        server: &'static str,
+        trusted: impl Fn(IpAddr) -> bool + Send + Sync + 'static,
+    ) -> Self {
         let (untrusted_log, header_log) = (LogThrottle::default(), LogThrottle::default());
-        Self { trusted: Box::new(trusted), untrusted_log, header_log }
+        Self { server, trusted: Box::new(trusted), untrusted_log, header_log }
     }
 
     /// Returns whether a connection's peer may send a header. Does not log its address: it may be a client's.
@@ -29,6 +34,7 @@ impl ProxyProtocol {
         let accepted = (self.trusted)(peer.to_canonical());
         if !accepted && let Some(occurrences) = self.untrusted_log.allow() {
             tracing::warn!(
+                server = self.server,
                 occurrences,
                 "connection closed: --proxy-protocol is set, and the peer is not a trusted proxy (--trusted-proxies)"
             );
@@ -46,7 +52,7 @@ impl ProxyProtocol {
             Err(_) => format!("there was no complete PROXY header within {} s", HEADER_TIMEOUT.as_secs()),
         };
         if let Some(occurrences) = self.header_log.allow() {
-            tracing::warn!(reason, occurrences, "connection of a trusted proxy closed");
+            tracing::warn!(server = self.server, reason, occurrences, "connection of a trusted proxy closed");
         }
         None
     }

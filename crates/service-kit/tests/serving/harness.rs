@@ -3,6 +3,7 @@
 use std::{
     io,
     net::SocketAddr,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -44,6 +45,33 @@ impl TestServer {
     pub async fn wait_stopped(self) {
         let result = tokio::time::timeout(TIMEOUT, self.task).await;
         result.expect("server stops in time").expect("server does not panic");
+    }
+}
+
+/// What the test's thread has logged, up to level debug.
+pub struct CapturedLog {
+    file: tempfile::NamedTempFile,
+    _guard: tracing::subscriber::DefaultGuard,
+}
+
+impl CapturedLog {
+    /// Captures until it is dropped. The test must run on one thread.
+    pub fn start() -> Self {
+        let file = tempfile::NamedTempFile::new().expect("log");
+        let writer = Arc::new(file.reopen().expect("log"));
+        let subscriber = tracing_subscriber::fmt()
+            .with_ansi(false)
+            .with_max_level(tracing::Level::DEBUG)
+            .with_writer(writer)
+            .finish();
+        Self { file, _guard: tracing::subscriber::set_default(subscriber) }
+    }
+
+    /// The line that contains `text`.
+    pub fn line(&self, text: &str) -> String {
+        let log = std::fs::read_to_string(self.file.path()).expect("log");
+        let line = log.lines().find(|line| line.contains(text));
+        line.unwrap_or_else(|| panic!("no line {text:?}: {log}")).to_owned()
     }
 }
 

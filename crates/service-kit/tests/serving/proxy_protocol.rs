@@ -16,7 +16,7 @@ use tokio::{
 };
 
 use crate::{
-    harness::{Client, TIMEOUT, TestServer, args},
+    harness::{CapturedLog, Client, TIMEOUT, TestServer, args},
     shutdown::gated,
 };
 
@@ -174,6 +174,30 @@ async fn header_that_arrives_during_the_shutdown_is_served() {
     assert_eq!(late.read_response().await.status, 200);
     stalled.wait_closed().await;
     server.wait_stopped().await;
+}
+
+#[tokio::test]
+async fn incomplete_header_is_closed_at_the_end_of_a_short_grace_period() {
+    let server = serve(&ServeArgs { grace: Duration::from_millis(100), ..args() }, addresses()).await;
+    let mut late = server.connect().await;
+    late.send("PROXY TCP4 192.0.2.1").await;
+    server.lifecycle.begin_shutdown();
+    server.wait_stopped().await;
+    let rest = format!(" 127.0.0.1 1000 443\r\n{REQUEST}");
+    let response = exchange(late.0, rest.as_bytes()).await;
+    assert!(response.is_empty(), "{}", String::from_utf8_lossy(&response));
+}
+
+#[tokio::test]
+async fn closed_connections_are_logged_with_the_port_and_without_addresses() {
+    let log = CapturedLog::start();
+    let server = serve(&args(), addresses()).await;
+    exchange(connect_from(UNTRUSTED, server.addr).await.0, REQUEST.as_bytes()).await;
+    exchange(connect_from(TRUSTED, server.addr).await.0, REQUEST.as_bytes()).await;
+    for text in ["the peer is not a trusted proxy", "the connection does not begin with a PROXY header"] {
+        let line = log.line(text);
+        assert!(line.contains("server=\"test\"") && !line.contains("127.0.0."), "{line}");
+    }
 }
 
 /// A deterministic generator of pseudorandom numbers (SplitMix64), so that a failure can be repeated.

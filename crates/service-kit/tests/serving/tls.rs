@@ -31,7 +31,7 @@ use tokio::{
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use crate::{
-    harness::{DOCS, TIMEOUT, TestServer, args},
+    harness::{CapturedLog, DOCS, TIMEOUT, TestServer, args},
     shutdown::gated,
 };
 
@@ -456,6 +456,28 @@ async fn expired_certificate_is_reported_but_keeps_the_service_ready() {
     let path = |path: &Path| format!("certificate=\"{}\"", path.display());
     assert!(line.contains(&path(&certificate_file)) && line.ends_with(" 1577836800"), "{line}");
     follow.abort();
+}
+
+#[tokio::test]
+async fn failed_handshakes_are_logged_with_the_reason_and_without_addresses() {
+    let authority = Authority::new();
+    authority.issue("a", "a.example");
+    let timeouts = ServeArgs { header_timeout: Duration::from_millis(100), ..args() };
+    for (sent, reason) in [
+        (&b"GET / HTTP/1.1\r\n\r\n"[..], "received corrupt message"),
+        // Half of a record.
+        (b"\x16\x03\x01", "timed out"),
+    ] {
+        let log = CapturedLog::start();
+        let (server, _) = serve(&timeouts, &authority.args(&["a"]), hello()).await;
+        let mut client = TcpStream::connect(server.addr).await.expect("connect");
+        client.write_all(sent).await.expect("send");
+        // An alert may precede the end, or the reset.
+        let _ = timeout(TIMEOUT, client.read_to_end(&mut Vec::new())).await.expect("closed in time");
+        let line = log.line("TLS handshake failed");
+        assert!(line.contains(reason) && line.contains("server=\"test\""), "{line}");
+        assert!(!line.contains("127.0.0.1"), "{line}");
+    }
 }
 
 #[tokio::test]
