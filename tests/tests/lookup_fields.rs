@@ -15,6 +15,9 @@ use testkit::tools::{project_root, require_tool};
 /// The first cell of the table's header.
 const TABLE: &str = "| fields | ";
 
+/// The cell of fields that need the flag.
+const TLS_CERT: &str = "`--tls-cert`";
+
 /// A client that is not a trusted proxy.
 const CLIENT: &str = "127.0.0.5";
 /// The trusted proxy.
@@ -132,7 +135,7 @@ async fn table_of_fields_with_values_is_true() {
         return;
     }
     let (headings, rows) = table();
-    let known = ["yes", "null", "database", "`--colo`"];
+    let known = ["yes", "null", "database", "`--colo`", TLS_CERT];
     for cell in rows.iter().flat_map(|row| &row.cells) {
         assert!(known.contains(&cell.as_str()), "unknown cell {cell:?}");
     }
@@ -148,6 +151,8 @@ async fn table_of_fields_with_values_is_true() {
     let balanced_flags = [&tls_flags[..], &["--proxy-protocol"]].concat();
     let balanced = Lookup::start_with_long_timeouts(stack.quota.url(), &balanced_flags).await;
     let balanced_url = format!("https://{}", balanced.addr());
+    let balanced_plain_flags = [&equipped[..], &["--proxy-protocol"]].concat();
+    let balanced_plain = Lookup::start_with_long_timeouts(stack.quota.url(), &balanced_plain_flags).await;
     let bare = Lookup::start_with_long_timeouts(stack.quota.url(), &[]).await;
     let key = stack.key_with_scope(Scope::Full).await.secret;
 
@@ -189,6 +194,9 @@ async fn table_of_fields_with_values_is_true() {
     for (column, mode) in modes.iter().enumerate() {
         check(column, mode.heading, &rows, &mode.fetch(&key).await, |cell| cell != "null");
     }
+    // curl sends version 1, which has no TLS facts.
+    let mode = Mode { url: &balanced_plain.url(), flags: &["--haproxy-protocol"], ..modes[2] };
+    check(2, mode.heading, &rows, &mode.fetch(&key).await, |cell| cell != "null" && cell != TLS_CERT);
     // Without databases and flags.
     let public_with_facts = [&[PUBLIC_ADDRESS], &FACTS[..]].concat();
     for (column, headers) in [(3, &public_with_facts[..]), (4, &[PUBLIC_ADDRESS])] {

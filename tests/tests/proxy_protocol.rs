@@ -41,7 +41,7 @@ const V2_CHECKSUM: Route =
 /// `TLS` stands for the options of a port with TLS.
 const V2_TLS: Route =
     Route { name: "v2-tls", bind: "TLS", server: "send-proxy-v2 proxy-v2-options ssl,ssl-cipher" };
-/// HAProxy sends the TLV for TLS, but does not end it.
+/// HAProxy sends the TLV `SSL`, but forwards the client's TLS.
 const V2_FORWARDED_TLS: Route =
     Route { name: "v2-forwarded-tls", bind: "", server: "send-proxy-v2 proxy-v2-options ssl,ssl-cipher" };
 const V2_NEW_TLS: Route = Route {
@@ -238,8 +238,8 @@ async fn exchange(source: &str, addr: SocketAddr, bytes: &[u8]) -> String {
     String::from_utf8_lossy(&response).into_owned()
 }
 
-/// Accepts connections until one ends with `request`. Returns its bytes. The others are those that waited for HAProxy's
-/// start.
+/// Accepts connections until one ends with `request`. Returns its bytes. Other connections come from the check that HAProxy
+/// listens.
 async fn record(listener: &TcpListener, request: &[u8]) -> Vec<u8> {
     let mut recorded = Vec::new();
     let recording = async {
@@ -292,7 +292,7 @@ async fn bytes_of_haproxy_from_an_untrusted_peer_close_the_connection() {
         check(&trusted, CLIENT, "HTTP/1.1", tls);
         assert_eq!(exchange(UNTRUSTED, addr, &recorded).await, "", "{}", route.name);
     }
-    // Neither has a request without a header an effect, not even from the load balancer.
+    // A request without a PROXY header gets no response, not even from the load balancer.
     for source in [BALANCER, UNTRUSTED] {
         assert_eq!(exchange(source, addr, request.as_bytes()).await, "", "{source}");
     }
@@ -308,7 +308,7 @@ async fn bytes_of_haproxy_from_an_untrusted_peer_close_the_connection() {
 }
 
 #[tokio::test]
-async fn client_of_the_header_decides_whether_headers_are_trusted() {
+async fn client_in_proxy_header_decides_whether_forwarding_headers_are_trusted() {
     let (stack, key) = stack(&["--trusted-proxies", "127.0.0.1,198.51.100.7"]).await;
     let addr = stack.lookup.addr();
     let sent = "X-Forwarded-For: 203.0.113.9\r\nX-Edge-HTTP-Protocol: HTTP/3\r\nX-Edge-TLS-Version: TLSv1.3\r\n\
@@ -323,7 +323,7 @@ async fn client_of_the_header_decides_whether_headers_are_trusted() {
         let response = exchange(BALANCER, addr, format!("{header}{}", request(&key, sent)).as_bytes()).await;
         check(&body(&response), ip, "HTTP/1.1", None);
     }
-    // A trusted proxy behind the load balancer.
+    // A trusted proxy in front of the load balancer.
     let header = "PROXY TCP4 198.51.100.7 127.0.0.1 1000 443\r\n";
     let response =
         body(&exchange(BALANCER, addr, format!("{header}{}", request(&key, sent)).as_bytes()).await);
@@ -332,7 +332,7 @@ async fn client_of_the_header_decides_whether_headers_are_trusted() {
 }
 
 #[tokio::test]
-async fn standalone_requires_headers_on_both_ports() {
+async fn standalone_requires_proxy_headers_on_api_and_dashboard() {
     let data = tempfile::tempdir().unwrap();
     let any = "127.0.0.1:0";
     let ports = ["--listen", any, "--dashboard-listen", any, "--quota-listen", any, "--admin-listen", any];
@@ -373,7 +373,8 @@ async fn proxy_protocol_without_trusted_proxies_is_a_start_error() {
         let status = service.wait_exit(WAIT_TIMEOUT).await;
         let logs = service.logs();
         assert!(
-            !status.success() && logs.contains("--proxy-protocol requires --trusted-proxies"),
+            !status.success()
+                && logs.contains("--proxy-protocol requires --trusted-proxies or --discover-proxies"),
             "{bin}: {logs}"
         );
     }
