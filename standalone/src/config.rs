@@ -40,8 +40,8 @@ pub struct Config {
     /// Listen address of /livez, /readyz and /metrics
     #[arg(long, env, value_name = "ADDR", default_value = "127.0.0.1:9080", value_parser = ListenAddrParser)]
     pub admin_listen: SocketAddr,
-    /// Listen address of a port that redirects plain HTTP to the https URLs of the API and the dashboard: to that of the
-    /// requested host, for an unknown host to the API's. `none` opens no such port [default with --api-host: [::]:80]
+    /// Listen address of a port that redirects plain HTTP to --public-url if the request is for its host, otherwise to
+    /// --base-url; both must be https URLs. `none` opens no such port [default with --api-host: [::]:80]
     #[arg(long, env, value_name = "ADDR", value_parser = OrNone(ListenAddrParser))]
     #[arg(default_value_if("api_host", ArgPredicate::IsPresent, "[::]:80"))]
     pub redirect_listen: Option<AddrOrNone>,

@@ -68,7 +68,7 @@ async fn serve_public(
     let client = client.with_token(Some(&token)).acting_as(Actor::System);
     let dashboard = DashboardApp::start(&config.dashboard(quota, data, urls)?, kit).await?;
     let lookup = LookupApp::start(&config.lookup(quota, data, urls)?, kit).await?;
-    // Fails before an account is created, whose password would not be shown.
+    // Fails before an account is created: its password would never be shown.
     let redirect = match ports.redirect {
         Some(server) => Some(redirect(server, config, kit, urls, &lookup, &dashboard)?),
         None => None,

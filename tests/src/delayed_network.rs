@@ -38,7 +38,7 @@ impl DelayedNetwork {
     /// Creates the namespaces. `None` means that the test must return immediately, as with [`require_tool`].
     ///
     /// # Panics
-    /// If the link can't be created, or if `./test` runs this test although it can't work.
+    /// If the link can't be created, or if root or a tool is missing under `./test`, which sets `IP_LOOKUP_TEST_STRICT`.
     pub async fn start() -> Option<Self> {
         if !getuid().is_root() {
             assert!(env::var_os(STRICT).is_none(), "network namespaces need root");
@@ -86,9 +86,8 @@ impl DelayedNetwork {
         enter(&self.link)
     }
 
-    /// Runs a program in the client's namespace and returns its standard output. It runs before all ordinary processes, as
-    /// the link does: on a busy machine, ping would notice replies late, and the kernel delays the acknowledgments of a
-    /// program that does not send.
+    /// Runs a program in the client's namespace and returns its standard output. It runs with real-time priority
+    /// (`chrt --fifo`), as the link does, so that a busy machine delays neither ping nor acknowledgments.
     ///
     /// # Panics
     /// If it fails.
@@ -121,7 +120,7 @@ fn enter(process: &ChildGuard) -> [String; 2] {
     ["nsenter".to_owned(), format!("--net=/proc/{}/ns/net", process.pid())]
 }
 
-/// The median.
+/// The median; the upper one of an even count.
 ///
 /// # Panics
 /// If there are no values.

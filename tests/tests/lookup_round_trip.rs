@@ -1,4 +1,5 @@
-//! `rtt` is the round-trip time between the client and the service, as ping measures it.
+//! On the first request of a connection, `rtt` is the round-trip time between the client and the service, as ping measures
+//! it. Later it may include delayed acknowledgments.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::time::Duration;
@@ -15,8 +16,8 @@ const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 /// Connections for each delay and protocol. Their median is compared: a busy machine delays single packets.
 const CONNECTIONS: usize = 3;
 
-/// How long Linux may delay an acknowledgment, in milliseconds. It does so for bytes that the client does not respond to
-/// immediately, such as TLS session tickets that arrive before a late response, and the smoothed time includes it.
+/// Linux delays an acknowledgment by up to this many milliseconds if the client has nothing to send, for example after TLS
+/// session tickets. The smoothed time includes this.
 const DELAYED_ACKNOWLEDGMENT: f64 = 40.0;
 
 /// `ip-lookup` in the server's namespace, and the client's curl.

@@ -32,8 +32,8 @@ const REMOVAL_GRACE: Duration = Duration::from_secs(60);
 pub enum Peer {
     /// The TCP peer, or the client in the PROXY header of a trusted load balancer.
     Address(IpAddr),
-    /// A trusted load balancer whose PROXY header names no client, as in health checks. Headers are not read: they may come
-    /// from anybody.
+    /// A trusted load balancer whose PROXY header names no client, as in health checks. Forwarding headers are not
+    /// read: they may come from anybody.
     Balancer(IpAddr),
 }
 

@@ -23,7 +23,7 @@ pub enum EdgeError {
     },
     /// PROXY headers are required, but nobody may send them.
     #[error(
-        "--proxy-protocol requires --trusted-proxies: PROXY headers are accepted only from trusted proxies, and all other connections are closed"
+        "--proxy-protocol requires --trusted-proxies or --discover-proxies: PROXY headers are accepted only from trusted proxies, and all other connections are closed"
     )]
     NoTrustedProxies,
     /// A node label is given without the name of the node.

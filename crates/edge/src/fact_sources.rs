@@ -10,7 +10,7 @@ use crate::facts::{ConnectionFacts, ProxiedTls};
 /// |---|---|---|---|
 /// | nothing, or an untrusted peer | own | own | socket |
 /// | load balancer with PROXY protocol | own | PROXY header, else own | none |
-/// | trusted proxy that forwards an address | header | header | header |
+/// | trusted proxy that forwards an address (valid or not), or `--client-ip-from peer` | header | header | header |
 /// | trusted peer that forwards no address | header, else own | header, else own | header, else socket |
 ///
 /// With PROXY protocol, `own` comes from [`ConnectionFacts::behind_balancer`], and the client in the PROXY header takes the
@@ -24,7 +24,7 @@ pub(crate) fn select<'h>(
         Decision::PeerUntrusted => own,
         // Nothing was forwarded: the peer is the client, so this connection is the client's.
         Decision::Missing => or(headers(), own),
-        // The connection to this process is the proxy's, not the client's.
+        // The peer is a trusted proxy, so only its headers describe the client's connection.
         Decision::Peer | Decision::Xff | Decision::XffAllTrusted | Decision::Header | Decision::Fallback => {
             headers()
         }
@@ -113,7 +113,7 @@ mod tests {
         }
         assert_eq!(passed_through.http_protocol, Some("HTTP/2"));
         assert_eq!(select(Decision::Missing, passed_through, ConnectionFacts::default), passed_through);
-        assert_eq!(select(Decision::Xff, passed_through, sent), sent(), "a proxy behind the balancer");
+        assert_eq!(select(Decision::Xff, passed_through, sent), sent(), "a proxy in front of the balancer");
     }
 
     #[test]
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn trusted_proxy_that_forwards_an_address_has_only_the_facts_it_sends() {
+    fn trusted_proxy_that_forwards_an_address_or_is_the_client_by_policy_has_only_the_facts_it_sends() {
         let forwarded =
             [Decision::Peer, Decision::Xff, Decision::XffAllTrusted, Decision::Header, Decision::Fallback];
         for decision in forwarded {

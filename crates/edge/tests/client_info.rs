@@ -100,7 +100,7 @@ async fn headers_of_a_balancer_without_a_client_are_ignored() {
 #[tokio::test]
 async fn proxy_protocol_requires_trusted_proxies() {
     let error = edge(&[]).await.require_trusted_proxies().unwrap_err().to_string();
-    assert!(error.contains("--proxy-protocol requires --trusted-proxies"), "{error}");
+    assert!(error.contains("--proxy-protocol requires --trusted-proxies or --discover-proxies"), "{error}");
     assert!(edge(&["10.0.0.1"]).await.require_trusted_proxies().is_ok());
 }
 

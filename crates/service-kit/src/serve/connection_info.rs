@@ -39,14 +39,14 @@ impl ConnectionInfo {
         Arc::new(Self { peer, proxied, tls, socket: Mutex::new(Some(socket)) })
     }
 
-    /// The client that the load balancer names, otherwise the peer. Also the remote address of the requests: it decides
-    /// whether their headers are trusted.
+    /// The client that the load balancer names, otherwise the peer. Requests have it as their remote address.
+    /// `X-Forwarded-For` and similar headers are trusted only if this address is a trusted proxy.
     pub fn client(&self) -> SocketAddr {
         self.proxied.as_ref().and_then(|header| header.client).unwrap_or(self.peer)
     }
 
-    /// Whether the load balancer names no client. Then headers must not be trusted, even though the load balancer is:
-    /// they may come from anybody.
+    /// Whether the load balancer names no client. Then forwarding headers must not be trusted, even though the load balancer
+    /// is: they may come from anybody.
     pub fn client_is_unknown(&self) -> bool {
         self.proxied.as_ref().is_some_and(|header| header.client.is_none())
     }

@@ -1,5 +1,5 @@
-//! Handshakes in progress: PROXY headers and TLS. They have a limit of their own, so that clients that never finish one take no connection
-//! from others.
+//! Handshakes in progress: PROXY headers and TLS. They have a limit of their own, so that clients that never finish one
+//! take no connection from others.
 
 use std::{
     collections::BTreeMap,

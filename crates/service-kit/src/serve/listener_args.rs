@@ -8,8 +8,9 @@ use crate::flag_defaults::flag_defaults;
 #[derive(clap::Args, Debug, Clone)]
 #[command(next_help_heading = "Edge")]
 pub struct ListenerArgs {
-    /// Require a PROXY protocol header (version 1 or 2) from a trusted proxy at the start of each connection; all others are
-    /// closed. For load balancers that forward TCP. The header's client address decides whether headers are trusted
+    /// Require a PROXY protocol header (version 1 or 2) from a trusted proxy at the start of each connection, and close
+    /// connections without one. For load balancers that forward TCP. X-Forwarded-For and similar headers are trusted if the
+    /// client in the PROXY header is a trusted proxy
     #[arg(long, env, value_parser = FalseyValueParser::new())]
     pub proxy_protocol: bool,
 }

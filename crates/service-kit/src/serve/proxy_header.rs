@@ -58,7 +58,8 @@ pub struct ProxyHeader {
     /// The client, never IPv4-mapped. `None` if the load balancer sends a request of its own, such as a health check, or
     /// does not know the address.
     pub client: Option<SocketAddr>,
-    /// The TLS session between client and load balancer. `None` if the load balancer does not end one.
+    /// The TLS session between client and load balancer. `None` if the load balancer reports none: it ends no TLS,
+    /// uses version 1, or does not send the TLV.
     pub tls: Option<ProxiedTls>,
 }
 
@@ -141,6 +142,7 @@ impl ProxyHeader {
         }
         let header = v2::Header::try_from(bytes).ok()?;
         let client = match (header.command, header.protocol, header.addresses) {
+            // Addresses of an unknown family may follow, so it is unknown where the TLVs begin. Everything is ignored.
             (Command::Proxy, Protocol::Unspecified, v2::Addresses::Unspecified) => {
                 return Some(Self::default());
             }
@@ -173,8 +175,8 @@ impl ProxyHeader {
     }
 }
 
-/// How many bytes of the header are missing at least; 0 if it is complete. Whoever reads that many reads nothing after
-/// the header.
+/// A lower bound of the bytes still missing from the header; 0 if it is complete. Reading that many never reads past the
+/// header.
 fn missing_bytes(received: &[u8]) -> Result<usize, ProxyHeaderError> {
     let begins_like = |prefix: &[u8]| received.iter().zip(prefix).all(|(byte, expected)| byte == expected);
     let (is_v1, is_v2) = (begins_like(V1_PREFIX), begins_like(v2::PROTOCOL_PREFIX));

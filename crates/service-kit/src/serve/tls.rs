@@ -19,7 +19,8 @@ use crate::{flag_defaults::flag_defaults, readiness::Condition};
 #[command(next_help_heading = "TLS")]
 pub struct TlsArgs {
     /// PEM file with a certificate and its chain; serves HTTPS instead of plain HTTP. Repeat it, each with a --tls-key, for
-    /// several host names: clients that ask for none of them get the first. Replaced files are used without a restart
+    /// several host names: clients that ask for none of them get the first. New file contents are
+    /// used within 5 s, without a restart
     #[arg(long, env, value_name = "FILE", value_delimiter = ',', requires = "tls_key")]
     pub tls_cert: Vec<PathBuf>,
 
@@ -135,7 +136,7 @@ impl TlsInfo {
     }
 }
 
-/// rustls has its own names for the suites of TLS 1.3.
+/// The IANA name of a suite. rustls names those of TLS 1.3 `TLS13_...`.
 fn iana_name(suite: CipherSuite) -> Option<&'static str> {
     match suite {
         CipherSuite::TLS13_AES_128_GCM_SHA256 => Some("TLS_AES_128_GCM_SHA256"),
