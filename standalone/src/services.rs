@@ -121,6 +121,7 @@ fn redirect(
     lookup: &LookupApp,
     dashboard: &DashboardApp,
 ) -> anyhow::Result<RedirectServer> {
+    let api = lookup.redirect_target()?;
     // With --api-host alone, the dashboard may be for this machine only.
     let local_dashboard = config.api_host.is_some() && urls.dashboard.starts_with("http://");
     let others = match local_dashboard {
@@ -128,7 +129,7 @@ fn redirect(
         false => vec![dashboard.redirect_target(&urls.dashboard)?],
     };
     let telemetry = RequestTelemetry::new(&kit.telemetry, "ip-lookup");
-    let server = RedirectServer::new(server, lookup.redirect_target()?, others, telemetry);
+    let server = RedirectServer::new(server, api, others, telemetry);
     let trusted = lookup.trusted_proxies();
     Ok(server.proxy_protocol(&config.listener, move |peer| trusted.contains(peer)))
 }

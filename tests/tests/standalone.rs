@@ -106,7 +106,9 @@ async fn first_start_waits_for_unreachable_redis() {
     service.listen_addr("lookup").await;
     // Enough attempts to see whether each one logs a warning.
     testkit::wait::eventually(WAIT_TIMEOUT, "several attempts to connect", async || {
-        (service.logs().matches("can't connect to the store").count() > 5).then_some(())
+        let logs = service.logs();
+        let waits = logs.contains("the store is not available yet");
+        (waits && logs.matches("can't connect to the store").count() > 5).then_some(())
     })
     .await;
     redis.restart().await;
