@@ -82,6 +82,9 @@ pub struct Config {
     /// trusts no proxy
     #[arg(long, env, value_name = "CIDRS", value_delimiter = ',', default_value = "127.0.0.0/8,::1/128")]
     pub trusted_proxies: Vec<String>,
+    /// IATA code of this data center, for the field `colo`, if no header of a trusted proxy provides one
+    #[arg(long, env, value_name = "IATA")]
+    pub colo: Option<String>,
     /// Requests per day for keys without their own limit
     #[arg(long, env, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
     pub daily_limit: u32,

@@ -94,7 +94,7 @@ impl Config {
         let proxies = self.trusted_proxies.join(",");
         let flags = ["edge".to_owned(), format!("--trusted-proxies={proxies}")];
         let flags = flags.into_iter().take(if proxies == "none" { 1 } else { 2 });
-        Ok(EdgeOnly::try_parse_from(flags)?.edge)
+        Ok(EdgeArgs { colo: self.colo.clone(), ..EdgeOnly::try_parse_from(flags)?.edge })
     }
 }
 

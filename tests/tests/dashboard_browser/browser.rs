@@ -193,6 +193,8 @@ fn port_of(chromedriver: &mut ChildGuard) -> Option<u16> {
 
 fn capabilities(appearance: Appearance, profile: &TempDir) -> ChromeCapabilities {
     let mut chrome = DesiredCapabilities::chrome();
+    // The certificates of tests are from a CA that only the test knows.
+    chrome.accept_insecure_certs(true).expect("the capability is set");
     let scheme = format!("--blink-settings=preferredColorScheme={}", if appearance.dark { 0 } else { 1 });
     let profile_dir = format!("--user-data-dir={}", profile.path().display());
     for flag in [
