@@ -109,7 +109,7 @@ impl Acme {
                 let expires = humantime::format_rfc3339_seconds(certificate.validity().end);
                 tracing::info!(hosts, directory, %expires, "certificate received");
                 print(&format!(
-                    "Certificate for {hosts} received; it expires at {expires} and is renewed before."
+                    "Certificate for {hosts} received; it expires at {expires} and will be renewed before then."
                 ));
             }
             Err(error) => {
@@ -117,7 +117,7 @@ impl Acme {
                 self.report(&failures);
                 self.state.failures = Some(failures);
                 if let Err(error) = self.files.write_state(&self.state) {
-                    tracing::error!(%error, "can't write the time of the next attempt, which a restart will forget");
+                    tracing::error!(%error, "can't save the time of the next attempt; a restart will forget it");
                 }
             }
         }
@@ -170,7 +170,7 @@ fn check_hosts(hosts: Vec<String>) -> anyhow::Result<Vec<String>> {
     hosts.dedup();
     if hosts.is_empty() {
         bail!(
-            "--acme-email needs the host names of the certificate: set --api-host, --dashboard-host or both"
+            "--acme-email needs a host name: set --api-host, and --dashboard-host if the dashboard is public"
         );
     }
     for host in &hosts {

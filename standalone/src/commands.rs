@@ -17,13 +17,13 @@ use crate::data_dir;
 
 /// IP lookup API on one machine: public API, quotas and dashboard in one process, data in one directory
 ///
-/// Runs the service unless a command is given. The first start creates an account and an API key and prints them.
-/// ip-lookup needs neither Redis nor a download.
+/// Runs the service unless a command is given. The first start creates an account and an API key and prints them
+/// (see --print-credentials). ip-lookup needs neither Redis nor a download.
 ///
 /// Commands work while the service runs and while it is stopped. Run them as the same user and with the same --data-dir,
 /// --quota-listen and --redis-url.
 ///
-/// Every flag can also be set by an environment variable, for example --data-dir by IP_LOOKUP_DATA_DIR.
+/// Every flag of the service can also be set by an environment variable, for example --data-dir by IP_LOOKUP_DATA_DIR.
 #[derive(Parser, Debug)]
 #[command(name = "ip-lookup", version)]
 pub struct Cli {

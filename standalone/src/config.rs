@@ -26,7 +26,8 @@ pub const QUOTA_LISTEN: &str = "127.0.0.1:8082";
 #[derive(Parser, Debug, Clone)]
 #[command(name = "ip-lookup", version)]
 pub struct Config {
-    /// Listen address of the public API [default with --api-host: [::]:443]
+    /// Listen address of the public API. A port alone is on 127.0.0.1, `:PORT` on all addresses [default with --api-host:
+    /// [::]:443]
     #[arg(long, env, value_name = "ADDR", default_value = "127.0.0.1:8080", value_parser = ListenAddrParser)]
     #[arg(default_value_if("api_host", ArgPredicate::IsPresent, "[::]:443"))]
     pub listen: SocketAddr,
@@ -53,12 +54,12 @@ pub struct Config {
     /// --dashboard-listen is set
     #[arg(long, env, value_name = "NAME", value_parser = host, requires = "api_host")]
     pub dashboard_host: Option<String>,
-    /// Public URL of the API, for links and examples [default: https:// and --api-host, or http://localhost or the address,
-    /// with the port of --listen]
+    /// Public URL of the API, for links and examples [default: https:// and --api-host, otherwise localhost or
+    /// the listen address, with the port of --listen]
     #[arg(long, env, value_name = "URL", value_parser = base_url)]
     pub base_url: Option<String>,
-    /// Public URL of the dashboard [default: https:// and --dashboard-host, or http://localhost or the address, with the
-    /// port of --dashboard-listen]
+    /// Public URL of the dashboard [default: https:// and --dashboard-host, otherwise localhost or the listen address,
+    /// with the port of --dashboard-listen]
     #[arg(long, env, value_name = "URL", value_parser = base_url)]
     pub public_url: Option<String>,
     /// Let visitors of the dashboard create accounts
@@ -68,8 +69,8 @@ pub struct Config {
     /// without it
     #[arg(long, env)]
     pub insecure_cookies: bool,
-    /// Print the password and the API key that the first start creates. If off, for logs that others can read, it creates an
-    /// account without a password and without a key
+    /// Print the password and the API key that the first start creates. `off` creates the account without a password or
+    /// key, for logs that others can read
     #[arg(long, env, value_enum, default_value_t = Switch::On)]
     pub print_credentials: Switch,
     /// Directory for persistent data
@@ -143,8 +144,8 @@ impl Config {
         self.dashboard_listen.unwrap_or(self.listen)
     }
 
-    /// The scheme of the dashboard. Plain HTTP if only the API has a host name and the dashboard is for this machine: no
-    /// certificate is for `localhost` then.
+    /// The scheme of the dashboard. Plain HTTP if only the API has a host name and the dashboard is for this machine,
+    /// because the certificate doesn't cover `localhost`.
     pub fn dashboard_scheme(&self) -> &'static str {
         let local = self.dashboard_host.is_none() && self.dashboard_addr().ip().is_loopback();
         if self.api_host.is_some() && local { "http" } else { self.scheme() }
@@ -155,7 +156,7 @@ impl Config {
         self.redirect_listen.and_then(|addr| addr.0)
     }
 
-    /// The scheme of the public URLs that are not given.
+    /// The scheme of default URLs: https if there is a certificate.
     pub fn scheme(&self) -> &'static str {
         let is_https = !self.tls.tls_cert.is_empty() || self.acme.acme_email.is_some();
         if is_https { "https" } else { "http" }

@@ -28,6 +28,7 @@ const STARTUP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Starts all services, prints the banner and returns when all have stopped.
 pub async fn run(config: &Config, kit: &Kit) -> anyhow::Result<()> {
     config.check()?;
+    // Only validates the flags; the actual ports are known after binding.
     PublicUrls::new(config)?;
     let acme = Acme::new(&config.acme, config.hosts(), &config.data_dir)?;
     let managed = acme.as_ref().map(Acme::certificate);
@@ -68,7 +69,7 @@ async fn serve_public(
     let client = client.with_token(Some(&token)).acting_as(Actor::System);
     let dashboard = DashboardApp::start(&config.dashboard(quota, data, urls)?, kit).await?;
     let lookup = LookupApp::start(&config.lookup(quota, data, urls)?, kit).await?;
-    // Fails before an account is created: its password would never be shown.
+    // Before the account is created: if this failed later, its password would never be shown.
     let redirect = match ports.redirect {
         Some(server) => Some(redirect(server, config, kit, urls, &lookup, &dashboard)?),
         None => None,

@@ -38,13 +38,14 @@ const FOLDER: &str = "SINGLE_MACHINE_FOLDER";
 const COMMAND: &str =
     "--api-host ip.example.org --dashboard-host keys.example.org --acme-email you@example.org";
 
-/// The addresses of the server and of its client, as public as real ones. Nothing leaves the namespace.
+/// The addresses of the server and of its client, from public ranges, so that they are looked up. Nothing leaves the
+/// namespace.
 const SERVER: [&str; 2] = ["81.2.68.1", "2a02:c0df::1"];
 const CLIENT: [&str; 2] = ["81.2.69.142", "2a02:c0de::142"];
 /// The client's networks in the test databases.
 const CLIENT_NETWORKS: [&str; 2] = ["81.2.69.0/24", "2a02:c0de::/32"];
 
-/// Prepares the namespace: hosts file, addresses, program. Removes proxies from the environment, because curl and Chromium
+/// Sets up addresses and the hosts file, then runs the program. Removes proxies from the environment, because curl and Chromium
 /// would send requests for public names to them.
 const PREPARE: &str = r#"
 hosts=$1 addresses=$2

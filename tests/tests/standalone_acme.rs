@@ -120,7 +120,7 @@ async fn stop(mut service: Service) {
 }
 
 #[tokio::test]
-async fn first_certificate_is_served_on_both_ports_and_kept_by_a_restart() {
+async fn first_certificate_is_served_on_both_ports_and_survives_a_restart() {
     let Some(machine) = Machine::new() else { return };
     let pebble = Pebble::start(machine.port.number(), &[]).await;
     let mut service = machine.start(&pebble, &HOSTS);
@@ -273,7 +273,7 @@ async fn crash_during_an_order_delays_the_next_one() {
 }
 
 #[tokio::test]
-async fn wrong_clock_does_not_order_certificates_without_end() {
+async fn wrong_clock_does_not_cause_endless_orders() {
     let Some(machine) = Machine::new() else { return };
     let Some(clock) = faketime("+2h") else { return };
     let mut pebble =

@@ -20,8 +20,8 @@ const MESSAGE: &str = "This host name is not served here, or the connection was 
 /// Passes each request to the service of its host. Responds with 421 if there is none, and if the connection was opened
 /// (by SNI) for the host of another service.
 ///
-/// Without the second check, a client could reach a service through a connection that a firewall or proxy between has
-/// allowed for another one. Browsers repeat the request on a new connection.
+/// Without the second check, a client could reach a service through a connection that a firewall or proxy
+/// allowed only for another service. Browsers repeat the request on a new connection.
 pub struct HostRouter {
     hosts: Vec<Host>,
     wrong_host: BoxEndpoint<'static>,
@@ -67,8 +67,8 @@ impl HostRouter {
         self.find(requested_host(request)?, tls.and_then(|tls| tls.server_name.as_deref()))
     }
 
-    /// The endpoint for a host on a connection with this SNI. A name that no service has is ignored there: a proxy may send
-    /// its own name for this machine.
+    /// The endpoint for a host on a connection with this SNI. An unknown SNI is ignored: a proxy may send its own name for
+    /// this machine.
     fn find(&self, host: &str, server_name: Option<&str>) -> Option<&BoxEndpoint<'static>> {
         let index = self.index_of(host)?;
         let connection = server_name.and_then(|name| self.index_of(name));

@@ -12,8 +12,8 @@ use clap::{
 };
 
 /// A clap value parser for listen addresses: `127.0.0.1:8080`, `[::1]:8080`, `localhost:8080`, `:8080` for all addresses
-/// of the machine, and `8080` for the address of the flag's default. A port alone so never opens a service to other
-/// machines that is private by default.
+/// of the machine, and `8080` for the address of the flag's default. So a port alone never exposes a service that is
+/// private by default.
 #[derive(Debug, Clone, Copy)]
 pub struct ListenAddrParser;
 

@@ -81,7 +81,7 @@ impl OrderError {
                 FailureKind::Temporary
             }
             Self::Acme(instant_acme::Error::Api(problem)) => match problem_type(problem) {
-                "badNonce" => FailureKind::Temporary,
+                "badNonce" | "serverInternal" => FailureKind::Temporary,
                 "rateLimited" => FailureKind::RateLimited,
                 _ => FailureKind::Rejected,
             },
@@ -297,6 +297,7 @@ mod tests {
     fn failures_are_retried_by_their_kind() {
         for (error, kind) in [
             (problem("badNonce"), FailureKind::Temporary),
+            (problem("serverInternal"), FailureKind::Temporary),
             (problem("rateLimited"), FailureKind::RateLimited),
             (problem("rejectedIdentifier"), FailureKind::Rejected),
             (OrderError::Timeout, FailureKind::Rejected),

@@ -42,7 +42,7 @@ pub enum FailureKind {
 const TEMPORARY_MIN: Duration = Duration::from_secs(5);
 const TEMPORARY_MAX: Duration = Duration::from_secs(10 * 60);
 /// With these delays, at most 5 attempts fall into the first 15 minutes. Let's Encrypt allows 5 failed validations per
-/// host name and hour, and one more every 12 minutes.
+/// host name per hour; one is refilled every 12 minutes.
 const REJECTED_MIN: Duration = Duration::from_secs(60);
 const RATE_LIMITED_MIN: Duration = Duration::from_secs(60 * 60);
 const MAX: Duration = Duration::from_secs(6 * 60 * 60);
@@ -86,7 +86,7 @@ impl Failures {
     }
 }
 
-/// Doubles with each failure, from the first on.
+/// `min` after the first failure, doubled after each further one.
 fn backoff(min: Duration, max: Duration, failures: u32) -> Duration {
     min.saturating_mul(1 << failures.saturating_sub(1).min(20)).min(max)
 }

@@ -1,5 +1,5 @@
-//! The environment variables of flags: `IP_LOOKUP_LISTEN` for `--listen`. The old name, `LISTEN`, works for one more
-//! version.
+//! The environment variables of flags: `IP_LOOKUP_LISTEN` for `--listen`. The old name, `LISTEN`, still works in this
+//! version and will be removed in the next.
 
 use std::{collections::BTreeSet, env, ffi::OsStr};
 
@@ -49,8 +49,8 @@ pub(super) fn warn_about_old_names(command: &Command, matches: &ArgMatches) {
     telemetry::log_early(&args, || {
         for name in names {
             tracing::warn!(
-                "the environment variable {name} has a new name, {PREFIX}{name}. The old name works in this version \
-                 only: rename it"
+                "the environment variable {name} has a new name, {PREFIX}{name}. The old name stops working in the \
+                 next version"
             );
         }
     });

@@ -60,7 +60,7 @@ impl ManagedCertificate {
         self.shared.status.send_replace(status.into());
     }
 
-    /// Changes of the status. The first one is immediate: it may have changed before the call.
+    /// Watches the status. The current one counts as a change.
     pub(super) fn subscribe(&self) -> watch::Receiver<String> {
         let mut status = self.shared.status.subscribe();
         status.mark_changed();
@@ -99,7 +99,7 @@ impl ManagedCertificate {
     }
 }
 
-/// The challenge certificates that are presented. Ends with its drop.
+/// The challenge certificates that are presented. Removed on drop.
 #[derive(Debug)]
 pub struct Challenges {
     certificate: ManagedCertificate,
@@ -113,7 +113,7 @@ impl Challenges {
         certificate: CertificateDer<'static>,
         key: PrivateKeyDer<'static>,
     ) -> Result<(), rustls::Error> {
-        // Not checked, unlike other certificates: the check knows no critical extension, such as that of a challenge.
+        // Not checked, unlike other certificates: rustls's check rejects the challenge's critical extension.
         let certified = CertifiedKey::new(vec![certificate], ring::sign::any_supported_type(&key)?);
         let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()?
