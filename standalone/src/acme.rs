@@ -8,7 +8,6 @@ mod order;
 mod schedule;
 
 use std::convert::Infallible;
-use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -17,6 +16,7 @@ pub use args::AcmeArgs;
 use files::AcmeFiles;
 use order::{CertificateOrder, OrderError};
 use schedule::{FailureKind, Failures, State};
+use service_kit::command_line;
 use service_kit::serve::{LoadedCertificate, ManagedCertificate};
 
 /// How often the clock is compared with the time of the next attempt: it may be set while the process waits.
@@ -164,6 +164,11 @@ impl Acme {
     }
 }
 
+/// Prints a line for the person who started the process, if standard output is still open.
+fn print(line: &str) {
+    let _ = command_line::print(line);
+}
+
 fn check_hosts(hosts: Vec<String>) -> anyhow::Result<Vec<String>> {
     let mut hosts: Vec<_> = hosts.iter().map(|host| host.to_ascii_lowercase()).collect();
     hosts.sort();
@@ -180,11 +185,6 @@ fn check_hosts(hosts: Vec<String>) -> anyhow::Result<Vec<String>> {
         }
     }
     Ok(hosts)
-}
-
-/// Prints a line for the person who started the process. Unlike `println!`, does not panic if nobody reads it.
-fn print(line: &str) {
-    let _ = writeln!(std::io::stdout(), "{line}");
 }
 
 #[cfg(test)]

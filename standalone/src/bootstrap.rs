@@ -33,7 +33,7 @@ pub struct InitialCredentials {
 
 /// Creates an account if the store has none. Returns `None` if it already has one.
 ///
-/// The account has a password and a key only if they are printed: nobody could ever use them otherwise.
+/// The account has a password and a key only if they are printed: unprinted ones could never be used.
 pub async fn create_account(
     quota: &QuotaClient,
     print_credentials: Switch,

@@ -27,7 +27,7 @@ impl Ports {
     /// Binds all ports, with these certificates for those of the public services.
     ///
     /// Must be called before anything is created: after a failure, a first start would leave an account whose password
-    /// nobody has seen.
+    /// was never shown.
     pub async fn bind(config: &Config, kit: &Kit, tls: Option<&Tls>) -> anyhow::Result<Self> {
         let api = bind(kit, "--listen", "lookup", config.listen).await?.tls(tls.cloned());
         let dashboard_tls = tls.filter(|_| config.dashboard_scheme() == "https").cloned();

@@ -124,13 +124,13 @@ impl Edge {
         ClientInfo { ip: client.ip, decision: client.decision, facts }
     }
 
-    /// Checks that somebody may send PROXY headers: with the PROXY protocol, only trusted proxies can connect.
+    /// Checks that at least one proxy is trusted: with the PROXY protocol, only trusted proxies can connect.
     ///
     /// # Errors
     /// Neither `--trusted-proxies` nor `--discover-proxies` is given.
     pub fn require_trusted_proxies(&self) -> Result<(), EdgeError> {
-        let nobody = self.policy.networks.is_empty() && self.policy.discover.is_none();
-        if nobody { Err(EdgeError::NoTrustedProxies) } else { Ok(()) }
+        let none = self.policy.networks.is_empty() && self.policy.discover.is_none();
+        if none { Err(EdgeError::NoTrustedProxies) } else { Ok(()) }
     }
 
     /// Returns the colo of this process: from the node's label, else from the node's zone, else `--colo`.

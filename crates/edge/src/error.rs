@@ -21,7 +21,7 @@ pub enum EdgeError {
         /// The network that the entries cover together.
         network: ipnet::IpNet,
     },
-    /// PROXY headers are required, but nobody may send them.
+    /// PROXY headers are required, but no proxy is trusted to send them.
     #[error(
         "--proxy-protocol requires --trusted-proxies or --discover-proxies: PROXY headers are accepted only from trusted proxies, and all other connections are closed"
     )]
