@@ -56,6 +56,16 @@ fn variables_have_the_prefix_and_are_not_those_of_kubernetes() {
 }
 
 #[test]
+fn long_version_has_details_and_the_short_one_has_none() {
+    for program in PROGRAMS {
+        let short = format!("{program} {}", env!("CARGO_PKG_VERSION"));
+        assert_eq!(stdout(program, &["-V"]).trim_end(), short);
+        let details = service_kit::build_info::LONG_VERSION.split_once(' ').unwrap().1;
+        assert_eq!(stdout(program, &["--version"]).trim_end(), format!("{short} {details}"));
+    }
+}
+
+#[test]
 fn prefixed_variable_wins_and_the_old_name_works_with_a_warning() {
     let help =
         |env: &[(&str, &str)], args: &[&str]| run("quota-svc", &[args, &["account", "list"]].concat(), env);

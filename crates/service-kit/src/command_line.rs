@@ -10,8 +10,10 @@ use std::{
     process::ExitCode,
 };
 
-use clap::{CommandFactory, FromArgMatches};
+use clap::{Command, CommandFactory, FromArgMatches};
 use serde::Serialize;
+
+use crate::build_info;
 
 pub use manual::ManualCommand;
 
@@ -76,7 +78,7 @@ impl std::error::Error for CommandError {}
 /// Environment variables have the prefix `IP_LOOKUP_`. The names without it work, too, with a warning.
 pub fn parse<T: CommandFactory + FromArgMatches>() -> T {
     let args: Vec<OsString> = std::env::args_os().collect();
-    let mut command = environment::with_prefix(T::command());
+    let mut command = command::<T>();
     let parsed = command.try_get_matches_from_mut(&args).and_then(|mut matches| {
         environment::warn_about_old_names(&command, &matches);
         T::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
@@ -91,6 +93,11 @@ pub fn parse<T: CommandFactory + FromArgMatches>() -> T {
         }
         error.exit()
     })
+}
+
+/// The command of a program, with the prefixed environment variables. `--version` also shows the commit; `-V` does not.
+fn command<T: CommandFactory>() -> Command {
+    environment::with_prefix(T::command()).long_version(build_info::LONG_VERSION.as_str())
 }
 
 /// Whether the arguments have `--output json`. For command lines that clap can't parse.

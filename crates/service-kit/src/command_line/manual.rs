@@ -7,7 +7,7 @@ use clap::{Command, CommandFactory};
 use clap_complete::Shell;
 use clap_mangen::Man;
 
-use super::{environment, print};
+use super::print;
 
 /// Generates completions and man pages.
 #[derive(clap::Subcommand, Debug, Clone)]
@@ -40,7 +40,7 @@ pub enum CompletionShell {
 impl ManualCommand {
     /// Runs the command for the program whose command line is `T`.
     pub fn run<T: CommandFactory>(&self) -> anyhow::Result<()> {
-        let command = environment::with_prefix(T::command());
+        let command = super::command::<T>();
         match self {
             Self::Completions { shell } => print(&completions(command, *shell)?),
             Self::Man { to: None } => {
