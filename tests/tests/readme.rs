@@ -18,7 +18,7 @@ use testkit::tools::{self, project_root};
 use testkit::wait::eventually_ok;
 
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
-const DOCUMENTS: &str = "README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md \
+const DOCUMENTS: &str = "README.md CHANGELOG.md CODE_OF_CONDUCT.md CONTRIBUTING.md RELEASING.md SECURITY.md \
     docs/architecture.md docs/decisions.md docs/docker.md docs/glossary.md docs/operations.md docs/security.md \
     tests/README.md";
 
@@ -27,7 +27,8 @@ const OTHER_FLAGS: &str = "--release --profile --bin --bins --lib --test --works
     --set --namespace --create-namespace --target --wait --help \
     --all --rootless --ignore-default-filter --manifest-path --target-dir --write \
     --tag --detach --name --volume --volumes-from --publish --force --rm --network --build --pull --no-build --cacert \
-    --haproxy-protocol";
+    --haproxy-protocol --build-arg --to --sign --check --repo --certificate-identity-regexp \
+    --certificate-oidc-issuer --version --tags";
 
 fn read(document: &str) -> String {
     fs::read_to_string(project_root().join(document)).unwrap_or_else(|error| panic!("{document}: {error}"))
