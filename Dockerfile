@@ -23,6 +23,8 @@ WORKDIR /src
 COPY --from=manifests /plan .
 RUN cargo build --profile dist --locked -p lookup-svc -p quota-svc -p dashboard-api
 COPY . .
+# Shown by --version; .dockerignore leaves out the git repository. Empty unless they are given.
+ARG IP_LOOKUP_COMMIT= SOURCE_DATE_EPOCH=
 # The copied sources may be older than the build of the empty ones. Cargo compares modification times, so without
 # `touch` it would not rebuild them.
 RUN find . -name '*.rs' -exec touch {} + \
@@ -37,6 +39,7 @@ WORKDIR /src
 COPY --from=manifests /plan .
 RUN cargo build --profile dist --locked -p standalone
 COPY . .
+ARG IP_LOOKUP_COMMIT= SOURCE_DATE_EPOCH=
 RUN find . -name '*.rs' -exec touch {} + \
     && cargo build --profile dist --locked -p standalone \
     && mkdir -p /out/etc/ssl/certs /data \
@@ -46,8 +49,7 @@ FROM scratch AS base
 COPY --from=build /out/ /
 ENV SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt PATH=/usr/local/bin
 USER 65532:65532
-LABEL org.opencontainers.image.source="https://github.com/example/ip-lookup" \
-      org.opencontainers.image.licenses="Apache-2.0" \
+LABEL org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="0.1.0"
 
 FROM base AS quota-svc
@@ -85,8 +87,7 @@ ENV SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt PATH=/usr/local/bin \
 USER 65532:65532
 VOLUME /data
 EXPOSE 8080 8081 9080
-LABEL org.opencontainers.image.source="https://github.com/example/ip-lookup" \
-      org.opencontainers.image.licenses="Apache-2.0" \
+LABEL org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="0.1.0" \
       org.opencontainers.image.title="ip-lookup" \
       org.opencontainers.image.description="IP lookup API on one machine: public API, quotas and dashboard in one process"

@@ -328,12 +328,46 @@ async fn slow_as_root_dockerfile_compiles_static_binaries() {
     for target in TARGETS {
         let image = build_target(&engine, target);
         let version = engine.docker(&["run", "--rm", "--read-only", &image, "--version"]);
-        assert_eq!(version.trim(), format!("{target} {}", env!("CARGO_PKG_VERSION")));
+        let details = "(commit 0123456789, 2024-02-29)";
+        assert_eq!(version.trim(), format!("{target} {} {details}", env!("CARGO_PKG_VERSION")));
         let list = format!("docker export $(docker create {image}) | tar -t | grep -v '/$'");
         let files = engine.shell(&list, Path::new("/"), &[]).unwrap();
         let ours = files.lines().filter(|file| file.starts_with("usr/") || file.starts_with("lib"));
         let binary = format!("usr/local/bin/{target}");
         assert_eq!(ours.collect::<Vec<_>>(), [binary.as_str()], "the binary is static: {files}");
+    }
+}
+
+/// A release builds its images from the programs of its archives: no stage runs a command, so the machine's architecture
+/// does not matter. The base images are not loaded, so nothing can be compiled.
+#[tokio::test]
+async fn as_root_release_images_contain_the_given_programs() {
+    let Some(engine) = Engine::start().await else { return };
+    let programs = tempfile::tempdir().unwrap();
+    let run =
+        |script: &str| engine.shell(script, &project_root(), &[]).unwrap_or_else(|error| panic!("{error}"));
+    for (target, (arch, architecture)) in
+        TARGETS.iter().zip([("x86_64", "amd64"), ("aarch64", "arm64")].into_iter().cycle())
+    {
+        let program = format!("{target} for {arch}");
+        fs::write(programs.path().join(target), &program).unwrap();
+        let (image, dir) = (format!("test/{target}"), programs.path().display());
+        run(&format!("release/image.sh {target} {arch} {dir} --load --tag {image} --label revision=0123"));
+        let field = |field: &str| {
+            let format = format!("{{{{json {field}}}}}");
+            let printed = engine.docker(&["image", "inspect", "--format", &format, &image]);
+            serde_json::from_str::<Value>(&printed).unwrap()
+        };
+        assert_eq!(field(".Architecture"), architecture);
+        assert_eq!(field(".Config.User"), "65532:65532");
+        assert_eq!(field(".Config.Entrypoint"), json!([format!("/usr/local/bin/{target}")]));
+        assert_eq!(field(".Config.Labels")["org.opencontainers.image.title"], *target);
+        assert_eq!(field(".Config.Labels")["revision"], "0123");
+        let export = format!("docker export $(docker create --platform linux/{architecture} {image})");
+        assert_eq!(run(&format!("{export} | tar -xO usr/local/bin/{target}")), program);
+        let files = run(&format!("{export} | tar -t"));
+        assert!(files.contains("etc/ssl/certs/ca-certificates.crt"), "{files}");
+        assert_eq!(files.contains("\ndata/\n"), *target == "ip-lookup", "{files}");
     }
 }
 
