@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use futures_util::future::Either;
 use poem::endpoint::{BoxEndpoint, DynEndpoint, make_sync};
+use poem::http::HeaderName;
 use poem::{Endpoint, EndpointExt, IntoEndpoint, Request, Response, Result, Route};
 use poem_openapi::{OpenApi, OpenApiService};
+use quota_api::TRACE_LINKS;
 use service_kit::{DirectRouter, RequestTelemetry, StaticFile, Telemetry, catch_all};
 
 use crate::api::{AccountsApi, ChargesApi, Context, DOCS, Guard, KeysApi, TransferApi, body_limits};
@@ -38,7 +40,9 @@ pub fn endpoint(
     };
     let charges = body_limits::with_batch_limit(DirectRouter::new(ChargesApi(context.clone()), PREFIX));
     // The peers are our own services.
-    let request_telemetry = RequestTelemetry::new(telemetry, "quota-svc").trust_trace_of(|_| true);
+    let request_telemetry = RequestTelemetry::new(telemetry, "quota-svc")
+        .trust_trace_of(|_| true)
+        .link_spans_in(HeaderName::from_static(TRACE_LINKS));
     Root { charges, routes }
         .before(move |request| ready(guard.check(request)))
         .with(catch_all(DOCS))

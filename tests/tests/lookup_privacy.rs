@@ -11,6 +11,7 @@ use testkit::mmdb::sample;
 use testkit::otlp::{Collector, Span};
 use testkit::quota::{Quota, StoreChoice, TestKey};
 use testkit::redis::Redis;
+use testkit::wait::eventually_ok;
 
 // Marker values in requests. None of them may be logged, exported or stored.
 const V4: &str = "203.0.113.77";
@@ -250,9 +251,10 @@ async fn request_is_one_trace_through_both_services() {
         is_lookup(span) && span.attribute("outcome") == "success" && span.trace == TRACE_ID
     });
     assert_eq!(request.parent, PARENT_SPAN, "the trace of the client continues");
-    let attributes =
-        ["operation", "scope", "outcome", "http.response.status_code"].map(|name| request.attribute(name));
-    assert_eq!(attributes, ["get_ip", "geo", "success", "200"]);
+    let attributes = ["operation", "scope", "outcome"].map(|name| request.attribute(name));
+    assert_eq!(attributes, ["get_ip", "geo", "success"]);
+    assert_eq!(request.number("http.response.status_code"), Some(200), "a number, not a string: {request:?}");
+    assert!(spans.iter().all(|span| span.version == env!("CARGO_PKG_VERSION")), "{spans:#?}");
     let call = find_span(&spans, "the quota call", |span| {
         is_lookup(span) && span.name == "quota.charge" && span.trace == TRACE_ID
     });
@@ -271,4 +273,49 @@ async fn request_is_one_trace_through_both_services() {
     let demo =
         find_span(&spans, "the demo", |span| is_lookup(span) && span.attribute("operation") == "get_demo");
     assert_eq!((demo.attribute("scope"), demo.attribute("outcome")), ("demo", "success"));
+}
+
+/// A batch has one span in quota-svc, which can be the child of only one of its requests.
+#[tokio::test]
+async fn each_concurrent_request_has_a_quota_span_by_parent_or_link() {
+    const REQUESTS: usize = 40;
+    let mut stack = TracedStack::start().await;
+    let mut keys = Vec::new();
+    for _ in 0..REQUESTS {
+        keys.push(stack.quota.key_with_scope(Scope::Ip).await);
+    }
+    // While quota-svc is stopped, charges queue up behind the calls in flight.
+    let idle_files = stack.lookup.service.open_files();
+    stack.quota.service.signal(Signal::STOP);
+    let requests: Vec<_> = keys
+        .iter()
+        .map(|key| {
+            let client = http::client();
+            let request = client.get(stack.lookup.url() + "/api/v1/ip").bearer_auth(&key.secret);
+            tokio::spawn(JsonResponse::fetch(request))
+        })
+        .collect();
+    eventually_ok(WAIT_TIMEOUT, "all connections are open", async || {
+        let files = stack.lookup.service.open_files();
+        if files >= idle_files + REQUESTS { Ok(()) } else { Err(format!("{files} open files")) }
+    })
+    .await;
+    stack.quota.service.signal(Signal::CONT);
+    for request in requests {
+        assert_eq!(request.await.unwrap().status, 200);
+    }
+    stack.stop_and_collect().await;
+    let spans = stack.collector.spans();
+    let quota: Vec<_> = spans
+        .iter()
+        .filter(|span| span.service == "quota-svc" && span.attribute("operation") == "chargeBatch")
+        .collect();
+    assert!(quota.iter().any(|span| !span.links.is_empty()), "no batch of several requests: {quota:#?}");
+    let calls: Vec<_> = spans.iter().filter(|span| span.name == "quota.charge").collect();
+    assert_eq!(calls.len(), REQUESTS);
+    for call in calls {
+        let is_linked = |span: &&&Span| span.links.contains(&(call.trace.clone(), call.id.clone()));
+        let reached = quota.iter().filter(|span| span.parent == call.id || is_linked(span)).count();
+        assert_eq!(reached, 1, "{call:?} in {quota:#?}");
+    }
 }

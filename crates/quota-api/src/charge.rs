@@ -5,6 +5,10 @@ use serde::{Deserialize, Serialize};
 
 use super::Scope;
 
+/// Header of a batch with the trace spans of its charges, except the one in `traceparent`: values in the format of
+/// `traceparent`, separated by commas. quota-svc links the span of the batch to them.
+pub const TRACE_LINKS: &str = "x-trace-links";
+
 /// Maximum number of charges per call.
 pub const MAX_BATCH: usize = 256;
 

@@ -9,7 +9,7 @@ use std::{
 };
 
 use futures_util::FutureExt;
-use http::StatusCode;
+use http::{HeaderName, StatusCode};
 use opentelemetry::{
     KeyValue,
     metrics::{BoundHistogram, Histogram},
@@ -59,6 +59,8 @@ pub struct RequestTelemetry {
     series: Arc<RwLock<Vec<Series>>>,
     /// Decides whose traces this service continues.
     trusted: Arc<dyn Fn(IpAddr) -> bool + Send + Sync>,
+    /// The header with more spans that a request belongs to.
+    links: Option<HeaderName>,
 }
 
 /// The histogram bound to one set of labels.
@@ -82,6 +84,7 @@ impl RequestTelemetry {
                 .build(),
             series: Arc::default(),
             trusted: Arc::new(|_| false),
+            links: None,
         }
     }
 
@@ -89,6 +92,13 @@ impl RequestTelemetry {
     /// force the export of a trace (with the sampling flag) and choose the trace ID.
     pub fn trust_trace_of(mut self, trusted: impl Fn(IpAddr) -> bool + Send + Sync + 'static) -> Self {
         self.trusted = Arc::new(trusted);
+        self
+    }
+
+    /// Links the span of a request of a trusted peer to the spans in this header, which are of the requests on whose behalf
+    /// the peer makes it. Their format is that of `traceparent`, separated by commas.
+    pub fn link_spans_in(mut self, header: HeaderName) -> Self {
+        self.links = Some(header);
         self
     }
 
@@ -137,6 +147,8 @@ impl RequestTelemetry {
         if !span.is_disabled() && peer().is_some_and(|peer| (self.trusted)(peer)) && !unknown() {
             // Fails if the span has already started (it has not) or if no layer exports traces.
             let _ = span.set_parent(telemetry::extract_context(request.headers()));
+            let links = self.links.as_ref().map(|name| telemetry::extract_links(request.headers(), name));
+            links.into_iter().flatten().for_each(|linked| span.add_link(linked));
         }
         span
     }
@@ -164,7 +176,8 @@ fn record_in_span(span: &Span, response: &Response) {
     span.record("operation", operation(response));
     // The field `otel.name` has no effect once the span has started.
     span.context().span().update_name(operation(response));
-    span.record("http.response.status_code", response.status().as_u16());
+    // The exporter writes an i64 as a number, as the semantic conventions require, but a u16 as a string.
+    span.record("http.response.status_code", i64::from(response.status().as_u16()));
     if response.status().is_server_error() {
         span.record("otel.status_code", "ERROR");
     }

@@ -18,6 +18,7 @@ use prometheus::{Registry, TextEncoder};
 use crate::config::TelemetryArgs;
 
 pub(crate) use logs::log_early;
+pub(crate) use propagation::extract_links;
 pub use propagation::{extract_context, inject_context};
 
 /// Maximum time that an unresponsive collector can delay the exit.

@@ -33,7 +33,12 @@ pub struct Span {
     pub id: String,
     /// Span ID of the parent in hex; empty without a parent.
     pub parent: String,
+    /// Trace ID and span ID of each linked span, in hex.
+    pub links: Vec<(String, String)>,
+    /// Version of the sending service.
+    pub version: String,
     attributes: Vec<(String, String)>,
+    numbers: Vec<(String, i64)>,
 }
 
 impl Span {
@@ -41,6 +46,12 @@ impl Span {
     #[must_use]
     pub fn attribute(&self, name: &str) -> &str {
         self.attributes.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value)
+    }
+
+    /// An attribute that is exported as a number; `None` if it is absent or a string.
+    #[must_use]
+    pub fn number(&self, name: &str) -> Option<i64> {
+        self.numbers.iter().find(|(key, _)| key == name).map(|(_, value)| *value)
     }
 }
 
@@ -113,22 +124,32 @@ fn spans_in(body: &[u8]) -> Vec<Span> {
     let export = ExportTraceServiceRequest::decode(body).expect("valid trace export");
     let of_resource = |spans: opentelemetry_proto::tonic::trace::v1::ResourceSpans| {
         let attributes = spans.resource.map(|resource| to_texts(&resource.attributes)).unwrap_or_default();
-        let service = attributes.into_iter().find(|(key, _)| key == "service.name");
-        let service = service.map(|(_, value)| value).unwrap_or_default();
+        let value = |name: &str| {
+            attributes.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone()).unwrap_or_default()
+        };
         let spans = spans.scope_spans.into_iter().flat_map(|scope| scope.spans);
-        spans.map(move |span| read_span(service.clone(), &span)).collect::<Vec<_>>()
+        spans
+            .map(|span| read_span(value("service.name"), value("service.version"), &span))
+            .collect::<Vec<_>>()
     };
     export.resource_spans.into_iter().flat_map(of_resource).collect()
 }
 
-fn read_span(service: String, span: &opentelemetry_proto::tonic::trace::v1::Span) -> Span {
+fn read_span(service: String, version: String, span: &opentelemetry_proto::tonic::trace::v1::Span) -> Span {
+    let number = |attribute: &KeyValue| match attribute.value.as_ref()?.value.as_ref()? {
+        any_value::Value::IntValue(number) => Some((attribute.key.clone(), *number)),
+        _ => None,
+    };
     Span {
         service,
         name: span.name.clone(),
         trace: hex(&span.trace_id),
         id: hex(&span.span_id),
         parent: hex(&span.parent_span_id),
+        links: span.links.iter().map(|link| (hex(&link.trace_id), hex(&link.span_id))).collect(),
+        version,
         attributes: to_texts(&span.attributes),
+        numbers: span.attributes.iter().filter_map(number).collect(),
     }
 }
 

@@ -1,12 +1,14 @@
 //! A batch of charges: builds the request body and returns each result to its caller.
 
 use data_encoding::HEXLOWER;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::ChargeError;
-use quota_api::{Outcome, Verdict};
+use quota_api::{Outcome, TRACE_LINKS, Verdict};
+
+const TRACEPARENT: &str = "traceparent";
 
 pub(super) type ChargeResult = Result<Verdict, ChargeError>;
 
@@ -55,9 +57,20 @@ impl Batch {
         self.0.iter().filter(|charge| charge.result_sender.is_some()).map(|charge| charge.deadline).min()
     }
 
-    /// Trace context of the first traced charge.
-    pub(super) fn trace(&self) -> Option<&HeaderMap> {
-        self.0.iter().find_map(|charge| charge.trace.as_deref())
+    /// The trace context of the call: that of the first sampled charge, and links to the other sampled ones. If none is
+    /// sampled, that of the first traced charge, so that quota-svc does not sample the call either.
+    pub(super) fn trace(&self) -> Option<HeaderMap> {
+        let traced = || self.0.iter().filter_map(|charge| charge.trace.as_deref());
+        let mut sampled = traced().filter(|trace| is_sampled(trace));
+        let mut headers = sampled.next().or_else(|| traced().next())?.clone();
+        let links: Vec<_> =
+            sampled.filter_map(|trace| trace.get(TRACEPARENT)).map(HeaderValue::as_bytes).collect();
+        if !links.is_empty()
+            && let Ok(links) = HeaderValue::from_bytes(&links.join(&b", "[..]))
+        {
+            headers.insert(TRACE_LINKS, links);
+        }
+        Some(headers)
     }
 
     /// Writes the JSON of a [`quota_api::ChargeRequest`] directly, without building that struct.
@@ -88,6 +101,12 @@ impl Batch {
             charge.resolve(Err(error));
         }
     }
+}
+
+/// Whether a `traceparent` has the flag `sampled`: the lowest bit of its last digit.
+fn is_sampled(trace: &HeaderMap) -> bool {
+    let flags = trace.get(TRACEPARENT).and_then(|value| value.as_bytes().last());
+    flags.and_then(|digit| char::from(*digit).to_digit(16)).is_some_and(|digit| digit % 2 == 1)
 }
 
 impl PendingCharge {

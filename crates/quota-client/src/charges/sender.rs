@@ -93,7 +93,7 @@ impl BatchSender {
             return Ok(Vec::new());
         }
         // Boxed: the future takes several kilobytes, and the task that holds it is moved several times.
-        let call = Box::pin(self.client.charge_serialized(batch.body(), batch.trace()));
+        let call = Box::pin(self.client.charge_serialized(batch.body(), batch.trace().as_ref()));
         let response = with_deadlines(call, batch).await;
         let result = response.and_then(|response| check_count(response.verdicts, batch));
         self.observer.on_call(&CallReport {

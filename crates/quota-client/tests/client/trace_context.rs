@@ -1,4 +1,4 @@
-//! Tests that a batch is sent with the trace context of its first traced charge.
+//! Tests that a batch is sent with the trace context of one charge and with links to the others.
 
 use std::cell::Cell;
 
@@ -17,12 +17,12 @@ fn inject(headers: &mut HeaderMap) {
     }
 }
 
-fn traceparent(head: &str) -> Vec<&str> {
-    head.lines().filter_map(|line| line.strip_prefix("traceparent: ")).collect()
+fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
+    head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
 }
 
-#[tokio::test]
-async fn batch_has_trace_context_of_first_traced_charge() {
+/// Sends charges from these spans in one batch. Returns the trace context and the links of the batch.
+async fn send_batch(spans: &[Option<&'static str>]) -> (Option<String>, Option<String>) {
     let mut fake = Fake::start().await;
     let config = BatchConfig { in_flight: 1, inject_trace_context: Some(inject), ..BatchConfig::default() };
     let charger = fake.charger(config);
@@ -32,15 +32,37 @@ async fn batch_has_trace_context_of_first_traced_charge() {
     };
     let first = begin_in_span(None, 0);
     let in_flight = fake.next().await;
-    assert!(traceparent(&in_flight.head).is_empty());
-    let others = [begin_in_span(None, 1), begin_in_span(Some("00-a"), 2), begin_in_span(Some("00-b"), 3)];
+    assert_eq!(header(&in_flight.head, "traceparent"), None);
+    let others: Vec<_> = (1..).zip(spans).map(|(number, span)| begin_in_span(*span, number)).collect();
     in_flight.allow();
-    let traced = fake.next().await;
-    assert_eq!(traced.numbers(), [1, 2, 3]);
-    assert_eq!(traceparent(&traced.head), ["00-a"]);
-    traced.allow();
+    let batch = fake.next().await;
+    assert_eq!(batch.numbers().len(), spans.len());
+    let headers = ["traceparent", "x-trace-links"].map(|name| header(&batch.head, name).map(str::to_owned));
+    batch.allow();
     first.await.unwrap();
     for charge in others {
         charge.await.unwrap();
     }
+    headers.into()
+}
+
+#[tokio::test]
+async fn batch_has_context_of_first_sampled_charge_and_links_to_the_others() {
+    let (parent, links) = send_batch(&[
+        None,
+        Some("00-a-1-00"),
+        Some("00-b-1-01"),
+        Some("00-c-1-00"),
+        Some("00-d-1-03"),
+        Some("00-e-1-01"),
+    ])
+    .await;
+    assert_eq!(parent.as_deref(), Some("00-b-1-01"));
+    assert_eq!(links.as_deref(), Some("00-d-1-03, 00-e-1-01"), "unsampled charges have no span");
+}
+
+#[tokio::test]
+async fn batch_without_sampled_charge_has_context_of_first_and_no_links() {
+    let (parent, links) = send_batch(&[None, Some("00-a-1-00"), Some("00-b-1-00")]).await;
+    assert_eq!((parent.as_deref(), links), (Some("00-a-1-00"), None));
 }

@@ -3,25 +3,31 @@
 use std::env;
 
 use anyhow::Context;
-use opentelemetry::Key;
+use opentelemetry::{Key, KeyValue};
 use opentelemetry_otlp::{
     MetricExporter, OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_METRICS_ENDPOINT,
     OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, SpanExporter,
 };
 use opentelemetry_sdk::{Resource, metrics::MeterProviderBuilder, trace::SdkTracerProvider};
 
-use crate::tls;
+use crate::{build_info, tls};
 
-/// The resource that identifies this service. A name in `OTEL_SERVICE_NAME` or `OTEL_RESOURCE_ATTRIBUTES` takes precedence
-/// over `service`.
+const VERSION: &str = "service.version";
+
+/// The resource that identifies this service. A name or version in `OTEL_SERVICE_NAME` or `OTEL_RESOURCE_ATTRIBUTES`
+/// takes precedence over our own.
 pub(super) fn resource(service: &'static str) -> Resource {
-    let resource = Resource::builder().build();
-    let name = resource.get(&Key::from_static_str("service.name"));
+    let configured = Resource::builder().build();
+    let mut resource = Resource::builder();
+    let name = configured.get(&Key::from_static_str("service.name"));
     // The SDK's name for a service without one.
-    match name.is_none_or(|name| name.as_str().starts_with("unknown_service")) {
-        true => Resource::builder().with_service_name(service).build(),
-        false => resource,
+    if name.is_none_or(|name| name.as_str().starts_with("unknown_service")) {
+        resource = resource.with_service_name(service);
     }
+    if configured.get(&Key::from_static_str(VERSION)).is_none() {
+        resource = resource.with_attribute(KeyValue::new(VERSION, build_info::VERSION));
+    }
+    resource.build()
 }
 
 /// Creates the trace pipeline, if an endpoint is configured.

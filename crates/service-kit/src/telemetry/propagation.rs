@@ -1,6 +1,8 @@
 //! Reads W3C trace context from incoming requests and adds it to outgoing ones.
 
-use http::HeaderMap;
+use std::collections::HashMap;
+
+use http::{HeaderMap, HeaderName};
 use opentelemetry::trace::{SpanContext, TraceContextExt, TraceState};
 use opentelemetry::{Context, global};
 use opentelemetry_http::{HeaderExtractor, HeaderInjector};
@@ -26,6 +28,19 @@ pub fn extract_context(headers: &HeaderMap) -> Context {
     context.with_remote_span_context(stripped)
 }
 
+/// The spans that a header names: values in the format of `traceparent`, separated by commas. Skips invalid ones.
+///
+/// For a call on behalf of several requests: only one of them can be the parent of its span.
+pub(crate) fn extract_links(headers: &HeaderMap, name: &HeaderName) -> Vec<SpanContext> {
+    let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
+    let spans = values.flat_map(|value| value.split(',')).map(|traceparent| {
+        let carrier = HashMap::from([("traceparent".to_owned(), traceparent.trim().to_owned())]);
+        let context = global::get_text_map_propagator(|propagator| propagator.extract(&carrier));
+        context.span().span_context().clone()
+    });
+    spans.filter(SpanContext::is_valid).collect()
+}
+
 /// Adds the current span's trace context to the headers of an outgoing request.
 pub fn inject_context(headers: &mut HeaderMap) {
     let span = Span::current();
@@ -37,4 +52,22 @@ pub fn inject_context(headers: &mut HeaderMap) {
     global::get_text_map_propagator(|propagator| {
         propagator.inject_context(&context, &mut HeaderInjector(headers));
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_are_the_valid_spans_of_the_header() {
+        install();
+        let name = HeaderName::from_static("x-links");
+        let (first, second) = ("4bf92f3577b34da6a3ce929d0e0e4736", "0af7651916cd43dd8448eb211c80319c");
+        let value = format!("00-{first}-00f067aa0ba902b7-01, nonsense,,00-{second}-b7ad6b7169203331-01");
+        let headers = [(name.clone(), value.parse().expect("a header"))].into_iter().collect();
+        let traces: Vec<_> =
+            extract_links(&headers, &name).iter().map(|span| span.trace_id().to_string()).collect();
+        assert_eq!(traces, [first, second]);
+        assert_eq!(extract_links(&HeaderMap::new(), &name), []);
+    }
 }
