@@ -2,6 +2,7 @@
 
 mod logs;
 mod otlp;
+mod process;
 mod propagation;
 
 use std::{sync::mpsc, thread, time::Duration};
@@ -70,6 +71,7 @@ impl Telemetry {
             .build()
             .context("can't create the Prometheus exporter")?;
         let meters = builder.with_resource(resource).with_reader(exporter).build();
+        process::publish(&meters.meter(service), service);
         Ok(Self { service, registry, meters, traces })
     }
 

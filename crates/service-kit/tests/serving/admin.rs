@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 
 use poem::EndpointExt;
 use service_kit::{Kit, RequestTelemetry};
-use tokio::net::TcpStream;
+use tokio::{net::TcpStream, time::timeout};
 
-use crate::harness::{Client, RawResponse, TestServer, args, hello};
+use crate::harness::{Client, RawResponse, TIMEOUT, TestServer, args, hello};
 
 async fn get(addr: SocketAddr, path: &str) -> RawResponse {
     Client(TcpStream::connect(addr).await.expect("connect to the admin port")).get(path).await
@@ -60,4 +60,32 @@ async fn blocked_worker_does_not_block_the_admin_port() {
     let mut response = String::new();
     std::io::Read::read_to_string(&mut socket, &mut response).expect("response");
     assert!(response.starts_with("HTTP/1.0 200"), "{response}");
+}
+
+#[tokio::test]
+async fn metrics_show_build_and_process() {
+    let (_kit, admin) = kit().await;
+    let find = |text: &str, name: &str| -> f64 {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("no {name}: {text}")).parse().expect("a number")
+    };
+    let scrape = async || get(admin, "/metrics").await.body;
+    let mut text = scrape().await;
+    let used_cpu = async {
+        // Linux counts it in steps of 10 ms.
+        while find(&text, "process_cpu_seconds_total") == 0.0 {
+            text = scrape().await;
+        }
+    };
+    timeout(TIMEOUT, used_cpu).await.expect("scrapes use CPU time");
+    let value = |name: &str| find(&text, name);
+    let version = env!("CARGO_PKG_VERSION");
+    let commit = service_kit::build_info::COMMIT;
+    let build = format!(r#"ip_lookup_build_info{{commit="{commit}",service="test",version="{version}"}}"#);
+    assert_eq!(value(&build), 1.0);
+    assert!(value("process_resident_memory_bytes") > 500_000.0);
+    assert!(value("process_virtual_memory_bytes") > value("process_resident_memory_bytes"));
+    assert!(value("process_threads") >= 2.0, "the test's own and the admin port's");
+    assert!((3.0..value("process_max_fds")).contains(&value("process_open_fds")), "{text}");
+    assert!(value("process_start_time_seconds") > 1_700_000_000.0);
 }
