@@ -11,6 +11,7 @@ use quota_client::wire::Actor;
 use quota_client::{QuotaClient, QuotaToken};
 use service_kit::{
     Kit, Lifecycle, ListenerArgs, RedirectServer, RedirectTarget, RequestTelemetry, Server, Tls,
+    inject_request_context,
 };
 use tokio::task::JoinSet;
 
@@ -60,11 +61,12 @@ impl DashboardApp {
         Ok(Self { endpoint, context, listener: config.listener.clone(), background })
     }
 
-    /// Sets whose PROXY headers a port accepts, and the headers and links of the port's own errors.
+    /// Sets whose PROXY headers and request IDs a port accepts, and the headers and links of the port's own errors.
     pub fn configure(&self, server: Server) -> Server {
-        let balancers = self.context.edge.trusted();
+        let (balancers, proxies) = (self.context.edge.trusted(), self.context.edge.trusted());
         server
             .proxy_protocol(&self.listener, move |peer| balancers.contains(peer))
+            .request_ids_from(move |peer| proxies.contains(peer))
             .docs_url(&self.context.docs_url)
             .error_headers(api::security_headers(self.context.public_origin.as_deref()))
     }
@@ -143,6 +145,7 @@ fn context(config: &Config, key: &SessionKey, edge: Edge) -> anyhow::Result<Cont
     let token = QuotaToken::load_optional(config.quota_token_file.as_deref())?;
     let quota = QuotaClient::new(&config.quota_url, QUOTA_TIMEOUT).context("--quota-url")?;
     let quota = quota.with_token(token.as_ref()).acting_as(Actor::Owner);
+    let quota = quota.with_context(inject_request_context);
     let args = &config.accounts;
     let signup = SignupPolicy { open: args.signup == Switch::On, max_accounts: args.max_accounts };
     Ok(Context {

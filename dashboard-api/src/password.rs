@@ -7,6 +7,7 @@ use argon2::password_hash::phc::PasswordHash;
 use argon2::password_hash::{PasswordHasher, PasswordVerifier};
 use argon2::{Algorithm, Argon2, Params, Version};
 use secrecy::{ExposeSecret, SecretString};
+use service_kit::RequestId;
 use tokio::sync::Semaphore;
 
 use crate::session::normalized;
@@ -108,10 +109,14 @@ impl Passwords {
     ) -> Result<T, PasswordError> {
         let _queued = self.queue.try_acquire().map_err(|_| PasswordError::Busy)?;
         let running = self.running.clone().acquire_owned().await.map_err(|_| PasswordError::Busy)?;
+        let request = RequestId::current();
         let work = move || {
             // Released only when the hash is done. If the caller released it when canceled, a third hash could start.
             let _running = running;
-            work()
+            match request {
+                Some(id) => id.enter(work),
+                None => work(),
+            }
         };
         Ok(tokio::task::spawn_blocking(work).await?)
     }

@@ -106,11 +106,12 @@ impl LookupApp {
         self.geo.summary(unix_now())
     }
 
-    /// Sets whose PROXY headers a port accepts, and the headers and links of the port's own errors.
+    /// Sets whose PROXY headers and request IDs a port accepts, and the headers and links of the port's own errors.
     pub fn configure(&self, server: Server) -> Server {
-        let balancers = self.trusted.clone();
+        let (balancers, proxies) = (self.trusted.clone(), self.trusted.clone());
         server
             .proxy_protocol(&self.listener, move |peer| balancers.contains(peer))
+            .request_ids_from(move |peer| proxies.contains(peer))
             .docs_url(&self.urls.docs)
             .error_headers(default_headers(&self.urls))
     }

@@ -70,7 +70,8 @@ impl QuotaService {
             Some(server) => server,
             None => Server::bind("quota", config.listen, &kit.serve).await?,
         };
-        let server = server.docs_url(api::DOCS);
+        // The peers are our own services.
+        let server = server.docs_url(api::DOCS).request_ids_from(|_| true);
         let condition = kit.readiness.condition("store");
         let health_report = report_store_health(store.clone(), condition, kit.telemetry.meter());
         let health_task = tokio::spawn(kit.tasks.watch("store health", health_report));

@@ -37,6 +37,7 @@ pub struct QuotaClient {
     /// The `Authorization` header of every request.
     authorization: Option<HeaderValue>,
     actor: Option<Actor>,
+    inject_context: Option<fn(&mut HeaderMap)>,
 }
 
 #[derive(Debug)]
@@ -52,7 +53,8 @@ impl QuotaClient {
         let http = transport::http_client(transport::use_localhost_name(&mut base))?;
         let mut charges = base.clone();
         charges.set_path(&format!("{}/charges", base.path()));
-        Ok(Self { http, urls: Arc::new(Urls { base, charges }), timeout, authorization: None, actor: None })
+        let urls = Arc::new(Urls { base, charges });
+        Ok(Self { http, urls, timeout, authorization: None, actor: None, inject_context: None })
     }
 
     /// Sends this token with every request. Without a token, a quota-svc that requires one responds with 401.
@@ -65,6 +67,13 @@ impl QuotaClient {
     #[must_use]
     pub fn acting_as(self, actor: Actor) -> Self {
         Self { actor: Some(actor), ..self }
+    }
+
+    /// Adds headers to each request, on behalf of the request that its caller handles: its ID and its trace context. Not to
+    /// the charges of a [`crate::Charger`], which belong to several requests.
+    #[must_use]
+    pub fn with_context(self, inject: fn(&mut HeaderMap)) -> Self {
+        Self { inject_context: Some(inject), ..self }
     }
 
     /// Charges a batch in one call. Services use [`crate::Charger`] instead.
@@ -131,7 +140,11 @@ impl QuotaClient {
         if !query.is_empty() {
             url.query_pairs_mut().extend_pairs(query);
         }
-        Ok(self.authorized(method, url).timeout(self.timeout))
+        let mut context = HeaderMap::new();
+        if let Some(inject) = self.inject_context {
+            inject(&mut context);
+        }
+        Ok(self.authorized(method, url).headers(context).timeout(self.timeout))
     }
 
     fn authorized(&self, method: Method, url: Url) -> RequestBuilder {

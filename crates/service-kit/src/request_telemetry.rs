@@ -9,7 +9,7 @@ use std::{
 };
 
 use futures_util::FutureExt;
-use http::{HeaderName, StatusCode};
+use http::{HeaderMap, HeaderName, StatusCode};
 use opentelemetry::{
     KeyValue,
     metrics::{BoundHistogram, Histogram},
@@ -21,6 +21,7 @@ use tracing::{Instrument, Span, field::Empty};
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 use crate::{
+    request_id::{RequestId, X_REQUEST_ID},
     serve::ConnectionInfo,
     telemetry::{self, Telemetry},
 };
@@ -141,10 +142,17 @@ impl RequestTelemetry {
             // Recorded by services that have one.
             outcome = Empty,
             http.response.status_code = Empty,
+            request_id = Empty,
         );
+        if span.is_disabled() {
+            return span;
+        }
+        if let Some(id) = RequestId::current() {
+            span.record("request_id", id.as_str());
+        }
         let peer = || request.remote_addr().as_socket_addr().map(SocketAddr::ip);
         let unknown = || ConnectionInfo::current().is_some_and(|connection| connection.client_is_unknown());
-        if !span.is_disabled() && peer().is_some_and(|peer| (self.trusted)(peer)) && !unknown() {
+        if peer().is_some_and(|peer| (self.trusted)(peer)) && !unknown() {
             // Fails if the span has already started (it has not) or if no layer exports traces.
             let _ = span.set_parent(telemetry::extract_context(request.headers()));
             let links = self.links.as_ref().map(|name| telemetry::extract_links(request.headers(), name));
@@ -152,6 +160,12 @@ impl RequestTelemetry {
         }
         span
     }
+}
+
+/// Adds the ID and the trace context of the request that the current task handles to a request to another service.
+pub fn inject_request_context(headers: &mut HeaderMap) {
+    telemetry::inject_context(headers);
+    headers.extend(RequestId::current().map(|id| (X_REQUEST_ID, id.to_header())));
 }
 
 fn operation(response: &Response) -> &'static str {

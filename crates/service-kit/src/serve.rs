@@ -49,7 +49,7 @@ use crate::{config::ServeArgs, lifecycle::Lifecycle};
 pub use certificates::LoadedCertificate;
 pub use connection_info::ConnectionInfo;
 pub use handler::CloseConnection;
-use handler::RequestHandler;
+use handler::{RequestHandler, TrustedPeers};
 pub use listener_args::ListenerArgs;
 pub use managed::{Challenges, ManagedCertificate};
 pub use proxy_header::{ProxiedTls, ProxyHeader, ProxyHeaderError};
@@ -74,6 +74,7 @@ pub struct Server {
     proxy_protocol: Option<ProxyProtocol>,
     tls: Option<Tls>,
     errors: ServerErrors,
+    request_ids_from: TrustedPeers,
 }
 
 impl Server {
@@ -92,6 +93,7 @@ impl Server {
             proxy_protocol: None,
             tls: None,
             errors: ServerErrors::default(),
+            request_ids_from: TrustedPeers::none(),
         })
     }
 
@@ -104,6 +106,13 @@ impl Server {
     /// Sets additional headers, such as CORS headers, for the server's own error responses.
     pub fn error_headers(mut self, headers: HeaderMap) -> Self {
         self.errors.headers = headers;
+        self
+    }
+
+    /// Sets the peers whose `X-Request-Id` header is used. By default, every request gets a new ID. Otherwise any client
+    /// could write text of its choice to the log.
+    pub fn request_ids_from(mut self, trusted: impl Fn(IpAddr) -> bool + Send + Sync + 'static) -> Self {
+        self.request_ids_from = TrustedPeers(Box::new(trusted));
         self
     }
 
@@ -143,6 +152,7 @@ impl Server {
             local: self.addr,
             registry: Arc::default(),
             unsent: Arc::default(),
+            request_ids_from: self.request_ids_from,
         };
         let handshake = accept::Handshake::new(self.name, self.proxy_protocol, self.tls);
         accept::run(self.name, self.listener, self.args, handshake, Arc::new(handler), lifecycle).await;

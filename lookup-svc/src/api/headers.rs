@@ -1,7 +1,7 @@
 //! The headers of API responses: one prepared map per kind of response, cloned for each request.
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
-use service_kit::hsts;
+use service_kit::{X_REQUEST_ID, hsts};
 
 use crate::public_urls::PublicUrls;
 
@@ -12,8 +12,9 @@ pub(super) const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset"
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const ANY: HeaderValue = HeaderValue::from_static("*");
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
-const EXPOSED: HeaderValue =
-    HeaderValue::from_static("X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, Retry-After");
+const EXPOSED: HeaderValue = HeaderValue::from_static(
+    "X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, Retry-After, X-Request-Id",
+);
 /// Stands for a number that is set per response: replacing a value is cheaper than inserting one.
 const PLACEHOLDER: HeaderValue = HeaderValue::from_static("0");
 
@@ -30,7 +31,8 @@ pub(super) struct HeaderTemplates {
 impl HeaderTemplates {
     pub(super) fn new(urls: &PublicUrls) -> Self {
         let rate_limit = [(LIMIT, PLACEHOLDER), (REMAINING, PLACEHOLDER), (RESET, PLACEHOLDER)];
-        let common = defaults(urls).chain([(header::CONTENT_TYPE, JSON)]);
+        // The server sets the ID of each request.
+        let common = defaults(urls).chain([(header::CONTENT_TYPE, JSON), (X_REQUEST_ID, PLACEHOLDER)]);
         let bearer = HeaderValue::from_static("Bearer");
         Self {
             success: common.clone().chain(rate_limit.clone()).collect(),

@@ -3,16 +3,17 @@
 use std::{
     any::Any,
     convert::Infallible,
+    fmt,
     future::{Future, ready},
     io,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
 };
 
 use bytes::Bytes;
 use futures_util::{FutureExt, future::Either};
-use http::{HeaderValue, Method, Request, StatusCode, Version, header, uri::Scheme};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Version, header, uri::Scheme};
 use http_body_util::combinators::BoxBody;
 use hyper::body::{Body, Incoming};
 use poem::{
@@ -31,7 +32,13 @@ use super::{
     streams,
     unsent::{UnsentBudget, UnsentLimit},
 };
-use crate::{error, host::is_host, lifecycle::Lifecycle, static_file::SharedBody};
+use crate::{
+    error,
+    host::is_host,
+    lifecycle::Lifecycle,
+    request_id::{RequestId, X_REQUEST_ID},
+    static_file::SharedBody,
+};
 
 pub(super) type HyperResponse = hyper::Response<ResponseBody>;
 
@@ -43,6 +50,21 @@ type Caught<T> = Result<T, Box<dyn Any + Send>>;
 #[derive(Clone, Copy, Debug)]
 pub struct CloseConnection;
 
+/// Decides which peers are trusted.
+pub(super) struct TrustedPeers(pub(super) Box<dyn Fn(IpAddr) -> bool + Send + Sync>);
+
+impl TrustedPeers {
+    pub(super) fn none() -> Self {
+        Self(Box::new(|_| false))
+    }
+}
+
+impl fmt::Debug for TrustedPeers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TrustedPeers")
+    }
+}
+
 /// Handles the requests of one port.
 pub(super) struct RequestHandler {
     pub(super) endpoint: BoxEndpoint<'static>,
@@ -51,6 +73,7 @@ pub(super) struct RequestHandler {
     pub(super) local: SocketAddr,
     pub(super) registry: Arc<ConnectionRegistry>,
     pub(super) unsent: Arc<UnsentBudget>,
+    pub(super) request_ids_from: TrustedPeers,
 }
 
 impl RequestHandler {
@@ -65,9 +88,10 @@ impl RequestHandler {
         // For HEAD, hyper omits the body in HTTP/1 but not in HTTP/2, where sending it is a protocol error.
         let headers_only = version == Version::HTTP_2 && request.method() == Method::HEAD;
         let guard = state.begin_request(version);
+        let id = self.request_id(&info, request.headers());
         let mut response = match self.reject(&request) {
             Some(response) => response,
-            None => self.call(info, request).await.unwrap_or_else(|_| self.panic_response()),
+            None => self.call(info, id.clone(), request).await.unwrap_or_else(|_| self.panic_response()),
         };
         // Makes clients reconnect, to another instance: by a header in HTTP/1, by GOAWAY in HTTP/2. At a shutdown all
         // connections get that signal.
@@ -83,7 +107,16 @@ impl RequestHandler {
         if headers_only {
             response.take_body();
         }
-        Ok(self.send(&state, guard, response))
+        let mut response = self.send(&state, guard, response);
+        response.headers_mut().insert(X_REQUEST_ID, id.to_header());
+        Ok(response)
+    }
+
+    /// The ID that a trusted proxy sends, otherwise a new one.
+    fn request_id(&self, info: &ConnectionInfo, headers: &HeaderMap) -> RequestId {
+        let is_trusted =
+            |_: &RequestId| !info.client_is_unknown() && (self.request_ids_from.0)(info.client().ip());
+        RequestId::received(headers).filter(is_trusted).unwrap_or_else(RequestId::generate)
     }
 
     /// The error response to a request that no endpoint should see.
@@ -130,18 +163,19 @@ impl RequestHandler {
     fn call(
         &self,
         info: Arc<ConnectionInfo>,
+        id: RequestId,
         request: Request<Incoming>,
     ) -> impl Future<Output = Caught<Response>> {
         let local = LocalAddr(Addr::SocketAddr(self.local));
         let remote = RemoteAddr(Addr::SocketAddr(info.client()));
         let scheme = if info.tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP };
         let request = (request, local, remote, scheme).into();
-        // Some middleware reads the connection before it returns the future.
-        let call = || info.enter(|| self.endpoint.call(request));
+        // Some middleware reads the connection or the ID before it returns the future.
+        let call = || id.clone().enter(|| info.enter(|| self.endpoint.call(request)));
         match catch_unwind(AssertUnwindSafe(call)) {
             Ok(future) => {
                 let response = future.map(|result| result.unwrap_or_else(poem::Error::into_response));
-                Either::Left(info.scope(AssertUnwindSafe(response).catch_unwind()))
+                Either::Left(id.scope(info.scope(AssertUnwindSafe(response).catch_unwind())))
             }
             Err(panic) => Either::Right(ready(Err(panic))),
         }

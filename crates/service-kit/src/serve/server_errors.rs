@@ -8,7 +8,10 @@ use super::{
     frames::{self, DATA, END_HEADERS, END_STREAM, FRAME_HEADER, FrameScanner, HEADERS},
     limits::MAX_HEADER_BYTES,
 };
-use crate::error::{self, ErrorBody};
+use crate::{
+    error::{self, ErrorBody},
+    request_id::{RequestId, X_REQUEST_ID},
+};
 
 /// Creates the server's own errors, with a service's documentation URL and headers.
 #[derive(Clone, Debug, Default)]
@@ -100,6 +103,8 @@ impl ServerErrors {
         let mut headers = self.headers.clone();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
+        // The request could not be parsed, so it can't have an ID of its own.
+        headers.insert(X_REQUEST_ID, RequestId::generate().to_header());
         (headers, body)
     }
 }

@@ -5,13 +5,21 @@ use std::io;
 use anyhow::Context;
 use opentelemetry::trace::TracerProvider;
 use opentelemetry_sdk::trace::SdkTracerProvider;
-use tracing::Level;
+use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::{
-    EnvFilter, Layer, Registry, filter, fmt, layer::SubscriberExt, util::SubscriberInitExt,
+    EnvFilter, Layer, Registry, filter,
+    fmt::{
+        self, FmtContext, FormatEvent, FormatFields,
+        format::{JsonFields, Writer},
+    },
+    layer::SubscriberExt,
+    registry::LookupSpan,
+    util::SubscriberInitExt,
 };
 
 use super::SPAN_TARGET;
 use crate::config::{LogFormat, TelemetryArgs};
+use crate::request_id::RequestId;
 use crate::terminal;
 
 type BoxLayer = Box<dyn Layer<Registry> + Send + Sync>;
@@ -36,23 +44,64 @@ pub(crate) fn log_early(args: &TelemetryArgs, log: impl FnOnce()) {
 }
 
 fn log_layer(args: &TelemetryArgs) -> anyhow::Result<BoxLayer> {
+    log_layer_to(args, terminal::use_color(&io::stderr()), io::stderr)
+}
+
+fn log_layer_to<W: io::Write + 'static>(
+    args: &TelemetryArgs,
+    color: bool,
+    writer: impl Fn() -> W + Send + Sync + 'static,
+) -> anyhow::Result<BoxLayer> {
     let level = EnvFilter::try_new(&args.log_level)
         .with_context(|| format!("--log-level {:?} is not a valid log filter", args.log_level))?;
     Ok(match args.log_format {
-        LogFormat::Text => fmt::layer()
-            .with_writer(io::stderr)
-            .with_ansi(terminal::use_color(&io::stderr()))
-            .with_filter(level)
-            .boxed(),
-        LogFormat::Json => fmt::layer()
-            .json()
-            .flatten_event(true)
-            .with_current_span(false)
-            .with_span_list(false)
-            .with_writer(io::stderr)
-            .with_filter(level)
-            .boxed(),
+        LogFormat::Text => {
+            let line = fmt::format().with_ansi(color);
+            let line = WithRequestId { line, add: |line, id| format!("{line} request_id={id}") };
+            fmt::layer().event_format(line).with_writer(writer).with_filter(level).boxed()
+        }
+        LogFormat::Json => {
+            let line = fmt::format().json().flatten_event(true);
+            let line = line.with_current_span(false).with_span_list(false);
+            let line = WithRequestId { line, add: add_to_json };
+            let layer = fmt::layer().event_format(line).fmt_fields(JsonFields::new());
+            layer.with_writer(writer).with_filter(level).boxed()
+        }
     })
+}
+
+/// Appends the ID of the current request to a log line, if there is one. A span would cost every request as much as all of
+/// its log lines, of which most requests have none.
+struct WithRequestId<F> {
+    line: F,
+    /// Adds the ID to a line without its line break.
+    add: fn(&str, &RequestId) -> String,
+}
+
+/// The characters of an ID need no escaping.
+fn add_to_json(line: &str, id: &RequestId) -> String {
+    line.strip_suffix('}').map_or(line.to_owned(), |fields| format!("{fields},\"request_id\":\"{id}\"}}"))
+}
+
+impl<S, N, F> FormatEvent<S, N> for WithRequestId<F>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+    F: FormatEvent<S, N>,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> std::fmt::Result {
+        let Some(id) = RequestId::current() else {
+            return self.line.format_event(context, writer, event);
+        };
+        let mut line = String::new();
+        self.line.format_event(context, Writer::new(&mut line), event)?;
+        writeln!(writer, "{}", (self.add)(line.trim_end_matches('\n'), &id))
+    }
 }
 
 /// Exports only our own spans. Those of libraries may contain client addresses.
@@ -65,4 +114,61 @@ fn span_layer(service: &'static str, traces: &SdkTracerProvider) -> BoxLayer {
         .with_filter(filter::filter_fn(|meta| meta.is_span() && meta.target() == SPAN_TARGET))
         .with_filter(filter::LevelFilter::from_level(Level::TRACE))
         .boxed()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex, PoisonError};
+
+    use serde_json::Value;
+
+    use super::*;
+
+    /// Collects what is logged.
+    #[derive(Clone, Default)]
+    struct Buffer(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Buffer {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Logs one line on behalf of a request and one without.
+    fn log(format: LogFormat, id: &RequestId) -> Vec<String> {
+        let (buffer, args) = (Buffer::default(), TelemetryArgs { log_format: format, ..Default::default() });
+        let writer = buffer.clone();
+        let layer = log_layer_to(&args, false, move || writer.clone()).expect("a valid level");
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+            id.clone().enter(|| tracing::warn!(status = 500, "request failed"));
+            tracing::warn!("stopped");
+        });
+        let log = buffer.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        String::from_utf8(log).expect("UTF-8").lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn text_line_ends_with_the_id_of_its_request() {
+        let id = RequestId::generate();
+        let lines = log(LogFormat::Text, &id);
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        assert!(lines[0].ends_with(&format!("request failed status=500 request_id={id}")), "{lines:?}");
+        assert!(lines[1].ends_with("stopped"), "{lines:?}");
+    }
+
+    #[test]
+    fn json_line_has_the_id_of_its_request() {
+        let id = RequestId::generate();
+        let lines = log(LogFormat::Json, &id);
+        let parsed: Vec<Value> =
+            lines.iter().map(|line| serde_json::from_str(line).expect("a JSON object")).collect();
+        assert_eq!((&parsed[0]["request_id"], &parsed[0]["status"]), (&id.as_str().into(), &500.into()));
+        assert_eq!(parsed[1]["message"], "stopped");
+        assert!(parsed[1]["request_id"].is_null(), "{lines:?}");
+    }
 }

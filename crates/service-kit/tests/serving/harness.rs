@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    net::SocketAddr,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -12,11 +12,14 @@ use poem::{Endpoint, EndpointExt, Route, endpoint::make_sync, get};
 use service_kit::{Lifecycle, ServeArgs, Server, catch_all};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
+    net::{TcpSocket, TcpStream},
     task::JoinHandle,
 };
 
 pub const DOCS: &str = "https://docs.example";
+
+/// The peer whose request IDs the test server uses. Not the peer of [`TestServer::connect`].
+pub const TRUSTED_PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 
 /// Maximum time for one step of a test. If a step takes longer, the test fails.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
@@ -34,12 +37,19 @@ impl TestServer {
         let (addr, lifecycle) = (server.local_addr(), Lifecycle::new(args));
         let cors = (header::ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
         let server = server.docs_url(DOCS).error_headers([cors].into_iter().collect());
+        let server = server.request_ids_from(|peer| peer == TRUSTED_PEER);
         let serving = server.serve(endpoint.map_to_response().boxed(), lifecycle.clone());
         Self { addr, lifecycle, task: tokio::spawn(serving) }
     }
 
     pub async fn connect(&self) -> Client {
         Client(TcpStream::connect(self.addr).await.expect("connect"))
+    }
+
+    pub async fn connect_from(&self, peer: IpAddr) -> Client {
+        let socket = TcpSocket::new_v4().expect("socket");
+        socket.bind(SocketAddr::new(peer, 0)).expect("bind");
+        Client(socket.connect(self.addr).await.expect("connect"))
     }
 
     pub async fn wait_stopped(self) {

@@ -79,6 +79,7 @@ async fn headers_over_h2_limit_get_431_with_error_body() {
         assert_eq!(response.status(), 431);
         assert_eq!(response.headers()["content-type"], "application/json");
         assert_eq!(response.headers()["access-control-allow-origin"], "*");
+        assert_eq!(response.headers()["x-request-id"].len(), 16);
         let body: serde_json::Value = serde_json::from_slice(&body(response).await).expect("JSON");
         assert_eq!(body["docs"], "https://docs.example#headers_too_large");
     }

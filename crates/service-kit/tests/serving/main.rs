@@ -13,6 +13,7 @@ mod panics;
 mod process;
 mod proxy_protocol;
 mod redirect;
+mod request_id;
 mod shutdown;
 mod timeouts;
 mod tls;

@@ -136,6 +136,7 @@ async fn unread_responses_over_limit_get_503() {
     let mut rejected = 0;
     for _ in 0..40 {
         let response = send(&mut sender).await;
+        assert_eq!(response.headers()["x-request-id"].len(), 16);
         match response.status().as_u16() {
             200 => unread.push(response),
             503 => rejected += 1,

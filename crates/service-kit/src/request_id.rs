@@ -1,0 +1,161 @@
+//! The ID of a request: in the header `X-Request-Id` of its response, in the log lines about it and in its span.
+
+use std::{
+    fmt,
+    future::Future,
+    hash::{BuildHasher, RandomState},
+    sync::{
+        LazyLock,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+/// The header with the ID.
+pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// Maximum characters of an ID that a proxy sends.
+const MAX_LENGTH: usize = 64;
+
+/// Characters of a generated ID, with 5 bits each. Among a billion IDs, two are equal with a probability of 1 in 2 million.
+const GENERATED_LENGTH: usize = 16;
+const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+
+tokio::task_local! {
+    static CURRENT: RequestId;
+}
+
+/// 1 to 64 characters, each a letter, a digit, `.`, `_` or `-`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestId(Text);
+
+/// A generated ID needs no allocation until it becomes a header.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Text {
+    Generated([u8; GENERATED_LENGTH]),
+    Received(HeaderValue),
+}
+
+impl RequestId {
+    /// Creates an ID from keyed hashes of a counter. They are as unique as random numbers, and unlike the counter they do
+    /// not tell clients how many requests there are.
+    pub fn generate() -> Self {
+        static KEYS: LazyLock<[RandomState; 2]> = LazyLock::new(|| [RandomState::new(), RandomState::new()]);
+        static COUNTER: AtomicU64 = AtomicU64::new(0);
+        let number = COUNTER.fetch_add(1, Relaxed);
+        let halves = KEYS.each_ref().map(|key| key.hash_one(number));
+        let digit = |index: usize| {
+            let half = halves[index / (GENERATED_LENGTH / 2)];
+            DIGITS[((half >> (5 * (index % (GENERATED_LENGTH / 2)))) & 0x1f) as usize]
+        };
+        Self(Text::Generated(std::array::from_fn(digit)))
+    }
+
+    /// The ID in the headers of a request. `None` unless there is exactly one and it is valid.
+    pub fn received(headers: &HeaderMap) -> Option<Self> {
+        let mut values = headers.get_all(X_REQUEST_ID).iter();
+        let value = values.next().filter(|_| values.next().is_none())?;
+        let is_allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-".contains(byte);
+        let is_valid = (1..=MAX_LENGTH).contains(&value.len()) && value.as_bytes().iter().all(is_allowed);
+        is_valid.then(|| Self(Text::Received(value.clone())))
+    }
+
+    /// The ID of the request that the current task handles. `None` outside of request handlers.
+    pub fn current() -> Option<Self> {
+        CURRENT.try_with(Clone::clone).ok()
+    }
+
+    /// The value of the header.
+    pub fn to_header(&self) -> HeaderValue {
+        match &self.0 {
+            // Every digit is valid in a header.
+            Text::Generated(digits) => {
+                HeaderValue::from_bytes(digits).unwrap_or(HeaderValue::from_static("-"))
+            }
+            Text::Received(value) => value.clone(),
+        }
+    }
+
+    /// The ID as text.
+    pub fn as_str(&self) -> &str {
+        let bytes = match &self.0 {
+            Text::Generated(digits) => digits.as_slice(),
+            Text::Received(value) => value.as_bytes(),
+        };
+        // All characters are ASCII.
+        str::from_utf8(bytes).unwrap_or_default()
+    }
+
+    /// Calls a function on behalf of this request, for example on a thread for blocking work.
+    pub fn enter<R>(self, call: impl FnOnce() -> R) -> R {
+        CURRENT.sync_scope(self, call)
+    }
+
+    /// Handles this request.
+    pub(crate) fn scope<F: Future>(self, handling: F) -> impl Future<Output = F::Output> {
+        CURRENT.scope(self, handling)
+    }
+}
+
+impl fmt::Display for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    fn received(values: &[&[u8]]) -> Option<RequestId> {
+        let value = |value: &&[u8]| (X_REQUEST_ID, HeaderValue::from_bytes(value).expect("a header value"));
+        let mut headers = HeaderMap::new();
+        values.iter().map(value).for_each(|(name, value)| drop(headers.append(name, value)));
+        RequestId::received(&headers)
+    }
+
+    #[test]
+    fn generated_ids_are_valid_and_differ() {
+        let ids: HashSet<String> = (0..10_000).map(|_| RequestId::generate().to_string()).collect();
+        assert_eq!(ids.len(), 10_000);
+        for id in &ids {
+            assert_eq!(id.len(), GENERATED_LENGTH);
+            assert_eq!(received(&[id.as_bytes()]).expect("a valid ID").as_str(), id);
+        }
+        let first: HashSet<char> = ids.iter().filter_map(|id| id.chars().next()).collect();
+        assert_eq!(first.len(), DIGITS.len(), "every digit varies");
+    }
+
+    #[test]
+    fn generated_id_is_the_same_as_header_and_text() {
+        let id = RequestId::generate();
+        assert_eq!(id.to_header(), id.as_str());
+    }
+
+    #[test]
+    fn only_one_short_id_of_safe_characters_is_received() {
+        let longest = [b'x'; 64];
+        for valid in [&b"a"[..], b"AZaz09._-", b"0af7651916cd43dd8448eb211c80319c", &longest] {
+            assert_eq!(received(&[valid]).expect("a valid ID").as_str().as_bytes(), valid);
+        }
+        let too_long = [b'x'; 65];
+        for invalid in [&b""[..], b"a b", b"a\"", b"a=b", b"a\tb", b"a/b", b"a:b", b"\xc3\xa9", &too_long] {
+            assert_eq!(received(&[invalid]), None, "{invalid:?}");
+        }
+        assert_eq!(received(&[]), None);
+        assert_eq!(received(&[b"a", b"b"]), None);
+        assert_eq!(received(&[b"a", b"a"]), None);
+    }
+
+    #[tokio::test]
+    async fn id_is_current_only_while_its_request_is_handled() {
+        assert_eq!(RequestId::current(), None);
+        let id = RequestId::generate();
+        assert_eq!(id.clone().scope(async { RequestId::current() }).await, Some(id.clone()));
+        assert_eq!(id.clone().enter(RequestId::current), Some(id));
+        assert_eq!(RequestId::current(), None);
+    }
+}
