@@ -53,7 +53,7 @@ impl LookupApp {
 
         let counters = Arc::new(RequestCounters::default());
         counters.publish(&meter);
-        metrics::publish_geo(&meter, &geo);
+        metrics::publish_geo(&meter, &geo, config.geo.geo_db.len());
         metrics::publish_discovery(&meter, edge.status());
 
         let mut background = JoinSet::new();

@@ -100,7 +100,7 @@ async fn check_queried_metrics(lookup: &Pod, dashboard: &Pod) {
             .filter_map(|before| before.rsplit(|c| !is_name_char(c)).next().map(str::to_owned))
             .collect()
     };
-    let prefixes = ["lookup_", "quota_", "geo_", "http_server_"];
+    let prefixes = ["lookup_", "quota_", "geo_", "http_server_", "ip_lookup_", "process_"];
     let queried: BTreeSet<_> = metric_names(&(rules + &panels))
         .into_iter()
         .filter(|name| prefixes.iter().any(|prefix| name.starts_with(prefix)))

@@ -185,16 +185,6 @@ fn chart_readme_matches_values_yaml() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-#[test]
-fn monthly_geo_data_and_built_in_data_trigger_no_alert() {
-    if !has_tools() {
-        return;
-    }
-    let chart = render("metrics.prometheusRule.enabled=true");
-    let rules = chart.object("PrometheusRule", "")["spec"].to_string();
-    assert!(rules.contains(r#"database!~\"built-in.*\"}) > 40 * 86400"#), "{rules}");
-}
-
 /// With a readiness probe on the sidecar, a store outage would remove every pod from the Service.
 #[test]
 fn quota_sidecar_has_no_readiness_probe() {
@@ -457,25 +447,6 @@ fn new_chart_version_or_comment_restarts_no_pod() {
     };
     assert_ne!(checksum(&before), checksum(&render("valkey.maxMemory=200mb")), "new settings need a restart");
     assert_ne!(checksum(&render("")), checksum(&render("quota.keyPrefix=x:")), "new permissions, too");
-}
-
-#[test]
-fn alerts_report_missing_proxies_and_missing_geo_data() {
-    if !has_tools() {
-        return;
-    }
-    let rules = |values: &str| {
-        let chart = render(&format!("metrics.prometheusRule.enabled=true,{values}"));
-        chart.object("PrometheusRule", "")["spec"].to_string()
-    };
-    let all = rules("edge.profile=haproxy,geo.provider=dbip-lite");
-    assert!(
-        all.contains(r#"max by (pod) (lookup_discovered_proxies{namespace=\"ip-lookup\"}) == 0"#),
-        "{all}"
-    );
-    assert!(all.contains("unless on (pod) count by (pod) (geo_database_age_seconds{"), "{all}");
-    let none = rules("edge.discover.enabled=false");
-    assert!(!none.contains("lookup_discovered_proxies") && !none.contains("GeoDatabaseMissing"), "{none}");
 }
 
 /// A cloud load balancer learns of a removed pod late.

@@ -112,6 +112,12 @@ impl Lookup {
         move || http.get(&url).bearer_auth(&key)
     }
 
+    /// `http://127.0.0.1:PORT` of the admin server: `/livez`, `/readyz`, `/metrics`.
+    #[must_use]
+    pub fn admin_url(&self) -> &str {
+        &self.admin_url
+    }
+
     /// The text of `/metrics`.
     pub async fn metrics(&self) -> String {
         let response = self.http.get(format!("{}/metrics", self.admin_url)).send().await;

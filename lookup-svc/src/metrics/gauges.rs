@@ -10,7 +10,15 @@ use tokio::sync::watch;
 use crate::geo::Geo;
 
 /// Publishes the build time and age of each geo database, and the numbers of loaded and rejected files.
-pub fn publish_geo(meter: &Meter, geo: &Geo) {
+///
+/// `paths` is the number of values of `--geo-db`. With it, an alert can tell missing databases from those that nobody
+/// configured.
+pub fn publish_geo(meter: &Meter, geo: &Geo, paths: usize) {
+    meter
+        .u64_observable_gauge("geo_database_paths")
+        .with_description("Files and directories in --geo-db")
+        .with_callback(move |observer| observer.observe(paths as u64, &[]))
+        .build();
     let observed = geo.clone();
     meter
         .u64_observable_gauge("geo_database_build_timestamp")
