@@ -1,9 +1,10 @@
 //! Tests that a batch is sent with the trace context of one charge and with links to the others.
 
 use std::cell::Cell;
+use std::sync::Arc;
 
 use http::{HeaderMap, HeaderValue};
-use quota_client::BatchConfig;
+use quota_client::{BatchConfig, Charger};
 
 use crate::fake::{Fake, begin};
 
@@ -65,4 +66,23 @@ async fn batch_has_context_of_first_sampled_charge_and_links_to_the_others() {
 async fn batch_without_sampled_charge_has_context_of_first_and_no_links() {
     let (parent, links) = send_batch(&[None, Some("00-a-1-00"), Some("00-b-1-00")]).await;
     assert_eq!((parent.as_deref(), links), (Some("00-a-1-00"), None));
+}
+
+#[tokio::test]
+async fn context_of_the_caller_is_in_each_request_but_not_in_batches() {
+    let mut fake = Fake::start().await;
+    let client = fake.client().with_context(|headers| {
+        drop(headers.insert("x-request-id", HeaderValue::from_static("of-the-caller")))
+    });
+    let (status, ()) = tokio::join!(client.status(), async {
+        let exchange = fake.next().await;
+        assert_eq!(header(&exchange.head, "x-request-id"), Some("of-the-caller"));
+        exchange.json(200, "{}");
+    });
+    status.unwrap();
+    let charge = begin(&Charger::new(client, BatchConfig::default(), Arc::new(())), 0);
+    let batch = fake.next().await;
+    assert_eq!(header(&batch.head, "x-request-id"), None);
+    batch.allow();
+    charge.await.unwrap();
 }

@@ -1,0 +1,109 @@
+//! Request IDs in the responses and logs of real services.
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::net::IpAddr;
+
+use serde_json::Value;
+use testkit::http;
+use testkit::lookup::{JsonResponse, Stack, WAIT_TIMEOUT, unknown_key};
+use testkit::process::Service;
+use testkit::quota::Quota;
+use testkit::redis::Redis;
+use testkit::wait::eventually_ok;
+
+const HEADER: &str = "x-request-id";
+/// A peer that no service trusts as a proxy.
+const UNTRUSTED: [u8; 4] = [127, 77, 31, 9];
+
+/// Waits for the log line with this message and returns its request ID.
+async fn logged_id(service: &Service, message: &str) -> Value {
+    let line = eventually_ok(WAIT_TIMEOUT, message, async || {
+        let logs = service.logs();
+        let mut lines = logs.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        lines.find(|line| line["message"] == message).ok_or(logs.clone())
+    });
+    line.await["request_id"].clone()
+}
+
+#[tokio::test]
+async fn failed_lookup_has_the_id_of_its_log_line() {
+    let mut stack = Stack::start(&[], &[]).await;
+    stack.quota.service.kill();
+    let response = JsonResponse::fetch(stack.lookup.get_ip(&unknown_key())).await;
+    assert_eq!(response.status, 500);
+    let logged = logged_id(&stack.lookup.service, "requests fail with 500: no verdict from quota-svc").await;
+    assert_eq!(logged, response.header(HEADER), "{}", stack.lookup.service.logs());
+    assert_eq!(response.header(HEADER).len(), 16);
+}
+
+#[tokio::test]
+async fn lookup_uses_the_id_of_a_trusted_proxy_and_shows_it_to_browsers() {
+    let stack = Stack::start(&[], &[]).await;
+    let id = "of-the.proxy_1";
+    let paths = ["/", "/docs", "/api/v1/ip", "/api/v1/ip/demo", "/nowhere"];
+    for path in paths {
+        let response = stack.lookup.get(path).header(HEADER, id).send().await.unwrap();
+        assert_eq!(response.headers()[HEADER], id, "{path}");
+        let exposed = response.headers()["access-control-expose-headers"].to_str().unwrap();
+        assert!(exposed.split(", ").any(|name| name.eq_ignore_ascii_case(HEADER)), "{path}: {exposed}");
+    }
+    let untrusted = http::builder().local_address(IpAddr::from(UNTRUSTED)).build().unwrap();
+    for path in paths {
+        let request = untrusted.get(stack.lookup.url() + path).header(HEADER, id);
+        assert_eq!(request.send().await.unwrap().headers()[HEADER].len(), 16, "{path}");
+    }
+    assert!(!stack.lookup.service.logs().contains(id));
+}
+
+#[tokio::test]
+async fn id_of_a_dashboard_request_is_in_the_log_of_quota_svc() {
+    let mut redis = Redis::start().await;
+    let quota = Quota::start_with(&redis, &[]).await;
+    quota.wait_ready(WAIT_TIMEOUT).await;
+    let dir = tempfile::tempdir().unwrap();
+    let key = dir.path().join("session.key");
+    std::fs::write(&key, [7; 32]).unwrap();
+    let ports =
+        ["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--trusted-proxies", "127.0.0.1"];
+    let flags = [&ports[..], &["--session-key-file", key.to_str().unwrap(), "--quota-url", quota.url()]];
+    let mut dashboard = Service::spawn("dashboard-api", &flags.concat(), &[]);
+    let url = format!("http://{}", dashboard.listen_addr("dashboard").await);
+    redis.stop();
+    let session = http::client()
+        .post(format!("{url}/api/v1/session"))
+        .header("origin", &url)
+        .header("x-csrf-token", "1")
+        .header("content-type", "application/json")
+        .header(HEADER, "sign-in-1")
+        .body(r#"{"login": "someone", "password": "correct horse"}"#);
+    let response = JsonResponse::fetch(session).await;
+    assert_eq!((response.status, response.header(HEADER)), (503, "sign-in-1"), "{response:?}");
+    let message = "quota-svc or its store is unavailable";
+    assert_eq!(logged_id(&dashboard, message).await, "sign-in-1");
+    let message = "operation failed: the store is unavailable";
+    assert_eq!(logged_id(&quota.service, message).await, "sign-in-1", "{}", quota.service.logs());
+}
+
+#[tokio::test]
+async fn every_port_of_ip_lookup_sends_ids() {
+    let data = tempfile::tempdir().unwrap();
+    let any = "127.0.0.1:0";
+    let flags = [
+        "--data-dir",
+        data.path().to_str().unwrap(),
+        "--listen",
+        any,
+        "--dashboard-listen",
+        any,
+        "--quota-listen",
+        any,
+        "--admin-listen",
+        any,
+    ];
+    let mut service = Service::spawn("ip-lookup", &flags, &[]);
+    for server in ["lookup", "dashboard", "quota", "admin"] {
+        let addr = service.listen_addr(server).await;
+        let response = http::client().get(format!("http://{addr}/nowhere")).send().await.unwrap();
+        assert_eq!(response.headers()[HEADER].len(), 16, "{server}");
+    }
+}
