@@ -7,20 +7,18 @@ mod request_key;
 mod response;
 mod scope;
 
-use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use api_key::ApiKey;
-use edge::{ConnectionFacts, Peer, ProxiedTls};
 use poem::error::MethodNotAllowedError;
-use poem::{Addr, http::Version};
 use poem_openapi::{OpenApi, Tags};
 use quota_client::ChargeError;
 use quota_client::wire::Scope;
-use service_kit::{ConnectionInfo, LogThrottle};
+use service_kit::LogThrottle;
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
+use crate::caller::Caller;
 use crate::fields::FieldSet;
 use crate::lookup::{Allowed, Denial, Lookup};
 use crate::metrics::{Operation, RequestCounters, RequestOutcome};
@@ -36,7 +34,7 @@ pub use response::Responses;
 
 /// The operations of the API.
 pub struct Api {
-    pub lookup: Lookup,
+    pub lookup: Arc<Lookup>,
     pub responses: Responses,
     pub counters: Arc<RequestCounters>,
     /// Throttles the warnings about a quota-svc outage.
@@ -142,23 +140,8 @@ impl Api {
         field_set: FieldSet,
         request: &RawRequest<'_>,
     ) -> poem::Response {
-        // The server accepts TCP only, so the second arm is never taken.
-        let peer = match request.0.remote_addr().0 {
-            Addr::SocketAddr(peer) => peer.ip(),
-            _ => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-        };
-        let connection = ConnectionInfo::current();
-        let connection = connection.as_deref();
-        let peer = match connection.is_some_and(ConnectionInfo::client_is_unknown) {
-            true => Peer::Balancer(peer),
-            false => Peer::Address(peer),
-        };
-        let own = own_facts(connection, request.0.version());
-        let mut client = self.lookup.edge.identify(peer, request.0.headers(), own);
-        if client.facts.rtt_from_socket && field_set.has_connection_facts() {
-            let rtt = connection.and_then(ConnectionInfo::round_trip_time);
-            client.facts.rtt_ms = rtt.and_then(|rtt| u32::try_from(rtt.as_millis()).ok());
-        }
+        let caller = Caller::of(request.0);
+        let client = caller.identify(&self.lookup.edge, request.0, field_set.has_connection_facts());
         self.counters.count_client_ip(client.decision);
         self.responses.success(&allowed.rate_limit, self.lookup.render(field_set, &client))
     }
@@ -192,23 +175,5 @@ impl Api {
             (Operation::Lookup, Some(scope)) => scope::name(scope),
         };
         span.set_attribute("scope", scope);
-    }
-}
-
-/// The facts of the connection to this process, with what a load balancer sent about it.
-fn own_facts(connection: Option<&ConnectionInfo>, version: Version) -> ConnectionFacts<'_> {
-    let mut own = ConnectionFacts::direct(version);
-    let Some(connection) = connection else { return own };
-    if let Some(tls) = &connection.tls {
-        own = own.with_tls(tls.version, tls.cipher);
-    }
-    match &connection.proxied {
-        Some(header) => own.behind_balancer(
-            header
-                .tls
-                .as_ref()
-                .map(|tls| ProxiedTls { version: tls.version.as_deref(), cipher: tls.cipher.as_deref() }),
-        ),
-        None => own,
     }
 }

@@ -78,13 +78,10 @@ impl LookupApp {
         let tracing_proxies = trusted.clone();
         let telemetry = RequestTelemetry::new(&kit.telemetry, "lookup-svc")
             .trust_trace_of(move |peer| tracing_proxies.contains(peer));
+        let lookup = Arc::new(Lookup { edge, geo: geo.clone(), charger });
         let pages = pages::routes(&urls, geo.clone());
-        let api = Api {
-            lookup: Lookup { edge, geo: geo.clone(), charger },
-            responses: Responses::new(&urls),
-            counters,
-            outage_log: LogThrottle::default(),
-        };
+        let api =
+            Api { lookup, responses: Responses::new(&urls), counters, outage_log: LogThrottle::default() };
         let endpoint = router::endpoint(api, pages, &urls, telemetry, config.body_timeout());
         Ok(Self {
             endpoint: endpoint.boxed(),

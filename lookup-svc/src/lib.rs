@@ -3,6 +3,7 @@
 pub mod api;
 pub mod app;
 pub mod body;
+pub mod caller;
 pub mod cli;
 pub mod config;
 pub mod fields;
