@@ -40,6 +40,7 @@ impl LookupApp {
     /// quota-svc may start later; until its store has been reached, the service is not ready and lookups get 500.
     pub async fn start(config: &Config, kit: &Kit) -> anyhow::Result<Self> {
         let urls = PublicUrls::new(config);
+        urls.check_hosts()?;
         let edge = Edge::start(&config.edge).await.context("can't set up client address detection")?;
         if config.listener.proxy_protocol {
             edge.require_trusted_proxies()?;
@@ -79,7 +80,7 @@ impl LookupApp {
         let telemetry = RequestTelemetry::new(&kit.telemetry, "lookup-svc")
             .trust_trace_of(move |peer| tracing_proxies.contains(peer));
         let lookup = Arc::new(Lookup { edge, geo: geo.clone(), charger });
-        let pages = pages::routes(&urls, geo.clone());
+        let pages = pages::routes(&urls, lookup.clone());
         let api =
             Api { lookup, responses: Responses::new(&urls), counters, outage_log: LogThrottle::default() };
         let endpoint = router::endpoint(api, pages, &urls, telemetry, config.body_timeout());
@@ -118,6 +119,15 @@ impl LookupApp {
         RedirectTarget::new("--base-url", &self.urls.base, &self.urls.docs, default_headers(&self.urls))
     }
 
+    /// Where to redirect plain HTTP requests for the other host names of the API.
+    pub fn other_redirect_targets(&self) -> anyhow::Result<Vec<RedirectTarget>> {
+        let targets = [("--ipv4-host", &self.urls.ipv4), ("--ipv6-host", &self.urls.ipv6)].into_iter();
+        targets
+            .filter_map(|(flag, url)| Some((flag, url.as_ref()?)))
+            .map(|(flag, url)| RedirectTarget::new(flag, url, &self.urls.docs, default_headers(&self.urls)))
+            .collect()
+    }
+
     /// The endpoint, and the tasks that must run as long as it is served.
     pub fn into_endpoint(self) -> (BoxEndpoint<'static, Response>, JoinSet<()>) {
         (self.endpoint, self.background)
@@ -146,8 +156,8 @@ impl LookupService {
             Some(addr) => {
                 let telemetry = RequestTelemetry::new(&kit.telemetry, "lookup-svc");
                 let target = app.redirect_target()?;
-                let server =
-                    RedirectServer::bind(addr, target, Vec::new(), &config.serving, telemetry).await?;
+                let others = app.other_redirect_targets()?;
+                let server = RedirectServer::bind(addr, target, others, &config.serving, telemetry).await?;
                 let balancers = app.trusted_proxies();
                 Some(server.proxy_protocol(&config.listener, move |peer| balancers.contains(peer)))
             }

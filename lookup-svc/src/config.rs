@@ -11,7 +11,7 @@ use edge::EdgeArgs;
 use quota_client::BatchConfig;
 use service_kit::command_line::ManualCommand;
 use service_kit::{
-    ListenAddrParser, ListenerArgs, ServeArgs, TelemetryArgs, TlsArgs, base_url, flag_defaults,
+    ListenAddrParser, ListenerArgs, ServeArgs, TelemetryArgs, TlsArgs, base_url, flag_defaults, host_flag,
     parse_duration, telemetry,
 };
 
@@ -84,6 +84,16 @@ pub struct Config {
     #[arg(long, env, value_name = "URL", default_value = "http://localhost:8080", value_parser = base_url)]
     #[arg(default_value_if("tls_cert", ArgPredicate::IsPresent, "https://localhost:8080"))]
     pub base_url: String,
+
+    /// Host name of this API with IPv4 addresses only (A records), such as ipv4.ip.example.org. The home page then shows
+    /// visitors who use IPv6 their IPv4 address, too. Has the scheme, port and path of --base-url
+    #[arg(long, env, value_name = "NAME", value_parser = host_flag)]
+    pub ipv4_host: Option<String>,
+
+    /// Host name of this API with IPv6 addresses only (AAAA records), such as ipv6.ip.example.org, for visitors who use
+    /// IPv4
+    #[arg(long, env, value_name = "NAME", value_parser = host_flag)]
+    pub ipv6_host: Option<String>,
 
     /// Documentation URL in errors [default: {base-url}/docs]
     #[arg(long, env, value_name = "URL", value_parser = base_url_or_empty)]

@@ -13,6 +13,7 @@ use tokio::time::MissedTickBehavior;
 pub mod asn;
 mod built_in;
 pub mod country;
+mod country_point;
 mod database;
 mod find_timezone;
 mod layout;
@@ -29,6 +30,8 @@ mod timezone;
 mod watched_file;
 mod zone_tab;
 
+pub use built_in::is_public;
+pub use country_point::{Point, country_point};
 pub use database::DatabaseInfo;
 pub use location::{AsText, Location, LocationJson, RegionCode};
 pub use provider::{Attribution, DatabaseKind};

@@ -1,23 +1,28 @@
-//! The pages about the API: documentation, Swagger UI and the OpenAPI document.
+//! The pages: the home page, and those about the API: documentation, Swagger UI and the OpenAPI document.
 
 mod docs;
+mod home;
 mod page;
+mod template;
 
-use poem::web::Redirect;
-use poem::{IntoResponse, Route, get};
+use std::sync::Arc;
+
+use poem::{Route, get};
 use service_kit::{named, swagger};
 
 use crate::api::Document;
-use crate::geo::Geo;
+use crate::lookup::Lookup;
 use crate::public_urls::PublicUrls;
 
 use docs::Docs;
+use home::Home;
 
-/// Renders pages that link to `urls`; `geo` provides what the documentation page says about the geo data; the page is
-/// rendered again when that changes.
-pub fn routes(urls: &PublicUrls, geo: Geo) -> Route {
-    let index_target = format!("{}/docs", urls.base_path().trim_end_matches('/'));
-    let docs = Docs::new(urls, geo);
+/// Renders pages that link to `urls`. The home page is rendered for each request. The documentation page is rendered
+/// again when the geo data changes, which it describes.
+pub fn routes(urls: &PublicUrls, lookup: Arc<Lookup>) -> Route {
+    let docs = Docs::new(urls, lookup.geo.clone());
+    let home = Home::new(lookup, urls);
+    let map = page::new("image/svg+xml", home::MAP.to_owned());
     // Its document has a relative server URL, so that "Try it out" works under any host name of this server.
     let swagger = swagger::page("IP Lookup API: try it", &Document::new(&urls.base_path()).json());
     let swagger = page::with_headers(swagger);
@@ -25,7 +30,8 @@ pub fn routes(urls: &PublicUrls, geo: Geo) -> Route {
     let json = page::new("application/json", document.json());
     let yaml = page::new("application/yaml", document.yaml());
     Route::new()
-        .at("/", get(named("index", move |_| Redirect::temporary(&index_target).into_response())))
+        .at("/", get(named("home", move |request| home.respond(request))))
+        .at(home::MAP_PATH, get(named("world_map", move |request| map.respond(request))))
         .at("/docs", get(named("docs", move |request| docs.respond(request))))
         .at("/swagger", get(named("swagger", move |request| swagger.respond(request))))
         .at("/openapi.json", get(named("openapi_json", move |request| json.respond(request))))

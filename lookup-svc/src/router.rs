@@ -16,7 +16,7 @@ const API_PREFIX: &str = "/api/";
 /// The endpoint of the public port.
 ///
 /// - `/api/v1/ip`, `/api/v1/ip/demo`: the API (`api`)
-/// - `/`, `/docs`, `/swagger`, `/openapi.json`, `/openapi.yaml`: pages about it (`pages`)
+/// - `/` with its `/world-map.svg`, `/docs`, `/swagger`, `/openapi.json`, `/openapi.yaml`: pages (`pages`)
 pub fn endpoint(
     api: Api,
     pages: Route,

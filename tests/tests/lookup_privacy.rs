@@ -136,6 +136,8 @@ async fn send_marked(stack: &TracedStack, keys: [&TestKey; 2], unknown: &str) ->
     ] {
         assert_eq!(JsonResponse::fetch(marked(request, ip)).await.status, status);
     }
+    let page = marked(lookup.get("/"), V4).send().await.unwrap().text().await.unwrap();
+    assert!(page.contains(V4), "{page}");
     // A direct client: the peer address itself is a marker.
     let direct = http::builder().local_address(std::net::IpAddr::from(PEER)).build().unwrap();
     let response =

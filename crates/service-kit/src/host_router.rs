@@ -24,13 +24,14 @@ const MESSAGE: &str = "This host name is not served here, or the connection was 
 /// allowed only for another service. Browsers repeat the request on a new connection.
 pub struct HostRouter {
     hosts: Vec<Host>,
+    endpoints: Vec<BoxEndpoint<'static>>,
     wrong_host: BoxEndpoint<'static>,
 }
 
 struct Host {
     name: String,
-    /// `None` if another port serves it.
-    endpoint: Option<BoxEndpoint<'static>>,
+    /// Index of the service's endpoint. `None` if another port serves it.
+    endpoint: Option<usize>,
 }
 
 impl HostRouter {
@@ -46,12 +47,20 @@ impl HostRouter {
             response
         };
         let wrong_host = named(CODE, respond).with(BodyLimit::default()).with(errors).with(telemetry);
-        Self { hosts: Vec::new(), wrong_host: wrong_host.boxed() }
+        Self { hosts: Vec::new(), endpoints: Vec::new(), wrong_host: wrong_host.boxed() }
     }
 
     /// Serves requests for this host.
     pub fn host(mut self, name: &str, endpoint: BoxEndpoint<'static>) -> Self {
-        self.hosts.push(Host { name: name.to_owned(), endpoint: Some(endpoint) });
+        self.hosts.push(Host { name: name.to_owned(), endpoint: Some(self.endpoints.len()) });
+        self.endpoints.push(endpoint);
+        self
+    }
+
+    /// Serves requests for this host by the service that was added last. A connection for one name of a service is not
+    /// used for another: their addresses may be of different families, and the service may need to know which.
+    pub fn also(mut self, name: &str) -> Self {
+        self.hosts.push(Host { name: name.to_owned(), endpoint: self.endpoints.len().checked_sub(1) });
         self
     }
 
@@ -75,7 +84,7 @@ impl HostRouter {
         if connection.is_some_and(|connection| connection != index) {
             return None;
         }
-        self.hosts[index].endpoint.as_ref()
+        self.hosts[index].endpoint.map(|endpoint| &self.endpoints[endpoint])
     }
 
     fn index_of(&self, name: &str) -> Option<usize> {
@@ -102,6 +111,7 @@ mod tests {
         let service = |name: &'static str| make_sync(move |_| name).map_to_response().boxed();
         HostRouter::new("https://docs.example", RequestTelemetry::new(&Telemetry::for_tests(), "test"))
             .host("ip.example", service("api"))
+            .also("ipv4.ip.example")
             .host("keys.example", service("dashboard"))
             .elsewhere("other.example")
     }
@@ -122,6 +132,10 @@ mod tests {
             ("keys.example", Some("ip.example"), None),
             ("ip.example", Some("keys.example"), None),
             ("ip.example", Some("other.example"), None),
+            ("ipv4.ip.example", None, Some("api")),
+            ("IPv4.ip.example", Some("ipv4.ip.example"), Some("api")),
+            ("ipv4.ip.example", Some("ip.example"), None),
+            ("ip.example", Some("ipv4.ip.example"), None),
             ("other.example", Some("other.example"), None),
             ("other.example", None, None),
             ("xip.example", Some("ip.example"), None),

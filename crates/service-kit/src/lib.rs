@@ -60,4 +60,4 @@ pub use request_telemetry::{RequestTelemetry, inject_request_context, named};
 pub use serve::{CloseConnection, ConnectionInfo, ListenerArgs, Server, Tls, TlsArgs, TlsInfo};
 pub use static_file::{StaticFile, csp_hash};
 pub use telemetry::Telemetry;
-pub use url_flag::{base_url, web_url};
+pub use url_flag::{base_url, host_flag, web_url};

@@ -1,4 +1,4 @@
-//! Parsers for flags that are URLs.
+//! Parsers for flags that are URLs or host names.
 
 use url::Url;
 
@@ -17,6 +17,24 @@ pub fn base_url(text: &str) -> Result<String, String> {
     match (url.query(), url.fragment()) {
         (None, None) => Ok(text.trim_end_matches('/').to_owned()),
         _ => Err("must not have a query or fragment".to_owned()),
+    }
+}
+
+/// Parses a host name, and converts it to lower case without a final dot.
+pub fn host_flag(text: &str) -> Result<String, String> {
+    let name = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
+    let is_label = |label: &str| {
+        let bytes = label.as_bytes();
+        (1..=63).contains(&bytes.len())
+            && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(byte))
+    };
+    match name.len() <= 253 && name.split('.').all(is_label) {
+        true => Ok(name),
+        false => Err(
+            "expected a host name without scheme, port and path, such as ip.example.org. Names with other \
+                      letters must be in ASCII form (xn--…)"
+                .to_owned(),
+        ),
     }
 }
 

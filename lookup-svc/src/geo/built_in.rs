@@ -40,7 +40,7 @@ pub(super) fn find_record(database: &Database, ip: IpAddr) -> Option<FoundRecord
 
 /// Whether an address is global unicast and outside of the networks in IANA's special-purpose registries. Some of these
 /// are globally reachable, but they are anycast or relays, so no country is right for them.
-fn is_public(ip: IpAddr) -> bool {
+pub fn is_public(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => is_public_v4(ip),
         IpAddr::V6(ip) => is_public_v6(ip),

@@ -11,18 +11,26 @@ const NOT_COUNTED: [&str; 1] = ["Europe/Busingen"];
 
 static BY_COUNTRY: LazyLock<HashMap<&str, Vec<&str>>> = LazyLock::new(|| {
     let mut timezones: HashMap<_, Vec<_>> = HashMap::new();
-    for line in ZONE_TAB.lines().filter(|line| !line.starts_with('#')) {
-        let mut columns = line.split('\t');
-        if let (Some(country), Some(zone)) = (columns.next(), columns.nth(1))
-            && !NOT_COUNTED.contains(&zone)
-        {
-            timezones.entry(country).or_default().push(zone);
-        }
+    for [country, _, zone] in rows().filter(|[_, _, zone]| !NOT_COUNTED.contains(zone)) {
+        timezones.entry(country).or_default().push(zone);
     }
     // Kosovo's code is not in ISO 3166, so not in the table.
     timezones.insert("XK", vec!["Europe/Belgrade"]);
     timezones
 });
+
+/// Country, coordinates and timezone of each row.
+fn rows() -> impl Iterator<Item = [&'static str; 3]> {
+    ZONE_TAB.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
+        let mut columns = line.split('\t');
+        Some([columns.next()?, columns.next()?, columns.next()?])
+    })
+}
+
+/// The country of each timezone, and the coordinates of the timezone's main city in the form of ISO 6709.
+pub(super) fn coordinates() -> impl Iterator<Item = (&'static str, &'static str)> {
+    rows().map(|[country, coordinates, _]| (country, coordinates))
+}
 
 /// The timezones of a country, the most populous first. Empty if the country is not in the table.
 pub(super) fn timezones(country: &str) -> &'static [&'static str] {

@@ -1,6 +1,6 @@
 //! The headers of pages, and escaping.
 
-use http::header;
+use http::{HeaderName, HeaderValue, header};
 use service_kit::StaticFile;
 
 /// A file that browsers may store but must check for changes before each use.
@@ -14,11 +14,18 @@ pub(super) fn html(text: String, policy: &str) -> StaticFile {
     with_headers(page.header(header::CONTENT_SECURITY_POLICY, policy))
 }
 
-/// Adds the headers that all HTML pages have in common.
+/// The headers that all HTML pages have in common, besides their content security policies.
+pub(super) const SECURITY_HEADERS: [(HeaderName, HeaderValue); 2] = [
+    (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
+    (header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY")),
+];
+
+/// Adds the headers of HTML pages.
 pub(super) fn with_headers(page: StaticFile) -> StaticFile {
-    page.header(header::CACHE_CONTROL, "no-cache")
-        .header(header::REFERRER_POLICY, "no-referrer")
-        .header(header::X_FRAME_OPTIONS, "DENY")
+    let page = page.header(header::CACHE_CONTROL, "no-cache");
+    SECURITY_HEADERS
+        .iter()
+        .fold(page, |page, (name, value)| page.header(name.clone(), value.to_str().unwrap_or_default()))
 }
 
 /// Escapes text for HTML elements and attribute values.

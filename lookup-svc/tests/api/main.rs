@@ -6,6 +6,7 @@ mod cors;
 mod document;
 mod errors;
 mod harness;
+mod home;
 mod keys;
 mod outage;
 mod pages;
