@@ -12,7 +12,8 @@ use dashboard_api::config::Switch;
 use lookup_svc::geo::GeoArgs;
 use secrecy::SecretString;
 use service_kit::{
-    ListenAddrParser, ListenerArgs, LogFormat, ServeArgs, TelemetryArgs, TlsArgs, base_url, parse_duration,
+    ListenAddrParser, ListenerArgs, LogFormat, ServeArgs, TelemetryArgs, TlsArgs, base_url, host_flag,
+    parse_duration,
 };
 
 use crate::acme::AcmeArgs;
@@ -48,12 +49,20 @@ pub struct Config {
     pub redirect_listen: Option<AddrOrNone>,
     /// Host name of the public API, such as ip.example.org: serves HTTPS for this name on port 443, and redirects plain HTTP.
     /// Needs a certificate. Requests for other hosts get 421
-    #[arg(long, env, value_name = "NAME", value_parser = host)]
+    #[arg(long, env, value_name = "NAME", value_parser = host_flag)]
     pub api_host: Option<String>,
     /// Host name of the dashboard, such as keys.example.org: serves HTTPS for this name, on the same port as the API unless
     /// --dashboard-listen is set
-    #[arg(long, env, value_name = "NAME", value_parser = host, requires = "api_host")]
+    #[arg(long, env, value_name = "NAME", value_parser = host_flag, requires = "api_host")]
     pub dashboard_host: Option<String>,
+    /// Host name of the public API with IPv4 addresses only (A records), such as ipv4.ip.example.org. The home page then shows
+    /// visitors who use IPv6 their IPv4 address, too
+    #[arg(long, env, value_name = "NAME", value_parser = host_flag)]
+    pub ipv4_host: Option<String>,
+    /// Host name of the public API with IPv6 addresses only (AAAA records), such as ipv6.ip.example.org, for visitors who use
+    /// IPv4
+    #[arg(long, env, value_name = "NAME", value_parser = host_flag)]
+    pub ipv6_host: Option<String>,
     /// Public URL of the API, for links and examples [default: https:// and --api-host, otherwise localhost or
     /// the listen address, with the port of --listen]
     #[arg(long, env, value_name = "URL", value_parser = base_url)]
@@ -136,6 +145,14 @@ impl Config {
                 "--api-host {host} needs a certificate: set --tls-cert and --tls-key, or --acme-email"
             );
         }
+        for (flag, host) in [("--ipv4-host", &self.ipv4_host), ("--ipv6-host", &self.ipv6_host)] {
+            let names = [&self.api_host, &self.dashboard_host, &self.ipv4_host, &self.ipv6_host];
+            ensure!(
+                host.is_none() || names.into_iter().filter(|name| *name == host).count() == 1,
+                "{flag} must be a name of its own, not also that of --api-host, --dashboard-host, --ipv4-host or \
+                 --ipv6-host"
+            );
+        }
         Ok(())
     }
 
@@ -162,9 +179,16 @@ impl Config {
         if is_https { "https" } else { "http" }
     }
 
-    /// The host names that a certificate is needed for.
+    /// The host names that a certificate is needed for. None without `--api-host`: something else then serves HTTPS.
     pub fn hosts(&self) -> Vec<String> {
-        [&self.api_host, &self.dashboard_host].into_iter().flatten().cloned().collect()
+        let Some(api_host) = &self.api_host else { return Vec::new() };
+        let others = self.dashboard_host.iter().chain(self.family_hosts());
+        [api_host].into_iter().chain(others).cloned().collect()
+    }
+
+    /// The API's host names with addresses of one family.
+    pub fn family_hosts(&self) -> impl Iterator<Item = &String> {
+        self.ipv4_host.iter().chain(&self.ipv6_host)
     }
 
     pub fn telemetry(&self) -> TelemetryArgs {
@@ -193,24 +217,6 @@ impl<P: TypedValueParser<Value = SocketAddr>> TypedValueParser for OrNone<P> {
             return Ok(AddrOrNone(None));
         }
         self.0.parse_ref(command, arg, value).map(|addr| AddrOrNone(Some(addr)))
-    }
-}
-
-/// Parses a host name, and converts it to lower case without a final dot.
-fn host(text: &str) -> Result<String, String> {
-    let name = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
-    let is_label = |label: &str| {
-        let bytes = label.as_bytes();
-        (1..=63).contains(&bytes.len())
-            && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(byte))
-    };
-    match name.len() <= 253 && name.split('.').all(is_label) {
-        true => Ok(name),
-        false => Err(
-            "expected a host name without scheme, port and path, such as ip.example.org. Names with other \
-                      letters must be in ASCII form (xn--…)"
-                .to_owned(),
-        ),
     }
 }
 
@@ -266,5 +272,20 @@ mod tests {
         assert!(parse(&format!("--api-host a.example {tls}")).unwrap().check().is_ok());
         let error = parse("--quota-listen 0.0.0.0:8082").unwrap().check().unwrap_err().to_string();
         assert!(error.contains("--quota-listen"), "{error}");
+    }
+
+    #[test]
+    fn hosts_of_one_family_are_in_the_certificate_and_have_names_of_their_own() {
+        let api = "--tls-cert a.crt --tls-key a.key --api-host a.example --dashboard-host b.example";
+        let config = parse(&format!("{api} --ipv4-host v4.a.example --ipv6-host v6.a.example")).unwrap();
+        assert!(config.check().is_ok());
+        assert_eq!(config.hosts(), ["a.example", "b.example", "v4.a.example", "v6.a.example"]);
+        assert!(parse("--ipv4-host v4.a.example").unwrap().hosts().is_empty(), "a proxy has the certificate");
+        for flags in
+            ["--ipv4-host a.example", "--ipv6-host b.example", "--ipv4-host c.example --ipv6-host c.example"]
+        {
+            let error = parse(&format!("{api} {flags}")).unwrap().check().unwrap_err().to_string();
+            assert!(error.contains("a name of its own"), "{flags}: {error}");
+        }
     }
 }

@@ -27,6 +27,7 @@ impl PortEndpoints {
         let docs_url = format!("{}/docs", urls.api);
         let router = || HostRouter::new(&docs_url, RequestTelemetry::new(&kit.telemetry, "ip-lookup"));
         let api = router().host(api_host, api);
+        let api = config.family_hosts().fold(api, |api, host| api.also(host));
         match &config.dashboard_host {
             None => Self { api: api.boxed(), dashboard: Some(dashboard) },
             Some(host) if config.dashboard_listen.is_none() => {
@@ -34,7 +35,13 @@ impl PortEndpoints {
             }
             Some(host) => Self {
                 api: api.elsewhere(host).boxed(),
-                dashboard: Some(router().host(host, dashboard).elsewhere(api_host).boxed()),
+                dashboard: Some(
+                    config
+                        .family_hosts()
+                        .chain([api_host])
+                        .fold(router().host(host, dashboard), |dashboard, other| dashboard.elsewhere(other))
+                        .boxed(),
+                ),
             },
         }
     }

@@ -41,6 +41,8 @@ impl Config {
         let mut config = lookup_svc::config::Config {
             listen: self.listen,
             base_url: urls.api.clone(),
+            ipv4_host: self.ipv4_host.clone(),
+            ipv6_host: self.ipv6_host.clone(),
             dashboard_url: urls.dashboard.clone(),
             edge: self.edge()?,
             geo: self.geo_args(),

@@ -125,10 +125,10 @@ fn redirect(
     let api = lookup.redirect_target()?;
     // With --api-host alone, the dashboard may be for this machine only.
     let local_dashboard = config.api_host.is_some() && urls.dashboard.starts_with("http://");
-    let others = match local_dashboard {
-        true => Vec::new(),
-        false => vec![dashboard.redirect_target(&urls.dashboard)?],
-    };
+    let mut others = lookup.other_redirect_targets()?;
+    if !local_dashboard {
+        others.push(dashboard.redirect_target(&urls.dashboard)?);
+    }
     let telemetry = RequestTelemetry::new(&kit.telemetry, "ip-lookup");
     let server = RedirectServer::new(server, api, others, telemetry);
     let trusted = lookup.trusted_proxies();

@@ -73,8 +73,9 @@ async fn redirect_of_lookup_svc_leads_to_its_https_port() {
 #[tokio::test]
 async fn standalone_redirects_each_host_to_its_url() {
     let data = tempfile::tempdir().unwrap();
-    let flags = ["--base-url", "https://ip.example/lookup", "--public-url", "https://keys.example:8443"];
-    let mut service = start_standalone(data.path(), &flags);
+    let urls = ["--base-url", "https://ip.example/lookup", "--public-url", "https://keys.example:8443"];
+    let hosts = ["--ipv4-host", "v4.ip.example", "--ipv6-host", "v6.ip.example"];
+    let mut service = start_standalone(data.path(), &[urls, hosts].concat());
     let redirect = service.listen_addr("redirect").await;
     let path = "/api/v1/x?a=b";
     let docs = "https://ip.example/lookup/docs#https_required";
@@ -82,6 +83,8 @@ async fn standalone_redirects_each_host_to_its_url() {
         ("ip.example", "https://ip.example/lookup"),
         ("evil.example", "https://ip.example/lookup"),
         ("keys.example", "https://keys.example:8443"),
+        ("v4.ip.example", "https://v4.ip.example/lookup"),
+        ("v6.ip.example", "https://v6.ip.example/lookup"),
     ] {
         let (location, body) = location(redirect, host).await;
         assert_eq!(location, format!("{want}{path}"));

@@ -17,6 +17,7 @@ use tokio::process::Command;
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 const API: &str = "ip.example";
 const DASHBOARD: &str = "keys.example";
+const IPV4: &str = "ipv4.ip.example";
 const ANY: &str = "127.0.0.1:0";
 
 /// The folder of a service with a certificate for both host names.
@@ -42,7 +43,7 @@ impl Response {
 impl Machine {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let files = TlsFiles::create_for(folder.path(), &[API, DASHBOARD, "localhost", "127.0.0.1"]);
+        let files = TlsFiles::create_for(folder.path(), &[API, DASHBOARD, IPV4, "localhost", "127.0.0.1"]);
         Self { folder, files }
     }
 
@@ -157,7 +158,7 @@ async fn both_hosts_on_one_port_have_https_urls_hsts_and_secure_cookies() {
 #[tokio::test]
 async fn wrong_host_and_sni_of_the_other_service_get_421() {
     let machine = Machine::new();
-    let mut service = machine.start(&[]);
+    let mut service = machine.start(&["--ipv4-host", IPV4]);
     let addr = service.listen_addr("lookup").await;
     banner(&service).await;
     // The URL's host is sent as SNI, unless it is an address; the header replaces Host and :authority.
@@ -169,6 +170,9 @@ async fn wrong_host_and_sni_of_the_other_service_get_421() {
         ("localhost", DASHBOARD, 200),
         (API, DASHBOARD, 421),
         (DASHBOARD, API, 421),
+        (IPV4, IPV4, 200),
+        (IPV4, API, 421),
+        (API, IPV4, 421),
         (API, "evil.example", 421),
         (API, "ip.example.evil.example", 421),
         ("localhost", "localhost", 421),

@@ -8,7 +8,7 @@ use instant_acme::LetsEncrypt;
 #[derive(clap::Args, Debug, Clone)]
 #[command(next_help_heading = "ACME")]
 pub struct AcmeArgs {
-    /// Get a certificate for --api-host and --dashboard-host from a CA, and renew it. The CA gets this address as your
+    /// Get a certificate for --api-host and the other host names from a CA, and renew it. The CA gets this address as your
     /// contact. With this flag you accept the terms of service of the CA, for Let's Encrypt: https://letsencrypt.org/repository/
     #[arg(long, env, value_name = "EMAIL", value_parser = email, conflicts_with = "tls_cert")]
     pub acme_email: Option<String>,
