@@ -96,6 +96,18 @@ helm install ip-lookup helm/ip-lookup --namespace ip-lookup --create-namespace \
   `edge.direct.proxyProtocol=true`, `edge.trustedProxies` to their addresses, and the annotation that turns the header on.
   The header is then required: all other connections are closed.
 
+## Both addresses on the home page
+
+The home page of the API shows the address with which the visitor came. With `hosts.ipv4` and `hosts.ipv6`, it shows the
+address of the other family, too. Both are further names of the API: the chart creates routes for them, and with
+`ingress.tls.enabled` each has a Secret of its own, `{fullname}-api-ipv4-tls` and `{fullname}-api-ipv6-tls`, unless
+`ingress.tls.apiSecret` names one for all. With `edge.profile=direct`, the API's certificate must have all three names;
+`edge.direct.issuer` requests that.
+
+The names must have addresses of one family: create an A record for `hosts.ipv4` and an AAAA record for `hosts.ipv6`
+yourself, and exclude both from ExternalDNS where it would create records of both families. Clients must reach the
+services by IPv6 (`service.ipFamilyPolicy`).
+
 ## Without an Ingress
 
 ```sh

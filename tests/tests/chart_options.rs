@@ -337,3 +337,54 @@ fn backup_rotation_keeps_the_newest_files() {
     assert_eq!(fs::read_to_string(dir.path().join(renamed)).unwrap(), "latest.jsonl");
     assert_eq!(rotate(), rotated, "a run after a failed export deletes nothing");
 }
+
+#[test]
+fn hosts_of_one_family_are_routed_to_the_api() {
+    if !has_helm() {
+        return;
+    }
+    let hosts = "hosts.ipv4=ipv4.lookup.example.com,hosts.ipv6=ipv6.lookup.example.com";
+    let plain = render("edge.profile=haproxy,ingress.enabled=true");
+    let flags = |chart: &Chart| {
+        named(&pod(chart, "Deployment", "-lookup-svc")["containers"], "lookup-svc")["args"].clone()
+    };
+    assert!(!flags(&plain).to_string().contains("ipv4-host"), "{}", flags(&plain));
+
+    let chart = render(&format!("edge.profile=haproxy,ingress.enabled=true,{hosts}"));
+    for (family, host) in [("ipv4", "ipv4.lookup.example.com"), ("ipv6", "ipv6.lookup.example.com")] {
+        assert!(
+            list(&flags(&chart)).any(|flag| flag == &format!("--{family}-host={host}")),
+            "{}",
+            flags(&chart)
+        );
+        let ingress = &chart.object("Ingress", &format!("-api-{family}"))["spec"];
+        assert_eq!(ingress["rules"][0]["host"], host);
+        let service = &ingress["rules"][0]["http"]["paths"][0]["backend"]["service"]["name"];
+        assert_eq!(service, "ipl-ip-lookup-lookup-svc");
+        // cert-manager creates one certificate per Ingress, so two must not share a Secret.
+        assert_eq!(ingress["tls"][0]["secretName"], format!("ipl-ip-lookup-api-{family}-tls"));
+    }
+    let shared =
+        render(&format!("edge.profile=haproxy,ingress.enabled=true,ingress.tls.apiSecret=mine,{hosts}"));
+    assert_eq!(shared.object("Ingress", "-api-ipv6")["spec"]["tls"][0]["secretName"], "mine");
+
+    for (values, kind) in [
+        (
+            "edge.profile=envoy-gateway,httpRoute.enabled=true,httpRoute.parentRefs[0].name=public",
+            "HTTPRoute",
+        ),
+        ("edge.profile=nginx,ingress.enabled=true", "VirtualServer"),
+        ("edge.profile=contour,ingress.enabled=true", "HTTPProxy"),
+        ("edge.profile=istio,ingress.enabled=true,ingress.istioGateways={edge/public}", "VirtualService"),
+    ] {
+        let route = render(&format!("{values},{hosts}")).object(kind, "-api-ipv4")["spec"].to_string();
+        assert!(route.contains("ipv4.lookup.example.com"), "{kind}: {route}");
+    }
+
+    let direct = render(&format!("edge.profile=direct,edge.direct.issuer.name=ca,{hosts}"));
+    let names = &direct.object("Certificate", "-api-tls")["spec"]["dnsNames"];
+    let names: Vec<_> = list(names).collect();
+    assert_eq!(names, ["lookup.example.com", "ipv4.lookup.example.com", "ipv6.lookup.example.com"]);
+    let names = &direct.object("Certificate", "-dashboard-tls")["spec"]["dnsNames"];
+    assert_eq!(list(names).count(), 1, "{names}");
+}

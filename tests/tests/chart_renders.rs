@@ -78,6 +78,9 @@ fn invalid_values_are_rejected_with_a_reason() {
         ("hosts.api=localhost", "hosts.api: Does not match pattern"),
         ("hosts.api=a.example,hosts.dashboard=a.example", "must differ"),
         ("hosts.dashboard=", "hosts.dashboard: Does not match pattern"),
+        ("hosts.ipv4=localhost", "hosts.ipv4: Does not match pattern"),
+        ("hosts.ipv6=dashboard.example.com", "hosts.ipv6 must differ"),
+        ("hosts.ipv4=a.example,hosts.ipv6=a.example", "hosts.ipv6 must differ"),
         ("ingress.enabled=true,httpRoute.enabled=true", "enable only one"),
         ("ingress.enabled=true,edge.profile=envoy-gateway", "does not support Ingress"),
         ("httpRoute.enabled=true,edge.profile=nginx", "does not support HTTPRoute"),
@@ -359,6 +362,12 @@ fn notes_explain_volumes_certificates_and_discovery() {
         ("edge.profile=direct", "get svc ipl-ip-lookup-dashboard-api   (dashboard.example.com)"),
         ("edge.profile=direct", "ipl-ip-lookup-api-tls (certificate and key of lookup"),
         ("edge.profile=direct,edge.direct.issuer.name=ca", "describe certificate ipl-ip-lookup-api-tls"),
+        ("hosts.ipv6=v6.example", "v6.example must have only an AAAA record"),
+        ("edge.profile=direct,hosts.ipv4=v4.example", "key of lookup.example.com, v4.example)"),
+        (
+            "edge.profile=haproxy,ingress.enabled=true,hosts.ipv4=v4.example",
+            "ipl-ip-lookup-api-ipv4-tls (certificate",
+        ),
         (
             "edge.profile=direct,edge.direct.proxyProtocol=true,edge.trustedProxies={10.0.0.1}",
             "selftest --url https://lookup.example.com",

@@ -285,7 +285,7 @@ alb.ingress.kubernetes.io/load-balancer-attributes: routing.http.x_amzn_tls_vers
 {{- end }}
 {{- end -}}
 
-{{/* The public services, as YAML. All kinds of routes are generated from this list. */}}
+{{/* The public services, as YAML. */}}
 {{- define "ip-lookup.sites" -}}
 {{- $fullname := include "ip-lookup.fullname" . -}}
 {{- $tls := ternary .Values.edge.direct .Values.ingress.tls (eq .Values.edge.profile "direct") -}}
@@ -294,4 +294,34 @@ sites:
   {{- if .Values.dashboard.enabled }}
   - {name: dashboard, host: {{ .Values.hosts.dashboard | quote }}, service: {{ $fullname }}-dashboard-api, component: dashboard-api, port: 8081, adminPort: 9081, redirectPort: 8091, tlsSecret: {{ default (printf "%s-dashboard-tls" $fullname) $tls.dashboardSecret }}}
   {{- end }}
+{{- end -}}
+
+{{/* The API's host names with addresses of one family, as YAML: {ipv4: …, ipv6: …}. */}}
+{{- define "ip-lookup.familyHosts" -}}
+{{- $names := list .Values.hosts.api .Values.hosts.dashboard -}}
+{{- $hosts := dict -}}
+{{- range $family := list "ipv4" "ipv6" -}}
+{{- with index $.Values.hosts $family -}}
+{{- if has . $names -}}
+{{- fail (printf "hosts.%s must differ from the other host names: only a name of its own can have addresses of one family" $family) -}}
+{{- end -}}
+{{- $names = append $names . -}}
+{{- $_ := set $hosts $family . -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $hosts -}}
+{{- end -}}
+
+{{/* The host names of all services, as YAML. All kinds of routes are generated from this list: a name with addresses of one
+family is another route to the API, with a certificate of its own unless ingress.tls.apiSecret is set. */}}
+{{- define "ip-lookup.routes" -}}
+{{- $fullname := include "ip-lookup.fullname" . -}}
+{{- $sites := (include "ip-lookup.sites" . | fromYaml).sites -}}
+{{- $routes := $sites -}}
+{{- range $family, $host := include "ip-lookup.familyHosts" . | fromYaml -}}
+{{- $name := printf "api-%s" $family -}}
+{{- $secret := default (printf "%s-%s-tls" $fullname $name) $.Values.ingress.tls.apiSecret -}}
+{{- $routes = append $routes (merge (dict "name" $name "host" $host "tlsSecret" $secret) (first $sites)) -}}
+{{- end -}}
+{{- dict "routes" $routes | toYaml -}}
 {{- end -}}
