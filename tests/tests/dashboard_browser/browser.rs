@@ -49,6 +49,11 @@ impl Drop for Browser {
 impl Browser {
     /// Returns `None` if Chromium or chromedriver is missing: the test must then be skipped.
     pub async fn start(appearance: Appearance) -> Option<Self> {
+        Self::start_with(appearance, &[]).await
+    }
+
+    /// Like [`Browser::start`], with more flags of Chromium.
+    pub async fn start_with(appearance: Appearance, flags: &[&str]) -> Option<Self> {
         if !require_tool("chromium") || !require_tool("chromedriver") {
             return None;
         }
@@ -56,8 +61,11 @@ impl Browser {
         let profile = tempfile::Builder::new().prefix("chromium-").tempdir().expect("temporary directory");
         // Installs the TLS provider, which thirtyfour's client needs even for plain HTTP.
         let _ = testkit::http::client();
-        let driver =
-            WebDriver::new(format!("http://127.0.0.1:{port}"), capabilities(appearance, &profile)).await;
+        let mut capabilities = capabilities(appearance, &profile);
+        for flag in flags {
+            capabilities.add_arg(flag).expect("the flag is added");
+        }
+        let driver = WebDriver::new(format!("http://127.0.0.1:{port}"), capabilities).await;
         let driver = driver.expect("the browser starts");
         let pid = driver.capabilities().get("goog:processID").and_then(serde_json::Value::as_u64);
         Some(Self {
