@@ -1,6 +1,7 @@
 // Entry point: shows the sign-in form or, when signed in, the keys.
 import { ApiError, call, errorMessage } from "./api.js";
-import { button, h, icon, toast } from "./dom.js";
+import { closeAll } from "./dialogs.js";
+import { announce, button, errorToast, focusMain, h, icon } from "./dom.js";
 import { keysView } from "./keys.js";
 import { showAccount } from "./account.js";
 import { signInPage } from "./sign_in.js";
@@ -8,27 +9,33 @@ import { signInPage } from "./sign_in.js";
 /** @typedef {import("./api.js").Account} Account */
 /** @typedef {import("./api.js").Settings} Settings */
 
+const ICON = new URL("./icon.svg", import.meta.url).pathname;
+
 const app = /** @type {HTMLElement} */ (document.getElementById("app"));
+/** What index.html shows until the page has loaded. */
+const loading = [...app.childNodes];
 let stopPolling = () => {};
 
 /**
  * @param {Settings} settings
  * @param {Account | null} account
- * @param {string} [notice]
+ * @param {string} [notice] why the sign-in form is shown
  */
 function show(settings, account, notice) {
   stopPolling();
-  for (const dialog of document.querySelectorAll("dialog")) dialog.close();
+  stopPolling = () => {};
+  closeAll();
   if (account) {
     history.replaceState(null, "", location.pathname);
+    document.title = "API keys · IP Lookup";
     const view = keysView(settings);
     stopPolling = view.stop;
     app.replaceChildren(header(settings, account), view.element, footer(settings));
   } else {
-    stopPolling = () => {};
     app.replaceChildren(header(settings, null), signInPage(settings, (signedIn) => show(settings, signedIn), notice), footer(settings));
-    document.getElementById("login")?.focus();
+    if (notice) announce(notice);
   }
+  focusMain();
 }
 
 /**
@@ -36,7 +43,7 @@ function show(settings, account, notice) {
  * @param {Account | null} account
  */
 function header(settings, account) {
-  const brand = h("a", { class: "brand", href: "/" }, h("img", { src: "/icon.svg", alt: "", width: 28, height: 28 }), "IP Lookup");
+  const brand = h("a", { class: "brand", href: "/" }, h("img", { src: ICON, alt: "", width: 28, height: 28 }), "IP Lookup");
   if (!account) return h("header", { class: "top" }, brand, h("nav", null, h("a", { href: settings.docs_url }, "Documentation")));
   const accountButton = h("button", {
     type: "button", class: "ghost account", "aria-label": `Your account, ${account.login}`,
@@ -48,7 +55,7 @@ function header(settings, account) {
         await call("delete", "/api/v1/session", {});
         show(settings, null, "You are signed out.");
       } catch (error) {
-        if (!(error instanceof ApiError && error.status === 401)) toast(errorMessage(error));
+        if (!(error instanceof ApiError && error.status === 401)) errorToast(errorMessage(error));
       }
     },
   });
@@ -65,20 +72,27 @@ function footer(settings) {
 }
 
 async function start() {
-  app.replaceChildren(h("div", { class: "starting", role: "status", "aria-label": "Loading" }, h("img", { src: "/icon.svg", alt: "", width: 44, height: 44 })));
+  app.replaceChildren(...loading);
   try {
-    const settings = await call("get", "/api/v1/settings", {});
-    const account = await call("get", "/api/v1/account", {}).catch((error) => {
-      if (error instanceof ApiError && error.status === 401) return null;
-      throw error;
-    });
+    const [settings, account] = await Promise.all([call("get", "/api/v1/settings", {}), currentAccount()]);
     show(settings, account);
     window.addEventListener("session-ended", () => {
       if (app.querySelector(".keys")) show(settings, null, "Your session has ended. Sign in again.");
     });
   } catch (error) {
     const retry = button("Try again", { class: "primary", onclick: start });
-    app.replaceChildren(h("main", { class: "empty" }, icon("alert"), h("h1", null, "Can't load the dashboard"), h("p", null, errorMessage(error)), retry));
+    app.replaceChildren(h("main", { class: "empty" }, icon("alert"), h("h1", { tabindex: -1 }, "Can't load the dashboard"), h("p", null, errorMessage(error)), retry));
+    focusMain();
+  }
+}
+
+/** Returns null if nobody is signed in. */
+async function currentAccount() {
+  try {
+    return await call("get", "/api/v1/account", {});
+  } catch (error) {
+    if (error instanceof ApiError && error.status === 401) return null;
+    throw error;
   }
 }
 

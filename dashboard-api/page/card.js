@@ -1,43 +1,92 @@
-// The card of one key: its state, today's usage, the last 30 days and the actions.
+// The card of one key: its state, today's usage, the last 30 days and the actions. A card is updated in place, so that the
+// focus and a text selection stay.
 import { call, errorMessage } from "./api.js";
-import { button, h, icon, toast } from "./dom.js";
-import { monthChart, todayMeter } from "./chart.js";
+import { button, h, icon, setAttribute, setText, toast } from "./dom.js";
+import { isUsedUp, monthChart, todayMeter } from "./chart.js";
 import { date, time } from "./format.js";
 import { confirm, open, prompt } from "./dialogs.js";
 
 /** @typedef {import("./api.js").Key} Key */
 /** @typedef {import("./api.js").UnreadableKey} UnreadableKey */
 /** @typedef {import("./api.js").DayUsage} DayUsage */
+/**
+ * The list that a card belongs to.
+ * @typedef {object} List
+ * @property {() => Promise<void>} refresh shows the current keys
+ * @property {(card: HTMLElement) => Promise<HTMLElement>} refreshWithout the same, after the card's key was deleted; returns
+ *   what to focus in place of the card
+ */
+/**
+ * @template K
+ * @typedef {object} Card
+ * @property {HTMLElement} element
+ * @property {HTMLElement} heading
+ * @property {(key: K, label: string, usage?: DayUsage[]) => void} update shows the key. `label` is its name, unique on the page
+ */
 
 /** @type {Record<Key["state"], string>} */
 const STATES = { active: "Active", paused: "Paused", inactive: "Inactive" };
 
 /**
- * @param {Key} key
- * @param {DayUsage[] | undefined} usage
- * @param {() => Promise<void>} refresh
+ * @param {Key} initial
+ * @param {List} list
+ * @returns {Card<Key>}
  */
-export function keyCard(key, usage, refresh) {
-  return h("article", { class: `card ${key.state}`, "data-key": key.id, "aria-label": `Key ${key.name}` },
-    h("div", { class: "card-head" },
-      h("h2", null, key.name),
-      h("span", { class: `badge ${key.state}` }, STATES[key.state])),
+export function keyCard(initial, list) {
+  let key = initial;
+  const heading = h("h2", { tabindex: -1 });
+  const badge = h("span");
+  const meter = todayMeter();
+  const chart = monthChart();
+  const chartSkeleton = h("div", { class: "chart skeleton" });
+  const pause = pauseBanner(() => key, list, heading);
+  const actions = actionsOf(() => key, list, () => element);
+  const element = h("article", { "data-key": key.id },
+    h("div", { class: "card-head" }, heading, badge),
     h("p", { class: "facts" },
       h("code", { class: "key-hint" }, key.hint),
       h("span", { class: "scope", title: "Scope" }, key.scope),
       h("span", null, "created ", date(key.created_at))),
-    key.pause ? pauseBanner(key, key.pause, refresh) : null,
-    h("div", { class: "numbers" }, todayMeter(key), usage ? monthChart(usage, key.used_today) : h("div", { class: "chart skeleton" })),
-    actions(key, refresh));
+    pause.element,
+    h("div", { class: "numbers" }, meter.element, chartSkeleton),
+    actions.element);
+
+  /**
+   * @param {Key} next
+   * @param {string} label
+   * @param {DayUsage[]} [usage]
+   */
+  function update(next, label, usage) {
+    key = next;
+    const limited = key.state === "active" && isUsedUp(key);
+    setAttribute(element, "class", `card ${key.state}`);
+    setAttribute(element, "aria-label", `Key ${label}`);
+    setText(heading, key.name);
+    setAttribute(badge, "class", `badge ${limited ? "limited" : key.state}`);
+    setText(badge, limited ? "Daily limit reached" : STATES[key.state]);
+    pause.update(key, label);
+    meter.update(key, label);
+    if (usage) {
+      chart.update(usage, key.used_today);
+      if (chartSkeleton.isConnected) chartSkeleton.replaceWith(chart.element);
+    }
+    actions.update(key, label);
+    const focused = document.activeElement;
+    if (focused && element.contains(focused) && focused.closest("[hidden]")) heading.focus();
+  }
+
+  return { element, heading, update };
 }
 
 /**
  * The card of a key whose stored data can't be read. It can only be deleted.
  * @param {UnreadableKey} key
- * @param {() => Promise<void>} refresh
+ * @param {List} list
+ * @returns {Card<UnreadableKey>}
  */
-export function unreadableCard(key, refresh) {
+export function unreadableCard(key, list) {
   const name = key.name ?? "Unknown key";
+  const heading = h("h2", { tabindex: -1 }, name);
   const remove = button("Delete", {
     class: "ghost risky", icon: "trash", "data-action": "delete",
     onclick: () => confirm({
@@ -45,82 +94,145 @@ export function unreadableCard(key, refresh) {
       text: "Requests with this key get 401 from now on. This can't be undone.",
     }, async () => {
       await call("delete", "/api/v1/keys/{id}", { id: key.id });
-      await refresh();
+      return list.refreshWithout(element);
     }),
   });
-  return h("article", { class: "card inactive", "data-key": key.id, "aria-label": `Key ${name}` },
-    h("div", { class: "card-head" }, h("h2", null, name), h("span", { class: "badge inactive" }, "Unreadable")),
+  const element = h("article", { class: "card inactive", "data-key": key.id },
+    h("div", { class: "card-head" }, heading, h("span", { class: "badge inactive" }, "Unreadable")),
     h("p", { class: "facts" }, h("code", { class: "key-hint" }, key.hint ?? key.id)),
     h("p", { class: "problem" }, "The data of this key can't be read, so requests with it fail. Ask the operator to restore it, or delete it."),
     h("div", { class: "actions" }, remove));
+  return {
+    element, heading, update: (_, label) => {
+      setAttribute(element, "aria-label", `Key ${label}`);
+      setAttribute(remove, "aria-label", `Delete key ${label}`);
+    },
+  };
 }
 
 /**
- * @param {Key} key
- * @param {NonNullable<Key["pause"]>} pause
- * @param {() => Promise<void>} refresh
+ * @param {() => Key} current
+ * @param {List} list
+ * @param {HTMLElement} heading focused after the banner has disappeared
  */
-function pauseBanner(key, pause, refresh) {
+function pauseBanner(current, list, heading) {
   const resume = button("Resume key", {
-    class: "primary", icon: "play", "data-action": "resume", "aria-label": `Resume key ${key.name}`,
+    class: "primary", icon: "play", "data-action": "resume",
     onclick: async () => {
-      resume.disabled = true;
+      const { id, name } = current();
+      if (resume.getAttribute("aria-disabled")) return;
+      // Not `disabled`, which would drop the focus.
+      resume.setAttribute("aria-disabled", "true");
+      problem.textContent = "";
       try {
-        await call("post", "/api/v1/keys/{id}/resume", { id: key.id });
-        toast(`Resumed “${key.name}”`);
-        await refresh();
+        await call("post", "/api/v1/keys/{id}/resume", { id });
+        toast(`Resumed “${name}”`);
+        await list.refresh();
+        heading.focus();
       } catch (error) {
-        resume.disabled = false;
         problem.textContent = errorMessage(error);
+      } finally {
+        resume.removeAttribute("aria-disabled");
       }
     },
   });
+  const since = h("span");
+  const reason = h("span");
   const problem = h("span", { class: "problem", role: "alert" });
-  return h("div", { class: "pause" }, icon("pause"),
-    h("div", { class: "pause-text" },
-      h("strong", null, "Paused ", time(pause.at)),
-      h("span", null, `${capitalize(pause.reason)}. Requests with this key get 429 until you resume it.`), problem),
-    resume);
+  const element = h("div", { class: "pause", hidden: true }, icon("pause"),
+    h("div", { class: "pause-text" }, h("strong", null, "Paused ", since), reason, problem), resume);
+  let shownAt = 0;
+
+  /**
+   * @param {Key} key
+   * @param {string} label
+   */
+  function update({ pause }, label) {
+    element.hidden = !pause;
+    if (!pause) return;
+    if (pause.at !== shownAt) since.replaceChildren(time(pause.at));
+    shownAt = pause.at;
+    setText(reason, `${capitalize(pause.reason)}. Requests with this key get 429 until you resume it.`);
+    setAttribute(resume, "aria-label", `Resume key ${label}`);
+  }
+
+  return { element, update };
 }
 
 /**
- * @param {Key} key
- * @param {() => Promise<void>} refresh
+ * @param {() => Key} current
+ * @param {List} list
+ * @param {() => HTMLElement} card
  */
-function actions(key, refresh) {
-  /** @param {Promise<unknown>} change */
-  const thenRefresh = async (change) => {
-    await change;
-    await refresh();
-  };
-  const events = button("Events", { class: "ghost", icon: "clock", "data-action": "events", onclick: () => showEvents(key) });
+function actionsOf(current, list, card) {
+  const events = button("Events", { class: "ghost", icon: "clock", "data-action": "events", onclick: () => showEvents(current()) });
   const rename = button("Rename", {
     class: "ghost", icon: "pencil", "data-action": "rename",
-    onclick: () => prompt({ title: "Rename key", label: "Name", value: key.name, action: "Save", done: "Renamed" },
-      (name) => thenRefresh(call("put", "/api/v1/keys/{id}/name", { id: key.id, body: { name } }))),
+    onclick: () => {
+      const { id, name } = current();
+      prompt({ title: "Rename key", label: "Name", value: name, action: "Save", done: (name) => `Renamed to “${name}”` }, async (name) => {
+        await call("put", "/api/v1/keys/{id}/name", { id, body: { name } });
+        await list.refresh();
+      });
+    },
   });
   const deactivate = button("Deactivate", {
     class: "ghost", icon: "stop", "data-action": "deactivate",
-    onclick: () => confirm({
-      title: `Deactivate “${key.name}”?`, action: "Deactivate", danger: true, done: `Deactivated “${key.name}”`,
-      text: "Requests with this key get 403 from now on. You can reactivate it at any time.",
-    }, () => thenRefresh(call("post", "/api/v1/keys/{id}/deactivate", { id: key.id }))),
+    onclick: () => {
+      const { id, name } = current();
+      confirm({
+        title: `Deactivate “${name}”?`, action: "Deactivate", danger: true, done: `Deactivated “${name}”`,
+        text: "Requests with this key get 403 from now on. You can reactivate it at any time.",
+      }, async () => {
+        await call("post", "/api/v1/keys/{id}/deactivate", { id });
+        await list.refresh();
+        return reactivate;
+      });
+    },
   });
   const reactivate = button("Reactivate", {
     class: "ghost strong", icon: "play", "data-action": "reactivate",
-    onclick: () => confirm({
-      title: `Reactivate “${key.name}”?`, action: "Reactivate", done: `Reactivated “${key.name}”`,
-      text: "Requests with this key work again immediately.",
-    }, () => thenRefresh(call("post", "/api/v1/keys/{id}/reactivate", { id: key.id }))),
+    onclick: () => {
+      const { id, name } = current();
+      confirm({
+        title: `Reactivate “${name}”?`, action: "Reactivate", done: `Reactivated “${name}”`,
+        text: "Requests with this key work again immediately.",
+      }, async () => {
+        await call("post", "/api/v1/keys/{id}/reactivate", { id });
+        await list.refresh();
+        return deactivate;
+      });
+    },
   });
   const remove = button("Delete", {
     class: "ghost risky", icon: "trash", "data-action": "delete",
-    onclick: () => confirm({
-      title: `Delete “${key.name}” permanently?`, action: "Delete key", danger: true, done: `Deleted “${key.name}”`,
-      text: `Requests with ${key.hint} get 401 from now on. This can't be undone.`,
-    }, () => thenRefresh(call("delete", "/api/v1/keys/{id}", { id: key.id }))),
+    onclick: () => {
+      const { id, name, hint } = current();
+      confirm({
+        title: `Delete “${name}” permanently?`, action: "Delete key", danger: true, done: `Deleted “${name}”`,
+        text: `Requests with ${hint} get 401 from now on. This can't be undone.`,
+      }, async () => {
+        await call("delete", "/api/v1/keys/{id}", { id });
+        return list.refreshWithout(card());
+      });
+    },
   });
-  return h("div", { class: "actions" }, events, rename, key.state === "inactive" ? reactivate : deactivate, remove);
+
+  /**
+   * @param {Key} key
+   * @param {string} label
+   */
+  function update({ state }, label) {
+    deactivate.hidden = state === "inactive";
+    reactivate.hidden = state !== "inactive";
+    setAttribute(events, "aria-label", `Events of key ${label}`);
+    setAttribute(rename, "aria-label", `Rename key ${label}`);
+    setAttribute(deactivate, "aria-label", `Deactivate key ${label}`);
+    setAttribute(reactivate, "aria-label", `Reactivate key ${label}`);
+    setAttribute(remove, "aria-label", `Delete key ${label}`);
+  }
+
+  return { element: h("div", { class: "actions" }, events, rename, deactivate, reactivate, remove), update };
 }
 
 /** @param {Key} key */

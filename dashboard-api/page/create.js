@@ -1,7 +1,7 @@
 // Dialogs to create a key: first its name and scope, then the new key, shown once.
 import { call } from "./api.js";
-import { button, h, icon } from "./dom.js";
-import { field, formOf, open } from "./dialogs.js";
+import { announce, button, h, icon } from "./dom.js";
+import { field, finish, formOf, open } from "./dialogs.js";
 
 /** @typedef {import("./api.js").Scope} Scope */
 
@@ -14,8 +14,9 @@ const SCOPES = [
 
 /**
  * @param {() => void} onCreated called as soon as the key exists
+ * @param {(id: string) => void} onSaved called with the key's ID when its owner has saved it
  */
-export function createKey(onCreated) {
+export function createKey(onCreated, onSaved) {
   const name = h("input", {
     id: "key-name", name: "key-name", maxlength: 64, required: true, autocomplete: "off", placeholder: "Production website",
   });
@@ -28,7 +29,7 @@ export function createKey(onCreated) {
       const created = await call("post", "/api/v1/keys", { body: { name: name.value, scope } });
       onCreated();
       dialog.close();
-      showSecret(created);
+      showSecret(created, onSaved);
     });
   const dialog = open("Create a key", [form]);
   name.focus();
@@ -42,21 +43,32 @@ function scopeChoice([scope, title, text]) {
     h("label", { for: id }, title), h("p", { id: `${id}-text`, class: "hint" }, text));
 }
 
-/** @param {import("./api.js").Schemas["CreatedKey"]} created */
-function showSecret(created) {
-  const done = button("I have saved it", { class: "primary", onclick: () => dialog.close() });
+/**
+ * Shows the new key until its owner confirms that it is saved: nobody can see it again. Escape, a click outside and the end
+ * of the session leave the dialog open, and the browser warns before it leaves the page.
+ * @param {import("./api.js").Schemas["CreatedKey"]} created
+ * @param {(id: string) => void} onSaved
+ */
+function showSecret(created, onSaved) {
+  /** @param {Event} event */
+  const warn = (event) => event.preventDefault();
+  const done = button("I have saved it", {
+    class: "primary", onclick: () => {
+      window.removeEventListener("beforeunload", warn);
+      finish(dialog);
+      onSaved(created.key.id);
+    },
+  });
   const dialog = open(`Your key “${created.key.name}”`, [
     h("div", { class: "content" },
       h("p", { class: "note" }, icon("alert"), h("span", null, "Copy this key now. You can't see it again.")),
       copyable("API key", created.secret, "secret"),
       copyable("Try it in a terminal", created.curl, "curl"),
       h("div", { class: "buttons" }, done)),
-  ], { class: "broad" });
-  // Only the button closes this dialog: Escape or a click outside would lose the key.
-  dialog.setAttribute("data-keep", "");
-  dialog.querySelector(".icon-button")?.remove();
-  dialog.addEventListener("cancel", (event) => event.preventDefault());
-  done.focus();
+  ], { class: "broad", persistent: true });
+  window.addEventListener("beforeunload", warn);
+  // Not the button that closes the dialog: a second Enter in the form before this dialog would press it.
+  dialog.querySelector("button")?.focus();
 }
 
 /**
@@ -85,6 +97,7 @@ async function copyText(text, code, copy) {
     getSelection()?.selectAllChildren(code);
     result = "Selected";
   }
+  announce(result);
   if (!label) return;
   label.textContent = result;
   setTimeout(() => (label.textContent = "Copy"), 2000);

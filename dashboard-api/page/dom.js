@@ -81,11 +81,68 @@ export function button(label, { icon: iconName, ...props }) {
 }
 
 /**
+ * Sets the text of an element whose only child is text. An element that has this text already is left alone, so that a
+ * selection in it stays.
+ * @param {Element} element
+ * @param {string} text
+ */
+export function setText(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+/**
+ * Sets an attribute, unless it has this value already.
+ * @param {Element} element
+ * @param {string} name
+ * @param {string | number} value
+ */
+export function setAttribute(element, name, value) {
+  if (element.getAttribute(name) !== String(value)) element.setAttribute(name, String(value));
+}
+
+const NOTICE_MS = 4_000;
+const ERROR_MS = 10_000;
+
+/**
  * Shows a message at the bottom of the page for 4 seconds. Screen readers announce it.
  * @param {string} text
  */
 export function toast(text) {
-  const line = h("p", { class: "toast" }, icon("check"), text);
-  document.getElementById("toasts")?.replaceChildren(line);
-  setTimeout(() => line.remove(), 4000);
+  showToast("notices", h("p", { class: "toast" }, icon("check"), text), NOTICE_MS);
+}
+
+/**
+ * Shows an error at the bottom of the page for 10 seconds. Screen readers announce it immediately.
+ * @param {string} text
+ */
+export function errorToast(text) {
+  showToast("errors", h("p", { class: "toast error" }, icon("alert"), text), ERROR_MS);
+}
+
+/**
+ * @param {"notices" | "errors"} region
+ * @param {HTMLElement} line
+ * @param {number} duration
+ */
+function showToast(region, line, duration) {
+  document.getElementById(region)?.replaceChildren(line);
+  setTimeout(() => line.remove(), duration);
+}
+
+/**
+ * Announces a change to screen readers without showing it. While a dialog is open, screen readers ignore the rest of the
+ * page, so the topmost dialog's own region is used.
+ * @param {string} text
+ */
+export function announce(text) {
+  const regions = document.querySelectorAll("body > .announcements, dialog[open] .announcements");
+  const line = h("span", null, text);
+  regions[regions.length - 1]?.replaceChildren(line);
+  setTimeout(() => line.remove(), ERROR_MS);
+}
+
+/** Focuses the main element of the page: the first field of a sign-in form, else the heading. */
+export function focusMain() {
+  const target = document.getElementById("login") ?? document.querySelector("main h1");
+  if (target instanceof HTMLElement) target.focus();
 }

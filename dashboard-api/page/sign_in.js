@@ -1,6 +1,6 @@
 // The page for visitors who are not signed in: the sign-in and sign-up forms.
 import { call } from "./api.js";
-import { button, h, icon } from "./dom.js";
+import { button, focusMain, h, icon } from "./dom.js";
 import { field, formOf } from "./dialogs.js";
 
 /** @typedef {import("./api.js").Account} Account */
@@ -27,11 +27,14 @@ export function signInPage(settings, onSignedIn, notice) {
   const panel = h("div", { class: "sign-in-form" });
   const show = () => {
     const isSignUp = settings.signup && location.hash === "#sign-up";
+    document.title = `${isSignUp ? "Create account" : "Sign in"} · IP Lookup`;
     panel.replaceChildren(...(isSignUp ? signUp(settings, onSignedIn) : signIn(settings, onSignedIn, notice)));
   };
   const onHashChange = () => {
-    if (panel.isConnected) show();
-    else window.removeEventListener("hashchange", onHashChange);
+    if (panel.isConnected) {
+      show();
+      focusMain();
+    } else window.removeEventListener("hashchange", onHashChange);
   };
   window.addEventListener("hashchange", onHashChange);
   show();

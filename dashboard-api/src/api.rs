@@ -20,7 +20,7 @@ use poem_openapi::{OpenApiService, Tags};
 pub use allow::AllowedMethods;
 pub use context::Context;
 pub use csrf::CsrfGuard;
-pub use headers::security_headers;
+pub use headers::{page_policy, security_headers};
 pub use host::HostGuard;
 
 pub const PREFIX: &str = "/api/v1";

@@ -1,40 +1,110 @@
-//! The page's static files, embedded in the binary.
+//! The dashboard page: its files are embedded in the binary.
+//!
+//! The HTML file contains the style sheet, so that the first response shows something. It names all scripts, so that the
+//! browser requests them at once and not one import after the other. Their URLs contain a hash of their content, so that
+//! browsers can cache them forever; the HTML file itself is revalidated each time.
 
-use poem::{Route, get};
-use service_kit::{StaticFile, named};
+use data_encoding::HEXLOWER;
+use http::header;
+use poem::{Request, Response, Route, get};
+use service_kit::{StaticFile, csp_hash, named};
+use sha2::{Digest, Sha256};
 
-const HTML: &str = "text/html; charset=utf-8";
+use crate::api;
+
 const SCRIPT: &str = "text/javascript; charset=utf-8";
-const STYLE: &str = "text/css; charset=utf-8";
 const IMAGE: &str = "image/svg+xml";
 
-macro_rules! file {
-    ($path:literal, $content_type:expr) => {
-        (concat!("/", $path), $content_type, include_str!(concat!("../page/", $path)))
+const INDEX: &str = include_str!("../page/index.html");
+const STYLE: &str = include_str!("../page/style.css");
+
+macro_rules! asset {
+    ($name:literal, $content_type:expr) => {
+        Asset { name: $name, content_type: $content_type, content: include_str!(concat!("../page/", $name)) }
     };
 }
 
-/// Path, content type and content of every file.
-const FILES: &[(&str, &str, &str)] = &[
-    ("/", HTML, include_str!("../page/index.html")),
-    file!("style.css", STYLE),
-    file!("icon.svg", IMAGE),
-    file!("app.js", SCRIPT),
-    file!("api.js", SCRIPT),
-    file!("dom.js", SCRIPT),
-    file!("format.js", SCRIPT),
-    file!("chart.js", SCRIPT),
-    file!("sign_in.js", SCRIPT),
-    file!("keys.js", SCRIPT),
-    file!("card.js", SCRIPT),
-    file!("dialogs.js", SCRIPT),
-    file!("create.js", SCRIPT),
-    file!("account.js", SCRIPT),
+/// Every file except the HTML file and the style sheet.
+const ASSETS: &[Asset] = &[
+    asset!("icon.svg", IMAGE),
+    asset!("app.js", SCRIPT),
+    asset!("api.js", SCRIPT),
+    asset!("dom.js", SCRIPT),
+    asset!("format.js", SCRIPT),
+    asset!("chart.js", SCRIPT),
+    asset!("sign_in.js", SCRIPT),
+    asset!("keys.js", SCRIPT),
+    asset!("card.js", SCRIPT),
+    asset!("dialogs.js", SCRIPT),
+    asset!("create.js", SCRIPT),
+    asset!("account.js", SCRIPT),
 ];
 
-pub fn routes() -> Route {
-    FILES.iter().fold(Route::new(), |routes, (path, content_type, content)| {
-        let file = StaticFile::new(content_type, *content);
-        routes.at(*path, get(named("page", move |request| file.respond(request))))
+struct Asset {
+    name: &'static str,
+    content_type: &'static str,
+    content: &'static str,
+}
+
+/// The page at `/` and its assets. `docs_url` is the link for browsers without JavaScript.
+pub fn routes(docs_url: &str) -> Route {
+    let version = version();
+    let index = index(&version, docs_url);
+    let routes = Route::new().at("/", get(named("page", move |request| index.respond(request))));
+    ASSETS.iter().fold(routes, |routes, asset| {
+        let file = VersionedFile::new(asset, version.clone());
+        let path = format!("/assets/:version/{}", asset.name);
+        routes.at(path, get(named("page", move |request| file.respond(request))))
     })
+}
+
+/// A hash of all assets. One for all, because scripts import each other by relative URLs.
+fn version() -> String {
+    let hash = ASSETS.iter().fold(Sha256::new(), |hash, asset| {
+        hash.chain_update(asset.name).chain_update([0]).chain_update(asset.content).chain_update([0])
+    });
+    HEXLOWER.encode(&hash.finalize()[..8])
+}
+
+fn index(version: &str, docs_url: &str) -> StaticFile {
+    let assets = format!("/assets/{version}");
+    let imported = ASSETS.iter().filter(|asset| asset.content_type == SCRIPT && asset.name != "app.js");
+    let preloads =
+        imported.map(|asset| format!(r#"<link rel="modulepreload" href="{assets}/{}" />"#, asset.name));
+    let html = INDEX
+        .replace("{{style}}", STYLE)
+        .replace("{{preloads}}", &preloads.collect::<Vec<_>>().join("\n    "))
+        .replace("{{assets}}", &assets)
+        .replace("{{docs}}", &docs_url.replace('&', "&amp;").replace('"', "&quot;"));
+    StaticFile::new("text/html; charset=utf-8", html)
+        .header(header::CACHE_CONTROL, "no-cache")
+        .header(header::CONTENT_SECURITY_POLICY, &api::page_policy(&csp_hash(STYLE)))
+}
+
+/// An asset at `/assets/VERSION/NAME`.
+struct VersionedFile {
+    version: String,
+    /// Response to requests for this version.
+    current: StaticFile,
+    /// Response to requests for any other version. During a rollout, the HTML file can come from a pod of another version:
+    /// that page most likely works with this asset, but it must not be cached under that version.
+    other: StaticFile,
+}
+
+impl VersionedFile {
+    fn new(asset: &Asset, version: String) -> Self {
+        let file = StaticFile::new(asset.content_type, asset.content);
+        Self {
+            version,
+            current: file.clone().header(header::CACHE_CONTROL, "public, max-age=31536000, immutable"),
+            other: file.header(header::CACHE_CONTROL, "no-store"),
+        }
+    }
+
+    fn respond(&self, request: &Request) -> Response {
+        match request.raw_path_param("version") {
+            Some(version) if version == self.version => self.current.respond(request),
+            _ => self.other.respond(request),
+        }
+    }
 }

@@ -17,7 +17,7 @@ const MAX_BODY: usize = 16 * 1024;
 /// The endpoint of the dashboard's port.
 ///
 /// - `/api/v1/…`: the JSON API (`api`)
-/// - `/`, `/app.js` and other files: the dashboard page (`page`)
+/// - `/`, `/assets/…`: the dashboard page (`page`)
 /// - `/swagger`, `/openapi.json`: the documentation of the JSON API
 pub fn endpoint(context: &Arc<Context>, telemetry: &Telemetry) -> anyhow::Result<BoxEndpoint<'static>> {
     let document = api::document(context)?;
@@ -36,7 +36,7 @@ pub fn endpoint(context: &Arc<Context>, telemetry: &Telemetry) -> anyhow::Result
         .nest(api::PREFIX, api)
         .at("/swagger", get(named("swagger", move |request| swagger.respond(request))))
         .at("/openapi.json", get(named("openapi", move |request| document.respond(request))))
-        .nest("/", page::routes());
+        .nest("/", page::routes(&context.docs_url));
     Ok(routes
         .with(catch_all(context.docs_url.clone()))
         .around(move |endpoint, request| methods.clone().add_to_405(endpoint, request))

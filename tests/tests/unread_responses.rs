@@ -116,7 +116,8 @@ async fn unread_dashboard_responses_take_little_memory() {
     let args = [args.as_slice(), &[key.to_str().unwrap()]].concat();
     let mut service = Service::spawn("dashboard-api", &args, &[]);
     let (dashboard, admin) = (service.listen_addr("dashboard").await, service.listen_addr("admin").await);
-    attack(&service, dashboard, &["/swagger", "/openapi.json", "/", "/app.js", "/style.css"]).await;
+    attack(&service, dashboard, &["/swagger", "/openapi.json", "/", "/assets/x/app.js", "/assets/x/card.js"])
+        .await;
     attack(&service, admin, &["/metrics", "/readyz"]).await;
     assert!(service.is_running());
 }

@@ -7,5 +7,6 @@ mod harness;
 mod headers;
 mod keys;
 mod matrix;
+mod page;
 mod set_password;
 mod throttling;

@@ -20,6 +20,13 @@ async fn check_all_states(appearance: Appearance) {
     let Some(browser) = Browser::start(appearance).await else { return };
     let Some(axe) = axe() else { return };
     let stack = Stack::start_with(&["--burst-limit", "3", "--daily-limit", "10"], &[]).await;
+    browser.block_urls(&["*/app.js"]).await;
+    browser.goto(&stack.dashboard_url).await;
+    browser.find(".loading").await;
+    check_axe(&browser, &axe, "loading").await;
+    // The error about the blocked script is expected.
+    browser.console_errors().await;
+    browser.block_urls(&[]).await;
     browser.goto(&stack.dashboard_url).await;
     browser.wait_for_text("h1", "Sign in").await;
     check_axe(&browser, &axe, "sign-in").await;
@@ -39,8 +46,10 @@ async fn check_all_states(appearance: Appearance) {
         testkit::http::client().get(&url).bearer_auth(&secret).send().await.unwrap();
     }
     create_inactive_key(&stack).await;
+    create_limited_key(&stack).await;
     browser.wait_for_text(".badge.paused", "Paused").await;
     browser.wait_for_text(".badge.inactive", "Inactive").await;
+    browser.wait_for_text(".badge.limited", "Daily limit reached").await;
     browser.find(".month").await;
     check_axe(&browser, &axe, "keys").await;
     browser.press(".card", "Events").await;
@@ -54,6 +63,11 @@ async fn check_all_states(appearance: Appearance) {
     browser.click("summary").await;
     check_axe(&browser, &axe, "account").await;
     assert_eq!(browser.console_errors().await, Vec::<String>::new());
+    browser.click("dialog .icon-button").await;
+    browser.block_urls(&["*/api/v1/*"]).await;
+    browser.press("header", "Sign out").await;
+    browser.find(".toast.error").await;
+    check_axe(&browser, &axe, "unreachable").await;
 }
 
 async fn create_inactive_key(stack: &Stack) {
@@ -62,6 +76,16 @@ async fn create_inactive_key(stack: &Stack) {
     let key = NewKey { name: "Old laptop".to_owned(), scope: Scope::Ip, daily_limit: None };
     let key = quota.create_key(&account.id, &key).await.unwrap().key;
     quota.deactivate_key(&key.id, None).await.unwrap();
+}
+
+/// Creates a key and uses up its daily quota.
+async fn create_limited_key(stack: &Stack) {
+    let quota = stack.quotas[0].client();
+    let account = quota.find_account("ada").await.unwrap().unwrap();
+    let key = NewKey { name: "Import".to_owned(), scope: Scope::Ip, daily_limit: Some(1) };
+    let secret = quota.create_key(&account.id, &key).await.unwrap().secret;
+    let request = testkit::http::client().get(format!("{}/api/v1/ip", stack.lookup_url));
+    assert_eq!(request.bearer_auth(&secret).send().await.unwrap().status(), 200);
 }
 
 /// The source of axe-core, installed by npm. `None` means that the test must be skipped.
@@ -78,14 +102,11 @@ fn axe() -> Option<String> {
 }
 
 async fn check_axe(browser: &Browser, axe: &str, state: &str) {
-    // Transitions change colors, so wait until they are over and only endless animations run.
+    // Transitions change colors, so wait until they are over and only endless animations and delays run.
     eventually(WAIT_TIMEOUT, format!("animations of {state} are finished"), async || {
-        let finished = browser
-            .eval(
-                "document.getAnimations().every(a => a.effect?.getComputedTiming().iterations === Infinity)",
-            )
-            .await;
-        (finished == true).then_some(())
+        let script = "document.getAnimations().map(a => a.effect.getComputedTiming()) \
+                      .every(timing => timing.iterations === Infinity || timing.duration === 0)";
+        (browser.eval(script).await == true).then_some(())
     })
     .await;
     browser.driver.execute(axe, vec![]).await.expect("axe is loaded");

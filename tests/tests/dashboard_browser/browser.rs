@@ -27,6 +27,8 @@ pub struct Appearance {
 pub struct Browser {
     pub driver: WebDriver,
     chromedriver: ChildGuard,
+    /// URL of chromedriver.
+    url: String,
     /// Process ID of the browser.
     pid: u64,
     _profile: TempDir,
@@ -65,12 +67,14 @@ impl Browser {
         for flag in flags {
             capabilities.add_arg(flag).expect("the flag is added");
         }
-        let driver = WebDriver::new(format!("http://127.0.0.1:{port}"), capabilities).await;
+        let url = format!("http://127.0.0.1:{port}");
+        let driver = WebDriver::new(&url, capabilities).await;
         let driver = driver.expect("the browser starts");
         let pid = driver.capabilities().get("goog:processID").and_then(serde_json::Value::as_u64);
         Some(Self {
             pid: pid.expect("the process ID of the browser"),
             driver,
+            url,
             chromedriver,
             _profile: profile,
         })
@@ -151,6 +155,42 @@ impl Browser {
     pub async fn eval(&self, script: &str) -> serde_json::Value {
         let result = self.driver.execute(format!("return {script}"), vec![]).await;
         result.expect("the script runs").json().clone()
+    }
+
+    /// Waits until a JavaScript expression has this value.
+    pub async fn wait_for_value(&self, script: &str, expected: impl Into<serde_json::Value>) {
+        let expected = expected.into();
+        eventually_ok(WAIT_TIMEOUT, format!("{script} is {expected}"), async || {
+            let value = self.eval(script).await;
+            if value == expected { Ok(()) } else { Err(value.to_string()) }
+        })
+        .await;
+    }
+
+    /// Waits until the focused element has this tag and accessible name, such as "BUTTON Sign out".
+    pub async fn wait_for_focus(&self, expected: &str) {
+        let focused = "document.activeElement.tagName + ' ' + \
+                       (document.activeElement.getAttribute('aria-label') ?? document.activeElement.innerText)";
+        self.wait_for_value(focused, expected).await;
+    }
+
+    /// Types into whatever has the focus.
+    pub async fn type_keys(&self, keys: impl Into<TypingData>) {
+        self.driver.action_chain().send_keys(keys.into()).perform().await.expect("the keys are typed");
+    }
+
+    /// Runs a command of the Chrome DevTools Protocol.
+    pub async fn devtools(&self, command: &str, parameters: serde_json::Value) {
+        let url = format!("{}/session/{}/goog/cdp/execute", self.url, self.driver.session_id());
+        let body = serde_json::json!({"cmd": command, "params": parameters});
+        let response = testkit::http::client().post(url).json(&body).send().await;
+        assert_eq!(response.expect("chromedriver responds").status(), 200, "{command}");
+    }
+
+    /// Fails all requests whose URL matches one of these patterns, from now on.
+    pub async fn block_urls(&self, patterns: &[&str]) {
+        self.devtools("Network.enable", serde_json::json!({})).await;
+        self.devtools("Network.setBlockedURLs", serde_json::json!({"urls": patterns})).await;
     }
 
     /// Saves a screenshot as `tests/artifacts/NAME.png`, for manual inspection.

@@ -4,9 +4,12 @@
 mod accessibility;
 mod browser;
 mod demo_to_resumed_key;
+mod focus;
 mod keys;
+mod loading;
 mod pages;
 mod phone;
 mod public_pages;
+mod secret;
 mod sign_in;
 mod stack;

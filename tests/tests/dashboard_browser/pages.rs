@@ -26,6 +26,8 @@ async fn chart_shows_30_days_of_usage() {
     browser.wait_for_text(".card:first-child .today-text", &expected).await;
     browser.wait_for_text(".card:nth-child(3) .pause", "2 hours ago").await;
     browser.wait_for_text(".card:nth-child(2) .hint", "Daily limit reached").await;
+    browser.wait_for_text(".card:nth-child(2) .badge", "Daily limit reached").await;
+    browser.wait_for_text(".totals", "At limit").await;
     browser.wait_for_text(".bottom", "IP Geolocation by DB-IP").await;
     browser.screenshot("busy").await;
     browser.driver.execute("document.querySelector('.bottom').scrollIntoView()", vec![]).await.unwrap();

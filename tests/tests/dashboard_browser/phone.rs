@@ -1,12 +1,27 @@
-//! The dashboard at the width of a phone, in the dark theme: nothing overflows the screen.
+//! The dashboard at the width of phones, in the dark theme: nothing overflows the screen.
+
+use serde_json::json;
 
 use crate::browser::{Appearance, Browser};
 use crate::stack::Stack;
 
 #[tokio::test]
 async fn page_fits_a_width_of_360_pixels() {
-    let Some(browser) = Browser::start(Appearance { dark: true, phone: true }).await else { return };
-    let stack = Stack::start().await;
+    check_width(360).await;
+}
+
+/// 320 pixels are the width of the smallest phones, and of a desktop browser at a zoom of 400%.
+#[tokio::test]
+async fn page_fits_a_width_of_320_pixels() {
+    check_width(320).await;
+}
+
+async fn check_width(width: u32) {
+    let Some(browser) = Browser::start(Appearance { dark: true, phone: false }).await else { return };
+    let screen = json!({"width": width, "height": 640, "deviceScaleFactor": 2, "mobile": true});
+    browser.devtools("Emulation.setDeviceMetricsOverride", screen).await;
+    let check_fits = async |browser: &Browser, name: &str| check_fits(browser, width, name).await;
+    let stack = Stack::start_with(&["--burst-limit", "3", "--daily-limit", "6"], &[]).await;
     browser.goto(&format!("{}/#sign-up", stack.dashboard_url)).await;
     browser.find("#login").await;
     check_fits(&browser, "phone-sign-up").await;
@@ -20,9 +35,12 @@ async fn page_fits_a_width_of_360_pixels() {
     check_fits(&browser, "phone-created").await;
     let secret = browser.text("#secret").await;
     browser.press("dialog", "I have saved it").await;
-    for _ in 0..301 {
+    let request = async || {
         let url = format!("{}/api/v1/ip", stack.lookup_url);
         testkit::http::client().get(url).bearer_auth(&secret).send().await.unwrap();
+    };
+    for _ in 0..4 {
+        request().await;
     }
     browser.wait_for_text(".badge", "Paused").await;
     check_fits(&browser, "phone-paused").await;
@@ -38,13 +56,21 @@ async fn page_fits_a_width_of_360_pixels() {
     browser.click("dialog .icon-button").await;
     browser.press(".pause", "Resume key").await;
     browser.wait_for_text(".badge", "Active").await;
+    for _ in 0..3 {
+        request().await;
+    }
+    browser.wait_for_text(".badge", "Daily limit reached").await;
+    check_fits(&browser, "phone-limit").await;
+    browser.click(".account").await;
+    browser.click("summary").await;
+    check_fits(&browser, "phone-account").await;
 }
 
-async fn check_fits(browser: &Browser, name: &str) {
-    browser.screenshot(name).await;
+async fn check_fits(browser: &Browser, expected: u32, name: &str) {
+    browser.screenshot(&format!("{name}-{expected}")).await;
     let width = browser.eval("[innerWidth, document.documentElement.scrollWidth]").await;
-    assert_eq!(width, serde_json::json!([360, 360]), "{name} scrolls horizontally");
+    assert_eq!(width, json!([expected, expected]), "{name} scrolls horizontally");
     let overflowing = "[...document.querySelectorAll('button, input, a, h1, h2, code')].filter(e => { \
-               const r = e.getBoundingClientRect(); return r.width && (r.left < 0 || r.right > 360.5); }).map(e => e.outerHTML)";
-    assert_eq!(browser.eval(overflowing).await, serde_json::json!([]), "{name}");
+               const r = e.getBoundingClientRect(); return r.width && (r.left < 0 || r.right > innerWidth + 0.5); }).map(e => e.outerHTML)";
+    assert_eq!(browser.eval(overflowing).await, json!([]), "{name}");
 }
