@@ -214,7 +214,7 @@ impl Geo {
             format!("{} ({}) of {}", database.name, database.kind.as_str(), database.date_and_age(now))
         });
         match databases.is_empty() {
-            true => format!("only the {built_in}; --geo-db adds cities and networks"),
+            true => format!("only the {built_in}; geo-update or --geo-db adds cities and networks"),
             false => loaded.chain([built_in]).collect::<Vec<_>>().join("; "),
         }
     }

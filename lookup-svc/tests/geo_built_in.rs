@@ -164,7 +164,9 @@ fn summary_states_dates_and_ages() {
     let start = i64::try_from(built.build_epoch).expect("small");
     assert_eq!(
         only.summary(start + 152 * DAY),
-        format!("only the built-in country data of {date}, 5 months old; --geo-db adds cities and networks")
+        format!(
+            "only the built-in country data of {date}, 5 months old; geo-update or --geo-db adds cities and networks"
+        )
     );
     assert_eq!(only.built_in_age(start + 10 * DAY), format!("{date}, 10 days old"));
     let summary = both.summary(NOVEMBER_16);

@@ -5,11 +5,16 @@ use std::net::SocketAddr;
 use crate::bootstrap::{FirstStart, InitialCredentials, LOGIN};
 use crate::public_urls::{PublicUrls, url_of};
 
+/// A public address whose country the built-in data knows.
+const PUBLIC_ADDRESS: &str = "8.8.8.8";
+
 /// What the banner shows.
 pub struct Banner<'a> {
     pub urls: &'a PublicUrls,
-    /// Whether the API's URL leads straight to this process, which then trusts `X-Forwarded-For` from this machine.
+    /// Whether the API's URL leads straight to this process, without a proxy between.
     pub local_api: bool,
+    /// Whether this machine is a trusted proxy of the API, so that it can send requests as any client.
+    pub trusts_this_machine: bool,
     /// Whether connections must begin with a PROXY header, which curl can send, too.
     pub proxy_protocol: bool,
     /// The program and flags with which commands start.
@@ -25,6 +30,7 @@ impl Banner<'_> {
     pub fn print(&self, first_start: Option<&FirstStart>) {
         let PublicUrls { api, dashboard } = self.urls;
         println!("ip-lookup is running.\n");
+        println!("  Home page      {api}");
         println!("  API            {api}/api/v1/ip");
         println!("  Documentation  {api}/docs");
         println!("  Swagger UI     {api}/swagger");
@@ -57,13 +63,11 @@ impl Banner<'_> {
         println!("  Login          {LOGIN}");
         println!("  Password       {password}");
         println!("  API key        {key}");
-        match self.local_api {
-            true => println!("\nTry it from this machine, then as another client:\n"),
-            false => println!("\nTry it:\n"),
-        }
+        println!("\nTry it. A loopback or private address has no location:\n");
         curl("");
-        if self.local_api {
-            curl(" -H \"X-Forwarded-For: 8.8.8.8\"");
+        if self.trusts_this_machine {
+            println!("\nTry it as another client. X-Forwarded-For from this machine is trusted:\n");
+            curl(&format!(" -H \"X-Forwarded-For: {PUBLIC_ADDRESS}\""));
         }
     }
 }

@@ -88,6 +88,15 @@ async fn banner_commands_work_and_secrets_are_shown_once() {
 }
 
 #[tokio::test]
+async fn banner_forwards_an_address_only_if_this_machine_is_trusted() {
+    let data = tempfile::tempdir().unwrap();
+    let mut service = start(data.path(), &["--trusted-proxies", "none"]);
+    let text = banner(&mut service).await;
+    assert!(text.contains("A loopback or private address has no location:\n\n  curl "), "{text}");
+    assert!(!text.contains("X-Forwarded-For"), "{text}");
+}
+
+#[tokio::test]
 async fn standalone_runs_on_redis() {
     let (data, redis) = (tempfile::tempdir().unwrap(), Redis::start().await);
     let mut service = start(data.path(), &["--redis-url", &redis.url()]);
