@@ -1,4 +1,4 @@
-//! The README's table of the fields that have values, by how clients connect, is true.
+//! The table of the fields that have values, by how clients connect, in docs/fields.md is true.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::BTreeSet;
@@ -41,11 +41,11 @@ struct Row {
     cells: Vec<String>,
 }
 
-/// The header cells and the rows of the README's table.
+/// The header cells and the rows of the table.
 fn table() -> (Vec<String>, Vec<Row>) {
-    let readme = std::fs::read_to_string(project_root().join("README.md")).unwrap();
-    let start = readme.find(TABLE).unwrap();
-    let mut lines = readme[start..].lines().take_while(|line| line.starts_with('|')).map(cells);
+    let document = std::fs::read_to_string(project_root().join("docs/fields.md")).unwrap();
+    let start = document.find(TABLE).unwrap();
+    let mut lines = document[start..].lines().take_while(|line| line.starts_with('|')).map(cells);
     let header = lines.next().unwrap().split_off(1);
     let rows = lines.skip(1).map(|mut cells| {
         let first = cells.remove(0);

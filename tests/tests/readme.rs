@@ -9,7 +9,6 @@ use std::process::Command;
 use std::time::Duration;
 
 use quota_client::wire::Outcome;
-use serde_json::Value;
 use testkit::ports::ReservedPort;
 use testkit::process::{Service, binary};
 use testkit::quota::{Quota, StoreChoice};
@@ -18,20 +17,40 @@ use testkit::tools::{self, project_root};
 use testkit::wait::eventually_ok;
 
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
-const DOCUMENTS: &str = "README.md CHANGELOG.md CODE_OF_CONDUCT.md CONTRIBUTING.md RELEASING.md SECURITY.md \
-    docs/architecture.md docs/decisions.md docs/docker.md docs/glossary.md docs/operations.md docs/security.md \
+
+/// The documents outside `docs`.
+const TOP_DOCUMENTS: &str = "README.md CHANGELOG.md CODE_OF_CONDUCT.md CONTRIBUTING.md RELEASING.md SECURITY.md \
     tests/README.md";
 
-/// Flags of cargo, nextest, helm, docker, curl and `./test`, and of our benchmarks and scripts.
+/// Flags of cargo, rustup, nextest, helm, docker, curl, systemd, Prometheus and `./test`, and of our benchmarks and scripts.
 const OTHER_FLAGS: &str = "--release --profile --bin --bins --lib --test --workspace --keys --minutes \
     --set --namespace --create-namespace --target --wait --help \
     --all --rootless --ignore-default-filter --manifest-path --target-dir --write \
     --tag --detach --name --volume --volumes-from --publish --force --rm --network --build --pull --no-build --cacert \
     --haproxy-protocol --build-arg --to --sign --check --repo --certificate-identity-regexp \
-    --certificate-oidc-issuer --version --tags";
+    --certificate-oidc-issuer --version --tags \
+    --insecure --resolve --now --unit --follow --config";
 
 fn read(document: &str) -> String {
     fs::read_to_string(project_root().join(document)).unwrap_or_else(|error| panic!("{document}: {error}"))
+}
+
+/// Every document: those at the top, and all in `docs` and its directories.
+fn documents() -> Vec<String> {
+    let mut documents: Vec<String> = TOP_DOCUMENTS.split_whitespace().map(str::to_owned).collect();
+    let mut directories = vec!["docs".to_owned()];
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(project_root().join(&directory)).unwrap().map(Result::unwrap) {
+            let path = format!("{directory}/{}", entry.file_name().to_str().unwrap());
+            match entry.file_type().unwrap().is_dir() {
+                true => directories.push(path),
+                false if path.ends_with(".md") => documents.push(path),
+                false => {}
+            }
+        }
+    }
+    assert!(documents.len() > 20, "only {documents:?} found");
+    documents
 }
 
 /// The fenced blocks of a document: info string and text.
@@ -178,6 +197,16 @@ fn check_banner(quick_start: &QuickStart, printed: &str) {
     assert!(quick_start.shell(&curls.join("\n").replace("ipl_…", "$KEY")).contains("United States"));
 }
 
+/// A JSON text of the README as the service sends it: without line breaks and without spaces outside strings.
+fn without_line_breaks(json: &str) -> String {
+    let mut in_string = false;
+    let is_kept = |c: &char| {
+        in_string ^= *c == '"';
+        in_string || !c.is_whitespace()
+    };
+    json.chars().filter(is_kept).collect()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn readme_commands_run_and_print_the_shown_output() {
     if !tools::require_tool("curl") {
@@ -196,9 +225,12 @@ async fn readme_commands_run_and_print_the_shown_output() {
                 }
             }
             "sh cluster" => run_cluster_block(&body),
+            "sh docker" | "sh compose" => assert!(
+                blocks(&read("docs/docker.md")).contains(&(info.clone(), body.clone())),
+                "docs/docker.md, whose blocks tests/tests/containers.rs runs, has another block: {body}"
+            ),
             "json" => {
-                let shown: Value = serde_json::from_str(&body).unwrap();
-                assert_eq!(serde_json::from_str::<Value>(&printed).unwrap(), shown);
+                assert_eq!(without_line_breaks(&body), printed.trim(), "the README shows another response");
                 compared += 1;
             }
             _ => {}
@@ -217,13 +249,13 @@ fn anchor(heading: &str) -> String {
 #[test]
 fn document_links_resolve() {
     let mut links = 0;
-    for document in DOCUMENTS.split_whitespace() {
-        let text = read(document);
+    for document in documents() {
+        let text = read(&document);
         let found = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
         for link in found.filter(|link| !link.starts_with("https://")) {
             links += 1;
             let (file, section) = link.split_once('#').unwrap_or((link, ""));
-            let here = project_root().join(document);
+            let here = project_root().join(&document);
             let target = if file.is_empty() { here } else { here.parent().unwrap().join(file) };
             assert!(target.exists(), "{document} links to {link}, but the file does not exist");
             let text = fs::read_to_string(&target).unwrap_or_default();
@@ -242,8 +274,8 @@ fn paths_in_documents_exist() {
     let directories = "lookup-svc quota-svc dashboard-api standalone crates openapi tests bench fuzz helm";
     let is_path = |code: &str| directories.split(' ').any(|name| code.starts_with(&format!("{name}/")));
     let mut paths = BTreeSet::new();
-    for document in DOCUMENTS.split_whitespace() {
-        let text = read(document);
+    for document in documents() {
+        let text = read(&document);
         let code =
             text.split('`').skip(1).step_by(2).filter(|code| is_path(code) && !code.contains(['*', ' ']));
         paths.extend(code.map(str::to_owned));
@@ -257,13 +289,13 @@ fn paths_in_documents_exist() {
 fn flags_in_documents_exist() {
     let commands = "ip-lookup|lookup-svc|quota-svc|dashboard-api|lookup-svc geo-update|lookup-svc selftest|\
         quota-svc export|quota-svc key create|quota-svc key set-limit|quota-svc account delete|ip-lookup man|\
-        ip-lookup geo-update";
+        ip-lookup geo-update|ip-lookup explain|lookup-svc explain|ip-lookup account delete";
     let known: String = commands.split('|').map(help_of).chain([OTHER_FLAGS.to_owned()]).collect();
     let is_flag_char = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     let known: BTreeSet<&str> =
         known.split(|c| !is_flag_char(c)).filter(|word| word.starts_with("--")).collect();
-    for document in DOCUMENTS.split_whitespace() {
-        let text = read(document);
+    for document in documents() {
+        let text = read(&document);
         let flags = text
             .split(|c| !is_flag_char(c))
             .filter(|word| word.starts_with("--") && word.len() > 3 && !word.starts_with("---"));
