@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use e2e::documents::{blocks, read};
 use quota_client::wire::Outcome;
 use testkit::ports::ReservedPort;
 use testkit::process::{Service, binary};
@@ -29,11 +30,7 @@ const OTHER_FLAGS: &str = "--release --profile --bin --bins --lib --test --works
     --tag --detach --name --volume --volumes-from --publish --force --rm --network --build --pull --no-build --cacert \
     --haproxy-protocol --build-arg --to --sign --check --repo --certificate-identity-regexp \
     --certificate-oidc-issuer --version --tags \
-    --insecure --resolve --now --unit --follow --config";
-
-fn read(document: &str) -> String {
-    fs::read_to_string(project_root().join(document)).unwrap_or_else(|error| panic!("{document}: {error}"))
-}
+    --insecure --resolve --now --unit --follow --config --fail --silent --show-error --max-time --json";
 
 /// Every document: those at the top, and all in `docs` and its directories.
 fn documents() -> Vec<String> {
@@ -51,13 +48,6 @@ fn documents() -> Vec<String> {
     }
     assert!(documents.len() > 20, "only {documents:?} found");
     documents
-}
-
-/// The fenced blocks of a document: info string and text.
-fn blocks(text: &str) -> Vec<(String, String)> {
-    let parts: Vec<&str> = text.split("\n```").collect();
-    let fenced = parts.iter().skip(1).step_by(2).map(|block| block.split_once('\n').unwrap());
-    fenced.map(|(info, body)| (info.to_owned(), body.to_owned())).collect()
 }
 
 /// The environment in which the README's blocks run: an empty directory, free ports instead of the default ones, and a
