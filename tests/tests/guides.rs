@@ -1,5 +1,5 @@
-//! The examples in docs/guides work: nginx runs with the guide's configuration, the commands for a backup restore it, the
-//! client in Python stops when it should, and the table of fields is complete.
+//! The examples in docs/guides work: nginx runs with the guide's configuration, the flags for Cloudflare read its headers,
+//! the commands for a backup restore it, the client in Python stops when it should, and the table of fields is complete.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::fs;
@@ -9,8 +9,10 @@ use std::time::Duration;
 
 use e2e::documents::{blocks_of, read};
 use e2e::edge_proxy::{CLIENT, FORGED_HEADERS, system_tool};
+use quota_client::wire::Scope;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use testkit::lookup::{JsonResponse, Stack};
 use testkit::ports::ReservedPort;
 use testkit::process::{Service, binary};
 use testkit::spawner::ChildGuard;
@@ -189,6 +191,67 @@ async fn nginx_guide_passes_facts_and_ignores_forged_headers() {
     let sign_in = ["--include", "--data", &login, "https://keys.example.org/api/v1/session"];
     let signed_in = nginx.curl(&[&headers, sign_in.as_slice()].concat());
     assert!(signed_in.contains("__Host-ipl_session="), "{signed_in}");
+}
+
+/// Cloudflare can't run here, so the test sends the headers that it documents, and a forged address.
+#[tokio::test]
+async fn cloudflare_guide_flags_read_its_headers() {
+    let guide = "docs/guides/behind-cloudflare.md";
+    let commands = blocks_of(guide, "text");
+    let flags = |program: &str| {
+        let command = commands.iter().find_map(|block| block.strip_prefix(program)).unwrap();
+        command.replace("\\\n", " ").split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let headers = [
+        ("CF-Connecting-IP", "198.51.100.7"),
+        ("X-Forwarded-For", "203.0.113.9, 198.51.100.7"),
+        ("Cf-Ray", "230b030023ae2822-SJC"),
+        ("X-Edge-HTTP-Protocol", "HTTP/3"),
+        ("X-Edge-TLS-Version", "TLSv1.3"),
+        ("X-Edge-TLS-Cipher", "AEAD-AES128-GCM-SHA256"),
+        ("X-Edge-RTT", "0"),
+        ("X-Edge-RTT-Quic", "31"),
+    ];
+    let send = async |mut request: reqwest::RequestBuilder| {
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        let body = JsonResponse::fetch(request).await.body;
+        let fields = ["ip", "http_protocol", "tls_version", "tls_cipher", "rtt", "colo"];
+        json!(fields.map(|field| &body[field]))
+    };
+    let lookup_flags = flags("lookup-svc ");
+    let stack = Stack::start(&[], &lookup_flags.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let key = stack.key_with_scope(Scope::Full).await.secret;
+    let tls = ["TLSv1.3", "TLS_AES_128_GCM_SHA256"];
+    let expected = json!(["198.51.100.7", "HTTP/3", tls[0], tls[1], 31, "SJC"]);
+    assert_eq!(send(stack.lookup.get_ip(&key)).await, expected);
+
+    let flags = flags("ip-lookup ");
+    let mut machine = Machine::start(&flags.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let url = format!("http://{}/api/v1/ip", machine.service.listen_addr("lookup").await);
+    let request = testkit::http::client().get(url).bearer_auth(machine.shown("API key"));
+    let expected = json!(["198.51.100.7", "HTTP/3", tls[0], tls[1], null, null]);
+    assert_eq!(send(request).await, expected);
+}
+
+/// A header that a guide forgets would be forwarded from any client, by a proxy that is trusted.
+#[test]
+fn proxy_guides_set_or_remove_every_edge_header() {
+    let headers =
+        ["HTTP-Protocol", "TLS-Version", "TLS-Cipher", "RTT", "Colo"].map(|name| format!("X-Edge-{name}"));
+    let fields = read("docs/fields.md");
+    let nginx = blocks_of("docs/guides/behind-nginx.md", "nginx").concat();
+    let caddy = blocks_of("docs/guides/behind-nginx.md", "text").concat();
+    let cloudflare = read("docs/guides/behind-cloudflare.md");
+    for header in headers {
+        assert!(fields.contains(&format!("`{header}`")), "docs/fields.md lists {header}");
+        assert!(nginx.contains(&format!("proxy_set_header {header} ")), "nginx: {header}");
+        let is_in_caddy = ["", "-"].iter().any(|sign| caddy.contains(&format!("header_up {sign}{header}")));
+        assert!(is_in_caddy, "Caddy: {header}");
+        let (_, rule) = cloudflare.split_once("## Send the connection facts").unwrap();
+        assert!(rule.contains(&format!("`{header}`")), "Cloudflare: {header}");
+    }
 }
 
 #[tokio::test]
