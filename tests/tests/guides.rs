@@ -282,7 +282,7 @@ async fn python_example_returns_an_address_and_raises_denials() {
     assert_eq!(text(&run()).trim(), "127.0.0.1");
     let denied = run();
     let error = String::from_utf8_lossy(&denied.stderr);
-    assert!(!denied.status.success() && error.contains("LookupDenied: (429, "), "{error}");
+    assert!(!denied.status.success() && error.contains("LookupDenied: (429, 'burst', "), "{error}");
     assert!(error.contains("rate_limit_exceeded"), "{error}");
 }
 
