@@ -3,6 +3,7 @@
 mod document;
 mod error;
 mod headers;
+mod rate_limit;
 mod request_key;
 mod response;
 mod scope;
@@ -29,7 +30,6 @@ use response::{DemoResponse, LookupResponse, PreflightResponse};
 use scope::{RequestedScope, ScopeParam};
 
 pub use document::Document;
-pub use headers::default_headers;
 pub use response::Responses;
 
 /// The operations of the API.
@@ -143,7 +143,11 @@ impl Api {
         let caller = Caller::of(request.0);
         let client = caller.identify(&self.lookup.edge, request.0, field_set.has_connection_facts());
         self.counters.count_client_ip(client.decision);
-        self.responses.success(&allowed.rate_limit, self.lookup.render(field_set, &client))
+        let operation = match field_set {
+            FieldSet::Scope(_) => Operation::Lookup,
+            FieldSet::Demo => Operation::Demo,
+        };
+        self.responses.success(operation, &allowed.rate_limit, self.lookup.render(field_set, &client))
     }
 
     fn error_response(&self, operation: Operation, error: &ApiError) -> poem::Response {

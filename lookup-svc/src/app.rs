@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use edge::{DiscoveryStatus, Edge, TrustedProxies};
+use http::HeaderMap;
 use poem::EndpointExt;
 use poem::Response;
 use poem::endpoint::BoxEndpoint;
@@ -15,7 +16,7 @@ use service_kit::{
 };
 use tokio::task::JoinSet;
 
-use crate::api::{Api, Responses, default_headers};
+use crate::api::{Api, Responses};
 use crate::config::Config;
 use crate::geo::Geo;
 use crate::lookup::{Lookup, unix_now};
@@ -27,6 +28,8 @@ use crate::{pages, router};
 pub struct LookupApp {
     endpoint: BoxEndpoint<'static, Response>,
     urls: PublicUrls,
+    /// Of responses not built by the API.
+    headers: HeaderMap,
     listener: ListenerArgs,
     trusted: Arc<TrustedProxies>,
     geo: Geo,
@@ -81,12 +84,14 @@ impl LookupApp {
             .trust_trace_of(move |peer| tracing_proxies.contains(peer));
         let lookup = Arc::new(Lookup { edge, geo: geo.clone(), charger });
         let pages = pages::routes(&urls, lookup.clone());
-        let api =
-            Api { lookup, responses: Responses::new(&urls), counters, outage_log: LogThrottle::default() };
+        let responses = Responses::new(&urls, config.ratelimit_headers);
+        let headers = responses.default_headers();
+        let api = Api { lookup, responses, counters, outage_log: LogThrottle::default() };
         let endpoint = router::endpoint(api, pages, &urls, telemetry, config.body_timeout());
         Ok(Self {
             endpoint: endpoint.boxed(),
             urls,
+            headers,
             listener: config.listener.clone(),
             trusted,
             geo,
@@ -111,12 +116,12 @@ impl LookupApp {
             .proxy_protocol(&self.listener, move |peer| balancers.contains(peer))
             .request_ids_from(move |peer| proxies.contains(peer))
             .docs_url(&self.urls.docs)
-            .error_headers(default_headers(&self.urls))
+            .error_headers(self.headers.clone())
     }
 
     /// Where to redirect plain HTTP requests for the API. Fails unless the base URL is https.
     pub fn redirect_target(&self) -> anyhow::Result<RedirectTarget> {
-        RedirectTarget::new("--base-url", &self.urls.base, &self.urls.docs, default_headers(&self.urls))
+        RedirectTarget::new("--base-url", &self.urls.base, &self.urls.docs, self.headers.clone())
     }
 
     /// Where to redirect plain HTTP requests for the other host names of the API.
@@ -124,7 +129,7 @@ impl LookupApp {
         let targets = [("--ipv4-host", &self.urls.ipv4), ("--ipv6-host", &self.urls.ipv6)].into_iter();
         targets
             .filter_map(|(flag, url)| Some((flag, url.as_ref()?)))
-            .map(|(flag, url)| RedirectTarget::new(flag, url, &self.urls.docs, default_headers(&self.urls)))
+            .map(|(flag, url)| RedirectTarget::new(flag, url, &self.urls.docs, self.headers.clone()))
             .collect()
     }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::ArgPredicate;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use edge::EdgeArgs;
 use quota_client::BatchConfig;
 use service_kit::command_line::ManualCommand;
@@ -111,6 +111,12 @@ pub struct Config {
     #[arg(long, env, value_name = "URL", value_parser = link)]
     pub enterprise_url: Option<String>,
 
+    /// Headers about limits: legacy (X-RateLimit-*), ietf (RateLimit and RateLimit-Policy of
+    /// draft-ietf-httpapi-ratelimit-headers-11) or both. ietf leaves the contract of API version 1.1.0, which requires
+    /// X-RateLimit-*
+    #[arg(long, env, value_enum, hide_possible_values = true, default_value_t = RateLimitHeaders::Legacy)]
+    pub ratelimit_headers: RateLimitHeaders,
+
     /// Maximum time per request
     #[arg(long, env, value_name = "TIME", value_parser = parse_duration, default_value = "1s")]
     pub request_timeout: Duration,
@@ -135,6 +141,17 @@ pub struct Config {
 
     #[command(flatten)]
     pub telemetry: TelemetryArgs,
+}
+
+/// Which headers about limits responses have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum RateLimitHeaders {
+    /// `X-RateLimit-*`.
+    Legacy,
+    /// `RateLimit` and `RateLimit-Policy`.
+    Ietf,
+    /// All of them.
+    Both,
 }
 
 /// Calls to quota-svc.

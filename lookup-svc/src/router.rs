@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::Either;
+use http::HeaderMap;
 use poem::{Endpoint, EndpointExt, Request, Response, Result, Route};
 use service_kit::error::CatchAll;
 use service_kit::{BodyLimit, DirectRouter, RequestTelemetry, add_missing_headers, catch_all};
 
-use crate::api::{Api, default_headers};
+use crate::api::Api;
 use crate::public_urls::PublicUrls;
 
 const API_PREFIX: &str = "/api/";
@@ -26,16 +27,16 @@ pub fn endpoint(
 ) -> impl Endpoint<Output = Response> + 'static {
     // No request needs a body. A small one is read and dropped, so that the connection can be reused.
     let body = BodyLimit::default().timeout(body_timeout);
-    let api = DirectRouter::new(api, "").with(body).with(catch_api_errors(urls));
+    let headers = api.responses.default_headers();
+    let api = DirectRouter::new(api, "").with(body).with(catch_api_errors(urls, headers.clone()));
     let pages = pages.with(body).with(catch_all(&*urls.docs).allow("GET, HEAD"));
-    let headers = default_headers(urls);
     let pages = pages.after(move |result| add_missing_headers(result, &headers));
     Root { api, pages }.with(telemetry)
 }
 
 /// The API's own responses have all headers; its templates include them.
-fn catch_api_errors(urls: &PublicUrls) -> CatchAll {
-    catch_all(&*urls.docs).allow("GET, OPTIONS").headers(default_headers(urls))
+fn catch_api_errors(urls: &PublicUrls, headers: HeaderMap) -> CatchAll {
+    catch_all(&*urls.docs).allow("GET, OPTIONS").headers(headers)
 }
 
 /// Dispatches to the API or the pages. Replaces a nested poem `Route`, which would rewrite the URI of each request.
@@ -65,12 +66,15 @@ mod tests {
     use service_kit::ErrorBody;
 
     use super::*;
-    use crate::config::Config;
+    use crate::api::Responses;
+    use crate::config::{Config, RateLimitHeaders};
 
     #[tokio::test]
     async fn panic_gets_500_with_error_body() {
         let urls = PublicUrls::new(&Config::default());
-        let panics = make_sync(|_| -> Response { panic!("panic in a test") }).with(catch_api_errors(&urls));
+        let headers = Responses::new(&urls, RateLimitHeaders::Legacy).default_headers();
+        let panics =
+            make_sync(|_| -> Response { panic!("panic in a test") }).with(catch_api_errors(&urls, headers));
         let mut response = panics.call(Request::default()).await.expect("a response");
         assert_eq!(response.status(), 500);
         assert_eq!(response.headers()["access-control-allow-origin"], "*");

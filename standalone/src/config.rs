@@ -9,6 +9,7 @@ use anyhow::ensure;
 use clap::Parser;
 use clap::builder::{ArgPredicate, TypedValueParser};
 use dashboard_api::config::Switch;
+use lookup_svc::config::RateLimitHeaders;
 use lookup_svc::geo::GeoArgs;
 use secrecy::SecretString;
 use service_kit::{
@@ -104,6 +105,11 @@ pub struct Config {
     /// Requests per day for the demo, shared by all callers
     #[arg(long, env, value_name = "N", default_value_t = 1_000)]
     pub demo_limit: u32,
+    /// Headers about limits: legacy (X-RateLimit-*), ietf (RateLimit and RateLimit-Policy of
+    /// draft-ietf-httpapi-ratelimit-headers-11) or both. ietf leaves the contract of API version 1.1.0, which requires
+    /// X-RateLimit-*
+    #[arg(long, env, value_enum, hide_possible_values = true, default_value_t = RateLimitHeaders::Legacy)]
+    pub ratelimit_headers: RateLimitHeaders,
     /// Time for in-flight requests to finish after Ctrl-C
     #[arg(long, env, value_name = "TIME", value_parser = parse_duration, default_value = "25s")]
     pub grace: Duration,

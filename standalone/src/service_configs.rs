@@ -44,6 +44,7 @@ impl Config {
             ipv4_host: self.ipv4_host.clone(),
             ipv6_host: self.ipv6_host.clone(),
             dashboard_url: urls.dashboard.clone(),
+            ratelimit_headers: self.ratelimit_headers,
             edge: self.edge()?,
             geo: self.geo_args(),
             serving: self.serve_args(),

@@ -27,6 +27,24 @@ fn named<'a>(items: &'a Value, name: &str) -> &'a Value {
     list(items).find(|item| item["name"] == name).unwrap_or_else(|| panic!("{name} is not in {items}"))
 }
 
+#[test]
+fn rate_limit_headers_are_a_value_of_the_chart() {
+    if !has_helm() {
+        return;
+    }
+    let flags = |chart: &Chart| {
+        named(&pod(chart, "Deployment", "-lookup-svc")["containers"], "lookup-svc")["args"].clone()
+    };
+    for mode in ["ietf", "both"] {
+        let chart = render(&format!("lookup.ratelimitHeaders={mode}"));
+        let flag = format!("--ratelimit-headers={mode}");
+        assert!(list(&flags(&chart)).any(|arg| *arg == flag), "{mode}");
+    }
+    let default = flags(&render("lookup.ratelimitHeaders=legacy"));
+    assert!(!default.to_string().contains("--ratelimit-headers"), "{default}");
+    assert!(Chart::render(&["--set", "lookup.ratelimitHeaders=none"]).is_err(), "not a mode");
+}
+
 /// A third party's outage must not keep pods from starting or take them out of the Service.
 #[test]
 fn geo_updater_neither_delays_nor_fails_a_pod() {

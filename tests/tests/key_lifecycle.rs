@@ -67,6 +67,7 @@ async fn run_lifecycle(installation: &Installation) -> String {
     let denied = installation.demo().await;
     assert_eq!((denied.status, denied.error_code()), (429, "rate_limit_exceeded"));
     assert!(denied.body["signup"].is_string(), "{denied:?}");
+    assert_eq!(denied.header("x-ratelimit-reason"), "demo");
     // Create an account and a key, and send the first request.
     installation.run_cli("account create visitor@example.com").await;
     let created =
@@ -99,9 +100,10 @@ async fn exceed_burst_limit(installation: &Installation, key: &str) {
         let response = JsonResponse::fetch(request.try_clone().unwrap()).await;
         assert_eq!(response.status, 200, "request {sent}: {response:?}");
     }
-    for _ in 0..2 {
+    for reason in ["burst", "paused"] {
         let response = JsonResponse::fetch(request.try_clone().unwrap()).await;
         assert_eq!((response.status, response.error_code()), (429, "rate_limit_exceeded"), "{response:?}");
+        assert_eq!(response.header("x-ratelimit-reason"), reason);
         assert_eq!(
             (response.header_number("retry-after"), response.header_number("x-ratelimit-limit")),
             (60, 300)
@@ -124,6 +126,7 @@ async fn change_key(installation: &Installation, key: &str, id: &str) {
     let used_up = installation.wait_status(key, 429).await;
     assert!(used_up.body["enterprise"].is_string(), "{used_up:?}");
     assert_eq!(used_up.header_number("x-ratelimit-limit"), 302);
+    assert_eq!(used_up.header("x-ratelimit-reason"), "daily");
     installation.run_cli(&format!("key set-limit {id} --daily 1000")).await;
     assert_eq!(installation.wait_status(key, 200).await.header_number("x-ratelimit-remaining"), 697);
 }

@@ -13,6 +13,7 @@ use serde_json::Value;
 use service_kit::ErrorBody;
 
 use super::Api;
+use super::rate_limit::Reason;
 use crate::fields::{FIELDS, Field, STATUS, Type};
 
 /// Version of the API, not of the program.
@@ -22,19 +23,37 @@ const DESCRIPTION: &str = "Returns the caller's IP address, location, network an
 The key's scope (`ip`, `geo`, `full`) decides which fields are returned. \
 Client addresses and responses are not stored or logged.";
 
-type Header = (&'static str, &'static str);
+/// Name, description and value of a response header.
+type Header = (&'static str, &'static str, HeaderValue);
+
+#[derive(Clone, Copy)]
+enum HeaderValue {
+    /// A number that is always sent.
+    Integer,
+    /// One of the reasons for 429. Optional, because earlier versions of this API did not send it.
+    Reason,
+}
 
 const SUCCESS_HEADERS: [Header; 3] = [
-    ("X-RateLimit-Limit", "Requests allowed per day (UTC)."),
-    ("X-RateLimit-Remaining", "Requests left today."),
-    ("X-RateLimit-Reset", "Time of the next reset, midnight UTC: Unix time in seconds."),
+    ("X-RateLimit-Limit", "Requests allowed per day (UTC).", HeaderValue::Integer),
+    ("X-RateLimit-Remaining", "Requests left today.", HeaderValue::Integer),
+    (
+        "X-RateLimit-Reset",
+        "Time of the next reset, midnight UTC: Unix time in seconds.",
+        HeaderValue::Integer,
+    ),
 ];
 
-const TOO_MANY_REQUESTS_HEADERS: [Header; 4] = [
-    ("Retry-After", "Seconds to wait before the next request."),
-    ("X-RateLimit-Limit", "The limit that was exceeded."),
-    ("X-RateLimit-Remaining", "Requests left within that limit."),
-    ("X-RateLimit-Reset", "Time at which the limit resets: Unix time in seconds."),
+const TOO_MANY_REQUESTS_HEADERS: [Header; 5] = [
+    ("Retry-After", "Seconds to wait before the next request.", HeaderValue::Integer),
+    ("X-RateLimit-Limit", "The limit that was exceeded.", HeaderValue::Integer),
+    ("X-RateLimit-Remaining", "Requests left within that limit.", HeaderValue::Integer),
+    ("X-RateLimit-Reset", "Time at which the limit resets: Unix time in seconds.", HeaderValue::Integer),
+    (
+        "X-RateLimit-Reason",
+        "`burst`: this request exceeded the burst limit and paused the key. `paused`: the key was paused before. `daily`: the key's daily quota is used up. `demo`: the demo's shared quota is used up.",
+        HeaderValue::Reason,
+    ),
 ];
 
 enum Content {
@@ -129,13 +148,20 @@ fn json(schema: &str) -> MetaMediaType {
     MetaMediaType { content_type: "application/json", schema: MetaSchemaRef::Reference(schema.to_owned()) }
 }
 
-fn header((name, description): &Header) -> MetaHeader {
+fn header((name, description, value): &Header) -> MetaHeader {
+    let (required, schema) = match value {
+        HeaderValue::Integer => (true, MetaSchema::new_with_format("integer", "int64")),
+        HeaderValue::Reason => {
+            let enum_items = Reason::ALL.map(|reason| reason.as_str().into()).into();
+            (false, MetaSchema { enum_items, ..MetaSchema::new("string") })
+        }
+    };
     MetaHeader {
         name: (*name).to_owned(),
         description: Some((*description).to_owned()),
-        required: true,
+        required,
         deprecated: false,
-        schema: MetaSchemaRef::Inline(Box::new(MetaSchema::new_with_format("integer", "int64"))),
+        schema: MetaSchemaRef::Inline(Box::new(schema)),
     }
 }
 

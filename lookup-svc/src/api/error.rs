@@ -5,6 +5,7 @@ use http::StatusCode;
 use quota_client::ChargeError;
 use service_kit::ErrorBody;
 
+use super::rate_limit::Reason;
 use crate::lookup::{Denial, RateLimit};
 use crate::metrics::{Operation, RequestOutcome};
 use crate::public_urls::PublicUrls;
@@ -41,12 +42,13 @@ impl ApiError {
         }
     }
 
-    /// The exceeded limit and the value of `Retry-After`.
-    pub(super) fn rate_limit(&self) -> Option<(RateLimit, u32)> {
-        match *self {
-            Self::Denied(
-                Denial::Burst { rate_limit, retry_after, .. } | Denial::Daily { rate_limit, retry_after },
-            ) => Some((rate_limit, retry_after)),
+    /// Which limit was exceeded, its values, and the value of `Retry-After`.
+    pub(super) fn rate_limit(&self, operation: Operation) -> Option<(Reason, RateLimit, u32)> {
+        let Self::Denied(denial) = self else { return None };
+        match *denial {
+            Denial::Burst { rate_limit, retry_after, .. } | Denial::Daily { rate_limit, retry_after } => {
+                Some((Reason::of(operation, denial)?, rate_limit, retry_after))
+            }
             _ => None,
         }
     }

@@ -3,20 +3,13 @@
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use service_kit::{X_REQUEST_ID, hsts};
 
+use super::rate_limit::{self, PLACEHOLDER};
+use crate::config::RateLimitHeaders;
 use crate::public_urls::PublicUrls;
-
-pub(super) const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
-pub(super) const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
-pub(super) const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const ANY: HeaderValue = HeaderValue::from_static("*");
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
-const EXPOSED: HeaderValue = HeaderValue::from_static(
-    "X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, Retry-After, X-Request-Id",
-);
-/// Stands for a number that is set per response: replacing a value is cheaper than inserting one.
-const PLACEHOLDER: HeaderValue = HeaderValue::from_static("0");
 
 /// The headers of each kind of response.
 #[derive(Clone, Debug)]
@@ -26,32 +19,39 @@ pub(super) struct HeaderTemplates {
     pub(super) unauthorized: HeaderMap,
     pub(super) other_error: HeaderMap,
     pub(super) preflight: HeaderMap,
+    /// For responses not built by the API (404, panics, pages): CORS, caching and HSTS.
+    pub(super) default: HeaderMap,
 }
 
 impl HeaderTemplates {
-    pub(super) fn new(urls: &PublicUrls) -> Self {
-        let rate_limit = [(LIMIT, PLACEHOLDER), (REMAINING, PLACEHOLDER), (RESET, PLACEHOLDER)];
+    pub(super) fn new(urls: &PublicUrls, headers: RateLimitHeaders) -> Self {
+        let rate_limit = rate_limit::placeholders(headers);
+        let defaults = defaults(urls, headers);
         // The server sets the ID of each request.
-        let common = defaults(urls).chain([(header::CONTENT_TYPE, JSON), (X_REQUEST_ID, PLACEHOLDER)]);
+        let common = defaults.clone().chain([(header::CONTENT_TYPE, JSON), (X_REQUEST_ID, PLACEHOLDER)]);
         let bearer = HeaderValue::from_static("Bearer");
         Self {
             success: common.clone().chain(rate_limit.clone()).collect(),
             too_many_requests: common
                 .clone()
                 .chain(rate_limit)
-                .chain([(header::RETRY_AFTER, PLACEHOLDER)])
+                .chain([(header::RETRY_AFTER, PLACEHOLDER), (rate_limit::REASON, PLACEHOLDER)])
                 .collect(),
             unauthorized: common.clone().chain([(header::WWW_AUTHENTICATE, bearer)]).collect(),
             other_error: common.collect(),
             preflight: preflight(urls),
+            default: defaults.collect(),
         }
     }
 }
 
-fn defaults(urls: &PublicUrls) -> impl Iterator<Item = (HeaderName, HeaderValue)> + Clone + use<> {
+fn defaults(
+    urls: &PublicUrls,
+    headers: RateLimitHeaders,
+) -> impl Iterator<Item = (HeaderName, HeaderValue)> + Clone + use<> {
     [
         (header::ACCESS_CONTROL_ALLOW_ORIGIN, ANY),
-        (header::ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED),
+        (header::ACCESS_CONTROL_EXPOSE_HEADERS, rate_limit::exposed(headers)),
         (header::CACHE_CONTROL, NO_STORE),
         (header::VARY, HeaderValue::from_static("Authorization")),
     ]
@@ -71,11 +71,6 @@ fn preflight(urls: &PublicUrls) -> HeaderMap {
     headers.into_iter().chain(hsts::header_for(&urls.base)).collect()
 }
 
-/// The headers of responses not built by the API (404, panics, pages): CORS, caching and HSTS.
-pub fn default_headers(urls: &PublicUrls) -> HeaderMap {
-    defaults(urls).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -86,10 +81,9 @@ mod tests {
         let urls =
             |base_url: &str| PublicUrls::new(&Config { base_url: base_url.to_owned(), ..Config::default() });
         let all = |urls: &PublicUrls| {
-            let HeaderTemplates { success, too_many_requests, unauthorized, other_error, preflight } =
-                HeaderTemplates::new(urls);
-            let defaults = default_headers(urls);
-            [success, too_many_requests, unauthorized, other_error, preflight, defaults]
+            let HeaderTemplates { success, too_many_requests, unauthorized, other_error, preflight, default } =
+                HeaderTemplates::new(urls, RateLimitHeaders::Legacy);
+            [success, too_many_requests, unauthorized, other_error, preflight, default]
         };
         for headers in all(&urls("https://ip.example")) {
             assert_eq!(headers[header::STRICT_TRANSPORT_SECURITY], "max-age=31536000");

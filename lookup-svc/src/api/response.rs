@@ -1,7 +1,7 @@
 //! Builds the HTTP responses, and connects each operation to the description of its responses in the OpenAPI document.
 
 use bytes::Bytes;
-use http::{HeaderMap, StatusCode, header};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use poem::{Body, IntoResponse, Response};
 use poem_openapi::ApiResponse;
 use poem_openapi::registry::{MetaResponses, Registry};
@@ -10,8 +10,10 @@ use service_kit::CloseConnection;
 
 use super::document::{self, ResponseDoc};
 use super::error::{ApiError, ErrorBodies};
-use super::headers::{HeaderTemplates, LIMIT, REMAINING, RESET};
-use crate::lookup::{Denial, RateLimit};
+use super::headers::HeaderTemplates;
+use super::rate_limit::{self, QuotaPolicy, REASON};
+use crate::config::RateLimitHeaders;
+use crate::lookup::{Denial, RateLimit, unix_now};
 use crate::metrics::Operation;
 use crate::public_urls::PublicUrls;
 
@@ -19,27 +21,46 @@ use crate::public_urls::PublicUrls;
 #[derive(Clone, Debug)]
 pub struct Responses {
     headers: HeaderTemplates,
+    /// Whether the headers of the IETF draft are sent.
+    ietf: bool,
     errors: ErrorBodies,
 }
 
 impl Responses {
-    pub fn new(urls: &PublicUrls) -> Self {
-        Self { headers: HeaderTemplates::new(urls), errors: ErrorBodies::new(urls) }
+    pub fn new(urls: &PublicUrls, headers: RateLimitHeaders) -> Self {
+        Self {
+            headers: HeaderTemplates::new(urls, headers),
+            ietf: headers != RateLimitHeaders::Legacy,
+            errors: ErrorBodies::new(urls),
+        }
     }
 
-    pub(super) fn success(&self, rate_limit: &RateLimit, json: Vec<u8>) -> Response {
+    /// The headers of responses not built by the API (404, panics, pages): CORS, caching and HSTS.
+    pub fn default_headers(&self) -> HeaderMap {
+        self.headers.default.clone()
+    }
+
+    pub(super) fn success(&self, operation: Operation, rate_limit: &RateLimit, json: Vec<u8>) -> Response {
         let mut headers = self.headers.success.clone();
-        set_rate_limit(&mut headers, rate_limit);
+        rate_limit::set(&mut headers, rate_limit);
+        if self.ietf {
+            let wait = rate_limit.reset.saturating_sub(u64::try_from(unix_now()).unwrap_or_default());
+            rate_limit::set_ietf(&mut headers, QuotaPolicy::of(operation), rate_limit, wait);
+        }
         respond(StatusCode::OK, headers, json)
     }
 
     pub(super) fn error(&self, operation: Operation, error: &ApiError) -> Response {
         let (status, body) = self.errors.status_and_body(operation, error);
-        let headers = match (error.rate_limit(), status) {
-            (Some((rate_limit, retry_after)), _) => {
+        let headers = match (error.rate_limit(operation), status) {
+            (Some((reason, rate_limit, retry_after)), _) => {
                 let mut headers = self.headers.too_many_requests.clone();
-                set_rate_limit(&mut headers, &rate_limit);
+                rate_limit::set(&mut headers, &rate_limit);
+                if self.ietf {
+                    rate_limit::set_ietf(&mut headers, reason.policy(), &rate_limit, retry_after.into());
+                }
                 headers.insert(header::RETRY_AFTER, retry_after.into());
+                headers.insert(REASON, HeaderValue::from_static(reason.as_str()));
                 headers
             }
             (None, StatusCode::UNAUTHORIZED) => self.headers.unauthorized.clone(),
@@ -55,19 +76,6 @@ impl Responses {
 
     pub(super) fn preflight(&self) -> Response {
         respond(StatusCode::NO_CONTENT, self.headers.preflight.clone(), Bytes::new())
-    }
-}
-
-/// Replaces the placeholders in one pass over the map, because a lookup by name would hash each name.
-fn set_rate_limit(headers: &mut HeaderMap, rate_limit: &RateLimit) {
-    for (name, value) in headers.iter_mut() {
-        if *name == LIMIT {
-            *value = rate_limit.limit.into();
-        } else if *name == REMAINING {
-            *value = rate_limit.remaining.into();
-        } else if *name == RESET {
-            *value = rate_limit.reset.into();
-        }
     }
 }
 

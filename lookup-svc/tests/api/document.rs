@@ -43,7 +43,7 @@ fn document_has_version_server_and_both_key_schemes() {
 fn four_operations_have_their_statuses_and_headers() {
     let document = document();
     let rate_limit = ["X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"];
-    let denied = ["Retry-After", rate_limit[0], rate_limit[1], rate_limit[2]];
+    let denied = ["Retry-After", rate_limit[0], "X-RateLimit-Reason", rate_limit[1], rate_limit[2]];
     let none: [&str; 0] = [];
     /// Path, method, operation ID, and the statuses with the names of their headers.
     type Operation<'a> = (&'a str, &'a str, &'a str, &'a [(&'a str, &'a [&'a str])]);
@@ -85,8 +85,13 @@ fn check_response(response: &Value, status: &str, names: &[&str]) {
         headers.iter().flat_map(|headers| headers.keys()).map(String::as_str).collect();
     documented.sort_unstable();
     assert_eq!(documented, names, "{status}");
-    for header in headers.iter().flat_map(|headers| headers.values()) {
-        assert_eq!(header["schema"]["type"], "integer");
+    for (name, header) in headers.iter().flat_map(|headers| headers.iter()) {
+        let is_reason = name == "X-RateLimit-Reason";
+        assert_eq!(header["schema"]["type"], if is_reason { "string" } else { "integer" });
+        assert_eq!(header["required"] == json!(true), !is_reason);
+        if is_reason {
+            assert_eq!(header["schema"]["enum"], json!(["burst", "paused", "daily", "demo"]));
+        }
     }
     let schema = &response["content"]["application/json"]["schema"]["$ref"];
     let expected = match status {

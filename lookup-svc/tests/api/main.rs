@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "tests and their helpers may panic")]
 
 mod concurrency;
+mod contract;
 mod cors;
 mod document;
 mod errors;
@@ -11,5 +12,6 @@ mod keys;
 mod outage;
 mod pages;
 mod privacy;
+mod rate_limit;
 mod scopes;
 mod selftest;

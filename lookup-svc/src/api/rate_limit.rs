@@ -1,0 +1,226 @@
+//! The response headers about limits: `X-RateLimit-*`, which the API's contract requires, and those of the IETF draft
+//! (draft-ietf-httpapi-ratelimit-headers-11).
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use crate::config::RateLimitHeaders;
+use crate::lookup::{Denial, RateLimit};
+use crate::metrics::Operation;
+
+pub(super) const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
+pub(super) const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
+pub(super) const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+pub(super) const REASON: HeaderName = HeaderName::from_static("x-ratelimit-reason");
+const IETF_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
+const IETF_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+
+/// Stands for a number that is set per response: replacing a value is cheaper than inserting one.
+pub(super) const PLACEHOLDER: HeaderValue = HeaderValue::from_static("0");
+
+/// The names that scripts of other origins may read.
+pub(super) const fn exposed(headers: RateLimitHeaders) -> HeaderValue {
+    HeaderValue::from_static(match headers {
+        RateLimitHeaders::Legacy => {
+            "X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, X-RateLimit-Reason, Retry-After, X-Request-Id"
+        }
+        RateLimitHeaders::Ietf => {
+            "RateLimit, RateLimit-Policy, X-RateLimit-Reason, Retry-After, X-Request-Id"
+        }
+        RateLimitHeaders::Both => {
+            "X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, X-RateLimit-Reason, RateLimit, \
+             RateLimit-Policy, Retry-After, X-Request-Id"
+        }
+    })
+}
+
+/// The headers whose values [`set`] and [`set_ietf`] replace.
+pub(super) fn placeholders(headers: RateLimitHeaders) -> Vec<(HeaderName, HeaderValue)> {
+    let contract: &[HeaderName] = &[LIMIT, REMAINING, RESET];
+    let ietf: &[HeaderName] = &[IETF_LIMIT, IETF_POLICY];
+    let names = match headers {
+        RateLimitHeaders::Legacy => vec![contract],
+        RateLimitHeaders::Ietf => vec![ietf],
+        RateLimitHeaders::Both => vec![contract, ietf],
+    };
+    names.concat().into_iter().map(|name| (name, PLACEHOLDER)).collect()
+}
+
+/// Replaces the placeholders of `X-RateLimit-*` in one pass over the map, because a lookup by name would hash each name.
+pub(super) fn set(headers: &mut HeaderMap, rate_limit: &RateLimit) {
+    for (name, value) in headers.iter_mut() {
+        if *name == LIMIT {
+            *value = rate_limit.limit.into();
+        } else if *name == REMAINING {
+            *value = rate_limit.remaining.into();
+        } else if *name == RESET {
+            *value = rate_limit.reset.into();
+        }
+    }
+}
+
+/// Replaces the placeholders of the draft's headers. `wait` is the time in seconds until the limit resets.
+pub(super) fn set_ietf(headers: &mut HeaderMap, policy: QuotaPolicy, rate_limit: &RateLimit, wait: u64) {
+    for (name, value) in headers.iter_mut() {
+        if *name == IETF_LIMIT {
+            *value = policy.service_limit(rate_limit, wait);
+        } else if *name == IETF_POLICY {
+            *value = policy.description(rate_limit);
+        }
+    }
+}
+
+/// A limit as the draft describes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum QuotaPolicy {
+    Daily,
+    Demo,
+    Burst,
+}
+
+impl QuotaPolicy {
+    /// The policy of an allowed request.
+    pub(super) const fn of(operation: Operation) -> Self {
+        match operation {
+            Operation::Lookup => Self::Daily,
+            Operation::Demo => Self::Demo,
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Daily => "daily",
+            Self::Demo => "demo",
+            Self::Burst => "burst",
+        }
+    }
+
+    /// Length of the window in seconds.
+    const fn window(self) -> u64 {
+        match self {
+            Self::Daily | Self::Demo => 86_400,
+            Self::Burst => 60,
+        }
+    }
+
+    /// `RateLimit`: the remaining requests and the seconds until the limit resets. These are never more than the window,
+    /// even if the clocks of this machine and of the store differ.
+    fn service_limit(self, rate_limit: &RateLimit, wait: u64) -> HeaderValue {
+        let (name, remaining, wait) = (self.name(), rate_limit.remaining, wait.min(self.window()));
+        value(format!("\"{name}\";r={remaining};t={wait}"))
+    }
+
+    /// `RateLimit-Policy`: the limit and its window.
+    fn description(self, rate_limit: &RateLimit) -> HeaderValue {
+        let (name, limit, window) = (self.name(), rate_limit.limit, self.window());
+        value(format!("\"{name}\";q={limit};w={window}"))
+    }
+}
+
+fn value(text: String) -> HeaderValue {
+    HeaderValue::try_from(text).expect("names and numbers are valid in a header")
+}
+
+/// Why a request gets 429: the value of `X-RateLimit-Reason`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reason {
+    /// This request exceeded the burst limit and paused the key.
+    Burst,
+    /// The key was paused before this request.
+    Paused,
+    /// The key's daily quota is used up.
+    Daily,
+    /// The demo's daily quota is used up.
+    Demo,
+}
+
+impl Reason {
+    pub(super) const ALL: [Self; 4] = [Self::Burst, Self::Paused, Self::Daily, Self::Demo];
+
+    /// `None` if the denial is not about a limit.
+    pub(super) fn of(operation: Operation, denial: &Denial) -> Option<Self> {
+        Some(match (denial, operation) {
+            (Denial::Burst { paused_now: true, .. }, _) => Self::Burst,
+            (Denial::Burst { paused_now: false, .. }, _) => Self::Paused,
+            (Denial::Daily { .. }, Operation::Lookup) => Self::Daily,
+            (Denial::Daily { .. }, Operation::Demo) => Self::Demo,
+            (Denial::UnknownKey | Denial::Inactive | Denial::NoVerdict(_), _) => return None,
+        })
+    }
+
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Burst => "burst",
+            Self::Paused => "paused",
+            Self::Daily => "daily",
+            Self::Demo => "demo",
+        }
+    }
+
+    /// The limit that was exceeded.
+    pub(super) const fn policy(self) -> QuotaPolicy {
+        match self {
+            Self::Burst | Self::Paused => QuotaPolicy::Burst,
+            Self::Daily => QuotaPolicy::Daily,
+            Self::Demo => QuotaPolicy::Demo,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RATE_LIMIT: RateLimit = RateLimit { limit: 300, remaining: 7, reset: 1_000 };
+
+    fn headers(mode: RateLimitHeaders, policy: QuotaPolicy, wait: u64) -> Vec<(String, String)> {
+        let mut headers: HeaderMap = placeholders(mode).into_iter().collect();
+        set(&mut headers, &RATE_LIMIT);
+        set_ietf(&mut headers, policy, &RATE_LIMIT, wait);
+        let text = |value: &HeaderValue| value.to_str().expect("ASCII").to_owned();
+        let mut headers: Vec<_> =
+            headers.iter().map(|(name, value)| (name.to_string(), text(value))).collect();
+        headers.sort();
+        headers
+    }
+
+    fn pairs<const N: usize>(headers: [(&str, &str); N]) -> Vec<(String, String)> {
+        headers.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
+    }
+
+    #[test]
+    fn each_mode_sends_its_headers() {
+        let contract =
+            [("x-ratelimit-limit", "300"), ("x-ratelimit-remaining", "7"), ("x-ratelimit-reset", "1000")];
+        let ietf = [("ratelimit", "\"burst\";r=7;t=59"), ("ratelimit-policy", "\"burst\";q=300;w=60")];
+        let sent = |mode| headers(mode, QuotaPolicy::Burst, 59);
+        assert_eq!(sent(RateLimitHeaders::Legacy), pairs(contract));
+        assert_eq!(sent(RateLimitHeaders::Ietf), pairs(ietf));
+        assert_eq!(sent(RateLimitHeaders::Both), [pairs(ietf), pairs(contract)].concat());
+    }
+
+    #[test]
+    fn policies_have_their_names_and_windows() {
+        for (policy, limit, description) in [
+            (QuotaPolicy::Daily, "\"daily\";r=7;t=86400", "\"daily\";q=300;w=86400"),
+            (QuotaPolicy::Demo, "\"demo\";r=7;t=86400", "\"demo\";q=300;w=86400"),
+            (QuotaPolicy::Burst, "\"burst\";r=7;t=60", "\"burst\";q=300;w=60"),
+        ] {
+            let sent = headers(RateLimitHeaders::Ietf, policy, u64::MAX);
+            assert_eq!(sent, pairs([("ratelimit", limit), ("ratelimit-policy", description)]));
+        }
+    }
+
+    #[test]
+    fn every_header_that_is_sent_is_exposed() {
+        for mode in [RateLimitHeaders::Legacy, RateLimitHeaders::Ietf, RateLimitHeaders::Both] {
+            let exposed = exposed(mode);
+            let exposed = exposed.to_str().expect("ASCII").to_lowercase();
+            let mut exposed: Vec<_> = exposed.split(", ").collect();
+            let sent = placeholders(mode).into_iter().map(|(name, _)| name.to_string());
+            let mut sent: Vec<_> = sent.chain([REASON.to_string(), "retry-after".to_owned()]).collect();
+            sent.sort();
+            exposed.sort_unstable();
+            assert_eq!(exposed, sent, "{mode:?}");
+        }
+    }
+}
