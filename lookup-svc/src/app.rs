@@ -53,7 +53,7 @@ impl LookupApp {
         let client = QuotaClient::new(&config.quota.quota_url, config.quota.quota_deadline)
             .context("invalid --quota-url")?
             .with_token(QuotaToken::load_optional(config.quota.quota_token_file.as_deref())?.as_ref());
-        let charger = Charger::new(client.clone(), config.batching(), Arc::new(QuotaMetrics::new(&meter)));
+        let charger = Charger::new(&client, config.batching(), Arc::new(QuotaMetrics::new(&meter)));
 
         let counters = Arc::new(RequestCounters::default());
         counters.publish(&meter);

@@ -54,8 +54,8 @@ impl Charger {
     /// Creates a charger that calls quota-svc through `client` and reports to `observer`.
     ///
     /// Must be called within a tokio runtime; the calls to quota-svc run in that runtime.
-    pub fn new(client: QuotaClient, config: BatchConfig, observer: Arc<dyn Observer>) -> Self {
-        let sender = Arc::new(BatchSender::new(client, observer.clone()));
+    pub fn new(client: &QuotaClient, config: BatchConfig, observer: Arc<dyn Observer>) -> Self {
+        let sender = Arc::new(BatchSender::new(client.charge_calls(), observer.clone()));
         let (queue, receiver) = mpsc::channel(config.queue_capacity.clamp(1, Semaphore::MAX_PERMITS));
         let (deadline, inject_trace_context) = (config.deadline, config.inject_trace_context);
         tokio::spawn(sender::dispatch(receiver, sender, config));

@@ -1,6 +1,7 @@
 //! [`QuotaClient`]: typed calls to quota-svc's internal API over one connection pool.
 
 mod accounts;
+mod charge_calls;
 mod keys;
 mod transfer;
 mod transport;
@@ -8,7 +9,7 @@ mod transport;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue, Method};
 use reqwest::{RequestBuilder, Url};
 use serde::Serialize;
@@ -17,13 +18,12 @@ use tokio::time::sleep;
 
 use crate::error::ClientError;
 use crate::token::QuotaToken;
+pub(crate) use charge_calls::ChargeCalls;
+use charge_calls::ChargeTarget;
 use quota_api::{Actor, ChargeRequest, ChargeResponse, Status};
 
-/// Maximum response size in bytes of all calls except charge calls. The largest response is a page of an export.
+/// Maximum response size in bytes. The largest response is a page of an export.
 const MAX_RESPONSE: usize = 16 << 20;
-
-/// Maximum response size of a charge call in bytes; 256 verdicts need less than 40 KiB.
-const MAX_CHARGE_RESPONSE: usize = 256 << 10;
 
 /// How often [`QuotaClient::wait_for_store`] asks for the state of the store.
 const STATUS_INTERVAL: Duration = Duration::from_millis(250);
@@ -32,7 +32,8 @@ const STATUS_INTERVAL: Duration = Duration::from_millis(250);
 #[derive(Debug, Clone)]
 pub struct QuotaClient {
     http: reqwest::Client,
-    urls: Arc<Urls>,
+    base: Arc<Url>,
+    charges: ChargeTarget,
     timeout: Duration,
     /// The `Authorization` header of every request.
     authorization: Option<HeaderValue>,
@@ -40,21 +41,19 @@ pub struct QuotaClient {
     inject_context: Option<fn(&mut HeaderMap)>,
 }
 
-#[derive(Debug)]
-struct Urls {
-    base: Url,
-    charges: Url,
-}
-
 impl QuotaClient {
     /// Creates a client of the quota-svc at `base_url`, such as `http://127.0.0.1:8082`. `timeout` limits each call.
     pub fn new(base_url: &str, timeout: Duration) -> Result<Self, ClientError> {
-        let mut base = transport::api_root(base_url)?;
-        let http = transport::http_client(transport::use_localhost_name(&mut base))?;
-        let mut charges = base.clone();
-        charges.set_path(&format!("{}/charges", base.path()));
-        let urls = Arc::new(Urls { base, charges });
-        Ok(Self { http, urls, timeout, authorization: None, actor: None, inject_context: None })
+        let base = transport::api_root(base_url)?;
+        Ok(Self {
+            http: transport::http_client()?,
+            charges: ChargeTarget::new(&base)?,
+            base: Arc::new(base),
+            timeout,
+            authorization: None,
+            actor: None,
+            inject_context: None,
+        })
     }
 
     /// Sends this token with every request. Without a token, a quota-svc that requires one responds with 401.
@@ -79,7 +78,12 @@ impl QuotaClient {
     /// Charges a batch in one call. Services use [`crate::Charger`] instead.
     pub async fn charge(&self, charges: &ChargeRequest) -> Result<ChargeResponse, ClientError> {
         let request = self.request(Method::POST, &["charges"], &[])?.json(charges);
-        send_and_parse(request, MAX_CHARGE_RESPONSE).await
+        send_and_parse(request).await
+    }
+
+    /// The calls of a [`crate::Charger`] to the same quota-svc.
+    pub(crate) fn charge_calls(&self) -> ChargeCalls {
+        ChargeCalls::new(self.charges.clone(), self.authorization.as_ref())
     }
 
     /// Returns whether the store of quota-svc can be used. A quota-svc of an earlier version responds with 404.
@@ -107,22 +111,6 @@ impl QuotaClient {
         }
     }
 
-    /// Sends a serialized batch with its trace context. Sets no timeout: `BatchSender` enforces the deadlines of the
-    /// charges, and a second timer would cost as much as writing the request head.
-    pub(crate) fn charge_serialized(
-        &self,
-        body: String,
-        trace: Option<&HeaderMap>,
-    ) -> impl Future<Output = Result<ChargeResponse, ClientError>> + use<> {
-        let json = HeaderValue::from_static("application/json");
-        let mut request = self.authorized(Method::POST, self.urls.charges.clone());
-        request = request.header(CONTENT_TYPE, json).body(body);
-        if let Some(trace) = trace {
-            request = request.headers(trace.clone());
-        }
-        send_and_parse(request, MAX_CHARGE_RESPONSE)
-    }
-
     /// Builds a request. `path` may contain untrusted IDs: an ID that could change the path is treated as not found.
     fn request(
         &self,
@@ -135,7 +123,7 @@ impl QuotaClient {
         if !path.iter().all(is_plain) {
             return Err(ClientError::not_found());
         }
-        let mut url = self.urls.base.clone();
+        let mut url = Url::clone(&self.base);
         url.set_path(&format!("{}/{}", url.path(), path.join("/")));
         if !query.is_empty() {
             url.query_pairs_mut().extend_pairs(query);
@@ -160,7 +148,7 @@ impl QuotaClient {
         path: &[&str],
         query: &[(&str, &str)],
     ) -> Result<T, ClientError> {
-        send_and_parse(self.request(Method::GET, path, query)?, MAX_RESPONSE).await
+        send_and_parse(self.request(Method::GET, path, query)?).await
     }
 
     async fn send_json<T: DeserializeOwned>(
@@ -170,22 +158,12 @@ impl QuotaClient {
         query: &[(&str, &str)],
         body: &impl Serialize,
     ) -> Result<T, ClientError> {
-        send_and_parse(self.request(method, path, query)?.json(body), MAX_RESPONSE).await
+        send_and_parse(self.request(method, path, query)?.json(body)).await
     }
 }
 
-async fn send_and_parse<T: DeserializeOwned>(
-    request: RequestBuilder,
-    limit: usize,
-) -> Result<T, ClientError> {
-    let body = transport::send(request, limit).await?;
-    // Validates UTF-8 once for the whole body; `from_slice` validates each string separately. For invalid UTF-8,
-    // `from_slice` is called only to get its error message.
-    let parsed = match str::from_utf8(&body) {
-        Ok(text) => serde_json::from_str(text),
-        Err(_) => serde_json::from_slice(&body),
-    };
-    parsed.map_err(|error| ClientError::json(&error))
+async fn send_and_parse<T: DeserializeOwned>(request: RequestBuilder) -> Result<T, ClientError> {
+    transport::parse(&transport::send(request, MAX_RESPONSE).await?)
 }
 
 /// Sends a request and ignores the body of its response.

@@ -2,6 +2,8 @@
 
 use serde::Deserialize;
 
+type Source = Box<dyn std::error::Error + Send + Sync>;
+
 /// Why a call failed. Safe to log: contains no URL, login or key.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -11,7 +13,7 @@ pub enum ClientError {
     BaseUrl(&'static str),
     /// The HTTP client can't be created.
     #[error("can't create the HTTP client")]
-    Setup(#[source] Box<dyn std::error::Error + Send + Sync>),
+    Setup(#[source] Source),
     /// quota-svc responded with an error.
     #[error("quota-svc responded with {status} {code}: {message}")]
     Api {
@@ -24,10 +26,10 @@ pub enum ClientError {
     },
     /// No connection, so nothing was sent. Retrying is safe.
     #[error("can't reach quota-svc")]
-    Unreachable(#[source] reqwest::Error),
+    Unreachable(#[source] Source),
     /// The connection broke. The call may have taken effect.
     #[error("the connection to quota-svc broke")]
-    Interrupted(#[source] reqwest::Error),
+    Interrupted(#[source] Source),
     /// No response within the timeout. The call may have taken effect.
     #[error("quota-svc did not respond in time")]
     TimedOut,
@@ -89,11 +91,11 @@ impl From<reqwest::Error> for ClientError {
         // A connect timeout is both `is_connect` and `is_timeout`. Nothing was sent, so it counts as unreachable.
         let error = error.without_url();
         if error.is_connect() {
-            Self::Unreachable(error)
+            Self::Unreachable(Box::new(error))
         } else if error.is_timeout() {
             Self::TimedOut
         } else {
-            Self::Interrupted(error)
+            Self::Interrupted(Box::new(error))
         }
     }
 }

@@ -70,6 +70,14 @@ impl Builder {
         Builder { description: Value::Map(Vec::new()), ..self }
     }
 
+    /// Stores a value for several records and returns a pointer to it.
+    #[must_use]
+    pub fn share(&mut self, value: &Value) -> Value {
+        let position = u32::try_from(self.data.len()).expect("database too large");
+        self.data.extend(value.encoded());
+        Value::Pointer(position)
+    }
+
     /// Adds a network with its record.
     #[must_use]
     pub fn add(self, network: &str, record: &Value) -> Self {

@@ -1,24 +1,21 @@
 //! Sends batches to quota-svc: a limited number of calls in flight, and one retry if no connection could be made.
 
 use std::mem;
-use std::sync::Arc;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, mpsc};
-use tokio::task::JoinSet;
-use tokio::time::{Instant, interval, sleep, sleep_until};
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use super::batch::{Batch, PendingCharge};
 use super::{BatchConfig, CallOutcome, CallReport, ChargeError, Observer};
-use crate::client::QuotaClient;
+use crate::client::ChargeCalls;
 use crate::error::ClientError;
 use quota_api::{MAX_BATCH, Verdict};
 
 /// Delay before the retry. In a measurement, a killed quota-svc sidecar accepted connections again after 22 ms.
 const RETRY_DELAY: Duration = Duration::from_millis(50);
-
-/// Interval of [`keep_timer_armed`]. Has an effect only if shorter than the deadline of a charge, by default 400 ms.
-const TIMER_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Sends queued charges in batches until the last charger is dropped and the queue is empty. Each call runs in its own
 /// task, so that a canceled charge or a panic does not affect other calls.
@@ -30,9 +27,6 @@ pub(super) async fn dispatch(
     let max_batch = config.max_batch.clamp(1, MAX_BATCH);
     let permits = Arc::new(Semaphore::new(config.in_flight.clamp(1, Semaphore::MAX_PERMITS)));
     let mut charges = Vec::with_capacity(max_batch);
-    // Aborts the timer task when this function returns.
-    let mut timer = JoinSet::new();
-    timer.spawn(keep_timer_armed());
     while let Ok(permit) = permits.clone().acquire_owned().await {
         if queue.recv_many(&mut charges, max_batch).await == 0 {
             return;
@@ -46,26 +40,36 @@ pub(super) async fn dispatch(
     }
 }
 
-/// Always keeps a timer pending that is due before the next deadline of a charge, so that setting that deadline needs no
-/// syscall.
+/// Timers for the deadlines of charges, kept from one call to the next.
 ///
-/// When a new timer becomes the earliest one, tokio wakes itself with syscalls. Without this task, these wake-ups were
-/// three of the nine syscalls for a batch of one charge.
-async fn keep_timer_armed() {
-    let mut interval = interval(TIMER_INTERVAL);
-    loop {
-        interval.tick().await;
+/// When a new timer becomes the earliest one, tokio wakes itself with syscalls: three of the nine for a batch of one
+/// charge. Moving a timer that has not fired to a later time needs none, and each call's deadline is later than the one
+/// before.
+#[derive(Default)]
+struct Timers(Mutex<Vec<Pin<Box<Sleep>>>>);
+
+impl Timers {
+    fn take(&self, deadline: Instant) -> Pin<Box<Sleep>> {
+        let timer = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mut timer = timer.unwrap_or_else(|| Box::pin(sleep_until(deadline)));
+        timer.as_mut().reset(deadline);
+        timer
+    }
+
+    fn put_back(&self, timer: Pin<Box<Sleep>>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(timer);
     }
 }
 
 pub(super) struct BatchSender {
-    client: QuotaClient,
+    calls: ChargeCalls,
+    timers: Timers,
     observer: Arc<dyn Observer>,
 }
 
 impl BatchSender {
-    pub(super) fn new(client: QuotaClient, observer: Arc<dyn Observer>) -> Self {
-        Self { client, observer }
+    pub(super) fn new(calls: ChargeCalls, observer: Arc<dyn Observer>) -> Self {
+        Self { calls, timers: Timers::default(), observer }
     }
 
     /// Sends the batch and resolves its charges.
@@ -89,12 +93,11 @@ impl BatchSender {
     async fn attempt(&self, batch: &mut Batch) -> Result<Vec<Verdict>, ClientError> {
         let started = Instant::now();
         batch.drop_abandoned(started);
-        if batch.len() == 0 {
-            return Ok(Vec::new());
-        }
-        // Boxed: the future takes several kilobytes, and the task that holds it is moved several times.
-        let call = Box::pin(self.client.charge_serialized(batch.body(), batch.trace().as_ref()));
-        let response = with_deadlines(call, batch).await;
+        let Some(deadline) = batch.next_deadline() else { return Ok(Vec::new()) };
+        let mut timer = self.timers.take(deadline);
+        let call = pin!(self.calls.call(batch.body(), batch.trace()));
+        let response = with_deadlines(call, batch, timer.as_mut()).await;
+        self.timers.put_back(timer);
         let result = response.and_then(|response| check_count(response.verdicts, batch));
         self.observer.on_call(&CallReport {
             charges: batch.len(),
@@ -105,17 +108,21 @@ impl BatchSender {
     }
 }
 
-/// Waits for the call and times out each charge at its deadline. Returns `TimedOut` once every charge
-/// is resolved, because nobody waits for the response anymore. Only the timer of the next deadline runs.
+/// Waits for the call and times out each charge at its deadline, with `timer`. Returns `TimedOut` once every charge
+/// is resolved, because nobody waits for the response anymore.
 async fn with_deadlines<T>(
     mut call: impl Future<Output = Result<T, ClientError>> + Unpin,
     batch: &mut Batch,
+    mut timer: Pin<&mut Sleep>,
 ) -> Result<T, ClientError> {
     while let Some(deadline) = batch.next_deadline() {
+        if timer.deadline() != deadline {
+            timer.as_mut().reset(deadline);
+        }
         tokio::select! {
             biased;
             result = &mut call => return result,
-            () = sleep_until(deadline) => batch.expire(deadline),
+            () = timer.as_mut() => batch.expire(deadline),
         }
     }
     Err(ClientError::TimedOut)
@@ -149,12 +156,15 @@ mod tests {
         let (long, mut long_result) = pending(Duration::from_secs(60));
         let mut batch = Batch::new(vec![short, long]);
         let (finish, call) = oneshot::channel();
-        let call = Box::pin(async { call.await.expect("the test finishes the call") });
+        let call = pin!(async { call.await.expect("the test finishes the call") });
         let finish_after_timeout = async {
             assert_eq!(short_result.await, Ok(Err(ChargeError::TimedOut)));
             finish.send(Ok("verdicts")).expect("the call is in flight");
         };
-        let (result, ()) = tokio::join!(with_deadlines(call, &mut batch), finish_after_timeout);
+        let (result, ()) = tokio::join!(
+            with_deadlines(call, &mut batch, pin!(sleep_until(Instant::now()))),
+            finish_after_timeout
+        );
         assert_eq!(result.expect("response"), "verdicts");
         assert!(long_result.try_recv().is_err(), "the other charge must still be unresolved");
         assert_eq!(batch.len(), 2, "the expired charge must keep its position");
@@ -163,7 +173,10 @@ mod tests {
     #[tokio::test]
     async fn call_times_out_if_no_charge_is_waiting() {
         let mut batch = Batch::new(Vec::new());
-        let never = std::future::pending::<Result<(), ClientError>>();
-        assert!(matches!(with_deadlines(never, &mut batch).await, Err(ClientError::TimedOut)));
+        let never = pin!(std::future::pending::<Result<(), ClientError>>());
+        assert!(matches!(
+            with_deadlines(never, &mut batch, pin!(sleep_until(Instant::now()))).await,
+            Err(ClientError::TimedOut)
+        ));
     }
 }

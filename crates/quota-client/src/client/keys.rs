@@ -2,7 +2,7 @@
 
 use http::Method;
 
-use super::{MAX_RESPONSE, QuotaClient, send_and_parse, send_no_content};
+use super::{QuotaClient, send_and_parse, send_no_content};
 use crate::error::ClientError;
 use quota_api::{CreatedKey, EventList, Key, KeyList, NewKey, Rename, SetDailyLimit, Usage};
 
@@ -71,7 +71,7 @@ impl QuotaClient {
 
     async fn change_key(&self, id: &str, change: &str, account: Option<&str>) -> Result<Key, ClientError> {
         let request = self.request(Method::POST, &["keys", id, change], &self.change_query(account))?;
-        send_and_parse(request, MAX_RESPONSE).await
+        send_and_parse(request).await
     }
 
     /// Query parameters of a change that is recorded as an event of the key: the account that must own the key, and who

@@ -1,10 +1,10 @@
 //! HTTP transport: sets up reqwest, sends one request and reads a size-limited response.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::{Client, RequestBuilder, Response, Url};
+use serde::de::DeserializeOwned;
 
 use crate::error::ClientError;
 
@@ -12,8 +12,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// Below the server's idle timeout, so that the client closes first and no request hits a closing connection.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
-
-const LOCALHOST: &str = "localhost";
 
 /// Returns the URL of the API root below `base_url`. Only plain HTTP: quota-svc listens on loopback.
 pub(super) fn api_root(base_url: &str) -> Result<Url, ClientError> {
@@ -28,26 +26,13 @@ pub(super) fn api_root(base_url: &str) -> Result<Url, ClientError> {
     Ok(url)
 }
 
-/// Replaces a loopback IP address with `localhost` and returns the address. reqwest parses each URL twice, and parsing
-/// an IP address as the host costs twice as much as parsing a name.
-pub(super) fn use_localhost_name(url: &mut Url) -> Option<IpAddr> {
-    let address: IpAddr = url.host_str()?.trim_matches(['[', ']']).parse().ok()?;
-    (address.is_loopback() && url.set_host(Some(LOCALHOST)).is_ok()).then_some(address)
-}
-
-/// Creates an HTTP client without a default request timeout. If an address is given, the host name `localhost` resolves
-/// to it.
-pub(super) fn http_client(localhost: Option<IpAddr>) -> Result<Client, ClientError> {
-    let client = match localhost {
-        // Port 0: reqwest takes the port from the URL.
-        Some(address) => Client::builder().resolve(LOCALHOST, (address, 0).into()),
-        None => Client::builder(),
-    };
-    client
+/// Creates an HTTP client without a default request timeout.
+pub(super) fn http_client() -> Result<Client, ClientError> {
+    Client::builder()
         .no_proxy()
         .http1_only()
         .redirect(reqwest::redirect::Policy::none())
-        // A resent charge would count twice.
+        // A resent change could be made twice.
         .retry(reqwest::retry::never())
         .referer(false)
         .tcp_nodelay(true)
@@ -88,25 +73,13 @@ async fn read_body(mut response: Response, limit: usize) -> Result<Vec<u8>, Clie
     Ok(body)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_loopback_addresses_become_localhost() {
-        for (url, want, address) in [
-            ("http://127.0.0.1:8082/x", "http://localhost:8082/x", Some("127.0.0.1")),
-            ("http://127.0.0.2/x", "http://localhost/x", Some("127.0.0.2")),
-            ("http://[::1]:8082/x", "http://localhost:8082/x", Some("::1")),
-            ("http://10.0.0.1:8082/x", "http://10.0.0.1:8082/x", None),
-            ("http://quota:8082/x", "http://quota:8082/x", None),
-        ] {
-            let mut url = Url::parse(url).expect("valid URL");
-            assert_eq!(
-                use_localhost_name(&mut url),
-                address.map(|address| address.parse().expect("valid address"))
-            );
-            assert_eq!(url.as_str(), want);
-        }
-    }
+/// Parses a JSON response.
+pub(super) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ClientError> {
+    // Validates UTF-8 once for the whole body; `from_slice` validates each string separately. For invalid UTF-8,
+    // `from_slice` is called only to get its error message.
+    let parsed = match str::from_utf8(body) {
+        Ok(text) => serde_json::from_str(text),
+        Err(_) => serde_json::from_slice(body),
+    };
+    parsed.map_err(|error| ClientError::json(&error))
 }

@@ -16,6 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 pub struct Fake {
     pub address: SocketAddr,
     exchanges: mpsc::UnboundedReceiver<Exchange>,
+    closed: mpsc::UnboundedReceiver<()>,
 }
 
 /// A request that waits for a response from the test. Dropping it closes the connection.
@@ -39,16 +40,26 @@ impl Fake {
     pub fn on(listener: TcpListener) -> Self {
         let address = listener.local_addr().unwrap();
         let (sender, exchanges) = mpsc::unbounded_channel();
+        let (closed_sender, closed) = mpsc::unbounded_channel();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(serve(stream, sender.clone()));
+                let (sender, closed) = (sender.clone(), closed_sender.clone());
+                tokio::spawn(async move {
+                    serve(stream, sender).await;
+                    closed.send(()).ok();
+                });
             }
         });
-        Self { address, exchanges }
+        Self { address, exchanges, closed }
     }
 
     pub async fn next(&mut self) -> Exchange {
         self.exchanges.recv().await.unwrap()
+    }
+
+    /// Waits until a connection is closed.
+    pub async fn connection_closed(&mut self) {
+        self.closed.recv().await.unwrap();
     }
 
     /// Whether another request has arrived; discards it.
@@ -61,7 +72,7 @@ impl Fake {
     }
 
     pub fn charger(&self, config: BatchConfig) -> Charger {
-        Charger::new(self.client(), config, Arc::new(()))
+        Charger::new(&self.client(), config, Arc::new(()))
     }
 }
 
@@ -139,9 +150,19 @@ impl Exchange {
     }
 
     pub fn allow_byte_by_byte(self) {
-        let body = self.verdicts();
-        let response = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        let response = self.allowing_response();
         self.response.send(FakeResponse::ByteByByte(response.into_bytes())).ok();
+    }
+
+    /// Closes the connection without announcing it.
+    pub fn allow_then_close(self) {
+        let response = self.allowing_response();
+        self.raw_then_close(&response);
+    }
+
+    fn allowing_response(&self) -> String {
+        let body = self.verdicts();
+        format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len())
     }
 
     fn verdicts(&self) -> String {

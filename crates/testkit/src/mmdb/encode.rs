@@ -13,6 +13,8 @@ pub enum Value {
     I32(i32),
     Bool(bool),
     Array(Vec<Value>),
+    /// The position of another value in the data section; see [`Builder::share`](super::Builder::share).
+    Pointer(u32),
     /// Keeps the order of its entries.
     Map(Vec<(String, Value)>),
 }
@@ -38,6 +40,7 @@ impl Value {
             Value::U64(number) => encode_number(9, &number.to_be_bytes(), out),
             Value::Bool(flag) => control(14, usize::from(*flag), out),
             Value::F32(number) => encode_bytes(15, &number.to_be_bytes(), out),
+            Value::Pointer(position) => encode_pointer(*position, out),
             Value::Array(items) => {
                 control(11, items.len(), out);
                 items.iter().for_each(|item| item.encode(out));
@@ -68,6 +71,21 @@ fn encode_number(kind: u8, bytes: &[u8], out: &mut Vec<u8>) {
 fn encode_bytes(kind: u8, bytes: &[u8], out: &mut Vec<u8>) {
     control(kind, bytes.len(), out);
     out.extend_from_slice(bytes);
+}
+
+/// A pointer has 11, 19, 27 or 32 bits; the shorter ones start counting where the next shorter one ends.
+fn encode_pointer(position: u32, out: &mut Vec<u8>) {
+    const BASES: [u32; 3] = [0, 1 << 11, (1 << 11) + (1 << 19)];
+    let class = BASES.iter().rposition(|base| position >= *base).unwrap_or(0);
+    let offset = position - BASES[class];
+    let [_, b2, b1, b0] = offset.to_be_bytes();
+    let high = |bits: u32| u8::try_from(bits & 7).expect("three bits");
+    match class {
+        0 => out.extend([0x20 | high(offset >> 8), b0]),
+        1 => out.extend([0x28 | high(offset >> 16), b1, b0]),
+        _ if offset < 1 << 27 => out.extend([0x30 | high(offset >> 24), b2, b1, b0]),
+        _ => out.extend([&[0x38][..], &position.to_be_bytes()].concat()),
+    }
 }
 
 /// Writes the control byte, then the extended type and the longer size, if needed.

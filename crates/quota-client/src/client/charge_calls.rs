@@ -1,0 +1,215 @@
+//! Charge calls over HTTP/1.1 connections of their own, with hyper. Every lookup waits for one, and reqwest, which makes
+//! all other calls, takes several times as many instructions per call.
+
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::{Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use quota_api::ChargeResponse;
+use reqwest::Url;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout};
+
+use super::transport;
+use crate::error::ClientError;
+
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(250);
+
+/// Below the server's idle timeout, so that no call is sent on a connection that the server is closing.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Maximum response size in bytes; 256 verdicts need less than 40 KiB.
+const MAX_RESPONSE: usize = 256 << 10;
+
+/// Where charge calls go.
+#[derive(Clone, Debug)]
+pub(super) struct ChargeTarget {
+    /// Host name or IP address to connect to.
+    host: String,
+    port: u16,
+    /// The head of every call.
+    head: Request<()>,
+}
+
+impl ChargeTarget {
+    /// Takes the URL of the API's root.
+    pub(super) fn new(base: &Url) -> Result<Self, ClientError> {
+        let invalid = || ClientError::BaseUrl("its host or path can't be used");
+        let host = base.host_str().ok_or_else(invalid)?;
+        let authority = base.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
+        let mut head = Request::new(());
+        *head.method_mut() = Method::POST;
+        *head.uri_mut() = format!("{}/charges", base.path()).parse().map_err(|_| invalid())?;
+        let headers = head.headers_mut();
+        headers.insert(HOST, HeaderValue::try_from(authority).map_err(|_| invalid())?);
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let host = host.trim_matches(['[', ']']).to_owned();
+        Ok(Self { host, port: base.port_or_known_default().unwrap_or(80), head })
+    }
+}
+
+/// Makes charge calls. Keeps the connections that are not in use, at most as many as there were calls at the same time.
+pub(crate) struct ChargeCalls {
+    target: ChargeTarget,
+    idle: Mutex<Vec<Connection>>,
+}
+
+impl ChargeCalls {
+    pub(super) fn new(mut target: ChargeTarget, authorization: Option<&HeaderValue>) -> Self {
+        if let Some(authorization) = authorization {
+            target.head.headers_mut().insert(AUTHORIZATION, authorization.clone());
+        }
+        Self { target, idle: Mutex::default() }
+    }
+
+    /// Sends a serialized batch with its trace context. Has no timeout except for connecting: the caller enforces the
+    /// deadlines of the charges, and drops this future.
+    pub(crate) async fn call(
+        &self,
+        body: String,
+        trace: Option<HeaderMap>,
+    ) -> Result<ChargeResponse, ClientError> {
+        let mut request = self.target.head.clone().map(|()| Full::new(Bytes::from(body)));
+        if let Some(trace) = trace {
+            request.headers_mut().extend(trace);
+        }
+        // quota-svc may have closed an idle connection. Then the request was not sent, and the next connection is used.
+        while let Some(mut connection) = self.take_idle() {
+            match connection.exchange(request).await {
+                Ok(response) => return self.finish(connection, &response),
+                Err(Failure::NotSent(unsent)) => request = *unsent,
+                Err(Failure::Other(error)) => return Err(error),
+            }
+        }
+        let mut connection = self.connect().await?;
+        match connection.exchange(request).await {
+            Ok(response) => self.finish(connection, &response),
+            Err(Failure::NotSent(_)) => Err(ClientError::Unreachable("the connection was closed".into())),
+            Err(Failure::Other(error)) => Err(error),
+        }
+    }
+
+    fn take_idle(&self) -> Option<Connection> {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        // The connection that was used last is on top. If it has expired, so have the others.
+        let connection = idle.pop().filter(|connection| connection.last_used.elapsed() < IDLE_TIMEOUT);
+        if connection.is_none() {
+            idle.clear();
+        }
+        connection
+    }
+
+    /// Keeps the connection for the next call and parses the response. A status other than 2xx is an error.
+    fn finish(&self, mut connection: Connection, response: &Answer) -> Result<ChargeResponse, ClientError> {
+        connection.last_used = Instant::now();
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
+        match response.status.is_success() {
+            true => transport::parse(&response.body),
+            false => Err(ClientError::from_response(response.status.as_u16(), &response.body)),
+        }
+    }
+
+    async fn connect(&self) -> Result<Connection, ClientError> {
+        let connected =
+            timeout(CONNECT_TIMEOUT, TcpStream::connect((&*self.target.host, self.target.port))).await;
+        let stream = connected.map_err(unreachable)?.map_err(unreachable)?;
+        stream.set_nodelay(true).map_err(unreachable)?;
+        let (requests, io) = http1::handshake(TokioIo::new(stream)).await.map_err(unreachable)?;
+        Ok(Connection { requests, io: Some(io), last_used: Instant::now() })
+    }
+}
+
+type Call = Request<Full<Bytes>>;
+type Io = http1::Connection<TokioIo<TcpStream>, Full<Bytes>>;
+
+struct Answer {
+    status: StatusCode,
+    body: Bytes,
+}
+
+enum Failure {
+    /// Nothing was sent. Contains the request.
+    NotSent(Box<Call>),
+    Other(ClientError),
+}
+
+struct Connection {
+    requests: SendRequest<Full<Bytes>>,
+    /// Reads and writes, but only while a call polls it: this saves a task of its own and the wake-ups between the two.
+    /// `None` after the connection has ended.
+    io: Option<Io>,
+    last_used: Instant,
+}
+
+impl Connection {
+    async fn exchange(&mut self, request: Call) -> Result<Answer, Failure> {
+        let Self { requests, io, .. } = self;
+        let mut answer = pin!(answer(requests, request));
+        poll_fn(|context| {
+            // In the first round the connection notices if quota-svc has closed it, or becomes ready for the request; in
+            // the second it writes the request.
+            for _ in 0..2 {
+                poll_io(io, context);
+                if let Poll::Ready(answer) = answer.as_mut().poll(context) {
+                    return Poll::Ready(answer);
+                }
+            }
+            poll_io(io, context);
+            answer.as_mut().poll(context)
+        })
+        .await
+    }
+}
+
+/// Reads and writes. Drops a connection that has ended, which wakes the waiting request with the error.
+fn poll_io(io: &mut Option<Io>, context: &mut Context<'_>) {
+    if let Some(running) = io
+        && Pin::new(running).poll(context).is_ready()
+    {
+        *io = None;
+    }
+}
+
+async fn answer(requests: &mut SendRequest<Full<Bytes>>, request: Call) -> Result<Answer, Failure> {
+    if requests.ready().await.is_err() {
+        return Err(Failure::NotSent(Box::new(request)));
+    }
+    let response = match requests.try_send_request(request).await {
+        Ok(response) => response,
+        Err(mut error) => {
+            return Err(match error.take_message() {
+                Some(request) => Failure::NotSent(Box::new(request)),
+                None => interrupted(error.into_error()),
+            });
+        }
+    };
+    let status = response.status();
+    let mut incoming = response.into_body();
+    let mut body = Bytes::new();
+    while let Some(frame) = incoming.frame().await {
+        let Ok(data) = frame.map_err(interrupted)?.into_data() else { continue };
+        if body.len() + data.len() > MAX_RESPONSE {
+            let message = format!("more than {MAX_RESPONSE} bytes");
+            return Err(Failure::Other(ClientError::Protocol(message)));
+        }
+        // Most responses arrive in one piece, which needs no copy.
+        body = if body.is_empty() { data } else { [body, data].concat().into() };
+    }
+    Ok(Answer { status, body })
+}
+
+fn unreachable(error: impl std::error::Error + Send + Sync + 'static) -> ClientError {
+    ClientError::Unreachable(Box::new(error))
+}
+
+fn interrupted(error: hyper::Error) -> Failure {
+    Failure::Other(ClientError::Interrupted(Box::new(error)))
+}
