@@ -4,6 +4,7 @@
 mod chain;
 mod https;
 mod locations;
+mod nginx;
 pub(crate) mod programs;
 mod report;
 pub(crate) mod servers;
@@ -15,10 +16,12 @@ use std::path::PathBuf;
 
 use anyhow::ensure;
 use quota_svc::domain::limits::Limits;
+use tempfile::NamedTempFile;
 
 use crate::gate::Gate;
 use crate::table::thousands;
 use chain::{Chain, Programs};
+use nginx::{Databases, Nginx};
 use report::Measurement;
 use servers::Server;
 use unknown_keys::{InvalidKey, InvalidKeyLoad};
@@ -99,13 +102,20 @@ pub async fn run(options: &Options) -> anyhow::Result<Vec<Gate>> {
 
 async fn compare_with_hello(options: &Options) -> anyhow::Result<Vec<Gate>> {
     let hello = Server::hello().await?;
+    let world = World::write()?;
     let chain = Chain::start(KEYS, KEYS, options.programs(), &Limits::default()).await?;
+    let realistic = chain.start_lookup(&world.flags().each_ref().map(String::as_str)).await?;
     let unbatched = chain.start_lookup(&["--quota-batch", "1", "--quota-in-flight", "4096"]).await?;
-    let mut database = tempfile::Builder::new().suffix(".mmdb").tempfile()?;
-    database.write_all(&locations::database())?;
-    let many_networks = chain.start_lookup(&["--geo-db", &database.path().to_string_lossy()]).await?;
     let sample_addresses = AddressFile::write(locations::SAMPLE)?;
-    let many_addresses = AddressFile::write(locations::addresses())?;
+    let nginx_geo = Nginx::geo_only(&world.databases()).await?;
+    let nginx_keys = Nginx::with_keys(&world.databases(), &chain.keys().read()?).await?;
+    let nginx = |name, nginx: &Nginx| Variant {
+        name,
+        url: nginx.url(),
+        pids: nginx.pids(),
+        keys: chain.keys(),
+        addresses: &world.addresses,
+    };
     let baseline = Variant {
         name: report::HELLO,
         url: hello.url("/"),
@@ -115,18 +125,54 @@ async fn compare_with_hello(options: &Options) -> anyhow::Result<Vec<Gate>> {
     };
     let variants = [
         baseline,
-        chain.variant(report::CHAIN, chain.lookup(), &sample_addresses),
+        chain.variant(report::CHAIN, &realistic, &world.addresses),
+        chain.variant(report::SAMPLE, chain.lookup(), &sample_addresses),
         chain.variant(report::UNBATCHED, &unbatched, &sample_addresses),
-        chain.variant(report::MANY_NETWORKS, &many_networks, &many_addresses),
+        nginx(report::NGINX_GEO, &nginx_geo),
+        nginx(report::NGINX_KEYS, &nginx_keys),
     ];
     let measurements = measure_all(options, &variants, &CONNECTIONS).await?;
     report::print(&measurements, variants.each_ref().map(|variant| variant.name).as_slice());
-    let memory = wrk::memory_under_load(&variants[1], MEMORY_CONNECTIONS, options.seconds).await?;
+    let memory = wrk::memory_under_load(&variants[2], MEMORY_CONNECTIONS, options.seconds).await?;
     println!(
-        "memory with {MEMORY_CONNECTIONS} connections: lookup-svc {:.1} MiB, quota-svc {:.1} MiB",
+        "memory with {MEMORY_CONNECTIONS} connections and the sample: lookup-svc {:.1} MiB, quota-svc {:.1} MiB",
         memory[0], memory[1]
     );
     Ok(report::chain_gates(&measurements, memory[0]))
+}
+
+/// The realistic databases and client addresses, as files.
+struct World {
+    city: NamedTempFile,
+    asn: NamedTempFile,
+    addresses: AddressFile,
+}
+
+impl World {
+    fn write() -> anyhow::Result<Self> {
+        println!("building databases with the size of GeoLite2-City and GeoLite2-ASN");
+        let file = |bytes: Vec<u8>| -> anyhow::Result<_> {
+            println!("{:.0} MB", bytes.len() as f64 / 1e6);
+            let mut file = tempfile::Builder::new().suffix(".mmdb").tempfile()?;
+            file.write_all(&bytes)?;
+            Ok(file)
+        };
+        Ok(Self {
+            city: file(locations::city_database())?,
+            asn: file(locations::asn_database())?,
+            addresses: AddressFile::write(locations::client_addresses())?,
+        })
+    }
+
+    /// The flags of lookup-svc.
+    fn flags(&self) -> [String; 4] {
+        let path = |file: &NamedTempFile| file.path().to_string_lossy().into_owned();
+        ["--geo-db".to_owned(), path(&self.city), "--geo-db".to_owned(), path(&self.asn)]
+    }
+
+    fn databases(&self) -> Databases<'_> {
+        Databases { city: self.city.path(), asn: self.asn.path() }
+    }
 }
 
 /// Measures one connection with valid keys: first without background load, then with a load of malformed keys, then
@@ -159,21 +205,45 @@ async fn measure_with_invalid_key_load(options: &Options) -> anyhow::Result<Vec<
     Ok(report::unknown_key_gates(&measurements))
 }
 
-/// Compares these programs with those of `--against`. Two chains run the other programs: their difference is the spread.
+/// Compares these programs with those of `--against`, on the realistic data and on the sample. Two chains run the other
+/// programs: their difference is the spread.
 async fn compare_with_other_programs(options: &Options) -> anyhow::Result<Vec<Gate>> {
+    let hello = Server::hello().await?;
+    let world = World::write()?;
+    let flags = world.flags();
+    let flags = flags.each_ref().map(String::as_str);
     let other = Programs { dir: options.against.clone(), ..options.programs() };
     let limits = Limits::default();
     let first = Chain::start(KEYS, KEYS, other.clone(), &limits).await?;
     let second = Chain::start(KEYS, KEYS, other, &limits).await?;
     let this = Chain::start(KEYS, KEYS, options.programs(), &limits).await?;
+    let (other_realistic, this_realistic) =
+        (first.start_lookup(&flags).await?, this.start_lookup(&flags).await?);
     let addresses = AddressFile::write(locations::SAMPLE)?;
+    let baseline = Variant {
+        name: report::HELLO,
+        url: hello.url("/"),
+        pids: vec![hello.pid()],
+        keys: this.keys(),
+        addresses: &addresses,
+    };
     let variants = [
-        first.variant(report::OTHER, first.lookup(), &addresses),
-        second.variant(report::OTHER_AGAIN, second.lookup(), &addresses),
-        this.variant(report::CHAIN, this.lookup(), &addresses),
+        baseline,
+        first.variant(report::OTHER, &other_realistic, &world.addresses),
+        this.variant(report::CHAIN, &this_realistic, &world.addresses),
+        first.variant(report::OTHER_SAMPLE, first.lookup(), &addresses),
+        second.variant(report::OTHER_SAMPLE_AGAIN, second.lookup(), &addresses),
+        this.variant(report::SAMPLE, this.lookup(), &addresses),
     ];
     let measurements = measure_all(options, &variants, &CONNECTIONS).await?;
-    report::print(&measurements, &[report::OTHER, report::OTHER_AGAIN, report::CHAIN]);
+    report::print(&measurements, variants.each_ref().map(|variant| variant.name).as_slice());
+    let ratio = |this, other| report::rate_ratio(&measurements, this, other);
+    println!(
+        "rate relative to --against, 64 connections: {:.3} realistic, {:.3} sample (--against to itself: {:.3})",
+        ratio(report::CHAIN, report::OTHER),
+        ratio(report::SAMPLE, report::OTHER_SAMPLE),
+        ratio(report::OTHER_SAMPLE_AGAIN, report::OTHER_SAMPLE),
+    );
     Ok(Vec::new())
 }
 
