@@ -86,6 +86,9 @@ impl Tls {
             .with_no_client_auth()
             .with_cert_resolver(certificates.clone());
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        // Clients keep their sessions, encrypted with keys that change every six hours. The default, a cache of 256
+        // sessions in the server, is too small for a public service.
+        config.ticketer = rustls::crypto::ring::Ticketer::new()?;
         Ok(Some(Self { config: Arc::new(config), certificates }))
     }
 

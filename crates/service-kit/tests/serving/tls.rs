@@ -15,7 +15,7 @@ use std::{
 use poem::{Endpoint, EndpointExt, Request, endpoint::make_sync};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustls::{
-    ClientConfig, RootCertStore,
+    ClientConfig, HandshakeKind, RootCertStore,
     pki_types::{CertificateDer, ServerName},
 };
 use service_kit::{ConnectionInfo, Kit, Lifecycle, ServeArgs, Server, Tls, TlsArgs, serve::TlsVersion};
@@ -310,6 +310,24 @@ async fn certificate_is_selected_by_name_and_defaults_to_the_first() {
         let output = timeout(TIMEOUT, output).await.expect("in time").expect("openssl is installed");
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(text.contains(&format!("subject={want}\n")), "{flags}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn sessions_of_many_clients_are_resumed() {
+    let authority = Authority::new();
+    authority.issue("a", "a.example");
+    let (server, _) = serve(&args(), &authority.args(&["a"]), hello()).await;
+    // More than fit into the default session cache of the TLS library, with two tickets for each client.
+    let clients: Vec<_> = (0..300).map(|_| authority.connector()).collect();
+    for kind in [HandshakeKind::Full, HandshakeKind::Resumed] {
+        for client in &clients {
+            let socket = TcpStream::connect(server.addr).await.expect("connect");
+            let mut stream = handshake(client.clone(), socket).await.expect("handshake");
+            // The tickets arrive before the response.
+            get(&mut stream).await.expect("a response");
+            assert_eq!(stream.get_ref().1.handshake_kind(), Some(kind));
+        }
     }
 }
 
