@@ -5,6 +5,7 @@ mod allow;
 mod context;
 mod csrf;
 mod error;
+mod examples;
 mod headers;
 mod host;
 mod keys;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 use account::AccountApi;
 use keys::KeysApi;
 use poem_openapi::{OpenApiService, Tags};
+use service_kit::openapi::{self, OpenApiDocument};
 
 pub use allow::AllowedMethods;
 pub use context::Context;
@@ -38,7 +40,9 @@ type Service = OpenApiService<(AccountApi, KeysApi), ()>;
 
 /// Returns the OpenAPI document as pretty-printed JSON.
 pub fn document(context: &Arc<Context>) -> anyhow::Result<String> {
-    Ok(service_kit::json::sorted(&service(context).spec())?)
+    let mut document = OpenApiDocument::new(&service(context));
+    document.add_examples(examples::all(&context.docs_url));
+    Ok(service_kit::json::sorted(&document.json())?)
 }
 
 /// The operations, without middleware.
@@ -46,6 +50,8 @@ pub fn service(context: &Arc<Context>) -> Service {
     let apis = (AccountApi(context.clone()), KeysApi(context.clone()));
     OpenApiService::new(apis, "IP lookup dashboard", "1.1.0")
         .description(include_str!("api/description.md"))
+        .contact(openapi::contact(Some(&context.docs_url)))
+        .license(openapi::license())
         .server("/")
         .url_prefix(PREFIX)
 }

@@ -2,6 +2,7 @@
 
 mod document;
 mod error;
+mod examples;
 mod headers;
 mod rate_limit;
 mod request_key;

@@ -19,6 +19,7 @@ use tokio::task::JoinSet;
 use crate::api::{Api, Responses};
 use crate::config::Config;
 use crate::geo::Geo;
+use crate::limits::QuotaLimits;
 use crate::lookup::{Lookup, unix_now};
 use crate::metrics::{self, QuotaMetrics, RequestCounters};
 use crate::public_urls::PublicUrls;
@@ -62,8 +63,9 @@ impl LookupApp {
 
         let mut background = JoinSet::new();
         background.spawn(kit.tasks.watch("charges", charger.clone().failed()));
+        let store_client = client.clone();
         background.spawn(kit.await_store("lookup-store", async move |waiting| {
-            client.wait_for_store(|reason| waiting.set_not_ready(reason)).await;
+            store_client.wait_for_store(|reason| waiting.set_not_ready(reason)).await;
         }));
         let condition = kit.readiness.condition("geo");
         let timezones = kit.readiness.condition("timezones");
@@ -82,8 +84,10 @@ impl LookupApp {
         let tracing_proxies = trusted.clone();
         let telemetry = RequestTelemetry::new(&kit.telemetry, "lookup-svc")
             .trust_trace_of(move |peer| tracing_proxies.contains(peer));
+        let (limits, limits_update) = QuotaLimits::follow(client);
+        background.spawn(kit.tasks.watch("limits", limits_update));
         let lookup = Arc::new(Lookup { edge, geo: geo.clone(), charger });
-        let pages = pages::routes(&urls, lookup.clone());
+        let pages = pages::routes(&urls, lookup.clone(), limits);
         let responses = Responses::new(&urls, config.ratelimit_headers);
         let headers = responses.default_headers();
         let api = Api { lookup, responses, counters, outage_log: LogThrottle::default() };

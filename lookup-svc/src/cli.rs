@@ -8,6 +8,7 @@ use service_kit::{Kit, runtime};
 use crate::api::Document;
 use crate::app::LookupService;
 use crate::config::{Cli, Command, Config};
+use crate::public_urls::PublicUrls;
 use crate::{geo_update, selftest};
 
 /// Runs the given command, or the server if no command is given.
@@ -15,7 +16,10 @@ pub fn run(cli: Cli) -> ExitCode {
     let serve_args = &cli.config.serving;
     let result = match cli.command {
         None => runtime::run(serve_args, serve(&cli.config)),
-        Some(Command::Openapi) => command_line::print(&Document::new(&cli.config.base_url).json()),
+        Some(Command::Openapi) => {
+            let urls = PublicUrls::new(&cli.config);
+            command_line::print(&Document::new(&urls.base, &urls, None).json())
+        }
         Some(Command::GeoUpdate(args)) => runtime::run(serve_args, geo_update::run(*args)),
         Some(Command::Selftest(args)) => runtime::run(serve_args, selftest::run(&args)),
         Some(Command::Manual(command)) => command.run::<Cli>(),

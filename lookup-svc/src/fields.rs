@@ -103,6 +103,13 @@ impl FieldSet {
         matches!(self, Self::Scope(Scope::Full) | Self::Demo)
     }
 
+    /// A response with this set of fields, as JSON.
+    pub fn example(self) -> String {
+        let fields = FIELDS.iter().filter(|field| self.contains(field));
+        let fields: Vec<_> = fields.map(|field| format!("  \"{}\": {}", field.name, field.example)).collect();
+        format!("{{\n{}\n}}", fields.join(",\n"))
+    }
+
     /// Whether the set includes a field. Used only for the documentation and in tests: `LookupBody` has its own code
     /// for each set.
     pub fn contains(self, field: &Field) -> bool {

@@ -10,6 +10,7 @@ pub mod fields;
 pub mod geo;
 pub mod geo_update;
 mod json;
+pub mod limits;
 pub mod lookup;
 pub mod metrics;
 pub mod pages;

@@ -9,9 +9,12 @@ use poem::http::HeaderName;
 use poem::{Endpoint, EndpointExt, IntoEndpoint, Request, Response, Result, Route};
 use poem_openapi::{OpenApi, OpenApiService};
 use quota_api::TRACE_LINKS;
+use service_kit::openapi::{self, OpenApiDocument};
 use service_kit::{DirectRouter, RequestTelemetry, StaticFile, Telemetry, catch_all};
 
-use crate::api::{AccountsApi, ChargesApi, Context, DOCS, Guard, KeysApi, TransferApi, body_limits};
+use crate::api::{
+    AccountsApi, ChargesApi, Context, DOCS, Guard, KeysApi, TransferApi, body_limits, examples,
+};
 
 const PREFIX: &str = "/internal/v1";
 const CHARGES: &str = "/internal/v1/charges";
@@ -74,19 +77,36 @@ fn all_apis(context: &Arc<Context>) -> (ChargesApi, AccountsApi, KeysApi, Transf
 
 /// The OpenAPI document of all operations.
 pub fn document(context: &Arc<Context>) -> String {
-    service(all_apis(context)).spec()
+    complete(&service(all_apis(context)))
+}
+
+/// Generates the document, with the errors as examples and with the token, which is optional for one more version.
+fn complete<T: OpenApi>(service: &OpenApiService<T, ()>) -> String {
+    let mut document = OpenApiDocument::new(service);
+    document.add_examples(examples());
+    let scheme = serde_json::json!({
+        "type": "http",
+        "scheme": "bearer",
+        "description": "The token in `--quota-token-file`. Without this flag, no token is needed.",
+    });
+    document.require_for_all("token", openapi::to_value(&scheme), true);
+    document.json()
 }
 
 fn service<T: OpenApi + 'static>(apis: T) -> OpenApiService<T, ()> {
     OpenApiService::new(apis, "quota-svc internal API", "1.1.0")
         .description("Internal API for accounts, keys and quotas. Listens on loopback by default. With `--quota-token-file`, every \
-             request needs `Authorization: Bearer TOKEN`; others get 401 `unauthorized`.")
+             request needs `Authorization: Bearer TOKEN`; others get 401 `unauthorized`. Requests with an `Origin` header, and \
+             without `--allow-remote` those for a host that is not loopback, get 403 `forbidden`. A request that is not \
+             valid HTTP or JSON gets 400 `bad_request`.")
+        .contact(openapi::contact(None))
+        .license(openapi::license())
         .server("http://127.0.0.1:8082")
         .url_prefix(PREFIX)
 }
 
 fn routes<T: OpenApi + 'static>(service: OpenApiService<T, ()>) -> BoxEndpoint<'static> {
-    let document = StaticFile::new("application/json", service.spec());
+    let document = StaticFile::new("application/json", complete(&service));
     let show_document = make_sync(move |request| document.respond(&request));
     Route::new()
         .at("/openapi.json", show_document)

@@ -16,5 +16,5 @@ pub use key::{
     Actor, CreatedKey, DayUsage, Event, EventKind, EventList, KEYS_PER_ACCOUNT, Key, KeyList, KeyState,
     NewKey, Rename, Scope, SetDailyLimit, UnreadableKey, Usage,
 };
-pub use status::Status;
+pub use status::{Limits, Status};
 pub use transfer::{ExportPage, ExportedAccount, ExportedKey, ImportReport, ImportRequest, LeftOut};

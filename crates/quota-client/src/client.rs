@@ -86,7 +86,7 @@ impl QuotaClient {
         ChargeCalls::new(self.charges.clone(), self.authorization.as_ref())
     }
 
-    /// Returns whether the store of quota-svc can be used. A quota-svc of an earlier version responds with 404.
+    /// Returns the state of quota-svc: whether its store can be used, and its limits. A quota-svc of an earlier version responds with 404.
     pub async fn status(&self) -> Result<Status, ClientError> {
         self.get(&["status"], &[]).await
     }
@@ -98,8 +98,8 @@ impl QuotaClient {
         let mut reported = String::new();
         loop {
             let reason = match self.status().await {
-                Ok(Status { store_unavailable: None }) => return,
-                Ok(Status { store_unavailable: Some(reason) }) => reason,
+                Ok(Status { store_unavailable: None, .. }) => return,
+                Ok(Status { store_unavailable: Some(reason), .. }) => reason,
                 Err(error) if error.status() == Some(404) => return,
                 Err(error) => error.to_string(),
             };

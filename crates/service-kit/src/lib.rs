@@ -22,6 +22,7 @@ pub mod kit;
 pub mod lifecycle;
 pub mod listen_addr;
 pub mod log_throttle;
+pub mod openapi;
 mod panic;
 mod progress;
 pub mod project;

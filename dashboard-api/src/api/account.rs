@@ -66,6 +66,8 @@ pub(super) enum Done {
 #[OpenApi(tag = "Tag::Account")]
 impl AccountApi {
     /// Get public settings
+    ///
+    /// What the page needs before anybody signs in. Needs no session.
     #[oai(path = "/settings", method = "get", operation_id = "getSettings")]
     async fn settings(&self) -> SerdeJson<Settings> {
         let attribution = self.0.attribution.iter();
@@ -99,6 +101,9 @@ impl AccountApi {
     }
 
     /// Sign in
+    ///
+    /// Checks login and password, and sets the session cookie. After several wrong passwords, further attempts are
+    /// rejected for a while.
     #[oai(path = "/session", method = "post", operation_id = "signIn")]
     async fn sign_in(
         &self,
@@ -132,6 +137,8 @@ impl AccountApi {
     }
 
     /// Get the signed-in account
+    ///
+    /// Shows whose session the cookie is.
     #[oai(path = "/account", method = "get", operation_id = "getAccount")]
     async fn account(&self, request: SessionRequired) -> Result<SerdeJson<Account>, ApiError> {
         let session = self.0.session(&request).await?;

@@ -9,6 +9,23 @@ use crate::password::PasswordError;
 
 type Body = SerdeJson<ErrorBody>;
 
+// The messages are also examples in the OpenAPI document (`examples.rs`).
+pub(super) const UNAUTHENTICATED: &str = "You are not signed in, or your session has ended. Sign in.";
+pub(super) const WRONG_CREDENTIALS: &str = "Incorrect login or password.";
+pub(super) const WRONG_PASSWORD: &str = "Incorrect password.";
+pub(super) const SIGNUP_DISABLED: &str = "Sign-up is closed. Ask the operator for an account.";
+pub(super) const ACCOUNT_LIMIT_REACHED: &str =
+    "Sign-up is closed: this service has reached its maximum number of accounts.";
+pub(super) const KEY_NOT_FOUND: &str = "This key does not exist in your account.";
+pub(super) const LOGIN_TAKEN: &str = "This login is already taken. Choose another one or sign in.";
+pub(super) const KEY_LIMIT_REACHED: &str =
+    "You have reached the limit of 10 keys per account. Delete one to create another.";
+pub(super) const KEY_INACTIVE: &str = "This key is deactivated, not paused. Reactivate it instead.";
+pub(super) const KEY_PAUSED: &str = "This key is paused, not deactivated. Resume it instead.";
+pub(super) const VERSION_CONFLICT: &str = "The password was changed in the meantime. Sign in again.";
+pub(super) const UNAVAILABLE: &str = "The key store is unavailable. Retry in a few seconds.";
+pub(super) const NOT_CONFIRMED: &str = "The change was made, but the key store did not confirm it in time, so it could still be lost. Reload the page and check before you repeat it: creating a key again can give you a second one.";
+
 /// The error responses of the operations.
 #[derive(ApiResponse, Debug)]
 pub enum ApiError {
@@ -54,16 +71,12 @@ pub fn api_error(error: AccountError, docs_url: &str) -> ApiError {
     match error {
         AccountError::Unauthenticated => unauthenticated(body),
         AccountError::WrongCredentials => {
-            ApiError::Unauthenticated(body("invalid_credentials", "Incorrect login or password."))
+            ApiError::Unauthenticated(body("invalid_credentials", WRONG_CREDENTIALS))
         }
-        AccountError::WrongPassword => ApiError::Forbidden(body("wrong_password", "Incorrect password.")),
-        AccountError::SignupDisabled => {
-            let message = "Sign-up is closed. Ask the operator for an account.";
-            ApiError::Forbidden(body("signup_disabled", message))
-        }
+        AccountError::WrongPassword => ApiError::Forbidden(body("wrong_password", WRONG_PASSWORD)),
+        AccountError::SignupDisabled => ApiError::Forbidden(body("signup_disabled", SIGNUP_DISABLED)),
         AccountError::AccountLimitReached => {
-            let message = "Sign-up is closed: this service has reached its maximum number of accounts.";
-            ApiError::Forbidden(body("account_limit_reached", message))
+            ApiError::Forbidden(body("account_limit_reached", ACCOUNT_LIMIT_REACHED))
         }
         AccountError::Throttled(throttled) => {
             let seconds = throttled.retry_after.as_secs() + 1;
@@ -91,40 +104,28 @@ fn quota_error(error: &ClientError, body: MakeBody<'_>) -> ApiError {
         "invalid_login" | "invalid_name" => ApiError::Invalid(body(code, message)),
         // The account was deleted in another session.
         "account_not_found" => unauthenticated(body),
-        "key_not_found" | "not_found" => {
-            ApiError::NotFound(body("key_not_found", "This key does not exist in your account."))
-        }
-        "account_exists" => {
-            let message = "This login is already taken. Choose another one or sign in.";
-            ApiError::Conflict(body("login_taken", message))
-        }
-        "key_limit_reached" => {
-            conflict("You have reached the limit of 10 keys per account. Delete one to create another.")
-        }
-        "key_inactive" => conflict("This key is deactivated, not paused. Reactivate it instead."),
-        "key_paused" => conflict("This key is paused, not deactivated. Resume it instead."),
-        "version_conflict" => conflict("The password was changed in the meantime. Sign in again."),
+        "key_not_found" | "not_found" => ApiError::NotFound(body("key_not_found", KEY_NOT_FOUND)),
+        "account_exists" => ApiError::Conflict(body("login_taken", LOGIN_TAKEN)),
+        "key_limit_reached" => conflict(KEY_LIMIT_REACHED),
+        "key_inactive" => conflict(KEY_INACTIVE),
+        "key_paused" => conflict(KEY_PAUSED),
+        "version_conflict" => conflict(VERSION_CONFLICT),
         "store_unavailable" => unavailable(error, body),
         "not_confirmed" => {
             tracing::warn!(error = error as &dyn std::error::Error, "change not confirmed");
-            ApiError::Unavailable(body(
-                code,
-                "The change was made, but the key store did not confirm it in time, so it could still be lost. Reload \
-                 the page and check before you repeat it: creating a key again can give you a second one.",
-            ))
+            ApiError::Unavailable(body(code, NOT_CONFIRMED))
         }
         _ => internal(error, body),
     }
 }
 
 fn unauthenticated(body: MakeBody<'_>) -> ApiError {
-    let message = "You are not signed in, or your session has ended. Sign in.";
-    ApiError::Unauthenticated(body("unauthenticated", message))
+    ApiError::Unauthenticated(body("unauthenticated", UNAUTHENTICATED))
 }
 
 fn unavailable(error: &(dyn std::error::Error + 'static), body: MakeBody<'_>) -> ApiError {
     tracing::warn!(error, "quota-svc or its store is unavailable");
-    ApiError::Unavailable(body("unavailable", "The key store is unavailable. Retry in a few seconds."))
+    ApiError::Unavailable(body("unavailable", UNAVAILABLE))
 }
 
 /// If the call may have taken effect, a plain "retry" would be bad advice for a change.

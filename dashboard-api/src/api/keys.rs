@@ -28,6 +28,8 @@ type KeyResult = Result<SerdeJson<Key>, ApiError>;
 #[OpenApi(tag = "Tag::Keys")]
 impl KeysApi {
     /// List keys
+    ///
+    /// All keys of the account, with their state and the requests of today.
     #[oai(path = "/keys", method = "get", operation_id = "listKeys")]
     async fn list(&self, request: SessionRequired) -> Result<SerdeJson<KeyList>, ApiError> {
         let session = self.0.session(&request).await?;
@@ -41,6 +43,8 @@ impl KeysApi {
     }
 
     /// Create a key
+    ///
+    /// The response is the only one that contains the key itself: store it.
     #[oai(path = "/keys", method = "post", operation_id = "createKey")]
     async fn create(
         &self,
@@ -58,6 +62,8 @@ impl KeysApi {
     }
 
     /// Get a key
+    ///
+    /// The state of one key, and its requests of today.
     #[oai(path = "/keys/:id", method = "get", operation_id = "getKey")]
     async fn show(&self, request: SessionRequired, id: Path<String>) -> KeyResult {
         let owner = self.owner(&request).await?;
@@ -65,6 +71,8 @@ impl KeysApi {
     }
 
     /// Rename a key
+    ///
+    /// Changes only the name. Requests with the key are not affected.
     #[oai(path = "/keys/:id/name", method = "put", operation_id = "renameKey")]
     async fn rename(
         &self,
@@ -106,6 +114,8 @@ impl KeysApi {
     }
 
     /// Reactivate an inactive key
+    ///
+    /// An active key stays active. A paused key gets 409: resume it.
     #[oai(path = "/keys/:id/reactivate", method = "post", operation_id = "reactivateKey")]
     async fn reactivate(
         &self,
@@ -133,6 +143,8 @@ impl KeysApi {
     }
 
     /// Get a key's usage by day
+    ///
+    /// The allowed requests of the last 31 days.
     #[oai(path = "/keys/:id/usage", method = "get", operation_id = "getKeyUsage")]
     async fn usage(&self, request: SessionRequired, id: Path<String>) -> Result<SerdeJson<Usage>, ApiError> {
         let owner = self.owner(&request).await?;
@@ -140,6 +152,8 @@ impl KeysApi {
     }
 
     /// List a key's events
+    ///
+    /// When and why the key was created, paused, resumed, deactivated, reactivated or renamed.
     #[oai(path = "/keys/:id/events", method = "get", operation_id = "listKeyEvents")]
     async fn events(
         &self,

@@ -8,13 +8,17 @@ use poem_openapi::registry::{
     MetaApi, MetaHeader, MetaMediaType, MetaResponse, MetaResponses, MetaSchema, MetaSchemaRef, Registry,
 };
 use poem_openapi::types::Type as _;
-use poem_openapi::{LicenseObject, OpenApi, OpenApiService};
+use poem_openapi::{OpenApi, OpenApiService};
+use quota_client::wire::Limits;
 use serde_json::Value;
 use service_kit::ErrorBody;
+use service_kit::openapi::{self, Mapping, OpenApiDocument};
 
-use super::Api;
 use super::rate_limit::Reason;
+use super::{Api, examples};
 use crate::fields::{FIELDS, Field, STATUS, Type};
+use crate::limits::grouped;
+use crate::public_urls::PublicUrls;
 
 /// Version of the API, not of the program.
 const VERSION: &str = "1.1.0";
@@ -217,43 +221,52 @@ impl OpenApi for ApiMetadata {
     fn add_routes(self, _routes: &mut HashMap<String, HashMap<Method, BoxEndpoint<'static>>>) {}
 }
 
-/// The OpenAPI document of the API at one base URL.
-pub struct Document(OpenApiService<ApiMetadata, ()>);
+/// The OpenAPI document of the API.
+pub struct Document(OpenApiDocument);
 
 impl Document {
-    pub fn new(base_url: &str) -> Self {
-        let license = LicenseObject::new("Apache-2.0").url("https://www.apache.org/licenses/LICENSE-2.0");
-        Self(
-            OpenApiService::new(ApiMetadata, "IP Lookup API", VERSION)
-                .description(DESCRIPTION)
-                .license(license)
-                .server(base_url),
-        )
+    /// `server` is the URL of the API in the document. `limits` are stated if they are known.
+    pub fn new(server: &str, urls: &PublicUrls, limits: Option<Limits>) -> Self {
+        let service = OpenApiService::new(ApiMetadata, "IP Lookup API", VERSION)
+            .description(format!("{DESCRIPTION}\n\n{}", limit_text(limits)))
+            .contact(openapi::contact(Some(&urls.docs)))
+            .license(openapi::license())
+            .server(server);
+        let mut document = OpenApiDocument::new(&service);
+        document.for_each_operation(allow_empty);
+        document.add_examples(examples::all(urls, limits));
+        Self(document)
     }
 
     /// The document as JSON. The text is deterministic, so that a test can compare it with the committed file.
     pub fn json(&self) -> String {
-        allow_empty(&self.0.spec(), r#""in": "query","#, r#""allowEmptyValue": true,"#)
+        self.0.json()
     }
 
     pub fn yaml(&self) -> String {
-        allow_empty(&self.0.spec_yaml(), "in: query", "allowEmptyValue: true")
+        self.0.yaml()
     }
 }
 
+fn limit_text(limits: Option<Limits>) -> String {
+    let Some(Limits { daily, burst, demo }) = limits else {
+        return "`X-RateLimit-Limit` shows the limit that applies.".to_owned();
+    };
+    format!(
+        "Limits of this service: {} requests per day and key, unless its operator has set another limit for the key; {} \
+         requests per key within 60 seconds; {} demo requests per day, shared by all callers.",
+        grouped(daily),
+        grouped(burst),
+        grouped(demo),
+    )
+}
+
 /// Adds `allowEmptyValue` to the query parameters, because poem-openapi can't. An empty parameter counts as absent.
-///
-/// Inserts the line `property` after each line that ends with `marker` and belongs to a parameter. The marker also
-/// occurs in the security scheme. A parameter is recognized by its next line, which has a description.
-fn allow_empty(document: &str, marker: &str, property: &str) -> String {
-    let mut output = String::with_capacity(document.len() + 128);
-    let mut lines = document.lines().peekable();
-    while let Some(line) = lines.next() {
-        output.extend([line, "\n"]);
-        let is_parameter = lines.peek().is_some_and(|next| next.contains("description"));
-        if let (true, Some(indent)) = (is_parameter, line.strip_suffix(marker)) {
-            output.extend([indent, property, "\n"]);
+fn allow_empty(operation: &mut Mapping) {
+    let parameters = operation.get_mut("parameters").and_then(openapi::Value::as_sequence_mut);
+    for parameter in parameters.into_iter().flatten().filter_map(openapi::Value::as_mapping_mut) {
+        if parameter.get("in").and_then(openapi::Value::as_str) == Some("query") {
+            parameter.insert("allowEmptyValue".into(), true.into());
         }
     }
-    output
 }

@@ -1,64 +1,88 @@
 //! The documentation page.
 
 use poem::{Request, Response};
-use service_kit::{StaticFile, csp_hash};
+use quota_client::wire::{Limits, Scope};
+use service_kit::csp_hash;
 
-use super::page::{self, escape};
+use super::page::{self, LivePage, escape};
 use crate::fields::{FIELDS, Field, FieldSet};
 use crate::geo::{Attribution, Geo, asn};
+use crate::limits::{QuotaLimits, grouped};
 use crate::lookup::unix_now;
 use crate::public_urls::PublicUrls;
 
 const TEMPLATE: &str = include_str!("docs.html");
 const STYLE: &str = include_str!("docs.css");
+const SCRIPT: &str = include_str!("docs.js");
 
-/// The documentation page, rendered again when the geo data changes or is a day older.
+/// The documentation page, rendered again when the geo data changes or is a day older, and when the limits change.
 pub(super) struct Docs {
-    /// The page without what it says about the geo data.
+    /// The page without what it says about the geo data and the limits.
     template: String,
     policy: String,
     geo: Geo,
-    /// The current page and what it says about the geo data.
-    current: std::sync::Mutex<(String, StaticFile)>,
+    limits: QuotaLimits,
+    page: LivePage<(String, Option<Limits>)>,
 }
 
 impl Docs {
-    pub(super) fn new(urls: &PublicUrls, geo: Geo) -> Self {
+    pub(super) fn new(urls: &PublicUrls, geo: Geo, limits: QuotaLimits) -> Self {
         let policy = format!(
-            "default-src 'none'; style-src {}; img-src data:; base-uri 'none'; form-action 'none'; \
+            "default-src 'none'; style-src {}; script-src {}; img-src data:; base-uri 'none'; form-action 'none'; \
              frame-ancestors 'none'",
-            csp_hash(STYLE)
+            csp_hash(STYLE),
+            csp_hash(SCRIPT),
         );
-        let template = fill(urls);
-        let about_data = about_data(&geo);
-        let page = page::html(template.replace("{{about_data}}", &about_data), &policy);
-        Self { template, policy, geo, current: (about_data, page).into() }
+        Self { template: fill(urls), policy, geo, limits, page: LivePage::default() }
     }
 
     pub(super) fn respond(&self, request: &Request) -> Response {
-        let about_data = about_data(&self.geo);
-        let mut current = self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if current.0 != about_data {
-            let html = self.template.replace("{{about_data}}", &about_data);
-            *current = (about_data, page::html(html, &self.policy));
-        }
-        current.1.respond(request)
+        let content = (about_data(&self.geo), self.limits.current());
+        self.page.respond(request, content, |(about_data, limits)| {
+            let html = fill_limits(&self.template, *limits).replace("{{about_data}}", about_data);
+            page::html(html, &self.policy)
+        })
     }
 }
 
-/// Fills in every placeholder except the one of the geo data.
+/// Fills in every placeholder except those of the geo data and the limits.
 fn fill(urls: &PublicUrls) -> String {
-    let example: Vec<_> =
-        FIELDS.iter().map(|field| format!("  \"{}\": {}", field.name, field.example)).collect();
     TEMPLATE
         .replace("{{style}}", STYLE)
+        .replace("{{script}}", SCRIPT)
         .replace("{{fields}}", &FIELDS.iter().map(row).collect::<String>())
-        .replace("{{example}}", &escape(&format!("{{\n{}\n}}", example.join(",\n"))))
+        .replace("{{example}}", &escape(&FieldSet::Scope(Scope::Full).example()))
         .replace("{{lists_date}}", asn::built_in_date())
         .replace("{{base}}", &escape(&urls.base))
         .replace("{{docs}}", &escape(&urls.docs))
         .replace("{{dashboard}}", &escape(&urls.dashboard))
         .replace("{{signup}}", &escape(&urls.signup))
+}
+
+/// States the limits or, if they are unknown, where to find them.
+fn fill_limits(template: &str, limits: Option<Limits>) -> String {
+    let [daily, burst, demo, burst_within] = match limits {
+        Some(Limits { daily, burst, demo }) => [
+            format!(
+                "{} requests per day per key, unless the operator has set another limit for the key",
+                grouped(daily)
+            ),
+            format!("{} requests within 60 seconds per key", grouped(burst)),
+            format!("{} requests per day, shared by all callers", grouped(demo)),
+            format!("more than {} requests within 60 seconds", grouped(burst)),
+        ],
+        None => [
+            "per day and key: see <code>X-RateLimit-Limit</code>".to_owned(),
+            "within 60 seconds, per key: see <code>X-RateLimit-Limit</code> of the 429 response".to_owned(),
+            "per day, shared by all callers: see <code>X-RateLimit-Limit</code>".to_owned(),
+            "too many requests within 60 seconds".to_owned(),
+        ],
+    };
+    template
+        .replace("{{daily_limit}}", &daily)
+        .replace("{{burst_limit}}", &burst)
+        .replace("{{demo_limit}}", &demo)
+        .replace("{{burst_within}}", &burst_within)
 }
 
 fn row(field: &Field) -> String {

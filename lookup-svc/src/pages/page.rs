@@ -1,7 +1,40 @@
-//! The headers of pages, and escaping.
+//! What all pages have in common: when they are rendered, their headers, and escaping.
+
+use std::sync::{Mutex, PoisonError};
 
 use http::{HeaderName, HeaderValue, header};
+use poem::{Request, Response};
 use service_kit::StaticFile;
+
+/// A page that is rendered when it is first requested, and again when its content has changed.
+pub(super) struct LivePage<C> {
+    /// What the current page was rendered from.
+    current: Mutex<Option<(C, StaticFile)>>,
+}
+
+impl<C> Default for LivePage<C> {
+    fn default() -> Self {
+        Self { current: Mutex::new(None) }
+    }
+}
+
+impl<C: PartialEq> LivePage<C> {
+    pub(super) fn respond(
+        &self,
+        request: &Request,
+        content: C,
+        render: impl FnOnce(&C) -> StaticFile,
+    ) -> Response {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let page = match current.take().filter(|(rendered, _)| *rendered == content) {
+            Some((_, page)) => page,
+            None => render(&content),
+        };
+        let response = page.respond(request);
+        *current = Some((content, page));
+        response
+    }
+}
 
 /// A file that browsers may store but must check for changes before each use.
 pub(super) fn new(content_type: &'static str, text: String) -> StaticFile {

@@ -2,6 +2,8 @@
 
 use lookup_svc::api::Document;
 use lookup_svc::config::Config;
+use lookup_svc::public_urls::PublicUrls;
+use quota_client::wire::Limits;
 use serde_json::{Value, json};
 
 const COMMITTED: &str = include_str!("../../../openapi/lookup-svc.json");
@@ -10,10 +12,15 @@ fn document() -> Value {
     serde_json::from_str(COMMITTED).unwrap()
 }
 
+fn default_document() -> Document {
+    let urls = PublicUrls::new(&Config::default());
+    Document::new(&urls.base, &urls, None)
+}
+
 #[test]
 fn committed_document_is_up_to_date() {
     assert!(
-        Document::new(&Config::default().base_url).json() == COMMITTED,
+        default_document().json() == COMMITTED,
         "openapi/lookup-svc.json is stale: run `cargo run -p lookup-svc -- openapi > openapi/lookup-svc.json`"
     );
 }
@@ -35,7 +42,7 @@ fn document_has_version_server_and_both_key_schemes() {
     for (path, method) in
         [("/api/v1/ip", "options"), ("/api/v1/ip/demo", "get"), ("/api/v1/ip/demo", "options")]
     {
-        assert_eq!(document["paths"][path][method]["security"], Value::Null, "{method} {path} needs no key");
+        assert_eq!(document["paths"][path][method]["security"], json!([]), "{method} {path} needs no key");
     }
 }
 
@@ -135,4 +142,69 @@ fn schemas_have_the_specified_fields() {
     let mut names: Vec<_> = error["properties"].as_object().unwrap().keys().collect();
     names.sort();
     assert_eq!(names, ["docs", "enterprise", "error", "message", "signup"]);
+}
+
+/// The values of a response's examples, by name.
+fn examples(path: &str, status: &str) -> serde_json::Map<String, Value> {
+    let document = document();
+    let response = &document["paths"][path]["get"]["responses"][status];
+    let names = response["content"]["application/json"]["examples"].as_object().unwrap().keys();
+    let value = |name: &String| document["components"]["examples"][name]["value"].clone();
+    names.map(|name| (name.clone(), value(name))).collect()
+}
+
+#[test]
+fn examples_have_the_fields_that_a_response_has() {
+    let fields = |example: &Value| example.as_object().unwrap().len();
+    let lookup = examples("/api/v1/ip", "200");
+    assert_eq!(["ip", "geo", "full"].map(|scope| fields(&lookup[scope])), [3, 19, 26]);
+    let demo = examples("/api/v1/ip/demo", "200");
+    assert_eq!(demo.keys().collect::<Vec<_>>(), ["demo"]);
+    assert_eq!(fields(&demo["demo"]), 23);
+    for absent in ["tls_cipher", "proxy", "hosting"] {
+        assert_eq!(demo["demo"].get(absent), None, "{absent}");
+    }
+}
+
+#[test]
+fn every_error_response_has_real_examples() {
+    let expected: [(&str, &str, &[&str]); 7] = [
+        ("/api/v1/ip", "400", &["invalid_scope"]),
+        ("/api/v1/ip", "401", &["missing_api_key", "invalid_api_key"]),
+        ("/api/v1/ip", "403", &["inactive_api_key"]),
+        ("/api/v1/ip", "429", &["rate_limit_exceeded", "rate_limit_exceeded"]),
+        ("/api/v1/ip", "500", &["internal_error"]),
+        ("/api/v1/ip/demo", "429", &["rate_limit_exceeded"]),
+        ("/api/v1/ip/demo", "500", &["internal_error"]),
+    ];
+    for (path, status, codes) in expected {
+        let mut shown: Vec<_> = examples(path, status)
+            .values()
+            .map(|example| {
+                assert_eq!(
+                    example["docs"],
+                    format!("http://localhost:8080/docs#{}", example["error"].as_str().unwrap())
+                );
+                example["error"].as_str().unwrap().to_owned()
+            })
+            .collect();
+        let mut codes = codes.to_vec();
+        shown.sort();
+        codes.sort();
+        assert_eq!(shown, codes, "{path} {status}");
+    }
+    assert!(examples("/api/v1/ip", "429")["daily_quota_used_up"]["enterprise"].is_string());
+    assert!(examples("/api/v1/ip/demo", "429")["demo_quota_used_up"]["signup"].is_string());
+}
+
+#[test]
+fn known_limits_are_in_the_description_and_the_examples() {
+    let urls = PublicUrls::new(&Config::default());
+    let limits = Limits { daily: 2_500, burst: 40, demo: 70 };
+    let document = Document::new(&urls.base, &urls, Some(limits)).json();
+    assert!(document.contains("Limits of this service: 2,500 requests per day and key"), "{document}");
+    for text in ["daily quota of 2500 requests", "burst limit of 40 requests", "daily quota of 70 requests"] {
+        assert!(document.contains(text), "{text}");
+    }
+    assert!(default_document().json().contains("`X-RateLimit-Limit` shows the limit that applies."));
 }

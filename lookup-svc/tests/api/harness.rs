@@ -9,7 +9,7 @@ use api_key::ApiKey;
 use lookup_svc::app::LookupService;
 use lookup_svc::config::Config;
 use poem::{Endpoint, EndpointExt, Request, Response, Result};
-use quota_client::wire::{ChargeRequest, ChargeResponse, Outcome, Scope, Status, Verdict};
+use quota_client::wire::{ChargeRequest, ChargeResponse, Limits, Outcome, Scope, Status, Verdict};
 use reqwest::{Method, StatusCode};
 use serde_json::Value;
 use service_kit::{Kit, Lifecycle, ServeArgs, Server};
@@ -43,6 +43,8 @@ pub struct FakeQuota {
     mode: Arc<watch::Sender<QuotaMode>>,
     /// The reason in the response of `GET /status`.
     store_unavailable: Arc<Mutex<Option<String>>>,
+    /// The limits in the response of `GET /status`; `None` is a quota-svc of an earlier version.
+    limits: Arc<Mutex<Option<Limits>>>,
 }
 
 impl FakeQuota {
@@ -53,6 +55,7 @@ impl FakeQuota {
             calls: Arc::default(),
             mode: Arc::new(watch::Sender::new(QuotaMode::Normal)),
             store_unavailable: Arc::default(),
+            limits: Arc::default(),
         };
         let server = Server::bind("quota", ([127, 0, 0, 1], 0).into(), &ServeArgs::default()).await.unwrap();
         let url = format!("http://{}", server.local_addr());
@@ -100,7 +103,8 @@ impl Endpoint for FakeQuota {
     async fn call(&self, mut request: Request) -> Result<Response> {
         if request.uri().path() == "/internal/v1/status" {
             let store_unavailable = self.store_unavailable.lock().unwrap().clone();
-            return Ok(serde_json::to_vec(&Status { store_unavailable }).unwrap().into());
+            let limits = *self.limits.lock().unwrap();
+            return Ok(serde_json::to_vec(&Status { store_unavailable, limits }).unwrap().into());
         }
         assert_eq!(request.uri().path(), "/internal/v1/charges");
         self.calls.send_modify(|calls| *calls += 1);
@@ -161,6 +165,13 @@ impl Harness {
     pub async fn start_without_store(reason: &str) -> Self {
         let (quota, url) = FakeQuota::start().await;
         quota.set_store_unavailable(Some(reason));
+        Self::start_on(quota, url, |_| {}).await
+    }
+
+    /// The fake reports these limits.
+    pub async fn start_with_limits(limits: Limits) -> Self {
+        let (quota, url) = FakeQuota::start().await;
+        *quota.limits.lock().unwrap() = Some(limits);
         Self::start_on(quota, url, |_| {}).await
     }
 

@@ -1,6 +1,9 @@
 //! The pages: content, security headers, caching and compression.
 
+use quota_client::wire::Limits;
 use reqwest::Method;
+use testkit::lookup::WAIT_TIMEOUT;
+use testkit::wait::eventually;
 
 use crate::harness::{Harness, TestResponse};
 
@@ -108,4 +111,34 @@ async fn openapi_document_is_served_as_json_and_yaml() {
     let yaml = harness.get("/openapi.yaml").await;
     assert!(yaml.text.contains("version: 1.1.0"), "{}", yaml.text);
     assert_eq!(yaml.text.matches("allowEmptyValue: true").count(), 2, "{}", yaml.text);
+}
+
+#[tokio::test]
+async fn pages_state_the_limits_of_quota_svc() {
+    let harness = Harness::start_with_limits(Limits { daily: 2_500, burst: 40, demo: 70 }).await;
+    let docs = eventually(WAIT_TIMEOUT, "/docs has the limits", async || {
+        let docs = harness.get("/docs").await.text;
+        docs.contains("2,500 requests per day per key").then_some(docs)
+    })
+    .await;
+    for text in ["40 requests within 60 seconds per key", "70 requests per day, shared by all callers"] {
+        assert!(docs.contains(text), "{text}");
+    }
+    assert!(docs.contains("<strong>Burst:</strong> more than 40 requests within 60 seconds."));
+    for default in ["10,000", "300 requests", "1,000"] {
+        assert!(!docs.contains(default), "{default}");
+    }
+    for path in ["/openapi.json", "/openapi.yaml", "/swagger"] {
+        let page = harness.get(path).await;
+        assert!(page.text.contains("2,500 requests per day and key"), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn pages_without_known_limits_name_the_header() {
+    let harness = Harness::start().await;
+    let docs = harness.get("/docs").await.text;
+    assert!(docs.contains("per day and key: see <code>X-RateLimit-Limit</code>"), "{docs}");
+    assert!(!docs.contains("10,000 requests per day"), "{docs}");
+    assert!(harness.get("/openapi.json").await.text.contains("shows the limit that applies"));
 }

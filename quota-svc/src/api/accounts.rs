@@ -37,6 +37,8 @@ pub(super) enum Done {
 #[OpenApi(tag = "Tag::Accounts")]
 impl AccountsApi {
     /// Create an account
+    ///
+    /// An account without a credential can be used only by the operator.
     #[oai(path = "/accounts", method = "post", operation_id = "createAccount")]
     async fn create(&self, account: SerdeJson<NewAccount>) -> Result<Created, ApiError> {
         let NewAccount { login, credential } = account.0;
@@ -47,6 +49,8 @@ impl AccountsApi {
     }
 
     /// List accounts, or find one by its login
+    ///
+    /// Pages can be slightly larger or smaller than `limit`. The last one has no `next`.
     #[oai(path = "/accounts", method = "get", operation_id = "listAccounts")]
     async fn list(
         &self,
@@ -68,6 +72,8 @@ impl AccountsApi {
     }
 
     /// Show an account
+    ///
+    /// Without its credential and its keys, which have their own operations.
     #[oai(path = "/accounts/:id", method = "get", operation_id = "getAccount")]
     async fn show(&self, id: Path<String>) -> Result<SerdeJson<Account>, ApiError> {
         let account = self.0.store.account(account_id(&id)?).await?;
@@ -75,6 +81,8 @@ impl AccountsApi {
     }
 
     /// Delete an account with its keys and sessions
+    ///
+    /// For the operator: needs no credential. Can be repeated if it was interrupted.
     #[oai(path = "/accounts/:id", method = "delete", operation_id = "deleteAccount")]
     async fn delete(&self, id: Path<String>) -> Result<Done, ApiError> {
         self.delete_account(&id, None).await
@@ -95,6 +103,8 @@ impl AccountsApi {
     }
 
     /// Show an account's credential
+    ///
+    /// With its version, which a change must name to detect a concurrent one.
     #[oai(path = "/accounts/:id/credential", method = "get", operation_id = "getCredential")]
     async fn credential(&self, id: Path<String>) -> Result<SerdeJson<Credential>, ApiError> {
         let account = self.0.store.account(account_id(&id)?).await?;
@@ -164,6 +174,8 @@ impl AccountsApi {
     }
 
     /// Revoke a session
+    ///
+    /// Also succeeds if the session has already ended.
     #[oai(path = "/accounts/:id/sessions/:session", method = "delete", operation_id = "deleteSession")]
     async fn revoke_session(
         &self,

@@ -10,6 +10,7 @@ use service_kit::SerdeJson;
 use super::context::Context;
 use super::error::ApiError;
 use crate::domain::id::KeyId;
+use crate::domain::limits::Limits;
 use crate::domain::verdict::Subject;
 
 #[derive(Tags)]
@@ -46,10 +47,16 @@ impl ChargesApi {
         Ok(SerdeJson(ChargeResponse { verdicts: verdicts.into_iter().map(Into::into).collect() }))
     }
 
-    /// Show whether the store can be used
+    /// Show the state of the service
+    ///
+    /// Whether the store can be used, and the limits that apply to charges.
     #[oai(path = "/status", method = "get", operation_id = "getStatus")]
     async fn status(&self) -> Result<SerdeJson<Status>, ApiError> {
-        Ok(SerdeJson(Status { store_unavailable: self.0.store.unavailable_reason() }))
+        let Limits { daily, burst, demo } = self.0.limits;
+        Ok(SerdeJson(Status {
+            store_unavailable: self.0.store.unavailable_reason(),
+            limits: Some(quota_api::Limits { daily, burst: burst.into(), demo }),
+        }))
     }
 }
 

@@ -9,6 +9,16 @@ use crate::store::StoreError;
 
 type Body = SerdeJson<ErrorBody>;
 
+// The messages are also examples in the OpenAPI document (`examples.rs`).
+pub(super) const UNEXPECTED: &str = "Unexpected error. See the quota-svc log.";
+pub(super) const STORE_UNAVAILABLE: &str = "The store is unavailable. Retry in a few seconds.";
+pub(super) const NOT_CONFIRMED: &str = "The change was made but not confirmed in time, so it could be lost. Check, then \
+                                        repeat it if needed.";
+pub(super) const UNREADABLE_KEY: &str = "The key's data can't be read. Delete the key, or restore the store from a \
+                                         backup. The quota-svc log has the reason.";
+pub(super) const UNREADABLE_ACCOUNT: &str =
+    "The account's data can't be read. Delete the account, or restore the store from a backup.";
+
 #[derive(ApiResponse, Debug)]
 pub enum ApiError {
     /// Invalid request.
@@ -37,7 +47,7 @@ impl ApiError {
     /// Logs the detail, which must not reach the client.
     pub fn internal(detail: impl std::fmt::Display) -> Self {
         tracing::error!(error = %detail, "operation failed");
-        Self::Internal(body("internal_error", "Unexpected error. See the quota-svc log."))
+        Self::Internal(body("internal_error", UNEXPECTED))
     }
 }
 
@@ -56,35 +66,32 @@ impl From<StoreError> for ApiError {
             E::KeyChange(KeyChangeError::Paused) => Self::Conflict(body("key_paused", error)),
             E::Unavailable(detail) => {
                 tracing::warn!(%detail, "operation failed: the store is unavailable");
-                Self::Unavailable(body(
-                    "store_unavailable",
-                    "The store is unavailable. Retry in a few seconds.",
-                ))
+                Self::Unavailable(body("store_unavailable", STORE_UNAVAILABLE))
             }
             E::Unconfirmed(detail) => {
                 tracing::warn!(%detail, "change not confirmed");
-                let message = "The change was made but not confirmed in time, so it could be lost. Check, then repeat it \
-                               if needed.";
-                Self::Unavailable(body("not_confirmed", message))
+                Self::Unavailable(body("not_confirmed", NOT_CONFIRMED))
             }
             E::InvalidData(detail) => Self::internal(detail),
             E::UnreadableKey { .. } => {
                 tracing::error!(%error, "operation failed");
-                let message = "The key's data can't be read. Delete the key, or restore the store from a backup. The \
-                               quota-svc log has the reason.";
-                Self::Internal(body("unreadable_key", message))
+                Self::Internal(body("unreadable_key", UNREADABLE_KEY))
             }
             E::UnreadableAccount(_) => {
                 tracing::error!(%error, "operation failed");
-                let message = "The account's data can't be read. Delete the account, or restore the store from a backup.";
-                Self::Internal(body("unreadable_account", message))
+                Self::Internal(body("unreadable_account", UNREADABLE_ACCOUNT))
             }
         }
     }
 }
 
-/// An error body whose message is a sentence: upper-case first letter, final period.
+/// An error body whose message is a sentence.
 fn body(code: &str, message: impl ToString) -> Body {
+    SerdeJson(ErrorBody::new(code, sentence(message), DOCS))
+}
+
+/// Adds an upper-case first letter and a final period.
+pub(super) fn sentence(message: impl ToString) -> String {
     let mut message = message.to_string();
     if let Some(first) = message.get(..1) {
         message = format!("{}{}", first.to_uppercase(), &message[1..]);
@@ -92,5 +99,5 @@ fn body(code: &str, message: impl ToString) -> Body {
     if !message.ends_with('.') {
         message.push('.');
     }
-    SerdeJson(ErrorBody::new(code, message, DOCS))
+    message
 }

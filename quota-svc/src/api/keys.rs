@@ -33,6 +33,8 @@ type KeyResult = Result<SerdeJson<Key>, ApiError>;
 #[OpenApi(tag = "Tag::Keys")]
 impl KeysApi {
     /// List an account's keys
+    ///
+    /// Keys whose stored data is damaged are listed separately.
     #[oai(path = "/accounts/:id/keys", method = "get", operation_id = "listKeys")]
     async fn list(&self, id: Path<String>) -> Result<SerdeJson<KeyList>, ApiError> {
         let listing = self.0.store.keys(account_id(&id)?).await?;
@@ -43,6 +45,8 @@ impl KeysApi {
     }
 
     /// Create a key
+    ///
+    /// The response is the only one that contains the key itself. Only its SHA-256 is stored.
     #[oai(path = "/accounts/:id/keys", method = "post", operation_id = "createKey")]
     async fn create(
         &self,
@@ -71,6 +75,8 @@ impl KeysApi {
     }
 
     /// Show a key
+    ///
+    /// With its state, its limits and the requests of today.
     #[oai(path = "/keys/:id", method = "get", operation_id = "getKey")]
     async fn show(
         &self,
@@ -83,6 +89,8 @@ impl KeysApi {
     }
 
     /// Rename a key
+    ///
+    /// Changes only the name. Requests with the key are not affected.
     #[oai(path = "/keys/:id/name", method = "put", operation_id = "renameKey")]
     async fn rename(
         &self,
@@ -97,6 +105,8 @@ impl KeysApi {
     }
 
     /// Set a key's daily limit
+    ///
+    /// Applies from the next charge on. The requests of today stay counted.
     #[oai(path = "/keys/:id/daily-limit", method = "put", operation_id = "setDailyLimit")]
     async fn limit(
         &self,
@@ -125,6 +135,8 @@ impl KeysApi {
     }
 
     /// Deactivate a key
+    ///
+    /// Its requests are denied until it is reactivated.
     #[oai(path = "/keys/:id/deactivate", method = "post", operation_id = "deactivateKey")]
     async fn deactivate(
         &self,
@@ -137,6 +149,8 @@ impl KeysApi {
     }
 
     /// Reactivate an inactive key
+    ///
+    /// An active key stays active. A paused key gets 409: resume it.
     #[oai(path = "/keys/:id/reactivate", method = "post", operation_id = "reactivateKey")]
     async fn reactivate(
         &self,
@@ -149,6 +163,8 @@ impl KeysApi {
     }
 
     /// Delete a key
+    ///
+    /// Permanent. The key no longer counts toward the limit of its account.
     #[oai(path = "/keys/:id", method = "delete", operation_id = "deleteKey")]
     async fn delete(&self, id: Path<String>, account: Owner) -> Result<Done, ApiError> {
         let (id, owner) = parse_ids(&id, &account)?;
@@ -159,6 +175,8 @@ impl KeysApi {
     }
 
     /// Show a key's usage by day
+    ///
+    /// The allowed requests of the last 31 days.
     #[oai(path = "/keys/:id/usage", method = "get", operation_id = "getKeyUsage")]
     async fn usage(&self, id: Path<String>, account: Owner) -> Result<SerdeJson<Usage>, ApiError> {
         let (id, owner) = parse_ids(&id, &account)?;
@@ -168,6 +186,8 @@ impl KeysApi {
     }
 
     /// List a key's events
+    ///
+    /// The history of the last 31 days, newest first.
     #[oai(path = "/keys/:id/events", method = "get", operation_id = "listKeyEvents")]
     async fn events(&self, id: Path<String>, account: Owner) -> Result<SerdeJson<EventList>, ApiError> {
         let (id, owner) = parse_ids(&id, &account)?;

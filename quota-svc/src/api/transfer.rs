@@ -24,6 +24,8 @@ pub struct TransferApi(pub Arc<Context>);
 #[OpenApi(tag = "Tag::Transfer")]
 impl TransferApi {
     /// Export accounts and keys, page by page
+    ///
+    /// For backups and for moving to another store. The pages contain credentials: protect them like the store.
     #[oai(path = "/export", method = "get", operation_id = "exportAccounts")]
     async fn export(
         &self,

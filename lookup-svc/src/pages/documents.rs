@@ -1,0 +1,49 @@
+//! Swagger UI and the OpenAPI document. Both state the limits of quota-svc.
+
+use poem::{Request, Response};
+use quota_client::wire::Limits;
+use service_kit::swagger;
+
+use super::page::{self, LivePage};
+use crate::api::Document;
+use crate::limits::QuotaLimits;
+use crate::public_urls::PublicUrls;
+
+type Page = LivePage<Option<Limits>>;
+
+pub(super) struct Documents {
+    urls: PublicUrls,
+    limits: QuotaLimits,
+    swagger: Page,
+    json: Page,
+    yaml: Page,
+}
+
+impl Documents {
+    pub(super) fn new(urls: &PublicUrls, limits: QuotaLimits) -> Self {
+        let (swagger, json, yaml) = Default::default();
+        Self { urls: urls.clone(), limits, swagger, json, yaml }
+    }
+
+    pub(super) fn swagger(&self, request: &Request) -> Response {
+        self.swagger.respond(request, self.limits.current(), |limits| {
+            // A relative server URL, so that "Try it out" works under any host name of this server.
+            let document = Document::new(&self.urls.base_path(), &self.urls, *limits);
+            page::with_headers(swagger::page("IP Lookup API: try it", &document.json()))
+        })
+    }
+
+    pub(super) fn json(&self, request: &Request) -> Response {
+        let render = |limits: &_| page::new("application/json", self.document(*limits).json());
+        self.json.respond(request, self.limits.current(), render)
+    }
+
+    pub(super) fn yaml(&self, request: &Request) -> Response {
+        let render = |limits: &_| page::new("application/yaml", self.document(*limits).yaml());
+        self.yaml.respond(request, self.limits.current(), render)
+    }
+
+    fn document(&self, limits: Option<Limits>) -> Document {
+        Document::new(&self.urls.base, &self.urls, limits)
+    }
+}
