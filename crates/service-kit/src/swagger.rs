@@ -6,12 +6,14 @@ use poem_openapi::OpenApiService;
 use crate::static_file::{StaticFile, csp_hash};
 
 const TEMPLATE: &str = include_str!("swagger/page.html");
+/// Colors for the dark theme, which the bundle lacks.
+const DARK: &str = include_str!("swagger/dark.css");
 const START: &str = include_str!("swagger/start.js");
 
 /// Renders the page with this title and this OpenAPI document embedded.
 pub fn page(title: &str, document: &str) -> StaticFile {
     let original = OpenApiService::new((), "", "").swagger_ui_html();
-    let style = between(&original, r#"<style charset="UTF-8">"#, "</style>");
+    let style = format!("{}{DARK}", between(&original, r#"<style charset="UTF-8">"#, "</style>"));
     let bundle = between(&original, r#"<script charset="UTF-8">"#, "</script>");
     // `</script>` in the document would end the script element, so `<` is written as `\u003c`, an escape that JSON
     // allows in any string.
@@ -21,9 +23,9 @@ pub fn page(title: &str, document: &str) -> StaticFile {
          connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
         csp_hash(bundle),
         csp_hash(&start),
-        csp_hash(style),
+        csp_hash(&style),
     );
-    let html = TEMPLATE.replace("{{title}}", title).replace("{{style}}", style);
+    let html = TEMPLATE.replace("{{title}}", title).replace("{{style}}", &style);
     let html = html.replace("{{start}}", &start).replace("{{bundle}}", bundle);
     StaticFile::new("text/html; charset=utf-8", html).header(header::CONTENT_SECURITY_POLICY, &policy)
 }
