@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use serde_json::Value;
 use testkit::http;
 use testkit::lookup::{JsonResponse, Stack, WAIT_TIMEOUT, unknown_key};
+use testkit::otlp::{Collector, Span};
 use testkit::process::Service;
 use testkit::quota::Quota;
 use testkit::redis::Redis;
@@ -23,6 +24,10 @@ async fn logged_id(service: &Service, message: &str) -> Value {
         lines.find(|line| line["message"] == message).ok_or(logs.clone())
     });
     line.await["request_id"].clone()
+}
+
+fn is_sign_in(span: &Span, service: &str) -> bool {
+    span.service == service && span.attribute("request_id") == "sign-in-1"
 }
 
 #[tokio::test]
@@ -56,9 +61,14 @@ async fn lookup_uses_the_id_of_a_trusted_proxy_and_shows_it_to_browsers() {
 }
 
 #[tokio::test]
-async fn id_of_a_dashboard_request_is_in_the_log_of_quota_svc() {
-    let mut redis = Redis::start().await;
-    let quota = Quota::start_with(&redis, &[]).await;
+async fn dashboard_request_has_one_id_and_one_trace_in_both_services() {
+    let (mut redis, collector) = (Redis::start().await, Collector::start().await);
+    let export =
+        [("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url()), ("OTEL_BSP_SCHEDULE_DELAY", "100".into())];
+    let export = export.each_ref().map(|(name, value)| (*name, value.as_str()));
+    let variables = export.map(|(name, value)| format!("{name}={value}"));
+    let wrapper = ["env", &variables[0], &variables[1]];
+    let quota = Quota::start_under(&wrapper, &redis, &[]).await;
     quota.wait_ready(WAIT_TIMEOUT).await;
     let dir = tempfile::tempdir().unwrap();
     let key = dir.path().join("session.key");
@@ -66,7 +76,7 @@ async fn id_of_a_dashboard_request_is_in_the_log_of_quota_svc() {
     let ports =
         ["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--trusted-proxies", "127.0.0.1"];
     let flags = [&ports[..], &["--session-key-file", key.to_str().unwrap(), "--quota-url", quota.url()]];
-    let mut dashboard = Service::spawn("dashboard-api", &flags.concat(), &[]);
+    let mut dashboard = Service::spawn("dashboard-api", &flags.concat(), &export);
     let url = format!("http://{}", dashboard.listen_addr("dashboard").await);
     redis.stop();
     let session = http::client()
@@ -82,6 +92,15 @@ async fn id_of_a_dashboard_request_is_in_the_log_of_quota_svc() {
     assert_eq!(logged_id(&dashboard, message).await, "sign-in-1");
     let message = "operation failed: the store is unavailable";
     assert_eq!(logged_id(&quota.service, message).await, "sign-in-1", "{}", quota.service.logs());
+    eventually_ok(WAIT_TIMEOUT, "the trace continues in quota-svc", async || {
+        let spans = collector.spans();
+        let of = |service: &str| spans.iter().find(|span| is_sign_in(span, service));
+        match of("dashboard-api").zip(of("quota-svc")) {
+            Some((request, call)) if call.parent == request.id => Ok(()),
+            _ => Err(format!("{spans:#?}")),
+        }
+    })
+    .await;
 }
 
 #[tokio::test]
