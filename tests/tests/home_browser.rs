@@ -15,7 +15,6 @@ use testkit::ports::ReservedPort;
 use testkit::process::Service;
 use testkit::quota::{Quota, StoreChoice};
 use testkit::wait::eventually;
-use thirtyfour::extensions::cdp::ChromeDevTools;
 
 const V4_HOST: &str = "ipv4.ip.example";
 const V6_HOST: &str = "ipv6.ip.example";
@@ -63,10 +62,14 @@ impl Site {
     }
 }
 
-/// Sends a command of the DevTools protocol.
+/// Sends a command of the DevTools protocol through chromedriver.
 async fn devtools(browser: &Browser, command: &str, parameters: Value) {
-    let tools = ChromeDevTools::new(browser.driver.handle.clone());
-    tools.execute_cdp_with_params(command, parameters).await.unwrap();
+    let handle = browser.driver.handle();
+    let url = format!("{}session/{}/goog/cdp/execute", handle.server_url(), handle.session_id());
+    let body = json!({"cmd": command, "params": parameters}).to_string();
+    let request = testkit::http::client().post(url).header("content-type", "application/json").body(body);
+    let response = request.send().await.unwrap();
+    assert!(response.status().is_success(), "{command}: {:?}", response.text().await);
 }
 
 /// Makes the browser send this client in the header of a trusted proxy.

@@ -29,19 +29,18 @@ async function otherAddress(url, family) {
 async function showOtherAddress(row) {
   const { family, url } = row.dataset;
   const name = family === "ipv4" ? "IPv4" : "IPv6";
-  const value = row.querySelector("dd");
-  value.setAttribute("role", "status");
-  const note = document.createElement("span");
-  note.className = "none";
-  note.textContent = "Checking …";
-  value.replaceChildren(note);
+  const status = document.createElement("span");
+  status.setAttribute("role", "status");
+  status.textContent = "Checking …";
+  row.querySelector("dd").replaceChildren(status);
   try {
     const address = document.createElement("code");
     address.id = "other";
     address.textContent = await otherAddress(url, family);
-    value.replaceChildren(address, copyButton(address.id, `Copy ${name} address`));
+    status.replaceChildren(address);
+    status.after(copyButton(address.id, `Copy ${name} address`));
   } catch {
-    note.textContent = `Not found: you seem to have no ${name} connection`;
+    status.textContent = `Not found: you seem to have no ${name} connection`;
   }
 }
 
