@@ -93,6 +93,12 @@ async fn check_fits(browser: &Browser, width: u32, name: &str) {
     assert_eq!(browser.eval(&overflowing).await, json!([]), "{name}");
 }
 
+/// Checks that an element, which appears below the others, is visible without scrolling.
+async fn check_in_view(browser: &Browser, id: &str) {
+    let bottom = format!("document.getElementById('{id}').getBoundingClientRect().bottom <= innerHeight");
+    assert_eq!(browser.eval(&bottom).await, true, "{id}");
+}
+
 async fn check_axe(browser: &Browser, state: &str) {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/node/node_modules/axe-core/axe.min.js");
     let Ok(axe) = std::fs::read_to_string(file) else {
@@ -151,12 +157,14 @@ async fn missing_family_and_demo_quota_are_explained() {
         browser.wait_for_text("#quota", left).await;
         browser.wait_for_text("#json", "\"ip\": \"198.51.100.7\"").await;
     }
+    check_in_view(&browser, "result").await;
     check_axe(&browser, "response").await;
     browser.screenshot("home").await;
     browser.click("#try").await;
     browser.wait_for_text("#problem", "Today's demo quota of 2 requests is used up. It resets at ").await;
     browser.wait_for_text("#problem a", "Create a key").await;
     assert_eq!(browser.eval("document.activeElement.id").await, "try", "the focus stays");
+    check_in_view(&browser, "problem").await;
     check_axe(&browser, "demo used up").await;
     browser.screenshot("home-used-up").await;
 

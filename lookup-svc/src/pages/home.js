@@ -7,6 +7,12 @@ const show = (element) => {
   element.hidden = false;
 };
 
+/** Shows an element that may be below the visible part of the page. */
+const reveal = (element) => {
+  show(element);
+  element.scrollIntoView({ block: "nearest" });
+};
+
 /* The address of the other family. Its page, on a host name with addresses of that family only, has it. */
 
 const OTHER_ADDRESS_TIMEOUT_MS = 8000;
@@ -97,7 +103,7 @@ function describeReset(reset, now) {
 
 function showProblem(...parts) {
   byId("problem").replaceChildren(...parts);
-  show(byId("problem"));
+  reveal(byId("problem"));
 }
 
 async function tryDemo() {
@@ -113,7 +119,7 @@ async function tryDemo() {
   if (!response.ok) return showProblem(`The request failed: ${body.message ?? response.status}`);
   byId("quota").textContent = `${number(header("Remaining"))} of ${number(header("Limit"))} demo requests are left today.`;
   byId("json").textContent = JSON.stringify(body, null, 2);
-  show(byId("result"));
+  reveal(byId("result"));
 }
 
 async function onTry() {
@@ -127,7 +133,7 @@ async function onTry() {
     showProblem("The service could not be reached. Try again in a moment.");
   }
   button.disabled = false;
-  button.focus();
+  button.focus({ preventScroll: true });
 }
 
 /* The flag. Where the system's fonts have no flags, the emoji would be two letters. */

@@ -35,8 +35,12 @@ impl Template {
 
     /// The text with a value for each slot.
     pub(super) fn render(&self, value: impl Fn(&str) -> String) -> String {
-        let parts = self.slots.iter().flat_map(|(before, name)| [before.clone(), value(name)]);
-        parts.chain([self.rest.clone()]).collect()
+        let mut text = String::new();
+        for (before, name) in &self.slots {
+            text.push_str(before);
+            text.push_str(&value(name));
+        }
+        text + &self.rest
     }
 }
 
