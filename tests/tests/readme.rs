@@ -242,7 +242,8 @@ fn document_links_resolve() {
     for document in documents() {
         let text = read(&document);
         let found = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
-        for link in found.filter(|link| !link.starts_with("https://")) {
+        let images = text.split("<img src=\"").skip(1).filter_map(|rest| rest.split('"').next());
+        for link in found.chain(images).filter(|link| !link.starts_with("https://")) {
             links += 1;
             let (file, section) = link.split_once('#').unwrap_or((link, ""));
             let here = project_root().join(&document);
