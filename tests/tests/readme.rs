@@ -19,30 +19,26 @@ use testkit::wait::eventually_ok;
 
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The documents outside `docs`.
-const TOP_DOCUMENTS: &str = "README.md CHANGELOG.md CODE_OF_CONDUCT.md CONTRIBUTING.md RELEASING.md SECURITY.md \
-    tests/README.md";
-
-/// Flags of cargo, rustup, nextest, helm, docker, curl, systemd, Prometheus and `./test`, and of our benchmarks and scripts.
+/// Flags of cargo, nextest, helm, docker, curl, git, systemd, Prometheus, cosign and `./test`, and of our benchmarks and
+/// scripts.
 const OTHER_FLAGS: &str = "--release --profile --bin --bins --lib --test --workspace --keys --minutes \
     --set --namespace --create-namespace --target --wait --help \
     --all --rootless --ignore-default-filter --manifest-path --target-dir --write \
     --tag --detach --name --volume --volumes-from --publish --force --rm --network --build --pull --no-build --cacert \
-    --haproxy-protocol --build-arg --to --sign --check --repo --certificate-identity-regexp \
-    --certificate-oidc-issuer --version --tags \
-    --insecure --resolve --now --unit --follow --config --fail --silent --show-error --max-time --json";
+    --haproxy-protocol --insecure --fail --silent --show-error --max-time --json --now --unit --follow \
+    --build-arg --to --sign --check --repo --certificate-identity-regexp --certificate-oidc-issuer --version --tags";
 
-/// Every document: those at the top, and all in `docs` and its directories.
+/// Every document in the top directory, in `docs` and its directories, and the README of the tests.
 fn documents() -> Vec<String> {
-    let mut documents: Vec<String> = TOP_DOCUMENTS.split_whitespace().map(str::to_owned).collect();
-    let mut directories = vec!["docs".to_owned()];
+    let mut documents = vec!["tests/README.md".to_owned()];
+    let mut directories = vec![String::new(), "docs/".to_owned()];
     while let Some(directory) = directories.pop() {
         for entry in fs::read_dir(project_root().join(&directory)).unwrap().map(Result::unwrap) {
-            let path = format!("{directory}/{}", entry.file_name().to_str().unwrap());
+            let path = format!("{directory}{}", entry.file_name().to_str().unwrap());
             match entry.file_type().unwrap().is_dir() {
-                true => directories.push(path),
+                true if path.starts_with("docs/") => directories.push(path + "/"),
                 false if path.ends_with(".md") => documents.push(path),
-                false => {}
+                _ => {}
             }
         }
     }
