@@ -26,6 +26,7 @@ export function keysView(settings) {
   const unreadableCards = new Map();
   /** Keys as shown last, by ID. @type {Map<string, Key>} */
   let shown = new Map();
+  // Numbers of the refresh that was started last, and of the one that is shown.
   let started = 0;
   let finished = 0;
   let inFlight = 0;
@@ -54,7 +55,9 @@ export function keysView(settings) {
       show(keys, unreadable);
       if (await loadUsage(keys) && !stopped && sequence === finished) show(keys, unreadable);
     } catch (error) {
-      if (!stopped && !(error instanceof ApiError && error.code === "unauthenticated")) showError(error);
+      // An earlier refresh may fail because of a change that the latest one shows, such as a deleted key.
+      const isLatest = !stopped && sequence === started;
+      if (isLatest && !(error instanceof ApiError && error.code === "unauthenticated")) showError(error);
     } finally {
       inFlight--;
     }
