@@ -8,7 +8,7 @@ use poem::endpoint::{BoxEndpoint, DynEndpoint, make_sync};
 use poem::http::HeaderName;
 use poem::{Endpoint, EndpointExt, IntoEndpoint, Request, Response, Result, Route};
 use poem_openapi::{OpenApi, OpenApiService};
-use quota_api::TRACE_LINKS;
+use quota_api::{TRACE_LINKS, TRACE_RESPONSE};
 use service_kit::openapi::{self, OpenApiDocument};
 use service_kit::{DirectRouter, RequestTelemetry, StaticFile, Telemetry, catch_all};
 
@@ -45,7 +45,7 @@ pub fn endpoint(
     // The peers are our own services.
     let request_telemetry = RequestTelemetry::new(telemetry, "quota-svc")
         .trust_trace_of(|_| true)
-        .link_spans_in(HeaderName::from_static(TRACE_LINKS));
+        .link_spans_in(HeaderName::from_static(TRACE_LINKS), HeaderName::from_static(TRACE_RESPONSE));
     Root { charges, routes }
         .before(move |request| ready(guard.check(request)))
         .with(catch_all(DOCS))

@@ -317,7 +317,11 @@ async fn each_concurrent_request_has_a_quota_span_by_parent_or_link() {
     assert_eq!(calls.len(), REQUESTS);
     for call in calls {
         let is_linked = |span: &&&Span| span.links.contains(&(call.trace.clone(), call.id.clone()));
-        let reached = quota.iter().filter(|span| span.parent == call.id || is_linked(span)).count();
-        assert_eq!(reached, 1, "{call:?} in {quota:#?}");
+        let reached: Vec<_> = quota.iter().filter(|span| span.parent == call.id || is_linked(span)).collect();
+        assert_eq!(reached.len(), 1, "{call:?} in {quota:#?}");
+        // The same connection in the other direction, for who looks at the trace of the request.
+        let batch = (reached[0].trace.clone(), reached[0].id.clone());
+        let expected = if reached[0].parent == call.id { vec![] } else { vec![batch] };
+        assert_eq!(call.links, expected, "{call:?} in {quota:#?}");
     }
 }

@@ -19,8 +19,8 @@ use prometheus::{Registry, TextEncoder};
 use crate::config::TelemetryArgs;
 
 pub(crate) use logs::log_early;
-pub(crate) use propagation::extract_links;
-pub use propagation::{extract_context, inject_context};
+pub use propagation::{extract_context, inject_context, link_current_span};
+pub(crate) use propagation::{extract_links, to_header};
 
 /// Maximum time that an unresponsive collector can delay the exit.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(3);

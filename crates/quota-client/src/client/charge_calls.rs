@@ -13,7 +13,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
-use quota_api::ChargeResponse;
+use quota_api::{ChargeResponse, TRACE_RESPONSE};
 use reqwest::Url;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
@@ -70,13 +70,14 @@ impl ChargeCalls {
         Self { target, idle: Mutex::default() }
     }
 
-    /// Sends a serialized batch with its trace context. Has no timeout except for connecting: the caller enforces the
+    /// Sends a serialized batch with its trace context. Returns the verdicts and, for a traced batch, its span in quota-svc.
+    /// Has no timeout except for connecting: the caller enforces the
     /// deadlines of the charges, and drops this future.
     pub(crate) async fn call(
         &self,
         body: String,
         trace: Option<HeaderMap>,
-    ) -> Result<ChargeResponse, ClientError> {
+    ) -> Result<(ChargeResponse, Option<HeaderValue>), ClientError> {
         let mut request = self.target.head.clone().map(|()| Full::new(Bytes::from(body)));
         if let Some(trace) = trace {
             request.headers_mut().extend(trace);
@@ -84,14 +85,14 @@ impl ChargeCalls {
         // quota-svc may have closed an idle connection. Then the request was not sent, and the next connection is used.
         while let Some(mut connection) = self.take_idle() {
             match connection.exchange(request).await {
-                Ok(response) => return self.finish(connection, &response),
+                Ok(response) => return self.finish(connection, response),
                 Err(Failure::NotSent(unsent)) => request = *unsent,
                 Err(Failure::Other(error)) => return Err(error),
             }
         }
         let mut connection = self.connect().await?;
         match connection.exchange(request).await {
-            Ok(response) => self.finish(connection, &response),
+            Ok(response) => self.finish(connection, response),
             Err(Failure::NotSent(_)) => Err(ClientError::Unreachable("the connection was closed".into())),
             Err(Failure::Other(error)) => Err(error),
         }
@@ -108,11 +109,15 @@ impl ChargeCalls {
     }
 
     /// Keeps the connection for the next call and parses the response. A status other than 2xx is an error.
-    fn finish(&self, mut connection: Connection, response: &Answer) -> Result<ChargeResponse, ClientError> {
+    fn finish(
+        &self,
+        mut connection: Connection,
+        response: Answer,
+    ) -> Result<(ChargeResponse, Option<HeaderValue>), ClientError> {
         connection.last_used = Instant::now();
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
         match response.status.is_success() {
-            true => transport::parse(&response.body),
+            true => Ok((transport::parse(&response.body)?, response.span)),
             false => Err(ClientError::from_response(response.status.as_u16(), &response.body)),
         }
     }
@@ -132,6 +137,8 @@ type Io = http1::Connection<TokioIo<TcpStream>, Full<Bytes>>;
 
 struct Answer {
     status: StatusCode,
+    /// The span of a traced call in quota-svc.
+    span: Option<HeaderValue>,
     body: Bytes,
 }
 
@@ -191,8 +198,8 @@ async fn answer(requests: &mut SendRequest<Full<Bytes>>, request: Call) -> Resul
             });
         }
     };
-    let status = response.status();
-    let mut incoming = response.into_body();
+    let (mut head, mut incoming) = response.into_parts();
+    let span = head.headers.remove(TRACE_RESPONSE);
     let mut body = Bytes::new();
     while let Some(frame) = incoming.frame().await {
         let Ok(data) = frame.map_err(interrupted)?.into_data() else { continue };
@@ -203,7 +210,7 @@ async fn answer(requests: &mut SendRequest<Full<Bytes>>, request: Call) -> Resul
         // Most responses arrive in one piece, which needs no copy.
         body = if body.is_empty() { data } else { [body, data].concat().into() };
     }
-    Ok(Answer { status, body })
+    Ok(Answer { status: head.status, span, body })
 }
 
 fn unreachable(error: impl std::error::Error + Send + Sync + 'static) -> ClientError {

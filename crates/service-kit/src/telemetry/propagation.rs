@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use http::{HeaderMap, HeaderName};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use opentelemetry::trace::{SpanContext, TraceContextExt, TraceState};
 use opentelemetry::{Context, global};
 use opentelemetry_http::{HeaderExtractor, HeaderInjector};
@@ -33,12 +33,38 @@ pub fn extract_context(headers: &HeaderMap) -> Context {
 /// For a call on behalf of several requests: only one of them can be the parent of its span.
 pub(crate) fn extract_links(headers: &HeaderMap, name: &HeaderName) -> Vec<SpanContext> {
     let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
-    let spans = values.flat_map(|value| value.split(',')).map(|traceparent| {
-        let carrier = HashMap::from([("traceparent".to_owned(), traceparent.trim().to_owned())]);
-        let context = global::get_text_map_propagator(|propagator| propagator.extract(&carrier));
-        context.span().span_context().clone()
-    });
-    spans.filter(SpanContext::is_valid).collect()
+    values.flat_map(|value| value.split(',')).filter_map(parse).collect()
+}
+
+/// Links the current span to the sampled span of another trace, given in the format of `traceparent`.
+pub fn link_current_span(linked: &HeaderValue) {
+    let span = Span::current();
+    let linked = linked.to_str().ok().and_then(parse).filter(SpanContext::is_sampled);
+    if let Some(linked) = linked.filter(|_| !span.is_disabled()) {
+        // In the same trace, the parent already connects the two.
+        if linked.trace_id() != span.context().span().span_context().trace_id() {
+            span.add_link(linked);
+        }
+    }
+}
+
+/// A span in the format of `traceparent`. `None` if nothing is exported.
+pub(crate) fn to_header(span: &Span) -> Option<HeaderValue> {
+    if span.is_disabled() {
+        return None;
+    }
+    let context = span.context();
+    let (span, flags) = (context.span(), context.span().span_context().trace_flags().to_u8());
+    let (trace, span) = (span.span_context().trace_id(), span.span_context().span_id());
+    HeaderValue::from_str(&format!("00-{trace}-{span}-{flags:02x}")).ok()
+}
+
+/// Parses the format of `traceparent`.
+fn parse(traceparent: &str) -> Option<SpanContext> {
+    let carrier = HashMap::from([("traceparent".to_owned(), traceparent.trim().to_owned())]);
+    let context = global::get_text_map_propagator(|propagator| propagator.extract(&carrier));
+    let span = context.span().span_context().clone();
+    span.is_valid().then_some(span)
 }
 
 /// Adds the current span's trace context to the headers of an outgoing request.
