@@ -27,9 +27,11 @@ fn run(script: &Path, arguments: &[&str], documents: &[PathBuf]) -> Output {
 fn redocly(script: &Path, documents: &[PathBuf]) -> Vec<String> {
     let output = run(script, &["lint", "--config", "redocly.yaml", "--format", "json"], documents);
     let text = String::from_utf8(output.stdout).unwrap();
-    let report: Value = serde_json::from_str(&text)
-        .unwrap_or_else(|error| panic!("{error}: {text}\n{}", String::from_utf8_lossy(&output.stderr)));
-    let problems = report["problems"].as_array().unwrap().iter();
+    // One report per document.
+    let reports = serde_json::Deserializer::from_str(&text).into_iter::<Value>();
+    let reports: Vec<_> = reports.collect::<Result<_, _>>().unwrap_or_default();
+    assert_eq!(reports.len(), documents.len(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
+    let problems = reports.iter().flat_map(|report| report["problems"].as_array().unwrap());
     let problems = problems.filter(|problem| problem["ignored"] != true);
     problems
         .map(|problem| format!("{}: {} {}", problem["ruleId"], problem["message"], problem["location"]))

@@ -2,6 +2,7 @@
 
 use quota_client::wire::Limits;
 use reqwest::Method;
+use service_kit::csp_hash;
 use testkit::lookup::WAIT_TIMEOUT;
 use testkit::wait::eventually;
 
@@ -124,7 +125,7 @@ async fn pages_state_the_limits_of_quota_svc() {
     for text in ["40 requests within 60 seconds per key", "70 requests per day, shared by all callers"] {
         assert!(docs.contains(text), "{text}");
     }
-    assert!(docs.contains("<strong>Burst:</strong> more than 40 requests within 60 seconds."));
+    assert!(docs.contains("more than 40 requests within 60 seconds. The key is paused"));
     for default in ["10,000", "300 requests", "1,000"] {
         assert!(!docs.contains(default), "{default}");
     }
@@ -141,4 +142,18 @@ async fn pages_without_known_limits_name_the_header() {
     assert!(docs.contains("per day and key: see <code>X-RateLimit-Limit</code>"), "{docs}");
     assert!(!docs.contains("10,000 requests per day"), "{docs}");
     assert!(harness.get("/openapi.json").await.text.contains("shows the limit that applies"));
+}
+
+#[tokio::test]
+async fn docs_policy_allows_only_the_own_script_and_style() {
+    let harness = Harness::start().await;
+    let page = harness.get("/docs").await;
+    let policy = page.header("content-security-policy").unwrap();
+    for tag in ["style", "script"] {
+        let (_, rest) = page.text.split_once(&format!("<{tag}>")).unwrap();
+        let (content, rest) = rest.split_once(&format!("</{tag}>")).unwrap();
+        assert!(policy.contains(&format!("{tag}-src {};", csp_hash(content))), "{tag}: {policy}");
+        assert!(!rest.contains(&format!("<{tag}")), "only one {tag}");
+    }
+    assert!(page.text.contains("<div id=\"search\" hidden>"), "hidden without JavaScript, which it needs");
 }
