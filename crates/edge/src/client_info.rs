@@ -5,13 +5,13 @@ use std::sync::Arc;
 #[cfg(feature = "kubernetes")]
 use std::time::Duration;
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 #[cfg(feature = "kubernetes")]
 use kube::runtime::{utils::Backoff, watcher::DefaultBackoff};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::client_ip::{ClientIp, Decision, resolve};
+use crate::client_ip::{ClientIp, Decision, resolve_observed};
 use crate::colo::Iata;
 use crate::config::EdgeArgs;
 use crate::error::EdgeError;
@@ -21,6 +21,7 @@ use crate::facts::ConnectionFacts;
 use crate::kubernetes;
 use crate::policy::EdgePolicy;
 use crate::shared::{DiscoveryStatus, Shared};
+use crate::steps::{Fact, FactSource, Observer, Step};
 use crate::trusted::TrustedProxies;
 
 /// How long a removed proxy stays trusted.
@@ -52,6 +53,19 @@ pub struct ClientInfo<'h> {
     pub decision: Decision,
     /// Facts about the client's connection. The colo is this process's, unless a proxy sends its own.
     pub facts: ConnectionFacts<'h>,
+}
+
+/// The client of one request, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explanation<'h> {
+    /// What [`Edge::identify`] returns.
+    pub client: ClientInfo<'h>,
+    /// The steps, in order.
+    pub steps: Vec<Step>,
+    /// The headers that would be read if the peer were trusted.
+    pub ignored: Vec<HeaderName>,
+    /// The headers that are never read with these flags.
+    pub unknown: Vec<HeaderName>,
 }
 
 /// Identifies the clients of a running service according to its edge policy. Dropping it ends its background tasks.
@@ -112,16 +126,69 @@ impl Edge {
         headers: &'h HeaderMap,
         own: ConnectionFacts<'h>,
     ) -> ClientInfo<'h> {
-        let (client, facts) = match peer.into() {
+        self.identify_observed(peer.into(), headers, own, &mut ())
+    }
+
+    /// Like [`Edge::identify`], and explains the result.
+    #[must_use]
+    pub fn explain<'h>(
+        &self,
+        peer: impl Into<Peer>,
+        headers: &'h HeaderMap,
+        own: ConnectionFacts<'h>,
+    ) -> Explanation<'h> {
+        let mut steps = Vec::new();
+        let client = self.identify_observed(peer.into(), headers, own, &mut steps);
+        let (known, unknown) = headers.keys().cloned().partition(|name| self.policy.reads(name));
+        let headers_are_read = steps.iter().any(|step| matches!(step, Step::FactHeader { .. }));
+        let ignored = if headers_are_read { Vec::new() } else { known };
+        Explanation { client, steps, ignored, unknown }
+    }
+
+    fn identify_observed<'h, O: Observer>(
+        &self,
+        peer: Peer,
+        headers: &'h HeaderMap,
+        own: ConnectionFacts<'h>,
+        observer: &mut O,
+    ) -> ClientInfo<'h> {
+        let (client, facts) = match peer {
             Peer::Address(peer) => {
-                let client = resolve(peer, headers, &self.policy.client_ip_from, &self.shared.trusted.load());
-                let sent = || self.policy.fact_headers.read(headers);
-                (client, fact_sources::select(client.decision, own, sent))
+                let trusted = self.shared.trusted.load();
+                let client = resolve_observed(peer, headers, &self.policy.client_ip_from, &trusted, observer);
+                let sent = |observer: &mut O| self.policy.fact_headers.read_observed(headers, observer);
+                (client, fact_sources::select(client.decision, own, sent, observer))
             }
-            Peer::Balancer(ip) => (ClientIp { ip: ip.to_canonical(), decision: Decision::Missing }, own),
+            Peer::Balancer(ip) => {
+                let ip = ip.to_canonical();
+                observer.add(|| Step::BalancerWithoutClient { ip });
+                (ClientIp { ip, decision: Decision::Missing }, fact_sources::only_own(own, observer))
+            }
         };
+        observer.add(|| Step::FactSource { fact: Fact::Colo, source: self.colo_source(facts.colo) });
         let facts = ConnectionFacts { colo: facts.colo.or_else(|| self.colo()), ..facts };
         ClientInfo { ip: client.ip, decision: client.decision, facts }
+    }
+
+    fn colo_source(&self, sent: Option<Iata>) -> FactSource {
+        match (sent, self.shared.node_colo.get(), self.policy.colo) {
+            (Some(_), ..) => FactSource::Header,
+            (None, Some(_), _) => FactSource::NodeLabel,
+            (None, None, Some(_)) => FactSource::Flags,
+            (None, None, None) => FactSource::Unknown,
+        }
+    }
+
+    /// Returns the policy as text for operators.
+    #[must_use]
+    pub fn policy(&self) -> &EdgePolicy {
+        &self.policy
+    }
+
+    /// Returns the names of the headers in which a trusted proxy sends a fact.
+    #[must_use]
+    pub fn fact_headers(&self, fact: Fact) -> &[HeaderName] {
+        self.policy.fact_headers.names(fact)
     }
 
     /// Checks that at least one proxy is trusted: with the PROXY protocol, only trusted proxies can connect.

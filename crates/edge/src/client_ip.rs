@@ -5,15 +5,14 @@ use std::net::IpAddr;
 use http::{HeaderMap, HeaderName};
 
 use crate::address::parse_entry;
-use crate::policy::ClientIpFrom;
+use crate::policy::{ClientIpFrom, X_FORWARDED_FOR};
+use crate::steps::{AddressHeader, Observer, Step, XffEntry, shortened};
 use crate::trusted::TrustedSet;
 
 /// Maximum number of X-Forwarded-For entries that are read, from the right.
 ///
 /// A longer list is not rejected: if it were, a client could hide its address by sending a long list.
 pub const MAX_HOPS: usize = 64;
-
-const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// The client's address and how it was determined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,49 +75,96 @@ impl Decision {
 /// from the configured source.
 #[must_use]
 pub fn resolve(peer: IpAddr, headers: &HeaderMap, from: &ClientIpFrom, trusted: &TrustedSet) -> ClientIp {
+    resolve_observed(peer, headers, from, trusted, &mut ())
+}
+
+/// Like [`resolve`], and reports the steps.
+pub(crate) fn resolve_observed(
+    peer: IpAddr,
+    headers: &HeaderMap,
+    from: &ClientIpFrom,
+    trusted: &TrustedSet,
+    observer: &mut impl Observer,
+) -> ClientIp {
     let peer = peer.to_canonical();
-    if !trusted.contains(peer) {
+    let trusted_by = trusted.find(peer);
+    observer.add(|| Step::Peer { ip: peer, trusted: trusted_by });
+    if trusted_by.is_none() {
         return ClientIp { ip: peer, decision: Decision::PeerUntrusted };
     }
     match from {
-        ClientIpFrom::Peer => ClientIp { ip: peer, decision: Decision::Peer },
-        ClientIpFrom::Xff => from_xff(peer, headers, trusted),
-        ClientIpFrom::Header(name) => from_header(peer, headers, name),
+        ClientIpFrom::Peer => {
+            observer.add(|| Step::PeerIsClient);
+            ClientIp { ip: peer, decision: Decision::Peer }
+        }
+        ClientIpFrom::Xff => from_xff(peer, headers, trusted, observer),
+        ClientIpFrom::Header(name) => from_header(peer, headers, name, observer),
     }
 }
 
 /// Reads all header lines from right to left: each proxy appends on the right, so the rightmost entries come from the
 /// nearest proxies.
-fn from_xff(peer: IpAddr, headers: &HeaderMap, trusted: &TrustedSet) -> ClientIp {
+fn from_xff(
+    peer: IpAddr,
+    headers: &HeaderMap,
+    trusted: &TrustedSet,
+    observer: &mut impl Observer,
+) -> ClientIp {
     let lines = headers.get_all(X_FORWARDED_FOR).iter().rev();
-    let entries = lines.flat_map(|line| line.as_bytes().rsplit(|b| *b == b','));
+    let mut entries = lines.flat_map(|line| line.as_bytes().rsplit(|b| *b == b',')).enumerate();
     let mut client = ClientIp { ip: peer, decision: Decision::Missing };
-    for (hops, entry) in entries.enumerate() {
-        let parsed = if hops < MAX_HOPS { parse_entry(entry) } else { None };
+    for (hops, text) in entries.by_ref() {
+        let mut report = |entry| {
+            observer.add(|| Step::XffEntry { position: hops + 1, text: shortened(text), entry });
+        };
+        let parsed = if hops < MAX_HOPS { parse_entry(text) } else { None };
         let Some(ip) = parsed else {
+            report(if hops < MAX_HOPS { XffEntry::Invalid } else { XffEntry::OverLimit });
             client.decision = Decision::Fallback;
             break;
         };
         client = ClientIp { ip, decision: Decision::XffAllTrusted };
-        if !trusted.contains(ip) {
-            client.decision = Decision::Xff;
-            break;
+        match trusted.find(ip) {
+            Some(by) => report(XffEntry::TrustedProxy(ip, by)),
+            None => {
+                report(XffEntry::Client(ip));
+                client.decision = Decision::Xff;
+                break;
+            }
         }
     }
+    observer.add(|| match client.decision {
+        Decision::Missing => Some(Step::XffMissing),
+        Decision::XffAllTrusted => Some(Step::XffAllTrusted { ip: client.ip }),
+        _ => Some(entries.count()).filter(|count| *count > 0).map(|entries| Step::XffUnread { entries }),
+    });
     client
 }
 
 /// Reads the address from the header `name`. Falls back to the peer if the header is repeated: one of the values may
 /// come from the client.
-fn from_header(peer: IpAddr, headers: &HeaderMap, name: &HeaderName) -> ClientIp {
+fn from_header(
+    peer: IpAddr,
+    headers: &HeaderMap,
+    name: &HeaderName,
+    observer: &mut impl Observer,
+) -> ClientIp {
     let mut values = headers.get_all(name).iter();
-    let (ip, decision) = match (values.next(), values.next()) {
-        (None, _) => (peer, Decision::Missing),
-        (Some(value), None) => match parse_entry(value.as_bytes()) {
-            Some(ip) => (ip, Decision::Header),
-            None => (peer, Decision::Fallback),
-        },
-        (Some(_), Some(_)) => (peer, Decision::Fallback),
+    let (first, is_single) = (values.next(), values.next().is_none());
+    let address = first.filter(|_| is_single).and_then(|value| parse_entry(value.as_bytes()));
+    observer.add(|| {
+        let value = match (first, address) {
+            (None, _) => AddressHeader::Missing,
+            (Some(_), Some(ip)) => AddressHeader::Client(ip),
+            (Some(_), None) if !is_single => AddressHeader::Repeated,
+            (Some(value), None) => AddressHeader::Invalid { text: shortened(value.as_bytes()) },
+        };
+        Step::AddressHeader { name: name.clone(), value }
+    });
+    let decision = match (first, address) {
+        (None, _) => Decision::Missing,
+        (Some(_), Some(_)) => Decision::Header,
+        (Some(_), None) => Decision::Fallback,
     };
-    ClientIp { ip, decision }
+    ClientIp { ip: address.unwrap_or(peer), decision }
 }

@@ -2,6 +2,7 @@
 
 use crate::client_ip::Decision;
 use crate::facts::{ConnectionFacts, ProxiedTls};
+use crate::steps::{Fact, FactSource, Observer, Step};
 
 /// Selects the source of each fact. `own` are the facts of the TCP connection to this process, and `headers` reads those
 /// in the headers.
@@ -15,19 +16,45 @@ use crate::facts::{ConnectionFacts, ProxiedTls};
 ///
 /// With PROXY protocol, `own` comes from [`ConnectionFacts::behind_balancer`], and the client in the PROXY header takes the
 /// place of the peer. If that client is a trusted proxy itself, its row applies.
-pub(crate) fn select<'h>(
+///
+/// Reports the source of each fact except the colo, which this function does not select.
+pub(crate) fn select<'h, O: Observer>(
     decision: Decision,
     own: ConnectionFacts<'h>,
-    headers: impl FnOnce() -> ConnectionFacts<'h>,
+    headers: impl FnOnce(&mut O) -> ConnectionFacts<'h>,
+    observer: &mut O,
 ) -> ConnectionFacts<'h> {
     match decision {
-        Decision::PeerUntrusted => own,
+        Decision::PeerUntrusted => only_own(own, observer),
         // Nothing was forwarded: the peer is the client, so this connection is the client's.
-        Decision::Missing => or(headers(), own),
+        Decision::Missing => or(headers(observer), own, observer),
         // The peer is a trusted proxy, so only its headers describe the client's connection.
         Decision::Peer | Decision::Xff | Decision::XffAllTrusted | Decision::Header | Decision::Fallback => {
-            headers()
+            report(observer, [true; 3]);
+            headers(observer)
         }
+    }
+}
+
+/// Selects the facts of the connection: no header may be read.
+pub(crate) fn only_own<'h>(own: ConnectionFacts<'h>, observer: &mut impl Observer) -> ConnectionFacts<'h> {
+    report(observer, [false; 3]);
+    own
+}
+
+/// Reports whether HTTP version, TLS and round-trip time come from headers or from the connection.
+fn report(observer: &mut impl Observer, from_header: [bool; 3]) {
+    let [http, tls, rtt] = from_header.map(|header| match header {
+        true => FactSource::Header,
+        false => FactSource::Connection,
+    });
+    for (fact, source) in [
+        (Fact::HttpProtocol, http),
+        (Fact::TlsVersion, tls),
+        (Fact::TlsCipher, tls),
+        (Fact::RoundTripTime, rtt),
+    ] {
+        observer.add(|| Step::FactSource { fact, source });
     }
 }
 
@@ -47,8 +74,14 @@ impl<'h> ConnectionFacts<'h> {
 }
 
 /// Fills in missing facts. TLS version and cipher belong together: they are taken from the same source.
-fn or<'h>(sent: ConnectionFacts<'h>, own: ConnectionFacts<'h>) -> ConnectionFacts<'h> {
-    let tls = if sent.tls_version.is_some() || sent.tls_cipher.is_some() { sent } else { own };
+fn or<'h>(
+    sent: ConnectionFacts<'h>,
+    own: ConnectionFacts<'h>,
+    observer: &mut impl Observer,
+) -> ConnectionFacts<'h> {
+    let tls_sent = sent.tls_version.is_some() || sent.tls_cipher.is_some();
+    report(observer, [sent.http_protocol.is_some(), tls_sent, sent.rtt_ms.is_some()]);
+    let tls = if tls_sent { sent } else { own };
     ConnectionFacts {
         http_protocol: sent.http_protocol.or(own.http_protocol),
         tls_version: tls.tls_version,
@@ -64,6 +97,14 @@ mod tests {
     use http::Version;
 
     use super::*;
+
+    fn select<'h>(
+        decision: Decision,
+        own: ConnectionFacts<'h>,
+        headers: impl FnOnce() -> ConnectionFacts<'h>,
+    ) -> ConnectionFacts<'h> {
+        super::select(decision, own, |()| headers(), &mut ())
+    }
 
     /// What a TLS connection to this process has.
     fn own() -> ConnectionFacts<'static> {

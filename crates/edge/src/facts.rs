@@ -9,6 +9,7 @@ use crate::address::trim;
 use crate::colo::Iata;
 use crate::config::{EdgeArgs, RttUnit};
 use crate::error::EdgeError;
+use crate::steps::{Fact, FactHeader, Observer, Step, shortened};
 
 mod cipher;
 mod values;
@@ -101,6 +102,15 @@ impl FactHeaders {
     /// Reads the facts. Only for requests from trusted proxies: any client can send these headers.
     #[must_use]
     pub fn read<'h>(&self, headers: &'h HeaderMap) -> ConnectionFacts<'h> {
+        self.read_observed(headers, &mut ())
+    }
+
+    /// Like [`read`](Self::read), and reports each header.
+    pub(crate) fn read_observed<'h>(
+        &self,
+        headers: &'h HeaderMap,
+        observer: &mut impl Observer,
+    ) -> ConnectionFacts<'h> {
         let names = [&self.http_protocol, &self.tls_version, &self.tls_cipher, &self.colo];
         let (mut sent, mut has_rtt) = ([Sent::Missing; 4], false);
         // One pass over the headers, because each lookup by name would hash the name.
@@ -113,14 +123,40 @@ impl FactHeaders {
             has_rtt |= self.rtt.contains(name);
         }
         let [http_protocol, tls_version, tls_cipher, colo] = sent.map(Sent::value);
-        let rtt = |name| values::rtt(single(headers, name)?, self.rtt_unit);
-        ConnectionFacts {
+        let facts = ConnectionFacts {
             http_protocol: http_protocol.and_then(values::protocol),
             tls_version: tls_version.and_then(values::tls_version),
             tls_cipher: tls_cipher.and_then(cipher::name),
-            rtt_ms: self.rtt.iter().filter(|_| has_rtt).find_map(rtt),
+            rtt_ms: None,
             rtt_from_socket: false,
             colo: colo.and_then(|value| Iata::parse_ray(value.as_bytes())),
+        };
+        let valid = [
+            (Fact::HttpProtocol, facts.http_protocol.is_some()),
+            (Fact::TlsVersion, facts.tls_version.is_some()),
+            (Fact::TlsCipher, facts.tls_cipher.is_some()),
+            (Fact::Colo, facts.colo.is_some()),
+        ];
+        for ((name, sent), (fact, is_valid)) in names.into_iter().zip(sent).zip(valid) {
+            observer.add(|| sent.step(fact, name, is_valid));
+        }
+        let rtt = |name| {
+            let sent = Sent::all(headers, name);
+            let rtt = sent.value().and_then(|value| values::rtt(value, self.rtt_unit));
+            observer.add(|| sent.step(Fact::RoundTripTime, name, rtt.is_some()));
+            rtt
+        };
+        ConnectionFacts { rtt_ms: self.rtt.iter().filter(|_| has_rtt).find_map(rtt), ..facts }
+    }
+
+    /// Returns the names of the headers that are read for a fact.
+    pub(crate) fn names(&self, fact: Fact) -> &[HeaderName] {
+        match fact {
+            Fact::HttpProtocol => std::slice::from_ref(&self.http_protocol),
+            Fact::TlsVersion => std::slice::from_ref(&self.tls_version),
+            Fact::TlsCipher => std::slice::from_ref(&self.tls_cipher),
+            Fact::RoundTripTime => &self.rtt,
+            Fact::Colo => std::slice::from_ref(&self.colo),
         }
     }
 }
@@ -134,6 +170,12 @@ enum Sent<'h> {
 }
 
 impl<'h> Sent<'h> {
+    fn all(headers: &'h HeaderMap, name: &HeaderName) -> Self {
+        let mut sent = Sent::Missing;
+        headers.get_all(name).iter().for_each(|value| sent.add(value));
+        sent
+    }
+
     fn add(&mut self, value: &'h HeaderValue) {
         *self = match self {
             Self::Missing => Self::Once(value),
@@ -149,6 +191,16 @@ impl<'h> Sent<'h> {
             Self::Missing | Self::Repeated => None,
         }
     }
+
+    fn step(self, fact: Fact, name: &HeaderName, is_valid: bool) -> Step {
+        let value = match self {
+            Self::Missing => FactHeader::Missing,
+            Self::Repeated => FactHeader::Repeated,
+            Self::Once(_) if is_valid => FactHeader::Valid,
+            Self::Once(value) => FactHeader::Invalid { text: shortened(value.as_bytes()) },
+        };
+        Step::FactHeader { fact, name: name.clone(), value }
+    }
 }
 
 /// Rejects names with underscores, because a client could forge them: a proxy that overwrites `X-Edge-RTT` may forward
@@ -158,12 +210,6 @@ pub(crate) fn header_name(flag: &'static str, value: &str) -> Result<HeaderName,
     let name = HeaderName::from_bytes(value.as_bytes()).ok().filter(|_| plain);
     let problem = "is not a valid header name (letters, digits and hyphens)";
     name.ok_or_else(|| EdgeError::invalid(flag, value, problem))
-}
-
-fn single<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
-    let mut sent = Sent::Missing;
-    headers.get_all(name).iter().for_each(|value| sent.add(value));
-    sent.value()
 }
 
 /// Returns a value that is neither too long nor empty and has only allowed characters.

@@ -9,7 +9,10 @@ use crate::colo::{ColoMap, Iata, colo_of_zone};
 use crate::config::EdgeArgs;
 use crate::error::EdgeError;
 use crate::facts::{FactHeaders, header_name};
+use crate::steps::Fact;
 use crate::trusted::canonical_network;
+
+pub(crate) const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// Where the client's address is taken from if the TCP peer is a trusted proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,6 +70,16 @@ impl EdgePolicy {
             colo: zone_colo.or(configured),
             node_label: node_label(args)?,
         })
+    }
+
+    /// Returns whether a header of a trusted proxy is read.
+    pub(crate) fn reads(&self, name: &HeaderName) -> bool {
+        let is_address = match &self.client_ip_from {
+            ClientIpFrom::Peer => false,
+            ClientIpFrom::Xff => *name == X_FORWARDED_FOR,
+            ClientIpFrom::Header(header) => name == header,
+        };
+        is_address || Fact::ALL.into_iter().any(|fact| self.fact_headers.names(fact).contains(name))
     }
 
     /// Returns whether the Kubernetes API is required.

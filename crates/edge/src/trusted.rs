@@ -6,6 +6,15 @@ use std::sync::Arc;
 use arc_swap::{ArcSwap, Guard};
 use ipnet::{IpNet, Ipv4Net};
 
+/// Why an address is a trusted proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TrustedBy {
+    /// It is in this network of `--trusted-proxies`.
+    Network(IpNet),
+    /// Discovery has found it.
+    Discovery,
+}
+
 /// Networks from the flags and addresses from discovery.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrustedSet {
@@ -34,8 +43,15 @@ impl TrustedSet {
     /// Returns whether the address is a trusted proxy. An IPv4-mapped address counts as IPv4.
     #[must_use]
     pub fn contains(&self, ip: IpAddr) -> bool {
+        self.find(ip).is_some()
+    }
+
+    /// Returns why the address is a trusted proxy, or `None` if it is not.
+    pub(crate) fn find(&self, ip: IpAddr) -> Option<TrustedBy> {
         let ip = ip.to_canonical();
-        self.networks.iter().any(|net| net.contains(&ip)) || self.hosts.binary_search(&ip).is_ok()
+        let network = self.networks.iter().find(|net| net.contains(&ip));
+        let discovered = || self.hosts.binary_search(&ip).is_ok().then_some(TrustedBy::Discovery);
+        network.map(|network| TrustedBy::Network(*network)).or_else(discovered)
     }
 }
 
@@ -95,6 +111,8 @@ mod tests {
         for inside in ["10.255.0.1", "::ffff:10.0.0.1", "2001:db8::1", "192.0.2.9", "192.0.2.3"] {
             assert!(set.contains(ip(inside)), "{inside}");
         }
+        assert_eq!(set.find(ip("10.255.0.1")), Some(TrustedBy::Network("10.0.0.0/8".parse().unwrap())));
+        assert_eq!(set.find(ip("192.0.2.9")), Some(TrustedBy::Discovery));
         for outside in ["11.0.0.1", "192.0.2.4", "2001:db9::1", "::10.0.0.1", "::1"] {
             assert!(!set.contains(ip(outside)), "{outside}");
         }

@@ -97,6 +97,56 @@ async fn headers_of_a_balancer_without_a_client_are_ignored() {
     assert_eq!(client.facts.colo.map(|colo| colo.to_string()).as_deref(), Some("FRA"));
 }
 
+fn sentences(edge: &Edge, peer: &str, headers: &[(&'static str, &str)]) -> Vec<String> {
+    let mut map = HeaderMap::new();
+    for (name, value) in headers {
+        map.append(*name, value.parse().unwrap());
+    }
+    let own = ConnectionFacts::direct(Version::HTTP_11);
+    let explanation = edge.explain(peer.parse::<IpAddr>().unwrap(), &map, own);
+    explanation.steps.iter().map(ToString::to_string).collect()
+}
+
+#[tokio::test]
+async fn each_hop_is_explained_in_a_sentence() {
+    let edge = edge(&["10.0.0.0/8"]).await;
+    let forwarded = ("x-forwarded-for", "192.0.2.1, 203.0.113.7, 10.9.9.9");
+    let steps = sentences(&edge, "10.0.0.1", &[forwarded, ("x-edge-rtt", "fast"), ("x-edge-colo", "SJC")]);
+    let has = |text: &str| assert!(steps.iter().any(|step| step == text), "{text} is not in {steps:#?}");
+    has("The peer 10.0.0.1 is a trusted proxy (10.0.0.0/8 in --trusted-proxies), so its headers are read.");
+    has(
+        "Entry 1 of X-Forwarded-For, counted from the right, is \"10.9.9.9\": 10.9.9.9 is another trusted proxy (10.0.0.0/8 in --trusted-proxies).",
+    );
+    has(
+        "Entry 2 of X-Forwarded-For, counted from the right, is \"203.0.113.7\": 203.0.113.7 is not a trusted proxy, so it is the client.",
+    );
+    has("1 entry further to the left was not read: a client can send anything there.");
+    has("The header x-edge-rtt, for rtt, is \"fast\", which is not a valid value, so it is ignored.");
+    has("The header x-edge-colo, for colo, is used.");
+    let untrusted = sentences(&edge, "203.0.113.1", &[forwarded]);
+    assert!(
+        untrusted[0].starts_with("The peer 203.0.113.1 is not a trusted proxy, so it is the client"),
+        "{untrusted:?}"
+    );
+}
+
+#[tokio::test]
+async fn headers_that_are_not_read_are_listed() {
+    let edge = edge(&["10.0.0.0/8"]).await;
+    let headers: HeaderMap = [("x-forwarded-for", "192.0.2.1"), ("x-real-ip", "192.0.2.2")]
+        .map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap()))
+        .into_iter()
+        .collect();
+    let names = |peer: &str| {
+        let own = ConnectionFacts::direct(Version::HTTP_11);
+        let explanation = edge.explain(peer.parse::<IpAddr>().unwrap(), &headers, own);
+        [explanation.ignored, explanation.unknown]
+            .map(|names| names.iter().map(ToString::to_string).collect::<Vec<_>>())
+    };
+    assert_eq!(names("10.0.0.1"), [vec![], vec!["x-real-ip".to_owned()]]);
+    assert_eq!(names("203.0.113.1"), [["x-forwarded-for".to_owned()], ["x-real-ip".to_owned()]]);
+}
+
 #[tokio::test]
 async fn proxy_protocol_requires_trusted_proxies() {
     let error = edge(&[]).await.require_trusted_proxies().unwrap_err().to_string();
