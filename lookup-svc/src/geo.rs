@@ -26,6 +26,7 @@ mod region_code;
 mod reload;
 mod scalar;
 mod snapshot;
+mod sources;
 mod timezone;
 mod watched_file;
 mod zone_tab;
@@ -35,6 +36,7 @@ pub use country_point::{Point, country_point};
 pub use database::DatabaseInfo;
 pub use location::{AsText, Location, LocationJson, RegionCode};
 pub use provider::{Attribution, DatabaseKind};
+pub use sources::{FieldSource, Source};
 pub use timezone::TimezoneInfo;
 
 use snapshot::Snapshot;
@@ -187,6 +189,18 @@ impl Geo {
     /// Like `lookup`, but passes the location as JSON, usually from the location cache.
     pub fn lookup_json<R>(&self, ip: IpAddr, now: i64, use_json: impl FnOnce(&LocationJson) -> R) -> R {
         self.inner.current.load().with_location_json(ip.to_canonical(), now, use_json)
+    }
+
+    /// Like `lookup`, and also passes the source of each field that the location has.
+    pub fn explain<R>(
+        &self,
+        ip: IpAddr,
+        now: i64,
+        use_location: impl FnOnce(&Location<'_>, Vec<FieldSource>) -> R,
+    ) -> R {
+        let snapshot = self.inner.current.load();
+        let (location, sources) = snapshot.explain(ip.to_canonical(), now);
+        use_location(&location, sources)
     }
 
     /// The databases in use, in order of precedence. The last one is the built-in country data.

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use serde::{Deserialize, Deserializer};
 
 use super::country::{self, Country};
+use super::location::RegionCode;
 use super::record::{Field, MmdbRecord};
 use super::timezone;
 
@@ -31,6 +32,11 @@ pub(super) struct Fields<'a> {
 impl<'a> Fields<'a> {
     pub(super) fn is_empty(&self) -> bool {
         *self == Fields::default()
+    }
+
+    /// The region code of the database, if it is one in this country.
+    pub(super) fn stored_region_code(&self, country: &str) -> Option<RegionCode> {
+        self.region_code.and_then(|part| RegionCode::compose(country, part))
     }
 }
 

@@ -1,6 +1,8 @@
 //! Merges what several databases say about one address into a location that exists: cities, coordinates and the like of
 //! two databases are never mixed.
 
+use std::iter;
+
 use super::country::Country;
 use super::layout::Fields;
 
@@ -23,61 +25,107 @@ enum Operator {
     Number,
 }
 
+/// Which record each part of a merged location comes from, by its position. Only for parts that the location has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct RecordSources {
+    pub country: usize,
+    pub country_name: usize,
+    pub continent: usize,
+    pub is_eu: usize,
+    /// City, region, region code, postal code, coordinates and timezone.
+    pub details: usize,
+    pub asn: usize,
+    pub org: usize,
+    pub proxy: usize,
+    pub hosting: usize,
+}
+
+/// The merged fields of all databases.
+pub(super) struct Merged<'a> {
+    pub fields: Fields<'a>,
+    pub sources: RecordSources,
+    /// Whether the country comes from the built-in data.
+    pub built_in_country: bool,
+}
+
+/// Merges the records of the loaded databases. Only if none of them has a country, the built-in data is consulted.
+pub(super) fn merge_with_built_in<'a>(
+    records: impl Iterator<Item = Fields<'a>>,
+    find_built_in: impl FnOnce() -> Option<&'static Country>,
+) -> Merged<'a> {
+    let (mut fields, sources) = merge(records);
+    let is_missing = fields.country.is_none();
+    if is_missing && let Some(country) = find_built_in() {
+        add_country(&mut fields, country);
+    }
+    Merged { built_in_country: is_missing && fields.country.is_some(), fields, sources }
+}
+
 /// Merges the fields of several databases, given in order of precedence.
 ///
 /// City, region, region code, postal code, coordinates and timezone come from one database: the one with the most
 /// precise record, or the first of several that are equally precise. Databases with the same country add missing facts
 /// about the country. Number and organization of the network come from one database, too: the first with an AS number.
 /// A flag (`proxy`, `hosting`) is set if any database sets it, because lists of such networks have nothing else.
-pub(super) fn merge<'a>(mut records: impl Iterator<Item = Fields<'a>>) -> Fields<'a> {
+fn merge<'a>(mut records: impl Iterator<Item = Fields<'a>>) -> (Fields<'a>, RecordSources) {
     let first = records.next().unwrap_or_default();
     match records.next() {
-        None => first,
+        None => (first, RecordSources::default()),
         Some(second) => merge_all(&[first, second].into_iter().chain(records).collect::<Vec<_>>()),
     }
 }
 
 /// Adds the country of the built-in data to a location without one, unless the continents differ. An incomplete region
 /// code ("BE") is then removed: with the country of another database, it could become the code of another region.
-pub(super) fn add_country(merged: &mut Fields<'_>, country: &'static Country) {
+fn add_country(merged: &mut Fields<'_>, country: &'static Country) {
     if merged.country.is_none() && merged.continent.is_none_or(|code| code == country.continent) {
         merged.country = Some(country);
         merged.region_code = merged.region_code.filter(|code| code.contains('-'));
     }
 }
 
-fn merge_all<'a>(records: &[Fields<'a>]) -> Fields<'a> {
-    let mut merged = Fields {
-        proxy: records.iter().any(|record| record.proxy),
-        hosting: records.iter().any(|record| record.hosting),
-        ..Fields::default()
-    };
+/// A record and its position.
+type Record<'r, 'a> = (usize, &'r Fields<'a>);
+
+fn merge_all<'a>(records: &[Fields<'a>]) -> (Fields<'a>, RecordSources) {
+    let (mut merged, mut sources) = (Fields::default(), RecordSources::default());
+    if let Some(position) = records.iter().position(|record| record.proxy) {
+        (merged.proxy, sources.proxy) = (true, position);
+    }
+    if let Some(position) = records.iter().position(|record| record.hosting) {
+        (merged.hosting, sources.hosting) = (true, position);
+    }
     if let Some(best) = first_max(records, precision) {
-        add_location(&mut merged, best, records);
+        add_location(&mut merged, &mut sources, best, records);
     }
-    if let Some(best) = first_max(records, operator) {
-        merged.asn = best.asn;
-        let same_network = |record: &&Fields<'a>| best.asn.is_some() && record.asn == best.asn;
-        merged.org = best.org.or_else(|| records.iter().filter(same_network).find_map(|record| record.org));
+    if let Some((position, best)) = first_max(records, operator) {
+        (merged.asn, sources.asn) = (best.asn, position);
+        let same_network = |record: &Record<'_, 'a>| best.asn.is_some() && record.1.asn == best.asn;
+        let candidates = iter::once((position, best)).chain(records.iter().enumerate().filter(same_network));
+        (merged.org, sources.org) = first_value(candidates, |record| record.org);
     }
-    merged
+    (merged, sources)
 }
 
 /// Adds the location of `best`. If it has nothing but a country, the first database with the same country provides the
 /// rest as a whole.
-fn add_location<'a>(merged: &mut Fields<'a>, best: &Fields<'a>, records: &[Fields<'a>]) {
-    let code = best.country.map(|country| country.code);
+fn add_location<'a>(
+    merged: &mut Fields<'a>,
+    sources: &mut RecordSources,
+    best: Record<'_, 'a>,
+    records: &[Fields<'a>],
+) {
+    let code = best.1.country.map(|country| country.code);
     let same_country =
-        || records.iter().filter(|other| code.is_some() && other.country.map(|country| country.code) == code);
-    merged.country = best.country;
-    merged.country_name = best.country_name.or_else(|| same_country().find_map(|other| other.country_name));
-    merged.continent = best.continent.or_else(|| same_country().find_map(|other| other.continent));
-    merged.is_eu = best.is_eu.or_else(|| same_country().find_map(|other| other.is_eu));
+        |record: &Record<'_, 'a>| code.is_some() && record.1.country.map(|country| country.code) == code;
+    let candidates = || iter::once(best).chain(records.iter().enumerate().filter(same_country));
+    (merged.country, sources.country) = (best.1.country, best.0);
+    (merged.country_name, sources.country_name) = first_value(candidates(), |record| record.country_name);
+    (merged.continent, sources.continent) = first_value(candidates(), |record| record.continent);
+    (merged.is_eu, sources.is_eu) = first_value(candidates(), |record| record.is_eu);
 
-    let source = match has_details(best) {
-        true => best,
-        false => same_country().find(|other| has_details(other)).unwrap_or(best),
-    };
+    let (position, source) = candidates().find(|record| has_details(record.1)).unwrap_or(best);
+    sources.details = position;
     merged.city = source.city;
     merged.region = source.region;
     merged.region_code = source.region_code;
@@ -86,13 +134,22 @@ fn add_location<'a>(merged: &mut Fields<'a>, best: &Fields<'a>, records: &[Field
     merged.timezone = source.timezone;
 }
 
+/// The value of the first record that has one, with the record's position.
+fn first_value<'r, 'a: 'r, T>(
+    mut records: impl Iterator<Item = Record<'r, 'a>>,
+    value: fn(&Fields<'a>) -> Option<T>,
+) -> (Option<T>, usize) {
+    let found = records.find_map(|(position, record)| Some((value(record)?, position)));
+    found.map_or((None, 0), |(value, position)| (Some(value), position))
+}
+
 /// The first record with the highest rank.
 fn first_max<'r, 'a, R: Ord>(
     records: &'r [Fields<'a>],
     rank: fn(&Fields<'a>) -> R,
-) -> Option<&'r Fields<'a>> {
+) -> Option<Record<'r, 'a>> {
     // `max_by_key` returns the last of several equal elements.
-    records.iter().rev().max_by_key(|record| rank(record))
+    records.iter().enumerate().rev().max_by_key(|(_, record)| rank(record))
 }
 
 fn precision(fields: &Fields<'_>) -> Precision {

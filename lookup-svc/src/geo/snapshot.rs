@@ -9,7 +9,8 @@ use super::database::{Database, FoundRecord};
 use super::layout::Fields;
 use super::location::{AsText, Location, LocationJson, RegionCode};
 use super::location_cache::{LocationCache, MAX_DATABASES};
-use super::merge::{add_country, merge};
+use super::merge::merge_with_built_in;
+use super::sources::{self, FieldSource};
 use super::timezone::Timezones;
 use super::{find_timezone, region_code};
 
@@ -42,6 +43,21 @@ impl Snapshot {
     pub(super) fn location(&self, ip: IpAddr, now: i64) -> Location<'_> {
         let records = self.databases.iter().filter_map(|database| database.find_record(ip));
         self.merge_records(records, || built_in::find_record(&self.built_in_database, ip), now)
+    }
+
+    /// The location of `ip`, and the source of each field that it has.
+    pub(super) fn explain(&self, ip: IpAddr, now: i64) -> (Location<'_>, Vec<FieldSource>) {
+        let found = self.databases.iter().filter_map(|database| {
+            let record = database.find_record(ip)?;
+            Some((&**database, Database::fields(&record)?))
+        });
+        let (databases, records): (Vec<&Database>, Vec<_>) = found.unzip();
+        let built_in = || built_in::find_record(&self.built_in_database, ip);
+        let merged = merge_with_built_in(records.into_iter(), || Database::fields(&built_in()?)?.country);
+        let location = finish(merged.fields.clone(), &self.lists, &self.timezones, now);
+        let sources =
+            sources::of(&merged, &location, &databases, &self.built_in_database, &self.timezones.info);
+        (location, sources)
     }
 
     /// Passes the location of `ip` as JSON to `use_json`, from the cache if possible.
@@ -81,20 +97,16 @@ impl Snapshot {
         self.cache.with_json(offsets, now, &self.timezones, location, use_json)
     }
 
-    /// Merges the records of the loaded databases. Only if none of them has a country, the built-in data is consulted.
+    /// Merges the records of the loaded databases and, if necessary, of the built-in data.
     fn merge_records<'a>(
         &'a self,
         records: impl Iterator<Item = FoundRecord<'a>>,
         find_built_in: impl FnOnce() -> Option<FoundRecord<'a>>,
         now: i64,
     ) -> Location<'a> {
-        let mut fields = merge(records.filter_map(|record| Database::fields(&record)));
-        if fields.country.is_none()
-            && let Some(country) = find_built_in().and_then(|record| Database::fields(&record)?.country)
-        {
-            add_country(&mut fields, country);
-        }
-        finish(fields, &self.lists, &self.timezones, now)
+        let records = records.filter_map(|record| Database::fields(&record));
+        let merged = merge_with_built_in(records, || Database::fields(&find_built_in()?)?.country);
+        finish(merged.fields, &self.lists, &self.timezones, now)
     }
 }
 
@@ -132,6 +144,6 @@ fn finish<'a>(fields: Fields<'a>, lists: &AsnLists, timezones: &Timezones, now: 
 
 /// The region code of the database, or the one that its region's name identifies.
 fn compose_region_code(country: &str, fields: &Fields<'_>) -> Option<RegionCode> {
-    let own = fields.region_code.and_then(|part| RegionCode::compose(country, part));
-    own.or_else(|| RegionCode::compose(country, region_code::find(country, fields.region?)?))
+    let stored = fields.stored_region_code(country);
+    stored.or_else(|| RegionCode::compose(country, region_code::find(country, fields.region?)?))
 }

@@ -14,7 +14,73 @@ fn merged<const N: usize>(records: [&Value; N]) -> serde_json::Value {
         write(dir.path(), &name, &Builder::new(&name).add(NET, record))
     };
     let geo = open(records.iter().enumerate().map(file).collect());
-    geo.lookup(IP.parse().expect("IP address"), JULY, response_fields)
+    let response = geo.lookup(IP.parse().expect("IP address"), JULY, response_fields);
+    assert_sources_match(&geo, &response);
+    response
+}
+
+/// Checks that `explain` has the same location, and a source for exactly the fields that have a value.
+fn assert_sources_match(geo: &Geo, response: &serde_json::Value) {
+    let fields = response.as_object().expect("an object");
+    let known: Vec<_> = fields.iter().filter(|(_, value)| !value.is_null()).map(|(name, _)| name).collect();
+    geo.explain(IP.parse().expect("IP address"), JULY, |location, sources| {
+        assert_eq!(response_fields(location), *response);
+        let mut names: Vec<_> = sources.iter().map(|source| source.field).collect();
+        names.sort_unstable();
+        let mut known: Vec<_> = known.iter().map(|name| name.as_str()).collect();
+        known.sort_unstable();
+        assert_eq!(names, known);
+    });
+}
+
+/// The source of a field, as text, with one database per record.
+fn sources<const N: usize>(records: [&Value; N], fields: &[&str]) -> Vec<String> {
+    let dir = TempDir::new().expect("temp dir");
+    let file = |(index, record): (usize, &&Value)| {
+        let name = format!("{index}.mmdb");
+        write(dir.path(), &name, &Builder::new(&name).add(NET, record))
+    };
+    let geo = open(records.iter().enumerate().map(file).collect());
+    geo.explain(IP.parse().expect("IP address"), JULY, |_, sources| {
+        let text = |field: &&str| {
+            let source = sources.iter().find(|source| source.field == *field);
+            let text = source.map(|source| source.source.to_string()).unwrap_or_default();
+            text.split(',').next().unwrap_or_default().to_owned()
+        };
+        fields.iter().map(text).collect()
+    })
+}
+
+#[test]
+fn source_of_each_field_is_the_database_that_it_comes_from() {
+    let fields =
+        ["city", "latitude", "country", "country_name", "continent", "region_code", "timezone", "asn", "org"];
+    let vpn = map([("is_anonymous_vpn", Value::Bool(true))]);
+    let records = [&asn(64500, "Example"), &center_of_us(), &mountain_view(), &chicago()];
+    assert_eq!(
+        sources(records, &fields),
+        [
+            "2.mmdb",
+            "2.mmdb",
+            "2.mmdb",
+            "1.mmdb",
+            "1.mmdb",
+            "derived from the name of the region",
+            "derived from the coordinates or the country",
+            "0.mmdb",
+            "0.mmdb",
+        ]
+    );
+    let number_only = map([("asn", text("AS64500"))]);
+    let records = [&number_only, &asn(64500, "Example"), &vpn];
+    assert_eq!(
+        sources(records, &["asn", "org", "as", "proxy", "hosting", "city"]),
+        ["0.mmdb", "1.mmdb", "made of asn and org", "2.mmdb", "asn and the list of hosting networks", ""]
+    );
+    assert_eq!(
+        sources([&country_only("FR"), &chicago()], &["country", "city", "currency", "is_eu"]),
+        ["1.mmdb", "1.mmdb", "derived from the country", "derived from the country"]
+    );
 }
 
 /// Checks fields of a response.
