@@ -17,7 +17,8 @@ use service_kit::{
 use tokio::task::JoinSet;
 
 use crate::api::{Api, Responses};
-use crate::config::Config;
+use crate::config::{Config, ExplainMode};
+use crate::explain::{self, Explainer};
 use crate::geo::Geo;
 use crate::limits::QuotaLimits;
 use crate::lookup::{Lookup, unix_now};
@@ -33,6 +34,7 @@ pub struct LookupApp {
     headers: HeaderMap,
     listener: ListenerArgs,
     trusted: Arc<TrustedProxies>,
+    explainer: Explainer,
     geo: Geo,
     /// Tasks that end with the service. The process shuts down if one of them fails.
     background: JoinSet<()>,
@@ -46,6 +48,7 @@ impl LookupApp {
         let urls = PublicUrls::new(config);
         urls.check_hosts()?;
         let edge = Edge::start(&config.edge).await.context("can't set up client address detection")?;
+        let edge = Arc::new(edge);
         if config.listener.proxy_protocol {
             edge.require_trusted_proxies()?;
         }
@@ -84,6 +87,7 @@ impl LookupApp {
         let tracing_proxies = trusted.clone();
         let telemetry = RequestTelemetry::new(&kit.telemetry, "lookup-svc")
             .trust_trace_of(move |peer| tracing_proxies.contains(peer));
+        let explainer = Explainer::new(edge.clone(), geo.clone(), config.listener.proxy_protocol);
         let (limits, limits_update) = QuotaLimits::follow(client);
         background.spawn(kit.tasks.watch("limits", limits_update));
         let lookup = Arc::new(Lookup { edge, geo: geo.clone(), charger });
@@ -98,6 +102,7 @@ impl LookupApp {
             headers,
             listener: config.listener.clone(),
             trusted,
+            explainer,
             geo,
             background,
         })
@@ -111,6 +116,15 @@ impl LookupApp {
     /// The geo data in use and its age.
     pub fn geo_summary(&self) -> String {
         self.geo.summary(unix_now())
+    }
+
+    /// `POST /explain` for an admin port at this address, unless it must not have it.
+    pub fn explain_endpoint(
+        &self,
+        mode: ExplainMode,
+        admin: SocketAddr,
+    ) -> Option<BoxEndpoint<'static, Response>> {
+        mode.is_on(admin).then(|| explain::endpoint(self.explainer.clone()))
     }
 
     /// Sets whose PROXY headers and request IDs a port accepts, and the headers and links of the port's own errors.
@@ -173,6 +187,15 @@ impl LookupService {
             None => None,
         };
         Ok(Self { app, server, redirect, lifecycle: kit.lifecycle.clone() })
+    }
+
+    /// See [`LookupApp::explain_endpoint`].
+    pub fn explain_endpoint(
+        &self,
+        mode: ExplainMode,
+        admin: SocketAddr,
+    ) -> Option<BoxEndpoint<'static, Response>> {
+        self.app.explain_endpoint(mode, admin)
     }
 
     pub fn local_addr(&self) -> SocketAddr {

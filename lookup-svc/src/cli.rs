@@ -9,7 +9,7 @@ use crate::api::Document;
 use crate::app::LookupService;
 use crate::config::{Cli, Command, Config};
 use crate::public_urls::PublicUrls;
-use crate::{geo_update, selftest};
+use crate::{explain, geo_update, selftest};
 
 /// Runs the given command, or the server if no command is given.
 pub fn run(cli: Cli) -> ExitCode {
@@ -21,6 +21,10 @@ pub fn run(cli: Cli) -> ExitCode {
             command_line::print(&Document::new(&urls.base, &urls, None).json())
         }
         Some(Command::GeoUpdate(args)) => runtime::run(serve_args, geo_update::run(*args)),
+        Some(Command::Explain(args)) => {
+            let Config { edge, geo, listener, .. } = &cli.config;
+            runtime::run(serve_args, explain::run(edge, geo, listener.proxy_protocol, args, Output::Text))
+        }
         Some(Command::Selftest(args)) => runtime::run(serve_args, selftest::run(&args)),
         Some(Command::Manual(command)) => command.run::<Cli>(),
     };
@@ -30,7 +34,9 @@ pub fn run(cli: Cli) -> ExitCode {
 async fn serve(config: &Config) -> anyhow::Result<()> {
     let kit = Kit::start("lookup-svc", &config.serving, &config.telemetry)?;
     let service = LookupService::start(config, &kit).await?;
-    kit.serve_admin(config.admin_listen).await?;
+    let admin = kit.bind_admin(config.admin_listen).await?;
+    let explain = service.explain_endpoint(config.explain, admin.local_addr());
+    admin.route("/explain", explain).serve();
     service.run().await;
     kit.finish()
 }

@@ -15,6 +15,7 @@ use service_kit::{
     parse_duration, telemetry,
 };
 
+use crate::explain::ExplainArgs;
 use crate::geo::GeoArgs;
 use crate::geo_update::GeoUpdateArgs;
 
@@ -39,6 +40,7 @@ pub enum Command {
     Openapi,
     /// Download, verify and install geo databases
     GeoUpdate(Box<GeoUpdateArgs>),
+    Explain(ExplainArgs),
     /// Check that a running service responds
     Selftest(SelftestArgs),
     #[command(flatten)]
@@ -75,6 +77,11 @@ pub struct Config {
     /// Listen address of /livez, /readyz and /metrics
     #[arg(long, env, value_name = "ADDR", default_value = "0.0.0.0:9080", value_parser = ListenAddrParser)]
     pub admin_listen: SocketAddr,
+
+    /// Serve POST /explain on the admin port, which explains how a request would be handled: auto serves it only if
+    /// --admin-listen is a loopback address
+    #[arg(long, env, value_name = "MODE", value_enum, default_value_t = ExplainMode::Auto)]
+    pub explain: ExplainMode,
 
     /// Listen address of a port that redirects plain HTTP to --base-url, which must be an https URL
     #[arg(long, env, value_name = "ADDR", value_parser = ListenAddrParser)]
@@ -114,7 +121,8 @@ pub struct Config {
     /// Headers about limits: legacy (X-RateLimit-*), ietf (RateLimit and RateLimit-Policy of
     /// draft-ietf-httpapi-ratelimit-headers-11) or both. ietf leaves the contract of API version 1.1.0, which requires
     /// X-RateLimit-*
-    #[arg(long, env, value_enum, hide_possible_values = true, default_value_t = RateLimitHeaders::Legacy)]
+    #[arg(long, env, value_name = "MODE", value_enum, hide_possible_values = true)]
+    #[arg(default_value_t = RateLimitHeaders::Legacy)]
     pub ratelimit_headers: RateLimitHeaders,
 
     /// Maximum time per request
@@ -141,6 +149,28 @@ pub struct Config {
 
     #[command(flatten)]
     pub telemetry: TelemetryArgs,
+}
+
+/// Whether the admin port has `POST /explain`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ExplainMode {
+    /// Only on a loopback address
+    Auto,
+    /// On any address
+    On,
+    /// Never
+    Off,
+}
+
+impl ExplainMode {
+    /// Whether an admin port at this address has it.
+    pub fn is_on(self, admin: SocketAddr) -> bool {
+        match self {
+            Self::Auto => admin.ip().to_canonical().is_loopback(),
+            Self::On => true,
+            Self::Off => false,
+        }
+    }
 }
 
 /// Which headers about limits responses have.
@@ -244,6 +274,19 @@ mod tests {
     #[test]
     fn command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn explain_is_on_by_default_only_on_loopback() {
+        let is_on =
+            |mode: &[&str], addr: &str| parse(mode).config.explain.is_on(addr.parse().expect("address"));
+        for (loopback, other) in
+            [("127.0.0.1:1", "0.0.0.0:1"), ("[::1]:1", "[::]:1"), ("127.9.9.9:1", "10.0.0.1:1")]
+        {
+            assert!(is_on(&[], loopback) && !is_on(&[], other));
+            assert!(is_on(&["--explain", "on"], loopback) && is_on(&["--explain", "on"], other));
+            assert!(!is_on(&["--explain", "off"], loopback) && !is_on(&["--explain", "off"], other));
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ pub mod body;
 pub mod caller;
 pub mod cli;
 pub mod config;
+pub mod explain;
 pub mod fields;
 pub mod geo;
 pub mod geo_update;

@@ -1,5 +1,6 @@
 //! The lookup, independent of HTTP: client address, quota check, response body.
 
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use api_key::ApiKey;
@@ -16,7 +17,7 @@ use crate::geo::{Geo, LocationJson};
 /// The data sources of a lookup.
 pub struct Lookup {
     /// Client address and connection facts.
-    pub edge: Edge,
+    pub edge: Arc<Edge>,
     /// Location and network.
     pub geo: Geo,
     /// Quota check.

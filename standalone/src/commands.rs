@@ -8,6 +8,7 @@ use std::path::Path;
 use clap::Parser;
 use connection::Connection;
 use dashboard_api::cli::PasswordCommands;
+use lookup_svc::explain::{self, ExplainArgs};
 use lookup_svc::geo_update::{self, GeoUpdateArgs};
 use quota_svc::cli::{CliContext, ClientCommand};
 use service_kit::command_line::{ManualCommand, Output, OutputArgs};
@@ -55,6 +56,7 @@ pub enum Command {
     #[command(mut_arg("to", |arg| arg.required(false)
         .help("Directory to install the databases in [default: geo in --data-dir]")))]
     GeoUpdate(Box<GeoUpdateArgs>),
+    Explain(ExplainArgs),
     #[command(flatten)]
     Manual(ManualCommand),
 }
@@ -63,6 +65,10 @@ pub enum Command {
 pub async fn run(command: Command, config: &Config, output: Output) -> anyhow::Result<()> {
     match command {
         Command::Manual(command) => command.run::<Cli>(),
+        Command::Explain(args) => {
+            let (edge, geo) = (config.edge()?, config.geo_args());
+            explain::run(&edge, &geo, config.listener.proxy_protocol, args, output).await
+        }
         Command::GeoUpdate(args) => update_geo(*args, &config.data_dir).await,
         Command::Client(command) => {
             let connection = Connection::open(config, command.creates_store()).await?;

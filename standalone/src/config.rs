@@ -9,7 +9,7 @@ use anyhow::ensure;
 use clap::Parser;
 use clap::builder::{ArgPredicate, TypedValueParser};
 use dashboard_api::config::Switch;
-use lookup_svc::config::RateLimitHeaders;
+use lookup_svc::config::{ExplainMode, RateLimitHeaders};
 use lookup_svc::geo::GeoArgs;
 use secrecy::SecretString;
 use service_kit::{
@@ -43,6 +43,10 @@ pub struct Config {
     /// Listen address of /livez, /readyz and /metrics
     #[arg(long, env, value_name = "ADDR", default_value = "127.0.0.1:9080", value_parser = ListenAddrParser)]
     pub admin_listen: SocketAddr,
+    /// Serve POST /explain on the admin port, which explains how a request would be handled: auto serves it only if
+    /// --admin-listen is a loopback address
+    #[arg(long, env, value_name = "MODE", value_enum, default_value_t = ExplainMode::Auto)]
+    pub explain: ExplainMode,
     /// Listen address of a port that redirects plain HTTP to --public-url if the request is for its host, otherwise to
     /// --base-url; both must be https URLs. `none` opens no such port [default with --api-host: [::]:80]
     #[arg(long, env, value_name = "ADDR", value_parser = OrNone(ListenAddrParser))]
@@ -108,7 +112,8 @@ pub struct Config {
     /// Headers about limits: legacy (X-RateLimit-*), ietf (RateLimit and RateLimit-Policy of
     /// draft-ietf-httpapi-ratelimit-headers-11) or both. ietf leaves the contract of API version 1.1.0, which requires
     /// X-RateLimit-*
-    #[arg(long, env, value_enum, hide_possible_values = true, default_value_t = RateLimitHeaders::Legacy)]
+    #[arg(long, env, value_name = "MODE", value_enum, hide_possible_values = true)]
+    #[arg(default_value_t = RateLimitHeaders::Legacy)]
     pub ratelimit_headers: RateLimitHeaders,
     /// Time for in-flight requests to finish after Ctrl-C
     #[arg(long, env, value_name = "TIME", value_parser = parse_duration, default_value = "25s")]

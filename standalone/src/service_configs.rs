@@ -84,7 +84,7 @@ impl Config {
     }
 
     /// The geo flags. Without `--geo-db`, the databases come from the data directory, if it has any.
-    fn geo_args(&self) -> GeoArgs {
+    pub fn geo_args(&self) -> GeoArgs {
         let mut geo = self.geo.clone();
         let dir = data_dir::geo_dir(&self.data_dir);
         if geo.geo_db.is_empty() && dir.is_dir() {
@@ -93,7 +93,8 @@ impl Config {
         geo
     }
 
-    fn edge(&self) -> anyhow::Result<EdgeArgs> {
+    /// The edge's flags.
+    pub fn edge(&self) -> anyhow::Result<EdgeArgs> {
         let proxies = self.trusted_proxies.join(",");
         let flags = ["edge".to_owned(), format!("--trusted-proxies={proxies}")];
         let flags = flags.into_iter().take(if proxies == "none" { 1 } else { 2 });

@@ -97,7 +97,8 @@ async fn serve_public(
         geo: &geo,
         admin: ports.admin.local_addr(),
     };
-    ports.admin.serve();
+    let explain = lookup.explain_endpoint(config.explain, ports.admin.local_addr());
+    ports.admin.route("/explain", explain).serve();
     banner.print(first_start.as_ref());
     let mut background = JoinSet::new();
     if let Some(acme) = acme {

@@ -46,6 +46,20 @@ fn seconds_to_midnight(now: i64) -> i64 {
 }
 
 #[tokio::test]
+async fn ietf_headers_have_the_values_of_the_contract_headers() {
+    let stack = Stack::start(&["--daily-limit", "5"], &["--ratelimit-headers", "both"]).await;
+    let key = stack.key_with_scope(Scope::Geo).await;
+    let before = now();
+    let response = JsonResponse::fetch(stack.lookup.get_ip(&key.secret)).await;
+    let after = now();
+    assert_eq!(response.header("ratelimit-policy"), r#""daily";q=5;w=86400"#);
+    let wait =
+        response.header("ratelimit").strip_prefix(r#""daily";r=4;t="#).unwrap().parse::<i64>().unwrap();
+    let reset = response.header_number("x-ratelimit-reset");
+    assert!((reset - after..=reset - before).contains(&wait), "{before} {after} {response:?}");
+}
+
+#[tokio::test]
 async fn key_is_paused_after_300_requests_per_minute() {
     let stack = Stack::start(&[], &[]).await;
     let key = stack.key_with_scope(Scope::Geo).await;

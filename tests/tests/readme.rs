@@ -274,7 +274,7 @@ fn paths_in_documents_exist() {
 
 #[test]
 fn flags_in_documents_exist() {
-    let commands = "ip-lookup|lookup-svc|quota-svc|dashboard-api|lookup-svc geo-update|lookup-svc selftest|\
+    let commands = "ip-lookup|lookup-svc|quota-svc|dashboard-api|lookup-svc geo-update|lookup-svc selftest|lookup-svc explain|\
         quota-svc export|quota-svc key create|quota-svc key set-limit|quota-svc account delete|ip-lookup man|\
         ip-lookup geo-update|ip-lookup explain|lookup-svc explain|ip-lookup account delete";
     let known: String = commands.split('|').map(help_of).chain([OTHER_FLAGS.to_owned()]).collect();

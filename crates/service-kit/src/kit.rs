@@ -3,11 +3,11 @@
 use std::{net::SocketAddr, sync::Arc, thread, time::Duration};
 
 use anyhow::Context;
-use poem::EndpointExt;
+use poem::{EndpointExt, Response, endpoint::BoxEndpoint};
 use tokio::{runtime::Builder, sync::oneshot};
 
 use crate::{
-    admin,
+    admin::{self, AdminRoutes},
     background::BackgroundTasks,
     config::{ServeArgs, TelemetryArgs},
     lifecycle::Lifecycle,
@@ -43,7 +43,8 @@ pub struct Kit {
 #[derive(Debug)]
 pub struct AdminServer {
     addr: SocketAddr,
-    start: oneshot::Sender<()>,
+    routes: AdminRoutes,
+    start: oneshot::Sender<AdminRoutes>,
 }
 
 impl AdminServer {
@@ -52,10 +53,16 @@ impl AdminServer {
         self.addr
     }
 
+    /// Adds an endpoint to those of every service. `None` adds nothing.
+    pub fn route(mut self, path: &'static str, endpoint: Option<BoxEndpoint<'static, Response>>) -> Self {
+        self.routes.extend(endpoint.map(|endpoint| (path, endpoint)));
+        self
+    }
+
     /// Serves until the process exits.
     pub fn serve(self) {
         // Fails only if the thread has panicked, which ends the process.
-        let _ = self.start.send(());
+        let _ = self.start.send(self.routes);
     }
 }
 
@@ -113,14 +120,14 @@ impl Kit {
             .spawn(move || kit.run_admin(addr, bound, started))
             .context("can't start the admin thread")?;
         let addr = result.await.context("the admin thread has exited")??;
-        Ok(AdminServer { addr, start })
+        Ok(AdminServer { addr, routes: AdminRoutes::default(), start })
     }
 
     fn run_admin(
         self,
         addr: SocketAddr,
         bound: oneshot::Sender<anyhow::Result<SocketAddr>>,
-        started: oneshot::Receiver<()>,
+        started: oneshot::Receiver<AdminRoutes>,
     ) {
         let runtime = match Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime,
@@ -132,10 +139,8 @@ impl Kit {
                 Ok(server) => {
                     let server = server.docs_url("/");
                     let _ = bound.send(Ok(server.local_addr()));
-                    if started.await.is_err() {
-                        return;
-                    }
-                    let endpoint = admin::endpoint(&self.readiness, &self.telemetry).boxed();
+                    let Ok(routes) = started.await else { return };
+                    let endpoint = admin::endpoint(&self.readiness, &self.telemetry, routes).boxed();
                     // A separate lifecycle that never shuts down: probes must work while the other ports shut down.
                     let serving = server.serve(endpoint, Lifecycle::new(&args));
                     self.tasks.watch("admin server", serving).await;
