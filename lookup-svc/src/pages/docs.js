@@ -127,10 +127,9 @@ addEventListener("hashchange", () => {
 function markScrollable() {
   for (const block of main.querySelectorAll("pre, .wide")) {
     if (block.scrollWidth > block.clientWidth) {
-      const heading = block.closest("main > *")?.previousElementSibling?.closest("h2, h3");
       block.tabIndex = 0;
       block.setAttribute("role", "region");
-      block.setAttribute("aria-label", block.dataset.label ?? `Table: ${heading?.textContent ?? "details"}`);
+      block.setAttribute("aria-label", block.dataset.label);
     } else {
       for (const name of ["tabindex", "role", "aria-label"]) block.removeAttribute(name);
     }
