@@ -17,6 +17,7 @@ use std::sync::Arc;
 use account::AccountApi;
 use keys::KeysApi;
 use poem_openapi::{OpenApiService, Tags};
+use service_kit::error::INTERNAL_ERROR;
 use service_kit::openapi::{self, OpenApiDocument};
 
 pub use allow::AllowedMethods;
@@ -42,6 +43,7 @@ type Service = OpenApiService<(AccountApi, KeysApi), ()>;
 pub fn document(context: &Arc<Context>) -> anyhow::Result<String> {
     let mut document = OpenApiDocument::new(&service(context));
     document.add_examples(examples::all(&context.docs_url));
+    document.set_default_error("internal_error", INTERNAL_ERROR, &context.docs_url);
     Ok(service_kit::json::sorted(&document.json())?)
 }
 

@@ -9,6 +9,7 @@ use poem::http::HeaderName;
 use poem::{Endpoint, EndpointExt, IntoEndpoint, Request, Response, Result, Route};
 use poem_openapi::{OpenApi, OpenApiService};
 use quota_api::{TRACE_LINKS, TRACE_RESPONSE};
+use service_kit::error::INTERNAL_ERROR;
 use service_kit::openapi::{self, OpenApiDocument};
 use service_kit::{DirectRouter, RequestTelemetry, StaticFile, Telemetry, catch_all};
 
@@ -84,6 +85,7 @@ pub fn document(context: &Arc<Context>) -> String {
 fn complete<T: OpenApi>(service: &OpenApiService<T, ()>) -> String {
     let mut document = OpenApiDocument::new(service);
     document.add_examples(examples());
+    document.set_default_error("internal_error", INTERNAL_ERROR, DOCS);
     let scheme = serde_json::json!({
         "type": "http",
         "scheme": "bearer",

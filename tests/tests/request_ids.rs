@@ -1,5 +1,4 @@
 //! Request IDs in the responses and logs of real services.
-#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::net::IpAddr;
 

@@ -1,6 +1,7 @@
 //! Completes the OpenAPI documents that poem-openapi generates: examples of responses, operations that need no
 //! authentication, license and contact.
 
+use poem_openapi::types::Type as _;
 use poem_openapi::{ContactObject, LicenseObject, OpenApi, OpenApiService, Webhook};
 pub use serde_yaml::{Mapping, Value};
 
@@ -93,13 +94,14 @@ impl OpenApiDocument {
         }
     }
 
-    /// Sets the example of a schema, for the responses that have none.
-    pub fn set_schema_example(&mut self, schema: &str, example: Value) {
+    /// Sets the example of error bodies, for the responses that have no other.
+    pub fn set_default_error(&mut self, code: &str, message: &str, docs: &str) {
         let schemas = child(child(self.root(), "components"), "schemas");
-        child(schemas, schema).insert("example".into(), example);
+        let example = to_value(&ErrorBody::new(code, message, docs));
+        child(schemas, &ErrorBody::name()).insert("example".into(), example);
     }
 
-    /// Adds a security scheme that all operations require, or that they require if it is not `optional`.
+    /// Adds a security scheme to all operations. If it is `optional`, they work without it, too.
     pub fn require_for_all(&mut self, name: &str, scheme: Value, optional: bool) {
         let schemes = child(child(self.root(), "components"), "securitySchemes");
         schemes.insert(name.into(), scheme);
@@ -177,6 +179,7 @@ mod tests {
     struct Api;
 
     #[derive(ApiResponse)]
+    #[expect(dead_code, reason = "only its description is used")]
     enum Failure {
         /// Not found.
         #[oai(status = 404)]
@@ -229,6 +232,14 @@ mod tests {
         let expected = serde_json::json!({"gone": {"value":
             {"error": "gone", "message": "It is gone.", "docs": "/docs#gone"}}});
         assert_eq!(document["components"]["examples"], expected);
+    }
+
+    #[test]
+    fn error_schema_has_a_default_example() {
+        let mut document = document();
+        document.set_default_error("internal_error", "Retry.", "/docs");
+        let example = &parsed(&document)["components"]["schemas"]["ErrorResponse"]["example"];
+        assert_eq!(example["docs"], "/docs#internal_error");
     }
 
     #[test]
