@@ -179,7 +179,7 @@ impl Edge {
         }
     }
 
-    /// Returns the policy as text for operators.
+    /// Returns the policy that the flags define.
     #[must_use]
     pub fn policy(&self) -> &EdgePolicy {
         &self.policy
