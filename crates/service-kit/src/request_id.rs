@@ -113,7 +113,9 @@ mod tests {
     fn received(values: &[&[u8]]) -> Option<RequestId> {
         let value = |value: &&[u8]| (X_REQUEST_ID, HeaderValue::from_bytes(value).expect("a header value"));
         let mut headers = HeaderMap::new();
-        values.iter().map(value).for_each(|(name, value)| drop(headers.append(name, value)));
+        for (name, value) in values.iter().map(value) {
+            headers.append(name, value);
+        }
         RequestId::received(&headers)
     }
 
