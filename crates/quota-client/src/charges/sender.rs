@@ -162,10 +162,8 @@ mod tests {
             assert_eq!(short_result.await, Ok(Err(ChargeError::TimedOut)));
             finish.send(Ok("verdicts")).expect("the call is in flight");
         };
-        let (result, ()) = tokio::join!(
-            with_deadlines(call, &mut batch, pin!(sleep_until(Instant::now()))),
-            finish_after_timeout
-        );
+        let timer = pin!(sleep_until(Instant::now()));
+        let (result, ()) = tokio::join!(with_deadlines(call, &mut batch, timer), finish_after_timeout);
         assert_eq!(result.expect("response"), "verdicts");
         assert!(long_result.try_recv().is_err(), "the other charge must still be unresolved");
         assert_eq!(batch.len(), 2, "the expired charge must keep its position");
