@@ -42,8 +42,11 @@ async fn update(client: QuotaClient, limits: watch::Sender<Option<Limits>>) {
                 limits.send_replace(None);
                 INTERVAL
             }
-            // The limits that were read last stay in use.
-            Err(_) => RETRY_INTERVAL,
+            // The limits that were read last stay in use. Failed lookups and the readiness check report the same problem.
+            Err(error) => {
+                tracing::debug!(%error, "can't read the limits of quota-svc");
+                if error.status().is_some() { INTERVAL } else { RETRY_INTERVAL }
+            }
         };
         sleep(delay).await;
     }

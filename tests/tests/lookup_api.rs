@@ -1,8 +1,13 @@
 //! The public API with a real quota-svc: what its verdicts make of a response. `lookup-svc/tests/api` tests the rest.
 
+use std::time::Duration;
+
 use quota_client::wire::Scope;
 use testkit::lookup::{JsonResponse, Stack};
 use testkit::mmdb::sample;
+use testkit::wait::eventually;
+
+const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Checks the status, body and headers of an error other than 429.
 fn check_error(response: &JsonResponse, status: u16, code: &str) {
@@ -72,7 +77,12 @@ async fn openapi_json_and_yaml_are_equal() {
         return;
     }
     let stack = Stack::start(&[], &[]).await;
-    let json = JsonResponse::fetch(stack.lookup.get("/openapi.json")).await.body;
+    // Until lookup-svc has read the limits, the document has none.
+    let json = eventually(WAIT_TIMEOUT, "the document has the limits", async || {
+        let json = JsonResponse::fetch(stack.lookup.get("/openapi.json")).await.body;
+        json.to_string().contains("Limits of this service").then_some(json)
+    })
+    .await;
     let yaml = stack.lookup.get("/openapi.yaml").send().await.unwrap().text().await.unwrap();
     let parsed: serde_json::Value = serde_json::from_str(&e2e::chart::yaml_to_json(&yaml)).unwrap();
     assert_eq!(parsed, serde_json::json!([json]));

@@ -57,12 +57,13 @@ impl Nginx {
                  libnginx-mod-http-lua"
             );
         }
+        let cpus = service_kit::runtime::available_cpus();
         let dir = tempfile::tempdir()?;
         let port = ReservedPort::new();
         let redis_port = redis.as_ref().map_or(0, |redis| redis.addr().port());
         let config = CONFIG
             .replace("@MODULES@", MODULES)
-            .replace("@WORKERS@", &service_kit::runtime::available_cpus().to_string())
+            .replace("@WORKERS@", &cpus.to_string())
             .replace("@CITY@", &databases.city.to_string_lossy())
             .replace("@ASN@", &databases.asn.to_string_lossy())
             .replace("@LISTEN@", &port.addr().to_string())
@@ -78,7 +79,7 @@ impl Nginx {
         let responds = async || client.get(&url).send().await.map(drop);
         eventually_ok(START_TIMEOUT, "nginx responds", responds).await;
         let workers = eventually(START_TIMEOUT, "nginx has workers", async || {
-            Some(children(process.pid())).filter(|workers| !workers.is_empty())
+            Some(children(process.pid())).filter(|workers| workers.len() == cpus)
         })
         .await;
         Ok(Self { process, port, workers, redis, _dir: dir })

@@ -171,9 +171,10 @@ fn static_slot(slot: &str, urls: &PublicUrls) -> Option<String> {
 
 fn headers(policy: &str) -> HeaderMap {
     let value = HeaderValue::from_static;
-    let policy = HeaderValue::try_from(policy).ok().map(|policy| (header::CONTENT_SECURITY_POLICY, policy));
+    // A policy that can't be sent is replaced by one that allows nothing.
+    let policy = HeaderValue::try_from(policy).unwrap_or(value("default-src 'none'"));
     let mut headers: HeaderMap = page::SECURITY_HEADERS.into_iter().collect();
-    headers.extend(policy);
+    headers.insert(header::CONTENT_SECURITY_POLICY, policy);
     headers.insert(header::CACHE_CONTROL, value("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, value("nosniff"));
     headers.insert(header::VARY, value("Origin"));

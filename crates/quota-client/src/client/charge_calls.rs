@@ -112,10 +112,17 @@ impl ChargeCalls {
     fn finish(
         &self,
         mut connection: Connection,
-        response: Answer,
+        response: RawResponse,
     ) -> Result<(ChargeResponse, Option<HeaderValue>), ClientError> {
         connection.last_used = Instant::now();
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        // After a peak, the connections at the bottom are not needed anymore.
+        let is_expired =
+            |unused: &Connection| connection.last_used.duration_since(unused.last_used) >= IDLE_TIMEOUT;
+        let expired = idle.iter().take_while(|unused| is_expired(unused)).count();
+        idle.drain(..expired);
+        idle.push(connection);
+        drop(idle);
         match response.status.is_success() {
             true => Ok((transport::parse(&response.body)?, response.span)),
             false => Err(ClientError::from_response(response.status.as_u16(), &response.body)),
@@ -135,7 +142,7 @@ impl ChargeCalls {
 type Call = Request<Full<Bytes>>;
 type Io = http1::Connection<TokioIo<TcpStream>, Full<Bytes>>;
 
-struct Answer {
+struct RawResponse {
     status: StatusCode,
     /// The span of a traced call in quota-svc.
     span: Option<HeaderValue>,
@@ -157,20 +164,20 @@ struct Connection {
 }
 
 impl Connection {
-    async fn exchange(&mut self, request: Call) -> Result<Answer, Failure> {
+    async fn exchange(&mut self, request: Call) -> Result<RawResponse, Failure> {
         let Self { requests, io, .. } = self;
-        let mut answer = pin!(answer(requests, request));
+        let mut response = pin!(send_and_read(requests, request));
         poll_fn(|context| {
             // In the first round the connection notices if quota-svc has closed it, or becomes ready for the request; in
             // the second it writes the request.
             for _ in 0..2 {
                 poll_io(io, context);
-                if let Poll::Ready(answer) = answer.as_mut().poll(context) {
-                    return Poll::Ready(answer);
+                if let Poll::Ready(response) = response.as_mut().poll(context) {
+                    return Poll::Ready(response);
                 }
             }
             poll_io(io, context);
-            answer.as_mut().poll(context)
+            response.as_mut().poll(context)
         })
         .await
     }
@@ -185,7 +192,10 @@ fn poll_io(io: &mut Option<Io>, context: &mut Context<'_>) {
     }
 }
 
-async fn answer(requests: &mut SendRequest<Full<Bytes>>, request: Call) -> Result<Answer, Failure> {
+async fn send_and_read(
+    requests: &mut SendRequest<Full<Bytes>>,
+    request: Call,
+) -> Result<RawResponse, Failure> {
     if requests.ready().await.is_err() {
         return Err(Failure::NotSent(Box::new(request)));
     }
@@ -210,7 +220,7 @@ async fn answer(requests: &mut SendRequest<Full<Bytes>>, request: Call) -> Resul
         // Most responses arrive in one piece, which needs no copy.
         body = if body.is_empty() { data } else { [body, data].concat().into() };
     }
-    Ok(Answer { status: head.status, span, body })
+    Ok(RawResponse { status: head.status, span, body })
 }
 
 fn unreachable(error: impl std::error::Error + Send + Sync + 'static) -> ClientError {
