@@ -105,19 +105,9 @@ async fn dashboard_request_has_one_id_and_one_trace_in_both_services() {
 #[tokio::test]
 async fn every_port_of_ip_lookup_sends_ids() {
     let data = tempfile::tempdir().unwrap();
-    let any = "127.0.0.1:0";
-    let flags = [
-        "--data-dir",
-        data.path().to_str().unwrap(),
-        "--listen",
-        any,
-        "--dashboard-listen",
-        any,
-        "--quota-listen",
-        any,
-        "--admin-listen",
-        any,
-    ];
+    let (data, any) = (data.path().to_str().unwrap(), "127.0.0.1:0");
+    let ports = ["--listen", any, "--dashboard-listen", any, "--quota-listen", any, "--admin-listen", any];
+    let flags = [&["--data-dir", data, "--log-level", "info"], &ports[..]].concat();
     let mut service = Service::spawn("ip-lookup", &flags, &[]);
     for server in ["lookup", "dashboard", "quota", "admin"] {
         let addr = service.listen_addr(server).await;

@@ -168,6 +168,8 @@ impl Reason {
 
 #[cfg(test)]
 mod tests {
+    use http::header;
+
     use super::*;
 
     const RATE_LIMIT: RateLimit = RateLimit { limit: 300, remaining: 7, reset: 1_000 };
@@ -217,7 +219,9 @@ mod tests {
             let exposed = exposed.to_str().expect("ASCII").to_lowercase();
             let mut exposed: Vec<_> = exposed.split(", ").collect();
             let sent = placeholders(mode).into_iter().map(|(name, _)| name.to_string());
-            let mut sent: Vec<_> = sent.chain([REASON.to_string(), "retry-after".to_owned()]).collect();
+            let others =
+                [&REASON, &header::RETRY_AFTER, &service_kit::X_REQUEST_ID].map(HeaderName::to_string);
+            let mut sent: Vec<_> = sent.chain(others).collect();
             sent.sort();
             exposed.sort_unstable();
             assert_eq!(exposed, sent, "{mode:?}");

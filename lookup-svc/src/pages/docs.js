@@ -10,7 +10,7 @@ status.setAttribute("role", "status");
 document.body.append(status);
 
 async function copy(code) {
-  // Browsers offer the clipboard only to pages that were loaded over HTTPS or from localhost.
+  // Browsers offer the clipboard only to pages that were loaded over HTTPS or from the same machine.
   if (navigator.clipboard) return navigator.clipboard.writeText(code.textContent);
   const selection = getSelection();
   selection.selectAllChildren(code);
