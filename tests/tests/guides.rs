@@ -182,6 +182,10 @@ async fn nginx_guide_passes_facts_and_ignores_forged_headers() {
             assert!(response["rtt"].as_u64().is_none_or(|rtt| rtt < 1000), "{response}");
         }
     }
+    for url in ["https://ip.example.org/docs", "https://keys.example.org/"] {
+        let response = nginx.curl(&["--head", "--header", "X-Request-Id: of-the-client", url]).to_lowercase();
+        assert!(response.contains("x-request-id: ") && !response.contains("of-the-client"), "{response}");
+    }
     let redirect = nginx.curl(&["--include", "http://ip.example.org/docs?a=1"]);
     assert!(redirect.contains("308 Permanent Redirect"), "{redirect}");
     assert!(redirect.contains("Location: https://ip.example.org/docs?a=1\r\n"), "{redirect}");
@@ -237,7 +241,7 @@ async fn cloudflare_guide_flags_read_its_headers() {
 
 /// A header that a guide forgets would be forwarded from any client, by a proxy that is trusted.
 #[test]
-fn proxy_guides_set_or_remove_every_edge_header() {
+fn proxy_guides_set_or_remove_every_trusted_header() {
     let headers =
         ["HTTP-Protocol", "TLS-Version", "TLS-Cipher", "RTT", "Colo"].map(|name| format!("X-Edge-{name}"));
     let fields = read("docs/fields.md");
@@ -252,6 +256,10 @@ fn proxy_guides_set_or_remove_every_edge_header() {
         let (_, rule) = cloudflare.split_once("## Send the connection facts").unwrap();
         assert!(rule.contains(&format!("`{header}`")), "Cloudflare: {header}");
     }
+    // The request ID is needed for both host names.
+    assert_eq!(nginx.matches("proxy_set_header X-Request-Id $request_id;").count(), 2);
+    assert_eq!(caddy.matches("header_up X-Request-Id {http.request.uuid}").count(), 2);
+    assert!(cloudflare.contains("`X-Request-Id`"));
 }
 
 #[tokio::test]
