@@ -4,7 +4,8 @@
 ARCH is x86_64 or aarch64; its DIR has the four programs. Writes to --to, without network access if all crates are
 downloaded:
 
-  ip-lookup-VERSION-ARCH-linux.tar.gz  programs, man pages, completions, systemd unit, documents, licenses
+  ip-lookup-VERSION-ARCH-linux.tar.gz  programs, man pages, completions, systemd unit, documents and the files that they
+                                       link to, files for Prometheus and Grafana, licenses
   ip-lookup-chart-VERSION.tgz          the Helm chart
   ip-lookup-VERSION.cdx.json           the software bill of materials (CycloneDX)
   SHA256SUMS                           checksums of all of these
@@ -17,6 +18,7 @@ import fnmatch
 import gzip
 import hashlib
 import io
+import os
 import pathlib
 import platform
 import re
@@ -29,6 +31,8 @@ import sbom
 from project import ARCHITECTURES, PROGRAMS, REPOSITORY, ROOT, VERSION, fail, source_time
 
 CHART = ROOT / "helm/ip-lookup"
+# A link of a Markdown document to a file, without the section.
+LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#]+)")
 # Where each shell looks for completions below /usr/local.
 COMPLETIONS = {
     "bash": "share/bash-completion/completions/{}",
@@ -134,13 +138,29 @@ def manuals(directory):
 
 
 def documents(crates):
-    names = ["LICENSE", "README.md", "CHANGELOG.md", "SECURITY.md"]
-    paths = [ROOT / name for name in names] + sorted((ROOT / "docs").rglob("*"))
-    files = {str(path.relative_to(ROOT)): path.read_bytes() for path in paths if path.is_file()}
+    paths = [ROOT / name for name in ["LICENSE", "README.md", "CHANGELOG.md", "SECURITY.md"]]
+    paths += [path for name in ["docs", "deploy/monitoring"] for path in (ROOT / name).rglob("*") if path.is_file()]
+    # Symbolic links become files.
+    files = {str(path.relative_to(ROOT)): path.read_bytes() for path in with_linked_files(paths)}
     unit = ROOT / "deploy/systemd/ip-lookup.service"
     files["lib/systemd/system/ip-lookup.service"] = unit.read_bytes()
     files["THIRD-PARTY-LICENSES.txt"] = sbom.licenses(crates).encode()
     return files
+
+
+def with_linked_files(paths):
+    """The given files, and all files that they link to, directly or through other documents."""
+    found, waiting = set(), list(paths)
+    while waiting:
+        path = waiting.pop()
+        if path in found:
+            continue
+        found.add(path)
+        if path.suffix == ".md":
+            links = LINK.findall(path.read_text())
+            # Without following symbolic links: the name in the archive is that of the link.
+            waiting += [pathlib.Path(os.path.normpath(path.parent / link)) for link in links]
+    return sorted(found)
 
 
 def chart(registry):

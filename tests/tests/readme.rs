@@ -26,7 +26,8 @@ const OTHER_FLAGS: &str = "--release --profile --bin --bins --lib --test --works
     --all --rootless --ignore-default-filter --manifest-path --target-dir --write \
     --tag --detach --name --volume --volumes-from --publish --force --rm --network --build --pull --no-build --cacert \
     --haproxy-protocol --insecure --fail --silent --show-error --max-time --json --dry-run --now --unit --follow \
-    --build-arg --to --sign --check --repo --certificate-identity-regexp --certificate-oidc-issuer --version --tags";
+    --build-arg --to --sign --check --ignore-missing --repo --bundle --new-bundle-format --certificate-identity \
+    --certificate-oidc-issuer --version --tags";
 
 /// Every document in the top directory, in `docs` and its directories, and the README of the tests.
 fn documents() -> Vec<String> {

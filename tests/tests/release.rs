@@ -119,9 +119,12 @@ fn archive_works_in_usr_local(dir: &Path, programs: &Path) {
     }
     let unit = fs::read_to_string(dir.join("lib/systemd/system/ip-lookup.service")).unwrap();
     assert!(unit.contains("\nExecStart=/usr/local/bin/ip-lookup\n"));
-    for file in ["LICENSE", "README.md", "CHANGELOG.md", "docs/single-machine.md"] {
+    for file in
+        ["LICENSE", "README.md", "CHANGELOG.md", "docs/single-machine.md", "deploy/monitoring/alerts.yaml"]
+    {
         assert!(fs::read(dir.join(file)).unwrap() == fs::read(project_root().join(file)).unwrap(), "{file}");
     }
+    document_links_resolve(dir);
     let licenses = fs::read_to_string(dir.join("THIRD-PARTY-LICENSES.txt")).unwrap();
     assert!(licenses.contains("\ntokio ") && licenses.contains("Permission is hereby granted"));
     assert!(!licenses.contains(project_root().to_str().unwrap()));
@@ -129,6 +132,20 @@ fn archive_works_in_usr_local(dir: &Path, programs: &Path) {
     let modified = fs::metadata(dir.join("LICENSE")).unwrap().modified().unwrap();
     let seconds = modified.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
     assert_eq!(seconds.to_string(), LEAP_DAY);
+}
+
+fn document_links_resolve(dir: &Path) {
+    let mut links = 0;
+    for document in run(Command::new("find").arg(dir).args(["-name", "*.md"])).lines().map(Path::new) {
+        let text = fs::read_to_string(document).unwrap();
+        let targets = text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
+        for target in targets.filter(|target| !target.is_empty() && !target.starts_with("https://")) {
+            links += 1;
+            let file = document.parent().unwrap().join(target);
+            assert!(file.is_file(), "{} links to {target}, which is not packaged", document.display());
+        }
+    }
+    assert!(links > 100, "only {links} links found");
 }
 
 fn chart_uses_the_images_of_the_registry(helm: &Path, chart: &Path) {

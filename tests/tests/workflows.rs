@@ -147,7 +147,7 @@ fn issue_forms_and_dependabot_name_what_exists() {
     }
 }
 
-/// Names that only the owner knows are set in one place each: RELEASING.md lists them.
+/// Each setting of the repository's owner is in one place: RELEASING.md lists them.
 #[test]
 fn repository_has_no_placeholder_for_the_owner() {
     let output = Command::new("git").args(["ls-files", "-z"]).current_dir(project_root()).output().unwrap();
