@@ -1,8 +1,9 @@
 //! Sets `IP_LOOKUP_BUILD_COMMIT` and `IP_LOOKUP_BUILD_DATE` for `src/build_info.rs`.
 //!
-//! The environment variables `IP_LOOKUP_COMMIT` and `SOURCE_DATE_EPOCH` win, for builds without a git repository such as
-//! the Dockerfile's. Otherwise an optimized build asks git. A debug build does not: every commit would then recompile all
-//! crates of the workspace. Without git and variables (a source archive), both values are empty.
+//! The environment variables `IP_LOOKUP_COMMIT` and `SOURCE_DATE_EPOCH` take precedence, for builds without a git
+//! repository such as the Dockerfile's. Otherwise an optimized build reads the commit from git. A debug build does not:
+//! every commit would then recompile all crates of the workspace. Without git and variables (a source archive), both
+//! values are empty.
 //!
 //! Uses only the standard library, so that tests/tests/build_info.rs can compile it alone.
 
@@ -47,8 +48,8 @@ fn head_of_workspace() -> Option<(String, String)> {
     if Path::new(&git(&["rev-parse", "--show-toplevel"])?).canonicalize().ok()? != workspace {
         return None;
     }
-    // HEAD names a branch, whose file has the commit, or which is in packed-refs. The log of HEAD grows with every change,
-    // so it covers a branch that leaves packed-refs. A missing file would rerun this script at every build.
+    // Rerun when HEAD moves. The commit is in the branch's file or in packed-refs; logs/HEAD also changes when a packed
+    // branch gets its own file. Only existing files are listed: a missing one would rerun the script at every build.
     let branch = git(&["symbolic-ref", "--quiet", "HEAD"]);
     for name in ["HEAD", "logs/HEAD", "packed-refs"].into_iter().chain(branch.as_deref()) {
         if let Some(path) = git(&["rev-parse", "--git-path", name]).filter(|path| Path::new(path).is_file()) {
@@ -64,7 +65,8 @@ fn git(args: &[&str]) -> Option<String> {
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// Converts seconds since 1970 to a date such as 2026-11-16, by counting in eras of 400 years that start on March 1.
+/// Converts seconds since 1970 to a date such as 2026-11-16, by Howard Hinnant's algorithm `civil_from_days`: it counts in
+/// eras of 400 years that start on March 1.
 fn utc_date(seconds: &str) -> Result<String, String> {
     let error = |_| format!("SOURCE_DATE_EPOCH must be a number of seconds since 1970, not {seconds:?}");
     let days = seconds.parse::<u64>().map_err(error)? / SECONDS_PER_DAY + 719_468;

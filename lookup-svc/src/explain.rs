@@ -27,7 +27,7 @@ const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct Explainer {
     edge: Arc<Edge>,
     geo: Geo,
-    /// Whether the peer is the client in a PROXY header.
+    /// Whether `--proxy-protocol` is on: the peer's address then comes from the PROXY header.
     proxy_protocol: bool,
 }
 

@@ -10,7 +10,7 @@ use tokio::time::sleep;
 /// How often the limits are read again: quota-svc may have been restarted with other flags.
 const INTERVAL: Duration = Duration::from_secs(30);
 
-/// How often the limits are asked for while quota-svc does not respond.
+/// How often to retry while quota-svc does not respond.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The limits of quota-svc. Unknown until it has responded, and always unknown with an earlier version, which does not

@@ -1,4 +1,4 @@
-//! What an operator could run instead: nginx with its geoip2 module, and the same with keys and limits in Lua and Redis.
+//! Baselines for the lookup benchmark: nginx with geoip2, and the same with keys and limits in Lua and Redis.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;

@@ -1,13 +1,14 @@
 //! The steps of a decision as data, for people who want to know why a client was identified as it was.
 //!
-//! The code that decides reports its steps to an [`Observer`]. Requests use the observer `()`, which does nothing, so
-//! that an explanation is made by the code that decides and costs nothing otherwise.
+//! The code that decides reports its steps to an [`Observer`], so the explanation always matches the decision. Normal
+//! requests use the observer `()`, which does nothing, and pay nothing for it.
 
 use std::fmt;
 use std::net::IpAddr;
 
 use http::HeaderName;
 
+use crate::client_ip::MAX_HOPS;
 use crate::trusted::TrustedBy;
 
 /// Longest text of a header that a step contains, in characters.
@@ -101,7 +102,7 @@ pub enum XffEntry {
     Client(IpAddr),
     /// Not an address.
     Invalid,
-    /// One more than are read.
+    /// The first entry beyond [`MAX_HOPS`], which is not read.
     OverLimit,
 }
 
@@ -173,7 +174,7 @@ pub enum FactHeader {
 /// Where a connection fact comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FactSource {
-    /// Only from a header of the trusted proxy.
+    /// A header of the trusted proxy. The fact is null if the header is missing or invalid.
     Header,
     /// The connection to this process.
     Connection,
@@ -256,10 +257,12 @@ impl fmt::Display for XffEntry {
             Self::TrustedProxy(ip, by) => write!(f, "{ip} is another trusted proxy ({by})."),
             Self::Client(ip) => write!(f, "{ip} is not a trusted proxy, so it is the client."),
             Self::Invalid => f.write_str(
-                "this is not an address, so the search stops. The last trusted address before it is the client.",
+                "this is not an address, so the search stops. The client is the trusted address to the right of \
+                 this entry, or the peer if there is none.",
             ),
-            Self::OverLimit => f.write_str(
-                "more entries than this are not read. The last trusted address before it is the client.",
+            Self::OverLimit => write!(
+                f,
+                "only the last {MAX_HOPS} entries are read. The client is the trusted address to the right of this entry."
             ),
         }
     }

@@ -52,7 +52,8 @@ impl RequestId {
         Self(Text::Generated(std::array::from_fn(digit)))
     }
 
-    /// The ID in the headers of a request. `None` unless there is exactly one and it is valid.
+    /// The ID in the headers of a request. `None` unless there is exactly one and it is valid. Callers must check that
+    /// the peer is a trusted proxy: a client could choose any ID.
     pub fn received(headers: &HeaderMap) -> Option<Self> {
         let mut values = headers.get_all(X_REQUEST_ID).iter();
         let value = values.next().filter(|_| values.next().is_none())?;
@@ -87,12 +88,12 @@ impl RequestId {
         str::from_utf8(bytes).unwrap_or_default()
     }
 
-    /// Calls a function on behalf of this request, for example on a thread for blocking work.
+    /// Calls a function with this ID as the current one, for example on a thread for blocking work.
     pub fn enter<R>(self, call: impl FnOnce() -> R) -> R {
         CURRENT.sync_scope(self, call)
     }
 
-    /// Handles this request.
+    /// Runs a future with this ID as the current one.
     pub(crate) fn scope<F: Future>(self, handling: F) -> impl Future<Output = F::Output> {
         CURRENT.scope(self, handling)
     }

@@ -100,8 +100,8 @@ impl Home {
         }
     }
 
-    /// The origin that may read the response. Other origins must not: the page would be a lookup without a charge.
-    /// If the request has none of ours, the header names the base URL's, which keeps the API's `*` from being added.
+    /// Returns the request's origin if it is one of ours: other sites could use this page as an uncharged lookup. For any
+    /// other origin, returns the base URL's, because without this header the API's `*` would be added.
     fn allowed_origin(&self, origin: Option<&HeaderValue>) -> Option<HeaderValue> {
         let ours = self.origins.iter().find(|ours| Some(*ours) == origin);
         ours.or(self.origins.first()).cloned()
@@ -150,7 +150,7 @@ impl Home {
     }
 }
 
-/// What is the same for all visitors.
+/// Values of the slots that are the same for all visitors.
 fn static_slot(slot: &str, urls: &PublicUrls) -> Option<String> {
     let below_base = |path: &str| escape(&format!("{}{path}", urls.base_path().trim_end_matches('/')));
     Some(match slot {
