@@ -84,7 +84,8 @@ helm install ip-lookup helm/ip-lookup --namespace ip-lookup --create-namespace \
 
 - The API and the dashboard each have a Service of type LoadBalancer with `externalTrafficPolicy: Local`, which preserves
   the client's address: only nodes with a pod of the service get its connections, so run several pods. The load balancer
-  must forward TCP. If it ends TLS itself, use another profile. Its settings are annotations (`service.annotations`).
+  must forward TCP. If it terminates TLS itself, use another profile. Its settings are annotations
+  (`service.annotations`).
 - Certificates are in the Secrets `{fullname}-api-tls` and `{fullname}-dashboard-tls`. With `edge.direct.issuer`,
   cert-manager creates and renews them; port 80 is taken, so the issuer must use DNS-01. The pods wait until the Secrets
   exist, and use renewed certificates without a restart. The alert `IpLookupCertificateExpires` reports those that are not
