@@ -57,6 +57,16 @@ forge it.
 | `direct` | yes | yes | yes | yes, without PROXY protocol | certificates in Secrets, see [below](#without-a-proxy) |
 | `none` | the TCP peer's | the TCP peer's | no | no | |
 
+The services also use the `X-Request-Id` and the `traceparent` of trusted proxies, so a client's must not get through:
+
+- `haproxy` and `haproxy-ingress` set their own request ID; `nginx`, `traefik`, `gcp` and those with Envoy (`envoy-gateway`,
+  `contour`, `istio`) remove or replace both headers, and the services generate the ID. This applies to IDs of Envoy, too,
+  because Contour keeps a client's ID, and Envoy by default that of a client with a private address.
+- `ingress-nginx` passes a client's ID on. With `proxy-set-headers` it also sends its own, and the services ignore both.
+  Without it, and with `aws-alb`, which can't remove headers, a client can choose the request ID in the log and whether
+  its requests are traced.
+- `cloudflare`: the Transform Rule must remove both. `custom`: your proxy must set or remove both.
+
 ## TLS
 
 With `ingress.enabled` and `ingress.tls.enabled`, the routes need two Secrets of type `kubernetes.io/tls` in the release's

@@ -17,14 +17,24 @@ use testkit::wait::eventually_ok;
 
 pub mod config;
 pub mod profile;
+pub mod recorder;
 
 /// Source address of the test clients. The edge proxy connects to lookup-svc from 127.0.0.1.
 pub const CLIENT: &str = "127.0.0.5";
 
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// The request ID that a client sends.
+pub const FORGED_REQUEST_ID: &str = "forged-request-id";
+
+/// The trace ID that a client sends.
+pub const FORGED_TRACE_ID: &str = "f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff";
+
 /// Every header with which a client could try to change the response, with a forged value.
-pub const FORGED_HEADERS: [&str; 13] = [
+pub const FORGED_HEADERS: [&str; 15] = [
+    // FORGED_REQUEST_ID and FORGED_TRACE_ID.
+    "X-Request-Id: forged-request-id",
+    "traceparent: 00-f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff-f0f1f2f3f4f5f6f7-01",
     "X-Forwarded-For: 203.0.113.9",
     "X-Forwarded-For: 203.0.113.9, 203.0.113.9",
     "X-Real-IP: 203.0.113.9",
@@ -72,6 +82,36 @@ impl EdgeSetup {
         let file = self.dir.path().join(name);
         std::fs::write(&file, content).expect("temporary directory is writable");
         file.to_str().expect("UTF-8 path").to_owned()
+    }
+}
+
+/// A response of lookup-svc, received through the edge proxy.
+#[derive(Debug)]
+pub struct EdgeResponse {
+    /// Status line and headers.
+    pub head: String,
+    pub body: Value,
+}
+
+impl EdgeResponse {
+    fn parse(response: &str) -> Self {
+        let (head, body) = response.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no head in {response}"));
+        // The body may be chunked.
+        let (start, end) = (body.find('{'), body.rfind('}'));
+        let body = start.zip(end).map(|(start, end)| &body[start..=end]);
+        let body = serde_json::from_str(body.unwrap_or_else(|| panic!("no JSON in {response}")));
+        Self { head: head.to_owned(), body: body.expect("JSON response body") }
+    }
+
+    /// The header `X-Request-Id`.
+    ///
+    /// # Panics
+    /// If there is none.
+    #[must_use]
+    pub fn request_id(&self) -> &str {
+        let mut headers = self.head.lines().filter_map(|line| line.split_once(": "));
+        let header = headers.find(|(name, _)| name.eq_ignore_ascii_case("X-Request-Id"));
+        header.unwrap_or_else(|| panic!("no X-Request-Id in {}", self.head)).1
     }
 }
 
@@ -141,23 +181,24 @@ impl EdgeProxy {
         curl
     }
 
-    /// Sends `GET /api/v1/ip` with curl from [`CLIENT`], with extra curl arguments, and returns the body.
+    /// Sends `GET /api/v1/ip` with curl from [`CLIENT`], with extra curl arguments.
     ///
     /// # Panics
     /// If the status is not 200.
     #[must_use]
-    pub fn get_ip(&self, key: &str, tls: bool, arguments: &[&str]) -> Value {
+    pub fn get_ip(&self, key: &str, tls: bool, arguments: &[&str]) -> EdgeResponse {
         let mut curl = self.curl(tls);
-        curl.args(["--fail-with-body", "--header", &format!("Authorization: Bearer {key}")]).args(arguments);
-        let output = curl.output().expect("curl starts");
-        let body = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(output.status.success(), "{arguments:?}: {body} {}", String::from_utf8_lossy(&output.stderr));
-        serde_json::from_str(&body).expect("JSON response body")
+        curl.args(["--include", "--fail-with-body", "--header", &format!("Authorization: Bearer {key}")]);
+        let output = curl.args(arguments).output().expect("curl starts");
+        let [response, errors] =
+            [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        assert!(output.status.success(), "{arguments:?}: {response} {errors}");
+        EdgeResponse::parse(&response)
     }
 
     /// Sends `GET /api/v1/ip` with forged headers to the PROXY protocol port, as a load balancer would forward it for a
-    /// client at `source`. Returns the body.
-    pub async fn get_ip_via_proxy_protocol(&self, key: &str, source: &str) -> Value {
+    /// client at `source`.
+    pub async fn get_ip_via_proxy_protocol(&self, key: &str, source: &str) -> EdgeResponse {
         let addr = self.setup.proxy_protocol.addr();
         let mut stream = TcpStream::connect(addr).await.expect("edge proxy accepts connections");
         let forged = FORGED_HEADERS.join("\r\n");
@@ -169,10 +210,7 @@ impl EdgeProxy {
         stream.write_all(request.as_bytes()).await.expect("request sent");
         let mut response = String::new();
         stream.read_to_string(&mut response).await.expect("complete response");
-        let (start, end) = (response.find('{'), response.rfind('}'));
-        let body = start.zip(end).map(|(start, end)| &response[start..=end]);
-        serde_json::from_str(body.unwrap_or_else(|| panic!("no JSON in {response}")))
-            .expect("JSON response body")
+        EdgeResponse::parse(&response)
     }
 }
 

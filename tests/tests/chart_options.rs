@@ -367,6 +367,22 @@ fn backup_rotation_keeps_the_newest_files() {
 }
 
 #[test]
+fn http_route_behind_another_proxy_keeps_its_connection_facts() {
+    if !has_helm() {
+        return;
+    }
+    let filters = |profile: &str| {
+        let route = "httpRoute.enabled=true,httpRoute.parentRefs[0].name=public";
+        let chart = render(&format!("edge.profile={profile},edge.trustedProxies={{192.0.2.1}},{route}"));
+        chart.object("HTTPRoute", "-api")["spec"]["rules"][0]["filters"].clone()
+    };
+    // Cloudflare sets neither, so these would be the client's.
+    let removed = json!({"remove": ["X-Request-Id", "traceparent"]});
+    assert_eq!(filters("cloudflare")[0]["requestHeaderModifier"], removed);
+    assert_eq!(filters("custom"), Value::Null);
+}
+
+#[test]
 fn hosts_of_one_family_are_routed_to_the_api() {
     if !has_helm() {
         return;

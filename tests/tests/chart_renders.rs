@@ -332,10 +332,14 @@ fn notes_show_warnings_and_next_commands() {
     assert!(aws.contains("NO TRUSTED PROXY") && aws.contains("to the subnets of the load balancer"), "{aws}");
     let trusted = notes("edge.profile=aws-alb,edge.trustedProxies={10.0.0.0/16}");
     assert!(!trusted.contains("NO TRUSTED PROXY") && !trusted.contains("to the subnets of"), "{trusted}");
-    assert!(
-        notes("edge.profile=ingress-nginx")
-            .contains("proxy-set-headers: \"ip-lookup/ipl-ip-lookup-edge-headers\"")
-    );
+    let ingress_nginx = notes("edge.profile=ingress-nginx");
+    for part in [
+        "proxy-set-headers: \"ip-lookup/ipl-ip-lookup-edge-headers\"",
+        "can choose the request ID in the log",
+    ] {
+        assert!(ingress_nginx.contains(part), "{part} is not in: {ingress_nginx}");
+    }
+    assert!(notes("edge.profile=cloudflare").contains("and removes X-Request-Id and traceparent."));
 }
 
 #[test]

@@ -1,16 +1,20 @@
 //! Real HAProxy, nginx, Envoy and Traefik, configured by the chart's edge profiles, pass true connection facts and
-//! ignore forged client headers.
+//! ignore forged client headers. The same for the HAProxy of Docker Compose.
 
 use std::path::PathBuf;
 
 use e2e::chart::venv_tool;
 use e2e::edge_proxy::config::{self, NginxController};
 use e2e::edge_proxy::profile::{HeaderRules, Profile};
-use e2e::edge_proxy::{CLIENT, EdgeProxy, EdgeSetup, FORGED_HEADERS, system_tool};
+use e2e::edge_proxy::recorder::Recorder;
+use e2e::edge_proxy::{
+    CLIENT, EdgeProxy, EdgeResponse, EdgeSetup, FORGED_HEADERS, FORGED_REQUEST_ID, FORGED_TRACE_ID,
+    system_tool,
+};
 use quota_client::wire::Scope;
 use serde_json::{Value, json};
 use testkit::lookup::{JsonResponse, Stack};
-use testkit::tools::require_tool;
+use testkit::tools::{project_root, require_tool};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 /// The connection facts that an edge proxy can pass. All others must be null, even if a client forges them.
@@ -19,12 +23,14 @@ struct Capabilities {
     tls: bool,
     protocol: bool,
     rtt: bool,
+    /// Whether lookup-svc uses the request ID and sees the trace of a client.
+    client_ids: bool,
 }
 
-const ALL: Capabilities = Capabilities { tls: true, protocol: true, rtt: true };
+const ALL: Capabilities = Capabilities { tls: true, protocol: true, rtt: true, client_ids: false };
 /// For nginx and Envoy profiles without `edge.rttFromController`, which is off by default.
 const NO_RTT: Capabilities = Capabilities { rtt: false, ..ALL };
-const NONE: Capabilities = Capabilities { tls: false, protocol: false, rtt: false };
+const NONE: Capabilities = Capabilities { tls: false, protocol: false, rtt: false, ..ALL };
 
 /// Arguments of curl, then the expected TLS version, cipher suite and protocol.
 const CONNECTIONS: [(&[&str], &str, &str, &str); 4] = [
@@ -63,7 +69,8 @@ async fn check_profile(
 ) {
     let stack = Stack::start(&["--burst-limit", "10000"], &profile.flags()).await;
     let key = stack.key_with_scope(Scope::Full).await.secret;
-    let setup = EdgeSetup::new(stack.lookup.addr());
+    let recorder = Recorder::start(stack.lookup.addr());
+    let setup = EdgeSetup::new(recorder.addr());
     let arguments = configure(&setup, &profile.headers);
     let edge = EdgeProxy::start(&program, &arguments, setup).await;
     let forged: Vec<_> = FORGED_HEADERS.iter().flat_map(|header| ["--header", header]).collect();
@@ -80,6 +87,8 @@ async fn check_profile(
             None,
             "HTTP/1.1",
         );
+        let reached = recorder.received().contains(FORGED_TRACE_ID);
+        assert_eq!(reached, capabilities.client_ids && !extra.is_empty(), "{}", recorder.received());
     }
     check_response(
         &edge.get_ip_via_proxy_protocol(&key, "198.51.100.77").await,
@@ -91,16 +100,23 @@ async fn check_profile(
     // The client asks the proxy to remove these headers. The proxy must still send those that it sets itself.
     let connection_header = ["--header", "Connection: X-Edge-Client-IP, X-Forwarded-For, X-Real-IP"];
     let response = edge.get_ip(&key, true, &[connection_header.as_slice(), &forged].concat());
-    assert_eq!(response["ip"], CLIENT, "{response}");
+    assert_eq!(response.body["ip"], CLIENT, "{response:?}");
+    // Five of each, one with the PROXY protocol, one with the Connection header.
+    let received = recorder.received();
+    assert!(received.matches("GET /api/v1/ip ").count() >= 12, "all requests are recorded: {received}");
+    assert_eq!(received.contains(FORGED_TRACE_ID), capabilities.client_ids, "{received}");
 }
 
 fn check_response(
-    response: &Value,
+    response: &EdgeResponse,
     capabilities: Capabilities,
     ip: &str,
     tls: Option<(&str, &str)>,
     protocol: &str,
 ) {
+    let uses_forged_id = response.request_id() == FORGED_REQUEST_ID;
+    assert!(capabilities.client_ids || !uses_forged_id, "{response:?}");
+    let response = &response.body;
     assert_eq!(response["ip"], ip, "{response}");
     assert_eq!(response["tls_version"], json!(tls.map(|(version, _)| version)), "{response}");
     assert_eq!(response["tls_cipher"], json!(tls.map(|(_, cipher)| cipher)), "{response}");
@@ -158,12 +174,24 @@ async fn cloud_load_balancer_headers_are_parsed() {
 }
 
 async fn check_cloud_profile(profile: &str, headers: &[&str], expected: &Value) {
-    let stack = Stack::start(&[], &Profile::render(profile, "").flags()).await;
+    let rendered = Profile::render(profile, "");
+    let stack = Stack::start(&[], &rendered.flags()).await;
     let mut request = stack.lookup.get_ip(&stack.key_with_scope(Scope::Full).await.secret);
     for (header, value) in headers.iter().filter_map(|line| line.split_once(": ")) {
         request = request.header(header, value);
     }
-    let response = JsonResponse::fetch(request).await.body;
+    // The load balancer replaces these headers of a client by values without variables.
+    for name in ["X-Request-Id", "traceparent"] {
+        let replaced = rendered.headers.set.iter().find(|(header, _)| header == name);
+        assert_eq!(replaced.is_some(), profile == "gcp", "{profile} {name}");
+        if let Some((_, value)) = replaced {
+            request = request.header(name, value);
+        }
+    }
+    let response = JsonResponse::fetch(request).await;
+    // A generated ID.
+    assert_eq!(response.headers["x-request-id"].len(), 16, "{profile}");
+    let response = response.body;
     let fields = ["ip", "tls_version", "tls_cipher", "http_protocol", "rtt", "colo"];
     assert_eq!(&json!(fields.map(|field| &response[field])), expected, "{profile}");
 }
@@ -178,6 +206,18 @@ async fn haproxy_profiles_ignore_forged_headers() {
     for name in ["haproxy", "haproxy-ingress"] {
         check_profile(haproxy.clone(), &Profile::render(name, ""), ALL, config::haproxy).await;
     }
+}
+
+#[tokio::test]
+async fn compose_haproxy_ignores_forged_headers() {
+    let Some(haproxy) = tools_available().then(|| system_tool("haproxy")).flatten() else { return };
+    let compose = std::fs::read_to_string(project_root().join("docker-compose.yaml")).unwrap();
+    let flags = ["--client-ip-from=header:X-Edge-Client-IP", "--edge-rtt-unit=us"].map(str::to_owned);
+    for flag in &flags {
+        assert!(compose.contains(flag), "{flag} in docker-compose.yaml");
+    }
+    let profile = Profile { headers: HeaderRules::default(), flags: flags.to_vec() };
+    check_profile(haproxy, &profile, ALL, |setup, _| config::compose_haproxy(setup)).await;
 }
 
 #[tokio::test]
@@ -206,10 +246,10 @@ async fn ingress_nginx_profile_ignores_forged_headers() {
     )
     .await;
     // Until its administrator sets the header ConfigMap, the controller passes client headers, and lookup-svc
-    // uses none of them.
+    // uses none of them except the request ID and the trace, as the chart's README says.
     let mut unconfigured = Profile::render("ingress-nginx", "");
     unconfigured.headers = HeaderRules::default();
-    check_profile(nginx, &unconfigured, NONE, configure).await;
+    check_profile(nginx, &unconfigured, Capabilities { client_ids: true, ..NONE }, configure).await;
 }
 
 #[tokio::test]
@@ -250,7 +290,7 @@ async fn envoy_sends_rtt_in_milliseconds() {
     });
     let edge = EdgeProxy::start(&envoy, &arguments, setup).await;
     let response = edge.get_ip("none", true, &["--header", "X-Edge-RTT: 4321"]);
-    let head = response["head"].as_str().unwrap();
+    let head = response.body["head"].as_str().unwrap();
     echo.abort();
     let rtt: Vec<_> = head.lines().filter_map(|line| line.strip_prefix("x-edge-rtt: ")).collect();
     assert!(matches!(rtt.as_slice(), [one] if one.parse::<u32>().is_ok_and(|ms| ms < 1000)), "{head}");

@@ -262,6 +262,18 @@ fn proxy_guides_set_or_remove_every_trusted_header() {
     assert!(cloudflare.contains("`X-Request-Id`"));
 }
 
+/// A client could choose the request ID in the log, and force the export of traces.
+#[test]
+fn proxy_guides_remove_the_trace_of_a_client() {
+    let guide = read("docs/guides/behind-nginx.md");
+    let count = |text: &str| guide.matches(text).count();
+    assert_eq!(count("proxy_set_header traceparent \"\";"), count("proxy_pass http://127"), "nginx");
+    assert_eq!(count("header_up -traceparent\n"), count("reverse_proxy 127"), "Caddy");
+    let cloudflare = read("docs/guides/behind-cloudflare.md");
+    let removed = cloudflare.lines().find(|line| line.starts_with("Add a \"Remove\" of")).unwrap();
+    assert!(removed.contains("`traceparent`") && removed.contains("`X-Request-Id`"), "{removed}");
+}
+
 #[tokio::test]
 async fn backup_guide_restores_a_working_key() {
     let mut machine = Machine::start(&[]).await;

@@ -229,13 +229,20 @@ one address for IPv4, and of 2^66 addresses for IPv6. Argument: the list of netw
   readOnly: true
 {{- end -}}
 
-{{/* All headers with facts about the client. They are removed from incoming requests before the proxy sets its own. */}}
-{{- define "ip-lookup.edgeHeaderNames" -}}
-[X-Edge-Client-IP, X-Edge-HTTP-Protocol, X-Edge-TLS-Version, X-Edge-TLS-Cipher, X-Edge-RTT, X-Edge-Colo]
+{{/* The request ID and the trace of a request. The services use those of trusted proxies, so a client's must not get through. */}}
+{{- define "ip-lookup.requestIDNames" -}}
+X-Request-Id, traceparent
 {{- end -}}
 
-{{/* Headers set by HAProxy, one per line: name, separator, value. X-Edge-Colo is set to "-" (null) so that clients
-can't set it. Argument: the separator */}}
+{{/* All headers that the services trust. They are removed from incoming requests before the proxy sets its own. X-Request-Id is
+removed even where Envoy has just set it: Contour configures Envoy to keep a client's ID, and by default Envoy keeps that of
+clients with private addresses. */}}
+{{- define "ip-lookup.edgeHeaderNames" -}}
+[X-Edge-Client-IP, X-Edge-HTTP-Protocol, X-Edge-TLS-Version, X-Edge-TLS-Cipher, X-Edge-RTT, X-Edge-Colo, {{ include "ip-lookup.requestIDNames" . }}]
+{{- end -}}
+
+{{/* Headers set by HAProxy, one per line: name, separator, value. X-Edge-Colo and traceparent are set to "-", which
+counts as missing: the annotations of the controllers can't delete a header. Argument: the separator */}}
 {{- define "ip-lookup.haproxyHeaders" -}}
 X-Edge-Client-IP{{ . }}%[src]
 X-Edge-HTTP-Protocol{{ . }}HTTP/%[req.ver]
@@ -243,6 +250,8 @@ X-Edge-TLS-Version{{ . }}%[ssl_fc_protocol]
 X-Edge-TLS-Cipher{{ . }}%[ssl_fc_cipher]
 X-Edge-RTT{{ . }}%[fc_rtt(us)]
 X-Edge-Colo{{ . }}-
+X-Request-Id{{ . }}%[uuid()]
+traceparent{{ . }}-
 {{- end -}}
 
 {{/* Headers set by Envoy, as name/value pairs. Envoy must also remove these headers first: it skips a header whose

@@ -6,18 +6,38 @@ use serde_json::{Value, json};
 
 use super::EdgeSetup;
 use super::profile::HeaderRules;
+use testkit::tools::project_root;
 
 /// Writes the configuration of HAProxy and returns its arguments. Both ingress controllers that use HAProxy turn each
 /// header of the profile into `http-request set-header`.
 #[must_use]
 pub fn haproxy(setup: &EdgeSetup, headers: &HeaderRules) -> Vec<String> {
-    let pem = [&setup.files.cert, &setup.files.key]
-        .map(|file| std::fs::read_to_string(file).expect("readable file"));
-    let pem = setup.write("server.pem", &pem.concat());
     let mut rules = String::new();
     for (name, value) in &headers.set {
         let _ = writeln!(rules, "    http-request set-header {name} \"{value}\"");
     }
+    haproxy_with_rules(setup, &rules)
+}
+
+/// Like [`haproxy`], with the header rules of the HTTPS port in `deploy/compose/haproxy.cfg`.
+///
+/// # Panics
+/// If there are none.
+#[must_use]
+pub fn compose_haproxy(setup: &EdgeSetup) -> Vec<String> {
+    let file = project_root().join("deploy/compose/haproxy.cfg");
+    let text = std::fs::read_to_string(file).expect("readable file");
+    let frontend = text.split("\nfrontend https\n").nth(1).expect("HTTPS port").split("\n\n").next();
+    let is_rule = |line: &&str| line.trim_start().starts_with("http-request ");
+    let rules: Vec<_> = frontend.unwrap_or_default().lines().filter(is_rule).collect();
+    assert!(!rules.is_empty(), "no header rules in {text}");
+    haproxy_with_rules(setup, &format!("{}\n", rules.join("\n")))
+}
+
+fn haproxy_with_rules(setup: &EdgeSetup, rules: &str) -> Vec<String> {
+    let pem = [&setup.files.cert, &setup.files.key]
+        .map(|file| std::fs::read_to_string(file).expect("readable file"));
+    let pem = setup.write("server.pem", &pem.concat());
     let frontend = |name: &str, bind: String| {
         format!("frontend {name}\n    bind {bind}\n{rules}    default_backend lookup\n")
     };
@@ -37,7 +57,8 @@ pub fn haproxy(setup: &EdgeSetup, headers: &HeaderRules) -> Vec<String> {
 /// The nginx controllers, which set some headers in addition to those of the profile.
 #[derive(Debug, Clone, Copy)]
 pub enum NginxController {
-    /// kubernetes/ingress-nginx: replaces the client address headers and removes `Proxy`.
+    /// kubernetes/ingress-nginx: replaces the client address headers, removes `Proxy` and passes on the client's request
+    /// ID. Headers of the profile do not replace those that it sets itself: nginx sends both.
     IngressNginx,
     /// F5's controller: appends to X-Forwarded-For.
     F5,
@@ -47,7 +68,9 @@ pub enum NginxController {
 #[must_use]
 pub fn nginx(setup: &EdgeSetup, headers: &HeaderRules, controller: NginxController) -> Vec<String> {
     let (forwarded, extra) = match controller {
-        NginxController::IngressNginx => ("$remote_addr", "proxy_set_header Proxy \"\";"),
+        NginxController::IngressNginx => {
+            ("$remote_addr", "proxy_set_header Proxy \"\"; proxy_set_header X-Request-ID $req_id;")
+        }
         NginxController::F5 => ("$proxy_add_x_forwarded_for", ""),
     };
     let mut rules = format!(
@@ -65,6 +88,7 @@ pub fn nginx(setup: &EdgeSetup, headers: &HeaderRules, controller: NginxControll
          events {{}}
          http {{
            access_log off;
+           map $http_x_request_id $req_id {{ default $http_x_request_id; \"\" $request_id; }}
            client_body_temp_path {dir}/body; proxy_temp_path {dir}/proxy; fastcgi_temp_path {dir}/fastcgi;
            uwsgi_temp_path {dir}/uwsgi; scgi_temp_path {dir}/scgi;
            ssl_protocols TLSv1.2 TLSv1.3; ssl_certificate {cert}; ssl_certificate_key {key};
@@ -92,6 +116,8 @@ pub fn envoy(setup: &EdgeSetup, headers: &HeaderRules) -> Vec<String> {
         "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
         "stat_prefix": "edge",
         "use_remote_address": true,
+        // As Contour does. Envoy Gateway and Istio do not, but Envoy always keeps the ID of a client with a private address.
+        "preserve_external_request_id": true,
         "http_filters": [{"name": "router", "typed_config": {
             "@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"}}],
         "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [{

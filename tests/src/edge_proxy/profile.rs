@@ -76,8 +76,17 @@ fn headers(profile: &str, chart: &Chart) -> HeaderRules {
             let request = &chart.object("VirtualService", "-api")["spec"]["http"][0]["headers"]["request"];
             HeaderRules { remove: names(&request["remove"]), ..from_map(&request["set"]) }
         }
-        // These load balancers are cloud services that can't run in a test, so their rules are not needed.
-        "aws-alb" | "gcp" | "cloudflare" => HeaderRules::default(),
+        "gcp" => {
+            let headers =
+                &chart.object("BackendConfig", "-lookup-svc")["spec"]["customRequestHeaders"]["headers"];
+            let pair = |line: &Value| {
+                let (name, value) = text(line).split_once(':').expect("NAME:VALUE");
+                (name.to_owned(), value.to_owned())
+            };
+            HeaderRules { set: list(headers).map(pair).collect(), ..HeaderRules::default() }
+        }
+        // The chart has no header rules for these.
+        "aws-alb" | "cloudflare" => HeaderRules::default(),
         other => panic!("unknown profile {other}"),
     }
 }
