@@ -36,11 +36,13 @@ export class ApiError extends Error {
    * @param {number} status 0 if there was no response
    * @param {string} code
    * @param {string} message
+   * @param {string | null} [requestId] of a failure of the service, which its log explains
    */
-  constructor(status, code, message) {
+  constructor(status, code, message, requestId = null) {
     super(message);
     this.status = status;
     this.code = code;
+    this.requestId = requestId;
   }
 }
 
@@ -54,22 +56,23 @@ export class ApiError extends Error {
  * @returns {Promise<ResponseOf<Paths[P][M]>>}
  */
 export async function call(method, path, args) {
-  const response = await send(method, String(path).replace("{id}", args.id ?? ""), args.body);
-  const text = await response.text();
+  const { response, text } = await send(method, String(path).replace("{id}", args.id ?? ""), args.body);
+  const requestId = response.status >= 500 ? response.headers.get("X-Request-Id") : null;
   /** @type {any} */
   let body;
   try {
     body = text ? JSON.parse(text) : undefined;
   } catch {
-    throw new ApiError(response.status, "unreadable", "Unexpected response. A proxy may be interfering. Reload the page.");
+    throw new ApiError(response.status, "unreadable", "Unexpected response. A proxy may be interfering. Reload the page.", requestId);
   }
   if (response.ok) return body;
-  const error = new ApiError(response.status, body?.error ?? "", body?.message ?? "Something went wrong.");
+  const error = new ApiError(response.status, body?.error ?? "", body?.message ?? "Something went wrong.", requestId);
   if (error.code === "unauthenticated") window.dispatchEvent(new CustomEvent("session-ended"));
   throw error;
 }
 
 /**
+ * Sends a request and reads the whole response.
  * @param {string} method
  * @param {string} path
  * @param {unknown} body
@@ -80,7 +83,9 @@ async function send(method, path, body) {
   if (body !== undefined) headers["Content-Type"] = "application/json";
   const request = { method: method.toUpperCase(), headers, body: body === undefined ? undefined : JSON.stringify(body) };
   try {
-    return await fetch(path, { ...request, signal: AbortSignal.timeout(20_000) });
+    const response = await fetch(path, { ...request, signal: AbortSignal.timeout(20_000) });
+    // Inside of the try block, because the connection can also break or time out after the headers.
+    return { response, text: await response.text() };
   } catch {
     throw new ApiError(0, "offline", "Can't reach the service. Check your connection.");
   }
@@ -89,7 +94,10 @@ async function send(method, path, body) {
 /**
  * Message to show for anything that was thrown.
  * @param {unknown} error
+ * @param {string} [advice] follows the message
  */
-export function errorMessage(error) {
-  return error instanceof ApiError ? error.message : "Something went wrong on this page. Reload it.";
+export function errorMessage(error, advice = "") {
+  const message = error instanceof ApiError ? error.message : "Something went wrong on this page. Reload it.";
+  const requestId = error instanceof ApiError && error.requestId ? `Request ID: ${error.requestId}` : "";
+  return [message, advice, requestId].filter(Boolean).join(" ");
 }

@@ -21,7 +21,8 @@ import { confirm, open, prompt } from "./dialogs.js";
  * @typedef {object} Card
  * @property {HTMLElement} element
  * @property {HTMLElement} heading
- * @property {(key: K, label: string, usage?: DayUsage[]) => void} update shows the key. `label` is its name, unique on the page
+ * @property {(key: K, label: string, usage?: DayUsage[] | null) => void} update shows the key. `label` is its name, unique on
+ *   the page. `usage` is undefined before it has loaded and null if that failed
  */
 
 /** @type {Record<Key["state"], string>} */
@@ -38,7 +39,7 @@ export function keyCard(initial, list) {
   const badge = h("span");
   const meter = todayMeter();
   const chart = monthChart();
-  const chartSkeleton = h("div", { class: "chart skeleton" });
+  const placeholder = h("p", { class: "chart skeleton" });
   const pause = pauseBanner(() => key, list, heading);
   const actions = actionsOf(() => key, list, () => element);
   const element = h("article", { "data-key": key.id },
@@ -48,13 +49,13 @@ export function keyCard(initial, list) {
       h("span", { class: "scope", title: "Scope" }, key.scope),
       h("span", null, "created ", date(key.created_at))),
     pause.element,
-    h("div", { class: "numbers" }, meter.element, chartSkeleton),
+    h("div", { class: "numbers" }, meter.element, placeholder),
     actions.element);
 
   /**
    * @param {Key} next
    * @param {string} label
-   * @param {DayUsage[]} [usage]
+   * @param {DayUsage[] | null} [usage]
    */
   function update(next, label, usage) {
     key = next;
@@ -68,7 +69,10 @@ export function keyCard(initial, list) {
     meter.update(key, label);
     if (usage) {
       chart.update(usage, key.used_today);
-      if (chartSkeleton.isConnected) chartSkeleton.replaceWith(chart.element);
+      if (placeholder.isConnected) placeholder.replaceWith(chart.element);
+    } else if (usage === null) {
+      setAttribute(placeholder, "class", "chart hint");
+      setText(placeholder, "The usage of the last 30 days can't be loaded. Retrying every minute.");
     }
     actions.update(key, label);
     const focused = document.activeElement;

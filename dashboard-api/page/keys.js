@@ -11,6 +11,8 @@ import { number, refreshTimes } from "./format.js";
 /** @typedef {import("./api.js").DayUsage} DayUsage */
 
 const REFRESH_MS = 3_000;
+/** Maximum delay after failed refreshes. Each failure doubles the delay, from REFRESH_MS up to this. */
+const MAX_RETRY_MS = 30_000;
 const USAGE_REFRESH_MS = 60_000;
 
 /**
@@ -18,7 +20,7 @@ const USAGE_REFRESH_MS = 60_000;
  * @returns {{element: HTMLElement, stop: () => void}}
  */
 export function keysView(settings) {
-  /** @type {Map<string, {days: DayUsage[], at: number}>} */
+  /** Usage by key ID. `days` is null until a request has succeeded. @type {Map<string, {days: DayUsage[] | null, attemptedAt: number}>} */
   const usage = new Map();
   /** @type {Map<string, import("./card.js").Card<Key>>} */
   const cards = new Map();
@@ -26,11 +28,16 @@ export function keysView(settings) {
   const unreadableCards = new Map();
   /** Keys as shown last, by ID. @type {Map<string, Key>} */
   let shown = new Map();
-  // Numbers of the refresh that was started last, and of the one that is shown.
-  let started = 0;
-  let finished = 0;
+  // Numbers of the refresh that was started last, and of the one that is shown (0: none has succeeded yet).
+  let latestSequence = 0;
+  let shownSequence = 0;
   let inFlight = 0;
+  /** Refreshes that have failed since the last success or manual retry. */
+  let failures = 0;
+  /** Message of the error that is shown, without its request ID, which differs in each response. @type {string | null} */
+  let shownError = null;
   let stopped = false;
+  let timer = 0;
 
   const keyCount = h("p", { class: "key-count" }, "Loading your keys…");
   const create = () => createKey(refresh, focusCard);
@@ -40,54 +47,87 @@ export function keysView(settings) {
   const list = h("div", { class: "cards", "aria-busy": "true" }, h("div", { class: "card skeleton" }), h("div", { class: "card skeleton" }));
   const element = h("main", { class: "keys" },
     h("div", { class: "title" }, h("div", null, h("h1", { tabindex: -1 }, "API keys"), keyCount), createButton), warning, totals.element, list);
-  const firstKey = emptyState("key", "No keys yet", "Create a key and make your first request with curl.",
+  const loadError = h("p");
+  const loadFailed = emptyState("alert", "Can't load your keys", loadError, button("Try again", { class: "primary", onclick: retry }));
+  const firstKey = emptyState("key", "No keys yet", h("p", null, "Create a key and make your first request with curl."),
     button("Create your first key", { class: "primary", icon: "plus", onclick: create }));
 
   async function refresh() {
-    const sequence = ++started;
+    const sequence = ++latestSequence;
     inFlight++;
+    clearTimeout(timer);
     try {
       const { keys, unreadable = [] } = await call("get", "/api/v1/keys", {});
       // A slower response of an earlier refresh would show an earlier state again.
-      if (stopped || sequence < finished) return;
-      finished = sequence;
+      if (stopped || sequence < shownSequence) return;
+      shownSequence = sequence;
+      failures = 0;
+      shownError = null;
       setText(warning, "");
       show(keys, unreadable);
-      if (await loadUsage(keys) && !stopped && sequence === finished) show(keys, unreadable);
+      if (await loadUsage(keys) && !stopped && sequence === shownSequence) show(keys, unreadable);
     } catch (error) {
-      // An earlier refresh may fail because of a change that the latest one shows, such as a deleted key.
-      const isLatest = !stopped && sequence === started;
-      if (isLatest && !(error instanceof ApiError && error.code === "unauthenticated")) showError(error);
+      // The failure of an earlier refresh does not matter once a later one was started.
+      const isLatest = !stopped && sequence === latestSequence;
+      if (isLatest && !(error instanceof ApiError && error.code === "unauthenticated")) {
+        showError(error);
+        failures++;
+      }
     } finally {
       inFlight--;
+      // The next refresh is scheduled after the last response, so slow responses can't pile up requests.
+      if (!inFlight) schedule();
     }
   }
 
+  /** Schedules the next refresh. While the page is hidden, it is postponed. */
+  function schedule() {
+    clearTimeout(timer);
+    if (stopped) return;
+    const delay = Math.min(REFRESH_MS * 2 ** Math.max(failures - 1, 0), MAX_RETRY_MS);
+    timer = setTimeout(() => (document.visibilityState === "visible" ? refresh() : schedule()), delay);
+  }
+
+  /** Retries on request of the user, who is told the result even if it is the same as before. */
+  function retry() {
+    failures = 0;
+    shownError = null;
+    refresh();
+  }
+
   /**
-   * Returns whether there was something to load.
+   * Loads the usage that is outdated. Where that fails, the previous usage stays until the next attempt.
    * @param {Key[]} keys
+   * @returns {Promise<boolean>} whether there was something to load
    */
   async function loadUsage(keys) {
-    const outdated = keys.filter((key) => Date.now() - (usage.get(key.id)?.at ?? 0) > USAGE_REFRESH_MS);
-    await Promise.all(outdated.map(async (key) => {
-      const { days } = await call("get", "/api/v1/keys/{id}/usage", { id: key.id });
-      usage.set(key.id, { days, at: Date.now() });
-    }));
+    const outdated = keys.filter((key) => Date.now() - (usage.get(key.id)?.attemptedAt ?? 0) > USAGE_REFRESH_MS);
+    const results = await Promise.allSettled(outdated.map((key) => call("get", "/api/v1/keys/{id}/usage", { id: key.id })));
+    results.forEach((result, i) => {
+      const { id } = outdated[i];
+      const days = result.status === "fulfilled" ? result.value.days : usage.get(id)?.days ?? null;
+      usage.set(id, { days, attemptedAt: Date.now() });
+    });
     return outdated.length > 0;
   }
 
-  /** @param {unknown} error */
+  /**
+   * Shows why the last refresh failed. While its cause is the same, nothing changes, because screen readers would read the
+   * message again after each attempt.
+   * @param {unknown} error
+   */
   function showError(error) {
+    const cause = error instanceof Error ? error.message : String(error);
+    if (cause === shownError) return;
+    shownError = cause;
     list.removeAttribute("aria-busy");
-    if (shown.size || firstKey.isConnected) {
-      setText(warning, `${errorMessage(error)} Showing the last known numbers. Retrying automatically.`);
+    if (shownSequence) {
+      setText(warning, errorMessage(error, "Showing the last known numbers. Retrying automatically."));
     } else {
       setText(keyCount, "");
-      const retry = button("Try again", { class: "primary", onclick: refresh });
-      const hadFocus = list.contains(document.activeElement);
-      list.replaceChildren(emptyState("alert", "Can't load your keys", errorMessage(error), retry));
-      if (hadFocus) retry.focus();
-      else announce(`Can't load your keys. ${errorMessage(error)}`);
+      setText(loadError, errorMessage(error));
+      replaceCards([loadFailed]);
+      announce(`Can't load your keys. ${errorMessage(error)}`);
     }
   }
 
@@ -106,12 +146,13 @@ export function keysView(settings) {
     shown = new Map(keys.map((key) => [key.id, key]));
     const labels = labelsOf([...keys, ...unreadable]);
     const elements = [
-      ...keys.map((key) => cardIn(cards, key, labels, (list) => keyCard(key, list))),
-      ...unreadable.map((key) => cardIn(unreadableCards, key, labels, (list) => unreadableCard(key, list))),
+      ...keys.map((key) => cardIn(cards, key, labels, (actions) => keyCard(key, actions))),
+      ...unreadable.map((key) => cardIn(unreadableCards, key, labels, (actions) => unreadableCard(key, actions))),
     ];
     keepOnly(cards, keys);
     keepOnly(unreadableCards, unreadable);
-    place(elements.length ? elements : [firstKey]);
+    keepOnly(usage, keys);
+    replaceCards(elements.length ? elements : [firstKey]);
     refreshTimes(list);
   }
 
@@ -121,7 +162,7 @@ export function keysView(settings) {
    * @param {Map<string, import("./card.js").Card<K>>} cards
    * @param {K} key
    * @param {Map<string, string>} labels
-   * @param {(list: import("./card.js").List) => import("./card.js").Card<K>} create
+   * @param {(actions: import("./card.js").List) => import("./card.js").Card<K>} create
    */
   function cardIn(cards, key, labels, create) {
     const card = cards.get(key.id) ?? create({ refresh, refreshWithout });
@@ -134,7 +175,7 @@ export function keysView(settings) {
    * Makes these elements the content of the list. Elements that stay are not moved, because that would drop the focus.
    * @param {HTMLElement[]} elements
    */
-  function place(elements) {
+  function replaceCards(elements) {
     const focusedAt = [...list.children].findIndex((child) => child.contains(document.activeElement));
     for (const child of [...list.children]) if (!elements.some((element) => element === child)) child.remove();
     elements.forEach((element, i) => {
@@ -168,7 +209,7 @@ export function keysView(settings) {
   }
 
   /**
-   * Tells screen readers about keys that stopped working since the last refresh.
+   * Tells screen readers about keys that were paused or reached their daily limit since the last refresh.
    * @param {Key[]} keys
    */
   function announceChanges(keys) {
@@ -182,8 +223,6 @@ export function keysView(settings) {
     if (changes.length) announce(changes.join(" "));
   }
 
-  // A response that takes longer than the interval must not pile up requests.
-  const timer = setInterval(() => document.visibilityState === "visible" && !inFlight && refresh(), REFRESH_MS);
   const onVisibilityChange = () => document.visibilityState === "visible" && refresh();
   document.addEventListener("visibilitychange", onVisibilityChange);
   refresh();
@@ -191,7 +230,7 @@ export function keysView(settings) {
     element,
     stop: () => {
       stopped = true;
-      clearInterval(timer);
+      clearTimeout(timer);
       document.removeEventListener("visibilitychange", onVisibilityChange);
     },
   };
@@ -212,12 +251,12 @@ function labelsOf(keys) {
 }
 
 /**
- * Forgets the cards of other keys.
- * @param {Map<string, unknown>} cards
+ * Deletes cards or usage whose key is no longer listed.
+ * @param {Map<string, unknown>} entries by key ID
  * @param {{id: string}[]} keys
  */
-function keepOnly(cards, keys) {
-  for (const id of cards.keys()) if (!keys.some((key) => key.id === id)) cards.delete(id);
+function keepOnly(entries, keys) {
+  for (const id of entries.keys()) if (!keys.some((key) => key.id === id)) entries.delete(id);
 }
 
 /** Numbers over all keys. */
@@ -254,9 +293,9 @@ function totalsOf() {
 /**
  * @param {"key" | "alert"} iconName
  * @param {string} title
- * @param {string} text
+ * @param {HTMLElement} text
  * @param {HTMLElement} action
  */
 function emptyState(iconName, title, text, action) {
-  return h("div", { class: "empty" }, icon(iconName), h("h2", null, title), h("p", null, text), action);
+  return h("div", { class: "empty" }, icon(iconName), h("h2", null, title), text, action);
 }

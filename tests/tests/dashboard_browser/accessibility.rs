@@ -16,6 +16,20 @@ async fn axe_finds_no_violation_in_dark_theme_on_phone() {
     check_all_states(Appearance { dark: true, phone: true }).await;
 }
 
+#[tokio::test]
+async fn hovered_primary_button_has_sufficient_contrast_in_both_themes() {
+    let stack = Stack::start().await;
+    for dark in [false, true] {
+        let Some(browser) = Browser::start(Appearance { dark, phone: false }).await else { return };
+        let Some(axe) = axe() else { return };
+        browser.goto(&stack.dashboard_url).await;
+        let button = browser.find(".primary").await;
+        browser.driver.action_chain().move_to_element_center(&button).perform().await.unwrap();
+        browser.wait_for_value("document.querySelector('.primary').matches(':hover')", true).await;
+        check_axe(&browser, &axe, if dark { "hovered, dark" } else { "hovered, light" }).await;
+    }
+}
+
 async fn check_all_states(appearance: Appearance) {
     let Some(browser) = Browser::start(appearance).await else { return };
     let Some(axe) = axe() else { return };

@@ -30,6 +30,8 @@ async fn eleventh_key_is_rejected() {
     create_keys(&stack, "ada", &["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"]).await;
     browser.press("dialog", "Create key").await;
     browser.wait_for_text("dialog .problem", "You have reached the limit of 10 keys per account.").await;
+    let problem = browser.text("dialog .problem").await;
+    assert!(!problem.contains("Request ID"), "only failures of the service have an ID to report: {problem}");
     browser.screenshot("key-limit").await;
     browser.press("dialog", "Cancel").await;
     browser.wait_for_text(".key-count", "10 of 10 keys").await;
@@ -76,6 +78,9 @@ async fn store_outage_shows_warning_until_recovery() {
     stack.redis.freeze();
     browser.wait_for_text(".warning", "Showing the last known numbers.").await;
     assert_eq!(browser.count(".card").await, 1, "the last known keys stay visible");
+    let warning = browser.text(".warning").await;
+    let request_id = warning.rsplit_once(" Request ID: ").map(|(_, id)| id.len());
+    assert_eq!(request_id, Some(16), "{warning}");
     browser.screenshot("store-outage").await;
     stack.redis.thaw();
     eventually_ok(WAIT_TIMEOUT, "the warning disappears", async || {

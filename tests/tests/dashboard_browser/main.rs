@@ -10,6 +10,7 @@ mod loading;
 mod pages;
 mod phone;
 mod public_pages;
+mod refresh;
 mod secret;
 mod sign_in;
 mod stack;
