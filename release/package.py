@@ -164,7 +164,8 @@ def with_linked_files(paths):
 
 
 def chart(registry):
-    """The files of the chart. The address of the repository and the registry of our images are filled in."""
+    """The files of the chart. The address of the repository, that of the runbooks and the registry of our images are filled
+    in."""
     ignored = [line.rstrip("/") for line in (CHART / ".helmignore").read_text().split()]
     files = {}
     for path in sorted(CHART.rglob("*")):
@@ -173,6 +174,12 @@ def chart(registry):
             files["/".join(parts)] = path.read_bytes()
     if REPOSITORY:
         files["Chart.yaml"] += f"home: {REPOSITORY}\nsources:\n  - {REPOSITORY}\n".encode()
+        unset = b'    runbookUrl: ""\n'
+        if files["values.yaml"].count(unset) != 1:
+            fail(f"values.yaml has no line {unset.decode()!r}")
+        # The runbooks of this version, so that a link from an older chart does not lead to newer alerts.
+        runbooks = f"    runbookUrl: {REPOSITORY}/blob/v{VERSION}/docs/runbooks.md\n"
+        files["values.yaml"] = files["values.yaml"].replace(unset, runbooks.encode())
     if registry:
         if not re.fullmatch(r"[a-z0-9][a-z0-9._:/-]*[a-z0-9]", registry):
             fail(f"--registry {registry!r} is not a registry in lower case, such as ghcr.io/owner")

@@ -218,12 +218,19 @@ fn package_rejects_missing_foreign_and_dynamic_programs() {
     }
 }
 
-/// A copy of the files that `release/check.py` reads, ready for the release of this version.
+/// A copy of the chart and of the files that the release scripts read, ready for the release of this version.
 fn project() -> TempDir {
     let dir = tempfile::tempdir().unwrap();
-    for file in
-        ["Cargo.toml", "Dockerfile", "helm/ip-lookup/Chart.yaml", "release/check.py", "release/project.py"]
-    {
+    fs::create_dir(dir.path().join("helm")).unwrap();
+    run(Command::new("cp").arg("-R").arg(project_root().join("helm/ip-lookup")).arg(dir.path().join("helm")));
+    for file in [
+        "Cargo.toml",
+        "Dockerfile",
+        "release/check.py",
+        "release/package.py",
+        "release/project.py",
+        "release/sbom.py",
+    ] {
         let target = dir.path().join(file);
         fs::create_dir_all(target.parent().unwrap()).unwrap();
         fs::copy(project_root().join(file), target).unwrap();
@@ -275,6 +282,32 @@ fn release_check_prints_the_notes_or_names_each_problem() {
         let error = check(project.path(), &tag).unwrap_err();
         assert!(error.contains(problem) && error.lines().count() == 1, "{file}: {error}");
     }
+}
+
+#[test]
+fn chart_of_a_release_links_to_its_runbooks() {
+    let Some(helm) = require_installed(".venv/bin/helm") else { return };
+    let (project, chart) = (project(), tempfile::tempdir().unwrap());
+    let write = "import pathlib, sys\n\
+                 sys.path.insert(0, sys.argv[1])\n\
+                 import package\n\
+                 for name, content in package.chart('').items():\n    \
+                     file = pathlib.Path(sys.argv[2], name)\n    \
+                     file.parent.mkdir(parents=True, exist_ok=True)\n    \
+                     file.write_bytes(content)\n";
+    let mut python = Command::new("python3");
+    python.args(["-c", write]).arg(project.path().join("release")).arg(chart.path());
+    run(python.env("PYTHONDONTWRITEBYTECODE", "1"));
+    let about = run(Command::new(&helm).args(["show", "chart"]).arg(chart.path()));
+    assert!(about.contains("home: https://localhost/owner/name\n"), "{about}");
+    let values =
+        "hosts.api=ip.example.org,hosts.dashboard=keys.example.org,metrics.prometheusRule.enabled=true";
+    let rendered =
+        run(Command::new(&helm).args(["template", "test"]).arg(chart.path()).args(["--set", values]));
+    let links: Vec<_> =
+        rendered.lines().filter_map(|line| line.trim().strip_prefix("runbook_url: ")).collect();
+    let runbooks = format!("https://localhost/owner/name/blob/v{VERSION}/docs/runbooks.md#iplookup");
+    assert!(!links.is_empty() && links.iter().all(|link| link.starts_with(&runbooks)), "{links:?}");
 }
 
 /// Builds as a release does, except for optimization, which would take most of the time.
