@@ -116,7 +116,7 @@ fn common_mistakes_are_named() {
     assert_step(&untrusted, "Ignored, because the peer is not trusted: x-forwarded-for.");
     assert_step(&untrusted, "192.168.0.2 is an address of a local network, so it has no location.");
     let other_header = report(&sample, &["--peer", PROXY, "--header", &real_ip]);
-    assert_step(&other_header, "Never read with these flags: x-real-ip.");
+    assert_step(&other_header, "Not used for the address or the connection facts: x-real-ip.");
     assert_step(&other_header, "use --client-ip-from header:x-real-ip");
     let too_wide = report(&sample, &["--peer", PROXY, "--header", "X-Forwarded-For: 10.2.2.2"]);
     assert_eq!(too_wide["client"]["decision"], "xff_all_trusted");

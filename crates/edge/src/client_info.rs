@@ -64,7 +64,8 @@ pub struct Explanation<'h> {
     pub steps: Vec<Step>,
     /// The headers that would be read if the peer were trusted.
     pub ignored: Vec<HeaderName>,
-    /// The headers that are never read with these flags.
+    /// The headers that are used neither for the address nor for the facts, whatever the peer. Other parts of the service
+    /// may read them.
     pub unknown: Vec<HeaderName>,
 }
 

@@ -151,7 +151,10 @@ fn sentences(
         sentences.push(format!("Ignored, because the peer is not trusted: {}.", names(&explanation.ignored)));
     }
     if !explanation.unknown.is_empty() {
-        sentences.push(format!("Never read with these flags: {}.", names(&explanation.unknown)));
+        sentences.push(format!(
+            "Not used for the address or the connection facts: {}.",
+            names(&explanation.unknown)
+        ));
     }
     let has_address = |name: &&HeaderName| is_address(&request.headers, name);
     if let (Decision::Missing, Some(name)) =
