@@ -124,7 +124,7 @@ impl LookupApp {
         mode: ExplainMode,
         admin: SocketAddr,
     ) -> Option<BoxEndpoint<'static, Response>> {
-        mode.is_on(admin).then(|| explain::endpoint(self.explainer.clone()))
+        mode.is_on(admin).then(|| explain::endpoint(self.explainer.clone(), mode == ExplainMode::On))
     }
 
     /// Sets whose PROXY headers and request IDs a port accepts, and the headers and links of the port's own errors.

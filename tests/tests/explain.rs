@@ -237,6 +237,9 @@ async fn requests_of_web_pages_and_invalid_requests_are_rejected() {
     for (request, status, code) in [
         (admin.request().header("origin", "https://page.example"), 403, "forbidden"),
         (admin.request().header("origin", "null"), 403, "forbidden"),
+        (admin.request().header("sec-fetch-site", "cross-site"), 403, "forbidden"),
+        (admin.request().header("sec-fetch-site", "same-origin"), 403, "forbidden"),
+        (admin.request().header("host", "page.example"), 403, "forbidden"),
         (post("{}".to_owned()), 400, "bad_request"),
         (post(json!({"peer": "proxy.example"}).to_string()), 400, "bad_request"),
         (post(json!({"peer": "::1", "headers": [["a b", "c"]]}).to_string()), 400, "bad_request"),
@@ -255,6 +258,19 @@ async fn requests_of_web_pages_and_invalid_requests_are_rejected() {
     let preflight =
         http::client().request(Method::OPTIONS, &admin.url).header("origin", "https://page.example");
     assert!(!preflight.send().await.unwrap().headers().contains_key("access-control-allow-origin"));
+}
+
+#[tokio::test]
+async fn requests_for_other_hosts_are_explained_only_if_it_is_turned_on() {
+    for (flags, status) in [([].as_slice(), 403), (&["--explain", "on"], 200)] {
+        let admin = Admin::start("127.0.0.1:0", flags).await;
+        let by_name = admin.request().header("host", "pod.example:9080");
+        assert_eq!(by_name.send().await.unwrap().status().as_u16(), status, "{flags:?}");
+        let local = admin.request().header("host", "localhost").header("sec-fetch-site", "none");
+        assert_eq!(local.send().await.unwrap().status(), 200, "{flags:?}");
+        let page = admin.request().header("host", "localhost").header("sec-fetch-site", "same-site");
+        assert_eq!(page.send().await.unwrap().status(), 403, "{flags:?}");
+    }
 }
 
 #[tokio::test]

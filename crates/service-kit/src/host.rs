@@ -69,6 +69,22 @@ pub fn requested_host(request: &Request) -> Option<&str> {
     Some(host.strip_suffix('.').unwrap_or(host))
 }
 
+/// Whether all hosts that a request names are loopback names: `127.0.0.1:8082`, `[::1]`, `localhost:8082` and so on. HTTP/2
+/// has the host in the URI, and a request may name it there and in the header.
+///
+/// For ports that only processes of the same machine may use: a web page can reach them by DNS rebinding, but its browser
+/// then sends the name of the page's host.
+pub fn is_for_loopback(request: &Request) -> bool {
+    let headers = request.headers().get_all(header::HOST).into_iter().map(|host| host.to_str().unwrap_or(""));
+    let authority = request.uri().authority().map(|authority| authority.as_str());
+    let mut hosts = headers.chain(authority).peekable();
+    hosts.peek().is_some() && hosts.all(is_loopback)
+}
+
+fn is_loopback(host: &str) -> bool {
+    host_name(host).is_some_and(is_loopback_name)
+}
+
 /// Whether a name from [`host_name`] is `localhost` or a loopback address.
 pub fn is_loopback_name(name: &str) -> bool {
     name.eq_ignore_ascii_case("localhost")
@@ -124,5 +140,39 @@ mod tests {
             assert_eq!(host_name(host), None, "{host}");
             assert!(!is_host(host.as_bytes()), "{host}");
         }
+    }
+
+    #[test]
+    fn only_loopback_hosts_count_as_loopback() {
+        for host in ["127.0.0.1", "127.0.0.1:8082", "127.9.9.9:1", "[::1]", "[::1]:8082", "LOCALHOST:8082"] {
+            assert!(is_loopback(host), "{host}");
+        }
+        for host in [
+            "",
+            "example.org",
+            "10.0.0.1:8082",
+            "127.0.0.1.example.org",
+            "localhost.example.org:80",
+            "localhost:8082.evil.example",
+            "[::1].evil.example",
+            "[::2]",
+        ] {
+            assert!(!is_loopback(host), "{host}");
+        }
+    }
+
+    #[test]
+    fn host_header_and_authority_must_both_be_loopback() {
+        let request = |uri: &'static str, host: &'static str| {
+            let uri = poem::http::Uri::from_static(uri);
+            let request = Request::builder().uri(uri);
+            if host.is_empty() { request.finish() } else { request.header(header::HOST, host).finish() }
+        };
+        assert!(is_for_loopback(&request("http://localhost:8082/", "")));
+        assert!(is_for_loopback(&request("http://localhost/", "127.0.0.1")));
+        assert!(is_for_loopback(&request("/", "localhost")));
+        assert!(!is_for_loopback(&request("http://evil.example/", "localhost")));
+        assert!(!is_for_loopback(&request("http://localhost/", "evil.example")));
+        assert!(!is_for_loopback(&request("/", "")));
     }
 }

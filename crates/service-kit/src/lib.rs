@@ -46,7 +46,7 @@ pub use direct_router::DirectRouter;
 pub use error::{ErrorBody, catch_all};
 pub use flag_defaults::flag_defaults;
 pub use headers::add_missing_headers;
-pub use host::{host_name, is_loopback_name, requested_host};
+pub use host::{host_name, is_for_loopback, is_loopback_name, requested_host};
 pub use host_router::HostRouter;
 pub use json::SerdeJson;
 pub use kit::{AdminServer, Kit};
