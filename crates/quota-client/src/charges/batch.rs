@@ -12,6 +12,10 @@ use quota_api::{Outcome, TRACE_LINKS, Verdict};
 
 const TRACEPARENT: &str = "traceparent";
 
+/// Maximum number of links of a call. A span in quota-svc has at most 128, OpenTelemetry's default. The limit also keeps
+/// the headers far below the 16 KiB that quota-svc accepts: a larger call would fail with all of its charges.
+const MAX_TRACE_LINKS: usize = 128;
+
 pub(super) type ChargeResult = Result<Verdict, ChargeError>;
 
 pub(super) enum Subject {
@@ -68,14 +72,16 @@ impl Batch {
         self.0.iter().filter(|charge| charge.result_sender.is_some()).map(|charge| charge.deadline).min()
     }
 
-    /// The trace context of the call: that of the first sampled charge, and links to the other sampled ones. If none is
-    /// sampled, that of the first traced charge, so that quota-svc does not sample the call either.
+    /// The trace context of the call: that of the first sampled charge, and links to other sampled ones. If none is sampled, that of the first traced charge, so that quota-svc does not sample the call either.
     pub(super) fn trace(&self) -> Option<HeaderMap> {
         let traced = || self.0.iter().filter_map(|charge| Some(&charge.trace.as_deref()?.context));
         let mut sampled = traced().filter(|trace| is_sampled(trace));
         let mut headers = sampled.next().or_else(|| traced().next())?.clone();
-        let links: Vec<_> =
-            sampled.filter_map(|trace| trace.get(TRACEPARENT)).map(HeaderValue::as_bytes).collect();
+        let links: Vec<_> = sampled
+            .filter_map(|trace| trace.get(TRACEPARENT))
+            .map(HeaderValue::as_bytes)
+            .take(MAX_TRACE_LINKS)
+            .collect();
         if !links.is_empty()
             && let Ok(links) = HeaderValue::from_bytes(&links.join(&b", "[..]))
         {

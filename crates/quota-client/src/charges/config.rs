@@ -19,8 +19,8 @@ pub struct BatchConfig {
     /// Maximum time per charge, including its time in the queue.
     pub deadline: Duration,
     /// Called once per charge, in the span of its caller: adds that span's W3C trace context to the map, or nothing if
-    /// the span is not traced. A batch is sent with the context of its first sampled charge, and with links to the
-    /// other sampled ones ([`quota_api::TRACE_LINKS`]). `None`: none is sent.
+    /// the span is not traced. A batch is sent with the context of its first sampled charge, and with links to at most
+    /// 128 other sampled ones ([`quota_api::TRACE_LINKS`]). `None`: none is sent.
     pub inject_trace_context: Option<fn(&mut HeaderMap)>,
     /// Called once per traced charge, in the span of its caller: links that span to the span of the batch in quota-svc,
     /// given in the format of `traceparent`.

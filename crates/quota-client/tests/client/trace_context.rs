@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue};
 use quota_client::{BatchConfig, Charger};
@@ -30,7 +31,13 @@ fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
 /// Sends charges from these spans in one batch. Returns the trace context and the links of the batch.
 async fn send_batch(spans: &[Option<&'static str>]) -> (Option<String>, Option<String>) {
     let mut fake = Fake::start().await;
-    let config = BatchConfig { in_flight: 1, inject_trace_context: Some(inject), ..BatchConfig::default() };
+    let config = BatchConfig {
+        in_flight: 1,
+        max_batch: 256,
+        deadline: Duration::from_secs(10),
+        inject_trace_context: Some(inject),
+        ..BatchConfig::default()
+    };
     let charger = fake.charger(config);
     let begin_in_span = |span, number| {
         SPAN.set(span);
@@ -43,6 +50,8 @@ async fn send_batch(spans: &[Option<&'static str>]) -> (Option<String>, Option<S
     in_flight.allow();
     let batch = fake.next().await;
     assert_eq!(batch.numbers().len(), spans.len());
+    // quota-svc accepts 16 KiB. The rest is for the token, of at most 1 KiB, and the host.
+    assert!(batch.head.len() < 12 << 10, "{} bytes of headers", batch.head.len());
     let headers = ["traceparent", "x-trace-links"].map(|name| header(&batch.head, name).map(str::to_owned));
     batch.allow();
     first.await.unwrap();
@@ -65,6 +74,15 @@ async fn batch_has_context_of_first_sampled_charge_and_links_to_the_others() {
     .await;
     assert_eq!(parent.as_deref(), Some("00-b-1-01"));
     assert_eq!(links.as_deref(), Some("00-d-1-03, 00-e-1-01"), "unsampled charges have no span");
+}
+
+#[tokio::test]
+async fn links_of_a_full_sampled_batch_stay_below_the_header_limit() {
+    let span = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let (parent, links) = send_batch(&[Some(span); 256]).await;
+    assert_eq!(parent.as_deref(), Some(span));
+    let links = links.unwrap();
+    assert_eq!(links.split(", ").filter(|link| *link == span).count(), 128, "{links}");
 }
 
 #[tokio::test]
