@@ -166,6 +166,12 @@ impl Exchange {
         self.raw_then_close(&response);
     }
 
+    /// Sends the response, and the same again, which nobody requested.
+    pub fn allow_twice(self) {
+        let response = self.allowing_response();
+        self.raw(response.repeat(2));
+    }
+
     fn allowing_response(&self) -> String {
         let body = self.verdicts();
         format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len())

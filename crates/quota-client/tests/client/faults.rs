@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use quota_client::wire::{ChargeResponse, Outcome, Verdict};
 use quota_client::{BatchConfig, CallOutcome, CallReport, ChargeError, Charger, Observer, QuotaClient};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 
 use crate::fake::{Fake, Log, begin, key, verdict};
@@ -133,6 +134,55 @@ async fn charge_after_idle_connection_was_closed_is_sent_on_a_new_one() {
         status.await.unwrap().unwrap();
     }
     assert_eq!(outcomes(&log), [CallOutcome::Answered; 3]);
+}
+
+#[tokio::test]
+async fn unrequested_response_is_not_the_response_to_the_next_call() {
+    let mut fake = Fake::start().await;
+    let log = Arc::new(Log::default());
+    let charger = Charger::new(&fake.client(), long_deadline(), log.clone());
+    let first = tokio::spawn(begin(&charger, 1));
+    // Both arrive together, so the second one is buffered before the next call is sent.
+    fake.next().await.allow_twice();
+    assert_eq!(first.await.unwrap(), Ok(verdict(1)));
+    let second = tokio::spawn(begin(&charger, 2));
+    let exchange = fake.next().await;
+    assert_eq!(exchange.numbers(), [2]);
+    exchange.allow();
+    assert_eq!(second.await.unwrap(), Ok(verdict(2)));
+    assert!(!fake.has_more(), "the second charge is sent once");
+    assert_eq!(outcomes(&log), [CallOutcome::Answered; 2]);
+}
+
+#[tokio::test]
+async fn response_before_the_body_was_read_is_not_mixed_up_with_the_next() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = QuotaClient::new(&format!("http://{}", listener.local_addr().unwrap()), LONG).unwrap();
+    let charger = Charger::new(&client, BatchConfig { max_batch: 256, ..long_deadline() }, Arc::new(()));
+    let charges: Vec<_> = (0..256).map(|number| begin(&charger, number)).collect();
+    let (mut stream, _) = listener.accept().await.unwrap();
+    // Responds to the first byte, like a server that rejects a request by its head.
+    stream.read_u8().await.unwrap();
+    let error = "HTTP/1.1 503 X\r\ncontent-length: 0\r\n\r\n";
+    stream.write_all(error.as_bytes()).await.unwrap();
+    for charge in charges {
+        assert_eq!(charge.await, Err(ChargeError::Unavailable));
+    }
+    let second = tokio::spawn(begin(&charger, 1_000));
+    // The next call comes after the rest of the first body.
+    let mut received = Vec::new();
+    let body = r#"{"charges":[{"key_sha256":""#;
+    let is_complete = |received: &[u8]| {
+        let text = String::from_utf8_lossy(received);
+        text.matches(body).count() == 2 && text.ends_with("3e8\"}]}")
+    };
+    while !is_complete(&received) {
+        assert_ne!(stream.read_buf(&mut received).await.unwrap(), 0, "the connection is kept");
+    }
+    let response = serde_json::to_string(&ChargeResponse { verdicts: vec![verdict(1_000)] }).unwrap();
+    let response = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{response}", response.len());
+    stream.write_all(response.as_bytes()).await.unwrap();
+    assert_eq!(second.await.unwrap(), Ok(verdict(1_000)));
 }
 
 #[tokio::test]
