@@ -36,6 +36,11 @@ struct Site {
 
 impl Site {
     async fn start(demo_limit: &str) -> Self {
+        Self::start_with(demo_limit, &[]).await
+    }
+
+    /// Starts lookup-svc with more flags.
+    async fn start_with(demo_limit: &str, more: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let store = StoreChoice::File(dir.path().join("store"));
         let quota = Quota::start_with(store, &["--demo-limit", demo_limit]).await;
@@ -50,7 +55,7 @@ impl Site {
         let geo = ["--geo-db", sample.path().to_str().unwrap(), "--trusted-proxies", "127.0.0.1,::1"];
         // A busy machine must not turn a 200 into a 500.
         let timeouts = ["--quota-deadline", "10s", "--request-timeout", "12s"];
-        let flags = [&flags[..], &hosts, &geo, &timeouts].concat();
+        let flags = [&flags[..], &hosts, &geo, &timeouts, more].concat();
         let mut lookup = Service::spawn("lookup-svc", &flags, &[]);
         lookup.listen_addr("lookup").await;
         Self { url, port, quota, lookup, _port: reserved, _sample: sample, _dir: dir }
@@ -174,6 +179,36 @@ async fn missing_family_and_demo_quota_are_explained() {
     site.lookup.kill();
     browser.click("#try").await;
     browser.wait_for_text("#problem", "The service could not be reached").await;
+}
+
+#[tokio::test]
+async fn demo_quota_is_read_from_the_headers_that_are_sent() {
+    let Some(browser) = Browser::start_with(Appearance::default(), &[HOSTS]).await else { return };
+    let site = Site::start_with("2", &["--ratelimit-headers", "ietf"]).await;
+    site.open(&browser).await;
+    browser.click("#try").await;
+    browser.wait_for_text("#quota", "1 of 2 demo requests are left today.").await;
+
+    // Like a proxy that removes all headers but one.
+    let strip = "(() => { const all = fetch; window.fetch = async (...request) => { const response = await all(...request); \
+                 const wait = response.headers.get('Retry-After'); return new Response(await response.text(), \
+                 { status: response.status, headers: window.keepWait && wait ? { 'Retry-After': wait } : {} }); }; })()";
+    browser.eval(strip).await;
+    browser.click("#try").await;
+    browser.wait_for_text("#json", "\"ip\": \"127.0.0.1\"").await;
+    assert_eq!(browser.eval("document.getElementById('quota').textContent").await, "", "nothing is known");
+    browser.click("#try").await;
+    browser.wait_for_text("#problem", "Today's demo quota is used up. Create a key").await;
+    browser.eval("window.keepWait = true").await;
+    browser.click("#try").await;
+    browser.wait_for_text("#problem", "Today's demo quota is used up. It resets at ").await;
+
+    site.open(&browser).await;
+    browser.click("#try").await;
+    browser.wait_for_text("#problem", "Today's demo quota of 2 requests is used up. It resets at ").await;
+    let problem = browser.text("#problem").await;
+    assert!(problem.contains(" h). Create") || problem.contains(" min). Create"), "{problem}");
+    assert_eq!(browser.console_errors().await, Vec::<String>::new());
 }
 
 #[tokio::test]

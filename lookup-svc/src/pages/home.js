@@ -101,6 +101,20 @@ function describeReset(reset, now) {
   return `at ${time} (in ${rest})`;
 }
 
+/**
+ * The demo's quota as the headers of a response have it. Which headers there are depends on the settings of the service,
+ * and a proxy may remove them: what is missing is undefined.
+ */
+function readQuota(headers, now) {
+  const value = (name, pattern = /^(\d+)$/) => headers.get(name)?.match(pattern)?.[1];
+  const seconds = value("RateLimit", /;\s*t=(\d+)/) ?? value("Retry-After");
+  return {
+    limit: value("X-RateLimit-Limit") ?? value("RateLimit-Policy", /;\s*q=(\d+)/),
+    remaining: value("X-RateLimit-Remaining") ?? value("RateLimit", /;\s*r=(\d+)/),
+    reset: value("X-RateLimit-Reset") ?? (seconds && now / 1000 + Number(seconds)),
+  };
+}
+
 function showProblem(...parts) {
   byId("problem").replaceChildren(...parts);
   reveal(byId("problem"));
@@ -108,16 +122,17 @@ function showProblem(...parts) {
 
 async function tryDemo() {
   const response = await fetch(byId("try").dataset.demo, { cache: "no-store" });
-  const header = (name) => response.headers.get(`X-RateLimit-${name}`);
+  const { limit, remaining, reset } = readQuota(response.headers, Date.now());
   const body = await response.json();
   if (response.status === 429) {
-    const reset = describeReset(Number(header("Reset")), Date.now());
+    const quota = limit ? `demo quota of ${number(limit)} requests` : "demo quota";
+    const end = reset ? `It resets ${describeReset(Number(reset), Date.now())}. ` : "";
     const keyLink = document.querySelector(".try .hint a").href;
-    const text = `Today's demo quota of ${number(header("Limit"))} requests is used up. It resets ${reset}. `;
-    return showProblem(text, link("Create a key", keyLink), " for a quota of your own.");
+    return showProblem(`Today's ${quota} is used up. ${end}`, link("Create a key", keyLink), " for a quota of your own.");
   }
   if (!response.ok) return showProblem(`The request failed: ${body.message ?? response.status}`);
-  byId("quota").textContent = `${number(header("Remaining"))} of ${number(header("Limit"))} demo requests are left today.`;
+  const isKnown = limit && remaining;
+  byId("quota").textContent = isKnown ? `${number(remaining)} of ${number(limit)} demo requests are left today.` : "";
   byId("json").textContent = JSON.stringify(body, null, 2);
   reveal(byId("result"));
 }
