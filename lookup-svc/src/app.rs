@@ -91,7 +91,7 @@ impl LookupApp {
         let (limits, limits_update) = QuotaLimits::follow(client);
         background.spawn(kit.tasks.watch("limits", limits_update));
         let lookup = Arc::new(Lookup { edge, geo: geo.clone(), charger });
-        let pages = pages::routes(&urls, lookup.clone(), limits);
+        let pages = pages::routes(&urls, lookup.clone(), limits, config.ratelimit_headers);
         let responses = Responses::new(&urls, config.ratelimit_headers);
         let headers = responses.default_headers();
         let api = Api { lookup, responses, counters, outage_log: LogThrottle::default() };

@@ -18,7 +18,8 @@ pub fn run(cli: Cli) -> ExitCode {
         None => runtime::run(serve_args, serve(&cli.config)),
         Some(Command::Openapi) => {
             let urls = PublicUrls::new(&cli.config);
-            command_line::print(&Document::new(&urls.base, &urls, None).json())
+            let document = Document::new(&urls.base, &urls, None, cli.config.ratelimit_headers);
+            command_line::print(&document.json())
         }
         Some(Command::GeoUpdate(args)) => runtime::run(serve_args, geo_update::run(*args)),
         Some(Command::Explain(args)) => {

@@ -184,6 +184,24 @@ pub enum RateLimitHeaders {
     Both,
 }
 
+impl RateLimitHeaders {
+    /// The header that has the limit.
+    pub const fn limit_header(self) -> &'static str {
+        match self {
+            Self::Legacy | Self::Both => "X-RateLimit-Limit",
+            Self::Ietf => "RateLimit-Policy",
+        }
+    }
+
+    /// The header that has the number of requests left.
+    pub const fn remaining_header(self) -> &'static str {
+        match self {
+            Self::Legacy | Self::Both => "X-RateLimit-Remaining",
+            Self::Ietf => "RateLimit",
+        }
+    }
+}
+
 /// Calls to quota-svc.
 #[derive(Args, Debug, Clone)]
 #[command(next_help_heading = "Quota")]

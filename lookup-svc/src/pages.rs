@@ -11,6 +11,7 @@ use std::sync::Arc;
 use poem::{Route, get};
 use service_kit::named;
 
+use crate::config::RateLimitHeaders;
 use crate::limits::QuotaLimits;
 use crate::lookup::Lookup;
 use crate::public_urls::PublicUrls;
@@ -20,12 +21,17 @@ use documents::Documents;
 use home::Home;
 
 /// Pages that link to `urls`. The home page is rendered for each request. The others are rendered again when the geo data
-/// or the `limits` change, which they describe.
-pub fn routes(urls: &PublicUrls, lookup: Arc<Lookup>, limits: QuotaLimits) -> Route {
-    let docs = Docs::new(urls, lookup.geo.clone(), limits.clone());
+/// or the `limits` change, which they describe. They also describe the `headers` about limits.
+pub fn routes(
+    urls: &PublicUrls,
+    lookup: Arc<Lookup>,
+    limits: QuotaLimits,
+    headers: RateLimitHeaders,
+) -> Route {
+    let docs = Docs::new(urls, lookup.geo.clone(), limits.clone(), headers);
     let home = Home::new(lookup, urls);
     let map = page::new("image/svg+xml", home::MAP.to_owned());
-    let swagger = Arc::new(Documents::new(urls, limits));
+    let swagger = Arc::new(Documents::new(urls, limits, headers));
     let (json, yaml) = (swagger.clone(), swagger.clone());
     Route::new()
         .at("/", get(named("home", move |request| home.respond(request))))

@@ -16,6 +16,7 @@ use service_kit::openapi::{self, Mapping, OpenApiDocument};
 
 use super::rate_limit::Reason;
 use super::{Api, examples};
+use crate::config::RateLimitHeaders;
 use crate::fields::{FIELDS, Field, STATUS, Type};
 use crate::limits::grouped;
 use crate::public_urls::PublicUrls;
@@ -58,6 +59,20 @@ const TOO_MANY_REQUESTS_HEADERS: [Header; 5] = [
         "`burst`: this request exceeded the burst limit and paused the key. `paused`: the key was paused before. `daily`: the key's daily quota is used up. `demo`: the demo's shared quota is used up.",
         HeaderValue::Reason,
     ),
+];
+
+/// The headers of the IETF draft: name, description and example.
+const DRAFT_HEADERS: [[&str; 3]; 2] = [
+    [
+        "RateLimit",
+        "The limit that applies, with the requests left (`r`) and the seconds until it resets (`t`). Format of draft-ietf-httpapi-ratelimit-headers-11.",
+        "\"daily\";r=9876;t=3600",
+    ],
+    [
+        "RateLimit-Policy",
+        "The limit that applies, with its number of requests (`q`) and its window in seconds (`w`). Format of draft-ietf-httpapi-ratelimit-headers-11.",
+        "\"daily\";q=10000;w=86400",
+    ],
 ];
 
 enum Content {
@@ -225,15 +240,19 @@ impl OpenApi for ApiMetadata {
 pub struct Document(OpenApiDocument);
 
 impl Document {
-    /// `server` is the URL of the API in the document. `limits` are stated if they are known.
-    pub fn new(server: &str, urls: &PublicUrls, limits: Option<Limits>) -> Self {
+    /// `server` is the URL of the API in the document. `limits` are stated if they are known. `headers` are those that the
+    /// service sends; `Legacy` gives the contract.
+    pub fn new(server: &str, urls: &PublicUrls, limits: Option<Limits>, headers: RateLimitHeaders) -> Self {
         let service = OpenApiService::new(ApiMetadata, "IP Lookup API", VERSION)
-            .description(format!("{DESCRIPTION}\n\n{}", limit_text(limits)))
+            .description(format!("{DESCRIPTION}\n\n{}", limit_text(limits, headers)))
             .contact(openapi::contact(Some(&urls.docs)))
             .license(openapi::license())
             .server(server);
         let mut document = OpenApiDocument::new(&service);
-        document.for_each_operation(allow_empty);
+        document.for_each_operation(|operation| {
+            allow_empty(operation);
+            describe_rate_limit(operation, headers);
+        });
         document.add_examples(examples::all(urls, limits));
         Self(document)
     }
@@ -248,9 +267,9 @@ impl Document {
     }
 }
 
-fn limit_text(limits: Option<Limits>) -> String {
+fn limit_text(limits: Option<Limits>, headers: RateLimitHeaders) -> String {
     let Some(Limits { daily, burst, demo }) = limits else {
-        return "`X-RateLimit-Limit` shows the limit that applies.".to_owned();
+        return format!("`{}` shows the limit that applies.", headers.limit_header());
     };
     format!(
         "Limits of this service: {} requests per day and key, unless its operator has set another limit for the key; {} \
@@ -269,4 +288,39 @@ fn allow_empty(operation: &mut Mapping) {
             parameter.insert("allowEmptyValue".into(), true.into());
         }
     }
+}
+
+/// Replaces the headers about limits by those of the draft, or adds these, because poem-openapi knows no modes. Responses
+/// without such headers stay as they are.
+fn describe_rate_limit(operation: &mut Mapping, mode: RateLimitHeaders) {
+    let responses = operation.get_mut("responses").and_then(openapi::Value::as_mapping_mut);
+    let headers = responses.into_iter().flat_map(Mapping::values_mut).filter_map(|response| {
+        response
+            .get_mut("headers")
+            .and_then(openapi::Value::as_mapping_mut)
+            .filter(|headers| SUCCESS_HEADERS.iter().all(|(name, ..)| headers.contains_key(*name)))
+    });
+    for headers in headers {
+        if mode == RateLimitHeaders::Ietf {
+            headers.retain(|name, _| !SUCCESS_HEADERS.iter().any(|(contract, ..)| name == contract));
+        }
+        if mode != RateLimitHeaders::Legacy {
+            // With the headers of the contract, these are an addition that clients must not rely on.
+            let required = mode == RateLimitHeaders::Ietf;
+            headers.extend(DRAFT_HEADERS.map(|header| draft_header(header, required)));
+        }
+    }
+}
+
+fn draft_header([name, description, example]: [&str; 3], required: bool) -> (openapi::Value, openapi::Value) {
+    let schema: Mapping =
+        [("type".into(), "string".into()), ("example".into(), example.into())].into_iter().collect();
+    let header: Mapping = [
+        ("description".into(), description.into()),
+        ("required".into(), required.into()),
+        ("schema".into(), schema.into()),
+    ]
+    .into_iter()
+    .collect();
+    (name.into(), header.into())
 }

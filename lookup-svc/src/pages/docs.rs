@@ -5,6 +5,7 @@ use quota_client::wire::{Limits, Scope};
 use service_kit::csp_hash;
 
 use super::page::{self, LivePage, escape};
+use crate::config::RateLimitHeaders;
 use crate::fields::{FIELDS, Field, FieldSet};
 use crate::geo::{Attribution, Geo, asn};
 use crate::limits::{QuotaLimits, grouped};
@@ -22,35 +23,47 @@ pub(super) struct Docs {
     policy: String,
     geo: Geo,
     limits: QuotaLimits,
+    headers: RateLimitHeaders,
     page: LivePage<(String, Option<Limits>)>,
 }
 
 impl Docs {
-    pub(super) fn new(urls: &PublicUrls, geo: Geo, limits: QuotaLimits) -> Self {
+    pub(super) fn new(urls: &PublicUrls, geo: Geo, limits: QuotaLimits, headers: RateLimitHeaders) -> Self {
         let policy = format!(
             "default-src 'none'; style-src {}; script-src {}; img-src data:; base-uri 'none'; form-action 'none'; \
              frame-ancestors 'none'",
             csp_hash(STYLE),
             csp_hash(SCRIPT),
         );
-        Self { template: fill(urls), policy, geo, limits, page: LivePage::default() }
+        Self { template: fill(urls, headers), policy, geo, limits, headers, page: LivePage::default() }
     }
 
     pub(super) fn respond(&self, request: &Request) -> Response {
         let content = (about_data(&self.geo), self.limits.current());
         self.page.respond(request, content, |(about_data, limits)| {
-            let html = fill_limits(&self.template, *limits).replace("{{about_data}}", about_data);
+            let html = fill_limits(&self.template, *limits, self.headers);
+            let html = html.replace("{{about_data}}", about_data);
             page::html(html, &self.policy)
         })
     }
 }
 
 /// Fills in every placeholder except those of the geo data and the limits.
-fn fill(urls: &PublicUrls) -> String {
+fn fill(urls: &PublicUrls, headers: RateLimitHeaders) -> String {
+    let remaining = headers.remaining_header();
+    let remaining_unit = match headers {
+        RateLimitHeaders::Legacy | RateLimitHeaders::Both => "requests left today",
+        RateLimitHeaders::Ietf => "(r: requests left today)",
+    };
     TEMPLATE
         .replace("{{style}}", STYLE)
         .replace("{{script}}", SCRIPT)
         .replace("{{fields}}", &FIELDS.iter().map(row).collect::<String>())
+        .replace("{{rate_limit_headers}}", &header_rows(headers))
+        .replace("{{limit_header}}", headers.limit_header())
+        .replace("{{remaining_header}}", remaining)
+        .replace("{{remaining_header_lowercase}}", &remaining.to_lowercase())
+        .replace("{{remaining_unit}}", remaining_unit)
         .replace("{{example}}", &escape(&FieldSet::Scope(Scope::Full).example()))
         .replace("{{lists_date}}", asn::built_in_date())
         .replace("{{base}}", &escape(&urls.base))
@@ -60,7 +73,8 @@ fn fill(urls: &PublicUrls) -> String {
 }
 
 /// States the limits or, if they are unknown, where to find them.
-fn fill_limits(template: &str, limits: Option<Limits>) -> String {
+fn fill_limits(template: &str, limits: Option<Limits>, headers: RateLimitHeaders) -> String {
+    let header = headers.limit_header();
     let [daily, burst, demo, burst_within] = match limits {
         Some(Limits { daily, burst, demo }) => [
             format!(
@@ -72,9 +86,9 @@ fn fill_limits(template: &str, limits: Option<Limits>) -> String {
             format!("more than {} requests within 60 seconds", grouped(burst)),
         ],
         None => [
-            "per day and key: see <code>X-RateLimit-Limit</code>".to_owned(),
-            "within 60 seconds, per key: see <code>X-RateLimit-Limit</code> of the 429 response".to_owned(),
-            "per day, shared by all callers: see <code>X-RateLimit-Limit</code>".to_owned(),
+            format!("per day and key: see <code>{header}</code>"),
+            format!("within 60 seconds, per key: see <code>{header}</code> of the 429 response"),
+            format!("per day, shared by all callers: see <code>{header}</code>"),
             "too many requests within 60 seconds".to_owned(),
         ],
     };
@@ -83,6 +97,37 @@ fn fill_limits(template: &str, limits: Option<Limits>) -> String {
         .replace("{{burst_limit}}", &burst)
         .replace("{{demo_limit}}", &demo)
         .replace("{{burst_within}}", &burst_within)
+}
+
+/// Rows for the headers with the values of a limit that the service sends.
+fn header_rows(headers: RateLimitHeaders) -> String {
+    let contract: &[_] = &[
+        ("X-RateLimit-Limit", "the daily limit; on 429, the limit that was exceeded"),
+        ("X-RateLimit-Remaining", "requests left under this limit"),
+        ("X-RateLimit-Reset", "Unix time at which the limit resets"),
+    ];
+    let draft: &[_] = &[
+        (
+            "RateLimit",
+            "requests left (<code>r</code>) and seconds until the limit resets (<code>t</code>), in the format of the \
+             Internet-Draft <a href=\"https://datatracker.ietf.org/doc/html/draft-ietf-httpapi-ratelimit-headers-11\">\
+             draft-ietf-httpapi-ratelimit-headers-11</a>: <code>\"daily\";r=9876;t=3600</code> means 9,876 requests left \
+             for the next 3,600 seconds",
+        ),
+        (
+            "RateLimit-Policy",
+            "the daily limit (<code>q</code>) and its window in seconds (<code>w</code>), in the same format; on 429, the \
+             limit that was exceeded",
+        ),
+    ];
+    let rows = match headers {
+        RateLimitHeaders::Legacy => contract.to_vec(),
+        RateLimitHeaders::Ietf => draft.to_vec(),
+        RateLimitHeaders::Both => [contract, draft].concat(),
+    };
+    rows.into_iter()
+        .map(|(name, meaning)| format!("<tr><td><code>{name}</code></td><td>{meaning}</td></tr>\n"))
+        .collect()
 }
 
 fn row(field: &Field) -> String {

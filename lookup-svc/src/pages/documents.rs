@@ -6,6 +6,7 @@ use service_kit::swagger;
 
 use super::page::{self, LivePage};
 use crate::api::Document;
+use crate::config::RateLimitHeaders;
 use crate::limits::QuotaLimits;
 use crate::public_urls::PublicUrls;
 
@@ -14,21 +15,22 @@ type Page = LivePage<Option<Limits>>;
 pub(super) struct Documents {
     urls: PublicUrls,
     limits: QuotaLimits,
+    headers: RateLimitHeaders,
     swagger: Page,
     json: Page,
     yaml: Page,
 }
 
 impl Documents {
-    pub(super) fn new(urls: &PublicUrls, limits: QuotaLimits) -> Self {
+    pub(super) fn new(urls: &PublicUrls, limits: QuotaLimits, headers: RateLimitHeaders) -> Self {
         let (swagger, json, yaml) = Default::default();
-        Self { urls: urls.clone(), limits, swagger, json, yaml }
+        Self { urls: urls.clone(), limits, headers, swagger, json, yaml }
     }
 
     pub(super) fn swagger(&self, request: &Request) -> Response {
         self.swagger.respond(request, self.limits.current(), |limits| {
             // A relative server URL, so that "Try it out" works under any host name of this server.
-            let document = Document::new(&self.urls.base_path(), &self.urls, *limits);
+            let document = Document::new(&self.urls.base_path(), &self.urls, *limits, self.headers);
             page::with_headers(swagger::page("IP Lookup API: try it", &document.json()))
         })
     }
@@ -44,6 +46,6 @@ impl Documents {
     }
 
     fn document(&self, limits: Option<Limits>) -> Document {
-        Document::new(&self.urls.base, &self.urls, limits)
+        Document::new(&self.urls.base, &self.urls, limits, self.headers)
     }
 }
