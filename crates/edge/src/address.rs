@@ -2,6 +2,11 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+/// Maximum number of X-Forwarded-For entries that are read, from the right.
+///
+/// A longer list is not rejected: if it were, a client could hide its address by sending a long list.
+pub const MAX_HOPS: usize = 64;
+
 /// Length of the longest accepted spelling: a bracketed IPv6 address with an embedded IPv4 address and a port.
 const MAX_ENTRY_LEN: usize = "[0000:0000:0000:0000:0000:ffff:255.255.255.255]:65535".len();
 

@@ -4,15 +4,10 @@ use std::net::IpAddr;
 
 use http::{HeaderMap, HeaderName};
 
-use crate::address::parse_entry;
+use crate::address::{MAX_HOPS, parse_entry};
 use crate::policy::{ClientIpFrom, X_FORWARDED_FOR};
 use crate::steps::{AddressHeader, Observer, Step, XffEntry, shortened};
 use crate::trusted::TrustedSet;
-
-/// Maximum number of X-Forwarded-For entries that are read, from the right.
-///
-/// A longer list is not rejected: if it were, a client could hide its address by sending a long list.
-pub const MAX_HOPS: usize = 64;
 
 /// The client's address and how it was determined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -21,9 +21,9 @@ mod shared;
 mod steps;
 mod trusted;
 
-pub use address::parse_entry;
+pub use address::{MAX_HOPS, parse_entry};
 pub use client_info::{ClientInfo, Edge, Explanation, Peer};
-pub use client_ip::{ClientIp, Decision, MAX_HOPS, resolve};
+pub use client_ip::{ClientIp, Decision, resolve};
 pub use colo::Iata;
 pub use config::{EdgeArgs, RttUnit};
 pub use error::EdgeError;

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use http::HeaderName;
 
-use crate::client_ip::MAX_HOPS;
+use crate::address::MAX_HOPS;
 use crate::trusted::TrustedBy;
 
 /// Longest text of a header that a step contains, in characters.
