@@ -44,7 +44,7 @@ function scopeChoice([scope, title, text]) {
 }
 
 /**
- * Shows the new key until its owner confirms that it is saved: nobody can see it again. Escape, a click outside and the end
+ * Shows the new key until its owner confirms that it is saved: it is never shown again. Escape, a click outside and the end
  * of the session leave the dialog open, and the browser warns before it leaves the page.
  * @param {import("./api.js").Schemas["CreatedKey"]} created
  * @param {(id: string) => void} onSaved

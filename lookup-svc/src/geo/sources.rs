@@ -50,7 +50,7 @@ pub(super) fn of(
 ) -> Vec<FieldSource> {
     let (fields, sources) = (&merged.fields, &merged.sources);
     let database = |position: usize| {
-        // A field of a merged record has a record, so the second arm is never taken.
+        // The positions are those of merged records, so the default is never used.
         databases.get(position).map_or(FROM_COUNTRY, |database| Source::Database(database.info.clone()))
     };
     let stored_or = |is_stored: bool, position: usize, otherwise: Source| match is_stored {
@@ -66,7 +66,6 @@ pub(super) fn of(
         location.country.is_some_and(|country| fields.stored_region_code(country).is_some());
     let by_region = Source::Derived("derived from the name of the region");
     let by_location = Source::Derived("derived from the coordinates or the country");
-    let by_list = |list: &'static str| Source::Derived(list);
     let all = [
         ("city", location.city.is_some(), details()),
         ("region", location.region.is_some(), details()),
@@ -103,12 +102,16 @@ pub(super) fn of(
         (
             "proxy",
             location.proxy.is_some(),
-            stored_or(fields.proxy, sources.proxy, by_list("asn and the list of proxy networks")),
+            stored_or(fields.proxy, sources.proxy, Source::Derived("asn and the list of proxy networks")),
         ),
         (
             "hosting",
             location.hosting.is_some(),
-            stored_or(fields.hosting, sources.hosting, by_list("asn and the list of hosting networks")),
+            stored_or(
+                fields.hosting,
+                sources.hosting,
+                Source::Derived("asn and the list of hosting networks"),
+            ),
         ),
     ];
     let known = all.into_iter().filter(|(_, has_value, _)| *has_value);

@@ -11,8 +11,8 @@ use crate::geo::Geo;
 
 /// Publishes the build time and age of each geo database, and the numbers of loaded and rejected files.
 ///
-/// `paths` is the number of values of `--geo-db`. With it, an alert can tell missing databases from those that nobody
-/// configured.
+/// `paths` is the number of values of `--geo-db`. With it, an alert can tell missing databases from a service
+/// without `--geo-db`.
 pub fn publish_geo(meter: &Meter, geo: &Geo, paths: usize) {
     meter
         .u64_observable_gauge("geo_database_paths")

@@ -50,11 +50,10 @@ pub(super) async fn dispatch(
 struct Timers(Mutex<Vec<Pin<Box<Sleep>>>>);
 
 impl Timers {
+    /// Returns a kept timer, with the deadline of an earlier call, or a new one.
     fn take(&self, deadline: Instant) -> Pin<Box<Sleep>> {
-        let timer = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let mut timer = timer.unwrap_or_else(|| Box::pin(sleep_until(deadline)));
-        timer.as_mut().reset(deadline);
-        timer
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        kept.unwrap_or_else(|| Box::pin(sleep_until(deadline)))
     }
 
     fn put_back(&self, timer: Pin<Box<Sleep>>) {
@@ -110,7 +109,7 @@ impl BatchSender {
 }
 
 /// Waits for the call and times out each charge at its deadline, with `timer`. Returns `TimedOut` once every charge
-/// is resolved, because nobody waits for the response anymore.
+/// is resolved, because then no caller waits for the response.
 async fn with_deadlines<T>(
     mut call: impl Future<Output = Result<T, ClientError>> + Unpin,
     batch: &mut Batch,

@@ -1,11 +1,10 @@
-//! Charge calls over HTTP/1.1 connections of their own, with hyper. Every lookup waits for one, and reqwest, which makes
-//! all other calls, takes several times as many instructions per call.
+//! Charge calls over HTTP/1.1 connections of their own, with hyper. Every lookup waits for one. reqwest, which makes all
+//! other calls, parses the URL and sets up redirects, retries and timeouts in each call.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
@@ -18,13 +17,8 @@ use reqwest::Url;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
-use super::transport;
+use super::transport::{self, CONNECT_TIMEOUT, IDLE_TIMEOUT};
 use crate::error::ClientError;
-
-const CONNECT_TIMEOUT: Duration = Duration::from_millis(250);
-
-/// Below the server's idle timeout, so that no call is sent on a connection that the server is closing.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Maximum response size in bytes; 256 verdicts need less than 40 KiB.
 const MAX_RESPONSE: usize = 256 << 10;
@@ -71,8 +65,7 @@ impl ChargeCalls {
     }
 
     /// Sends a serialized batch with its trace context. Returns the verdicts and, for a traced batch, its span in quota-svc.
-    /// Has no timeout except for connecting: the caller enforces the
-    /// deadlines of the charges, and drops this future.
+    /// Has no timeout except for connecting: the caller enforces the deadlines of the charges, and drops this future.
     pub(crate) async fn call(
         &self,
         body: String,
@@ -82,19 +75,20 @@ impl ChargeCalls {
         if let Some(trace) = trace {
             request.headers_mut().extend(trace);
         }
-        // quota-svc may have closed an idle connection. Then the request was not sent, and the next connection is used.
-        while let Some(mut connection) = self.take_idle() {
+        loop {
+            let (mut connection, is_new) = match self.take_idle() {
+                Some(connection) => (connection, false),
+                None => (self.connect().await?, true),
+            };
             match connection.exchange(request).await {
                 Ok(response) => return self.finish(connection, response),
+                Err(Failure::NotSent(_)) if is_new => {
+                    return Err(ClientError::Unreachable("the connection was closed".into()));
+                }
+                // quota-svc has closed the idle connection.
                 Err(Failure::NotSent(unsent)) => request = *unsent,
                 Err(Failure::Other(error)) => return Err(error),
             }
-        }
-        let mut connection = self.connect().await?;
-        match connection.exchange(request).await {
-            Ok(response) => self.finish(connection, response),
-            Err(Failure::NotSent(_)) => Err(ClientError::Unreachable("the connection was closed".into())),
-            Err(Failure::Other(error)) => Err(error),
         }
     }
 

@@ -8,10 +8,10 @@ use serde::de::DeserializeOwned;
 
 use crate::error::ClientError;
 
-const CONNECT_TIMEOUT: Duration = Duration::from_millis(250);
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// Below the server's idle timeout, so that the client closes first and no request hits a closing connection.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Returns the URL of the API root below `base_url`. Only plain HTTP: quota-svc listens on loopback.
 pub(super) fn api_root(base_url: &str) -> Result<Url, ClientError> {

@@ -166,7 +166,7 @@ impl Exchange {
         self.raw_then_close(&response);
     }
 
-    /// Sends the response, and the same again, which nobody requested.
+    /// Sends the response twice: the second one was not requested.
     pub fn allow_twice(self) {
         let response = self.allowing_response();
         self.raw(response.repeat(2));
