@@ -12,8 +12,8 @@ use super::timezone::Timezones;
 /// With more databases than this, locations are not cached.
 pub(super) const MAX_DATABASES: usize = 8;
 
-/// Maximum number of cached locations. At 0.5 KiB each, the cache takes 2 MiB.
-const SLOTS: usize = 4096;
+/// Maximum number of cached locations. At 0.7 KiB each, as with GeoLite2-City, a full cache takes 22 MiB.
+const SLOTS: usize = 32_768;
 
 /// Longer JSON is not cached, so that a database with very long strings can't use up memory.
 const MAX_JSON_LEN: usize = 2048;
@@ -29,7 +29,8 @@ pub(super) struct LocationCache {
     last_miss: Box<[AtomicU64]>,
 }
 
-type CacheSlot = Mutex<Option<CachedLocation>>;
+/// Boxed, so that an empty slot is small.
+type CacheSlot = Mutex<Option<Box<CachedLocation>>>;
 
 struct CachedLocation {
     offsets: RecordOffsets,
@@ -75,7 +76,7 @@ impl LocationCache {
             && let Ok(mut cached) = slot.try_lock()
         {
             let valid = now..location.timezone.map_or(i64::MAX, |zone| timezones.next_change(zone, now));
-            *cached = Some(CachedLocation { offsets, valid, json });
+            *cached = Some(Box::new(CachedLocation { offsets, valid, json }));
         }
         result
     }

@@ -84,7 +84,8 @@ impl Timezones {
 
 /// Whether this looks like an IANA identifier. Some databases store "+02:00" instead.
 pub(super) fn is_identifier(zone: &str) -> bool {
-    is_built_in(zone) || looks_like_area_and_city(zone)
+    // The first check accepts nearly all, and takes a tenth of the time of the second.
+    looks_like_area_and_city(zone) || is_built_in(zone)
 }
 
 fn is_built_in(zone: &str) -> bool {
