@@ -7,7 +7,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use service_kit::runtime::with_huge_pages;
+
 use super::GeoError;
+
+/// Smaller files would fill few huge pages, and the processor caches most of what they need.
+const MIN_SIZE_FOR_HUGE_PAGES: u64 = 4 << 20;
 
 /// A file with its last valid content, which stays in use if the file is removed or becomes invalid.
 pub(super) struct WatchedFile<T> {
@@ -195,7 +200,12 @@ pub(super) fn read(path: &Path, limit: u64) -> Result<(Vec<u8>, Stamp), GeoError
         return Err(GeoError::TooLarge { limit });
     }
     let mut bytes = Vec::with_capacity(usize::try_from(before.len()).unwrap_or(0));
-    (&mut file).take(limit + 1).read_to_end(&mut bytes)?;
+    let mut read = || (&mut file).take(limit + 1).read_to_end(&mut bytes);
+    if before.len() < MIN_SIZE_FOR_HUGE_PAGES {
+        read()?
+    } else {
+        with_huge_pages(read)?
+    };
     let after = Stamp::from(&file.metadata()?);
     if !Stamp::from(&before).same_bytes(&after) || bytes.len() as u64 != before.len() {
         return Err(GeoError::ChangedDuringRead);
