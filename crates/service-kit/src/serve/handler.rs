@@ -13,7 +13,7 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::{FutureExt, future::Either};
-use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Version, header, uri::Scheme};
+use http::{HeaderValue, Method, Request, StatusCode, Version, header, uri::Scheme};
 use http_body_util::combinators::BoxBody;
 use hyper::body::{Body, Incoming};
 use poem::{
@@ -88,8 +88,9 @@ impl RequestHandler {
         // For HEAD, hyper omits the body in HTTP/1 but not in HTTP/2, where sending it is a protocol error.
         let headers_only = version == Version::HTTP_2 && request.method() == Method::HEAD;
         let guard = state.begin_request(version);
-        let id = self.request_id(&info, request.headers());
-        let mut response = match self.reject(&request) {
+        let head = RequestHead::read(&request);
+        let id = self.request_id(&info, &head);
+        let mut response = match self.reject(&request, &head) {
             Some(response) => response,
             None => self.call(info, id.clone(), request).await.unwrap_or_else(|_| self.panic_response()),
         };
@@ -113,18 +114,19 @@ impl RequestHandler {
     }
 
     /// The ID that a trusted proxy sends, otherwise a new one.
-    fn request_id(&self, info: &ConnectionInfo, headers: &HeaderMap) -> RequestId {
+    fn request_id(&self, info: &ConnectionInfo, head: &RequestHead<'_>) -> RequestId {
         let is_trusted =
             |_: &RequestId| !info.client_is_unknown() && (self.request_ids_from.0)(info.client().ip());
-        RequestId::received(headers).filter(is_trusted).unwrap_or_else(RequestId::generate)
+        let received = head.id.only().and_then(RequestId::received);
+        received.filter(is_trusted).unwrap_or_else(RequestId::generate)
     }
 
     /// The error response to a request that no endpoint should see.
-    fn reject(&self, request: &Request<Incoming>) -> Option<Response> {
-        if header_bytes(request) > MAX_HEADER_BYTES {
+    fn reject(&self, request: &Request<Incoming>, head: &RequestHead<'_>) -> Option<Response> {
+        if head.bytes > MAX_HEADER_BYTES {
             return Some(self.errors.headers_too_large());
         }
-        let reason = check_host(request).err()?;
+        let reason = check_host(request, head.host).err()?;
         Some(self.errors.response(StatusCode::BAD_REQUEST, reason))
     }
 
@@ -186,26 +188,66 @@ impl RequestHandler {
     }
 }
 
-/// The size of the URL's path and query plus all header lines, each with its `": "` and line break.
-fn header_bytes(request: &Request<Incoming>) -> usize {
-    let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
-    let line = |(name, value): (&http::HeaderName, &HeaderValue)| name.as_str().len() + value.len() + 4;
-    target + request.headers().iter().map(line).sum::<usize>()
+/// What the server itself needs of a request's headers, read in one pass: each lookup by name would compute a hash.
+struct RequestHead<'a> {
+    /// The size of the URL's path and query plus all header lines, each with its `": "` and line break.
+    bytes: usize,
+    host: Values<'a>,
+    id: Values<'a>,
+}
+
+/// The values of a header that may occur only once.
+#[derive(Clone, Copy)]
+enum Values<'a> {
+    None,
+    One(&'a HeaderValue),
+    Several,
+}
+
+impl<'a> Values<'a> {
+    fn add(&mut self, value: &'a HeaderValue) {
+        *self = match self {
+            Self::None => Self::One(value),
+            Self::One(_) | Self::Several => Self::Several,
+        };
+    }
+
+    fn only(self) -> Option<&'a HeaderValue> {
+        match self {
+            Self::One(value) => Some(value),
+            Self::None | Self::Several => None,
+        }
+    }
+}
+
+impl<'a> RequestHead<'a> {
+    fn read(request: &'a Request<Incoming>) -> Self {
+        let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
+        let mut head = Self { bytes: target, host: Values::None, id: Values::None };
+        for (name, value) in request.headers() {
+            head.bytes += name.as_str().len() + value.len() + 4;
+            if *name == header::HOST {
+                head.host.add(value);
+            } else if *name == X_REQUEST_ID {
+                head.id.add(value);
+            }
+        }
+        head
+    }
 }
 
 /// Checks that it is clear which host a request is for: HTTP/1.1 requires one `Host` header, and no version allows two
 /// or a malformed one.
-fn check_host(request: &Request<Incoming>) -> Result<(), &'static str> {
-    let mut hosts = request.headers().get_all(header::HOST).iter();
-    let (host, second) = (hosts.next(), hosts.next());
-    if second.is_some() {
-        return Err("The request has more than one Host header.");
-    }
-    if host.is_none() && request.version() == Version::HTTP_11 {
-        return Err("The request has no Host header.");
-    }
-    if host.is_some_and(|host| !is_host(host.as_bytes())) {
-        return Err("The Host header is malformed. Send a name or an address, with or without a port.");
+fn check_host(request: &Request<Incoming>, host: Values<'_>) -> Result<(), &'static str> {
+    match host {
+        Values::Several => return Err("The request has more than one Host header."),
+        Values::None if request.version() == Version::HTTP_11 => {
+            return Err("The request has no Host header.");
+        }
+        Values::One(host) if !is_host(host.as_bytes()) => {
+            return Err("The Host header is malformed. Send a name or an address, with or without a port.");
+        }
+        Values::None | Values::One(_) => {}
     }
     if request.uri().authority().is_some_and(|authority| !is_host(authority.as_str().as_bytes())) {
         return Err("The host in the URL is malformed. Send a name or an address, with or without a port.");
