@@ -11,8 +11,7 @@ use poem::Response;
 use poem::endpoint::BoxEndpoint;
 use quota_client::{Charger, QuotaClient, QuotaToken};
 use service_kit::{
-    Condition, Kit, Lifecycle, ListenerArgs, LogThrottle, RedirectServer, RedirectTarget, RequestTelemetry,
-    Server, Tls,
+    Condition, Kit, Lifecycle, ListenerArgs, RedirectServer, RedirectTarget, RequestTelemetry, Server, Tls,
 };
 use tokio::task::JoinSet;
 
@@ -94,7 +93,7 @@ impl LookupApp {
         let pages = pages::routes(&urls, lookup.clone(), limits, config.ratelimit_headers);
         let responses = Responses::new(&urls, config.ratelimit_headers);
         let headers = responses.default_headers();
-        let api = Api { lookup, responses, counters, outage_log: LogThrottle::default() };
+        let api = Api { lookup, responses, counters, outage_log: Arc::default() };
         let endpoint = router::endpoint(api, pages, &urls, telemetry, config.body_timeout());
         Ok(Self {
             endpoint: endpoint.boxed(),

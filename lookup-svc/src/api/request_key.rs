@@ -40,7 +40,7 @@ impl<'a> RequestKey<'a> {
         self.0.as_deref()
     }
 
-    fn find(headers: &'a HeaderMap, query: Option<&'a str>) -> Self {
+    pub(super) fn find(headers: &'a HeaderMap, query: Option<&'a str>) -> Self {
         Self(bearer_token(headers).map(Cow::Borrowed).or_else(|| query_parameter(query, "key")))
     }
 }

@@ -31,6 +31,12 @@ pub(super) const fn name(scope: Scope) -> &'static str {
 /// Extracts the parameter. Does not reject an invalid scope, because the error for a missing key takes precedence.
 pub(super) struct ScopeParam(pub(super) RequestedScope);
 
+impl ScopeParam {
+    pub(super) fn find(query: Option<&str>) -> Self {
+        Self(from_query(query))
+    }
+}
+
 impl<'a> ApiExtractor<'a> for ScopeParam {
     const TYPES: &'static [ApiExtractorType] = &[ApiExtractorType::Parameter];
     type ParamType = String;
@@ -50,7 +56,7 @@ impl<'a> ApiExtractor<'a> for ScopeParam {
         _body: &mut RequestBody,
         _options: ExtractParamOptions<String>,
     ) -> poem::Result<Self> {
-        Ok(Self(from_query(request.uri().query())))
+        Ok(Self::find(request.uri().query()))
     }
 }
 
