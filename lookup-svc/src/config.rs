@@ -226,7 +226,7 @@ pub struct QuotaArgs {
     #[arg(long, env, value_name = "N", default_value_t = 64)]
     pub quota_batch: usize,
 
-    /// Maximum number of calls in flight; 0 derives the maximum from the number of worker threads
+    /// Maximum number of calls in flight; 0 derives it from the number of worker threads and the length of the queue
     #[arg(long, env, value_name = "N", default_value_t = 0)]
     pub quota_in_flight: usize,
 }
@@ -236,13 +236,14 @@ impl Config {
     /// calls in flight depends on the number of worker threads.
     pub fn batching(&self) -> BatchConfig {
         let default = BatchConfig::default();
+        let (in_flight, extra_in_flight) = match self.quota.quota_in_flight {
+            0 => (default.in_flight, default.extra_in_flight),
+            in_flight => (in_flight, 0),
+        };
         BatchConfig {
             queue_capacity: self.quota.quota_queue,
-            in_flight: if self.quota.quota_in_flight == 0 {
-                default.in_flight
-            } else {
-                self.quota.quota_in_flight
-            },
+            in_flight,
+            extra_in_flight,
             max_batch: self.quota.quota_batch,
             deadline: self.quota.quota_deadline.min(self.request_timeout),
             inject_trace_context: Some(telemetry::inject_context),

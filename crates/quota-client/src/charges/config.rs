@@ -11,9 +11,14 @@ pub struct BatchConfig {
     /// Maximum number of queued charges. Further charges fail immediately.
     pub queue_capacity: usize,
     /// Maximum number of calls in flight. Default: 4 on a single-threaded runtime, 2 on a runtime with several threads.
-    /// With several threads and more than 2 calls, a call is nearly always free, so charges would be sent one by one
-    /// instead of in batches.
+    /// With several threads and more than 2 calls, a call can nearly always begin at once, so charges would be sent
+    /// one by one instead of in batches.
     pub in_flight: usize,
+    /// Maximum number of calls in flight beyond `in_flight`. Whenever a call has begun and a full batch is still queued,
+    /// an extra call takes it: that does not make batches smaller. Default: none on a single-threaded runtime, otherwise
+    /// one per thread. Without extra calls, the rate of a pod with many CPUs would be limited to `in_flight` batches per
+    /// round trip.
+    pub extra_in_flight: usize,
     /// Maximum number of charges per call. The API allows at most 256.
     pub max_batch: usize,
     /// Maximum time per charge, including its time in the queue.
@@ -27,13 +32,14 @@ pub struct BatchConfig {
     pub link_batch_span: Option<fn(&HeaderValue)>,
 }
 
-/// `in_flight` depends on the thread count of the current tokio runtime.
+/// `in_flight` and `extra_in_flight` depend on the thread count of the current tokio runtime.
 impl Default for BatchConfig {
     fn default() -> Self {
         let threads = Handle::try_current().map_or(1, |runtime| runtime.metrics().num_workers());
         Self {
             queue_capacity: 4096,
             in_flight: if threads > 1 { 2 } else { 4 },
+            extra_in_flight: if threads > 1 { threads } else { 0 },
             max_batch: 64,
             deadline: Duration::from_millis(400),
             inject_trace_context: None,

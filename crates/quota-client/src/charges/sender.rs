@@ -27,8 +27,18 @@ pub(super) async fn dispatch(
 ) {
     let max_batch = config.max_batch.clamp(1, MAX_BATCH);
     let permits = Arc::new(Semaphore::new(config.in_flight.clamp(1, Semaphore::MAX_PERMITS)));
+    let extra_permits = Arc::new(Semaphore::new(config.extra_in_flight.min(Semaphore::MAX_PERMITS)));
     let mut charges = Vec::with_capacity(max_batch);
-    while let Ok(permit) = permits.clone().acquire_owned().await {
+    loop {
+        let is_full = queue.len() >= max_batch;
+        let extra_permit = is_full.then(|| extra_permits.clone().try_acquire_owned().ok()).flatten();
+        let permit = match extra_permit {
+            Some(permit) => permit,
+            None => match permits.clone().acquire_owned().await {
+                Ok(permit) => permit,
+                Err(_) => return,
+            },
+        };
         if queue.recv_many(&mut charges, max_batch).await == 0 {
             return;
         }
