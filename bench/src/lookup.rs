@@ -1,7 +1,9 @@
 //! The lookup benchmark: runs wrk against a minimal server and against variants of the chain (lookup-svc, quota-svc
 //! and Redis).
 
+mod capacity;
 mod chain;
+mod client;
 mod https;
 mod locations;
 mod nginx;
@@ -60,6 +62,9 @@ pub struct Options {
     /// Only compare HTTPS with plain HTTP: requests on open connections, new connections, memory of idle connections
     #[arg(long, conflicts_with_all = ["keys", "unknown_keys", "against"])]
     pub https: bool,
+    /// Only measure the memory of 10,000 idle connections, and the time from a start to the first lookup
+    #[arg(long, conflicts_with_all = ["keys", "unknown_keys", "https", "against"])]
+    pub capacity: bool,
     /// Only compare these programs with those in a directory, such as the build of an earlier commit (absolute path)
     #[arg(long, value_name = "DIR", conflicts_with_all = ["keys", "unknown_keys"])]
     pub against: Option<PathBuf>,
@@ -94,6 +99,7 @@ pub async fn run(options: &Options) -> anyhow::Result<Vec<Gate>> {
     match options.keys {
         None if options.against.is_some() => compare_with_other_programs(options).await,
         None if options.https => https::compare(options).await,
+        None if options.capacity => capacity::measure(options).await,
         None if options.unknown_keys => measure_with_invalid_key_load(options).await,
         None => compare_with_hello(options).await,
         Some(keys) => compare_key_counts(options, keys).await,

@@ -7,15 +7,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use quota_svc::domain::limits::Limits;
 use rustls::client::Resumption;
+use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, HandshakeKind, RootCertStore};
 use testkit::tls::TlsFiles;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::chain::Chain;
+use super::client::{connect, exchange};
 use super::report::{self, Measurement};
 use super::servers::Server;
 use super::wrk::AddressFile;
@@ -160,42 +159,6 @@ async fn open_connections(
         all.resumed += connections.resumed;
     }
     Ok(all)
-}
-
-trait Stream: AsyncRead + AsyncWrite + Unpin {}
-impl<S: AsyncRead + AsyncWrite + Unpin> Stream for S {}
-
-async fn connect(
-    addr: SocketAddr,
-    tls: Option<&TlsConnector>,
-) -> anyhow::Result<(Box<dyn Stream>, Option<HandshakeKind>)> {
-    let socket = TcpStream::connect(addr).await?;
-    socket.set_nodelay(true)?;
-    let Some(tls) = tls else { return Ok((Box::new(socket), None)) };
-    let stream = tls.connect(ServerName::try_from("localhost")?, socket).await?;
-    let kind = stream.get_ref().1.handshake_kind();
-    Ok((Box::new(stream), kind))
-}
-
-/// Sends a request and reads the response; with `connection` = `close`, up to the end of the connection.
-async fn exchange(stream: &mut Box<dyn Stream>, key: &str, connection: &str) -> anyhow::Result<()> {
-    let request = format!(
-        "GET /api/v1/ip?scope=full HTTP/1.1\r\nHost: bench\r\nConnection: {connection}\r\n\
-         X-Forwarded-For: {}\r\nAuthorization: Bearer {key}\r\n\r\n",
-        locations::SAMPLE[0]
-    );
-    stream.write_all(request.as_bytes()).await?;
-    stream.flush().await?;
-    let mut response = Vec::with_capacity(2048);
-    // The body is one JSON object without inner objects.
-    while !response.ends_with(b"}") {
-        ensure!(stream.read_buf(&mut response).await? > 0, "the connection was closed");
-    }
-    ensure!(response.starts_with(b"HTTP/1.1 200 "), "{}", String::from_utf8_lossy(&response));
-    if connection == "close" {
-        ensure!(stream.read_buf(&mut response).await? == 0, "more than one response");
-    }
-    Ok(())
 }
 
 /// Memory in KiB per connection that has had one request and is now idle.

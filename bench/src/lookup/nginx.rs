@@ -13,6 +13,7 @@ use testkit::spawner::ChildGuard;
 use testkit::wait::{eventually, eventually_ok};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 const CONFIG: &str = include_str!("nginx.conf");
 const LUA: &str = include_str!("nginx.lua");
@@ -117,7 +118,7 @@ async fn store_keys(redis: &Redis, keys: &[String]) -> anyhow::Result<()> {
         let commands: String = keys.iter().map(|key| format!("HSET key:{key} scope full\r\n")).collect();
         stream.write_all(commands.as_bytes()).await?;
         let mut replies = vec![0; ":1\r\n".len() * keys.len()];
-        stream.read_exact(&mut replies).await?;
+        timeout(START_TIMEOUT, stream.read_exact(&mut replies)).await.context("Redis does not reply")??;
         ensure!(replies.chunks(4).all(|reply| reply == b":1\r\n"), "Redis did not store the keys");
     }
     Ok(())
