@@ -1,6 +1,7 @@
 //! A headless Chromium per test, driven through chromedriver.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -15,6 +16,9 @@ use thirtyfour::{ChromeCapabilities, ChromiumLikeCapabilities};
 /// Long, because the browser shares two cores with other tests.
 pub const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Closing takes less than a second, but a busy machine may take longer.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// Theme and screen size.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Appearance {
@@ -27,22 +31,24 @@ pub struct Appearance {
 pub struct Browser {
     pub driver: WebDriver,
     chromedriver: ChildGuard,
-    /// URL of chromedriver.
-    url: String,
-    /// Process ID of the browser.
+    /// Port of chromedriver.
+    port: u16,
     pid: u64,
-    _profile: TempDir,
+    /// The profile, and temporary files of the browser and of chromedriver.
+    dir: TempDir,
 }
 
 impl Drop for Browser {
     fn drop(&mut self) {
         // Without `leak`, thirtyfour would end the session over HTTP here, on a runtime that this drop blocks.
         let _ = self.driver.clone().leak();
+        // On the request to end the session, chromedriver closes the browser and reaps it. If it does not (a command of
+        // a failed test may still run), the browser exits when its pipe to chromedriver closes.
+        let _ = self.end_session();
         self.chromedriver.kill();
-        // The browser exits when its pipe to chromedriver closes. Until then it writes to the profile directory, which
-        // is deleted next.
+        // Until the browser has exited, it writes to its directory, which is deleted next.
         let deadline = Instant::now() + WAIT_TIMEOUT;
-        while Path::new(&format!("/proc/{}", self.pid)).exists() && Instant::now() < deadline {
+        while is_running(self.pid) && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -59,25 +65,39 @@ impl Browser {
         if !require_tool("chromium") || !require_tool("chromedriver") {
             return None;
         }
-        let (chromedriver, port) = start_chromedriver();
-        let profile = tempfile::Builder::new().prefix("chromium-").tempdir().expect("temporary directory");
+        let dir = tempfile::Builder::new().prefix("chromium-").tempdir().expect("temporary directory");
+        let (chromedriver, port) = start_chromedriver(dir.path());
         // Installs the TLS provider, which thirtyfour's client needs even for plain HTTP.
         let _ = testkit::http::client();
-        let mut capabilities = capabilities(appearance, &profile);
+        let mut capabilities = capabilities(appearance, &dir.path().join("profile"));
         for flag in flags {
             capabilities.add_arg(flag).expect("the flag is added");
         }
-        let url = format!("http://127.0.0.1:{port}");
-        let driver = WebDriver::new(&url, capabilities).await;
+        let driver = WebDriver::new(format!("http://127.0.0.1:{port}"), capabilities).await;
         let driver = driver.expect("the browser starts");
         let pid = driver.capabilities().get("goog:processID").and_then(serde_json::Value::as_u64);
-        Some(Self {
-            pid: pid.expect("the process ID of the browser"),
-            driver,
-            url,
-            chromedriver,
-            _profile: profile,
-        })
+        Some(Self { pid: pid.expect("the process ID of the browser"), driver, port, chromedriver, dir })
+    }
+
+    /// Process ID of the browser.
+    pub fn pid(&self) -> u64 {
+        self.pid
+    }
+
+    /// The directory of its profile and temporary files.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Sends the request that closes the browser, and waits for the response. Blocks, for use in `drop`.
+    fn end_session(&self) -> std::io::Result<()> {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
+        let mut connection = TcpStream::connect_timeout(&address, CLOSE_TIMEOUT)?;
+        connection.set_read_timeout(Some(CLOSE_TIMEOUT))?;
+        connection.set_write_timeout(Some(CLOSE_TIMEOUT))?;
+        let (path, host) = (format!("/session/{}", self.driver.session_id()), "Host: 127.0.0.1");
+        write!(connection, "DELETE {path} HTTP/1.1\r\n{host}\r\nContent-Length: 0\r\n\r\n")?;
+        connection.read(&mut [0; 256]).map(drop)
     }
 
     pub async fn goto(&self, url: &str) {
@@ -181,7 +201,8 @@ impl Browser {
 
     /// Runs a command of the Chrome DevTools Protocol.
     pub async fn devtools(&self, command: &str, parameters: serde_json::Value) {
-        let url = format!("{}/session/{}/goog/cdp/execute", self.url, self.driver.session_id());
+        let session = self.driver.session_id();
+        let url = format!("http://127.0.0.1:{}/session/{session}/goog/cdp/execute", self.port);
         let body = serde_json::json!({"cmd": command, "params": parameters});
         let response = testkit::http::client().post(url).json(&body).send().await;
         assert_eq!(response.expect("chromedriver responds").status(), 200, "{command}");
@@ -211,11 +232,12 @@ impl Browser {
 }
 
 /// Starts chromedriver on a free port. It takes a free IPv6 port and exits if another process has the same port in IPv4,
-/// so several attempts may be needed.
-fn start_chromedriver() -> (ChildGuard, u16) {
+/// so several attempts may be needed. It and the browser write temporary files to `dir`.
+fn start_chromedriver(dir: &Path) -> (ChildGuard, u16) {
     let attempt = || {
         let mut chromedriver = ChildGuard::spawn("chromedriver", |command| {
-            command.arg("--port=0").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+            command.arg("--port=0").env("TMPDIR", dir);
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         });
         let port = port_of(&mut chromedriver)?;
         Some((chromedriver, port))
@@ -239,12 +261,18 @@ fn port_of(chromedriver: &mut ChildGuard) -> Option<u16> {
     Some(port)
 }
 
-fn capabilities(appearance: Appearance, profile: &TempDir) -> ChromeCapabilities {
+/// Whether the process is running. A zombie is not: some init processes take seconds to reap it.
+fn is_running(pid: u64) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, fields)| !fields.starts_with('Z'))
+}
+
+fn capabilities(appearance: Appearance, profile: &Path) -> ChromeCapabilities {
     let mut chrome = DesiredCapabilities::chrome();
     // The certificates of tests are from a CA that only the test knows.
     chrome.accept_insecure_certs(true).expect("the capability is set");
     let scheme = format!("--blink-settings=preferredColorScheme={}", if appearance.dark { 0 } else { 1 });
-    let profile_dir = format!("--user-data-dir={}", profile.path().display());
+    let profile_dir = format!("--user-data-dir={}", profile.display());
     for flag in [
         "--headless",
         "--no-sandbox",

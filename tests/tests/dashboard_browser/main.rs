@@ -3,6 +3,7 @@
 
 mod accessibility;
 mod browser;
+mod closing;
 mod demo_to_resumed_key;
 mod focus;
 mod keys;

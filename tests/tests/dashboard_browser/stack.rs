@@ -33,13 +33,12 @@ impl Stack {
     pub async fn start_with(quota_flags: &[&str], dashboard_flags: &[&str]) -> Self {
         let redis = Redis::start().await;
         let store = StoreChoice::from(&redis);
-        let quotas = [
-            Quota::start_with(store.clone(), quota_flags).await,
-            Quota::start_with(store, quota_flags).await,
-        ];
-        for quota in &quotas {
+        let start_quota = async || {
+            let quota = Quota::start_with(store.clone(), quota_flags).await;
             quota.wait_ready(Duration::from_secs(20)).await;
-        }
+            quota
+        };
+        let quotas: [Quota; 2] = tokio::join!(start_quota(), start_quota()).into();
         // Each service needs the other's URL as a flag, so the ports are chosen first.
         let ports = [ReservedPort::new(), ReservedPort::new()];
         let [dashboard_url, lookup_url] = [0, 1].map(|i: usize| format!("http://{}", ports[i].addr()));
@@ -48,14 +47,16 @@ impl Stack {
         std::fs::write(&key, [7; 32]).expect("the session key is written");
         let key = key.to_str().expect("the path is UTF-8");
         let (dashboard_addr, lookup_addr) = (ports[0].addr().to_string(), ports[1].addr().to_string());
-        let mut flags =
+        let mut dashboard_args =
             vec!["--quota-url", quotas[0].url(), "--lookup-url", &lookup_url, "--insecure-cookies"];
-        flags.extend(["--session-key-file", key]);
-        flags.extend(dashboard_flags);
-        let dashboard = spawn("dashboard-api", "dashboard", &dashboard_addr, &flags).await;
-        let flags =
+        dashboard_args.extend(["--session-key-file", key]);
+        dashboard_args.extend(dashboard_flags);
+        let lookup_args =
             ["--quota-url", quotas[1].url(), "--dashboard-url", &dashboard_url, "--base-url", &lookup_url];
-        let lookup = spawn("lookup-svc", "lookup", &lookup_addr, &flags).await;
+        let (dashboard, lookup) = tokio::join!(
+            spawn("dashboard-api", "dashboard", &dashboard_addr, &dashboard_args),
+            spawn("lookup-svc", "lookup", &lookup_addr, &lookup_args),
+        );
         Self { dashboard_url, lookup_url, dashboard, lookup, quotas, redis, _ports: ports, _dir: dir }
     }
 
