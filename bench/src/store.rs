@@ -16,6 +16,7 @@ use quota_svc::domain::time::Clock;
 use quota_svc::store::Store;
 use quota_svc::store::embedded::EmbeddedStore;
 use quota_svc::store::redis::{ConfirmWrites, Credentials, RedisOptions, RedisStore};
+use testkit::cluster::RedisCluster;
 use testkit::redis::Redis;
 use testkit::wait::eventually;
 
@@ -31,8 +32,11 @@ const BURST_WINDOW_MS: i64 = 60_000;
 /// Numbers of charges in flight to measure with.
 const IN_FLIGHT: [usize; 3] = [1, 50, 500];
 
+/// Masters of the Cluster: the minimum with which the others can replace a failed one.
+const MASTERS: usize = 3;
+
 /// Compares the rate of charges through quota-svc's stores with the rate of plain pipelined INCR. Starts its own
-/// redis-server and stops it afterward.
+/// redis-server and Redis Cluster and stops them afterward.
 #[derive(clap::Parser, Debug)]
 #[command(name = "store-bench")]
 pub struct Options {
@@ -56,13 +60,16 @@ pub struct Options {
 /// Creates the keys, measures, and prints the table. Returns the gates.
 pub async fn run(options: &Options) -> anyhow::Result<Vec<Gate>> {
     let redis = Redis::start().await;
+    let cluster = start_cluster().await;
     let dir = tempfile::tempdir()?;
-    println!("creating {} keys in Redis and in the embedded store", options.keys);
+    println!("creating {} keys in Redis, in the Cluster and in the embedded store", options.keys);
     let clock = Arc::new(AtomicI64::new(Clock::Store.now()));
+    let single = std::slice::from_ref(&redis);
     let variants = [
-        Variant::incr(report::INCR, &redis.url(), options.keys).await?,
-        Variant::incr(report::INCR_PIPELINES, &redis.url(), options.keys).await?,
-        charge_redis(&redis, options.keys).await?,
+        Variant::incr(report::INCR, &redis, options.keys).await?,
+        Variant::incr(report::INCR_PIPELINES, &redis, options.keys).await?,
+        charge_redis(report::CHARGE_REDIS, &redis.url(), single, options.keys).await?,
+        charge_redis(report::CHARGE_CLUSTER, &cluster.url(), &cluster.nodes, options.keys).await?,
         charge_embedded(dir.path(), options.keys, clock.clone()).await?,
     ];
     let mut measurements = Vec::new();
@@ -71,7 +78,7 @@ pub async fn run(options: &Options) -> anyhow::Result<Vec<Gate>> {
         for in_flight in IN_FLIGHT {
             for variant in &variants {
                 clock.fetch_add(BURST_WINDOW_MS, Ordering::Relaxed);
-                measurements.push(measure(variant, &redis, in_flight, options.seconds).await?);
+                measurements.push(measure(variant, in_flight, options.seconds).await?);
             }
         }
     }
@@ -79,9 +86,23 @@ pub async fn run(options: &Options) -> anyhow::Result<Vec<Gate>> {
     Ok(report::gates(&measurements))
 }
 
-async fn charge_redis(redis: &Redis, keys: usize) -> anyhow::Result<Variant> {
+/// Starts the masters. Their append-only files are turned off, because the single server has none.
+async fn start_cluster() -> RedisCluster {
+    let cluster = RedisCluster::start(MASTERS, 0).await;
+    for node in &cluster.nodes {
+        node.cli(&["CONFIG", "SET", "appendonly", "no"]).await;
+    }
+    cluster
+}
+
+async fn charge_redis<'a>(
+    name: &'static str,
+    url: &str,
+    servers: &'a [Redis],
+    keys: usize,
+) -> anyhow::Result<Variant<'a>> {
     let store = RedisStore::start(RedisOptions {
-        url: redis.url(),
+        url: url.to_owned(),
         credentials: Credentials::default(),
         key_prefix: "ipl:".to_owned(),
         store_timeout: Duration::from_secs(5),
@@ -97,30 +118,25 @@ async fn charge_redis(redis: &Redis, keys: usize) -> anyhow::Result<Variant> {
         .iter()
         .map(|key| KeyId::of(&key.digest()))
         .collect();
-    Ok(Variant::charges(report::CHARGE_REDIS, Box::new(store), ids))
+    Ok(Variant::charges(name, Box::new(store), ids, servers))
 }
 
-async fn charge_embedded(dir: &Path, keys: usize, clock: Arc<AtomicI64>) -> anyhow::Result<Variant> {
+async fn charge_embedded(dir: &Path, keys: usize, clock: Arc<AtomicI64>) -> anyhow::Result<Variant<'static>> {
     let store = EmbeddedStore::open(&dir.join("store.redb"), Limits::default(), Clock::Manual(clock))?;
     let ids = seed::keys(&store, keys, &Limits::default())
         .await?
         .iter()
         .map(|key| KeyId::of(&key.digest()))
         .collect();
-    Ok(Variant::charges(report::CHARGE_EMBEDDED, Box::new(store), ids))
+    Ok(Variant::charges(report::CHARGE_EMBEDDED, Box::new(store), ids, &[]))
 }
 
-async fn measure(
-    variant: &Variant,
-    redis: &Redis,
-    in_flight: usize,
-    seconds: f64,
-) -> anyhow::Result<Measurement> {
+async fn measure(variant: &Variant<'_>, in_flight: usize, seconds: f64) -> anyhow::Result<Measurement> {
     let plan = load::BatchPlan::new(variant, in_flight);
     // Warms up connections, script cache and allocator.
     load::run(variant, &plan, Duration::from_millis(200)).await?;
     let (redis_cpu, client_cpu, started) =
-        (redis_cpu_micros(redis).await?, own_cpu_micros()?, Instant::now());
+        (redis_cpu_micros(variant.servers()).await?, own_cpu_micros()?, Instant::now());
     let result = load::run(variant, &plan, Duration::from_secs_f64(seconds)).await?;
     let elapsed = started.elapsed().as_secs_f64();
     let count = result.count as f64;
@@ -131,7 +147,7 @@ async fn measure(
         p50: result.percentile(50.0),
         p99: result.percentile(99.0),
         client_cpu: (own_cpu_micros()? - client_cpu) / count,
-        redis_cpu: (redis_cpu_micros(redis).await? - redis_cpu) / count,
+        redis_cpu: (redis_cpu_micros(variant.servers()).await? - redis_cpu) / count,
     })
 }
 
@@ -139,12 +155,15 @@ fn own_cpu_micros() -> anyhow::Result<f64> {
     usage::cpu_micros(std::process::id())
 }
 
-async fn redis_cpu_micros(redis: &Redis) -> anyhow::Result<f64> {
+/// CPU time of all these servers so far.
+async fn redis_cpu_micros(servers: &[Redis]) -> anyhow::Result<f64> {
     let mut micros = 0.0;
-    for field in ["used_cpu_user", "used_cpu_sys"] {
-        let seconds = redis.info(field).await.map_err(anyhow::Error::msg)?;
-        micros +=
-            seconds.parse::<f64>().context("INFO cpu has a value that is not a number of seconds")? * 1e6;
+    for server in servers {
+        for field in ["used_cpu_user", "used_cpu_sys"] {
+            let seconds = server.info(field).await.map_err(anyhow::Error::msg)?;
+            micros +=
+                seconds.parse::<f64>().context("INFO cpu has a value that is not a number of seconds")? * 1e6;
+        }
     }
     Ok(micros)
 }

@@ -19,7 +19,7 @@ pub struct BatchPlan {
 
 impl BatchPlan {
     /// One charge per call for the plain INCR baseline, batches for all other variants.
-    pub fn new(variant: &Variant, in_flight: usize) -> Self {
+    pub fn new(variant: &Variant<'_>, in_flight: usize) -> Self {
         if variant.name() == report::INCR { Self::unbatched(in_flight) } else { Self::batched(in_flight) }
     }
 
@@ -52,7 +52,7 @@ impl LoadResult {
 }
 
 /// Keeps the charges of `plan` in flight for `duration`.
-pub async fn run(variant: &Variant, plan: &BatchPlan, duration: Duration) -> anyhow::Result<LoadResult> {
+pub async fn run(variant: &Variant<'_>, plan: &BatchPlan, duration: Duration) -> anyhow::Result<LoadResult> {
     let deadline = Instant::now() + duration;
     let callers = plan.batch_sizes.iter().map(|&size| call_until(deadline, variant, size));
     let latencies = try_join_all(callers).await?;
@@ -63,7 +63,7 @@ pub async fn run(variant: &Variant, plan: &BatchPlan, duration: Duration) -> any
 }
 
 /// Makes one call after another until `deadline`. Returns their latencies in microseconds.
-async fn call_until(deadline: Instant, variant: &Variant, batch_size: usize) -> anyhow::Result<Vec<f64>> {
+async fn call_until(deadline: Instant, variant: &Variant<'_>, batch_size: usize) -> anyhow::Result<Vec<f64>> {
     let mut latencies = Vec::new();
     let mut now = Instant::now();
     while now < deadline {

@@ -10,10 +10,20 @@ pub const INCR: &str = "INCR";
 /// Explicit pipelines of the same size as the batches of charges: the minimum cost of a command.
 pub const INCR_PIPELINES: &str = "INCR, explicit pipelines";
 pub const CHARGE_REDIS: &str = "charge, Redis";
+pub const CHARGE_CLUSTER: &str = "charge, Redis Cluster";
 pub const CHARGE_EMBEDDED: &str = "charge, embedded";
 
-const HEADER: [&str; 8] =
-    ["variant", "in flight", "per second", "x INCR", "p50 us", "p99 us", "Redis CPU us", "client CPU us"];
+const HEADER: [&str; 9] = [
+    "variant",
+    "in flight",
+    "per second",
+    "x INCR",
+    "x charge, Redis",
+    "p50 us",
+    "p99 us",
+    "Redis CPU us",
+    "client CPU us",
+];
 
 /// One measurement of one variant.
 pub struct Measurement {
@@ -37,11 +47,14 @@ pub fn print(measurements: &[Measurement], variants: &[&'static str]) {
         for variant in variants {
             let median_of =
                 |field: fn(&Measurement) -> f64| median(values(measurements, variant, in_flight, field));
+            let rate_relative_to =
+                |baseline| format!("{:.2}", ratio(measurements, variant, baseline, in_flight, |m| m.rate));
             table.add_row([
                 (*variant).to_owned(),
                 in_flight.to_string(),
                 thousands(median_of(|m| m.rate)),
-                format!("{:.2}", ratio_to_incr(measurements, variant, in_flight, |m| m.rate)),
+                rate_relative_to(INCR),
+                rate_relative_to(CHARGE_REDIS),
                 format!("{:.0}", median_of(|m| m.p50)),
                 format!("{:.0}", median_of(|m| m.p99)),
                 format!("{:.2}", median_of(|m| m.redis_cpu)),
@@ -54,7 +67,7 @@ pub fn print(measurements: &[Measurement], variants: &[&'static str]) {
 
 /// The bounds for charges on Redis.
 pub fn gates(measurements: &[Measurement]) -> Vec<Gate> {
-    let ratio = |in_flight, field| ratio_to_incr(measurements, CHARGE_REDIS, in_flight, field);
+    let ratio = |in_flight, field| ratio(measurements, CHARGE_REDIS, INCR, in_flight, field);
     vec![
         Gate::at_least("charges per second relative to INCR, 50 in flight", ratio(50, |m| m.rate), 0.5),
         Gate::at_least("charges per second relative to INCR, 500 in flight", ratio(500, |m| m.rate), 0.5),
@@ -62,15 +75,16 @@ pub fn gates(measurements: &[Measurement]) -> Vec<Gate> {
     ]
 }
 
-fn ratio_to_incr(
+fn ratio(
     measurements: &[Measurement],
     variant: &str,
+    baseline: &str,
     in_flight: usize,
     field: fn(&Measurement) -> f64,
 ) -> f64 {
     median_ratio(
         values(measurements, variant, in_flight, field),
-        values(measurements, INCR, in_flight, field),
+        values(measurements, baseline, in_flight, field),
     )
 }
 

@@ -9,11 +9,14 @@ use quota_svc::domain::verdict::{ChargeGroup, GroupOutcome, Subject};
 use quota_svc::store::Store;
 use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
+use testkit::redis::Redis;
 
-pub struct Variant {
+pub struct Variant<'a> {
     /// Name in the table.
     name: &'static str,
     backend: Backend,
+    /// The Redis servers that this variant uses.
+    servers: &'a [Redis],
     /// Index of the next batch's first key. Each measurement continues where the last one ended, so that all keys are
     /// used equally often.
     next: AtomicUsize,
@@ -25,24 +28,34 @@ enum Backend {
     Charges(Box<dyn Store>, Vec<KeyId>),
 }
 
-impl Variant {
+impl<'a> Variant<'a> {
     /// INCR over the same kind of connection as the Redis store's, which pipelines concurrent commands.
-    pub async fn incr(name: &'static str, url: &str, counters: usize) -> anyhow::Result<Self> {
+    pub async fn incr(name: &'static str, redis: &'a Redis, counters: usize) -> anyhow::Result<Self> {
         let config = AsyncConnectionConfig::new().set_response_timeout(Some(Duration::from_secs(5)));
-        let client = redis::Client::open(url)?;
+        let client = redis::Client::open(redis.url())?;
         let connection = client.get_multiplexed_async_connection_with_config(&config).await?;
         // The names have the same length as the Redis keys of the records.
         let counters = (0..counters).map(|n| format!("incr:1:{{{n:032x}}}:k")).collect();
-        Ok(Self { name, backend: Backend::Incr(connection, counters), next: AtomicUsize::new(0) })
+        let backend = Backend::Incr(connection, counters);
+        Ok(Self { name, backend, servers: std::slice::from_ref(redis), next: AtomicUsize::new(0) })
     }
 
-    /// Charges through a store that contains these keys.
-    pub fn charges(name: &'static str, store: Box<dyn Store>, keys: Vec<KeyId>) -> Self {
-        Self { name, backend: Backend::Charges(store, keys), next: AtomicUsize::new(0) }
+    /// Charges through a store that contains these keys and uses these servers.
+    pub fn charges(
+        name: &'static str,
+        store: Box<dyn Store>,
+        keys: Vec<KeyId>,
+        servers: &'a [Redis],
+    ) -> Self {
+        Self { name, backend: Backend::Charges(store, keys), servers, next: AtomicUsize::new(0) }
     }
 
     pub fn name(&self) -> &'static str {
         self.name
+    }
+
+    pub fn servers(&self) -> &'a [Redis] {
+        self.servers
     }
 
     /// Makes one call for `batch_size` different keys.
