@@ -3,11 +3,11 @@
 
 use std::time::{Duration, Instant};
 
-use quota_client::QuotaClient;
-use quota_client::wire::{ChargeRequest, Outcome};
+use quota_client::wire::{ChargeRequest, ChargeResponse, Outcome};
+use quota_client::{ClientError, QuotaClient};
 use testkit::cluster::RedisCluster;
 use testkit::loadgen::Load;
-use testkit::quota::{Quota, StoreChoice, TestKey, first_outcome};
+use testkit::quota::{Quota, StoreChoice, TestKey};
 use testkit::wait::{SLACK, eventually_ok};
 
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
@@ -20,6 +20,18 @@ async fn outcomes(client: &QuotaClient, keys: &[TestKey; 3]) -> Vec<Outcome> {
     let verdicts = client.charge(&batch).await.unwrap().verdicts;
     assert!(started.elapsed() < STORE_TIMEOUT + SLACK, "{:?}", started.elapsed());
     verdicts.iter().map(|verdict| verdict.outcome).collect()
+}
+
+/// The outcome that all charges of a call have in common, or all outcomes, or the error.
+fn outcome_of_all(result: &Result<ChargeResponse, ClientError>) -> String {
+    match result {
+        Ok(response) => {
+            let mut outcomes: Vec<_> = response.verdicts.iter().map(|v| format!("{:?}", v.outcome)).collect();
+            outcomes.dedup();
+            outcomes.join(", ")
+        }
+        Err(error) => error.to_string(),
+    }
 }
 
 async fn wait_all_allowed(client: &QuotaClient, keys: &[TestKey; 3]) {
@@ -78,10 +90,13 @@ async fn cluster_slot_migration_fails_no_charge() {
     let quota = Quota::start_with(store.clone(), &flags).await;
     quota.wait_ready(WAIT_TIMEOUT).await;
     let key = quota.new_key().await;
-    let (client, batch) = (quota.client(), key.charges(2));
+    // A batch also has a charge on each master. One of these masters redirects the key's charges, in the same pipeline.
+    let others = quota.key_on_each_master(&cluster, store.prefix()).await;
+    let (client, mut batch) = (quota.client(), key.charges(2));
+    batch.charges.extend(others.iter().flat_map(|other| other.charges(1).charges));
     let load = Load::start(4, move || {
         let (client, batch) = (client.clone(), batch.clone());
-        async move { first_outcome(&client.charge(&batch).await) }
+        async move { outcome_of_all(&client.charge(&batch).await) }
     });
     let wait_for_calls = async |when: &str| {
         let target = load.completed() + 50;
@@ -119,5 +134,9 @@ async fn cluster_slot_migration_fails_no_charge() {
         2 * report.samples.len(),
         "each charge is counted once"
     );
+    for other in &others {
+        let counted = other.fetch(&quota.client()).await.used_today as usize;
+        assert_eq!(counted, report.samples.len(), "each charge of the other keys is counted once");
+    }
     assert!(!quota.service.logs().contains("panic"));
 }

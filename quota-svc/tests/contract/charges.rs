@@ -153,6 +153,21 @@ pub async fn batched_charges_equal_single_charges(harness: &Harness) {
     assert_eq!(in_batches, one_by_one);
 }
 
+/// In a Cluster the keys are on different masters, so the store has to restore the order.
+pub async fn outcomes_of_a_batch_have_the_order_of_its_groups(harness: &Harness) {
+    let (mut account, mut groups) = (harness.account().await, Vec::new());
+    for limit in 1..=20 {
+        if limit == 11 {
+            account = harness.account().await;
+        }
+        let key = harness.key_in(account, Scope::Full, Some(limit)).await.unwrap();
+        groups.push(ChargeGroup { subject: Subject::Key(key), count: 1 });
+    }
+    let outcomes = harness.store.charge(&groups).await;
+    let limits: Vec<_> = outcomes.iter().map(|o| o.verdict(0, &harness.limits).limit.unwrap()).collect();
+    assert_eq!(limits, (1..=20).collect::<Vec<_>>());
+}
+
 pub async fn demo_quota_is_shared_and_resets_daily(harness: &Harness) {
     let verdicts = harness.charge(Subject::Demo, 200).await;
     assert_eq!((verdicts[0].remaining, verdicts[199].remaining), (Some(999), Some(800)));

@@ -1,6 +1,7 @@
 //! Routes a call to the connection of the single server or, in a Cluster, to that of the slot's master.
 
 mod cluster;
+mod pipelined;
 mod slots;
 
 use std::sync::Arc;
@@ -79,28 +80,42 @@ impl Topology {
         let redis_key = call.redis_key;
         let attempts = async {
             let reply = self.attempt(redis_key, &call.command).await;
-            if let Err(CallError::Failed(error)) = &reply
-                && is(error, ServerErrorKind::NoScript)
-                && let Some(by_text) = call.by_text()
-            {
-                // Nothing was executed, so sending it again is safe.
-                return self.attempt(redis_key, &by_text).await;
-            }
-            reply
+            self.retry_by_text(call, reply).await
         };
         let used = self.connection_for(redis_key);
         let reply = tokio::time::timeout(timeout, attempts).await;
         reply.unwrap_or_else(|_| Err(self.on_timeout(redis_key, used)))
     }
 
+    /// Sends a script's text if `reply`, that of the first attempt, is NOSCRIPT.
+    async fn retry_by_text(
+        &self,
+        call: &Call<'_>,
+        reply: Result<Reply, CallError>,
+    ) -> Result<Reply, CallError> {
+        if let Err(CallError::Failed(error)) = &reply
+            && is(error, ServerErrorKind::NoScript)
+            && let Some(by_text) = call.by_text()
+        {
+            // Nothing was executed, so sending it again is safe.
+            return self.attempt(call.redis_key, &by_text).await;
+        }
+        reply
+    }
+
     /// The connection for `redis_key`, and its generation before a call.
     fn connection_for(&self, redis_key: &RedisKey) -> Option<(Arc<ManagedConnection>, Generation)> {
-        let managed = match self {
-            Self::Single(connection) => Some(connection.clone()),
-            Self::Cluster { cluster, .. } => cluster.master(redis_key.slot()),
-        }?;
+        let managed = self.server_of(redis_key)?;
         let generation = managed.generation()?;
         Some((managed, generation))
+    }
+
+    /// `None` if, in a Cluster, the slot has no master.
+    fn server_of(&self, redis_key: &RedisKey) -> Option<Arc<ManagedConnection>> {
+        match self {
+            Self::Single(connection) => Some(connection.clone()),
+            Self::Cluster { cluster, .. } => cluster.master(redis_key.slot()),
+        }
     }
 
     /// Reports the connection that was used as suspect.
@@ -142,12 +157,14 @@ fn reply(
 ) -> Result<Reply, CallError> {
     match result {
         Ok(value) => Ok(Reply { value, connection: live.connection, server: managed.label().clone() }),
-        Err(error) => {
-            report_error(managed, live.generation, &error);
-            let timed_out = error.is_timeout();
-            Err(if timed_out { CallError::TimedOut(managed.label().to_string()) } else { error.into() })
-        }
+        Err(error) => Err(call_error(managed, live.generation, error)),
     }
+}
+
+/// The error of a call. Reports it to the connection's background task.
+fn call_error(managed: &ManagedConnection, generation: Generation, error: RedisError) -> CallError {
+    report_error(managed, generation, &error);
+    if error.is_timeout() { CallError::TimedOut(managed.label().to_string()) } else { error.into() }
 }
 
 /// Reports an error to the connection's background task if it can mean a broken connection or a wrong server.

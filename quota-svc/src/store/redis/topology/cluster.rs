@@ -74,14 +74,25 @@ impl Cluster {
 
     /// Sends a command to the master of a slot. The caller enforces the timeout.
     pub async fn send(&self, slot: u16, command: &Cmd) -> Result<Reply, CallError> {
-        let mut managed = self.master(slot).ok_or_else(|| {
+        let managed = self.master(slot).ok_or_else(|| {
             self.request_refresh();
             CallError::Down(format!("a master of slot {slot}"))
         })?;
-        let mut asking = false;
-        for _ in 0..MAX_ATTEMPTS {
-            let result =
-                if asking { send_asking(&managed, command).await } else { send_on(&managed, command).await };
+        let result = send_on(&managed, command).await;
+        self.follow_redirections(slot, command, managed, result).await
+    }
+
+    /// Sends a command again as long as the server redirects it. `result` is that of the first attempt, on `managed`.
+    /// The caller enforces the timeout.
+    pub async fn follow_redirections(
+        &self,
+        slot: u16,
+        command: &Cmd,
+        mut managed: Arc<ManagedConnection>,
+        mut result: Result<Reply, CallError>,
+    ) -> Result<Reply, CallError> {
+        let mut attempts = 1;
+        loop {
             let error = match result {
                 Err(CallError::Failed(error)) => error,
                 Err(error) => {
@@ -94,14 +105,19 @@ impl Cluster {
                 self.request_refresh();
                 return Err(error.into());
             };
-            asking = is(&error, ServerErrorKind::Ask);
+            let asking = is(&error, ServerErrorKind::Ask);
             if !asking {
                 self.request_refresh();
             }
+            if attempts == MAX_ATTEMPTS {
+                return Err(CallError::Down(format!("the master of slot {slot} (too many redirections)")));
+            }
+            attempts += 1;
             managed = self.connection_to(&node);
             managed.wait_connected().await;
+            result =
+                if asking { send_asking(&managed, command).await } else { send_on(&managed, command).await };
         }
-        Err(CallError::Down(format!("the master of slot {slot} (too many redirections)")))
     }
 
     fn connection_to(&self, node: &Node) -> Arc<ManagedConnection> {
