@@ -1,10 +1,10 @@
 //! A test server stops even if its test process is killed and no destructor runs.
 
 use std::io::{BufRead, BufReader};
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use testkit::process::is_alive;
 use testkit::redis::Redis;
 use testkit::wait::eventually;
 
@@ -25,11 +25,10 @@ async fn killed_test_process_leaves_no_server() {
         .spawn()
         .expect("second copy of this test starts");
     let (pid, dir) = read_announcement(BufReader::new(child.stdout.take().expect("stdout is piped")));
-    let proc = format!("/proc/{pid}");
-    assert!(Path::new(&proc).exists());
+    assert!(is_alive(&pid));
     child.kill().expect("can kill and reap the child");
     child.wait().expect("can kill and reap the child");
-    eventually(Duration::from_secs(10), "orphaned server exits", async || (!is_alive(&proc)).then_some(()))
+    eventually(Duration::from_secs(10), "orphaned server exits", async || (!is_alive(&pid)).then_some(()))
         .await;
     std::fs::remove_dir_all(dir).expect("leftover directory can be removed");
 }
@@ -44,10 +43,4 @@ fn read_announcement(output: impl BufRead) -> (String, String) {
             Some((pid.to_owned(), dir.to_owned()))
         })
         .expect("child starts a server")
-}
-
-/// Zombies do not count as alive: a killed orphan stays in /proc until init reaps it.
-fn is_alive(proc: &str) -> bool {
-    let status = std::fs::read_to_string(format!("{proc}/status")).unwrap_or_default();
-    status.lines().any(|line| line.starts_with("State:") && !line.contains("Z (zombie)"))
 }

@@ -1,6 +1,7 @@
 //! Runs this workspace's binaries as real processes: start, wait, signal, measure.
 
 use std::ffi::OsStr;
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -21,6 +22,13 @@ use logs::Output;
 /// Environment variable with the directory of the binaries that tests start, as an absolute path. Without it, tests
 /// build the binaries first and start those.
 pub const BIN_DIR: &str = "BIN_DIR";
+
+/// Whether a process is running, be it a child or not. A zombie is not: some init processes take seconds to reap an
+/// orphan.
+pub fn is_alive(pid: impl Display) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    status.lines().any(|line| line.starts_with("State:") && !line.contains("Z (zombie)"))
+}
 
 /// Maximum time until a service logs its listen address; about 10 ms on an idle machine.
 const LISTEN_TIMEOUT: Duration = Duration::from_secs(20);

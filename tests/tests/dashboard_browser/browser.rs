@@ -7,6 +7,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
+use testkit::process::is_alive;
 use testkit::spawner::ChildGuard;
 use testkit::tools::require_tool;
 use testkit::wait::eventually_ok;
@@ -48,7 +49,7 @@ impl Drop for Browser {
         self.chromedriver.kill();
         // Until the browser has exited, it writes to its directory, which is deleted next.
         let deadline = Instant::now() + WAIT_TIMEOUT;
-        while is_running(self.pid) && Instant::now() < deadline {
+        while is_alive(self.pid) && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -259,12 +260,6 @@ fn port_of(chromedriver: &mut ChildGuard) -> Option<u16> {
     // Keeps reading: otherwise chromedriver would block once the pipe is full.
     std::thread::spawn(move || lines.for_each(drop));
     Some(port)
-}
-
-/// Whether the process is running. A zombie is not: some init processes take seconds to reap it.
-fn is_running(pid: u64) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, fields)| !fields.starts_with('Z'))
 }
 
 fn capabilities(appearance: Appearance, profile: &Path) -> ChromeCapabilities {
