@@ -13,11 +13,12 @@ function init(args)
   file:close()
   key_count = #keys / LINE_BYTES
   key_index = os.time() % key_count
-  -- wrk.format writes headers in an arbitrary order, so it gets only this one; the address header is inserted after it.
-  local rest
-  prefix, rest = wrk.format('GET', nil, { Authorization = 'Bearer @' }):match('^(.-)@(.*)$')
+  -- The order of the headers puts the key in the middle of the request. LuaJIT interns every string, and its hash reads
+  -- only four bytes each at the start, at a quarter, in the middle and at the end. If these were equal in all requests,
+  -- each new request would be compared with all that are not yet garbage-collected.
+  prefix = 'GET ' .. wrk.path .. ' HTTP/1.1\r\nAuthorization: Bearer '
   for address in io.lines(args[2]) do
-    suffixes[#suffixes + 1] = '\r\nX-Forwarded-For: ' .. address .. rest
+    suffixes[#suffixes + 1] = '\r\nHost: ' .. wrk.headers.Host .. '\r\nX-Forwarded-For: ' .. address .. '\r\n\r\n'
   end
 end
 
