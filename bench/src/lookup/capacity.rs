@@ -2,12 +2,11 @@
 
 use std::time::Instant;
 
-use anyhow::Context;
 use quota_svc::domain::limits::Limits;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::chain::Chain;
-use super::client::{connect, exchange};
+use super::client::{connect, exchange, open_idle};
 use super::{KEYS, Options, World};
 use crate::gate::Gate;
 use crate::stats::median;
@@ -39,13 +38,7 @@ async fn memory_of_idle_connections(chain: &Chain, keys: &[String]) -> anyhow::R
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?;
     // At the default limit of 10,000, one more connection would close an idle one.
     let lookup = chain.start_lookup(&["--max-connections", "11000"]).await?;
-    let mut idle = Vec::with_capacity(IDLE_CONNECTIONS);
-    for key in &keys[..IDLE_CONNECTIONS] {
-        let connected = connect(lookup.addr(), None).await;
-        let (mut stream, _) = connected.with_context(|| format!("after {} connections", idle.len()))?;
-        exchange(&mut stream, key, "keep-alive").await?;
-        idle.push(stream);
-    }
+    let mut idle = open_idle(lookup.addr(), None, &keys[..IDLE_CONNECTIONS]).await?;
     let memory = usage::rss_mib(lookup.pid())?;
     // All are still open.
     for (stream, key) in idle.iter_mut().zip(&keys[IDLE_CONNECTIONS..]) {

@@ -56,3 +56,19 @@ pub(super) async fn exchange(
     }
     Ok(())
 }
+
+/// Opens a connection for each key, sends one request on it and keeps it open.
+pub(super) async fn open_idle(
+    addr: SocketAddr,
+    tls: Option<&TlsConnector>,
+    keys: &[String],
+) -> anyhow::Result<Vec<Box<dyn Stream>>> {
+    let mut idle = Vec::with_capacity(keys.len());
+    for key in keys {
+        let connected = connect(addr, tls).await;
+        let (mut stream, _) = connected.with_context(|| format!("after {} connections", idle.len()))?;
+        exchange(&mut stream, key, "keep-alive").await?;
+        idle.push(stream);
+    }
+    Ok(idle)
+}

@@ -14,27 +14,39 @@ use testkit::tls::TlsFiles;
 use tokio_rustls::TlsConnector;
 
 use super::chain::Chain;
-use super::client::{connect, exchange};
+use super::client::{connect, exchange, open_idle};
 use super::report::{self, Measurement};
 use super::servers::Server;
 use super::wrk::AddressFile;
 use super::{CONNECTIONS, KEYS, Options, Variant, locations, measure_all};
 use crate::gate::Gate;
 use crate::stats::{median, percentile};
-use crate::usage;
+use crate::usage::{self, MachineTime};
 
 /// Idle connections during the memory measurement.
-const IDLE_CONNECTIONS: u32 = 2000;
+const IDLE_CONNECTIONS: usize = 2000;
 
 /// How many clients open connections at the same time.
 const CLIENTS: usize = 64;
 
 /// How clients connect.
-#[derive(Clone)]
 struct Transport {
     name: &'static str,
     addr: SocketAddr,
-    tls: Option<TlsConnector>,
+    /// `None` for plain HTTP.
+    tls: Option<ClientConfig>,
+    resumes_sessions: bool,
+}
+
+impl Transport {
+    /// A connector for one new client, without sessions. Clients do not share one, because rustls keeps at most eight
+    /// tickets per server name.
+    fn connector(&self) -> Option<TlsConnector> {
+        let mut config = self.tls.clone()?;
+        config.resumption =
+            if self.resumes_sessions { Resumption::default() } else { Resumption::disabled() };
+        Some(Arc::new(config).into())
+    }
 }
 
 /// What one client measured.
@@ -61,16 +73,12 @@ pub(super) async fn compare(options: &Options) -> anyhow::Result<Vec<Gate>> {
     let open = measure_all(options, &variants, &CONNECTIONS).await?;
 
     let keys = chain.keys().read()?;
-    let connector = |resumption| connector(&files, resumption);
-    let transports = [
-        Transport { name: report::NEW_HTTP, addr: chain.lookup().addr(), tls: None },
-        Transport {
-            name: report::NEW_HTTPS,
-            addr: https.addr(),
-            tls: Some(connector(Resumption::disabled())?),
-        },
-        Transport { name: report::RESUMED, addr: https.addr(), tls: Some(connector(Resumption::default())?) },
-    ];
+    let tls = Some(client_config(&files)?);
+    let http =
+        Transport { name: report::NEW_HTTP, addr: chain.lookup().addr(), tls: None, resumes_sessions: false };
+    let full = Transport { name: report::NEW_HTTPS, addr: https.addr(), tls: tls.clone(), ..http };
+    let resumed = Transport { name: report::RESUMED, tls, resumes_sessions: true, ..full };
+    let transports = [http, full, resumed];
     let pids =
         |transport: &Transport| if transport.tls.is_some() { https.pid() } else { chain.lookup().pid() };
     let mut new = Vec::new();
@@ -90,7 +98,7 @@ pub(super) async fn compare(options: &Options) -> anyhow::Result<Vec<Gate>> {
     println!("new connections, one request each; rps is connections per second, CPU that of lookup-svc:");
     report::print(&new, &transports.each_ref().map(|transport| transport.name));
     for (name, flags, tls) in
-        [(report::HTTP, &[][..], None), (report::HTTPS, &flags[..], transports[1].tls.clone())]
+        [(report::HTTP, &[][..], None), (report::HTTPS, &flags[..], transports[1].connector())]
     {
         // A new process: the memory of closed connections would be reused.
         let kib = idle_memory(&chain.start_lookup(flags).await?, tls, &keys).await?;
@@ -99,14 +107,12 @@ pub(super) async fn compare(options: &Options) -> anyhow::Result<Vec<Gate>> {
     Ok(Vec::new())
 }
 
-fn connector(files: &TlsFiles, resumption: Resumption) -> anyhow::Result<TlsConnector> {
+fn client_config(files: &TlsFiles) -> anyhow::Result<ClientConfig> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(&files.ca)?)?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-    let mut config = config.with_root_certificates(roots).with_no_client_auth();
-    config.resumption = resumption;
-    Ok(Arc::new(config).into())
+    Ok(config.with_root_certificates(roots).with_no_client_auth())
 }
 
 /// Opens connections as fast as possible, each for one request. Also returns the share of resumed TLS sessions.
@@ -116,9 +122,10 @@ async fn measure_new(
     duration: Duration,
     keys: &[String],
 ) -> anyhow::Result<(Measurement, f64)> {
-    let (started, cpu) = (Instant::now(), usage::cpu_micros(pid)?);
+    let (started, cpu, machine) = (Instant::now(), usage::cpu_micros(pid)?, MachineTime::now()?);
     let Connections { mut micros, resumed } = open_connections(transport, CLIENTS, duration, keys).await?;
-    let (elapsed, cpu) = (started.elapsed(), usage::cpu_micros(pid)? - cpu);
+    let (elapsed, cpu, machine_after) =
+        (started.elapsed(), usage::cpu_micros(pid)? - cpu, MachineTime::now()?);
     ensure!(!micros.is_empty(), "no connection was opened");
     micros.sort_by(f64::total_cmp);
     let count = micros.len() as f64;
@@ -129,6 +136,7 @@ async fn measure_new(
         p50: median(micros.iter().copied()),
         p99: percentile(&micros, 99.0),
         cpu: vec![cpu / count],
+        steal: machine_after.steal_since(machine),
     };
     Ok((measurement, resumed as f64 / count))
 }
@@ -141,12 +149,12 @@ async fn open_connections(
 ) -> anyhow::Result<Connections> {
     let end = Instant::now() + duration;
     let client = async |first: usize| {
-        let mut connections = Connections::default();
+        let (mut connections, tls) = (Connections::default(), transport.connector());
         // Each client has its own share of the keys, so that none exceeds its burst limit.
         let mut keys = keys.iter().skip(first).step_by(clients).cycle();
         while Instant::now() < end {
             let (started, key) = (Instant::now(), keys.next().context("no keys")?);
-            let (mut stream, kind) = connect(transport.addr, transport.tls.as_ref()).await?;
+            let (mut stream, kind) = connect(transport.addr, tls.as_ref()).await?;
             exchange(&mut stream, key, "close").await?;
             connections.micros.push(started.elapsed().as_secs_f64() * 1e6);
             connections.resumed += usize::from(kind == Some(HandshakeKind::Resumed));
@@ -163,20 +171,12 @@ async fn open_connections(
 
 /// Memory in KiB per connection that has had one request and is now idle.
 async fn idle_memory(lookup: &Server, tls: Option<TlsConnector>, keys: &[String]) -> anyhow::Result<f64> {
-    let mut idle = Vec::new();
-    let mut open = async |count: u32, keys: &mut dyn Iterator<Item = &String>| {
-        for _ in 0..count {
-            let (mut stream, _) = connect(lookup.addr(), tls.as_ref()).await?;
-            exchange(&mut stream, keys.next().context("too few keys")?, "keep-alive").await?;
-            idle.push(stream);
-        }
-        anyhow::Ok(())
-    };
-    let mut keys = keys.iter();
     // What the first connections need once is not counted.
-    open(100, &mut keys).await?;
+    let (first, counted) = keys.split_at_checked(100).context("too few keys")?;
+    let counted = counted.get(..IDLE_CONNECTIONS).context("too few keys")?;
+    let _first = open_idle(lookup.addr(), tls.as_ref(), first).await?;
     let before = usage::rss_mib(lookup.pid())?;
-    open(IDLE_CONNECTIONS, &mut keys).await?;
+    let _idle = open_idle(lookup.addr(), tls.as_ref(), counted).await?;
     let after = usage::rss_mib(lookup.pid())?;
-    Ok((after - before) * 1024.0 / f64::from(IDLE_CONNECTIONS))
+    Ok((after - before) * 1024.0 / IDLE_CONNECTIONS as f64)
 }

@@ -39,11 +39,14 @@ pub struct Measurement {
     pub p99: f64,
     /// CPU time per request of each process, in microseconds.
     pub cpu: Vec<f64>,
+    /// Steal time as a share of the machine's CPU time.
+    pub steal: f64,
 }
 
 impl fmt::Display for Measurement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, {} connections: {} rps", self.variant, self.connections, thousands(self.rps))
+        write!(f, "{}, {} connections: {} rps", self.variant, self.connections, thousands(self.rps))?;
+        if self.steal >= 0.01 { write!(f, ", {:.0}% steal time", self.steal * 100.0) } else { Ok(()) }
     }
 }
 
@@ -71,6 +74,12 @@ pub fn print(measurements: &[Measurement], variants: &[&'static str]) {
         }
     }
     println!("{table}");
+    let steal = || measurements.iter().map(|m| m.steal * 100.0);
+    println!(
+        "steal time (CPU time that the host gave to others): {:.1}% (median), {:.1}% (maximum)",
+        median(steal()),
+        steal().fold(0.0, f64::max)
+    );
 }
 
 /// The rate of one variant relative to another, with 64 connections.

@@ -12,7 +12,7 @@ use tokio::process::Command;
 
 use super::Variant;
 use super::report::Measurement;
-use crate::usage;
+use crate::usage::{self, MachineTime};
 
 const SCRIPT: &str = include_str!("rotate.lua");
 /// The script prints its results as JSON after this prefix.
@@ -80,9 +80,9 @@ struct WrkResult {
 impl Wrk {
     /// Sends requests to the variant and measures.
     pub async fn run(&self, variant: &Variant<'_>) -> anyhow::Result<Measurement> {
-        let before = cpu_micros(variant)?;
+        let (before, machine_before) = (cpu_micros(variant)?, MachineTime::now()?);
         let result = self.load(variant).await?;
-        let after = cpu_micros(variant)?;
+        let (after, machine_after) = (cpu_micros(variant)?, MachineTime::now()?);
         let cpu = after.into_iter().zip(before).map(|(after, before)| (after - before) / result.requests);
         Ok(Measurement {
             variant: variant.name,
@@ -91,6 +91,7 @@ impl Wrk {
             p50: result.p50,
             p99: result.p99,
             cpu: cpu.collect(),
+            steal: machine_after.steal_since(machine_before),
         })
     }
 
