@@ -33,21 +33,20 @@ pub(super) async fn dispatch(
         let is_full = queue.len() >= max_batch;
         let extra_permit = is_full.then(|| extra_permits.clone().try_acquire_owned().ok()).flatten();
         let permit = match extra_permit {
-            Some(permit) => permit,
-            None => match permits.clone().acquire_owned().await {
-                Ok(permit) => permit,
-                Err(_) => return,
-            },
+            Some(permit) => Ok(permit),
+            None => permits.clone().acquire_owned().await,
         };
+        let Ok(permit) = permit else { return };
         if queue.recv_many(&mut charges, max_batch).await == 0 {
             return;
         }
         let batch = Batch::new(mem::replace(&mut charges, Vec::with_capacity(max_batch)));
         let sender = sender.clone();
-        tokio::spawn(async move {
+        // Boxed, because tokio moves the future several times before it runs.
+        tokio::spawn(Box::pin(async move {
             sender.send(batch).await;
             drop(permit);
-        });
+        }));
     }
 }
 
@@ -84,11 +83,16 @@ impl BatchSender {
 
     /// Sends the batch and resolves its charges.
     pub(super) async fn send(&self, mut batch: Batch) {
-        let mut result = self.attempt(&mut batch).await;
-        if let Err(ClientError::Unreachable(_)) = result {
+        let mut is_retry = false;
+        // A loop, so that the future contains one `attempt` instead of two.
+        let result = loop {
+            let result = self.attempt(&mut batch).await;
+            if is_retry || !matches!(result, Err(ClientError::Unreachable(_))) {
+                break result;
+            }
+            is_retry = true;
             sleep(RETRY_DELAY).await;
-            result = self.attempt(&mut batch).await;
-        }
+        };
         match result {
             Ok((verdicts, span)) => batch.complete(verdicts, span.as_ref()),
             Err(ClientError::TimedOut) => batch.fail(ChargeError::TimedOut),

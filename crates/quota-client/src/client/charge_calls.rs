@@ -129,7 +129,7 @@ impl ChargeCalls {
         let stream = connected.map_err(unreachable)?.map_err(unreachable)?;
         stream.set_nodelay(true).map_err(unreachable)?;
         let (requests, io) = http1::handshake(TokioIo::new(stream)).await.map_err(unreachable)?;
-        Ok(Connection { requests, io: Some(io), last_used: Instant::now() })
+        Ok(Connection { requests, io: Some(Box::new(io)), last_used: Instant::now() })
     }
 }
 
@@ -152,8 +152,8 @@ enum Failure {
 struct Connection {
     requests: SendRequest<Full<Bytes>>,
     /// Reads and writes, but only while a call polls it: this saves a task of its own and the wake-ups between the two.
-    /// `None` after the connection has ended.
-    io: Option<Io>,
+    /// `None` after the connection has ended. Boxed, because every call moves the connection out of the list and back.
+    io: Option<Box<Io>>,
     last_used: Instant,
 }
 
@@ -178,7 +178,7 @@ impl Connection {
 }
 
 /// Reads and writes. Drops a connection that has ended, which wakes the waiting request with the error.
-fn poll_io(io: &mut Option<Io>, context: &mut Context<'_>) {
+fn poll_io(io: &mut Option<Box<Io>>, context: &mut Context<'_>) {
     if let Some(running) = io
         && Pin::new(running).poll(context).is_ready()
     {
