@@ -13,7 +13,6 @@ use std::{
 };
 
 use futures_util::FutureExt;
-use hyper_util::server::conn::auto::Builder;
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -26,11 +25,10 @@ use super::{
     connection_state::{ConnectionSignal, ConnectionState},
     handler::RequestHandler,
     handshakes::PendingHandshakes,
-    limits,
+    limits::{self, Protocols},
     proxy_header::ProxyHeader,
     proxy_protocol::ProxyProtocol,
     socket::Socket,
-    streams::StreamExecutor,
     tls::{Tls, TlsInfo},
 };
 use crate::{config::ServeArgs, lifecycle::Lifecycle, log_throttle::LogThrottle};
@@ -50,7 +48,7 @@ const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Accepts and tracks the connections of one port.
 struct Acceptor {
-    protocols: Builder<StreamExecutor>,
+    protocols: Protocols,
     args: ServeArgs,
     handler: Arc<RequestHandler>,
     /// One permit per connection.
@@ -141,7 +139,7 @@ pub(super) async fn run(
     lifecycle: Lifecycle,
 ) {
     let acceptor = Arc::new(Acceptor {
-        protocols: limits::protocols(),
+        protocols: Protocols::new(),
         permits: Arc::new(Semaphore::new(args.max_connections)),
         handshake,
         draining: AtomicBool::new(false),

@@ -9,20 +9,21 @@ use std::{
 };
 
 use hyper::service::service_fn;
-use hyper_util::{rt::TokioIo, server::conn::auto::Builder};
+use hyper_util::rt::TokioIo;
 use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout};
 
 use super::{
     connection_info::ConnectionInfo,
     connection_state::{ConnectionSignal, ConnectionState},
     handler::RequestHandler,
+    limits::Protocols,
     socket::Socket,
-    streams::StreamExecutor,
     tracked_stream::TrackedStream,
 };
 use crate::config::ServeArgs;
 
-/// How long a draining connection keeps reading, for requests that the client sent before it noticed the shutdown.
+/// How long a draining connection keeps reading, for requests that the client sent before it noticed the shutdown. One
+/// without a first byte waits this long for it, and then once more for the rest.
 const DRAIN_READ_DELAY: Duration = Duration::from_millis(250);
 
 /// After the server has begun to close a connection, the client gets this long to close its side. During a shutdown, an
@@ -31,17 +32,22 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Serves a connection until the client or the server closes it.
 pub(super) async fn serve(
-    protocols: &Builder<StreamExecutor>,
+    protocols: &Protocols,
     args: &ServeArgs,
     handler: &Arc<RequestHandler>,
     state: &Arc<ConnectionState>,
     socket: Socket,
     info: Arc<ConnectionInfo>,
 ) {
-    let service = service_fn(|request| handler.clone().handle(state.clone(), info.clone(), request));
-    let io = TokioIo::new(TrackedStream::new(socket, &info, state.clone(), handler.errors.clone()));
-    let mut connection = pin!(protocols.serve_connection(io, service));
+    let mut stream = TrackedStream::new(socket, &info, state.clone(), handler.errors.clone());
     let mut timer = pin!(sleep_until(Instant::now() + args.header_timeout));
+    let Some(is_http2) =
+        detect_http2(&mut stream, Monitor { state, args, draining: false }, timer.as_mut()).await
+    else {
+        return;
+    };
+    let service = service_fn(|request| handler.clone().handle(state.clone(), info.clone(), request));
+    let mut connection = pin!(protocols.of(is_http2).serve_connection(TokioIo::new(stream), service));
 
     // Errors are ignored: the client causes them, by resets or malformed requests.
     let signal = tokio::select! {
@@ -74,6 +80,25 @@ pub(super) async fn serve(
         biased;
         _ = connection => {}
         _ = Monitor { state, args, draining: true }.next(timer) => {}
+    }
+}
+
+/// Returns whether the client speaks HTTP/2, once its first bytes have arrived. `None` if the connection is to be closed
+/// before that.
+async fn detect_http2(
+    stream: &mut TrackedStream,
+    monitor: Monitor<'_>,
+    timer: Pin<&mut Sleep>,
+) -> Option<bool> {
+    let mut detection = pin!(stream.detect_http2());
+    let signal = tokio::select! {
+        biased;
+        is_http2 = detection.as_mut() => return is_http2.ok(),
+        signal = monitor.next(timer) => signal,
+    };
+    match signal {
+        ConnectionSignal::Drain => timeout(DRAIN_READ_DELAY, detection).await.ok()?.ok(),
+        _ => None,
     }
 }
 

@@ -69,21 +69,33 @@ fn available_descriptors() -> usize {
     usize::try_from(free.clamp(1, u64::from(u32::MAX >> 4))).unwrap_or(1)
 }
 
-/// Creates hyper's server with its limits. The timeouts of both protocols are in `connection_state`.
-pub(super) fn protocols() -> Builder<StreamExecutor> {
-    let mut builder = Builder::new(StreamExecutor);
-    // `half_close` lets a client close its side after it has sent a request. It also avoids a second read
-    // buffer per request, which hyper would use to notice an early disconnect.
-    builder.http1().header_read_timeout(None).max_buf_size(HEADER_BUFFER).half_close(true);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(MAX_STREAMS)
-        .max_header_list_size(HEADER_LIST)
-        .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
-        .max_local_error_reset_streams(MAX_ERROR_RESETS)
-        .max_send_buf_size(SEND_BUFFER)
-        .keep_alive_interval(PING_INTERVAL)
-        .keep_alive_timeout(PING_TIMEOUT);
-    builder
+/// hyper's servers, with their limits. The timeouts are in `connection_state`.
+pub(super) struct Protocols {
+    http1: Builder<StreamExecutor>,
+    http2: Builder<StreamExecutor>,
+}
+
+impl Protocols {
+    pub(super) fn new() -> Self {
+        let mut http1 = Builder::new(StreamExecutor).http1_only();
+        // `half_close` lets a client close its side after it has sent a request. It also avoids a second read
+        // buffer per request, which hyper would use to notice an early disconnect.
+        http1.http1().header_read_timeout(None).max_buf_size(HEADER_BUFFER).half_close(true);
+        let mut http2 = Builder::new(StreamExecutor).http2_only();
+        http2
+            .http2()
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(MAX_STREAMS)
+            .max_header_list_size(HEADER_LIST)
+            .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
+            .max_local_error_reset_streams(MAX_ERROR_RESETS)
+            .max_send_buf_size(SEND_BUFFER)
+            .keep_alive_interval(PING_INTERVAL)
+            .keep_alive_timeout(PING_TIMEOUT);
+        Self { http1, http2 }
+    }
+
+    pub(super) fn of(&self, is_http2: bool) -> &Builder<StreamExecutor> {
+        if is_http2 { &self.http2 } else { &self.http1 }
+    }
 }

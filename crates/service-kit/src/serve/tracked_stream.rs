@@ -8,7 +8,7 @@ use std::{
 };
 
 use bytes::{Buf, Bytes};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
 use super::{
     connection_info::ConnectionInfo, connection_state::ConnectionState, frames::FrameScanner,
@@ -18,6 +18,9 @@ use super::{
 /// After an HTTP/1 error in place of one of the library: maximum bytes to read and drop before the socket is closed.
 /// Closing a socket with unread bytes resets the connection, and the client may lose the response.
 const LINGER_BYTES: usize = 1 << 20;
+
+/// The connection preface, which an HTTP/2 client sends first.
+const HTTP2_PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// What the server has sent so far, by protocol.
 #[derive(Debug)]
@@ -35,6 +38,10 @@ pub(super) struct TrackedStream {
     state: Arc<ConnectionState>,
     errors: Arc<ServerErrors>,
     sent: Sent,
+    /// Bytes that `detect_http2` has read and hyper has not.
+    first_bytes: Bytes,
+    /// An error after the first bytes. The next read returns it.
+    read_error: Option<io::Error>,
     /// An error in place of one of the HTTP library. Written before anything else.
     replacement: Bytes,
     /// How many bytes to read and drop before closing.
@@ -55,9 +62,28 @@ impl TrackedStream {
             state,
             errors,
             sent: Sent::Nothing,
+            first_bytes: Bytes::new(),
+            read_error: None,
             replacement: Bytes::new(),
             linger: 0,
             is_shut_down: false,
+        }
+    }
+
+    /// Reads until it is clear whether the client speaks HTTP/2.
+    pub(super) async fn detect_http2(&mut self) -> io::Result<bool> {
+        self.first_bytes = read_preface(self).await?;
+        Ok(*self.first_bytes == *HTTP2_PREFACE)
+    }
+
+    /// Returns the first bytes together with what the socket has received since. If hyper had to read a second time, it
+    /// would reserve another 8 KiB, which doubles its read buffer and copies it.
+    fn read_from_start(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) {
+        buf.put_slice(&self.first_bytes.split_to(self.first_bytes.len().min(buf.remaining())));
+        if buf.remaining() > 0
+            && let Poll::Ready(Err(error)) = Pin::new(&mut self.socket).poll_read(cx, buf)
+        {
+            self.read_error = Some(error);
         }
     }
 
@@ -137,6 +163,19 @@ impl TrackedStream {
     }
 }
 
+/// Reads up to 24 bytes. Stops earlier if they can't be HTTP/2's preface, or at the end of the stream.
+async fn read_preface(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Bytes> {
+    let mut bytes = [0; HTTP2_PREFACE.len()];
+    let mut len = 0;
+    while len < bytes.len() && HTTP2_PREFACE.starts_with(&bytes[..len]) {
+        match stream.read(&mut bytes[len..]).await? {
+            0 => break,
+            read => len += read,
+        }
+    }
+    Ok(Bytes::copy_from_slice(&bytes[..len]))
+}
+
 impl TrackedStream {
     /// Reads and drops what the client is still sending. The header timeout ends it.
     fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -170,6 +209,13 @@ impl AsyncRead for TrackedStream {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if !self.first_bytes.is_empty() {
+            self.read_from_start(cx, buf);
+            return Poll::Ready(Ok(()));
+        }
+        if let Some(error) = self.read_error.take() {
+            return Poll::Ready(Err(error));
+        }
         let before = buf.filled().len();
         ready!(Pin::new(&mut self.socket).poll_read(cx, buf))?;
         if buf.filled().len() > before {
@@ -213,5 +259,59 @@ impl AsyncWrite for TrackedStream {
 
     fn is_write_vectored(&self) -> bool {
         self.socket.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{os::fd::AsRawFd, time::Duration};
+
+    use tokio::{
+        io::{AsyncWriteExt, duplex},
+        net::{TcpListener, TcpStream},
+    };
+
+    use super::*;
+
+    /// What `read_preface` reads from a client that sends `bytes` one at a time, then closes.
+    async fn read_preface_of(bytes: &[u8]) -> Bytes {
+        let (mut client, mut server) = duplex(1);
+        let send = async move {
+            // Fails when the server has read enough.
+            let _ = client.write_all(bytes).await;
+        };
+        let read = async move { read_preface(&mut server).await.expect("readable") };
+        tokio::join!(send, read).1
+    }
+
+    #[tokio::test]
+    async fn reading_stops_once_bytes_differ_from_the_preface() {
+        for (sent, read) in
+            [("GET /", "G"), ("PUT /", "PU"), ("PRI * HTTP/1.1", "PRI * HTTP/1"), ("PR", "PR"), ("", "")]
+        {
+            assert_eq!(read_preface_of(sent.as_bytes()).await, read, "{sent}");
+        }
+    }
+
+    #[tokio::test]
+    async fn preface_in_single_bytes_is_read_to_its_end() {
+        let sent = [HTTP2_PREFACE.as_slice(), b"\0\0\0\x04"].concat();
+        assert_eq!(*read_preface_of(&sent).await, *HTTP2_PREFACE);
+    }
+
+    #[tokio::test]
+    async fn request_that_arrives_in_one_piece_is_read_in_one_piece() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
+        let mut client = TcpStream::connect(listener.local_addr().expect("address")).await.expect("connect");
+        let request = [b'G'; 100];
+        client.write_all(&request).await.expect("send");
+        let (socket, peer) = listener.accept().await.expect("accept");
+        let info = ConnectionInfo::new(peer, None, None, socket.as_raw_fd());
+        let state = Arc::new(ConnectionState::new(Duration::from_secs(1)));
+        let mut stream = TrackedStream::new(Socket::Plain(socket), &info, state, Arc::default());
+        assert!(!stream.detect_http2().await.expect("readable"));
+        let mut read = [0; 200];
+        assert_eq!(stream.read(&mut read).await.expect("readable"), request.len());
+        assert_eq!(read[..request.len()], request);
     }
 }

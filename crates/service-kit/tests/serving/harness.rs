@@ -52,6 +52,11 @@ impl TestServer {
         Client(socket.connect(self.addr).await.expect("connect"))
     }
 
+    /// Waits until the server has read what other clients have sent: it handles a request that arrives later.
+    pub async fn wait_until_read(&self) {
+        assert_eq!(self.connect().await.get("/").await.status, 200);
+    }
+
     pub async fn wait_stopped(self) {
         let result = tokio::time::timeout(TIMEOUT, self.task).await;
         result.expect("server stops in time").expect("server does not panic");

@@ -10,6 +10,9 @@ use tokio::{io::AsyncReadExt, net::TcpStream, task::JoinHandle, time::timeout};
 
 use crate::harness::{TIMEOUT, TestServer, args, hello};
 
+/// The connection preface and an empty SETTINGS frame.
+const PREFACE_AND_SETTINGS: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+
 type ConnectionTask = JoinHandle<Result<(), h2::Error>>;
 
 async fn connect(server: &TestServer) -> (SendRequest<Bytes>, ConnectionTask) {
@@ -117,8 +120,7 @@ async fn response_to_head_request_has_no_data_frame() {
 
 /// 100 requests, each canceled immediately, as raw frames: client libraries would not send them.
 fn rapid_resets() -> Vec<u8> {
-    // Connection preface and an empty SETTINGS frame.
-    let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
+    let mut bytes = PREFACE_AND_SETTINGS.to_vec();
     for stream in (0..100_u32).map(|n| (2 * n + 1).to_be_bytes()) {
         // HEADERS with END_HEADERS and END_STREAM: GET, http, /, authority "t".
         bytes.extend([0, 0, 6, 1, 5].iter().chain(&stream).chain(b"\x82\x86\x84\x41\x01t"));
@@ -138,6 +140,28 @@ fn frames(mut bytes: &[u8]) -> Vec<(u8, &[u8])> {
         bytes = rest;
     }
     frames
+}
+
+#[tokio::test]
+async fn preface_in_two_pieces_begins_http2() {
+    let server = TestServer::start(&args(), hello()).await;
+    let mut client = server.connect().await;
+    let (start, rest) = PREFACE_AND_SETTINGS.split_at(10);
+    client.send(start).await;
+    server.wait_until_read().await;
+    // HEADERS with END_HEADERS and END_STREAM on stream 1: GET, http, /, authority "t".
+    client.send([rest, b"\0\0\x06\x01\x05\0\0\0\x01\x82\x86\x84\x41\x01t"].concat()).await;
+    let mut received = Vec::new();
+    let status_200 = 0x88;
+    let response = async {
+        while !frames(&received)
+            .iter()
+            .any(|(kind, payload)| *kind == 1 && payload.first() == Some(&status_200))
+        {
+            assert_ne!(client.0.read_buf(&mut received).await.expect("readable"), 0, "{received:?}");
+        }
+    };
+    timeout(TIMEOUT, response).await.expect("response in time");
 }
 
 #[tokio::test]

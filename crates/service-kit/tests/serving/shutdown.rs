@@ -1,11 +1,15 @@
 //! Shutdown without losing a request.
 
 use std::{
+    net::SocketAddr,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use poem::{Endpoint, endpoint::make};
+use poem::{
+    Endpoint,
+    endpoint::{make, make_sync},
+};
 use service_kit::ServeArgs;
 use tokio::{net::TcpStream, sync::Semaphore, time::timeout};
 
@@ -71,6 +75,42 @@ async fn request_sent_as_shutdown_begins_gets_200() {
     let response = client.get("/").await;
     assert_eq!((response.status, response.header("connection")), (200, Some("close")));
     server.wait_stopped().await;
+}
+
+#[tokio::test]
+async fn first_byte_read_before_shutdown_is_not_lost() {
+    let server = TestServer::start(&args(), make_sync(|request| request.method().to_string())).await;
+    let mut client = server.connect().await;
+    // Could also be the first byte of an HTTP/2 connection.
+    client.send("P").await;
+    server.wait_until_read().await;
+    server.lifecycle.begin_shutdown();
+    wait_port_closed(server.addr).await;
+    client.send("UT / HTTP/1.1\r\nHost: test\r\n\r\n").await;
+    let response = client.read_response().await;
+    assert_eq!((response.status, response.body.as_str()), (200, "PUT"));
+    server.wait_stopped().await;
+}
+
+/// When the port is closed, all connections have the signal to drain.
+async fn wait_port_closed(addr: SocketAddr) {
+    let closed = async { while TcpStream::connect(addr).await.is_ok() {} };
+    timeout(TIMEOUT, closed).await.expect("port closes in time");
+}
+
+#[tokio::test]
+async fn partial_first_bytes_do_not_delay_shutdown() {
+    let args = ServeArgs { grace: Duration::from_secs(60), ..args() };
+    for first_bytes in ["P", "PRI * HTTP/2.0\r\n", "GET / HTTP/1.1\r\n"] {
+        let server = TestServer::start(&args, hello()).await;
+        let mut client = server.connect().await;
+        client.send(first_bytes).await;
+        server.wait_until_read().await;
+        server.lifecycle.begin_shutdown();
+        let took = client.wait_closed().await;
+        assert!(took < Duration::from_secs(5), "{first_bytes}: {took:?}");
+        server.wait_stopped().await;
+    }
 }
 
 #[tokio::test]

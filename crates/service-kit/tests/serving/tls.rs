@@ -332,6 +332,22 @@ async fn sessions_of_many_clients_are_resumed() {
 }
 
 #[tokio::test]
+async fn short_request_gets_response_though_client_ends_without_close_notify() {
+    let authority = Authority::new();
+    authority.issue("a", "a.example");
+    let (server, _) = serve(&args(), &authority.args(&["a"]), hello()).await;
+    let mut client = authority.connect(server.addr).await.expect("handshake");
+    // Shorter than the preface of HTTP/2.
+    client.write_all(b"GET / HTTP/1.0\r\n\r\n").await.expect("send");
+    client.flush().await.expect("send");
+    client.get_mut().0.shutdown().await.expect("half-close");
+    let mut response = Vec::new();
+    // The end of the session may be an error, because the client's own end was.
+    let _ = timeout(TIMEOUT, client.read_to_end(&mut response)).await.expect("server closes in time");
+    assert!(response.starts_with(b"HTTP/1.0 "), "{}", String::from_utf8_lossy(&response));
+}
+
+#[tokio::test]
 async fn stalled_handshakes_take_no_connection_and_are_closed_in_time() {
     let authority = Authority::new();
     authority.issue("a", "a.example");
