@@ -62,8 +62,8 @@ async fn update_repeatedly(args: &GeoUpdateArgs, report: &Report) -> anyhow::Res
     }
 }
 
-/// Updates every database of the source once. If one fails, the others are still updated, and the first error is
-/// returned at the end.
+/// Updates every database of the source once. If one fails, the others are still updated. Returns the first error, and
+/// how many updates failed if there are several.
 #[doc(hidden)]
 pub async fn update(args: &GeoUpdateArgs, report: &Report) -> anyhow::Result<Vec<UpdateResult>> {
     let items = source::plan(args, SystemTime::now())?;
@@ -71,7 +71,8 @@ pub async fn update(args: &GeoUpdateArgs, report: &Report) -> anyhow::Result<Vec
     let target_dir = target_dir::TargetDir::open(to).context("can't use the target directory")?;
     let client = request::client(args)?;
     let mut results = Vec::new();
-    let mut failure = None;
+    let mut failures = Vec::new();
+    let total = items.len();
     for item in items {
         let work = install::refresh(&client, args, &target_dir, &item, report);
         let result = tokio::time::timeout(args.timeout, work).await;
@@ -80,9 +81,14 @@ pub async fn update(args: &GeoUpdateArgs, report: &Report) -> anyhow::Result<Vec
             Err(error) => {
                 let error = anyhow::Error::new(error).context(item.label);
                 report.line(&format!("{error:#}"));
-                failure.get_or_insert(error);
+                failures.push(error);
             }
         }
     }
-    failure.map_or(Ok(results), Err)
+    let failed = failures.len();
+    match failures.into_iter().next() {
+        None => Ok(results),
+        Some(error) if failed == 1 => Err(error),
+        Some(error) => Err(error.context(format!("{failed} of {total} databases failed; first error"))),
+    }
 }

@@ -100,7 +100,7 @@ impl Download<'_> {
             return Err(UpdateError::TooLarge(limit));
         }
         progress.set_total(total);
-        while let Some(chunk) = response.chunk().await? {
+        while let Some(chunk) = request::next_chunk(response).await? {
             if part.written + chunk.len() as u64 > limit {
                 return Err(UpdateError::TooLarge(limit));
             }
@@ -136,7 +136,8 @@ pub(super) async fn wait_before_retry(
     *attempt += 1;
     let wait = humantime::format_duration(delay);
     let error = anyhow::Error::new(error);
-    progress.line(&format!("{error:#}; retry {attempt} of {} in {wait}", args.retries));
+    let label = progress.label();
+    progress.line(&format!("{label}: {error:#}; retry {attempt} of {} in {wait}", args.retries));
     tokio::time::sleep(delay).await;
     Ok(())
 }

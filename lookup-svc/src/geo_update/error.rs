@@ -1,4 +1,4 @@
-//! Errors of `geo-update`. Their messages never contain a URL, a token or a key.
+//! Errors of `geo-update`. Of a URL, their messages contain at most the host. They never contain a token or key.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,9 +17,11 @@ pub enum UpdateError {
     Url(#[from] url::ParseError),
     #[error("can't read {}", path.display())]
     SecretFile { path: PathBuf, source: std::io::Error },
+    #[error("can't create the HTTP client")]
+    Client(#[source] reqwest::Error),
     /// Connecting, sending or receiving failed. The URL has been removed from the error.
-    #[error(transparent)]
-    Http(reqwest::Error),
+    #[error("can't download from {host}")]
+    Http { host: String, source: reqwest::Error },
     /// Too many redirects (possibly a loop), or a redirect from https to http.
     #[error("too many redirects, or a redirect from https to http")]
     Redirect,
@@ -76,7 +78,8 @@ impl From<reqwest::Error> for UpdateError {
         if error.is_redirect() {
             return UpdateError::Redirect;
         }
-        UpdateError::Http(error.without_url())
+        let host = error.url().and_then(|url| url.host_str()).unwrap_or("the server").to_owned();
+        UpdateError::Http { host, source: error.without_url() }
     }
 }
 
@@ -84,7 +87,7 @@ impl UpdateError {
     /// Whether a retry may succeed.
     pub(super) fn is_transient(&self) -> bool {
         match self {
-            UpdateError::Http(error) => !error.is_builder(),
+            UpdateError::Http { source, .. } => !source.is_builder(),
             UpdateError::Truncated => true,
             UpdateError::Status(status) => matches!(status, 408 | 429 | 500..=599),
             _ => false,

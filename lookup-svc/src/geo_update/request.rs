@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use reqwest::redirect::{Attempt, Policy};
 use reqwest::{Client, RequestBuilder, Response, StatusCode, Url};
 use secrecy::ExposeSecret;
@@ -22,8 +23,8 @@ pub(super) fn client(args: &GeoUpdateArgs) -> Result<Client, UpdateError> {
         .referer(false)
         .connect_timeout(args.idle_timeout.min(Duration::from_secs(10)))
         .read_timeout(args.idle_timeout)
-        .build()?;
-    Ok(client)
+        .build();
+    client.map_err(UpdateError::Client)
 }
 
 fn redirect(attempt: Attempt<'_>) -> reqwest::redirect::Action {
@@ -58,6 +59,12 @@ pub(super) fn check_status(response: &Response) -> Result<(), UpdateError> {
     }
 }
 
+/// Reads the next part of a body. Adds the URL to an error, which reqwest does not do here.
+pub(super) async fn next_chunk(response: &mut Response) -> Result<Option<Bytes>, UpdateError> {
+    let chunk = response.chunk().await;
+    Ok(chunk.map_err(|error| error.with_url(response.url().clone()))?)
+}
+
 /// The SHA-256 that is pinned or that the provider publishes, in lower-case hex, if there is one.
 pub(super) async fn expected_checksum(client: &Client, item: &Item) -> Result<Option<String>, UpdateError> {
     match &item.checksum {
@@ -81,7 +88,7 @@ async fn small_body(client: &Client, item: &Item, url: &Url) -> Result<String, U
     let mut response = get(client, item, url).send().await?;
     check_status(&response)?;
     let mut body = Vec::new();
-    while let Some(chunk) = response.chunk().await? {
+    while let Some(chunk) = next_chunk(&mut response).await? {
         body.extend_from_slice(&chunk);
         if body.len() > MAX_CHECKSUM_BODY {
             return Err(UpdateError::ChecksumFormat);

@@ -56,6 +56,22 @@ async fn download_restarts_if_etag_is_weak_or_changed() {
 }
 
 #[tokio::test]
+async fn unreachable_host_is_named_for_each_database() {
+    let dir = TempDir::new().expect("temp dir");
+    let run = run("dbip-lite", dir.path(), &["--provider-url", "http://127.0.0.1:1/"]).await;
+    for database in ["dbip-city-lite", "dbip-asn-lite"] {
+        let start = format!("{database}: can't download from 127.0.0.1: ");
+        let retries = run.output.lines().filter(|line| line.starts_with(&start) && line.contains("; retry "));
+        assert_eq!(retries.count(), 3, "{}", run.output);
+    }
+    let error = format!("{:#}", run.result.expect_err("update fails"));
+    assert!(
+        error.starts_with("2 of 2 databases failed; first error: dbip-city-lite: can't download"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
 async fn error_status_fails_after_retries_and_keeps_old_file() {
     for (status, attempts) in [(503, 4), (429, 4), (401, 1), (403, 1), (404, 1), (418, 1)] {
         let server = Server::start(move |_, _| Response::status(status)).await;
