@@ -132,11 +132,11 @@ mod tests {
     use testkit::redis::Redis;
     use testkit::wait::eventually;
 
-    use super::super::super::call::{self, CHARGE};
-    use super::super::super::redis_keys::{RedisKey, RedisKeys};
-    use super::super::super::target::{self, Credentials};
     use super::*;
     use crate::domain::id::KeyId;
+    use crate::store::redis::call::{self, CHARGE};
+    use crate::store::redis::redis_keys::{RedisKey, RedisKeys};
+    use crate::store::redis::target::{self, Credentials};
 
     const TIMEOUT: Duration = Duration::from_secs(10);
 
