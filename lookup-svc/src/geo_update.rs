@@ -63,7 +63,7 @@ async fn update_repeatedly(args: &GeoUpdateArgs, report: &Report) -> anyhow::Res
 }
 
 /// Updates every database of the source once. If one fails, the others are still updated. Returns the first error, and
-/// how many updates failed if there are several.
+/// how many databases failed if there are several.
 #[doc(hidden)]
 pub async fn update(args: &GeoUpdateArgs, report: &Report) -> anyhow::Result<Vec<UpdateResult>> {
     let items = source::plan(args, SystemTime::now())?;

@@ -23,8 +23,8 @@ where
 }
 
 /// Calls a function that fills a large buffer, such as a database, with huge pages enabled. What it has filled keeps
-/// them. Reads at random addresses are then faster: in a virtual machine, a lookup in a database of 100 MB took a tenth
-/// less CPU time. Until the function returns, other threads get huge pages, too.
+/// them. Reads at random addresses then miss the TLB less often, and a miss is expensive in a virtual machine. Until the
+/// function returns, other threads get huge pages, too.
 pub fn with_huge_pages<R>(fill: impl FnOnce() -> R) -> R {
     /// Also disables them if `fill` panics.
     struct DisableOnDrop;
