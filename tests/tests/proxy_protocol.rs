@@ -108,6 +108,15 @@ impl Haproxy {
         port.number()
     }
 
+    /// The state of each server as CSV. An error until HAProxy listens on the socket: it opens the ports first.
+    async fn show_stat(&self) -> std::io::Result<String> {
+        let mut socket = UnixStream::connect(self.dir.path().join("stats")).await?;
+        socket.write_all(b"show stat\n").await?;
+        let mut table = String::new();
+        socket.read_to_string(&mut table).await?;
+        Ok(table)
+    }
+
     /// Sends `GET /api/v1/ip` with forged headers through a route, with curl from [`CLIENT`]. Returns the body.
     fn get_ip(&self, route: Route, scheme: &str, ca: &Path, key: &str, flags: &[&str]) -> Value {
         let mut curl = Command::new("curl");
@@ -211,10 +220,7 @@ async fn health_checks_of_haproxy_succeed() {
     for route in [V1, V2] {
         // The field `check_status` of the server's line is L7OK after a check that got the status 200.
         eventually_ok(WAIT_TIMEOUT, "HAProxy's health check succeeds", async || {
-            let mut socket = UnixStream::connect(haproxy.dir.path().join("stats")).await.unwrap();
-            socket.write_all(b"show stat\n").await.unwrap();
-            let mut table = String::new();
-            socket.read_to_string(&mut table).await.unwrap();
+            let table = haproxy.show_stat().await.map_err(|error| format!("show stat: {error}"))?;
             let line =
                 table.lines().find(|line| line.starts_with(&format!("{},lookup,", route.name))).unwrap();
             if line.contains(",L7OK,200,") { Ok(()) } else { Err(line.to_owned()) }
