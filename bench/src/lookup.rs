@@ -22,7 +22,9 @@ use tempfile::NamedTempFile;
 
 use crate::gate::Gate;
 use crate::table::thousands;
-use chain::{Chain, Programs};
+use chain::Chain;
+pub(crate) use chain::Programs;
+pub(crate) use locations::client_addresses;
 use nginx::{Databases, Nginx};
 use report::Measurement;
 use servers::Server;
@@ -68,6 +70,9 @@ pub struct Options {
     /// Only compare these programs with those in a directory, such as the build of an earlier commit (absolute path)
     #[arg(long, value_name = "DIR", conflicts_with_all = ["keys", "unknown_keys"])]
     pub against: Option<PathBuf>,
+    /// Measure the programs in this directory instead of building them, such as those of a release (absolute path)
+    #[arg(long, value_name = "DIR")]
+    pub programs: Option<PathBuf>,
     /// Worker threads per service; 0 means the service's default. The baseline always has one per CPU
     #[arg(long, default_value_t = 0)]
     pub workers: usize,
@@ -78,7 +83,7 @@ pub struct Options {
 
 impl Options {
     fn programs(&self) -> Programs {
-        Programs { dir: None, workers: self.workers }
+        Programs { dir: self.programs.clone(), workers: self.workers }
     }
 }
 
@@ -95,7 +100,7 @@ struct Variant<'a> {
 /// Builds and starts everything, creates the keys, and measures. Returns the gates.
 pub async fn run(options: &Options) -> anyhow::Result<Vec<Gate>> {
     ensure!(testkit::tools::require_tool("wrk"), "wrk is missing; install the Debian package `wrk`");
-    programs::build().await?;
+    programs::build(options.programs.as_deref()).await?;
     match options.keys {
         None if options.against.is_some() => compare_with_other_programs(options).await,
         None if options.https => https::compare(options).await,
@@ -148,14 +153,14 @@ async fn compare_with_hello(options: &Options) -> anyhow::Result<Vec<Gate>> {
 }
 
 /// The realistic databases and client addresses, as files.
-struct World {
+pub(crate) struct World {
     city: NamedTempFile,
     asn: NamedTempFile,
     addresses: AddressFile,
 }
 
 impl World {
-    fn write() -> anyhow::Result<Self> {
+    pub(crate) fn write() -> anyhow::Result<Self> {
         println!("building databases with the size of GeoLite2-City and GeoLite2-ASN");
         let file = |bytes: Vec<u8>| -> anyhow::Result<_> {
             println!("{:.0} MB", bytes.len() as f64 / 1e6);
@@ -171,7 +176,7 @@ impl World {
     }
 
     /// The flags of lookup-svc.
-    fn flags(&self) -> [String; 4] {
+    pub(crate) fn flags(&self) -> [String; 4] {
         let path = |file: &NamedTempFile| file.path().to_string_lossy().into_owned();
         ["--geo-db".to_owned(), path(&self.city), "--geo-db".to_owned(), path(&self.asn)]
     }

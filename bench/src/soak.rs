@@ -7,14 +7,15 @@ mod progress;
 mod report;
 mod target;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use tokio::task::JoinSet;
 
 use crate::gate::Gate;
-use crate::lookup::programs;
+use crate::lookup::{Programs, programs};
 use client_stats::{ClientStats, TrafficKind};
 use clients::Client;
 use progress::Progress;
@@ -30,35 +31,43 @@ pub struct Options {
     /// Minutes of traffic
     #[arg(long, default_value_t = 10.0)]
     pub minutes: f64,
-    /// Number of clients with valid keys, at most 2,000; each sends one request after another, without a delay
+    /// Number of clients that send valid requests over plain HTTP; each sends one after another, without a delay
     #[arg(long, default_value_t = 32)]
     pub clients: usize,
+    /// Test the programs in this directory instead of building them, such as those of a release (absolute path)
+    #[arg(long, value_name = "DIR")]
+    pub programs: Option<PathBuf>,
     /// Worker threads per service; 0 means the service's default
     #[arg(long, default_value_t = 0)]
     pub workers: usize,
 }
 
 impl Options {
-    /// Rejects values that can't work. Every valid client needs at least one key of its own.
+    /// Rejects values that can't work. Every client with valid requests needs at least one key of its own.
     fn check(&self) -> anyhow::Result<()> {
         ensure!(self.minutes > 0.0 && self.clients > 0, "--minutes and --clients must be greater than 0");
-        ensure!(
-            self.clients <= VALID_KEYS,
-            "--clients must be at most {VALID_KEYS}, the number of keys: each client uses its own"
-        );
+        let max = VALID_KEYS - TrafficKind::Https.clients();
+        ensure!(self.clients <= max, "--clients must be at most {max}: each client uses its own keys");
         Ok(())
+    }
+
+    fn clients(&self, kind: TrafficKind) -> usize {
+        if kind == TrafficKind::Valid { self.clients } else { kind.clients() }
     }
 }
 
 /// Builds and starts everything, sends the traffic and compares the counters. Returns the gates.
 pub async fn run(options: &Options) -> anyhow::Result<Vec<Gate>> {
     options.check()?;
-    programs::build().await?;
-    let target = Arc::new(Target::start(options.workers).await?);
+    if options.programs.is_none() {
+        programs::build(None).await?;
+    }
+    let programs = Programs { dir: options.programs.clone(), workers: options.workers };
+    let target = Arc::new(Target::start(&programs).await?);
     let duration = Duration::from_secs_f64(options.minutes * 60.0);
     let progress = Arc::new(Progress::new());
     let started = Instant::now();
-    let clients = start_clients(&target, &progress, options.clients, started + duration);
+    let clients = start_clients(&target, &progress, options, started + duration)?;
     progress.show(&target, started + duration.mul_f64(WARM_UP_SHARE)).await?;
     let warm_memory = target.memory()?;
     progress.show(&target, started + duration).await?;
@@ -66,24 +75,29 @@ pub async fn run(options: &Options) -> anyhow::Result<Vec<Gate>> {
     let comparison = target.compare_counters(&stats).await?;
     let final_memory = target.memory()?;
     report::print(&stats, started.elapsed(), warm_memory, final_memory, &comparison);
+    Arc::into_inner(target).context("a client is still running")?.stop().await?;
     Ok(report::gates(&stats, warm_memory, final_memory, &comparison))
 }
 
 fn start_clients(
     target: &Arc<Target>,
     progress: &Arc<Progress>,
-    valid_clients: usize,
+    options: &Options,
     deadline: Instant,
-) -> JoinSet<ClientStats> {
+) -> anyhow::Result<JoinSet<ClientStats>> {
     let mut clients = JoinSet::new();
+    let with_keys = TrafficKind::ALL.into_iter().filter(|kind| kind.has_keys());
+    let key_users: usize = with_keys.map(|kind| options.clients(kind)).sum();
+    let mut first_keys = 0..key_users;
     for kind in TrafficKind::ALL {
-        let count = if kind == TrafficKind::Valid { valid_clients } else { kind.clients() };
-        for number in 0..count {
-            let client = Client::new(kind, number, count, target.clone());
+        for number in 0..options.clients(kind) {
+            let first_key = if kind.has_keys() { first_keys.next() } else { None };
+            let keys = first_key.map(|first| (first..VALID_KEYS).step_by(key_users).collect());
+            let client = Client::new(kind, number, keys.unwrap_or_default(), target.clone())?;
             clients.spawn(client.run(deadline, progress.clone()));
         }
     }
-    clients
+    Ok(clients)
 }
 
 /// Merges the clients' statistics into one per kind, in the order of [`TrafficKind::ALL`].
@@ -103,10 +117,10 @@ mod tests {
 
     #[test]
     fn more_clients_than_keys_are_rejected() {
-        let check = |clients| Options { minutes: 1.0, clients, workers: 0 }.check();
-        assert!(check(VALID_KEYS).is_ok());
-        let error = check(VALID_KEYS + 1).unwrap_err().to_string();
-        assert_eq!(error, "--clients must be at most 2000, the number of keys: each client uses its own");
+        let check = |clients| Options { minutes: 1.0, clients, programs: None, workers: 0 }.check();
+        assert!(check(1996).is_ok());
+        let error = check(1997).unwrap_err().to_string();
+        assert_eq!(error, "--clients must be at most 1996: each client uses its own keys");
         assert!(check(0).is_err());
     }
 }

@@ -310,7 +310,7 @@ fn chart_of_a_release_links_to_its_runbooks() {
     assert!(!links.is_empty() && links.iter().all(|link| link.starts_with(&runbooks)), "{links:?}");
 }
 
-/// Builds as a release does, except for optimization, which would take most of the time.
+/// Builds as a release does, with a training run, but without optimization, which would take most of the time.
 #[test]
 fn slow_static_build_is_packaged_and_runs() {
     let target = format!("{ARCH}-unknown-linux-musl");
@@ -322,10 +322,15 @@ fn slow_static_build_is_packaged_and_runs() {
         assert!(std::env::var_os(STRICT).is_none(), "{target} is missing, but ./test --all requires it");
         return announce_skip(&format!("{target} is missing (./test --all installs it)"));
     }
+    let profdata = Command::new(project_root().join("release/profdata.sh")).output().unwrap();
+    if !profdata.status.success() {
+        assert!(std::env::var_os(STRICT).is_none(), "{}", text(&profdata.stderr));
+        return announce_skip("llvm-profdata is missing (./test --all installs it)");
+    }
     let (programs, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let target_dir = binary("ip-lookup").parent().unwrap().with_file_name("tmp").join("static");
     let mut build = Command::new(project_root().join("release/build.sh"));
-    build.arg(ARCH).arg(programs.path()).env("CARGO_TARGET_DIR", target_dir);
+    build.arg(ARCH).arg(programs.path()).env("CARGO_TARGET_DIR", target_dir).env("SOAK", binary("soak"));
     build.envs([
         ("CARGO_PROFILE_DIST_LTO", "off"),
         ("CARGO_PROFILE_DIST_OPT_LEVEL", "0"),

@@ -40,7 +40,7 @@ pub struct Programs {
 }
 
 impl Programs {
-    async fn start(&self, name: &str, flags: &[&str]) -> anyhow::Result<Server> {
+    pub async fn start(&self, name: &str, flags: &[&str]) -> anyhow::Result<Server> {
         let path = self.dir.as_deref().unwrap_or(Path::new("")).join(name);
         Server::service(&path.to_string_lossy(), self.workers, flags).await
     }

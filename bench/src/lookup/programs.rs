@@ -1,18 +1,24 @@
 //! Builds the measured programs with the same profile as this program, and finds them in the same directory.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 
 const USAGE: &str = "run `cargo run --profile dist -p bench --bin lookup-bench`, or `--bin soak`";
 
 /// Builds the measured programs if cargo started this program. If it was started directly, they must already exist.
-pub async fn build() -> anyhow::Result<()> {
+/// The services are not built if they are in a directory of their own.
+pub async fn build(services_dir: Option<&Path>) -> anyhow::Result<()> {
     let Some(cargo) = std::env::var_os("CARGO") else { return Ok(()) };
-    println!("building lookup-svc, quota-svc and hello");
     let mut command = tokio::process::Command::new(cargo);
-    command.args(["build", "--quiet", "--bins", "-p", "lookup-svc", "-p", "quota-svc", "-p", "bench"]);
-    command.args(["--profile", &profile()?]);
+    command.args(["build", "--quiet", "--bins", "-p", "bench", "--profile", &profile()?]);
+    match services_dir {
+        Some(_) => println!("building hello"),
+        None => {
+            println!("building lookup-svc, quota-svc and hello");
+            command.args(["-p", "lookup-svc", "-p", "quota-svc"]);
+        }
+    }
     let status = command.status().await.context("can't run cargo")?;
     ensure!(status.success(), "cargo could not build the measured programs");
     Ok(())
@@ -31,10 +37,7 @@ fn profile() -> anyhow::Result<String> {
 /// The path of a program in the same directory as this one, or `name` if it is an absolute path.
 pub fn path(name: &str) -> anyhow::Result<PathBuf> {
     let path = std::env::current_exe()?.with_file_name(name);
-    ensure!(
-        path.is_file() && !cfg!(debug_assertions),
-        "{} is missing, or this is a debug build; {USAGE}",
-        path.display()
-    );
+    ensure!(Path::new(name).is_absolute() || !cfg!(debug_assertions), "this is a debug build; {USAGE}");
+    ensure!(path.is_file(), "{} is missing; {USAGE}", path.display());
     Ok(path)
 }

@@ -4,14 +4,18 @@ use std::net::SocketAddr;
 use std::process::Stdio;
 use std::time::Duration;
 
+use anyhow::ensure;
+use rustix::process::Signal;
 use testkit::http;
 use testkit::ports::ReservedPort;
 use testkit::spawner::ChildGuard;
-use testkit::wait::eventually_ok;
+use testkit::wait::{eventually, eventually_ok};
 
 use super::programs;
 
 const START_TIMEOUT: Duration = Duration::from_secs(20);
+/// Longer than the drain delay and the grace period of the services.
+const STOP_TIMEOUT: Duration = Duration::from_secs(40);
 
 /// A running program. It is killed when this is dropped.
 pub struct Server {
@@ -62,6 +66,16 @@ impl Server {
 
     pub fn pid(&self) -> u32 {
         self.process.pid()
+    }
+
+    /// Sends SIGTERM, as Kubernetes does, and waits until the program has exited. Fails if its exit code is not 0.
+    pub async fn stop(mut self, name: &str) -> anyhow::Result<()> {
+        self.process.signal(Signal::TERM);
+        let child = self.process.child();
+        let exited = async || child.try_wait().expect("can wait for a child process");
+        let status = eventually(STOP_TIMEOUT, format!("{name} exits"), exited).await;
+        ensure!(status.success(), "{name} ended with {status} after SIGTERM");
+        Ok(())
     }
 }
 

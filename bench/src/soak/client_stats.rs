@@ -8,6 +8,8 @@ use std::time::Duration;
 pub enum TrafficKind {
     /// Active keys: 200 with the client address, which changes with each request of a client.
     Valid,
+    /// The same over HTTPS. Every second client opens a new connection for each request.
+    Https,
     /// Keys that are unknown, malformed or missing: 401.
     Unauthorized,
     /// Paused keys: 429.
@@ -25,8 +27,9 @@ pub enum TrafficKind {
 }
 
 impl TrafficKind {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Valid,
+        Self::Https,
         Self::Unauthorized,
         Self::Paused,
         Self::Demo,
@@ -35,6 +38,11 @@ impl TrafficKind {
         Self::Slow,
         Self::Flood,
     ];
+
+    /// Whether each client of this kind has API keys of its own, whose counters are compared at the end.
+    pub fn has_keys(self) -> bool {
+        matches!(self, Self::Valid | Self::Https)
+    }
 
     /// Number of concurrent clients. For [`Self::Valid`], `--clients` is used instead.
     pub fn clients(self) -> usize {
@@ -48,7 +56,7 @@ impl TrafficKind {
     /// Delay of a client between two requests.
     pub fn delay(self) -> Duration {
         match self {
-            Self::Valid => Duration::ZERO,
+            Self::Valid | Self::Https => Duration::ZERO,
             Self::Slow | Self::Flood => Duration::from_millis(500),
             _ => Duration::from_millis(5),
         }

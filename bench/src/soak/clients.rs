@@ -14,7 +14,7 @@ pub struct Client {
     kind: TrafficKind,
     target: Arc<Target>,
     http: reqwest::Client,
-    /// Indexes into the target's `valid_keys`, used only by [`TrafficKind::Valid`]. Each valid client has its own keys.
+    /// Indexes into the target's `valid_keys`; empty if this kind of client has no keys of its own.
     keys: Vec<usize>,
     /// Requests sent so far.
     sent: usize,
@@ -23,10 +23,21 @@ pub struct Client {
 }
 
 impl Client {
-    /// Creates client `number` of `count` clients of this kind; numbers start at 0.
-    pub fn new(kind: TrafficKind, number: usize, count: usize, target: Arc<Target>) -> Self {
-        let keys = (number..target.valid_keys.len()).step_by(count).collect();
-        Self { kind, target, http: testkit::http::client(), keys, sent: 0, number }
+    /// Creates the client with this number among those of its kind; numbers start at 0.
+    pub fn new(
+        kind: TrafficKind,
+        number: usize,
+        keys: Vec<usize>,
+        target: Arc<Target>,
+    ) -> anyhow::Result<Self> {
+        let mut http = testkit::http::builder();
+        if kind == TrafficKind::Https {
+            http = http.tls_certs_only([target.certificate_authority()?]);
+            if number.is_multiple_of(2) {
+                http = http.pool_max_idle_per_host(0);
+            }
+        }
+        Ok(Self { kind, target, http: http.build()?, keys, sent: 0, number })
     }
 
     /// Sends requests until `deadline`.
@@ -34,7 +45,7 @@ impl Client {
         let mut stats = ClientStats::new(self.kind);
         while Instant::now() < deadline {
             let started = Instant::now();
-            let key_index = (self.kind == TrafficKind::Valid).then(|| self.keys[self.sent % self.keys.len()]);
+            let key_index = self.kind.has_keys().then(|| self.keys[self.sent % self.keys.len()]);
             let observation = self.send(key_index).await;
             progress.record(&observation);
             stats.record(&observation, started.elapsed(), key_index);
@@ -44,13 +55,13 @@ impl Client {
         stats
     }
 
-    /// `key_index` is the key of a [`TrafficKind::Valid`] request.
+    /// `key_index` is the key of the request, if this kind of client has keys.
     async fn send(&self, key_index: Option<usize>) -> Observation {
         if let Some(index) = key_index {
             return self.valid(&self.target.valid_keys[index].secret).await;
         }
         match self.kind {
-            TrafficKind::Valid => unreachable!("a valid client has keys"),
+            TrafficKind::Valid | TrafficKind::Https => unreachable!("such a client has keys"),
             TrafficKind::Unauthorized => self.unauthorized().await,
             TrafficKind::Paused => {
                 let paused = &self.target.paused_keys;
@@ -76,13 +87,18 @@ impl Client {
     }
 
     async fn valid(&self, secret: &str) -> Observation {
-        // Consecutive requests of a client have different addresses; 61 spreads them.
-        let [.., b, c, d] = (self.sent * 61 + self.number).to_be_bytes();
-        let address = format!("8.{b}.{c}.{d}");
-        let request =
-            self.get("/api/v1/ip?scope=full").bearer_auth(secret).header("X-Forwarded-For", &address);
+        // Each client starts at another address of the list.
+        let addresses = &self.target.addresses;
+        let address = &addresses[(self.number * 1009 + self.sent) % addresses.len()];
+        let path = "/api/v1/ip?scope=full";
+        let url = match self.kind {
+            TrafficKind::Https => self.target.https_url(path),
+            _ => self.target.lookup.url(path),
+        };
+        let request = self.http.get(url).bearer_auth(secret).header("X-Forwarded-For", address);
+        let field = if address.contains(':') { "ipv6" } else { "ip" };
         match fetch(request).await {
-            Ok((200, body)) if body["ip"] == address.as_str() => Observation::Expected,
+            Ok((200, body)) if body[field] == address.as_str() => Observation::Expected,
             Ok((200, _)) => Observation::Wrong("200 with the wrong client address".to_owned()),
             other => observe(other, 200, ""),
         }

@@ -9,11 +9,14 @@ use quota_client::QuotaClient;
 use quota_client::wire::{
     Charge, ChargeRequest, KEYS_PER_ACCOUNT, KeyState, MAX_BATCH, NewAccount, NewKey, Scope,
 };
+use tempfile::TempDir;
 use testkit::redis::Redis;
+use testkit::tls::TlsFiles;
 use tokio::task::JoinSet;
 
 use super::client_stats::{ClientStats, TrafficKind};
 use crate::lookup::servers::Server;
+use crate::lookup::{Programs, World, client_addresses};
 use crate::usage;
 
 /// Enough accounts that no valid client reaches the burst limit with any of its keys.
@@ -36,7 +39,11 @@ pub struct KeyWithId {
 /// The running processes. The fields are dropped in order, so each process is stopped before those that it calls.
 pub struct Target {
     pub lookup: Server,
+    /// A second lookup-svc, with TLS.
+    https: Server,
     quota: Server,
+    /// Client addresses that are in the geo data.
+    pub addresses: Vec<String>,
     /// Active keys.
     pub valid_keys: Vec<KeyWithId>,
     /// Keys that are paused during the whole run.
@@ -44,7 +51,10 @@ pub struct Target {
     client: QuotaClient,
     /// The UTC day on which the run started.
     start_day: u64,
+    tls: TlsFiles,
     _redis: Redis,
+    _tls_dir: TempDir,
+    _world: World,
 }
 
 /// The store's counters, compared with the responses that the clients received.
@@ -63,15 +73,21 @@ pub struct CounterComparison {
 
 impl Target {
     /// Starts everything and creates the keys.
-    pub async fn start(workers: usize) -> anyhow::Result<Self> {
+    pub async fn start(programs: &Programs) -> anyhow::Result<Self> {
+        let (world, tls_dir) = (World::write()?, tempfile::tempdir()?);
+        let tls = TlsFiles::create(tls_dir.path());
         let redis = Redis::start().await;
         let (url, burst, demo) = (redis.url(), BURST_LIMIT.to_string(), DEMO_LIMIT.to_string());
         let limits = ["--burst-limit", &burst, "--demo-limit", &demo, "--daily-limit", "100000000"];
         let flags = [&["--redis-url", &url][..], &limits].concat();
-        let quota = Server::service("quota-svc", workers, &flags).await?;
-        let quota_url = quota.url("");
+        let quota = programs.start("quota-svc", &flags).await?;
+        let (quota_url, geo) = (quota.url(""), world.flags());
         let flags = ["--quota-url", &quota_url, "--trusted-proxies", "127.0.0.1"];
-        let lookup = Server::service("lookup-svc", workers, &flags).await?;
+        let flags = [&flags[..], &geo.each_ref().map(String::as_str)].concat();
+        let lookup = programs.start("lookup-svc", &flags).await?;
+        let (cert, key) = (tls.cert.to_string_lossy(), tls.key.to_string_lossy());
+        let flags = [&flags[..], &["--tls-cert", &cert, "--tls-key", &key]].concat();
+        let https = programs.start("lookup-svc", &flags).await?;
         let client = QuotaClient::new(&quota_url, QUOTA_TIMEOUT)?;
         println!("creating {VALID_KEYS} keys");
         let valid_keys = create_keys(&client, 0..ACCOUNTS).await?;
@@ -79,10 +95,38 @@ impl Target {
         for key in &paused_keys {
             pause(&client, key).await?;
         }
-        Ok(Self { lookup, quota, valid_keys, paused_keys, client, start_day: today(), _redis: redis })
+        Ok(Self {
+            lookup,
+            https,
+            quota,
+            addresses: client_addresses().collect(),
+            valid_keys,
+            paused_keys,
+            client,
+            start_day: today(),
+            tls,
+            _redis: redis,
+            _tls_dir: tls_dir,
+            _world: world,
+        })
     }
 
-    /// Resident memory of lookup-svc and quota-svc in MiB.
+    /// Stops the services as Kubernetes does. Fails if one of them reports an error.
+    pub async fn stop(self) -> anyhow::Result<()> {
+        self.lookup.stop("lookup-svc").await?;
+        self.https.stop("lookup-svc with TLS").await?;
+        self.quota.stop("quota-svc").await
+    }
+
+    pub fn https_url(&self, path: &str) -> String {
+        self.https.url(path).replacen("http:", "https:", 1)
+    }
+
+    pub fn certificate_authority(&self) -> anyhow::Result<reqwest::Certificate> {
+        Ok(reqwest::Certificate::from_pem(&std::fs::read(&self.tls.ca)?)?)
+    }
+
+    /// Resident memory of lookup-svc (the one without TLS) and quota-svc in MiB.
     pub fn memory(&self) -> anyhow::Result<[f64; 2]> {
         Ok([usage::rss_mib(self.lookup.pid())?, usage::rss_mib(self.quota.pid())?])
     }
@@ -92,11 +136,12 @@ impl Target {
         let keys = self.valid_keys.len();
         let mut comparison = CounterComparison { mismatched_keys: 0, keys, counted: 0, demo: None };
         let stats_of = |kind| stats.iter().find(|stats| stats.kind == kind);
-        let valid = stats_of(TrafficKind::Valid).context("no statistics of valid clients")?;
         for (index, key) in self.valid_keys.iter().enumerate() {
             let days = self.client.usage(&key.id, None).await?.days;
             let counted: u64 = days.iter().map(|day| u64::from(day.requests)).sum();
-            let (expected, other) = valid.by_key.get(&index).copied().unwrap_or_default();
+            // At most one kind of client uses the key.
+            let (expected, other) =
+                stats.iter().find_map(|stats| stats.by_key.get(&index).copied()).unwrap_or_default();
             comparison.counted += counted;
             comparison.mismatched_keys += usize::from(!(expected..=expected + other).contains(&counted));
         }
