@@ -4,12 +4,12 @@
 # ARCH-unknown-linux-musl and musl-gcc; for another architecture than this machine's, also a compiler for that
 # architecture (CC_ARCH_unknown_linux_musl and CARGO_TARGET_ARCH_UNKNOWN_LINUX_MUSL_LINKER).
 #
-# lookup-svc and quota-svc are compiled twice (profile-guided optimization): first with counters, which record during a
-# minute of mixed requests how often each branch is taken, then with these counts. The requests are those of the soak
-# test, which needs redis-server; release/profdata.sh must find llvm-profdata. For another architecture than this
-# machine's, they are compiled once, because their instrumented versions could not run.
+# The services are compiled twice (profile-guided optimization). The first build of lookup-svc and quota-svc counts how
+# often each branch is taken during a minute of the soak test; the second build uses these counts. The soak test needs
+# redis-server, and release/profdata.sh must find llvm-profdata. For another architecture than this machine's, there is
+# only one build, because the soak test could not run its programs.
 #
-# SOAK is the path of the soak test's program. Unless it is set, the program is built.
+# SOAK is the absolute path of the soak test's program. Unless it is set, cargo builds it.
 set -euo pipefail
 
 if (($# != 2)) || [[ $1 != x86_64 && $1 != aarch64 ]]; then
@@ -24,33 +24,36 @@ target_dir=$(cargo metadata --format-version 1 --no-deps --locked | python3 -c '
 print(json.load(sys.stdin)["target_directory"])')
 
 build() { cargo build --profile dist --locked --target "$target" "$@"; }
-# The counts are found by the names of functions, which depend on the features and thus on the packages that are built
-# together: always these three.
+# The compiler finds the counts of a function by its name. Names depend on the features, and these on the packages in
+# the command: so both builds name the same three.
 build_services() { build -p lookup-svc -p quota-svc -p dashboard-api "$@"; }
 
 if [[ $1 == "$(uname -m)" ]]; then
     profdata=$(release/profdata.sh)
-    training=$target_dir/training
-    rm -rf "$training"
-    RUSTFLAGS="${RUSTFLAGS:-} -Cprofile-generate" build_services
-    install -D -t "$training" "$target_dir/$target"/dist/{lookup-svc,quota-svc}
-    if [[ -z ${SOAK:-} ]]; then
-        cargo build --locked -p bench --bin soak
-        SOAK=$target_dir/debug/soak
-    fi
-    LLVM_PROFILE_FILE="$training/counts/%m.profraw" "$SOAK" --programs "$training" --minutes 1
-    "$profdata" merge --output "$training/profile" "$training/counts"
-    # A directory of its own, because cargo would not notice that the file with the counts has changed.
-    RUSTFLAGS="${RUSTFLAGS:-} -Cprofile-use=$training/profile" build_services --target-dir "$training/target"
+    mkdir -p "$target_dir"
+    training=$(mktemp -d "$target_dir/training.XXXXXX")
+    trap 'rm -rf "$training"' EXIT
     services=$training/target/$target/dist
+    # Not RUSTFLAGS, which cargo splits at spaces: the path may contain some.
+    CARGO_ENCODED_RUSTFLAGS=-Cprofile-generate build_services --target-dir "$training/target"
+    install -D -t "$training/programs" "$services"/{lookup-svc,quota-svc}
+    soak=(cargo run --locked -p bench --bin soak --)
+    if [[ -n ${SOAK:-} ]]; then soak=("$SOAK"); fi
+    LLVM_PROFILE_FILE="$training/counts/%m.profraw" "${soak[@]}" --programs "$training/programs" --minutes 1
+    counts=("$training"/counts/*.profraw)
+    if ((${#counts[@]} != 2)); then
+        echo "expected the counts of lookup-svc and quota-svc, but found: ${counts[*]}" >&2
+        exit 1
+    fi
+    "$profdata" merge --output "$training/profile" "${counts[@]}"
+    CARGO_ENCODED_RUSTFLAGS=-Cprofile-use=$training/profile build_services --target-dir "$training/target"
 else
-    echo "the programs for $1 are not optimized with counts: they can't run on this machine" >&2
+    echo "no profile-guided optimization for $1: its programs can't run on this machine" >&2
     build_services
     services=$target_dir/$target/dist
 fi
-# A command of its own, as in the Dockerfile: in the same one, ip-lookup would get the features of the services, such as
-# the Kubernetes client.
+# Built separately, as in the Dockerfile: together with the services, ip-lookup would get their features, such as the
+# Kubernetes client.
 build -p standalone
 
 install -m 755 "$services"/{lookup-svc,quota-svc,dashboard-api} "$target_dir/$target/dist/ip-lookup" "$dir"
-rm -rf "$target_dir/training"

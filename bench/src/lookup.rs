@@ -68,10 +68,10 @@ pub struct Options {
     #[arg(long, conflicts_with_all = ["keys", "unknown_keys", "https", "against"])]
     pub capacity: bool,
     /// Only compare these programs with those in a directory, such as the build of an earlier commit (absolute path)
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["keys", "unknown_keys"])]
+    #[arg(long, value_name = "DIR", value_parser = programs::absolute_dir, conflicts_with_all = ["keys", "unknown_keys"])]
     pub against: Option<PathBuf>,
     /// Measure the programs in this directory instead of building them, such as those of a release (absolute path)
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = programs::absolute_dir)]
     pub programs: Option<PathBuf>,
     /// Worker threads per service; 0 means the service's default. The baseline always has one per CPU
     #[arg(long, default_value_t = 0)]

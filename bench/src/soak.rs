@@ -31,11 +31,11 @@ pub struct Options {
     /// Minutes of traffic
     #[arg(long, default_value_t = 10.0)]
     pub minutes: f64,
-    /// Number of clients that send valid requests over plain HTTP; each sends one after another, without a delay
+    /// Number of clients that send valid requests over plain HTTP, each the next one as soon as it has the response
     #[arg(long, default_value_t = 32)]
     pub clients: usize,
     /// Test the programs in this directory instead of building them, such as those of a release (absolute path)
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = programs::absolute_dir)]
     pub programs: Option<PathBuf>,
     /// Worker threads per service; 0 means the service's default
     #[arg(long, default_value_t = 0)]

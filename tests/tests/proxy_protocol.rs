@@ -108,7 +108,8 @@ impl Haproxy {
         port.number()
     }
 
-    /// The state of each server as CSV. An error until HAProxy listens on the socket: it opens the ports first.
+    /// The state of each server as CSV. Fails until HAProxy listens on the stats socket, which it does only after it has
+    /// opened its ports.
     async fn show_stat(&self) -> std::io::Result<String> {
         let mut socket = UnixStream::connect(self.dir.path().join("stats")).await?;
         socket.write_all(b"show stat\n").await?;

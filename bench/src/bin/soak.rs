@@ -1,4 +1,5 @@
-//! Sends mixed traffic for minutes. Fails on a wrong response, a wrong counter or growing memory.
+//! Sends mixed traffic for minutes. Fails on a wrong response, a wrong counter, growing memory, or a service that does
+//! not exit with 0.
 
 use std::process::ExitCode;
 

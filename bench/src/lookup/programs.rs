@@ -1,4 +1,5 @@
-//! Builds the measured programs with the same profile as this program, and finds them in the same directory.
+//! Builds the measured programs with the same profile as this program, and finds them: in the same directory, or in one
+//! that a flag names.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +8,7 @@ use anyhow::{Context, ensure};
 const USAGE: &str = "run `cargo run --profile dist -p bench --bin lookup-bench`, or `--bin soak`";
 
 /// Builds the measured programs if cargo started this program. If it was started directly, they must already exist.
-/// The services are not built if they are in a directory of their own.
+/// With `services_dir`, builds only the programs of this package, such as hello.
 pub async fn build(services_dir: Option<&Path>) -> anyhow::Result<()> {
     let Some(cargo) = std::env::var_os("CARGO") else { return Ok(()) };
     let mut command = tokio::process::Command::new(cargo);
@@ -32,6 +33,12 @@ fn profile() -> anyhow::Result<String> {
     let name = dir.to_string_lossy().into_owned();
     ensure!(name != "debug", "this is a debug build; {USAGE}");
     Ok(name)
+}
+
+/// Parses the flags that name a directory with programs.
+pub fn absolute_dir(text: &str) -> Result<PathBuf, String> {
+    let dir = PathBuf::from(text);
+    if dir.is_absolute() { Ok(dir) } else { Err("must be an absolute path".to_owned()) }
 }
 
 /// The path of a program in the same directory as this one, or `name` if it is an absolute path.

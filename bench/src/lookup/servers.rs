@@ -69,6 +69,9 @@ impl Server {
     }
 
     /// Sends SIGTERM, as Kubernetes does, and waits until the program has exited. Fails if its exit code is not 0.
+    ///
+    /// # Panics
+    /// If it is still running after 40 s.
     pub async fn stop(mut self, name: &str) -> anyhow::Result<()> {
         self.process.signal(Signal::TERM);
         let child = self.process.child();

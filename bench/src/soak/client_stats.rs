@@ -6,7 +6,7 @@ use std::time::Duration;
 /// A kind of traffic, with the response that it must get.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TrafficKind {
-    /// Active keys: 200 with the client address, which changes with each request of a client.
+    /// Active keys: 200 with the client address, which is another one in most requests.
     Valid,
     /// The same over HTTPS. Every second client opens a new connection for each request.
     Https,

@@ -87,7 +87,7 @@ impl Client {
     }
 
     async fn valid(&self, secret: &str) -> Observation {
-        // Each client starts at another address of the list.
+        // The clients of a kind start at different addresses of the list.
         let addresses = &self.target.addresses;
         let address = &addresses[(self.number * 1009 + self.sent) % addresses.len()];
         let path = "/api/v1/ip?scope=full";

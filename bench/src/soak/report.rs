@@ -59,8 +59,14 @@ pub fn gates(
     let demo_mismatch = comparison.demo.is_some_and(|(counted, min, max)| !(min..=max).contains(&counted));
     let wrong_counters = comparison.mismatched_keys + usize::from(demo_mismatch);
     let [lookup_growth, quota_growth] = [0, 1].map(|n| final_memory[n] - warm_memory[n]);
+    let failing = stats.iter().filter(|traffic| traffic.expected <= traffic.error_count()).count();
     vec![
         Gate::at_most("wrong responses", wrong as f64, 0.0),
+        Gate::at_most(
+            "kinds of traffic with at least as many errors as expected responses",
+            failing as f64,
+            0.0,
+        ),
         Gate::at_most("wrong counters", wrong_counters as f64, 0.0),
         Gate::at_most("lookup-svc memory growth in MiB", lookup_growth, MAX_GROWTH_MIB),
         Gate::at_most("quota-svc memory growth in MiB", quota_growth, MAX_GROWTH_MIB),
