@@ -1,5 +1,5 @@
-//! Sends mixed traffic for minutes. Fails on a wrong response, a wrong counter, growing memory, or a service that does
-//! not exit with 0.
+//! Sends mixed traffic for minutes. Fails on a wrong response, a wrong counter, too many errors, growing memory, or a
+//! service that does not exit with 0.
 
 use std::process::ExitCode;
 
