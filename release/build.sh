@@ -9,6 +9,9 @@
 # redis-server, and release/profdata.sh must find llvm-profdata. For another architecture than this machine's, there is
 # only one build, because the soak test could not run its programs.
 #
+# A machine with x86_64 links its own programs with LLVM's memcpy and similar functions (release/llvmlibc.sh must find
+# them) instead of musl's, which are slow for short copies. For aarch64, musl has fast ones.
+#
 # SOAK is the absolute path of the soak test's program. Unless it is set, cargo builds it.
 set -euo pipefail
 
@@ -23,6 +26,17 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 target_dir=$(cargo metadata --format-version 1 --no-deps --locked | python3 -c 'import json, sys
 print(json.load(sys.stdin)["target_directory"])')
 
+mkdir -p "$target_dir"
+work=$(mktemp -d "$target_dir/release.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+
+if [[ $1 == x86_64 && $1 == "$(uname -m)" ]]; then
+    archive=$(release/llvmlibc.sh)
+    export MEMORY_FUNCTIONS=$work/memory CARGO_TARGET_X86_64_UNKNOWN_LINUX_MUSL_LINKER=$PWD/release/static-cc.sh
+    mkdir "$MEMORY_FUNCTIONS"
+    (cd "$MEMORY_FUNCTIONS" && ar x "$archive" {memcpy,memmove,memset,memcmp,bcmp}.cpp.o)
+fi
+
 build() { cargo build --profile dist --locked --target "$target" "$@"; }
 # The compiler finds the counts of a function by its name. Names depend on the features, and these on the packages in
 # the command: so both builds name the same three.
@@ -30,23 +44,20 @@ build_services() { build -p lookup-svc -p quota-svc -p dashboard-api "$@"; }
 
 if [[ $1 == "$(uname -m)" ]]; then
     profdata=$(release/profdata.sh)
-    mkdir -p "$target_dir"
-    training=$(mktemp -d "$target_dir/training.XXXXXX")
-    trap 'rm -rf "$training"' EXIT
-    services=$training/target/$target/dist
+    services=$work/target/$target/dist
     # Not RUSTFLAGS, which cargo splits at spaces: the path may contain some.
-    CARGO_ENCODED_RUSTFLAGS=-Cprofile-generate build_services --target-dir "$training/target"
-    install -D -t "$training/programs" "$services"/{lookup-svc,quota-svc}
+    CARGO_ENCODED_RUSTFLAGS=-Cprofile-generate build_services --target-dir "$work/target"
+    install -D -t "$work/programs" "$services"/{lookup-svc,quota-svc}
     soak=(cargo run --locked -p bench --bin soak --)
     if [[ -n ${SOAK:-} ]]; then soak=("$SOAK"); fi
-    LLVM_PROFILE_FILE="$training/counts/%m.profraw" "${soak[@]}" --programs "$training/programs" --minutes 1
-    counts=("$training"/counts/*.profraw)
+    LLVM_PROFILE_FILE="$work/counts/%m.profraw" "${soak[@]}" --programs "$work/programs" --minutes 1
+    counts=("$work"/counts/*.profraw)
     if ((${#counts[@]} != 2)); then
         echo "expected the counts of lookup-svc and quota-svc, but found: ${counts[*]}" >&2
         exit 1
     fi
-    "$profdata" merge --output "$training/profile" "${counts[@]}"
-    CARGO_ENCODED_RUSTFLAGS=-Cprofile-use=$training/profile build_services --target-dir "$training/target"
+    "$profdata" merge --output "$work/profile" "${counts[@]}"
+    CARGO_ENCODED_RUSTFLAGS=-Cprofile-use=$work/profile build_services --target-dir "$work/target"
 else
     echo "no profile-guided optimization for $1: its programs can't run on this machine" >&2
     build_services

@@ -188,7 +188,9 @@ def licenses(crates):
             without.append(f"{name[0]} {name[1]}: {package['license']}, {package.get('repository') or ''}")
     parts = [
         "The programs contain the crates below, under their own licenses. The SBOM of the release lists them with\n"
-        "version, license and checksum."
+        "version, license and checksum.\n\n"
+        "They also contain parts of Rust's standard library (MIT OR Apache-2.0), of the C library musl (MIT, Copyright\n"
+        "2005-2020 Rich Felker and others) and, for x86_64, of LLVM's C library (Apache-2.0 WITH LLVM-exception)."
     ]
     if without:
         parts.append("These crates come without a license text:\n\n" + "\n".join(without))
