@@ -9,8 +9,8 @@
 # redis-server, and release/profdata.sh must find llvm-profdata. For another architecture than this machine's, there is
 # only one build, because the soak test could not run its programs.
 #
-# A machine with x86_64 links its own programs with LLVM's memcpy and similar functions (release/llvmlibc.sh must find
-# them) instead of musl's, which are slow for short copies. For aarch64, musl has fast ones.
+# On x86_64, programs for x86_64 are linked by release/static-cc.sh with LLVM's memcpy, memmove, memset, memcmp and bcmp
+# (release/llvmlibc.sh must find them), because musl's are slow for short copies.
 #
 # SOAK is the absolute path of the soak test's program. Unless it is set, cargo builds it.
 set -euo pipefail
@@ -34,7 +34,10 @@ if [[ $1 == x86_64 && $1 == "$(uname -m)" ]]; then
     archive=$(release/llvmlibc.sh)
     export MEMORY_FUNCTIONS=$work/memory CARGO_TARGET_X86_64_UNKNOWN_LINUX_MUSL_LINKER=$PWD/release/static-cc.sh
     mkdir "$MEMORY_FUNCTIONS"
-    (cd "$MEMORY_FUNCTIONS" && ar x "$archive" {memcpy,memmove,memset,memcmp,bcmp}.cpp.o)
+    echo "memory functions from $archive"
+    functions=({memcpy,memmove,memset,memcmp,bcmp}.cpp.o)
+    # `ar x` ignores names that the archive does not have; `ls` fails.
+    (cd "$MEMORY_FUNCTIONS" && ar x "$archive" "${functions[@]}" && ls "${functions[@]}" >/dev/null)
 fi
 
 build() { cargo build --profile dist --locked --target "$target" "$@"; }

@@ -189,8 +189,10 @@ def licenses(crates):
     parts = [
         "The programs contain the crates below, under their own licenses. The SBOM of the release lists them with\n"
         "version, license and checksum.\n\n"
-        "They also contain parts of Rust's standard library (MIT OR Apache-2.0), of the C library musl (MIT, Copyright\n"
-        "2005-2020 Rich Felker and others) and, for x86_64, of LLVM's C library (Apache-2.0 WITH LLVM-exception)."
+        "The programs also contain parts of Rust's standard library (MIT OR Apache-2.0), of the C library musl (MIT,\n"
+        "Copyright 2005-2020 Rich Felker and others), of LLVM's libunwind and, if they were built on x86_64 for x86_64,\n"
+        "of LLVM's C library (both Apache-2.0 WITH LLVM-exception). The texts of these licenses are below, with the\n"
+        "crates that have the same license."
     ]
     if without:
         parts.append("These crates come without a license text:\n\n" + "\n".join(without))
