@@ -3,10 +3,11 @@
 -- KEYS[i]      record of the i-th charge group (`…:k`), or the demo's counter (`…:d`)
 -- ARGV[1]      daily limit of keys without their own limit
 -- ARGV[2]      burst limit: requests within 60,000 ms
--- ARGV[3]      daily limit of the demo
+-- ARGV[3]      daily limit of the demo, or '' if no group is the demo
 -- ARGV[4]      the time in ms, or '' for this server's clock (tests set it to cross midnight)
 -- ARGV[4 + i]  number of charges in the i-th group: 1 to 1,023; all are omitted if every group has one charge
--- returns      the time in ms, then two integers per group, packed because each integer in a reply costs time:
+-- returns      one string, because each integer in a reply costs time, here and in quota-svc: the time in ms, then two
+--              numbers per group, all of them 8 bytes, little-endian:
 --              status: limit * 32 + outcome * 4 + scope
 --                outcome: 0 counted, 1 unknown key, 2 inactive, 3 already paused, 4 invalid record,
 --                         5 counted, then paused; 6 and 7 are 0 and 5 after correcting a record from the future
@@ -22,7 +23,8 @@
 -- inline in the loop. Rare code is in functions that use only their arguments, because Lua allocates an upvalue for
 -- each outer local that a function uses, and 36 of them cost as much as three commands. On the hot path, numeric
 -- command arguments are strings: Redis formats a Lua number with 17 digits, which makes a GETRANGE 50% slower.
--- `+ 0` converts a string to a number in less than half the time of `tonumber`.
+-- `+ 0` converts a string to a number in less than half the time of `tonumber`. In formats of `struct`, each letter
+-- costs time, and so does a digit: `I` is 4 bytes and `H` 2, as in C; `I8` skips 8 bytes faster than eight `x`.
 
 -- Moves the count of a finished day to the usage history. Days without requests become 0.
 local function roll_over(key, day, used, today)
@@ -115,36 +117,38 @@ local function charge_demo(key, count, limit, today)
   return limit * 32 + outcome * 4, used * 1048576 + allowed * 1024 + (count - allowed)
 end
 
-local call, pcall, byte, format = redis.call, redis.pcall, string.byte, string.format
+local call, pcall, format = redis.call, redis.pcall, string.format
 local pack, unpack = struct.pack, struct.unpack
 local WINDOW, DAY, RING = 60000, 86400000, 168
-local daily_default, burst = ARGV[1] + 0, ARGV[2] + 0
+local keys, argv = KEYS, ARGV
+local daily_default, burst, demo_limit = argv[1] + 0, argv[2] + 0, argv[3]
 local now
-if ARGV[4] == '' then
+if argv[4] == '' then
   local time = call('TIME')
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 else
-  now = ARGV[4] + 0
+  now = argv[4] + 0
 end
 local today = math.floor(now / DAY)
 local now_stamp = pack('<I4', now % 2 ^ 32)
 
-local reply = { now }
-for i, key in ipairs(KEYS) do
-  local count = (ARGV[4 + i] or 1) + 0
+local reply = { pack('<I8', now) }
+for i = 1, #keys do
+  local key, count = keys[i], (argv[4 + i] or 1) + 0
   local status, counts = 16, 0 -- outcome 4: invalid record
   repeat -- runs once: `break` skips the rest and keeps the status
-    if byte(key, -1) == 100 then -- 'd': the demo
-      status, counts = charge_demo(key, count, ARGV[3] + 0, today)
+    if demo_limit ~= '' and string.sub(key, -1) == 'd' then
+      status, counts = charge_demo(key, count, demo_limit + 0, today)
       break
     end
     local header = pcall('GETRANGE', key, '0', '43')
-    if type(header) == 'table' then break end
-    if #header == 0 then status = 4 break end
-    if #header < 44 or byte(header) ~= 1 then break end
-    local scope, state, own_limit, day, used, last, _, capacity, len, head =
-      unpack('<BBxI4xxxxxxxxI4I4I8I4I2I2I2', header, 2)
-    if len > capacity then break end
+    if #header < 44 then -- an error is a table of length 0
+      if header == '' then status = 4 end
+      break
+    end
+    local version, scope, state, own_limit, _, day, used, last, _, capacity, len, head =
+      unpack('<BBBxII8III8IHHH', header)
+    if version ~= 1 or len > capacity then break end
     if state == 1 then status = 12 break end
     if state == 2 then status = 8 break end
 
@@ -195,9 +199,9 @@ for i, key in ipairs(KEYS) do
     end
     if outcome == 4 then break end
     if corrected then outcome = outcome == 5 and 7 or 6 end
-    call('SETRANGE', key, '16', pack('<I4I4I8I4I2I2I2', day, used, at, burst, capacity, len, head))
+    call('SETRANGE', key, '16', pack('<III8IHHH', day, used, at, burst, capacity, len, head))
     status, counts = limit * 32 + outcome * 4 + scope, used * 1048576 + allowed * 1024 + over_daily
   until true
-  reply[2 * i], reply[2 * i + 1] = status, counts
+  reply[i + 1] = pack('<I8I8', status, counts)
 end
-return reply
+return table.concat(reply)

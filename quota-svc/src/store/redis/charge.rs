@@ -86,7 +86,9 @@ impl RedisStore {
 
     fn charge_call<'a>(&self, redis_keys: &'a [RedisKey], groups: &[ChargeGroup]) -> Call<'a> {
         let limits = &self.limits;
-        let call = CHARGE.on(redis_keys).arg(limits.daily).arg(limits.burst).arg(limits.demo);
+        let has_demo = groups.iter().any(|group| group.subject == Subject::Demo);
+        let demo_limit = if has_demo { limits.demo.to_string() } else { String::new() };
+        let call = CHARGE.on(redis_keys).arg(limits.daily).arg(limits.burst).arg(demo_limit);
         let call = call.arg(self.now_arg());
         // Common case: every count is 1, so omit them.
         if groups.iter().all(|group| group.count == 1) {
@@ -104,17 +106,14 @@ fn name_of(subject: Subject) -> String {
     }
 }
 
-/// Parses the reply: first the time, then two integers for each group (see `lua/charge.lua`). `None` if it has a different
+/// Parses the reply: first the time, then two numbers for each group (see `lua/charge.lua`). `None` if it has a different
 /// structure.
 fn parse_reply(reply: &Value, groups: &[ChargeGroup]) -> Option<Vec<GroupOutcome>> {
-    let Value::Array(numbers) = reply else { return None };
-    let mut numbers = numbers.iter().map(|value| match value {
-        Value::Int(number) => Some(*number),
-        _ => None,
-    });
-    let now = numbers.next()??;
-    let mut next = || numbers.next().flatten();
-    groups.iter().map(|group| parse_group(group, now, next()?, next()?)).collect()
+    let Value::BulkString(bytes) = reply else { return None };
+    let (numbers, []) = bytes.as_chunks() else { return None };
+    let mut numbers = numbers.iter().map(|number| i64::from_le_bytes(*number));
+    let now = numbers.next().filter(|now| *now >= 0)?;
+    groups.iter().map(|group| parse_group(group, now, numbers.next()?, numbers.next()?)).collect()
 }
 
 fn parse_group(group: &ChargeGroup, now: i64, status: i64, counts: i64) -> Option<GroupOutcome> {
@@ -126,7 +125,7 @@ fn parse_group(group: &ChargeGroup, now: i64, status: i64, counts: i64) -> Optio
             Subject::Key(_) => Some(scope_from_byte(u8::try_from(code % 4).ok()?)?),
         };
         let (allowed, over_daily) = (number(counts / 1024 % 1024)?, number(counts % 1024)?);
-        let used = number(counts / 1024 / 1024)?;
+        let used = number(counts / 1024 / 1024).filter(|used| *used >= allowed)?;
         let limit = number(limit)?;
         let counts = GroupCounts { now, scope, limit, used, allowed, over_daily, burst_exceeded };
         Some(GroupOutcome::Counted(counts))
@@ -142,5 +141,58 @@ fn parse_group(group: &ChargeGroup, now: i64, status: i64, counts: i64) -> Optio
         3 => Some(GroupOutcome::Paused { now }),
         5 | 7 => counted(true),
         _ => Some(GroupOutcome::Unavailable),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::domain::id::KeyId;
+    use crate::domain::limits::Limits;
+
+    const KEY: ChargeGroup = ChargeGroup { subject: Subject::Key(KeyId([7; 16])), count: 3 };
+    const DEMO: ChargeGroup = ChargeGroup { subject: Subject::Demo, count: 1 };
+
+    fn reply(numbers: &[i64]) -> Value {
+        Value::BulkString(numbers.iter().flat_map(|number| number.to_le_bytes()).collect())
+    }
+
+    #[test]
+    fn reply_with_other_structure_is_not_parsed() {
+        let complete = [1_000, 4, 0, 4, 0];
+        let parsed = parse_reply(&reply(&complete), &[KEY, DEMO]);
+        assert_eq!(parsed, Some(vec![GroupOutcome::UnknownKey; 2]));
+        let Value::BulkString(bytes) = reply(&complete) else { unreachable!() };
+        for len in 0..bytes.len() {
+            assert_eq!(parse_reply(&Value::BulkString(bytes[..len].to_vec()), &[KEY, DEMO]), None, "{len}");
+        }
+        let integers = Value::Array(complete.map(Value::Int).to_vec());
+        for other in [integers, Value::Nil, Value::Okay] {
+            assert_eq!(parse_reply(&other, &[KEY, DEMO]), None);
+        }
+    }
+
+    #[test]
+    fn reply_that_allows_more_than_was_used_is_not_parsed() {
+        let (status, allowed) = (10 * 32 + 1, 3 * 1024);
+        for (used, is_parsed) in [(2, false), (3, true)] {
+            let parsed = parse_reply(&reply(&[1_000, status, used * 1_048_576 + allowed]), &[KEY]);
+            assert_eq!(parsed.is_some(), is_parsed, "{used}: {parsed:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_numbers_in_a_reply_do_not_panic(numbers in prop::array::uniform5(any::<i64>())) {
+            let limits = Limits::default();
+            let (groups, outcomes) = ([KEY, DEMO], parse_reply(&reply(&numbers), &[KEY, DEMO]));
+            for (group, outcome) in groups.iter().zip(outcomes.into_iter().flatten()) {
+                for index in 0..group.count {
+                    let _ = outcome.verdict(index, &limits);
+                }
+            }
+        }
     }
 }

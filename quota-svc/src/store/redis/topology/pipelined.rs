@@ -196,7 +196,7 @@ mod tests {
         let call = |redis_key| CHARGE.on([redis_key]).arg(1).arg(1).arg(1).arg("5");
         let calls: Vec<_> = redis_keys.iter().map(call).collect();
         // The time, and the status of an unknown key.
-        let unknown = Value::Array(vec![Value::Int(5), Value::Int(4), Value::Int(0)]);
+        let unknown = Value::BulkString([5_i64, 4, 0].map(i64::to_le_bytes).concat());
         for result in topology.send_all(&calls, TIMEOUT).await {
             assert_eq!(result.unwrap(), unknown);
         }
