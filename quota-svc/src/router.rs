@@ -3,7 +3,7 @@
 use std::future::ready;
 use std::sync::Arc;
 
-use futures_util::future::Either;
+use futures_util::FutureExt;
 use poem::endpoint::{BoxEndpoint, DynEndpoint, make_sync};
 use poem::http::HeaderName;
 use poem::{Endpoint, EndpointExt, IntoEndpoint, Request, Response, Result, Route};
@@ -47,15 +47,13 @@ pub fn endpoint(
     let request_telemetry = RequestTelemetry::new(telemetry, "quota-svc")
         .trust_trace_of(|_| true)
         .link_spans_in(HeaderName::from_static(TRACE_LINKS), HeaderName::from_static(TRACE_RESPONSE));
-    Root { charges, routes }
-        .before(move |request| ready(guard.check(request)))
-        .with(catch_all(DOCS))
-        .with(request_telemetry)
-        .boxed()
+    Root { guard, charges, routes }.with(catch_all(DOCS)).with(request_telemetry).boxed()
 }
 
-/// Dispatches charges directly, because every lookup makes one; everything else goes through poem's router.
+/// Checks requests. Dispatches charges directly, because every lookup makes one; everything else goes through poem's
+/// router.
 struct Root<C> {
+    guard: Guard,
     charges: C,
     routes: BoxEndpoint<'static>,
 }
@@ -64,9 +62,11 @@ impl<C: Endpoint<Output = Response>> Endpoint for Root<C> {
     type Output = Response;
 
     fn call(&self, request: Request) -> impl Future<Output = Result<Response>> + Send {
-        match request.uri().path() {
-            CHARGES => Either::Left(self.charges.call(request)),
-            _ => Either::Right(DynEndpoint::call(&*self.routes, request)),
+        // Boxed here, because each middleware moves the future into its own.
+        match self.guard.check(&request) {
+            Err(error) => ready(Err(error)).boxed(),
+            Ok(()) if request.uri().path() == CHARGES => self.charges.call(request).boxed(),
+            Ok(()) => DynEndpoint::call(&*self.routes, request),
         }
     }
 }

@@ -20,19 +20,19 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Returns the request, or the response that rejects it. The token is checked first: without it, every request gets
-    /// the same response.
-    pub fn check(&self, request: Request) -> Result<Request> {
+    /// Returns the response that rejects a request as an error. The token is checked first: without it, every request
+    /// gets the same response.
+    pub fn check(&self, request: &Request) -> Result<()> {
         if self.token.as_ref().is_some_and(|token| !token.matches(request.headers())) {
             return Err(Error::from_response(unauthorized()));
         }
         if request.headers().contains_key(header::ORIGIN) {
             return Err(forbidden("Requests from web pages (Origin header) are rejected."));
         }
-        if !self.allow_remote && !is_for_loopback(&request) {
+        if !self.allow_remote && !is_for_loopback(request) {
             return Err(forbidden("The Host must be a loopback name (127.0.0.1, [::1], localhost)."));
         }
-        Ok(request)
+        Ok(())
     }
 }
 

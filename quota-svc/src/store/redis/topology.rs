@@ -98,7 +98,7 @@ impl Topology {
             && let Some(by_text) = call.by_text()
         {
             // Nothing was executed, so sending it again is safe.
-            return self.attempt(call.redis_key, &by_text).await;
+            return Box::pin(self.attempt(call.redis_key, &by_text)).await;
         }
         reply
     }
@@ -138,7 +138,8 @@ impl Topology {
     async fn attempt(&self, redis_key: &RedisKey, command: &Cmd) -> Result<Reply, CallError> {
         match self {
             Self::Single(connection) => send_on(connection, command).await,
-            Self::Cluster { cluster, .. } => cluster.send(redis_key.slot(), command).await,
+            // Boxed, so that calls on a single server do not reserve space for it.
+            Self::Cluster { cluster, .. } => Box::pin(cluster.send(redis_key.slot(), command)).await,
         }
     }
 }
