@@ -6,8 +6,8 @@
 -- ARGV[3]      daily limit of the demo, or '' if no group is the demo
 -- ARGV[4]      the time in ms, or '' for this server's clock (tests set it to cross midnight)
 -- ARGV[4 + i]  number of charges in the i-th group: 1 to 1,023; all are omitted if every group has one charge
--- returns      one string, because each integer in a reply costs time, here and in quota-svc: the time in ms, then two
---              numbers per group, all of them 8 bytes, little-endian:
+-- returns      one string of 8-byte little-endian numbers: the time in ms, then two numbers per group. Integers would be
+--              slower: each costs time here and in quota-svc. The two numbers are:
 --              status: limit * 32 + outcome * 4 + scope
 --                outcome: 0 counted, 1 unknown key, 2 inactive, 3 already paused, 4 invalid record,
 --                         5 counted, then paused; 6 and 7 are 0 and 5 after correcting a record from the future
@@ -24,7 +24,8 @@
 -- each outer local that a function uses, and 36 of them cost as much as three commands. On the hot path, numeric
 -- command arguments are strings: Redis formats a Lua number with 17 digits, which makes a GETRANGE 50% slower.
 -- `+ 0` converts a string to a number in less than half the time of `tonumber`. In formats of `struct`, each letter
--- costs time, and so does a digit: `I` is 4 bytes and `H` 2, as in C; `I8` skips 8 bytes faster than eight `x`.
+-- costs time, and so does a digit: `I` has 4 bytes and `H` has 2, as C's unsigned int and short. `I8` passes over 8 bytes
+-- faster than eight `x`; it needs a 64-bit server.
 
 -- Moves the count of a finished day to the usage history. Days without requests become 0.
 local function roll_over(key, day, used, today)
@@ -130,25 +131,25 @@ else
   now = argv[4] + 0
 end
 local today = math.floor(now / DAY)
-local now_stamp = pack('<I4', now % 2 ^ 32)
+local now_stamp = pack('<I', now % 2 ^ 32)
 
 local reply = { pack('<I8', now) }
 for i = 1, #keys do
   local key, count = keys[i], (argv[4 + i] or 1) + 0
   local status, counts = 16, 0 -- outcome 4: invalid record
   repeat -- runs once: `break` skips the rest and keeps the status
-    if demo_limit ~= '' and string.sub(key, -1) == 'd' then
+    if demo_limit ~= '' and string.sub(key, -1) == 'd' then -- the demo
       status, counts = charge_demo(key, count, demo_limit + 0, today)
       break
     end
     local header = pcall('GETRANGE', key, '0', '43')
-    if #header < 44 then -- an error is a table of length 0
+    if #header < 44 then -- an error is a table without elements, so its length is 0, too
       if header == '' then status = 4 end
       break
     end
     local version, scope, state, own_limit, _, day, used, last, _, capacity, len, head =
       unpack('<BBBxII8III8IHHH', header)
-    if version ~= 1 or len > capacity then break end
+    if version ~= 1 or scope > 2 or state > 2 or len > capacity then break end
     if state == 1 then status = 12 break end
     if state == 2 then status = 8 break end
 
@@ -165,7 +166,7 @@ for i = 1, #keys do
     if last - now > DAY then
       last, corrected = 0, true
     elseif last > now then
-      at, stamp = last, pack('<I4', last % 2 ^ 32)
+      at, stamp = last, pack('<I', last % 2 ^ 32)
     end
     if at - last >= WINDOW then len, head = 0, 0 end
     if capacity > burst then -- another replica has a higher limit

@@ -50,8 +50,8 @@ pub fn endpoint(
     Root { guard, charges, routes }.with(catch_all(DOCS)).with(request_telemetry).boxed()
 }
 
-/// Checks requests. Dispatches charges directly, because every lookup makes one; everything else goes through poem's
-/// router.
+/// Rejects what the guard rejects. Dispatches charges directly, because every lookup makes one; everything else goes
+/// through poem's router.
 struct Root<C> {
     guard: Guard,
     charges: C,
@@ -62,7 +62,7 @@ impl<C: Endpoint<Output = Response>> Endpoint for Root<C> {
     type Output = Response;
 
     fn call(&self, request: Request) -> impl Future<Output = Result<Response>> + Send {
-        // Boxed here, because each middleware moves the future into its own.
+        // Boxed, so that the middleware around this moves a pointer instead of the whole future.
         match self.guard.check(&request) {
             Err(error) => ready(Err(error)).boxed(),
             Ok(()) if request.uri().path() == CHARGES => self.charges.call(request).boxed(),

@@ -90,6 +90,7 @@ contract! {
     charges::exhausted_demo_under_a_future_clock_resets_the_next_day,
     charges::batched_charges_equal_single_charges,
     charges::outcomes_of_a_batch_have_the_order_of_its_groups,
+    charges::demo_and_keys_of_one_batch_are_counted_separately,
     charges::demo_quota_is_shared_and_resets_daily,
     charges::usage_covers_31_days,
     charges::pause_adds_one_event_with_reason,

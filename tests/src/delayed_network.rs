@@ -87,7 +87,7 @@ impl DelayedNetwork {
     }
 
     /// Runs a program in the client's namespace and returns its standard output. It runs with real-time priority
-    /// (`chrt --fifo`), as the link does, so that a busy machine delays neither ping nor acknowledgments.
+    /// (`chrt --fifo`), as the link does, so that a busy machine delays ping and acknowledgments less.
     ///
     /// # Panics
     /// If it fails.
@@ -120,7 +120,8 @@ fn enter(process: &ChildGuard) -> [String; 2] {
     ["nsenter".to_owned(), format!("--net=/proc/{}/ns/net", process.pid())]
 }
 
-/// The lowest of several round-trip times. A busy machine can only add to such a time, and this one it delayed least.
+/// The lowest of several round-trip times. A busy machine can only lengthen a round trip, so this is the closest to the
+/// link's.
 ///
 /// # Panics
 /// If there are no values.

@@ -13,7 +13,8 @@ use testkit::wait::eventually_ok;
 
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Connections for each delay and protocol. The lowest time of all of them is compared.
+/// Connections for each delay and protocol, and pings before and after them. Compared are the lowest times: of the pings,
+/// of the first requests of all connections, of the second, and of the third.
 const CONNECTIONS: usize = 4;
 
 /// Linux delays an acknowledgment by up to this many milliseconds if the client has nothing to send, for example after TLS
@@ -103,7 +104,7 @@ async fn as_root_rtt_across_a_delayed_link_is_that_of_ping() {
             let (ping, requests) = (lowest(pings), requests.map(lowest));
             let case = format!("{protocol}, delay {delay} ms, ping {ping:.1} ms, rtt {requests:?} ms");
             println!("{case}");
-            assert!(ping >= f64::from(delay), "the link delays: {case}");
+            assert!(ping >= f64::from(delay), "ping is faster than the link: {case}");
             let tolerance = (ping * 0.2).max(4.0);
             let [first, later @ ..] = requests;
             assert!((first - ping).abs() <= tolerance, "{case}");

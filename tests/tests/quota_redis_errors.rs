@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use quota_client::ClientError;
-use quota_client::wire::{NewAccount, Outcome, Rename};
+use quota_client::wire::{Charge, NewAccount, Outcome, Rename};
 use testkit::quota::{Quota, StoreChoice, TestKey, first_outcome};
 use testkit::redis::Redis;
 use testkit::wait::{eventually, eventually_ok};
@@ -170,7 +170,7 @@ async fn truncated_record_or_wrong_type_fails_only_its_key() {
 }
 
 #[tokio::test]
-async fn damaged_ring_fails_only_its_key() {
+async fn damaged_header_or_ring_fails_only_its_key() {
     let redis = Redis::start().await;
     let store = StoreChoice::from(&redis);
     let truncated = "redis.call('SET', KEYS[1], string.sub(redis.call('GET', KEYS[1]), 1, 170))";
@@ -178,7 +178,12 @@ async fn damaged_ring_fails_only_its_key() {
     let overfull = "redis.call('SETRANGE', KEYS[1], 38, struct.pack('<I2', 9))";
     // The index of the oldest arrival is outside the ring.
     let bad_index = "redis.call('SETRANGE', KEYS[1], 40, struct.pack('<I2', 8))";
-    for damage in [truncated, overfull, bad_index] {
+    let cut_header = "redis.call('SET', KEYS[1], string.sub(redis.call('GET', KEYS[1]), 1, 43))";
+    // The script's reply has two bits for the scope, so these would be read as another outcome or limit.
+    let bad_scopes = [3, 8, 200].map(|n| format!("redis.call('SETRANGE', KEYS[1], 1, string.char({n}))"));
+    let bad_state = "redis.call('SETRANGE', KEYS[1], 2, string.char(3))";
+    let damages = [truncated, overfull, bad_index, cut_header, bad_state];
+    for damage in damages.into_iter().chain(bad_scopes.iter().map(String::as_str)) {
         let quota = start(store.clone()).await;
         let (broken, good) = (quota.new_key().await, quota.new_key().await);
         // Fills the ring's initial capacity, so that the next charge reads the oldest arrival.
@@ -190,5 +195,30 @@ async fn damaged_ring_fails_only_its_key() {
         assert_eq!(fingerprint(&redis, &redis_key).await, before, "an invalid record is not rewritten");
         let error = quota.client().key(&broken.key.id, None).await.unwrap_err();
         assert_eq!((error.status(), error.code()), (Some(500), Some("unreadable_key")), "{damage}");
+    }
+}
+
+#[tokio::test]
+async fn damaged_demo_counter_does_not_affect_keys() {
+    let redis = Redis::start().await;
+    let store = StoreChoice::from(&redis);
+    let quota = start(store.clone()).await;
+    let key = quota.new_key().await;
+    let redis_key = format!("{}1:{{demo}}:d", store.prefix());
+    let demo = Charge { key_sha256: None, demo: Some(true) };
+    for (damage, expected) in [
+        // Not 8 bytes: the count starts again.
+        (&["SET", &redis_key, "short"][..], (Outcome::Allowed, Some(999))),
+        (&["SET", &redis_key, "longer than eight bytes"], (Outcome::Allowed, Some(999))),
+        (&["LPUSH", &redis_key, "a list"], (Outcome::Unavailable, None)),
+    ] {
+        redis.cli(&["DEL", &redis_key]).await;
+        redis.cli(damage).await;
+        let mut batch = key.charges(1);
+        batch.charges.push(demo.clone());
+        batch.charges.extend(key.charges(1).charges);
+        let verdicts = quota.client().charge(&batch).await.unwrap().verdicts;
+        assert_eq!((verdicts[1].outcome, verdicts[1].remaining), expected, "{damage:?}");
+        assert_eq!([verdicts[0].outcome, verdicts[2].outcome], [Outcome::Allowed; 2], "{damage:?}");
     }
 }

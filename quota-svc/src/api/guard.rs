@@ -13,15 +13,15 @@ use super::DOCS;
 
 #[derive(Debug)]
 pub struct Guard {
-    /// `None` accepts every request.
+    /// `None` if no token is needed.
     pub token: Option<QuotaToken>,
     /// Accept any `Host` (`--allow-remote`).
     pub allow_remote: bool,
 }
 
 impl Guard {
-    /// Returns the response that rejects a request as an error. The token is checked first: without it, every request
-    /// gets the same response.
+    /// Fails with the response to send if the request must be rejected. The token is checked first: without it, every
+    /// request gets the same response.
     pub fn check(&self, request: &Request) -> Result<()> {
         if self.token.as_ref().is_some_and(|token| !token.matches(request.headers())) {
             return Err(Error::from_response(unauthorized()));

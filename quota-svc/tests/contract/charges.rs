@@ -168,6 +168,29 @@ pub async fn outcomes_of_a_batch_have_the_order_of_its_groups(harness: &Harness)
     assert_eq!(limits, (1..=20).collect::<Vec<_>>());
 }
 
+pub async fn demo_and_keys_of_one_batch_are_counted_separately(harness: &Harness) {
+    let (first, second) = (harness.key().await, harness.key().await);
+    let mut used = [0; 3];
+    for (position, count) in [(0, 1), (1, 1), (2, 1), (0, 3), (1, 2), (2, 5)] {
+        let group = |subject, count| ChargeGroup { subject, count };
+        let mut groups = vec![group(Subject::Key(first), 1), group(Subject::Key(second), 1)];
+        groups.insert(position, group(Subject::Demo, count));
+        let outcomes = harness.store.charge(&groups).await;
+        used = [used[0] + 1, used[1] + 1, used[2] + count];
+        for (group, outcome) in groups.iter().zip(outcomes) {
+            let (used, limit, scope) = match group.subject {
+                Subject::Demo => (used[2], harness.limits.demo, None),
+                Subject::Key(key) => {
+                    (used[usize::from(key == second)], harness.limits.daily, Some(Scope::Full))
+                }
+            };
+            let verdict = outcome.verdict(group.count - 1, &harness.limits);
+            assert_eq!(verdict.remaining, Some(limit - used), "{group:?} at {position}");
+            assert_eq!((verdict.outcome, verdict.scope), (Outcome::Allowed, scope), "{group:?}");
+        }
+    }
+}
+
 pub async fn demo_quota_is_shared_and_resets_daily(harness: &Harness) {
     let verdicts = harness.charge(Subject::Demo, 200).await;
     assert_eq!((verdicts[0].remaining, verdicts[199].remaining), (Some(999), Some(800)));

@@ -106,14 +106,19 @@ fn name_of(subject: Subject) -> String {
     }
 }
 
-/// Parses the reply: first the time, then two numbers for each group (see `lua/charge.lua`). `None` if it has a different
-/// structure.
+/// Parses the reply: first the time, then two numbers for each group (see `lua/charge.lua`). `None` if its length or the
+/// time is invalid. A group with invalid numbers is unavailable.
 fn parse_reply(reply: &Value, groups: &[ChargeGroup]) -> Option<Vec<GroupOutcome>> {
     let Value::BulkString(bytes) = reply else { return None };
-    let (numbers, []) = bytes.as_chunks() else { return None };
+    let (numbers, []) = bytes.as_chunks::<8>() else { return None };
     let mut numbers = numbers.iter().map(|number| i64::from_le_bytes(*number));
     let now = numbers.next().filter(|now| *now >= 0)?;
-    groups.iter().map(|group| parse_group(group, now, numbers.next()?, numbers.next()?)).collect()
+    let outcome = |group| {
+        let outcome = parse_group(group, now, numbers.next()?, numbers.next()?);
+        Some(outcome.unwrap_or(GroupOutcome::Unavailable))
+    };
+    let outcomes = groups.iter().map(outcome).collect::<Option<_>>()?;
+    numbers.next().is_none().then_some(outcomes)
 }
 
 fn parse_group(group: &ChargeGroup, now: i64, status: i64, counts: i64) -> Option<GroupOutcome> {
@@ -151,6 +156,7 @@ mod tests {
     use super::*;
     use crate::domain::id::KeyId;
     use crate::domain::limits::Limits;
+    use crate::domain::verdict::Outcome;
 
     const KEY: ChargeGroup = ChargeGroup { subject: Subject::Key(KeyId([7; 16])), count: 3 };
     const DEMO: ChargeGroup = ChargeGroup { subject: Subject::Demo, count: 1 };
@@ -160,38 +166,54 @@ mod tests {
     }
 
     #[test]
-    fn reply_with_other_structure_is_not_parsed() {
+    fn reply_with_invalid_length_type_or_time_is_not_parsed() {
         let complete = [1_000, 4, 0, 4, 0];
         let parsed = parse_reply(&reply(&complete), &[KEY, DEMO]);
         assert_eq!(parsed, Some(vec![GroupOutcome::UnknownKey; 2]));
-        let Value::BulkString(bytes) = reply(&complete) else { unreachable!() };
-        for len in 0..bytes.len() {
-            assert_eq!(parse_reply(&Value::BulkString(bytes[..len].to_vec()), &[KEY, DEMO]), None, "{len}");
+        let longer: Vec<u8> = [1_000_i64, 4, 0, 4, 0, 4, 0].into_iter().flat_map(i64::to_le_bytes).collect();
+        for len in (0..=longer.len()).filter(|len| *len != 8 * complete.len()) {
+            assert_eq!(parse_reply(&Value::BulkString(longer[..len].to_vec()), &[KEY, DEMO]), None, "{len}");
         }
         let integers = Value::Array(complete.map(Value::Int).to_vec());
-        for other in [integers, Value::Nil, Value::Okay] {
+        for other in [integers, Value::Nil, reply(&[-1, 4, 0, 4, 0])] {
             assert_eq!(parse_reply(&other, &[KEY, DEMO]), None);
         }
     }
 
     #[test]
-    fn reply_that_allows_more_than_was_used_is_not_parsed() {
-        let (status, allowed) = (10 * 32 + 1, 3 * 1024);
-        for (used, is_parsed) in [(2, false), (3, true)] {
-            let parsed = parse_reply(&reply(&[1_000, status, used * 1_048_576 + allowed]), &[KEY]);
-            assert_eq!(parsed.is_some(), is_parsed, "{used}: {parsed:?}");
+    fn group_with_invalid_numbers_is_unavailable_and_the_next_is_not() {
+        let (limit, scope, allowed) = (10 * 32, 1, 3 * 1024);
+        let count = |used: i64| used * 1_048_576 + allowed;
+        for (status, counts, is_valid) in [
+            (limit + scope, count(3), true),
+            (limit + scope, count(2), false),
+            (limit + 3, count(3), false),
+            (-1, count(3), false),
+            (limit + scope, -1, false),
+            (i64::MAX, count(3), false),
+            (limit + scope, i64::MAX, false),
+        ] {
+            let parsed = parse_reply(&reply(&[1_000, status, counts, 4, 0]), &[KEY, DEMO]).unwrap();
+            assert_eq!(parsed[0] != GroupOutcome::Unavailable, is_valid, "{status} {counts}: {parsed:?}");
+            assert_eq!(parsed[1], GroupOutcome::UnknownKey);
         }
     }
 
     proptest! {
         #[test]
-        fn any_numbers_in_a_reply_do_not_panic(numbers in prop::array::uniform5(any::<i64>())) {
-            let limits = Limits::default();
-            let (groups, outcomes) = ([KEY, DEMO], parse_reply(&reply(&numbers), &[KEY, DEMO]));
-            for (group, outcome) in groups.iter().zip(outcomes.into_iter().flatten()) {
-                for index in 0..group.count {
-                    let _ = outcome.verdict(index, &limits);
-                }
+        fn verdicts_of_any_valid_counts_do_not_panic(
+            now in 0..i64::MAX,
+            limit in any::<u32>(),
+            (outcome, scope) in (0..8i64, 0..3i64),
+            (used, allowed, over_daily) in (any::<u32>(), 0..1024i64, 0..1024i64),
+        ) {
+            let status = i64::from(limit) * 32 + outcome * 4 + scope;
+            let counts = i64::from(used) * 1_048_576 + allowed * 1024 + over_daily;
+            let group = ChargeGroup { count: 1_023, ..KEY };
+            let outcomes = parse_reply(&reply(&[now, status, counts]), &[group]).unwrap();
+            for index in 0..group.count {
+                let verdict = outcomes[0].verdict(index, &Limits::default());
+                prop_assert!(verdict.outcome != Outcome::Allowed || i64::from(index) < allowed);
             }
         }
     }

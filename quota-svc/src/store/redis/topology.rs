@@ -97,7 +97,7 @@ impl Topology {
             && is(error, ServerErrorKind::NoScript)
             && let Some(by_text) = call.by_text()
         {
-            // Nothing was executed, so sending it again is safe.
+            // Nothing was executed, so sending it again is safe. Boxed, because it is rare.
             return Box::pin(self.attempt(call.redis_key, &by_text)).await;
         }
         reply
@@ -138,7 +138,7 @@ impl Topology {
     async fn attempt(&self, redis_key: &RedisKey, command: &Cmd) -> Result<Reply, CallError> {
         match self {
             Self::Single(connection) => send_on(connection, command).await,
-            // Boxed, so that calls on a single server do not reserve space for it.
+            // Boxed, so that the future of a call on a single server has no space for it.
             Self::Cluster { cluster, .. } => Box::pin(cluster.send(redis_key.slot(), command)).await,
         }
     }

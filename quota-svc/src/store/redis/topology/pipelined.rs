@@ -193,7 +193,7 @@ mod tests {
     async fn script_that_is_not_cached_is_sent_as_text_for_each_call() {
         let redis = Redis::start().await;
         let (topology, redis_keys) = (connect(&redis).await, redis_keys(3));
-        let call = |redis_key| CHARGE.on([redis_key]).arg(1).arg(1).arg(1).arg("5");
+        let call = |redis_key| CHARGE.on([redis_key]).arg(1).arg(1).arg("").arg("5");
         let calls: Vec<_> = redis_keys.iter().map(call).collect();
         // The time, and the status of an unknown key.
         let unknown = Value::BulkString([5_i64, 4, 0].map(i64::to_le_bytes).concat());
