@@ -217,7 +217,7 @@ impl<E: Endpoint> Endpoint for RequestTelemetryEndpoint<E> {
     type Output = Response;
 
     // Not an `async fn`, like all middleware of this crate: each `async fn` would keep its own copy of the request (472
-    // bytes) until the response is ready, and all copies add up in the one future that is boxed per request.
+    // bytes) until the response is ready, and all copies add up in the future that the server boxes for each request.
     fn call(&self, request: Request) -> impl Future<Output = Result<Response>> + Send {
         let started = Instant::now();
         let span = self.telemetry.span(&request);
