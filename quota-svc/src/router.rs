@@ -51,7 +51,7 @@ pub fn endpoint(
 }
 
 /// Rejects what the guard rejects. Dispatches charges directly, because every lookup makes one; everything else goes
-/// through poem's router. A rejected request never runs in its span: the guard is called before the future exists.
+/// through poem's router.
 struct Root<C> {
     guard: Guard,
     charges: C,

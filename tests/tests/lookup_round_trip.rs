@@ -13,8 +13,8 @@ use testkit::wait::eventually_ok;
 
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Connections for each delay and protocol, and pings before and after them. Compared are the lowest times: of the pings,
-/// of the first requests of all connections, of the second, and of the third.
+/// Connections for each delay and protocol, and pings before and after them. Only the lowest times are compared: that of
+/// the pings, and those of the first, second and third requests of the connections.
 const CONNECTIONS: usize = 4;
 
 /// Linux delays an acknowledgment by up to this many milliseconds if the client has nothing to send, for example after TLS
