@@ -243,6 +243,7 @@ impl Config {
         BatchConfig {
             queue_capacity: self.quota.quota_queue,
             in_flight,
+            max_wait: default.max_wait,
             extra_in_flight,
             max_batch: self.quota.quota_batch,
             deadline: self.quota.quota_deadline.min(self.request_timeout),

@@ -14,6 +14,10 @@ pub struct BatchConfig {
     /// With several threads and more than 2 calls, a call can nearly always begin at once, so charges would be sent
     /// one by one instead of in batches.
     pub in_flight: usize,
+    /// While other calls are in flight, not counting extra ones, a call waits until it has as many charges as the call
+    /// before it, but no longer than this. Fewer and larger calls take less CPU time. Default: 1 ms. As tokio's timers
+    /// count whole milliseconds, the wait can be up to 2 ms longer.
+    pub max_wait: Duration,
     /// Maximum number of calls in flight beyond `in_flight`. Whenever a call has begun and a full batch is still queued,
     /// an extra call takes it: that does not make batches smaller. Default: none on a single-threaded runtime, otherwise
     /// one per thread. Without extra calls, the rate of a pod with many CPUs would be limited to `in_flight` batches per
@@ -39,6 +43,7 @@ impl Default for BatchConfig {
         Self {
             queue_capacity: 4096,
             in_flight: if threads > 1 { 2 } else { 4 },
+            max_wait: Duration::from_millis(1),
             extra_in_flight: if threads > 1 { threads } else { 0 },
             max_batch: 64,
             deadline: Duration::from_millis(400),

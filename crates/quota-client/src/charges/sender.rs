@@ -1,6 +1,7 @@
 //! Sends batches to quota-svc: a limited number of calls in flight, and one retry if no connection could be made.
 
 use std::mem;
+use std::ops::RangeInclusive;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -26,9 +27,12 @@ pub(super) async fn dispatch(
     config: BatchConfig,
 ) {
     let max_batch = config.max_batch.clamp(1, MAX_BATCH);
-    let permits = Arc::new(Semaphore::new(config.in_flight.clamp(1, Semaphore::MAX_PERMITS)));
+    let max_calls = u32::try_from(config.in_flight.clamp(1, Semaphore::MAX_PERMITS)).unwrap_or(u32::MAX);
+    let permits = Arc::new(Semaphore::new(max_calls as usize));
     let extra_permits = Arc::new(Semaphore::new(config.extra_in_flight.min(Semaphore::MAX_PERMITS)));
     let mut charges = Vec::with_capacity(max_batch);
+    let mut previous_len = 0;
+    let mut timer = pin!(sleep(config.max_wait));
     loop {
         let is_full = queue.len() >= max_batch;
         let extra_permit = is_full.then(|| extra_permits.clone().try_acquire_owned().ok()).flatten();
@@ -40,6 +44,12 @@ pub(super) async fn dispatch(
         if queue.recv_many(&mut charges, max_batch).await == 0 {
             return;
         }
+        if charges.len() < previous_len {
+            timer.as_mut().reset(Instant::now() + config.max_wait);
+            let others_ended = pin!(permits.acquire_many(max_calls - 1));
+            fill(&mut charges, previous_len..=max_batch, &mut queue, others_ended, timer.as_mut()).await;
+        }
+        previous_len = charges.len();
         let batch = Batch::new(mem::replace(&mut charges, Vec::with_capacity(max_batch)));
         let sender = sender.clone();
         // Boxed, because tokio moves the future several times before it runs.
@@ -47,6 +57,26 @@ pub(super) async fn dispatch(
             sender.send(batch).await;
             drop(permit);
         }));
+    }
+}
+
+/// Adds queued charges until their number is in `range`, the calls of `others_ended` have ended, the timer fires or the
+/// queue is closed. There are never more than the end of `range`.
+async fn fill(
+    charges: &mut Vec<PendingCharge>,
+    range: RangeInclusive<usize>,
+    queue: &mut mpsc::Receiver<PendingCharge>,
+    mut others_ended: Pin<&mut impl Future>,
+    mut timer: Pin<&mut Sleep>,
+) {
+    while charges.len() < *range.start() {
+        let free = range.end() - charges.len();
+        tokio::select! {
+            biased;
+            added = queue.recv_many(charges, free) => if added == 0 { return },
+            _ = &mut others_ended => return,
+            () = &mut timer => return,
+        }
     }
 }
 
