@@ -24,8 +24,8 @@
 -- each outer local that a function uses, and 36 of them cost as much as three commands. On the hot path, numeric
 -- command arguments are strings: Redis formats a Lua number with 17 digits, which makes a GETRANGE 50% slower.
 -- `+ 0` converts a string to a number in less than half the time of `tonumber`. In formats of `struct`, each letter
--- costs time, and so does a digit: `I` has 4 bytes and `H` has 2, as C's unsigned int and short. `I8` passes over 8 bytes
--- faster than eight `x`; it needs a 64-bit server.
+-- costs time, and so does a digit: `L`, `I` and `H` have 8, 4 and 2 bytes, as C's unsigned long, int and short. `L` passes
+-- over 8 bytes faster than eight `x`. It has 8 bytes only on a 64-bit server.
 
 -- Moves the count of a finished day to the usage history. Days without requests become 0.
 local function roll_over(key, day, used, today)
@@ -133,7 +133,7 @@ end
 local today = math.floor(now / DAY)
 local now_stamp = pack('<I', now % 2 ^ 32)
 
-local reply = { pack('<I8', now) }
+local reply = { pack('<L', now) }
 for i = 1, #keys do
   local key, count = keys[i], (argv[4 + i] or 1) + 0
   local status, counts = 16, 0 -- outcome 4: invalid record
@@ -147,11 +147,15 @@ for i = 1, #keys do
       if header == '' then status = 4 end
       break
     end
-    local version, scope, state, own_limit, _, day, used, last, _, capacity, len, head =
-      unpack('<BBBxII8III8IHHH', header)
-    if version ~= 1 or scope > 2 or state > 2 or len > capacity then break end
-    if state == 1 then status = 12 break end
-    if state == 2 then status = 8 break end
+    local first, own_limit, _, day, used, last, _, capacity, len, head = unpack('<IILIILIHHH', header)
+    if len > capacity then break end
+    -- The low three bytes of `first` are version, scope and state: 1 + 256 * scope for an active key. Byte 3 is unused.
+    local scope = (first % 2 ^ 24 - 1) / 256
+    if scope ~= 2 and scope ~= 1 and scope ~= 0 then -- not active, or invalid
+      local version, stored_scope, state = unpack('<BBB', header)
+      if version == 1 and stored_scope <= 2 then status = state == 1 and 12 or state == 2 and 8 or 16 end
+      break
+    end
 
     local limit = own_limit > 0 and own_limit or daily_default
     local corrected = false
@@ -200,9 +204,9 @@ for i = 1, #keys do
     end
     if outcome == 4 then break end
     if corrected then outcome = outcome == 5 and 7 or 6 end
-    call('SETRANGE', key, '16', pack('<III8IHHH', day, used, at, burst, capacity, len, head))
+    call('SETRANGE', key, '16', pack('<IILIHHH', day, used, at, burst, capacity, len, head))
     status, counts = limit * 32 + outcome * 4 + scope, used * 1048576 + allowed * 1024 + over_daily
   until true
-  reply[i + 1] = pack('<I8I8', status, counts)
+  reply[i + 1] = pack('<LL', status, counts)
 end
 return table.concat(reply)

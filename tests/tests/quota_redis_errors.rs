@@ -182,7 +182,19 @@ async fn damaged_header_or_ring_fails_only_its_key() {
     // The script's reply has two bits for the scope, so these would be read as another outcome or limit.
     let bad_scopes = [3, 8, 200].map(|n| format!("redis.call('SETRANGE', KEYS[1], 1, string.char({n}))"));
     let bad_state = "redis.call('SETRANGE', KEYS[1], 2, string.char(3))";
-    let damages = [truncated, overfull, bad_index, cut_header, bad_state];
+    let bad_version = "redis.call('SETRANGE', KEYS[1], 0, string.char(0))";
+    let paused_with_bad_scope = "redis.call('SETRANGE', KEYS[1], 1, string.char(3, 1))";
+    let paused_and_overfull = format!("redis.call('SETRANGE', KEYS[1], 2, string.char(1)) {overfull}");
+    let damages = [
+        truncated,
+        overfull,
+        bad_index,
+        cut_header,
+        bad_state,
+        bad_version,
+        paused_with_bad_scope,
+        &paused_and_overfull,
+    ];
     for damage in damages.into_iter().chain(bad_scopes.iter().map(String::as_str)) {
         let quota = start(store.clone()).await;
         let (broken, good) = (quota.new_key().await, quota.new_key().await);
@@ -196,6 +208,20 @@ async fn damaged_header_or_ring_fails_only_its_key() {
         let error = quota.client().key(&broken.key.id, None).await.unwrap_err();
         assert_eq!((error.status(), error.code()), (Some(500), Some("unreadable_key")), "{damage}");
     }
+}
+
+#[tokio::test]
+async fn unused_byte_of_header_is_ignored_and_kept() {
+    let redis = Redis::start().await;
+    let store = StoreChoice::from(&redis);
+    let quota = start(store.clone()).await;
+    let key = quota.new_key().await;
+    let redis_key = key.redis_key(store.prefix(), "k");
+    redis.cli(&["SETRANGE", &redis_key, "3", "x"]).await;
+    assert_eq!(key.charge(&quota.client(), 2).await, [Outcome::Allowed; 2]);
+    assert_eq!(redis.cli(&["GETRANGE", &redis_key, "3", "3"]).await.trim(), "x");
+    redis.cli(&["EVAL", "redis.call('SETRANGE', KEYS[1], 2, string.char(1))", "1", &redis_key]).await;
+    assert_eq!(key.charge(&quota.client(), 1).await, [Outcome::Paused]);
 }
 
 #[tokio::test]
