@@ -1,6 +1,7 @@
 //! Charges a batch: cached denials first, one store call for the rest, then one verdict per charge.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -52,17 +53,19 @@ impl ChargeService {
         let now = Instant::now();
         let mut groups: Vec<ChargeGroup> = Vec::with_capacity(subjects.len());
         let mut group_of: HashMap<Subject, usize> = HashMap::with_capacity(subjects.len());
-        let sources = subjects.iter().map(|subject| {
-            if let Some(group) = group_of.get(subject) {
-                groups[*group].count += 1;
-                return VerdictSource::Group(*group, groups[*group].count - 1);
+        let sources = subjects.iter().map(|subject| match group_of.entry(*subject) {
+            Entry::Occupied(group) => {
+                let group = *group.get();
+                groups[group].count += 1;
+                VerdictSource::Group(group, groups[group].count - 1)
             }
-            if let Some(outcome) = self.denial_cache.get(subject, now) {
-                return VerdictSource::Cached(outcome);
-            }
-            group_of.insert(*subject, groups.len());
-            groups.push(ChargeGroup { subject: *subject, count: 1 });
-            VerdictSource::Group(groups.len() - 1, 0)
+            Entry::Vacant(new) => match self.denial_cache.get(subject, now) {
+                Some(outcome) => VerdictSource::Cached(outcome),
+                None => {
+                    groups.push(ChargeGroup { subject: *subject, count: 1 });
+                    VerdictSource::Group(*new.insert(groups.len() - 1), 0)
+                }
+            },
         });
         (sources.collect(), groups)
     }
