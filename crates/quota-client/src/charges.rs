@@ -91,8 +91,8 @@ impl Charger {
 
     /// Queues a charge and waits for its result.
     ///
-    /// Needs no timer for a queued charge. The calls in flight end at the deadlines of their own charges (or shortly
-    /// after, if a call waits for its retry or for more charges). These charges were queued earlier, so their deadlines
+    /// Needs no timer for a queued charge. Calls before it end at the deadlines of their own charges (or shortly after,
+    /// if a call waits for its retry or for more charges). These charges were queued earlier, so their deadlines
     /// are earlier: a queued charge gets its turn by its own deadline.
     async fn enqueue(
         &self,

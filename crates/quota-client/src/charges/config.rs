@@ -15,8 +15,8 @@ pub struct BatchConfig {
     /// one by one instead of in batches.
     pub in_flight: usize,
     /// While other calls are in flight, not counting extra ones, a call waits until it has as many charges as the call
-    /// before it, but no longer than this. Fewer and larger calls take less CPU time. Default: 1 ms. As tokio's timers
-    /// count whole milliseconds, the wait can be up to 2 ms longer.
+    /// before it, or until this time has passed. Fewer and larger calls take less CPU time. Default: 1 ms. As tokio's
+    /// timers count whole milliseconds, the wait can be up to 2 ms longer.
     pub max_wait: Duration,
     /// Maximum number of calls in flight beyond `in_flight`. Whenever a call has begun and a full batch is still queued,
     /// an extra call takes it: that does not make batches smaller. Default: none on a single-threaded runtime, otherwise

@@ -60,8 +60,8 @@ pub(super) async fn dispatch(
     }
 }
 
-/// Adds queued charges until their number is in `range`, the calls of `others_ended` have ended, the timer fires or the
-/// queue is closed. There are never more than the end of `range`.
+/// Adds queued charges until their number is in `range`, `others_ended` completes, the timer fires or the queue is
+/// closed. There are never more than the end of `range`.
 async fn fill(
     charges: &mut Vec<PendingCharge>,
     range: RangeInclusive<usize>,

@@ -157,7 +157,7 @@ async fn calls_wait_at_most_max_wait_if_another_call_hangs() {
     second.allow();
     assert_eq!(alone.await, Ok(verdict(2)));
     // The next call has more charges than the second one, so it does not wait. The one after it waits again, although
-    // the time has been over once.
+    // the timer has already fired once.
     let _two = (begin(&charger, 3), begin(&charger, 4));
     let _third = fake.next().await;
     let _waiting = begin(&charger, 5);
