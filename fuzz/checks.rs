@@ -5,10 +5,10 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use api_key::{ApiKey, KeyDigest};
+use http_server::ProxyHeader;
 use quota_client::wire::ChargeRequest;
 use quota_svc::domain::limits::Limits;
 use quota_svc::domain::record;
-use service_kit::serve::ProxyHeader;
 
 #[path = "proxy_header_oracle.rs"]
 mod proxy_header_oracle;

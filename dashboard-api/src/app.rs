@@ -1,18 +1,15 @@
 //! Starts the dashboard: builds the handlers' context, opens the port and serves until shutdown.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use edge::{DiscoveryStatus, Edge};
+use http_server::RedirectTarget;
 use poem::endpoint::BoxEndpoint;
 use quota_client::wire::Actor;
 use quota_client::{QuotaClient, QuotaToken};
-use service_kit::{
-    Kit, Lifecycle, ListenerArgs, RedirectServer, RedirectTarget, RequestTelemetry, Server, Tls,
-    inject_request_context,
-};
+use service_kit::{Kit, PortService, inject_request_context, responder};
 use tokio::task::JoinSet;
 
 use crate::accounts::{Accounts, SignupPolicy};
@@ -26,15 +23,14 @@ use crate::session::{Cookies, KnownBrowsers, SessionKey};
 /// `--write-timeout` (3 s by default). The page's own timeout (`page/api.js`) is longer still.
 pub(crate) const QUOTA_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// dashboard-api without a port.
-pub struct DashboardApp {
+/// dashboard-api without its port.
+pub struct DashboardService {
     endpoint: BoxEndpoint<'static>,
     context: Arc<Context>,
-    listener: ListenerArgs,
-    background: JoinSet<()>,
+    tasks: JoinSet<()>,
 }
 
-impl DashboardApp {
+impl DashboardService {
     /// Starts proxy discovery. quota-svc need not be reachable yet: until it is, requests that need it get 503.
     pub async fn start(config: &Config, kit: &Kit) -> anyhow::Result<Self> {
         config.check()?;
@@ -52,84 +48,28 @@ impl DashboardApp {
             kit.readiness.condition("dashboard-edge").follow(edge.status(), DiscoveryStatus::readiness);
         let context = Arc::new(context(config, &config.accounts.session_key()?, edge)?);
         let endpoint = router::endpoint(&context, &kit.telemetry)?;
-        let mut background = JoinSet::new();
+        let mut tasks = JoinSet::new();
         let quota = context.quota.clone();
-        background.spawn(kit.await_store("dashboard-store", async move |waiting| {
+        tasks.spawn(kit.await_store("dashboard-store", async move |waiting| {
             quota.wait_for_store(|reason| waiting.set_not_ready(reason)).await;
         }));
-        background.spawn(kit.tasks.watch("proxy discovery", discovery_report));
-        Ok(Self { endpoint, context, listener: config.listener.clone(), background })
+        tasks.spawn(kit.tasks.watch("proxy discovery", discovery_report));
+        Ok(Self { endpoint, context, tasks })
     }
 
-    /// Sets whose PROXY headers and request IDs a port accepts, and the headers and links of the port's own errors.
-    pub fn configure(&self, server: Server) -> Server {
-        let (balancers, proxies) = (self.context.edge.trusted(), self.context.edge.trusted());
-        server
-            .proxy_protocol(&self.listener, move |peer| balancers.contains(peer))
-            .request_ids_from(move |peer| proxies.contains(peer))
-            .docs_url(&self.context.docs_url)
-            .error_headers(api::security_headers(self.context.public_origin.as_deref()))
-    }
-
-    /// Where to redirect plain HTTP requests for the dashboard. Fails unless its public URL is https.
-    pub fn redirect_target(&self, public_url: &str) -> anyhow::Result<RedirectTarget> {
-        let headers = api::security_headers(None);
-        RedirectTarget::new("--public-url", public_url, &self.context.docs_url, headers)
-    }
-
-    /// The endpoint, and the tasks that must run as long as it is served.
-    pub fn into_endpoint(self) -> (BoxEndpoint<'static>, JoinSet<()>) {
-        (self.endpoint, self.background)
-    }
-}
-
-/// dashboard-api, bound to its port. [`run`](Self::run) serves requests.
-pub struct DashboardService {
-    app: DashboardApp,
-    server: Server,
-    redirect: Option<RedirectServer>,
-    lifecycle: Lifecycle,
-}
-
-impl DashboardService {
-    /// Starts the service and binds its port.
-    pub async fn start(config: &Config, kit: &Kit) -> anyhow::Result<Self> {
-        let tls = Tls::load(&config.tls)?;
-        let mut app = DashboardApp::start(config, kit).await?;
-        if let Some(tls) = &tls {
-            app.background.spawn(kit.reload_certificates(tls, "dashboard-tls"));
-        }
-        let server = Server::bind("dashboard", config.listen, &kit.serve).await?;
-        let server = app.configure(server).tls(tls);
-        let redirect = match config.redirect_listen {
-            Some(addr) => {
-                let telemetry = RequestTelemetry::new(&kit.telemetry, "dashboard-api");
-                let url = config.public_url.as_ref().map(ToString::to_string);
-                let url = url.context("--redirect-listen redirects to --public-url: set it")?;
-                let target = app.redirect_target(&url)?;
-                let server = RedirectServer::bind(addr, target, Vec::new(), &kit.serve, telemetry).await?;
-                let balancers = app.context.edge.trusted();
-                Some(server.proxy_protocol(&config.listener, move |peer| balancers.contains(peer)))
-            }
-            None => None,
-        };
-        Ok(Self { app, server, redirect, lifecycle: kit.lifecycle.clone() })
-    }
-
-    pub fn local_addr(&self) -> SocketAddr {
-        self.server.local_addr()
-    }
-
-    /// Serves until shutdown is complete.
-    pub async fn run(self) {
-        let (redirect, lifecycle) = (self.redirect, self.lifecycle.clone());
-        let redirecting = async {
-            if let Some(redirect) = redirect {
-                redirect.serve(lifecycle).await;
-            }
-        };
-        let (endpoint, _background) = self.app.into_endpoint();
-        tokio::join!(self.server.serve(endpoint, self.lifecycle), redirecting);
+    /// What the dashboard's port serves. With a public URL, it redirects there; this fails if the URL is not https.
+    pub fn into_port_service(self, redirect_to: Option<&str>) -> anyhow::Result<PortService> {
+        let headers = api::security_headers(self.context.public_origin.as_deref());
+        let errors = responder(&*self.context.docs_url, &headers);
+        let target = redirect_to.map(|url| RedirectTarget::new("--public-url", url, errors.clone()));
+        let trusted = self.context.edge.trusted();
+        Ok(PortService {
+            endpoint: self.endpoint,
+            errors,
+            trusted: Arc::new(move |peer| trusted.contains(peer)),
+            redirects: target.transpose()?.into_iter().collect(),
+            tasks: self.tasks,
+        })
     }
 }
 

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 pub use passwords::PasswordCommands;
 use service_kit::command_line::{self, Output};
-use service_kit::{Kit, runtime};
+use service_kit::{Kit, PublicPort, runtime};
 
 use crate::app::{self, DashboardService};
 use crate::config::{Cli, Command, Config};
@@ -35,9 +35,11 @@ async fn run_command(command: Command, config: &Config, output: Output) -> anyho
 
 async fn serve(config: &Config) -> anyhow::Result<()> {
     let kit = Kit::start("dashboard-api", &config.serving, &config.telemetry)?;
-    let service = DashboardService::start(config, &kit).await?;
+    let (port_args, redirect_url) = (config.port_args()?, config.redirect_url()?);
+    let service = DashboardService::start(config, &kit).await?.into_port_service(redirect_url)?;
+    let port = PublicPort::bind(&kit, port_args).await?;
     // Started after the dashboard's port is open, so that /readyz never reports ready before clients can connect.
     kit.serve_admin(config.admin_listen).await?;
-    service.run().await;
+    port.serve("dashboard-api", service).await;
     kit.finish()
 }

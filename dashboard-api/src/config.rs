@@ -3,13 +3,12 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use clap::Parser;
 use edge::EdgeArgs;
+use http_server::{ListenerArgs, ServeArgs, Tls, TlsArgs, flag_defaults};
 use service_kit::command_line::{ManualCommand, OutputArgs};
-use service_kit::{
-    ListenAddrParser, ListenerArgs, ServeArgs, TelemetryArgs, TlsArgs, flag_defaults, web_url,
-};
+use service_kit::{ListenAddrParser, PortArgs, TelemetryArgs, web_url};
 use url::Url;
 
 use crate::session::SessionKey;
@@ -147,6 +146,25 @@ impl std::str::FromStr for Attribution {
 }
 
 impl Config {
+    /// The public port. Loads its certificates.
+    pub fn port_args(&self) -> anyhow::Result<PortArgs<'_>> {
+        Ok(PortArgs {
+            name: "dashboard",
+            flag: "--listen",
+            listen: self.listen,
+            redirect_listen: self.redirect_listen,
+            tls: Tls::load(&self.tls)?,
+            certificates: Some("dashboard-tls"),
+            listener: &self.listener,
+        })
+    }
+
+    /// Where the redirect port redirects to.
+    pub fn redirect_url(&self) -> anyhow::Result<Option<&str>> {
+        let url = || self.public_url.as_ref().context("--redirect-listen redirects to --public-url: set it");
+        self.redirect_listen.map(|_| Ok(url()?.as_str())).transpose()
+    }
+
     /// Documentation URL, without a trailing slash.
     pub fn docs_url(&self) -> String {
         match &self.docs_url {

@@ -7,7 +7,7 @@ use argon2::password_hash::phc::PasswordHash;
 use argon2::password_hash::{PasswordHasher, PasswordVerifier};
 use argon2::{Algorithm, Argon2, Params, Version};
 use secrecy::{ExposeSecret, SecretString};
-use service_kit::RequestId;
+use service_kit::telemetry;
 use tokio::sync::Semaphore;
 
 use crate::session::normalized;
@@ -109,14 +109,11 @@ impl Passwords {
     ) -> Result<T, PasswordError> {
         let _queued = self.queue.try_acquire().map_err(|_| PasswordError::Busy)?;
         let running = self.running.clone().acquire_owned().await.map_err(|_| PasswordError::Busy)?;
-        let request = RequestId::current();
+        let request = telemetry::current_request_id();
         let work = move || {
             // Released only when the hash is done. If the caller released it when canceled, a third hash could start.
             let _running = running;
-            match request {
-                Some(id) => id.enter(work),
-                None => work(),
-            }
+            telemetry::enter_request(request, work)
         };
         Ok(tokio::task::spawn_blocking(work).await?)
     }

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use http::HeaderMap;
 use poem::endpoint::BoxEndpoint;
 use poem::{EndpointExt, Route, get};
 use service_kit::{
-    BodyLimit, RequestTelemetry, StaticFile, Telemetry, add_missing_headers, catch_all, named, swagger,
+    BodyLimit, RequestTelemetry, StaticFile, Telemetry, add_missing_headers, catch_all, named, responder,
+    swagger,
 };
 
 use crate::api::{self, AllowedMethods, Context, CsrfGuard, HostGuard};
@@ -38,7 +40,7 @@ pub fn endpoint(context: &Arc<Context>, telemetry: &Telemetry) -> anyhow::Result
         .at("/openapi.json", get(named("openapi", move |request| document.respond(request))))
         .nest("/", page::routes(&context.docs_url));
     Ok(routes
-        .with(catch_all(context.docs_url.clone()))
+        .with(catch_all(responder(&*context.docs_url, &HeaderMap::new())))
         .around(move |endpoint, request| methods.clone().add_to_405(endpoint, request))
         .before(move |request| host.check(request))
         .after(move |result| add_missing_headers(result, &headers))

@@ -12,12 +12,12 @@ mod scope;
 use std::sync::Arc;
 
 use api_key::ApiKey;
+use http_server::LogThrottle;
 use poem::error::MethodNotAllowedError;
 use poem::{Endpoint, Request, Response};
 use poem_openapi::{OpenApi, OperationId, Tags};
 use quota_client::ChargeError;
 use quota_client::wire::Scope;
-use service_kit::LogThrottle;
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 

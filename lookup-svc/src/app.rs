@@ -5,14 +5,12 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use edge::{DiscoveryStatus, Edge, TrustedProxies};
-use http::HeaderMap;
+use http_server::{ErrorResponder, RedirectTarget};
 use poem::EndpointExt;
 use poem::Response;
 use poem::endpoint::BoxEndpoint;
 use quota_client::{Charger, QuotaClient, QuotaToken};
-use service_kit::{
-    Condition, Kit, Lifecycle, ListenerArgs, RedirectServer, RedirectTarget, RequestTelemetry, Server, Tls,
-};
+use service_kit::{Condition, Kit, PortService, RequestTelemetry, responder};
 use tokio::task::JoinSet;
 
 use crate::api::{Api, Responses};
@@ -25,21 +23,20 @@ use crate::metrics::{self, QuotaMetrics, RequestCounters};
 use crate::public_urls::PublicUrls;
 use crate::{pages, router};
 
-/// lookup-svc without a port.
-pub struct LookupApp {
+/// lookup-svc without its port.
+pub struct LookupService {
     endpoint: BoxEndpoint<'static, Response>,
     urls: PublicUrls,
-    /// Of responses not built by the API.
-    headers: HeaderMap,
-    listener: ListenerArgs,
+    /// Creates the errors of responses not built by the API.
+    errors: ErrorResponder,
     trusted: Arc<TrustedProxies>,
     explainer: Explainer,
     geo: Geo,
     /// Tasks that end with the service. The process shuts down if one of them fails.
-    background: JoinSet<()>,
+    tasks: JoinSet<()>,
 }
 
-impl LookupApp {
+impl LookupService {
     /// Loads the geo data and starts proxy discovery.
     ///
     /// quota-svc may start later; until its store has been reached, the service is not ready and lookups get 500.
@@ -63,10 +60,10 @@ impl LookupApp {
         metrics::publish_geo(&meter, &geo, config.geo.geo_db.len());
         metrics::publish_discovery(&meter, edge.status());
 
-        let mut background = JoinSet::new();
-        background.spawn(kit.tasks.watch("charges", charger.clone().failed()));
+        let mut tasks = JoinSet::new();
+        tasks.spawn(kit.tasks.watch("charges", charger.clone().failed()));
         let store_client = client.clone();
-        background.spawn(kit.await_store("lookup-store", async move |waiting| {
+        tasks.spawn(kit.await_store("lookup-store", async move |waiting| {
             store_client.wait_for_store(|reason| waiting.set_not_ready(reason)).await;
         }));
         let condition = kit.readiness.condition("geo");
@@ -77,10 +74,10 @@ impl LookupApp {
         };
         report(&geo);
         let geo_reload = geo.clone().watch(report);
-        background.spawn(kit.tasks.watch("geo reload", geo_reload));
+        tasks.spawn(kit.tasks.watch("geo reload", geo_reload));
         let discovery_report =
             kit.readiness.condition("lookup-edge").follow(edge.status(), DiscoveryStatus::readiness);
-        background.spawn(kit.tasks.watch("proxy discovery", discovery_report));
+        tasks.spawn(kit.tasks.watch("proxy discovery", discovery_report));
 
         let trusted = edge.trusted();
         let tracing_proxies = trusted.clone();
@@ -88,23 +85,14 @@ impl LookupApp {
             .trust_trace_of(move |peer| tracing_proxies.contains(peer));
         let explainer = Explainer::new(edge.clone(), geo.clone(), config.listener.proxy_protocol);
         let (limits, limits_update) = QuotaLimits::follow(client);
-        background.spawn(kit.tasks.watch("limits", limits_update));
+        tasks.spawn(kit.tasks.watch("limits", limits_update));
         let lookup = Arc::new(Lookup { edge, geo: geo.clone(), charger });
         let pages = pages::routes(&urls, lookup.clone(), limits, config.ratelimit_headers);
         let responses = Responses::new(&urls, config.ratelimit_headers);
-        let headers = responses.default_headers();
+        let errors = responder(&*urls.docs, &responses.default_headers());
         let api = Api { lookup, responses, counters, outage_log: Arc::default() };
-        let endpoint = router::endpoint(api, pages, &urls, telemetry, config.body_timeout());
-        Ok(Self {
-            endpoint: endpoint.boxed(),
-            urls,
-            headers,
-            listener: config.listener.clone(),
-            trusted,
-            explainer,
-            geo,
-            background,
-        })
+        let endpoint = router::endpoint(api, pages, errors.clone(), telemetry, config.body_timeout());
+        Ok(Self { endpoint: endpoint.boxed(), urls, errors, trusted, explainer, geo, tasks })
     }
 
     /// The trusted proxies, which discovery keeps current.
@@ -126,91 +114,28 @@ impl LookupApp {
         mode.is_on(admin).then(|| explain::endpoint(self.explainer.clone(), mode == ExplainMode::On))
     }
 
-    /// Sets whose PROXY headers and request IDs a port accepts, and the headers and links of the port's own errors.
-    pub fn configure(&self, server: Server) -> Server {
-        let (balancers, proxies) = (self.trusted.clone(), self.trusted.clone());
-        server
-            .proxy_protocol(&self.listener, move |peer| balancers.contains(peer))
-            .request_ids_from(move |peer| proxies.contains(peer))
-            .docs_url(&self.urls.docs)
-            .error_headers(self.headers.clone())
+    /// Creates the errors of the API's port.
+    pub fn errors(&self) -> ErrorResponder {
+        self.errors.clone()
     }
 
-    /// Where to redirect plain HTTP requests for the API. Fails unless the base URL is https.
-    pub fn redirect_target(&self) -> anyhow::Result<RedirectTarget> {
-        RedirectTarget::new("--base-url", &self.urls.base, &self.urls.docs, self.headers.clone())
-    }
-
-    /// Where to redirect plain HTTP requests for the other host names of the API.
-    pub fn other_redirect_targets(&self) -> anyhow::Result<Vec<RedirectTarget>> {
-        let targets = [("--ipv4-host", &self.urls.ipv4), ("--ipv6-host", &self.urls.ipv6)].into_iter();
-        targets
-            .filter_map(|(flag, url)| Some((flag, url.as_ref()?)))
-            .map(|(flag, url)| RedirectTarget::new(flag, url, &self.urls.docs, self.headers.clone()))
-            .collect()
-    }
-
-    /// The endpoint, and the tasks that must run as long as it is served.
-    pub fn into_endpoint(self) -> (BoxEndpoint<'static, Response>, JoinSet<()>) {
-        (self.endpoint, self.background)
-    }
-}
-
-/// lookup-svc, bound to its port. [`run`](Self::run) serves requests.
-pub struct LookupService {
-    app: LookupApp,
-    server: Server,
-    redirect: Option<RedirectServer>,
-    lifecycle: Lifecycle,
-}
-
-impl LookupService {
-    /// Starts the service and binds its port.
-    pub async fn start(config: &Config, kit: &Kit) -> anyhow::Result<Self> {
-        let tls = Tls::load(&config.tls)?;
-        let mut app = LookupApp::start(config, kit).await?;
-        if let Some(tls) = &tls {
-            app.background.spawn(kit.reload_certificates(tls, "lookup-tls"));
-        }
-        let server = Server::bind("lookup", config.listen, &config.serving).await?;
-        let server = app.configure(server).tls(tls);
-        let redirect = match config.redirect_listen {
-            Some(addr) => {
-                let telemetry = RequestTelemetry::new(&kit.telemetry, "lookup-svc");
-                let target = app.redirect_target()?;
-                let others = app.other_redirect_targets()?;
-                let server = RedirectServer::bind(addr, target, others, &config.serving, telemetry).await?;
-                let balancers = app.trusted_proxies();
-                Some(server.proxy_protocol(&config.listener, move |peer| balancers.contains(peer)))
-            }
-            None => None,
-        };
-        Ok(Self { app, server, redirect, lifecycle: kit.lifecycle.clone() })
-    }
-
-    /// See [`LookupApp::explain_endpoint`].
-    pub fn explain_endpoint(
-        &self,
-        mode: ExplainMode,
-        admin: SocketAddr,
-    ) -> Option<BoxEndpoint<'static, Response>> {
-        self.app.explain_endpoint(mode, admin)
-    }
-
-    pub fn local_addr(&self) -> SocketAddr {
-        self.server.local_addr()
-    }
-
-    /// Serves until shutdown is complete.
-    pub async fn run(self) {
-        let (redirect, lifecycle) = (self.redirect, self.lifecycle.clone());
-        let redirecting = async {
-            if let Some(redirect) = redirect {
-                redirect.serve(lifecycle).await;
-            }
-        };
-        let (endpoint, _background) = self.app.into_endpoint();
-        tokio::join!(self.server.serve(endpoint, self.lifecycle), redirecting);
+    /// What the API's port serves. Fails if it is to redirect, and one of the URLs is not https.
+    pub fn into_port_service(self, redirects: bool) -> anyhow::Result<PortService> {
+        let urls = [
+            ("--base-url", Some(&self.urls.base)),
+            ("--ipv4-host", self.urls.ipv4.as_ref()),
+            ("--ipv6-host", self.urls.ipv6.as_ref()),
+        ];
+        let urls = urls.into_iter().filter_map(|(flag, url)| Some((flag, url?))).filter(|_| redirects);
+        let targets = urls.map(|(flag, url)| RedirectTarget::new(flag, url, self.errors.clone()));
+        let trusted = self.trusted;
+        Ok(PortService {
+            redirects: targets.collect::<anyhow::Result<_>>()?,
+            endpoint: self.endpoint,
+            errors: self.errors,
+            trusted: Arc::new(move |peer| trusted.contains(peer)),
+            tasks: self.tasks,
+        })
     }
 }
 
@@ -239,7 +164,7 @@ fn report_geo(geo: &Geo, condition: &Condition) {
 
 #[cfg(test)]
 mod tests {
-    use service_kit::ServeArgs;
+    use http_server::ServeArgs;
     use tokio::sync::watch;
 
     use super::*;

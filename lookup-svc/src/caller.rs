@@ -2,30 +2,28 @@
 //! makes of the headers.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::Arc;
 
 use edge::{ClientInfo, ConnectionFacts, Edge, Peer, ProxiedTls};
+use http_server::{ConnectionInfo, RequestOrigin};
 use poem::http::Version;
 use poem::{Addr, Request};
-use service_kit::ConnectionInfo;
 
-/// The connection of the request that the current task handles.
-pub struct Caller {
+/// The connection of a request.
+pub struct Caller<'r> {
     peer: Peer,
     /// `None` in tests without a server.
-    connection: Option<Arc<ConnectionInfo>>,
+    connection: Option<&'r ConnectionInfo>,
 }
 
-impl Caller {
-    /// Must be called while the request is handled: the connection belongs to the current task.
-    pub fn of(request: &Request) -> Self {
+impl<'r> Caller<'r> {
+    pub fn of(request: &'r Request) -> Self {
         // The server accepts TCP only, so the second arm is never taken.
         let peer = match request.remote_addr().0 {
             Addr::SocketAddr(peer) => peer.ip(),
             _ => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         };
-        let connection = ConnectionInfo::current();
-        let peer = match connection.as_deref().is_some_and(ConnectionInfo::client_is_unknown) {
+        let connection = RequestOrigin::of(request).map(|origin| &*origin.connection);
+        let peer = match connection.is_some_and(ConnectionInfo::client_is_unknown) {
             true => Peer::Balancer(peer),
             false => Peer::Address(peer),
         };
@@ -40,7 +38,7 @@ impl Caller {
         request: &'c Request,
         with_round_trip_time: bool,
     ) -> ClientInfo<'c> {
-        let connection = self.connection.as_deref();
+        let connection = self.connection;
         let own = own_facts(connection, request.version());
         let mut client = edge.identify(self.peer, request.headers(), own);
         if client.facts.rtt_from_socket && with_round_trip_time {

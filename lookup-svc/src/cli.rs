@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use service_kit::command_line::{self, Output};
-use service_kit::{Kit, runtime};
+use service_kit::{Kit, PublicPort, runtime};
 
 use crate::api::Document;
 use crate::app::LookupService;
@@ -34,10 +34,12 @@ pub fn run(cli: Cli) -> ExitCode {
 
 async fn serve(config: &Config) -> anyhow::Result<()> {
     let kit = Kit::start("lookup-svc", &config.serving, &config.telemetry)?;
+    let port_args = config.port_args()?;
     let service = LookupService::start(config, &kit).await?;
+    let port = PublicPort::bind(&kit, port_args).await?;
     let admin = kit.bind_admin(config.admin_listen).await?;
     let explain = service.explain_endpoint(config.explain, admin.local_addr());
     admin.route("/explain", explain).serve();
-    service.run().await;
+    port.serve("lookup-svc", service.into_port_service(config.redirect_listen.is_some())?).await;
     kit.finish()
 }

@@ -8,12 +8,10 @@ use std::time::Duration;
 use clap::builder::ArgPredicate;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use edge::EdgeArgs;
+use http_server::{ListenerArgs, ServeArgs, Tls, TlsArgs, flag_defaults, parse_duration};
 use quota_client::BatchConfig;
 use service_kit::command_line::ManualCommand;
-use service_kit::{
-    ListenAddrParser, ListenerArgs, ServeArgs, TelemetryArgs, TlsArgs, base_url, flag_defaults, host_flag,
-    parse_duration, telemetry,
-};
+use service_kit::{ListenAddrParser, PortArgs, TelemetryArgs, base_url, host_flag, telemetry};
 
 use crate::explain::ExplainArgs;
 use crate::geo::GeoArgs;
@@ -232,6 +230,19 @@ pub struct QuotaArgs {
 }
 
 impl Config {
+    /// The public port. Loads its certificates.
+    pub fn port_args(&self) -> anyhow::Result<PortArgs<'_>> {
+        Ok(PortArgs {
+            name: "lookup",
+            flag: "--listen",
+            listen: self.listen,
+            redirect_listen: self.redirect_listen,
+            tls: Tls::load(&self.tls)?,
+            certificates: Some("lookup-tls"),
+            listener: &self.listener,
+        })
+    }
+
     /// How charges are queued and batched. Must be called within the server's runtime, because the default number of
     /// calls in flight depends on the number of worker threads.
     pub fn batching(&self) -> BatchConfig {

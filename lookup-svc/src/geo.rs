@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use service_kit::{flag_defaults, parse_duration};
+use http_server::{flag_defaults, parse_duration};
 use tokio::time::MissedTickBehavior;
 
 pub mod asn;

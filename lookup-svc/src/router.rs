@@ -4,13 +4,12 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::Either;
-use http::{HeaderMap, Method};
+use http::Method;
+use http_server::ErrorResponder;
 use poem::{Endpoint, EndpointExt, Request, Response, Result, Route};
-use service_kit::error::CatchAll;
 use service_kit::{BodyLimit, DirectRouter, RequestTelemetry, add_missing_headers, catch_all};
 
 use crate::api::{Api, GET_IP_PATH, GetIp};
-use crate::public_urls::PublicUrls;
 
 const API_PREFIX: &str = "/api/";
 
@@ -21,7 +20,7 @@ const API_PREFIX: &str = "/api/";
 pub fn endpoint(
     api: Api,
     pages: Route,
-    urls: &PublicUrls,
+    errors: ErrorResponder,
     telemetry: RequestTelemetry,
     body_timeout: Duration,
 ) -> impl Endpoint<Output = Response> + 'static {
@@ -29,15 +28,10 @@ pub fn endpoint(
     let body = BodyLimit::default().timeout(body_timeout);
     let headers = api.responses.default_headers();
     let api = Operations { get_ip: GetIp(api.clone()), others: DirectRouter::new(api, "") };
-    let api = api.with(body).with(catch_api_errors(urls, headers.clone()));
-    let pages = pages.with(body).with(catch_all(&*urls.docs).allow("GET, HEAD"));
+    let api = api.with(body).with(catch_all(errors.clone()).allow("GET, OPTIONS"));
+    let pages = pages.with(body).with(catch_all(errors).allow("GET, HEAD"));
     let pages = pages.after(move |result| add_missing_headers(result, &headers));
     Root { api, pages }.with(telemetry)
-}
-
-/// The API's own responses have all headers; its templates include them.
-fn catch_api_errors(urls: &PublicUrls, headers: HeaderMap) -> CatchAll {
-    catch_all(&*urls.docs).allow("GET, OPTIONS").headers(headers)
 }
 
 /// Dispatches to the API or the pages. Replaces a nested poem `Route`, which would rewrite the URI of each request.
@@ -76,31 +70,5 @@ impl Endpoint for Operations {
             true => self.get_ip.call(request).boxed(),
             false => self.others.call(request).boxed(),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use poem::endpoint::make_sync;
-    use service_kit::ErrorBody;
-
-    use super::*;
-    use crate::api::Responses;
-    use crate::config::{Config, RateLimitHeaders};
-
-    #[tokio::test]
-    async fn panic_gets_500_with_error_body() {
-        let urls = PublicUrls::new(&Config::default());
-        let headers = Responses::new(&urls, RateLimitHeaders::Legacy).default_headers();
-        let panics =
-            make_sync(|_| -> Response { panic!("panic in a test") }).with(catch_api_errors(&urls, headers));
-        let mut response = panics.call(Request::default()).await.expect("a response");
-        assert_eq!(response.status(), 500);
-        assert_eq!(response.headers()["access-control-allow-origin"], "*");
-        assert_eq!(response.headers()["cache-control"], "no-store");
-        let body = response.take_body().into_vec().await.expect("readable body");
-        let body: ErrorBody = serde_json::from_slice(&body).expect("valid error body");
-        assert_eq!(body.error, "internal_error");
-        assert_eq!(body.docs, "http://localhost:8080/docs#internal_error");
     }
 }

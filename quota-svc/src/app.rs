@@ -4,9 +4,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::HeaderMap;
+use http_server::Server;
 use opentelemetry::metrics::Meter;
 use quota_client::QuotaToken;
-use service_kit::{Condition, Kit, Server};
+use service_kit::{Condition, Kit, responder};
 
 use crate::api::{self, Context, Guard};
 use crate::charge_service::ChargeService;
@@ -71,7 +73,7 @@ impl QuotaService {
             None => Server::bind("quota", config.listen, &kit.serve).await?,
         };
         // The peers are our own services.
-        let server = server.docs_url(api::DOCS).request_ids_from(|_| true);
+        let server = server.errors(responder(api::DOCS, &HeaderMap::new())).trust(|_| true);
         let condition = kit.readiness.condition("store");
         let health_report = report_store_health(store.clone(), condition, kit.telemetry.meter());
         let health_task = tokio::spawn(kit.tasks.watch("store health", health_report));
@@ -139,9 +141,9 @@ async fn report_store_health(store: Arc<dyn Store>, condition: Condition, meter:
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
+    use http_server::ServeArgs;
     use redb::StorageBackend;
     use redb::backends::InMemoryBackend;
-    use service_kit::ServeArgs;
 
     use super::*;
     use crate::domain::account::Login;

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use http_server::{ServeArgs, flag_defaults, parse_duration};
 use secrecy::{ExposeSecret, SecretString};
-use service_kit::{ListenAddrParser, ServeArgs, TelemetryArgs, flag_defaults, parse_duration};
+use service_kit::{ListenAddrParser, TelemetryArgs};
 
 use crate::domain::limits::Limits;
 use crate::domain::time::Clock;

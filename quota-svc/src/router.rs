@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use poem::endpoint::{BoxEndpoint, DynEndpoint, make_sync};
-use poem::http::HeaderName;
+use poem::http::{HeaderMap, HeaderName};
 use poem::{Endpoint, EndpointExt, IntoEndpoint, Request, Response, Result, Route};
 use poem_openapi::{OpenApi, OpenApiService};
 use quota_api::{TRACE_LINKS, TRACE_RESPONSE};
 use service_kit::error::INTERNAL_ERROR;
 use service_kit::openapi::{self, OpenApiDocument};
-use service_kit::{DirectRouter, RequestTelemetry, StaticFile, Telemetry, catch_all};
+use service_kit::{DirectRouter, RequestTelemetry, StaticFile, Telemetry, catch_all, responder};
 
 use crate::api::{
     AccountsApi, ChargesApi, Context, DOCS, Guard, KeysApi, TransferApi, body_limits, examples,
@@ -47,7 +47,10 @@ pub fn endpoint(
     let request_telemetry = RequestTelemetry::new(telemetry, "quota-svc")
         .trust_trace_of(|_| true)
         .link_spans_in(HeaderName::from_static(TRACE_LINKS), HeaderName::from_static(TRACE_RESPONSE));
-    Root { guard, charges, routes }.with(catch_all(DOCS)).with(request_telemetry).boxed()
+    Root { guard, charges, routes }
+        .with(catch_all(responder(DOCS, &HeaderMap::new())))
+        .with(request_telemetry)
+        .boxed()
 }
 
 /// Rejects what the guard rejects. Dispatches charges directly, because every lookup makes one; everything else goes

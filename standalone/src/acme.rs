@@ -14,10 +14,10 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, bail};
 pub use args::AcmeArgs;
 use files::AcmeFiles;
+use http_server::{LoadedCertificate, ManagedCertificate};
 use order::{CertificateOrder, OrderError};
 use schedule::{FailureKind, Failures, State};
 use service_kit::command_line;
-use service_kit::serve::{LoadedCertificate, ManagedCertificate};
 
 /// How often the clock is compared with the time of the next attempt: it may be set while the process waits.
 const CLOCK_CHECK_INTERVAL: Duration = Duration::from_secs(60);

@@ -9,13 +9,11 @@ use anyhow::ensure;
 use clap::Parser;
 use clap::builder::{ArgPredicate, TypedValueParser};
 use dashboard_api::config::Switch;
+use http_server::{ListenerArgs, ServeArgs, TlsArgs, parse_duration};
 use lookup_svc::config::{ExplainMode, RateLimitHeaders};
 use lookup_svc::geo::GeoArgs;
 use secrecy::SecretString;
-use service_kit::{
-    ListenAddrParser, ListenerArgs, LogFormat, ServeArgs, TelemetryArgs, TlsArgs, base_url, host_flag,
-    parse_duration,
-};
+use service_kit::{ListenAddrParser, LogFormat, TelemetryArgs, base_url, host_flag};
 
 use crate::acme::AcmeArgs;
 

@@ -1,11 +1,11 @@
 //! What each port serves: one service, or the service of the requested host.
 
+use http_server::{ErrorResponder, HostRouter};
 use poem::EndpointExt;
 use poem::endpoint::BoxEndpoint;
-use service_kit::{HostRouter, Kit, RequestTelemetry};
+use service_kit::{Kit, wrong_host};
 
 use crate::config::Config;
-use crate::public_urls::PublicUrls;
 
 /// The endpoints of the public ports.
 pub struct PortEndpoints {
@@ -15,17 +15,16 @@ pub struct PortEndpoints {
 }
 
 impl PortEndpoints {
-    /// Without `--api-host`, a port serves its service for every host.
+    /// Without `--api-host`, a port serves its service for every host. `errors` creates the 421 for unknown hosts.
     pub fn new(
         config: &Config,
         kit: &Kit,
-        urls: &PublicUrls,
+        errors: ErrorResponder,
         api: BoxEndpoint<'static>,
         dashboard: BoxEndpoint<'static>,
     ) -> Self {
         let Some(api_host) = &config.api_host else { return Self { api, dashboard: Some(dashboard) } };
-        let docs_url = format!("{}/docs", urls.api);
-        let router = || HostRouter::new(&docs_url, RequestTelemetry::new(&kit.telemetry, "ip-lookup"));
+        let router = || HostRouter::new(wrong_host(kit, "ip-lookup", errors.clone()));
         let api = router().host(api_host, api);
         let api = config.family_hosts().fold(api, |api, host| api.also(host));
         match &config.dashboard_host {

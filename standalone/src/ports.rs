@@ -1,9 +1,8 @@
 //! The ports of the process.
 
-use std::net::SocketAddr;
-
 use anyhow::Context;
-use service_kit::{AdminServer, Kit, RedirectServer, Server, Tls};
+use http_server::{Server, Tls};
+use service_kit::{AdminServer, Kit, PortArgs, PublicPort};
 
 use crate::config::Config;
 use crate::public_urls::PublicUrls;
@@ -16,10 +15,10 @@ pub struct Ports {
 
 /// The ports other than that of quota-svc.
 pub struct PublicPorts {
-    pub api: Server,
+    /// With the port that redirects to it.
+    pub api: PublicPort,
     /// `None` if the dashboard shares the API's port.
-    pub dashboard: Option<Server>,
-    pub redirect: Option<Server>,
+    pub dashboard: Option<PublicPort>,
     pub admin: AdminServer,
 }
 
@@ -29,21 +28,32 @@ impl Ports {
     /// Must be called before anything is created: after a failure, a first start would leave an account whose password
     /// was never shown.
     pub async fn bind(config: &Config, kit: &Kit, tls: Option<&Tls>) -> anyhow::Result<Self> {
-        let api = bind(kit, "--listen", "lookup", config.listen).await?.tls(tls.cloned());
-        let dashboard_tls = tls.filter(|_| config.dashboard_scheme() == "https").cloned();
-        let dashboard = match config.dashboard_listen {
-            Some(addr) => Some(bind(kit, "--dashboard-listen", "dashboard", addr).await?.tls(dashboard_tls)),
+        let api = PortArgs {
+            name: "lookup",
+            flag: "--listen",
+            listen: config.listen,
+            redirect_listen: config.redirect_addr(),
+            tls: tls.cloned(),
+            certificates: Some("tls"),
+            listener: &config.listener,
+        };
+        let dashboard = config.dashboard_listen.map(|listen| PortArgs {
+            name: "dashboard",
+            flag: "--dashboard-listen",
+            listen,
+            redirect_listen: None,
+            tls: tls.filter(|_| config.dashboard_scheme() == "https").cloned(),
+            certificates: None,
+            listener: &config.listener,
+        });
+        let api = PublicPort::bind(kit, api).await?;
+        let dashboard = match dashboard {
+            Some(args) => Some(PublicPort::bind(kit, args).await?),
             None => None,
         };
-        let quota = bind(kit, "--quota-listen", "quota", config.quota_listen).await?;
-        let redirect = match config.redirect_addr() {
-            Some(addr) => {
-                Some(RedirectServer::bind_port(addr, &kit.serve).await.context("--redirect-listen")?)
-            }
-            None => None,
-        };
+        let quota = Server::bind("quota", config.quota_listen, &kit.serve).await.context("--quota-listen")?;
         let admin = kit.bind_admin(config.admin_listen).await.context("--admin-listen")?;
-        Ok(Self { quota, public: PublicPorts { api, dashboard, redirect, admin } })
+        Ok(Self { quota, public: PublicPorts { api, dashboard, admin } })
     }
 }
 
@@ -51,10 +61,6 @@ impl PublicPorts {
     /// The public URLs, with the actual ports.
     pub fn urls(&self, config: &Config) -> PublicUrls {
         let api = self.api.local_addr();
-        PublicUrls::at(config, api, self.dashboard.as_ref().map_or(api, Server::local_addr))
+        PublicUrls::at(config, api, self.dashboard.as_ref().map_or(api, PublicPort::local_addr))
     }
-}
-
-async fn bind(kit: &Kit, flag: &'static str, name: &'static str, addr: SocketAddr) -> anyhow::Result<Server> {
-    Server::bind(name, addr, &kit.serve).await.context(flag)
 }

@@ -5,12 +5,13 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::Context;
-use dashboard_api::app::DashboardApp;
-use lookup_svc::app::LookupApp;
+use dashboard_api::app::DashboardService;
+use http_server::{Lifecycle, Tls, TlsArgs};
+use lookup_svc::app::LookupService;
 use quota_client::wire::Actor;
 use quota_client::{QuotaClient, QuotaToken};
 use quota_svc::app::QuotaService;
-use service_kit::{Kit, Lifecycle, RedirectServer, RequestTelemetry, Server, Tls, TlsArgs};
+use service_kit::{Kit, PortService};
 use tokio::task::JoinSet;
 
 use crate::acme::Acme;
@@ -44,10 +45,6 @@ pub async fn run(config: &Config, kit: &Kit) -> anyhow::Result<()> {
     let tls = Tls::load(&TlsArgs { managed, ..config.tls.clone() })?;
     let ports = Ports::bind(config, kit, tls.as_ref()).await?;
     let urls = ports.public.urls(config);
-    let mut background = JoinSet::new();
-    if let Some(tls) = &tls {
-        background.spawn(kit.reload_certificates(tls, "tls"));
-    }
     let data = data_dir::prepare(&config.data_dir)?;
     // quota-svc has its own lifecycle, to stop last: requests in flight in the other services still need it.
     let quota_kit = Kit { lifecycle: Lifecycle::new(&kit.serve), ..kit.clone() };
@@ -75,73 +72,49 @@ async fn serve_public(
     let token = QuotaToken::load(&data.quota_token_file)?;
     let client = QuotaClient::new(&format!("http://{quota}"), STARTUP_TIMEOUT)?;
     let client = client.with_token(Some(&token)).acting_as(Actor::System);
-    let dashboard = DashboardApp::start(&config.dashboard(quota, data, urls)?, kit).await?;
-    let lookup = LookupApp::start(&config.lookup(quota, data, urls)?, kit).await?;
+    let dashboard = DashboardService::start(&config.dashboard(quota, data, urls)?, kit).await?;
+    let lookup = LookupService::start(&config.lookup(quota, data, urls)?, kit).await?;
+    let (errors, geo) = (lookup.errors(), lookup.geo_summary());
+    let trusted = lookup.trusted_proxies();
+    let explain = lookup.explain_endpoint(config.explain, ports.admin.local_addr());
     // Before the account is created: if this failed later, its password would never be shown.
-    let redirect = match ports.redirect {
-        Some(server) => Some(redirect(server, config, kit, urls, &lookup, &dashboard)?),
-        None => None,
-    };
+    let redirects = config.redirect_addr().is_some();
+    // With --api-host alone, the dashboard may be for this machine only.
+    let local_dashboard = config.api_host.is_some() && urls.dashboard.starts_with("http://");
+    let dashboard_url = Some(&*urls.dashboard).filter(|_| redirects && !local_dashboard);
+    let mut dashboard = dashboard.into_port_service(dashboard_url)?;
+    let mut lookup = lookup.into_port_service(redirects)?;
+    // The redirect port is for all hosts, an unknown one is redirected to the API.
+    lookup.redirects.append(&mut dashboard.redirects);
     let first_start = bootstrap::create_account(&client, config.print_credentials)
         .await
         .context("can't access the store: check --redis-url, or omit it to use --data-dir")?;
-    let geo = lookup.geo_summary();
     let program = commands::program(config, quota);
     let local_api = config.base_url.is_none() && config.api_host.is_none();
     let banner = Banner {
         urls,
         local_api,
-        trusts_this_machine: local_api && lookup.trusted_proxies().contains(own_address(config.listen)),
+        trusts_this_machine: local_api && trusted.contains(own_address(config.listen)),
         proxy_protocol: config.listener.proxy_protocol,
         program: &program,
         geo: &geo,
         admin: ports.admin.local_addr(),
     };
-    let explain = lookup.explain_endpoint(config.explain, ports.admin.local_addr());
     ports.admin.route("/explain", explain).serve();
     banner.print(first_start.as_ref());
     let mut background = JoinSet::new();
     if let Some(acme) = acme {
         background.spawn(kit.tasks.watch("certificate renewal", acme.run()));
     }
-    let redirecting = async {
-        if let Some(redirect) = redirect {
-            redirect.serve(kit.lifecycle.clone()).await;
-        }
-    };
-    let api_port = lookup.configure(ports.api);
-    let dashboard_port = ports.dashboard.map(|port| dashboard.configure(port));
-    let (lookup, _lookup_tasks) = lookup.into_endpoint();
-    let (dashboard, _dashboard_tasks) = dashboard.into_endpoint();
-    let endpoints = PortEndpoints::new(config, kit, urls, lookup, dashboard);
-    let dashboard = dashboard_port.zip(endpoints.dashboard);
+    // If the dashboard shares the API's port, its tasks must run as long as that is served.
+    let _dashboard_tasks = std::mem::take(&mut dashboard.tasks);
+    let endpoints = PortEndpoints::new(config, kit, errors, lookup.endpoint, dashboard.endpoint);
     let serving_dashboard = async {
-        if let Some((port, endpoint)) = dashboard {
-            port.serve(endpoint, kit.lifecycle.clone()).await;
+        if let Some((port, endpoint)) = ports.dashboard.zip(endpoints.dashboard) {
+            port.serve("ip-lookup", PortService { endpoint, ..dashboard }).await;
         }
     };
-    tokio::join!(api_port.serve(endpoints.api, kit.lifecycle.clone()), serving_dashboard, redirecting);
+    let lookup = PortService { endpoint: endpoints.api, ..lookup };
+    tokio::join!(ports.api.serve("ip-lookup", lookup), serving_dashboard);
     Ok(())
-}
-
-/// Redirects to the https URL of the requested host, for an unknown host to the API's.
-fn redirect(
-    server: Server,
-    config: &Config,
-    kit: &Kit,
-    urls: &PublicUrls,
-    lookup: &LookupApp,
-    dashboard: &DashboardApp,
-) -> anyhow::Result<RedirectServer> {
-    let api = lookup.redirect_target()?;
-    // With --api-host alone, the dashboard may be for this machine only.
-    let local_dashboard = config.api_host.is_some() && urls.dashboard.starts_with("http://");
-    let mut others = lookup.other_redirect_targets()?;
-    if !local_dashboard {
-        others.push(dashboard.redirect_target(&urls.dashboard)?);
-    }
-    let telemetry = RequestTelemetry::new(&kit.telemetry, "ip-lookup");
-    let server = RedirectServer::new(server, api, others, telemetry);
-    let trusted = lookup.trusted_proxies();
-    Ok(server.proxy_protocol(&config.listener, move |peer| trusted.contains(peer)))
 }

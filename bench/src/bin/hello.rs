@@ -3,11 +3,12 @@
 use std::net::SocketAddr;
 
 use clap::Parser;
+use http_server::ServeArgs;
 use poem::listener::TcpListener;
 use poem::web::Json;
 use poem::{Route, Server, get, handler};
 use serde::Serialize;
-use service_kit::{ServeArgs, runtime};
+use service_kit::runtime;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

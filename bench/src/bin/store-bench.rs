@@ -4,7 +4,8 @@ use std::process::ExitCode;
 
 use bench::{gate, store};
 use clap::Parser;
-use service_kit::{ServeArgs, runtime};
+use http_server::ServeArgs;
+use service_kit::runtime;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -4,10 +4,10 @@ use std::{fs::File, net::SocketAddr};
 
 use clap::Parser;
 use http::HeaderMap;
+use http_server::{ListenerArgs, ServeArgs, Server};
 use poem::{EndpointExt, Response, Route, endpoint::make_sync, get};
 use service_kit::{
-    Kit, ListenerArgs, RequestTelemetry, ServeArgs, Server, TelemetryArgs, catch_all, named, runtime,
-    telemetry::inject_context,
+    Kit, RequestTelemetry, TelemetryArgs, catch_all, named, responder, runtime, telemetry::inject_context,
 };
 
 #[derive(Parser)]
@@ -48,7 +48,7 @@ fn main() -> anyhow::Result<()> {
 async fn serve(cli: &Cli) -> anyhow::Result<()> {
     let kit = Kit::start("probe", &cli.serve, &cli.telemetry)?;
     let server = Server::bind("probe", cli.listen, &cli.serve).await?;
-    let server = server.proxy_protocol(&cli.listener, |_| true);
+    let server = server.proxy_protocol(&cli.listener).trust(|_| true);
     kit.serve_admin(SocketAddr::from(([127, 0, 0, 1], 0))).await?;
     if let Some(task) = cli.failing_task {
         start_failing_task(task, &kit);
@@ -60,7 +60,7 @@ async fn serve(cli: &Cli) -> anyhow::Result<()> {
         .at("/", get(make_sync(|_| "hello")))
         .at("/trace", get(named("trace", |_| traceparent())))
         .at("/panic", get(make_sync(|request| panic(request.uri().query()))))
-        .with(catch_all("https://docs.example"))
+        .with(catch_all(responder("https://docs.example", &HeaderMap::new())))
         .with(RequestTelemetry::new(&kit.telemetry, "probe").trust_trace_of(move |_| trust))
         .boxed();
     server.serve(routes, kit.lifecycle.clone()).await;

@@ -7,7 +7,7 @@
 
 use std::{fmt, sync::Arc};
 
-use http::{StatusCode, header};
+use http::{HeaderMap, StatusCode, header};
 use poem::{
     Endpoint, EndpointExt, IntoResponse, Response, Route,
     endpoint::{BoxEndpoint, make_sync},
@@ -15,7 +15,7 @@ use poem::{
 };
 
 use crate::{
-    error::catch_all,
+    error::{catch_all, responder},
     json::SerdeJson,
     readiness::{Readiness, Report},
     telemetry::Telemetry,
@@ -54,7 +54,7 @@ pub fn endpoint(
         .0
         .into_iter()
         .fold(common, |all, (path, endpoint)| all.at(path, endpoint))
-        .with(catch_all("/").allow("GET, HEAD"))
+        .with(catch_all(responder("/", &HeaderMap::new())).allow("GET, HEAD"))
 }
 
 fn readyz(report: &Report) -> Response {

@@ -9,8 +9,7 @@ use std::{
 
 use anyhow::bail;
 use futures_util::FutureExt;
-
-use crate::lifecycle::Lifecycle;
+use http_server::Lifecycle;
 
 /// Shuts the process down if a background task fails, and makes it exit with an error.
 #[derive(Clone, Debug)]

@@ -2,7 +2,10 @@
 
 mod catch_all;
 
-use http::StatusCode;
+use std::sync::Arc;
+
+use http::{HeaderMap, StatusCode};
+use http_server::ErrorResponder;
 use poem::{IntoResponse, Response};
 use poem_openapi::Object;
 use serde::{Deserialize, Serialize};
@@ -57,6 +60,16 @@ pub fn response(status: StatusCode, body: &ErrorBody) -> Response {
     response
 }
 
+/// Creates the error responses of a server, with this documentation URL and these headers.
+pub fn responder(docs_url: impl Into<String>, headers: &HeaderMap) -> ErrorResponder {
+    let (docs_url, headers) = (docs_url.into(), headers.clone());
+    Arc::new(move |status, code, message| {
+        let mut response = response(status, &ErrorBody::new(code, message, &docs_url));
+        response.headers_mut().extend(headers.clone());
+        response
+    })
+}
+
 /// Maps a status to a generic error code, for errors that poem or the connection handling produces and no handler does.
 fn code_for(status: StatusCode) -> &'static str {
     match status {
@@ -69,10 +82,4 @@ fn code_for(status: StatusCode) -> &'static str {
         status if status.is_server_error() => "internal_error",
         _ => "bad_request",
     }
-}
-
-/// The 500 response after a panic, which the panic hook has already logged.
-pub(crate) fn internal_error(docs_url: &str) -> Response {
-    let status = StatusCode::INTERNAL_SERVER_ERROR;
-    response(status, &ErrorBody::for_status(status, INTERNAL_ERROR, docs_url))
 }

@@ -1,19 +1,26 @@
 //! The parts that every service needs: telemetry, lifecycle, readiness and the serving flags.
 
-use std::{net::SocketAddr, sync::Arc, thread, time::Duration};
+use std::{
+    net::SocketAddr,
+    sync::Arc,
+    thread,
+    time::{Duration, UNIX_EPOCH},
+};
 
 use anyhow::Context;
+use http::HeaderMap;
+use http_server::{Lifecycle, ServeArgs, Server, Tls};
+use opentelemetry::KeyValue;
 use poem::{EndpointExt, Response, endpoint::BoxEndpoint};
 use tokio::{runtime::Builder, sync::oneshot};
 
 use crate::{
     admin::{self, AdminRoutes},
     background::BackgroundTasks,
-    config::{ServeArgs, TelemetryArgs},
-    lifecycle::Lifecycle,
+    config::TelemetryArgs,
+    error::responder,
     panic,
     readiness::{Condition, Readiness},
-    serve::{Server, Tls},
     telemetry::Telemetry,
 };
 
@@ -137,7 +144,7 @@ impl Kit {
             let args = self.admin_args();
             match Server::bind("admin", addr, &args).await {
                 Ok(server) => {
-                    let server = server.docs_url("/");
+                    let server = server.errors(responder("/", &HeaderMap::new()));
                     let _ = bound.send(Ok(server.local_addr()));
                     let Ok(routes) = started.await else { return };
                     let endpoint = admin::endpoint(&self.readiness, &self.telemetry, routes).boxed();
@@ -171,10 +178,30 @@ impl Kit {
         tls: &Tls,
         condition: &'static str,
     ) -> impl Future<Output = ()> + use<> {
-        tls.publish(&self.telemetry.meter());
+        self.publish_expirations(tls.clone());
         let condition = self.readiness.condition(condition);
-        let reload = tls.clone().follow_files(CERTIFICATE_CHECK_INTERVAL, condition);
+        let report = move |state: Result<String, String>| match state {
+            Ok(detail) => condition.set_ready(detail),
+            Err(reason) => condition.set_not_ready(reason),
+        };
+        let reload = tls.clone().follow_files(CERTIFICATE_CHECK_INTERVAL, report);
         self.tasks.watch("certificate reload", reload)
+    }
+
+    fn publish_expirations(&self, tls: Tls) {
+        self.telemetry
+            .meter()
+            .i64_observable_gauge("tls_certificate_expiry_timestamp")
+            .with_unit("s")
+            .with_description("When a certificate in use expires, as Unix time")
+            .with_callback(move |gauge| {
+                for (certificate, expires) in tls.expirations() {
+                    let since_epoch = expires.duration_since(UNIX_EPOCH).unwrap_or_default();
+                    let seconds = i64::try_from(since_epoch.as_secs()).unwrap_or(i64::MAX);
+                    gauge.observe(seconds, &[KeyValue::new("certificate", certificate)]);
+                }
+            })
+            .build();
     }
 
     fn admin_args(&self) -> ServeArgs {

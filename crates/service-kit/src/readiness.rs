@@ -5,10 +5,9 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use http_server::Lifecycle;
 use serde::Serialize;
 use tokio::sync::watch;
-
-use crate::lifecycle::Lifecycle;
 
 /// The registered readiness conditions of a service.
 #[derive(Clone, Debug)]
@@ -118,8 +117,9 @@ impl Condition {
 
 #[cfg(test)]
 mod tests {
+    use http_server::ServeArgs;
+
     use super::*;
-    use crate::config::ServeArgs;
 
     #[test]
     fn service_is_ready_if_all_conditions_are_met_and_it_runs() {

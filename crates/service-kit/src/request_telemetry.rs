@@ -10,6 +10,7 @@ use std::{
 
 use futures_util::FutureExt;
 use http::{HeaderMap, HeaderName, StatusCode};
+use http_server::{RequestOrigin, X_REQUEST_ID};
 use opentelemetry::{
     KeyValue,
     metrics::{BoundHistogram, Histogram},
@@ -20,11 +21,7 @@ use poem_openapi::OperationId;
 use tracing::{Instrument, Span, field::Empty};
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
-use crate::{
-    request_id::{RequestId, X_REQUEST_ID},
-    serve::ConnectionInfo,
-    telemetry::{self, Telemetry},
-};
+use crate::telemetry::{self, Telemetry};
 
 /// The `operation` label of requests that reached no operation, for example with an unknown path.
 const OTHER: &str = "other";
@@ -148,12 +145,11 @@ impl RequestTelemetry {
         if span.is_disabled() {
             return span;
         }
-        if let Some(id) = RequestId::current() {
-            span.record("request_id", id.as_str());
+        if let Some(origin) = RequestOrigin::of(request) {
+            span.record("request_id", origin.id.as_str());
         }
         let peer = || request.remote_addr().as_socket_addr().map(SocketAddr::ip);
-        let unknown = || ConnectionInfo::current().is_some_and(|connection| connection.client_is_unknown());
-        if peer().is_some_and(|peer| (self.trusted)(peer)) && !unknown() {
+        if peer().is_some_and(|peer| (self.trusted)(peer)) && !RequestOrigin::client_is_unknown(request) {
             // Fails if the span has already started (it has not) or if no layer exports traces.
             let _ = span.set_parent(telemetry::extract_context(request.headers()));
             let links =
@@ -167,7 +163,7 @@ impl RequestTelemetry {
 /// Adds the ID and the trace context of the request that the current task handles to a request to another service.
 pub fn inject_request_context(headers: &mut HeaderMap) {
     telemetry::inject_context(headers);
-    headers.extend(RequestId::current().map(|id| (X_REQUEST_ID, id.to_header())));
+    headers.extend(telemetry::current_request_id().map(|id| (X_REQUEST_ID, id.to_header())));
 }
 
 fn operation(response: &Response) -> &'static str {
@@ -221,7 +217,10 @@ impl<E: Endpoint> Endpoint for RequestTelemetryEndpoint<E> {
     fn call(&self, request: Request) -> impl Future<Output = Result<Response>> + Send {
         let started = Instant::now();
         let span = self.telemetry.span(&request);
-        self.inner.call(request).instrument(span.clone()).map(move |result| {
+        let id = RequestOrigin::of(&request).map(|origin| origin.id.clone());
+        let own_span = span.clone();
+        let call = move || self.inner.call(request).instrument(own_span);
+        telemetry::with_request_id(id, call).map(move |result| {
             let mut response = result.map_or_else(poem::Error::into_response, IntoResponse::into_response);
             record_in_span(&span, &response);
             if let Some((_, own)) = &self.telemetry.links {

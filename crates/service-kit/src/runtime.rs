@@ -3,9 +3,8 @@
 use std::{future::Future, thread, time::Duration};
 
 use anyhow::Context;
+use http_server::ServeArgs;
 use tokio::runtime::{Builder, Runtime};
-
-use crate::config::ServeArgs;
 
 /// Maximum time that leftover blocking tasks, such as a hanging DNS lookup, can delay the exit.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use data_encoding::BASE64;
 use flate2::{Compression, write::GzEncoder};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use http_server::SharedBody;
 use poem::{Request, Response};
 use sha2::{Digest, Sha256};
 
@@ -23,10 +24,6 @@ struct Variant {
     bytes: Bytes,
     etag: HeaderValue,
 }
-
-/// Marks a response whose body is shared with other responses, so that it takes no memory of its own.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct SharedBody;
 
 impl StaticFile {
     /// Hashes and compresses the content.

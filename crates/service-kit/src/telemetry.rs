@@ -4,6 +4,7 @@ mod logs;
 mod otlp;
 mod process;
 mod propagation;
+mod request_scope;
 
 use std::{sync::mpsc, thread, time::Duration};
 
@@ -21,6 +22,8 @@ use crate::config::TelemetryArgs;
 pub(crate) use logs::log_early;
 pub use propagation::{extract_context, inject_context, link_current_span};
 pub(crate) use propagation::{extract_links, to_header};
+pub(crate) use request_scope::with_request_id;
+pub use request_scope::{current_request_id, enter_request};
 
 /// Maximum time that an unresponsive collector can delay the exit.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(3);

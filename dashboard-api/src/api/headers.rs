@@ -2,7 +2,7 @@
 //! from elsewhere.
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
-use service_kit::hsts;
+use http_server::hsts;
 
 /// Content security policy of every response that has none of its own, as the page and Swagger UI have.
 const POLICY: &str = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";

@@ -4,8 +4,9 @@
 use std::future::{Ready, ready};
 
 use http::StatusCode;
+use http_server::{is_loopback_name, requested_host};
 use poem::{Error, Request, Result};
-use service_kit::{ErrorBody, is_loopback_name, requested_host};
+use service_kit::ErrorBody;
 
 /// Accepts the host of the public URL and loopback names. Without a public URL, accepts every host.
 pub struct HostGuard {

@@ -1,14 +1,12 @@
 //! Extractors for what handlers need besides the body: headers, peer address and HTTP version.
 
-use std::net::IpAddr;
-
 use edge::Peer;
 use http::{HeaderMap, Version};
+use http_server::RequestOrigin;
 use poem::{FromRequest, Request, RequestBody, Result};
 use poem_openapi::param::Header;
 use poem_openapi::registry::{MetaSecurityScheme, Registry};
 use poem_openapi::{ApiExtractor, ApiExtractorType, Enum, ExtractParamOptions};
-use service_kit::ConnectionInfo;
 
 /// Extractor for operations that need no session.
 pub struct RequestInfo {
@@ -20,14 +18,11 @@ pub struct RequestInfo {
 
 impl<'a> FromRequest<'a> for RequestInfo {
     async fn from_request(request: &'a Request, _body: &mut RequestBody) -> Result<Self> {
+        let unknown = RequestOrigin::client_is_unknown(request);
+        let peer_of = |ip| if unknown { Peer::Balancer(ip) } else { Peer::Address(ip) };
         let peer = request.remote_addr().as_socket_addr().map(|peer| peer_of(peer.ip()));
         Ok(Self { headers: request.headers().clone(), peer, version: request.version() })
     }
-}
-
-fn peer_of(ip: IpAddr) -> Peer {
-    let unknown = ConnectionInfo::current().is_some_and(|connection| connection.client_is_unknown());
-    if unknown { Peer::Balancer(ip) } else { Peer::Address(ip) }
 }
 
 /// Extractor for operations that need a session. It adds this requirement to the OpenAPI document but does not check

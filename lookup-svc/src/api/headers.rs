@@ -1,7 +1,7 @@
 //! The headers of API responses: one prepared map per kind of response, cloned for each request.
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
-use service_kit::{X_REQUEST_ID, hsts};
+use http_server::{X_REQUEST_ID, hsts};
 
 use super::rate_limit::{self, PLACEHOLDER};
 use crate::config::RateLimitHeaders;

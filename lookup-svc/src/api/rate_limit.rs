@@ -220,7 +220,7 @@ mod tests {
             let mut exposed: Vec<_> = exposed.split(", ").collect();
             let sent = placeholders(mode).into_iter().map(|(name, _)| name.to_string());
             let others =
-                [&REASON, &header::RETRY_AFTER, &service_kit::X_REQUEST_ID].map(HeaderName::to_string);
+                [&REASON, &header::RETRY_AFTER, &http_server::X_REQUEST_ID].map(HeaderName::to_string);
             let mut sent: Vec<_> = sent.chain(others).collect();
             sent.sort();
             exposed.sort_unstable();

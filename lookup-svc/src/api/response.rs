@@ -2,11 +2,11 @@
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http_server::CloseConnection;
 use poem::{Body, IntoResponse, Response};
 use poem_openapi::ApiResponse;
 use poem_openapi::registry::{MetaResponses, Registry};
 use quota_client::ChargeError;
-use service_kit::CloseConnection;
 
 use super::document::{self, ResponseDoc};
 use super::error::{ApiError, ErrorBodies};

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http_server::is_for_loopback;
 use poem::endpoint::{BoxEndpoint, make};
 use poem::{EndpointExt, Error, IntoResponse, Request, Response, Result, post};
-use service_kit::{BodyLimit, ErrorBody, SerdeJson, add_missing_headers, catch_all, is_for_loopback};
+use service_kit::{BodyLimit, ErrorBody, SerdeJson, add_missing_headers, catch_all, responder};
 
 use super::{ExplainRequest, Explainer};
 
@@ -28,7 +29,8 @@ pub fn endpoint(explainer: Explainer, any_host: bool) -> BoxEndpoint<'static, Re
         }
     });
     let no_store = HeaderMap::from_iter([(header::CACHE_CONTROL, HeaderValue::from_static("no-store"))]);
-    let explain = post(explain).with(BodyLimit::new(MAX_BODY)).with(catch_all("/").allow("POST"));
+    let explain =
+        post(explain).with(BodyLimit::new(MAX_BODY)).with(catch_all(responder("/", &no_store)).allow("POST"));
     explain.after(move |result| add_missing_headers(result, &no_store)).map_to_response().boxed()
 }
 

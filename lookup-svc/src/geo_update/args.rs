@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use http_server::parse_duration;
 use reqwest::Url;
 use secrecy::SecretString;
-use service_kit::parse_duration;
 
 /// Download, verify and install geo databases
 #[derive(Clone, Debug, clap::Args)]

@@ -10,10 +10,11 @@ use std::sync::Arc;
 
 use edge::ClientInfo;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http_server::requested_host;
 use poem::{Request, Response};
 use quota_client::wire::Scope;
 use serde_json::{Map, Value};
-use service_kit::{ErrorBody, csp_hash, error, requested_host};
+use service_kit::{ErrorBody, csp_hash, error};
 
 use super::page::{self, escape};
 use super::template::Template;

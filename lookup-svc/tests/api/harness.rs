@@ -6,13 +6,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use api_key::ApiKey;
+use http_server::{Lifecycle, ServeArgs, Server};
 use lookup_svc::app::LookupService;
 use lookup_svc::config::Config;
 use poem::{Endpoint, EndpointExt, Request, Response, Result};
 use quota_client::wire::{ChargeRequest, ChargeResponse, Limits, Outcome, Scope, Status, Verdict};
 use reqwest::{Method, StatusCode};
 use serde_json::Value;
-use service_kit::{Kit, Lifecycle, ServeArgs, Server};
+use service_kit::{Kit, PublicPort};
 use tokio::sync::watch;
 
 pub const DOCS: &str = "https://ip.example/docs";
@@ -196,8 +197,9 @@ impl Harness {
         change(&mut config);
         let kit = Kit::for_tests(&config.serving);
         let service = LookupService::start(&config, &kit).await.unwrap();
-        let url = format!("http://{}", service.local_addr());
-        tokio::spawn(service.run());
+        let port = PublicPort::bind(&kit, config.port_args().unwrap()).await.unwrap();
+        let url = format!("http://{}", port.local_addr());
+        tokio::spawn(port.serve("lookup-svc", service.into_port_service(false).unwrap()));
         let http = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build().unwrap();
         Self { url, kit, quota, http }
     }

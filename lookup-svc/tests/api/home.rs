@@ -1,9 +1,9 @@
 //! The home page: the values of a lookup, without a charge, readable only by our own origins.
 
+use http_server::TlsArgs;
 use lookup_svc::config::Config;
 use quota_client::wire::Scope;
 use reqwest::Method;
-use service_kit::TlsArgs;
 use testkit::mmdb::sample;
 use testkit::tls::TlsFiles;
 

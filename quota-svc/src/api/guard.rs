@@ -5,9 +5,10 @@
 //! rejected malformed hosts.
 
 use http::{HeaderValue, StatusCode, header};
+use http_server::is_for_loopback;
 use poem::{Error, Request, Response, Result};
 use quota_client::QuotaToken;
-use service_kit::{ErrorBody, is_for_loopback};
+use service_kit::ErrorBody;
 
 use super::DOCS;
 

@@ -20,10 +20,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 pub use confirm::ConfirmWrites;
+use http_server::LogThrottle;
 use outage_log::OutageLog;
 use quota_api::ImportReport;
 use redis_keys::RedisKeys;
-use service_kit::LogThrottle;
 use settings::SettingsCheck;
 pub use target::{Credentials, RedisUrlError};
 use topology::Topology;

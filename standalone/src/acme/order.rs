@@ -4,13 +4,13 @@ use std::io;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
+use http_server::{Challenges, LoadedCertificate, ManagedCertificate};
 use instant_acme::{
     Account, AuthorizationStatus, ChallengeType, ExternalAccountKey, Identifier, NewAccount, NewOrder,
     OrderStatus, Problem, RetryPolicy,
 };
 use rcgen::{CertificateParams, CustomExtension, KeyPair};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
-use service_kit::serve::{Challenges, LoadedCertificate, ManagedCertificate};
 
 use super::args::AcmeArgs;
 use super::files::{AcmeFiles, StoredAccount};

@@ -5,10 +5,11 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use http_server::Lifecycle;
 use quota_client::{ClientError, QuotaClient, QuotaToken};
 use quota_svc::app::QuotaService;
 use quota_svc::store::embedded::OpenError;
-use service_kit::{Kit, Lifecycle};
+use service_kit::Kit;
 use tokio::task::JoinHandle;
 
 use crate::config::Config;

@@ -1,29 +1,29 @@
-//! Gives the framework's errors (404, 405, invalid parameters, 413) and panics an [`ErrorBody`].
+//! Gives the framework's errors (404, 405, invalid parameters, 413) and panics an [`ErrorBody`](super::ErrorBody).
 
-use std::{future::Future, panic::AssertUnwindSafe, sync::Arc};
+use std::{future::Future, panic::AssertUnwindSafe};
 
 use futures_util::FutureExt;
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderValue, StatusCode, header};
+use http_server::ErrorResponder;
 use poem::{Endpoint, IntoResponse, Middleware, Request, Response, Result};
 
-use super::{ErrorBody, INTERNAL_ERROR, internal_error, response};
+use super::{INTERNAL_ERROR, code_for};
 
-/// Middleware that turns errors and panics into responses with an [`ErrorBody`]. An error that already contains a response
-/// passes through unchanged.
+/// Middleware that turns errors and panics into responses, see [`responder`](super::responder). An error that already
+/// contains a response passes through unchanged.
 ///
-/// [`Server`](crate::Server) also catches panics, but outside all middleware, which then could not add headers (CORS).
+/// [`Server`](http_server::Server) also catches panics, but outside all middleware, which then could not add headers (CORS).
 ///
-/// `endpoint.with(catch_all(docs_url).allow("GET, OPTIONS"))`
-pub fn catch_all(docs_url: impl Into<String>) -> CatchAll {
-    CatchAll { docs_url: docs_url.into().into(), allow: None, headers: HeaderMap::new() }
+/// `endpoint.with(catch_all(errors).allow("GET, OPTIONS"))`
+pub fn catch_all(errors: ErrorResponder) -> CatchAll {
+    CatchAll { errors, allow: None }
 }
 
 /// See [`catch_all`].
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct CatchAll {
-    docs_url: Arc<str>,
+    errors: ErrorResponder,
     allow: Option<HeaderValue>,
-    headers: HeaderMap,
 }
 
 impl CatchAll {
@@ -33,19 +33,12 @@ impl CatchAll {
         self
     }
 
-    /// Adds headers, such as CORS headers, to all responses that it creates.
-    pub fn headers(mut self, headers: HeaderMap) -> Self {
-        self.headers = headers;
-        self
-    }
-
     fn error_response(&self, error: poem::Error) -> Response {
         if error.is_from_response() {
             return error.into_response();
         }
         let status = error.status();
-        let body = ErrorBody::for_status(status, message(&error, status), &self.docs_url);
-        let mut response = self.with_headers(response(status, &body));
+        let mut response = (self.errors)(status, code_for(status), &message(&error, status));
         // Keeps data attached to the error, such as the operation ID.
         *response.extensions_mut() = std::mem::take(error.into_response().extensions_mut());
         if let (StatusCode::METHOD_NOT_ALLOWED, Some(allow)) = (status, &self.allow) {
@@ -53,12 +46,9 @@ impl CatchAll {
         }
         response
     }
-
-    fn with_headers(&self, mut response: Response) -> Response {
-        response.headers_mut().extend(self.headers.clone());
-        response
-    }
 }
+
+const INTERNAL: StatusCode = StatusCode::INTERNAL_SERVER_ERROR;
 
 /// The message for the client. The cause of a server error goes only to the log.
 fn message(error: &poem::Error, status: StatusCode) -> String {
@@ -84,7 +74,6 @@ impl<E: Endpoint> Middleware<E> for CatchAll {
 }
 
 /// An endpoint wrapped by [`catch_all`].
-#[derive(Debug)]
 pub struct CatchAllEndpoint<E> {
     inner: E,
     catch_all: CatchAll,
@@ -100,7 +89,8 @@ impl<E: Endpoint> Endpoint for CatchAllEndpoint<E> {
             Ok(match caught {
                 Ok(Ok(output)) => output.into_response(),
                 Ok(Err(error)) => self.catch_all.error_response(error),
-                Err(_) => self.catch_all.with_headers(internal_error(&self.catch_all.docs_url)),
+                // The panic hook has logged it.
+                Err(_) => (self.catch_all.errors)(INTERNAL, code_for(INTERNAL), INTERNAL_ERROR),
             })
         })
     }

@@ -3,6 +3,7 @@
 use std::io;
 
 use anyhow::Context;
+use http_server::RequestId;
 use opentelemetry::trace::TracerProvider;
 use opentelemetry_sdk::trace::SdkTracerProvider;
 use tracing::{Event, Level, Subscriber};
@@ -17,9 +18,8 @@ use tracing_subscriber::{
     util::SubscriberInitExt,
 };
 
-use super::SPAN_TARGET;
+use super::{SPAN_TARGET, current_request_id};
 use crate::config::{LogFormat, TelemetryArgs};
-use crate::request_id::RequestId;
 use crate::terminal;
 
 type BoxLayer = Box<dyn Layer<Registry> + Send + Sync>;
@@ -70,8 +70,7 @@ fn log_layer_to<W: io::Write + 'static>(
     })
 }
 
-/// Appends the ID of the current request to a log line, if there is one. A span would cost every request as much as all of
-/// its log lines, of which most requests have none.
+/// Appends the ID of the current request to a log line, if there is one.
 struct WithRequestId<F> {
     line: F,
     /// Adds the ID to a line without its line break.
@@ -95,7 +94,7 @@ where
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> std::fmt::Result {
-        let Some(id) = RequestId::current() else {
+        let Some(id) = current_request_id() else {
             return self.line.format_event(context, writer, event);
         };
         let mut line = String::new();
@@ -123,6 +122,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
+    use crate::telemetry::enter_request;
 
     /// Collects what is logged.
     #[derive(Clone, Default)]
@@ -145,7 +145,7 @@ mod tests {
         let writer = buffer.clone();
         let layer = log_layer_to(&args, false, move || writer.clone()).expect("a valid level");
         tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
-            id.clone().enter(|| tracing::warn!(status = 500, "request failed"));
+            enter_request(Some(id.clone()), || tracing::warn!(status = 500, "request failed"));
             tracing::warn!("stopped");
         });
         let log = buffer.0.lock().unwrap_or_else(PoisonError::into_inner).clone();

@@ -5,13 +5,13 @@ use std::time::Duration;
 use poem::{Endpoint, EndpointExt, IntoResponse, Request, Route, endpoint::make, post};
 use service_kit::{BodyLimit, catch_all};
 
-use crate::harness::{DOCS, TestServer, args};
+use crate::harness::{TestServer, args, errors};
 
 fn echo(limit: BodyLimit) -> impl Endpoint {
     let echo = make(|mut request: Request| async move {
         Ok::<_, poem::Error>(request.take_body().into_bytes().await?.into_response())
     });
-    Route::new().at("/", post(echo)).with(limit).with(catch_all(DOCS).allow("POST"))
+    Route::new().at("/", post(echo)).with(limit).with(catch_all(errors()).allow("POST"))
 }
 
 #[tokio::test]

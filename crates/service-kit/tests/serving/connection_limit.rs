@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use service_kit::ServeArgs;
+use http_server::ServeArgs;
 
-use crate::harness::{TestServer, args, hello};
+use crate::harness::{Client, TestServer, args, hello};
 
 #[tokio::test]
 async fn stalled_connections_are_evicted_at_limit() {
@@ -35,4 +35,48 @@ async fn busy_connection_is_never_evicted() {
     gate.open();
     assert_eq!(busy.read_response().await.status, 200);
     assert_eq!(waiting.read_response().await.status, 200, "served once the first connection is idle");
+}
+
+/// A connection from this address that has sent a request and is idle.
+async fn idle_client(server: &TestServer, address: [u8; 4]) -> Client {
+    let mut client = server.connect_from(address.into()).await;
+    assert_eq!(client.get("/").await.status, 200);
+    client
+}
+
+#[tokio::test]
+async fn network_with_the_most_connections_is_evicted_first() {
+    let args = ServeArgs { max_connections: 48, ..args() };
+    let server = TestServer::start(&args, hello()).await;
+    // The oldest connections, which would be evicted first by age.
+    let mut honest = Vec::new();
+    for last in 10..14 {
+        honest.push(idle_client(&server, [127, 0, 0, last]).await);
+    }
+    let mut greedy = Vec::new();
+    for _ in 0..200 {
+        greedy.push(idle_client(&server, [127, 0, 0, 9]).await);
+    }
+    for client in &mut honest {
+        assert_eq!(client.get("/").await.status, 200, "the connection is still open");
+    }
+    greedy[0].wait_closed().await;
+}
+
+#[tokio::test]
+async fn connections_without_a_request_are_evicted_before_idle_ones_of_the_same_address() {
+    let args = ServeArgs { max_connections: 48, ..args() };
+    let server = TestServer::start(&args, hello()).await;
+    let mut honest = Vec::new();
+    for _ in 0..30 {
+        honest.push(idle_client(&server, [127, 0, 0, 9]).await);
+    }
+    let mut silent = Vec::new();
+    for _ in 0..200 {
+        silent.push(server.connect_from([127, 0, 0, 9].into()).await);
+    }
+    server.wait_until_read().await;
+    for client in &mut honest {
+        assert_eq!(client.get("/").await.status, 200, "the connection is still open");
+    }
 }

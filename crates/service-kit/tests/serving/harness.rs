@@ -7,9 +7,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use http::{HeaderValue, header};
+use http::{HeaderMap, HeaderValue, header};
+use http_server::{ErrorResponder, Lifecycle, ServeArgs, Server};
 use poem::{Endpoint, EndpointExt, Route, endpoint::make_sync, get};
-use service_kit::{Lifecycle, ServeArgs, Server, catch_all};
+use service_kit::{catch_all, responder};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpSocket, TcpStream},
@@ -36,8 +37,8 @@ impl TestServer {
         let server = Server::bind("test", addr, args).await.expect("bind");
         let (addr, lifecycle) = (server.local_addr(), Lifecycle::new(args));
         let cors = (header::ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
-        let server = server.docs_url(DOCS).error_headers([cors].into_iter().collect());
-        let server = server.request_ids_from(|peer| peer == TRUSTED_PEER);
+        let server = server.errors(responder(DOCS, &[cors].into_iter().collect()));
+        let server = server.trust(|peer| peer == TRUSTED_PEER);
         let serving = server.serve(endpoint.map_to_response().boxed(), lifecycle.clone());
         Self { addr, lifecycle, task: tokio::spawn(serving) }
     }
@@ -90,6 +91,11 @@ impl CapturedLog {
     }
 }
 
+/// Errors that link to [`DOCS`].
+pub fn errors() -> ErrorResponder {
+    responder(DOCS, &HeaderMap::new())
+}
+
 /// No drain delay and a short grace period.
 pub fn args() -> ServeArgs {
     ServeArgs { drain_delay: Duration::ZERO, grace: Duration::from_secs(5), ..ServeArgs::default() }
@@ -101,7 +107,7 @@ pub fn download(bytes: usize) -> impl Endpoint {
 }
 
 pub fn hello() -> impl Endpoint {
-    Route::new().at("/", get(make_sync(|_| "hello"))).with(catch_all(DOCS))
+    Route::new().at("/", get(make_sync(|_| "hello"))).with(catch_all(errors()))
 }
 
 pub struct Client(pub TcpStream);

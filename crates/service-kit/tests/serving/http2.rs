@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use h2::client::{Connection, SendRequest, handshake};
 use http::{Method, Request, Response, Version};
-use service_kit::ServeArgs;
+use http_server::ServeArgs;
 use tokio::{io::AsyncReadExt, net::TcpStream, task::JoinHandle, time::timeout};
 
 use crate::harness::{TIMEOUT, TestServer, args, hello};
@@ -49,7 +49,7 @@ async fn stream_limit_is_announced() {
     let server = TestServer::start(&args(), hello()).await;
     let (mut sender, _connection) = connect(&server).await;
     assert_eq!(send(&mut sender, get()).await.status(), 200);
-    let max_streams = 200;
+    let max_streams = 32;
     assert_eq!(sender.current_max_send_streams(), max_streams);
 }
 
@@ -73,19 +73,11 @@ async fn body(mut response: Response<h2::RecvStream>) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn headers_over_h2_limit_get_431_with_error_body() {
+async fn headers_over_h2_limit_get_431_and_the_connection_stays_open() {
     let server = TestServer::start(&args(), hello()).await;
     let (mut sender, _connection) = connect(&server).await;
-    // Twice: HPACK sends the status as a literal first and as an index afterward, and the server replaces both forms.
-    for _ in 0..2 {
-        let response = send(&mut sender, get_with_long_headers(5)).await;
-        assert_eq!(response.status(), 431);
-        assert_eq!(response.headers()["content-type"], "application/json");
-        assert_eq!(response.headers()["access-control-allow-origin"], "*");
-        assert_eq!(response.headers()["x-request-id"].len(), 16);
-        let body: serde_json::Value = serde_json::from_slice(&body(response).await).expect("JSON");
-        assert_eq!(body["docs"], "https://docs.example#headers_too_large");
-    }
+    assert_eq!(send(&mut sender, get_with_long_headers(5)).await.status(), 431);
+    assert_eq!(send(&mut sender, get()).await.status(), 200);
 }
 
 #[tokio::test]
@@ -255,7 +247,7 @@ async fn response_that_closes_an_http1_connection_says_so() {
 fn closing() -> impl poem::Endpoint {
     poem::endpoint::make_sync(|_| {
         let mut response = poem::Response::default();
-        response.extensions_mut().insert(service_kit::CloseConnection);
+        response.extensions_mut().insert(http_server::CloseConnection);
         response
     })
 }

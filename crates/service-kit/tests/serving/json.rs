@@ -5,7 +5,7 @@ use poem_openapi::{ApiResponse, Object, OpenApi, OpenApiService};
 use serde::{Deserialize, Serialize};
 use service_kit::{BodyLimit, ErrorBody, Kit, RequestTelemetry, SerdeJson, catch_all};
 
-use crate::harness::{DOCS, RawResponse, TestServer, args};
+use crate::harness::{DOCS, RawResponse, TestServer, args, errors};
 
 #[derive(Object, Serialize, Deserialize)]
 struct Double {
@@ -43,7 +43,7 @@ fn service() -> OpenApiService<Api, ()> {
 }
 
 fn endpoint() -> impl Endpoint {
-    service().with(BodyLimit::default()).with(catch_all(DOCS))
+    service().with(BodyLimit::default()).with(catch_all(errors()))
 }
 
 async fn post(body: &str, content_type: &str) -> RawResponse {

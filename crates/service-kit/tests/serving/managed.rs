@@ -2,6 +2,7 @@
 
 use std::{fs, io, sync::Arc};
 
+use http_server::{Challenges, Lifecycle, ManagedCertificate, Server, Tls, TlsArgs};
 use poem::{EndpointExt, endpoint::make_sync};
 use rcgen::{CertificateParams, CustomExtension, KeyPair};
 use rustls::{
@@ -9,10 +10,6 @@ use rustls::{
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
     crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature},
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime},
-};
-use service_kit::{
-    Lifecycle, Server, Tls, TlsArgs,
-    serve::{Challenges, ManagedCertificate},
 };
 use tempfile::TempDir;
 use tokio::{

@@ -3,7 +3,7 @@
 use poem::{Endpoint, EndpointExt, Route, endpoint::make_sync, get};
 use service_kit::catch_all;
 
-use crate::harness::{DOCS, TestServer, args};
+use crate::harness::{TestServer, args, errors};
 
 fn routes() -> Route {
     let panics = make_sync(|_| -> String { panic!("on purpose") });
@@ -26,5 +26,5 @@ async fn server_turns_panic_into_500() {
 
 #[tokio::test]
 async fn catch_all_turns_panic_into_500() {
-    check_panic_gets_500(routes().with(catch_all(DOCS))).await;
+    check_panic_gets_500(routes().with(catch_all(errors()))).await;
 }

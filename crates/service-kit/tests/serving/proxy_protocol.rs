@@ -6,8 +6,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use http_server::{Lifecycle, ListenerArgs, RequestOrigin, ServeArgs, Server};
 use poem::{Endpoint, EndpointExt, Request, endpoint::make_sync};
-use service_kit::{ConnectionInfo, Lifecycle, ListenerArgs, ServeArgs, Server};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpSocket, TcpStream},
@@ -32,7 +32,8 @@ const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 async fn serve(args: &ServeArgs, endpoint: impl Endpoint + 'static) -> TestServer {
     let server = Server::bind("test", "0.0.0.0:0".parse().expect("address"), args).await.expect("bind");
     let trusted: IpAddr = TRUSTED.parse().expect("address");
-    let server = server.proxy_protocol(&ListenerArgs { proxy_protocol: true }, move |peer| peer == trusted);
+    let server =
+        server.proxy_protocol(&ListenerArgs { proxy_protocol: true }).trust(move |peer| peer == trusted);
     let addr = SocketAddr::from(([127, 0, 0, 1], server.local_addr().port()));
     let lifecycle = Lifecycle::new(args);
     let task = tokio::spawn(server.serve(endpoint.map_to_response().boxed(), lifecycle.clone()));
@@ -42,7 +43,7 @@ async fn serve(args: &ServeArgs, endpoint: impl Endpoint + 'static) -> TestServe
 /// Responds with the remote address of the request, the TCP peer, and whether the client is known.
 fn addresses() -> impl Endpoint {
     make_sync(|request: Request| {
-        let info = ConnectionInfo::current().expect("inside a handler");
+        let info = &RequestOrigin::of(&request).expect("served").connection;
         let known = if info.client_is_unknown() { "unknown" } else { "known" };
         let remote = request.remote_addr().as_socket_addr().expect("TCP").ip();
         format!("{remote} {} {known}", info.peer.ip())
@@ -139,8 +140,8 @@ async fn missing_header_closes_the_connection_at_once() {
 }
 
 #[tokio::test]
-async fn stalled_headers_take_no_connection_and_are_closed_after_3_seconds() {
-    let server = serve(&ServeArgs { max_connections: 1, ..args() }, addresses()).await;
+async fn stalled_headers_are_closed_after_3_seconds() {
+    let server = serve(&args(), addresses()).await;
     let started = Instant::now();
     let mut stalled = Vec::new();
     for start in [&b""[..], b"PROXY TCP4 192.0", &version_2(&[])[..20]] {
@@ -284,4 +285,23 @@ async fn ten_thousand_mutated_headers_are_accepted_only_if_valid() {
 
 fn count(is_accepted: bool, accepted: &mut usize, rejected: &mut usize) {
     *(if is_accepted { accepted } else { rejected }) += 1;
+}
+
+#[tokio::test]
+async fn network_of_an_evicted_connection_is_that_of_the_header() {
+    let server = serve(&ServeArgs { max_connections: 48, ..args() }, addresses()).await;
+    let connect = async |address: &str| {
+        let mut client = server.connect().await;
+        client.send(format!("PROXY TCP4 {address} 127.0.0.1 1000 443\r\n")).await;
+        assert_eq!(client.get("/").await.status, 200);
+        client
+    };
+    let mut honest = [connect("192.0.2.1").await, connect("192.0.2.2").await];
+    let mut greedy = Vec::new();
+    for _ in 0..200 {
+        greedy.push(connect("192.0.2.9").await);
+    }
+    for client in &mut honest {
+        assert_eq!(client.get("/").await.status, 200, "the connection is still open");
+    }
 }

@@ -1,9 +1,14 @@
 //! The port that redirects plain HTTP to https.
 
-use http::{HeaderMap, HeaderValue, header};
-use service_kit::{Kit, ListenerArgs, RedirectServer, RedirectTarget, RequestTelemetry};
+use std::sync::Arc;
 
-use crate::harness::{RawResponse, TestServer, args};
+use http::{HeaderMap, HeaderValue, header};
+use http_server::{ListenerArgs, RedirectTarget};
+use poem::EndpointExt;
+use service_kit::{Kit, PortArgs, PortService, PublicPort, responder};
+use tokio::task::JoinSet;
+
+use crate::harness::{RawResponse, TestServer, args, hello};
 
 fn target(url: &str, docs_url: &str) -> RedirectTarget {
     let headers: HeaderMap = [
@@ -12,7 +17,7 @@ fn target(url: &str, docs_url: &str) -> RedirectTarget {
     ]
     .into_iter()
     .collect();
-    RedirectTarget::new("--base-url", url, docs_url, headers).expect("an https URL")
+    RedirectTarget::new("--base-url", url, responder(docs_url, &headers)).expect("an https URL")
 }
 
 /// Redirects to `https://ip.example`, and for another host to `https://keys.example:8443`.
@@ -22,14 +27,29 @@ async fn start() -> (TestServer, Kit) {
 
 async fn start_with(listener: ListenerArgs) -> (TestServer, Kit) {
     let kit = Kit::for_tests(&args());
-    let others = vec![target("https://keys.example:8443", "https://keys.example/docs")];
     let default = target("https://ip.example", "https://ip.example/docs");
-    let telemetry = RequestTelemetry::new(&kit.telemetry, "test");
+    let service = PortService {
+        endpoint: hello().map_to_response().boxed(),
+        errors: default.errors(),
+        trusted: Arc::new(|peer| peer.is_loopback()),
+        redirects: vec![default, target("https://keys.example:8443", "https://keys.example/docs")],
+        tasks: JoinSet::new(),
+    };
     let any = ([127, 0, 0, 1], 0).into();
-    let server = RedirectServer::bind(any, default, others, &args(), telemetry).await.expect("bind");
-    let server = server.proxy_protocol(&listener, |peer| peer.is_loopback());
-    let (addr, lifecycle) = (server.local_addr(), kit.lifecycle.clone());
-    let task = tokio::spawn(server.serve(lifecycle.clone()));
+    let (tls, certificates) = (None, None);
+    let args = PortArgs {
+        name: "test",
+        flag: "--listen",
+        listen: any,
+        redirect_listen: Some(any),
+        tls,
+        certificates,
+        listener: &listener,
+    };
+    let port = PublicPort::bind(&kit, args).await.expect("bind");
+    let addr = port.redirect_addr().expect("a redirect port");
+    let lifecycle = kit.lifecycle.clone();
+    let task = tokio::spawn(port.serve("test", service));
     (TestServer { addr, lifecycle, task }, kit)
 }
 

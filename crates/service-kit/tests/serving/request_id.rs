@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
-use poem::{Response, endpoint::make_sync};
-use service_kit::RequestId;
+use http_server::RequestOrigin;
+use poem::{Request, Response, endpoint::make_sync};
 
 use crate::{
     harness::{RawResponse, TRUSTED_PEER, TestServer, args, hello},
@@ -86,8 +86,8 @@ async fn only_valid_ids_of_trusted_peers_are_used() {
 
 #[tokio::test]
 async fn endpoint_sees_the_id_of_the_response() {
-    let show = make_sync(|_| {
-        let id = RequestId::current().expect("an ID");
+    let show = make_sync(|request: Request| {
+        let id = &RequestOrigin::of(&request).expect("served").id;
         Response::builder().header("x-request-id", "of the endpoint").body(id.to_string())
     });
     let server = TestServer::start(&args(), show).await;

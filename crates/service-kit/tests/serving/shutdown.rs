@@ -6,11 +6,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use http_server::ServeArgs;
 use poem::{
     Endpoint,
     endpoint::{make, make_sync},
 };
-use service_kit::ServeArgs;
 use tokio::{net::TcpStream, sync::Semaphore, time::timeout};
 
 use crate::harness::{TIMEOUT, TestServer, args, hello};

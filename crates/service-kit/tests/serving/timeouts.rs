@@ -2,8 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
+use http_server::ServeArgs;
 use poem::{Endpoint, endpoint::make};
-use service_kit::ServeArgs;
 use tokio::{io::AsyncWriteExt, sync::Notify, time::timeout};
 
 use crate::harness::{TestServer, args, hello};

@@ -12,13 +12,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+use http_server::{Lifecycle, RequestOrigin, ServeArgs, Server, Tls, TlsArgs, TlsVersion};
 use poem::{Endpoint, EndpointExt, Request, endpoint::make_sync};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustls::{
     ClientConfig, HandshakeKind, RootCertStore,
     pki_types::{CertificateDer, ServerName},
 };
-use service_kit::{ConnectionInfo, Kit, Lifecycle, ServeArgs, Server, Tls, TlsArgs, serve::TlsVersion};
+use service_kit::Kit;
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -31,7 +32,7 @@ use tokio::{
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use crate::{
-    harness::{CapturedLog, DOCS, TIMEOUT, TestServer, args},
+    harness::{CapturedLog, TIMEOUT, TestServer, args, errors},
     shutdown::gated,
 };
 
@@ -137,7 +138,7 @@ async fn serve(args: &ServeArgs, tls: &TlsArgs, endpoint: impl Endpoint + 'stati
     let tls = Tls::load(tls).expect("valid certificates").expect("there are certificates");
     let server = Server::bind("test", ([127, 0, 0, 1], 0).into(), args).await.expect("bind");
     let (addr, lifecycle) = (server.local_addr(), Lifecycle::new(args));
-    let server = server.docs_url(DOCS).tls(Some(tls.clone()));
+    let server = server.errors(errors()).tls(Some(tls.clone()));
     let task = tokio::spawn(server.serve(endpoint.map_to_response().boxed(), lifecycle.clone()));
     (TestServer { addr, lifecycle, task }, tls)
 }
@@ -145,7 +146,7 @@ async fn serve(args: &ServeArgs, tls: &TlsArgs, endpoint: impl Endpoint + 'stati
 /// Responds with the facts of the connection.
 fn facts() -> impl Endpoint {
     make_sync(|request: Request| {
-        let info = ConnectionInfo::current().expect("inside a handler");
+        let info = &RequestOrigin::of(&request).expect("served").connection;
         let tls = info.tls.as_ref().expect("TLS");
         let rtt = info.round_trip_time().is_some();
         let (version, cipher) = (tls.version.unwrap_or("-"), tls.cipher.unwrap_or("-"));
@@ -220,8 +221,8 @@ async fn check_suites(authority: &Authority, addr: SocketAddr, key: &str) {
 async fn server_name_is_known_if_the_client_sends_it() {
     let authority = Authority::new();
     authority.issue("a", "a.example");
-    let name = make_sync(|_| {
-        let info = ConnectionInfo::current().expect("inside a handler");
+    let name = make_sync(|request: Request| {
+        let info = &RequestOrigin::of(&request).expect("served").connection;
         info.tls.as_ref().expect("TLS").server_name.as_deref().unwrap_or("hello").to_owned()
     });
     let (server, _) = serve(&args(), &authority.args(&["a"]), name).await;
@@ -442,9 +443,7 @@ async fn fifty_replaced_certificates_fail_no_request() {
     let authority = Authority::new();
     authority.issue("a", "a.example");
     let (server, tls) = serve(&args(), &authority.args(&["a"]), hello()).await;
-    let kit = Kit::for_tests(&args());
-    let condition = kit.readiness.condition("tls");
-    let follow = tokio::spawn(tls.follow_files(Duration::from_millis(5), condition));
+    let follow = tokio::spawn(tls.follow_files(Duration::from_millis(5), |_| {}));
     let stop = Arc::new(AtomicBool::new(false));
     let loads = [load(&authority, server.addr, &stop), load(&authority, server.addr, &stop)];
     for _ in 0..50 {
@@ -478,8 +477,7 @@ async fn expired_certificate_is_reported_but_keeps_the_service_ready() {
         TlsArgs { tls_cert: vec![certificate_file.clone()], tls_key: vec![key_file], ..TlsArgs::default() };
     let tls = Tls::load(&args).expect("expired certificates are accepted").expect("certificate");
     let kit = Kit::for_tests(&ServeArgs::default());
-    tls.publish(&kit.telemetry.meter());
-    let follow = tokio::spawn(tls.follow_files(Duration::from_secs(3600), kit.readiness.condition("tls")));
+    let follow = tokio::spawn(kit.reload_certificates(&tls, "tls"));
     while !kit.readiness.report().checks["tls"].detail.contains("has EXPIRED (2020-01-01)") {
         tokio::task::yield_now().await;
     }
@@ -569,7 +567,9 @@ async fn unspecified_ipv6_address_serves_both_families() {
     let addr: SocketAddr = "[::]:0".parse().expect("valid address");
     let server = Server::bind("test", addr, &args).await.expect("bind");
     let port = server.local_addr().port();
-    let peer = make_sync(|_| ConnectionInfo::current().expect("inside a handler").peer.ip().to_string());
+    let peer =
+        |request: Request| RequestOrigin::of(&request).expect("served").connection.peer.ip().to_string();
+    let peer = make_sync(peer);
     let lifecycle = Lifecycle::new(&args);
     let task = tokio::spawn(server.serve(peer.map_to_response().boxed(), lifecycle.clone()));
     for ip in ["127.0.0.1", "::1"] {

@@ -1,6 +1,12 @@
 //! Clients that read their responses slowly or not at all.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use bytes::Bytes;
 use h2::{
@@ -8,7 +14,7 @@ use h2::{
     client::{Builder, SendRequest},
 };
 use http::{Request, Response, Version};
-use service_kit::ServeArgs;
+use http_server::ServeArgs;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     time::{interval, sleep, timeout},
@@ -47,48 +53,54 @@ async fn read_until_reset(mut response: Response<h2::RecvStream>) -> (usize, Opt
 }
 
 #[tokio::test]
-async fn http2_stream_without_progress_is_reset() {
-    let args = ServeArgs { stall_timeout: Duration::from_millis(300), ..args() };
-    for size in [2, 100, 100_000] {
+async fn http2_stream_that_is_not_read_in_time_is_reset() {
+    let args = ServeArgs { response_timeout: Duration::from_millis(300), ..args() };
+    // The server hands over pieces of 16 KiB as soon as the window has room for one byte.
+    for (size, window) in [(2, 0), (100, 0), (100_000, 0), (100_000, 1), (100_000, 5_000)] {
         let server = TestServer::start(&args, download(size)).await;
-        for window in [0, 1, 99, 5_000] {
-            let mut sender = connect(&server, window).await;
-            let expected = match size <= window as usize {
-                true => (size, None),
-                false => (window as usize, Some(Reason::CANCEL)),
-            };
-            // The second request shows that the connection stays open.
-            for _ in 0..2 {
-                let response = send(&mut sender).await;
-                assert_eq!(read_until_reset(response).await, expected, "size {size}, window {window}");
-            }
+        let mut sender = connect(&server, window).await;
+        // The second request shows that the connection stays open.
+        for _ in 0..2 {
+            let response = send(&mut sender).await;
+            let expected = (window as usize, Some(Reason::CANCEL));
+            assert_eq!(read_until_reset(response).await, expected, "size {size}, window {window}");
         }
     }
 }
 
 #[tokio::test]
-async fn http2_download_at_low_speed_is_not_reset() {
-    const SIZE: usize = 12_000;
-    let stall = Duration::from_millis(1500);
-    let args = ServeArgs { stall_timeout: stall, idle_timeout: stall, ..args() };
+async fn http2_connection_is_closed_if_the_last_piece_is_not_read_in_time() {
+    let args = ServeArgs { response_timeout: Duration::from_millis(300), ..args() };
+    let server = TestServer::start(&args, download(100)).await;
+    let mut sender = connect(&server, 99).await;
+    let (bytes, reason) = read_until_reset(send(&mut sender).await).await;
+    assert_eq!((bytes, reason), (99, None), "the connection ended");
+    assert!(sender.ready().await.is_err());
+}
+
+#[tokio::test]
+async fn http2_download_gets_time_in_proportion_to_its_size() {
+    const SIZE: usize = 512 << 10;
+    let timeout_of_none = Duration::from_millis(1000);
+    let args = ServeArgs { response_timeout: timeout_of_none, idle_timeout: timeout_of_none, ..args() };
     let server = TestServer::start(&args, download(SIZE)).await;
-    let mut sender = connect(&server, 600).await;
+    let mut sender = connect(&server, 16 << 10).await;
     let mut response = send(&mut sender).await;
     let (mut read, started) = (0, std::time::Instant::now());
     while let Some(data) = timeout(TIMEOUT, response.body_mut().data()).await.expect("data in time") {
         let length = data.expect("the stream is not reset").len();
         read += length;
-        // The speed of the client: at most 4 KB per second.
-        sleep(Duration::from_micros(250) * u32::try_from(length).expect("small")).await;
+        // The speed of the client: at most 333 KB per second.
+        sleep(Duration::from_micros(3) * u32::try_from(length).expect("small")).await;
         response.body_mut().flow_control().release_capacity(length).expect("received bytes");
     }
     assert_eq!(read, SIZE);
-    assert!(started.elapsed() > stall, "the download took longer than the timeout");
+    assert!(started.elapsed() > timeout_of_none, "the download took longer than an empty response may");
 }
 
 #[tokio::test]
 async fn http1_client_that_stops_reading_is_disconnected() {
-    let args = ServeArgs { stall_timeout: Duration::from_millis(300), ..args() };
+    let args = ServeArgs { response_timeout: Duration::from_millis(20), ..args() };
     let server = TestServer::start(&args, download(16 << 20)).await;
     let mut client = server.connect().await;
     client.send("GET / HTTP/1.1\r\nHost: test\r\n\r\n").await;
@@ -128,25 +140,58 @@ async fn download_in_progress_is_not_evicted() {
     assert_eq!(waiting.read_response().await.status, 200, "served once the download is over");
 }
 
+/// Counts the requests that it responds to, each with 20 kB.
+fn counted() -> (impl poem::Endpoint, Arc<AtomicUsize>) {
+    let count = Arc::new(AtomicUsize::new(0));
+    let counter = count.clone();
+    let endpoint = poem::endpoint::make_sync(move |_| {
+        counter.fetch_add(1, Relaxed);
+        vec![b'x'; 20_000]
+    });
+    (endpoint, count)
+}
+
 #[tokio::test]
-async fn unread_responses_over_limit_get_503() {
-    let server = TestServer::start(&args(), download(1 << 20)).await;
+async fn http2_requests_wait_while_64_kib_are_unread() {
+    let (endpoint, handled) = counted();
+    let server = TestServer::start(&args(), endpoint).await;
     let mut sender = connect(&server, 0).await;
-    let mut unread = Vec::new();
-    let mut rejected = 0;
-    for _ in 0..40 {
-        let response = send(&mut sender).await;
-        assert_eq!(response.headers()["x-request-id"].len(), 16);
-        match response.status().as_u16() {
-            200 => unread.push(response),
-            503 => rejected += 1,
-            other => panic!("{other}"),
-        }
+    let mut responses = Vec::new();
+    for _ in 0..32 {
+        responses.push(sender.send_request(get(), true).expect("open stream").0);
     }
-    assert_eq!((unread.len(), rejected), (15, 25), "16 MiB minus some overhead");
-    assert_eq!(server.connect().await.get("/").await.status, 200, "other connections are served");
-    // Dropping the responses cancels their streams, which frees their memory.
-    drop(unread);
-    let freed = async { while send(&mut sender).await.status() != 200 {} };
-    timeout(TIMEOUT, freed).await.expect("requests are served again");
+    // The server has read all of them when it handles a request that arrives later.
+    server.wait_until_read().await;
+    assert_eq!(handled.load(Relaxed), 4, "three unread responses, and that of another connection");
+    // The first ones are reset, which makes room for the next.
+    for response in responses {
+        let response = timeout(TIMEOUT, response).await.expect("in time").expect("a response");
+        assert_eq!(response.status(), 200);
+    }
+    assert_eq!(handled.load(Relaxed), 33);
+}
+
+#[tokio::test]
+async fn http1_pipelined_requests_wait_while_responses_are_unread() {
+    const REQUESTS: usize = 1_000;
+    let (endpoint, handled) = counted();
+    let server = TestServer::start(&args(), endpoint).await;
+    let client = server.connect().await;
+    let (mut read, mut write) = client.0.into_split();
+    let request = "GET / HTTP/1.1\r\nHost: test\r\n\r\n";
+    write
+        .write_all(request.repeat(REQUESTS).as_bytes())
+        .await
+        .expect("small enough for the socket's buffers");
+    server.wait_until_read().await;
+    let before = handled.load(Relaxed);
+    assert!(before < REQUESTS / 2, "{before} responses for a client that reads none");
+    let mut bytes = 0;
+    let mut buffer = vec![0; 64 << 10];
+    while bytes < REQUESTS * 20_000 {
+        let length = timeout(TIMEOUT, read.read(&mut buffer)).await.expect("in time").expect("readable");
+        assert_ne!(length, 0, "the connection stays open");
+        bytes += length;
+    }
+    assert_eq!(handled.load(Relaxed), REQUESTS + 1);
 }

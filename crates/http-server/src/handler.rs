@@ -3,7 +3,6 @@
 use std::{
     any::Any,
     convert::Infallible,
-    fmt,
     future::{Future, ready},
     io,
     net::{IpAddr, SocketAddr},
@@ -12,7 +11,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures_util::{FutureExt, future::Either};
+use futures_util::{
+    FutureExt,
+    future::{AbortHandle, Either},
+};
 use http::{HeaderValue, Method, Request, StatusCode, Version, header, uri::Scheme};
 use http_body_util::combinators::BoxBody;
 use hyper::body::{Body, Incoming};
@@ -22,77 +24,68 @@ use poem::{
     web::{LocalAddr, RemoteAddr},
 };
 
-use super::{
-    connection_info::ConnectionInfo,
-    connection_state::{ConnectionSignal, ConnectionState, RequestGuard},
-    limits::MAX_HEADER_BYTES,
-    registry::ConnectionRegistry,
-    response_body::ResponseBody,
-    server_errors::ServerErrors,
-    streams,
-    unsent::{UnsentBudget, UnsentLimit},
-};
 use crate::{
-    error,
+    connection_info::{ConnectionInfo, RequestOrigin},
+    connection_state::{ConnectionSignal, ConnectionState},
     host::is_host,
     lifecycle::Lifecycle,
+    limits::MAX_HEADER_BYTES,
+    registry::{ConnectionRegistry, PORT_UNSENT_LIMIT, Pressure},
     request_id::{RequestId, X_REQUEST_ID},
-    static_file::SharedBody,
+    response_body::{BodyMemory, ResponseBody},
 };
 
-pub(super) type HyperResponse = hyper::Response<ResponseBody>;
+pub(crate) type HyperResponse = hyper::Response<ResponseBody>;
 
 /// The result of a call, or the payload of its panic.
 type Caught<T> = Result<T, Box<dyn Any + Send>>;
+
+/// Decides which peers are trusted.
+pub type TrustedPeers = Arc<dyn Fn(IpAddr) -> bool + Send + Sync>;
+
+/// Creates the server's own error responses from a status, a code for programs and a message for people.
+pub type ErrorResponder = Arc<dyn Fn(StatusCode, &str, &str) -> Response + Send + Sync>;
 
 /// An extension of a response: the connection closes after it, so that the client's next request can reach another
 /// instance.
 #[derive(Clone, Copy, Debug)]
 pub struct CloseConnection;
 
-/// Decides which peers are trusted.
-pub(super) struct TrustedPeers(pub(super) Box<dyn Fn(IpAddr) -> bool + Send + Sync>);
-
-impl TrustedPeers {
-    pub(super) fn none() -> Self {
-        Self(Box::new(|_| false))
-    }
-}
-
-impl fmt::Debug for TrustedPeers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("TrustedPeers")
-    }
-}
+/// An extension of a response whose body is shared with other responses, so that it takes no memory of its own.
+#[derive(Clone, Copy, Debug)]
+pub struct SharedBody;
 
 /// Handles the requests of one port.
-pub(super) struct RequestHandler {
-    pub(super) endpoint: BoxEndpoint<'static>,
-    pub(super) errors: Arc<ServerErrors>,
-    pub(super) lifecycle: Lifecycle,
-    pub(super) local: SocketAddr,
-    pub(super) registry: Arc<ConnectionRegistry>,
-    pub(super) unsent: Arc<UnsentBudget>,
-    pub(super) request_ids_from: TrustedPeers,
+pub(crate) struct RequestHandler {
+    pub(crate) endpoint: BoxEndpoint<'static>,
+    pub(crate) errors: ErrorResponder,
+    pub(crate) lifecycle: Lifecycle,
+    pub(crate) local: SocketAddr,
+    pub(crate) registry: Arc<ConnectionRegistry>,
+    pub(crate) trusted: TrustedPeers,
 }
 
 impl RequestHandler {
-    /// Handles a request. Never fails; a panic becomes a 500.
-    pub(super) async fn handle(
+    /// Handles a request; `stream` is its HTTP/2 stream. Never fails; a panic becomes a 500.
+    pub(crate) async fn handle(
         self: Arc<Self>,
         state: Arc<ConnectionState>,
-        info: Arc<ConnectionInfo>,
+        connection: Arc<ConnectionInfo>,
+        stream: Option<AbortHandle>,
         request: Request<Incoming>,
     ) -> Result<HyperResponse, Infallible> {
         let version = request.version();
         // For HEAD, hyper omits the body in HTTP/1 but not in HTTP/2, where sending it is a protocol error.
         let headers_only = version == Version::HTTP_2 && request.method() == Method::HEAD;
-        let guard = state.begin_request(version);
+        let guard = state.begin_request().await;
         let head = RequestHead::read(&request);
-        let id = self.request_id(&info, &head);
+        let id = self.request_id(&connection, &head);
         let mut response = match self.reject(&request, &head) {
             Some(response) => response,
-            None => self.call(info, id.clone(), request).await.unwrap_or_else(|_| self.panic_response()),
+            None => {
+                let origin = RequestOrigin { connection, id: id.clone() };
+                self.call(origin, request).await.unwrap_or_else(|_| self.panic_response())
+            }
         };
         // Makes clients reconnect, to another instance: by a header in HTTP/1, by GOAWAY in HTTP/2. At a shutdown all
         // connections get that signal.
@@ -108,15 +101,16 @@ impl RequestHandler {
         if headers_only {
             response.take_body();
         }
-        let mut response = self.send(&state, guard, response);
+        let mut response = self.send(&state, stream, response);
         response.headers_mut().insert(X_REQUEST_ID, id.to_header());
+        drop(guard);
         Ok(response)
     }
 
     /// The ID that a trusted proxy sends, otherwise a new one.
-    fn request_id(&self, info: &ConnectionInfo, head: &RequestHead<'_>) -> RequestId {
+    fn request_id(&self, connection: &ConnectionInfo, head: &RequestHead<'_>) -> RequestId {
         let is_trusted =
-            |_: &RequestId| !info.client_is_unknown() && (self.request_ids_from.0)(info.client().ip());
+            |_: &RequestId| !connection.client_is_unknown() && (self.trusted)(connection.client().ip());
         let received = head.id.only().and_then(RequestId::received);
         received.filter(is_trusted).unwrap_or_else(RequestId::generate)
     }
@@ -124,68 +118,68 @@ impl RequestHandler {
     /// The error response to a request that no endpoint should see.
     fn reject(&self, request: &Request<Incoming>, head: &RequestHead<'_>) -> Option<Response> {
         if head.bytes > MAX_HEADER_BYTES {
-            return Some(self.errors.headers_too_large());
+            let (code, message) = headers_too_large();
+            return Some((self.errors)(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, code, &message));
         }
         let reason = check_host(request, head.host).err()?;
-        Some(self.errors.response(StatusCode::BAD_REQUEST, reason))
+        Some((self.errors)(StatusCode::BAD_REQUEST, "bad_request", reason))
     }
 
-    /// Hands a response over to hyper, or an error in its place if too many responses are unread.
-    fn send(&self, state: &Arc<ConnectionState>, guard: RequestGuard, response: Response) -> HyperResponse {
+    /// Hands a response over to hyper.
+    fn send(
+        &self,
+        state: &Arc<ConnectionState>,
+        stream: Option<AbortHandle>,
+        response: Response,
+    ) -> HyperResponse {
         let shared = response.extensions().get::<SharedBody>().is_some();
         let response: hyper::Response<BoxBody<Bytes, io::Error>> = response.into();
-        let own_bytes = if shared { 0 } else { response.body().size_hint().lower() };
-        let own_bytes = usize::try_from(own_bytes).unwrap_or(usize::MAX);
-        let (response, unsent) = match self.unsent.reserve(state, own_bytes) {
-            Ok(reservation) => (response, Some(reservation)),
-            Err(limit) => {
-                if limit == UnsentLimit::Port {
-                    self.registry.evict_stalled();
-                }
-                (self.too_many_unread(limit).into(), None)
-            }
+        let size = response.body().size_hint();
+        let memory = match size.exact() {
+            _ if shared => BodyMemory::Shared,
+            Some(_) => BodyMemory::Known,
+            None => BodyMemory::Streamed,
         };
-        let has_stream = state.is_http2() && !response.body().is_end_stream();
-        let stream = if has_stream { streams::current() } else { None };
-        let guard = guard.begin_response(stream);
-        response.map(|body| ResponseBody::new(body, guard, unsent))
-    }
-
-    fn too_many_unread(&self, limit: UnsentLimit) -> Response {
-        let message = match limit {
-            UnsentLimit::Connection => {
-                "Too many responses of this connection are unread. Read them, then retry."
-            }
-            UnsentLimit::Port => "Too many responses of this server are unread. Retry in a few seconds.",
-        };
-        self.errors.response(StatusCode::SERVICE_UNAVAILABLE, message)
+        let length = usize::try_from(size.lower()).unwrap_or(usize::MAX >> 1);
+        let own_bytes = if memory == BodyMemory::Known { length } else { 0 };
+        let unsent = state.begin_response(stream, length, own_bytes);
+        if self.registry.unsent() > PORT_UNSENT_LIMIT {
+            self.registry.evict(Pressure::UnsentBytes);
+        }
+        response.map(|body| ResponseBody::new(body, memory, unsent))
     }
 
     // An `async fn` would hold a copy of the request until the response is ready.
     fn call(
         &self,
-        info: Arc<ConnectionInfo>,
-        id: RequestId,
-        request: Request<Incoming>,
+        origin: RequestOrigin,
+        mut request: Request<Incoming>,
     ) -> impl Future<Output = Caught<Response>> {
         let local = LocalAddr(Addr::SocketAddr(self.local));
-        let remote = RemoteAddr(Addr::SocketAddr(info.client()));
-        let scheme = if info.tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP };
+        let remote = RemoteAddr(Addr::SocketAddr(origin.connection.client()));
+        let scheme = if origin.connection.tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP };
+        request.extensions_mut().insert(origin);
         let request = (request, local, remote, scheme).into();
-        // Some middleware reads the connection or the ID before it returns the future.
-        let call = || id.clone().enter(|| info.enter(|| self.endpoint.call(request)));
-        match catch_unwind(AssertUnwindSafe(call)) {
+        match catch_unwind(AssertUnwindSafe(|| self.endpoint.call(request))) {
             Ok(future) => {
                 let response = future.map(|result| result.unwrap_or_else(poem::Error::into_response));
-                Either::Left(id.scope(info.scope(AssertUnwindSafe(response).catch_unwind())))
+                Either::Left(AssertUnwindSafe(response).catch_unwind())
             }
             Err(panic) => Either::Right(ready(Err(panic))),
         }
     }
 
     fn panic_response(&self) -> Response {
-        self.errors.with_headers(error::internal_error(&self.errors.docs_url))
+        let message = "Something went wrong on the server. Retry in a few seconds.";
+        (self.errors)(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", message)
     }
+}
+
+/// The code and the message of a 431.
+pub(crate) fn headers_too_large() -> (&'static str, String) {
+    let message =
+        format!("The URL and headers are too large. The limit is {MAX_HEADER_BYTES} bytes and 100 headers.");
+    ("headers_too_large", message)
 }
 
 /// What the server itself needs of a request's headers, read in one pass: each lookup by name would compute a hash.

@@ -2,20 +2,22 @@
 
 use std::future::Future;
 
-use http::{HeaderMap, HeaderValue, StatusCode, header};
-use poem::{Endpoint, EndpointExt, Request, Response, Result, endpoint::BoxEndpoint};
+use http::{HeaderValue, StatusCode, header};
+use poem::{Endpoint, Request, Response, Result, endpoint::BoxEndpoint};
 
-use crate::{
-    body::BodyLimit,
-    error::{self, ErrorBody, catch_all},
-    host::requested_host,
-    request_telemetry::{RequestTelemetry, named},
-    serve::ConnectionInfo,
-};
+use crate::{connection_info::RequestOrigin, handler::ErrorResponder, host::requested_host};
 
-const CODE: &str = "wrong_host";
+/// The code of a 421.
+pub const WRONG_HOST: &str = "wrong_host";
 const MESSAGE: &str = "This host name is not served here, or the connection was opened for another host name. Check the \
                        URL, and use a new connection.";
+
+/// The 421 for a host that is not served.
+pub fn wrong_host(errors: &ErrorResponder) -> Response {
+    let mut response = errors(StatusCode::MISDIRECTED_REQUEST, WRONG_HOST, MESSAGE);
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
 
 /// Passes each request to the service of its host. Responds with 421 if there is none, and if the connection was opened
 /// (by SNI) for the host of another service.
@@ -35,19 +37,9 @@ struct Host {
 }
 
 impl HostRouter {
-    /// Creates a router without hosts. Its errors link to `docs_url`.
-    pub fn new(docs_url: &str, telemetry: RequestTelemetry) -> Self {
-        let no_store = (header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        let headers: HeaderMap = [no_store].into_iter().collect();
-        let errors = catch_all(docs_url).headers(headers.clone());
-        let body = ErrorBody::new(CODE, MESSAGE, docs_url);
-        let respond = move |_: &Request| {
-            let mut response = error::response(StatusCode::MISDIRECTED_REQUEST, &body);
-            response.headers_mut().extend(headers.clone());
-            response
-        };
-        let wrong_host = named(CODE, respond).with(BodyLimit::default()).with(errors).with(telemetry);
-        Self { hosts: Vec::new(), endpoints: Vec::new(), wrong_host: wrong_host.boxed() }
+    /// Creates a router without hosts. `wrong_host` responds to requests for unknown ones.
+    pub fn new(wrong_host: BoxEndpoint<'static>) -> Self {
+        Self { hosts: Vec::new(), endpoints: Vec::new(), wrong_host }
     }
 
     /// Serves requests for this host.
@@ -71,8 +63,7 @@ impl HostRouter {
     }
 
     fn endpoint(&self, request: &Request) -> Option<&BoxEndpoint<'static>> {
-        let connection = ConnectionInfo::current();
-        let tls = connection.as_ref().and_then(|connection| connection.tls.as_ref());
+        let tls = RequestOrigin::of(request).and_then(|origin| origin.connection.tls.as_ref());
         self.find(requested_host(request)?, tls.and_then(|tls| tls.server_name.as_deref()))
     }
 
@@ -102,14 +93,17 @@ impl Endpoint for HostRouter {
 
 #[cfg(test)]
 mod tests {
-    use poem::endpoint::make_sync;
+    use std::sync::Arc;
+
+    use poem::{EndpointExt, endpoint::make_sync};
 
     use super::*;
-    use crate::telemetry::Telemetry;
 
     fn router() -> HostRouter {
         let service = |name: &'static str| make_sync(move |_| name).map_to_response().boxed();
-        HostRouter::new("https://docs.example", RequestTelemetry::new(&Telemetry::for_tests(), "test"))
+        let errors: ErrorResponder =
+            Arc::new(|status, code, _| Response::builder().status(status).body(code.to_owned()));
+        HostRouter::new(make_sync(move |_| wrong_host(&errors)).boxed())
             .host("ip.example", service("api"))
             .also("ipv4.ip.example")
             .host("keys.example", service("dashboard"))
@@ -154,7 +148,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn unknown_or_missing_host_gets_421_with_error_body() {
+    async fn unknown_or_missing_host_gets_421() {
         let router = router();
         for request in [
             Request::builder().header(header::HOST, "evil.example"),
@@ -164,11 +158,7 @@ mod tests {
             let response = router.call(request.finish()).await.expect("a response");
             assert_eq!(response.status(), 421);
             assert_eq!(response.headers()["cache-control"], "no-store");
-            let error: ErrorBody = serde_json::from_str(&body(response).await).expect("an error body");
-            assert_eq!(
-                (error.error.as_str(), error.docs.as_str()),
-                ("wrong_host", "https://docs.example#wrong_host")
-            );
+            assert_eq!(body(response).await, "wrong_host");
         }
         for host in ["keys.example:443", "keys.example."] {
             let request = Request::builder().header(header::HOST, host).finish();

@@ -1,9 +1,13 @@
 //! TLS of a port: flags, protocol versions and the facts of a session.
 
-use std::{io, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    io,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use anyhow::ensure;
-use opentelemetry::metrics::Meter;
 use rustls::{
     CipherSuite, ProtocolVersion, ServerConfig, ServerConnection, SupportedProtocolVersion, version,
 };
@@ -11,8 +15,8 @@ use rustls::{
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
-use super::{certificates::Certificates, managed::ManagedCertificate};
-use crate::{flag_defaults::flag_defaults, readiness::Condition};
+use crate::flag_defaults::flag_defaults;
+use crate::{certificates::Certificates, managed::ManagedCertificate};
 
 /// Flags for serving HTTPS.
 #[derive(clap::Args, Debug, Clone)]
@@ -93,22 +97,22 @@ impl Tls {
     }
 
     /// Does the TLS handshake. `None` if it was the validation of a host name by a CA, which then is complete.
-    pub(super) async fn accept(&self, socket: TcpStream) -> io::Result<Option<TlsStream<TcpStream>>> {
+    pub(crate) async fn accept(&self, socket: TcpStream) -> io::Result<Option<TlsStream<TcpStream>>> {
         match self.certificates.managed().filter(|managed| managed.has_challenges()) {
             Some(managed) => managed.accept(socket, self.config.clone()).await,
             None => TlsAcceptor::from(self.config.clone()).accept(socket).await.map(Some),
         }
     }
 
-    /// Publishes when the certificates expire, as a metric.
-    pub fn publish(&self, meter: &Meter) {
-        self.certificates.publish(meter);
+    /// The name of each certificate in use, and when it expires.
+    pub fn expirations(&self) -> Vec<(String, SystemTime)> {
+        self.certificates.expirations()
     }
 
-    /// Checks the files every `interval`, uses replaced ones and reports when the certificates expire. The condition is
-    /// met as soon as there is a certificate: an expired one must not take every instance out of service. Never returns.
-    pub async fn follow_files(self, interval: Duration, condition: Condition) {
-        self.certificates.follow_files(interval, condition).await;
+    /// Checks the files every `interval`, uses replaced ones and reports when the certificates expire, or the reason why
+    /// there is none: an expired one must not take every instance out of service. Never returns.
+    pub async fn follow_files(self, interval: Duration, report: impl Fn(Result<String, String>)) {
+        self.certificates.follow_files(interval, report).await;
     }
 }
 
@@ -124,7 +128,7 @@ pub struct TlsInfo {
 }
 
 impl TlsInfo {
-    pub(super) fn of(session: &ServerConnection) -> Self {
+    pub(crate) fn of(session: &ServerConnection) -> Self {
         let version = session.protocol_version().and_then(|version| match version {
             ProtocolVersion::TLSv1_2 => Some("TLSv1.2"),
             ProtocolVersion::TLSv1_3 => Some("TLSv1.3"),

@@ -6,7 +6,7 @@ use std::{os::fd::RawFd, time::Duration};
 /// The smoothed round-trip time of a socket. `None` if the kernel has measured none yet, or on other systems than Linux.
 #[cfg(target_os = "linux")]
 #[expect(unsafe_code, reason = "getsockopt has no safe wrapper for TCP_INFO")]
-pub(super) fn round_trip_time(socket: RawFd) -> Option<Duration> {
+pub(crate) fn round_trip_time(socket: RawFd) -> Option<Duration> {
     use std::mem::{MaybeUninit, size_of};
 
     let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
@@ -25,7 +25,7 @@ pub(super) fn round_trip_time(socket: RawFd) -> Option<Duration> {
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(super) fn round_trip_time(_: RawFd) -> Option<Duration> {
+pub(crate) fn round_trip_time(_: RawFd) -> Option<Duration> {
     None
 }
 

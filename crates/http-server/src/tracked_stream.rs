@@ -1,4 +1,4 @@
-//! A socket that records reads and writes in the connection's state, and replaces bare errors of the HTTP library.
+//! A socket that records reads and writes in the connection's state, and replaces bare errors of hyper.
 
 use std::{
     io::{self, IoSlice},
@@ -10,39 +10,29 @@ use std::{
 use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
-use super::{
-    connection_info::ConnectionInfo, connection_state::ConnectionState, frames::FrameScanner,
-    server_errors::ServerErrors, socket::Socket,
+use crate::{
+    bare_errors, connection_info::ConnectionInfo, connection_state::ConnectionState, handler::ErrorResponder,
+    socket::Socket,
 };
 
-/// After an HTTP/1 error in place of one of the library: maximum bytes to read and drop before the socket is closed.
-/// Closing a socket with unread bytes resets the connection, and the client may lose the response.
+/// After a replaced error: maximum bytes to read and drop before the socket is closed. Closing a socket with unread bytes
+/// resets the connection, and the client may lose the response.
 const LINGER_BYTES: usize = 1 << 20;
 
 /// The connection preface, which an HTTP/2 client sends first.
 const HTTP2_PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// What the server has sent so far, by protocol.
-#[derive(Debug)]
-enum Sent {
-    Nothing,
-    Http1,
-    Http2(FrameScanner),
-}
-
-/// A socket, the state of its connection and the errors of its port.
-#[derive(Debug)]
-pub(super) struct TrackedStream {
+/// A socket and the state of its connection.
+pub(crate) struct TrackedStream {
     socket: Socket,
     info: Arc<ConnectionInfo>,
     state: Arc<ConnectionState>,
-    errors: Arc<ServerErrors>,
-    sent: Sent,
+    errors: ErrorResponder,
     /// Bytes that `detect_http2` has read and hyper has not.
     first_bytes: Bytes,
     /// An error after the first bytes. The next read returns it.
     read_error: Option<io::Error>,
-    /// An error in place of one of the HTTP library. Written before anything else.
+    /// An error in place of one of hyper. Written before anything else.
     replacement: Bytes,
     /// How many bytes to read and drop before closing.
     linger: usize,
@@ -50,18 +40,17 @@ pub(super) struct TrackedStream {
 }
 
 impl TrackedStream {
-    pub(super) fn new(
+    pub(crate) fn new(
         socket: Socket,
         info: &Arc<ConnectionInfo>,
         state: Arc<ConnectionState>,
-        errors: Arc<ServerErrors>,
+        errors: ErrorResponder,
     ) -> Self {
         Self {
             socket,
             info: info.clone(),
             state,
             errors,
-            sent: Sent::Nothing,
             first_bytes: Bytes::new(),
             read_error: None,
             replacement: Bytes::new(),
@@ -70,8 +59,11 @@ impl TrackedStream {
         }
     }
 
-    /// Reads until it is clear whether the client speaks HTTP/2.
-    pub(super) async fn detect_http2(&mut self) -> io::Result<bool> {
+    /// Returns whether the client speaks HTTP/2: by what TLS has negotiated, otherwise by the first bytes.
+    pub(crate) async fn detect_http2(&mut self) -> io::Result<bool> {
+        if let Some(is_http2) = self.socket.negotiated_http2() {
+            return Ok(is_http2);
+        }
         self.first_bytes = read_preface(self).await?;
         Ok(*self.first_bytes == *HTTP2_PREFACE)
     }
@@ -87,37 +79,34 @@ impl TrackedStream {
         }
     }
 
-    /// Writes to the socket and records what it accepted.
+    /// Writes to the socket and records whether it accepted anything.
     fn write(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         let result = match slices {
             [slice] => Pin::new(&mut self.socket).poll_write(cx, slice),
             slices => Pin::new(&mut self.socket).poll_write_vectored(cx, slices),
         };
-        self.state.set_write_blocked(result.is_pending());
-        if let Poll::Ready(Ok(written)) = &result {
-            self.record_write(slices, *written);
-        }
+        self.state.on_write(result.is_pending());
         result
     }
 
-    fn record_write(&mut self, slices: &[IoSlice<'_>], mut written: usize) {
-        let mut progress = false;
-        for slice in slices {
-            let bytes = &slice[..written.min(slice.len())];
-            written -= bytes.len();
-            let Some(first) = bytes.first() else { continue };
-            if let Sent::Nothing = self.sent {
-                // An HTTP/2 server starts with SETTINGS, a frame whose length begins with 0.
-                self.sent = if *first == 0 { Sent::Http2(FrameScanner::default()) } else { Sent::Http1 };
-            }
-            progress |= match &mut self.sent {
-                Sent::Http2(frames) => frames.advance(bytes),
-                _ => true,
-            };
+    /// Writes `slices`, or an error in their place if they are a bare error of hyper. It is in the first slice, where
+    /// hyper puts headers, and hyper writes it after all other responses.
+    fn write_or_replace(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        ready!(self.write_replacement(cx))?;
+        let first: &[u8] = slices.iter().find(|slice| !slice.is_empty()).map_or(&[], |slice| slice);
+        if self.state.is_http2() || self.state.unsent() > 0 || !first.starts_with(b"HTTP/1.1 4") {
+            return self.write(cx, slices);
         }
-        if progress {
-            self.state.on_progress();
+        let Some(replacement) = bare_errors::replacement(first, &self.errors) else {
+            return self.write(cx, slices);
+        };
+        self.replacement = replacement.into();
+        self.linger = LINGER_BYTES;
+        // If the socket is full, the next call writes the rest.
+        if let Poll::Ready(Err(error)) = self.write_replacement(cx) {
+            return Poll::Ready(Err(error));
         }
+        Poll::Ready(Ok(first.len()))
     }
 
     fn write_replacement(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -132,34 +121,18 @@ impl TrackedStream {
         Poll::Ready(Ok(()))
     }
 
-    /// Writes `slices` up to the first bare error of the HTTP library, and replaces the error itself. The error is in
-    /// the first slice, where both hyper and h2 put what is not a body.
-    fn write_or_replace(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        if !self.replacement.is_empty() {
-            ready!(self.write_replacement(cx))?;
-        }
-        let first: &[u8] = slices.iter().find(|slice| !slice.is_empty()).map_or(&[], |slice| slice);
-        let found = match &self.sent {
-            Sent::Http2(frames) => self.errors.replace_http2(frames, first),
-            _ => self.errors.replace_http1(first),
-        };
-        match found {
-            None => self.write(cx, slices),
-            Some(found) if found.start > 0 => self.write(cx, &[IoSlice::new(&first[..found.start])]),
-            Some(found) => {
-                self.replacement = found.bytes.into();
-                match &self.sent {
-                    // h2 does not know the bytes of our body, so its count of the client's window is now wrong.
-                    Sent::Http2(_) => self.state.close_when_idle(),
-                    _ => self.linger = LINGER_BYTES,
-                }
-                // If the socket is full, the next call writes the rest.
-                if let Poll::Ready(Err(error)) = self.write_replacement(cx) {
-                    return Poll::Ready(Err(error));
-                }
-                Poll::Ready(Ok(found.length))
+    /// Reads and drops what the client is still sending. The header timeout ends it.
+    fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut bytes = [0; 4096];
+        while self.linger > 0 {
+            let mut buf = ReadBuf::new(&mut bytes);
+            ready!(Pin::new(&mut self.socket).poll_read(cx, &mut buf))?;
+            match buf.filled().len() {
+                0 => self.linger = 0,
+                read => self.linger = self.linger.saturating_sub(read),
             }
         }
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -176,27 +149,11 @@ async fn read_preface(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Bytes
     Ok(Bytes::copy_from_slice(&bytes[..len]))
 }
 
-impl TrackedStream {
-    /// Reads and drops what the client is still sending. The header timeout ends it.
-    fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let mut bytes = [0; 4096];
-        while self.linger > 0 {
-            let mut buf = ReadBuf::new(&mut bytes);
-            ready!(Pin::new(&mut self.socket).poll_read(cx, &mut buf))?;
-            match buf.filled().len() {
-                0 => self.linger = 0,
-                read => self.linger = self.linger.saturating_sub(read),
-            }
-        }
-        Poll::Ready(Ok(()))
-    }
-}
-
 impl Drop for TrackedStream {
     fn drop(&mut self) {
         // hyper shuts down neither a connection without a request nor one that is evicted. A response that is cut off must
         // not look complete.
-        if !self.is_shut_down && !self.state.is_busy() && !self.state.is_sending() {
+        if !self.is_shut_down && !self.state.is_busy() {
             self.socket.end_session();
         }
         self.info.forget_socket();
@@ -307,8 +264,9 @@ mod tests {
         client.write_all(&request).await.expect("send");
         let (socket, peer) = listener.accept().await.expect("accept");
         let info = ConnectionInfo::new(peer, None, None, socket.as_raw_fd());
-        let state = Arc::new(ConnectionState::new(Duration::from_secs(1)));
-        let mut stream = TrackedStream::new(Socket::Plain(socket), &info, state, Arc::default());
+        let state = ConnectionState::new(Arc::default(), Duration::from_secs(1), false);
+        let errors: ErrorResponder = Arc::new(|_, _, _| poem::Response::default());
+        let mut stream = TrackedStream::new(Socket::Plain(socket), &info, Arc::new(state), errors);
         assert!(!stream.detect_http2().await.expect("readable"));
         let mut read = [0; 200];
         assert_eq!(stream.read(&mut read).await.expect("readable"), request.len());

@@ -46,7 +46,7 @@ impl ManagedCertificate {
         Self { shared: Arc::new(Shared { file, status, challenges: ArcSwap::default() }) }
     }
 
-    pub(super) fn file(&self) -> &Path {
+    pub(crate) fn file(&self) -> &Path {
         &self.shared.file
     }
 
@@ -61,7 +61,7 @@ impl ManagedCertificate {
     }
 
     /// Watches the status. The current one counts as a change.
-    pub(super) fn subscribe(&self) -> watch::Receiver<String> {
+    pub(crate) fn subscribe(&self) -> watch::Receiver<String> {
         let mut status = self.shared.status.subscribe();
         status.mark_changed();
         status
@@ -72,13 +72,13 @@ impl ManagedCertificate {
         Challenges { certificate: self.clone() }
     }
 
-    pub(super) fn has_challenges(&self) -> bool {
+    pub(crate) fn has_challenges(&self) -> bool {
         !self.shared.challenges.load().is_empty()
     }
 
     /// Does a TLS handshake while challenges are pending. A client that offers only `acme-tls/1`, and a host name with a
     /// challenge, gets the challenge certificate; its connection is closed, and the result is `None`.
-    pub(super) async fn accept(
+    pub(crate) async fn accept(
         &self,
         socket: TcpStream,
         config: Arc<ServerConfig>,

@@ -16,7 +16,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use crate::config::ServeArgs;
+use crate::args::ServeArgs;
 
 /// The shutdown state of a service, shared by its parts.
 #[derive(Clone, Debug)]

@@ -1,19 +1,35 @@
-//! What the server knows about the connection of a request: peer, client, TLS and round-trip time.
+//! What the server knows about a request besides its contents: the connection it arrived on, and its ID.
 
 use std::{
-    future::Future,
     net::SocketAddr,
     os::fd::RawFd,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use super::{proxy_header::ProxyHeader, tcp_info, tls::TlsInfo};
+use poem::Request;
 
-tokio::task_local! {
-    /// The connection of the request that the current task handles. Not a request extension, because that would need
-    /// allocations for each request.
-    static CURRENT: Arc<ConnectionInfo>;
+use crate::{proxy_header::ProxyHeader, request_id::RequestId, tcp_info, tls::TlsInfo};
+
+/// The origin of a request. Each request has it as an extension.
+#[derive(Clone, Debug)]
+pub struct RequestOrigin {
+    /// The connection.
+    pub connection: Arc<ConnectionInfo>,
+    /// The request's ID.
+    pub id: RequestId,
+}
+
+impl RequestOrigin {
+    /// The origin of a request. `None` in tests without a server.
+    pub fn of(request: &Request) -> Option<&Self> {
+        request.extensions().get()
+    }
+
+    /// Whether the request arrived from a load balancer that does not name the client.
+    pub fn client_is_unknown(request: &Request) -> bool {
+        Self::of(request).is_some_and(|origin| origin.connection.client_is_unknown())
+    }
 }
 
 /// A connection to this server.
@@ -30,7 +46,7 @@ pub struct ConnectionInfo {
 }
 
 impl ConnectionInfo {
-    pub(super) fn new(
+    pub(crate) fn new(
         peer: SocketAddr,
         proxied: Option<ProxyHeader>,
         tls: Option<TlsInfo>,
@@ -51,21 +67,6 @@ impl ConnectionInfo {
         self.proxied.as_ref().is_some_and(|header| header.client.is_none())
     }
 
-    /// The connection of the request that the current task handles. `None` outside of request handlers.
-    pub fn current() -> Option<Arc<Self>> {
-        CURRENT.try_with(Arc::clone).ok()
-    }
-
-    /// Calls a function that begins to handle a request of this connection.
-    pub(super) fn enter<R>(self: &Arc<Self>, begin: impl FnOnce() -> R) -> R {
-        CURRENT.sync_scope(self.clone(), begin)
-    }
-
-    /// Handles a request of this connection.
-    pub(super) fn scope<F: Future>(self: Arc<Self>, handling: F) -> impl Future<Output = F::Output> {
-        CURRENT.scope(self, handling)
-    }
-
     /// The smoothed round-trip time to the peer, measured by the kernel.
     pub fn round_trip_time(&self) -> Option<Duration> {
         let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
@@ -74,7 +75,7 @@ impl ConnectionInfo {
 
     /// Forgets the socket. Must be called before it is closed: the system reuses the descriptor's number, and an HTTP/2
     /// stream may outlive its connection.
-    pub(super) fn forget_socket(&self) {
+    pub(crate) fn forget_socket(&self) {
         *self.socket.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
@@ -98,15 +99,5 @@ mod tests {
         // The descriptor is still open, as it would be if another connection had got its number.
         info.forget_socket();
         assert_eq!(info.round_trip_time(), None);
-    }
-
-    #[tokio::test]
-    async fn connection_is_known_only_while_its_request_is_handled() {
-        assert!(ConnectionInfo::current().is_none());
-        let peer = SocketAddr::from(([192, 0, 2, 1], 1));
-        let info = ConnectionInfo::new(peer, None, None, -1);
-        let handling = async { ConnectionInfo::current().map(|info| info.peer) };
-        assert_eq!(info.scope(handling).await, Some(peer));
-        assert!(ConnectionInfo::current().is_none());
     }
 }

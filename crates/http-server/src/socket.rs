@@ -14,7 +14,7 @@ use tokio::{
 use tokio_rustls::server::TlsStream;
 
 #[derive(Debug)]
-pub(super) enum Socket {
+pub(crate) enum Socket {
     Plain(TcpStream),
     /// Boxed: the state of a TLS session has more than 1 kB.
     Tls(Box<TlsStream<TcpStream>>),
@@ -22,13 +22,21 @@ pub(super) enum Socket {
 
 impl Socket {
     /// Whether written bytes may wait in a buffer of this process.
-    pub(super) fn is_buffered(&self) -> bool {
+    pub(crate) fn is_buffered(&self) -> bool {
         matches!(self, Self::Tls(_))
+    }
+
+    /// Whether TLS has negotiated HTTP/2 (ALPN). `None` if it has negotiated nothing.
+    pub(crate) fn negotiated_http2(&self) -> Option<bool> {
+        match self {
+            Self::Plain(_) => None,
+            Self::Tls(stream) => stream.get_ref().1.alpn_protocol().map(|protocol| protocol == b"h2"),
+        }
     }
 
     /// Ends a TLS session before the socket is closed, as far as that is possible without waiting. Otherwise the client
     /// can't distinguish the end from an attack that cuts the connection, and many report an error.
-    pub(super) fn end_session(&mut self) {
+    pub(crate) fn end_session(&mut self) {
         if let Self::Tls(stream) = self {
             let (socket, session) = stream.get_mut();
             session.send_close_notify();

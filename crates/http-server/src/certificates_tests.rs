@@ -154,24 +154,21 @@ async fn missing_managed_certificate_is_not_ready_until_it_exists() {
     let file = folder.path().join("certificate.pem");
     let managed = ManagedCertificate::new(file.clone(), "waiting for the CA");
     let certificates = Certificates::load([].into_iter(), Some(managed.clone())).expect("may be missing");
-    let kit = crate::Kit::for_tests(&crate::ServeArgs::default());
+    let (report, mut reports) = watch::channel(Ok(String::new()));
     // Only a change of the status makes it read the file within the test.
     let interval = Duration::from_secs(3600);
-    let follow = Arc::new(certificates).follow_files(interval, kit.readiness.condition("tls"));
+    let follow = Arc::new(certificates).follow_files(interval, move |state| drop(report.send(state)));
     let follow = tokio::spawn(follow);
-    let reported = async |text: &str| {
-        while !kit.readiness.report().checks["tls"].detail.contains(text) {
-            tokio::task::yield_now().await;
-        }
-    };
-    reported("waiting for the CA").await;
+    let failed = |text| move |state: &Result<String, String>| *state == Err(String::from(text));
+    reports.wait_for(failed("waiting for the CA")).await.expect("a report");
     managed.set_status("the order failed");
-    reported("the order failed").await;
-    assert!(!kit.readiness.is_ready());
+    reports.wait_for(failed("the order failed")).await.expect("a report");
     fs::write(&file, combined("a.example")).expect("write");
     managed.set_status("");
-    reported("certificate.pem expires in ").await;
-    assert!(kit.readiness.is_ready());
+    let is_ready = |state: &Result<String, String>| {
+        state.as_ref().is_ok_and(|detail| detail.contains("certificate.pem expires in "))
+    };
+    reports.wait_for(is_ready).await.expect("a report");
     follow.abort();
 }
 

@@ -2,7 +2,6 @@
 
 use std::{
     fmt,
-    future::Future,
     hash::{BuildHasher, RandomState},
     sync::{
         LazyLock,
@@ -21,10 +20,6 @@ const MAX_LENGTH: usize = 64;
 /// Characters of a generated ID, with 5 bits each. Among a billion IDs, two are equal with a probability of 1 in 2 million.
 const GENERATED_LENGTH: usize = 16;
 const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
-
-tokio::task_local! {
-    static CURRENT: RequestId;
-}
 
 /// 1 to 64 characters, each a letter, a digit, `.`, `_` or `-`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,11 +55,6 @@ impl RequestId {
         is_valid.then(|| Self(Text::Received(value.clone())))
     }
 
-    /// The ID of the request that the current task handles. `None` outside of request handlers.
-    pub fn current() -> Option<Self> {
-        CURRENT.try_with(Clone::clone).ok()
-    }
-
     /// The value of the header.
     pub fn to_header(&self) -> HeaderValue {
         match &self.0 {
@@ -84,16 +74,6 @@ impl RequestId {
         };
         // All characters are ASCII.
         str::from_utf8(bytes).unwrap_or_default()
-    }
-
-    /// Calls a function with this ID as the current one, for example on a thread for blocking work.
-    pub fn enter<R>(self, call: impl FnOnce() -> R) -> R {
-        CURRENT.sync_scope(self, call)
-    }
-
-    /// Runs a future with this ID as the current one.
-    pub(crate) fn scope<F: Future>(self, handling: F) -> impl Future<Output = F::Output> {
-        CURRENT.scope(self, handling)
     }
 }
 
@@ -141,14 +121,5 @@ mod tests {
         for invalid in [&b""[..], b"a b", b"a\"", b"a=b", b"a\tb", b"a/b", b"a:b", b"\xc3\xa9", &too_long] {
             assert_eq!(received(invalid), None, "{invalid:?}");
         }
-    }
-
-    #[tokio::test]
-    async fn id_is_current_only_while_its_request_is_handled() {
-        assert_eq!(RequestId::current(), None);
-        let id = RequestId::generate();
-        assert_eq!(id.clone().scope(async { RequestId::current() }).await, Some(id.clone()));
-        assert_eq!(id.clone().enter(RequestId::current), Some(id));
-        assert_eq!(RequestId::current(), None);
     }
 }

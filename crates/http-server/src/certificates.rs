@@ -5,12 +5,11 @@ use std::{
     ops::Range,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime},
 };
 
 use anyhow::{Context, ensure};
 use arc_swap::ArcSwapOption;
-use opentelemetry::{KeyValue, metrics::Meter};
 use rustls::{
     client::verify_server_name,
     crypto::ring,
@@ -21,8 +20,7 @@ use rustls::{
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
-use super::{expiry, managed::ManagedCertificate};
-use crate::readiness::Condition;
+use crate::{expiry, managed::ManagedCertificate};
 
 /// The files of a certificate and its key.
 #[derive(Debug)]
@@ -45,7 +43,7 @@ pub struct LoadedCertificate {
 
 /// The certificates of a port, in the order of the flags.
 #[derive(Debug)]
-pub(super) struct Certificates {
+pub(crate) struct Certificates {
     files: Vec<FilePair>,
     /// One per pair of files. `None` if it has not been obtained yet, which only the managed certificate can be.
     loaded: Vec<ArcSwapOption<LoadedCertificate>>,
@@ -55,7 +53,7 @@ pub(super) struct Certificates {
 
 impl Certificates {
     /// Loads pairs of certificate and key files. Only the file of a managed certificate may be missing.
-    pub(super) fn load(
+    pub(crate) fn load(
         paths: impl Iterator<Item = (PathBuf, PathBuf)>,
         managed: Option<ManagedCertificate>,
     ) -> anyhow::Result<Self> {
@@ -80,7 +78,7 @@ impl Certificates {
         Ok(certificates)
     }
 
-    pub(super) fn managed(&self) -> Option<&ManagedCertificate> {
+    pub(crate) fn managed(&self) -> Option<&ManagedCertificate> {
         self.managed.as_ref()
     }
 
@@ -119,13 +117,14 @@ impl Certificates {
     }
 
     /// Never returns.
-    pub(super) async fn follow_files(self: Arc<Self>, interval: Duration, condition: Condition) {
+    pub(crate) async fn follow_files(
+        self: Arc<Self>,
+        interval: Duration,
+        report: impl Fn(Result<String, String>),
+    ) {
         let mut status = self.managed.as_ref().map(ManagedCertificate::subscribe);
         loop {
-            match self.missing() {
-                Some(reason) => condition.set_not_ready(reason),
-                None => condition.set_ready(self.summary(SystemTime::now())),
-            }
+            report(self.missing().map_or_else(|| Ok(self.summary(SystemTime::now())), Err));
             tokio::select! {
                 _ = tokio::time::sleep(interval) => {}
                 _ = changed(&mut status) => {}
@@ -158,21 +157,10 @@ impl Certificates {
         lines.chain(status).collect::<Vec<_>>().join("; ")
     }
 
-    pub(super) fn publish(self: &Arc<Self>, meter: &Meter) {
-        let certificates = self.clone();
-        meter
-            .i64_observable_gauge("tls_certificate_expiry_timestamp")
-            .with_unit("s")
-            .with_description("When a certificate in use expires, as Unix time")
-            .with_callback(move |gauge| {
-                for (pair, loaded) in certificates.files.iter().zip(&certificates.loaded) {
-                    let Some(loaded) = loaded.load_full() else { continue };
-                    let since_epoch = loaded.validity.end.duration_since(UNIX_EPOCH).unwrap_or_default();
-                    let seconds = i64::try_from(since_epoch.as_secs()).unwrap_or(i64::MAX);
-                    gauge.observe(seconds, &[KeyValue::new("certificate", pair.name())]);
-                }
-            })
-            .build();
+    /// The name of each certificate in use, and when it expires.
+    pub(crate) fn expirations(&self) -> Vec<(String, SystemTime)> {
+        let pairs = self.files.iter().zip(&self.loaded);
+        pairs.filter_map(|(pair, loaded)| Some((pair.name(), loaded.load_full()?.validity.end))).collect()
     }
 }
 

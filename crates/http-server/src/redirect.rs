@@ -1,57 +1,48 @@
-//! A port that redirects plain HTTP to the https URL of a service.
-
-use std::net::{IpAddr, SocketAddr};
+//! Redirects plain HTTP to the https URL of a service.
 
 use anyhow::{Context, ensure};
-use http::{HeaderMap, HeaderValue, StatusCode, header};
-use poem::{EndpointExt, Request, Response, endpoint::BoxEndpoint};
+use http::{HeaderValue, StatusCode, header};
+use poem::{Request, Response};
 use url::Url;
 
 use crate::{
-    body::BodyLimit,
-    config::ServeArgs,
-    error::{self, ErrorBody, catch_all},
+    handler::{CloseConnection, ErrorResponder},
     host::requested_host,
-    lifecycle::Lifecycle,
-    request_telemetry::{RequestTelemetry, named},
-    serve::{CloseConnection, ListenerArgs, Server},
 };
-
-/// Maximum number of connections. Each is closed after its response, so few are open at a time.
-const MAX_CONNECTIONS: usize = 1024;
 
 const CODE: &str = "https_required";
 const MESSAGE: &str = "Use the https URL in the Location header. If this request contained an API key, a password or a \
                        cookie, it crossed the network unencrypted: consider it compromised and replace it.";
 
-/// The https URL of a service, and what its redirects have in common with its other responses.
-#[derive(Clone, Debug)]
+/// The https URL of a service.
+#[derive(Clone)]
 pub struct RedirectTarget {
     /// The URL without a trailing slash: paths are appended to it.
     base: String,
     /// The host in it, without brackets.
     host: String,
-    docs_url: String,
-    headers: HeaderMap,
+    errors: ErrorResponder,
 }
 
 impl RedirectTarget {
-    /// Redirects to `url`, the value of `flag`. Fails if it is not an https URL. The redirects have these headers, such as
-    /// CORS headers.
-    pub fn new(flag: &str, url: &str, docs_url: &str, mut headers: HeaderMap) -> anyhow::Result<Self> {
+    /// Redirects to `url`, the value of `flag`. Fails if it is not an https URL. The redirects look like the service's
+    /// errors.
+    pub fn new(flag: &str, url: &str, errors: ErrorResponder) -> anyhow::Result<Self> {
         let parsed = Url::parse(url).with_context(|| format!("{flag} is not a valid URL: {url}"))?;
         ensure!(
             parsed.scheme() == "https",
             "--redirect-listen requires an https:// URL in {flag}, not {url}"
         );
-        // RFC 6797 forbids HSTS on plain HTTP.
-        headers.remove(header::STRICT_TRANSPORT_SECURITY);
         Ok(Self {
             base: parsed.as_str().trim_end_matches('/').to_owned(),
             host: parsed.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned(),
-            docs_url: docs_url.to_owned(),
-            headers,
+            errors,
         })
+    }
+
+    /// Creates the errors of the service.
+    pub fn errors(&self) -> ErrorResponder {
+        self.errors.clone()
     }
 
     fn is(&self, host: &str) -> bool {
@@ -59,10 +50,10 @@ impl RedirectTarget {
     }
 
     fn respond(&self, request: &Request) -> Response {
-        let body = ErrorBody::new(CODE, MESSAGE, &self.docs_url);
-        let mut response = error::response(StatusCode::PERMANENT_REDIRECT, &body);
+        let mut response = (self.errors)(StatusCode::PERMANENT_REDIRECT, CODE, MESSAGE);
         let headers = response.headers_mut();
-        headers.extend(self.headers.clone());
+        // RFC 6797 forbids HSTS on plain HTTP.
+        headers.remove(header::STRICT_TRANSPORT_SECURITY);
         headers.extend(self.location(request).map(|location| (header::LOCATION, location)));
         // The client continues on another port.
         response.set_data(CloseConnection);
@@ -81,78 +72,26 @@ impl RedirectTarget {
     }
 }
 
-/// A server that redirects every request, bound to its port.
-pub struct RedirectServer {
-    server: Server,
-    endpoint: BoxEndpoint<'static>,
-}
-
-impl RedirectServer {
-    /// Binds the port. See [`Self::new`].
-    pub async fn bind(
-        addr: SocketAddr,
-        default: RedirectTarget,
-        others: Vec<RedirectTarget>,
-        args: &ServeArgs,
-        telemetry: RequestTelemetry,
-    ) -> anyhow::Result<Self> {
-        Ok(Self::new(Self::bind_port(addr, args).await?, default, others, telemetry))
-    }
-
-    /// Binds a port for [`Self::new`], before it is known where to redirect to.
-    pub async fn bind_port(addr: SocketAddr, args: &ServeArgs) -> anyhow::Result<Server> {
-        let max_connections = args.max_connections.min(MAX_CONNECTIONS);
-        Server::bind("redirect", addr, &ServeArgs { max_connections, ..args.clone() }).await
-    }
-
-    /// Redirects requests for the host of one of `others` there, and all other requests to `default`.
-    pub fn new(
-        server: Server,
-        default: RedirectTarget,
-        others: Vec<RedirectTarget>,
-        telemetry: RequestTelemetry,
-    ) -> Self {
-        let server = server.docs_url(&*default.docs_url).error_headers(default.headers.clone());
-        let errors = catch_all(&*default.docs_url).headers(default.headers.clone());
-        let redirect = move |request: &Request| {
-            // The default and another target may have the same host, with different ports.
-            let other = requested_host(request).filter(|host| !default.is(host));
-            let other = other.and_then(|host| others.iter().find(|other| other.is(host)));
-            other.unwrap_or(&default).respond(request)
-        };
-        // A small body is read: closing the connection with unread bytes would reset it, and the client might not get the
-        // response.
-        let endpoint = named("redirect", redirect).with(BodyLimit::default()).with(errors).with(telemetry);
-        Self { server, endpoint: endpoint.boxed() }
-    }
-
-    /// With `--proxy-protocol`, requires a PROXY header here, too: a load balancer sends it on all of its ports.
-    pub fn proxy_protocol(
-        mut self,
-        args: &ListenerArgs,
-        trusted: impl Fn(IpAddr) -> bool + Send + Sync + 'static,
-    ) -> Self {
-        self.server = self.server.proxy_protocol(args, trusted);
-        self
-    }
-
-    /// The address the server listens on.
-    pub fn local_addr(&self) -> SocketAddr {
-        self.server.local_addr()
-    }
-
-    /// Serves until shutdown.
-    pub async fn serve(self, lifecycle: Lifecycle) {
-        self.server.serve(self.endpoint, lifecycle).await;
-    }
+/// Redirects a request for the host of one of `others` there, and every other request to `default`.
+pub fn redirect(default: &RedirectTarget, others: &[RedirectTarget], request: &Request) -> Response {
+    // The default and another target may have the same host, with different ports.
+    let other = requested_host(request).filter(|host| !default.is(host));
+    let other = other.and_then(|host| others.iter().find(|other| other.is(host)));
+    other.unwrap_or(default).respond(request)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
+    fn errors() -> ErrorResponder {
+        Arc::new(|_, _, _| Response::default())
+    }
+
     fn target(url: &str) -> RedirectTarget {
-        RedirectTarget::new("--base-url", url, "https://docs.example", HeaderMap::new()).expect("https")
+        RedirectTarget::new("--base-url", url, errors()).expect("https")
     }
 
     fn location(url: &str, request_target: &str) -> String {
@@ -183,7 +122,7 @@ mod tests {
     #[test]
     fn only_https_targets_are_accepted() {
         for url in ["http://ip.example", "ip.example", "ftp://ip.example", ""] {
-            let error = RedirectTarget::new("--base-url", url, "", HeaderMap::new()).expect_err(url);
+            let error = RedirectTarget::new("--base-url", url, errors()).err().expect(url);
             assert!(error.to_string().contains("--base-url"), "{error}");
         }
     }

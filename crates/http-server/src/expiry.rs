@@ -9,7 +9,7 @@ const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 
 /// The validity of a DER-encoded X.509 certificate, from `notBefore` to `notAfter`. `None` if it is malformed.
-pub(super) fn validity(certificate: &[u8]) -> Option<Range<SystemTime>> {
+pub(crate) fn validity(certificate: &[u8]) -> Option<Range<SystemTime>> {
     let mut certificate = Reader(certificate).sequence()?;
     let mut fields = certificate.sequence()?;
     let (first, _) = fields.element()?;

@@ -1,0 +1,85 @@
+//! Flags of a server, as clap groups.
+
+use std::time::Duration;
+
+use clap::builder::FalseyValueParser;
+
+use crate::flag_defaults::flag_defaults;
+
+/// Flags for serving connections and for shutdown.
+#[derive(clap::Args, Debug, Clone)]
+#[command(next_help_heading = "Serving")]
+pub struct ServeArgs {
+    /// After SIGTERM, keep accepting connections for this long while /readyz reports not ready
+    #[arg(long, env, value_name = "TIME", value_parser = parse_duration, default_value = "5s")]
+    pub drain_delay: Duration,
+
+    /// After the drain delay, time for in-flight requests to finish
+    #[arg(long, env, value_name = "TIME", value_parser = parse_duration, default_value = "25s")]
+    pub grace: Duration,
+
+    /// Maximum connections per port. At the limit, a new connection replaces one of the client network with the most
+    /// connections: first one without a request, then an idle one
+    #[arg(long, env, value_name = "N", default_value_t = 10_000)]
+    pub max_connections: usize,
+
+    /// Maximum time for a client to send a request's headers, and before that for its TLS handshake
+    #[arg(long, env, value_name = "TIME", value_parser = parse_duration, default_value = "10s")]
+    pub header_timeout: Duration,
+
+    /// Maximum time that a connection may be idle between requests
+    #[arg(long, env, value_name = "TIME", value_parser = parse_duration, default_value = "75s")]
+    pub idle_timeout: Duration,
+
+    /// Maximum time for a client to read a response, and once more for every 256 KiB of it; no flag.
+    #[arg(skip = Duration::from_secs(30))]
+    pub response_timeout: Duration,
+
+    /// Number of worker threads. 0 chooses it: one thread if there are one or two CPUs, one per CPU if there are more
+    #[arg(long, env, value_name = "N", default_value_t = 0)]
+    pub workers: usize,
+}
+
+impl Default for ServeArgs {
+    fn default() -> Self {
+        flag_defaults()
+    }
+}
+
+/// Flags of a port that clients reach.
+#[derive(clap::Args, Debug, Clone)]
+#[command(next_help_heading = "Edge")]
+pub struct ListenerArgs {
+    /// Require a PROXY protocol header (version 1 or 2) from a trusted proxy at the start of each connection, and close
+    /// connections without one. For load balancers that forward TCP. X-Forwarded-For and similar headers are trusted if the
+    /// client in the PROXY header is a trusted proxy
+    #[arg(long, env, value_parser = FalseyValueParser::new())]
+    pub proxy_protocol: bool,
+}
+
+impl Default for ListenerArgs {
+    fn default() -> Self {
+        flag_defaults()
+    }
+}
+
+/// Parses a duration such as `250ms`, `5s` or `1h 30m`. A clap value parser.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    // Accepts a plain 0, the usual way to turn a delay off; humantime requires a unit.
+    if text.trim() == "0" {
+        return Ok(Duration::ZERO);
+    }
+    humantime::parse_duration(text).map_err(|error| format!("{error}; for example: 250ms, 5s or 10m"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_need_a_unit_except_zero() {
+        assert_eq!(parse_duration("250ms"), Ok(Duration::from_millis(250)));
+        assert_eq!(parse_duration("0"), Ok(Duration::ZERO));
+        assert!(parse_duration("5").is_err_and(|error| error.contains("for example")));
+    }
+}

@@ -1,0 +1,106 @@
+//! What precedes HTTP on a connection: a PROXY header, TLS, or both.
+
+use std::{io, net::IpAddr, time::Duration};
+
+use tokio::{
+    net::TcpStream,
+    time::{error::Elapsed, timeout},
+};
+
+use crate::{
+    handler::TrustedPeers,
+    log_throttle::LogThrottle,
+    proxy_header::{ProxyHeader, ProxyHeaderError},
+    socket::Socket,
+    tls::{Tls, TlsInfo},
+};
+
+/// Maximum wait for a complete PROXY header. Load balancers send it immediately, before any byte of the client.
+const PROXY_HEADER_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Maximum bytes that TLS buffers for a client that does not read. They do not count as unsent.
+const TLS_BUFFER: usize = 16 * 1024;
+
+/// The handshakes of one port.
+#[derive(Default)]
+pub(crate) struct Handshakes {
+    /// Whether connections begin with a PROXY header.
+    pub(crate) proxy_protocol: bool,
+    pub(crate) tls: Option<Tls>,
+    // One per message, so that strangers can't suppress the one about a misconfigured load balancer.
+    untrusted_log: LogThrottle,
+    header_log: LogThrottle,
+    tls_log: LogThrottle,
+}
+
+impl Handshakes {
+    /// Whether anything precedes HTTP.
+    pub(crate) fn are_required(&self) -> bool {
+        self.proxy_protocol || self.tls.is_some()
+    }
+
+    /// Returns whether to begin a handshake with the peer, instead of closing its connection at once. Does not log the
+    /// address: it may be a client's.
+    pub(crate) fn accept(&self, server: &'static str, peer: IpAddr, trusted: &TrustedPeers) -> bool {
+        let accepted = !self.proxy_protocol || trusted(peer);
+        if !accepted && let Some(occurrences) = self.untrusted_log.allow() {
+            tracing::warn!(
+                server,
+                occurrences,
+                "connection closed: --proxy-protocol is set, and the peer is not a trusted proxy (--trusted-proxies)"
+            );
+        }
+        accepted
+    }
+
+    /// Reads the PROXY header. `None` if the connection must be closed.
+    pub(crate) async fn read_proxy_header(
+        &self,
+        server: &'static str,
+        socket: &mut TcpStream,
+    ) -> Option<ProxyHeader> {
+        let reason = match timeout(PROXY_HEADER_TIMEOUT, ProxyHeader::read(socket)).await {
+            Ok(Ok(header)) => return Some(header),
+            // Load balancers check a port by connecting to it.
+            Ok(Err(ProxyHeaderError::Incomplete | ProxyHeaderError::Connection(_))) => return None,
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => {
+                format!("there was no complete PROXY header within {} s", PROXY_HEADER_TIMEOUT.as_secs())
+            }
+        };
+        if let Some(occurrences) = self.header_log.allow() {
+            tracing::warn!(server, reason, occurrences, "connection of a trusted proxy closed");
+        }
+        None
+    }
+
+    /// Does the TLS handshake, if the port has TLS. `None` if it fails, which the peer causes, or if the handshake was all
+    /// that the peer wanted.
+    pub(crate) async fn start_tls(
+        &self,
+        server: &'static str,
+        socket: TcpStream,
+        deadline: Duration,
+    ) -> Option<(Socket, Option<TlsInfo>)> {
+        let Some(tls) = &self.tls else { return Some((Socket::Plain(socket), None)) };
+        let mut stream = self.log_failure(server, timeout(deadline, tls.accept(socket)).await)??;
+        let session = stream.get_mut().1;
+        session.set_buffer_limit(Some(TLS_BUFFER));
+        let info = TlsInfo::of(session);
+        Some((Socket::Tls(Box::new(stream)), Some(info)))
+    }
+
+    /// Logs why a TLS handshake fails, for example because the client rejects the certificate. At level debug, because
+    /// scanners of public ports cause many, and without the address, which may be a client's.
+    fn log_failure<T>(&self, server: &'static str, handshake: Result<io::Result<T>, Elapsed>) -> Option<T> {
+        let reason = match handshake {
+            Ok(Ok(completed)) => return Some(completed),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "timed out".to_owned(),
+        };
+        if let Some(occurrences) = self.tls_log.allow() {
+            tracing::debug!(server, reason, occurrences, "TLS handshake failed");
+        }
+        None
+    }
+}

@@ -1,0 +1,60 @@
+//! An HTTP server hardened against hostile and broken clients.
+//!
+//! Replaces poem's server, and adds:
+//! - `handshake`, `proxy_header`: the client's address from a load balancer that forwards TCP
+//! - `tls`, `certificates`: HTTPS, with certificates that can be replaced at any time
+//! - `managed`: a certificate that the process obtains itself
+//! - `accept`: a pause when file descriptors run out
+//! - `connection_state`: timeouts, and backpressure on clients that do not read their responses
+//! - `registry`: at a limit of the port, closes the connection that uses most
+//! - `limits`: limits on headers and HTTP/2 streams
+//! - `bare_errors`: error bodies for malformed requests
+//! - `connection`, `lifecycle`: a shutdown that loses no request
+//! - `redirect`, `host_router`: redirects to HTTPS, several host names on one port
+
+#![warn(missing_docs)]
+
+mod accept;
+mod args;
+mod bare_errors;
+mod certificates;
+mod connection;
+mod connection_info;
+mod connection_state;
+mod expiry;
+mod flag_defaults;
+mod handler;
+mod handshake;
+mod host;
+mod host_router;
+pub mod hsts;
+mod lifecycle;
+mod limits;
+mod log_throttle;
+mod managed;
+mod proxy_header;
+mod redirect;
+mod registry;
+mod request_id;
+mod response_body;
+mod server;
+mod socket;
+mod tcp_info;
+mod tls;
+mod tracked_stream;
+
+pub use args::{ListenerArgs, ServeArgs, parse_duration};
+pub use certificates::LoadedCertificate;
+pub use connection_info::{ConnectionInfo, RequestOrigin};
+pub use flag_defaults::flag_defaults;
+pub use handler::{CloseConnection, ErrorResponder, SharedBody, TrustedPeers};
+pub use host::{host_name, is_for_loopback, is_loopback_name, requested_host};
+pub use host_router::{HostRouter, WRONG_HOST, wrong_host};
+pub use lifecycle::Lifecycle;
+pub use log_throttle::LogThrottle;
+pub use managed::{Challenges, ManagedCertificate};
+pub use proxy_header::{ProxiedTls, ProxyHeader, ProxyHeaderError};
+pub use redirect::{RedirectTarget, redirect};
+pub use request_id::{RequestId, X_REQUEST_ID};
+pub use server::Server;
+pub use tls::{Tls, TlsArgs, TlsInfo, TlsVersion};

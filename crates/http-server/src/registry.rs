@@ -1,0 +1,204 @@
+//! The open connections of a port, by client network. Selects the one to evict and signals all of them at shutdown.
+
+use std::{
+    cmp::Reverse,
+    collections::HashMap,
+    hash::{BuildHasher, RandomState},
+    net::{IpAddr, Ipv6Addr},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+};
+
+use tokio::sync::Notify;
+
+use crate::connection_state::{ConnectionSignal, ConnectionState, EvictionClass};
+
+/// Above this many unsent bytes on all connections of a port, stalled connections are evicted.
+pub(crate) const PORT_UNSENT_LIMIT: usize = 32 << 20;
+
+/// How many connections are considered for an eviction. The worst of them is nearly always of the network with the
+/// most, because that one has a large share of all connections.
+const CANDIDATES: usize = 64;
+
+/// A network with more than this part of what all connections use is heavy. Its connections are evicted first, so that no
+/// other client pays for it: neither one that has just connected nor one that is idle.
+const HEAVY_PART: usize = 16;
+
+/// What the connections of a network, or of the whole port, use.
+#[derive(Debug, Default)]
+pub(crate) struct Load {
+    pub(crate) connections: AtomicUsize,
+    /// Bytes of responses that are not written to the socket yet.
+    pub(crate) unsent: AtomicUsize,
+}
+
+/// The limit of a port that is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pressure {
+    Connections,
+    Handshakes,
+    UnsentBytes,
+}
+
+/// The open connections.
+#[derive(Debug, Default)]
+pub(crate) struct ConnectionRegistry {
+    connections: Mutex<Connections>,
+    port: Arc<Load>,
+    handshakes: AtomicUsize,
+    /// Notified when a connection closes.
+    closed: Notify,
+    random: RandomState,
+}
+
+#[derive(Debug, Default)]
+struct Connections {
+    open: Vec<Arc<ConnectionState>>,
+    networks: HashMap<IpAddr, Arc<Load>>,
+    evictions: u64,
+}
+
+impl ConnectionRegistry {
+    /// What all connections use.
+    pub(crate) fn port(&self) -> &Arc<Load> {
+        &self.port
+    }
+
+    /// Adds a connection. Dropping the registration removes it.
+    pub(crate) fn register(self: &Arc<Self>, state: Arc<ConnectionState>) -> Registration {
+        let mut connections = self.lock();
+        state.index.store(connections.open.len(), Relaxed);
+        connections.open.push(state.clone());
+        self.port.connections.fetch_add(1, Relaxed);
+        self.handshakes.fetch_add(usize::from(state.is_handshaking()), Relaxed);
+        Registration { registry: self.clone(), state, network: None }
+    }
+
+    /// Evicts a connection to relieve the pressure. Returns whether one was found.
+    ///
+    /// Compares random candidates: those of a heavy network first, then by class, then by what their network uses, then by
+    /// the time without progress.
+    pub(crate) fn evict(&self, pressure: Pressure) -> bool {
+        let mut connections = self.lock();
+        connections.evictions = connections.evictions.wrapping_add(1);
+        let (evictions, open) = (connections.evictions, &connections.open);
+        let random = |n| &open[(self.random.hash_one((evictions, n)) % open.len() as u64) as usize];
+        let candidates: Vec<_> = match open.len() {
+            0..=CANDIDATES => open.iter().collect(),
+            _ => (0..CANDIDATES).map(random).collect(),
+        };
+        let rank = |state: &&Arc<ConnectionState>| {
+            let class = state.eviction_class().filter(|class| pressure.applies_to(state, *class))?;
+            let network = state.network().map_or(0, |load| pressure.part_of(load));
+            let is_heavy = network > pressure.part_of(&self.port) / HEAVY_PART;
+            Some((is_heavy, Reverse(class), network, state.since_progress()))
+        };
+        let candidates = candidates.into_iter().filter(|state| state.signal().is_none());
+        let ranked = candidates.filter_map(|state| Some((rank(&state)?, state)));
+        let evicted = ranked.max_by_key(|(rank, _)| *rank).map(|(_, state)| state);
+        evicted.inspect(|state| state.send_signal(ConnectionSignal::Evict)).is_some()
+    }
+
+    pub(crate) fn signal_all(&self, signal: ConnectionSignal) {
+        self.lock().open.iter().for_each(|state| state.send_signal(signal));
+    }
+
+    /// The number of open connections.
+    pub(crate) fn len(&self) -> usize {
+        self.port.connections.load(Relaxed)
+    }
+
+    /// The unsent bytes of all connections.
+    pub(crate) fn unsent(&self) -> usize {
+        self.port.unsent.load(Relaxed)
+    }
+
+    /// How many of them are in their handshake.
+    pub(crate) fn handshakes(&self) -> usize {
+        self.handshakes.load(Relaxed)
+    }
+
+    /// Waits until a connection closes. Only one task may wait.
+    pub(crate) async fn closed(&self) {
+        self.closed.notified().await;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Connections> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Pressure {
+    /// The part of a load that causes this pressure.
+    fn part_of(self, load: &Load) -> usize {
+        match self {
+            Self::UnsentBytes => load.unsent.load(Relaxed),
+            Self::Connections | Self::Handshakes => load.connections.load(Relaxed),
+        }
+    }
+
+    fn applies_to(self, state: &ConnectionState, class: EvictionClass) -> bool {
+        match self {
+            Self::Connections => true,
+            Self::Handshakes => state.is_handshaking(),
+            Self::UnsentBytes => class == EvictionClass::Stalled && state.unsent() > 0,
+        }
+    }
+}
+
+/// The network that an address counts for: the address itself, or the /48 of an IPv6 address. The /64 needs no count of
+/// its own, because it never has more connections than its /48.
+fn network_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.into(),
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 80)).into(),
+    }
+}
+
+/// Keeps a connection in the registry until dropped.
+#[derive(Debug)]
+pub(crate) struct Registration {
+    registry: Arc<ConnectionRegistry>,
+    state: Arc<ConnectionState>,
+    network: Option<IpAddr>,
+}
+
+impl Registration {
+    /// Counts the connection for the network of its client.
+    pub(crate) fn set_client(&mut self, address: IpAddr) {
+        let network = network_of(address);
+        let mut connections = self.registry.lock();
+        let load = connections.networks.entry(network).or_default();
+        load.connections.fetch_add(1, Relaxed);
+        self.state.set_network(load.clone());
+        self.network = Some(network);
+    }
+
+    pub(crate) fn end_handshake(&self) {
+        if self.state.is_handshaking() {
+            self.registry.handshakes.fetch_sub(1, Relaxed);
+        }
+        self.state.end_handshake();
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.end_handshake();
+        let mut connections = self.registry.lock();
+        let index = self.state.index.load(Relaxed);
+        connections.open.swap_remove(index);
+        if let Some(moved) = connections.open.get(index) {
+            moved.index.store(index, Relaxed);
+        }
+        if let Some((network, load)) = self.network.zip(self.state.network())
+            && load.connections.fetch_sub(1, Relaxed) == 1
+        {
+            connections.networks.remove(&network);
+        }
+        self.registry.port.connections.fetch_sub(1, Relaxed);
+        self.registry.closed.notify_one();
+    }
+}

@@ -1,0 +1,136 @@
+//! A port that clients reach: with its certificates, its redirect port, its readiness and its shutdown.
+
+use std::net::SocketAddr;
+
+use anyhow::Context;
+use http_server::{
+    ErrorResponder, ListenerArgs, RedirectTarget, ServeArgs, Server, Tls, TrustedPeers, WRONG_HOST, redirect,
+};
+use poem::{EndpointExt, Request, endpoint::BoxEndpoint};
+use tokio::task::JoinSet;
+
+use crate::{
+    body::BodyLimit,
+    error::catch_all,
+    kit::Kit,
+    request_telemetry::{RequestTelemetry, named},
+};
+
+/// Maximum connections on a redirect port. Each is closed after its response, so few are open at a time.
+const REDIRECT_CONNECTIONS: usize = 1024;
+
+/// Where a port listens, and how.
+#[derive(Clone, Debug)]
+pub struct PortArgs<'a> {
+    /// The name in the log.
+    pub name: &'static str,
+    /// The flag with the address, for errors.
+    pub flag: &'static str,
+    /// The address.
+    pub listen: SocketAddr,
+    /// The address of the port that redirects to this one.
+    pub redirect_listen: Option<SocketAddr>,
+    /// The certificates; without them, the port serves plain HTTP.
+    pub tls: Option<Tls>,
+    /// The readiness condition of the certificates. `None` if another port already reloads them.
+    pub certificates: Option<&'static str>,
+    /// Flags of both ports.
+    pub listener: &'a ListenerArgs,
+}
+
+/// What a port serves.
+pub struct PortService {
+    /// Handles the requests.
+    pub endpoint: BoxEndpoint<'static>,
+    /// Creates the errors of the port itself.
+    pub errors: ErrorResponder,
+    /// The trusted proxies.
+    pub trusted: TrustedPeers,
+    /// Where the redirect port redirects to. The first is the default, the others are for their own hosts.
+    pub redirects: Vec<RedirectTarget>,
+    /// Tasks that end with the service.
+    pub tasks: JoinSet<()>,
+}
+
+/// A public port and its redirect port, bound but not served yet.
+pub struct PublicPort {
+    kit: Kit,
+    server: Server,
+    redirect: Option<Server>,
+    /// Reloads the certificates.
+    tasks: JoinSet<()>,
+}
+
+impl PublicPort {
+    /// Binds both ports.
+    pub async fn bind(kit: &Kit, args: PortArgs<'_>) -> anyhow::Result<Self> {
+        let server = Server::bind(args.name, args.listen, &kit.serve).await.context(args.flag)?;
+        let mut tasks = JoinSet::new();
+        if let Some((tls, condition)) = args.tls.as_ref().zip(args.certificates) {
+            tasks.spawn(kit.reload_certificates(tls, condition));
+        }
+        let server = server.proxy_protocol(args.listener).tls(args.tls);
+        let redirect = match args.redirect_listen {
+            Some(addr) => {
+                let max_connections = kit.serve.max_connections.min(REDIRECT_CONNECTIONS);
+                let serve = ServeArgs { max_connections, ..kit.serve.clone() };
+                let server = Server::bind("redirect", addr, &serve).await.context("--redirect-listen")?;
+                // A load balancer sends PROXY headers on all of its ports.
+                Some(server.proxy_protocol(args.listener))
+            }
+            None => None,
+        };
+        Ok(Self { kit: kit.clone(), server, redirect, tasks })
+    }
+
+    /// The address of the port.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.server.local_addr()
+    }
+
+    /// The address of the redirect port.
+    pub fn redirect_addr(&self) -> Option<SocketAddr> {
+        self.redirect.as_ref().map(Server::local_addr)
+    }
+
+    /// Serves until shutdown is complete. `name` is the service's in metrics of the redirect port.
+    pub async fn serve(self, name: &'static str, service: PortService) {
+        let PortService { endpoint, errors, trusted, redirects, tasks: _tasks } = service;
+        let configure = |server: Server| {
+            let trusted = trusted.clone();
+            server.errors(errors.clone()).trust(move |peer| trusted(peer))
+        };
+        let (lifecycle, _reload) = (&self.kit.lifecycle, self.tasks);
+        let redirecting = async {
+            if let Some((server, endpoint)) = self.redirect.zip(redirect_endpoint(&self.kit, name, redirects))
+            {
+                configure(server).serve(endpoint, lifecycle.clone()).await;
+            }
+        };
+        tokio::join!(configure(self.server).serve(endpoint, lifecycle.clone()), redirecting);
+    }
+}
+
+fn redirect_endpoint(
+    kit: &Kit,
+    name: &'static str,
+    mut targets: Vec<RedirectTarget>,
+) -> Option<BoxEndpoint<'static>> {
+    let default = (!targets.is_empty()).then(|| targets.remove(0))?;
+    let errors = default.errors();
+    let respond = move |request: &Request| redirect(&default, &targets, request);
+    // A small body is read: closing the connection with unread bytes would reset it, and the client might not get the
+    // response.
+    let endpoint = named("redirect", respond).with(BodyLimit::default()).with(catch_all(errors));
+    Some(endpoint.with(RequestTelemetry::new(&kit.telemetry, name)).boxed())
+}
+
+/// Responds to requests for a host that no service of a port has.
+pub fn wrong_host(kit: &Kit, name: &'static str, errors: ErrorResponder) -> BoxEndpoint<'static> {
+    let respond = {
+        let errors = errors.clone();
+        move |_: &Request| http_server::wrong_host(&errors)
+    };
+    let endpoint = named(WRONG_HOST, respond).with(BodyLimit::default()).with(catch_all(errors));
+    endpoint.with(RequestTelemetry::new(&kit.telemetry, name)).boxed()
+}
