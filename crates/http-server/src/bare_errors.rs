@@ -12,12 +12,11 @@ use crate::{
 /// What to write in place of `bytes`, which hyper writes in one piece. `None` if they are not such an error: all of our
 /// own responses have an ID.
 pub(crate) fn replacement(bytes: &[u8], errors: &ErrorResponder) -> Option<Vec<u8>> {
-    let status = StatusCode::from_bytes(bytes.strip_prefix(b"HTTP/1.1 ")?.get(..3)?).ok()?;
+    let status = bytes.strip_prefix(b"HTTP/1.1 ")?.get(..3).filter(|status| status[0] == b'4')?;
     let head = str::from_utf8(bytes).ok()?.strip_suffix("\r\n")?;
     let is_bare = head.ends_with("\r\n") && head.contains("\r\ncontent-length: 0\r\n");
-    if !status.is_client_error() || !is_bare || head.contains("\r\nx-request-id: ") {
-        return None;
-    }
+    let status =
+        StatusCode::from_bytes(status).ok().filter(|_| is_bare && !head.contains("\r\nx-request-id: "))?;
     let (code, message) = match status {
         StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE | StatusCode::URI_TOO_LONG => headers_too_large(),
         _ => ("bad_request", "The request is not valid HTTP.".to_owned()),

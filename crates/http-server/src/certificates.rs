@@ -1,38 +1,28 @@
 //! The certificates of a port: loads them, selects one by host name, and uses replaced files.
 
-use std::{
-    fs,
-    ops::Range,
-    path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
-    time::{Duration, SystemTime},
-};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::{fs, ops::Range, path::PathBuf, sync::Arc, time::SystemTime};
 
 use anyhow::{Context, ensure};
 use arc_swap::ArcSwapOption;
-use rustls::{
-    client::verify_server_name,
-    crypto::ring,
-    pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
-    server::{ClientHello, ParsedCertificate, ResolvesServerCert},
-    sign::CertifiedKey,
-};
-use sha2::{Digest, Sha256};
-use tokio::sync::watch;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject};
+use rustls::server::{ClientHello, ParsedCertificate, ResolvesServerCert};
+use rustls::{client::verify_server_name, crypto::ring, sign::CertifiedKey};
 
 use crate::{expiry, managed::ManagedCertificate};
 
-/// The files of a certificate and its key.
+/// The files of a certificate and its key, and what is in use from them.
 #[derive(Debug)]
-struct FilePair {
+pub(crate) struct FilePair {
     certificate: PathBuf,
     key: PathBuf,
-    /// What was read last, even if it could not be used. Avoids loading it, and logging its error, again.
-    last_read: Mutex<Fingerprint>,
+    /// A hash of what was read last, even if it could not be used; 0 if a file could not be read. Avoids
+    /// loading the same contents, and logging their error, again.
+    last_read: AtomicU64,
+    /// `None` if it has not been obtained yet, which only the managed certificate can be.
+    loaded: ArcSwapOption<LoadedCertificate>,
 }
-
-/// A hash of both files. `None` if one of them could not be read.
-type Fingerprint = Option<[u8; 32]>;
 
 /// A certificate with its chain and private key.
 #[derive(Debug)]
@@ -44,11 +34,9 @@ pub struct LoadedCertificate {
 /// The certificates of a port, in the order of the flags.
 #[derive(Debug)]
 pub(crate) struct Certificates {
-    files: Vec<FilePair>,
-    /// One per pair of files. `None` if it has not been obtained yet, which only the managed certificate can be.
-    loaded: Vec<ArcSwapOption<LoadedCertificate>>,
+    pairs: Vec<FilePair>,
     /// Its file is the last pair.
-    managed: Option<ManagedCertificate>,
+    pub(crate) managed: Option<ManagedCertificate>,
 }
 
 impl Certificates {
@@ -57,136 +45,79 @@ impl Certificates {
         paths: impl Iterator<Item = (PathBuf, PathBuf)>,
         managed: Option<ManagedCertificate>,
     ) -> anyhow::Result<Self> {
-        let (mut files, mut loaded) = (Vec::new(), Vec::new());
-        for (certificate, key) in paths {
-            let pair = FilePair::new(certificate, key);
-            let (first, fingerprint) = pair
-                .read()
-                .and_then(|contents| Ok((contents.load()?, contents.hash())))
-                .with_context(|| format!("can't use the certificate {pair}"))?;
-            *pair.last_read.lock().unwrap_or_else(PoisonError::into_inner) = Some(fingerprint);
-            tracing::info!(certificate = %pair.name(), expires = first.date(), "certificate loaded");
-            loaded.push(ArcSwapOption::from_pointee(first));
-            files.push(pair);
+        let mut pairs: Vec<_> = paths.map(|(certificate, key)| FilePair::new(certificate, key)).collect();
+        for pair in &pairs {
+            let used = pair.read().and_then(|contents| pair.use_if_changed(Ok(contents)));
+            let key = pair.key.display();
+            used.with_context(|| format!("can't use the certificate {} with the key {key}", pair.name()))?;
         }
-        if let Some(managed) = &managed {
-            files.push(FilePair::new(managed.file().to_owned(), managed.file().to_owned()));
-            loaded.push(ArcSwapOption::empty());
-        }
-        let certificates = Self { files, loaded, managed };
+        pairs.extend(managed.iter().map(|managed| FilePair::new(managed.file.clone(), managed.file.clone())));
+        let certificates = Self { pairs, managed };
         certificates.reload();
         Ok(certificates)
-    }
-
-    pub(crate) fn managed(&self) -> Option<&ManagedCertificate> {
-        self.managed.as_ref()
     }
 
     /// Loads the files that have changed. If a pair can't be used, the old one stays in use.
     ///
     /// Reads the files instead of their modification times: a symbolic link may be changed to an older file.
-    fn reload(&self) {
-        for (pair, loaded) in self.files.iter().zip(&self.loaded) {
-            match pair.load_if_changed() {
-                Ok(None) => {}
-                // After a read error or an unusable pair.
-                Ok(Some(new)) if loaded.load().as_ref().is_some_and(|used| used.key.cert == new.key.cert) => {
-                    tracing::info!(certificate = %pair.name(), "the files contain the certificate in use again");
-                }
-                Ok(Some(new)) => {
-                    let expires = new.date();
-                    match loaded.swap(Some(Arc::new(new))) {
-                        Some(_) => {
-                            tracing::info!(certificate = %pair.name(), expires, "certificate replaced");
-                        }
-                        None => tracing::info!(certificate = %pair.name(), expires, "certificate loaded"),
-                    }
-                }
-                Err(error) => {
-                    let error = format!("{error:#}");
-                    let name = pair.name();
-                    match loaded.load().is_some() {
-                        true => {
-                            tracing::warn!(certificate = %name, error, "can't use the new certificate; the old one stays in use");
-                        }
-                        false => tracing::warn!(certificate = %name, error, "can't use the certificate"),
-                    }
-                }
-            }
+    pub(crate) fn reload(&self) {
+        for pair in &self.pairs {
+            let Err(error) = pair.use_if_changed(pair.read()) else { continue };
+            let message = match pair.loaded.load().is_some() {
+                true => "can't use the new certificate; the old one stays in use",
+                false => "can't use the certificate",
+            };
+            tracing::warn!(certificate = %pair.name(), error = format!("{error:#}"), "{message}");
         }
     }
 
-    /// Never returns.
-    pub(crate) async fn follow_files(
-        self: Arc<Self>,
-        interval: Duration,
-        report: impl Fn(Result<String, String>),
-    ) {
-        let mut status = self.managed.as_ref().map(ManagedCertificate::subscribe);
-        loop {
-            report(self.missing().map_or_else(|| Ok(self.summary(SystemTime::now())), Err));
-            tokio::select! {
-                _ = tokio::time::sleep(interval) => {}
-                _ = changed(&mut status) => {}
-            }
-            let certificates = self.clone();
-            // Fails only at shutdown, or after a panic, which the panic hook has logged.
-            let _ = tokio::task::spawn_blocking(move || certificates.reload()).await;
+    /// When each certificate expires, or what a managed certificate that is missing waits for.
+    pub(crate) fn summary(&self, now: SystemTime) -> Result<String, String> {
+        if let Some(managed) = self.managed.as_ref().filter(|_| self.in_use().count() < self.pairs.len()) {
+            return Err(managed.status());
         }
-    }
-
-    /// What a managed certificate that is missing waits for. `None` if there is a certificate.
-    fn missing(&self) -> Option<String> {
-        let managed = self.managed.as_ref()?;
-        self.loaded.last()?.load().is_none().then(|| managed.status())
-    }
-
-    /// When each certificate expires.
-    fn summary(&self, now: SystemTime) -> String {
-        let line = |(pair, loaded): (&FilePair, &ArcSwapOption<LoadedCertificate>)| {
-            let Some(loaded) = &*loaded.load() else { return format!("{} is missing", pair.name()) };
+        let expiry = |(pair, loaded): (&FilePair, Arc<LoadedCertificate>)| {
             let state = match loaded.validity.end.duration_since(now) {
                 Ok(left) => format!("expires in {} days", left.as_secs() / 86_400),
                 Err(_) => "has EXPIRED".to_owned(),
             };
             format!("{} {state} ({})", pair.name(), loaded.date())
         };
-        let lines = self.files.iter().zip(&self.loaded).map(line);
-        let status =
-            self.managed.as_ref().map(ManagedCertificate::status).filter(|status| !status.is_empty());
-        lines.chain(status).collect::<Vec<_>>().join("; ")
+        let status = self.managed.iter().map(ManagedCertificate::status).filter(|status| !status.is_empty());
+        Ok(self.in_use().map(expiry).chain(status).collect::<Vec<_>>().join("; "))
     }
 
-    /// The name of each certificate in use, and when it expires.
-    pub(crate) fn expirations(&self) -> Vec<(String, SystemTime)> {
-        let pairs = self.files.iter().zip(&self.loaded);
-        pairs.filter_map(|(pair, loaded)| Some((pair.name(), loaded.load_full()?.validity.end))).collect()
+    pub(crate) fn in_use(&self) -> impl Iterator<Item = (&FilePair, Arc<LoadedCertificate>)> {
+        self.pairs.iter().filter_map(|pair| Some((pair, pair.loaded.load_full()?)))
     }
 }
 
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let mut loaded = self.loaded.iter().filter_map(ArcSwapOption::load_full);
-        let name = hello.server_name().filter(|_| self.loaded.len() > 1);
-        let name = name.and_then(|name| ServerName::try_from(name).ok());
-        let named = name.and_then(|name| loaded.clone().find(|loaded| loaded.matches(&name)));
-        named.or_else(|| loaded.next()).map(|loaded| loaded.key.clone())
-    }
-}
-
-/// Waits for a change of the status. Never returns without one.
-async fn changed(status: &mut Option<watch::Receiver<String>>) {
-    match status {
-        // Fails only if the sender is dropped, which the certificates own.
-        Some(status) => drop(status.changed().await),
-        None => std::future::pending().await,
+        let name = hello.server_name().filter(|_| self.pairs.len() > 1);
+        let named = name.and_then(|name| self.in_use().find(|(_, loaded)| loaded.is_for(name)));
+        named.or_else(|| self.in_use().next()).map(|(_, loaded)| loaded.key.clone())
     }
 }
 
 impl LoadedCertificate {
     /// Checks a certificate with its chain and its private key, in PEM format and in any order.
     pub fn from_pem(pem: &[u8]) -> anyhow::Result<Self> {
-        Contents { certificate: pem.to_owned(), key: pem.to_owned() }.load()
+        Self::parse(pem, pem)
+    }
+
+    /// Parses both files and checks that the key belongs to the certificate.
+    fn parse(certificate: &[u8], key: &[u8]) -> anyhow::Result<Self> {
+        let chain = CertificateDer::pem_slice_iter(certificate)
+            .collect::<Result<Vec<_>, _>>()
+            .context("the certificate is not valid PEM")?;
+        ensure!(!chain.is_empty(), "the certificate file has no certificate in PEM format");
+        let validity = expiry::validity(&chain[0]).context("the certificate is not valid X.509")?;
+        let key =
+            PrivateKeyDer::from_pem_slice(key).context("the key file has no private key in PEM format")?;
+        let key = CertifiedKey::from_der(chain, key, &ring::default_provider())
+            .context("the certificate and the key do not belong together or are not supported")?;
+        Ok(Self { key: Arc::new(key), validity })
     }
 
     /// From when to when clients accept it.
@@ -196,85 +127,57 @@ impl LoadedCertificate {
 
     /// Whether clients accept it for this host name.
     pub fn is_for(&self, name: &str) -> bool {
-        ServerName::try_from(name).is_ok_and(|name| self.matches(&name))
-    }
-
-    fn matches(&self, name: &ServerName<'_>) -> bool {
+        let Ok(name) = ServerName::try_from(name) else { return false };
         let parsed = self.key.end_entity_cert().and_then(ParsedCertificate::try_from);
-        parsed.is_ok_and(|certificate| verify_server_name(&certificate, name).is_ok())
+        parsed.is_ok_and(|certificate| verify_server_name(&certificate, &name).is_ok())
     }
 
     /// The day on which the certificate expires.
     fn date(&self) -> String {
-        let time = humantime::format_rfc3339_seconds(self.validity.end).to_string();
-        time.split('T').next().unwrap_or_default().to_owned()
+        humantime::format_rfc3339_seconds(self.validity.end).to_string()[.."YYYY-MM-DD".len()].to_owned()
     }
 }
 
 impl FilePair {
     fn new(certificate: PathBuf, key: PathBuf) -> Self {
-        Self { certificate, key, last_read: Mutex::default() }
+        Self { certificate, key, last_read: AtomicU64::default(), loaded: ArcSwapOption::empty() }
     }
 
     /// The name in logs, metrics and the readiness report.
-    fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         self.certificate.display().to_string()
     }
 
-    fn read(&self) -> anyhow::Result<Contents> {
-        let read = |path: &Path| fs::read(path).with_context(|| format!("can't read {}", path.display()));
+    /// The contents of the certificate file and of the key file.
+    fn read(&self) -> anyhow::Result<(Vec<u8>, Vec<u8>)> {
+        let read = |path: &PathBuf| fs::read(path).with_context(|| format!("can't read {}", path.display()));
         let certificate = read(&self.certificate)?;
         // One file with both is read once, because it may be replaced between two reads.
         let key = if self.key == self.certificate { certificate.clone() } else { read(&self.key)? };
-        Ok(Contents { certificate, key })
+        Ok((certificate, key))
     }
 
-    fn load_if_changed(&self) -> anyhow::Result<Option<LoadedCertificate>> {
-        let contents = self.read();
-        let fingerprint = contents.as_ref().ok().map(Contents::hash);
-        let mut last_read = self.last_read.lock().unwrap_or_else(PoisonError::into_inner);
-        if *last_read == fingerprint {
-            return Ok(None);
+    /// Does nothing if the contents, or the failure to read them, are the same as last time.
+    fn use_if_changed(&self, contents: anyhow::Result<(Vec<u8>, Vec<u8>)>) -> anyhow::Result<()> {
+        let hasher = BuildHasherDefault::<DefaultHasher>::new();
+        let hash = contents.as_ref().map_or(0, |contents| hasher.hash_one(contents));
+        if self.last_read.swap(hash, Ordering::Relaxed) == hash {
+            return Ok(());
         }
-        *last_read = fingerprint;
-        contents?.load().map(Some)
-    }
-}
-
-impl std::fmt::Display for FilePair {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} with the key {}", self.certificate.display(), self.key.display())
-    }
-}
-
-/// The contents of a pair of files.
-struct Contents {
-    certificate: Vec<u8>,
-    key: Vec<u8>,
-}
-
-impl Contents {
-    fn hash(&self) -> [u8; 32] {
-        let mut hash = Sha256::new();
-        // The length separates the files.
-        hash.update(self.certificate.len().to_le_bytes());
-        hash.update(&self.certificate);
-        hash.update(&self.key);
-        hash.finalize().into()
-    }
-
-    /// Parses both files and checks that the key belongs to the certificate.
-    fn load(&self) -> anyhow::Result<LoadedCertificate> {
-        let chain = CertificateDer::pem_slice_iter(&self.certificate)
-            .collect::<Result<Vec<_>, _>>()
-            .context("the certificate is not valid PEM")?;
-        ensure!(!chain.is_empty(), "the certificate file has no certificate in PEM format");
-        let validity = expiry::validity(&chain[0]).context("the certificate is not valid X.509")?;
-        let key = PrivateKeyDer::from_pem_slice(&self.key)
-            .context("the key file has no private key in PEM format")?;
-        let key = CertifiedKey::from_der(chain, key, &ring::default_provider())
-            .context("the certificate and the key do not belong together or are not supported")?;
-        Ok(LoadedCertificate { key: Arc::new(key), validity })
+        let (certificate, key) = contents?;
+        let new = LoadedCertificate::parse(&certificate, &key)?;
+        let message = match &*self.loaded.load() {
+            // After a read error or an unusable pair.
+            Some(used) if used.key.cert == new.key.cert => {
+                tracing::info!(certificate = %self.name(), "the files contain the certificate in use again");
+                return Ok(());
+            }
+            Some(_) => "certificate replaced",
+            None => "certificate loaded",
+        };
+        tracing::info!(certificate = %self.name(), expires = new.date(), "{message}");
+        self.loaded.store(Some(Arc::new(new)));
+        Ok(())
     }
 }
 

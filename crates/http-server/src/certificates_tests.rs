@@ -1,10 +1,12 @@
 //! Tests replaced, broken and expired files.
 
-use std::os::unix::fs::symlink;
+use std::{os::unix::fs::symlink, path::Path, time::Duration};
 
 use tempfile::TempDir;
+use tokio::sync::watch;
 
 use super::*;
+use crate::{Tls, TlsArgs};
 
 /// A certificate for `name` and its key, as PEM.
 fn pem(name: &str, expiry_year: i32) -> (String, String) {
@@ -25,7 +27,7 @@ fn load(folder: &Path) -> anyhow::Result<Certificates> {
 }
 
 fn serves(certificates: &Certificates, name: &str) -> bool {
-    certificates.loaded[0].load_full().is_some_and(|loaded| loaded.is_for(name))
+    certificates.pairs[0].loaded.load_full().is_some_and(|loaded| loaded.is_for(name))
 }
 
 #[test]
@@ -90,8 +92,9 @@ fn error_is_reported_once_per_change() {
     write(folder.path(), &old);
     let certificates = load(folder.path()).expect("valid pair");
     write(folder.path(), &(other.0, old.1));
-    assert!(certificates.files[0].load_if_changed().is_err());
-    assert!(certificates.files[0].load_if_changed().is_ok_and(|loaded| loaded.is_none()));
+    let pair = &certificates.pairs[0];
+    assert!(pair.use_if_changed(pair.read()).is_err());
+    assert!(pair.use_if_changed(pair.read()).is_ok());
 }
 
 #[test]
@@ -110,9 +113,9 @@ fn summary_has_days_left_or_says_expired() {
     write(folder.path(), &pem("a.example", 2031));
     let certificates = load(folder.path()).expect("valid pair");
     let time = |text| humantime::parse_rfc3339(text).expect("time");
-    let summary = certificates.summary(time("2031-02-19T12:00:00Z"));
+    let summary = certificates.summary(time("2031-02-19T12:00:00Z")).expect("no certificate is missing");
     assert!(summary.ends_with("tls.crt expires in 9 days (2031-03-01)"), "{summary}");
-    let summary = certificates.summary(time("2031-03-01T00:00:01Z"));
+    let summary = certificates.summary(time("2031-03-01T00:00:01Z")).expect("no certificate is missing");
     assert!(summary.ends_with("tls.crt has EXPIRED (2031-03-01)"), "{summary}");
 }
 
@@ -128,15 +131,15 @@ fn managed_file_may_be_missing_and_is_used_once_it_exists() {
     let file = folder.path().join("certificate.pem");
     let managed = ManagedCertificate::new(file.clone(), "waiting for the CA");
     let certificates = Certificates::load([].into_iter(), Some(managed.clone())).expect("may be missing");
-    assert_eq!(certificates.missing().as_deref(), Some("waiting for the CA"));
+    assert_eq!(certificates.summary(SystemTime::now()), Err("waiting for the CA".to_owned()));
     fs::write(&file, "garbage").expect("write");
     certificates.reload();
-    assert!(certificates.missing().is_some());
+    assert!(certificates.summary(SystemTime::now()).is_err());
     fs::write(&file, combined("a.example")).expect("write");
     certificates.reload();
-    assert!(certificates.missing().is_none() && serves(&certificates, "a.example"));
+    assert!(serves(&certificates, "a.example"));
     managed.set_status("renewal failed");
-    let summary = certificates.summary(SystemTime::now());
+    let summary = certificates.summary(SystemTime::now()).expect("no certificate is missing");
     assert!(
         summary.contains("certificate.pem expires in ") && summary.ends_with("; renewal failed"),
         "{summary}"
@@ -145,7 +148,7 @@ fn managed_file_may_be_missing_and_is_used_once_it_exists() {
     fs::write(&unusable, "garbage").expect("write");
     let managed = ManagedCertificate::new(unusable, "waiting");
     let certificates = Certificates::load([].into_iter(), Some(managed)).expect("is replaced later");
-    assert_eq!(certificates.missing().as_deref(), Some("waiting"));
+    assert_eq!(certificates.summary(SystemTime::now()), Err("waiting".to_owned()));
 }
 
 #[tokio::test]
@@ -153,12 +156,12 @@ async fn missing_managed_certificate_is_not_ready_until_it_exists() {
     let folder = TempDir::new().expect("folder");
     let file = folder.path().join("certificate.pem");
     let managed = ManagedCertificate::new(file.clone(), "waiting for the CA");
-    let certificates = Certificates::load([].into_iter(), Some(managed.clone())).expect("may be missing");
+    let args = TlsArgs { managed: Some(managed.clone()), ..TlsArgs::default() };
+    let tls = Tls::load(&args).expect("may be missing").expect("TLS");
     let (report, mut reports) = watch::channel(Ok(String::new()));
     // Only a change of the status makes it read the file within the test.
     let interval = Duration::from_secs(3600);
-    let follow = Arc::new(certificates).follow_files(interval, move |state| drop(report.send(state)));
-    let follow = tokio::spawn(follow);
+    let follow = tokio::spawn(tls.follow_files(interval, move |state| drop(report.send(state))));
     let failed = |text| move |state: &Result<String, String>| *state == Err(String::from(text));
     reports.wait_for(failed("waiting for the CA")).await.expect("a report");
     managed.set_status("the order failed");

@@ -1,73 +1,63 @@
-//! Reads when a certificate is valid. The TLS library checks certificates but does not show their fields, and x509-parser
-//! would add 18 crates to each service for these two fields.
+//! Reads when a certificate is valid. The TLS library checks certificates but does not show their fields, and
+//! x509-parser would add 18 crates to each service for these two fields.
 
 use std::{ops::Range, time::SystemTime};
 
-const CONTEXT_0: u8 = 0xA0;
+// Tags of DER elements.
+const VERSION: u8 = 0xA0;
 const SEQUENCE: u8 = 0x30;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 
-/// The validity of a DER-encoded X.509 certificate, from `notBefore` to `notAfter`. `None` if it is malformed.
-pub(crate) fn validity(certificate: &[u8]) -> Option<Range<SystemTime>> {
-    let mut certificate = Reader(certificate).sequence()?;
-    let mut fields = certificate.sequence()?;
-    let (first, _) = fields.element()?;
-    if first == CONTEXT_0 {
-        // The version came first; this is the serial number.
-        fields.element()?;
+/// The validity of a DER-encoded X.509 certificate, from `notBefore` to `notAfter`. `None` if malformed.
+pub(crate) fn validity(mut certificate: &[u8]) -> Option<Range<SystemTime>> {
+    let mut fields = sequence(&mut sequence(&mut certificate)?)?;
+    // The serial number comes first, or after the version.
+    if element(&mut fields)?.0 == VERSION {
+        element(&mut fields)?;
     }
-    let _algorithm = fields.sequence()?;
-    let _issuer = fields.sequence()?;
-    let mut validity = fields.sequence()?;
+    let (_algorithm, _issuer) = (sequence(&mut fields)?, sequence(&mut fields)?);
+    let mut validity = sequence(&mut fields)?;
     // `SystemTime` parsing begins in 1970, and some certificates are valid since earlier.
-    let not_before = time(validity.element()?).unwrap_or(SystemTime::UNIX_EPOCH);
-    Some(not_before..time(validity.element()?)?)
+    let not_before = time(element(&mut validity)?).unwrap_or(SystemTime::UNIX_EPOCH);
+    Some(not_before..time(element(&mut validity)?)?)
 }
 
+/// Parses `YYMMDDHHMMSSZ` or `YYYYMMDDHHMMSSZ`, the only forms that certificates may have.
 fn time((tag, text): (u8, &[u8])) -> Option<SystemTime> {
     let text = str::from_utf8(text).ok()?;
-    match tag {
+    let (century, text) = match tag {
         // RFC 5280: two digits from 50 on mean the 20th century.
-        UTC_TIME => parse(&format!("{}{text}", if text.get(..2)? < "50" { "20" } else { "19" })),
-        GENERALIZED_TIME => parse(text),
-        _ => None,
-    }
+        UTC_TIME => (if text.get(..2)? < "50" { "20" } else { "19" }, text),
+        GENERALIZED_TIME => text.split_at_checked(2)?,
+        _ => return None,
+    };
+    let part = |start| text.get(start..start + 2);
+    let date = [part(0)?, part(2)?, part(4)?].join("-");
+    let time = [part(6)?, part(8)?, text.get(10..)?].join(":");
+    humantime::parse_rfc3339(&format!("{century}{date}T{time}")).ok()
 }
 
-/// Parses `YYYYMMDDHHMMSSZ`, the only form that certificates may have.
-fn parse(text: &str) -> Option<SystemTime> {
-    let part = |range| text.get(range);
-    let date = [part(0..4)?, part(4..6)?, part(6..8)?].join("-");
-    let time = [part(8..10)?, part(10..12)?, part(12..14)?].join(":");
-    humantime::parse_rfc3339(&format!("{date}T{time}{}", part(14..text.len())?)).ok()
+/// Reads a DER element that is a sequence, and returns its content.
+fn sequence<'a>(der: &mut &'a [u8]) -> Option<&'a [u8]> {
+    element(der).filter(|(tag, _)| *tag == SEQUENCE).map(|(_, content)| content)
 }
 
-/// Reads DER elements one after the other.
-struct Reader<'a>(&'a [u8]);
-
-impl<'a> Reader<'a> {
-    fn sequence(&mut self) -> Option<Reader<'a>> {
-        let (tag, content) = self.element()?;
-        (tag == SEQUENCE).then_some(Reader(content))
-    }
-
-    /// The next element's tag and content.
-    fn element(&mut self) -> Option<(u8, &'a [u8])> {
-        let [tag, first, rest @ ..] = self.0 else { return None };
-        let (length, rest) = match first {
-            0..=0x7F => (usize::from(*first), rest),
-            // One to four more bytes have the length.
-            0x81..=0x84 => {
-                let (digits, rest) = rest.split_at_checked(usize::from(first & 0x7F))?;
-                (digits.iter().fold(0, |length, digit| (length << 8) | usize::from(*digit)), rest)
-            }
-            _ => return None,
-        };
-        let (content, rest) = rest.split_at_checked(length)?;
-        self.0 = rest;
-        Some((*tag, content))
-    }
+/// Reads a DER element, and returns its tag and content.
+fn element<'a>(der: &mut &'a [u8]) -> Option<(u8, &'a [u8])> {
+    let [tag, first, rest @ ..] = *der else { return None };
+    let (length, rest) = match first {
+        0..=0x7F => (usize::from(*first), rest),
+        // One to four more bytes have the length.
+        0x81..=0x84 => {
+            let (digits, rest) = rest.split_at_checked(usize::from(first & 0x7F))?;
+            (digits.iter().fold(0, |length, digit| (length << 8) | usize::from(*digit)), rest)
+        }
+        _ => return None,
+    };
+    let content;
+    (content, *der) = rest.split_at_checked(length)?;
+    Some((*tag, content))
 }
 
 #[cfg(test)]

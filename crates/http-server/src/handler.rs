@@ -1,26 +1,14 @@
-//! Turns each request into a response, even if the endpoint fails or panics.
+//! Turns each request into a response.
 
-use std::{
-    any::Any,
-    convert::Infallible,
-    future::{Future, ready},
-    io,
-    net::{IpAddr, SocketAddr},
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
-};
+use std::{convert::Infallible, future::Future, io, net::IpAddr, sync::Arc};
 
 use bytes::Bytes;
-use futures_util::{
-    FutureExt,
-    future::{AbortHandle, Either},
-};
+use futures_util::future::AbortHandle;
 use http::{HeaderValue, Method, Request, StatusCode, Version, header, uri::Scheme};
 use http_body_util::combinators::BoxBody;
 use hyper::body::{Body, Incoming};
 use poem::{
     Addr, Response,
-    endpoint::BoxEndpoint,
     web::{LocalAddr, RemoteAddr},
 };
 
@@ -28,17 +16,14 @@ use crate::{
     connection_info::{ConnectionInfo, RequestOrigin},
     connection_state::{ConnectionSignal, ConnectionState},
     host::is_host,
-    lifecycle::Lifecycle,
     limits::MAX_HEADER_BYTES,
-    registry::{ConnectionRegistry, PORT_UNSENT_LIMIT, Pressure},
+    registry::Pressure,
     request_id::{RequestId, X_REQUEST_ID},
-    response_body::{BodyMemory, ResponseBody},
+    response_body::ResponseBody,
+    server::Port,
 };
 
 pub(crate) type HyperResponse = hyper::Response<ResponseBody>;
-
-/// The result of a call, or the payload of its panic.
-type Caught<T> = Result<T, Box<dyn Any + Send>>;
 
 /// Decides which peers are trusted.
 pub type TrustedPeers = Arc<dyn Fn(IpAddr) -> bool + Send + Sync>;
@@ -55,18 +40,8 @@ pub struct CloseConnection;
 #[derive(Clone, Copy, Debug)]
 pub struct SharedBody;
 
-/// Handles the requests of one port.
-pub(crate) struct RequestHandler {
-    pub(crate) endpoint: BoxEndpoint<'static>,
-    pub(crate) errors: ErrorResponder,
-    pub(crate) lifecycle: Lifecycle,
-    pub(crate) local: SocketAddr,
-    pub(crate) registry: Arc<ConnectionRegistry>,
-    pub(crate) trusted: TrustedPeers,
-}
-
-impl RequestHandler {
-    /// Handles a request; `stream` is its HTTP/2 stream. Never fails; a panic becomes a 500.
+impl Port {
+    /// Handles a request; `stream` is its HTTP/2 stream.
     pub(crate) async fn handle(
         self: Arc<Self>,
         state: Arc<ConnectionState>,
@@ -84,7 +59,7 @@ impl RequestHandler {
             Some(response) => response,
             None => {
                 let origin = RequestOrigin { connection, id: id.clone() };
-                self.call(origin, request).await.unwrap_or_else(|_| self.panic_response())
+                self.call(origin, request).await.unwrap_or_else(poem::Error::into_response)
             }
         };
         // Makes clients reconnect, to another instance: by a header in HTTP/1, by GOAWAY in HTTP/2. At a shutdown all
@@ -109,10 +84,9 @@ impl RequestHandler {
 
     /// The ID that a trusted proxy sends, otherwise a new one.
     fn request_id(&self, connection: &ConnectionInfo, head: &RequestHead<'_>) -> RequestId {
-        let is_trusted =
-            |_: &RequestId| !connection.client_is_unknown() && (self.trusted)(connection.client().ip());
-        let received = head.id.only().and_then(RequestId::received);
-        received.filter(is_trusted).unwrap_or_else(RequestId::generate)
+        let received = head.id.1.filter(|_| head.id.0 == 1).and_then(RequestId::received);
+        let is_trusted = || !connection.client_is_unknown() && (self.trusted)(connection.client().ip());
+        received.filter(|_| is_trusted()).unwrap_or_else(RequestId::generate)
     }
 
     /// The error response to a request that no endpoint should see.
@@ -132,21 +106,14 @@ impl RequestHandler {
         stream: Option<AbortHandle>,
         response: Response,
     ) -> HyperResponse {
-        let shared = response.extensions().get::<SharedBody>().is_some();
+        let is_shared = response.extensions().get::<SharedBody>().is_some();
         let response: hyper::Response<BoxBody<Bytes, io::Error>> = response.into();
-        let size = response.body().size_hint();
-        let memory = match size.exact() {
-            _ if shared => BodyMemory::Shared,
-            Some(_) => BodyMemory::Known,
-            None => BodyMemory::Streamed,
-        };
-        let length = usize::try_from(size.lower()).unwrap_or(usize::MAX >> 1);
-        let own_bytes = if memory == BodyMemory::Known { length } else { 0 };
-        let unsent = state.begin_response(stream, length, own_bytes);
-        if self.registry.unsent() > PORT_UNSENT_LIMIT {
+        let length = usize::try_from(response.body().size_hint().lower()).unwrap_or(usize::MAX >> 1);
+        let unsent = state.begin_response(stream, length, if is_shared { 0 } else { length });
+        if self.registry.port.is_full() {
             self.registry.evict(Pressure::UnsentBytes);
         }
-        response.map(|body| ResponseBody::new(body, memory, unsent))
+        response.map(|inner| ResponseBody { inner, rest: Bytes::new(), response: unsent })
     }
 
     // An `async fn` would hold a copy of the request until the response is ready.
@@ -154,24 +121,12 @@ impl RequestHandler {
         &self,
         origin: RequestOrigin,
         mut request: Request<Incoming>,
-    ) -> impl Future<Output = Caught<Response>> {
-        let local = LocalAddr(Addr::SocketAddr(self.local));
+    ) -> impl Future<Output = poem::Result<Response>> {
+        let local = LocalAddr(Addr::SocketAddr(self.addr));
         let remote = RemoteAddr(Addr::SocketAddr(origin.connection.client()));
         let scheme = if origin.connection.tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP };
         request.extensions_mut().insert(origin);
-        let request = (request, local, remote, scheme).into();
-        match catch_unwind(AssertUnwindSafe(|| self.endpoint.call(request))) {
-            Ok(future) => {
-                let response = future.map(|result| result.unwrap_or_else(poem::Error::into_response));
-                Either::Left(AssertUnwindSafe(response).catch_unwind())
-            }
-            Err(panic) => Either::Right(ready(Err(panic))),
-        }
-    }
-
-    fn panic_response(&self) -> Response {
-        let message = "Something went wrong on the server. Retry in a few seconds.";
-        (self.errors)(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", message)
+        self.endpoint.call((request, local, remote, scheme).into())
     }
 }
 
@@ -186,44 +141,22 @@ pub(crate) fn headers_too_large() -> (&'static str, String) {
 struct RequestHead<'a> {
     /// The size of the URL's path and query plus all header lines, each with its `": "` and line break.
     bytes: usize,
-    host: Values<'a>,
-    id: Values<'a>,
-}
-
-/// The values of a header that may occur only once.
-#[derive(Clone, Copy)]
-enum Values<'a> {
-    None,
-    One(&'a HeaderValue),
-    Several,
-}
-
-impl<'a> Values<'a> {
-    fn add(&mut self, value: &'a HeaderValue) {
-        *self = match self {
-            Self::None => Self::One(value),
-            Self::One(_) | Self::Several => Self::Several,
-        };
-    }
-
-    fn only(self) -> Option<&'a HeaderValue> {
-        match self {
-            Self::One(value) => Some(value),
-            Self::None | Self::Several => None,
-        }
-    }
+    /// All `Host` headers: how many there are, and the last one.
+    host: (usize, Option<&'a HeaderValue>),
+    /// All `X-Request-Id` headers.
+    id: (usize, Option<&'a HeaderValue>),
 }
 
 impl<'a> RequestHead<'a> {
     fn read(request: &'a Request<Incoming>) -> Self {
         let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
-        let mut head = Self { bytes: target, host: Values::None, id: Values::None };
+        let mut head = Self { bytes: target, host: (0, None), id: (0, None) };
         for (name, value) in request.headers() {
             head.bytes += name.as_str().len() + value.len() + 4;
             if *name == header::HOST {
-                head.host.add(value);
+                head.host = (head.host.0 + 1, Some(value));
             } else if *name == X_REQUEST_ID {
-                head.id.add(value);
+                head.id = (head.id.0 + 1, Some(value));
             }
         }
         head
@@ -232,19 +165,20 @@ impl<'a> RequestHead<'a> {
 
 /// Checks that it is clear which host a request is for: HTTP/1.1 requires one `Host` header, and no version allows two
 /// or a malformed one.
-fn check_host(request: &Request<Incoming>, host: Values<'_>) -> Result<(), &'static str> {
-    match host {
-        Values::Several => return Err("The request has more than one Host header."),
-        Values::None if request.version() == Version::HTTP_11 => {
-            return Err("The request has no Host header.");
-        }
-        Values::One(host) if !is_host(host.as_bytes()) => {
-            return Err("The Host header is malformed. Send a name or an address, with or without a port.");
-        }
-        Values::None | Values::One(_) => {}
+fn check_host(
+    request: &Request<Incoming>,
+    (hosts, host): (usize, Option<&HeaderValue>),
+) -> Result<(), &'static str> {
+    let authority = request.uri().authority();
+    if hosts > 1 {
+        Err("The request has more than one Host header.")
+    } else if hosts == 0 && request.version() == Version::HTTP_11 {
+        Err("The request has no Host header.")
+    } else if host.is_some_and(|host| !is_host(host.as_bytes())) {
+        Err("The Host header is malformed. Send a name or an address, with or without a port.")
+    } else if authority.is_some_and(|authority| !is_host(authority.as_str().as_bytes())) {
+        Err("The host in the URL is malformed. Send a name or an address, with or without a port.")
+    } else {
+        Ok(())
     }
-    if request.uri().authority().is_some_and(|authority| !is_host(authority.as_str().as_bytes())) {
-        return Err("The host in the URL is malformed. Send a name or an address, with or without a port.");
-    }
-    Ok(())
 }

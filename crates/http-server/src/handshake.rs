@@ -1,18 +1,15 @@
 //! What precedes HTTP on a connection: a PROXY header, TLS, or both.
 
-use std::{io, net::IpAddr, time::Duration};
+use std::{net::IpAddr, time::Duration};
 
-use tokio::{
-    net::TcpStream,
-    time::{error::Elapsed, timeout},
-};
+use tokio::{net::TcpStream, time::timeout};
 
 use crate::{
     handler::TrustedPeers,
     log_throttle::LogThrottle,
     proxy_header::{ProxyHeader, ProxyHeaderError},
-    socket::Socket,
     tls::{Tls, TlsInfo},
+    tracked_stream::Socket,
 };
 
 /// Maximum wait for a complete PROXY header. Load balancers send it immediately, before any byte of the client.
@@ -24,6 +21,8 @@ const TLS_BUFFER: usize = 16 * 1024;
 /// The handshakes of one port.
 #[derive(Default)]
 pub(crate) struct Handshakes {
+    /// The port's name in the log.
+    pub(crate) server: &'static str,
     /// Whether connections begin with a PROXY header.
     pub(crate) proxy_protocol: bool,
     pub(crate) tls: Option<Tls>,
@@ -34,6 +33,11 @@ pub(crate) struct Handshakes {
 }
 
 impl Handshakes {
+    /// No handshakes.
+    pub(crate) fn none(server: &'static str) -> Self {
+        Self { server, ..Self::default() }
+    }
+
     /// Whether anything precedes HTTP.
     pub(crate) fn are_required(&self) -> bool {
         self.proxy_protocol || self.tls.is_some()
@@ -41,11 +45,11 @@ impl Handshakes {
 
     /// Returns whether to begin a handshake with the peer, instead of closing its connection at once. Does not log the
     /// address: it may be a client's.
-    pub(crate) fn accept(&self, server: &'static str, peer: IpAddr, trusted: &TrustedPeers) -> bool {
+    pub(crate) fn accept(&self, peer: IpAddr, trusted: &TrustedPeers) -> bool {
         let accepted = !self.proxy_protocol || trusted(peer);
         if !accepted && let Some(occurrences) = self.untrusted_log.allow() {
             tracing::warn!(
-                server,
+                server = self.server,
                 occurrences,
                 "connection closed: --proxy-protocol is set, and the peer is not a trusted proxy (--trusted-proxies)"
             );
@@ -54,11 +58,7 @@ impl Handshakes {
     }
 
     /// Reads the PROXY header. `None` if the connection must be closed.
-    pub(crate) async fn read_proxy_header(
-        &self,
-        server: &'static str,
-        socket: &mut TcpStream,
-    ) -> Option<ProxyHeader> {
+    pub(crate) async fn read_proxy_header(&self, socket: &mut TcpStream) -> Option<ProxyHeader> {
         let reason = match timeout(PROXY_HEADER_TIMEOUT, ProxyHeader::read(socket)).await {
             Ok(Ok(header)) => return Some(header),
             // Load balancers check a port by connecting to it.
@@ -69,37 +69,33 @@ impl Handshakes {
             }
         };
         if let Some(occurrences) = self.header_log.allow() {
-            tracing::warn!(server, reason, occurrences, "connection of a trusted proxy closed");
+            tracing::warn!(server = self.server, reason, occurrences, "connection of a trusted proxy closed");
         }
         None
     }
 
-    /// Does the TLS handshake, if the port has TLS. `None` if it fails, which the peer causes, or if the handshake was all
-    /// that the peer wanted.
+    /// Does the TLS handshake, if the port has TLS. `None` if the peer makes it fail, for example because it rejects the
+    /// certificate, or if the handshake was all that the peer wanted.
     pub(crate) async fn start_tls(
         &self,
-        server: &'static str,
         socket: TcpStream,
-        deadline: Duration,
-    ) -> Option<(Socket, Option<TlsInfo>)> {
-        let Some(tls) = &self.tls else { return Some((Socket::Plain(socket), None)) };
-        let mut stream = self.log_failure(server, timeout(deadline, tls.accept(socket)).await)??;
-        let session = stream.get_mut().1;
-        session.set_buffer_limit(Some(TLS_BUFFER));
-        let info = TlsInfo::of(session);
-        Some((Socket::Tls(Box::new(stream)), Some(info)))
-    }
-
-    /// Logs why a TLS handshake fails, for example because the client rejects the certificate. At level debug, because
-    /// scanners of public ports cause many, and without the address, which may be a client's.
-    fn log_failure<T>(&self, server: &'static str, handshake: Result<io::Result<T>, Elapsed>) -> Option<T> {
-        let reason = match handshake {
-            Ok(Ok(completed)) => return Some(completed),
+        max_time: Duration,
+    ) -> Option<(Box<dyn Socket>, Option<TlsInfo>)> {
+        let Some(tls) = &self.tls else { return Some((Box::new(socket), None)) };
+        let reason = match timeout(max_time, tls.accept(socket)).await {
+            Ok(Ok(None)) => return None,
+            Ok(Ok(Some(mut stream))) => {
+                let session = stream.get_mut().1;
+                session.set_buffer_limit(Some(TLS_BUFFER));
+                let info = TlsInfo::of(session);
+                return Some((Box::new(stream), Some(info)));
+            }
             Ok(Err(error)) => error.to_string(),
             Err(_) => "timed out".to_owned(),
         };
+        // At level debug, because scanners of public ports cause many, and without the address, which may be a client's.
         if let Some(occurrences) = self.tls_log.allow() {
-            tracing::debug!(server, reason, occurrences, "TLS handshake failed");
+            tracing::debug!(server = self.server, reason, occurrences, "TLS handshake failed");
         }
         None
     }

@@ -14,7 +14,6 @@
 
 #![warn(missing_docs)]
 
-mod accept;
 mod args;
 mod bare_errors;
 mod certificates;
@@ -38,8 +37,6 @@ mod registry;
 mod request_id;
 mod response_body;
 mod server;
-mod socket;
-mod tcp_info;
 mod tls;
 mod tracked_stream;
 

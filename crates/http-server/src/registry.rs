@@ -11,12 +11,13 @@ use std::{
     },
 };
 
-use tokio::sync::Notify;
+use indexmap::IndexMap;
+use tokio::{sync::Notify, time::Instant};
 
 use crate::connection_state::{ConnectionSignal, ConnectionState, EvictionClass};
 
 /// Above this many unsent bytes on all connections of a port, stalled connections are evicted.
-pub(crate) const PORT_UNSENT_LIMIT: usize = 32 << 20;
+const PORT_UNSENT_LIMIT: usize = 32 << 20;
 
 /// How many connections are considered for an eviction. The worst of them is nearly always of the network with the
 /// most, because that one has a large share of all connections.
@@ -29,9 +30,16 @@ const HEAVY_PART: usize = 16;
 /// What the connections of a network, or of the whole port, use.
 #[derive(Debug, Default)]
 pub(crate) struct Load {
-    pub(crate) connections: AtomicUsize,
+    connections: AtomicUsize,
     /// Bytes of responses that are not written to the socket yet.
     pub(crate) unsent: AtomicUsize,
+}
+
+impl Load {
+    /// Whether this is the load of a port with too many unsent bytes.
+    pub(crate) fn is_full(&self) -> bool {
+        self.unsent.load(Relaxed) > PORT_UNSENT_LIMIT
+    }
 }
 
 /// The limit of a port that is reached.
@@ -46,63 +54,57 @@ pub(crate) enum Pressure {
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionRegistry {
     connections: Mutex<Connections>,
-    port: Arc<Load>,
+    pub(crate) port: Arc<Load>,
     handshakes: AtomicUsize,
-    /// Notified when a connection closes.
-    closed: Notify,
+    /// Notified when a connection closes. Only one task may wait.
+    pub(crate) closed: Notify,
     random: RandomState,
 }
 
 #[derive(Debug, Default)]
 struct Connections {
-    open: Vec<Arc<ConnectionState>>,
+    /// By address in memory. A map with positions, so that a random one can be selected.
+    open: IndexMap<usize, Arc<ConnectionState>>,
     networks: HashMap<IpAddr, Arc<Load>>,
-    evictions: u64,
 }
 
 impl ConnectionRegistry {
-    /// What all connections use.
-    pub(crate) fn port(&self) -> &Arc<Load> {
-        &self.port
-    }
-
     /// Adds a connection. Dropping the registration removes it.
     pub(crate) fn register(self: &Arc<Self>, state: Arc<ConnectionState>) -> Registration {
-        let mut connections = self.lock();
-        state.index.store(connections.open.len(), Relaxed);
-        connections.open.push(state.clone());
+        self.lock().open.insert(Arc::as_ptr(&state).addr(), state.clone());
         self.port.connections.fetch_add(1, Relaxed);
-        self.handshakes.fetch_add(usize::from(state.is_handshaking()), Relaxed);
+        self.handshakes.fetch_add(usize::from(state.lock().established.is_none()), Relaxed);
         Registration { registry: self.clone(), state, network: None }
     }
 
-    /// Evicts a connection to relieve the pressure. Returns whether one was found.
+    /// Evicts a connection to relieve the pressure, if there is one that may be.
     ///
     /// Compares random candidates: those of a heavy network first, then by class, then by what their network uses, then by
     /// the time without progress.
-    pub(crate) fn evict(&self, pressure: Pressure) -> bool {
-        let mut connections = self.lock();
-        connections.evictions = connections.evictions.wrapping_add(1);
-        let (evictions, open) = (connections.evictions, &connections.open);
-        let random = |n| &open[(self.random.hash_one((evictions, n)) % open.len() as u64) as usize];
-        let candidates: Vec<_> = match open.len() {
-            0..=CANDIDATES => open.iter().collect(),
-            _ => (0..CANDIDATES).map(random).collect(),
+    pub(crate) fn evict(&self, pressure: Pressure) {
+        let connections = self.lock();
+        let (count, seed) = (connections.open.len(), self.random.hash_one(Instant::now()));
+        let position = |n: usize| match count {
+            ..=CANDIDATES => n,
+            _ => (self.random.hash_one((seed, n)) % count as u64) as usize,
         };
-        let rank = |state: &&Arc<ConnectionState>| {
-            let class = state.eviction_class().filter(|class| pressure.applies_to(state, *class))?;
-            let network = state.network().map_or(0, |load| pressure.part_of(load));
+        let candidates = (0..count.min(CANDIDATES)).map(|n| &connections.open[position(n)]);
+        let rank = |state: &Arc<ConnectionState>| {
+            let (class, idle) =
+                state.eviction_class().filter(|(class, _)| pressure.applies_to(state, *class))?;
+            let network = state.network.get().map_or(0, |load| pressure.part_of(load));
             let is_heavy = network > pressure.part_of(&self.port) / HEAVY_PART;
-            Some((is_heavy, Reverse(class), network, state.since_progress()))
+            Some((is_heavy, Reverse(class), network, idle))
         };
-        let candidates = candidates.into_iter().filter(|state| state.signal().is_none());
-        let ranked = candidates.filter_map(|state| Some((rank(&state)?, state)));
-        let evicted = ranked.max_by_key(|(rank, _)| *rank).map(|(_, state)| state);
-        evicted.inspect(|state| state.send_signal(ConnectionSignal::Evict)).is_some()
+        let candidates = candidates.filter(|state| state.lock().signal.is_none());
+        let ranked = candidates.filter_map(|state| Some((rank(state)?, state)));
+        if let Some((_, state)) = ranked.max_by_key(|(rank, _)| *rank) {
+            state.send_signal(ConnectionSignal::Evict);
+        }
     }
 
     pub(crate) fn signal_all(&self, signal: ConnectionSignal) {
-        self.lock().open.iter().for_each(|state| state.send_signal(signal));
+        self.lock().open.values().for_each(|state| state.send_signal(signal));
     }
 
     /// The number of open connections.
@@ -110,19 +112,9 @@ impl ConnectionRegistry {
         self.port.connections.load(Relaxed)
     }
 
-    /// The unsent bytes of all connections.
-    pub(crate) fn unsent(&self) -> usize {
-        self.port.unsent.load(Relaxed)
-    }
-
     /// How many of them are in their handshake.
     pub(crate) fn handshakes(&self) -> usize {
         self.handshakes.load(Relaxed)
-    }
-
-    /// Waits until a connection closes. Only one task may wait.
-    pub(crate) async fn closed(&self) {
-        self.closed.notified().await;
     }
 
     fn lock(&self) -> MutexGuard<'_, Connections> {
@@ -142,8 +134,8 @@ impl Pressure {
     fn applies_to(self, state: &ConnectionState, class: EvictionClass) -> bool {
         match self {
             Self::Connections => true,
-            Self::Handshakes => state.is_handshaking(),
-            Self::UnsentBytes => class == EvictionClass::Stalled && state.unsent() > 0,
+            Self::Handshakes => state.lock().established.is_none(),
+            Self::UnsentBytes => class == EvictionClass::Stalled && state.lock().unsent > 0,
         }
     }
 }
@@ -172,15 +164,13 @@ impl Registration {
         let mut connections = self.registry.lock();
         let load = connections.networks.entry(network).or_default();
         load.connections.fetch_add(1, Relaxed);
-        self.state.set_network(load.clone());
+        let _ = self.state.network.set(load.clone());
         self.network = Some(network);
     }
 
     pub(crate) fn end_handshake(&self) {
-        if self.state.is_handshaking() {
-            self.registry.handshakes.fetch_sub(1, Relaxed);
-        }
-        self.state.end_handshake();
+        self.registry.handshakes.fetch_sub(usize::from(self.state.lock().established.is_none()), Relaxed);
+        self.state.lock().established = Some(Instant::now());
     }
 }
 
@@ -188,12 +178,8 @@ impl Drop for Registration {
     fn drop(&mut self) {
         self.end_handshake();
         let mut connections = self.registry.lock();
-        let index = self.state.index.load(Relaxed);
-        connections.open.swap_remove(index);
-        if let Some(moved) = connections.open.get(index) {
-            moved.index.store(index, Relaxed);
-        }
-        if let Some((network, load)) = self.network.zip(self.state.network())
+        connections.open.swap_remove(&Arc::as_ptr(&self.state).addr());
+        if let Some((network, load)) = self.network.zip(self.state.network.get())
             && load.connections.fetch_sub(1, Relaxed) == 1
         {
             connections.networks.remove(&network);

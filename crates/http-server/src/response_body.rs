@@ -1,8 +1,9 @@
-//! A response body in pieces that count as unsent until they are written to the socket.
+//! A response body in pieces, which know when they are written to the socket.
 
 use std::{
     io,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
 };
 
@@ -10,67 +11,40 @@ use bytes::Bytes;
 use http_body_util::combinators::BoxBody;
 use hyper::body::{Body, Frame, SizeHint};
 
-use crate::connection_state::UnsentBytes;
+use crate::connection_state::UnsentResponse;
 
 /// Maximum size of a piece. On HTTP/2, a client makes progress with each piece that is written.
 const PIECE: usize = 16 * 1024;
 
-/// Who owns the memory of a body.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BodyMemory {
-    /// The response, and its length is known.
-    Known,
-    /// The response, but its length is not known in advance.
-    Streamed,
-    /// A static file, whose data is shared by all responses.
-    Shared,
-}
-
 /// The body of a response that is being sent.
 pub(crate) struct ResponseBody {
-    inner: BoxBody<Bytes, io::Error>,
+    pub(crate) inner: BoxBody<Bytes, io::Error>,
     /// Data that `inner` has produced and hyper has not taken yet.
-    rest: Bytes,
-    memory: BodyMemory,
-    /// The count of what hyper has not taken yet.
-    unsent: UnsentBytes,
-}
-
-impl ResponseBody {
-    pub(crate) fn new(inner: BoxBody<Bytes, io::Error>, memory: BodyMemory, unsent: UnsentBytes) -> Self {
-        Self { inner, rest: Bytes::new(), memory, unsent }
-    }
-
-    /// Takes the next piece of `rest`, with its count.
-    fn take_piece(&mut self) -> Bytes {
-        let data = self.rest.split_to(self.rest.len().min(PIECE));
-        let bytes = match self.memory {
-            // The last piece, with the overhead.
-            _ if self.is_end_stream() => usize::MAX,
-            BodyMemory::Shared => 0,
-            BodyMemory::Known | BodyMemory::Streamed => data.len(),
-        };
-        let unsent = self.unsent.split(bytes);
-        Bytes::from_owner(Piece { data, _unsent: unsent })
-    }
+    pub(crate) rest: Bytes,
+    pub(crate) response: Arc<UnsentResponse>,
 }
 
 impl Drop for ResponseBody {
     fn drop(&mut self) {
-        // hyper has passed all data to h2, and its future has ended.
-        self.unsent.hand_over();
+        self.response.on_handed_over();
     }
 }
 
-/// Data that counts as unsent until hyper or h2 drops it.
+/// Data that hyper or h2 drops when it is written.
 struct Piece {
     data: Bytes,
-    _unsent: UnsentBytes,
+    response: Arc<UnsentResponse>,
 }
 
 impl AsRef<[u8]> for Piece {
     fn as_ref(&self) -> &[u8] {
         &self.data
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        self.response.on_piece_sent();
     }
 }
 
@@ -90,15 +64,16 @@ impl Body for ResponseBody {
                 },
                 end => return Poll::Ready(end),
             }
-            if self.memory == BodyMemory::Streamed {
-                let bytes = self.rest.len();
-                self.unsent.extend(bytes);
+            if self.inner.size_hint().exact().is_none() {
+                self.response.on_more_data(self.rest.len());
             }
             if self.is_end_stream() {
                 return Poll::Ready(None);
             }
         }
-        Poll::Ready(Some(Ok(Frame::data(self.take_piece()))))
+        let length = self.rest.len().min(PIECE);
+        let piece = Piece { data: self.rest.split_to(length), response: self.response.clone() };
+        Poll::Ready(Some(Ok(Frame::data(Bytes::from_owner(piece)))))
     }
 
     fn is_end_stream(&self) -> bool {

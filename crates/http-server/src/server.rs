@@ -1,23 +1,31 @@
-//! A server that is bound to its port.
+//! A port: binds it, accepts its connections, makes room for new ones, and drains them at shutdown.
 
 use std::{
-    fmt, io,
+    io::{self, ErrorKind},
     net::{IpAddr, Ipv6Addr, SocketAddr},
     sync::Arc,
+    time::Duration,
 };
 
+use futures_util::FutureExt;
 use http::StatusCode;
 use hyper::server::conn::http1;
 use poem::{Response, endpoint::BoxEndpoint};
-use tokio::net::{TcpListener, TcpSocket};
+use tokio::{
+    net::{TcpListener, TcpSocket, TcpStream},
+    time::{sleep, timeout},
+};
 
 use crate::{
-    accept,
     args::{ListenerArgs, ServeArgs},
-    handler::{ErrorResponder, RequestHandler, TrustedPeers},
+    connection,
+    connection_state::{ConnectionSignal, ConnectionState},
+    handler::{ErrorResponder, TrustedPeers},
     handshake::Handshakes,
     lifecycle::Lifecycle,
     limits,
+    log_throttle::LogThrottle,
+    registry::{ConnectionRegistry, Pressure},
     tls::Tls,
 };
 
@@ -28,9 +36,17 @@ const BACKLOG: u32 = 4096;
 /// of a slow client visible: with the kernel's default, up to 4 MB of a response count as sent immediately.
 const SEND_BUFFER: u32 = 64 * 1024;
 
+/// Maximum wait for an evicted connection to close before evicting another one.
+const EVICTION_TIMEOUT: Duration = Duration::from_millis(5);
+
+/// The delay after a failed accept: file descriptors or memory have run out, so an immediate retry would fail, too.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
+
+/// Maximum wait for aborted connections to be dropped.
+const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// A server that is bound to its port but does not accept connections yet.
 pub struct Server {
-    name: &'static str,
     listener: TcpListener,
     addr: SocketAddr,
     args: ServeArgs,
@@ -41,13 +57,15 @@ pub struct Server {
 
 /// What the connections of a port have in common.
 pub(crate) struct Port {
-    /// The name in the log.
-    pub(crate) name: &'static str,
+    pub(crate) addr: SocketAddr,
     pub(crate) args: ServeArgs,
-    pub(crate) max_handshakes: usize,
-    pub(crate) http1: http1::Builder,
     pub(crate) handshakes: Handshakes,
-    pub(crate) handler: Arc<RequestHandler>,
+    pub(crate) errors: ErrorResponder,
+    pub(crate) trusted: TrustedPeers,
+    pub(crate) endpoint: BoxEndpoint<'static>,
+    pub(crate) lifecycle: Lifecycle,
+    pub(crate) registry: Arc<ConnectionRegistry>,
+    pub(crate) http1: http1::Builder,
 }
 
 impl Server {
@@ -58,11 +76,10 @@ impl Server {
         tracing::info!(server = name, addr = %addr, "listening");
         let max_connections = limits::max_connections(args.max_connections);
         Ok(Self {
-            name,
             listener,
             addr,
             args: ServeArgs { max_connections, ..args.clone() },
-            handshakes: Handshakes::default(),
+            handshakes: Handshakes::none(name),
             errors: Arc::new(plain_error),
             trusted: Arc::new(|_| false),
         })
@@ -100,29 +117,22 @@ impl Server {
 
     /// Serves until shutdown. Returns when all connections are closed or the grace period is over.
     pub async fn serve(self, endpoint: BoxEndpoint<'static>, lifecycle: Lifecycle) {
-        let handler = RequestHandler {
-            endpoint,
-            errors: self.errors,
-            lifecycle,
-            local: self.addr,
-            registry: Arc::default(),
-            trusted: self.trusted,
-        };
-        let port = Port {
-            name: self.name,
-            max_handshakes: limits::max_handshakes(self.args.max_connections),
-            args: self.args,
-            http1: limits::http1(),
-            handshakes: self.handshakes,
-            handler: Arc::new(handler),
-        };
-        accept::run(Arc::new(port), self.listener).await;
-    }
-}
-
-impl fmt::Debug for Server {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Server").field("name", &self.name).field("addr", &self.addr).finish_non_exhaustive()
+        let Self { listener, addr, args, handshakes, errors, trusted } = self;
+        let (registry, http1) = (Arc::default(), limits::http1());
+        let port = Port { addr, args, handshakes, errors, trusted, endpoint, lifecycle, registry, http1 };
+        let port = Arc::new(port);
+        tokio::select! {
+            _ = port.lifecycle.drain_delay_over() => {}
+            _ = port.accept_all(&listener) => {}
+        }
+        // Those left in the kernel's queue are established for their clients, and closing the listener would reset them.
+        while port.registry.len() < port.args.max_connections
+            && let Some(Ok((socket, peer))) = listener.accept().now_or_never()
+        {
+            port.open(socket, peer);
+        }
+        drop(listener);
+        port.drain().await;
     }
 }
 
@@ -146,12 +156,76 @@ fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
 
 fn explain(name: &str, addr: SocketAddr, error: io::Error) -> anyhow::Error {
     let advice = match error.kind() {
-        io::ErrorKind::AddrInUse => ": another program uses this port; stop it or choose another port",
-        io::ErrorKind::AddrNotAvailable => ": this machine does not have this address",
-        io::ErrorKind::PermissionDenied => {
-            ": ports below 1024 require root or CAP_NET_BIND_SERVICE; choose a higher port"
+        ErrorKind::AddrInUse => ": another program uses this port; stop it or choose another port",
+        ErrorKind::AddrNotAvailable => ": this machine does not have this address",
+        ErrorKind::PermissionDenied => {
+            ": ports below 1024 need root or CAP_NET_BIND_SERVICE; choose a higher port"
         }
         _ => "",
     };
     anyhow::Error::new(error).context(format!("{name} can't listen on {addr}{advice}"))
+}
+
+impl Port {
+    async fn accept_all(self: &Arc<Self>, listener: &TcpListener) {
+        let (registry, log) = (&self.registry, LogThrottle::default());
+        loop {
+            match listener.accept().await {
+                Ok((socket, peer)) => {
+                    // Rejecting new connections instead would let a client that holds connections open lock out everyone else.
+                    while registry.len() >= self.args.max_connections {
+                        registry.evict(Pressure::Connections);
+                        let _ = timeout(EVICTION_TIMEOUT, registry.closed.notified()).await;
+                    }
+                    self.open(socket, peer);
+                }
+                // The client disconnected before its connection was accepted.
+                Err(error)
+                    if [ErrorKind::ConnectionAborted, ErrorKind::Interrupted].contains(&error.kind()) => {}
+                Err(error) => {
+                    if let Some(occurrences) = log.allow() {
+                        let server = self.handshakes.server;
+                        tracing::warn!(server, %error, occurrences, "can't accept connections; retrying");
+                    }
+                    registry.evict(Pressure::Connections);
+                    sleep(ACCEPT_RETRY_DELAY).await;
+                }
+            }
+        }
+    }
+
+    /// Serves a connection in a task of its own.
+    fn open(self: &Arc<Self>, socket: TcpStream, peer: SocketAddr) {
+        // A socket for both families has IPv4 peers as IPv4-mapped addresses.
+        let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
+        if !self.handshakes.accept(peer.ip(), &self.trusted) {
+            return;
+        }
+        // Responses are written in one piece, so Nagle's algorithm would only delay them, and handshakes.
+        let _ = socket.set_nodelay(true);
+        let (registry, has_handshake) = (&self.registry, self.handshakes.are_required());
+        if has_handshake && registry.handshakes() >= limits::max_handshakes(self.args.max_connections) {
+            registry.evict(Pressure::Handshakes);
+        }
+        let state = Arc::new(ConnectionState::new(registry.port.clone(), self.args.clone(), has_handshake));
+        let registration = registry.register(state.clone());
+        tokio::spawn(connection::serve(self.clone(), state, registration, socket, peer));
+    }
+
+    async fn drain(&self) {
+        let wait_closed = async || {
+            while self.registry.len() > 0 {
+                self.registry.closed.notified().await
+            }
+        };
+        self.registry.signal_all(ConnectionSignal::Drain);
+        tokio::select! {
+            _ = wait_closed() => return,
+            _ = self.lifecycle.grace_period_over() => {}
+        }
+        let (server, connections) = (self.handshakes.server, self.registry.len());
+        tracing::warn!(server, connections, "grace period over; closing remaining connections");
+        self.registry.signal_all(ConnectionSignal::Abort);
+        let _ = timeout(ABORT_TIMEOUT, wait_closed()).await;
+    }
 }

@@ -1,30 +1,23 @@
 //! TLS of a port: flags, protocol versions and the facts of a session.
 
-use std::{
-    io,
-    path::PathBuf,
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::time::{Duration, SystemTime};
+use std::{io, path::PathBuf, sync::Arc};
 
 use anyhow::ensure;
-use rustls::{
-    CipherSuite, ProtocolVersion, ServerConfig, ServerConnection, SupportedProtocolVersion, version,
-};
+use futures_util::future::OptionFuture;
+use rustls::{CipherSuite, ProtocolVersion, ServerConfig, ServerConnection, crypto::ring, server::Acceptor};
+use tokio::{io::AsyncWriteExt, net::TcpStream};
+use tokio_rustls::{LazyConfigAcceptor, TlsAcceptor, server::TlsStream};
 
-use tokio::net::TcpStream;
-use tokio_rustls::{TlsAcceptor, server::TlsStream};
-
-use crate::flag_defaults::flag_defaults;
-use crate::{certificates::Certificates, managed::ManagedCertificate};
+use crate::{certificates::Certificates, flag_defaults::flag_defaults, managed::ManagedCertificate};
 
 /// Flags for serving HTTPS.
 #[derive(clap::Args, Debug, Clone)]
 #[command(next_help_heading = "TLS")]
 pub struct TlsArgs {
-    /// PEM file with a certificate and its chain; serves HTTPS instead of plain HTTP. Repeat it, each with a --tls-key, for
-    /// several host names: clients that ask for none of them get the first. New file contents are
-    /// used within 5 s, without a restart
+    /// PEM file with a certificate and its chain; serves HTTPS instead of plain HTTP. Repeat it, each with a
+    /// --tls-key, for several host names: clients that ask for none of them get the first. New file contents
+    /// are used within 5 s, without a restart
     #[arg(long, env, value_name = "FILE", value_delimiter = ',', requires = "tls_key")]
     pub tls_cert: Vec<PathBuf>,
 
@@ -80,39 +73,60 @@ impl Tls {
         }
         let files = tls_cert.iter().cloned().zip(tls_key.iter().cloned());
         let certificates = Arc::new(Certificates::load(files, managed.clone())?);
-        let versions: &[&SupportedProtocolVersion] = match tls_min_version {
-            TlsVersion::V1_2 => &[&version::TLS12, &version::TLS13],
-            TlsVersion::V1_3 => &[&version::TLS13],
+        let versions = match tls_min_version {
+            TlsVersion::V1_2 => &[&rustls::version::TLS12, &rustls::version::TLS13][..],
+            TlsVersion::V1_3 => &[&rustls::version::TLS13],
         };
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut config = ServerConfig::builder_with_provider(provider)
+        let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_protocol_versions(versions)?
             .with_no_client_auth()
             .with_cert_resolver(certificates.clone());
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        // Clients keep their sessions, encrypted with keys that change every six hours. The default, a cache of 256
-        // sessions in the server, is too small for a public service.
-        config.ticketer = rustls::crypto::ring::Ticketer::new()?;
+        // Clients keep their sessions, encrypted with keys that change every six hours. The default, a cache
+        // of 256 sessions in the server, is too small for a public service.
+        config.ticketer = ring::Ticketer::new()?;
         Ok(Some(Self { config: Arc::new(config), certificates }))
     }
 
-    /// Does the TLS handshake. `None` if it was the validation of a host name by a CA, which then is complete.
+    /// Does the TLS handshake. `None` if it was a CA's validation of a host name, which then is complete.
     pub(crate) async fn accept(&self, socket: TcpStream) -> io::Result<Option<TlsStream<TcpStream>>> {
-        match self.certificates.managed().filter(|managed| managed.has_challenges()) {
-            Some(managed) => managed.accept(socket, self.config.clone()).await,
-            None => TlsAcceptor::from(self.config.clone()).accept(socket).await.map(Some),
-        }
+        let config = self.config.clone();
+        let managed = self.certificates.managed.as_ref();
+        let Some(managed) = managed.filter(|managed| !managed.challenges.load().is_empty()) else {
+            return TlsAcceptor::from(config).accept(socket).await.map(Some);
+        };
+        let hello = LazyConfigAcceptor::new(Acceptor::default(), socket).await?;
+        let Some(challenge) = managed.challenge(&hello.client_hello()) else {
+            return hello.into_stream(config).await.map(Some);
+        };
+        hello.into_stream(challenge).await?.shutdown().await?;
+        Ok(None)
     }
 
     /// The name of each certificate in use, and when it expires.
     pub fn expirations(&self) -> Vec<(String, SystemTime)> {
-        self.certificates.expirations()
+        let in_use = self.certificates.in_use();
+        in_use.map(|(pair, loaded)| (pair.name(), loaded.validity().end)).collect()
     }
 
-    /// Checks the files every `interval`, uses replaced ones and reports when the certificates expire, or the reason why
-    /// there is none: an expired one must not take every instance out of service. Never returns.
+    /// Checks the files every `interval`, uses replaced ones and reports when the certificates expire, or the
+    /// reason why there is none: an expired one must not take every instance out of service. Never returns.
     pub async fn follow_files(self, interval: Duration, report: impl Fn(Result<String, String>)) {
-        self.certificates.follow_files(interval, report).await;
+        let certificates = self.certificates;
+        let mut status = certificates.managed.as_ref().map(|managed| managed.status.subscribe());
+        // Notices a change since the certificates were loaded.
+        status.iter_mut().for_each(|status| status.mark_changed());
+        loop {
+            report(certificates.summary(SystemTime::now()));
+            tokio::select! {
+                () = tokio::time::sleep(interval) => {}
+                // Without a managed certificate this is `None`, and only the interval counts.
+                Some(_) = OptionFuture::from(status.as_mut().map(|status| status.changed())) => {}
+            }
+            let certificates = certificates.clone();
+            // Fails only at shutdown, or after a panic, which the panic hook has logged.
+            let _ = tokio::task::spawn_blocking(move || certificates.reload()).await;
+        }
     }
 }
 
@@ -129,17 +143,13 @@ pub struct TlsInfo {
 
 impl TlsInfo {
     pub(crate) fn of(session: &ServerConnection) -> Self {
-        let version = session.protocol_version().and_then(|version| match version {
-            ProtocolVersion::TLSv1_2 => Some("TLSv1.2"),
-            ProtocolVersion::TLSv1_3 => Some("TLSv1.3"),
+        let version = match session.protocol_version() {
+            Some(ProtocolVersion::TLSv1_2) => Some("TLSv1.2"),
+            Some(ProtocolVersion::TLSv1_3) => Some("TLSv1.3"),
             _ => None,
-        });
-        let suite = session.negotiated_cipher_suite();
-        Self {
-            version,
-            cipher: suite.and_then(|suite| iana_name(suite.suite())),
-            server_name: session.server_name().map(Into::into),
-        }
+        };
+        let cipher = session.negotiated_cipher_suite().and_then(|suite| iana_name(suite.suite()));
+        Self { version, cipher, server_name: session.server_name().map(Into::into) }
     }
 }
 

@@ -7,12 +7,15 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use bytes::{Buf, Bytes};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+use bytes::Bytes;
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf},
+    net::TcpStream,
+};
+use tokio_rustls::server::TlsStream;
 
 use crate::{
     bare_errors, connection_info::ConnectionInfo, connection_state::ConnectionState, handler::ErrorResponder,
-    socket::Socket,
 };
 
 /// After a replaced error: maximum bytes to read and drop before the socket is closed. Closing a socket with unread bytes
@@ -22,18 +25,42 @@ const LINGER_BYTES: usize = 1 << 20;
 /// The connection preface, which an HTTP/2 client sends first.
 const HTTP2_PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
+/// A socket, with or without TLS.
+pub(crate) trait Socket: AsyncRead + AsyncWrite + Send + Unpin {
+    /// Whether TLS has negotiated HTTP/2 (ALPN). `None` if it has negotiated nothing.
+    fn negotiated_http2(&self) -> Option<bool> {
+        None
+    }
+
+    /// Ends a TLS session before the socket is closed, as far as that is possible without waiting. Otherwise the client
+    /// can't distinguish the end from an attack that cuts the connection, and many report an error.
+    fn end_session(&mut self) {}
+}
+
+impl Socket for TcpStream {}
+
+impl Socket for TlsStream<TcpStream> {
+    fn negotiated_http2(&self) -> Option<bool> {
+        self.get_ref().1.alpn_protocol().map(|protocol| protocol == b"h2")
+    }
+
+    fn end_session(&mut self) {
+        let (socket, session) = self.get_mut();
+        session.send_close_notify();
+        let mut close = Vec::new();
+        // Fails if the socket is full or the client has closed it.
+        let _ = session.write_tls(&mut close).and_then(|_| socket.try_write(&close));
+    }
+}
+
 /// A socket and the state of its connection.
 pub(crate) struct TrackedStream {
-    socket: Socket,
+    socket: Box<dyn Socket>,
     info: Arc<ConnectionInfo>,
     state: Arc<ConnectionState>,
     errors: ErrorResponder,
     /// Bytes that `detect_http2` has read and hyper has not.
     first_bytes: Bytes,
-    /// An error after the first bytes. The next read returns it.
-    read_error: Option<io::Error>,
-    /// An error in place of one of hyper. Written before anything else.
-    replacement: Bytes,
     /// How many bytes to read and drop before closing.
     linger: usize,
     is_shut_down: bool,
@@ -41,22 +68,13 @@ pub(crate) struct TrackedStream {
 
 impl TrackedStream {
     pub(crate) fn new(
-        socket: Socket,
+        socket: Box<dyn Socket>,
         info: &Arc<ConnectionInfo>,
         state: Arc<ConnectionState>,
         errors: ErrorResponder,
     ) -> Self {
-        Self {
-            socket,
-            info: info.clone(),
-            state,
-            errors,
-            first_bytes: Bytes::new(),
-            read_error: None,
-            replacement: Bytes::new(),
-            linger: 0,
-            is_shut_down: false,
-        }
+        let (info, first_bytes) = (info.clone(), Bytes::new());
+        Self { socket, info, state, errors, first_bytes, linger: 0, is_shut_down: false }
     }
 
     /// Returns whether the client speaks HTTP/2: by what TLS has negotiated, otherwise by the first bytes.
@@ -66,17 +84,6 @@ impl TrackedStream {
         }
         self.first_bytes = read_preface(self).await?;
         Ok(*self.first_bytes == *HTTP2_PREFACE)
-    }
-
-    /// Returns the first bytes together with what the socket has received since. If hyper had to read a second time, it
-    /// would reserve another 8 KiB, which doubles its read buffer and copies it.
-    fn read_from_start(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) {
-        buf.put_slice(&self.first_bytes.split_to(self.first_bytes.len().min(buf.remaining())));
-        if buf.remaining() > 0
-            && let Poll::Ready(Err(error)) = Pin::new(&mut self.socket).poll_read(cx, buf)
-        {
-            self.read_error = Some(error);
-        }
     }
 
     /// Writes to the socket and records whether it accepted anything.
@@ -89,36 +96,10 @@ impl TrackedStream {
         result
     }
 
-    /// Writes `slices`, or an error in their place if they are a bare error of hyper. It is in the first slice, where
-    /// hyper puts headers, and hyper writes it after all other responses.
-    fn write_or_replace(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        ready!(self.write_replacement(cx))?;
-        let first: &[u8] = slices.iter().find(|slice| !slice.is_empty()).map_or(&[], |slice| slice);
-        if self.state.is_http2() || self.state.unsent() > 0 || !first.starts_with(b"HTTP/1.1 4") {
-            return self.write(cx, slices);
-        }
-        let Some(replacement) = bare_errors::replacement(first, &self.errors) else {
-            return self.write(cx, slices);
-        };
-        self.replacement = replacement.into();
-        self.linger = LINGER_BYTES;
-        // If the socket is full, the next call writes the rest.
-        if let Poll::Ready(Err(error)) = self.write_replacement(cx) {
-            return Poll::Ready(Err(error));
-        }
-        Poll::Ready(Ok(first.len()))
-    }
-
-    fn write_replacement(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while self.replacement.has_remaining() {
-            let bytes = self.replacement.clone();
-            let written = ready!(self.write(cx, &[IoSlice::new(&bytes)]))?;
-            if written == 0 {
-                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
-            }
-            self.replacement.advance(written);
-        }
-        Poll::Ready(Ok(()))
+    /// hyper writes a bare error only on HTTP/1, after all other responses.
+    fn may_write_bare_error(&self) -> bool {
+        let activity = self.state.lock();
+        !activity.http2 && activity.unsent == 0
     }
 
     /// Reads and drops what the client is still sending. The header timeout ends it.
@@ -127,10 +108,8 @@ impl TrackedStream {
         while self.linger > 0 {
             let mut buf = ReadBuf::new(&mut bytes);
             ready!(Pin::new(&mut self.socket).poll_read(cx, &mut buf))?;
-            match buf.filled().len() {
-                0 => self.linger = 0,
-                read => self.linger = self.linger.saturating_sub(read),
-            }
+            self.linger =
+                if buf.filled().is_empty() { 0 } else { self.linger.saturating_sub(buf.filled().len()) };
         }
         Poll::Ready(Ok(()))
     }
@@ -167,11 +146,12 @@ impl AsyncRead for TrackedStream {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         if !self.first_bytes.is_empty() {
-            self.read_from_start(cx, buf);
+            let length = self.first_bytes.len().min(buf.remaining());
+            buf.put_slice(&self.first_bytes.split_to(length));
+            // Together with what has arrived since: if hyper had to read a second time, it would reserve another 8 KiB, which
+            // doubles its read buffer and copies it. After an error, the next read fails or finds the end.
+            let _ = Pin::new(&mut self.socket).poll_read(cx, buf);
             return Poll::Ready(Ok(()));
-        }
-        if let Some(error) = self.read_error.take() {
-            return Poll::Ready(Err(error));
         }
         let before = buf.filled().len();
         ready!(Pin::new(&mut self.socket).poll_read(cx, buf))?;
@@ -183,35 +163,42 @@ impl AsyncRead for TrackedStream {
 }
 
 impl AsyncWrite for TrackedStream {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.write_or_replace(cx, &[IoSlice::new(bytes)])
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[IoSlice::new(bytes)])
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.write_replacement(cx))?;
-        let result = Pin::new(&mut self.socket).poll_flush(cx);
-        if self.socket.is_buffered() {
-            // TLS accepts bytes that the socket has not accepted yet.
-            self.state.set_write_blocked(result.is_pending());
-        }
-        result
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.write_replacement(cx))?;
-        if !self.is_shut_down {
-            ready!(Pin::new(&mut self.socket).poll_shutdown(cx))?;
-            self.is_shut_down = true;
-        }
-        self.poll_linger(cx)
-    }
-
+    /// Writes an error in place of a bare error of hyper. It is in the first slice, where hyper puts headers.
     fn poll_write_vectored(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.write_or_replace(cx, slices)
+        let first: &[u8] = slices.iter().find(|slice| !slice.is_empty()).map_or(&[], |slice| slice);
+        let replacement = bare_errors::replacement(first, &self.errors);
+        let Some(replacement) = replacement.filter(|_| self.may_write_bare_error()) else {
+            return self.write(cx, slices);
+        };
+        self.linger = LINGER_BYTES;
+        // All other responses are written, so the socket has room for all of it.
+        match ready!(self.write(cx, &[IoSlice::new(&replacement)]))? {
+            written if written == replacement.len() => Poll::Ready(Ok(first.len())),
+            _ => Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+        }
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let result = Pin::new(&mut self.socket).poll_flush(cx);
+        // TLS accepts bytes that the socket has no room for.
+        self.state.lock().write_blocked = result.is_pending();
+        result
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.is_shut_down {
+            ready!(Pin::new(&mut self.socket).poll_shutdown(cx))?;
+            self.is_shut_down = true;
+        }
+        self.poll_linger(cx)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -221,7 +208,7 @@ impl AsyncWrite for TrackedStream {
 
 #[cfg(test)]
 mod tests {
-    use std::{os::fd::AsRawFd, time::Duration};
+    use std::os::fd::AsRawFd;
 
     use tokio::{
         io::{AsyncWriteExt, duplex},
@@ -229,6 +216,7 @@ mod tests {
     };
 
     use super::*;
+    use crate::args::ServeArgs;
 
     /// What `read_preface` reads from a client that sends `bytes` one at a time, then closes.
     async fn read_preface_of(bytes: &[u8]) -> Bytes {
@@ -264,9 +252,9 @@ mod tests {
         client.write_all(&request).await.expect("send");
         let (socket, peer) = listener.accept().await.expect("accept");
         let info = ConnectionInfo::new(peer, None, None, socket.as_raw_fd());
-        let state = ConnectionState::new(Arc::default(), Duration::from_secs(1), false);
+        let state = ConnectionState::new(Arc::default(), ServeArgs::default(), false);
         let errors: ErrorResponder = Arc::new(|_, _, _| poem::Response::default());
-        let mut stream = TrackedStream::new(Socket::Plain(socket), &info, Arc::new(state), errors);
+        let mut stream = TrackedStream::new(Box::new(socket), &info, Arc::new(state), errors);
         assert!(!stream.detect_http2().await.expect("readable"));
         let mut read = [0; 200];
         assert_eq!(stream.read(&mut read).await.expect("readable"), request.len());
