@@ -344,3 +344,128 @@ impl Drop for UnsentResponse {
         self.state.room.notify_waiters();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+
+    /// A connection opened this many seconds ago.
+    fn opened_ago(seconds: u64) -> Arc<ConnectionState> {
+        let opened = Instant::now() - Duration::from_secs(seconds);
+        let state = ConnectionState::new(Arc::default(), ServeArgs::default(), false);
+        state.lock().established = Some(opened);
+        Arc::new(ConnectionState { opened, ..state })
+    }
+
+    fn ago(seconds: u64) -> Option<Instant> {
+        Some(Instant::now() - Duration::from_secs(seconds))
+    }
+
+    async fn begin(state: &Arc<ConnectionState>) -> RequestGuard {
+        state.begin_request().await
+    }
+
+    /// Seconds until the deadline.
+    fn remaining(state: &ConnectionState) -> Option<f64> {
+        Some((state.next_deadline()? - Instant::now()).as_secs_f64().round())
+    }
+
+    #[tokio::test]
+    async fn header_and_idle_timeouts_follow_the_requests_of_a_connection() {
+        let state = opened_ago(4);
+        state.on_read();
+        assert_eq!(remaining(&state), Some(6.0), "the first headers count from the end of the handshake");
+        let request = begin(&state).await;
+        assert_eq!(remaining(&state), None, "a request is being handled");
+        drop(request);
+        assert_eq!(remaining(&state), Some(75.0), "idle");
+        state.lock().last_progress = ago(50);
+        state.lock().headers_started = ago(3);
+        state.on_read();
+        assert_eq!(remaining(&state), Some(7.0), "the next headers count from their first byte");
+        state.lock().http2 = true;
+        assert_eq!(remaining(&state), Some(25.0), "on HTTP/2, bytes may be pings");
+        state.lock().write_blocked = true;
+        state.lock().last_progress = ago(10);
+        assert_eq!(remaining(&state), Some(20.0), "the end of a response waits for the socket");
+    }
+
+    #[tokio::test]
+    async fn handshake_has_no_deadline_of_the_connection() {
+        let state = ConnectionState::new(Arc::default(), ServeArgs::default(), true);
+        assert_eq!(remaining(&state), None);
+    }
+
+    #[tokio::test]
+    async fn overdue_response_is_reset_while_hyper_has_its_stream() {
+        let state = opened_ago(100);
+        let stream = AbortHandle::new_pair().0;
+        let response = state.begin_response(Some(stream.clone()), 600 * 1024, 0);
+        assert_eq!(remaining(&state), Some(90.0), "30 s, and 30 s for each 256 KiB");
+        let expire = || state.lock().responses[0].deadline = Instant::now();
+        assert!(!state.has_timed_out());
+        expire();
+        assert!(!state.has_timed_out() && stream.is_aborted());
+        expire();
+        assert!(state.has_timed_out(), "the stream has not ended, so the connection is closed");
+        drop(response);
+        assert!(state.lock().responses.is_empty());
+        let response = state.begin_response(Some(AbortHandle::new_pair().0), 1, 1);
+        response.on_handed_over();
+        expire();
+        assert!(state.has_timed_out(), "h2 has the data");
+    }
+
+    #[tokio::test]
+    async fn unsent_bytes_count_for_connection_network_and_port_until_dropped() {
+        let (port, network) = (Arc::<Load>::default(), Arc::<Load>::default());
+        let state = Arc::new(ConnectionState::new(port.clone(), ServeArgs::default(), false));
+        state.network.set(network.clone()).expect("not set");
+        let response = state.begin_response(None, 1000, 1000);
+        let unsent = |counter: &AtomicUsize| counter.load(Relaxed);
+        let counts = [state.lock().unsent, unsent(&port.unsent), unsent(&network.unsent)];
+        assert_eq!(counts, [1000 + RESPONSE_OVERHEAD; 3]);
+        drop(response);
+        assert_eq!([state.lock().unsent, unsent(&port.unsent), unsent(&network.unsent)], [0; 3]);
+    }
+
+    #[tokio::test]
+    async fn on_a_full_port_a_connection_has_one_request_at_a_time() {
+        let port = Arc::<Load>::default();
+        let state = Arc::new(ConnectionState::new(port.clone(), ServeArgs::default(), false));
+        port.unsent.store(1 << 30, Relaxed);
+        let request = begin(&state).await;
+        assert!(!state.lock().try_begin(&port));
+        let response = state.begin_response(None, 10, 10);
+        drop(request);
+        assert!(!state.lock().try_begin(&port), "its response is unsent");
+        drop(response);
+        assert!(state.lock().try_begin(&port));
+    }
+
+    #[tokio::test]
+    async fn only_connections_without_progress_are_evicted() {
+        let state = opened_ago(100);
+        let class = || state.eviction_class().map(|(class, _)| class);
+        assert_eq!(class(), Some(EvictionClass::NoRequest));
+        let request = begin(&state).await;
+        assert_eq!(class(), None, "a request is being handled");
+        let response = state.begin_response(None, 1, 1);
+        drop(request);
+        assert_eq!(class(), None, "a response is being sent");
+        state.lock().last_progress = ago(6);
+        assert_eq!(class(), Some(EvictionClass::Stalled));
+        drop(response);
+        assert_eq!(class(), Some(EvictionClass::Idle));
+    }
+
+    #[test]
+    fn lower_signal_does_not_replace_a_higher_one() {
+        let state = opened_ago(0);
+        state.send_signal(ConnectionSignal::Drain);
+        state.send_signal(ConnectionSignal::Evict);
+        assert_eq!(state.lock().signal, Some(ConnectionSignal::Drain));
+    }
+}

@@ -188,3 +188,73 @@ impl Drop for Registration {
         self.registry.closed.notify_one();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::ServeArgs;
+
+    struct Client {
+        state: Arc<ConnectionState>,
+        _registration: Registration,
+    }
+
+    impl Client {
+        fn is_evicted(&self) -> bool {
+            self.state.lock().signal.is_some()
+        }
+    }
+
+    /// Opens a connection. With `is_idle`, it has had a request.
+    async fn open(registry: &Arc<ConnectionRegistry>, address: &str, is_idle: bool) -> Client {
+        let state = Arc::new(ConnectionState::new(registry.port.clone(), ServeArgs::default(), false));
+        let mut registration = registry.register(state.clone());
+        registration.set_client(address.parse().expect("an address"));
+        if is_idle {
+            drop(state.begin_request().await);
+        }
+        Client { state, _registration: registration }
+    }
+
+    #[tokio::test]
+    async fn heavy_network_is_evicted_before_a_client_that_has_just_connected() {
+        let registry = Arc::<ConnectionRegistry>::default();
+        let mut greedy = Vec::new();
+        for host in 0..60 {
+            greedy.push(open(&registry, &format!("2001:db8:1:{host}::1"), true).await);
+        }
+        let honest = open(&registry, "2001:db8:2::1", false).await;
+        for _ in 0..56 {
+            registry.evict(Pressure::Connections);
+        }
+        assert_eq!(greedy.iter().filter(|client| client.is_evicted()).count(), 56, "the /48 is one network");
+        assert!(!honest.is_evicted());
+    }
+
+    #[tokio::test]
+    async fn without_a_heavy_network_connections_without_a_request_go_first() {
+        let registry = Arc::<ConnectionRegistry>::default();
+        let mut idle = Vec::new();
+        for host in 0..40 {
+            idle.push(open(&registry, &format!("192.0.2.{host}"), true).await);
+        }
+        let silent = open(&registry, "198.51.100.1", false).await;
+        registry.evict(Pressure::Connections);
+        assert!(silent.is_evicted() && !idle.iter().any(Client::is_evicted));
+        registry.evict(Pressure::UnsentBytes);
+        assert!(!idle.iter().any(Client::is_evicted), "none has unsent bytes");
+    }
+
+    #[tokio::test]
+    async fn closed_connections_leave_nothing_behind() {
+        let registry = Arc::<ConnectionRegistry>::default();
+        let (first, second) =
+            (open(&registry, "192.0.2.1", true).await, open(&registry, "192.0.2.1", true).await);
+        drop(first);
+        assert_eq!((registry.len(), registry.lock().networks.len()), (1, 1));
+        drop(second);
+        let connections = registry.lock();
+        assert!(connections.open.is_empty() && connections.networks.is_empty());
+        assert_eq!((registry.len(), registry.handshakes()), (0, 0));
+    }
+}

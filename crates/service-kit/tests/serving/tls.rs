@@ -122,10 +122,16 @@ impl Authority {
     }
 
     fn connector(&self) -> TlsConnector {
+        self.connector_for(&[])
+    }
+
+    /// A client that offers these protocols (ALPN).
+    fn connector_for(&self, protocols: &[&[u8]]) -> TlsConnector {
         service_kit::tls::install_crypto_provider();
         let mut roots = RootCertStore::empty();
         roots.add(self.root.clone()).expect("valid root");
-        let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+        let mut config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+        config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
         TlsConnector::from(Arc::new(config))
     }
 }
@@ -579,4 +585,42 @@ async fn unspecified_ipv6_address_serves_both_families() {
     }
     lifecycle.begin_shutdown();
     timeout(TIMEOUT, task).await.expect("stops in time").expect("no panic");
+}
+
+#[tokio::test]
+async fn delayed_handshake_survives_a_flood_of_silent_connections() {
+    let authority = Authority::new();
+    authority.issue("a", "a.example");
+    // At most 50 handshakes at a time.
+    let args = ServeArgs { max_connections: 200, ..args() };
+    let (server, _) = serve(&args, &authority.args(&["a"]), hello()).await;
+    let honest = server.connect_from([127, 0, 0, 9].into()).await;
+    let mut silent = Vec::new();
+    for _ in 0..1_000 {
+        silent.push(server.connect_from([127, 0, 0, 66].into()).await);
+    }
+    // Until the server has accepted all of them.
+    silent[0].wait_closed().await;
+    let mut stream = handshake(authority.connector(), honest.0).await.expect("handshake");
+    assert!(get(&mut stream).await.expect("a response").ends_with("hello"));
+}
+
+#[tokio::test]
+async fn only_the_negotiated_protocol_is_served() {
+    let authority = Authority::new();
+    authority.issue("a", "a.example");
+    let (server, _) = serve(&args(), &authority.args(&["a"]), hello()).await;
+    for (protocol, request) in [
+        (&b"h2"[..], &b"GET / HTTP/1.1\r\nHost: test\r\n\r\n"[..]),
+        (b"http/1.1", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0"),
+    ] {
+        let socket = server.connect().await.0;
+        let mut stream = handshake(authority.connector_for(&[protocol]), socket).await.expect("handshake");
+        stream.write_all(request).await.expect("send");
+        let mut response = Vec::new();
+        // A reset counts as the end.
+        let _ = timeout(TIMEOUT, stream.read_to_end(&mut response)).await.expect("closed in time");
+        let text = String::from_utf8_lossy(&response);
+        assert!(!text.contains("200 OK") && !text.contains("hello"), "{text}");
+    }
 }
