@@ -4,10 +4,8 @@
 use futures_util::FutureExt;
 use http::{StatusCode, header};
 
-use crate::{
-    handler::{ErrorResponder, headers_too_large},
-    request_id::{RequestId, X_REQUEST_ID},
-};
+use crate::handler::{ErrorResponder, headers_too_large};
+use crate::request_id::{RequestId, X_REQUEST_ID};
 
 /// What to write in place of `bytes`, which hyper writes in one piece. `None` if they are not such an error: all of our
 /// own responses have an ID.

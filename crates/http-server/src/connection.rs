@@ -1,30 +1,18 @@
 //! Serves one connection from its first byte until it closes.
 
-use std::{
-    future::{Future, poll_fn},
-    net::SocketAddr,
-    os::fd::AsRawFd,
-    pin::{Pin, pin},
-    sync::Arc,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+use std::{net::SocketAddr, os::fd::AsRawFd, sync::Arc, time::Duration};
 
 use hyper::service::service_fn;
 use hyper_util::{rt::TokioIo, server::graceful::GracefulConnection};
-use tokio::{
-    net::TcpStream,
-    time::{Instant, Sleep, sleep, sleep_until, timeout},
-};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout};
 
-use crate::{
-    connection_info::ConnectionInfo,
-    connection_state::{ConnectionSignal, ConnectionState},
-    limits,
-    registry::Registration,
-    server::Port,
-    tracked_stream::TrackedStream,
-};
+use crate::connection_state::{ConnectionSignal, ConnectionState};
+use crate::tracked_stream::TrackedStream;
+use crate::{connection_info::ConnectionInfo, limits, registry::Registration, server::Port};
 
 /// How long a draining connection keeps reading, for requests that the client sent before it noticed the shutdown. One
 /// without a first byte waits this long for it, and then once more for the rest.

@@ -1,11 +1,7 @@
 //! What the server knows about a request besides its contents: the connection it arrived on, and its ID.
 
-use std::{
-    net::SocketAddr,
-    os::fd::RawFd,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::{net::SocketAddr, os::fd::RawFd, time::Duration};
 
 use poem::Request;
 

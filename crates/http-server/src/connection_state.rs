@@ -1,14 +1,10 @@
 //! The state of one connection: its requests, its unsent responses, when it times out, and the signal sent to it.
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, atomic::Ordering::Relaxed},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, atomic::Ordering::Relaxed};
+use std::time::Duration;
 
-use futures_util::{
-    future::{AbortHandle, AbortRegistration},
-    task::AtomicWaker,
-};
+use futures_util::future::{AbortHandle, AbortRegistration};
+use futures_util::task::AtomicWaker;
 use tokio::{sync::Notify, time::Instant};
 
 use crate::{args::ServeArgs, registry::Load};
@@ -23,11 +19,9 @@ const RESPONSE_OVERHEAD: usize = 2 * 1024;
 /// A response may take the response timeout, and once more for each part of this size.
 const TIMEOUT_BYTES: u32 = 256 * 1024;
 
-/// A connection may be evicted in the middle of a response after this long without progress.
-const EVICTION_STALL: Duration = Duration::from_secs(5);
-
-/// Time for a reset stream to give up its data. Then its connection is closed.
-const RESET_TIMEOUT: Duration = Duration::from_secs(5);
+/// A connection may be evicted in the middle of a response after this long without progress, and is closed if a reset
+/// stream has not given up its data after this long.
+const STALL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// During a shutdown, an incomplete request gets this long to finish its headers.
 const DRAIN_HEADER_TIMEOUT: Duration = Duration::from_secs(1);
@@ -215,7 +209,7 @@ impl ConnectionState {
         match (activity.handling, activity.served, activity.is_sending()) {
             (0, false, _) => Some((EvictionClass::NoRequest, idle)),
             (0, true, false) => Some((EvictionClass::Idle, idle)),
-            (0, true, true) if idle >= EVICTION_STALL => Some((EvictionClass::Stalled, idle)),
+            (0, true, true) if idle >= STALL_TIMEOUT => Some((EvictionClass::Stalled, idle)),
             _ => None,
         }
     }
@@ -234,7 +228,7 @@ impl ConnectionState {
         let mut timed_out = activity.deadline(&self.args).is_some_and(|deadline| deadline <= now);
         for response in activity.responses.iter_mut().filter(|response| response.deadline <= now) {
             timed_out |= response.stream.take().inspect(AbortHandle::abort).is_none();
-            response.deadline = now + RESET_TIMEOUT;
+            response.deadline = now + STALL_TIMEOUT;
         }
         timed_out
     }

@@ -7,21 +7,14 @@ use futures_util::future::AbortHandle;
 use http::{HeaderValue, Method, Request, StatusCode, Version, header, uri::Scheme};
 use http_body_util::combinators::BoxBody;
 use hyper::body::{Body, Incoming};
-use poem::{
-    Addr, Response,
-    web::{LocalAddr, RemoteAddr},
-};
+use poem::web::{LocalAddr, RemoteAddr};
+use poem::{Addr, Response};
 
-use crate::{
-    connection_info::{ConnectionInfo, RequestOrigin},
-    connection_state::{ConnectionSignal, ConnectionState},
-    host::is_host,
-    limits::MAX_HEADER_BYTES,
-    registry::Pressure,
-    request_id::{RequestId, X_REQUEST_ID},
-    response_body::ResponseBody,
-    server::Port,
-};
+use crate::connection_info::{ConnectionInfo, RequestOrigin};
+use crate::connection_state::{ConnectionSignal, ConnectionState};
+use crate::request_id::{RequestId, X_REQUEST_ID};
+use crate::server::Port;
+use crate::{host::is_host, limits::MAX_HEADER_BYTES, registry::Pressure, response_body::ResponseBody};
 
 pub(crate) type HyperResponse = hyper::Response<ResponseBody>;
 

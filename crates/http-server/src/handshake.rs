@@ -4,13 +4,9 @@ use std::{net::IpAddr, time::Duration};
 
 use tokio::{net::TcpStream, time::timeout};
 
-use crate::{
-    handler::TrustedPeers,
-    log_throttle::LogThrottle,
-    proxy_header::{ProxyHeader, ProxyHeaderError},
-    tls::{Tls, TlsInfo},
-    tracked_stream::Socket,
-};
+use crate::proxy_header::{ProxyHeader, ProxyHeaderError};
+use crate::tls::{Tls, TlsInfo};
+use crate::{handler::TrustedPeers, log_throttle::LogThrottle, tracked_stream::Socket};
 
 /// Maximum wait for a complete PROXY header. Load balancers send it immediately, before any byte of the client.
 const PROXY_HEADER_TIMEOUT: Duration = Duration::from_secs(3);
@@ -33,11 +29,6 @@ pub(crate) struct Handshakes {
 }
 
 impl Handshakes {
-    /// No handshakes.
-    pub(crate) fn none(server: &'static str) -> Self {
-        Self { server, ..Self::default() }
-    }
-
     /// Whether anything precedes HTTP.
     pub(crate) fn are_required(&self) -> bool {
         self.proxy_protocol || self.tls.is_some()

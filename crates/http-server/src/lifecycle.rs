@@ -1,20 +1,15 @@
 //! Graceful shutdown: readiness fails immediately, accepting ends after the drain delay, and the remaining connections
 //! are closed after the grace period.
 
-use std::{
-    future::pending,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
 };
+use std::{future::pending, time::Duration};
 
-use tokio::{
-    signal::unix::{Signal, SignalKind, signal},
-    sync::watch,
-    time::{Instant, sleep_until},
-};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
 
 use crate::args::ServeArgs;
 

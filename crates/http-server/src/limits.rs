@@ -3,10 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::Abortable;
-use hyper::{
-    rt::Executor,
-    server::conn::{http1, http2},
-};
+use hyper::rt::Executor;
+use hyper::server::conn::{http1, http2};
 use hyper_util::rt::TokioTimer;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -18,8 +16,9 @@ pub(crate) const MAX_HEADER_BYTES: usize = 16 * 1024;
 /// File descriptors reserved for everything except this port's connections: stores, files, the admin port.
 const RESERVED_DESCRIPTORS: u64 = 32;
 
-/// Maximum number of handshakes in progress per port. Their buffers are larger than those of idle connections.
-const MAX_HANDSHAKES: usize = 1024;
+/// Maximum number of handshakes in progress per port, and at most a quarter of its connections. Their buffers are larger
+/// than those of idle connections.
+pub(crate) const MAX_HANDSHAKES: usize = 1024;
 
 /// The configured number of connections, but not more than file descriptors are left for them. Raises their limit to the
 /// hard limit.
@@ -30,11 +29,6 @@ pub(crate) fn max_connections(configured: usize) -> usize {
     // `None` means unlimited.
     let free = now.unwrap_or(u64::from(u32::MAX)).saturating_sub(RESERVED_DESCRIPTORS);
     configured.clamp(1, usize::try_from(free).unwrap_or(usize::MAX).max(1))
-}
-
-/// Maximum number of handshakes in progress: at most a quarter of the connections.
-pub(crate) fn max_handshakes(max_connections: usize) -> usize {
-    (max_connections / 4).clamp(1, MAX_HANDSHAKES)
 }
 
 /// hyper's HTTP/1 server, with its limits. The timeouts are in `connection_state`.

@@ -5,10 +5,8 @@ use http::{HeaderValue, StatusCode, header};
 use poem::{Request, Response};
 use url::Url;
 
-use crate::{
-    handler::{CloseConnection, ErrorResponder},
-    host::requested_host,
-};
+use crate::handler::{CloseConnection, ErrorResponder};
+use crate::host::requested_host;
 
 const CODE: &str = "https_required";
 const MESSAGE: &str = "Use the https URL in the Location header. If this request contained an API key, a password or a \

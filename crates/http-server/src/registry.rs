@@ -1,15 +1,12 @@
 //! The open connections of a port, by client network. Selects the one to evict and signals all of them at shutdown.
 
-use std::{
-    cmp::Reverse,
-    collections::HashMap,
-    hash::{BuildHasher, RandomState},
-    net::{IpAddr, Ipv6Addr},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering::Relaxed},
-    },
+use std::hash::{BuildHasher, RandomState};
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicUsize, Ordering::Relaxed},
 };
+use std::{cmp::Reverse, collections::HashMap};
 
 use indexmap::IndexMap;
 use tokio::{sync::Notify, time::Instant};

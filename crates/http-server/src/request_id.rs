@@ -1,12 +1,10 @@
 //! The ID of a request: in the header `X-Request-Id` of its response, in the log lines about it and in its span.
 
-use std::{
-    fmt,
-    hash::{BuildHasher, RandomState},
-    sync::{
-        LazyLock,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{
+    LazyLock,
+    atomic::{AtomicU64, Ordering::Relaxed},
 };
 
 use http::{HeaderName, HeaderValue};

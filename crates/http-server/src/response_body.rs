@@ -1,11 +1,7 @@
 //! A response body in pieces, which know when they are written to the socket.
 
-use std::{
-    io,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll, ready},
-};
+use std::task::{Context, Poll, ready};
+use std::{io, pin::Pin, sync::Arc};
 
 use bytes::Bytes;
 use http_body_util::combinators::BoxBody;
@@ -80,13 +76,8 @@ impl Body for ResponseBody {
         self.rest.is_empty() && self.inner.is_end_stream()
     }
 
+    /// hyper reads it before it takes the first piece.
     fn size_hint(&self) -> SizeHint {
-        let (inner, rest) = (self.inner.size_hint(), self.rest.len() as u64);
-        let mut hint = SizeHint::new();
-        hint.set_lower(inner.lower().saturating_add(rest));
-        if let Some(upper) = inner.upper() {
-            hint.set_upper(upper.saturating_add(rest));
-        }
-        hint
+        self.inner.size_hint()
     }
 }

@@ -1,33 +1,22 @@
 //! A port: binds it, accepts its connections, makes room for new ones, and drains them at shutdown.
 
-use std::{
-    io::{self, ErrorKind},
-    net::{IpAddr, Ipv6Addr, SocketAddr},
-    sync::Arc,
-    time::Duration,
-};
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::{sync::Arc, time::Duration};
 
 use futures_util::FutureExt;
 use http::StatusCode;
 use hyper::server::conn::http1;
 use poem::{Response, endpoint::BoxEndpoint};
-use tokio::{
-    net::{TcpListener, TcpSocket, TcpStream},
-    time::{sleep, timeout},
-};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::time::{sleep, timeout};
 
-use crate::{
-    args::{ListenerArgs, ServeArgs},
-    connection,
-    connection_state::{ConnectionSignal, ConnectionState},
-    handler::{ErrorResponder, TrustedPeers},
-    handshake::Handshakes,
-    lifecycle::Lifecycle,
-    limits,
-    log_throttle::LogThrottle,
-    registry::{ConnectionRegistry, Pressure},
-    tls::Tls,
-};
+use crate::args::{ListenerArgs, ServeArgs};
+use crate::connection_state::{ConnectionSignal, ConnectionState};
+use crate::handler::{ErrorResponder, TrustedPeers};
+use crate::registry::{ConnectionRegistry, Pressure};
+use crate::tls::Tls;
+use crate::{connection, handshake::Handshakes, lifecycle::Lifecycle, limits, log_throttle::LogThrottle};
 
 /// Maximum length of the kernel's accept queue. Large, so that a burst of new connections is served, not rejected.
 const BACKLOG: u32 = 4096;
@@ -75,11 +64,13 @@ impl Server {
         let addr = listener.local_addr()?;
         tracing::info!(server = name, addr = %addr, "listening");
         let max_connections = limits::max_connections(args.max_connections);
+        let mut handshakes = Handshakes::default();
+        handshakes.server = name;
         Ok(Self {
             listener,
             addr,
             args: ServeArgs { max_connections, ..args.clone() },
-            handshakes: Handshakes::none(name),
+            handshakes,
             errors: Arc::new(plain_error),
             trusted: Arc::new(|_| false),
         })
@@ -204,7 +195,8 @@ impl Port {
         // Responses are written in one piece, so Nagle's algorithm would only delay them, and handshakes.
         let _ = socket.set_nodelay(true);
         let (registry, has_handshake) = (&self.registry, self.handshakes.are_required());
-        if has_handshake && registry.handshakes() >= limits::max_handshakes(self.args.max_connections) {
+        let max_handshakes = limits::MAX_HANDSHAKES.min(self.args.max_connections / 4).max(1);
+        if has_handshake && registry.handshakes() >= max_handshakes {
             registry.evict(Pressure::Handshakes);
         }
         let state = Arc::new(ConnectionState::new(registry.port.clone(), self.args.clone(), has_handshake));

@@ -1,22 +1,16 @@
 //! A socket that records reads and writes in the connection's state, and replaces bare errors of hyper.
 
-use std::{
-    io::{self, IoSlice},
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll, ready},
-};
+use std::io::{self, IoSlice};
+use std::task::{Context, Poll, ready};
+use std::{pin::Pin, sync::Arc};
 
 use bytes::Bytes;
-use tokio::{
-    io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf},
-    net::TcpStream,
-};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
-use crate::{
-    bare_errors, connection_info::ConnectionInfo, connection_state::ConnectionState, handler::ErrorResponder,
-};
+use crate::handler::ErrorResponder;
+use crate::{bare_errors, connection_info::ConnectionInfo, connection_state::ConnectionState};
 
 /// After a replaced error: maximum bytes to read and drop before the socket is closed. Closing a socket with unread bytes
 /// resets the connection, and the client may lose the response.
@@ -96,12 +90,6 @@ impl TrackedStream {
         result
     }
 
-    /// hyper writes a bare error only on HTTP/1, after all other responses.
-    fn may_write_bare_error(&self) -> bool {
-        let activity = self.state.lock();
-        !activity.http2 && activity.unsent == 0
-    }
-
     /// Reads and drops what the client is still sending. The header timeout ends it.
     fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut bytes = [0; 4096];
@@ -175,7 +163,8 @@ impl AsyncWrite for TrackedStream {
     ) -> Poll<io::Result<usize>> {
         let first: &[u8] = slices.iter().find(|slice| !slice.is_empty()).map_or(&[], |slice| slice);
         let replacement = bare_errors::replacement(first, &self.errors);
-        let Some(replacement) = replacement.filter(|_| self.may_write_bare_error()) else {
+        // hyper writes it after all other responses.
+        let Some(replacement) = replacement.filter(|_| self.state.lock().unsent == 0) else {
             return self.write(cx, slices);
         };
         self.linger = LINGER_BYTES;
