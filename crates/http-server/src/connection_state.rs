@@ -103,13 +103,13 @@ impl Activity {
         self.unsent > 0 || self.write_blocked
     }
 
-    /// Begins a request if the connection is below its limit. While the port is above its own, a connection with unsent
+    /// Begins a request if it does not wait, or the connection is below its limit. While the port is above its own, a connection with unsent
     /// bytes has no room, and others have room for one request at a time.
-    fn try_begin(&mut self, port: &Load) -> bool {
+    fn try_begin(&mut self, port: &Load, waits: bool) -> bool {
         (self.served, self.headers_started) = (true, None);
         let used = self.unsent + self.handling * RESPONSE_OVERHEAD;
         let limit = if port.is_full() { 0 } else { CONNECTION_UNSENT_LIMIT };
-        let has_room = used == 0 || used < limit;
+        let has_room = used == 0 || used < limit || !waits;
         self.handling += usize::from(has_room);
         has_room
     }
@@ -175,10 +175,10 @@ impl ConnectionState {
         }
     }
 
-    /// A request's headers have arrived. Waits while the connection's responses are unread, then begins the request,
-    /// which ends when the guard is dropped.
-    pub(crate) async fn begin_request(self: &Arc<Self>) -> RequestGuard {
-        if !self.lock().try_begin(&self.port) {
+    /// A request's headers have arrived. If it `waits`, it waits while the connection's responses are unread. Then it begins;
+    /// it ends when the guard is dropped.
+    pub(crate) async fn begin_request(self: &Arc<Self>, waits: bool) -> RequestGuard {
+        if !self.lock().try_begin(&self.port, waits) {
             // Boxed: few requests wait, but all would reserve space for it.
             Box::pin(self.wait_for_room()).await;
         }
@@ -189,7 +189,7 @@ impl ConnectionState {
         loop {
             let mut notified = std::pin::pin!(self.room.notified());
             notified.as_mut().enable();
-            if self.lock().try_begin(&self.port) {
+            if self.lock().try_begin(&self.port, true) {
                 return;
             }
             notified.await;
@@ -358,7 +358,7 @@ mod tests {
     }
 
     async fn begin(state: &Arc<ConnectionState>) -> RequestGuard {
-        state.begin_request().await
+        state.begin_request(true).await
     }
 
     /// Seconds until the deadline.
@@ -431,12 +431,12 @@ mod tests {
         let state = Arc::new(ConnectionState::new(port.clone(), ServeArgs::default(), false));
         port.unsent.store(1 << 30, Relaxed);
         let request = begin(&state).await;
-        assert!(!state.lock().try_begin(&port));
+        assert!(!state.lock().try_begin(&port, true));
         let response = state.begin_response(None, 10, 10);
         drop(request);
-        assert!(!state.lock().try_begin(&port), "its response is unsent");
+        assert!(!state.lock().try_begin(&port, true), "its response is unsent");
         drop(response);
-        assert!(state.lock().try_begin(&port));
+        assert!(state.lock().try_begin(&port, true));
     }
 
     #[tokio::test]

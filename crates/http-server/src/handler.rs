@@ -14,7 +14,12 @@ use crate::connection_info::{ConnectionInfo, RequestOrigin};
 use crate::connection_state::{ConnectionSignal, ConnectionState};
 use crate::request_id::{RequestId, X_REQUEST_ID};
 use crate::server::Port;
-use crate::{host::is_host, limits::MAX_HEADER_BYTES, registry::Pressure, response_body::ResponseBody};
+use crate::{
+    host::is_host,
+    limits::{MAX_HEADER_BYTES, MAX_HEADERS},
+    registry::Pressure,
+    response_body::ResponseBody,
+};
 
 pub(crate) type HyperResponse = hyper::Response<ResponseBody>;
 
@@ -45,10 +50,12 @@ impl Port {
         let version = request.version();
         // For HEAD, hyper omits the body in HTTP/1 but not in HTTP/2, where sending it is a protocol error.
         let headers_only = version == Version::HTTP_2 && request.method() == Method::HEAD;
-        let guard = state.begin_request().await;
         let head = RequestHead::read(&request);
         let id = self.request_id(&connection, &head);
-        let mut response = match self.reject(&request, &head) {
+        let rejected = self.reject(&request, &head);
+        // A rejected request does not wait: its headers may be large.
+        let guard = state.begin_request(rejected.is_none()).await;
+        let mut response = match rejected {
             Some(response) => response,
             None => {
                 let origin = RequestOrigin { connection, id: id.clone() };
@@ -84,7 +91,7 @@ impl Port {
 
     /// The error response to a request that no endpoint should see.
     fn reject(&self, request: &Request<Incoming>, head: &RequestHead<'_>) -> Option<Response> {
-        if head.bytes > MAX_HEADER_BYTES {
+        if head.bytes > MAX_HEADER_BYTES || request.headers().len() > MAX_HEADERS {
             let (code, message) = headers_too_large();
             return Some((self.errors)(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, code, &message));
         }
@@ -125,8 +132,9 @@ impl Port {
 
 /// The code and the message of a 431.
 pub(crate) fn headers_too_large() -> (&'static str, String) {
-    let message =
-        format!("The URL and headers are too large. The limit is {MAX_HEADER_BYTES} bytes and 100 headers.");
+    let message = format!(
+        "The URL and headers are too large. The limit is {MAX_HEADER_BYTES} bytes and {MAX_HEADERS} headers."
+    );
     ("headers_too_large", message)
 }
 

@@ -10,8 +10,9 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::connection_state::ConnectionState;
 
-/// Maximum size of URL and headers in bytes; larger requests get 431.
+/// Maximum size of URL and headers in bytes, and number of headers, which is also hyper's on HTTP/1. More get 431.
 pub(crate) const MAX_HEADER_BYTES: usize = 16 * 1024;
+pub(crate) const MAX_HEADERS: usize = 100;
 
 /// File descriptors reserved for everything except this port's connections: stores, files, the admin port.
 const RESERVED_DESCRIPTORS: u64 = 32;

@@ -208,7 +208,7 @@ mod tests {
         let mut registration = registry.register(state.clone());
         registration.set_client(address.parse().expect("an address"));
         if is_idle {
-            drop(state.begin_request().await);
+            drop(state.begin_request(true).await);
         }
         Client { state, _registration: registration }
     }

@@ -63,6 +63,19 @@ async fn headers_over_own_limit_get_431_with_error_body() {
     assert!(body.starts_with(b"{\"error\":\"headers_too_large\""));
 }
 
+#[tokio::test]
+async fn more_than_100_headers_get_431_with_error_body() {
+    let server = TestServer::start(&args(), hello()).await;
+    let (mut sender, _connection) = connect(&server).await;
+    let mut request = get();
+    for n in 0..101 {
+        request.headers_mut().insert(http::HeaderName::try_from(format!("x-{n}")).expect("valid"), n.into());
+    }
+    let response = send(&mut sender, request).await;
+    assert_eq!(response.status(), 431);
+    assert!(body(response).await.starts_with(b"{\"error\":\"headers_too_large\""));
+}
+
 /// The body of a response.
 async fn body(mut response: Response<h2::RecvStream>) -> Vec<u8> {
     let mut bytes = Vec::new();
