@@ -6,7 +6,12 @@ use bytes::Bytes;
 use h2::client::{Connection, SendRequest, handshake};
 use http::{Method, Request, Response, Version};
 use http_server::ServeArgs;
-use tokio::{io::AsyncReadExt, net::TcpStream, task::JoinHandle, time::timeout};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    task::JoinHandle,
+    time::timeout,
+};
 
 use crate::harness::{TIMEOUT, TestServer, args, hello};
 
@@ -263,4 +268,60 @@ fn closing() -> impl poem::Endpoint {
         response.extensions_mut().insert(http_server::CloseConnection);
         response
     })
+}
+
+/// A frame with this type, flags and stream.
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).expect("short").to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// Sends frames after the preface until the server closes the connection, and checks that others are still served.
+async fn closes_after(frames_to_send: impl Iterator<Item = Vec<u8>>) {
+    let server = TestServer::start(&args(), hello()).await;
+    let (mut read, mut write) = server.connect().await.0.into_split();
+    let sending = async {
+        let mut bytes = PREFACE_AND_SETTINGS.to_vec();
+        for frame in frames_to_send {
+            bytes.extend(frame);
+            // Fails when the server has closed the connection.
+            if bytes.len() > 4096 && write.write_all(&std::mem::take(&mut bytes)).await.is_err() {
+                return;
+            }
+        }
+        let _ = write.write_all(&bytes).await;
+    };
+    let mut received = Vec::new();
+    let reading = async { drop(read.read_to_end(&mut received).await) };
+    timeout(TIMEOUT, async { tokio::join!(sending, reading) }).await.expect("server closes in time");
+    assert!(frames(&received).iter().any(|(kind, _)| *kind == 7), "GOAWAY");
+    assert_eq!(server.connect().await.get("/").await.status, 200, "other clients are still served");
+}
+
+/// The header block of GET, http, /, authority "t".
+const REQUEST_BLOCK: &[u8] = b"\x82\x86\x84\x41\x01t";
+
+#[tokio::test]
+async fn endless_continuation_frames_get_goaway() {
+    let first = frame(1, 1, 1, REQUEST_BLOCK);
+    let more = (0..100_000).map(|_| frame(9, 0, 1, b"\x00\x01a\x01b"));
+    closes_after(std::iter::once(first).chain(more)).await;
+}
+
+#[tokio::test]
+async fn streams_that_make_the_server_reset_them_get_goaway() {
+    // "MadeYouReset": a WINDOW_UPDATE of 0 is an error of the stream, which the server must reset.
+    let streams = (0..2_000).map(|n| 2 * n + 1);
+    closes_after(
+        streams.flat_map(|stream| [frame(1, 4, stream, REQUEST_BLOCK), frame(8, 0, stream, &[0; 4])]),
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn headers_that_repeat_a_long_table_entry_get_goaway() {
+    // "HPACK bomb": an entry of 4,000 bytes in the table, then 1,000 references to it.
+    let entry = [b"\x40\x01a\x7f\xbd\x1d".as_slice(), &[b'x'; 3_900]].concat();
+    let block = [REQUEST_BLOCK, &entry, &[0xbe; 1_000]].concat();
+    closes_after(std::iter::once(frame(1, 5, 1, &block))).await;
 }
