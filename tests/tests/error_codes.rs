@@ -11,7 +11,8 @@ use service_kit::ErrorBody;
 use testkit::tools::project_root;
 
 /// What precedes a code in the sources.
-const MARKERS: [&str; 4] = ["ErrorBody::new(", "body(", "ApiError::invalid(", "const CODE: &str = "];
+const MARKERS: [&str; 5] =
+    ["ErrorBody::new(", "body(", "ApiError::invalid(", "const CODE: &str = ", "const WRONG_HOST: &str = "];
 
 /// The codes in the sources below a directory.
 fn codes_in_sources(dir: &Path) -> BTreeSet<String> {
@@ -59,7 +60,8 @@ fn read(path: &str) -> String {
 fn every_code_of_the_public_services_has_a_section_in_docs() {
     let page = read("lookup-svc/src/pages/docs.html");
     let mut codes = generic_codes();
-    for sources in ["lookup-svc/src", "dashboard-api/src", "crates/service-kit/src"] {
+    for sources in ["lookup-svc/src", "dashboard-api/src", "crates/service-kit/src", "crates/http-server/src"]
+    {
         codes.extend(codes_in_sources(&project_root().join(sources)));
     }
     for document in ["openapi/lookup-svc.json", "openapi/dashboard-api.json"] {

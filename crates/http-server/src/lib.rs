@@ -4,7 +4,7 @@
 //! - `handshake`, `proxy_header`: the client's address from a load balancer that forwards TCP
 //! - `tls`, `certificates`: HTTPS, with certificates that can be replaced at any time
 //! - `managed`: a certificate that the process obtains itself
-//! - `accept`: a pause when file descriptors run out
+//! - `server`: a pause when file descriptors run out
 //! - `connection_state`: timeouts, and backpressure on clients that do not read their responses
 //! - `registry`: at a limit of the port, closes the connection that uses most
 //! - `limits`: limits on headers and HTTP/2 streams

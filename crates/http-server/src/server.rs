@@ -76,7 +76,7 @@ impl Server {
         })
     }
 
-    /// Sets how the server's own errors (400, 431, 500) look.
+    /// Sets how the server's own errors (400, 431) look.
     pub fn errors(mut self, errors: ErrorResponder) -> Self {
         self.errors = errors;
         self

@@ -12,8 +12,6 @@ use super::{INTERNAL_ERROR, code_for};
 /// Middleware that turns errors and panics into responses, see [`responder`](super::responder). An error that already
 /// contains a response passes through unchanged.
 ///
-/// [`Server`](http_server::Server) also catches panics, but outside all middleware, which then could not add headers (CORS).
-///
 /// `endpoint.with(catch_all(errors).allow("GET, OPTIONS"))`
 pub fn catch_all(errors: ErrorResponder) -> CatchAll {
     CatchAll { errors, allow: None }
