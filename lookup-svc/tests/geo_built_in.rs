@@ -103,22 +103,27 @@ fn country_is_added_to_network_of_another_database() {
 }
 
 #[test]
-fn country_is_added_to_record_without_one() {
+fn location_without_country_gets_none_of_another_database() {
     let dir = TempDir::new().expect("temp dir");
+    let vienna = Value::map([("city", text("Vienna")), ("timezone", text("Europe/Vienna"))]);
+    let coordinates = Value::map([("latitude", Value::F64(47.14)), ("longitude", Value::F64(9.52))]);
     let builder = Builder::new("city")
-        .add("133.242.0.0/16", &Value::map([("country_code", text("JP"))]))
-        .add("0.0.0.0/2", &Value::map([("city", text("Somewhere")), ("region_code", text("CA"))]))
-        .add("193.0.6.0/24", &Value::map([("region_code", text("NL-NH"))]))
+        .add("8.8.8.0/24", &vienna)
+        .add("193.0.6.0/24", &coordinates)
+        .add("193.0.5.0/24", &Value::map([("continent_code", text("EU"))]))
         .add("193.0.7.0/24", &Value::map([("continent_code", text("AS"))]));
     let geo = open(vec![write(dir.path(), "x.mmdb", builder)]);
     for _ in 0..3 {
-        let us = json!({"city": "Somewhere", "country": "US", "region_code": null});
-        assert_fields(&location(&geo, "8.8.8.8"), &us);
-        // The same record, but a private address.
-        assert_fields(&location(&geo, "10.0.0.1"), &json!({"city": "Somewhere", "country": null}));
+        let in_vienna =
+            json!({"city": "Vienna", "timezone": "Europe/Vienna", "country": null, "currency": null});
+        assert_fields(&location(&geo, "8.8.8.8"), &in_vienna);
+        assert_fields(
+            &location(&geo, "193.0.6.139"),
+            &json!({"latitude": 47.14, "country": null, "currency": null}),
+        );
     }
-    assert_fields(&location(&geo, "193.0.6.139"), &json!({"country": "NL", "region_code": "NL-NH"}));
-    // The built-in data contradicts the continent.
+    // A continent is not a location: the built-in country is added unless it contradicts the continent.
+    assert_fields(&location(&geo, "193.0.5.1"), &json!({"country": "NL", "continent": "EU"}));
     assert_fields(&location(&geo, "193.0.7.1"), &json!({"country": null, "continent": "AS"}));
 }
 

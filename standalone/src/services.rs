@@ -82,8 +82,8 @@ async fn serve_public(
     // With --api-host alone, the dashboard may be for this machine only.
     let local_dashboard = config.api_host.is_some() && urls.dashboard.starts_with("http://");
     let dashboard_url = Some(&*urls.dashboard).filter(|_| redirects && !local_dashboard);
-    let mut dashboard = dashboard.into_port_service(dashboard_url)?;
     let mut lookup = lookup.into_port_service(redirects)?;
+    let mut dashboard = dashboard.into_port_service(dashboard_url)?;
     // The redirect port is for all hosts, an unknown one is redirected to the API.
     lookup.redirects.append(&mut dashboard.redirects);
     let first_start = bootstrap::create_account(&client, config.print_credentials)

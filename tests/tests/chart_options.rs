@@ -277,7 +277,7 @@ fn both_services_can_be_scaled_with_a_behavior() {
         assert_eq!(scaler["behavior"], json!({"scaleDown": {"stabilizationWindowSeconds": 600}}));
         assert_eq!(scaler["metrics"][0]["containerResource"]["container"], service);
         let deployment = chart.object("Deployment", service);
-        assert!(deployment["spec"]["replicas"].is_null(), "the autoscaler sets the number of pods");
+        assert_eq!(deployment["spec"]["replicas"], 2, "without a number, Kubernetes would start one pod");
     }
 }
 

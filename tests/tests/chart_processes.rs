@@ -10,6 +10,7 @@ use e2e::chart::pod::{Pod, Services, environment};
 use e2e::chart::release::{create_key, get, render, start_store};
 use e2e::chart::{Chart, chart_dir, ci_values, list, text, venv_tool};
 use k8s_openapi::ByteString;
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use testkit::http;
 use testkit::lookup::WAIT_TIMEOUT;
@@ -53,6 +54,23 @@ async fn release_becomes_ready_and_serves_requests() {
     assert!(status.success() && log.contains("ok: "), "helm test: {log}");
     check_queried_metrics(&lookup, &dashboard).await;
     drop(valkey);
+}
+
+#[tokio::test]
+async fn hung_valkey_fails_its_liveness_probe() {
+    if !has_tools() {
+        return;
+    }
+    let chart = render(&[]);
+    let (valkey, _) = start_store(&chart).await;
+    assert_eq!(valkey.probe("valkey", "livenessProbe").await, Ok(()));
+    valkey.signal("valkey", Signal::STOP);
+    assert!(
+        valkey.probe("valkey", "livenessProbe").await.is_err(),
+        "it accepts connections but does not reply"
+    );
+    valkey.signal("valkey", Signal::CONT);
+    assert_eq!(valkey.probe("valkey", "livenessProbe").await, Ok(()));
 }
 
 /// A download that fails must neither delay the pod nor end the container: a container that is not running makes the pod

@@ -18,8 +18,8 @@ pub struct ServeArgs {
     #[arg(long, env, value_name = "TIME", value_parser = parse_duration, default_value = "25s")]
     pub grace: Duration,
 
-    /// Maximum connections per port. At the limit, a new connection replaces one of the client network with the most
-    /// connections: first one without a request, then an idle one
+    /// Maximum connections per port. At the limit, a new connection replaces one without a request, or an idle one, of a
+    /// client network with many connections
     #[arg(long, env, value_name = "N", default_value_t = 10_000)]
     pub max_connections: usize,
 

@@ -7,8 +7,8 @@ use http::{StatusCode, header};
 use crate::handler::{ErrorResponder, headers_too_large};
 use crate::request_id::{RequestId, X_REQUEST_ID};
 
-/// What to write in place of `bytes`, which hyper writes in one piece. `None` if they are not such an error: all of our
-/// own responses have an ID.
+/// Returns the replacement for `bytes`, which hyper writes in one piece, or `None` if they are not a bare error of hyper:
+/// all of our own responses have an ID.
 pub(crate) fn replacement(bytes: &[u8], errors: &ErrorResponder) -> Option<Vec<u8>> {
     let status = bytes.strip_prefix(b"HTTP/1.1 ")?.get(..3).filter(|status| status[0] == b'4')?;
     let head = str::from_utf8(bytes).ok()?.strip_suffix("\r\n")?;

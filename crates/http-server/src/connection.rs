@@ -10,7 +10,7 @@ use hyper_util::{rt::TokioIo, server::graceful::GracefulConnection};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout};
 
-use crate::connection_state::{ConnectionSignal, ConnectionState};
+use crate::connection_state::{ConnectionSignal, ConnectionState, EvictionClass};
 use crate::tracked_stream::TrackedStream;
 use crate::{connection_info::ConnectionInfo, limits, registry::Registration, server::Port};
 
@@ -18,10 +18,10 @@ use crate::{connection_info::ConnectionInfo, limits, registry::Registration, ser
 /// without a first byte waits this long for it, and then once more for the rest.
 const DRAIN_READ_DELAY: Duration = Duration::from_millis(250);
 
-/// Time for a handshake to finish during a shutdown, and for the client to close an idle connection after GOAWAY.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Time for a handshake to finish during a shutdown.
+const HANDSHAKE_GRACE: Duration = Duration::from_secs(1);
 
-/// The interval of a timer that has no deadline.
+/// How long the timer is armed while there is no deadline.
 const NO_DEADLINE: Duration = Duration::from_secs(60);
 
 /// Serves a connection until the client or the server closes it.
@@ -33,16 +33,18 @@ pub(crate) async fn serve(
     peer: SocketAddr,
 ) {
     let mut timer = pin!(sleep_until(Instant::now() + port.args.header_timeout));
-    // Boxed, so that an open connection takes no space for its handshake.
-    let mut opening = Box::pin(open(&port, &state, &mut registration, socket, peer));
-    let opened = tokio::select! {
-        biased;
-        opened = &mut opening => opened,
-        signal = next_signal(&state, timer.as_mut(), false) => {
-            let grace = if state.lock().established.is_none() { CLOSE_TIMEOUT } else { DRAIN_READ_DELAY };
-            match signal {
-                ConnectionSignal::Drain => timeout(grace, opening).await.ok().flatten(),
-                _ => None,
+    let opened = {
+        // Boxed in a block, so that an open connection takes no space for its handshake.
+        let mut opening = Box::pin(open(&port, &state, &mut registration, socket, peer));
+        tokio::select! {
+            biased;
+            opened = &mut opening => opened,
+            signal = next_signal(&state, timer.as_mut(), false) => {
+                let grace = if state.lock().established.is_none() { HANDSHAKE_GRACE } else { DRAIN_READ_DELAY };
+                match signal {
+                    Some(ConnectionSignal::Drain) => timeout(grace, opening).await.ok().flatten(),
+                    _ => None,
+                }
             }
         }
     };
@@ -76,7 +78,7 @@ async fn open(
         false => None,
     };
     let client = proxied.as_ref().map_or(Some(peer), |header| header.client);
-    // Many clients share the connections of a proxy.
+    // The connections of a trusted proxy carry many clients, so they count toward no network.
     if let Some(client) = client.filter(|client| !(port.trusted)(client.ip())) {
         registration.set_client(client.ip());
     }
@@ -89,7 +91,7 @@ async fn open(
     Some((stream, info, is_http2))
 }
 
-/// Drives a connection of hyper until it ends, times out or is told to close.
+/// Drives hyper's connection until it ends, times out or is told to close.
 async fn drive<C: GracefulConnection>(
     mut connection: Pin<&mut C>,
     state: &ConnectionState,
@@ -102,18 +104,14 @@ async fn drive<C: GracefulConnection>(
         signal = next_signal(state, timer.as_mut(), false) => signal,
     };
     match signal {
-        ConnectionSignal::Drain => {}
-        // It has timed out. HTTP/2 sends GOAWAY, and streams that the client opened before it received that are completed.
-        ConnectionSignal::Evict if state.lock().signal.is_none() && !state.is_busy() => {
-            connection.as_mut().graceful_shutdown();
-            return drop(timeout(CLOSE_TIMEOUT, connection).await);
-        }
+        Some(ConnectionSignal::Drain) => tokio::select! {
+            biased;
+            _ = connection.as_mut() => return,
+            _ = sleep(DRAIN_READ_DELAY) => {}
+        },
+        // Completes the HTTP/2 streams that the client opened before it received GOAWAY.
+        None if !state.is_busy() => state.send_signal(ConnectionSignal::Drain),
         _ => return,
-    }
-    tokio::select! {
-        biased;
-        _ = connection.as_mut() => return,
-        _ = sleep(DRAIN_READ_DELAY) => {}
     }
     connection.as_mut().graceful_shutdown();
     tokio::select! {
@@ -123,26 +121,26 @@ async fn drive<C: GracefulConnection>(
     }
 }
 
-/// Waits for a signal to the connection, or for its deadline, after which it is evicted. While `draining`, further drain
+/// Waits for a signal to the connection, or for its deadline: then the result is `None`. While `draining`, further drain
 /// signals are ignored.
 async fn next_signal(
     state: &ConnectionState,
     mut timer: Pin<&mut Sleep>,
     draining: bool,
-) -> ConnectionSignal {
+) -> Option<ConnectionSignal> {
     poll_fn(|cx| {
         state.waker.register(cx.waker());
         let signal = state.lock().signal;
         match signal {
             Some(ConnectionSignal::Drain) if draining => {}
-            // It has become busy before it was closed.
-            Some(ConnectionSignal::Evict) if state.eviction_class().is_none() => {
+            // It became busy after it was selected: keep it open.
+            Some(ConnectionSignal::Evict) if state.eviction_class().0 == EvictionClass::Busy => {
                 state.lock().signal.take_if(|signal| *signal == ConnectionSignal::Evict);
             }
-            Some(signal) => return Poll::Ready(signal),
+            Some(signal) => return Poll::Ready(Some(signal)),
             None => {}
         }
-        poll_deadline(state, timer.as_mut(), cx).map(|()| ConnectionSignal::Evict)
+        poll_deadline(state, timer.as_mut(), cx).map(|()| None)
     })
     .await
 }

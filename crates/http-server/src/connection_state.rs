@@ -1,4 +1,4 @@
-//! The state of one connection: its requests, its unsent responses, when it times out, and the signal sent to it.
+//! State of one connection: requests, unsent responses, deadlines, and the pending signal to close.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, atomic::Ordering::Relaxed};
 use std::time::Duration;
@@ -12,19 +12,19 @@ use crate::{args::ServeArgs, registry::Load};
 /// Above this many unsent bytes, the next requests of the connection wait.
 const CONNECTION_UNSENT_LIMIT: usize = 64 * 1024;
 
-/// What a response takes in addition to its body: headers, the state of its stream, buffers. Requests count this much
-/// until their response has its real size.
+/// Memory of a response besides its body: headers, the state of its stream, buffers. A request counts this much until its
+/// response exists.
 const RESPONSE_OVERHEAD: usize = 2 * 1024;
 
-/// A response may take the response timeout, and once more for each part of this size.
-const TIMEOUT_BYTES: u32 = 256 * 1024;
+/// The response timeout applies once, and once more for each part of this size.
+const BYTES_PER_TIMEOUT: u32 = 256 * 1024;
 
-/// A connection may be evicted in the middle of a response after this long without progress, and is closed if a reset
-/// stream has not given up its data after this long.
+/// A connection may be evicted in the middle of a response after this long without progress. Also the time for h2 to
+/// release the data of a reset stream; then the connection is closed.
 const STALL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// During a shutdown, an incomplete request gets this long to finish its headers.
-const DRAIN_HEADER_TIMEOUT: Duration = Duration::from_secs(1);
+/// While a connection drains, the time for incomplete headers, and for the client to close the idle connection.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A signal to a connection to close. A higher value replaces a lower one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,14 +37,17 @@ pub(crate) enum ConnectionSignal {
     Abort,
 }
 
-/// Why a connection may be evicted. Those with a lower value are evicted first.
+/// Why a connection may be evicted. Among networks that use about as much, those with a lower value are evicted first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum EvictionClass {
     /// The client has not sent a request yet.
     NoRequest,
+    /// No request is being handled, and nothing is being sent.
     Idle,
-    /// The client does not read its responses.
+    /// The client does not read one of its responses.
     Stalled,
+    /// Evicted only for a client of another network, if its own network has more than half of all connections.
+    Busy,
 }
 
 /// Shared by the connection's task, its streams and the registry.
@@ -57,16 +60,17 @@ pub(crate) struct ConnectionState {
     /// The connections of the client's network. Not set for trusted proxies.
     pub(crate) network: OnceLock<Arc<Load>>,
     pub(crate) waker: AtomicWaker,
-    /// Notified when a request or a part of a response has ended.
+    /// Notified when a request has ended, or when all data of a response has been released.
     room: Notify,
     activity: Mutex<Activity>,
 }
 
-/// What happens on a connection. Progress is the end of a request and bytes of a response that were written. On HTTP/2, bytes that are not part of a
-/// response (PING, SETTINGS, WINDOW_UPDATE) are no progress.
+/// What happens on a connection. Progress is the end of a request, and bytes of a response that were written. HTTP/2's
+/// control frames (PING, SETTINGS, WINDOW_UPDATE) are no progress.
 #[derive(Debug, Default)]
 pub(crate) struct Activity {
     pub(crate) signal: Option<ConnectionSignal>,
+    drain_started: Option<Instant>,
     /// When the handshake ended.
     pub(crate) established: Option<Instant>,
     /// Whether a first request has begun.
@@ -88,17 +92,19 @@ pub(crate) struct Activity {
     pub(crate) next_stream: Option<AbortRegistration>,
 }
 
-/// The part of a response's state that the connection needs.
+/// An unfinished response.
 #[derive(Debug)]
 struct ResponseEntry {
     id: u64,
     deadline: Instant,
+    /// When it began, or its last piece was written.
+    last_progress: Instant,
     /// The HTTP/2 stream, as long as hyper has data of the response. h2 can't be told to reset a stream.
     stream: Option<AbortHandle>,
 }
 
 impl Activity {
-    /// After hyper has taken the last piece of a response, part of it may still wait for the socket.
+    /// Whether response bytes wait for the socket. Headers and bytes in TLS's buffer are not in `unsent`.
     fn is_sending(&self) -> bool {
         self.unsent > 0 || self.write_blocked
     }
@@ -124,17 +130,17 @@ impl Activity {
             return None;
         }
         let established = self.established?;
-        let header_timeout = match self.signal {
-            Some(ConnectionSignal::Drain) => args.header_timeout.min(DRAIN_HEADER_TIMEOUT),
-            _ => args.header_timeout,
+        let limit = |timeout: Duration| {
+            if self.drain_started.is_some() { timeout.min(DRAIN_TIMEOUT) } else { timeout }
         };
-        let last_progress = self.last_progress.unwrap_or(established);
+        let (header_timeout, idle_timeout) = (limit(args.header_timeout), limit(args.idle_timeout));
+        let last_progress = self.last_progress.max(self.drain_started).unwrap_or(established);
         Some(match self.headers_started {
             _ if !self.served => established + header_timeout,
             _ if self.write_blocked => last_progress + args.response_timeout,
             // The later of the two: with pipelining, the next request may arrive before the last response is written.
             Some(started) if !self.http2 => started.max(last_progress) + header_timeout,
-            _ => last_progress + args.idle_timeout,
+            _ => last_progress + idle_timeout,
         })
     }
 }
@@ -202,16 +208,21 @@ impl ConnectionState {
         activity.handling > 0 || activity.is_sending()
     }
 
-    /// Why the connection may be closed to make room, and the time since the last progress. `None` if it must not.
-    pub(crate) fn eviction_class(&self) -> Option<(EvictionClass, Duration)> {
+    /// Why the connection may be closed to make room, and the time without progress.
+    ///
+    /// On HTTP/2, each response has its own: other requests on the connection are no progress of a response.
+    pub(crate) fn eviction_class(&self) -> (EvictionClass, Duration) {
         let activity = self.lock();
-        let idle = activity.last_progress.unwrap_or(self.opened).elapsed();
-        match (activity.handling, activity.served, activity.is_sending()) {
-            (0, false, _) => Some((EvictionClass::NoRequest, idle)),
-            (0, true, false) => Some((EvictionClass::Idle, idle)),
-            (0, true, true) if idle >= STALL_TIMEOUT => Some((EvictionClass::Stalled, idle)),
-            _ => None,
-        }
+        let oldest = activity.responses.iter().map(|response| response.last_progress).min();
+        let last_progress = oldest.filter(|_| activity.http2).or(activity.last_progress);
+        let idle = last_progress.unwrap_or(self.opened).elapsed();
+        let class = match (activity.handling, activity.served, activity.is_sending()) {
+            (0, false, _) => EvictionClass::NoRequest,
+            (0, true, false) => EvictionClass::Idle,
+            (0, true, true) if idle >= STALL_TIMEOUT => EvictionClass::Stalled,
+            _ => EvictionClass::Busy,
+        };
+        (class, idle)
     }
 
     /// When to call [`Self::has_timed_out`] next.
@@ -245,7 +256,7 @@ impl ConnectionState {
         activity.next_id += 1;
         activity.unsent += bytes;
         let id = activity.next_id;
-        activity.responses.push(ResponseEntry { id, deadline, stream });
+        activity.responses.push(ResponseEntry { id, deadline, last_progress: Instant::now(), stream });
         drop(activity);
         for load in self.loads() {
             load.unsent.fetch_add(bytes, Relaxed);
@@ -260,7 +271,7 @@ impl ConnectionState {
 
     /// When a response of this length that begins now must be read.
     fn response_deadline(&self, length: usize) -> Instant {
-        let parts = u32::try_from(length).unwrap_or(u32::MAX) / TIMEOUT_BYTES;
+        let parts = u32::try_from(length).unwrap_or(u32::MAX) / BYTES_PER_TIMEOUT;
         Instant::now() + self.args.response_timeout * (parts + 1)
     }
 
@@ -274,6 +285,9 @@ impl ConnectionState {
     pub(crate) fn send_signal(&self, signal: ConnectionSignal) {
         let mut activity = self.lock();
         activity.signal = activity.signal.max(Some(signal));
+        if signal == ConnectionSignal::Drain {
+            activity.drain_started.get_or_insert_with(Instant::now);
+        }
         drop(activity);
         self.waker.wake();
     }
@@ -293,7 +307,8 @@ impl Drop for RequestGuard {
     }
 }
 
-/// Counts the bytes of a response as unsent until dropped: until hyper and h2 have written all of them.
+/// Counts a response as unsent until hyper and h2 have released all of its data. Of a response of unknown length, only
+/// the overhead counts: hyper takes little of it at a time.
 #[derive(Debug)]
 pub(crate) struct UnsentResponse {
     state: Arc<ConnectionState>,
@@ -312,12 +327,9 @@ impl UnsentResponse {
         self.change(|entry| entry.deadline = entry.deadline.max(deadline));
     }
 
-    /// A piece of the response was written. On HTTP/1, the socket records the progress.
-    pub(crate) fn on_piece_sent(&self) {
-        let mut activity = self.state.lock();
-        if activity.http2 {
-            activity.last_progress = Some(Instant::now());
-        }
+    /// A piece of the response was written, or discarded with its stream.
+    pub(crate) fn on_piece_released(&self) {
+        self.change(|entry| entry.last_progress = Instant::now());
     }
 
     /// hyper has no more data of the response, so its stream can't be reset anymore.
@@ -331,6 +343,9 @@ impl Drop for UnsentResponse {
         let mut activity = self.state.lock();
         activity.unsent -= self.bytes;
         activity.responses.retain(|entry| entry.id != self.id);
+        if activity.http2 {
+            activity.last_progress = Some(Instant::now());
+        }
         drop(activity);
         for load in self.state.loads() {
             load.unsent.fetch_sub(self.bytes, Relaxed);
@@ -440,19 +455,42 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_connections_without_progress_are_evicted() {
+    async fn busy_connection_is_evictable_after_a_stall() {
         let state = opened_ago(100);
-        let class = || state.eviction_class().map(|(class, _)| class);
-        assert_eq!(class(), Some(EvictionClass::NoRequest));
+        let class = || state.eviction_class().0;
+        assert_eq!(class(), EvictionClass::NoRequest);
         let request = begin(&state).await;
-        assert_eq!(class(), None, "a request is being handled");
+        assert_eq!(class(), EvictionClass::Busy, "a request is being handled");
         let response = state.begin_response(None, 1, 1);
         drop(request);
-        assert_eq!(class(), None, "a response is being sent");
+        assert_eq!(class(), EvictionClass::Busy, "a response is being sent");
         state.lock().last_progress = ago(6);
-        assert_eq!(class(), Some(EvictionClass::Stalled));
+        assert_eq!(class(), EvictionClass::Stalled);
         drop(response);
-        assert_eq!(class(), Some(EvictionClass::Idle));
+        assert_eq!(class(), EvictionClass::Idle);
+    }
+
+    #[tokio::test]
+    async fn other_requests_are_no_progress_of_an_unread_http2_response() {
+        let state = opened_ago(100);
+        state.lock().http2 = true;
+        let unread = state.begin_response(None, 1, 1);
+        drop(begin(&state).await);
+        assert_eq!(state.eviction_class().0, EvictionClass::Busy);
+        state.lock().responses[0].last_progress = ago(6).expect("a time");
+        drop(begin(&state).await);
+        assert_eq!(state.eviction_class().0, EvictionClass::Stalled);
+        unread.on_piece_released();
+        assert_eq!(state.eviction_class().0, EvictionClass::Busy);
+    }
+
+    #[tokio::test]
+    async fn idle_connection_has_one_second_to_drain() {
+        let state = opened_ago(100);
+        drop(begin(&state).await);
+        state.lock().last_progress = ago(50);
+        state.send_signal(ConnectionSignal::Drain);
+        assert_eq!(remaining(&state), Some(1.0));
     }
 
     #[test]

@@ -53,7 +53,7 @@ impl Port {
         let head = RequestHead::read(&request);
         let id = self.request_id(&connection, &head);
         let rejected = self.reject(&request, &head);
-        // A rejected request does not wait: its headers may be large.
+        // A rejected request does not wait, because its large headers would stay in memory.
         let guard = state.begin_request(rejected.is_none()).await;
         let mut response = match rejected {
             Some(response) => response,
@@ -76,7 +76,7 @@ impl Port {
         if headers_only {
             response.take_body();
         }
-        let mut response = self.send(&state, stream, response);
+        let mut response = self.track(&state, stream, response);
         response.headers_mut().insert(X_REQUEST_ID, id.to_header());
         drop(guard);
         Ok(response)
@@ -99,8 +99,8 @@ impl Port {
         Some((self.errors)(StatusCode::BAD_REQUEST, "bad_request", reason))
     }
 
-    /// Hands a response over to hyper.
-    fn send(
+    /// Counts a response as unsent, and wraps its body.
+    fn track(
         &self,
         state: &Arc<ConnectionState>,
         stream: Option<AbortHandle>,
@@ -111,7 +111,7 @@ impl Port {
         let length = usize::try_from(response.body().size_hint().lower()).unwrap_or(usize::MAX >> 1);
         let unsent = state.begin_response(stream, length, if is_shared { 0 } else { length });
         if self.registry.port.is_full() {
-            self.registry.evict(Pressure::UnsentBytes);
+            self.registry.evict(Pressure::UnsentBytes, None);
         }
         response.map(|inner| ResponseBody { inner, rest: Bytes::new(), response: unsent })
     }

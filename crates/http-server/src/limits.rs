@@ -81,7 +81,8 @@ where
     F::Output: Send + 'static,
 {
     fn execute(&self, stream: F) {
-        match self.0.lock().next_stream.take() {
+        let registration = self.0.lock().next_stream.take();
+        match registration {
             Some(registration) => drop(tokio::spawn(Abortable::new(stream, registration))),
             None => drop(tokio::spawn(stream)),
         }

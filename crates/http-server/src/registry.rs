@@ -1,4 +1,4 @@
-//! The open connections of a port, by client network. Selects the one to evict and signals all of them at shutdown.
+//! Open connections of a port, counted per client network. Selects the one to evict and signals all of them at shutdown.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, Ipv6Addr};
@@ -16,13 +16,9 @@ use crate::connection_state::{ConnectionSignal, ConnectionState, EvictionClass};
 /// Above this many unsent bytes on all connections of a port, stalled connections are evicted.
 const PORT_UNSENT_LIMIT: usize = 32 << 20;
 
-/// How many connections are considered for an eviction. The worst of them is nearly always of the network with the
-/// most, because that one has a large share of all connections.
+/// Connections that are sampled for an eviction. If one network has a large share of them all, the sample almost
+/// certainly contains it.
 const CANDIDATES: usize = 64;
-
-/// A network with more than this part of what all connections use is heavy. Its connections are evicted first, so that no
-/// other client pays for it: neither one that has just connected nor one that is idle.
-const HEAVY_PART: usize = 16;
 
 /// What the connections of a network, or of the whole port, use.
 #[derive(Debug, Default)]
@@ -39,7 +35,7 @@ impl Load {
     }
 }
 
-/// The limit of a port that is reached.
+/// The limit that a port has reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pressure {
     Connections,
@@ -74,12 +70,19 @@ impl ConnectionRegistry {
         Registration { registry: self.clone(), state, network: None }
     }
 
-    /// Evicts a connection to relieve the pressure, if there is one that may be.
+    /// Evicts a connection to relieve the pressure, if a candidate may be evicted.
     ///
-    /// Compares random candidates: those of a heavy network first, then by class, then by what their network uses, then by
-    /// the time without progress.
-    pub(crate) fn evict(&self, pressure: Pressure) {
+    /// Compares random candidates: by the magnitude of what their network uses, so that no client in a smaller network pays
+    /// for it, not even one that has just connected; then by class, by what their network uses, and by the time without
+    /// progress.
+    ///
+    /// A busy connection is evicted only for a client of another network than its own, if its own has more than half of all
+    /// connections. `newcomer` is the client for which there is no room.
+    pub(crate) fn evict(&self, pressure: Pressure, newcomer: Option<IpAddr>) {
         let connections = self.lock();
+        let newcomer = newcomer.map(|address| connections.networks.get(&network_of(address)));
+        let is_foreign =
+            |load: &Arc<Load>| newcomer.is_some_and(|own| own.is_none_or(|own| !Arc::ptr_eq(own, load)));
         let (count, seed) = (connections.open.len(), self.random.hash_one(Instant::now()));
         let position = |n: usize| match count {
             ..=CANDIDATES => n,
@@ -87,16 +90,26 @@ impl ConnectionRegistry {
         };
         let candidates = (0..count.min(CANDIDATES)).map(|n| &connections.open[position(n)]);
         let rank = |state: &Arc<ConnectionState>| {
-            let (class, idle) =
-                state.eviction_class().filter(|(class, _)| pressure.applies_to(state, *class))?;
-            let network = state.network.get().map_or(0, |load| pressure.part_of(load));
-            let is_heavy = network > pressure.part_of(&self.port) / HEAVY_PART;
-            Some((is_heavy, Reverse(class), network, idle))
+            let (class, idle) = state.eviction_class();
+            let network = state.network.get().map_or(0, |load| pressure.usage_of(load));
+            let may_be_evicted = match pressure {
+                Pressure::Connections => {
+                    let dominates = network > self.len() / 2 && state.network.get().is_some_and(is_foreign);
+                    class != EvictionClass::Busy || dominates
+                }
+                Pressure::Handshakes => state.lock().established.is_none(),
+                Pressure::UnsentBytes => class == EvictionClass::Stalled && state.lock().unsent > 0,
+            };
+            may_be_evicted.then_some((network.checked_ilog2(), Reverse(class), network, idle))
         };
-        let candidates = candidates.filter(|state| state.lock().signal.is_none());
+        let is_closing = |signal| matches!(signal, Some(ConnectionSignal::Evict | ConnectionSignal::Abort));
+        let candidates = candidates.filter(|state| !is_closing(state.lock().signal));
         let ranked = candidates.filter_map(|state| Some((rank(state)?, state)));
-        if let Some((_, state)) = ranked.max_by_key(|(rank, _)| *rank) {
-            state.send_signal(ConnectionSignal::Evict);
+        if let Some(((_, class, ..), state)) = ranked.max_by_key(|(rank, _)| *rank) {
+            // A draining connection ignores `Evict`, and one that is not busy now would cancel it when it is.
+            let is_draining = state.lock().signal.is_some();
+            let must_abort = is_draining || class == Reverse(EvictionClass::Busy);
+            state.send_signal(if must_abort { ConnectionSignal::Abort } else { ConnectionSignal::Evict });
         }
     }
 
@@ -120,19 +133,11 @@ impl ConnectionRegistry {
 }
 
 impl Pressure {
-    /// The part of a load that causes this pressure.
-    fn part_of(self, load: &Load) -> usize {
+    /// What counts toward this limit.
+    fn usage_of(self, load: &Load) -> usize {
         match self {
             Self::UnsentBytes => load.unsent.load(Relaxed),
             Self::Connections | Self::Handshakes => load.connections.load(Relaxed),
-        }
-    }
-
-    fn applies_to(self, state: &ConnectionState, class: EvictionClass) -> bool {
-        match self {
-            Self::Connections => true,
-            Self::Handshakes => state.lock().established.is_none(),
-            Self::UnsentBytes => class == EvictionClass::Stalled && state.lock().unsent > 0,
         }
     }
 }
@@ -214,7 +219,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn heavy_network_is_evicted_before_a_client_that_has_just_connected() {
+    async fn larger_network_is_evicted_before_a_client_that_has_just_connected() {
         let registry = Arc::<ConnectionRegistry>::default();
         let mut greedy = Vec::new();
         for host in 0..60 {
@@ -222,23 +227,42 @@ mod tests {
         }
         let honest = open(&registry, "2001:db8:2::1", false).await;
         for _ in 0..56 {
-            registry.evict(Pressure::Connections);
+            registry.evict(Pressure::Connections, None);
         }
         assert_eq!(greedy.iter().filter(|client| client.is_evicted()).count(), 56, "the /48 is one network");
         assert!(!honest.is_evicted());
     }
 
     #[tokio::test]
-    async fn without_a_heavy_network_connections_without_a_request_go_first() {
+    async fn busy_connection_is_evicted_only_if_its_network_has_more_than_half() {
+        let registry = Arc::<ConnectionRegistry>::default();
+        let (mut clients, mut requests) = (Vec::new(), Vec::new());
+        for address in ["192.0.2.1", "192.0.2.1", "192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4"] {
+            clients.push(open(&registry, address, false).await);
+            requests.push(clients[clients.len() - 1].state.begin_request(true).await);
+        }
+        registry.evict(Pressure::Connections, Some([192, 0, 2, 9].into()));
+        assert!(!clients.iter().any(Client::is_evicted), "3 of 6");
+        drop(clients.pop());
+        registry.evict(Pressure::Connections, Some([192, 0, 2, 1].into()));
+        assert!(!clients.iter().any(Client::is_evicted), "the newcomer is of the same network");
+        registry.evict(Pressure::Connections, Some([192, 0, 2, 9].into()));
+        let evicted: Vec<_> = clients.iter().map(|client| client.state.lock().signal).collect();
+        assert_eq!(evicted.iter().filter(|signal| **signal == Some(ConnectionSignal::Abort)).count(), 1);
+        assert_eq!(evicted[3..], [None, None], "only the network with 3 of 5");
+    }
+
+    #[tokio::test]
+    async fn among_equal_networks_connections_without_a_request_go_first() {
         let registry = Arc::<ConnectionRegistry>::default();
         let mut idle = Vec::new();
         for host in 0..40 {
             idle.push(open(&registry, &format!("192.0.2.{host}"), true).await);
         }
         let silent = open(&registry, "198.51.100.1", false).await;
-        registry.evict(Pressure::Connections);
+        registry.evict(Pressure::Connections, None);
         assert!(silent.is_evicted() && !idle.iter().any(Client::is_evicted));
-        registry.evict(Pressure::UnsentBytes);
+        registry.evict(Pressure::UnsentBytes, None);
         assert!(!idle.iter().any(Client::is_evicted), "none has unsent bytes");
     }
 

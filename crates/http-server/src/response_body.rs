@@ -1,4 +1,4 @@
-//! A response body in pieces, which know when they are written to the socket.
+//! A response body in pieces that report when they are released.
 
 use std::task::{Context, Poll, ready};
 use std::{io, pin::Pin, sync::Arc};
@@ -9,7 +9,7 @@ use hyper::body::{Body, Frame, SizeHint};
 
 use crate::connection_state::UnsentResponse;
 
-/// Maximum size of a piece. On HTTP/2, a client makes progress with each piece that is written.
+/// Maximum size of a piece. On HTTP/2, progress is recorded per piece.
 const PIECE: usize = 16 * 1024;
 
 /// The body of a response that is being sent.
@@ -26,7 +26,7 @@ impl Drop for ResponseBody {
     }
 }
 
-/// Data that hyper or h2 drops when it is written.
+/// Data that hyper or h2 drops once it is written or discarded.
 struct Piece {
     data: Bytes,
     response: Arc<UnsentResponse>,
@@ -40,7 +40,7 @@ impl AsRef<[u8]> for Piece {
 
 impl Drop for Piece {
     fn drop(&mut self) {
-        self.response.on_piece_sent();
+        self.response.on_piece_released();
     }
 }
 

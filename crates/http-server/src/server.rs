@@ -9,6 +9,7 @@ use http::StatusCode;
 use hyper::server::conn::http1;
 use poem::{Response, endpoint::BoxEndpoint};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::task::unconstrained;
 use tokio::time::{sleep, timeout};
 
 use crate::args::{ListenerArgs, ServeArgs};
@@ -76,14 +77,14 @@ impl Server {
         })
     }
 
-    /// Sets how the server's own errors (400, 431) look.
+    /// Sets the format of the server's own errors (400, 431).
     pub fn errors(mut self, errors: ErrorResponder) -> Self {
         self.errors = errors;
         self
     }
 
     /// Sets the trusted proxies: their `X-Request-Id` and PROXY headers are used, and their connections count for no
-    /// client network. By default there are none. Otherwise any client could write text of its choice to the log.
+    /// client network. By default, none: any client could otherwise write text of its choice to the log.
     pub fn trust(mut self, trusted: impl Fn(IpAddr) -> bool + Send + Sync + 'static) -> Self {
         self.trusted = Arc::new(trusted);
         self
@@ -116,9 +117,10 @@ impl Server {
             _ = port.lifecycle.drain_delay_over() => {}
             _ = port.accept_all(&listener) => {}
         }
-        // Those left in the kernel's queue are established for their clients, and closing the listener would reset them.
+        // Connections in the kernel's queue are established for their clients, and closing the listener would reset them.
+        // Unconstrained: tokio's budget would end this after 128 of them.
         while port.registry.len() < port.args.max_connections
-            && let Some(Ok((socket, peer))) = listener.accept().now_or_never()
+            && let Some(Ok((socket, peer))) = unconstrained(listener.accept()).now_or_never()
         {
             port.open(socket, peer);
         }
@@ -165,7 +167,8 @@ impl Port {
                 Ok((socket, peer)) => {
                     // Rejecting new connections instead would let a client that holds connections open lock out everyone else.
                     while registry.len() >= self.args.max_connections {
-                        registry.evict(Pressure::Connections);
+                        let newcomer = Some(peer.ip()).filter(|_| !self.handshakes.proxy_protocol);
+                        registry.evict(Pressure::Connections, newcomer);
                         let _ = timeout(EVICTION_TIMEOUT, registry.closed.notified()).await;
                     }
                     self.open(socket, peer);
@@ -178,7 +181,7 @@ impl Port {
                         let server = self.handshakes.server;
                         tracing::warn!(server, %error, occurrences, "can't accept connections; retrying");
                     }
-                    registry.evict(Pressure::Connections);
+                    registry.evict(Pressure::Connections, None);
                     sleep(ACCEPT_RETRY_DELAY).await;
                 }
             }
@@ -197,7 +200,7 @@ impl Port {
         let (registry, has_handshake) = (&self.registry, self.handshakes.are_required());
         let max_handshakes = limits::MAX_HANDSHAKES.min(self.args.max_connections / 4).max(1);
         if has_handshake && registry.handshakes() >= max_handshakes {
-            registry.evict(Pressure::Handshakes);
+            registry.evict(Pressure::Handshakes, None);
         }
         let state = Arc::new(ConnectionState::new(registry.port.clone(), self.args.clone(), has_handshake));
         let registration = registry.register(state.clone());

@@ -168,7 +168,7 @@ impl AsyncWrite for TrackedStream {
             return self.write(cx, slices);
         };
         self.linger = LINGER_BYTES;
-        // All other responses are written, so the socket has room for all of it.
+        // All other responses are written, so there is room for it, unless the client has not read them.
         match ready!(self.write(cx, &[IoSlice::new(&replacement)]))? {
             written if written == replacement.len() => Poll::Ready(Ok(first.len())),
             _ => Poll::Ready(Err(io::ErrorKind::WriteZero.into())),

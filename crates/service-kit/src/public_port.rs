@@ -1,12 +1,12 @@
-//! A port that clients reach: with its certificates, its redirect port, its readiness and its shutdown.
+//! A public port with its certificates, redirect port, readiness and shutdown.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, time::Duration};
 
 use anyhow::Context;
 use http_server::{
     ErrorResponder, ListenerArgs, RedirectTarget, ServeArgs, Server, Tls, TrustedPeers, WRONG_HOST, redirect,
 };
-use poem::{EndpointExt, Request, endpoint::BoxEndpoint};
+use poem::{Endpoint, EndpointExt, Request, Response, endpoint::BoxEndpoint};
 use tokio::task::JoinSet;
 
 use crate::{
@@ -16,15 +16,19 @@ use crate::{
     request_telemetry::{RequestTelemetry, named},
 };
 
-/// Maximum connections on a redirect port. Each is closed after its response, so few are open at a time.
+/// Maximum connections on a redirect port. Normally each is closed after its response, so few are open.
 const REDIRECT_CONNECTIONS: usize = 1024;
+
+/// A small body of a request that is redirected or rejected is read: closing the connection with unread bytes would reset
+/// it, and the client might not get the response. But not for long.
+const BODY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Where a port listens, and how.
 #[derive(Clone, Debug)]
 pub struct PortArgs<'a> {
     /// The name in the log.
     pub name: &'static str,
-    /// The flag with the address, for errors.
+    /// The flag of the address, for error messages.
     pub flag: &'static str,
     /// The address.
     pub listen: SocketAddr,
@@ -34,7 +38,7 @@ pub struct PortArgs<'a> {
     pub tls: Option<Tls>,
     /// The readiness condition of the certificates. `None` if another port already reloads them.
     pub certificates: Option<&'static str>,
-    /// Flags of both ports.
+    /// Flags of the port and its redirect port.
     pub listener: &'a ListenerArgs,
 }
 
@@ -42,7 +46,7 @@ pub struct PortArgs<'a> {
 pub struct PortService {
     /// Handles the requests.
     pub endpoint: BoxEndpoint<'static>,
-    /// Creates the errors of the port itself.
+    /// Formats the port's own errors.
     pub errors: ErrorResponder,
     /// The trusted proxies.
     pub trusted: TrustedPeers,
@@ -93,7 +97,7 @@ impl PublicPort {
         self.redirect.as_ref().map(Server::local_addr)
     }
 
-    /// Serves until shutdown is complete. `name` is the service's in metrics of the redirect port.
+    /// Serves until shutdown is complete. `name` is the service label in the metrics of the redirect port.
     pub async fn serve(self, name: &'static str, service: PortService) {
         let PortService { endpoint, errors, trusted, redirects, tasks: _tasks } = service;
         let configure = |server: Server| {
@@ -119,18 +123,25 @@ fn redirect_endpoint(
     let default = (!targets.is_empty()).then(|| targets.remove(0))?;
     let errors = default.errors();
     let respond = move |request: &Request| redirect(&default, &targets, request);
-    // A small body is read: closing the connection with unread bytes would reset it, and the client might not get the
-    // response.
-    let endpoint = named("redirect", respond).with(BodyLimit::default()).with(catch_all(errors));
-    Some(endpoint.with(RequestTelemetry::new(&kit.telemetry, name)).boxed())
+    Some(own_response(kit, name, errors, named("redirect", respond)))
 }
 
-/// Responds to requests for a host that no service of a port has.
+/// The endpoint for requests whose host belongs to no service of a port.
 pub fn wrong_host(kit: &Kit, name: &'static str, errors: ErrorResponder) -> BoxEndpoint<'static> {
     let respond = {
         let errors = errors.clone();
         move |_: &Request| http_server::wrong_host(&errors)
     };
-    let endpoint = named(WRONG_HOST, respond).with(BodyLimit::default()).with(catch_all(errors));
+    own_response(kit, name, errors, named(WRONG_HOST, respond))
+}
+
+/// Wraps an endpoint that is no service's.
+fn own_response(
+    kit: &Kit,
+    name: &'static str,
+    errors: ErrorResponder,
+    endpoint: impl Endpoint<Output = Response> + 'static,
+) -> BoxEndpoint<'static> {
+    let endpoint = endpoint.with(BodyLimit::default().timeout(BODY_TIMEOUT)).with(catch_all(errors));
     endpoint.with(RequestTelemetry::new(&kit.telemetry, name)).boxed()
 }

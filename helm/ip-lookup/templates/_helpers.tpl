@@ -164,6 +164,18 @@ topologySpreadConstraints:
 {{- default (printf "https://%s%s" .Values.hosts.dashboard (include "ip-lookup.portSuffix" .)) .Values.urls.dashboard -}}
 {{- end -}}
 
+{{/* Number of pods of a Deployment. An autoscaler sets it: an upgrade keeps the number that is running, because without one
+Kubernetes would fall back to a single pod. Argument: (list $ NAME .Values.COMPONENT) */}}
+{{- define "ip-lookup.replicas" -}}
+{{- $scaling := (index . 2).autoscaling -}}
+{{- if $scaling.enabled -}}
+{{- $running := lookup "apps/v1" "Deployment" (index . 0).Release.Namespace (index . 1) | default dict -}}
+{{- min (int $scaling.maxReplicas) (max (int $scaling.minReplicas) (dig "spec" "replicas" 0 $running | int)) -}}
+{{- else -}}
+{{- (index . 2).replicaCount -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Probes of a container with this admin port. The sidecar has no readiness probe: a store outage must not remove
 all endpoints from the Service. Argument: (list "port" failures-until-not-ready), the second 0 for no readiness probe */}}
 {{- define "ip-lookup.probes" -}}

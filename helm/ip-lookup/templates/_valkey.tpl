@@ -1,4 +1,4 @@
-{{/* Files of the bundled store: configuration, start script and readiness script. */}}
+{{/* Files of the bundled store: configuration, start script, readiness and liveness scripts. */}}
 {{- define "ip-lookup.valkeyFiles" -}}
 valkey.conf: |
   port 6379
@@ -43,6 +43,9 @@ start.sh: |
   EOF
 ready.sh: |
   REDISCLI_AUTH=$(tr -d '\r\n' </run/secrets/store/password) exec valkey-cli -p 6379 -e ping
+# Any reply will do, also an error such as LOADING. A server that hangs accepts connections and replies to none.
+alive.sh: |
+  [ -n "$(timeout 5 valkey-cli -p 6379 ping)" ]
 {{- end -}}
 
 {{/* Entry in the store's Secret with the password of the user `lookup`; empty if lookup pods have no user of their own,

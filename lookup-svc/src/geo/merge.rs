@@ -48,17 +48,18 @@ pub(super) struct Merged<'a> {
     pub built_in_country: bool,
 }
 
-/// Merges the records of the loaded databases. Only if none of them has a country, the built-in data is consulted.
+/// Merges the records of the loaded databases. Only if none of them has a location, the built-in data is consulted: its
+/// country next to the city or the coordinates of another database could be a location that does not exist.
 pub(super) fn merge_with_built_in<'a>(
     records: impl Iterator<Item = Fields<'a>>,
     find_built_in: impl FnOnce() -> Option<&'static Country>,
 ) -> Merged<'a> {
     let (mut fields, sources) = merge(records);
-    let is_missing = fields.country.is_none();
-    if is_missing && let Some(country) = find_built_in() {
-        add_country(&mut fields, country);
-    }
-    Merged { built_in_country: is_missing && fields.country.is_some(), fields, sources }
+    let has_location = fields.country.is_some() || has_details(&fields);
+    let built_in = if has_location { None } else { find_built_in() };
+    let built_in = built_in.filter(|country| fields.continent.is_none_or(|code| code == country.continent));
+    fields.country = fields.country.or(built_in);
+    Merged { built_in_country: built_in.is_some(), fields, sources }
 }
 
 /// Merges the fields of several databases, given in order of precedence.
@@ -72,15 +73,6 @@ fn merge<'a>(mut records: impl Iterator<Item = Fields<'a>>) -> (Fields<'a>, Reco
     match records.next() {
         None => (first, RecordSources::default()),
         Some(second) => merge_all(&[first, second].into_iter().chain(records).collect::<Vec<_>>()),
-    }
-}
-
-/// Adds the country of the built-in data to a location without one, unless the continents differ. An incomplete region
-/// code ("BE") is then removed: with the country of another database, it could become the code of another region.
-fn add_country(merged: &mut Fields<'_>, country: &'static Country) {
-    if merged.country.is_none() && merged.continent.is_none_or(|code| code == country.continent) {
-        merged.country = Some(country);
-        merged.region_code = merged.region_code.filter(|code| code.contains('-'));
     }
 }
 

@@ -103,8 +103,7 @@ impl Pod {
     /// Log of a container.
     #[must_use]
     pub fn log(&self, container: &str) -> String {
-        let found = self.containers.iter().find(|running| name_of(&running.spec) == container);
-        found.unwrap_or_else(|| panic!("the pod has no container {container}")).log()
+        self.container(container).log()
     }
 
     /// Stops the pod like kubelet: SIGTERM to the main containers and, once they have exited, to the native sidecars.
@@ -126,6 +125,28 @@ impl Pod {
                 );
             }
         }
+    }
+
+    /// Runs a probe of a container once. The error is its output.
+    ///
+    /// # Panics
+    /// If there is no such container.
+    pub async fn probe(&self, container: &str, probe: &str) -> Result<(), String> {
+        let container = self.container(container);
+        self.try_probe(&container.spec, &container.mounts, &container.spec[probe]).await
+    }
+
+    /// Sends a signal to a container.
+    ///
+    /// # Panics
+    /// If there is no such container.
+    pub fn signal(&self, container: &str, signal: Signal) {
+        self.container(container).process.signal(signal);
+    }
+
+    fn container(&self, name: &str) -> &Container {
+        let found = self.containers.iter().find(|container| name_of(&container.spec) == name);
+        found.unwrap_or_else(|| panic!("the pod has no container {name}"))
     }
 
     async fn wait_ready(&mut self) {
@@ -160,10 +181,6 @@ impl Pod {
                 http::client().get(format!("http://{addr}{path}")).send().await.map_err(|e| e.to_string())?;
             let status = response.status();
             return if status.is_success() { Ok(()) } else { Err(response.text().await.unwrap_or_default()) };
-        }
-        if check["tcpSocket"].is_object() {
-            let addr = self.addr(port_number(spec, &check["tcpSocket"]["port"]));
-            return tokio::net::TcpStream::connect(addr).await.map(drop).map_err(|e| e.to_string());
         }
         let words: Vec<_> = list(&check["exec"]["command"]).map(|word| mounts.rewrite(text(word))).collect();
         assert!(!words.is_empty(), "unknown kind of probe: {check}");

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use http_server::ServeArgs;
+use poem::Route;
 
 use crate::harness::{Client, TestServer, args, hello};
 
@@ -79,4 +80,20 @@ async fn connections_without_a_request_are_evicted_before_idle_ones_of_the_same_
     for client in &mut honest {
         assert_eq!(client.get("/").await.status, 200, "the connection is still open");
     }
+}
+
+#[tokio::test]
+async fn busy_connections_of_one_network_do_not_lock_out_another() {
+    let args = ServeArgs { max_connections: 8, ..args() };
+    let (endpoint, gate) = crate::shutdown::gated();
+    let server = TestServer::start(&args, Route::new().at("/", hello()).at("/slow", endpoint)).await;
+    let mut busy = Vec::new();
+    for _ in 0..8 {
+        let mut client = server.connect_from([127, 0, 0, 9].into()).await;
+        client.send("GET /slow HTTP/1.1\r\nHost: test\r\n\r\n").await;
+        gate.entered().await;
+        busy.push(client);
+    }
+    let mut other = server.connect_from([127, 0, 0, 10].into()).await;
+    assert_eq!(other.get("/").await.body, "hello");
 }
