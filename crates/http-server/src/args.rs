@@ -47,7 +47,7 @@ impl Default for ServeArgs {
 }
 
 /// Flags of a port that clients reach.
-#[derive(clap::Args, Debug, Clone)]
+#[derive(clap::Args, Debug, Clone, Default)]
 #[command(next_help_heading = "Edge")]
 pub struct ListenerArgs {
     /// Require a PROXY protocol header (version 1 or 2) from a trusted proxy at the start of each connection, and close
@@ -55,12 +55,6 @@ pub struct ListenerArgs {
     /// client in the PROXY header is a trusted proxy
     #[arg(long, env, value_parser = FalseyValueParser::new())]
     pub proxy_protocol: bool,
-}
-
-impl Default for ListenerArgs {
-    fn default() -> Self {
-        flag_defaults()
-    }
 }
 
 /// Parses a duration such as `250ms`, `5s` or `1h 30m`. A clap value parser.

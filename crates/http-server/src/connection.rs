@@ -21,9 +21,6 @@ const DRAIN_READ_DELAY: Duration = Duration::from_millis(250);
 /// Time for a handshake to finish during a shutdown.
 const HANDSHAKE_GRACE: Duration = Duration::from_secs(1);
 
-/// How long the timer is armed while there is no deadline.
-const NO_DEADLINE: Duration = Duration::from_secs(60);
-
 /// Serves a connection until the client or the server closes it.
 pub(crate) async fn serve(
     port: Arc<Port>,
@@ -158,6 +155,8 @@ fn poll_deadline(state: &ConnectionState, mut timer: Pin<&mut Sleep>, cx: &mut C
         if state.has_timed_out() {
             return Poll::Ready(());
         }
-        timer.as_mut().reset(state.next_deadline().unwrap_or_else(|| Instant::now() + NO_DEADLINE));
+        // Without a deadline, any time will do: an earlier deadline resets the timer.
+        let later = Instant::now() + Duration::from_secs(60);
+        timer.as_mut().reset(state.next_deadline().unwrap_or(later));
     }
 }

@@ -109,13 +109,13 @@ impl Activity {
         self.unsent > 0 || self.write_blocked
     }
 
-    /// Begins a request if it does not wait, or the connection is below its limit. While the port is above its own, a connection with unsent
-    /// bytes has no room, and others have room for one request at a time.
-    fn try_begin(&mut self, port: &Load, waits: bool) -> bool {
+    /// Begins a request if there is room, or if it must not wait. There is room below the connection's limit; while the port
+    /// is above its own, only if the connection has no other request and no unsent response.
+    fn try_begin(&mut self, port: &Load, may_wait: bool) -> bool {
         (self.served, self.headers_started) = (true, None);
         let used = self.unsent + self.handling * RESPONSE_OVERHEAD;
         let limit = if port.is_full() { 0 } else { CONNECTION_UNSENT_LIMIT };
-        let has_room = used == 0 || used < limit || !waits;
+        let has_room = used == 0 || used < limit || !may_wait;
         self.handling += usize::from(has_room);
         has_room
     }
@@ -181,25 +181,24 @@ impl ConnectionState {
         }
     }
 
-    /// A request's headers have arrived. If it `waits`, it waits while the connection's responses are unread. Then it begins;
-    /// it ends when the guard is dropped.
-    pub(crate) async fn begin_request(self: &Arc<Self>, waits: bool) -> RequestGuard {
-        if !self.lock().try_begin(&self.port, waits) {
+    /// Begins a request whose headers have arrived. With `may_wait`, waits until there is room. The request ends when the
+    /// guard is dropped.
+    pub(crate) async fn begin_request(self: &Arc<Self>, may_wait: bool) -> RequestGuard {
+        if !self.lock().try_begin(&self.port, may_wait) {
             // Boxed: few requests wait, but all would reserve space for it.
-            Box::pin(self.wait_for_room()).await;
+            Box::pin(async {
+                loop {
+                    let mut notified = std::pin::pin!(self.room.notified());
+                    notified.as_mut().enable();
+                    if self.lock().try_begin(&self.port, true) {
+                        return;
+                    }
+                    notified.await;
+                }
+            })
+            .await;
         }
         RequestGuard(self.clone())
-    }
-
-    async fn wait_for_room(&self) {
-        loop {
-            let mut notified = std::pin::pin!(self.room.notified());
-            notified.as_mut().enable();
-            if self.lock().try_begin(&self.port, true) {
-                return;
-            }
-            notified.await;
-        }
     }
 
     /// Whether a request is being handled or its response is being sent.

@@ -8,14 +8,13 @@
 //! - `connection_state`: timeouts, and backpressure on clients that do not read their responses
 //! - `registry`: at a limit of the port, closes the connection that uses most
 //! - `limits`: limits on headers and HTTP/2 streams
-//! - `bare_errors`: error bodies for malformed requests
+//! - `handler`: error bodies for malformed requests
 //! - `connection`, `lifecycle`: a shutdown that loses no request
 //! - `redirect`, `host_router`: redirects to HTTPS, several host names on one port
 
 #![warn(missing_docs)]
 
 mod args;
-mod bare_errors;
 mod certificates;
 mod connection;
 mod connection_info;
@@ -35,7 +34,6 @@ mod proxy_header;
 mod redirect;
 mod registry;
 mod request_id;
-mod response_body;
 mod server;
 mod tls;
 mod tracked_stream;

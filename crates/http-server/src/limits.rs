@@ -17,8 +17,7 @@ pub(crate) const MAX_HEADERS: usize = 100;
 /// File descriptors reserved for everything except this port's connections: stores, files, the admin port.
 const RESERVED_DESCRIPTORS: u64 = 32;
 
-/// Maximum number of handshakes in progress per port, and at most a quarter of its connections. Their buffers are larger
-/// than those of idle connections.
+/// Maximum handshakes in progress per port. Their buffers are larger than those of idle connections.
 pub(crate) const MAX_HANDSHAKES: usize = 1024;
 
 /// The configured number of connections, but not more than file descriptors are left for them. Raises their limit to the
@@ -37,7 +36,7 @@ pub(crate) fn http1() -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder
         .header_read_timeout(None)
-        // Higher than our limit, so that most oversized requests reach our code; `bare_errors` replaces the 431 that hyper
+        // Higher than our limit, so that most oversized requests reach our code; `handler` replaces the 431 that hyper
         // sends to the others.
         .max_buf_size(24 * 1024)
         // Lets a client close its side after it has sent a request. It also avoids a second read buffer per request, which

@@ -73,11 +73,8 @@ impl ConnectionRegistry {
     /// Evicts a connection to relieve the pressure, if a candidate may be evicted.
     ///
     /// Compares random candidates: by the magnitude of what their network uses, so that no client in a smaller network pays
-    /// for it, not even one that has just connected; then by class, by what their network uses, and by the time without
-    /// progress.
-    ///
-    /// A busy connection is evicted only for a client of another network than its own, if its own has more than half of all
-    /// connections. `newcomer` is the client for which there is no room.
+    /// for it, not even one that has just connected; then by class, what the network uses, and the time without progress.
+    /// A busy one is evicted only for a `newcomer` of another network, if its own has more than half of all connections.
     pub(crate) fn evict(&self, pressure: Pressure, newcomer: Option<IpAddr>) {
         let connections = self.lock();
         let newcomer = newcomer.map(|address| connections.networks.get(&network_of(address)));

@@ -5,7 +5,6 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::{sync::Arc, time::Duration};
 
 use futures_util::FutureExt;
-use http::StatusCode;
 use hyper::server::conn::http1;
 use poem::{Response, endpoint::BoxEndpoint};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -72,7 +71,9 @@ impl Server {
             addr,
             args: ServeArgs { max_connections, ..args.clone() },
             handshakes,
-            errors: Arc::new(plain_error),
+            errors: Arc::new(|status, _, message| {
+                Response::builder().status(status).body(message.to_owned())
+            }),
             trusted: Arc::new(|_| false),
         })
     }
@@ -127,10 +128,6 @@ impl Server {
         drop(listener);
         port.drain().await;
     }
-}
-
-fn plain_error(status: StatusCode, _code: &str, message: &str) -> Response {
-    Response::builder().status(status).content_type("text/plain; charset=utf-8").body(message.to_owned())
 }
 
 fn listen(addr: SocketAddr) -> io::Result<TcpListener> {

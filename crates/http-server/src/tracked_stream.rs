@@ -9,8 +9,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
-use crate::handler::ErrorResponder;
-use crate::{bare_errors, connection_info::ConnectionInfo, connection_state::ConnectionState};
+use crate::handler::{ErrorResponder, replace_bare_error};
+use crate::{connection_info::ConnectionInfo, connection_state::ConnectionState};
 
 /// After a replaced error: maximum bytes to read and drop before the socket is closed. Closing a socket with unread bytes
 /// resets the connection, and the client may lose the response.
@@ -162,7 +162,7 @@ impl AsyncWrite for TrackedStream {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let first: &[u8] = slices.iter().find(|slice| !slice.is_empty()).map_or(&[], |slice| slice);
-        let replacement = bare_errors::replacement(first, &self.errors);
+        let replacement = replace_bare_error(first, &self.errors);
         // hyper writes it after all other responses.
         let Some(replacement) = replacement.filter(|_| self.state.lock().unsent == 0) else {
             return self.write(cx, slices);

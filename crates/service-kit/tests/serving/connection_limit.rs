@@ -24,7 +24,7 @@ async fn stalled_connections_are_evicted_at_limit() {
 }
 
 #[tokio::test]
-async fn busy_connection_is_never_evicted() {
+async fn busy_connection_is_not_evicted_for_its_own_network() {
     let args = ServeArgs { max_connections: 1, ..args() };
     let (endpoint, gate) = crate::shutdown::gated();
     let server = TestServer::start(&args, endpoint).await;
