@@ -44,11 +44,11 @@ impl Target {
         let quota = Quota::start(StoreChoice::File(data.path().join("quota.redb"))).await;
         quota.wait_ready(WAIT_TIMEOUT).await;
         let key = quota.key_with_scope(Scope::Full).await.secret;
-        let ports = ["--listen", "[::]:0", "--admin-listen", "127.0.0.1:0", "--quota-url", quota.url()];
+        let ports = ["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--quota-url", quota.url()];
         // A busy machine must not turn a 200 into a 500.
         let deadlines = ["--quota-deadline", "10s", "--request-timeout", "12s"];
         let mut service = Service::spawn("lookup-svc", &[&ports[..], &deadlines, flags].concat(), &[]);
-        let api = SocketAddr::from(([127, 0, 0, 1], service.listen_addr("lookup").await.port()));
+        let api = service.listen_addr("lookup").await;
         Self { service, api, key, _quota: quota, _data: data }
     }
 
@@ -197,8 +197,8 @@ async fn h2load_without_a_window_leaves_other_networks_served() {
         return;
     }
     let target = Target::start(&[]).await;
-    // From ::1, which is another network.
-    let mut h2load = H2load::start(&format!("http://[::1]:{}/docs", target.api.port()));
+    // From 127.0.0.1, which is another network.
+    let mut h2load = H2load::start(&format!("http://127.0.0.1:{}/docs", target.api.port()));
     target.check_honest_client().await;
     h2load.check_running();
 }
@@ -212,7 +212,7 @@ async fn h2load_over_tls_without_a_window_leaves_other_networks_served() {
     let tls = TlsFiles::create(files.path());
     let flags = ["--tls-cert", tls.cert.to_str().unwrap(), "--tls-key", tls.key.to_str().unwrap()];
     let target = Target::start(&flags).await;
-    let mut h2load = H2load::start(&format!("https://[::1]:{}/", target.api.port()));
+    let mut h2load = H2load::start(&format!("https://127.0.0.1:{}/", target.api.port()));
     let ca = reqwest::Certificate::from_pem(&std::fs::read(&tls.ca).unwrap()).unwrap();
     let client =
         testkit::http::builder().tls_certs_only([ca]).local_address(HONEST).pool_max_idle_per_host(0);

@@ -57,9 +57,10 @@ pub(crate) fn http2(state: Arc<ConnectionState>) -> http2::Builder<StreamExecuto
         .initial_stream_window_size(64 * 1024)
         .initial_connection_window_size(128 * 1024)
         // Streams that a client resets before the server has accepted them ("rapid reset"), and streams that the server
-        // resets because of client errors ("MadeYouReset"). If there are more, the connection is closed.
+        // resets because of client errors ("MadeYouReset"), which include those above the limit that a client opens before
+        // it knows the limit. If there are more, the connection is closed.
         .max_pending_accept_reset_streams(20)
-        .max_local_error_reset_streams(100)
+        .max_local_error_reset_streams(500)
         // What h2 takes from hyper for each stream before it is written.
         .max_send_buf_size(16 * 1024)
         .keep_alive_interval(Duration::from_secs(20))

@@ -302,6 +302,23 @@ async fn closes_after(frames_to_send: impl Iterator<Item = Vec<u8>>) {
 const REQUEST_BLOCK: &[u8] = b"\x82\x86\x84\x41\x01t";
 
 #[tokio::test]
+async fn client_that_opens_200_streams_before_it_knows_the_limit_stays_connected() {
+    let server = TestServer::start(&args(), hello()).await;
+    let mut client = server.connect().await;
+    let requests = (0..200).map(|n| frame(1, 5, 2 * n + 1, REQUEST_BLOCK)).collect::<Vec<_>>().concat();
+    client.send([PREFACE_AND_SETTINGS, &requests, &frame(6, 0, 0, b"12345678")].concat()).await;
+    let mut received = Vec::new();
+    let is_pong = |frame: &(u8, &[u8])| frame.0 == 6 && frame.1 == b"12345678";
+    let pong = async {
+        while !frames(&received).iter().any(is_pong) {
+            assert_ne!(client.0.read_buf(&mut received).await.expect("readable"), 0, "closed");
+        }
+    };
+    timeout(TIMEOUT, pong).await.expect("response in time");
+    assert!(!frames(&received).iter().any(|(kind, _)| *kind == 7), "no GOAWAY");
+}
+
+#[tokio::test]
 async fn endless_continuation_frames_get_goaway() {
     let first = frame(1, 1, 1, REQUEST_BLOCK);
     let more = (0..100_000).map(|_| frame(9, 0, 1, b"\x00\x01a\x01b"));
