@@ -27,7 +27,7 @@ use crate::{pages, router};
 pub struct LookupService {
     endpoint: BoxEndpoint<'static, Response>,
     urls: PublicUrls,
-    /// Creates the errors of responses not built by the API.
+    /// Formats errors that the API does not build.
     errors: ErrorResponder,
     trusted: Arc<TrustedProxies>,
     explainer: Explainer,
@@ -112,11 +112,6 @@ impl LookupService {
         admin: SocketAddr,
     ) -> Option<BoxEndpoint<'static, Response>> {
         mode.is_on(admin).then(|| explain::endpoint(self.explainer.clone(), mode == ExplainMode::On))
-    }
-
-    /// Creates the errors of the API's port.
-    pub fn errors(&self) -> ErrorResponder {
-        self.errors.clone()
     }
 
     /// What the API's port serves. Fails if it is to redirect, and one of the URLs is not https.

@@ -15,17 +15,17 @@ pub struct PortEndpoints {
 }
 
 impl PortEndpoints {
-    /// Without `--api-host`, a port serves its service for every host. `errors` creates the 421 for unknown hosts.
+    /// Without `--api-host`, a port serves its service for every host. The errors of the services format the 421 for other hosts.
     pub fn new(
         config: &Config,
         kit: &Kit,
-        errors: ErrorResponder,
+        (api_errors, dashboard_errors): (ErrorResponder, ErrorResponder),
         api: BoxEndpoint<'static>,
         dashboard: BoxEndpoint<'static>,
     ) -> Self {
         let Some(api_host) = &config.api_host else { return Self { api, dashboard: Some(dashboard) } };
-        let router = || HostRouter::new(wrong_host(kit, "ip-lookup", errors.clone()));
-        let api = router().host(api_host, api);
+        let router = |errors| HostRouter::new(wrong_host(kit, "ip-lookup", errors));
+        let api = router(api_errors).host(api_host, api);
         let api = config.family_hosts().fold(api, |api, host| api.also(host));
         match &config.dashboard_host {
             None => Self { api: api.boxed(), dashboard: Some(dashboard) },
@@ -38,7 +38,9 @@ impl PortEndpoints {
                     config
                         .family_hosts()
                         .chain([api_host])
-                        .fold(router().host(host, dashboard), |dashboard, other| dashboard.elsewhere(other))
+                        .fold(router(dashboard_errors).host(host, dashboard), |dashboard, other| {
+                            dashboard.elsewhere(other)
+                        })
                         .boxed(),
                 ),
             },

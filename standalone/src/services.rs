@@ -74,7 +74,7 @@ async fn serve_public(
     let client = client.with_token(Some(&token)).acting_as(Actor::System);
     let dashboard = DashboardService::start(&config.dashboard(quota, data, urls)?, kit).await?;
     let lookup = LookupService::start(&config.lookup(quota, data, urls)?, kit).await?;
-    let (errors, geo) = (lookup.errors(), lookup.geo_summary());
+    let geo = lookup.geo_summary();
     let trusted = lookup.trusted_proxies();
     let explain = lookup.explain_endpoint(config.explain, ports.admin.local_addr());
     // Before the account is created: if this failed later, its password would never be shown.
@@ -108,6 +108,7 @@ async fn serve_public(
     }
     // If the dashboard shares the API's port, its tasks must run as long as that is served.
     let _dashboard_tasks = std::mem::take(&mut dashboard.tasks);
+    let errors = (lookup.errors.clone(), dashboard.errors.clone());
     let endpoints = PortEndpoints::new(config, kit, errors, lookup.endpoint, dashboard.endpoint);
     let serving_dashboard = async {
         if let Some((port, endpoint)) = ports.dashboard.zip(endpoints.dashboard) {

@@ -66,14 +66,14 @@ async fn network_with_the_most_connections_is_evicted_first() {
 
 #[tokio::test]
 async fn connections_without_a_request_are_evicted_before_idle_ones_of_the_same_address() {
-    let args = ServeArgs { max_connections: 48, ..args() };
+    let args = ServeArgs { max_connections: 256, ..args() };
     let server = TestServer::start(&args, hello()).await;
     let mut honest = Vec::new();
-    for _ in 0..30 {
+    for _ in 0..200 {
         honest.push(idle_client(&server, [127, 0, 0, 9]).await);
     }
     let mut silent = Vec::new();
-    for _ in 0..200 {
+    for _ in 0..1_000 {
         silent.push(server.connect_from([127, 0, 0, 9].into()).await);
     }
     server.wait_until_read().await;
