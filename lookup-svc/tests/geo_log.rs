@@ -134,3 +134,20 @@ fn replaced_file_is_not_logged_as_kept() {
     });
     assert_eq!(log.matches("keeps_previous=true").count(), 1, "{log}");
 }
+
+#[test]
+fn database_with_a_newer_build_is_logged_as_not_used() {
+    let dir = TempDir::new().expect("temp dir");
+    for name in ["october.mmdb", "november.mmdb"] {
+        let record = Value::map([("city", Value::from(name))]);
+        let epoch = u64::from(name == "november.mmdb");
+        let file = Builder::new("dbip-city").build_epoch(epoch).add("192.0.2.0/24", &record).finish();
+        std::fs::write(dir.path().join(name), file).expect("write");
+    }
+    let log = Log::of(|| drop(Geo::open(&args([dir.path().to_owned()])).expect("usable")));
+    let line = log.lines().find(|line| line.contains("geo database not used")).expect("a line");
+    assert!(
+        line.starts_with("WARN") && line.contains("october.mmdb") && line.contains("november.mmdb"),
+        "{line}"
+    );
+}

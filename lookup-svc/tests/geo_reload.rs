@@ -185,6 +185,24 @@ fn only_newest_build_of_a_type_in_a_directory_is_used() {
 }
 
 #[test]
+fn databases_of_two_vendors_with_the_same_type_are_both_used() {
+    let dir = TempDir::new().expect("temp dir");
+    for (name, vendor, net) in [
+        ("a.mmdb", "vendor A, built 2026-10-01", NET),
+        ("b.mmdb", "vendor B", "198.51.100.0/24"),
+        ("c.mmdb", "vendor A, built 2026-11-01", "203.0.113.0/24"),
+    ] {
+        let record = Value::map([("city", Value::from(name))]);
+        let epoch = u64::from(name == "c.mmdb");
+        let builder = Builder::new("city").description(vendor).build_epoch(epoch).add(net, &record);
+        std::fs::write(dir.path().join(name), builder.finish()).expect("write");
+    }
+    let geo = open(args_for(dir.path().to_owned()));
+    let names: Vec<_> = geo.databases().into_iter().map(|database| database.name).collect();
+    assert_eq!(names, ["c.mmdb", "b.mmdb", "built-in country data"], "c.mmdb is a newer build of a.mmdb");
+}
+
+#[test]
 fn files_without_a_type_are_all_used() {
     let dir = TempDir::new().expect("temp dir");
     for (name, net, epoch) in [("a.mmdb", NET, 1), ("b.mmdb", "198.51.100.0/24", 2)] {

@@ -64,6 +64,12 @@ impl Builder {
         Builder { record_size, ..self }
     }
 
+    /// Replaces the description.
+    #[must_use]
+    pub fn description(self, text: &str) -> Self {
+        Builder { description: Value::map([("en", Value::from(text))]), ..self }
+    }
+
     /// Leaves the description empty, as in many custom-built files.
     #[must_use]
     pub fn without_description(self) -> Self {

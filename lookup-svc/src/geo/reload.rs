@@ -114,19 +114,24 @@ impl Source {
         self.files.iter().any(|file| file.last_good.is_some())
     }
 
-    /// The databases to use, in order of their names. Of several files of the same type, only the newest build is used:
-    /// an older one would answer for addresses that the provider has removed. Between equal builds, the last name decides,
-    /// because names often contain the date.
+    /// The databases to use, in order of their names. Of several builds of one database, only the newest is used: an older
+    /// one would answer for addresses that the provider has removed. Between equal builds, the last name decides, because
+    /// names often contain the date.
     fn newest_builds(&self) -> Vec<Arc<Database>> {
         let mut newest: Vec<Arc<Database>> = Vec::new();
-        for database in self.files.iter().filter_map(|file| file.last_good.clone()) {
-            let same_type =
-                |other: &Arc<Database>| other.type_key().is_some_and(|key| database.type_key() == Some(key));
-            match newest.iter_mut().find(|other| same_type(other)) {
-                Some(other) if other.info.build_epoch <= database.info.build_epoch => *other = database,
-                Some(_) => {}
-                None => newest.push(database),
+        for mut database in self.files.iter().filter_map(|file| file.last_good.clone()) {
+            let key = database.build_key();
+            let Some(other) = newest.iter_mut().find(|other| key.is_some() && other.build_key() == key)
+            else {
+                newest.push(database);
+                continue;
+            };
+            drop(key);
+            if other.info.build_epoch <= database.info.build_epoch {
+                std::mem::swap(other, &mut database);
             }
+            let (unused, used) = (&database.info.name, &other.info.name);
+            tracing::warn!(database = unused, used, "geo database not used: another build of it is newer");
         }
         newest
     }
@@ -180,19 +185,16 @@ impl Source {
     /// use: dbip-city-2026-10.mmdb is dropped once dbip-city-2026-11.mmdb is loaded. A `--geo-db` path that is not a
     /// directory stays in the list, so that a missing file is reported only once. Returns whether data was dropped.
     fn drop_replaced(&mut self) -> bool {
-        let key = |db: &Arc<Database>| (db.info.database_type.clone(), db.info.ip_version);
-        let present: Vec<_> = self
-            .files
-            .iter()
-            .filter(|file| file.present)
-            .filter_map(|file| file.last_good.as_ref().map(key))
-            .collect();
+        let is_present = |file: &&WatchedFile<Arc<Database>>| file.present;
+        let present: Vec<_> =
+            self.files.iter().filter(is_present).filter_map(|file| file.last_good.clone()).collect();
+        let has_build = |db: &Arc<Database>| present.iter().any(|other| other.build_key() == db.build_key());
         let loaded =
             |files: &[WatchedFile<Arc<Database>>]| files.iter().filter(|f| f.last_good.is_some()).count();
         let before = loaded(&self.files);
         let only_file = (!self.path.is_dir()).then_some(&self.path);
         self.files.retain(|file| {
-            let replaced = file.last_good.as_ref().is_none_or(|db| present.contains(&key(db)));
+            let replaced = file.last_good.as_ref().is_none_or(has_build);
             file.present || !replaced || Some(&file.path) == only_file
         });
         loaded(&self.files) != before
