@@ -33,7 +33,7 @@ pub(crate) enum ConnectionSignal {
     Evict,
     /// Finish the requests in flight, then close.
     Drain,
-    /// Close immediately: the grace period is over.
+    /// Close immediately: the grace period is over, or others need the connection's resources.
     Abort,
 }
 

@@ -4,9 +4,9 @@
 //! - `handshake`, `proxy_header`: the client's address from a load balancer that forwards TCP
 //! - `tls`, `certificates`: HTTPS, with certificates that can be replaced at any time
 //! - `managed`: a certificate that the process obtains itself
-//! - `server`: a pause when file descriptors run out
+//! - `server`: accepting connections, with a pause when file descriptors run out
 //! - `connection_state`: timeouts, and backpressure on clients that do not read their responses
-//! - `registry`: at a limit of the port, closes the connection that uses most
+//! - `registry`: at a limit of the port, evicts a connection, preferably of a client network that uses much
 //! - `limits`: limits on headers and HTTP/2 streams
 //! - `handler`: error bodies for malformed requests
 //! - `connection`, `lifecycle`: a shutdown that loses no request

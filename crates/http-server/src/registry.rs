@@ -103,7 +103,7 @@ impl ConnectionRegistry {
         let candidates = candidates.filter(|state| !is_closing(state.lock().signal));
         let ranked = candidates.filter_map(|state| Some((rank(state)?, state)));
         if let Some(((_, class, ..), state)) = ranked.max_by_key(|(rank, _)| *rank) {
-            // A draining connection ignores `Evict`, and one that is not busy now would cancel it when it is.
+            // A draining connection does not expect `Evict`, and a busy one cancels it.
             let is_draining = state.lock().signal.is_some();
             let must_abort = is_draining || class == Reverse(EvictionClass::Busy);
             state.send_signal(if must_abort { ConnectionSignal::Abort } else { ConnectionSignal::Evict });
