@@ -15,7 +15,7 @@ use crate::domain::time::Clock;
 use crate::router::Serve;
 use crate::store::Store;
 use crate::store::embedded::EmbeddedStore;
-use crate::store::redis::{ConfirmWrites, Credentials, RedisOptions, RedisStore};
+use crate::store::redis::{ConfirmWrites, Credentials, Password, RedisOptions, RedisStore};
 
 #[derive(clap::Args, Debug, Clone)]
 pub struct Config {
@@ -183,16 +183,16 @@ impl StoreArgs {
     }
 }
 
-/// The password in the file that `flag` names, or else the password given directly.
+/// The password in the file that `flag` names, or else the password given directly. Fails if the file can't be read.
 fn password(
     flag: &str,
     file: &Option<PathBuf>,
     given: &Option<SecretString>,
-) -> anyhow::Result<Option<SecretString>> {
-    let Some(path) = file else { return Ok(given.clone()) };
-    let text =
-        std::fs::read_to_string(path).with_context(|| format!("can't read {flag} {}", path.display()))?;
-    Ok(Some(text.trim_end_matches(['\r', '\n']).into()))
+) -> anyhow::Result<Option<Password>> {
+    let Some(path) = file else { return Ok(given.clone().map(Password::Given)) };
+    let password = Password::File(path.clone());
+    password.read().with_context(|| format!("can't read {flag} {}", path.display()))?;
+    Ok(Some(password))
 }
 
 #[cfg(test)]

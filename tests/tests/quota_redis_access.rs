@@ -64,6 +64,21 @@ async fn tls_with_private_ca_acl_user_and_password_file_works() {
 }
 
 #[tokio::test]
+async fn changed_password_file_is_read_at_the_next_connect() {
+    let redis = Redis::options().user("quota", PASSWORD, &format!("~* {RULES}")).start().await;
+    let file = redis.dir().join("password");
+    fs::write(&file, PASSWORD).unwrap();
+    let flags = ["--redis-username", "quota", "--redis-password-file", file.to_str().unwrap()];
+    let quota = Quota::start_with(StoreChoice::url(redis.url()), &flags).await;
+    check_works(&quota).await;
+    redis.cli(&["ACL", "SETUSER", "quota", "resetpass", ">the-next-password"]).await;
+    redis.cli(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
+    check_not_ready(&quota, "can't connect to the store").await;
+    fs::write(&file, "the-next-password\n").unwrap();
+    check_works(&quota).await;
+}
+
+#[tokio::test]
 async fn untrusted_ca_or_wrong_password_is_logged() {
     let (redis, store) = secured_redis().await;
     let (ca, right, wrong) = (redis.ca_file(), redis.dir().join("password"), redis.dir().join("wrong"));

@@ -99,6 +99,38 @@ async fn clients_send_the_token_of_their_file() {
     .await;
 }
 
+/// As when Kubernetes replaces the file that both containers of a pod mount, and then one of them restarts.
+#[tokio::test]
+async fn replaced_token_file_is_read_by_quota_svc_and_its_clients() {
+    let (quota, file, _dir) = start().await;
+    let lookup =
+        Lookup::start_with_long_timeouts(quota.url(), &["--quota-token-file", file.to_str().unwrap()]).await;
+    let demo = async || lookup.get("/api/v1/ip/demo").send().await.unwrap().status().as_u16();
+    let client = || {
+        let token = QuotaToken::load(&file).unwrap();
+        QuotaClient::new(quota.url(), WAIT_TIMEOUT).unwrap().with_token(Some(&token))
+    };
+    let old = client();
+    assert_eq!((demo().await, old.list_accounts(None, 1).await.unwrap().total), (200, 0));
+    std::fs::write(&file, TOKEN.to_uppercase()).unwrap();
+    let new = client();
+    eventually_ok(WAIT_TIMEOUT, "quota-svc accepts the new token", async || {
+        new.list_accounts(None, 1).await.map_err(|error| error.to_string())
+    })
+    .await;
+    let raw = http::client().get(format!("{}/internal/v1/status", quota.url())).bearer_auth(TOKEN);
+    assert_eq!(raw.send().await.unwrap().status(), 401, "quota-svc no longer accepts the old token");
+    eventually_ok(WAIT_TIMEOUT, "a client with the old token reads the new one", async || {
+        old.list_accounts(None, 1).await.map_err(|error| error.to_string())
+    })
+    .await;
+    eventually_ok(WAIT_TIMEOUT, "lookup-svc reads the new token", async || match demo().await {
+        200 => Ok(()),
+        status => Err(status.to_string()),
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn dashboard_sends_the_token_of_its_file() {
     let (quota, file, dir) = start().await;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::AUTHORIZATION;
-use http::{HeaderMap, HeaderValue, Method};
+use http::{HeaderMap, Method};
 use reqwest::{RequestBuilder, Url};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -35,8 +35,7 @@ pub struct QuotaClient {
     base: Arc<Url>,
     charges: ChargeTarget,
     timeout: Duration,
-    /// The `Authorization` header of every request.
-    authorization: Option<HeaderValue>,
+    token: Option<QuotaToken>,
     actor: Option<Actor>,
     inject_context: Option<fn(&mut HeaderMap)>,
 }
@@ -50,7 +49,7 @@ impl QuotaClient {
             charges: ChargeTarget::new(&base)?,
             base: Arc::new(base),
             timeout,
-            authorization: None,
+            token: None,
             actor: None,
             inject_context: None,
         })
@@ -59,7 +58,7 @@ impl QuotaClient {
     /// Sends this token with every request. Without a token, a quota-svc that requires one responds with 401.
     #[must_use]
     pub fn with_token(self, token: Option<&QuotaToken>) -> Self {
-        Self { authorization: token.map(QuotaToken::header), ..self }
+        Self { token: token.cloned(), ..self }
     }
 
     /// Names who makes the changes of this client. The events of the changed keys record it.
@@ -78,12 +77,12 @@ impl QuotaClient {
     /// Charges a batch in one call. Services use [`crate::Charger`] instead.
     pub async fn charge(&self, charges: &ChargeRequest) -> Result<ChargeResponse, ClientError> {
         let request = self.request(Method::POST, &["charges"], &[])?.json(charges);
-        send_and_parse(request).await
+        self.send_and_parse(request).await
     }
 
     /// The calls of a [`crate::Charger`] to the same quota-svc.
     pub(crate) fn charge_calls(&self) -> ChargeCalls {
-        ChargeCalls::new(self.charges.clone(), self.authorization.as_ref())
+        ChargeCalls::new(self.charges.clone(), self.token.clone())
     }
 
     /// Returns the state of quota-svc: whether its store can be used, and its limits. A quota-svc of an earlier version responds with 404.
@@ -132,15 +131,7 @@ impl QuotaClient {
         if let Some(inject) = self.inject_context {
             inject(&mut context);
         }
-        Ok(self.authorized(method, url).headers(context).timeout(self.timeout))
-    }
-
-    fn authorized(&self, method: Method, url: Url) -> RequestBuilder {
-        let request = self.http.request(method, url);
-        match &self.authorization {
-            Some(value) => request.header(AUTHORIZATION, value),
-            None => request,
-        }
+        Ok(self.http.request(method, url).headers(context).timeout(self.timeout))
     }
 
     async fn get<T: DeserializeOwned>(
@@ -148,7 +139,7 @@ impl QuotaClient {
         path: &[&str],
         query: &[(&str, &str)],
     ) -> Result<T, ClientError> {
-        send_and_parse(self.request(Method::GET, path, query)?).await
+        self.send_and_parse(self.request(Method::GET, path, query)?).await
     }
 
     async fn send_json<T: DeserializeOwned>(
@@ -158,15 +149,32 @@ impl QuotaClient {
         query: &[(&str, &str)],
         body: &impl Serialize,
     ) -> Result<T, ClientError> {
-        send_and_parse(self.request(method, path, query)?.json(body)).await
+        self.send_and_parse(self.request(method, path, query)?.json(body)).await
+    }
+
+    async fn send_and_parse<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T, ClientError> {
+        transport::parse(&self.send(request).await?)
+    }
+
+    /// Sends a request and ignores the body of its response.
+    async fn send_no_content(&self, request: RequestBuilder) -> Result<(), ClientError> {
+        self.send(request).await.map(drop)
+    }
+
+    /// Sends a request with the token, and once more if quota-svc rejects the token and the file has a new one.
+    async fn send(&self, request: RequestBuilder) -> Result<Vec<u8>, ClientError> {
+        let Some(token) = &self.token else { return transport::send(request, MAX_RESPONSE).await };
+        let (sent, repeated) = (token.header(), request.try_clone());
+        let result = transport::send(request.header(AUTHORIZATION, &sent), MAX_RESPONSE).await;
+        match repeated {
+            Some(request) if is_unauthorized(&result) && token.has_replaced(&sent) => {
+                transport::send(request.header(AUTHORIZATION, token.header()), MAX_RESPONSE).await
+            }
+            _ => result,
+        }
     }
 }
 
-async fn send_and_parse<T: DeserializeOwned>(request: RequestBuilder) -> Result<T, ClientError> {
-    transport::parse(&transport::send(request, MAX_RESPONSE).await?)
-}
-
-/// Sends a request and ignores the body of its response.
-async fn send_no_content(request: RequestBuilder) -> Result<(), ClientError> {
-    transport::send(request, MAX_RESPONSE).await.map(drop)
+fn is_unauthorized<T>(result: &Result<T, ClientError>) -> bool {
+    result.as_ref().is_err_and(|error| error.status() == Some(401))
 }

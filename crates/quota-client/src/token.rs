@@ -4,11 +4,12 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue};
 use reqwest::Url;
-use secrecy::{ExposeSecret, SecretString};
 use subtle::ConstantTimeEq;
 
 /// Where `ip-lookup` stores its token, seen from the directory in which it was started with the default `--data-dir`.
@@ -18,9 +19,28 @@ pub const STANDALONE_FILE: &str = "./data/quota-token";
 const MIN_LENGTH: usize = 32;
 const MAX_LENGTH: usize = 1024;
 
+/// How often the file is read again at most: wrong tokens are cheap to send.
+const RELOAD_INTERVAL: Duration = Duration::from_secs(1);
+
 /// A secret that quota-svc and its clients share. Clients send it as `Authorization: Bearer TOKEN`. `Debug` redacts it.
+///
+/// When the token of a request does not match, both sides read their file again: Kubernetes replaces the file when the
+/// Secret changes. Clones share the token.
 #[derive(Debug, Clone)]
-pub struct QuotaToken(SecretString);
+pub struct QuotaToken(Arc<TokenFile>);
+
+#[derive(Debug)]
+struct TokenFile {
+    path: PathBuf,
+    content: RwLock<Content>,
+}
+
+#[derive(Debug)]
+struct Content {
+    /// `Bearer TOKEN`, marked as sensitive.
+    header: HeaderValue,
+    read_at: Instant,
+}
 
 /// Why a token file can't be used. Safe to log: contains no part of the token.
 #[derive(Debug, thiserror::Error)]
@@ -38,23 +58,17 @@ pub enum TokenError {
 }
 
 impl QuotaToken {
-    /// Wraps a token: 32 to 1024 visible ASCII characters.
-    pub fn new(token: &str) -> Option<Self> {
-        let is_valid =
-            (MIN_LENGTH..=MAX_LENGTH).contains(&token.len()) && token.bytes().all(|b| b.is_ascii_graphic());
-        is_valid.then(|| Self(token.into()))
-    }
-
     /// Reads the token from a file. Warns if other users of the machine can read it.
     pub fn load(path: &Path) -> Result<Self, TokenError> {
-        let text = read_limited(path).map_err(|error| TokenError::Read(path.to_owned(), error))?;
+        let header = read_header(path)?;
         let mode = fs::metadata(path).map_or(0, |metadata| metadata.permissions().mode());
         // The group's permissions are not checked: Kubernetes makes mounted secrets readable for the pod's group.
         if mode & 0o007 != 0 {
             let mode = format!("{:o}", mode & 0o777);
             tracing::warn!(file = %path.display(), mode, "other users can read the quota token; run chmod 600 on it");
         }
-        Self::new(text.trim()).ok_or_else(|| TokenError::Invalid(path.to_owned()))
+        let content = RwLock::new(Content { header, read_at: Instant::now() });
+        Ok(Self(Arc::new(TokenFile { path: path.to_owned(), content })))
     }
 
     /// Reads the token of a service: `None` without `--quota-token-file`.
@@ -75,10 +89,21 @@ impl QuotaToken {
 
     /// The value of the `Authorization` header.
     pub(crate) fn header(&self) -> HeaderValue {
-        let mut value = HeaderValue::from_str(&format!("Bearer {}", self.0.expose_secret()))
-            .expect("visible ASCII is a valid header value");
-        value.set_sensitive(true);
-        value
+        self.0.content.read().unwrap_or_else(PoisonError::into_inner).header.clone()
+    }
+
+    /// Whether the token is no longer the one in `rejected`, an `Authorization` header that quota-svc rejected. Reads the
+    /// file again, at most once per [`RELOAD_INTERVAL`].
+    pub(crate) fn has_replaced(&self, rejected: &HeaderValue) -> bool {
+        let mut content = self.0.content.write().unwrap_or_else(PoisonError::into_inner);
+        if content.header == rejected && content.read_at.elapsed() >= RELOAD_INTERVAL {
+            content.read_at = Instant::now();
+            match read_header(&self.0.path) {
+                Ok(header) => content.header = header,
+                Err(error) => tracing::warn!(%error, "still using the previous quota token"),
+            }
+        }
+        content.header != rejected
     }
 
     /// Whether a request has this token in its only `Authorization` header. The comparison takes the same time for every
@@ -86,13 +111,32 @@ impl QuotaToken {
     pub fn matches(&self, headers: &HeaderMap) -> bool {
         let mut values = headers.get_all(AUTHORIZATION).into_iter();
         let (Some(value), None) = (values.next(), values.next()) else { return false };
-        match value.as_bytes().split_at_checked(b"Bearer ".len()) {
-            Some((scheme, token)) if scheme.eq_ignore_ascii_case(b"Bearer ") => {
-                token.ct_eq(self.0.expose_secret().as_bytes()).into()
-            }
-            _ => false,
-        }
+        let own = self.header();
+        is_equal(value, &own) || (self.has_replaced(&own) && is_equal(value, &self.header()))
     }
+}
+
+/// Compares two `Authorization` headers, the first one from a request.
+fn is_equal(sent: &HeaderValue, own: &HeaderValue) -> bool {
+    const SCHEME: &[u8] = b"Bearer ";
+    match sent.as_bytes().split_at_checked(SCHEME.len()) {
+        Some((scheme, token)) => {
+            scheme.eq_ignore_ascii_case(SCHEME) && token.ct_eq(&own.as_bytes()[SCHEME.len()..]).into()
+        }
+        None => false,
+    }
+}
+
+/// Reads a token file into the value of an `Authorization` header. A token is 32 to 1024 visible ASCII characters.
+fn read_header(path: &Path) -> Result<HeaderValue, TokenError> {
+    let text = read_limited(path).map_err(|error| TokenError::Read(path.to_owned(), error))?;
+    let token = text.trim();
+    let is_valid =
+        (MIN_LENGTH..=MAX_LENGTH).contains(&token.len()) && token.bytes().all(|b| b.is_ascii_graphic());
+    let header = is_valid.then(|| HeaderValue::from_str(&format!("Bearer {token}")).ok()).flatten();
+    let mut header = header.ok_or_else(|| TokenError::Invalid(path.to_owned()))?;
+    header.set_sensitive(true);
+    Ok(header)
 }
 
 /// Reads a text file, but not more than a valid token can have: the path may name a device or a huge file by mistake.
@@ -121,9 +165,15 @@ mod tests {
         values.iter().map(|value| (AUTHORIZATION, value.parse().expect("valid value"))).collect()
     }
 
+    fn load(token: &str) -> (Result<QuotaToken, TokenError>, tempfile::NamedTempFile) {
+        let file = tempfile::NamedTempFile::new().expect("temporary file");
+        fs::write(&file, token).expect("write the token");
+        (QuotaToken::load(file.path()), file)
+    }
+
     #[test]
     fn only_the_exact_token_matches() {
-        let token = QuotaToken::new(TOKEN).expect("valid token");
+        let token = load(TOKEN).0.expect("valid token");
         assert!(token.matches(&headers(&[&format!("Bearer {TOKEN}")])));
         assert!(token.matches(&headers(&[&format!("bearer {TOKEN}")])));
         assert!(token.matches(&[(AUTHORIZATION, token.header())].into_iter().collect()));
@@ -144,12 +194,30 @@ mod tests {
 
     #[test]
     fn token_is_redacted_and_short_tokens_are_rejected() {
-        let token = QuotaToken::new(TOKEN).expect("valid token");
+        let token = load(TOKEN).0.expect("valid token");
         assert!(!format!("{token:?} {:?}", token.header()).contains("0123"));
         for invalid in ["", &TOKEN[1..], &format!("{TOKEN} {TOKEN}"), &format!("{TOKEN}é"), &"x".repeat(1025)]
         {
-            assert!(QuotaToken::new(invalid).is_none(), "{invalid}");
+            assert!(load(invalid).0.is_err(), "{invalid}");
         }
+    }
+
+    #[test]
+    fn changed_file_is_read_at_most_once_per_interval_and_invalid_content_is_ignored() {
+        let (token, file) = load(TOKEN);
+        let token = token.expect("valid token");
+        let new = headers(&[&format!("Bearer {}", TOKEN.to_uppercase())]);
+        let age = |token: &QuotaToken| {
+            let mut content = token.0.content.write().expect("not poisoned");
+            content.read_at = content.read_at.checked_sub(RELOAD_INTERVAL).expect("a clock past its start");
+        };
+        fs::write(&file, "short").expect("write the token");
+        age(&token);
+        assert!(!token.matches(&new) && token.matches(&headers(&[&format!("Bearer {TOKEN}")])));
+        fs::write(&file, TOKEN.to_uppercase()).expect("write the token");
+        assert!(!token.matches(&new), "the file was read a moment ago");
+        age(&token);
+        assert!(token.matches(&new) && !token.matches(&headers(&[&format!("Bearer {TOKEN}")])));
     }
 
     #[test]

@@ -25,7 +25,7 @@ use outage_log::OutageLog;
 use quota_api::ImportReport;
 use redis_keys::RedisKeys;
 use settings::SettingsCheck;
-pub use target::{Credentials, RedisUrlError};
+pub use target::{Credentials, Password, RedisUrlError};
 use topology::Topology;
 
 use super::{ImportAccount, Store, StoreError};

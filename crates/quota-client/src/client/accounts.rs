@@ -2,7 +2,7 @@
 
 use http::Method;
 
-use super::{QuotaClient, send_no_content};
+use super::QuotaClient;
 use crate::error::ClientError;
 use quota_api::{Account, AccountDeletion, AccountPage, Credential, NewAccount, NewSession, SetCredential};
 
@@ -30,7 +30,7 @@ impl QuotaClient {
 
     /// Deletes an account with its keys and sessions.
     pub async fn delete_account(&self, id: &str) -> Result<(), ClientError> {
-        send_no_content(self.request(Method::DELETE, &["accounts", id], &[])?).await
+        self.send_no_content(self.request(Method::DELETE, &["accounts", id], &[])?).await
     }
 
     /// Like [`Self::delete_account`]. Fails with `version_conflict` if the expected credential is outdated.
@@ -40,7 +40,7 @@ impl QuotaClient {
         deletion: &AccountDeletion,
     ) -> Result<(), ClientError> {
         let request = self.request(Method::POST, &["accounts", id, "deletion"], &[])?;
-        send_no_content(request.json(deletion)).await
+        self.send_no_content(request.json(deletion)).await
     }
 
     /// Returns an account's credential and its version.
@@ -61,13 +61,13 @@ impl QuotaClient {
     /// Stores a session of an account. Fails with `version_conflict` if `expected_credential` is outdated.
     pub async fn create_session(&self, account: &str, session: &NewSession) -> Result<(), ClientError> {
         let request = self.request(Method::POST, &["accounts", account, "sessions"], &[])?;
-        send_no_content(request.json(session)).await
+        self.send_no_content(request.json(session)).await
     }
 
     /// Returns whether the session exists and has not expired.
     pub async fn session_is_active(&self, account: &str, id_sha256: &str) -> Result<bool, ClientError> {
         let request = self.request(Method::GET, &["accounts", account, "sessions", id_sha256], &[])?;
-        match send_no_content(request).await {
+        match self.send_no_content(request).await {
             Ok(()) => Ok(true),
             Err(error) if error.code() == Some("session_not_found") => Ok(false),
             Err(error) => Err(error),
@@ -77,6 +77,6 @@ impl QuotaClient {
     /// Revokes a session.
     pub async fn delete_session(&self, account: &str, id_sha256: &str) -> Result<(), ClientError> {
         let request = self.request(Method::DELETE, &["accounts", account, "sessions", id_sha256], &[])?;
-        send_no_content(request).await
+        self.send_no_content(request).await
     }
 }

@@ -17,8 +17,10 @@ use reqwest::Url;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
+use super::is_unauthorized;
 use super::transport::{self, CONNECT_TIMEOUT, IDLE_TIMEOUT};
 use crate::error::ClientError;
+use crate::token::QuotaToken;
 
 /// Maximum response size in bytes; 256 verdicts need less than 40 KiB.
 const MAX_RESPONSE: usize = 256 << 10;
@@ -53,15 +55,13 @@ impl ChargeTarget {
 /// Makes charge calls. Keeps the connections that are not in use, at most as many as there were calls at the same time.
 pub(crate) struct ChargeCalls {
     target: ChargeTarget,
+    token: Option<QuotaToken>,
     idle: Mutex<Vec<Connection>>,
 }
 
 impl ChargeCalls {
-    pub(super) fn new(mut target: ChargeTarget, authorization: Option<&HeaderValue>) -> Self {
-        if let Some(authorization) = authorization {
-            target.head.headers_mut().insert(AUTHORIZATION, authorization.clone());
-        }
-        Self { target, idle: Mutex::default() }
+    pub(super) fn new(target: ChargeTarget, token: Option<QuotaToken>) -> Self {
+        Self { target, token, idle: Mutex::default() }
     }
 
     /// Sends a serialized batch with its trace context. Returns the verdicts and, for a traced batch, its span in quota-svc.
@@ -71,10 +71,23 @@ impl ChargeCalls {
         body: String,
         trace: Option<HeaderMap>,
     ) -> Result<(ChargeResponse, Option<HeaderValue>), ClientError> {
-        let mut request = self.target.head.clone().map(|()| Full::new(Bytes::from(body)));
-        if let Some(trace) = trace {
-            request.headers_mut().extend(trace);
+        let body = Bytes::from(body);
+        loop {
+            let mut request = self.target.head.clone().map(|()| Full::new(body.clone()));
+            if let Some(trace) = &trace {
+                request.headers_mut().extend(trace.clone());
+            }
+            let Some(token) = &self.token else { return self.send(request).await };
+            let sent = token.header();
+            request.headers_mut().insert(AUTHORIZATION, sent.clone());
+            let result = self.send(request).await;
+            if !is_unauthorized(&result) || !token.has_replaced(&sent) {
+                return result;
+            }
         }
+    }
+
+    async fn send(&self, mut request: Call) -> Result<(ChargeResponse, Option<HeaderValue>), ClientError> {
         loop {
             let (mut connection, is_new) = match self.take_idle() {
                 Some(connection) => (connection, false),

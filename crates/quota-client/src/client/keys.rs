@@ -2,7 +2,7 @@
 
 use http::Method;
 
-use super::{QuotaClient, send_and_parse, send_no_content};
+use super::QuotaClient;
 use crate::error::ClientError;
 use quota_api::{CreatedKey, EventList, Key, KeyList, NewKey, Rename, SetDailyLimit, Usage};
 
@@ -56,7 +56,7 @@ impl QuotaClient {
     /// Deletes a key. It no longer counts toward the account's limit of 10 keys.
     pub async fn delete_key(&self, id: &str, account: Option<&str>) -> Result<(), ClientError> {
         let query = account_query(&account);
-        send_no_content(self.request(Method::DELETE, &["keys", id], query.as_slice())?).await
+        self.send_no_content(self.request(Method::DELETE, &["keys", id], query.as_slice())?).await
     }
 
     /// Returns the key's usage in the last 31 days.
@@ -71,7 +71,7 @@ impl QuotaClient {
 
     async fn change_key(&self, id: &str, change: &str, account: Option<&str>) -> Result<Key, ClientError> {
         let request = self.request(Method::POST, &["keys", id, change], &self.change_query(account))?;
-        send_and_parse(request).await
+        self.send_and_parse(request).await
     }
 
     /// Query parameters of a change that is recorded as an event of the key: the account that must own the key, and who

@@ -1,7 +1,9 @@
 //! Parses `--redis-url` and opens connections to its servers.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fs, io};
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo, RedisConnectionInfo, TlsCertificates};
@@ -43,7 +45,7 @@ pub enum RedisUrlError {
     )]
     NoSentinel,
     #[error("can't read --redis-ca-file: {0}")]
-    CaFile(#[source] std::io::Error),
+    CaFile(#[source] io::Error),
 }
 
 /// Host and port.
@@ -87,7 +89,6 @@ pub struct ConnectOptions {
     credentials: Credentials,
     database: i64,
     tls: bool,
-    ca: Option<Vec<u8>>,
     response_timeout: Duration,
     pub settings: Arc<SettingsCheck>,
     pub outages: Arc<OutageLog>,
@@ -99,13 +100,30 @@ pub struct Credentials {
     /// ACL user. Overrides the URL's.
     pub username: Option<String>,
     /// Overrides the URL's.
-    pub password: Option<SecretString>,
+    pub password: Option<Password>,
     /// ACL user on the Sentinels.
     pub sentinel_username: Option<String>,
     /// Password on the Sentinels.
-    pub sentinel_password: Option<SecretString>,
-    /// PEM file with the certificate authority.
-    pub ca_file: Option<std::path::PathBuf>,
+    pub sentinel_password: Option<Password>,
+    /// PEM file with the certificate authority, read for each connection.
+    pub ca_file: Option<PathBuf>,
+}
+
+/// A password, or the file that contains it.
+#[derive(Debug, Clone)]
+pub enum Password {
+    Given(SecretString),
+    /// Read for each connection: Kubernetes replaces the file when the Secret changes.
+    File(PathBuf),
+}
+
+impl Password {
+    pub fn read(&self) -> io::Result<SecretString> {
+        match self {
+            Self::Given(password) => Ok(password.clone()),
+            Self::File(path) => Ok(fs::read_to_string(path)?.trim_end_matches(['\r', '\n']).into()),
+        }
+    }
 }
 
 pub fn parse(
@@ -119,12 +137,11 @@ pub fn parse(
     if for_sentinels && !scheme.ends_with("+sentinel") {
         return Err(RedisUrlError::NoSentinel);
     }
-    let ca = credentials.ca_file.as_ref().map(std::fs::read).transpose().map_err(RedisUrlError::CaFile)?;
+    credentials.ca_file.as_ref().map(fs::read).transpose().map_err(RedisUrlError::CaFile)?;
     let mut options = ConnectOptions {
         credentials,
         database: 0,
         tls,
-        ca,
         response_timeout: timeout,
         settings: Arc::default(),
         outages: Arc::default(),
@@ -229,7 +246,7 @@ impl ConnectOptions {
             credentials.username = Some(decode(username));
         }
         if credentials.password.is_none() {
-            credentials.password = password.map(|password| decode(password).into());
+            credentials.password = password.map(|password| Password::Given(decode(password).into()));
         }
     }
 
@@ -247,10 +264,11 @@ impl ConnectOptions {
     /// Queries the Sentinels in order until one returns the master's address.
     pub async fn resolve_master(&self, sentinels: &[Node], master: &str) -> redis::RedisResult<Node> {
         // Sentinels have their own users. Those of the Redis servers are never sent to them.
-        let Credentials { sentinel_username, sentinel_password, .. } = self.credentials.clone();
+        let Credentials { sentinel_username, sentinel_password, ca_file, .. } = self.credentials.clone();
         let credentials = Credentials {
             username: sentinel_username,
             password: sentinel_password,
+            ca_file,
             ..Credentials::default()
         };
         let options = Self { credentials, database: 0, ..self.clone() };
@@ -281,10 +299,14 @@ impl ConnectOptions {
             settings = settings.set_username(username);
         }
         if let Some(password) = &self.credentials.password {
+            let password =
+                password.read().map_err(|error| unreadable("can't read the password file", &error))?;
             settings = settings.set_password(password.expose_secret());
         }
         let info = url.into_connection_info()?.set_redis_settings(settings);
-        let certificates = TlsCertificates { client_tls: None, root_cert: self.ca.clone() };
+        let root_cert = self.credentials.ca_file.as_ref().map(fs::read).transpose();
+        let root_cert = root_cert.map_err(|error| unreadable("can't read --redis-ca-file", &error))?;
+        let certificates = TlsCertificates { client_tls: None, root_cert };
         let client = if self.tls { Client::build_with_tls(info, certificates)? } else { Client::open(info)? };
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(MIN_CONNECT_TIMEOUT.max(self.response_timeout)))
@@ -292,6 +314,10 @@ impl ConnectOptions {
             .set_concurrency_limit(CONCURRENCY);
         client.get_multiplexed_async_connection_with_config(&config).await
     }
+}
+
+fn unreadable(file: &'static str, error: &io::Error) -> redis::RedisError {
+    (redis::ErrorKind::InvalidClientConfig, file, error.to_string()).into()
 }
 
 #[cfg(test)]
@@ -343,7 +369,7 @@ mod tests {
         let (_, options) =
             parse("redis://web:p%40ss+1@cache/3", credentials, Duration::from_secs(1)).unwrap();
         assert_eq!(options.credentials.username.as_deref(), Some("ops"));
-        assert_eq!(options.credentials.password.unwrap().expose_secret(), "p@ss+1");
+        assert_eq!(options.credentials.password.unwrap().read().unwrap().expose_secret(), "p@ss+1");
         assert_eq!(options.database, 3);
     }
 
@@ -366,7 +392,10 @@ mod tests {
 
     #[test]
     fn sentinel_credentials_without_sentinels_are_rejected() {
-        let credentials = || Credentials { sentinel_password: Some("hush".into()), ..Credentials::default() };
+        let credentials = || Credentials {
+            sentinel_password: Some(Password::Given("hush".into())),
+            ..Credentials::default()
+        };
         let error = parse("redis://cache", credentials(), Duration::from_secs(1)).err().unwrap().to_string();
         assert!(error.contains("redis+sentinel://"), "{error}");
         assert!(parse("rediss+sentinel://a/main", credentials(), Duration::from_secs(1)).is_ok());
