@@ -17,10 +17,10 @@ use crate::api::{Api, Responses};
 use crate::config::{Config, ExplainMode};
 use crate::explain::{self, Explainer};
 use crate::geo::Geo;
-use crate::limits::QuotaLimits;
 use crate::lookup::{Lookup, unix_now};
 use crate::metrics::{self, QuotaMetrics, RequestCounters};
 use crate::public_urls::PublicUrls;
+use crate::quota_status::{HUNG_AFTER, QuotaStatus};
 use crate::{pages, router};
 
 /// lookup-svc without its port.
@@ -50,7 +50,7 @@ impl LookupService {
         }
         let geo = open_geo(config).await?;
         let meter = kit.telemetry.meter();
-        let client = QuotaClient::new(&config.quota.quota_url, config.quota.quota_deadline)
+        let client = QuotaClient::new(&config.quota.quota_url, HUNG_AFTER)
             .context("invalid --quota-url")?
             .with_token(QuotaToken::load_optional(config.quota.quota_token_file.as_deref())?.as_ref());
         let charger = Charger::new(&client, config.batching(), Arc::new(QuotaMetrics::new(&meter)));
@@ -84,11 +84,11 @@ impl LookupService {
         let telemetry = RequestTelemetry::new(&kit.telemetry, "lookup-svc")
             .trust_trace_of(move |peer| tracing_proxies.contains(peer));
         let explainer = Explainer::new(edge.clone(), geo.clone(), config.listener.proxy_protocol);
-        let (limits, limits_update) = QuotaLimits::follow(client);
-        tasks.spawn(kit.tasks.watch("limits", limits_update));
+        let (quota, quota_update) = QuotaStatus::follow(client, kit.readiness.condition("lookup-quota"));
+        tasks.spawn(kit.tasks.watch("status of quota-svc", quota_update));
         let lookup = Arc::new(Lookup { edge, geo: geo.clone(), charger });
-        let pages = pages::routes(&urls, lookup.clone(), limits, config.ratelimit_headers);
-        let responses = Responses::new(&urls, config.ratelimit_headers);
+        let pages = pages::routes(&urls, lookup.clone(), quota.clone(), config.ratelimit_headers);
+        let responses = Responses::new(&urls, config.ratelimit_headers, quota);
         let errors = responder(&*urls.docs, &responses.default_headers());
         let api = Api { lookup, responses, counters, outage_log: Arc::default() };
         let endpoint = router::endpoint(api, pages, errors.clone(), telemetry, config.body_timeout());

@@ -12,26 +12,26 @@ use poem::{Route, get};
 use service_kit::named;
 
 use crate::config::RateLimitHeaders;
-use crate::limits::QuotaLimits;
 use crate::lookup::Lookup;
 use crate::public_urls::PublicUrls;
+use crate::quota_status::QuotaStatus;
 
 use docs::Docs;
 use documents::Documents;
 use home::Home;
 
 /// Pages that link to `urls`. The home page is rendered for each request. The others are rendered again when the geo data
-/// or the `limits` change, which they describe. They also describe the `headers` about limits.
+/// or the limits in `quota` change, which they describe. They also describe the `headers` about limits.
 pub fn routes(
     urls: &PublicUrls,
     lookup: Arc<Lookup>,
-    limits: QuotaLimits,
+    quota: QuotaStatus,
     headers: RateLimitHeaders,
 ) -> Route {
-    let docs = Docs::new(urls, lookup.geo.clone(), limits.clone(), headers);
+    let docs = Docs::new(urls, lookup.geo.clone(), quota.clone(), headers);
     let home = Home::new(lookup, urls);
     let map = page::new("image/svg+xml", home::MAP.to_owned());
-    let swagger = Arc::new(Documents::new(urls, limits, headers));
+    let swagger = Arc::new(Documents::new(urls, quota, headers));
     let (json, yaml) = (swagger.clone(), swagger.clone());
     Route::new()
         .at("/", get(named("home", move |request| home.respond(request))))

@@ -5,6 +5,7 @@
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use quota_client::wire::{KeyState, Scope};
+use rustix::process::Signal;
 use testkit::lookup::{JsonResponse, Lookup, Stack, WAIT_TIMEOUT};
 use testkit::quota::Quota;
 use testkit::redis::Redis;
@@ -154,6 +155,31 @@ async fn requests_get_500_in_time_until_store_is_back() {
     );
     redis.restart().await;
     wait_200(&lookup, &key.secret).await;
+}
+
+#[tokio::test]
+async fn hung_quota_svc_makes_lookup_svc_not_ready_and_close_connections() {
+    let redis = Redis::start().await;
+    let quota = Quota::start(&redis).await;
+    quota.wait_ready(WAIT_TIMEOUT).await;
+    let lookup = Lookup::start(quota.url(), &[]).await;
+    let key = quota.new_key().await;
+    wait_200(&lookup, &key.secret).await;
+    quota.service.signal(Signal::STOP);
+    eventually_ok(WAIT_TIMEOUT, "lookup-svc is not ready", async || match lookup.readiness().await {
+        503 => Ok(()),
+        status => Err(status.to_string()),
+    })
+    .await;
+    let response = JsonResponse::fetch(lookup.get_ip(&key.secret)).await;
+    assert_eq!((response.status, response.header("connection")), (500, "close"), "{response:?}");
+    quota.service.signal(Signal::CONT);
+    wait_200(&lookup, &key.secret).await;
+    eventually_ok(WAIT_TIMEOUT, "lookup-svc is ready", async || match lookup.readiness().await {
+        200 => Ok(()),
+        status => Err(status.to_string()),
+    })
+    .await;
 }
 
 /// Waits until a request with the key gets 200.

@@ -18,8 +18,8 @@ use super::rate_limit::Reason;
 use super::{Api, examples};
 use crate::config::RateLimitHeaders;
 use crate::fields::{FIELDS, Field, STATUS, Type};
-use crate::limits::grouped;
 use crate::public_urls::PublicUrls;
+use crate::quota_status::grouped;
 
 /// Version of the API, not of the program.
 const VERSION: &str = "1.1.0";

@@ -16,6 +16,7 @@ use crate::config::RateLimitHeaders;
 use crate::lookup::{Denial, RateLimit, unix_now};
 use crate::metrics::Operation;
 use crate::public_urls::PublicUrls;
+use crate::quota_status::QuotaStatus;
 
 /// Builds responses from prepared headers and error bodies.
 #[derive(Clone, Debug)]
@@ -24,14 +25,16 @@ pub struct Responses {
     /// Whether the headers of the IETF draft are sent.
     ietf: bool,
     errors: ErrorBodies,
+    quota: QuotaStatus,
 }
 
 impl Responses {
-    pub fn new(urls: &PublicUrls, headers: RateLimitHeaders) -> Self {
+    pub fn new(urls: &PublicUrls, headers: RateLimitHeaders, quota: QuotaStatus) -> Self {
         Self {
             headers: HeaderTemplates::new(urls, headers),
             ietf: headers != RateLimitHeaders::Legacy,
             errors: ErrorBodies::new(urls),
+            quota,
         }
     }
 
@@ -68,7 +71,12 @@ impl Responses {
         };
         let mut response = respond(status, headers, body);
         // Another pod, with a quota-svc of its own, may work: the client's next connection may reach it.
-        if let ApiError::Denied(Denial::NoVerdict(ChargeError::Unreachable)) = error {
+        let close = match error {
+            ApiError::Denied(Denial::NoVerdict(ChargeError::Unreachable)) => true,
+            ApiError::Denied(Denial::NoVerdict(_)) => self.quota.is_hung(),
+            _ => false,
+        };
+        if close {
             response.extensions_mut().insert(CloseConnection);
         }
         response

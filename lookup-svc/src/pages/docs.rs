@@ -8,9 +8,9 @@ use super::page::{self, LivePage, escape};
 use crate::config::RateLimitHeaders;
 use crate::fields::{FIELDS, Field, FieldSet};
 use crate::geo::{Attribution, Geo, asn};
-use crate::limits::{QuotaLimits, grouped};
 use crate::lookup::unix_now;
 use crate::public_urls::PublicUrls;
+use crate::quota_status::{QuotaStatus, grouped};
 
 const TEMPLATE: &str = include_str!("docs.html");
 const STYLE: &str = include_str!("docs.css");
@@ -22,24 +22,24 @@ pub(super) struct Docs {
     template: String,
     policy: String,
     geo: Geo,
-    limits: QuotaLimits,
+    quota: QuotaStatus,
     headers: RateLimitHeaders,
     page: LivePage<(String, Option<Limits>)>,
 }
 
 impl Docs {
-    pub(super) fn new(urls: &PublicUrls, geo: Geo, limits: QuotaLimits, headers: RateLimitHeaders) -> Self {
+    pub(super) fn new(urls: &PublicUrls, geo: Geo, quota: QuotaStatus, headers: RateLimitHeaders) -> Self {
         let policy = format!(
             "default-src 'none'; style-src {}; script-src {}; img-src data:; base-uri 'none'; form-action 'none'; \
              frame-ancestors 'none'",
             csp_hash(STYLE),
             csp_hash(SCRIPT),
         );
-        Self { template: fill(urls, headers), policy, geo, limits, headers, page: LivePage::default() }
+        Self { template: fill(urls, headers), policy, geo, quota, headers, page: LivePage::default() }
     }
 
     pub(super) fn respond(&self, request: &Request) -> Response {
-        let content = (about_data(&self.geo), self.limits.current());
+        let content = (about_data(&self.geo), self.quota.limits());
         self.page.respond(request, content, |(about_data, limits)| {
             let html = fill_limits(&self.template, *limits, self.headers);
             let html = html.replace("{{about_data}}", about_data);

@@ -7,14 +7,14 @@ use service_kit::swagger;
 use super::page::{self, LivePage};
 use crate::api::Document;
 use crate::config::RateLimitHeaders;
-use crate::limits::QuotaLimits;
 use crate::public_urls::PublicUrls;
+use crate::quota_status::QuotaStatus;
 
 type Page = LivePage<Option<Limits>>;
 
 pub(super) struct Documents {
     urls: PublicUrls,
-    limits: QuotaLimits,
+    quota: QuotaStatus,
     headers: RateLimitHeaders,
     swagger: Page,
     json: Page,
@@ -22,13 +22,13 @@ pub(super) struct Documents {
 }
 
 impl Documents {
-    pub(super) fn new(urls: &PublicUrls, limits: QuotaLimits, headers: RateLimitHeaders) -> Self {
+    pub(super) fn new(urls: &PublicUrls, quota: QuotaStatus, headers: RateLimitHeaders) -> Self {
         let (swagger, json, yaml) = Default::default();
-        Self { urls: urls.clone(), limits, headers, swagger, json, yaml }
+        Self { urls: urls.clone(), quota, headers, swagger, json, yaml }
     }
 
     pub(super) fn swagger(&self, request: &Request) -> Response {
-        self.swagger.respond(request, self.limits.current(), |limits| {
+        self.swagger.respond(request, self.quota.limits(), |limits| {
             // A relative server URL, so that "Try it out" works under any host name of this server.
             let document = Document::new(&self.urls.base_path(), &self.urls, *limits, self.headers);
             page::with_headers(swagger::page("IP Lookup API: try it", &document.json()))
@@ -37,12 +37,12 @@ impl Documents {
 
     pub(super) fn json(&self, request: &Request) -> Response {
         let render = |limits: &_| page::new("application/json", self.document(*limits).json());
-        self.json.respond(request, self.limits.current(), render)
+        self.json.respond(request, self.quota.limits(), render)
     }
 
     pub(super) fn yaml(&self, request: &Request) -> Response {
         let render = |limits: &_| page::new("application/yaml", self.document(*limits).yaml());
-        self.yaml.respond(request, self.limits.current(), render)
+        self.yaml.respond(request, self.quota.limits(), render)
     }
 
     fn document(&self, limits: Option<Limits>) -> Document {

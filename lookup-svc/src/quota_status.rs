@@ -1,0 +1,83 @@
+//! The state of quota-svc, asked for every second: its limits, for the pages that state them, and whether it responds.
+
+use std::time::Duration;
+
+use quota_client::QuotaClient;
+use quota_client::wire::Limits;
+use service_kit::Condition;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// After this time without a response, quota-svc counts as hung. Also the timeout of each call.
+pub const HUNG_AFTER: Duration = Duration::from_secs(3);
+
+/// The current state of quota-svc.
+#[derive(Clone, Debug)]
+pub struct QuotaStatus(watch::Receiver<State>);
+
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct State {
+    /// Unknown until quota-svc has responded. The limits that were read last stay in use.
+    limits: Option<Limits>,
+    is_hung: bool,
+}
+
+impl QuotaStatus {
+    /// Returns the state, and the task that keeps it current. No request waits for it. `condition` is not met while
+    /// quota-svc is hung; a quota-svc that responds without its store does not change it, because then all other pods
+    /// have the same problem.
+    pub fn follow(client: QuotaClient, condition: Condition) -> (Self, impl Future<Output = ()> + use<>) {
+        let (sender, receiver) = watch::channel(State::default());
+        (Self(receiver), update(client, sender, condition))
+    }
+
+    pub fn limits(&self) -> Option<Limits> {
+        self.0.borrow().limits
+    }
+
+    /// Whether quota-svc has not responded for some seconds.
+    pub fn is_hung(&self) -> bool {
+        self.0.borrow().is_hung
+    }
+}
+
+async fn update(client: QuotaClient, state: watch::Sender<State>, condition: Condition) {
+    let mut current = State::default();
+    let mut last_response = Instant::now();
+    loop {
+        let result = client.status().await;
+        // Any response shows that quota-svc is not hung. Failed lookups report why this one is an error.
+        if result.as_ref().map_or_else(|error| error.status().is_some(), |_| true) {
+            last_response = Instant::now();
+        }
+        current.limits = result.map_or(current.limits, |status| status.limits);
+        current.is_hung = last_response.elapsed() >= HUNG_AFTER;
+        match current.is_hung {
+            true => condition.set_not_ready(format!("quota-svc has not responded for {HUNG_AFTER:?}")),
+            false => condition.set_ready("quota-svc responds"),
+        }
+        state.send_replace(current);
+        sleep(INTERVAL).await;
+    }
+}
+
+/// Formats a number with a comma between groups of three digits.
+pub fn grouped(number: u32) -> String {
+    let digits = number.to_string();
+    let groups = digits.as_bytes().rchunks(3).rev().map(|group| String::from_utf8_lossy(group).into_owned());
+    groups.collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits_are_grouped_by_three() {
+        for (number, text) in [(0, "0"), (300, "300"), (1_000, "1,000"), (1_234_567, "1,234,567")] {
+            assert_eq!(grouped(number), text);
+        }
+    }
+}
