@@ -11,10 +11,12 @@ use quota_client::wire::Actor;
 use quota_client::{QuotaClient, QuotaToken};
 use service_kit::{Kit, PortService, inject_request_context, responder};
 use tokio::task::JoinSet;
+use tokio::time::sleep;
 
 use crate::accounts::{Accounts, SignupPolicy};
 use crate::api::{self, Context};
 use crate::config::{Config, Switch};
+use crate::first_account::FirstAccount;
 use crate::router;
 use crate::session::{Cookies, KnownBrowsers, SessionKey};
 
@@ -22,6 +24,9 @@ use crate::session::{Cookies, KnownBrowsers, SessionKey};
 /// call times out: creating an account or key writes twice and waits for a confirmation, each for up to
 /// `--write-timeout` (3 s by default). The page's own timeout (`page/api.js`) is longer still.
 pub(crate) const QUOTA_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// How often to retry to create the first account.
+const FIRST_ACCOUNT_RETRY: Duration = Duration::from_secs(5);
 
 /// dashboard-api without its port.
 pub struct DashboardService {
@@ -50,8 +55,17 @@ impl DashboardService {
         let endpoint = router::endpoint(&context, &kit.telemetry)?;
         let mut tasks = JoinSet::new();
         let quota = context.quota.clone();
+        let first_account =
+            config.accounts.first_account_dir.as_deref().map(FirstAccount::read).transpose()?;
         tasks.spawn(kit.await_store("dashboard-store", async move |waiting| {
             quota.wait_for_store(|reason| waiting.set_not_ready(reason)).await;
+            let Some(first_account) = first_account else { return };
+            while let Err(error) = first_account.create(&quota).await {
+                let reason = format!("can't create the first account: {error:#}");
+                tracing::warn!("{reason}");
+                waiting.set_not_ready(reason);
+                sleep(FIRST_ACCOUNT_RETRY).await;
+            }
         }));
         tasks.spawn(kit.tasks.watch("proxy discovery", discovery_report));
         Ok(Self { endpoint, context, tasks })

@@ -114,6 +114,9 @@ pub struct AccountArgs {
     /// Maximum number of accounts; sign-up closes when it is reached
     #[arg(long, env, value_name = "N", default_value_t = 10_000)]
     pub max_accounts: u64,
+    /// Directory with the files login, password and api-key of an account to create, unless an account has this login
+    #[arg(long, env, value_name = "PATH")]
+    pub first_account_dir: Option<PathBuf>,
 }
 
 impl Default for Config {

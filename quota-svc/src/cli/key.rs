@@ -34,6 +34,8 @@ pub enum KeyCommand {
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
         daily_limit: Option<u32>,
     },
+    /// Print a new key that no account has yet, for the first account of the Helm chart
+    Generate,
     /// List all keys, or those of an account
     List {
         /// Login of the account
@@ -142,6 +144,10 @@ pub(super) async fn run(command: KeyCommand, context: &CliContext) -> anyhow::Re
     match command {
         KeyCommand::Create { account, name, scope, daily_limit } => {
             create(&account, NewKey { name, scope: scope.into(), daily_limit }, context).await
+        }
+        KeyCommand::Generate => {
+            let key = ApiKey::generate()?;
+            context.show(&json!({ "key": key.expose() }), || key.expose().to_owned())
         }
         KeyCommand::List { account: Some(login) } => list(&login, context).await,
         KeyCommand::List { account: None } => all_keys::list(context).await,
