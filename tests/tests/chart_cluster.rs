@@ -253,6 +253,55 @@ async fn upgrade_to_unreachable_store_is_rejected_in_cluster() {
     namespace.helm_test();
 }
 
+/// From the bundled Valkey to the operator's own store, whose password then changes; with a first account from a Secret.
+#[tokio::test]
+async fn release_moves_to_own_store_and_uses_its_new_password_in_cluster() {
+    if !has_cluster() {
+        return;
+    }
+    let (namespace, chart) = (Namespace::create(), chart_dir());
+    apply_store(&namespace);
+    let key = api_key::ApiKey::generate().unwrap();
+    let entries = [
+        "--from-literal=login=you@example.com",
+        "--from-literal=password=correct horse battery",
+        &format!("--from-literal=api-key={}", key.expose()),
+    ];
+    namespace.kubectl(&[&["create", "secret", "generic", "first"], entries.as_slice()].concat());
+    let first = "firstAccount.existingSecret=first";
+    namespace.deploy("install", &chart, HELM_TIMEOUT, &[first]).unwrap();
+    namespace.forward().expect_status(Some(key.expose()), 200, "the key of the Secret works").await;
+
+    let deployment = format!("deploy/{RELEASE}-ip-lookup-lookup-svc");
+    namespace.kubectl(&["scale", &deployment, "--replicas=3"]);
+    let scaling = "lookup.autoscaling.enabled=true";
+    namespace.deploy("upgrade", &chart, HELM_TIMEOUT, &[first, scaling]).unwrap();
+    assert_eq!(namespace.get(&[&deployment])["spec"]["replicas"], 3, "autoscaling removes no running pod");
+
+    let valkey = namespace.valkey();
+    for password in ["old", "new"] {
+        let set =
+            ["exec", "store", "--", "valkey-cli", "-a", "old", "config", "set", "requirepass", password];
+        namespace.kubectl(&set);
+        let external = format!("externalRedis.url=redis://store:6379,externalRedis.password={password}");
+        namespace.deploy("upgrade", &chart, HELM_TIMEOUT, &[first, scaling, &external]).unwrap();
+        namespace.kubectl(&[
+            "exec",
+            "store",
+            "--",
+            "valkey-cli",
+            "-a",
+            password,
+            "client",
+            "kill",
+            "type",
+            "normal",
+        ]);
+        namespace.forward().expect_status(Some(key.expose()), 200, "the pods use their new store").await;
+    }
+    assert_eq!(namespace.valkey(), valkey, "the bundled Valkey is neither removed nor restarted");
+}
+
 /// Runs a Valkey without a password outside of the release, with the image that the chart would use.
 fn apply_store(namespace: &Namespace) {
     let images = image_values();

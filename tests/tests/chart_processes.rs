@@ -226,6 +226,77 @@ fn environment_variables_are_read_by_the_program() {
     }
 }
 
+fn secret(name: &str, data: &[(&str, &str)]) -> Value {
+    let data = data.iter().map(|(key, value)| ((*key).to_owned(), json!(ByteString((*value).into()))));
+    let data: serde_json::Map<_, _> = data.collect();
+    json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": data})
+}
+
+async fn status_of_lookup(pod: &Pod, key: &str) -> u16 {
+    let request = http::client().get(format!("http://{}/api/v1/ip", pod.addr(8080))).bearer_auth(key);
+    request.send().await.unwrap().status().as_u16()
+}
+
+#[tokio::test]
+async fn first_account_secret_gives_a_password_and_a_working_key() {
+    if !has_tools() {
+        return;
+    }
+    let generated = Command::new(binary("quota-svc")).args(["key", "generate"]).output().unwrap();
+    let key = String::from_utf8(generated.stdout).unwrap();
+    let (login, password) = ("ada@example.com", "correct horse battery");
+    let data = [("login", login), ("password", password), ("api-key", &key)];
+    let chart = render(&[
+        "--set",
+        "firstAccount.existingSecret=first,dashboard.extraArgs={--insecure-cookies}",
+        "--set-json",
+        &format!("extraObjects={}", json!([secret("first", &data)])),
+    ]);
+    let (_valkey, services) = start_store(&chart).await;
+    let dashboard = Pod::start(&chart, chart.object("Deployment", "-dashboard-api"), &services).await;
+    let lookup = Pod::start(&chart, chart.object("Deployment", "-lookup-svc"), &services).await;
+    assert_eq!(status_of_lookup(&lookup, key.trim()).await, 200);
+    let url = format!("http://{}", dashboard.addr(8081));
+    let sign_in = http::client().post(format!("{url}/api/v1/session"));
+    let sign_in = sign_in.json(&json!({"login": login, "password": password}));
+    let response = sign_in.header("origin", &url).header("x-csrf-token", "1").send().await.unwrap();
+    assert_eq!(response.status(), 200, "{}", dashboard.log("dashboard-api"));
+    // A pod that starts later finds the account.
+    let second = Pod::start(&chart, chart.object("Deployment", "-dashboard-api"), &services).await;
+    assert!(!second.log("dashboard-api").contains("first account"), "{}", second.log("dashboard-api"));
+}
+
+/// As the chart's README describes it, with `kubectl` left out.
+#[tokio::test]
+async fn moving_to_an_external_redis_keeps_keys_and_valkey() {
+    if !has_tools() {
+        return;
+    }
+    let chart = render(&[]);
+    let (_valkey, services) = start_store(&chart).await;
+    let dashboard = Pod::start(&chart, chart.object("Deployment", "-dashboard-api"), &services).await;
+    let key = create_key(&dashboard);
+    let redis = Redis::start().await;
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("export.jsonl");
+    let run = |command: &mut Command| {
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    };
+    let token = dashboard.path("/run/secrets/quota/token");
+    let export = ["--quota-url", &format!("http://{}", dashboard.addr(8082)), "export", "--to"];
+    run(Command::new(binary("quota-svc")).env("IP_LOOKUP_QUOTA_TOKEN_FILE", token).args(export).arg(&file));
+    let data_dir = dir.path().join("data");
+    let import = ["import", file.to_str().unwrap(), "--data-dir", data_dir.to_str().unwrap()];
+    run(Command::new(binary("ip-lookup")).env("IP_LOOKUP_REDIS_URL", redis.url()).args(import));
+
+    let moved = render(&["--set", &format!("externalRedis.url={}", redis.url())]);
+    let lookup = Pod::start(&moved, moved.object("Deployment", "-lookup-svc"), &Services::new()).await;
+    assert_eq!(status_of_lookup(&lookup, &key).await, 200);
+    let spec = |chart: &Chart| chart.object("StatefulSet", "-valkey")["spec"]["template"]["spec"].clone();
+    assert_eq!(spec(&moved), spec(&chart), "Valkey is not restarted");
+}
+
 /// The operator's own Redis: TLS with a private CA, an ACL user, and the password in a Secret.
 #[tokio::test]
 async fn external_redis_with_tls_and_acl_user_works() {
@@ -233,9 +304,8 @@ async fn external_redis_with_tls_and_acl_user_works() {
         return;
     }
     let redis = Redis::options().tls().user("ip-lookup", "s3cret", "~* +@all").start().await;
-    let secret = |name: &str, key: &str, value: &str| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": {key: ByteString(value.into())}});
     let ca = std::fs::read_to_string(redis.ca_file()).unwrap();
-    let secrets = json!([secret("redis", "password", "s3cret"), secret("redis-ca", "ca.crt", &ca)]);
+    let secrets = json!([secret("redis", &[("password", "s3cret")]), secret("redis-ca", &[("ca.crt", &ca)])]);
     let chart = render(&[
         "--set",
         &format!("valkey.enabled=false,externalRedis.url={},externalRedis.username=ip-lookup", redis.url()),

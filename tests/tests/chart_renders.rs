@@ -2,7 +2,7 @@
 //! the README.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
@@ -117,7 +117,10 @@ fn invalid_values_are_rejected_with_a_reason() {
         ("log.level=verbose", "log.level must be one of"),
         ("log.level=warn;hyper", "log.level must be one of"),
         ("valkey.enabled=false", "no store configured"),
-        ("externalRedis.url=redis://r.example", "set valkey.enabled=false"),
+        (
+            "firstAccount.existingSecret=first,dashboard.enabled=false",
+            "firstAccount.existingSecret needs dashboard.enabled=true",
+        ),
         ("externalRedis.url=redis://user:secret@r.example", "externalRedis.url: Does not match pattern"),
         ("geo.provider=maxmind", "geo.acceptLicense=true"),
         ("geo.provider=maxmind,geo.acceptLicense=true", "geo.existingSecret"),
@@ -445,7 +448,11 @@ fn new_chart_version_or_comment_restarts_no_pod() {
         let templates = chart.of_kind("Deployment").chain(chart.of_kind("StatefulSet"));
         templates.map(|object| (name(object).to_owned(), object["spec"].to_string())).collect()
     };
-    let values = ["--set", "commonLabels.team=edge,valkey.exporter.enabled=true"];
+    // Existing Secrets, because rendering without a cluster generates new ones each time.
+    let secrets = chart_dir().join("ci/existing-secrets-values.yaml");
+    let options =
+        "commonLabels.team=edge,valkey.exporter.enabled=true,valkey.exporter.existingSecret=exporter";
+    let values = ["--values", secrets.to_str().unwrap(), "--set", options];
     let before = Chart::render(&values).unwrap();
     let after = Chart::render_dir(&copy, &values).unwrap();
     let version = &after.object("StatefulSet", "-valkey")["metadata"]["labels"]["helm.sh/chart"];
@@ -491,13 +498,66 @@ async fn generated_secrets_stay_the_same_on_upgrade() {
     }
     let secrets = |chart: &Chart| chart.of_kind("Secret").cloned().collect::<Vec<_>>();
     let values = "valkey.exporter.enabled=true";
-    let installed = secrets(&render(values));
+    let chart = render(values);
+    let installed = secrets(&chart);
     assert_eq!(installed.len(), 4, "{installed:?}");
     assert_ne!(secrets(&render(values)), installed, "another installation gets different secrets");
     let api_server = serve_secrets(&installed).await;
     let upgraded =
         Chart::render(&["--dry-run=server", "--kube-apiserver", &api_server.url(), "--set", values]).unwrap();
     assert_eq!(secrets(&upgraded), installed);
+    assert_eq!(secret_checksums(&upgraded), secret_checksums(&chart), "an upgrade restarts no pod");
+    assert_eq!(secret_checksums(&chart).len(), 4);
+}
+
+/// The checksum of the Secrets in each workload's pods, by name.
+fn secret_checksums(chart: &Chart) -> BTreeMap<String, String> {
+    let workloads = chart.objects.iter().filter_map(|object| {
+        let checksum = object["spec"]["template"]["metadata"]["annotations"]["checksum/secrets"].as_str()?;
+        Some((name(object).to_owned(), checksum.to_owned()))
+    });
+    workloads.collect()
+}
+
+#[test]
+fn changed_password_restarts_the_pods_that_use_it() {
+    if !has_tools() {
+        return;
+    }
+    let checksums = |password: &str| {
+        let values = format!("externalRedis.url=redis://r.example,externalRedis.password={password}");
+        // The other Secrets are given, because rendering without a cluster generates new ones each time.
+        let others =
+            "quota.token.existingSecret=q,dashboard.session.existingSecret=s,valkey.existingSecret=v";
+        secret_checksums(&render(&format!("{values},{others}")))
+    };
+    let (old, new) = (checksums("old"), checksums("new"));
+    let changed: Vec<_> = old.iter().filter(|(name, checksum)| new[*name] != **checksum).collect();
+    assert!(
+        matches!(changed.as_slice(), [(dashboard, _), (lookup, _)]
+            if dashboard.ends_with("-dashboard-api") && lookup.ends_with("-lookup-svc")),
+        "all but Valkey: {changed:?}"
+    );
+    assert_eq!(checksums("old"), old);
+}
+
+#[test]
+fn external_redis_next_to_valkey_is_used_by_all_pods_and_keeps_valkey() {
+    if !has_tools() {
+        return;
+    }
+    let bundled = render("networkPolicy.enabled=true");
+    let both =
+        render("networkPolicy.enabled=true,externalRedis.url=redis://r.example,externalRedis.password=p");
+    let spec = |chart: &Chart, kind: &str, suffix: &str| chart.object(kind, suffix)["spec"].clone();
+    for name in ["-lookup-svc", "-dashboard-api"] {
+        let pod = spec(&both, "Deployment", name)["template"]["spec"].to_string();
+        assert!(pod.contains("--redis-url=redis://r.example") && !pod.contains("-store\""), "{pod}");
+        assert!(!spec(&both, "NetworkPolicy", name)["egress"].to_string().contains("valkey"));
+    }
+    let valkey = |chart: &Chart| spec(chart, "StatefulSet", "-valkey")["template"]["spec"].clone();
+    assert_eq!(valkey(&both), valkey(&bundled), "Valkey is not restarted");
+    assert_eq!(both.object("Secret", "-external-redis")["data"]["password"], "cA==");
 }
 
 /// An earlier version of the chart created a Secret with one password.

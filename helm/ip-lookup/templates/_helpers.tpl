@@ -187,16 +187,21 @@ startupProbe:
   failureThreshold: 60
 livenessProbe:
   httpGet: {path: /livez, port: {{ $port }}}
+  failureThreshold: 3
+  {{- if index . 1 }}
   periodSeconds: 10
   timeoutSeconds: 5
-  failureThreshold: 3
-{{- if index . 1 }}
 readinessProbe:
   httpGet: {path: /readyz, port: {{ $port }}}
   periodSeconds: 2
   timeoutSeconds: 2
   failureThreshold: {{ index . 1 }}
-{{- end }}
+  {{- else }}
+  # While the sidecar hangs, every lookup of its pod fails. A hung process does not react to SIGTERM.
+  periodSeconds: 2
+  timeoutSeconds: 2
+  terminationGracePeriodSeconds: 1
+  {{- end }}
 {{- end -}}
 
 {{/* After how many failed readiness probes, one every 2 s, a pod of a service is not ready. With the profile direct, only

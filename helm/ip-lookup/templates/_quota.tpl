@@ -1,66 +1,50 @@
 {{/* quota-svc, the sidecar of lookup-svc and dashboard-api, and its store. */}}
 
-{{/* Secret with the store's password, as YAML; the name is empty if there is no password. */}}
-{{- define "ip-lookup.storeSecret" -}}
-{{- if .Values.valkey.enabled -}}
-name: {{ default (printf "%s-store" (include "ip-lookup.fullname" .)) .Values.valkey.existingSecret }}
-key: {{ .Values.valkey.passwordKey }}
-{{- else if .Values.externalRedis.existingSecret -}}
-name: {{ .Values.externalRedis.existingSecret }}
-key: {{ .Values.externalRedis.passwordKey }}
-{{- else if .Values.externalRedis.password -}}
-name: {{ include "ip-lookup.fullname" . }}-store
-key: password
-{{- else -}}
-name: ""
-{{- end -}}
-{{- end -}}
-
-{{/* User and Secret entry with which a sidecar connects to the store, as YAML. With the bundled Valkey, a sidecar that
-serves only charges has its own user. Argument: (list $ "charges") or (list $ "all") */}}
-{{- define "ip-lookup.storeUser" -}}
-{{- $root := index . 0 -}}
-{{- $secret := include "ip-lookup.storeSecret" $root | fromYaml -}}
-{{- $lookupKey := include "ip-lookup.lookupPasswordKey" $root -}}
-{{- $user := dict "secret" $secret.name "key" ($secret.key | default "") "username" "" -}}
-{{- if not $root.Values.valkey.enabled -}}
-{{- $_ := set $user "username" $root.Values.externalRedis.username -}}
-{{- else if and (eq (index . 1) "charges") $lookupKey -}}
-{{- $_ := set $user "username" "lookup" -}}
-{{- $_ := set $user "key" $lookupKey -}}
-{{- end -}}
-{{- toYaml $user -}}
-{{- end -}}
-
-{{- define "ip-lookup.storeUrl" -}}
-{{- if and .Values.valkey.enabled .Values.externalRedis.url -}}
-{{- fail "externalRedis.url and valkey.enabled=true are both set: set valkey.enabled=false to use your own Redis" -}}
-{{- else if .Values.valkey.enabled -}}
-redis://{{ include "ip-lookup.fullname" . }}-valkey:6379/0
-{{- else if .Values.externalRedis.url -}}
-{{- .Values.externalRedis.url -}}
-{{- else -}}
+{{/* "true" if the pods use the bundled Valkey. With externalRedis.url they do not, even if valkey.enabled keeps it running. */}}
+{{- define "ip-lookup.usesValkey" -}}
+{{- if not .Values.externalRedis.url -}}
+{{- if not .Values.valkey.enabled -}}
 {{- fail "no store configured: set externalRedis.url or valkey.enabled=true" -}}
 {{- end -}}
+true
+{{- end -}}
+{{- end -}}
+
+{{/* URL, user and password of the store for a sidecar, as YAML. The name of the Secret is empty if there is no password.
+With the bundled Valkey, a sidecar that serves only charges has its own user. Argument: (list $ "charges") or (list $ "all") */}}
+{{- define "ip-lookup.store" -}}
+{{- $root := index . 0 -}}{{- $values := $root.Values -}}
+{{- $fullname := include "ip-lookup.fullname" $root -}}
+{{- $external := $values.externalRedis -}}
+{{- $store := dict "url" $external.url "username" $external.username "secret" $external.existingSecret "key" $external.passwordKey "caSecret" $external.tls.caSecret -}}
+{{- if include "ip-lookup.usesValkey" $root -}}
+{{- $lookupKey := include "ip-lookup.lookupPasswordKey" $root -}}
+{{- $store = dict "url" (printf "redis://%s-valkey:6379/0" $fullname) "username" "" "secret" (include "ip-lookup.valkeySecret" $root) "key" $values.valkey.passwordKey "caSecret" "" -}}
+{{- if and (eq (index . 1) "charges") $lookupKey -}}
+{{- $store = merge (dict "username" "lookup" "key" $lookupKey) $store -}}
+{{- end -}}
+{{- else if and $external.password (not $external.existingSecret) -}}
+{{- $store = merge (dict "secret" (printf "%s-external-redis" $fullname) "key" "password") $store -}}
+{{- end -}}
+{{- toYaml $store -}}
 {{- end -}}
 
 {{/* Argument: (list $ "charges") or (list $ "all") */}}
 {{- define "ip-lookup.storeVolumes" -}}
-{{- $values := (index . 0).Values -}}
-{{- $user := include "ip-lookup.storeUser" . | fromYaml -}}
-{{- if $user.secret }}
+{{- $store := include "ip-lookup.store" . | fromYaml -}}
+{{- if $store.secret }}
 - name: store-password
   secret:
-    secretName: {{ $user.secret }}
+    secretName: {{ $store.secret }}
     defaultMode: 0440
-    items: [{key: {{ $user.key | quote }}, path: password}]
+    items: [{key: {{ $store.key | quote }}, path: password}]
 {{- end }}
-{{- if and (not $values.valkey.enabled) $values.externalRedis.tls.caSecret }}
+{{- if $store.caSecret }}
 - name: store-ca
   secret:
-    secretName: {{ $values.externalRedis.tls.caSecret }}
+    secretName: {{ $store.caSecret }}
     defaultMode: 0440
-    items: [{key: {{ $values.externalRedis.tls.caKey | quote }}, path: ca.crt}]
+    items: [{key: {{ (index . 0).Values.externalRedis.tls.caKey | quote }}, path: ca.crt}]
 {{- end }}
 {{- end -}}
 
@@ -87,7 +71,7 @@ own token, so that the token of a lookup pod is of no use elsewhere. Argument: (
 {{/* The sidecar container. Argument: (list $ "charges") or (list $ "all"), for the flag --serve */}}
 {{- define "ip-lookup.quotaContainer" -}}
 {{- $root := index . 0 -}}{{- $values := $root.Values -}}
-{{- $user := include "ip-lookup.storeUser" . | fromYaml -}}
+{{- $store := include "ip-lookup.store" . | fromYaml -}}
 - name: quota-svc
   image: {{ include "ip-lookup.image" (list $root $values.quota.image) }}
   imagePullPolicy: {{ $values.imagePullPolicy }}
@@ -98,14 +82,14 @@ own token, so that the token of a lookup pod is of no use elsewhere. Argument: (
     - --listen=127.0.0.1:8082
     - {{ printf "--admin-listen=%s:9082" (include "ip-lookup.listenAddress" $root) | quote }}
     - {{ printf "--serve=%v" (index . 1) | quote }}
-    - {{ printf "--redis-url=%v" (include "ip-lookup.storeUrl" $root) | quote }}
-    {{- if $user.secret }}
+    - {{ printf "--redis-url=%v" $store.url | quote }}
+    {{- if $store.secret }}
     - --redis-password-file=/run/secrets/store/password
     {{- end }}
-    {{- with $user.username }}
+    {{- with $store.username }}
     - {{ printf "--redis-username=%v" (.) | quote }}
     {{- end }}
-    {{- if and (not $values.valkey.enabled) $values.externalRedis.tls.caSecret }}
+    {{- if $store.caSecret }}
     - --redis-ca-file=/run/secrets/redis-ca/ca.crt
     {{- end }}
     - {{ printf "--key-prefix=%v" ($values.quota.keyPrefix) | quote }}
@@ -137,8 +121,8 @@ own token, so that the token of a lookup pod is of no use elsewhere. Argument: (
     {{- toYaml $values.quota.resources | nindent 4 }}
   {{- include "ip-lookup.containerSecurity" $root | indent 2 }}
   {{- $mounts := list }}
-  {{- if $user.secret }}{{ $mounts = append $mounts (dict "name" "store-password" "mountPath" "/run/secrets/store" "readOnly" true) }}{{ end }}
-  {{- if and (not $values.valkey.enabled) $values.externalRedis.tls.caSecret }}{{ $mounts = append $mounts (dict "name" "store-ca" "mountPath" "/run/secrets/redis-ca" "readOnly" true) }}{{ end }}
+  {{- if $store.secret }}{{ $mounts = append $mounts (dict "name" "store-password" "mountPath" "/run/secrets/store" "readOnly" true) }}{{ end }}
+  {{- if $store.caSecret }}{{ $mounts = append $mounts (dict "name" "store-ca" "mountPath" "/run/secrets/redis-ca" "readOnly" true) }}{{ end }}
   volumeMounts:
     {{- include "ip-lookup.quotaTokenMount" $root | nindent 4 }}
     {{- with concat $mounts $values.quota.extraVolumeMounts }}

@@ -48,7 +48,12 @@ alive.sh: |
   [ -n "$(timeout 5 valkey-cli -p 6379 ping)" ]
 {{- end -}}
 
-{{/* Entry in the store's Secret with the password of the user `lookup`; empty if lookup pods have no user of their own,
+{{/* Secret with the passwords of the bundled Valkey. */}}
+{{- define "ip-lookup.valkeySecret" -}}
+{{- default (printf "%s-store" (include "ip-lookup.fullname" .)) .Values.valkey.existingSecret -}}
+{{- end -}}
+
+{{/* Entry in that Secret with the password of the user `lookup`; empty if lookup pods have no user of their own,
 because an existing Secret may have only one password. */}}
 {{- define "ip-lookup.lookupPasswordKey" -}}
 {{- if not .Values.valkey.existingSecret -}}
