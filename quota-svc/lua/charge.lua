@@ -10,7 +10,7 @@
 --              slower: each costs time here and in quota-svc. The two numbers are:
 --              status: limit * 32 + outcome * 4 + scope
 --                outcome: 0 counted, 1 unknown key, 2 inactive, 3 already paused, 4 invalid record,
---                         5 counted, then paused; 6 and 7 are 0 and 5 after correcting a record from the future
+--                         5 counted, then paused; 6 and 7 are 0 and 5 after correcting a day from the future
 --              counts: used * 2^20 + allowed * 1024 + over_daily (exact in a double)
 --                used: requests allowed today, including these; over_daily: charges over the daily limit
 --
@@ -37,7 +37,7 @@ end
 
 -- Corrects the day of a record that was charged under a clock more than a day ahead; otherwise the key would be denied
 -- until that day. Returns today's count: that of the future day, and what was already counted today. The entries of the
--- history after today now stand for days a month ago. The same as KeyRecord::correct_future in src/domain/record.rs.
+-- history after today now stand for days a month ago. The same as KeyRecord::correct_day in src/domain/record.rs.
 local function correct_day(key, day, used, today)
   if day - today <= 31 then
     local at = 44 + 4 * (today % 31)
@@ -99,6 +99,21 @@ local function shrink(key, ring, capacity, len, head, burst)
   local kept = math.min(len, burst)
   redis.call('SETRANGE', key, ring, string.sub(ordered, 4 * (len - kept) + 1, 4 * len))
   return kept
+end
+
+-- Moves a burst window from its latest arrival `last` back to `now`: an arrival becomes `now` if it was later. One that
+-- had expired stays expired, because not every ring still contains it. Returns false if the ring is damaged. The same as
+-- BurstWindow::move_back in src/domain/window.rs.
+local function move_back(key, ring, capacity, len, head, last, now)
+  local arrivals = redis.call('GETRANGE', key, ring, ring + 4 * capacity - 1)
+  if #arrivals < 4 * math.min(capacity, head + len) or (head > 0 and head >= capacity) then return false end
+  local moved = string.gsub(arrivals, '....', function(arrival)
+    local age = (last - struct.unpack('<I4', arrival)) % 2 ^ 32
+    local new_age = age < 60000 and math.max(0, age - (last - now)) or 60000
+    return struct.pack('<I4', (now - new_age) % 2 ^ 32)
+  end)
+  redis.call('SETRANGE', key, ring, moved)
+  return true
 end
 
 local function charge_demo(key, count, limit, today)
@@ -165,12 +180,16 @@ for i = 1, #keys do
     elseif day > today + 1 then
       day, used, corrected = today, correct_day(key, day, used, today), true
     end
-    -- The window does not move back with the clock, except by more than a day: then the arrivals are from the future.
+    -- The window moves back with the clock only by more than a second: then the clock was ahead.
     local at, stamp = now, now_stamp
-    if last - now > DAY then
-      last, corrected = 0, true
-    elseif last > now then
-      at, stamp = last, pack('<I', last % 2 ^ 32)
+    if last > now then
+      if last - now <= 1000 then
+        at, stamp = last, pack('<I', last % 2 ^ 32)
+      elseif move_back(key, RING, capacity, len, head, last, now) then
+        last = now
+      else
+        break
+      end
     end
     if at - last >= WINDOW then len, head = 0, 0 end
     if capacity > burst then -- another replica has a higher limit

@@ -48,6 +48,8 @@ fn step() -> impl Strategy<Value = Step> {
         // Sums of these waits are exactly as long as the burst window, or a millisecond shorter or longer.
         6 => prop_oneof![Just(29_999), Just(30_000), Just(59_999), Just(60_000), Just(1)].prop_map(Step::Wait),
         1 => (-90_000i64..0).prop_map(Step::Wait),
+        // The longest step back after which the burst window stays, and the shortest with which it moves back.
+        1 => prop_oneof![Just(-1_000), Just(-1_001)].prop_map(Step::Wait),
         1 => prop_oneof![Just(DAY), Just(3 * DAY), Just(40 * DAY), Just(1i64 << 32)].prop_map(Step::Wait),
         // A wrong clock is corrected.
         1 => prop_oneof![Just(-DAY), Just(-2 * DAY), Just(-3 * DAY), Just(-40 * DAY)].prop_map(Step::Wait),
@@ -96,8 +98,9 @@ impl Model {
             self.move_to_today(today);
         }
         self.day = self.day.max(today);
-        if self.arrivals.last().is_some_and(|last| last - now > DAY) {
-            self.arrivals.clear();
+        if let Some(last) = self.arrivals.last().copied().filter(|last| last - now > 1_000) {
+            self.arrivals.retain(|arrival| last - arrival < 60_000);
+            self.arrivals.iter_mut().for_each(|arrival| *arrival = now.min(*arrival));
         }
         let now = self.arrivals.last().map_or(now, |last| now.max(*last));
         let burst = usize::from(self.limits.burst);

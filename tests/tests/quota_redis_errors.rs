@@ -178,6 +178,9 @@ async fn damaged_header_or_ring_fails_only_its_key() {
     let overfull = "redis.call('SETRANGE', KEYS[1], 38, struct.pack('<I2', 9))";
     // The index of the oldest arrival is outside the ring.
     let bad_index = "redis.call('SETRANGE', KEYS[1], 40, struct.pack('<I2', 8))";
+    // The latest arrival is ahead of the clock, so the next charge moves the window back.
+    let ahead = "redis.call('SETRANGE', KEYS[1], 24, struct.pack('<I8', 4e12))";
+    let damaged_and_ahead = [truncated, bad_index].map(|damage| format!("{ahead} {damage}"));
     let cut_header = "redis.call('SET', KEYS[1], string.sub(redis.call('GET', KEYS[1]), 1, 43))";
     // The script's reply has two bits for the scope, so these would be read as another outcome or limit.
     let bad_scopes = [3, 8, 200].map(|n| format!("redis.call('SETRANGE', KEYS[1], 1, string.char({n}))"));
@@ -195,7 +198,8 @@ async fn damaged_header_or_ring_fails_only_its_key() {
         paused_with_bad_scope,
         &paused_and_overfull,
     ];
-    for damage in damages.into_iter().chain(bad_scopes.iter().map(String::as_str)) {
+    let more = bad_scopes.iter().chain(&damaged_and_ahead).map(String::as_str);
+    for damage in damages.into_iter().chain(more) {
         let quota = start(store.clone()).await;
         let (broken, good) = (quota.new_key().await, quota.new_key().await);
         // Fills the ring's initial capacity, so that the next charge reads the oldest arrival.

@@ -82,7 +82,7 @@ impl KeyRecord {
             KeyState::Active => {}
         }
         if self.is_ahead_of(now) {
-            self.correct_future(now);
+            self.correct_day(day_of(now));
         }
         self.roll_over(day_of(now));
         if !self.window.try_admit(now, limits.burst) {
@@ -97,20 +97,15 @@ impl KeyRecord {
         RecordOutcome::Allowed
     }
 
-    /// Whether the key was charged under a clock that was more than a day ahead of `now`. Smaller steps back are
-    /// tolerated: the day and the window stay where they are until the clock has caught up.
+    /// Whether the key's day is more than one day ahead of `now`, so that the clock was wrong. After a smaller step back
+    /// the day stays until the clock has caught up.
     pub fn is_ahead_of(&self, now: i64) -> bool {
-        self.day > day_of(now).saturating_add(1) || self.window.is_ahead_of(now)
+        self.day > day_of(now).saturating_add(1)
     }
 
-    /// Corrects what a wrong future clock has written; otherwise the key would be denied until that day. The count moves
-    /// to today, and is added to what was already counted today. Future arrivals are dropped.
-    fn correct_future(&mut self, now: i64) {
-        let today = day_of(now);
-        self.window.drop_future(now);
-        if self.day <= today.saturating_add(1) {
-            return;
-        }
+    /// Corrects the day of a record for which [`Self::is_ahead_of`] holds; otherwise the key would be denied until that
+    /// day. The count moves to today, and is added to what was already counted today.
+    fn correct_day(&mut self, today: u32) {
         // Today's count was moved to `past`, and is still there unless a later day has the same index.
         if self.day - today <= USAGE_DAYS as u32 {
             self.used = self.used.saturating_add(self.past[past_index(today)]);
@@ -175,6 +170,7 @@ fn past_index(day: u32) -> usize {
 #[cfg(test)]
 mod tests {
     use super::super::time::MS_PER_DAY;
+    use super::super::window::WINDOW_MS;
     use super::*;
 
     const LIMITS: Limits = Limits { daily: 3, burst: 5, demo: 1 };
@@ -223,15 +219,13 @@ mod tests {
     }
 
     #[test]
-    fn arrivals_more_than_a_day_ahead_are_dropped() {
+    fn day_charged_one_day_ahead_stays_when_the_window_moves_back() {
         let limits = Limits { daily: 100, burst: 5, demo: 1 };
         let mut record = KeyRecord::new(Scope::Full, None, 0);
-        for _ in 0..5 {
-            record.charge(2 * MS_PER_DAY - 1, &limits);
+        for now in [2 * MS_PER_DAY - 1, 0, 0, 0, 0, WINDOW_MS] {
+            assert_eq!(record.charge(now, &limits), RecordOutcome::Allowed);
         }
-        assert_eq!(record.clone().charge(MS_PER_DAY - 1, &limits), RecordOutcome::BurstExceeded);
-        assert_eq!(record.charge(MS_PER_DAY - 2, &limits), RecordOutcome::Allowed);
-        assert_eq!((record.day, record.used), (1, 6), "one day ahead: the day stays");
+        assert_eq!((record.day, record.used), (1, 6));
     }
 
     #[test]

@@ -4,13 +4,19 @@
 //! it. So the ring needs only the last `limit` arrivals, and of these only those less than 60,000 ms old. A full ring
 //! drops its oldest arrival if that has expired; otherwise it grows, up to `limit`. While replicas with different limits
 //! are running, each applies its own limit to the same arrivals: a lower one first shrinks the ring to its last `limit`
-//! arrivals. That loses nothing: if the limit is not exceeded, all older arrivals have expired. `lua/charge.lua`
-//! implements this rule in Redis. The script drops up to 16 expired arrivals at once, because there each read of the ring is a Redis
-//! command.
-
-use super::time::MS_PER_DAY;
+//! arrivals. That loses nothing: if the limit is not exceeded, all older arrivals have expired.
+//!
+//! If the clock steps back by up to a second, the window stays at its latest arrival until the clock has caught up. If
+//! it steps back further, the clock was ahead and has been corrected: the window moves back with it, and arrivals after
+//! `now` become `now`.
+//!
+//! `lua/charge.lua` implements these rules in Redis. The script drops up to 16 expired arrivals at once, because there
+//! each read of the ring is a Redis command.
 
 pub const WINDOW_MS: i64 = 60_000;
+
+/// A latest arrival further ahead of the clock than this was stored under a clock that has been corrected since.
+const MAX_AHEAD_MS: i64 = 1_000;
 
 const INITIAL_CAPACITY: u16 = 8;
 
@@ -43,21 +49,13 @@ impl BurstWindow {
         true
     }
 
-    /// Whether the latest arrival is more than a day in the future: the clock was wrong then.
-    pub fn is_ahead_of(&self, now: i64) -> bool {
-        self.last.saturating_sub(now) > MS_PER_DAY
-    }
-
-    /// Drops all arrivals if [`Self::is_ahead_of`]. The others are at most 60 s older than the latest.
-    pub fn drop_future(&mut self, now: i64) {
-        if self.is_ahead_of(now) {
-            (self.last, self.len, self.head) = (0, 0, 0);
-        }
-    }
-
-    /// Moves the window to `now`, or keeps it at the latest arrival if the clock stepped back. Returns the window's
-    /// time.
+    /// Moves the window to `now`, or keeps it at the latest arrival if that is at most [`MAX_AHEAD_MS`] ahead. Returns
+    /// the window's time.
     fn advance(&mut self, now: i64, limit: u16) -> i64 {
+        let ahead = self.last.saturating_sub(now);
+        if ahead > MAX_AHEAD_MS {
+            self.move_back(now, ahead);
+        }
         let now = now.max(self.last);
         if now.saturating_sub(self.last) >= WINDOW_MS {
             (self.len, self.head) = (0, 0);
@@ -68,6 +66,18 @@ impl BurstWindow {
         }
         self.limit = limit;
         now
+    }
+
+    /// Moves the window from its latest arrival back to `now`, by `ahead`. An arrival becomes `now` if it was later. One
+    /// that had expired stays expired, because not every ring still contains it.
+    fn move_back(&mut self, now: i64, ahead: i64) {
+        let last = low_bits(self.last);
+        for arrival in &mut self.ring {
+            let age = i64::from(last.wrapping_sub(*arrival));
+            let new_age = if age < WINDOW_MS { age.saturating_sub(ahead).max(0) } else { WINDOW_MS };
+            *arrival = low_bits(now - new_age);
+        }
+        self.last = now;
     }
 
     /// Keeps the last `capacity` arrivals.
@@ -113,6 +123,7 @@ mod tests {
 
     use proptest::prelude::*;
 
+    use super::super::time::MS_PER_DAY;
     use super::*;
 
     /// The rule, implemented directly. Contains all arrivals, and the latest time.
@@ -121,6 +132,11 @@ mod tests {
 
     impl Model {
         fn try_admit(&mut self, now: i64, limit: usize) -> bool {
+            if self.1 - now > 1_000 {
+                self.0.retain(|arrival| self.1 - arrival < WINDOW_MS);
+                self.0.iter_mut().for_each(|arrival| *arrival = now.min(*arrival));
+                self.1 = now;
+            }
             self.1 = self.1.max(now);
             if self.0.len() >= limit && self.1 - self.0[self.0.len() - limit] < WINDOW_MS {
                 return false;
@@ -163,6 +179,17 @@ mod tests {
         assert!(!window.clone().try_admit(20, 3), "a lower limit counts the same arrivals");
         assert!(window.clone().try_admit(60_018, 3), "the third to last arrival was at 18 ms");
         assert!(!window.try_admit(60_017, 3));
+    }
+
+    #[test]
+    fn window_moves_back_if_its_latest_arrival_is_more_than_a_second_ahead() {
+        for (ahead, expires_at) in [(1_000, 61_000), (1_001, 60_000), (MS_PER_DAY, 60_000), (1 << 33, 60_000)]
+        {
+            let mut window = BurstWindow::default();
+            assert!(window.try_admit(ahead, 2) && window.try_admit(0, 2));
+            assert!(!window.clone().try_admit(expires_at - 1, 2), "{ahead} ms ahead");
+            assert!(window.try_admit(expires_at, 2), "{ahead} ms ahead");
+        }
     }
 
     proptest! {

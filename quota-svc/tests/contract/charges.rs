@@ -125,8 +125,48 @@ pub async fn clock_stepping_back_resets_nothing(harness: &Harness) {
     harness.set_time(midnight + 20);
     let verdict = harness.charge_key(key, 1).await[0];
     assert_eq!((verdict.outcome, verdict.remaining), (Outcome::DailyExceeded, Some(0)), "no second reset");
-    assert_eq!(harness.charge_and_count(key, 289, Outcome::DailyExceeded).await, 289);
-    assert_eq!(harness.outcome(key).await, Outcome::BurstExceeded, "the window did not move back");
+}
+
+pub async fn burst_window_moves_back_when_a_clock_ahead_is_corrected(harness: &Harness) {
+    for ahead in [1_001, 59_000, 23 * 3_600_000, 2 * DAY, 60 * DAY] {
+        harness.set_time(NOON + ahead);
+        let key = harness.key().await;
+        assert_eq!(harness.charge_and_count(key, 100, Outcome::Allowed).await, 100);
+        harness.set_time(NOON);
+        assert_eq!(harness.charge_and_count(key, 100, Outcome::Allowed).await, 100);
+        harness.advance(59_999);
+        assert_eq!(harness.charge_and_count(key, 100, Outcome::Allowed).await, 100);
+        harness.advance(1);
+        assert_eq!(
+            harness.charge_and_count(key, 200, Outcome::Allowed).await,
+            200,
+            "{ahead} ms ahead: the first 200 arrivals expire 60 s after the correction"
+        );
+        assert_eq!(harness.outcome(key).await, Outcome::BurstExceeded, "{ahead} ms ahead: the others count");
+    }
+}
+
+pub async fn arrivals_before_a_clock_correction_keep_their_time(harness: &Harness) {
+    let key = harness.key().await;
+    for at in [0, 30_000, 10_000] {
+        harness.set_time(NOON + at);
+        assert_eq!(harness.charge_and_count(key, 100, Outcome::Allowed).await, 100);
+    }
+    harness.set_time(NOON + 60_000);
+    assert_eq!(harness.charge_and_count(key, 100, Outcome::Allowed).await, 100, "those at 0 ms have expired");
+    harness.set_time(NOON + 70_000);
+    assert_eq!(harness.charge_and_count(key, 200, Outcome::Allowed).await, 200, "30,000 became 10,000 ms");
+    assert_eq!(harness.outcome(key).await, Outcome::BurstExceeded);
+}
+
+pub async fn burst_window_stays_when_the_clock_steps_back_by_a_second(harness: &Harness) {
+    let key = harness.key().await;
+    harness.set_time(NOON + 1_000);
+    assert_eq!(harness.charge_and_count(key, 150, Outcome::Allowed).await, 150);
+    harness.set_time(NOON);
+    assert_eq!(harness.charge_and_count(key, 150, Outcome::Allowed).await, 150);
+    harness.set_time(NOON + 60_999);
+    assert_eq!(harness.outcome(key).await, Outcome::BurstExceeded);
 }
 
 pub async fn batched_charges_equal_single_charges(harness: &Harness) {
@@ -246,8 +286,8 @@ pub async fn charges_under_a_future_clock_move_to_today(harness: &Harness) {
     assert_eq!(harness.charge(Subject::Demo, 1).await[0].remaining, Some(996));
     let record = harness.store.key(key, None).await.unwrap().record;
     assert_eq!((i64::from(record.day), record.used), (NOON / DAY, 4));
-    assert_eq!(harness.charge_key(key, 299).await[298].outcome, Outcome::DailyExceeded);
-    assert_eq!(harness.outcome(key).await, Outcome::BurstExceeded, "the window has only today's arrivals");
+    assert_eq!(harness.charge_key(key, 296).await[295].outcome, Outcome::DailyExceeded);
+    assert_eq!(harness.outcome(key).await, Outcome::BurstExceeded, "all arrivals moved to today");
     harness.store.change_key(key, None, &KeyChange::Resume, None).await.unwrap();
     harness.advance(DAY);
     assert_eq!(harness.charge_key(key, 1).await[0].remaining, Some(9), "the next day resets the quota");

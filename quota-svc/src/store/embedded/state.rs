@@ -178,7 +178,7 @@ impl Demo {
         if today > self.day {
             (self.day, self.used) = (today, 0);
         } else if self.day > today.saturating_add(1) {
-            // Counted under a clock that was wrong, as in `KeyRecord::correct_future`.
+            // Counted under a clock that was wrong, as in `KeyRecord::correct_day`.
             tracing::warn!(key = "demo", "{CORRECTED_FUTURE}");
             (self.day, self.dirty) = (today, true);
         }
