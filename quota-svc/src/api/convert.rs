@@ -5,6 +5,7 @@ use quota_api::DayUsage;
 
 use crate::domain::account::{Account, KEYS_PER_ACCOUNT, Login, MAX_CREDENTIAL};
 use crate::domain::event::{Actor, Event, EventKind};
+use crate::domain::invisible::is_invisible;
 use crate::domain::key::{KeyMeta, KeyName, StoredKey};
 use crate::domain::limits::Limits;
 use crate::domain::record::{KeyRecord, KeyState, Scope, USAGE_DAYS};
@@ -122,7 +123,7 @@ pub fn to_export(account: Account, keys: &[StoredKey], now: i64) -> quota_api::E
 
 /// Converts and validates one line of an export. The error is a message for the CLI or the API response.
 pub fn from_export(line: &quota_api::ExportedAccount, now: i64) -> Result<ImportAccount, Cause> {
-    let login = Login::parse(&line.login)?;
+    let login = Login::parse_new(&line.login)?;
     if line.credential.as_ref().is_some_and(|credential| credential.len() > MAX_CREDENTIAL) {
         return Err(format!("a credential must be at most {MAX_CREDENTIAL} bytes long").into());
     }
@@ -135,17 +136,21 @@ pub fn from_export(line: &quota_api::ExportedAccount, now: i64) -> Result<Import
         credential: line.credential.clone(),
         credential_version: line.credential_version,
     };
-    let keys = line.keys.iter().map(|key| key_from_export(key, &account, now)).collect::<Result<_, _>>()?;
+    let keys = line.keys.iter().enumerate().map(|(index, key)| {
+        key_from_export(key, &account, now).map_err(|reason| format!("keys[{index}]: {reason}"))
+    });
+    let keys = keys.collect::<Result<_, _>>()?;
     Ok(ImportAccount { account, keys })
 }
 
 fn key_from_export(key: &quota_api::ExportedKey, account: &Account, now: i64) -> Result<StoredKey, Cause> {
-    if key.hint.chars().count() > MAX_HINT {
-        return Err(format!("a hint must be at most {MAX_HINT} characters long").into());
+    if key.hint.chars().count() > MAX_HINT || key.hint.chars().any(is_invisible) {
+        let reason = format!("a hint must be at most {MAX_HINT} characters, without invisible characters");
+        return Err(reason.into());
     }
     let meta = KeyMeta {
         account: account.id(),
-        name: KeyName::parse(&key.name)?,
+        name: KeyName::parse_new(&key.name)?,
         hint: key.hint.clone(),
         digest: KeyDigest::from_hex(&key.sha256)?,
         created_at: key.created_at,
@@ -209,5 +214,25 @@ mod tests {
         let mut line = valid;
         line.keys = vec![line.keys[0].clone(); 11];
         assert!(from_export(&line, NOW).unwrap_err().to_string().contains("at most 10"));
+    }
+
+    #[test]
+    fn invisible_characters_in_an_import_are_rejected() {
+        let (account, key) = stored_account_and_key();
+        let valid = to_export(account, &[key.clone(), key], NOW);
+        for text in ["a\u{202e}b", "a\u{2066}b", "\u{fe0f}"] {
+            let mut line = valid.clone();
+            line.login = text.to_owned();
+            let error = from_export(&line, NOW).expect_err("the login is invalid").to_string();
+            assert!(error.contains("a login must be"), "{error}");
+            let mut line = valid.clone();
+            line.keys[1].name = text.to_owned();
+            let error = from_export(&line, NOW).expect_err("the name is invalid").to_string();
+            assert!(error.starts_with("keys[1]: a key name must be"), "{error}");
+        }
+        let mut line = valid;
+        line.keys[1].hint = "ipl_\u{202e}abcd".to_owned();
+        let error = from_export(&line, NOW).expect_err("the hint is invalid").to_string();
+        assert!(error.starts_with("keys[1]: a hint must be"), "{error}");
     }
 }

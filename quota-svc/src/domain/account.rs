@@ -29,7 +29,7 @@ pub struct Login(String);
 pub struct LoginError;
 
 impl Login {
-    /// Normalizes and validates the login of a new account. Stricter than [`parse`](Self::parse): two logins that look
+    /// Normalizes and validates the login of a new or imported account. Stricter than [`parse`](Self::parse): two logins that look
     /// alike must not be different accounts.
     pub fn parse_new(text: &str) -> Result<Self, LoginError> {
         let login = Self::parse(text)?;

@@ -1,4 +1,4 @@
-//! Characters that new logins and key names must not contain: they are not visible, or change the order of others, so
+//! Characters that new and imported logins and key names must not contain: they are not visible, or change the order of others, so
 //! that two different texts look alike.
 
 /// Ranges of zero-width, bidirectional and other format characters (Unicode general category Cf, fillers and line

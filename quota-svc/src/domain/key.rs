@@ -4,7 +4,7 @@ use api_key::KeyDigest;
 
 use super::event::{Actor, EventKind, with_actor};
 use super::id::{AccountId, KeyId};
-use super::invisible::is_invisible;
+use super::invisible::{is_invisible, is_variation_selector};
 use super::record::{KeyRecord, KeyState};
 
 /// Maximum length of a key's name in characters.
@@ -19,10 +19,11 @@ pub struct KeyName(String);
 pub struct NameError;
 
 impl KeyName {
-    /// Validates the name of a new or renamed key. Stricter than [`parse`](Self::parse).
+    /// Validates the name of a new, renamed or imported key. Stricter than [`parse`](Self::parse).
     pub fn parse_new(text: &str) -> Result<Self, NameError> {
         let name = Self::parse(text)?;
-        match name.0.chars().any(is_invisible) {
+        let is_visible = |c: char| !is_variation_selector(c) && !c.is_whitespace();
+        match name.0.chars().any(is_invisible) || !name.0.chars().any(is_visible) {
             true => Err(NameError),
             false => Ok(name),
         }
@@ -132,7 +133,9 @@ mod tests {
 
     #[test]
     fn new_name_with_invisible_characters_is_rejected() {
-        for name in ["prod\u{200b}", "\u{202e}prod", "pro\u{2066}d", "prod\u{2028}x", "\u{feff}prod"] {
+        let in_text = ["prod\u{200b}", "\u{202e}prod", "pro\u{2066}d", "prod\u{2028}x", "\u{feff}prod"];
+        let alone = ["\u{fe0f}", "\u{fe00}\u{fe0f}", "\u{fe0f} \u{fe0f}"];
+        for name in in_text.into_iter().chain(alone) {
             assert_eq!(KeyName::parse_new(name), Err(NameError), "{name:?}");
             assert!(KeyName::parse(name).is_ok(), "existing keys keep working: {name:?}");
         }

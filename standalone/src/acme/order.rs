@@ -53,6 +53,8 @@ pub enum OrderError {
     Validation(String),
     #[error("the CA does not offer TLS-ALPN-01 for {0}")]
     NoTlsAlpn(String),
+    #[error("the CA asks to validate {0}, which is not in the order")]
+    NotOrdered(String),
     #[error("the authorization of {0} is {1:?}")]
     Authorization(String, AuthorizationStatus),
     #[error("can't create the challenge certificate")]
@@ -184,7 +186,7 @@ impl CertificateOrder {
         let identifiers: Vec<_> = self.hosts.iter().cloned().map(Identifier::Dns).collect();
         let mut order = account.new_order(&NewOrder::new(&identifiers)).await?;
         let challenges = self.certificate.begin_challenges();
-        answer_challenges(&mut order, &challenges).await?;
+        answer_challenges(&mut order, &self.hosts, &challenges).await?;
         let status = order.poll_ready(&POLLING).await;
         drop(challenges);
         match status {
@@ -228,15 +230,20 @@ impl CertificateOrder {
     }
 }
 
-/// Presents the certificates that prove control of the host names, and tells the CA to validate them.
+/// Presents the certificates that prove control of the host names, and tells the CA to validate them. A CA that asks for
+/// another name gets no proof of it.
 async fn answer_challenges(
     order: &mut instant_acme::Order,
+    hosts: &[String],
     challenges: &Challenges,
 ) -> Result<(), OrderError> {
     let mut authorizations = order.authorizations();
     while let Some(authorization) = authorizations.next().await {
         let mut authorization = authorization?;
         let host = authorization.identifier().to_string();
+        if !hosts.iter().any(|ordered| ordered.eq_ignore_ascii_case(&host)) {
+            return Err(OrderError::NotOrdered(host));
+        }
         match authorization.status {
             AuthorizationStatus::Valid => continue,
             AuthorizationStatus::Pending => {}
@@ -285,12 +292,65 @@ async fn validation_error(order: &mut instant_acme::Order, problem: Option<Probl
 
 #[cfg(test)]
 mod tests {
+    use std::pin::Pin;
+
+    use bytes::Bytes;
+    use http::Request;
+    use http_body_util::Full;
+    use instant_acme::{BodyWrapper, BytesResponse, HttpClient};
+    use serde_json::json;
+
     use super::*;
 
     fn problem(kind: &str) -> OrderError {
         let text = format!(r#"{{"type":"urn:ietf:params:acme:error:{kind}","detail":"two\nlines"}}"#);
         let problem: Problem = serde_json::from_str(&text).unwrap();
         OrderError::Acme(problem.into())
+    }
+
+    /// A CA that sends the same object for every request: directory, account, order, authorization and challenge in one.
+    struct Ca {
+        /// The host name that it asks to validate.
+        host: &'static str,
+    }
+
+    impl HttpClient for Ca {
+        fn request(
+            &self,
+            _: Request<BodyWrapper<Bytes>>,
+        ) -> Pin<Box<dyn Future<Output = Result<BytesResponse, instant_acme::Error>> + Send>> {
+            let url = "https://ca.example/";
+            let challenge = json!({ "type": "tls-alpn-01", "url": url, "token": "t", "status": "pending" });
+            let object = json!({
+                "newNonce": url, "newAccount": url, "newOrder": url,
+                "status": "pending", "authorizations": [url], "finalize": url,
+                "identifier": { "type": "dns", "value": self.host }, "challenges": [challenge],
+                "type": "tls-alpn-01", "url": url,
+            });
+            let response = http::Response::builder().header("Replay-Nonce", "n").header("Location", url);
+            let response = response.body(Full::new(Bytes::from(object.to_string()))).unwrap();
+            Box::pin(async { Ok(response.into()) })
+        }
+    }
+
+    async fn challenges_of(host: &'static str) -> Result<(), OrderError> {
+        let new = NewAccount { contact: &[], terms_of_service_agreed: true, only_return_existing: false };
+        let builder = Account::builder_with_http(Box::new(Ca { host }));
+        let (account, _) = builder.create(&new, "https://ca.example/".to_owned(), None).await?;
+        let hosts = ["ip.example".to_owned(), "keys.example".to_owned()];
+        let identifiers = hosts.clone().map(Identifier::Dns);
+        let mut order = account.new_order(&NewOrder::new(&identifiers)).await?;
+        let challenges = ManagedCertificate::new("none.pem".into(), "").begin_challenges();
+        answer_challenges(&mut order, &hosts, &challenges).await
+    }
+
+    #[tokio::test]
+    async fn challenge_for_a_host_that_is_not_in_the_order_ends_the_order() {
+        challenges_of("keys.example").await.unwrap();
+        for host in ["other.example", "a.ip.example", "example"] {
+            let error = challenges_of(host).await.unwrap_err();
+            assert!(matches!(&error, OrderError::NotOrdered(name) if name == host), "{error}");
+        }
     }
 
     #[test]
