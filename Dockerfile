@@ -81,9 +81,9 @@ COPY --from=build-ip-lookup /src/target/dist/ip-lookup /usr/local/bin/
 # Docker's bridge. It is not trusted (the default is loopback only): it would be any client that can reach the port.
 ENV SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt PATH=/usr/local/bin \
     IP_LOOKUP_DATA_DIR=/data \
-    IP_LOOKUP_LISTEN=0.0.0.0:8080 IP_LOOKUP_BASE_URL=http://localhost:8080 \
-    IP_LOOKUP_DASHBOARD_LISTEN=0.0.0.0:8081 IP_LOOKUP_PUBLIC_URL=http://localhost:8081 \
-    IP_LOOKUP_ADMIN_LISTEN=0.0.0.0:9080
+    IP_LOOKUP_LISTEN=[::]:8080 IP_LOOKUP_BASE_URL=http://localhost:8080 \
+    IP_LOOKUP_DASHBOARD_LISTEN=[::]:8081 IP_LOOKUP_PUBLIC_URL=http://localhost:8081 \
+    IP_LOOKUP_ADMIN_LISTEN=[::]:9080
 USER 65532:65532
 VOLUME /data
 EXPOSE 8080 8081 9080

@@ -52,11 +52,11 @@ pub enum Command {
 #[derive(clap::Args, Debug, Clone)]
 pub struct Config {
     /// Listen address of the dashboard
-    #[arg(long, env, value_name = "ADDR", default_value = "0.0.0.0:8081", help_heading = "Serving")]
+    #[arg(long, env, value_name = "ADDR", default_value = "[::]:8081", help_heading = "Serving")]
     #[arg(value_parser = ListenAddrParser)]
     pub listen: SocketAddr,
     /// Listen address of /livez, /readyz and /metrics
-    #[arg(long, env, value_name = "ADDR", default_value = "0.0.0.0:9081", help_heading = "Serving")]
+    #[arg(long, env, value_name = "ADDR", default_value = "[::]:9081", help_heading = "Serving")]
     #[arg(value_parser = ListenAddrParser)]
     pub admin_listen: SocketAddr,
     /// Listen address of a port that redirects plain HTTP to --public-url, which must be an https URL

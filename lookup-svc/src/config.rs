@@ -69,11 +69,11 @@ pub struct SelftestArgs {
 #[derive(Args, Debug, Clone)]
 pub struct Config {
     /// Listen address of the public API
-    #[arg(long, env, value_name = "ADDR", default_value = "0.0.0.0:8080", value_parser = ListenAddrParser)]
+    #[arg(long, env, value_name = "ADDR", default_value = "[::]:8080", value_parser = ListenAddrParser)]
     pub listen: SocketAddr,
 
     /// Listen address of /livez, /readyz and /metrics
-    #[arg(long, env, value_name = "ADDR", default_value = "0.0.0.0:9080", value_parser = ListenAddrParser)]
+    #[arg(long, env, value_name = "ADDR", default_value = "[::]:9080", value_parser = ListenAddrParser)]
     pub admin_listen: SocketAddr,
 
     /// Serve POST /explain on the admin port, which explains how a request would be handled: auto serves it only if

@@ -24,7 +24,7 @@ pub struct Config {
     #[arg(value_parser = ListenAddrParser)]
     pub listen: SocketAddr,
     /// Listen address of /livez, /readyz and /metrics
-    #[arg(long, env, value_name = "ADDR", default_value = "0.0.0.0:9082", help_heading = "Serving")]
+    #[arg(long, env, value_name = "ADDR", default_value = "[::]:9082", help_heading = "Serving")]
     #[arg(value_parser = ListenAddrParser)]
     pub admin_listen: SocketAddr,
     /// Accept connections from other machines; requires --quota-token-file. The connections are not encrypted: use it

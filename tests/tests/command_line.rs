@@ -125,6 +125,59 @@ async fn colon_and_port_listen_on_all_addresses() {
     assert_eq!(service.listen_addr("admin").await.ip().to_string(), "127.0.0.1");
 }
 
+/// The port alone keeps the default's address.
+#[tokio::test]
+async fn default_ports_serve_both_families() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, key) = (dir.path().join("store"), dir.path().join("key"));
+    fs::write(&key, [7; 32]).unwrap();
+    let (store, key) =
+        (["--store-file", store.to_str().unwrap()], ["--session-key-file", key.to_str().unwrap()]);
+    for (program, server, flags) in [
+        ("lookup-svc", "lookup", &["--listen=0"][..]),
+        ("dashboard-api", "dashboard", &["--listen=0", key[0], key[1]]),
+        ("quota-svc", "admin", &["--listen=127.0.0.1:0", store[0], store[1]]),
+    ] {
+        let mut service = Service::spawn(program, &[&["--admin-listen=0"], flags].concat(), &[]);
+        for server in [server, "admin"] {
+            let addr = service.listen_addr(server).await;
+            assert_eq!(addr.ip().to_string(), "::", "{program} {server}");
+            for client in ["127.0.0.1", "[::1]"] {
+                let url = format!("http://{client}:{}/", addr.port());
+                testkit::http::client().get(url).send().await.unwrap();
+            }
+        }
+    }
+}
+
+/// Starts a program as on a kernel without IPv6: creating an IPv6 socket fails with EAFNOSUPPORT.
+const WITHOUT_IPV6: &str = r"
+import ctypes, errno, os, platform, socket, struct, sys
+number = {'x86_64': 41, 'aarch64': 198}[platform.machine()]
+allow, deny = 0x7fff0000, 0x50000 | errno.EAFNOSUPPORT
+# Loads the system call's number (offset 0) and its first argument (offset 16), and compares them.
+code = [(0x20, 0, 0, 0), (0x15, 0, 3, number), (0x20, 0, 0, 16), (0x15, 0, 1, socket.AF_INET6), (6, 0, 0, deny), (6, 0, 0, allow)]
+code = ctypes.create_string_buffer(b''.join(struct.pack('HBBI', *line) for line in code))
+libc = ctypes.CDLL(None)
+assert libc.prctl(38, 1, 0, 0, 0) == 0
+assert libc.prctl(22, 2, struct.pack('HP', 6, ctypes.addressof(code))) == 0
+os.execv(sys.argv[1], sys.argv[1:])
+";
+
+#[tokio::test]
+async fn default_ports_serve_ipv4_on_a_system_without_ipv6() {
+    if !require_tool("python3") {
+        return;
+    }
+    let flags = ["--listen=0", "--admin-listen=0"];
+    let mut service = Service::spawn_under(&["python3", "-c", WITHOUT_IPV6], "lookup-svc", &flags, &[]);
+    for server in ["lookup", "admin"] {
+        let addr = service.listen_addr(server).await;
+        assert_eq!(addr.ip().to_string(), "0.0.0.0");
+        testkit::http::client().get(format!("http://127.0.0.1:{}/", addr.port())).send().await.unwrap();
+    }
+}
+
 #[test]
 fn usage_errors_are_json_with_json_output() {
     for args in [&["key", "create", "--output", "json"][..], &["--output=json", "--listen", "nowhere"]] {

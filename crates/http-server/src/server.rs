@@ -1,7 +1,7 @@
 //! A port: binds it, accepts its connections, makes room for new ones, and drains them at shutdown.
 
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::{sync::Arc, time::Duration};
 
 use futures_util::FutureExt;
@@ -130,10 +130,22 @@ impl Server {
     }
 }
 
+/// Listens on an address. `[::]` serves IPv4, too, and becomes `0.0.0.0` on a system without IPv6.
 fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
+    match listen_on(addr) {
+        Err(error)
+            if addr.ip() == Ipv6Addr::UNSPECIFIED && error.raw_os_error() == Some(libc::EAFNOSUPPORT) =>
+        {
+            listen_on((Ipv4Addr::UNSPECIFIED, addr.port()).into())
+        }
+        result => result,
+    }
+}
+
+fn listen_on(addr: SocketAddr) -> io::Result<TcpListener> {
     let socket = if addr.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     if addr.ip() == Ipv6Addr::UNSPECIFIED {
-        // `[::]` serves IPv4, too, independent of the system's default. Fails on systems that can't, such as OpenBSD.
+        // Independent of the system's default. Fails on systems that can't, such as OpenBSD.
         let _ = socket2::SockRef::from(&socket).set_only_v6(false);
     }
     // Allows a restart while old connections are still in TIME_WAIT.

@@ -77,11 +77,6 @@ drainSeconds: {{ default 5 $profile.drainSeconds }}
 {{- ternary .Values.edge.direct.port .Values.service.port (eq .Values.edge.profile "direct") | int -}}
 {{- end -}}
 
-{{/* The address on which pods listen. `[::]` serves IPv4, too, but fails on nodes without IPv6. */}}
-{{- define "ip-lookup.listenAddress" -}}
-{{- ternary "[::]" "0.0.0.0" (has .Values.service.ipFamilyPolicy (list "PreferDualStack" "RequireDualStack")) -}}
-{{- end -}}
-
 {{/* Flags for HTTPS in the services themselves. Argument: (list $ redirect-port) */}}
 {{- define "ip-lookup.tlsArgs" -}}
 {{- $root := index . 0 -}}{{- $direct := $root.Values.edge.direct -}}
@@ -90,7 +85,7 @@ drainSeconds: {{ default 5 $profile.drainSeconds }}
 - --tls-key=/run/secrets/tls/tls.key
 - {{ printf "--tls-min-version=%v" $direct.minTLSVersion | quote }}
 {{- if $direct.redirect }}
-- {{ printf "--redirect-listen=%s:%v" (include "ip-lookup.listenAddress" $root) (index . 1) | quote }}
+- {{ printf "--redirect-listen=[::]:%v" (index . 1) | quote }}
 {{- end }}
 {{- if $direct.proxyProtocol }}
 - --proxy-protocol

@@ -80,7 +80,7 @@ own token, so that the token of a lookup pod is of no use elsewhere. Argument: (
   {{- end }}
   args:
     - --listen=127.0.0.1:8082
-    - {{ printf "--admin-listen=%s:9082" (include "ip-lookup.listenAddress" $root) | quote }}
+    - "--admin-listen=[::]:9082"
     - {{ printf "--serve=%v" (index . 1) | quote }}
     - {{ printf "--redis-url=%v" $store.url | quote }}
     {{- if $store.secret }}

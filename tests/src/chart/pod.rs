@@ -217,7 +217,7 @@ impl Pod {
             text = text.replace(service.as_str(), addr);
         }
         for (port, reserved) in &self.ports {
-            for host in ["0.0.0.0", "127.0.0.1"] {
+            for host in ["[::]", "127.0.0.1"] {
                 text = text.replace(&format!("{host}:{port}"), &reserved.addr().to_string());
             }
         }
