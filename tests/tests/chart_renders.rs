@@ -193,7 +193,7 @@ fn chart_readme_matches_values_yaml() {
 
 /// With a readiness probe on the sidecar, a store outage would remove every pod from the Service.
 #[test]
-fn quota_sidecar_has_no_readiness_probe() {
+fn quota_sidecar_has_no_readiness_probe_and_is_killed_soon_if_it_hangs() {
     if !has_tools() {
         return;
     }
@@ -205,6 +205,11 @@ fn quota_sidecar_has_no_readiness_probe() {
             let quota = list(&pod[field]).find(|container| container["name"] == "quota-svc").unwrap();
             assert_eq!(quota["restartPolicy"] == "Always", native);
             assert!(quota["readinessProbe"].is_null() && quota["startupProbe"].is_object());
+            let liveness = |field: &str| quota["livenessProbe"][field].as_u64().unwrap();
+            let until_killed = (liveness("periodSeconds") + liveness("timeoutSeconds"))
+                * liveness("failureThreshold")
+                + liveness("terminationGracePeriodSeconds");
+            assert!(until_killed < 15, "a hung sidecar is killed after {until_killed} s");
             let probe = &pod["containers"][0]["readinessProbe"]["httpGet"];
             assert_eq!(*probe, json!({"path": "/readyz", "port": "admin"}), "the service's own readiness");
             assert!(
