@@ -142,6 +142,11 @@ Pods start with the built-in data. The container `geo-refresh` downloads the dat
 itself and has no influence on the pod's readiness, so a provider's outage does not prevent pods from starting. `/readyz`
 of lookup-svc lists the databases in use.
 
+The updater rejects databases that would not fit the memory limits, by default those above 213 MiB: for larger ones,
+raise `lookup.resources.limits.memory` and `geo.resources.limits.memory`. lookup-svc itself checks that a new database
+fits next to the one in use. If not, it continues with that one, and log, `/readyz` and the metric `geo_files_rejected`
+say so.
+
 Each pod downloads its own copy. With `geo.shared.enabled=true`, a CronJob downloads once into a volume that all pods
 read; its storage class must support `ReadWriteMany`. `geo.proxy` and `geo.ca` are for networks that reach the internet
 through a proxy.

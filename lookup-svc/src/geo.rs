@@ -19,6 +19,7 @@ mod find_timezone;
 mod layout;
 mod location;
 mod location_cache;
+mod memory;
 mod merge;
 mod provider;
 mod record;
@@ -39,6 +40,7 @@ pub use provider::{Attribution, DatabaseKind};
 pub use sources::{FieldSource, Source};
 pub use timezone::TimezoneInfo;
 
+use memory::MemoryLimit;
 use snapshot::Snapshot;
 
 #[derive(Clone, Debug, clap::Args)]
@@ -87,6 +89,12 @@ pub enum GeoError {
     NotAFile,
     #[error("is larger than {limit} bytes")]
     TooLarge { limit: u64 },
+    #[error(
+        "needs {} MiB of free memory, but the memory limit leaves only {} MiB; raise the limit",
+        needed >> 20,
+        available >> 20
+    )]
+    NotEnoughMemory { needed: u64, available: u64 },
     #[error("was changed while it was read")]
     ChangedDuringRead,
     #[error("is not a valid MMDB file: {0}")]
@@ -130,10 +138,10 @@ impl From<std::io::Error> for GeoError {
 /// Loads a file as the service does, with all checks, and returns its metadata. A file without metadata at its end, such
 /// as an unpacked decompression bomb, is rejected before it is read into memory.
 pub fn verify(path: &Path) -> Result<DatabaseInfo, GeoError> {
-    if std::fs::metadata(path)?.is_file() {
-        database::find_metadata(path)?;
-    }
-    let (bytes, _) = watched_file::read(path, reload::DATABASE_LIMIT)?;
+    let file = watched_file::open(path)?;
+    database::find_metadata(path)?;
+    MemoryLimit::of_this_process().require_for(file.metadata()?.len())?;
+    let (bytes, _) = watched_file::read(file, reload::DATABASE_LIMIT)?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     Ok(database::Database::load(&name, bytes)?.info)
 }
@@ -151,6 +159,7 @@ struct Inner {
     /// Outside the mutex, which is held for seconds while a file loads: metrics must not wait for it.
     loaded: AtomicU64,
     rejected: AtomicU64,
+    rejections: ArcSwap<Vec<String>>,
 }
 
 /// File loads since the start, for metrics.
@@ -165,14 +174,19 @@ impl Geo {
     /// Loads every file once. An invalid database is logged and skipped if another one loads. A directory may be empty or
     /// unreadable, which is logged. An invalid list is an error. Blocks to read whole files: call it before serving, or from a blocking task.
     pub fn open(args: &GeoArgs) -> Result<Geo, GeoError> {
+        Self::open_within(args, MemoryLimit::of_this_process())
+    }
+
+    fn open_within(args: &GeoArgs, memory: MemoryLimit) -> Result<Geo, GeoError> {
         find_timezone::load();
         region_code::load();
-        let mut watcher = reload::FileWatcher::new(args)?;
+        let mut watcher = reload::FileWatcher::new(args, memory)?;
         let summary = watcher.check();
         watcher.require_data()?;
         let inner = Inner {
             loaded: AtomicU64::new(summary.loaded),
             rejected: AtomicU64::new(summary.rejected),
+            rejections: ArcSwap::from_pointee(summary.rejections),
             current: ArcSwap::from_pointee(watcher.snapshot()),
             watcher: Mutex::new(watcher),
             interval: args.geo_check_interval,
@@ -219,7 +233,12 @@ impl Geo {
         built_in::database().info.date_and_age(now)
     }
 
-    /// The databases in use with their ages at `now` (Unix seconds), as one sentence for operators.
+    /// The number of files whose present content is not in use.
+    pub fn rejected_files(&self) -> usize {
+        self.inner.rejections.load().len()
+    }
+
+    /// The databases in use with their ages at `now` (Unix seconds) and the rejected files, as one sentence for operators.
     pub fn summary(&self, now: i64) -> String {
         let mut databases = self.databases();
         databases.pop();
@@ -227,10 +246,14 @@ impl Geo {
         let loaded = databases.iter().map(|database| {
             format!("{} ({}) of {}", database.name, database.kind.as_str(), database.date_and_age(now))
         });
-        match databases.is_empty() {
+        let mut summary = match databases.is_empty() {
             true => format!("only the {built_in}; geo-update or --geo-db adds cities and networks"),
             false => loaded.chain([built_in]).collect::<Vec<_>>().join("; "),
+        };
+        for rejection in self.inner.rejections.load().iter() {
+            summary.push_str(&format!("; rejected: {rejection}"));
         }
+        summary
     }
 
     /// The timezone data in use.
@@ -266,6 +289,7 @@ impl Geo {
         }
         self.inner.loaded.fetch_add(summary.loaded, Ordering::Relaxed);
         self.inner.rejected.fetch_add(summary.rejected, Ordering::Relaxed);
+        self.inner.rejections.store(Arc::new(summary.rejections));
         summary.changed
     }
 

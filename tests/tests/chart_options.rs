@@ -73,16 +73,39 @@ fn geo_updater_neither_delays_nor_fails_a_pod() {
         );
         let updater = named(&pod["containers"], "geo-refresh");
         assert!(list(&updater["args"]).any(|flag| flag == "--every=24h"), "it never ends: {updater}");
-        let max_size = format!("--max-size={}", 1 << 29);
-        assert!(
-            list(&updater["args"]).any(|flag| *flag == max_size),
-            "a large file evicts no pod: {updater}"
-        );
         for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
             assert!(updater[probe].is_null(), "{updater}");
         }
         assert_eq!(named(&pod["volumes"], "geo-credentials")["secret"]["optional"], true);
         assert!(named(&pod["volumes"], "geo")["emptyDir"].is_object());
+    }
+}
+
+#[test]
+fn geo_updater_rejects_databases_that_exceed_memory_or_volume() {
+    if !has_helm() {
+        return;
+    }
+    const MIB: u64 = 1 << 20;
+    let without_limits = "lookup.resources.limits.memory=null,geo.resources.limits.memory=null";
+    for (values, max_size) in [
+        ("", (768 - 128) * MIB / 3),
+        ("lookup.resources.limits.memory=1Gi", (512 - 64) * MIB / 2),
+        ("lookup.resources.limits.memory=null", (512 - 64) * MIB / 2),
+        ("lookup.resources.limits.memory=300000000", (300_000_000 - 128 * MIB) / 3),
+        ("geo.volumeSize=400Mi", 100 * MIB),
+        (without_limits, 512 * MIB),
+        (&format!("{without_limits},geo.shared.enabled=true"), 2048 * MIB),
+    ] {
+        let chart = render(&format!("geo.provider=dbip-lite,{values}"));
+        let updaters: Vec<_> = match chart.of_kind("Job").next() {
+            Some(job) => list(&job["spec"]["template"]["spec"]["containers"]).collect(),
+            None => vec![named(&pod(&chart, "Deployment", "-lookup-svc")["containers"], "geo-refresh")],
+        };
+        let flag = format!("--max-size={max_size}");
+        for updater in updaters {
+            assert!(list(&updater["args"]).any(|arg| *arg == flag), "{values}: {flag} in {updater}");
+        }
     }
 }
 

@@ -128,6 +128,14 @@ fn invalid_values_are_rejected_with_a_reason() {
         ("geo.provider=existingClaim", "needs geo.existingClaim"),
         ("geo.shared.enabled=true", "geo.shared downloads databases, but geo.provider is none"),
         ("geo.provider=dbip-lite,geo.ca.secret=a,geo.ca.configMap=b", "set only one"),
+        (
+            "geo.provider=dbip-lite,lookup.resources.limits.memory=128Mi",
+            "lookup.resources.limits.memory 128Mi is too small for a geo database",
+        ),
+        (
+            "geo.provider=dbip-lite,geo.resources.limits.memory=64Mi",
+            "geo.resources.limits.memory 64Mi is too small for a geo database",
+        ),
         ("valkey.backup.enabled=true,quota.nativeSidecar=false", "valkey.backup needs quota.nativeSidecar"),
         ("colo.value=Frankfurt", "colo.value: Does not match pattern"),
         ("otel.env.LISTEN=0", "LISTEN"),

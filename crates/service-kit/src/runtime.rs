@@ -68,12 +68,17 @@ fn default_workers(cpus: usize) -> usize {
 /// are being charged (measurements: bench/README.md).
 const MAX_IO_EVENTS: usize = 32;
 
+/// How long a thread for blocking tasks waits for its next one. Shorter than the intervals of periodic tasks, because
+/// mimalloc returns memory that a thread has freed, such as a replaced geo database, to the system when the thread ends.
+const BLOCKING_KEEP_ALIVE: Duration = Duration::from_secs(1);
+
 fn build(workers: usize) -> std::io::Result<Runtime> {
-    match workers {
-        // Requests are cheaper without handoffs between threads.
-        1 => Builder::new_current_thread().enable_all().max_io_events_per_tick(MAX_IO_EVENTS).build(),
-        _ => Builder::new_multi_thread().worker_threads(workers).enable_all().build(),
+    // Requests are cheaper without handoffs between threads.
+    let mut builder = if workers == 1 { Builder::new_current_thread() } else { Builder::new_multi_thread() };
+    if workers == 1 {
+        builder.max_io_events_per_tick(MAX_IO_EVENTS);
     }
+    builder.worker_threads(workers).enable_all().thread_keep_alive(BLOCKING_KEEP_ALIVE).build()
 }
 
 #[cfg(test)]

@@ -24,6 +24,28 @@ the shared volume. Empty if nothing is downloaded. */}}
 {{- if and $geo.ca.secret $geo.ca.configMap -}}{{- fail "geo.ca.secret and geo.ca.configMap are both set: set only one" -}}{{- end -}}
 {{- end -}}
 
+{{/* The largest database, in bytes, that fits everywhere. Both memory limits must fit the database and as much again to
+verify it; that of lookup-svc also the database in use, which it replaces. Each has room for the rest of the process.
+Kubernetes evicts a pod whose volume is too large: a quarter of it leaves room for old files, new ones and an archive.
+Argument: (list $ "name of the updater") */}}
+{{- define "ip-lookup.geoMaxSize" -}}
+{{- $root := index . 0 -}}
+{{- $max := 2147483648 -}}
+{{- if eq (index . 1) "geo-refresh" -}}
+{{- $max = div (include "ip-lookup.bytes" $root.Values.geo.volumeSize | int64) 4 | min $max -}}
+{{- end -}}
+{{- range list (list "lookup" 128 3) (list "geo" 64 2) -}}
+{{- $name := index . 0 -}}{{- $rest := index . 1 -}}{{- $times := index . 2 -}}
+{{- with dig "resources" "limits" "memory" "" (get $root.Values $name) -}}
+{{- $max = div (sub (include "ip-lookup.bytes" . | int64) (mul $rest 1048576)) $times | min $max -}}
+{{- if le $max 0 -}}
+{{- fail (printf "%s.resources.limits.memory %v is too small for a geo database: it must be at least %dMi and %d times the database's size" $name . $rest $times) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $max -}}
+{{- end -}}
+
 {{/* The updater. As `geo-refresh`, it repeats downloads forever; as `geo-update`, it downloads once.
 Argument: (list $ "name") */}}
 {{- define "ip-lookup.geoContainer" -}}
@@ -37,9 +59,8 @@ Argument: (list $ "name") */}}
     - --to=/var/lib/geo
     {{- if eq (index . 1) "geo-refresh" }}
     - {{ printf "--every=%v" ($geo.updateEvery) | quote }}
-    # Kubernetes evicts a pod whose volume is too large: a quarter leaves room for old files, new ones and an archive.
-    - --max-size={{ div (include "ip-lookup.bytes" $geo.volumeSize | int64) 4 }}
     {{- end }}
+    - --max-size={{ include "ip-lookup.geoMaxSize" . }}
     {{- with $geo.editions }}
     - {{ printf "--editions=%v" (join "," .) | quote }}
     {{- end }}

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::asn::{AsnList, AsnLists};
 use super::database::Database;
+use super::memory::MemoryLimit;
 use super::snapshot::Snapshot;
 use super::timezone::TimezoneWatcher;
 use super::watched_file::{FileCheck, WatchedFile, databases_at, log_removal};
@@ -21,6 +22,7 @@ pub(super) struct FileWatcher {
     hosting: Option<WatchedFile<AsnList>>,
     proxy: Option<WatchedFile<AsnList>>,
     timezones: TimezoneWatcher,
+    memory: MemoryLimit,
 }
 
 /// The result of checking all files once.
@@ -29,6 +31,8 @@ pub(super) struct CheckSummary {
     pub(super) changed: bool,
     pub(super) loaded: u64,
     pub(super) rejected: u64,
+    /// The names of the files whose present content is not in use, each with the reason.
+    pub(super) rejections: Vec<String>,
 }
 
 /// One `--geo-db` path: a file or a directory of files.
@@ -50,7 +54,7 @@ enum SourceState {
 }
 
 impl FileWatcher {
-    pub(super) fn new(args: &GeoArgs) -> Result<Self, GeoError> {
+    pub(super) fn new(args: &GeoArgs, memory: MemoryLimit) -> Result<Self, GeoError> {
         let source =
             |path: &PathBuf| Source { path: path.clone(), files: Vec::new(), state: SourceState::Normal };
         Ok(FileWatcher {
@@ -58,6 +62,7 @@ impl FileWatcher {
             hosting: args.hosting_asns.clone().map(WatchedFile::new),
             proxy: args.proxy_asns.clone().map(WatchedFile::new),
             timezones: TimezoneWatcher::new(args.tzdata.as_deref())?,
+            memory,
         })
     }
 
@@ -66,10 +71,10 @@ impl FileWatcher {
         let mut dropped = false;
         let mut results = Vec::new();
         for source in &mut self.sources {
-            dropped |= source.check(&mut results);
+            dropped |= source.check(&self.memory, &mut results);
         }
         for list in [&mut self.hosting, &mut self.proxy].into_iter().flatten() {
-            let result = list.check(LIST_LIMIT, load_list);
+            let result = list.check(LIST_LIMIT, &self.memory, load_list);
             if result == FileCheck::Removed {
                 log_removal(&list.path, true);
             }
@@ -78,7 +83,11 @@ impl FileWatcher {
         let count = |wanted| results.iter().filter(|result| **result == wanted).count() as u64;
         let (loaded, rejected) = (count(FileCheck::Loaded), count(FileCheck::Rejected));
         let changed = self.timezones.check() || dropped || loaded > 0;
-        CheckSummary { changed, loaded, rejected }
+        let databases =
+            self.sources.iter().flat_map(|source| &source.files).filter_map(WatchedFile::rejection);
+        let lists = [&self.hosting, &self.proxy].into_iter().flatten().filter_map(WatchedFile::rejection);
+        let rejections = databases.chain(lists).collect();
+        CheckSummary { changed, loaded, rejected, rejections }
     }
 
     /// Called at startup. Fails if no configured database could be loaded, or if a configured list could not.
@@ -137,7 +146,7 @@ impl Source {
     }
 
     /// Checks all files. Returns whether the data of a deleted file was dropped.
-    fn check(&mut self, results: &mut Vec<FileCheck>) -> bool {
+    fn check(&mut self, memory: &MemoryLimit, results: &mut Vec<FileCheck>) -> bool {
         let found = databases_at(&self.path);
         for path in found.as_deref().unwrap_or_default() {
             if !self.files.iter().any(|file| file.path == *path) {
@@ -148,7 +157,7 @@ impl Source {
         self.files.sort_by(|a, b| a.path.cmp(&b.path));
         let mut removed = Vec::new();
         for file in &mut self.files {
-            let result = file.check(DATABASE_LIMIT, load_database);
+            let result = file.check(DATABASE_LIMIT, memory, load_database);
             if result == FileCheck::Removed {
                 removed.push(file.path.clone());
             }

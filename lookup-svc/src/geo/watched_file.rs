@@ -2,7 +2,8 @@
 //! valid content.
 
 use std::fs::{File, Metadata};
-use std::io::Read;
+use std::io::{self, Read, Seek};
+use std::mem::discriminant;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -10,6 +11,7 @@ use std::time::{Duration, SystemTime};
 use service_kit::runtime::with_huge_pages;
 
 use super::GeoError;
+use super::memory::MemoryLimit;
 
 /// Smaller files would fill few huge pages, and the processor caches most of what they need.
 const MIN_SIZE_FOR_HUGE_PAGES: u64 = 4 << 20;
@@ -27,7 +29,7 @@ pub(super) struct WatchedFile<T> {
     recheck: bool,
     /// Hash of the bytes that `last_good` was loaded from.
     content_hash: Option<u64>,
-    /// Why the last attempt to load the file failed.
+    /// Why the file's present content could not be loaded.
     last_error: Option<GeoError>,
 }
 
@@ -60,10 +62,17 @@ impl<T> WatchedFile<T> {
         GeoError::NothingLoaded { path: self.path.clone(), reason }
     }
 
+    /// The name and the reason, if the file's present content was rejected.
+    pub(super) fn rejection(&self) -> Option<String> {
+        let error = self.last_error.as_ref().filter(|_| self.present)?;
+        Some(format!("{} {error}", self.path.file_name()?.display()))
+    }
+
     /// Checks the file once. Calls `load` to parse the content only if it has changed.
     pub(super) fn check(
         &mut self,
         limit: u64,
+        memory: &MemoryLimit,
         load: impl FnOnce(&Path, Vec<u8>) -> Result<T, GeoError>,
     ) -> FileCheck {
         let stamp = match Stamp::of(&self.path) {
@@ -71,14 +80,21 @@ impl<T> WatchedFile<T> {
             Err(error) => return self.missing(error),
         };
         self.present = true;
-        if self.last_stamp == Some(stamp) && !self.recheck {
+        let same_stamp = self.last_stamp == Some(stamp);
+        let fits_now = || {
+            let lacked_memory = matches!(self.last_error, Some(GeoError::NotEnoughMemory { .. }));
+            lacked_memory && memory.require_for(stamp.size).is_ok()
+        };
+        if same_stamp && !self.recheck && !fits_now() {
             return FileCheck::Unchanged;
         }
-        let same_stamp = self.last_stamp == Some(stamp);
         self.recheck = stamp.is_fresh(SystemTime::now());
         self.last_stamp = Some(stamp);
-        match self.read(limit, load) {
-            Ok(result) => result,
+        match self.read(limit, memory, load) {
+            Ok(result) => {
+                self.last_error = None;
+                result
+            }
             Err(error) => self.rejected(error, same_stamp),
         }
     }
@@ -86,32 +102,41 @@ impl<T> WatchedFile<T> {
     fn read(
         &mut self,
         limit: u64,
+        memory: &MemoryLimit,
         load: impl FnOnce(&Path, Vec<u8>) -> Result<T, GeoError>,
     ) -> Result<FileCheck, GeoError> {
-        let (bytes, stamp) = read(&self.path, limit)?;
-        self.last_stamp = Some(stamp);
-        let hash = content_hash(&bytes);
-        if self.content_hash == Some(hash) {
+        let mut file = open(&self.path)?;
+        // Hashed in small parts, so that a file with the same content needs no memory.
+        if self.content_hash.is_some() && self.content_hash == Some(content_hash((&file).take(limit))?) {
             return Ok(FileCheck::Unchanged);
         }
+        memory.require_for(file.metadata()?.len())?;
+        file.rewind()?;
+        let (bytes, stamp) = read(file, limit)?;
+        self.last_stamp = Some(stamp);
+        let hash = content_hash(&*bytes)?;
         self.last_good = Some(load(&self.path, bytes)?);
         self.content_hash = Some(hash);
         tracing::info!(file = %self.path.display(), "geo file loaded");
         Ok(FileCheck::Loaded)
     }
 
-    /// Logs and counts a rejection once per change of the file, not when a file with the same stamp is read again.
+    /// Logs and counts a rejection once per change of the file, not when a file with the same stamp is read again and
+    /// rejected for the same reason.
     fn rejected(&mut self, error: GeoError, same_stamp: bool) -> FileCheck {
         let still_written = matches!(error, GeoError::ChangedDuringRead);
+        let same_reason =
+            self.last_error.as_ref().is_some_and(|last| discriminant(last) == discriminant(&error));
+        let repeated = same_stamp && same_reason;
         if still_written {
             // That is not an error; the next check reads the file again.
             self.last_stamp = None;
-        } else if !same_stamp {
+        } else if !repeated {
             let keeps_previous = self.last_good.is_some();
             tracing::warn!(file = %self.path.display(), %error, keeps_previous, "geo file rejected");
         }
         self.last_error = Some(error);
-        if still_written || same_stamp { FileCheck::Unchanged } else { FileCheck::Rejected }
+        if still_written || repeated { FileCheck::Unchanged } else { FileCheck::Rejected }
     }
 
     /// The caller logs the removal of a loaded file with `log_removal`, because only the caller knows whether another
@@ -138,11 +163,16 @@ pub(super) fn log_removal(path: &Path, keeps_previous: bool) {
 }
 
 /// Detects changed content. Not cryptographic.
-fn content_hash(bytes: &[u8]) -> u64 {
+fn content_hash(mut content: impl Read) -> io::Result<u64> {
     use std::hash::{DefaultHasher, Hasher};
     let mut hasher = DefaultHasher::new();
-    hasher.write(bytes);
-    hasher.finish()
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        match content.read(&mut buffer)? {
+            0 => return Ok(hasher.finish()),
+            count => hasher.write(&buffer[..count]),
+        }
+    }
 }
 
 /// File metadata from `stat`. If any part differs, the file must be read again.
@@ -188,13 +218,15 @@ impl From<&Metadata> for Stamp {
     }
 }
 
-/// Reads a whole regular file of at most `limit` bytes. Fails if it changes during the read.
+/// Opens a regular file.
+pub(super) fn open(path: &Path) -> Result<File, GeoError> {
+    // Opening a pipe would block.
+    if std::fs::metadata(path)?.is_file() { Ok(File::open(path)?) } else { Err(GeoError::NotAFile) }
+}
+
+/// Reads a whole file of at most `limit` bytes. Fails if it changes during the read.
 /// Copies it into memory: with `mmap`, truncating the file would kill the process.
-pub(super) fn read(path: &Path, limit: u64) -> Result<(Vec<u8>, Stamp), GeoError> {
-    if !std::fs::metadata(path)?.is_file() {
-        return Err(GeoError::NotAFile);
-    }
-    let mut file = File::open(path)?;
+pub(super) fn read(mut file: File, limit: u64) -> Result<(Vec<u8>, Stamp), GeoError> {
     let before = file.metadata()?;
     if before.len() > limit {
         return Err(GeoError::TooLarge { limit });

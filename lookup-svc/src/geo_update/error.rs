@@ -41,7 +41,7 @@ pub enum UpdateError {
     #[error("the download was interrupted")]
     Truncated,
     /// Larger than `--max-size`.
-    #[error("the file is larger than {0} bytes")]
+    #[error("the file is larger than {0} bytes (--max-size)")]
     TooLarge(u64),
     /// The update took longer than `--timeout`.
     #[error("did not finish within {}", humantime::format_duration(*.0))]

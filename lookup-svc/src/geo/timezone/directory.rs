@@ -133,7 +133,7 @@ impl Listing {
 fn read_timezone(directory: &Path, name: &str) -> Result<Option<Vec<u8>>, GeoError> {
     let path: PathBuf = directory.join(name);
     let invalid = || GeoError::InvalidTimezone { name: name.to_owned() };
-    match watched_file::read(&path, FILE_LIMIT) {
+    match watched_file::open(&path).and_then(|file| watched_file::read(file, FILE_LIMIT)) {
         Ok((bytes, _)) if bytes.starts_with(MAGIC) => Ok(Some(bytes)),
         Ok(_) | Err(GeoError::TooLarge { .. }) if !is_built_in(name) => Ok(None),
         Ok(_) | Err(GeoError::TooLarge { .. }) => Err(invalid()),
