@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
+use tokio::process::Command;
 use tokio::signal::unix::{SignalKind, signal};
 
 mod args;
@@ -37,22 +38,29 @@ pub enum UpdateResult {
 pub async fn run(args: GeoUpdateArgs) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
+    if args.once {
+        stop_with_parent();
+    }
     let report = Report::to_terminal();
+    let work = async {
+        match args.every.filter(|_| !args.once) {
+            Some(every) => update_repeatedly(every, &report).await,
+            None => update(&args, &report).await.map(|_| ()),
+        }
+    };
     tokio::select! {
-        result = update_repeatedly(&args, &report) => result,
+        result = work => result,
         _ = terminate.recv() => Ok(()),
         _ = interrupt.recv() => anyhow::bail!("interrupted"),
     }
 }
 
-async fn update_repeatedly(args: &GeoUpdateArgs, report: &Report) -> anyhow::Result<()> {
+/// Runs each update in a process of its own: in the chart, a container that is not running makes its pod unready, so this
+/// process must survive an update that is killed.
+async fn update_repeatedly(every: Duration, report: &Report) -> ! {
     loop {
-        let result = update(args, report).await;
-        let Some(every) = args.every else {
-            return result.map(|_| ());
-        };
-        let delay = match result {
-            Ok(_) => every,
+        let delay = match update_in_child().await {
+            Ok(()) => every,
             Err(error) => {
                 report.line(&format!("update failed: {error:#}"));
                 every.min(MAX_RETRY_DELAY)
@@ -60,6 +68,20 @@ async fn update_repeatedly(args: &GeoUpdateArgs, report: &Report) -> anyhow::Res
         };
         tokio::time::sleep(delay).await;
     }
+}
+
+/// Starts this program again, with the same arguments and `--once`.
+async fn update_in_child() -> anyhow::Result<()> {
+    let program = std::env::current_exe()?;
+    let status = Command::new(program).args(std::env::args_os().skip(1)).arg("--once").status().await?;
+    anyhow::ensure!(status.success(), "{status}");
+    Ok(())
+}
+
+/// Makes the kernel send SIGTERM to this process when its parent ends. An error is ignored: the update then completes.
+fn stop_with_parent() {
+    #[cfg(target_os = "linux")]
+    let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM));
 }
 
 /// Updates every database of the source once. If one fails, the others are still updated. Returns the first error, and

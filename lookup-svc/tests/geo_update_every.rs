@@ -1,25 +1,42 @@
-//! `geo-update --every` continues after a failure and exits on SIGTERM. This test has a process of its own, because the
-//! signal would affect other tests.
+//! `geo-update --every` continues after a failed or killed update, and exits on SIGTERM.
 
 #[path = "geo_update/server.rs"]
 #[expect(dead_code, reason = "shared with geo_update.rs, which uses all of it")]
 mod server;
 
-use clap::Parser;
-use lookup_svc::geo_update::{self, GeoUpdateArgs};
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
 use server::{Body, Response, Server};
 use tempfile::TempDir;
 use testkit::mmdb::sample;
+use testkit::process::Service;
+use testkit::wait::eventually;
 
-#[derive(Parser)]
-struct Cli {
-    #[command(flatten)]
-    args: GeoUpdateArgs,
+const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
+
+fn start(server: &Server, to: &Path) -> Service {
+    let to = to.to_str().expect("UTF-8");
+    Service::spawn(
+        "lookup-svc",
+        &["geo-update", &server.url("city.mmdb"), "--to", to, "--every", "10ms"],
+        &[],
+    )
+}
+
+async fn wait_for_requests(server: &Server, count: usize) {
+    let enough = async || (server.requests().len() >= count).then_some(());
+    eventually(WAIT_TIMEOUT, format!("{count} requests"), enough).await;
+}
+
+fn has_partial_file(dir: &Path) -> bool {
+    let mut entries = std::fs::read_dir(dir).expect("read directory").filter_map(Result::ok);
+    entries.any(|entry| entry.path().extension().is_some_and(|extension| extension == "part"))
 }
 
 #[tokio::test]
 async fn every_repeats_until_sigterm_and_leaves_no_partial_file() {
-    drop(rustls::crypto::ring::default_provider().install_default());
     let server = Server::start(|request, previous| match previous {
         0 => Response::status(404),
         1 => Response::tagged(request, &sample::build(), "\"v1\""),
@@ -29,18 +46,31 @@ async fn every_repeats_until_sigterm_and_leaves_no_partial_file() {
     })
     .await;
     let dir = TempDir::new().expect("temp dir");
-    let to = dir.path().to_str().expect("UTF-8");
-    let cli = Cli::parse_from(["geo-update", &server.url("city.mmdb"), "--to", to, "--every", "10ms"]);
-    let update = tokio::spawn(geo_update::run(cli.args));
-    while server.requests().len() < 4 {
-        tokio::task::yield_now().await;
-    }
-    let pid = std::process::id().to_string();
-    assert!(std::process::Command::new("kill").args(["-TERM", &pid]).status().expect("run kill").success());
-    update.await.expect("no panic").expect("clean exit");
+    let mut update = start(&server, dir.path());
+    wait_for_requests(&server, 4).await;
+    assert!(has_partial_file(dir.path()));
+    update.signal(Signal::TERM);
+    assert!(update.wait_exit(WAIT_TIMEOUT).await.success(), "{}", update.logs());
     assert_eq!(std::fs::read(dir.path().join("city.mmdb")).expect("file exists"), sample::build());
-    let names = std::fs::read_dir(dir.path())
-        .expect("read directory")
-        .filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    assert_eq!(names.filter(|name| name.ends_with(".part")).count(), 0);
+    let no_partial_file = async || (!has_partial_file(dir.path())).then_some(());
+    eventually(WAIT_TIMEOUT, "the partial file is deleted", no_partial_file).await;
+}
+
+#[tokio::test]
+async fn killed_update_is_repeated_by_the_same_process() {
+    let server = Server::start(|request, previous| match previous {
+        0 => Response::ok(&sample::build()).body(Body::StallAfter(100)),
+        _ => Response::tagged(request, &sample::build(), "\"v1\""),
+    })
+    .await;
+    let dir = TempDir::new().expect("temp dir");
+    let mut update = start(&server, dir.path());
+    wait_for_requests(&server, 1).await;
+    let pid = update.pid();
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("children");
+    let child = children.trim().parse().ok().and_then(Pid::from_raw);
+    kill_process(child.expect("one process runs the update"), Signal::KILL).expect("kill");
+    let installed = async || dir.path().join("city.mmdb").exists().then_some(());
+    eventually(WAIT_TIMEOUT, "the database is installed", installed).await;
+    assert!(update.is_running() && update.logs().contains("update failed: signal: 9"), "{}", update.logs());
 }

@@ -24,6 +24,10 @@ pub struct GeoUpdateArgs {
     #[arg(long, env = "GEO_UPDATE_EVERY", value_name = "TIME", value_parser = parse_duration)]
     pub every: Option<Duration>,
 
+    /// Ignore --every, for the processes that it starts
+    #[arg(long, hide = true)]
+    pub once: bool,
+
     /// Databases to download, comma-separated. Defaults: city,asn (dbip-lite),
     /// GeoLite2-City,GeoLite2-ASN (maxmind), ipinfo_lite (ipinfo)
     #[arg(long, env = "GEO_UPDATE_EDITIONS", value_name = "NAMES", value_delimiter = ',')]
