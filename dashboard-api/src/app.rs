@@ -16,14 +16,10 @@ use tokio::time::sleep;
 use crate::accounts::{Accounts, SignupPolicy};
 use crate::api::{self, Context};
 use crate::config::{Config, Switch};
+use crate::deadline::{self, QUOTA_TIMEOUT};
 use crate::first_account::FirstAccount;
 use crate::router;
 use crate::session::{Cookies, KnownBrowsers, SessionKey};
-
-/// Timeout of a call to quota-svc. Longer than quota-svc needs at worst, so that it can report a slow store before the
-/// call times out: creating an account or key writes twice and waits for a confirmation, each for up to
-/// `--write-timeout` (3 s by default). The page's own timeout (`page/api.js`) is longer still.
-pub(crate) const QUOTA_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// How often to retry to create the first account.
 const FIRST_ACCOUNT_RETRY: Duration = Duration::from_secs(5);
@@ -99,7 +95,7 @@ fn context(config: &Config, key: &SessionKey, edge: Edge) -> anyhow::Result<Cont
     let token = QuotaToken::load_optional(config.quota_token_file.as_deref())?;
     let quota = QuotaClient::new(&config.quota_url, QUOTA_TIMEOUT).context("--quota-url")?;
     let quota = quota.with_token(token.as_ref()).acting_as(Actor::Owner);
-    let quota = quota.with_context(inject_request_context);
+    let quota = quota.with_context(inject_request_context).with_deadline(deadline::current);
     let args = &config.accounts;
     let signup = SignupPolicy { open: args.signup == Switch::On, max_accounts: args.max_accounts };
     Ok(Context {

@@ -5,6 +5,7 @@ pub mod api;
 pub mod app;
 pub mod cli;
 pub mod config;
+pub mod deadline;
 pub mod first_account;
 pub mod page;
 pub mod password;

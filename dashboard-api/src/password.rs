@@ -10,6 +10,7 @@ use secrecy::{ExposeSecret, SecretString};
 use service_kit::telemetry;
 use tokio::sync::Semaphore;
 
+use crate::deadline;
 use crate::session::normalized;
 
 /// Minimum length in characters.
@@ -108,14 +109,17 @@ impl Passwords {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, PasswordError> {
         let _queued = self.queue.try_acquire().map_err(|_| PasswordError::Busy)?;
-        let running = self.running.clone().acquire_owned().await.map_err(|_| PasswordError::Busy)?;
-        let request = telemetry::current_request_id();
-        let work = move || {
-            // Released only when the hash is done. If the caller released it when canceled, a third hash could start.
-            let _running = running;
-            telemetry::enter_request(request, work)
+        let hashing = async {
+            let running = self.running.clone().acquire_owned().await.map_err(|_| PasswordError::Busy)?;
+            let request = telemetry::current_request_id();
+            let work = move || {
+                // Released only when the hash is done. If the caller released it when canceled, a third hash could start.
+                let _running = running;
+                telemetry::enter_request(request, work)
+            };
+            Ok(tokio::task::spawn_blocking(work).await?)
         };
-        Ok(tokio::task::spawn_blocking(work).await?)
+        deadline::excluding(hashing).await
     }
 }
 

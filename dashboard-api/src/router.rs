@@ -11,7 +11,7 @@ use service_kit::{
 };
 
 use crate::api::{self, AllowedMethods, Context, CsrfGuard, HostGuard};
-use crate::page;
+use crate::{deadline, page};
 
 /// Maximum bytes of a request body. Fits a password of 1,024 characters with room to spare.
 const MAX_BODY: usize = 16 * 1024;
@@ -31,7 +31,10 @@ pub fn endpoint(context: &Arc<Context>, telemetry: &Telemetry) -> anyhow::Result
     let request_telemetry =
         RequestTelemetry::new(telemetry, "dashboard-api").trust_trace_of(move |peer| trusted.contains(peer));
 
-    let api = api::service(context).with(BodyLimit::new(MAX_BODY)).before(move |request| csrf.check(request));
+    let api = api::service(context)
+        .around(|endpoint, request| deadline::scope(async move { endpoint.call(request).await }))
+        .with(BodyLimit::new(MAX_BODY))
+        .before(move |request| csrf.check(request));
     let swagger = swagger::page("IP lookup dashboard API: try it", &document);
     let document = StaticFile::new("application/json", document);
     let routes = Route::new()

@@ -87,8 +87,8 @@ pub struct StoreArgs {
     #[arg(long, env, value_name = "TIME", value_parser = parse_duration, default_value = "250ms")]
     pub store_timeout: Duration,
     /// Maximum time for an operation on accounts, keys or sessions, including the confirmation of its writes; in an
-    /// import, for each step
-    #[arg(long, env, value_name = "TIME", value_parser = parse_duration, default_value = "3s")]
+    /// import, for each step. dashboard-api waits 3 s for all operations of a request
+    #[arg(long, env, value_name = "TIME", value_parser = parse_duration, default_value = "2500ms")]
     pub write_timeout: Duration,
     /// Whether to wait until Redis confirms a change (on disk and on a replica) before responding
     #[arg(long, env, value_enum, default_value_t = ConfirmWrites::Auto)]

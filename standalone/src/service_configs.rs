@@ -108,3 +108,12 @@ struct EdgeOnly {
     #[command(flatten)]
     edge: EdgeArgs,
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn write_timeout_is_shorter_than_the_deadline_of_the_dashboard() {
+        let write_timeout = quota_svc::config::StoreArgs::default().write_timeout;
+        assert!(write_timeout < dashboard_api::deadline::QUOTA_TIMEOUT, "{write_timeout:?}");
+    }
+}

@@ -7,7 +7,7 @@ mod transfer;
 mod transport;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, Method};
@@ -38,6 +38,7 @@ pub struct QuotaClient {
     token: Option<QuotaToken>,
     actor: Option<Actor>,
     inject_context: Option<fn(&mut HeaderMap)>,
+    deadline: Option<fn() -> Option<Instant>>,
 }
 
 impl QuotaClient {
@@ -52,6 +53,7 @@ impl QuotaClient {
             token: None,
             actor: None,
             inject_context: None,
+            deadline: None,
         })
     }
 
@@ -72,6 +74,13 @@ impl QuotaClient {
     #[must_use]
     pub fn with_context(self, inject: fn(&mut HeaderMap)) -> Self {
         Self { inject_context: Some(inject), ..self }
+    }
+
+    /// Ends each call at the deadline of the request that its caller handles, if `deadline` returns one. Not the charges
+    /// of a [`crate::Charger`].
+    #[must_use]
+    pub fn with_deadline(self, deadline: fn() -> Option<Instant>) -> Self {
+        Self { deadline: Some(deadline), ..self }
     }
 
     /// Charges a batch in one call. Services use [`crate::Charger`] instead.
@@ -131,7 +140,16 @@ impl QuotaClient {
         if let Some(inject) = self.inject_context {
             inject(&mut context);
         }
-        Ok(self.http.request(method, url).headers(context).timeout(self.timeout))
+        Ok(self.http.request(method, url).headers(context).timeout(self.time_for_call()?))
+    }
+
+    /// Fails if no time is left: a change must not be sent if nobody waits for its result.
+    fn time_for_call(&self) -> Result<Duration, ClientError> {
+        let Some(deadline) = self.deadline.and_then(|deadline| deadline()) else { return Ok(self.timeout) };
+        match deadline.saturating_duration_since(Instant::now()) {
+            Duration::ZERO => Err(ClientError::Unreachable("the deadline of the request has passed".into())),
+            remaining => Ok(remaining.min(self.timeout)),
+        }
     }
 
     async fn get<T: DeserializeOwned>(

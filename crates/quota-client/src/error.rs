@@ -24,7 +24,7 @@ pub enum ClientError {
         /// Human-readable description.
         message: String,
     },
-    /// No connection, so nothing was sent. Retrying is safe.
+    /// No connection, or no time left for the call, so nothing was sent. Retrying is safe.
     #[error("can't reach quota-svc")]
     Unreachable(#[source] Source),
     /// The connection broke. The call may have taken effect.

@@ -1,6 +1,7 @@
 //! The commands that change an account's password: `set-password` reads it, `reset-password` creates and prints it.
 
 use std::io::{self, BufRead, IsTerminal, Write};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use quota_client::wire::{Account, SetCredential};
@@ -10,9 +11,11 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::json;
 use service_kit::command_line::{CommandError, Output};
 
-use crate::app::QUOTA_TIMEOUT;
 use crate::config::Config;
 use crate::password::{Passwords, random_password};
+
+/// Longer than every timeout of quota-svc, so that its own error message arrives.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What the commands need to call quota-svc and to print the result.
 pub struct PasswordCommands {
@@ -36,7 +39,7 @@ impl PasswordCommands {
         output: Output,
         program: String,
     ) -> anyhow::Result<Self> {
-        let quota = QuotaClient::new(url, QUOTA_TIMEOUT).context("--quota-url")?.with_token(token);
+        let quota = QuotaClient::new(url, TIMEOUT).context("--quota-url")?.with_token(token);
         Ok(Self { quota, output, program })
     }
 

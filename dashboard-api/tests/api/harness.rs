@@ -6,6 +6,7 @@ use reqwest::header::{COOKIE, HeaderMap, ORIGIN, SET_COOKIE};
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use testkit::fault_proxy::FaultProxy;
 use testkit::http;
 use testkit::process::Service;
 use testkit::quota::{Quota, StoreChoice};
@@ -16,6 +17,8 @@ pub const PASSWORD: &str = "correct horse battery";
 pub struct Harness {
     pub service: Service,
     pub quota: Quota,
+    /// Between the two.
+    pub proxy: FaultProxy,
     pub url: String,
     pub dir: TempDir,
 }
@@ -56,11 +59,13 @@ impl Harness {
         let key = dir.path().join("session.key");
         std::fs::write(&key, [7; 32]).unwrap();
         let mut args = vec!["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--insecure-cookies"];
-        args.extend(["--quota-url", quota.url(), "--session-key-file", key.to_str().unwrap()]);
+        let proxy = FaultProxy::start(quota.addr());
+        let quota_url = format!("http://{}", proxy.addr());
+        args.extend(["--quota-url", &quota_url, "--session-key-file", key.to_str().unwrap()]);
         args.extend(flags);
         let mut service = Service::spawn("dashboard-api", &args, &[]);
         let url = format!("http://{}", service.listen_addr("dashboard").await);
-        Self { service, quota, url, dir }
+        Self { service, quota, proxy, url, dir }
     }
 
     /// A browser without a session.

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod account;
+mod deadline;
 mod document;
 mod harness;
 mod headers;
