@@ -8,7 +8,7 @@ use quota_client::wire::{Account, AccountDeletion, NewAccount, SetCredential};
 use quota_client::{ClientError, QuotaClient};
 use secrecy::SecretString;
 
-use crate::password::{self, PasswordError, Passwords};
+use crate::password::{self, PasswordError, Passwords, Place, Share};
 use crate::session::{self, BrowserId, Session, unix_now};
 use crate::throttle::{Attempt, Throttle, Throttled};
 
@@ -101,8 +101,9 @@ impl Accounts {
         if !self.signup.open {
             return Err(AccountError::SignupDisabled);
         }
-        self.throttle.attempt(Attempt::SignUp { address }, Instant::now())?;
-        let credential = self.passwords.hash_new(&given.password, &given.login).await?;
+        let place = self.enter(Attempt::SignUp { address })?;
+        let credential = place.hash_new(&given.password, &given.login).await?;
+        drop(place);
         let new = NewAccount { login: given.login.clone(), credential: Some(credential.clone()) };
         let account = self.create(new).await?;
         let session = self.create_session(&account.id, credential).await?;
@@ -130,38 +131,59 @@ impl Accounts {
             Some(browser) => Attempt::KnownBrowser { browser, login },
             None => Attempt::SignIn { login, address },
         };
-        self.throttle.attempt(attempt, Instant::now())?;
+        let place = self.enter(attempt)?;
         // If the credential changes during the check, the password is checked once more, against the new one.
         for _ in 0..2 {
-            let (account, credential) = self.verify(given).await?;
+            let (account, credential) = self.verify(given, &place).await?;
             if let Some(session) = self.create_session(&account.id, credential.clone()).await? {
                 self.throttle.reset(attempt);
-                self.replace_if_weak(&account.id, credential, &given.password).await;
+                self.replace_if_weak(&account.id, credential, &given.password, &place).await;
                 return Ok((account, session));
             }
         }
         Err(AccountError::WrongCredentials)
     }
 
+    /// Takes a place in the queue for hashing, then counts the attempt: a full queue costs no attempt, and no call to
+    /// quota-svc.
+    fn enter(&self, attempt: Attempt<'_>) -> Result<Place<'_>, AccountError> {
+        let place = self.passwords.enter(match attempt {
+            Attempt::KnownBrowser { .. } | Attempt::Confirmation { .. } => Share::Known,
+            Attempt::SignIn { .. } | Attempt::SignUp { .. } => Share::Strangers,
+        })?;
+        self.throttle.attempt(attempt, Instant::now())?;
+        Ok(place)
+    }
+
     /// Finds the account with this login and password. Also returns the credential that the password matches.
-    async fn verify(&self, given: &LoginAndPassword) -> Result<(Account, String), AccountError> {
+    async fn verify(
+        &self,
+        given: &LoginAndPassword,
+        place: &Place<'_>,
+    ) -> Result<(Account, String), AccountError> {
         let account = self.find(&given.login).await?;
         let id = account.as_ref().map_or(DUMMY_ACCOUNT_ID, |account| &account.id);
         let stored_hash = self.credential(id).await?.map(|(hash, _)| hash);
-        let is_correct = self.passwords.verify(&given.password, stored_hash.clone()).await?;
+        let is_correct = place.verify(&given.password, stored_hash.clone()).await?;
         account.zip(stored_hash).filter(|_| is_correct).ok_or(AccountError::WrongCredentials)
     }
 
     /// Replaces the hash of a correct password if it is weaker than a new one. Keeps all sessions. If this fails, the next
     /// sign-in tries again.
-    async fn replace_if_weak(&self, account: &str, credential: String, password: &SecretString) {
+    async fn replace_if_weak(
+        &self,
+        account: &str,
+        credential: String,
+        password: &SecretString,
+        place: &Place<'_>,
+    ) {
         if !password::is_weak(&credential) {
             return;
         }
         let replaced = async {
             let (_, expected_version) = self.credential(account).await?.unzip();
             let change = SetCredential {
-                credential: self.passwords.hash(password).await?,
+                credential: place.hash(password).await?,
                 expected_version: expected_version.unwrap_or_default(),
                 expected_credential: Some(credential),
                 keep_session: None,
@@ -188,10 +210,10 @@ impl Accounts {
         current: &SecretString,
         new: &SecretString,
     ) -> Result<(), AccountError> {
-        let (expected_credential, expected_version) = self.check_password(session, current).await?;
+        let (place, expected_credential, expected_version) = self.check_password(session, current).await?;
         let login = self.quota.account(&session.account).await?.login;
         let change = SetCredential {
-            credential: self.passwords.hash_new(new, &login).await?,
+            credential: place.hash_new(new, &login).await?,
             expected_version,
             expected_credential: Some(expected_credential),
             keep_session: Some(session.id_sha256()),
@@ -203,28 +225,28 @@ impl Accounts {
 
     /// Deletes the account with its keys and sessions. Fails if the password is changed before the deletion begins.
     pub async fn delete(&self, session: &Session, password: &SecretString) -> Result<(), AccountError> {
-        let (expected_credential, _) = self.check_password(session, password).await?;
+        let (_, expected_credential, _) = self.check_password(session, password).await?;
         let deletion = AccountDeletion { expected_credential };
         Ok(self.quota.confirm_account_deletion(&session.account, &deletion).await?)
     }
 
-    /// Checks the password before a change that a stolen session must not be able to make. Returns the credential and
-    /// its version.
+    /// Checks the password before a change that a stolen session must not be able to make. Returns the place in the
+    /// queue, the credential and its version.
     async fn check_password(
         &self,
         session: &Session,
         password: &SecretString,
-    ) -> Result<(String, u32), AccountError> {
+    ) -> Result<(Place<'_>, String, u32), AccountError> {
         // Counted per session: guesses by others, even in another session of the account, don't affect this one.
         let id_sha256 = session.id_sha256();
         let attempt = Attempt::Confirmation { session: &id_sha256 };
-        self.throttle.attempt(attempt, Instant::now())?;
+        let place = self.enter(attempt)?;
         let stored = self.credential(&session.account).await?;
         let stored_hash = stored.as_ref().map(|(hash, _)| hash.clone());
-        let is_correct = self.passwords.verify(password, stored_hash).await?;
-        let credential = stored.filter(|_| is_correct).ok_or(AccountError::WrongPassword)?;
+        let is_correct = place.verify(password, stored_hash).await?;
+        let (credential, version) = stored.filter(|_| is_correct).ok_or(AccountError::WrongPassword)?;
         self.throttle.reset(attempt);
-        Ok(credential)
+        Ok((place, credential, version))
     }
 
     /// Creates a session for the owner of this credential; `None` if the account has another one by now, or has been
@@ -257,5 +279,34 @@ impl Accounts {
             Err(error) if error.status() == Some(404) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn attempt_is_not_counted_while_the_queue_is_full() {
+        let quota = QuotaClient::new("http://127.0.0.1:9", Duration::from_secs(1)).unwrap();
+        let accounts = Accounts::new(quota, SignupPolicy { open: true, max_accounts: 1 }).unwrap();
+        let given = LoginAndPassword { login: "ada".to_owned(), password: "a wrong guess".to_owned().into() };
+        let address = Ipv4Addr::LOCALHOST.into();
+        let full: Vec<_> = std::iter::from_fn(|| accounts.passwords.enter(Share::Strangers).ok()).collect();
+        // More than the throttle allows.
+        for _ in 0..30 {
+            let sign_in = accounts.sign_in(&given, address, None).await;
+            assert!(matches!(sign_in, Err(AccountError::Password(PasswordError::Busy))), "{sign_in:?}");
+            let sign_up = accounts.sign_up(&given, address).await;
+            assert!(matches!(sign_up, Err(AccountError::Password(PasswordError::Busy))), "{sign_up:?}");
+        }
+        drop(full);
+        let sign_in = accounts.sign_in(&given, address, None).await;
+        assert!(matches!(sign_in, Err(AccountError::Quota(_))), "{sign_in:?}");
+        let sign_up = accounts.sign_up(&given, address).await;
+        assert!(matches!(sign_up, Err(AccountError::Quota(_))), "{sign_up:?}");
     }
 }

@@ -8,7 +8,7 @@ use argon2::password_hash::{PasswordHasher, PasswordVerifier};
 use argon2::{Algorithm, Argon2, Params, Version};
 use secrecy::{ExposeSecret, SecretString};
 use service_kit::telemetry;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 use crate::deadline;
 use crate::session::normalized;
@@ -23,7 +23,7 @@ const COMMON_PASSWORDS: &str = include_str!("common_passwords.txt");
 
 /// Maximum concurrent hashes. Each uses 19 MiB and one core: a flood of sign-ins could otherwise exhaust the machine.
 const MAX_CONCURRENT: usize = 2;
-/// Maximum waiting hashes. In a longer queue, clients would time out before their turn.
+/// Maximum waiting requests in each share of the queue. In a longer queue, clients would time out before their turn.
 const MAX_QUEUED: usize = 64;
 
 /// Password of the dummy hash. It never signs anyone in.
@@ -38,7 +38,7 @@ pub enum PasswordError {
     EqualsLogin,
     #[error("this password is one of the most common ones, which attackers try first; choose another one")]
     Common,
-    /// The queue is full.
+    /// This share of the queue is full.
     #[error("too many sign-ins right now")]
     Busy,
     #[error("the password could not be hashed")]
@@ -55,11 +55,30 @@ pub fn random_password() -> anyhow::Result<String> {
     Ok(data_encoding::BASE32_NOPAD.encode(&bytes).to_lowercase())
 }
 
-/// Hashes and verifies passwords.
-#[derive(Debug, Clone)]
+/// Checks a new password for the account with this login and returns the hash to store. Blocks the thread meanwhile.
+pub fn hash_new(password: &SecretString, login: &str) -> Result<String, PasswordError> {
+    check(password, login)?;
+    Ok(hash(password)?)
+}
+
+/// Who waits in the queue. Each has a share of its own, so that strangers can't keep owners out.
+#[derive(Debug, Clone, Copy)]
+pub enum Share {
+    /// Known browsers and signed-in owners.
+    Known,
+    Strangers,
+}
+
+/// Hashes and verifies passwords, in turn.
+#[derive(Debug)]
 pub struct Passwords {
-    /// One permit per hash that waits or runs.
-    queue: Arc<Semaphore>,
+    /// One permit per known browser or signed-in owner in the queue.
+    known: Semaphore,
+    /// One permit per stranger in the queue.
+    strangers: Semaphore,
+    /// One permit per stranger that waits for `running` or has it. The others wait for this one, so that at most two
+    /// strangers are ahead of a known browser.
+    next_strangers: Arc<Semaphore>,
     /// One permit per hash that runs.
     running: Arc<Semaphore>,
     /// Hash to verify against if the login is unknown, so that a sign-in takes as long as with a known login.
@@ -71,12 +90,33 @@ impl Passwords {
     pub fn new() -> Result<Self, PasswordError> {
         let dummy = hash(&SecretString::from(DUMMY_PASSWORD))?;
         Ok(Self {
-            queue: Arc::new(Semaphore::new(MAX_CONCURRENT + MAX_QUEUED)),
+            known: Semaphore::new(MAX_CONCURRENT + MAX_QUEUED),
+            strangers: Semaphore::new(MAX_CONCURRENT + MAX_QUEUED),
+            next_strangers: Arc::new(Semaphore::new(MAX_CONCURRENT)),
             running: Arc::new(Semaphore::new(MAX_CONCURRENT)),
             dummy: dummy.into(),
         })
     }
 
+    /// Takes a place in the queue.
+    pub fn enter(&self, share: Share) -> Result<Place<'_>, PasswordError> {
+        let queue = match share {
+            Share::Known => &self.known,
+            Share::Strangers => &self.strangers,
+        };
+        let _queued = queue.try_acquire().map_err(|_| PasswordError::Busy)?;
+        Ok(Place { passwords: self, share, _queued })
+    }
+}
+
+/// A place in the queue, for all hashes of a request.
+pub struct Place<'a> {
+    passwords: &'a Passwords,
+    share: Share,
+    _queued: SemaphorePermit<'a>,
+}
+
+impl Place<'_> {
     /// Checks a new password for the account with this login and returns the hash to store.
     pub async fn hash_new(&self, password: &SecretString, login: &str) -> Result<String, PasswordError> {
         check(password, login)?;
@@ -96,7 +136,7 @@ impl Passwords {
         password: &SecretString,
         stored: Option<String>,
     ) -> Result<bool, PasswordError> {
-        let (password, dummy) = (password.clone(), self.dummy.clone());
+        let (password, dummy) = (password.clone(), self.passwords.dummy.clone());
         self.run(move || {
             let is_match = matches(&password, stored.as_deref().unwrap_or(&dummy));
             is_match && stored.is_some()
@@ -108,19 +148,26 @@ impl Passwords {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, PasswordError> {
-        let _queued = self.queue.try_acquire().map_err(|_| PasswordError::Busy)?;
         let hashing = async {
-            let running = self.running.clone().acquire_owned().await.map_err(|_| PasswordError::Busy)?;
+            let turn = match self.share {
+                Share::Known => None,
+                Share::Strangers => Some(acquire(&self.passwords.next_strangers).await?),
+            };
+            let running = acquire(&self.passwords.running).await?;
             let request = telemetry::current_request_id();
             let work = move || {
-                // Released only when the hash is done. If the caller released it when canceled, a third hash could start.
-                let _running = running;
+                // Released only when the hash is done. If the caller released them when canceled, a third hash could start.
+                let _permits = (turn, running);
                 telemetry::enter_request(request, work)
             };
             Ok(tokio::task::spawn_blocking(work).await?)
         };
         deadline::excluding(hashing).await
     }
+}
+
+async fn acquire(semaphore: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, PasswordError> {
+    semaphore.clone().acquire_owned().await.map_err(|_| PasswordError::Busy)
 }
 
 fn check(password: &SecretString, login: &str) -> Result<(), PasswordError> {
@@ -182,6 +229,7 @@ mod tests {
     #[tokio::test]
     async fn password_matches_only_its_own_hash() {
         let passwords = Passwords::new().unwrap();
+        let passwords = passwords.enter(Share::Known).unwrap();
         let stored = passwords.hash(&secret("correct horse")).await.unwrap();
         assert!(stored.starts_with("$argon2id$v=19$m=19456,t=2,p=1$"), "{stored}");
         assert!(passwords.verify(&secret("correct horse"), Some(stored.clone())).await.unwrap());
@@ -193,13 +241,12 @@ mod tests {
         assert!(!passwords.verify(&secret("correct horse"), Some("malformed".to_owned())).await.unwrap());
     }
 
-    #[tokio::test]
-    async fn length_is_counted_in_characters() {
-        let passwords = Passwords::new().unwrap();
-        let hash_new = async |password: &str| passwords.hash_new(&secret(password), "ada").await;
-        assert!(matches!(hash_new("äöüßäöü").await, Err(PasswordError::Length)));
-        assert!(hash_new("äöüßäöü8").await.is_ok());
-        assert!(matches!(hash_new(&"x".repeat(1025)).await, Err(PasswordError::Length)));
+    #[test]
+    fn length_is_counted_in_characters() {
+        let hash_new = |password: &str| hash_new(&secret(password), "ada");
+        assert!(matches!(hash_new("äöüßäöü"), Err(PasswordError::Length)));
+        assert!(hash_new("äöüßäöü8").is_ok());
+        assert!(matches!(hash_new(&"x".repeat(1025)), Err(PasswordError::Length)));
     }
 
     #[test]
@@ -242,6 +289,7 @@ mod tests {
     #[tokio::test]
     async fn unknown_account_takes_as_long_as_wrong_password() {
         let passwords = Passwords::new().unwrap();
+        let passwords = passwords.enter(Share::Known).unwrap();
         let stored = passwords.hash(&secret("correct horse")).await.unwrap();
         let (mut known, mut unknown) = (Duration::MAX, Duration::MAX);
         // Minimum of several runs: other load on the machine only adds time.
@@ -252,24 +300,52 @@ mod tests {
         assert!(unknown > known / 2 && known > unknown / 2, "{known:?} and {unknown:?}");
     }
 
-    async fn time(passwords: &Passwords, stored: Option<String>) -> Duration {
+    async fn time(passwords: &Place<'_>, stored: Option<String>) -> Duration {
         let start = Instant::now();
         assert!(!passwords.verify(&secret("wrong"), stored).await.unwrap());
         start.elapsed()
     }
 
+    /// Takes all places of a share.
+    fn fill(passwords: &Passwords, share: Share) -> Vec<Place<'_>> {
+        std::iter::from_fn(|| passwords.enter(share).ok()).collect()
+    }
+
     #[tokio::test]
-    async fn third_hash_waits_and_full_queue_returns_busy() {
+    async fn third_hash_waits_and_full_share_returns_busy() {
         let passwords = Passwords::new().unwrap();
         let _all_permits = passwords.running.clone().acquire_many_owned(2).await.unwrap();
-        let full_queue =
-            passwords.queue.clone().acquire_many_owned((MAX_CONCURRENT + MAX_QUEUED) as u32).await.unwrap();
-        assert!(matches!(passwords.hash(&secret("correct horse")).await, Err(PasswordError::Busy)));
-        drop(full_queue);
-        let third = secret("correct horse");
+        let strangers = fill(&passwords, Share::Strangers);
+        assert_eq!(strangers.len(), MAX_CONCURRENT + MAX_QUEUED);
+        assert!(matches!(passwords.enter(Share::Strangers), Err(PasswordError::Busy)));
+        let known = fill(&passwords, Share::Known);
+        assert_eq!(known.len(), MAX_CONCURRENT + MAX_QUEUED, "strangers take no place of a known browser");
+        drop(strangers);
+        let third = passwords.enter(Share::Strangers).unwrap();
         assert!(
-            tokio::time::timeout(Duration::from_millis(1), passwords.hash(&third)).await.is_err(),
+            tokio::time::timeout(Duration::from_millis(1), third.hash(&secret("correct horse")))
+                .await
+                .is_err(),
             "the third hash must wait for a permit"
         );
+    }
+
+    #[tokio::test]
+    async fn known_browser_does_not_wait_for_the_queue_of_strangers() {
+        let passwords: &'static Passwords = Box::leak(Box::new(Passwords::new().unwrap()));
+        let all_permits = passwords.running.clone().acquire_many_owned(2).await.unwrap();
+        let mut strangers = tokio::task::JoinSet::new();
+        for place in fill(passwords, Share::Strangers) {
+            strangers.spawn(async move { place.hash(&secret("correct horse")).await.map(drop) });
+        }
+        // Each has begun to wait after its first turn of the only thread.
+        tokio::task::yield_now().await;
+        let known = passwords.enter(Share::Known).unwrap();
+        let known = tokio::spawn(async move { known.hash(&secret("correct horse")).await.map(drop) });
+        tokio::task::yield_now().await;
+        drop(all_permits);
+        known.await.unwrap().unwrap();
+        let finished = std::iter::from_fn(|| strangers.try_join_next()).count();
+        assert!(finished < 10, "{finished} strangers were ahead of the known browser");
     }
 }

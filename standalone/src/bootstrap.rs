@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dashboard_api::config::Switch;
-use dashboard_api::password::{Passwords, random_password};
+use dashboard_api::password::{hash_new, random_password};
 use quota_client::wire::{NewAccount, NewKey, Scope};
 use quota_client::{ClientError, QuotaClient};
 use tokio::time::{Instant, sleep, timeout_at};
@@ -46,7 +46,7 @@ pub async fn create_account(
         return Ok(Some(FirstStart::NoPassword));
     }
     let password = random_password()?;
-    let credential = Passwords::new()?.hash_new(&password.clone().into(), LOGIN).await?;
+    let credential = hash_new(&password.clone().into(), LOGIN)?;
     let account = NewAccount { login: LOGIN.to_owned(), credential: Some(credential) };
     let account = quota.create_account(&account).await?;
     let key = NewKey { name: "first key".to_owned(), scope: Scope::Full, daily_limit: None };

@@ -12,7 +12,7 @@ use serde_json::json;
 use service_kit::command_line::{CommandError, Output};
 
 use crate::config::Config;
-use crate::password::{Passwords, random_password};
+use crate::password::{self, random_password};
 
 /// Longer than every timeout of quota-svc, so that its own error message arrives.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -81,7 +81,7 @@ impl PasswordCommands {
     }
 
     async fn change(&self, account: &Account, password: &SecretString) -> anyhow::Result<()> {
-        let credential = Passwords::new()?.hash_new(password, &account.login).await?;
+        let credential = password::hash_new(password, &account.login)?;
         let expected_version = account.credential_version;
         let change = SetCredential { credential, expected_version, ..SetCredential::default() };
         self.quota.set_credential(&account.id, &change).await?;

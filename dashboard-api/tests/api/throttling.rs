@@ -1,6 +1,10 @@
 //! Password guesses are throttled, nobody can lock an owner out, and neither logins nor addresses are logged.
 
+use std::time::Duration;
+
 use serde_json::json;
+use testkit::wait::eventually;
+use tokio::task::JoinSet;
 
 use crate::harness::{Browser, Harness, JsonResponse, PASSWORD, read};
 
@@ -51,6 +55,37 @@ async fn owner_signs_in_and_confirms_despite_an_attacker_on_the_same_address() {
     let signed_in = owner.post("/session", sign_in).await;
     assert_eq!(signed_in.status, 200, "with the known-browser cookie: {signed_in:?}");
     assert_eq!(signed_in.headers.get_all("set-cookie").iter().count(), 2);
+}
+
+#[tokio::test]
+async fn owner_signs_in_and_confirms_while_strangers_fill_the_hashing_queue() {
+    let harness = Harness::start_with(&["--trusted-proxies", "127.0.0.0/8"]).await;
+    let owner = harness.sign_up("ada").await;
+    // Each stranger has an address of its own and guesses at a login of its own, so that no limit applies.
+    let mut strangers = JoinSet::new();
+    for n in 0..80 {
+        let browser = harness.browser();
+        strangers.spawn(async move {
+            for i in 0_u32.. {
+                let guess = json!({"login": format!("login{n}-{i}"), "password": "a wrong guess"});
+                let address = format!("10.{n}.{}.{}", i >> 8 & 255, i & 255);
+                let request = browser.change(reqwest::Method::POST, "/session");
+                // Times out if the machine is busy.
+                let _ = request.header("X-Forwarded-For", address).json(&guess).send().await;
+            }
+        });
+    }
+    eventually(Duration::from_secs(30), "the queue is full", async || {
+        let response = guess(&harness, "grace", "192.0.2.1").await;
+        (response.status_and_code() == "503 unavailable").then_some(())
+    })
+    .await;
+    let change = json!({"current_password": PASSWORD, "new_password": "another password"});
+    assert_eq!(owner.put("/account/password", change).await.status_and_code(), "204");
+    for _ in 0..12 {
+        let signed_in = owner.post("/session", json!({"login": "ada", "password": "another password"})).await;
+        assert_eq!(signed_in.status, 200, "{signed_in:?}");
+    }
 }
 
 #[tokio::test]
