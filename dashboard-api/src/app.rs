@@ -107,7 +107,7 @@ fn context(config: &Config, key: &SessionKey, edge: Edge) -> anyhow::Result<Cont
         docs_url: config.docs_url(),
         lookup_url: config.lookup_url.as_str().trim_end_matches('/').to_owned(),
         public_origin: config.public_origin(),
-        public_host: config.public_url.as_ref().and_then(|url| url.host_str().map(str::to_owned)),
+        host: config.host(),
         attribution: config.attribution.clone(),
     })
 }

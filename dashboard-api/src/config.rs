@@ -72,6 +72,10 @@ pub struct Config {
     /// set, requests for other hosts are rejected, except for loopback names, so a proxy must forward the Host header
     #[arg(long, env, value_name = "URL", value_parser = web_url)]
     pub public_url: Option<Url>,
+    /// The host to accept without a `public_url`, besides loopback names. Set by a program that embeds the dashboard and
+    /// knows its URL; without it, every host is accepted.
+    #[arg(skip)]
+    pub default_host: Option<String>,
     /// Public URL of the lookup API, for the curl command shown with a new key
     #[arg(long, env, value_name = "URL", default_value = "http://localhost:8080", value_parser = web_url)]
     pub lookup_url: Url,
@@ -179,6 +183,12 @@ impl Config {
     /// Origin of the public URL, such as `https://keys.example`.
     pub fn public_origin(&self) -> Option<String> {
         self.public_url.as_ref().map(|url| url.origin().ascii_serialization())
+    }
+
+    /// Host name of the dashboard's URL, without a port. `None` if every host is accepted.
+    pub fn host(&self) -> Option<String> {
+        let host = self.public_url.as_ref().and_then(|url| url.host_str().map(str::to_owned));
+        host.or_else(|| self.default_host.clone())
     }
 
     /// Rejects a `--public-url` at which browsers would reject the session cookies.

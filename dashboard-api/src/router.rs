@@ -25,7 +25,7 @@ pub fn endpoint(context: &Arc<Context>, telemetry: &Telemetry) -> anyhow::Result
     let document = api::document(context)?;
     let methods = AllowedMethods::from_document(&serde_json::from_str(&document)?);
     let csrf = CsrfGuard::new(context.public_origin.clone(), &context.docs_url);
-    let host = HostGuard::new(context.public_host.as_deref(), &context.docs_url);
+    let host = HostGuard::new(context.host.as_deref(), &context.docs_url);
     let headers = api::security_headers(context.public_origin.as_deref());
     let trusted = context.edge.trusted();
     let request_telemetry =

@@ -70,8 +70,8 @@ pub struct Config {
     /// the listen address, with the port of --listen]
     #[arg(long, env, value_name = "URL", value_parser = base_url)]
     pub base_url: Option<String>,
-    /// Public URL of the dashboard [default: https:// and --dashboard-host, otherwise localhost or the listen address,
-    /// with the port of --dashboard-listen]
+    /// Public URL of the dashboard, which rejects requests for other hosts, except for loopback names [default: https://
+    /// and --dashboard-host, otherwise localhost or the listen address, with the port of --dashboard-listen]
     #[arg(long, env, value_name = "URL", value_parser = base_url)]
     pub public_url: Option<String>,
     /// Let visitors of the dashboard create accounts

@@ -6,6 +6,7 @@ use anyhow::Context as _;
 use clap::Parser;
 use edge::EdgeArgs;
 use lookup_svc::geo::GeoArgs;
+use url::Url;
 
 use crate::config::Config;
 use crate::data_dir::{self, DataDir};
@@ -63,12 +64,13 @@ impl Config {
         urls: &PublicUrls,
     ) -> anyhow::Result<dashboard_api::config::Config> {
         let is_named = self.public_url.is_some() || self.dashboard_host.is_some();
-        let public_url = is_named.then_some(urls.dashboard.as_str());
+        let url: Url = urls.dashboard.parse().context("--public-url")?;
         let mut config = dashboard_api::config::Config {
             listen: self.dashboard_addr(),
             quota_url: format!("http://{quota}"),
             quota_token_file: Some(data.quota_token_file.clone()),
-            public_url: public_url.map(str::parse).transpose().context("--public-url")?,
+            default_host: url.host_str().map(str::to_owned),
+            public_url: is_named.then_some(url),
             lookup_url: urls.api.parse().context("--base-url")?,
             edge: self.edge()?,
             serving: self.serve_args(),
@@ -111,6 +113,25 @@ struct EdgeOnly {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
+    #[test]
+    fn dashboard_accepts_the_host_of_its_default_url() {
+        let data = tempfile::tempdir().unwrap();
+        for (flags, host) in [
+            ("", "localhost"),
+            ("--dashboard-listen 192.0.2.1:8081 --insecure-cookies", "192.0.2.1"),
+            ("--dashboard-listen [2001:db8::1]:8081 --insecure-cookies", "[2001:db8::1]"),
+            ("--public-url https://keys.example", "keys.example"),
+        ] {
+            let config =
+                Config::try_parse_from(["ip-lookup"].into_iter().chain(flags.split_whitespace())).unwrap();
+            let (urls, data) = (PublicUrls::new(&config).unwrap(), data_dir::prepare(data.path()).unwrap());
+            let dashboard = config.dashboard(config.quota_listen, &data, &urls).unwrap();
+            assert_eq!(dashboard.host().as_deref(), Some(host), "{flags}");
+        }
+    }
+
     #[test]
     fn write_timeout_is_shorter_than_the_deadline_of_the_dashboard() {
         let write_timeout = quota_svc::config::StoreArgs::default().write_timeout;

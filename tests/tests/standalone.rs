@@ -208,6 +208,25 @@ async fn public_urls_are_used_in_banner_links_and_cookies() {
     assert!(cookie.starts_with("__Host-") && cookie.contains("; Secure"), "{cookie}");
 }
 
+#[tokio::test]
+async fn dashboard_without_public_url_accepts_loopback_names_only() {
+    let data = tempfile::tempdir().unwrap();
+    let mut service = start(data.path(), &[]);
+    let dashboard = service.listen_addr("dashboard").await;
+    banner(&mut service).await;
+    let (http, url) = (http::client(), format!("http://{dashboard}/api/v1/settings"));
+    let status = async |host: &str| {
+        let request = http.get(&url).header("host", format!("{host}:{}", dashboard.port()));
+        request.send().await.unwrap().status().as_u16()
+    };
+    for host in ["localhost", "127.0.0.1", "[::1]"] {
+        assert_eq!(status(host).await, 200, "{host}");
+    }
+    for host in ["rebound.example", "192.0.2.1"] {
+        assert_eq!(status(host).await, 421, "{host}");
+    }
+}
+
 /// `cargo run` builds `ip-lookup` alone. A build of the whole workspace, as in all other tests, adds the Kubernetes client
 /// to it.
 #[test]

@@ -29,8 +29,8 @@ pub struct Context {
     pub lookup_url: String,
     /// Origin of `--public-url`.
     pub public_origin: Option<String>,
-    /// Host name of `--public-url`, without a port.
-    pub public_host: Option<String>,
+    /// Host name of the dashboard's URL, without a port. `None` if every host is accepted.
+    pub host: Option<String>,
     /// Links in the page's footer.
     pub attribution: Vec<Attribution>,
 }

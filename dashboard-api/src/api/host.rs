@@ -1,5 +1,5 @@
-//! Rejects requests for another host once `--public-url` is set, so that the dashboard can't be reached under a name that
-//! another person controls (DNS rebinding) or be embedded in links to another host.
+//! Rejects requests for another host than that of the dashboard's URL, so that the dashboard can't be reached under a name
+//! that another person controls (DNS rebinding) or be embedded in links to another host.
 
 use std::future::{Ready, ready};
 
@@ -8,16 +8,16 @@ use http_server::{is_loopback_name, requested_host};
 use poem::{Error, Request, Result};
 use service_kit::ErrorBody;
 
-/// Accepts the host of the public URL and loopback names. Without a public URL, accepts every host.
+/// Accepts the host of the dashboard's URL and loopback names. If the URL is unknown, accepts every host.
 pub struct HostGuard {
-    public_host: Option<String>,
+    host: Option<String>,
     docs_url: String,
 }
 
 impl HostGuard {
-    /// `public_host` is the host name of `--public-url`, without a port.
-    pub fn new(public_host: Option<&str>, docs_url: &str) -> Self {
-        Self { public_host: public_host.map(canonical), docs_url: docs_url.to_owned() }
+    /// `host` is without a port.
+    pub fn new(host: Option<&str>, docs_url: &str) -> Self {
+        Self { host: host.map(canonical), docs_url: docs_url.to_owned() }
     }
 
     /// Returns the request, or an error response.
@@ -25,14 +25,15 @@ impl HostGuard {
         if self.accepts(&request) {
             return ready(Ok(request));
         }
-        let message = "This service does not have this host name. Use the public URL of the dashboard.";
+        let message = "This service does not have this host name. Use the dashboard's URL, which the operator sets with \
+                       --public-url.";
         let body = ErrorBody::new("wrong_host", message, &self.docs_url);
         ready(Err(Error::from_response(service_kit::error::response(StatusCode::MISDIRECTED_REQUEST, &body))))
     }
 
     fn accepts(&self, request: &Request) -> bool {
-        let Some(public) = &self.public_host else { return true };
-        requested_host(request).is_some_and(|name| canonical(name) == *public || is_loopback_name(name))
+        let Some(host) = &self.host else { return true };
+        requested_host(request).is_some_and(|name| canonical(name) == *host || is_loopback_name(name))
     }
 }
 
@@ -84,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn every_host_is_accepted_without_a_public_url() {
+    fn every_host_is_accepted_if_the_url_is_unknown() {
         assert!(accepts(None, "evil.example"));
         assert!(accepts(None, ""));
     }
