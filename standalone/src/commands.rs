@@ -2,7 +2,6 @@
 
 mod connection;
 
-use std::net::SocketAddr;
 use std::path::Path;
 
 use clap::Parser;
@@ -13,7 +12,7 @@ use lookup_svc::geo_update::{self, GeoUpdateArgs};
 use quota_svc::cli::{CliContext, ClientCommand};
 use service_kit::command_line::{ManualCommand, Output, OutputArgs};
 
-use crate::config::{Config, DATA_DIR, QUOTA_LISTEN};
+use crate::config::{Config, DATA_DIR};
 use crate::data_dir;
 
 /// IP lookup API on one machine: public API, quotas and dashboard in one process, data in one directory
@@ -21,8 +20,8 @@ use crate::data_dir;
 /// Runs the service unless a command is given. The first start creates an account and an API key and prints them
 /// (see --print-credentials). ip-lookup needs neither Redis nor a download.
 ///
-/// Commands work while the service runs and while it is stopped. Run them as the same user and with the same --data-dir,
-/// --quota-listen and --redis-url.
+/// Commands work while the service runs and while it is stopped. Run them as the same user and with the same --data-dir
+/// and --redis-url.
 ///
 /// Every flag of the service can also be set by an environment variable, for example --data-dir by IP_LOOKUP_DATA_DIR.
 #[derive(Parser, Debug)]
@@ -72,30 +71,21 @@ pub async fn run(command: Command, config: &Config, output: Output) -> anyhow::R
         Command::GeoUpdate(args) => update_geo(*args, &config.data_dir).await,
         Command::Client(command) => {
             let connection = Connection::open(config, command.creates_store()).await?;
-            let program = program(config, config.quota_listen);
-            let context = CliContext::new(&connection.url, Some(&connection.token), output, program)?;
+            let client = connection.client.clone();
+            let context = CliContext::new(client, connection.address.clone(), output, program(config));
             connection.close_after(command.run(&context)).await
         }
         Command::SetPassword { login } => {
             let connection = Connection::open(config, false).await?;
-            let commands = password_commands(&connection, config, output)?;
+            let commands = PasswordCommands::new(connection.client.clone(), output, program(config));
             connection.close_after(commands.set(&login)).await
         }
         Command::ResetPassword { login } => {
             let connection = Connection::open(config, false).await?;
-            let commands = password_commands(&connection, config, output)?;
+            let commands = PasswordCommands::new(connection.client.clone(), output, program(config));
             connection.close_after(commands.reset(&login)).await
         }
     }
-}
-
-fn password_commands(
-    connection: &Connection,
-    config: &Config,
-    output: Output,
-) -> anyhow::Result<PasswordCommands> {
-    let program = program(config, config.quota_listen);
-    PasswordCommands::new(&connection.url, Some(&connection.token), output, program)
 }
 
 async fn update_geo(mut args: GeoUpdateArgs, data_dir: &Path) -> anyhow::Result<()> {
@@ -110,13 +100,10 @@ async fn update_geo(mut args: GeoUpdateArgs, data_dir: &Path) -> anyhow::Result<
 }
 
 /// The program with the flags that a command needs to reach the service with this configuration.
-pub fn program(config: &Config, quota: SocketAddr) -> String {
+pub fn program(config: &Config) -> String {
     let mut line = "ip-lookup".to_owned();
     if config.data_dir != Path::new(DATA_DIR) {
         line += &format!(" --data-dir {}", quoted(&config.data_dir.display().to_string()));
-    }
-    if quota.to_string() != QUOTA_LISTEN {
-        line += &format!(" --quota-listen {quota}");
     }
     line
 }
@@ -147,14 +134,12 @@ mod tests {
 
     #[test]
     fn flags_of_the_data_may_follow_the_command() {
-        for line in [
-            "ip-lookup --data-dir d --quota-listen 9 key list --output json",
-            "ip-lookup key list --data-dir d --quota-listen 9 --output json",
-        ] {
+        for line in
+            ["ip-lookup --data-dir d key list --output json", "ip-lookup key list --data-dir d --output json"]
+        {
             let Cli { command, output, config } = parse(line);
             assert!(matches!(command, Some(Command::Client(ClientCommand::Key(_)))), "{line}");
             assert_eq!((config.data_dir.as_path(), output.output), (Path::new("d"), Output::Json), "{line}");
-            assert_eq!(config.quota_listen.to_string(), "127.0.0.1:9", "{line}");
         }
     }
 
@@ -168,13 +153,9 @@ mod tests {
 
     #[test]
     fn commands_in_messages_have_the_flags_of_the_service() {
-        let line = |flags: &str| {
-            let config = parse(flags).config;
-            program(&config, config.quota_listen)
-        };
+        let line = |flags: &str| program(&parse(flags).config);
         assert_eq!(line("ip-lookup"), "ip-lookup");
         assert_eq!(line("ip-lookup --data-dir /srv/ip"), "ip-lookup --data-dir /srv/ip");
-        assert_eq!(line("ip-lookup --quota-listen 9"), "ip-lookup --quota-listen 127.0.0.1:9");
         assert_eq!(quoted("it's here"), r"'it'\''s here'");
     }
 }

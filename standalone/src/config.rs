@@ -19,8 +19,6 @@ use crate::acme::AcmeArgs;
 
 /// Default of `--data-dir`.
 pub const DATA_DIR: &str = "./data";
-/// Default of `--quota-listen`.
-pub const QUOTA_LISTEN: &str = "127.0.0.1:8082";
 
 /// The flags of the server. Commands use those that are `global`.
 #[derive(Parser, Debug, Clone)]
@@ -35,8 +33,8 @@ pub struct Config {
     #[arg(long, env, value_name = "ADDR", default_value = "127.0.0.1:8081", value_parser = ListenAddrParser)]
     #[arg(default_value_if("dashboard_host", ArgPredicate::IsPresent, None::<&str>))]
     pub dashboard_listen: Option<SocketAddr>,
-    /// Listen address of quota-svc's internal API, which commands call; must be a loopback address
-    #[arg(long, env, value_name = "ADDR", default_value = QUOTA_LISTEN, value_parser = ListenAddrParser, global = true)]
+    /// Listen address of quota-svc's internal API; must be a loopback address
+    #[arg(long, env, value_name = "ADDR", default_value = "127.0.0.1:8082", value_parser = ListenAddrParser)]
     pub quota_listen: SocketAddr,
     /// Listen address of /livez, /readyz and /metrics
     #[arg(long, env, value_name = "ADDR", default_value = "127.0.0.1:9080", value_parser = ListenAddrParser)]

@@ -32,6 +32,11 @@ pub fn quota_token_file(dir: &Path) -> PathBuf {
     dir.join("quota-token")
 }
 
+/// The path of the socket for commands.
+pub fn command_socket(dir: &Path) -> PathBuf {
+    dir.join("commands.sock")
+}
+
 /// Creates the directory, the session key and the token if they are missing, readable only by the user who runs
 /// ip-lookup.
 pub fn prepare(dir: &Path) -> anyhow::Result<DataDir> {

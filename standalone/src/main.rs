@@ -3,6 +3,7 @@
 mod acme;
 mod banner;
 mod bootstrap;
+mod command_socket;
 mod commands;
 mod config;
 mod data_dir;

@@ -21,7 +21,7 @@ use crate::data_dir::DataDir;
 use crate::port_endpoints::PortEndpoints;
 use crate::ports::{Ports, PublicPorts};
 use crate::public_urls::PublicUrls;
-use crate::{bootstrap, commands, data_dir};
+use crate::{bootstrap, command_socket, commands, data_dir};
 
 /// Timeout per call during startup. Generous, because the machine may be busy.
 const STARTUP_TIMEOUT: Duration = Duration::from_secs(5);
@@ -51,6 +51,20 @@ pub async fn run(config: &Config, kit: &Kit) -> anyhow::Result<()> {
     let quota = QuotaService::start_on(ports.quota, &config.quota(&data), &quota_kit).await?;
     let quota_addr = quota.local_addr();
     let quota = tokio::spawn(kit.tasks.watch("quota-svc", quota.run()));
+    let mut forwarding = JoinSet::new();
+    // After the store is open: its lock shows that no other process serves commands on this directory.
+    let socket = data_dir::command_socket(&config.data_dir);
+    match command_socket::bind(&socket) {
+        Ok(listener) => {
+            let forward = command_socket::forward(listener, quota_addr);
+            forwarding.spawn(kit.tasks.watch("command socket", forward));
+        }
+        Err(error) => tracing::warn!(
+            socket = %socket.display(),
+            %error,
+            "can't create the socket for commands, so they can't reach this process; choose another --data-dir"
+        ),
+    }
 
     let result = serve_public(config, kit, quota_addr, &data, &urls, ports.public, acme).await;
     // If the public services failed to start, no shutdown has begun yet, and the end of quota-svc would be a failure.
@@ -89,7 +103,7 @@ async fn serve_public(
     let first_start = bootstrap::create_account(&client, config.print_credentials)
         .await
         .context("can't access the store: check --redis-url, or omit it to use --data-dir")?;
-    let program = commands::program(config, quota);
+    let program = commands::program(config);
     let local_api = config.base_url.is_none() && config.api_host.is_none();
     let banner = Banner {
         urls,

@@ -27,14 +27,13 @@ struct Machine {
     dir: TempDir,
     service: Service,
     banner: String,
-    quota: ReservedPort,
 }
 
 impl Machine {
     async fn start(flags: &[&str]) -> Self {
-        let (dir, quota) = (tempfile::tempdir().unwrap(), ReservedPort::new());
-        let service = spawn(dir.path(), &quota, flags);
-        let mut machine = Self { dir, service, banner: String::new(), quota };
+        let dir = tempfile::tempdir().unwrap();
+        let service = spawn(dir.path(), flags);
+        let mut machine = Self { dir, service, banner: String::new() };
         machine.wait_for_banner().await;
         machine
     }
@@ -43,7 +42,7 @@ impl Machine {
     async fn restart(&mut self, flags: &[&str]) {
         self.service.term();
         assert!(self.service.wait_exit(WAIT_TIMEOUT).await.success(), "{}", self.service.logs());
-        self.service = spawn(self.dir.path(), &self.quota, flags);
+        self.service = spawn(self.dir.path(), flags);
         self.wait_for_banner().await;
     }
 
@@ -68,13 +67,13 @@ impl Machine {
         let path = format!("{bin_dir}:{}", std::env::var("PATH").unwrap());
         let mut shell = Command::new("sh");
         shell.args(["-euc", script]).current_dir(self.dir.path()).env("PATH", path);
-        text(&shell.env("IP_LOOKUP_QUOTA_LISTEN", self.quota.addr().to_string()).output().unwrap())
+        text(&shell.output().unwrap())
     }
 }
 
-fn spawn(dir: &Path, quota: &ReservedPort, flags: &[&str]) -> Service {
-    let (any, quota) = ("127.0.0.1:0", quota.addr().to_string());
-    let ports = ["--listen", any, "--dashboard-listen", any, "--admin-listen", any, "--quota-listen", &quota];
+fn spawn(dir: &Path, flags: &[&str]) -> Service {
+    let any = "127.0.0.1:0";
+    let ports = ["--listen", any, "--dashboard-listen", any, "--admin-listen", any, "--quota-listen", any];
     // The listen addresses are in the log.
     let flags = [&["--log-level", "info"], flags].concat();
     let wrapper = ["env", "-C", dir.to_str().unwrap()];

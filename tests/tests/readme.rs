@@ -126,8 +126,7 @@ impl QuickStart {
         );
         let script =
             format!("set -euo pipefail\ncurl() {{ command curl --fail-with-body -sS \"$@\"; }}\n{block}");
-        let quota = self.ports[2].1.addr().to_string();
-        bash(&script, self.dir.path(), &[("KEY", &self.key), ("IP_LOOKUP_QUOTA_LISTEN", &quota)])
+        bash(&script, self.dir.path(), &[("KEY", &self.key)])
     }
 }
 

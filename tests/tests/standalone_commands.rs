@@ -3,7 +3,6 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -12,7 +11,7 @@ use testkit::http;
 use testkit::ports::ReservedPort;
 use testkit::process::{Service, binary};
 use testkit::redis::Redis;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
 
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
@@ -20,7 +19,9 @@ const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 /// A data directory, and the port of quota-svc while a service runs on it.
 struct Instance {
     dir: TempDir,
-    quota: Arc<ReservedPort>,
+    /// The name of the data directory in `dir`.
+    name: String,
+    quota: ReservedPort,
     /// More flags of the service and of commands.
     flags: Vec<String>,
 }
@@ -57,24 +58,27 @@ struct Running {
 
 impl Instance {
     fn new() -> Self {
-        Self { dir: tempfile::tempdir().unwrap(), quota: Arc::default(), flags: Vec::new() }
+        Self {
+            dir: tempfile::tempdir().unwrap(),
+            name: "data".to_owned(),
+            quota: ReservedPort::new(),
+            flags: Vec::new(),
+        }
     }
 
     /// The data directory. It does not exist until the first start.
     fn data(&self) -> PathBuf {
-        self.dir.path().join("data")
+        self.dir.path().join(&self.name)
     }
 
     fn common_flags(&self) -> Vec<String> {
         let data = self.data().to_str().unwrap().to_owned();
-        let quota = self.quota.addr().to_string();
-        let flags = ["--data-dir".to_owned(), data, "--quota-listen".to_owned(), quota];
-        flags.into_iter().chain(self.flags.clone()).collect()
+        ["--data-dir".to_owned(), data].into_iter().chain(self.flags.clone()).collect()
     }
 
     async fn start(&self) -> Running {
         let any = "127.0.0.1:0";
-        let common = self.common_flags();
+        let (common, quota) = (self.common_flags(), self.quota.addr().to_string());
         let mut flags: Vec<_> = common.iter().map(String::as_str).collect();
         flags.extend([
             "--listen",
@@ -83,6 +87,8 @@ impl Instance {
             any,
             "--admin-listen",
             any,
+            "--quota-listen",
+            &quota,
             "--log-level",
             "info",
         ]);
@@ -154,9 +160,13 @@ impl Running {
 }
 
 /// Runs a command with an environment that has only the programs of this workspace and of the system.
-async fn output(mut command: Command, input: &str) -> CommandOutput {
+async fn output(command: Command, input: &str) -> CommandOutput {
+    output_with_env(command, &[], input).await
+}
+
+async fn output_with_env(mut command: Command, env: &[(&str, &str)], input: &str) -> CommandOutput {
     let path = format!("{}:/usr/bin:/bin", binary("ip-lookup").parent().unwrap().display());
-    command.env_clear().env("PATH", path).kill_on_drop(true);
+    command.env_clear().env("PATH", path).envs(env.iter().copied()).kill_on_drop(true);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
@@ -265,23 +275,47 @@ async fn command_without_a_store_fails_and_creates_nothing() {
 }
 
 #[tokio::test]
-async fn running_service_at_another_port_is_reported() {
-    let mut instance = Instance::new();
-    let _running = instance.start().await;
-    instance.quota = Arc::default();
-    let error = instance.run(&["key", "list"]).await.failure();
-    assert!(error.contains("--quota-listen") && error.contains("in use by another process"), "{error}");
+async fn token_is_not_sent_to_another_listener_on_the_quota_port() {
+    let instance = Instance::new();
+    instance.start().await.stop().await;
+    let listener = instance.quota.listen();
+    let mut received = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut bytes = [0; 4096];
+        let length = stream.read(&mut bytes).await.unwrap();
+        String::from_utf8_lossy(&bytes[..length]).into_owned()
+    });
+    let mut command = Command::new(binary("ip-lookup"));
+    command.args(["key", "list"]).args(instance.common_flags());
+    let quota = instance.quota.addr().to_string();
+    // Without the variable, the command would not know the port at all.
+    let listed = output_with_env(command, &[("IP_LOOKUP_QUOTA_LISTEN", &quota)], "").await.success();
+    assert!(listed.stdout.contains("first key"), "{listed:?}");
+    assert!(!received.is_finished(), "{}", (&mut received).await.unwrap());
+    received.abort();
 }
 
 #[tokio::test]
-async fn service_of_another_directory_at_the_port_is_not_called() {
-    let (mut stopped, other) = (Instance::new(), Instance::new());
-    stopped.start().await.stop().await;
-    let _running = other.start().await;
-    stopped.quota = other.quota.clone();
-    stopped.run(&["account", "create", "ada"]).await.success();
-    assert_eq!(stopped.logins().await, ["ada", "admin"]);
-    assert_eq!(other.logins().await, ["admin"]);
+async fn socket_of_a_killed_service_is_replaced() {
+    let instance = Instance::new();
+    let mut killed = instance.start().await;
+    killed.service.kill();
+    assert!(instance.data().join("commands.sock").exists());
+    let (id, _) = instance.create_account_and_key("ada").await;
+    let _running = instance.start().await;
+    assert_eq!(instance.json(&["key", "deactivate", &id]).await["state"], "inactive");
+}
+
+#[tokio::test]
+async fn service_runs_without_a_socket_if_its_path_is_too_long_and_commands_say_so() {
+    let instance = Instance { name: "d".repeat(100), ..Instance::new() };
+    let running = instance.start().await;
+    let logs = running.service.logs();
+    assert!(logs.contains("can't create the socket for commands"), "{logs}");
+    let error = instance.run(&["key", "list"]).await.failure();
+    assert!(error.contains("commands.sock") && error.contains("in use by another process"), "{error}");
+    running.stop().await;
+    assert_eq!(instance.logins().await, ["admin"]);
 }
 
 #[tokio::test]
@@ -343,11 +377,13 @@ async fn errors_are_json_with_json_output() {
 }
 
 #[tokio::test]
-async fn store_and_token_stay_private_after_a_command() {
+async fn directory_token_and_socket_are_private() {
     use std::os::unix::fs::PermissionsExt;
     let (instance, backup) = (Instance::new(), tempfile::NamedTempFile::new().unwrap());
     instance.run(&["import", backup.path().to_str().unwrap()]).await.success();
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&instance.data()), 0o700);
     assert_eq!(mode(&instance.data().join("quota-token")), 0o600);
+    let _running = instance.start().await;
+    assert_eq!(mode(&instance.data().join("commands.sock")), 0o600);
 }

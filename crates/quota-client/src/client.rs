@@ -6,6 +6,7 @@ mod keys;
 mod transfer;
 mod transport;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -24,6 +25,10 @@ use quota_api::{Actor, ChargeRequest, ChargeResponse, Status};
 
 /// Maximum response size in bytes. The largest response is a page of an export.
 const MAX_RESPONSE: usize = 16 << 20;
+
+/// Timeout of the calls of operators' commands. Longer than every timeout of quota-svc, so that its own error message
+/// arrives.
+pub const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How often [`QuotaClient::wait_for_store`] asks for the state of the store.
 const STATUS_INTERVAL: Duration = Duration::from_millis(250);
@@ -44,9 +49,19 @@ pub struct QuotaClient {
 impl QuotaClient {
     /// Creates a client of the quota-svc at `base_url`, such as `http://127.0.0.1:8082`. `timeout` limits each call.
     pub fn new(base_url: &str, timeout: Duration) -> Result<Self, ClientError> {
-        let base = transport::api_root(base_url)?;
+        Self::build(transport::api_root(base_url)?, transport::http_client(None)?, timeout)
+    }
+
+    /// Creates a client of the quota-svc that is reached through a Unix socket. Not for a [`crate::Charger`].
+    pub fn over_socket(path: &Path, timeout: Duration) -> Result<Self, ClientError> {
+        // The host is only the `Host` header, which must be a loopback name.
+        let base = transport::api_root("http://localhost")?;
+        Self::build(base, transport::http_client(Some(path))?, timeout)
+    }
+
+    fn build(base: Url, http: reqwest::Client, timeout: Duration) -> Result<Self, ClientError> {
         Ok(Self {
-            http: transport::http_client()?,
+            http,
             charges: ChargeTarget::new(&base)?,
             base: Arc::new(base),
             timeout,

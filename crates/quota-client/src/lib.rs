@@ -13,7 +13,7 @@ pub mod error;
 pub mod token;
 
 pub use charges::{BatchConfig, CallOutcome, CallReport, ChargeError, Charger, Observer};
-pub use client::QuotaClient;
+pub use client::{COMMAND_TIMEOUT, QuotaClient};
 pub use error::ClientError;
 /// Request and response types of the internal API.
 pub use quota_api as wire;

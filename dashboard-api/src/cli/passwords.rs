@@ -1,11 +1,10 @@
 //! The commands that change an account's password: `set-password` reads it, `reset-password` creates and prints it.
 
 use std::io::{self, BufRead, IsTerminal, Write};
-use std::time::Duration;
 
 use anyhow::{Context, bail};
 use quota_client::wire::{Account, SetCredential};
-use quota_client::{QuotaClient, QuotaToken};
+use quota_client::{COMMAND_TIMEOUT, QuotaClient, QuotaToken};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::json;
@@ -13,9 +12,6 @@ use service_kit::command_line::{CommandError, Output};
 
 use crate::config::Config;
 use crate::password::{self, random_password};
-
-/// Longer than every timeout of quota-svc, so that its own error message arrives.
-const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What the commands need to call quota-svc and to print the result.
 pub struct PasswordCommands {
@@ -29,18 +25,13 @@ impl PasswordCommands {
     /// For the commands of dashboard-api itself.
     pub(super) fn connect(config: &Config, output: Output) -> anyhow::Result<Self> {
         let token = QuotaToken::load_for_command(config.quota_token_file.as_deref(), &config.quota_url)?;
-        Self::new(&config.quota_url, token.as_ref(), output, "quota-svc".to_owned())
+        let quota = QuotaClient::new(&config.quota_url, COMMAND_TIMEOUT).context("--quota-url")?;
+        Ok(Self::new(quota.with_token(token.as_ref()), output, "quota-svc".to_owned()))
     }
 
     /// `program` is the program and flags with which the `account` commands in messages start.
-    pub fn new(
-        url: &str,
-        token: Option<&QuotaToken>,
-        output: Output,
-        program: String,
-    ) -> anyhow::Result<Self> {
-        let quota = QuotaClient::new(url, TIMEOUT).context("--quota-url")?.with_token(token);
-        Ok(Self { quota, output, program })
+    pub fn new(quota: QuotaClient, output: Output, program: String) -> Self {
+        Self { quota, output, program }
     }
 
     /// Sets the password of the account with this login, typed without echo or read from standard input, and revokes all

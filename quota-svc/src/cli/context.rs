@@ -1,17 +1,13 @@
 //! Shared by all commands: the client for quota-svc, the output format, and error messages with the next step.
 
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::anyhow;
 use quota_api::{Account, Actor};
-use quota_client::{ClientError, QuotaClient, QuotaToken};
+use quota_client::{COMMAND_TIMEOUT, ClientError, QuotaClient, QuotaToken};
 use serde::Serialize;
 use service_kit::command_line::{CommandError, Output};
 use url::Url;
-
-/// Longer than every timeout of quota-svc, so that its own error message arrives.
-const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What a command needs to call quota-svc and to print the result.
 pub struct CliContext {
@@ -19,7 +15,8 @@ pub struct CliContext {
     pub(super) output: Output,
     /// The program and flags with which the commands in messages start, such as `quota-svc`.
     pub(super) program: String,
-    url: String,
+    /// Where quota-svc is.
+    address: String,
 }
 
 /// The object of a call, for its error message.
@@ -36,24 +33,19 @@ impl CliContext {
     /// For the commands of quota-svc itself.
     pub(super) fn connect(url: &str, token_file: Option<&Path>, output: Output) -> anyhow::Result<Self> {
         let token = QuotaToken::load_for_command(token_file, url)?;
-        Self::new(url, token.as_ref(), output, "quota-svc".to_owned())
-    }
-
-    /// `program` is the program and flags with which the commands in messages start.
-    pub fn new(
-        url: &str,
-        token: Option<&QuotaToken>,
-        output: Output,
-        program: String,
-    ) -> anyhow::Result<Self> {
-        let client = QuotaClient::new(url, TIMEOUT).map_err(|error| match error {
+        let client = QuotaClient::new(url, COMMAND_TIMEOUT).map_err(|error| match error {
             ClientError::BaseUrl(reason) => {
                 anyhow!("--quota-url: {reason}. Example: http://127.0.0.1:8082")
             }
             error => error.into(),
         })?;
-        let client = client.with_token(token).acting_as(Actor::Operator);
-        Ok(Self { client, output, program, url: without_password(url) })
+        let client = client.with_token(token.as_ref());
+        Ok(Self::new(client, without_password(url), output, "quota-svc".to_owned()))
+    }
+
+    /// `address` is where quota-svc is, and `program` the program and flags with which commands start, both for messages.
+    pub fn new(client: QuotaClient, address: String, output: Output, program: String) -> Self {
+        Self { client: client.acting_as(Actor::Operator), output, program, address }
     }
 
     /// Finds an account by its login. If there is none, the error names the command that creates it.
@@ -77,7 +69,7 @@ impl CliContext {
     }
 
     fn message(&self, error: ClientError, context: ErrorContext<'_>) -> anyhow::Error {
-        let (url, cause) = (&self.url, root_cause(&error));
+        let (url, cause) = (&self.address, root_cause(&error));
         let (code, message) = match &error {
             ClientError::Api { code, message, .. } => (code.as_str(), self.api_error(code, message, context)),
             ClientError::Unreachable(_) => (
@@ -170,7 +162,7 @@ mod tests {
     use super::*;
 
     fn context() -> CliContext {
-        CliContext::new("http://127.0.0.1:8082", None, Output::Text, "quota-svc".to_owned()).unwrap()
+        CliContext::connect("http://127.0.0.1:8082", None, Output::Text).unwrap()
     }
 
     #[test]

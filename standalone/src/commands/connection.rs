@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use http_server::Lifecycle;
-use quota_client::{ClientError, QuotaClient, QuotaToken};
+use quota_client::{COMMAND_TIMEOUT, ClientError, QuotaClient, QuotaToken};
 use quota_svc::app::QuotaService;
 use quota_svc::store::embedded::OpenError;
 use service_kit::Kit;
@@ -20,8 +20,9 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A quota-svc that is ready for calls.
 pub struct Connection {
-    pub url: String,
-    pub token: QuotaToken,
+    pub client: QuotaClient,
+    /// Where the quota-svc is, for messages.
+    pub address: String,
     /// The quota-svc in this process.
     own: Option<OwnService>,
 }
@@ -35,32 +36,35 @@ impl Connection {
     /// Finds the quota-svc of the running service. If there is none, opens the store in this process. Creates it only if
     /// `create` is set.
     pub async fn open(config: &Config, create: bool) -> anyhow::Result<Self> {
-        let url = format!("http://{}", config.quota_listen);
+        let socket = data_dir::command_socket(&config.data_dir);
         let token_file = data_dir::quota_token_file(&config.data_dir);
+        let token = QuotaToken::load_optional(token_file.exists().then_some(token_file.as_path()))?;
+        let mut not_running = None;
         // Without a token, no service has ever run on this directory.
-        let not_running =
-            match QuotaToken::load_optional(token_file.exists().then_some(token_file.as_path()))? {
-                None => None,
-                Some(token) => match probe(&url, &token).await? {
-                    None => return Ok(Self { url, token, own: None }),
-                    Some(error) => Some(error),
-                },
-            };
+        if token.is_some() {
+            let client = QuotaClient::over_socket(&socket, COMMAND_TIMEOUT)?.with_token(token.as_ref());
+            let status = tokio::time::timeout(PROBE_TIMEOUT, client.status()).await;
+            match status.unwrap_or(Err(ClientError::TimedOut)) {
+                Ok(_) => return Ok(Self { client, address: socket.display().to_string(), own: None }),
+                Err(error) => not_running = Some(anyhow::Error::from(error)),
+            }
+        }
         if config.redis_url.is_none() && !data_dir::store_file(&config.data_dir).exists() && !create {
             bail!(
                 "{} has no store: set --data-dir to the directory of the service, or start the service once",
                 config.data_dir.display()
             );
         }
-        Self::start(config).await.map_err(|error| {
-            match not_running {
-            Some(cause) if matches!(error.downcast_ref(), Some(OpenError::InUse(_))) => error.context(format!(
-                "the service seems to be running, but does not respond at {} ({cause}). If it has another \
-                 --quota-listen, set the same one here",
-                config.quota_listen
-            )),
+        Self::start(config).await.map_err(|error| match not_running {
+            Some(cause) if matches!(error.downcast_ref(), Some(OpenError::InUse(_))) => {
+                error.context(format!(
+                    "the service seems to be running, but does not respond at {} ({}). Its log may say why. Stop it to \
+                     run the command",
+                    socket.display(),
+                    cause.root_cause()
+                ))
+            }
             _ => error,
-        }
         })
     }
 
@@ -72,11 +76,12 @@ impl Connection {
         let mut quota = config.quota(&data);
         quota.listen = (Ipv4Addr::LOCALHOST, 0).into();
         let service = QuotaService::start(&quota, &kit).await?;
-        let url = format!("http://{}", service.local_addr());
+        let address = format!("http://{}", service.local_addr());
         let own = OwnService { lifecycle: kit.lifecycle, task: tokio::spawn(service.run()) };
-        let connection = Self { url, token, own: Some(own) };
-        let client = QuotaClient::new(&connection.url, PROBE_TIMEOUT)?.with_token(Some(&connection.token));
-        match client.status().await?.store_unavailable {
+        let client = QuotaClient::new(&address, COMMAND_TIMEOUT)?.with_token(Some(&token));
+        let status = client.status().await?;
+        let connection = Self { client, address, own: Some(own) };
+        match status.store_unavailable {
             None => Ok(connection),
             Some(reason) => {
                 connection.close().await?;
@@ -96,15 +101,4 @@ impl Connection {
         lifecycle.begin_shutdown();
         task.await.context("the store could not be closed")
     }
-}
-
-/// Calls the quota-svc at `url`. Returns why it is not that of the service with this token; `None` if it is.
-async fn probe(url: &str, token: &QuotaToken) -> anyhow::Result<Option<ClientError>> {
-    let client = QuotaClient::new(url, PROBE_TIMEOUT).context("--quota-listen")?.with_token(Some(token));
-    Ok(match client.status().await {
-        Ok(_) => None,
-        // An earlier version accepts the token, but does not know the operation.
-        Err(error) if error.status().is_some_and(|status| status != 401) => None,
-        Err(error) => Some(error),
-    })
 }

@@ -1,5 +1,6 @@
 //! HTTP transport: sets up reqwest, sends one request and reads a size-limited response.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,9 +27,9 @@ pub(super) fn api_root(base_url: &str) -> Result<Url, ClientError> {
     Ok(url)
 }
 
-/// Creates an HTTP client without a default request timeout.
-pub(super) fn http_client() -> Result<Client, ClientError> {
-    Client::builder()
+/// Creates an HTTP client without a default request timeout. With `socket`, it connects to that Unix socket only.
+pub(super) fn http_client(socket: Option<&Path>) -> Result<Client, ClientError> {
+    let builder = Client::builder()
         .no_proxy()
         .http1_only()
         .redirect(reqwest::redirect::Policy::none())
@@ -38,9 +39,12 @@ pub(super) fn http_client() -> Result<Client, ClientError> {
         .tcp_nodelay(true)
         .connect_timeout(CONNECT_TIMEOUT)
         .pool_idle_timeout(IDLE_TIMEOUT)
-        .tls_backend_preconfigured(unused_tls()?)
-        .build()
-        .map_err(|error| ClientError::Setup(Box::new(error)))
+        .tls_backend_preconfigured(unused_tls()?);
+    let builder = match socket {
+        Some(path) => builder.unix_socket(path),
+        None => builder,
+    };
+    builder.build().map_err(|error| ClientError::Setup(Box::new(error)))
 }
 
 /// Avoids reqwest's default TLS setup, which loads the system's certificates and panics if the process has not
