@@ -10,7 +10,7 @@ use quota_client::QuotaClient;
 use quota_client::wire::{ExportedAccount, ExportedKey, ImportRequest, KeyState, Scope};
 use secrecy::SecretString;
 
-use crate::password::Passwords;
+use crate::password;
 use crate::session::unix_now;
 
 pub struct FirstAccount {
@@ -39,6 +39,8 @@ impl FirstAccount {
         if quota.find_account(&self.login).await?.is_some() {
             return Ok(());
         }
+        let (password, login) = (self.password.clone(), self.login.clone());
+        let credential = tokio::task::spawn_blocking(move || password::hash_new(&password, &login)).await??;
         let created_at = i64::try_from(unix_now() * 1000)?;
         let key = ExportedKey {
             sha256: self.key.digest().to_hex(),
@@ -54,7 +56,7 @@ impl FirstAccount {
         let account = ExportedAccount {
             login: self.login.clone(),
             created_at,
-            credential: Some(Passwords::new()?.hash_new(&self.password, &self.login).await?),
+            credential: Some(credential),
             credential_version: 0,
             keys: vec![key],
         };
