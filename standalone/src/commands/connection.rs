@@ -58,8 +58,7 @@ impl Connection {
         Self::start(config).await.map_err(|error| match not_running {
             Some(cause) if matches!(error.downcast_ref(), Some(OpenError::InUse(_))) => {
                 error.context(format!(
-                    "the service seems to be running, but does not respond at {} ({}). Its log may say why. Stop it to \
-                     run the command",
+                    "the service seems to be running, but does not respond at {} ({}); its log may say why",
                     socket.display(),
                     cause.root_cause()
                 ))
