@@ -191,6 +191,9 @@ fn databases_of_two_vendors_with_the_same_type_are_both_used() {
         ("a.mmdb", "vendor A, built 2026-10-01", NET),
         ("b.mmdb", "vendor B", "198.51.100.0/24"),
         ("c.mmdb", "vendor A, built 2026-11-01", "203.0.113.0/24"),
+        // As in ip-location-db, whose files have no description.
+        ("dbip-city.mmdb", "", "192.0.2.0/25"),
+        ("geolite2-city.mmdb", "", "192.0.2.128/25"),
     ] {
         let record = Value::map([("city", Value::from(name))]);
         let epoch = u64::from(name == "c.mmdb");
@@ -199,7 +202,8 @@ fn databases_of_two_vendors_with_the_same_type_are_both_used() {
     }
     let geo = open(args_for(dir.path().to_owned()));
     let names: Vec<_> = geo.databases().into_iter().map(|database| database.name).collect();
-    assert_eq!(names, ["c.mmdb", "b.mmdb", "built-in country data"], "c.mmdb is a newer build of a.mmdb");
+    let expected = ["c.mmdb", "b.mmdb", "dbip-city.mmdb", "geolite2-city.mmdb", "built-in country data"];
+    assert_eq!(names, expected, "c.mmdb is a newer build of a.mmdb");
 }
 
 #[test]

@@ -31,8 +31,7 @@ pub struct Config {
     /// only on a network that you trust
     #[arg(long, env, help_heading = "Serving")]
     pub allow_remote: bool,
-    /// File with the token that clients must send (32 to 1024 characters). Commands send the token in this file, or in
-    /// ./data/quota-token, where ip-lookup stores it
+    /// File with the token that clients must send (32 to 1024 characters). Commands send the token in this file
     #[arg(long, env, value_name = "PATH", global = true, help_heading = "Serving")]
     pub quota_token_file: Option<PathBuf>,
     /// Which operations to serve; lookup-svc needs only `charges`

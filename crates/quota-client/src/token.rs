@@ -9,12 +9,7 @@ use std::time::{Duration, Instant};
 
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue};
-use reqwest::Url;
 use subtle::ConstantTimeEq;
-
-/// Where `ip-lookup` stores its token, seen from the directory in which it was started with the default `--data-dir`.
-/// Commands look for it there.
-pub const STANDALONE_FILE: &str = "./data/quota-token";
 
 const MIN_LENGTH: usize = 32;
 const MAX_LENGTH: usize = 1024;
@@ -71,20 +66,9 @@ impl QuotaToken {
         Ok(Self(Arc::new(TokenFile { path: path.to_owned(), content })))
     }
 
-    /// Reads the token of a service: `None` without `--quota-token-file`.
+    /// Reads the token in the file of `--quota-token-file`: `None` without one.
     pub fn load_optional(file: Option<&Path>) -> Result<Option<Self>, TokenError> {
         file.map(Self::load).transpose()
-    }
-
-    /// Reads the token of an operator's command. Without `--quota-token-file`, uses [`STANDALONE_FILE`] if it exists and
-    /// `quota_url` is on this machine, so that commands for `ip-lookup` need no flag.
-    pub fn load_for_command(file: Option<&Path>, quota_url: &str) -> Result<Option<Self>, TokenError> {
-        let standalone = Path::new(STANDALONE_FILE);
-        match file {
-            Some(file) => Self::load(file).map(Some),
-            None if is_loopback(quota_url) && standalone.exists() => Self::load(standalone).map(Some),
-            None => Ok(None),
-        }
     }
 
     /// The value of the `Authorization` header.
@@ -144,15 +128,6 @@ fn read_limited(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     File::open(path)?.take(2 * MAX_LENGTH as u64).read_to_string(&mut text)?;
     Ok(text)
-}
-
-/// Whether a URL names this machine.
-fn is_loopback(url: &str) -> bool {
-    let url = Url::parse(url).ok();
-    let host = url.as_ref().and_then(|url| url.host_str()).map(|host| host.trim_matches(['[', ']']));
-    host.is_some_and(|host| {
-        host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
-    })
 }
 
 #[cfg(test)]
@@ -218,15 +193,5 @@ mod tests {
         assert!(!token.matches(&new), "the file was read a moment ago");
         age(&token);
         assert!(token.matches(&new) && !token.matches(&headers(&[&format!("Bearer {TOKEN}")])));
-    }
-
-    #[test]
-    fn default_file_is_used_only_for_loopback_urls() {
-        for url in ["http://127.0.0.1:8082", "http://localhost:8082/", "http://[::1]:8082"] {
-            assert!(is_loopback(url), "{url}");
-        }
-        for url in ["http://quota.example:8082", "http://10.0.0.1", "http://localhost.example", "nonsense"] {
-            assert!(!is_loopback(url), "{url}");
-        }
     }
 }

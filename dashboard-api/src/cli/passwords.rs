@@ -24,7 +24,7 @@ pub struct PasswordCommands {
 impl PasswordCommands {
     /// For the commands of dashboard-api itself.
     pub(super) fn connect(config: &Config, output: Output) -> anyhow::Result<Self> {
-        let token = QuotaToken::load_for_command(config.quota_token_file.as_deref(), &config.quota_url)?;
+        let token = QuotaToken::load_optional(config.quota_token_file.as_deref())?;
         let quota = QuotaClient::new(&config.quota_url, COMMAND_TIMEOUT).context("--quota-url")?;
         Ok(Self::new(quota.with_token(token.as_ref()), output, "quota-svc".to_owned()))
     }

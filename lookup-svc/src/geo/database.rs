@@ -117,15 +117,16 @@ impl Database {
         Ok(Database { reader, info, has_countries: true })
     }
 
-    /// Type, description and IP version, which successive builds of a database have in common. Databases of several vendors
-    /// may have the same type. Without the digits of the description, which may be those of a date. `None` without a type:
-    /// such files need not have anything in common.
-    pub(super) fn build_key(&self) -> Option<(&str, String, u16)> {
-        let DatabaseInfo { database_type, ip_version, .. } = &self.info;
+    /// Type, description, vendor and IP version, which successive builds of a database have in common. Databases of several
+    /// vendors may have the same type and no description; then the file's name tells the vendor. Without the digits of the
+    /// description, which may be those of a date. `None` without a type: such files need not have anything in common.
+    pub(super) fn build_key(&self) -> Option<(&str, String, Option<&Attribution>, u16)> {
+        let DatabaseInfo { database_type, ip_version, attribution, .. } = &self.info;
         let descriptions = &self.reader.metadata().description;
         let description = descriptions.get("en").or_else(|| descriptions.values().next());
         let text = description.map(|text| text.chars().filter(|c| !c.is_ascii_digit()).collect());
-        (database_type != UNNAMED).then(|| (database_type.as_str(), text.unwrap_or_default(), *ip_version))
+        (database_type != UNNAMED)
+            .then(|| (database_type.as_str(), text.unwrap_or_default(), attribution.as_ref(), *ip_version))
     }
 
     /// Finds the record of an address. An IPv4-only file has none for an IPv6 address.

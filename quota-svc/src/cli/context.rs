@@ -32,7 +32,7 @@ pub(super) enum ErrorContext<'a> {
 impl CliContext {
     /// For the commands of quota-svc itself.
     pub(super) fn connect(url: &str, token_file: Option<&Path>, output: Output) -> anyhow::Result<Self> {
-        let token = QuotaToken::load_for_command(token_file, url)?;
+        let token = QuotaToken::load_optional(token_file)?;
         let client = QuotaClient::new(url, COMMAND_TIMEOUT).map_err(|error| match error {
             ClientError::BaseUrl(reason) => {
                 anyhow!("--quota-url: {reason}. Example: http://127.0.0.1:8082")
