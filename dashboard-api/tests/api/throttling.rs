@@ -75,14 +75,19 @@ async fn owner_signs_in_and_confirms_while_strangers_fill_the_hashing_queue() {
             }
         });
     }
-    eventually(Duration::from_secs(30), "the queue is full", async || {
-        let response = guess(&harness, "grace", "192.0.2.1").await;
-        (response.status_and_code() == "503 unavailable").then_some(())
+    let stranger = harness.browser();
+    eventually(Duration::from_secs(60), "the queue is full", async || {
+        let guess = json!({"login": "grace", "password": "a wrong guess"});
+        let request =
+            stranger.change(reqwest::Method::POST, "/session").header("X-Forwarded-For", "192.0.2.1");
+        // Times out if it gets a place in the queue and the machine is busy.
+        let response = request.json(&guess).send().await.ok()?;
+        (response.status() == 503).then_some(())
     })
     .await;
     let change = json!({"current_password": PASSWORD, "new_password": "another password"});
     assert_eq!(owner.put("/account/password", change).await.status_and_code(), "204");
-    for _ in 0..12 {
+    for _ in 0..4 {
         let signed_in = owner.post("/session", json!({"login": "ada", "password": "another password"})).await;
         assert_eq!(signed_in.status, 200, "{signed_in:?}");
     }
