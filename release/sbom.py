@@ -121,13 +121,14 @@ def links(package):
 
 
 def built_in_geo():
-    """The country data that lookup-svc contains."""
+    """The country data that lookup-svc contains, made of two packages."""
     facts = json.loads((ROOT / "lookup-svc/data/built-in-geo.json").read_text())
     return {
         "type": "data",
         "bom-ref": facts["package"],
         "name": facts["package"],
         "version": facts["version"],
+        "description": f"with {facts['operators_package']} {facts['operators_version']}",
         "hashes": [{"alg": "SHA-256", "content": facts["sha256"]}],
         "licenses": [{"expression": f"{facts['license']} AND {facts['source_license']}"}],
         "copyright": facts["attribution"],

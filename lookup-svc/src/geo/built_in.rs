@@ -106,11 +106,10 @@ mod tests {
         let info = database().info.clone();
         assert_eq!(manifest["date"], info.date().expect("build time").to_string());
         assert_eq!(manifest["package"], "@ip-location-db/geo-whois-asn-country-mmdb");
-        let version = manifest["version"].as_str().expect("version");
-        assert!(
-            version.contains(&info.date().expect("build time").strftime("%Y%m%d").to_string()),
-            "{version}"
-        );
+        let date = info.date().expect("build time").strftime("%Y%m%d").to_string();
+        for version in ["version", "operators_version"] {
+            assert!(manifest[version].as_str().is_some_and(|version| version.contains(&date)), "{manifest}");
+        }
         assert_eq!(
             (&manifest["license"], &manifest["source_license"]),
             (&"CC0-1.0".into(), &"CC-BY-4.0".into())
@@ -145,6 +144,9 @@ mod tests {
             ("133.242.0.3", "JP"),
             ("2001:4860:4860::8888", "US"),
             ("2001:67c:2e8:22::c100:68b", "NL"),
+            // In Australia, according to the data without the countries of operators.
+            ("2001:ee0::1", "VN"),
+            ("2001:e40::1", "JP"),
         ] {
             assert_eq!(country(ip), Some(code), "{ip}");
         }
