@@ -2,10 +2,12 @@
 
 import collections
 import datetime
+import hashlib
 import json
 import os
 import pathlib
 import re
+import tarfile
 import tomllib
 import uuid
 
@@ -135,6 +137,21 @@ def built_in_geo():
     }
 
 
+def built_in_timezones():
+    """The timezone data that lookup-svc contains. It is in the public domain; the package that it is from is not."""
+    path = ROOT / "lookup-svc/data/timezones.tar.gz"
+    with tarfile.open(path) as archive:
+        version = archive.extractfile("+VERSION").read().decode()
+    return {
+        "type": "data",
+        "bom-ref": "tzdata",
+        "name": "tzdata",
+        "version": version,
+        "hashes": [{"alg": "SHA-256", "content": hashlib.sha256(path.read_bytes()).hexdigest()}],
+        "licenses": [{"expression": "Apache-2.0"}],
+    }
+
+
 def bom(architectures, seconds, crates):
     """The SBOM as JSON text. The same input gives the same bytes."""
     hashes = checksums()
@@ -161,7 +178,7 @@ def bom(architectures, seconds, crates):
             "component": project,
             "properties": [{"name": "ip-lookup:architecture", "value": name} for name in sorted(architectures)],
         },
-        "components": [component(name, crates, hashes) for name in names] + [built_in_geo()],
+        "components": [component(name, crates, hashes) for name in names] + [built_in_geo(), built_in_timezones()],
         "dependencies": [{"ref": "ip-lookup", "dependsOn": programs}]
         + [
             {"ref": reference(name), "dependsOn": sorted(map(reference, crates.dependencies[name]))}

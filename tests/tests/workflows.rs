@@ -107,6 +107,17 @@ fn jobs_have_minimal_permissions_timeouts_and_a_strict_shell() {
     }
 }
 
+/// Dependabot knows no data files.
+#[test]
+fn outdated_timezone_data_fails_a_weekly_workflow() {
+    let Some(workflow) = yaml(&project_root().join(".github/workflows/dependencies.yaml")) else { return };
+    let schedule = workflow["on"]["schedule"][0]["cron"].as_str().unwrap();
+    assert!(schedule.ends_with("* * 1"), "{schedule}");
+    let job = &workflow["jobs"]["timezones"];
+    assert_eq!(job["if"], "github.event_name == 'schedule'", "a release of tzdata fails no change");
+    assert_eq!(job["steps"][1]["run"], "python3 lookup-svc/timezones.py --check");
+}
+
 /// A release runs only from a tag, and only after the tests.
 #[test]
 fn release_publishes_after_tests_and_checks() {

