@@ -1,7 +1,6 @@
 //! Starts the dashboard: builds the handlers' context, opens the port and serves until shutdown.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use edge::{DiscoveryStatus, Edge};
@@ -11,7 +10,6 @@ use quota_client::wire::Actor;
 use quota_client::{QuotaClient, QuotaToken};
 use service_kit::{Kit, PortService, inject_request_context, responder};
 use tokio::task::JoinSet;
-use tokio::time::sleep;
 
 use crate::accounts::{Accounts, SignupPolicy};
 use crate::api::{self, Context};
@@ -20,9 +18,6 @@ use crate::deadline::{self, QUOTA_TIMEOUT};
 use crate::first_account::FirstAccount;
 use crate::router;
 use crate::session::{Cookies, KnownBrowsers, SessionKey};
-
-/// How often to retry to create the first account.
-const FIRST_ACCOUNT_RETRY: Duration = Duration::from_secs(5);
 
 /// dashboard-api without its port.
 pub struct DashboardService {
@@ -55,12 +50,8 @@ impl DashboardService {
             config.accounts.first_account_dir.as_deref().map(FirstAccount::read).transpose()?;
         tasks.spawn(kit.await_store("dashboard-store", async move |waiting| {
             quota.wait_for_store(|reason| waiting.set_not_ready(reason)).await;
-            let Some(first_account) = first_account else { return };
-            while let Err(error) = first_account.create(&quota).await {
-                let reason = format!("can't create the first account: {error:#}");
-                tracing::warn!("{reason}");
-                waiting.set_not_ready(reason);
-                sleep(FIRST_ACCOUNT_RETRY).await;
+            if let Some(first_account) = first_account {
+                first_account.create(&quota, |reason| waiting.set_not_ready(reason)).await;
             }
         }));
         tasks.spawn(kit.tasks.watch("proxy discovery", discovery_report));

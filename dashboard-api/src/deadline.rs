@@ -1,15 +1,15 @@
-//! One deadline for all calls to quota-svc that a request makes, so that a quota-svc that does not respond delays no
-//! request any longer.
+//! All calls to quota-svc during one request share a deadline. If quota-svc does not respond, the request waits at most
+//! this long in total.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// Time for the calls of a request. Longer than quota-svc's `--write-timeout`, so that quota-svc can report a slow store
+/// Total time for all calls that one request makes. Longer than quota-svc's `--write-timeout`, so that quota-svc can report a slow store
 /// first.
 pub const QUOTA_TIMEOUT: Duration = Duration::from_secs(3);
 
 tokio::task_local! {
-    /// The deadline of the request that this task handles; `None` before its first call.
+    /// The deadline of the request that this task handles; `None` before its first call to quota-svc.
     static DEADLINE: Cell<Option<Instant>>;
 }
 
@@ -18,7 +18,7 @@ pub async fn scope<T>(handler: impl Future<Output = T>) -> T {
     DEADLINE.scope(Cell::new(None), handler).await
 }
 
-/// The deadline of the current request. The first call sets it. `None` outside a request.
+/// The deadline of the current request, which begins when this function is first called. `None` outside a request.
 pub fn current() -> Option<Instant> {
     let get_or_set = |deadline: &Cell<Option<Instant>>| {
         let at = deadline.get().unwrap_or_else(|| Instant::now() + QUOTA_TIMEOUT);
@@ -28,7 +28,7 @@ pub fn current() -> Option<Instant> {
     DEADLINE.try_with(get_or_set).ok()
 }
 
-/// Moves the deadline by the time that this work takes: it is not a call.
+/// Does work that is not a call to quota-svc, such as hashing, and extends the deadline by the time it took.
 pub async fn excluding<T>(work: impl Future<Output = T>) -> T {
     let started = Instant::now();
     let result = work.await;

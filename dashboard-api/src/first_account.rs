@@ -1,17 +1,21 @@
-//! The first account and its API key, from files such as those of a mounted Secret: so that an installation needs no
-//! commands.
+//! Creates the first account and its API key from files, such as a mounted Secret, so that nobody has to run commands after
+//! an installation.
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail};
 use api_key::ApiKey;
 use quota_client::QuotaClient;
 use quota_client::wire::{ExportedAccount, ExportedKey, ImportRequest, KeyState, Scope};
 use secrecy::SecretString;
+use tokio::time::sleep;
 
 use crate::password;
 use crate::session::unix_now;
+
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
 pub struct FirstAccount {
     login: String,
@@ -28,17 +32,45 @@ impl FirstAccount {
                 text.with_context(|| format!("can't read {name} in --first-account-dir {}", dir.display()))?;
             anyhow::Ok(text.trim_end_matches(['\r', '\n']).to_owned())
         };
-        let key = ApiKey::parse(&read("api-key")?)
-            .context("api-key in --first-account-dir; create one with: quota-svc key generate")?;
+        let key = ApiKey::parse(&read("api-key")?).context(
+            "the file api-key in --first-account-dir has no API key; create one with: quota-svc key generate",
+        )?;
         Ok(Self { login: read("login")?, password: read("password")?.into(), key })
     }
 
-    /// Creates the account and its key, unless an account has this login. That one is not changed: its owner may have
-    /// changed the password or deleted the key.
-    pub async fn create(&self, quota: &QuotaClient) -> anyhow::Result<()> {
-        if quota.find_account(&self.login).await?.is_some() {
-            return Ok(());
+    /// Creates the account and its key, unless an account with this login exists. An existing account is left unchanged:
+    /// its owner may have changed the password or deleted the key. Repeats what fails, and passes the reason to `report`.
+    pub async fn create(&self, quota: &QuotaClient, report: impl Fn(String)) {
+        let mut accounts = None;
+        while let Err(error) = self.try_create(quota, &mut accounts).await {
+            let reason = format!("can't create the first account: {error:#}");
+            tracing::warn!("{reason}");
+            report(reason);
+            sleep(RETRY_INTERVAL).await;
         }
+    }
+
+    /// Keeps the import in `accounts` once it was sent. Then it is repeated even if the account exists: it may have failed
+    /// before the key was created, and an import changes nothing that exists.
+    async fn try_create(
+        &self,
+        quota: &QuotaClient,
+        accounts: &mut Option<ImportRequest>,
+    ) -> anyhow::Result<()> {
+        let accounts = match accounts {
+            Some(accounts) => accounts,
+            None if quota.find_account(&self.login).await?.is_some() => return Ok(()),
+            None => accounts.insert(self.to_import().await?),
+        };
+        let created = quota.import(accounts).await?;
+        if created.keys_refused > 0 {
+            bail!("the API key was refused: another account has it, or this account has 10 keys");
+        }
+        tracing::info!(login = self.login, "first account created");
+        Ok(())
+    }
+
+    async fn to_import(&self) -> anyhow::Result<ImportRequest> {
         let (password, login) = (self.password.clone(), self.login.clone());
         let credential = tokio::task::spawn_blocking(move || password::hash_new(&password, &login)).await??;
         let created_at = i64::try_from(unix_now() * 1000)?;
@@ -60,10 +92,7 @@ impl FirstAccount {
             credential_version: 0,
             keys: vec![key],
         };
-        let report = quota.import(&ImportRequest { accounts: vec![account] }).await?;
-        ensure!(report.keys_refused == 0, "the API key belongs to another account");
-        tracing::info!(login = self.login, "first account created");
-        Ok(())
+        Ok(ImportRequest { accounts: vec![account] })
     }
 }
 

@@ -61,7 +61,7 @@ pub fn hash_new(password: &SecretString, login: &str) -> Result<String, Password
     Ok(hash(password)?)
 }
 
-/// Who waits in the queue. Each has a share of its own, so that strangers can't keep owners out.
+/// Who waits in the queue. Known users and strangers have separate limits, so that strangers can't keep account owners out.
 #[derive(Debug, Clone, Copy)]
 pub enum Share {
     /// Known browsers and signed-in owners.
@@ -69,15 +69,15 @@ pub enum Share {
     Strangers,
 }
 
-/// Hashes and verifies passwords, in turn.
+/// Hashes and verifies passwords, at most two at a time; the others queue.
 #[derive(Debug)]
 pub struct Passwords {
     /// One permit per known browser or signed-in owner in the queue.
     known: Semaphore,
     /// One permit per stranger in the queue.
     strangers: Semaphore,
-    /// One permit per stranger that waits for `running` or has it. The others wait for this one, so that at most two
-    /// strangers are ahead of a known browser.
+    /// Held by a stranger who waits for `running` or is hashing. Other strangers wait for this semaphore first, so that at
+    /// most two strangers are ahead of a known browser.
     next_strangers: Arc<Semaphore>,
     /// One permit per hash that runs.
     running: Arc<Semaphore>,
@@ -156,7 +156,7 @@ impl Place<'_> {
             let running = acquire(&self.passwords.running).await?;
             let request = telemetry::current_request_id();
             let work = move || {
-                // Released only when the hash is done. If the caller released them when canceled, a third hash could start.
+                // The hash holds the permits until it ends. If a canceled caller released them, a third hash could start.
                 let _permits = (turn, running);
                 telemetry::enter_request(request, work)
             };

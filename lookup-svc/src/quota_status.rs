@@ -1,4 +1,4 @@
-//! The state of quota-svc, asked for every second: its limits, for the pages that state them, and whether it responds.
+//! Asks quota-svc for its state every second: its limits, which some pages show, and whether it responds.
 
 use std::time::Duration;
 
@@ -19,15 +19,15 @@ pub struct QuotaStatus(watch::Receiver<State>);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct State {
-    /// Unknown until quota-svc has responded. The limits that were read last stay in use.
+    /// `None` until quota-svc has responded once. If it stops responding, the last known limits are kept.
     limits: Option<Limits>,
     is_hung: bool,
 }
 
 impl QuotaStatus {
-    /// Returns the state, and the task that keeps it current. No request waits for it. `condition` is not met while
-    /// quota-svc is hung; a quota-svc that responds without its store does not change it, because then all other pods
-    /// have the same problem.
+    /// Returns the state, and the task that keeps it current. Requests never wait for this task. `condition` is not met
+    /// while quota-svc is hung. It stays met if quota-svc responds but its store is down: all pods share the store, so
+    /// taking this pod out would not help.
     pub fn follow(client: QuotaClient, condition: Condition) -> (Self, impl Future<Output = ()> + use<>) {
         let (sender, receiver) = watch::channel(State::default());
         (Self(receiver), update(client, sender, condition))
@@ -48,7 +48,7 @@ async fn update(client: QuotaClient, state: watch::Sender<State>, condition: Con
     let mut last_response = Instant::now();
     loop {
         let result = client.status().await;
-        // Any response shows that quota-svc is not hung. Failed lookups report why this one is an error.
+        // An error response counts, too. It is not logged here: failed lookups log the cause.
         if result.as_ref().map_or_else(|error| error.status().is_some(), |_| true) {
             last_response = Instant::now();
         }
@@ -56,7 +56,7 @@ async fn update(client: QuotaClient, state: watch::Sender<State>, condition: Con
         current.is_hung = last_response.elapsed() >= HUNG_AFTER;
         match current.is_hung {
             true => condition.set_not_ready(format!("quota-svc has not responded for {HUNG_AFTER:?}")),
-            false => condition.set_ready("quota-svc responds"),
+            false => condition.set_ready("quota-svc is not hung"),
         }
         state.send_replace(current);
         sleep(INTERVAL).await;

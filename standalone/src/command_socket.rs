@@ -1,6 +1,6 @@
-//! The Unix socket in the data directory through which commands reach quota-svc. Any user of the machine can listen on
-//! the quota port while the service is stopped, and would get the token that a command sends. In the data directory, only
-//! the user of the service can create a socket.
+//! Commands reach quota-svc through a Unix socket in the data directory, not through its TCP port. While the service is
+//! stopped, any user of the machine could listen on that port and get the token of a command. Only the service's user can
+//! create a socket in the data directory.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -17,7 +17,7 @@ use tokio::time::sleep;
 /// The delay after a failed accept: file descriptors have run out, so an immediate retry would fail, too.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// Creates the socket, in place of one that a killed process has left.
+/// Creates the socket. Removes one that a killed process has left, so the caller must hold the store's lock.
 pub fn bind(path: &Path) -> io::Result<UnixListener> {
     if fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket()) {
         fs::remove_file(path)?;

@@ -14,13 +14,13 @@ use subtle::ConstantTimeEq;
 const MIN_LENGTH: usize = 32;
 const MAX_LENGTH: usize = 1024;
 
-/// How often the file is read again at most: wrong tokens are cheap to send.
+/// Minimum time between two reads of the file, so that a flood of wrong tokens does not cause a flood of reads.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A secret that quota-svc and its clients share. Clients send it as `Authorization: Bearer TOKEN`. `Debug` redacts it.
 ///
-/// When the token of a request does not match, both sides read their file again: Kubernetes replaces the file when the
-/// Secret changes. Clones share the token.
+/// Kubernetes replaces the file when the Secret changes. Each side keeps its old token until a request's token does not
+/// match; then it reads its file again. Clones share the token.
 #[derive(Debug, Clone)]
 pub struct QuotaToken(Arc<TokenFile>);
 
@@ -66,7 +66,7 @@ impl QuotaToken {
         Ok(Self(Arc::new(TokenFile { path: path.to_owned(), content })))
     }
 
-    /// Reads the token in the file of `--quota-token-file`: `None` without one.
+    /// Like [`load`](Self::load), for an optional `--quota-token-file`. Returns `None` without the flag.
     pub fn load_optional(file: Option<&Path>) -> Result<Option<Self>, TokenError> {
         file.map(Self::load).transpose()
     }
@@ -76,7 +76,7 @@ impl QuotaToken {
         self.0.content.read().unwrap_or_else(PoisonError::into_inner).header.clone()
     }
 
-    /// Whether the token is no longer the one in `rejected`, an `Authorization` header that quota-svc rejected. Reads the
+    /// Whether there is now a different token than in `rejected`, an `Authorization` header that did not match. Reads the
     /// file again, at most once per [`RELOAD_INTERVAL`].
     pub(crate) fn has_replaced(&self, rejected: &HeaderValue) -> bool {
         let mut content = self.0.content.write().unwrap_or_else(PoisonError::into_inner);
@@ -84,7 +84,10 @@ impl QuotaToken {
             content.read_at = Instant::now();
             match read_header(&self.0.path) {
                 Ok(header) => content.header = header,
-                Err(error) => tracing::warn!(%error, "still using the previous quota token"),
+                Err(error) => {
+                    let cause = std::error::Error::source(&error).map(ToString::to_string);
+                    tracing::warn!(%error, cause, "still using the previous quota token");
+                }
             }
         }
         content.header != rejected

@@ -1,6 +1,7 @@
 {{/* quota-svc, the sidecar of lookup-svc and dashboard-api, and its store. */}}
 
-{{/* "true" if the pods use the bundled Valkey. With externalRedis.url they do not, even if valkey.enabled keeps it running. */}}
+{{/* "true" if the pods use the bundled Valkey. With externalRedis.url they use that Redis, and valkey.enabled only keeps
+Valkey running. */}}
 {{- define "ip-lookup.usesValkey" -}}
 {{- if not .Values.externalRedis.url -}}
 {{- if not .Values.valkey.enabled -}}

@@ -1,8 +1,8 @@
-{{/* All Secrets of the release, as YAML: name to component and data. The first installation generates passwords, tokens and
+{{/* All Secrets of the release: a YAML map from each name to component and data. The first installation generates passwords, tokens and
 keys; upgrades look them up, keep them and add missing entries. Tools that render without a cluster (Argo CD, helm template)
 can't look them up and would generate new ones each time: for these tools, set the existingSecret values.
 
-Rendered once and kept in .Values, so that the checksums in the pods are those of the Secrets that are rendered. */}}
+Rendered once and kept in .Values: random values must be the same in the Secrets and in the checksums of the pods. */}}
 {{- define "ip-lookup.secrets" -}}
 {{- if not (hasKey .Values "renderedSecrets") -}}
 {{- $fullname := include "ip-lookup.fullname" . -}}
@@ -19,7 +19,7 @@ Rendered once and kept in .Values, so that the checksums in the pods are those o
 {{- if and .Values.valkey.enabled .Values.valkey.exporter.enabled (not .Values.valkey.exporter.existingSecret) -}}
 {{- $name := include "ip-lookup.exporterSecret" . -}}
 {{- $data := include "ip-lookup.generated" (list . $name (list "password")) | fromYaml -}}
-{{- /* The exporter finds the password by the URL of the server: newer versions by the one with the user, older ones without. */ -}}
+{{- /* The exporter finds the password by the server's URL. Newer versions include the user in that URL, older ones do not. */ -}}
 {{- $urls := dict -}}
 {{- range list "exporter@" "" -}}
 {{- $_ := set $urls (printf "redis://%s%s-valkey:6379" . $fullname) ($data.password | b64dec) -}}
@@ -50,7 +50,7 @@ Rendered once and kept in .Values, so that the checksums in the pods are those o
 {{- end }}
 {{- end -}}
 
-{{/* Checksum of the rendered Secrets of a pod: a changed one restarts it. Argument: (list $ "component of a Secret" …) */}}
+{{/* Checksum of the rendered Secrets that a pod uses. If one of them changes, the pod is restarted. Argument: (list $ "component of a Secret" …) */}}
 {{- define "ip-lookup.secretsChecksum" -}}
 {{- $components := rest . -}}
 {{- $data := dict -}}

@@ -7,15 +7,14 @@
 //! arrivals. That loses nothing: if the limit is not exceeded, all older arrivals have expired.
 //!
 //! If the clock steps back by up to a second, the window stays at its latest arrival until the clock has caught up. If
-//! it steps back further, the clock was ahead and has been corrected: the window moves back with it, and arrivals after
-//! `now` become `now`.
+//! it steps back further, it was wrong before: the window moves back with it, and arrivals after `now` become `now`.
 //!
 //! `lua/charge.lua` implements these rules in Redis. The script drops up to 16 expired arrivals at once, because there
 //! each read of the ring is a Redis command.
 
 pub const WINDOW_MS: i64 = 60_000;
 
-/// A latest arrival further ahead of the clock than this was stored under a clock that has been corrected since.
+/// If the latest arrival is further ahead of the clock than this, the clock was wrong when it was stored.
 const MAX_AHEAD_MS: i64 = 1_000;
 
 const INITIAL_CAPACITY: u16 = 8;
@@ -69,7 +68,7 @@ impl BurstWindow {
     }
 
     /// Moves the window from its latest arrival back to `now`, by `ahead`. An arrival becomes `now` if it was later. One
-    /// that had expired stays expired, because not every ring still contains it.
+    /// that had expired stays expired: some rings have already dropped theirs, and all must give the same result.
     fn move_back(&mut self, now: i64, ahead: i64) {
         let last = low_bits(self.last);
         for arrival in &mut self.ring {
