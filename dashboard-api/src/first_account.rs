@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use crate::password;
 use crate::session::unix_now;
 
-const RETRY_INTERVAL: Duration = Duration::from_secs(5);
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
 pub struct FirstAccount {
     login: String,

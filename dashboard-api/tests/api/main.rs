@@ -4,6 +4,7 @@
 mod account;
 mod deadline;
 mod document;
+mod first_account;
 mod harness;
 mod headers;
 mod keys;
