@@ -8,10 +8,13 @@ announced network with its operator's name (CC BY 4.0, data by Route Views, NRO 
 - networks whose operator has another name than the list. Find out who runs the network now, then remove the line, or
   add the operator's name in parentheses: "RamNode (InMotion Hosting)".
 - the addresses that each list covers.
-- candidates, most announced addresses first: networks that are not listed, but have the same operator as a listed one
-  or a name that suggests hosting or a VPN. A name proves nothing: look at the operator's site before you add a line.
+- candidates, largest first (a /48 network of IPv6 counts as much as an IPv4 address): networks that are not listed, but
+  have the same operator as a listed one or a name that suggests hosting or a VPN; networks that the crate cloudcheck
+  (AGPL-3.0, only read here) has among those of an operator in the hosting list, from the records of the registries; and
+  networks in the lists given with --compare. None of them proves anything: look at the operator's site before you add a
+  line.
 
-It fails while a line of a list needs attention. It needs npm, unless you give it the package as a file.
+It fails while a line of a list needs attention. It needs npm and crates.io, unless you give it the packages as files.
 """
 
 import argparse
@@ -26,8 +29,10 @@ import sys
 import tarfile
 import tempfile
 import unicodedata
+import urllib.request
 
 PACKAGE = "@ip-location-db/asn"
+CRATE = "cloudcheck"
 DATA = pathlib.Path(__file__).parent / "data"
 # Words of a name that suggest what the network is used for.
 LISTS = {
@@ -61,6 +66,32 @@ def download(directory):
     command = ["npm", "pack", "--silent", PACKAGE]
     result = subprocess.run(command, cwd=directory, stdout=subprocess.PIPE, text=True, check=True, timeout=600)
     return pathlib.Path(directory) / result.stdout.split()[-1]
+
+
+def fetch(url):
+    with urllib.request.urlopen(url, timeout=60) as response:
+        return response.read()
+
+
+def download_crate(directory):
+    versions = [json.loads(line) for line in fetch(f"https://index.crates.io/cl/ou/{CRATE}").splitlines()]
+    version = [version["vers"] for version in versions if not version["yanked"]][-1]
+    path = pathlib.Path(directory) / f"{CRATE}.crate"
+    path.write_bytes(fetch(f"https://static.crates.io/crates/{CRATE}/{CRATE}-{version}.crate"))
+    return path
+
+
+def read_crate(path):
+    """Returns the AS numbers of each operator."""
+    with tarfile.open(path) as archive:
+        name = next(name for name in archive.getnames() if name.endswith("/cloud_providers_v3.json"))
+        return [set(operator["asns"]) for operator in json.load(archive.extractfile(name)).values()]
+
+
+def read_other_list(source):
+    """Returns the AS numbers in a text, such as "AS64500 # name"."""
+    text = fetch(source) if "://" in source else pathlib.Path(source).read_bytes()
+    return {int(number) for number in re.findall(rb"\bAS(\d+)", text)}
 
 
 def read_package(path):
@@ -140,27 +171,39 @@ def check(name, entries, networks):
     return gone, renamed
 
 
-def print_candidates(name, entries, all_listed, networks, count):
+def print_candidates(name, entries, all_listed, networks, sources, count):
+    """Prints the candidates. Other sources have a title and AS numbers each."""
     operators = {operator(networks[number].name) for number in entries if number in networks} - {""}
     suggests = re.compile(LISTS[name], re.IGNORECASE)
     unlisted = [(number, network) for number, network in networks.items() if number not in all_listed]
     same = [item for item in unlisted if operator(item[1].name) in operators]
     others = [item for item in unlisted if operator(item[1].name) not in operators]
     similar = [item for item in others if suggests.search(item[1].name)]
-    for title, found in (("the same operator as a listed network", same), ("a name that suggests it", similar)):
+    groups = [("the same operator as a listed network", same), ("a name that suggests it", similar)]
+    groups += [(title, [item for item in unlisted if item[0] in numbers]) for title, numbers in sources]
+    for title, found in groups:
         print(f"\n{name}: candidates with {title} ({len(found)}): AS number, IPv4 addresses, IPv6 /48 networks, name")
-        for number, network in sorted(found, key=lambda item: (-item[1].ipv4, -item[1].ipv6))[:count]:
+        for number, network in sorted(found, key=lambda item: -item[1].ipv4 - item[1].ipv6)[:count]:
             print(f"{number:>10} {network}")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("package", nargs="?", help=f"a file made with `npm pack {PACKAGE}`; default: download it")
+    parser.add_argument("--crate", metavar="FILE", help=f"the crate {CRATE} as a file; default: download it")
+    parser.add_argument(
+        "--compare",
+        action="append",
+        default=[],
+        metavar="LIST=SOURCE",
+        help="a file or URL with AS numbers (AS64500) of hosting or proxy networks, as in hosting=asns.txt",
+    )
     parser.add_argument("--write", action="store_true", help="remove networks that are not announced; set the date")
     parser.add_argument("--candidates", type=int, default=40, metavar="COUNT", help="how many to show of each kind")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         version, networks = read_package(args.package or download(directory))
+        operators = read_crate(args.crate or download_crate(directory))
     # The last part of the version is the time of the data: 2026061719 is 2026-06-17, 19 h.
     date = re.sub(r".*\.(\d{4})(\d\d)(\d\d)\d*$", r"\1-\2-\3", version)
     if not re.fullmatch(r"\d{4}-\d\d-\d\d", date):
@@ -178,8 +221,13 @@ def main():
         else:
             problems += len(gone)
     all_listed = {number for _, entries in lists.values() for number in entries}
+    sources = {name: [] for name in LISTS}
+    listed_operators = [numbers for numbers in operators if numbers & lists["hosting"][1].keys()]
+    sources["hosting"].append((f"an operator in the list, according to {CRATE}", set().union(*listed_operators)))
+    for name, source in (item.split("=", 1) for item in args.compare):
+        sources[name].append((f"a line in {source}", read_other_list(source)))
     for name, (_, entries) in lists.items():
-        print_candidates(name, entries, all_listed, networks, args.candidates)
+        print_candidates(name, entries, all_listed, networks, sources[name], args.candidates)
     if problems:
         sys.exit(f"\n{problems} lines need attention: see above")
 

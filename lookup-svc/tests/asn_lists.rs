@@ -8,11 +8,11 @@ use tempfile::TempDir;
 
 const HEADER: &str = "# Date: 2020-01-01\n";
 
-/// A directory with the script, a package of announced networks and the two lists.
+/// A directory with the script, a package of announced networks, a crate with the networks of operators, and the two lists.
 fn set_up(hosting: &str, proxy: &str) -> TempDir {
     let dir = TempDir::new().expect("temp dir");
     let write = |name: &str, text: &str| fs::write(dir.path().join(name), text).expect("write");
-    for name in ["data", "package"] {
+    for name in ["data", "package", "cloudcheck-1.0.0"] {
         fs::create_dir(dir.path().join(name)).expect("directory");
     }
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("asn-lists.py");
@@ -26,15 +26,21 @@ fn set_up(hosting: &str, proxy: &str) -> TempDir {
          1280,1791,400,Example Hosting Inc\n2048,4095,600,Large Cloud\n",
     );
     write("package/asn-ipv6-num.csv", "0,1208925819614629174706175,500,Six Limited\n");
-    let status = Command::new("tar").current_dir(&dir).args(["-czf", "package.tgz", "package"]).status();
-    assert!(status.expect("tar").success());
+    write(
+        "cloudcheck-1.0.0/cloud_providers_v3.json",
+        r#"{"Example": {"asns": [100, 400, 600, 700]}, "Other": {"asns": [200]}}"#,
+    );
+    for (archive, directory) in [("package.tgz", "package"), ("cloudcheck.crate", "cloudcheck-1.0.0")] {
+        let status = Command::new("tar").current_dir(&dir).args(["-czf", archive, directory]).status();
+        assert!(status.expect("tar").success());
+    }
     dir
 }
 
 fn run(dir: &TempDir, flags: &[&str]) -> (Output, String) {
     let mut command = Command::new("python3");
-    let output = command.current_dir(dir).args(["asn-lists.py", "package.tgz"]).args(flags).output();
-    let output = output.expect("python3");
+    command.current_dir(dir).args(["asn-lists.py", "package.tgz", "--crate", "cloudcheck.crate"]).args(flags);
+    let output = command.output().expect("python3");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     (output, text)
 }
@@ -76,4 +82,32 @@ fn candidates_are_ranked_by_announced_addresses() {
         "       300         256           0  Tunnel VPN\n",
     ];
     assert!(expected.map(position).is_sorted(), "{report}");
+}
+
+/// The candidates under this title.
+fn candidates<'a>(report: &'a str, title: &str) -> Vec<&'a str> {
+    let (_, rest) = report.split_once(title).unwrap_or_else(|| panic!("{title} is missing: {report}"));
+    rest.lines().skip(1).take_while(|line| !line.is_empty()).map(str::trim).collect()
+}
+
+#[test]
+fn other_network_of_a_listed_operator_is_a_candidate() {
+    let dir = set_up("100\tExample\n", "300\tTunnel\n");
+    let (output, report) = run(&dir, &[]);
+    assert!(output.status.success(), "{report}");
+    let found =
+        candidates(&report, "hosting: candidates with an operator in the list, according to cloudcheck");
+    let expected =
+        ["600       2,048           0  Large Cloud", "400         512           0  Example Hosting Inc"];
+    assert_eq!(found, expected, "neither those of unlisted operators nor those that are not announced");
+}
+
+#[test]
+fn network_in_another_list_is_a_candidate() {
+    let dir = set_up("100\tExample\n", "300\tTunnel\n");
+    fs::write(dir.path().join("other.txt"), "AS500 # VPN\nAS300 # listed\nAS999 # not announced\n")
+        .expect("write");
+    let (_, report) = run(&dir, &["--compare", "proxy=other.txt"]);
+    let found = candidates(&report, "proxy: candidates with a line in other.txt");
+    assert_eq!(found, ["500           0           1  Six Limited"]);
 }

@@ -138,7 +138,11 @@ mod tests {
         for asn in [16509, 14618, 15169, 396982, 8075, 24940, 16276, 14061, 63949, 20473, 51167] {
             assert!(lists.hosting.contains(asn), "{asn}");
         }
-        for asn in [39351, 62371, 209103, 136787, 272096, 206092, 22781, 9009] {
+        // Further networks of the same operators.
+        for asn in [43515, 8070, 35540, 54253, 150436, 139341, 214101, 135630, 210976, 210329] {
+            assert!(lists.hosting.contains(asn), "{asn}");
+        }
+        for asn in [39351, 62371, 209103, 136787, 272096, 206092, 22781, 9009, 22363] {
             assert!(lists.proxy.contains(asn), "{asn}");
         }
         for asn in [3320, 7018, 7922, 2856] {
