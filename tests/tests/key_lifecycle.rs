@@ -19,8 +19,8 @@ struct Installation {
     api_url: String,
     /// The quota-svc that the operator's commands use.
     quota_url: String,
-    /// Where the operator's commands run. In `ip-lookup`'s start directory, they find the token by themselves.
-    work_dir: PathBuf,
+    /// The token of that quota-svc, if it requires one.
+    token_file: Option<PathBuf>,
     /// Maximum time until a change takes effect in the API; zero if the API and the operator's
     /// commands use the same quota-svc.
     max_staleness: Duration,
@@ -31,7 +31,10 @@ impl Installation {
     async fn run_cli(&self, arguments: &str) -> Value {
         let mut command = Command::new(binary("quota-svc"));
         command.args(["--quota-url", &self.quota_url, "--output", "json"]).args(arguments.split(' '));
-        let output = command.current_dir(&self.work_dir).kill_on_drop(true).output().await.unwrap();
+        if let Some(file) = &self.token_file {
+            command.arg("--quota-token-file").arg(file);
+        }
+        let output = command.kill_on_drop(true).output().await.unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "quota-svc {arguments}: {stderr}");
         serde_json::from_slice(&output.stdout).unwrap()
@@ -132,8 +135,8 @@ async fn change_key(installation: &Installation, key: &str, id: &str) {
 }
 
 async fn standalone(work_dir: &Path) -> (Service, Installation) {
-    let data = work_dir.join("data");
-    let data = data.to_str().unwrap();
+    let data_dir = work_dir.join("data");
+    let data = data_dir.to_str().unwrap();
     let args =
         ["--data-dir", data, "--listen", "127.0.0.1:0", "--quota-listen", "127.0.0.1:0", "--demo-limit", "2"];
     let more = ["--admin-listen", "127.0.0.1:0", "--log-level", "info"];
@@ -142,10 +145,8 @@ async fn standalone(work_dir: &Path) -> (Service, Installation) {
     let mut service = Service::spawn("ip-lookup", &[args.as_slice(), &more].concat(), &env);
     let quota_url = format!("http://{}", service.listen_addr("quota").await);
     let api_url = format!("http://{}", service.listen_addr("lookup").await);
-    (
-        service,
-        Installation { api_url, quota_url, work_dir: work_dir.to_owned(), max_staleness: Duration::ZERO },
-    )
+    let token_file = Some(data_dir.join("quota-token"));
+    (service, Installation { api_url, quota_url, token_file, max_staleness: Duration::ZERO })
 }
 
 #[tokio::test]
@@ -185,6 +186,6 @@ async fn key_lifecycle_works_on_three_services() {
     let lookup = Lookup::start_with_long_timeouts(sidecar.url(), &[]).await;
     let (api_url, quota_url) = (lookup.url(), dashboard_quota.url().to_owned());
     // Cached denials can be 2 s old. Busy machines get more time.
-    let (work_dir, max_staleness) = (".".into(), Duration::from_secs(4));
-    run_lifecycle(&Installation { api_url, quota_url, work_dir, max_staleness }).await;
+    let max_staleness = Duration::from_secs(4);
+    run_lifecycle(&Installation { api_url, quota_url, token_file: None, max_staleness }).await;
 }
