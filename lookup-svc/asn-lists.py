@@ -74,10 +74,16 @@ def fetch(url):
 
 
 def download_crate(directory):
-    versions = [json.loads(line) for line in fetch(f"https://index.crates.io/cl/ou/{CRATE}").splitlines()]
-    version = [version["vers"] for version in versions if not version["yanked"]][-1]
+    """Downloads the newest version with cargo, as a dependency of an empty package."""
+    package = pathlib.Path(directory) / "empty"
+    (package / "src").mkdir(parents=True)
+    (package / "src/lib.rs").touch()
+    manifest = f'[package]\nname = "empty"\nedition = "2021"\n[dependencies]\n{CRATE} = "*"\n'
+    (package / "Cargo.toml").write_text(manifest)
+    subprocess.run(["cargo", "vendor", "--quiet", "vendor"], cwd=package, stdout=subprocess.DEVNULL, check=True, timeout=600)
     path = pathlib.Path(directory) / f"{CRATE}.crate"
-    path.write_bytes(fetch(f"https://static.crates.io/crates/{CRATE}/{CRATE}-{version}.crate"))
+    with tarfile.open(path, "w:gz") as archive:
+        archive.add(package / "vendor" / CRATE, arcname=CRATE)
     return path
 
 
