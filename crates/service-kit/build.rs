@@ -5,7 +5,7 @@
 //! every commit would then recompile all crates of the workspace. Without git and variables (a source archive), both
 //! values are empty.
 //!
-//! Uses only the standard library, so that tests/tests/build_info.rs can compile it alone.
+//! Uses only the standard library, so that tests/tests/e2e/build_info.rs can compile it alone.
 
 use std::{env, path::Path, process::Command};
 

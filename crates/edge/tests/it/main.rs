@@ -1,0 +1,6 @@
+//! Who the client is, and which headers are trusted.
+
+mod client_info;
+mod discovery;
+mod properties;
+mod spoofing;

@@ -1,0 +1,111 @@
+//! Stored data that can't be read: it blocks nothing else, is listed, and can be deleted.
+
+use std::collections::BTreeSet;
+
+use quota_svc::domain::id::{AccountId, KeyId};
+use quota_svc::domain::record::Scope;
+use quota_svc::domain::verdict::Outcome;
+use quota_svc::store::StoreError;
+use redb::{Database, StorageBackend, TableDefinition};
+
+use super::harness::Harness;
+
+/// The part of the stored data to damage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    Record,
+    /// A key's metadata.
+    Meta,
+    Account,
+}
+
+/// Overwrites a row of a closed store file. `id` has 32 hexadecimal digits.
+pub fn damage_file(file: impl StorageBackend, part: Part, id: &str) {
+    let table = match part {
+        Part::Record => "records-1",
+        Part::Meta => "keys-1",
+        Part::Account => "accounts-1",
+    };
+    let table: TableDefinition<'_, [u8; 16], &[u8]> = TableDefinition::new(table);
+    let database = Database::builder().create_with_backend(file).unwrap();
+    let transaction = database.begin_write().unwrap();
+    let id = KeyId::from_hex(id).unwrap().0;
+    let replaced = transaction.open_table(table).unwrap().insert(id, &b"damaged"[..]).unwrap().is_some();
+    assert!(replaced, "{part:?} exists");
+    transaction.commit().unwrap();
+}
+
+/// `damage` makes a part of an account or key unreadable and returns a store with that data.
+pub async fn can_be_listed_and_deleted(
+    harness: Harness,
+    damage: impl AsyncFn(Harness, Part, String) -> Harness,
+) {
+    let (account, other) = (harness.account().await, harness.account().await);
+    let [good, bad_record, bad_meta] = create_keys(&harness, account).await;
+    let harness = damage(harness, Part::Record, bad_record.to_string()).await;
+    let harness = damage(harness, Part::Meta, bad_meta.to_string()).await;
+    let listed = ids(&harness, account).await;
+    assert_eq!(listed, (vec![good], BTreeSet::from([bad_record, bad_meta])));
+    let store = &harness.store;
+    let named = store.keys(account).await.unwrap().unreadable.into_iter().filter_map(|key| key.meta);
+    assert_eq!(named.map(|meta| meta.id()).collect::<Vec<_>>(), [bad_record], "its metadata is readable");
+    for bad in [bad_record, bad_meta] {
+        assert!(
+            matches!(store.key(bad, Some(account)).await, Err(StoreError::UnreadableKey { id, .. }) if id == bad)
+        );
+        assert!(matches!(store.key(bad, Some(other)).await, Err(StoreError::KeyNotFound)));
+        assert!(matches!(store.delete_key(bad, Some(other)).await, Err(StoreError::KeyNotFound)));
+    }
+    assert_eq!(harness.outcome(bad_record).await, Outcome::Unavailable);
+    store.delete_key(bad_record, Some(account)).await.unwrap();
+    assert_eq!(ids(&harness, account).await, (vec![good], BTreeSet::from([bad_meta])));
+    assert_eq!(harness.outcome(bad_record).await, Outcome::UnknownKey);
+    let mut deleted = store.delete_account(account, None).await.unwrap();
+    deleted.sort_unstable();
+    assert_eq!(deleted, BTreeSet::from([good, bad_meta]).into_iter().collect::<Vec<_>>());
+    for key in [good, bad_meta] {
+        assert_eq!(harness.outcome(key).await, Outcome::UnknownKey);
+    }
+    unreadable_account_can_be_deleted(harness, other, damage).await;
+}
+
+async fn unreadable_account_can_be_deleted(
+    harness: Harness,
+    account: AccountId,
+    damage: impl AsyncFn(Harness, Part, String) -> Harness,
+) {
+    let ([key, unowned, _], readable) = (create_keys(&harness, account).await, harness.account().await);
+    let harness = damage(harness, Part::Account, account.to_string()).await;
+    let harness = damage(harness, Part::Meta, unowned.to_string()).await;
+    let store = &harness.store;
+    let (mut accounts, mut unreadable, mut cursor) = (Vec::new(), Vec::new(), None);
+    loop {
+        let page = store.accounts(cursor.as_deref(), 100).await.unwrap();
+        accounts.extend(page.accounts.iter().map(|account| account.id()));
+        unreadable.extend(page.unreadable);
+        cursor = page.next;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    assert_eq!((accounts, unreadable), (vec![readable], vec![account]));
+    assert!(matches!(store.account(account).await, Err(StoreError::UnreadableAccount(id)) if id == account));
+    // An operator deletes a key of which not even the account is known.
+    store.delete_key(unowned, None).await.unwrap();
+    assert!(matches!(store.delete_key(unowned, None).await, Err(StoreError::KeyNotFound)));
+    store.delete_account(account, None).await.unwrap();
+    assert!(matches!(store.account(account).await, Err(StoreError::AccountNotFound)));
+    assert_eq!(harness.outcome(key).await, Outcome::UnknownKey);
+}
+
+async fn create_keys(harness: &Harness, account: AccountId) -> [KeyId; 3] {
+    let create = async || harness.key_in(account, Scope::Full, None).await.unwrap();
+    [create().await, create().await, create().await]
+}
+
+/// The IDs of readable and of unreadable keys.
+async fn ids(harness: &Harness, account: AccountId) -> (Vec<KeyId>, BTreeSet<KeyId>) {
+    let listing = harness.store.keys(account).await.unwrap();
+    let unreadable = listing.unreadable.iter().map(|key| key.id);
+    (listing.keys.iter().map(|key| key.meta.id()).collect(), unreadable.collect())
+}

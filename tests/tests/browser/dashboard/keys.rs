@@ -1,0 +1,91 @@
+//! API keys on the dashboard page: the limit of ten, state changes, store outage.
+
+use quota_client::wire::{NewKey, Scope};
+use testkit::wait::eventually_ok;
+
+use super::stack::Stack;
+use crate::browser::{Appearance, Browser, WAIT_TIMEOUT};
+
+/// Creates keys through quota-svc, so that the page does not know of them yet.
+async fn create_keys(stack: &Stack, login: &str, names: &[&str]) {
+    let quota = stack.quotas[0].client();
+    let account = quota.find_account(login).await.unwrap().unwrap();
+    for name in names {
+        let key = NewKey { name: (*name).to_owned(), scope: Scope::Geo, daily_limit: None };
+        quota.create_key(&account.id, &key).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn eleventh_key_is_rejected() {
+    let Some(browser) = Browser::start(Appearance::default()).await else { return };
+    let stack = Stack::start().await;
+    stack.sign_up(&browser, "ada").await;
+    browser.wait_for_text(".empty", "No keys yet").await;
+    browser.screenshot("empty").await;
+    // The dialog is open already when ten keys, created outside of this page, use up the limit.
+    browser.press(".title", "Create key").await;
+    browser.fill("#key-name", "one too many").await;
+    browser.screenshot("create").await;
+    create_keys(&stack, "ada", &["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"]).await;
+    browser.press("dialog", "Create key").await;
+    browser.wait_for_text("dialog .problem", "You have reached the limit of 10 keys per account.").await;
+    let problem = browser.text("dialog .problem").await;
+    assert!(!problem.contains("Request ID"), "only failures of the service have an ID to report: {problem}");
+    browser.screenshot("key-limit").await;
+    browser.press("dialog", "Cancel").await;
+    browser.wait_for_text(".key-count", "10 of 10 keys").await;
+    assert!(!browser.find(".title .primary").await.is_enabled().await.unwrap());
+    assert_eq!(browser.count(".card").await, 10);
+    browser.press(".card:first-child", "Delete").await;
+    browser.screenshot("delete").await;
+    browser.press("dialog", "Delete key").await;
+    browser.wait_for_text(".key-count", "9 of 10 keys").await;
+    assert!(browser.find(".title .primary").await.is_enabled().await.unwrap());
+}
+
+#[tokio::test]
+async fn key_can_be_renamed_deactivated_and_reactivated() {
+    let Some(browser) = Browser::start(Appearance::default()).await else { return };
+    let stack = Stack::start().await;
+    stack.sign_up(&browser, "ada").await;
+    stack.create_key(&browser, "<b>Bold</b>").await;
+    browser.wait_for_text(".card h2", "<b>Bold</b>").await;
+    browser.press(".card", "Rename").await;
+    browser.fill("#prompt-input", "Checkout").await;
+    browser.press("dialog", "Save").await;
+    browser.wait_for_text(".card h2", "Checkout").await;
+    browser.press(".card", "Deactivate").await;
+    browser.screenshot("deactivate").await;
+    browser.press("dialog", "Deactivate").await;
+    browser.wait_for_text(".card .badge", "Inactive").await;
+    browser.press(".card", "Reactivate").await;
+    browser.press("dialog", "Reactivate").await;
+    browser.wait_for_text(".card .badge", "Active").await;
+    browser.press(".card", "Events").await;
+    browser.wait_for_text(".events li:nth-child(1)", "Reactivated").await;
+    browser.wait_for_text(".events li:nth-child(3)", "Renamed").await;
+    browser.screenshot("events").await;
+    assert_eq!(browser.console_errors().await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn store_outage_shows_warning_until_recovery() {
+    let Some(browser) = Browser::start(Appearance::default()).await else { return };
+    let stack = Stack::start().await;
+    stack.sign_up(&browser, "ada").await;
+    stack.create_key(&browser, "Production").await;
+    stack.redis.freeze();
+    browser.wait_for_text(".warning", "Showing the last known numbers.").await;
+    assert_eq!(browser.count(".card").await, 1, "the last known keys stay visible");
+    let warning = browser.text(".warning").await;
+    let request_id = warning.rsplit_once(" Request ID: ").map(|(_, id)| id.len());
+    assert_eq!(request_id, Some(16), "{warning}");
+    browser.screenshot("store-outage").await;
+    stack.redis.thaw();
+    eventually_ok(WAIT_TIMEOUT, "the warning disappears", async || {
+        let text = browser.eval("document.querySelector('.warning').textContent").await;
+        if text == "" { Ok(()) } else { Err(text.to_string()) }
+    })
+    .await;
+}

@@ -1,0 +1,78 @@
+//! The page while it loads: on a slow connection, without JavaScript, without its service.
+
+use serde_json::json;
+
+use super::stack::Stack;
+use crate::browser::{Appearance, Browser};
+
+/// Scripts that the page has loaded: their number, whether all were requested before the first had arrived, and how many
+/// came from the browser's cache.
+const SCRIPTS: &str = "(() => { \
+    const scripts = performance.getEntriesByType('resource').filter(e => new URL(e.name).pathname.endsWith('.js')); \
+    const lastRequest = Math.max(...scripts.map(e => e.startTime)); \
+    const firstResponse = Math.min(...scripts.map(e => e.responseEnd)); \
+    return [scripts.length, lastRequest < firstResponse, scripts.filter(e => e.transferSize === 0).length]; })()";
+
+#[tokio::test]
+async fn scripts_are_requested_at_once_and_cached() {
+    let Some(browser) = Browser::start(Appearance::default()).await else { return };
+    let stack = Stack::start().await;
+    browser.devtools("Network.enable", json!({})).await;
+    let slow =
+        json!({"offline": false, "latency": 400, "downloadThroughput": 50_000, "uploadThroughput": 50_000});
+    browser.devtools("Network.emulateNetworkConditions", slow).await;
+    browser.goto(&stack.dashboard_url).await;
+    browser.wait_for_text("h1", "Sign in").await;
+    assert_eq!(browser.eval(SCRIPTS).await, json!([11, true, 0]));
+    browser.goto("about:blank").await;
+    browser.goto(&stack.dashboard_url).await;
+    browser.wait_for_text("h1", "Sign in").await;
+    let second_visit = browser.eval(SCRIPTS).await;
+    // From the cache, a script may arrive before the next one is requested.
+    assert_eq!((&second_visit[0], &second_visit[2]), (&json!(11), &json!(11)));
+    assert_eq!(browser.console_errors().await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn skeleton_is_shown_until_scripts_have_loaded() {
+    let Some(browser) = Browser::start(Appearance::default()).await else { return };
+    let stack = Stack::start().await;
+    browser.block_urls(&["*/app.js"]).await;
+    browser.goto(&stack.dashboard_url).await;
+    browser.find(".loading .skeleton.card").await;
+    browser.screenshot("loading").await;
+    browser.wait_for_text(".late", "Still loading. If this does not change, reload the page.").await;
+    browser.block_urls(&[]).await;
+    browser.click(".late a").await;
+    browser.wait_for_text("h1", "Sign in").await;
+    assert_eq!(browser.count(".loading").await, 0);
+}
+
+#[tokio::test]
+async fn browser_without_javascript_shows_message_instead_of_skeleton() {
+    let Some(browser) = Browser::start(Appearance::default()).await else { return };
+    let stack = Stack::start().await;
+    browser.devtools("Emulation.setScriptExecutionDisabled", json!({"value": true})).await;
+    browser.goto(&stack.dashboard_url).await;
+    browser.wait_for_text("noscript h1", "The dashboard needs JavaScript").await;
+    browser.screenshot("no-javascript").await;
+    assert!(
+        !browser.driver.find(thirtyfour::By::Css(".loading")).await.unwrap().is_displayed().await.unwrap()
+    );
+    let docs = browser.find("noscript a").await.attr("href").await.unwrap();
+    assert_eq!(docs.unwrap(), format!("{}/docs", stack.lookup_url));
+}
+
+#[tokio::test]
+async fn page_that_cannot_load_its_data_can_try_again() {
+    let Some(browser) = Browser::start(Appearance::default()).await else { return };
+    let stack = Stack::start().await;
+    browser.block_urls(&["*/api/v1/*"]).await;
+    browser.goto(&stack.dashboard_url).await;
+    browser.wait_for_text("h1", "Can't load the dashboard").await;
+    browser.wait_for_focus("H1 Can't load the dashboard").await;
+    browser.block_urls(&[]).await;
+    browser.press(".empty", "Try again").await;
+    browser.wait_for_text("h1", "Sign in").await;
+    browser.wait_for_value("document.activeElement.id", "login").await;
+}

@@ -1,0 +1,137 @@
+//! The dashboard page of an account with 30 days of usage, in the light and in the dark theme. Also the dashboard's
+//! Swagger page.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use quota_client::wire::{DayUsage, ExportedAccount, ExportedKey, ImportRequest, KeyState, NewKey, Scope};
+
+use super::stack::Stack;
+use crate::browser::{Appearance, Browser};
+
+const MS_PER_DAY: i64 = 86_400_000;
+
+#[tokio::test]
+async fn chart_shows_30_days_of_usage() {
+    let Some(browser) = Browser::start(Appearance::default()).await else { return };
+    let stack = Stack::start_with(&[], &["--attribution", "IP Geolocation by DB-IP=https://db-ip.com"]).await;
+    stack.sign_up(&browser, "ada@example.org").await;
+    import(&stack, "ada@example.org").await;
+    browser.wait_for_text(".key-count", "4 of 10 keys").await;
+    browser.find(".card:nth-child(4) .month").await;
+    assert_eq!(browser.count(".card:first-child .bar").await, 30);
+    let total: u64 = (0..30).map(|ago| u64::from(used(0, ago))).sum();
+    let shown = browser.text(".card:first-child figcaption strong").await.replace(',', "");
+    assert_eq!(shown, total.to_string());
+    let expected = format!("{} of 10,000", thousands(used(0, 0)));
+    browser.wait_for_text(".card:first-child .today-text", &expected).await;
+    browser.wait_for_text(".card:nth-child(3) .pause", "2 hours ago").await;
+    browser.wait_for_text(".card:nth-child(2) .hint", "Daily limit reached").await;
+    browser.wait_for_text(".card:nth-child(2) .badge", "Daily limit reached").await;
+    browser.wait_for_text(".totals", "At limit").await;
+    browser.wait_for_text(".bottom", "IP Geolocation by DB-IP").await;
+    browser.screenshot("busy").await;
+    browser.driver.execute("document.querySelector('.bottom').scrollIntoView()", vec![]).await.unwrap();
+    browser.screenshot("busy-below").await;
+    assert_eq!(browser.console_errors().await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn dark_theme_is_applied() {
+    let Some(browser) = Browser::start(Appearance { dark: true, phone: false }).await else { return };
+    let stack = Stack::start().await;
+    browser.goto(&stack.dashboard_url).await;
+    browser.wait_for_text("h1", "Sign in").await;
+    browser.screenshot("dark-sign-in").await;
+    stack.sign_up(&browser, "ada@example.org").await;
+    import(&stack, "ada@example.org").await;
+    browser.find(".card:nth-child(4) .month").await;
+    browser.screenshot("dark-busy").await;
+    let background = browser.eval("getComputedStyle(document.body).backgroundColor").await;
+    assert_eq!(background, "rgb(13, 16, 21)");
+}
+
+#[tokio::test]
+async fn swagger_page_loads_without_internet() {
+    let Some(browser) = Browser::start(Appearance::default()).await else { return };
+    let stack = Stack::start().await;
+    browser.goto(&format!("{}/swagger", stack.dashboard_url)).await;
+    browser.wait_for_text(".swagger-ui .info", "IP lookup dashboard").await;
+    browser.wait_for_text(".swagger-ui", "/api/v1/keys/{id}/resume").await;
+    browser.screenshot("swagger").await;
+    assert_eq!(browser.console_errors().await, Vec::<String>::new());
+}
+
+/// Deterministic fake usage of a key on a day.
+fn used(key: u32, days_ago: u32) -> u32 {
+    match key {
+        0 => 1_200 + (days_ago * 977 + 311) % 2_900,
+        1 => {
+            if days_ago == 0 {
+                10_000
+            } else {
+                4_000 + (days_ago * 1_733) % 5_500
+            }
+        }
+        2 => (days_ago * 571) % 800 + 40,
+        _ => {
+            if days_ago > 18 {
+                150 + (days_ago * 37) % 90
+            } else {
+                0
+            }
+        }
+    }
+}
+
+/// Imports four keys with usage into the account.
+async fn import(stack: &Stack, login: &str) {
+    let days = days(stack, login).await;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_millis() as i64;
+    let hours_ago = |hours: i64| now - hours * 3_600_000 - 60_000;
+    let definitions = [
+        ("Production website", Scope::Full, KeyState::Active, hours_ago(900)),
+        ("Checkout fraud check", Scope::Geo, KeyState::Active, hours_ago(700)),
+        ("Nightly import", Scope::Geo, KeyState::Paused, hours_ago(2)),
+        ("Old laptop", Scope::Ip, KeyState::Inactive, hours_ago(432)),
+    ];
+    let keys = definitions.iter().zip(0..).map(|((name, scope, state, since), i)| ExportedKey {
+        sha256: format!("{:x}", 0xabcd_u32 + i).repeat(16),
+        name: (*name).to_owned(),
+        hint: format!("ipl_Ab{i}d…wx{i}z"),
+        scope: *scope,
+        state: *state,
+        state_since: *since,
+        created_at: now - (40 - i64::from(i)) * MS_PER_DAY,
+        daily_limit: None,
+        usage: usage(i, &days),
+    });
+    let account = ExportedAccount {
+        login: login.to_owned(),
+        created_at: now,
+        credential: None,
+        credential_version: 0,
+        keys: keys.collect(),
+    };
+    let report = stack.quotas[0].client().import(&ImportRequest { accounts: vec![account] }).await.unwrap();
+    assert_eq!(report.keys_created, 4, "{report:?}");
+}
+
+/// The last 31 days in the store's format, today first. Reads them from the usage of a temporary key.
+async fn days(stack: &Stack, login: &str) -> Vec<String> {
+    let quota = stack.quotas[0].client();
+    let account = quota.find_account(login).await.unwrap().expect("the account exists");
+    let key = NewKey { name: "probe".to_owned(), scope: Scope::Ip, daily_limit: None };
+    let id = quota.create_key(&account.id, &key).await.unwrap().key.id;
+    let days = quota.usage(&id, None).await.unwrap().days;
+    quota.delete_key(&id, None).await.unwrap();
+    days.into_iter().rev().map(|day| day.day).collect()
+}
+
+fn usage(key: u32, days: &[String]) -> Vec<DayUsage> {
+    let days = days.iter().zip(0..).map(|(day, ago)| DayUsage { day: day.clone(), requests: used(key, ago) });
+    days.filter(|day| day.requests > 0).collect()
+}
+
+fn thousands(number: u32) -> String {
+    if number < 1_000 { number.to_string() } else { format!("{},{:03}", number / 1_000, number % 1_000) }
+}
