@@ -69,7 +69,7 @@ fn shown<'a>(banner: &'a str, name: &str) -> &'a str {
 }
 
 #[tokio::test]
-async fn as_root_image_of_ip_lookup_works_as_documented() {
+async fn slow_as_root_image_of_ip_lookup_works_as_documented() {
     let Some(engine) = Engine::start().await else { return };
     load_build_image(&engine, &["ip-lookup"]);
     let root = project_root();
@@ -244,7 +244,7 @@ async fn check_store(engine: &Engine, store: &str, password: &str) {
 
 /// The lookup pod, the dashboard's sidecar and Valkey, as the chart configures them.
 #[tokio::test]
-async fn as_root_chart_containers_survive_load_within_their_limits() {
+async fn slow_as_root_chart_containers_survive_load_within_their_limits() {
     if !require_tool("wrk") || venv_tool("helm").is_none() {
         return;
     }
@@ -343,7 +343,7 @@ async fn slow_as_root_dockerfile_compiles_static_binaries() {
 /// A release builds its images from the programs of its archives: no stage runs a command, so the machine's architecture
 /// does not matter. The base images are not loaded, so nothing can be compiled.
 #[tokio::test]
-async fn as_root_release_images_contain_the_given_programs() {
+async fn slow_as_root_release_images_contain_the_given_programs() {
     let Some(engine) = Engine::start().await else { return };
     let programs = tempfile::tempdir().unwrap();
     let run =

@@ -69,7 +69,7 @@ fn unpack(packages: &Path) -> PathBuf {
 }
 
 #[test]
-fn packages_are_complete_valid_and_reproducible() {
+fn slow_packages_are_complete_valid_and_reproducible() {
     let (Some(helm), Some(python)) =
         (require_installed(".venv/bin/helm"), require_installed(".venv/bin/python"))
     else {

@@ -107,7 +107,7 @@ fn check(results: &Value) {
 }
 
 #[tokio::test]
-async fn generated_python_client_works() {
+async fn slow_generated_python_client_works() {
     let dir = tempfile::tempdir().unwrap();
     let properties = "packageName=ip_lookup_client";
     let Some(()) = generate("python", properties, dir.path()).await else { return };

@@ -74,7 +74,7 @@ async fn charge_script_calls(redis: &Redis) -> u64 {
 }
 
 #[tokio::test]
-async fn load_of_unknown_keys_gets_401_and_valid_key_200() {
+async fn unknown_keys_under_load_get_401_and_valid_key_200() {
     let stack = Stack::start(&HIGH_LIMITS, &[]).await;
     let key = stack.key_with_scope(Scope::Full).await;
     let valid = Load::http(2, stack.lookup.ip_requests(&key.secret));

@@ -7,7 +7,7 @@ use testkit::quota::{Quota, first_outcome};
 use testkit::redis::Redis;
 
 #[tokio::test]
-async fn load_script_flush_fails_no_charge() {
+async fn script_flush_under_load_fails_no_charge() {
     let redis = Redis::start().await;
     // A long timeout: a slow machine must not make charges fail here.
     let flags = ["--burst-limit", "60000", "--daily-limit", "1000000", "--store-timeout", "5s"];

@@ -80,7 +80,7 @@ fn served_and_failed(report: &Report) -> (usize, usize) {
 }
 
 #[tokio::test]
-async fn load_on_lost_cluster_master_gets_500_then_recovers() {
+async fn lost_cluster_master_gets_500_then_recovers() {
     let mut cluster = RedisCluster::start(3, 1).await;
     for node in &cluster.nodes {
         // With the default, `yes`, the whole cluster stops when one shard is down.

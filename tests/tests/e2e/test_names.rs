@@ -124,11 +124,3 @@ fn every_threat_names_tests_that_exist() {
         assert!(named > 0, "{threat}: no test is named");
     }
 }
-
-#[test]
-fn tests_are_found_by_attribute_and_in_contract_lists() {
-    let source = "fn helper() {}\n    #[test]\n    #[should_panic]\n    fn first_is_found() {}\n\
-        #[tokio::test(flavor = \"multi_thread\")]\nasync fn second_is_found() {}\n\
-        async fn $behavior() {}\ncontract! {\n    keys::third_is_found,\n}\nkeys::fourth_is_no_test,\n";
-    assert_eq!(tests_in(source), BTreeSet::from(["first_is_found", "second_is_found", "third_is_found"]));
-}

@@ -113,16 +113,3 @@ fn expand<'t>(text: &'t str, mut base: Vec<String>, found: &mut Vec<Vec<String>>
         }
     }
 }
-
-#[test]
-fn use_trees_are_expanded() {
-    let file = SourceFile {
-        path: String::new(),
-        module: vec!["store".to_owned(), "redis".to_owned()],
-        text:
-            "use crate::{a::{self, B as C}, d};\nuse super::e;\nuse super::super::f;\nlet x = self::g::h();"
-                .to_owned(),
-    };
-    let paths: Vec<_> = file.local_paths().iter().map(|path| path.join("::")).collect();
-    assert_eq!(paths, ["a", "a::B", "d", "store::redis::g::h", "store::e", "f"]);
-}
