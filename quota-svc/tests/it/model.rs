@@ -1,7 +1,7 @@
 //! Replays random histories of a key on both stores (embedded and Redis), and on two replicas with different limits on
 //! one Redis, and compares the results with a short model of the quota rules.
 //!
-//! `IP_LOOKUP_HISTORIES=1000000 cargo test -p quota-svc --release --test store_model` replays a million
+//! `IP_LOOKUP_HISTORIES=1000000 cargo test -p quota-svc --release --test it model::` replays a million
 //! histories per store and set of limits.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
