@@ -1,4 +1,4 @@
-//! A headless Chromium per test, driven through chromedriver.
+//! A headless Chromium, driven through chromedriver. The tests of a module share one.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use serde_json::json;
 use tempfile::TempDir;
 use testkit::process::is_alive;
 use testkit::spawner::ChildGuard;
-use testkit::tools::require_tool;
+use testkit::tools::{require_installed, require_tool};
 use testkit::wait::eventually_ok;
 use thirtyfour::prelude::*;
 use thirtyfour::{ChromeCapabilities, ChromiumLikeCapabilities};
@@ -57,12 +58,12 @@ impl Drop for Browser {
 
 impl Browser {
     /// Returns `None` if Chromium or chromedriver is missing: the test must then be skipped.
-    pub async fn start(appearance: Appearance) -> Option<Self> {
-        Self::start_with(appearance, &[]).await
+    pub async fn start() -> Option<Self> {
+        Self::start_with(&[]).await
     }
 
     /// Like [`Browser::start`], with more flags of Chromium.
-    pub async fn start_with(appearance: Appearance, flags: &[&str]) -> Option<Self> {
+    pub async fn start_with(flags: &[&str]) -> Option<Self> {
         if !require_tool("chromium") || !require_tool("chromedriver") {
             return None;
         }
@@ -70,7 +71,7 @@ impl Browser {
         let (chromedriver, port) = start_chromedriver(dir.path());
         // Installs the TLS provider, which thirtyfour's client needs even for plain HTTP.
         let _ = testkit::http::client();
-        let mut capabilities = capabilities(appearance, &dir.path().join("profile"));
+        let mut capabilities = capabilities(&dir.path().join("profile"));
         for flag in flags {
             capabilities.add_arg(flag).expect("the flag is added");
         }
@@ -78,6 +79,37 @@ impl Browser {
         let driver = driver.expect("the browser starts");
         let pid = driver.capabilities().get("goog:processID").and_then(serde_json::Value::as_u64);
         Some(Self { pid: pid.expect("the process ID of the browser"), driver, port, chromedriver, dir })
+    }
+
+    /// Opens a tab without the cookies, the settings and the log of what ran before, and closes all other tabs.
+    pub async fn renew(&self, appearance: Appearance) {
+        self.devtools("Network.clearBrowserCookies", json!({})).await;
+        let old = self.driver.windows().await.expect("the tabs are listed");
+        let new = self.driver.new_tab().await.expect("a tab opens");
+        for tab in old {
+            self.driver.switch_to_window(tab).await.expect("the tab is there");
+            self.driver.close_window().await.expect("the tab closes");
+        }
+        self.driver.switch_to_window(new).await.expect("the new tab is there");
+        self.set_appearance(appearance).await;
+        self.console_errors().await;
+    }
+
+    /// Changes theme and screen size of the open tab.
+    pub async fn set_appearance(&self, appearance: Appearance) {
+        let theme = if appearance.dark { "dark" } else { "light" };
+        let features = json!([{"name": "prefers-color-scheme", "value": theme}]);
+        self.devtools("Emulation.setEmulatedMedia", json!({"features": features})).await;
+        match appearance.phone {
+            true => self.set_screen(360, 740).await,
+            false => self.devtools("Emulation.clearDeviceMetricsOverride", json!({})).await,
+        }
+    }
+
+    /// Emulates the screen of a phone.
+    pub async fn set_screen(&self, width: u32, height: u32) {
+        let screen = json!({"width": width, "height": height, "deviceScaleFactor": 2, "mobile": true});
+        self.devtools("Emulation.setDeviceMetricsOverride", screen).await;
     }
 
     /// Process ID of the browser.
@@ -204,15 +236,15 @@ impl Browser {
     pub async fn devtools(&self, command: &str, parameters: serde_json::Value) {
         let session = self.driver.session_id();
         let url = format!("http://127.0.0.1:{}/session/{session}/goog/cdp/execute", self.port);
-        let body = serde_json::json!({"cmd": command, "params": parameters});
+        let body = json!({"cmd": command, "params": parameters});
         let response = testkit::http::client().post(url).json(&body).send().await;
         assert_eq!(response.expect("chromedriver responds").status(), 200, "{command}");
     }
 
     /// Fails all requests whose URL matches one of these patterns, from now on.
     pub async fn block_urls(&self, patterns: &[&str]) {
-        self.devtools("Network.enable", serde_json::json!({})).await;
-        self.devtools("Network.setBlockedURLs", serde_json::json!({"urls": patterns})).await;
+        self.devtools("Network.enable", json!({})).await;
+        self.devtools("Network.setBlockedURLs", json!({"urls": patterns})).await;
     }
 
     /// Saves a screenshot as `tests/artifacts/NAME.png`, for manual inspection.
@@ -221,6 +253,21 @@ impl Browser {
         std::fs::create_dir_all(&dir).expect("tests/artifacts is created");
         let image = self.driver.screenshot_as_png().await.expect("the browser takes a screenshot");
         std::fs::write(dir.join(format!("{name}.png")), image).expect("the screenshot is saved");
+    }
+
+    /// Checks that axe-core, installed by npm, finds no violation in the page.
+    pub async fn check_axe(&self, state: &str) {
+        let Some(axe) = require_installed("tests/node/node_modules/axe-core/axe.min.js") else { return };
+        // Transitions change colors, so wait until they are over and only endless animations and delays run.
+        let finished = "document.getAnimations().map(a => a.effect.getComputedTiming()) \
+                        .every(timing => timing.iterations === Infinity || timing.duration === 0)";
+        self.wait_for_value(finished, true).await;
+        let axe = std::fs::read_to_string(axe).expect("axe is readable");
+        self.driver.execute(axe, vec![]).await.expect("axe is loaded");
+        let script = "const done = arguments[0]; axe.run({resultTypes: ['violations']}).then(r => done(r.violations.map(v => \
+                      v.id + ': ' + v.help + ' ' + v.nodes.map(n => n.html + ' ' + n.failureSummary).join(' | '))), e => done([String(e)]));";
+        let violations = self.driver.execute_async(script, vec![]).await.expect("axe runs");
+        assert_eq!(violations.json(), &json!([]), "{state}");
     }
 
     /// Messages in the browser's log: blocked resources, errors, violated policies.
@@ -262,11 +309,10 @@ fn port_of(chromedriver: &mut ChildGuard) -> Option<u16> {
     Some(port)
 }
 
-fn capabilities(appearance: Appearance, profile: &Path) -> ChromeCapabilities {
+fn capabilities(profile: &Path) -> ChromeCapabilities {
     let mut chrome = DesiredCapabilities::chrome();
     // The certificates of tests are from a CA that only the test knows.
     chrome.accept_insecure_certs(true).expect("the capability is set");
-    let scheme = format!("--blink-settings=preferredColorScheme={}", if appearance.dark { 0 } else { 1 });
     let profile_dir = format!("--user-data-dir={}", profile.display());
     for flag in [
         "--headless",
@@ -282,14 +328,9 @@ fn capabilities(appearance: Appearance, profile: &Path) -> ChromeCapabilities {
         "--hide-scrollbars",
         // The browser exits when the pipe closes, even if chromedriver is killed.
         "--remote-debugging-pipe",
-        &scheme,
         &profile_dir,
     ] {
         chrome.add_arg(flag).expect("the flag is added");
-    }
-    if appearance.phone {
-        let screen = serde_json::json!({"deviceMetrics": {"width": 360, "height": 740, "pixelRatio": 2.0}});
-        chrome.add_experimental_option("mobileEmulation", screen).expect("the option is added");
     }
     chrome
 }

@@ -1,5 +1,7 @@
 //! The documentation page and Swagger UI in a real browser: search, copying, keyboard access, themes and small screens.
 
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
 use serde_json::json;
 use testkit::lookup::Stack;
 use testkit::wait::{eventually, eventually_ok};
@@ -11,8 +13,7 @@ use crate::browser::{Appearance, Browser, WAIT_TIMEOUT};
 const HEADINGS: &str =
     "[...document.querySelectorAll('main h2')].filter(h => !h.hidden).map(h => h.textContent)";
 
-async fn open_docs(appearance: Appearance) -> Option<(Browser, Stack)> {
-    let browser = Browser::start(appearance).await?;
+async fn start() -> Stack {
     let flags = ["--daily-limit", "2500", "--burst-limit", "40", "--demo-limit", "70"];
     let stack = Stack::start(&flags, &[]).await;
     eventually(WAIT_TIMEOUT, "lookup-svc knows the limits", async || {
@@ -20,8 +21,12 @@ async fn open_docs(appearance: Appearance) -> Option<(Browser, Stack)> {
         page.contains("2,500 requests per day per key").then_some(())
     })
     .await;
+    stack
+}
+
+async fn open_docs(browser: &Browser, stack: &Stack, appearance: Appearance) {
+    browser.set_appearance(appearance).await;
     browser.goto(&format!("{}/docs", stack.lookup.url())).await;
-    Some((browser, stack))
 }
 
 async fn wait_for(browser: &Browser, expression: &str, expected: serde_json::Value) {
@@ -32,9 +37,23 @@ async fn wait_for(browser: &Browser, expression: &str, expected: serde_json::Val
     .await;
 }
 
-#[tokio::test]
-async fn limits_of_quota_svc_are_shown() {
-    let Some((browser, _stack)) = open_docs(Appearance::default()).await else { return };
+share_browser!(
+    docs_and_swagger_ui_work,
+    Browser::start(),
+    start(),
+    [
+        limits_of_quota_svc_are_shown,
+        search_shows_only_sections_with_all_words,
+        copy_button_copies_the_code_and_says_so,
+        only_scrollable_blocks_can_be_focused,
+        axe_finds_no_violation_in_docs,
+        docs_fit_a_width_of_320_pixels,
+        swagger_ui_follows_the_theme
+    ]
+);
+
+async fn limits_of_quota_svc_are_shown(browser: &Browser, stack: &Stack) {
+    open_docs(browser, stack, Appearance::default()).await;
     let text = browser.text("main").await;
     for limit in [
         "2,500 requests per day per key",
@@ -47,16 +66,15 @@ async fn limits_of_quota_svc_are_shown() {
     assert_eq!(browser.console_errors().await, Vec::<String>::new());
 }
 
-#[tokio::test]
-async fn search_shows_only_sections_with_all_words() {
-    let Some((browser, _stack)) = open_docs(Appearance::default()).await else { return };
+async fn search_shows_only_sections_with_all_words(browser: &Browser, stack: &Stack) {
+    open_docs(browser, stack, Appearance::default()).await;
     let all = browser.eval(HEADINGS).await;
     assert!(all.as_array().unwrap().len() > 10, "{all}");
     // The key that focuses the field must not be typed into it.
     browser.find("body").await.send_keys("/").await.unwrap();
-    wait_for(&browser, "document.activeElement.id + document.activeElement.value", json!("query")).await;
+    wait_for(browser, "document.activeElement.id + document.activeElement.value", json!("query")).await;
     browser.fill("#query", "CSRF origin").await;
-    wait_for(&browser, HEADINGS, json!(["Errors"])).await;
+    wait_for(browser, HEADINGS, json!(["Errors"])).await;
     browser.wait_for_text("#found", "1 section found.").await;
     let rows = "[...document.querySelectorAll('main tr')].filter(r => r.checkVisibility()).map(r => r.id)";
     assert_eq!(browser.eval(rows).await, json!(["csrf_refused"]));
@@ -70,30 +88,29 @@ async fn search_shows_only_sections_with_all_words() {
     browser.fill("#query", "no such words").await;
     browser.wait_for_text("#found", "Nothing found.").await;
     browser.find("#query").await.send_keys(Key::Escape).await.unwrap();
-    wait_for(&browser, HEADINGS, all.clone()).await;
+    wait_for(browser, HEADINGS, all.clone()).await;
 
     browser.fill("#query", "CSRF").await;
     browser.wait_for_text("#found", "1 section found.").await;
     browser.driver.execute("location.hash = '#limits'", vec![]).await.unwrap();
-    wait_for(&browser, HEADINGS, all).await;
+    wait_for(browser, HEADINGS, all).await;
     assert_eq!(browser.eval("document.getElementById('query').value").await, "");
     assert_eq!(browser.console_errors().await, Vec::<String>::new());
 }
 
-#[tokio::test]
-async fn copy_button_copies_the_code_and_says_so() {
-    let Some((browser, _stack)) = open_docs(Appearance::default()).await else { return };
+async fn copy_button_copies_the_code_and_says_so(browser: &Browser, stack: &Stack) {
+    open_docs(browser, stack, Appearance::default()).await;
     browser.click("button[aria-label='Copy: Request without a key']").await;
     browser.wait_for_text("button[aria-label='Copy: Request without a key']", "Copied").await;
     wait_for(
-        &browser,
+        browser,
         "document.querySelector('.sr-only[role=status]').textContent",
         json!("Copied: Request without a key"),
     )
     .await;
     browser.find("#query").await.send_keys(Key::Control + "v").await.unwrap();
     let copied = json!("curl http://localhost:8080/api/v1/ip/demo");
-    wait_for(&browser, "document.getElementById('query').value", copied).await;
+    wait_for(browser, "document.getElementById('query').value", copied).await;
     let names = "[...document.querySelectorAll('.copy')].map(b => b.getAttribute('aria-label'))";
     let names = browser.eval(names).await;
     let names: Vec<_> = names.as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
@@ -103,10 +120,9 @@ async fn copy_button_copies_the_code_and_says_so() {
     assert_eq!(browser.console_errors().await, Vec::<String>::new());
 }
 
-#[tokio::test]
-async fn only_scrollable_blocks_can_be_focused() {
+async fn only_scrollable_blocks_can_be_focused(browser: &Browser, stack: &Stack) {
     for phone in [false, true] {
-        let Some((browser, _stack)) = open_docs(Appearance { dark: false, phone }).await else { return };
+        open_docs(browser, stack, Appearance { dark: false, phone }).await;
         for language in ["curl", "python", "javascript", "go", "rust", "php"] {
             browser
                 .driver
@@ -116,7 +132,7 @@ async fn only_scrollable_blocks_can_be_focused() {
             let wrong = "[...document.querySelectorAll('main pre, main .wide')].filter(e => e.checkVisibility()).filter(e => \
                  (e.scrollWidth > e.clientWidth) !== (e.tabIndex === 0 && e.getAttribute('role') === 'region' && \
                  !!e.getAttribute('aria-label'))).map(e => e.outerHTML)";
-            wait_for(&browser, wrong, json!([])).await;
+            wait_for(browser, wrong, json!([])).await;
         }
         let focusable = "document.querySelectorAll('main [role=region][tabindex=\"0\"]').length";
         let count = browser.eval(focusable).await.as_u64().unwrap();
@@ -124,14 +140,9 @@ async fn only_scrollable_blocks_can_be_focused() {
     }
 }
 
-#[tokio::test]
-async fn axe_finds_no_violation_in_docs() {
-    let Some(axe) = testkit::tools::require_installed("tests/node/node_modules/axe-core/axe.min.js") else {
-        return;
-    };
-    let axe = std::fs::read_to_string(axe).unwrap();
+async fn axe_finds_no_violation_in_docs(browser: &Browser, stack: &Stack) {
     for appearance in [Appearance::default(), Appearance { dark: true, phone: true }] {
-        let Some((browser, _stack)) = open_docs(appearance).await else { return };
+        open_docs(browser, stack, appearance).await;
         let theme = if appearance.dark { "dark" } else { "light" };
         browser.screenshot(&format!("docs-{theme}")).await;
         for state in [
@@ -140,19 +151,14 @@ async fn axe_finds_no_violation_in_docs() {
             "document.getElementById('query').value = 'key'; search()",
         ] {
             browser.driver.execute(state, vec![]).await.unwrap();
-            browser.driver.execute(&axe, vec![]).await.unwrap();
-            let script = "const done = arguments[0]; axe.run({resultTypes: ['violations']}).then(r => done(r.violations.map(v => \
-                  v.id + ': ' + v.nodes.map(n => n.html + ' ' + n.failureSummary).join(' | '))), e => done([String(e)]));";
-            let violations = browser.driver.execute_async(script, vec![]).await.unwrap();
-            assert_eq!(violations.json(), &json!([]), "{theme}: {state}");
+            browser.check_axe(&format!("{theme}: {state}")).await;
         }
     }
 }
 
-#[tokio::test]
-async fn docs_fit_a_width_of_320_pixels() {
-    let Some((browser, stack)) = open_docs(Appearance::default()).await else { return };
-    browser.driver.set_window_rect(0, 0, 320, 900).await.unwrap();
+async fn docs_fit_a_width_of_320_pixels(browser: &Browser, stack: &Stack) {
+    open_docs(browser, stack, Appearance::default()).await;
+    browser.set_screen(320, 900).await;
     browser.goto(&format!("{}/docs#examples", stack.lookup.url())).await;
     browser.screenshot("docs-320").await;
     let width = browser.eval("[innerWidth, document.documentElement.scrollWidth]").await;
@@ -163,10 +169,9 @@ async fn docs_fit_a_width_of_320_pixels() {
     assert_eq!(browser.eval(covering).await, 0);
 }
 
-#[tokio::test]
-async fn swagger_ui_follows_the_theme() {
+async fn swagger_ui_follows_the_theme(browser: &Browser, stack: &Stack) {
     for (dark, background) in [(false, 255), (true, 26)] {
-        let Some((browser, stack)) = open_docs(Appearance { dark, phone: false }).await else { return };
+        open_docs(browser, stack, Appearance { dark, phone: false }).await;
         browser.goto(&format!("{}/swagger", stack.lookup.url())).await;
         browser.wait_for_text(".swagger-ui .info", "2,500 requests per day and key").await;
         browser.screenshot(if dark { "swagger-dark" } else { "swagger-light" }).await;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::browser::{Appearance, Browser, WAIT_TIMEOUT};
-use serde_json::{Value, json};
+use serde_json::json;
 use tempfile::{NamedTempFile, TempDir};
 use testkit::mmdb::sample;
 use testkit::ports::ReservedPort;
@@ -63,25 +63,10 @@ impl Site {
     }
 }
 
-/// Sends a command of the DevTools protocol through chromedriver.
-async fn devtools(browser: &Browser, command: &str, parameters: Value) {
-    let handle = browser.driver.handle();
-    let url = format!("{}session/{}/goog/cdp/execute", handle.server_url(), handle.session_id());
-    let body = json!({"cmd": command, "params": parameters}).to_string();
-    let request = testkit::http::client().post(url).header("content-type", "application/json").body(body);
-    let response = request.send().await.unwrap();
-    assert!(response.status().is_success(), "{command}: {:?}", response.text().await);
-}
-
 /// Makes the browser send this client in the header of a trusted proxy.
 async fn set_client(browser: &Browser, client: &str) {
-    devtools(browser, "Network.enable", json!({})).await;
-    devtools(browser, "Network.setExtraHTTPHeaders", json!({"headers": {"X-Forwarded-For": client}})).await;
-}
-
-async fn set_width(browser: &Browser, width: u32) {
-    let screen = json!({"width": width, "height": 740, "deviceScaleFactor": 1, "mobile": true});
-    devtools(browser, "Emulation.setDeviceMetricsOverride", screen).await;
+    browser.devtools("Network.enable", json!({})).await;
+    browser.devtools("Network.setExtraHTTPHeaders", json!({"headers": {"X-Forwarded-For": client}})).await;
 }
 
 async fn check_fits(browser: &Browser, width: u32, name: &str) {
@@ -100,25 +85,20 @@ async fn check_in_view(browser: &Browser, id: &str) {
     assert_eq!(browser.eval(&bottom).await, true, "{id}");
 }
 
-async fn check_axe(browser: &Browser, state: &str) {
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/node/node_modules/axe-core/axe.min.js");
-    let Ok(axe) = std::fs::read_to_string(file) else {
-        assert!(std::env::var_os(testkit::tools::STRICT).is_none(), "axe-core is missing");
-        testkit::tools::announce_skip("axe-core is missing (./test installs it)");
-        return;
-    };
-    browser.driver.execute(axe, vec![]).await.expect("axe is loaded");
-    let script = "const done = arguments[0]; axe.run({resultTypes: ['violations']}).then(r => done(r.violations.map(v => \
-                  v.id + ': ' + v.help + ' ' + v.nodes.map(n => n.html + ' ' + n.failureSummary).join(' | '))), e => done([String(e)]));";
-    let violations = browser.driver.execute_async(script, vec![]).await.expect("axe runs");
-    assert_eq!(violations.json(), &json!([]), "{state}");
-}
+share_browser!(
+    home_page_works,
+    Browser::start_with(&[HOSTS]),
+    Site::start("20"),
+    [
+        page_shows_both_addresses_and_other_origins_read_nothing,
+        page_without_javascript_has_everything_but_buttons,
+        page_fits_320_pixels_and_axe_finds_no_violation,
+        keyboard_reaches_every_control_and_copies
+    ]
+);
 
-#[tokio::test]
-async fn page_shows_both_addresses_and_other_origins_read_nothing() {
-    let Some(browser) = Browser::start_with(Appearance::default(), &[HOSTS]).await else { return };
-    let site = Site::start("5").await;
-    site.open(&browser).await;
+async fn page_shows_both_addresses_and_other_origins_read_nothing(browser: &Browser, site: &Site) {
+    site.open(browser).await;
     assert_eq!(browser.text("#own").await, "127.0.0.1");
     browser.wait_for_text("#other", "::1").await;
     browser.wait_for_text(".location", "127.0.0.1 is a loopback address").await;
@@ -145,28 +125,28 @@ async fn page_shows_both_addresses_and_other_origins_read_nothing() {
 
 #[tokio::test]
 async fn missing_family_and_demo_quota_are_explained() {
-    let Some(browser) = Browser::start_with(Appearance::default(), &[NO_V6_HOST]).await else { return };
+    let Some(browser) = Browser::start_with(&[NO_V6_HOST]).await else { return };
     let mut site = Site::start("2").await;
     set_client(&browser, "198.51.100.7").await;
     site.open(&browser).await;
     browser.wait_for_text(".addresses", "you seem to have no IPv6 connection").await;
     browser.wait_for_text(".place", "San Francisco, United States").await;
     browser.find("circle.dot").await;
-    check_axe(&browser, "no IPv6").await;
+    browser.check_axe("no IPv6").await;
     for left in ["1 of 2 demo requests are left", "0 of 2 demo requests are left"] {
         browser.click("#try").await;
         browser.wait_for_text("#quota", left).await;
         browser.wait_for_text("#json", "\"ip\": \"198.51.100.7\"").await;
     }
     check_in_view(&browser, "result").await;
-    check_axe(&browser, "response").await;
+    browser.check_axe("response").await;
     browser.screenshot("home").await;
     browser.click("#try").await;
     browser.wait_for_text("#problem", "Today's demo quota of 2 requests is used up. It resets at ").await;
     browser.wait_for_text("#problem a", "Create a key").await;
     assert_eq!(browser.eval("document.activeElement.id").await, "try", "the focus stays");
     check_in_view(&browser, "problem").await;
-    check_axe(&browser, "demo used up").await;
+    browser.check_axe("demo used up").await;
     browser.screenshot("home-used-up").await;
 
     site.quota.service.kill();
@@ -179,7 +159,7 @@ async fn missing_family_and_demo_quota_are_explained() {
 
 #[tokio::test]
 async fn demo_quota_is_read_from_the_headers_that_are_sent() {
-    let Some(browser) = Browser::start_with(Appearance::default(), &[HOSTS]).await else { return };
+    let Some(browser) = Browser::start_with(&[HOSTS]).await else { return };
     let site = Site::start_with("2", &["--ratelimit-headers", "ietf"]).await;
     site.open(&browser).await;
     browser.click("#try").await;
@@ -207,13 +187,10 @@ async fn demo_quota_is_read_from_the_headers_that_are_sent() {
     assert_eq!(browser.console_errors().await, Vec::<String>::new());
 }
 
-#[tokio::test]
-async fn page_without_javascript_has_everything_but_buttons() {
-    let Some(browser) = Browser::start_with(Appearance::default(), &[HOSTS]).await else { return };
-    let site = Site::start("1").await;
-    devtools(&browser, "Emulation.setScriptExecutionDisabled", json!({"value": true})).await;
-    set_client(&browser, "198.51.100.7").await;
-    site.open(&browser).await;
+async fn page_without_javascript_has_everything_but_buttons(browser: &Browser, site: &Site) {
+    browser.devtools("Emulation.setScriptExecutionDisabled", json!({"value": true})).await;
+    set_client(browser, "198.51.100.7").await;
+    site.open(browser).await;
     assert_eq!(browser.text("#own").await, "198.51.100.7");
     for (css, text) in [
         (".place", "US San Francisco, United States"),
@@ -235,38 +212,32 @@ async fn page_without_javascript_has_everything_but_buttons() {
     browser.wait_for_text("body", "\"city\":\"San Francisco\"").await;
 }
 
-#[tokio::test]
-async fn page_fits_320_pixels_and_axe_finds_no_violation() {
+async fn page_fits_320_pixels_and_axe_finds_no_violation(browser: &Browser, site: &Site) {
     for dark in [false, true] {
-        let appearance = Appearance { dark, phone: false };
-        let Some(browser) = Browser::start_with(appearance, &[HOSTS]).await else { return };
-        let site = Site::start("5").await;
+        browser.set_appearance(Appearance { dark, phone: false }).await;
         for client in ["127.0.0.1", "2001:db8:ffff:ffff:ffff:ffff:ffff:ffff", "203.0.113.9"] {
-            set_width(&browser, 320).await;
-            set_client(&browser, client).await;
-            site.open(&browser).await;
+            browser.set_screen(320, 740).await;
+            set_client(browser, client).await;
+            site.open(browser).await;
             assert_eq!(browser.text("#own").await, client);
             browser.wait_gone("[data-url] a").await;
             browser.click("#try").await;
             browser.find("#json").await;
             let state =
                 format!("home-320-{}-{}", if dark { "dark" } else { "light" }, client.replace(':', "-"));
-            check_fits(&browser, 320, &state).await;
-            check_axe(&browser, &state).await;
+            check_fits(browser, 320, &state).await;
+            browser.check_axe(&state).await;
             browser.screenshot(&state).await;
         }
-        devtools(&browser, "Emulation.clearDeviceMetricsOverride", json!({})).await;
-        site.open(&browser).await;
-        check_axe(&browser, "wide").await;
+        browser.devtools("Emulation.clearDeviceMetricsOverride", json!({})).await;
+        site.open(browser).await;
+        browser.check_axe("wide").await;
         browser.screenshot(if dark { "home-dark" } else { "home-light" }).await;
     }
 }
 
-#[tokio::test]
-async fn keyboard_reaches_every_control_and_copies() {
-    let Some(browser) = Browser::start_with(Appearance::default(), &[HOSTS]).await else { return };
-    let site = Site::start("5").await;
-    site.open(&browser).await;
+async fn keyboard_reaches_every_control_and_copies(browser: &Browser, site: &Site) {
+    site.open(browser).await;
     browser.wait_for_text("#other", "::1").await;
     let body = browser.find("body").await;
     let mut reached = Vec::new();

@@ -23,7 +23,7 @@ use testkit::tools::{STRICT, announce_skip, require_tool};
 use testkit::wait::eventually_ok;
 use tokio::process::Command;
 
-use crate::browser::{Appearance, Browser};
+use crate::browser::Browser;
 
 const TEST: &str = "as_root_one_command_is_a_complete_public_service";
 
@@ -248,7 +248,7 @@ fn value<'a>(banner: &'a str, name: &str) -> &'a str {
 
 /// Signs in with a browser, which accepts any certificate: curl has verified it.
 async fn sign_in(banner: &str) {
-    let browser = Browser::start(Appearance::default()).await.unwrap();
+    let browser = Browser::start().await.unwrap();
     browser.goto(value(banner, "Dashboard")).await;
     browser.wait_for_text("h1", "Sign in").await;
     browser.fill("#login", value(banner, "Login")).await;

@@ -2,17 +2,13 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
 
 use quota_client::wire::Scope;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use testkit::http2::{goaway_code, rapid_resets};
-use testkit::lookup::{JsonResponse, Lookup, Stack, WAIT_TIMEOUT};
-use testkit::wait::eventually;
+use testkit::lookup::{JsonResponse, Stack, WAIT_TIMEOUT};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::task::JoinSet;
-use tokio::time::{interval, timeout};
+use tokio::time::timeout;
 
 /// Limits that these tests never reach.
 const HIGH_LIMITS: [&str; 4] = ["--burst-limit", "65535", "--daily-limit", "1000000"];

@@ -11,15 +11,25 @@ use testkit::tools::project_root;
 /// Directories that contain no code of this workspace.
 const SKIPPED: [&str; 5] = ["target", "node_modules", "corpus", "artifacts", "fuzz"];
 
-/// The names of the tests in a source file: functions with a test attribute, and the behaviors in a `contract!` list.
+/// The names of the tests in a source file: functions with a test attribute, and those in `contract!` and
+/// `share_browser!` lists.
 fn tests_in(source: &str) -> BTreeSet<&str> {
-    let (mut names, mut after_attribute, mut in_contract) = (BTreeSet::new(), false, false);
+    let (mut names, mut after_attribute) = (BTreeSet::new(), false);
+    let (mut in_contract, mut in_shared) = (false, false);
     for line in source.lines().map(str::trim) {
         if line.starts_with("#[test]") || line.starts_with("#[tokio::test") {
             after_attribute = true;
         } else if let Some((_, signature)) = line.split_once("fn ").filter(|_| after_attribute) {
             names.extend(signature.split('(').next().filter(|name| !name.starts_with('$')));
             after_attribute = false;
+        } else if line.starts_with("share_browser!(") {
+            in_shared = true;
+        } else if in_shared && line == ");" {
+            in_shared = false;
+        } else if in_shared {
+            names.extend(
+                line.split(|c: char| c != '_' && !c.is_alphanumeric()).filter(|word| word.contains('_')),
+            );
         } else if line.starts_with("contract! {") {
             in_contract = true;
         } else if in_contract && line == "}" {

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use crate::browser::{Appearance, Browser};
+use crate::browser::Browser;
 
 #[tokio::test]
 async fn closed_browser_leaves_no_process_and_no_files() {
-    let Some(browser) = Browser::start(Appearance::default()).await else { return };
+    let Some(browser) = Browser::start().await else { return };
     let (dir, process) = (browser.dir().to_owned(), format!("/proc/{}", browser.pid()));
     let names: Vec<_> = dir.read_dir().unwrap().map(|file| file.unwrap().file_name()).collect();
     let is_temporary = |name: &std::ffi::OsString| name.to_string_lossy().contains("scoped_dir");

@@ -8,11 +8,11 @@ use testkit::http;
 use testkit::wait::eventually;
 
 use super::stack::Stack;
-use crate::browser::{Appearance, Browser};
+use crate::browser::Browser;
 
 #[tokio::test]
 async fn exhausted_demo_leads_to_sign_up_and_a_resumed_key() {
-    let Some(browser) = Browser::start(Appearance::default()).await else { return };
+    let Some(browser) = Browser::start().await else { return };
     let stack = Stack::start_with(&["--demo-limit", "1"], &[]).await;
     let client = http::client();
     let demo = format!("{}/api/v1/ip/demo", stack.lookup_url);

@@ -4,13 +4,21 @@ use quota_client::wire::{NewKey, Scope};
 use testkit::http;
 
 use super::stack::{PASSWORD, Stack};
-use crate::browser::{Appearance, Browser};
+use crate::browser::Browser;
 
-#[tokio::test]
-async fn focus_moves_to_what_an_action_has_changed() {
-    let Some(browser) = Browser::start(Appearance::default()).await else { return };
-    let stack = Stack::start().await;
-    stack.sign_up(&browser, "ada").await;
+share_browser!(
+    focus_and_names_help_keyboard_and_screen_reader,
+    Browser::start(),
+    Stack::start_with(&["--burst-limit", "3", "--daily-limit", "5"], &[]),
+    [
+        focus_moves_to_what_an_action_has_changed,
+        buttons_of_all_cards_have_distinct_names,
+        new_counts_keep_selection_and_focus_and_announce_what_stops_a_key
+    ]
+);
+
+async fn focus_moves_to_what_an_action_has_changed(browser: &Browser, stack: &Stack) {
+    stack.sign_up(browser, "ada").await;
     browser.wait_for_focus("H1 API keys").await;
     browser.press("header", "Sign out").await;
     browser.wait_for_value("document.activeElement.id", "login").await;
@@ -24,9 +32,9 @@ async fn focus_moves_to_what_an_action_has_changed() {
     browser.press(".sign-in", "Sign in").await;
     browser.wait_for_focus("H1 API keys").await;
 
-    stack.create_key(&browser, "First").await;
+    stack.create_key(browser, "First").await;
     browser.wait_for_focus("H2 First").await;
-    stack.create_key(&browser, "Second").await;
+    stack.create_key(browser, "Second").await;
     browser.wait_for_focus("H2 Second").await;
     let first = ".card:has([aria-label$=' First'])";
     browser.press(first, "Rename").await;
@@ -53,13 +61,10 @@ async fn focus_moves_to_what_an_action_has_changed() {
     assert_eq!(browser.console_errors().await, Vec::<String>::new());
 }
 
-#[tokio::test]
-async fn buttons_of_all_cards_have_distinct_names() {
-    let Some(browser) = Browser::start(Appearance::default()).await else { return };
-    let stack = Stack::start().await;
-    stack.sign_up(&browser, "ada").await;
+async fn buttons_of_all_cards_have_distinct_names(browser: &Browser, stack: &Stack) {
+    stack.sign_up(browser, "grace").await;
     let quota = stack.quotas[0].client();
-    let account = quota.find_account("ada").await.unwrap().unwrap();
+    let account = quota.find_account("grace").await.unwrap().unwrap();
     for name in ["Same", "Same", "Other"] {
         let key = NewKey { name: name.to_owned(), scope: Scope::Ip, daily_limit: None };
         quota.create_key(&account.id, &key).await.unwrap();
@@ -80,12 +85,9 @@ const RECORD: &str = "window.announced = []; new MutationObserver((records) => {
                       for (const node of record.addedNodes) window.announced.push(node.textContent); }) \
                       .observe(document.getElementById('announcements'), {childList: true});";
 
-#[tokio::test]
-async fn new_counts_keep_selection_and_focus_and_announce_what_stops_a_key() {
-    let Some(browser) = Browser::start(Appearance::default()).await else { return };
-    let stack = Stack::start_with(&["--burst-limit", "3", "--daily-limit", "5"], &[]).await;
-    stack.sign_up(&browser, "ada").await;
-    let (secret, _) = stack.create_key(&browser, "Production").await;
+async fn new_counts_keep_selection_and_focus_and_announce_what_stops_a_key(browser: &Browser, stack: &Stack) {
+    stack.sign_up(browser, "alan").await;
+    let (secret, _) = stack.create_key(browser, "Production").await;
     browser.find(".month").await;
     let request = async |count: usize| {
         for _ in 0..count {
@@ -123,7 +125,7 @@ async fn new_counts_keep_selection_and_focus_and_announce_what_stops_a_key() {
 
 #[tokio::test]
 async fn failed_sign_out_shows_error_as_alert() {
-    let Some(browser) = Browser::start(Appearance::default()).await else { return };
+    let Some(browser) = Browser::start().await else { return };
     let mut stack = Stack::start().await;
     stack.sign_up(&browser, "ada").await;
     browser.wait_for_text(".empty", "No keys yet").await;

@@ -4,7 +4,7 @@ use quota_client::wire::{NewKey, Scope};
 use testkit::wait::eventually_ok;
 
 use super::stack::Stack;
-use crate::browser::{Appearance, Browser, WAIT_TIMEOUT};
+use crate::browser::{Browser, WAIT_TIMEOUT};
 
 /// Creates keys through quota-svc, so that the page does not know of them yet.
 async fn create_keys(stack: &Stack, login: &str, names: &[&str]) {
@@ -16,18 +16,26 @@ async fn create_keys(stack: &Stack, login: &str, names: &[&str]) {
     }
 }
 
-#[tokio::test]
-async fn eleventh_key_is_rejected() {
-    let Some(browser) = Browser::start(Appearance::default()).await else { return };
-    let stack = Stack::start().await;
-    stack.sign_up(&browser, "ada").await;
+share_browser!(
+    owner_manages_keys,
+    Browser::start(),
+    Stack::start(),
+    [
+        eleventh_key_is_rejected,
+        key_can_be_renamed_deactivated_and_reactivated,
+        store_outage_shows_warning_until_recovery
+    ]
+);
+
+async fn eleventh_key_is_rejected(browser: &Browser, stack: &Stack) {
+    stack.sign_up(browser, "ada").await;
     browser.wait_for_text(".empty", "No keys yet").await;
     browser.screenshot("empty").await;
     // The dialog is open already when ten keys, created outside of this page, use up the limit.
     browser.press(".title", "Create key").await;
     browser.fill("#key-name", "one too many").await;
     browser.screenshot("create").await;
-    create_keys(&stack, "ada", &["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"]).await;
+    create_keys(stack, "ada", &["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"]).await;
     browser.press("dialog", "Create key").await;
     browser.wait_for_text("dialog .problem", "You have reached the limit of 10 keys per account.").await;
     let problem = browser.text("dialog .problem").await;
@@ -44,12 +52,9 @@ async fn eleventh_key_is_rejected() {
     assert!(browser.find(".title .primary").await.is_enabled().await.unwrap());
 }
 
-#[tokio::test]
-async fn key_can_be_renamed_deactivated_and_reactivated() {
-    let Some(browser) = Browser::start(Appearance::default()).await else { return };
-    let stack = Stack::start().await;
-    stack.sign_up(&browser, "ada").await;
-    stack.create_key(&browser, "<b>Bold</b>").await;
+async fn key_can_be_renamed_deactivated_and_reactivated(browser: &Browser, stack: &Stack) {
+    stack.sign_up(browser, "grace").await;
+    stack.create_key(browser, "<b>Bold</b>").await;
     browser.wait_for_text(".card h2", "<b>Bold</b>").await;
     browser.press(".card", "Rename").await;
     browser.fill("#prompt-input", "Checkout").await;
@@ -69,12 +74,9 @@ async fn key_can_be_renamed_deactivated_and_reactivated() {
     assert_eq!(browser.console_errors().await, Vec::<String>::new());
 }
 
-#[tokio::test]
-async fn store_outage_shows_warning_until_recovery() {
-    let Some(browser) = Browser::start(Appearance::default()).await else { return };
-    let stack = Stack::start().await;
-    stack.sign_up(&browser, "ada").await;
-    stack.create_key(&browser, "Production").await;
+async fn store_outage_shows_warning_until_recovery(browser: &Browser, stack: &Stack) {
+    stack.sign_up(browser, "alan").await;
+    stack.create_key(browser, "Production").await;
     stack.redis.freeze();
     browser.wait_for_text(".warning", "Showing the last known numbers.").await;
     assert_eq!(browser.count(".card").await, 1, "the last known keys stay visible");

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::stack::Stack;
-use crate::browser::{Appearance, Browser};
+use crate::browser::Browser;
 
 /// Scripts that the page has loaded: their number, whether all were requested before the first had arrived, and how many
 /// came from the browser's cache.
@@ -13,10 +13,19 @@ const SCRIPTS: &str = "(() => { \
     const firstResponse = Math.min(...scripts.map(e => e.responseEnd)); \
     return [scripts.length, lastRequest < firstResponse, scripts.filter(e => e.transferSize === 0).length]; })()";
 
-#[tokio::test]
-async fn scripts_are_requested_at_once_and_cached() {
-    let Some(browser) = Browser::start(Appearance::default()).await else { return };
-    let stack = Stack::start().await;
+share_browser!(
+    page_loads_or_says_why_not,
+    Browser::start(),
+    Stack::start(),
+    [
+        scripts_are_requested_at_once_and_cached,
+        skeleton_is_shown_until_scripts_have_loaded,
+        browser_without_javascript_shows_message_instead_of_skeleton,
+        page_that_cannot_load_its_data_can_try_again
+    ]
+);
+
+async fn scripts_are_requested_at_once_and_cached(browser: &Browser, stack: &Stack) {
     browser.devtools("Network.enable", json!({})).await;
     let slow =
         json!({"offline": false, "latency": 400, "downloadThroughput": 50_000, "uploadThroughput": 50_000});
@@ -33,10 +42,7 @@ async fn scripts_are_requested_at_once_and_cached() {
     assert_eq!(browser.console_errors().await, Vec::<String>::new());
 }
 
-#[tokio::test]
-async fn skeleton_is_shown_until_scripts_have_loaded() {
-    let Some(browser) = Browser::start(Appearance::default()).await else { return };
-    let stack = Stack::start().await;
+async fn skeleton_is_shown_until_scripts_have_loaded(browser: &Browser, stack: &Stack) {
     browser.block_urls(&["*/app.js"]).await;
     browser.goto(&stack.dashboard_url).await;
     browser.find(".loading .skeleton.card").await;
@@ -48,10 +54,7 @@ async fn skeleton_is_shown_until_scripts_have_loaded() {
     assert_eq!(browser.count(".loading").await, 0);
 }
 
-#[tokio::test]
-async fn browser_without_javascript_shows_message_instead_of_skeleton() {
-    let Some(browser) = Browser::start(Appearance::default()).await else { return };
-    let stack = Stack::start().await;
+async fn browser_without_javascript_shows_message_instead_of_skeleton(browser: &Browser, stack: &Stack) {
     browser.devtools("Emulation.setScriptExecutionDisabled", json!({"value": true})).await;
     browser.goto(&stack.dashboard_url).await;
     browser.wait_for_text("noscript h1", "The dashboard needs JavaScript").await;
@@ -63,10 +66,7 @@ async fn browser_without_javascript_shows_message_instead_of_skeleton() {
     assert_eq!(docs.unwrap(), format!("{}/docs", stack.lookup_url));
 }
 
-#[tokio::test]
-async fn page_that_cannot_load_its_data_can_try_again() {
-    let Some(browser) = Browser::start(Appearance::default()).await else { return };
-    let stack = Stack::start().await;
+async fn page_that_cannot_load_its_data_can_try_again(browser: &Browser, stack: &Stack) {
     browser.block_urls(&["*/api/v1/*"]).await;
     browser.goto(&stack.dashboard_url).await;
     browser.wait_for_text("h1", "Can't load the dashboard").await;

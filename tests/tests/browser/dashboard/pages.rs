@@ -6,16 +6,20 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use quota_client::wire::{DayUsage, ExportedAccount, ExportedKey, ImportRequest, KeyState, NewKey, Scope};
 
 use super::stack::Stack;
-use crate::browser::{Appearance, Browser};
+use crate::browser::Browser;
 
 const MS_PER_DAY: i64 = 86_400_000;
 
-#[tokio::test]
-async fn chart_shows_30_days_of_usage() {
-    let Some(browser) = Browser::start(Appearance::default()).await else { return };
-    let stack = Stack::start_with(&[], &["--attribution", "IP Geolocation by DB-IP=https://db-ip.com"]).await;
-    stack.sign_up(&browser, "ada@example.org").await;
-    import(&stack, "ada@example.org").await;
+share_browser!(
+    pages_show_usage_themes_and_documents,
+    Browser::start(),
+    Stack::start_with(&[], &["--attribution", "IP Geolocation by DB-IP=https://db-ip.com"]),
+    [chart_shows_30_days_of_usage, dark_theme_is_applied, swagger_page_loads_without_internet]
+);
+
+async fn chart_shows_30_days_of_usage(browser: &Browser, stack: &Stack) {
+    stack.sign_up(browser, "ada@example.org").await;
+    import(stack, "ada@example.org").await;
     browser.wait_for_text(".key-count", "4 of 10 keys").await;
     browser.find(".card:nth-child(4) .month").await;
     assert_eq!(browser.count(".card:first-child .bar").await, 30);
@@ -35,25 +39,19 @@ async fn chart_shows_30_days_of_usage() {
     assert_eq!(browser.console_errors().await, Vec::<String>::new());
 }
 
-#[tokio::test]
-async fn dark_theme_is_applied() {
-    let Some(browser) = Browser::start(Appearance { dark: true, phone: false }).await else { return };
-    let stack = Stack::start().await;
+async fn dark_theme_is_applied(browser: &Browser, stack: &Stack) {
     browser.goto(&stack.dashboard_url).await;
     browser.wait_for_text("h1", "Sign in").await;
     browser.screenshot("dark-sign-in").await;
-    stack.sign_up(&browser, "ada@example.org").await;
-    import(&stack, "ada@example.org").await;
+    stack.sign_up(browser, "grace@example.org").await;
+    import(stack, "grace@example.org").await;
     browser.find(".card:nth-child(4) .month").await;
     browser.screenshot("dark-busy").await;
     let background = browser.eval("getComputedStyle(document.body).backgroundColor").await;
     assert_eq!(background, "rgb(13, 16, 21)");
 }
 
-#[tokio::test]
-async fn swagger_page_loads_without_internet() {
-    let Some(browser) = Browser::start(Appearance::default()).await else { return };
-    let stack = Stack::start().await;
+async fn swagger_page_loads_without_internet(browser: &Browser, stack: &Stack) {
     browser.goto(&format!("{}/swagger", stack.dashboard_url)).await;
     browser.wait_for_text(".swagger-ui .info", "IP lookup dashboard").await;
     browser.wait_for_text(".swagger-ui", "/api/v1/keys/{id}/resume").await;

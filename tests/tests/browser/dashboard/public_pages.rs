@@ -6,10 +6,14 @@ use quota_client::wire::Scope;
 use super::stack::Stack;
 use crate::browser::{Appearance, Browser, WAIT_TIMEOUT};
 
-#[tokio::test]
-async fn swagger_ui_sends_key_as_header_or_parameter() {
-    let Some(browser) = Browser::start(Appearance::default()).await else { return };
-    let stack = Stack::start().await;
+share_browser!(
+    public_pages_work,
+    Browser::start(),
+    Stack::start(),
+    [swagger_ui_sends_key_as_header_or_parameter, error_link_scrolls_to_its_section_in_docs]
+);
+
+async fn swagger_ui_sends_key_as_header_or_parameter(browser: &Browser, stack: &Stack) {
     let key = stack.quotas[0].key_with_scope(Scope::Geo).await;
     let (dialog, operation) = (".modal-ux", ".opblock:has([data-path='/api/v1/ip'])");
     for (scheme, field) in [("bearer", "#auth-bearer-value"), ("key", "#api_key_value")] {
@@ -18,13 +22,13 @@ async fn swagger_ui_sends_key_as_header_or_parameter() {
         browser.goto(&format!("{}/swagger", stack.lookup_url)).await;
         browser.wait_for_text(".swagger-ui .info", "1.1.0").await;
         browser.click(&format!("{operation} .opblock-summary-control")).await;
-        run(&browser, operation, "401").await;
+        run(browser, operation, "401").await;
         browser.click(".scheme-container .authorize").await;
         browser.fill(&format!("{dialog} {field}"), &key.secret).await;
         browser.press(&format!("{dialog} .auth-container:has({field})"), "Authorize").await;
         browser.wait_for_text(dialog, "Logout").await;
         browser.press(dialog, "Close").await;
-        run(&browser, operation, "200").await;
+        run(browser, operation, "200").await;
         browser.wait_for_text(&format!("{operation} .live-responses-table"), "\"ip\": \"127.0.0.1\"").await;
         browser.screenshot(&format!("swagger-{scheme}")).await;
     }
@@ -39,11 +43,9 @@ async fn run(browser: &Browser, operation: &str, status: &str) {
         .await;
 }
 
-#[tokio::test]
-async fn error_link_scrolls_to_its_section_in_docs() {
+async fn error_link_scrolls_to_its_section_in_docs(browser: &Browser, stack: &Stack) {
     for appearance in [Appearance::default(), Appearance { dark: true, phone: true }] {
-        let Some(browser) = Browser::start(appearance).await else { return };
-        let stack = Stack::start().await;
+        browser.set_appearance(appearance).await;
         let response = testkit::lookup::JsonResponse::fetch(
             testkit::http::client().get(format!("{}/api/v1/ip", stack.lookup_url)),
         );

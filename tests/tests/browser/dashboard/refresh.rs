@@ -4,7 +4,7 @@ use quota_client::wire::{NewKey, Scope};
 use serde_json::json;
 
 use super::stack::Stack;
-use crate::browser::{Appearance, Browser};
+use crate::browser::Browser;
 
 /// Runs the page's timers 20 times as fast, and records their delays, the paths of requests and the announcements.
 const INSTRUMENT: &str = "(() => { \
@@ -38,13 +38,22 @@ fn requests(path: &str) -> String {
     format!("requests.filter((path) => path === '{path}').length")
 }
 
-#[tokio::test]
-async fn first_load_that_keeps_failing_backs_off_and_is_announced_once() {
-    let Some(browser) = Browser::start(Appearance::default()).await else { return };
-    let stack = Stack::start().await;
-    stack.sign_up(&browser, "ada").await;
+share_browser!(
+    failures_of_a_refresh_are_shown,
+    Browser::start(),
+    Stack::start(),
+    [
+        first_load_that_keeps_failing_backs_off_and_is_announced_once,
+        unreadable_keys_stay_listed_when_a_refresh_fails,
+        failed_usage_request_shows_current_keys_and_is_not_repeated_at_each_refresh,
+        response_body_that_times_out_is_shown_as_connection_error
+    ]
+);
+
+async fn first_load_that_keeps_failing_backs_off_and_is_announced_once(browser: &Browser, stack: &Stack) {
+    stack.sign_up(browser, "ada").await;
     browser.block_urls(&["*/api/v1/keys"]).await;
-    instrument(&browser).await;
+    instrument(browser).await;
     browser.goto(&stack.dashboard_url).await;
     browser.wait_for_text(".empty", "Can't load your keys").await;
     // The seventh request follows the sixth delay.
@@ -66,13 +75,10 @@ async fn first_load_that_keeps_failing_backs_off_and_is_announced_once() {
     browser.wait_for_focus("BUTTON Create your first key").await;
 }
 
-#[tokio::test]
-async fn unreadable_keys_stay_listed_when_a_refresh_fails() {
-    let Some(browser) = Browser::start(Appearance::default()).await else { return };
-    let stack = Stack::start().await;
-    instrument(&browser).await;
-    stack.sign_up(&browser, "ada").await;
-    let id = create_key(&stack, "ada", "Production").await;
+async fn unreadable_keys_stay_listed_when_a_refresh_fails(browser: &Browser, stack: &Stack) {
+    instrument(browser).await;
+    stack.sign_up(browser, "grace").await;
+    let id = create_key(stack, "grace", "Production").await;
     browser.find(".card .month").await;
     let redis_key = stack.redis.cli(&["KEYS", &format!("*{{{id}}}:k")]).await.trim().to_owned();
     stack.redis.cli(&["RENAME", &redis_key, "backup"]).await;
@@ -92,16 +98,16 @@ async fn unreadable_keys_stay_listed_when_a_refresh_fails() {
     browser.wait_for_value(&requests(&format!("/api/v1/keys/{id}/usage")), 2).await;
 }
 
-#[tokio::test]
-async fn failed_usage_request_shows_current_keys_and_is_not_repeated_at_each_refresh() {
-    let Some(browser) = Browser::start(Appearance::default()).await else { return };
-    let stack = Stack::start().await;
-    stack.sign_up(&browser, "ada").await;
+async fn failed_usage_request_shows_current_keys_and_is_not_repeated_at_each_refresh(
+    browser: &Browser,
+    stack: &Stack,
+) {
+    stack.sign_up(browser, "alan").await;
     browser.goto("about:blank").await;
-    let failing = create_key(&stack, "ada", "Failing").await;
-    let working = create_key(&stack, "ada", "Working").await;
+    let failing = create_key(stack, "alan", "Failing").await;
+    let working = create_key(stack, "alan", "Working").await;
     browser.block_urls(&[&format!("*/api/v1/keys/{failing}/usage")]).await;
-    instrument(&browser).await;
+    instrument(browser).await;
     browser.goto(&stack.dashboard_url).await;
     browser.wait_for_value(&format!("{} > 4", requests("/api/v1/keys")), true).await;
     assert_eq!(browser.eval("document.querySelector('.warning').textContent").await, "");
@@ -115,11 +121,8 @@ async fn failed_usage_request_shows_current_keys_and_is_not_repeated_at_each_ref
     browser.screenshot("usage-failed").await;
 }
 
-#[tokio::test]
-async fn response_body_that_times_out_is_shown_as_connection_error() {
-    let Some(browser) = Browser::start(Appearance::default()).await else { return };
-    let stack = Stack::start().await;
-    stack.sign_up(&browser, "ada").await;
+async fn response_body_that_times_out_is_shown_as_connection_error(browser: &Browser, stack: &Stack) {
+    stack.sign_up(browser, "barbara").await;
     browser.wait_for_text(".empty", "No keys yet").await;
     let break_body = "window.fetch = async () => new Response(new ReadableStream({ \
                       start: (body) => body.error(new DOMException('timed out', 'TimeoutError')) }));";

@@ -3,16 +3,20 @@
 use thirtyfour::prelude::*;
 
 use super::stack::Stack;
-use crate::browser::{Appearance, Browser};
+use crate::browser::Browser;
 
 /// A point outside of every dialog.
 const OUTSIDE: (i64, i64) = (10, 10);
 
-#[tokio::test]
-async fn new_key_stays_visible_until_it_is_saved() {
-    let Some(browser) = Browser::start(Appearance::default()).await else { return };
-    let stack = Stack::start().await;
-    stack.sign_up(&browser, "ada").await;
+share_browser!(
+    dialogs_close_only_when_they_may,
+    Browser::start(),
+    Stack::start(),
+    [new_key_stays_visible_until_it_is_saved, form_closes_on_click_outside_but_not_on_drag_out_of_field]
+);
+
+async fn new_key_stays_visible_until_it_is_saved(browser: &Browser, stack: &Stack) {
+    stack.sign_up(browser, "ada").await;
     browser.press(".title", "Create key").await;
     browser.fill("#key-name", "Production").await;
     browser.press("dialog", "Create key").await;
@@ -36,8 +40,8 @@ async fn new_key_stays_visible_until_it_is_saved() {
     // What a browser without `closedby` does on the second Escape.
     browser.driver.execute("document.querySelector('dialog').close()", vec![]).await.unwrap();
     check("a forced close").await;
-    assert!(warns_before_leaving(&browser).await);
-    end_session(&browser).await;
+    assert!(warns_before_leaving(browser).await);
+    end_session(browser).await;
     browser.find(".sign-in").await;
     check("the end of the session").await;
 
@@ -45,7 +49,7 @@ async fn new_key_stays_visible_until_it_is_saved() {
     browser.wait_gone("dialog").await;
     browser.wait_for_value("document.activeElement.id", "login").await;
     browser.wait_for_text(".lead", "Your session has ended. Sign in again.").await;
-    assert!(!warns_before_leaving(&browser).await);
+    assert!(!warns_before_leaving(browser).await);
 }
 
 /// Whether the browser would warn before it leaves the page.
@@ -63,11 +67,8 @@ async fn end_session(browser: &Browser) {
     assert_eq!(status.json(), &serde_json::json!(204));
 }
 
-#[tokio::test]
-async fn form_closes_on_click_outside_but_not_on_drag_out_of_field() {
-    let Some(browser) = Browser::start(Appearance::default()).await else { return };
-    let stack = Stack::start().await;
-    stack.sign_up(&browser, "ada").await;
+async fn form_closes_on_click_outside_but_not_on_drag_out_of_field(browser: &Browser, stack: &Stack) {
+    stack.sign_up(browser, "grace").await;
     browser.press(".title", "Create key").await;
     browser.fill("#key-name", "Production").await;
     let field = browser.find("#key-name").await;

@@ -3,13 +3,22 @@
 use thirtyfour::prelude::*;
 
 use super::stack::{PASSWORD, Stack};
-use crate::browser::{Appearance, Browser};
+use crate::browser::Browser;
 
-#[tokio::test]
-async fn wrong_password_shows_error_and_correct_one_signs_in() {
-    let Some(browser) = Browser::start(Appearance::default()).await else { return };
-    let stack = Stack::start().await;
-    stack.sign_up(&browser, "ada@example.org").await;
+share_browser!(
+    owner_signs_in_and_out,
+    Browser::start(),
+    Stack::start(),
+    [
+        wrong_password_shows_error_and_correct_one_signs_in,
+        keys_can_be_managed_by_keyboard_alone,
+        sign_out_in_another_tab_ends_the_session,
+        password_change_and_account_deletion_work
+    ]
+);
+
+async fn wrong_password_shows_error_and_correct_one_signs_in(browser: &Browser, stack: &Stack) {
+    stack.sign_up(browser, "ada@example.org").await;
     browser.press("header", "Sign out").await;
     browser.wait_for_text(".lead", "You are signed out.").await;
     browser.screenshot("sign-in").await;
@@ -26,10 +35,7 @@ async fn wrong_password_shows_error_and_correct_one_signs_in() {
     assert_eq!(browser.console_errors().await, Vec::<String>::new());
 }
 
-#[tokio::test]
-async fn keys_can_be_managed_by_keyboard_alone() {
-    let Some(browser) = Browser::start(Appearance::default()).await else { return };
-    let stack = Stack::start().await;
+async fn keys_can_be_managed_by_keyboard_alone(browser: &Browser, stack: &Stack) {
     browser.goto(&format!("{}/#sign-up", stack.dashboard_url)).await;
     browser.find("#password").await;
     let type_keys = async |keys: TypingData| browser.type_keys(keys).await;
@@ -56,11 +62,8 @@ async fn keys_can_be_managed_by_keyboard_alone() {
     assert_eq!(browser.count(".card").await, 1);
 }
 
-#[tokio::test]
-async fn sign_out_in_another_tab_ends_the_session() {
-    let Some(browser) = Browser::start(Appearance::default()).await else { return };
-    let stack = Stack::start().await;
-    stack.sign_up(&browser, "ada").await;
+async fn sign_out_in_another_tab_ends_the_session(browser: &Browser, stack: &Stack) {
+    stack.sign_up(browser, "alan").await;
     let first = browser.driver.window().await.unwrap();
     let second = browser.driver.new_tab().await.unwrap();
     browser.driver.switch_to_window(second).await.unwrap();
@@ -73,11 +76,8 @@ async fn sign_out_in_another_tab_ends_the_session() {
     browser.screenshot("session-ended").await;
 }
 
-#[tokio::test]
-async fn password_change_and_account_deletion_work() {
-    let Some(browser) = Browser::start(Appearance::default()).await else { return };
-    let stack = Stack::start().await;
-    stack.sign_up(&browser, "ada").await;
+async fn password_change_and_account_deletion_work(browser: &Browser, stack: &Stack) {
+    stack.sign_up(browser, "barbara").await;
     browser.click(".account").await;
     browser.fill("#password-current", "wrong").await;
     browser.fill("#password-new", "another password").await;
@@ -96,7 +96,7 @@ async fn password_change_and_account_deletion_work() {
 
 #[tokio::test]
 async fn closed_sign_up_shows_sign_in_instead() {
-    let Some(browser) = Browser::start(Appearance::default()).await else { return };
+    let Some(browser) = Browser::start().await else { return };
     let stack = Stack::start_with(&[], &["--signup", "off"]).await;
     browser.goto(&format!("{}/#sign-up", stack.dashboard_url)).await;
     browser.wait_for_text("h1", "Sign in").await;
