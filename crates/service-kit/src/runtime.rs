@@ -65,7 +65,7 @@ fn default_workers(cpus: usize) -> usize {
 
 /// Maximum I/O events per poll of a single-threaded runtime. Without this limit, it read 64 requests before it charged
 /// the first, and then was idle until their charges completed. With the limit, it handles some requests while others
-/// are being charged (measurements: bench/README.md).
+/// are being charged (measurements: docs/decisions.md).
 const MAX_IO_EVENTS: usize = 32;
 
 /// How long a thread for blocking tasks waits for its next one. Shorter than the intervals of periodic tasks, because
