@@ -23,9 +23,8 @@ helm install ip-lookup helm/ip-lookup --namespace ip-lookup --create-namespace \
   --set geo.provider=dbip-lite
 ```
 
-The chart has no dependencies: the store is a single Valkey in this chart, or your own Redis (`externalRedis`).
-`ci/` has a values file for each common setup. `helm install` prints the commands that create the first account and API
-key. Or let the chart create them from a Secret:
+The store is a single Valkey in this chart, or your own Redis (`externalRedis`). `ci/` has a values file for each common
+setup. `helm install` prints the commands that create the first account and API key. Or let the chart create them:
 
 ```sh
 kubectl create namespace ip-lookup
@@ -34,21 +33,18 @@ kubectl -n ip-lookup create secret generic first-account --from-literal=login=yo
 helm install … --set firstAccount.existingSecret=first-account
 ```
 
-The bundled Valkey stores its data in a volume. The cluster needs a default StorageClass (`kubectl get storageclass`
-shows it), or set `valkey.persistence.storageClass`; without either, Valkey's pod stays Pending.
-
-In `--set`, a comma separates values. Escape a comma that is part of a value: `--set 'log.level=warn\\,hyper=debug'`.
-
-Secrets are created by the first installation and reused by upgrades. Tools that render without a cluster (Argo CD,
-`helm template | kubectl apply`) would create new ones each time. For these tools, set `valkey.existingSecret`,
-`quota.token.existingSecret`, `dashboard.session.existingSecret` and, with the exporter, `valkey.exporter.existingSecret`.
+- The bundled Valkey needs a default StorageClass (`kubectl get storageclass`) or `valkey.persistence.storageClass`;
+  without either, its pod stays Pending.
+- In `--set`, escape a comma that is part of a value: `--set 'log.level=warn\\,hyper=debug'`.
+- Secrets are created by the first installation and reused by upgrades. For tools that render without a cluster (Argo
+  CD, `helm template | kubectl apply`), set `valkey.existingSecret`, `quota.token.existingSecret`,
+  `dashboard.session.existingSecret` and, with the exporter, `valkey.exporter.existingSecret`.
 
 ## Edge profiles
 
 `edge.profile` names the ingress controller or load balancer in front of the services. It sets that controller's
-annotations or objects, the matching flags of the services, and the trusted proxies: the controller's own pods, found
-through its Service. A connection fact that the controller does not provide is null in responses; a client can't
-forge it.
+annotations or objects, the flags of the services, and the trusted proxies: the controller's own pods, found through its
+Service. A connection fact that the controller does not provide is null; a client can't forge it.
 
 | Profile | Client address | HTTP version | TLS version and cipher | Round-trip time | Also requires |
 |---|---|---|---|---|---|
@@ -67,28 +63,24 @@ forge it.
 
 The services also use the `X-Request-Id` and the `traceparent` of trusted proxies, so a client's must not get through:
 
-- `haproxy` and `haproxy-ingress` set their own request ID; `nginx`, `traefik`, `gcp` and those with Envoy (`envoy-gateway`,
-  `contour`, `istio`) remove or replace both headers, and the services generate the ID. This applies to IDs of Envoy, too,
-  because Contour keeps a client's ID, and Envoy by default that of a client with a private address.
-- `ingress-nginx` passes a client's ID on. With `proxy-set-headers` it also sends its own, and the services ignore both.
-  Without it, and with `aws-alb`, which can't remove headers, a client can choose the request ID in the log and whether
-  its requests are traced.
+- Most profiles remove or replace both headers, and the services generate the ID; the HAProxy profiles set their own.
+- `ingress-nginx` without `proxy-set-headers`, and `aws-alb`, which can't remove headers, pass them on: a client can then
+  choose the request ID in the log and whether its requests are traced.
 - `cloudflare`: the Transform Rule must remove both. `custom`: your proxy must set or remove both.
 
 ## TLS
 
-With `ingress.enabled` and `ingress.tls.enabled`, the routes need two Secrets of type `kubernetes.io/tls` in the release's
-namespace, with the certificates of `hosts.api` and `hosts.dashboard`: `{fullname}-api-tls` and
-`{fullname}-dashboard-tls`, or those that `ingress.tls.apiSecret` and `ingress.tls.dashboardSecret` name. `{fullname}` is
-`ip-lookup` for a release of that name. cert-manager creates them if you set its annotation, its dot escaped:
+With `ingress.enabled` and `ingress.tls.enabled`, the routes need two Secrets of type `kubernetes.io/tls`:
+`{fullname}-api-tls` and `{fullname}-dashboard-tls`, or those of `ingress.tls.apiSecret` and
+`ingress.tls.dashboardSecret`. `{fullname}` is `ip-lookup` for a release of that name. cert-manager creates them with its
+annotation, its dot escaped:
 
 ```sh
 helm upgrade … --set 'edge.annotations.cert-manager\\.io/cluster-issuer=letsencrypt'
 ```
 
-cert-manager reads this annotation from an Ingress only. For `nginx` and `contour`, whose routes are other objects, create
-a Certificate. With `istio` and with HTTPRoutes, the Gateway has the certificates; with `aws-alb`, AWS Certificate
-Manager.
+It reads the annotation from an Ingress only: for `nginx` and `contour`, create a Certificate. With `istio` and with
+HTTPRoutes, the Gateway has the certificates; with `aws-alb`, AWS Certificate Manager.
 
 ## Without a proxy
 
@@ -101,31 +93,25 @@ helm install ip-lookup helm/ip-lookup --namespace ip-lookup --create-namespace \
 ```
 
 - The API and the dashboard each have a Service of type LoadBalancer with `externalTrafficPolicy: Local`, which preserves
-  the client's address: only nodes with a pod of the service get its connections, so run several pods. The load balancer
-  must forward TCP. If it terminates TLS itself, use another profile. Its settings are annotations
-  (`service.annotations`).
+  the client's address: only nodes with a pod get connections, so run several pods. The load balancer must forward TCP;
+  set its options with `service.annotations`.
 - Certificates are in the Secrets `{fullname}-api-tls` and `{fullname}-dashboard-tls`. With `edge.direct.issuer`,
-  cert-manager creates and renews them; port 80 is taken, so the issuer must use DNS-01. The pods wait until the Secrets
-  exist, and use renewed certificates without a restart. The alert `IpLookupCertificateExpires` reports those that are not
-  renewed.
+  cert-manager creates and renews them; port 80 is taken, so the issuer must use DNS-01. The pods wait for the Secrets,
+  and use renewed certificates without a restart.
 - Port 80 redirects to HTTPS. A key that was sent to it must be considered compromised.
-- `helm test` connects to the Service and checks the certificate for `hosts.api`. If its authority is private, set
-  `edge.direct.caKey`.
-- Some load balancers replace the client's address and send it in a PROXY protocol header. For these, set
+- `helm test` checks the certificate for `hosts.api`. If its authority is private, set `edge.direct.caKey`.
+- For load balancers that replace the client's address and send it in a PROXY protocol header, set
   `edge.direct.proxyProtocol=true`, `edge.trustedProxies` to their addresses, and the annotation that turns the header on.
-  The header is then required: all other connections are closed.
 
 ## Both addresses on the home page
 
-The home page of the API shows the address with which the visitor came. With `hosts.ipv4` and `hosts.ipv6`, it shows the
-address of the other family, too. Both are further names of the API: the chart creates routes for them, and with
-`ingress.tls.enabled` each has a Secret of its own, `{fullname}-api-ipv4-tls` and `{fullname}-api-ipv6-tls`, unless
-`ingress.tls.apiSecret` names one for all. With `edge.profile=direct`, the API's certificate must have all three names;
-`edge.direct.issuer` requests that.
+With `hosts.ipv4` and `hosts.ipv6`, further names of the API, the home page shows a visitor's address of the other
+family, too. The chart creates routes for them, and with `ingress.tls.enabled` each has a Secret, `{fullname}-api-ipv4-tls`
+and `{fullname}-api-ipv6-tls`, unless `ingress.tls.apiSecret` names one for all. With `edge.profile=direct`, the API's
+certificate must have all three names; `edge.direct.issuer` requests that.
 
-The names must have addresses of one family: create an A record for `hosts.ipv4` and an AAAA record for `hosts.ipv6`
-yourself, and exclude both from ExternalDNS where it would create records of both families. Clients must reach the
-services by IPv6 (`service.ipFamilyPolicy`).
+Create an A record for `hosts.ipv4` and an AAAA record for `hosts.ipv6`, and exclude both from ExternalDNS where it would
+create records of both families. Clients must reach the services by IPv6 (`service.ipFamilyPolicy`).
 
 ## Without an Ingress
 
@@ -134,23 +120,18 @@ kubectl -n ip-lookup port-forward svc/ip-lookup-lookup-svc 8080:80      # http:/
 kubectl -n ip-lookup port-forward svc/ip-lookup-dashboard-api 8081:80   # http://localhost:8081
 ```
 
-The dashboard's cookies are for https, as its URL is. Chrome and Firefox accept them on `http://localhost` as well; for
-other browsers, set `urls.dashboard=http://localhost:8081`.
+Chrome and Firefox accept the dashboard's https cookies on `http://localhost`; for other browsers, set
+`urls.dashboard=http://localhost:8081`.
 
 ## Geo data
 
-Pods start with the built-in data. The container `geo-refresh` downloads the databases in the background, retries by
-itself and has no influence on the pod's readiness, so a provider's outage does not prevent pods from starting. `/readyz`
-of lookup-svc lists the databases in use.
-
-The updater rejects databases that would not fit the memory limits, by default those above 213 MiB: for larger ones,
-raise `lookup.resources.limits.memory` and `geo.resources.limits.memory`. lookup-svc itself checks that a new database
-fits next to the one in use. If not, it continues with that one, and log, `/readyz` and the metric `geo_files_rejected`
-say so.
+Pods start with the built-in data. The container `geo-refresh` downloads the databases in the background and has no
+influence on readiness, so a provider's outage does not prevent pods from starting. `/readyz` of lookup-svc lists the
+databases in use. Databases that would not fit the memory limits, by default those above 213 MiB, are rejected: raise
+`lookup.resources.limits.memory` and `geo.resources.limits.memory`.
 
 Each pod downloads its own copy. With `geo.shared.enabled=true`, a CronJob downloads once into a volume that all pods
-read; its storage class must support `ReadWriteMany`. `geo.proxy` and `geo.ca` are for networks that reach the internet
-through a proxy.
+read; its storage class must support `ReadWriteMany`.
 
 ## OpenShift
 
@@ -176,21 +157,20 @@ kubectl -n ip-lookup delete statefulset ip-lookup-valkey --cascade=orphan
 helm upgrade … --set valkey.persistence.size=5Gi
 ```
 
-The same applies to a change of `valkey.persistence.existingClaim` or `storageClass`, except that the data does not move:
-run `quota-svc export` before and `quota-svc import` after it.
+The same applies to `valkey.persistence.existingClaim` and `storageClass`, except that the data does not move: run
+`quota-svc export` before and `quota-svc import` after it.
 
 ## Uninstall
 
 `helm uninstall` deletes everything except the volumes with data: `data-{fullname}-valkey-0`, and `{fullname}-backup` if
-backups are enabled. A release with the same name and namespace uses them again; its generated passwords and tokens are
-new, so everybody has to sign in again. To delete the data as well: `kubectl delete pvc data-{fullname}-valkey-0`.
+backups are enabled. A release with the same name and namespace uses them again; its passwords and tokens are new, so
+everybody has to sign in again. To delete the data: `kubectl delete pvc data-{fullname}-valkey-0`.
 
 ## Backup
 
 With `valkey.backup.enabled=true`, a CronJob runs `quota-svc export` and keeps the last `valkey.backup.keep` files in the
 volume `{fullname}-backup`: `latest.jsonl`, and older ones named by their time. They contain password hashes: protect the
-volume like the store. To restore one, copy it from a pod that mounts the volume, then import it; an import never changes
-existing data:
+volume like the store. To restore one, copy it from a pod that mounts the volume, then import it:
 
 ```sh
 kubectl -n ip-lookup exec -i deploy/ip-lookup-dashboard-api -c quota-svc -- quota-svc import - < latest.jsonl
@@ -199,7 +179,7 @@ kubectl -n ip-lookup exec -i deploy/ip-lookup-dashboard-api -c quota-svc -- quot
 ## Move to your own Redis
 
 With `externalRedis.url`, the pods use your Redis, and `valkey.enabled=true` (the default) keeps the bundled Valkey running,
-so that you can go back. Copy the data right before the upgrade. The image `ip-lookup/ip-lookup` writes directly to Redis:
+so that `helm rollback` can return to it. Copy the data right before the upgrade:
 
 ```sh
 kubectl -n ip-lookup exec deploy/ip-lookup-dashboard-api -c quota-svc -- quota-svc export > export.jsonl
@@ -209,19 +189,22 @@ helm upgrade … --set externalRedis.url=redis://redis.example:6379     # the po
 helm upgrade … --set valkey.enabled=false                             # later: deletes Valkey, keeps its volume
 ```
 
-What changes after the export (counted requests, a changed password) is not copied. An import only adds accounts and keys
-that are missing, so before you repeat it, empty the new store. With another `quota.keyPrefix` than the default, the command
-above can't be used. `helm rollback` returns to the bundled Valkey and its data.
+What changes after the export is not copied. An import only adds what is missing, so before you repeat it, empty the new
+store. With another `quota.keyPrefix` than the default, this command can't be used.
+
+## Values
 
 <!-- Generated by helm/readme.py from values.yaml. -->
+
+`values.yaml` (`helm show values`) has all values. The tables leave out the usual options of Kubernetes objects: images, replicas and autoscaling,
+scheduling, labels, additional flags, containers, volumes and environment variables, and the names of entries in Secrets.
 """
 
 # Texts at the top of a section.
 INTRODUCTIONS = {
     "Store": """
-The bundled Valkey is a single pod. While it restarts (deleted, updated, or its node drained), lookups get 500. This takes 8
-to 10 seconds, or longer if its volume can't be attached at once. If you can't accept that, use your own Redis or Valkey
-with automatic failover (Sentinel or Cluster):
+The bundled Valkey is a single pod. While it restarts, lookups get 500 for 8 to 10 seconds, or longer if its volume can't
+be attached at once. If you can't accept that, use your own with automatic failover (Sentinel or Cluster):
 
 ```sh
 helm install … --set valkey.enabled=false --set externalRedis.existingSecret=redis \\
@@ -231,6 +214,15 @@ helm install … --set valkey.enabled=false --set externalRedis.existingSecret=r
 ```
 """,
 }
+
+
+# The usual options of Kubernetes objects: in values.yaml, but not in the README.
+USUAL = re.compile(
+    r"(^|\.)(image\..*|(quota|dashboard|exporter)\.resources|replicaCount|autoscaling\..*|podDisruptionBudget\..*"
+    r"|topologySpreadConstraints|podAnnotations|podLabels|nodeSelector|tolerations|affinity|priorityClassName|extra[A-Z].*|pod"
+    r"|labels|nameOverride|fullnameOverride|imagePull[A-Z].*|dnsPolicy|dnsConfig|hostAliases|interval|serviceAccount\..*"
+    r"|key|passwordKey|caKey|chargesKey|fullKey|secretKeys|storageClass|subPath|accessModes)$"
+)
 
 
 def parse(text):
@@ -290,12 +282,13 @@ def render():
     if difference := (known - nested - groups) ^ documented:
         sys.exit(f"values.yaml and values.schema.json differ in: {', '.join(sorted(difference))}")
     out, section = [HEAD], None
-    for heading, path, value, description in rows:
+    for heading, path, value, description in (row for row in rows if not USUAL.search(row[1])):
         if heading != section:
             section = heading
             out.append(f"\n## {section}\n{INTRODUCTIONS.get(section, '')}\n| Value | Default | Description |\n|---|---|---|\n")
-        cells = [f"`{path}`", f"`{value}`", description]
-        out.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n")
+        shown = "" if value in ['""', "{}", "[]"] else f"`{value}` "
+        description = description.replace("|", "\\|")
+        out.append(f"| `{path}` | {shown}| {description} |\n")
     return "".join(out)
 
 
