@@ -124,7 +124,7 @@ def links(package):
 
 def built_in_geo():
     """The country data that lookup-svc contains, made of two packages."""
-    facts = json.loads((ROOT / "lookup-svc/data/built-in-geo.json").read_text())
+    facts = json.loads((ROOT / "crates/geo/data/built-in-geo.json").read_text())
     return {
         "type": "data",
         "bom-ref": facts["package"],
@@ -139,7 +139,7 @@ def built_in_geo():
 
 def built_in_timezones():
     """The timezone data that lookup-svc contains. It is in the public domain; the package that it is from is not."""
-    path = ROOT / "lookup-svc/data/timezones.tar.gz"
+    path = ROOT / "crates/geo/data/timezones.tar.gz"
     with tarfile.open(path) as archive:
         version = archive.extractfile("+VERSION").read().decode()
     return {

@@ -4,9 +4,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
+use base::flags::flag_defaults;
 use clap::Parser;
 use edge::EdgeArgs;
-use http_server::{ListenerArgs, ServeArgs, Tls, TlsArgs, flag_defaults};
+use http_server::{ListenerArgs, ServeArgs, Tls, TlsArgs};
 use service_kit::command_line::{ManualCommand, OutputArgs};
 use service_kit::{ListenAddrParser, PortArgs, TelemetryArgs, web_url};
 use url::Url;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use edge::{DiscoveryStatus, Edge, TrustedProxies};
+use geo::Geo;
 use http_server::{ErrorResponder, RedirectTarget};
 use poem::EndpointExt;
 use poem::Response;
@@ -16,7 +17,6 @@ use tokio::task::JoinSet;
 use crate::api::{Api, Responses};
 use crate::config::{Config, ExplainMode};
 use crate::explain::{self, Explainer};
-use crate::geo::Geo;
 use crate::lookup::{Lookup, unix_now};
 use crate::metrics::{self, QuotaMetrics, RequestCounters};
 use crate::public_urls::PublicUrls;

@@ -3,11 +3,10 @@
 use std::net::IpAddr;
 
 use edge::{ClientInfo, Iata};
+use geo::{LocationJson, field};
 use quota_client::wire::Scope;
 
 use crate::fields::FieldSet;
-use crate::geo::LocationJson;
-use crate::json::field;
 
 /// Enough for most responses: a full one has about 600 bytes.
 const INITIAL_CAPACITY: usize = 1024;

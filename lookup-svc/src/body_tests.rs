@@ -1,10 +1,10 @@
 //! A body has exactly the fields of its field set, in the order of the field table. Fields without data are null.
 
 use edge::{ConnectionFacts, Decision};
+use geo::Location;
 
 use super::*;
 use crate::fields::FIELDS;
-use crate::geo::Location;
 
 const FIELD_SETS: [FieldSet; 4] =
     [FieldSet::Scope(Scope::Ip), FieldSet::Scope(Scope::Geo), FieldSet::Scope(Scope::Full), FieldSet::Demo];

@@ -9,7 +9,7 @@ use crate::api::Document;
 use crate::app::LookupService;
 use crate::config::{Cli, Command, Config};
 use crate::public_urls::PublicUrls;
-use crate::{explain, geo_update, selftest};
+use crate::{explain, selftest};
 
 /// Runs the given command, or the server if no command is given.
 pub fn run(cli: Cli) -> ExitCode {
@@ -21,7 +21,7 @@ pub fn run(cli: Cli) -> ExitCode {
             let document = Document::new(&urls.base, &urls, None, cli.config.ratelimit_headers);
             command_line::print(&document.json())
         }
-        Some(Command::GeoUpdate(args)) => runtime::run(serve_args, geo_update::run(*args)),
+        Some(Command::GeoUpdate(args)) => runtime::run(serve_args, geo::update::run(*args)),
         Some(Command::Explain(args)) => {
             let Config { edge, geo, listener, .. } = &cli.config;
             runtime::run(serve_args, explain::run(edge, geo, listener.proxy_protocol, args, Output::Text))

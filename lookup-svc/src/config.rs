@@ -5,17 +5,18 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use base::flags::{flag_defaults, parse_duration};
 use clap::builder::ArgPredicate;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use edge::EdgeArgs;
-use http_server::{ListenerArgs, ServeArgs, Tls, TlsArgs, flag_defaults, parse_duration};
+use geo::GeoArgs;
+use geo::update::GeoUpdateArgs;
+use http_server::{ListenerArgs, ServeArgs, Tls, TlsArgs};
 use quota_client::BatchConfig;
 use service_kit::command_line::ManualCommand;
 use service_kit::{ListenAddrParser, PortArgs, TelemetryArgs, base_url, host_flag, telemetry};
 
 use crate::explain::ExplainArgs;
-use crate::geo::GeoArgs;
-use crate::geo_update::GeoUpdateArgs;
 
 /// Returns the caller's IP address, location, network and connection details as JSON
 ///

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use anyhow::Context;
 use edge::{ConnectionFacts, Edge, EdgeArgs};
+use geo::{Geo, GeoArgs};
 use service_kit::command_line::Output;
 
-use crate::geo::{Geo, GeoArgs};
 use crate::lookup::unix_now;
 
 pub use endpoint::endpoint;

@@ -5,6 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use api_key::ApiKey;
 use edge::{ClientInfo, Edge};
+use geo::{Geo, LocationJson};
 use quota_client::wire::{Outcome, Scope, Verdict};
 use quota_client::{ChargeError, Charger};
 use service_kit::telemetry::SPAN_TARGET;
@@ -12,7 +13,6 @@ use tracing::Instrument;
 
 use crate::body::LookupBody;
 use crate::fields::FieldSet;
-use crate::geo::{Geo, LocationJson};
 
 /// The data sources of a lookup.
 pub struct Lookup {

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use http_server::{ServeArgs, flag_defaults, parse_duration};
+use base::flags::{flag_defaults, parse_duration};
+use http_server::ServeArgs;
 use secrecy::{ExposeSecret, SecretString};
 use service_kit::{ListenAddrParser, TelemetryArgs};
 

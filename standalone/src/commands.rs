@@ -7,8 +7,8 @@ use std::path::Path;
 use clap::Parser;
 use connection::Connection;
 use dashboard_api::cli::PasswordCommands;
+use geo::update::{self, GeoUpdateArgs};
 use lookup_svc::explain::{self, ExplainArgs};
-use lookup_svc::geo_update::{self, GeoUpdateArgs};
 use quota_svc::cli::{CliContext, ClientCommand};
 use service_kit::command_line::{ManualCommand, Output, OutputArgs};
 
@@ -92,7 +92,7 @@ async fn update_geo(mut args: GeoUpdateArgs, data_dir: &Path) -> anyhow::Result<
     let default = data_dir::geo_dir(data_dir);
     let is_new = args.to.is_none() && !default.is_dir();
     let to = args.to.get_or_insert(default).clone();
-    geo_update::run(args).await?;
+    update::run(args).await?;
     if is_new {
         eprintln!("If ip-lookup is running, restart it once to use {}.", to.display());
     }

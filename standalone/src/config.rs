@@ -6,12 +6,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::ensure;
+use base::flags::parse_duration;
 use clap::Parser;
 use clap::builder::{ArgPredicate, TypedValueParser};
 use dashboard_api::config::Switch;
-use http_server::{ListenerArgs, ServeArgs, TlsArgs, parse_duration};
+use geo::GeoArgs;
+use http_server::{ListenerArgs, ServeArgs, TlsArgs};
 use lookup_svc::config::{ExplainMode, RateLimitHeaders};
-use lookup_svc::geo::GeoArgs;
 use secrecy::SecretString;
 use service_kit::{ListenAddrParser, LogFormat, TelemetryArgs, base_url, host_flag};
 

@@ -57,7 +57,7 @@ fn create_token(path: &Path) -> anyhow::Result<()> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes).context("can't get random bytes from the operating system")?;
     let line = data_encoding::HEXLOWER.encode(&bytes) + "\n";
-    Ok(service_kit::atomic_file::create(path, line.as_bytes())?)
+    Ok(base::atomic_file::create(path, line.as_bytes())?)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use anyhow::Context as _;
 use clap::Parser;
 use edge::EdgeArgs;
-use lookup_svc::geo::GeoArgs;
+use geo::GeoArgs;
 use url::Url;
 
 use crate::config::Config;

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use service_kit::Progress as ProgressBar;
+use base::progress::Progress as ProgressBar;
 
 use super::client_stats::Observation;
 use super::target::Target;

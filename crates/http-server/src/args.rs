@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
+use base::flags::{flag_defaults, parse_duration};
 use clap::builder::FalseyValueParser;
-
-use crate::flag_defaults::flag_defaults;
 
 /// Flags for serving connections and for shutdown.
 #[derive(clap::Args, Debug, Clone)]
@@ -55,25 +54,4 @@ pub struct ListenerArgs {
     /// client in the PROXY header is a trusted proxy
     #[arg(long, env, value_parser = FalseyValueParser::new())]
     pub proxy_protocol: bool,
-}
-
-/// Parses a duration such as `250ms`, `5s` or `1h 30m`. A clap value parser.
-pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    // Accepts a plain 0, the usual way to turn a delay off; humantime requires a unit.
-    if text.trim() == "0" {
-        return Ok(Duration::ZERO);
-    }
-    humantime::parse_duration(text).map_err(|error| format!("{error}; for example: 250ms, 5s or 10m"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn durations_need_a_unit_except_zero() {
-        assert_eq!(parse_duration("250ms"), Ok(Duration::from_millis(250)));
-        assert_eq!(parse_duration("0"), Ok(Duration::ZERO));
-        assert!(parse_duration("5").is_err_and(|error| error.contains("for example")));
-    }
 }

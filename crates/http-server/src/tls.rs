@@ -4,12 +4,13 @@ use std::time::{Duration, SystemTime};
 use std::{io, path::PathBuf, sync::Arc};
 
 use anyhow::ensure;
+use base::flags::flag_defaults;
 use futures_util::future::OptionFuture;
 use rustls::{CipherSuite, ProtocolVersion, ServerConfig, ServerConnection, crypto::ring, server::Acceptor};
 use tokio::{io::AsyncWriteExt, net::TcpStream};
 use tokio_rustls::{LazyConfigAcceptor, TlsAcceptor, server::TlsStream};
 
-use crate::{certificates::Certificates, flag_defaults::flag_defaults, managed::ManagedCertificate};
+use crate::{certificates::Certificates, managed::ManagedCertificate};
 
 /// Flags for serving HTTPS.
 #[derive(clap::Args, Debug, Clone)]

@@ -1,6 +1,6 @@
 //! Flags for logging.
 
-use http_server::flag_defaults;
+use base::flags::flag_defaults;
 use tracing_subscriber::EnvFilter;
 
 /// Flags for logging.

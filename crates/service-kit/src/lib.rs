@@ -4,7 +4,6 @@
 #![warn(missing_docs)]
 
 pub mod admin;
-pub mod atomic_file;
 pub mod background;
 pub mod body;
 pub mod build_info;
@@ -18,7 +17,6 @@ pub mod kit;
 pub mod listen_addr;
 pub mod openapi;
 mod panic;
-mod progress;
 pub mod project;
 mod public_port;
 pub mod readiness;
@@ -40,7 +38,6 @@ pub use headers::add_missing_headers;
 pub use json::SerdeJson;
 pub use kit::{AdminServer, Kit};
 pub use listen_addr::ListenAddrParser;
-pub use progress::{Progress, WriteLine};
 pub use public_port::{PortArgs, PortService, PublicPort, wrong_host};
 pub use readiness::{Condition, Readiness};
 pub use request_telemetry::{RequestTelemetry, inject_request_context, named};

@@ -3,6 +3,7 @@
 use std::{future::Future, thread, time::Duration};
 
 use anyhow::Context;
+use base::huge_pages::set_huge_pages;
 use http_server::ServeArgs;
 use tokio::runtime::{Builder, Runtime};
 
@@ -19,30 +20,6 @@ where
     let result = runtime.block_on(main);
     runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
     result
-}
-
-/// Calls a function that fills a large buffer, such as a database, with huge pages enabled. What it has filled keeps
-/// them. Reads at random addresses then miss the TLB less often, and a miss is expensive in a virtual machine. Until the
-/// function returns, other threads get huge pages, too.
-pub fn with_huge_pages<R>(fill: impl FnOnce() -> R) -> R {
-    /// Also disables them if `fill` panics.
-    struct DisableOnDrop;
-    impl Drop for DisableOnDrop {
-        fn drop(&mut self) {
-            set_huge_pages(false);
-        }
-    }
-    set_huge_pages(true);
-    let _disable = DisableOnDrop;
-    fill()
-}
-
-/// Enables or disables pages of 2 MiB for memory that is used for the first time from now on. They are disabled for
-/// small objects, because the allocator uses only a part of each page: they wasted 15 of the 34 MiB of an idle service.
-/// An error is ignored: it costs only that memory, or the speed.
-fn set_huge_pages(enabled: bool) {
-    #[cfg(target_os = "linux")]
-    let _ = rustix::thread::disable_transparent_huge_pages(!enabled);
 }
 
 fn workers(args: &ServeArgs) -> usize {

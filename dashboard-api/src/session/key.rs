@@ -7,11 +7,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use anyhow::{Context, bail};
+use base::atomic_file;
 use ring::aead::{CHACHA20_POLY1305, LessSafeKey, UnboundKey};
 use ring::hkdf::{HKDF_SHA256, Prk, Salt};
 use ring::hmac;
 use secrecy::{ExposeSecret, SecretSlice};
-use service_kit::atomic_file;
 
 const MIN_BYTES: usize = 32;
 /// A longer file is probably not a session key, so it is rejected.

@@ -7,6 +7,7 @@ use edge::{
     ConnectionFacts, Decision, DiscoveryStatus, Edge, Explanation, Fact, FactHeader, FactSource, Step,
     parse_entry,
 };
+use geo::{FieldSource, Geo, LocationJson};
 use http::{HeaderMap, HeaderName};
 use quota_client::wire::Scope;
 use serde::Serialize;
@@ -15,7 +16,6 @@ use serde_json::{Map, Value};
 use super::ExplainRequest;
 use crate::body::LookupBody;
 use crate::fields::{FIELDS, FieldSet, STATUS};
-use crate::geo::{FieldSource, Geo, LocationJson};
 
 /// How a request would be handled.
 #[derive(Clone, Debug, Serialize)]

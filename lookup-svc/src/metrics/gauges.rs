@@ -3,11 +3,10 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use edge::DiscoveryStatus;
+use geo::Geo;
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::Meter;
 use tokio::sync::watch;
-
-use crate::geo::Geo;
 
 /// Publishes the build time and age of each geo database, and the numbers of loaded and rejected files.
 ///

@@ -1,5 +1,6 @@
 //! The documentation page.
 
+use geo::{Attribution, Geo, asn};
 use poem::{Request, Response};
 use quota_client::wire::{Limits, Scope};
 use service_kit::csp_hash;
@@ -7,7 +8,6 @@ use service_kit::csp_hash;
 use super::page::{self, LivePage, escape};
 use crate::config::RateLimitHeaders;
 use crate::fields::{FIELDS, Field, FieldSet};
-use crate::geo::{Attribution, Geo, asn};
 use crate::lookup::unix_now;
 use crate::public_urls::PublicUrls;
 use crate::quota_status::{QuotaStatus, grouped};

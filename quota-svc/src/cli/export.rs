@@ -5,9 +5,10 @@ use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow, bail};
+use base::atomic_file;
+use base::progress::Progress;
 use quota_api::{ExportPage, LeftOut};
 use serde::Serialize;
-use service_kit::{Progress, atomic_file};
 use tempfile::NamedTempFile;
 
 use super::context::{CliContext, ErrorContext};

@@ -10,12 +10,12 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
+use base::progress::Progress;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use lines::{Batch, LineError};
 use quota_api::{ImportReport, KEYS_PER_ACCOUNT};
 use quota_client::{ClientError, QuotaClient};
-use service_kit::Progress;
 use tokio::sync::mpsc;
 
 use super::context::{CliContext, ErrorContext};

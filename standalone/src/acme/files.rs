@@ -5,9 +5,9 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use base::atomic_file;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use service_kit::atomic_file;
 
 use super::schedule::State;
 

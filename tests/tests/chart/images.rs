@@ -106,7 +106,7 @@ fn dockerfile_manifests_stage_is_a_valid_workspace() {
     let packages: Vec<_> = list(&metadata["packages"]).map(|package| text(&package["name"])).collect();
     assert!(SERVICES.iter().all(|service| packages.contains(service)), "{packages:?}");
     assert!(
-        !dir.path().join("lookup-svc/data").exists(),
+        !dir.path().join("crates/geo/data").exists(),
         "only manifests and empty sources are left, so that changes to other files do not invalidate the cached layer"
     );
 }

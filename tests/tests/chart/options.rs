@@ -188,7 +188,7 @@ fn attributions_are_those_of_lookup_svc() {
     if !has_helm() {
         return;
     }
-    let source = fs::read_to_string(project_root().join("lookup-svc/src/geo/provider.rs")).unwrap();
+    let source = fs::read_to_string(project_root().join("crates/geo/src/provider.rs")).unwrap();
     let accepted = "geo.acceptLicense=true,geo.existingSecret=credentials";
     for (values, part) in [
         ("geo.provider=dbip-lite".to_owned(), "DB-IP"),

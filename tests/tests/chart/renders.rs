@@ -175,7 +175,7 @@ fn unusual_but_valid_values_are_accepted() {
         "valkey.resources.limits.memory=null,valkey.maxMemory=9gb",
         "log.level=off",
         "log.level=warn\\,hyper=debug",
-        "log.level=info\\,lookup_svc::geo[request]=trace",
+        "log.level=info\\,geo[request]=trace",
     ] {
         let error = Chart::render(&["--set", values]).err();
         assert_eq!(error, None, "{values}");

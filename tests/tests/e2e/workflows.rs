@@ -115,7 +115,7 @@ fn outdated_timezone_data_fails_a_weekly_workflow() {
     assert!(schedule.ends_with("* * 1"), "{schedule}");
     let job = &workflow["jobs"]["timezones"];
     assert_eq!(job["if"], "github.event_name == 'schedule'", "a release of tzdata fails no change");
-    assert_eq!(job["steps"][1]["run"], "python3 lookup-svc/timezones.py --check");
+    assert_eq!(job["steps"][1]["run"], "python3 crates/geo/timezones.py --check");
 }
 
 /// A release runs only from a tag, and only after the tests.

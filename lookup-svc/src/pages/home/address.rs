@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::geo::is_public;
+use geo::is_public;
 
 /// What kind of address this is, as the end of the sentence "… is". `None` for a public address.
 pub(super) fn special_use(ip: IpAddr) -> Option<&'static str> {

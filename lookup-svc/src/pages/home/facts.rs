@@ -3,13 +3,13 @@
 use std::net::IpAddr;
 
 use edge::{ClientInfo, Decision};
+use geo::{DatabaseInfo, DatabaseKind, country_point};
 use serde_json::Value;
 
 use super::super::page::escape;
 use super::Fields;
 use super::address::special_use;
 use super::map::{self, Mark};
-use crate::geo::{DatabaseInfo, DatabaseKind, country_point};
 
 /// The fields of one visitor, and what decides why some of them have no value.
 pub(super) struct Facts<'a> {

@@ -1,7 +1,8 @@
 //! The world map with a mark at the visitor's location.
 
+use geo::Point;
+
 use super::super::page::escape;
-use crate::geo::Point;
 
 /// What a mark stands for.
 #[derive(Clone, Copy, Debug, PartialEq)]

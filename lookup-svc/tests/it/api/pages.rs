@@ -44,7 +44,7 @@ async fn docs_describe_every_error_and_field() {
 async fn docs_state_the_date_and_the_limits_of_the_network_lists() {
     let harness = Harness::start().await;
     let page = harness.get("/docs").await;
-    let date = format!("The built-in lists are of {};", lookup_svc::geo::asn::built_in_date());
+    let date = format!("The built-in lists are of {};", geo::asn::built_in_date());
     assert!(page.text.contains(&date), "{date}");
     assert!(page.text.contains("<code>proxy</code> by network is a lower bound"));
 }

@@ -1,0 +1,271 @@
+//! One loaded MMDB database. All of it is verified before use.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::net::IpAddr;
+use std::path::Path;
+
+use jiff::Timestamp;
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+use maxminddb::{LookupResult, MaxMindDbError, Metadata, Reader, WithinOptions};
+
+use crate::GeoError;
+use crate::layout::Fields;
+use crate::provider::{self, Attribution, DatabaseKind};
+
+/// The bytes that precede the metadata section.
+const MARKER: &[u8] = b"\xab\xcd\xefMaxMind.com";
+
+/// Maximum number of networks that `probe` decodes.
+const MAX_PROBES: usize = 100_000;
+
+/// Maximum size of the metadata at the end of a file, according to the MMDB specification.
+const MAX_METADATA_SIZE: u64 = 128 << 10;
+
+/// The type of a database whose metadata has none.
+const UNNAMED: &str = "unnamed";
+
+/// Metadata of a database, for operators.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DatabaseInfo {
+    /// File name.
+    pub name: String,
+    /// Type from the file's metadata, such as "GeoLite2-City".
+    pub database_type: String,
+    pub kind: DatabaseKind,
+    /// 4 or 6. A file of version 6 usually has both address families.
+    pub ip_version: u16,
+    /// When the provider built the file (Unix seconds).
+    pub build_epoch: u64,
+    /// Attribution that the license requires.
+    pub attribution: Option<Attribution>,
+}
+
+impl DatabaseInfo {
+    /// The day of the build, in UTC. `None` if the metadata has no build time.
+    pub fn date(&self) -> Option<Date> {
+        (self.build_epoch > 0).then(|| utc_date(i64::try_from(self.build_epoch).ok()?)).flatten()
+    }
+
+    /// Date and age at `now` (Unix seconds): "2026-06-17, 5 months old".
+    pub fn date_and_age(&self, now: i64) -> String {
+        let Some((date, today)) = self.date().zip(utc_date(now)) else {
+            return "an unknown date".to_owned();
+        };
+        let days = date.until(today).map_or(0, |span| span.get_days()).max(0);
+        let (count, unit) = match days {
+            ..60 => (days, "day"),
+            60..730 => ((days * 12 + 182) / 365, "month"),
+            730.. => ((days + 182) / 365, "year"),
+        };
+        format!("{date}, {count} {unit}{} old", if count == 1 { "" } else { "s" })
+    }
+}
+
+fn utc_date(seconds: i64) -> Option<Date> {
+    Some(TimeZone::UTC.to_datetime(Timestamp::from_second(seconds).ok()?).date())
+}
+
+/// A record that was found but not decoded yet.
+pub(crate) type FoundRecord<'a> = LookupResult<'a, Vec<u8>>;
+
+/// A database, held in memory.
+pub(crate) struct Database {
+    reader: Reader<Vec<u8>>,
+    pub(crate) info: DatabaseInfo,
+    /// Whether any record has a country, as far as `probe` has read.
+    pub(crate) has_countries: bool,
+}
+
+impl Database {
+    /// Parses a file and checks it: first the whole structure, then that its records decode (see `probe`).
+    pub(crate) fn load(name: &str, bytes: Vec<u8>) -> Result<Self, GeoError> {
+        let mut metadata =
+            Reader::from_source(bytes.as_slice()).map_err(GeoError::Corrupt)?.metadata().clone();
+        let reader =
+            Reader::from_source(with_complete_metadata(bytes, &metadata)?).map_err(GeoError::Corrupt)?;
+        reader.verify().map_err(GeoError::Corrupt)?;
+        let Probe { kind, has_countries } = probe(&reader)?;
+        if metadata.database_type.is_empty() {
+            metadata.database_type = UNNAMED.to_owned();
+        }
+        let info = DatabaseInfo {
+            name: name.to_owned(),
+            kind: DatabaseKind::of(&metadata.database_type).unwrap_or(kind),
+            attribution: provider::attribution(&metadata.database_type, name),
+            database_type: metadata.database_type,
+            ip_version: metadata.ip_version,
+            build_epoch: metadata.build_epoch,
+        };
+        Ok(Database { reader, info, has_countries })
+    }
+
+    /// Loads the built-in country data without checking it, which would delay every start: a test does so.
+    pub(crate) fn load_built_in(name: &str, bytes: Vec<u8>) -> Result<Self, MaxMindDbError> {
+        let reader = Reader::from_source(bytes)?;
+        let metadata = reader.metadata();
+        let info = DatabaseInfo {
+            name: name.to_owned(),
+            kind: DatabaseKind::Country,
+            attribution: Some(provider::NRO),
+            database_type: metadata.database_type.clone(),
+            ip_version: metadata.ip_version,
+            build_epoch: metadata.build_epoch,
+        };
+        Ok(Database { reader, info, has_countries: true })
+    }
+
+    /// Type, description, vendor and IP version, which successive builds of a database have in common. Databases of several
+    /// vendors may have the same type and no description; then the file's name tells the vendor. Without the digits of the
+    /// description, which may be those of a date. `None` without a type: such files need not have anything in common.
+    pub(crate) fn build_key(&self) -> Option<(&str, String, Option<&Attribution>, u16)> {
+        let DatabaseInfo { database_type, ip_version, attribution, .. } = &self.info;
+        let descriptions = &self.reader.metadata().description;
+        let description = descriptions.get("en").or_else(|| descriptions.values().next());
+        let text = description.map(|text| text.chars().filter(|c| !c.is_ascii_digit()).collect());
+        (database_type != UNNAMED)
+            .then(|| (database_type.as_str(), text.unwrap_or_default(), attribution.as_ref(), *ip_version))
+    }
+
+    /// Finds the record of an address. An IPv4-only file has none for an IPv6 address.
+    pub(crate) fn find_record(&self, ip: IpAddr) -> Option<FoundRecord<'_>> {
+        if ip.is_ipv6() && self.info.ip_version == 4 {
+            return None;
+        }
+        self.reader.lookup(ip).ok().filter(FoundRecord::has_data)
+    }
+
+    /// Decodes a record. A decoding error yields `None`, because it must not fail a request.
+    pub(crate) fn fields<'a>(record: &FoundRecord<'a>) -> Option<Fields<'a>> {
+        record.decode().ok()?
+    }
+}
+
+/// Checks that the end of a file contains the marker that starts the metadata. Reads only the end.
+pub(crate) fn find_metadata(path: &Path) -> Result<(), GeoError> {
+    let mut file = File::open(path)?;
+    let size = file.seek(SeekFrom::End(0))?;
+    file.seek(SeekFrom::Start(size.saturating_sub(MAX_METADATA_SIZE + MARKER.len() as u64)))?;
+    let mut end = Vec::new();
+    file.take(MAX_METADATA_SIZE + MARKER.len() as u64).read_to_end(&mut end)?;
+    if end.windows(MARKER.len()).any(|window| window == MARKER) {
+        return Ok(());
+    }
+    Err(GeoError::Corrupt(maxminddb::MaxMindDbError::invalid_database("the file does not end with metadata")))
+}
+
+/// Replaces metadata without a description or database type: `Reader::verify` requires both, but many custom-built
+/// files lack them.
+fn with_complete_metadata(mut bytes: Vec<u8>, original: &Metadata) -> Result<Vec<u8>, GeoError> {
+    if !original.description.is_empty() && !original.database_type.is_empty() {
+        return Ok(bytes);
+    }
+    let marker = bytes.windows(MARKER.len()).rposition(|window| window == MARKER);
+    let marker = marker.ok_or(GeoError::NoKnownFields)?;
+    bytes.truncate(marker + MARKER.len());
+    bytes.extend(minimal_metadata(original));
+    Ok(bytes)
+}
+
+/// Encodes the metadata that `Reader` needs, with placeholders for everything that does not describe the search tree.
+fn minimal_metadata(original: &Metadata) -> Vec<u8> {
+    // Control bytes of the MMDB format: the type in the upper 3 bits and the size in the lower 5, or 0, the size and a
+    // second byte with the type.
+    const TEXT: u8 = 2 << 5;
+    const U16: u8 = 5 << 5 | 2;
+    const U32: u8 = 6 << 5 | 4;
+    const MAP: u8 = 7 << 5;
+    const ZERO_U64: [u8; 2] = [0, 2];
+    const EMPTY_ARRAY: [u8; 2] = [0, 4];
+    let text = |text: &str| [&[TEXT | text.len() as u8], text.as_bytes()].concat();
+    let mut metadata = vec![MAP | 9];
+    for (name, number) in [
+        ("binary_format_major_version", original.binary_format_major_version),
+        ("binary_format_minor_version", original.binary_format_minor_version),
+        ("ip_version", original.ip_version),
+        ("record_size", original.record_size),
+    ] {
+        metadata.extend([text(name), vec![U16], number.to_be_bytes().to_vec()].concat());
+    }
+    metadata.extend([text("node_count"), vec![U32], original.node_count.to_be_bytes().to_vec()].concat());
+    metadata.extend([text("build_epoch"), ZERO_U64.to_vec()].concat());
+    metadata.extend([text("database_type"), text(UNNAMED)].concat());
+    metadata.extend([text("description"), vec![MAP | 1], text("en"), text("none")].concat());
+    metadata.extend([text("languages"), EMPTY_ARRAY.to_vec()].concat());
+    metadata
+}
+
+/// What the records of a database have shown.
+struct Probe {
+    kind: DatabaseKind,
+    has_countries: bool,
+}
+
+/// Decodes up to `MAX_PROBES` networks as a request would, and infers the kind of database from the first usable
+/// record. Rejects the file if one of them fails to decode or none is usable.
+fn probe(reader: &Reader<Vec<u8>>) -> Result<Probe, GeoError> {
+    let options = WithinOptions::default().skip_empty_values();
+    let (mut kind, mut has_countries) = (None, false);
+    let mut seen = HashSet::new();
+    for record in reader.networks(options).map_err(GeoError::Corrupt)?.take(MAX_PROBES) {
+        let record = record.map_err(GeoError::Corrupt)?;
+        if !seen.insert(record.offset()) {
+            continue;
+        }
+        let fields: Fields<'_> = record.decode().map_err(GeoError::Corrupt)?.unwrap_or_default();
+        kind = kind.or((!fields.is_empty()).then(|| infer_kind(&fields)));
+        has_countries |= fields.country.is_some();
+    }
+    Ok(Probe { kind: kind.ok_or(GeoError::NoKnownFields)?, has_countries })
+}
+
+fn infer_kind(fields: &Fields<'_>) -> DatabaseKind {
+    match (fields.city.or(fields.timezone), fields.country, fields.asn) {
+        (Some(_), _, _) => DatabaseKind::City,
+        (None, Some(_), Some(_)) => DatabaseKind::CountryAsn,
+        (None, Some(_), None) => DatabaseKind::Country,
+        (None, None, Some(_)) => DatabaseKind::Asn,
+        (None, None, None) if fields.proxy || fields.hosting => DatabaseKind::AnonymousIp,
+        (None, None, None) => DatabaseKind::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn age_is_stated_in_days_months_or_years() {
+        const JUNE_17: i64 = 1_781_725_900; // 2026-06-17T19:51:40Z
+        let info = |build_epoch| DatabaseInfo {
+            name: String::new(),
+            database_type: String::new(),
+            kind: DatabaseKind::Country,
+            ip_version: 6,
+            build_epoch,
+            attribution: None,
+        };
+        let built = info(JUNE_17 as u64);
+        for (days, age) in [
+            (-3, "0 days"),
+            (0, "0 days"),
+            (1, "1 day"),
+            (59, "59 days"),
+            (60, "2 months"),
+            (152, "5 months"),
+            (729, "24 months"),
+            (730, "2 years"),
+            (1_000, "3 years"),
+        ] {
+            assert_eq!(
+                built.date_and_age(JUNE_17 + days * 86_400),
+                format!("2026-06-17, {age} old"),
+                "{days}"
+            );
+        }
+        assert_eq!(info(0).date_and_age(JUNE_17), "an unknown date");
+        assert_eq!(info(u64::MAX).date_and_age(JUNE_17), "an unknown date");
+    }
+}

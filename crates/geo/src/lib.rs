@@ -1,0 +1,318 @@
+//! Location and network of an IP address, from one or more databases that are reloaded when their files change.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use base::flags::{flag_defaults, parse_duration};
+use tokio::time::MissedTickBehavior;
+
+pub mod asn;
+mod built_in;
+pub mod country;
+mod country_point;
+mod database;
+mod find_timezone;
+pub mod json;
+mod layout;
+mod location;
+mod location_cache;
+mod memory;
+mod merge;
+mod provider;
+mod record;
+mod region_code;
+mod reload;
+mod scalar;
+mod snapshot;
+mod sources;
+mod timezone;
+pub mod update;
+mod watched_file;
+mod zone_tab;
+
+pub use built_in::is_public;
+pub use country_point::{Point, country_point};
+pub use database::DatabaseInfo;
+pub use location::{AsText, Location, LocationJson, RegionCode};
+pub use provider::{Attribution, DatabaseKind};
+pub use sources::{FieldSource, Source};
+pub use timezone::TimezoneInfo;
+
+use memory::MemoryLimit;
+use snapshot::Snapshot;
+
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Geo data")]
+pub struct GeoArgs {
+    /// MMDB file or directory of MMDB files. Repeat it to combine several: the most precise database
+    /// provides the location, the first of equally precise ones. The built-in country data provides the country
+    /// of addresses for which none has one
+    #[arg(long, env, value_name = "PATH", value_delimiter = ',')]
+    pub geo_db: Vec<PathBuf>,
+
+    /// How often to check for replaced databases and lists
+    #[arg(long, env, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
+    pub geo_check_interval: Duration,
+
+    /// File with the AS numbers of hosting networks, instead of the built-in list. One on each line,
+    /// which a name may follow: 45090, AS45090, "AS45090 # name" or 45090,name
+    #[arg(long, env, value_name = "FILE")]
+    pub hosting_asns: Option<PathBuf>,
+
+    /// File with the AS numbers of VPN and proxy networks, instead of the built-in list. Same format
+    #[arg(long, env, value_name = "FILE")]
+    pub proxy_asns: Option<PathBuf>,
+
+    /// Directory with timezone data, such as /usr/share/zoneinfo, which is followed while the service runs.
+    /// Default: the system's, if it is newer than the built-in data
+    #[arg(long, env, value_name = "DIR")]
+    pub tzdata: Option<PathBuf>,
+}
+
+impl Default for GeoArgs {
+    fn default() -> Self {
+        flag_defaults()
+    }
+}
+
+/// Why a database or list was rejected. Except for `NothingLoaded`, the messages continue the sentence "the file …".
+#[derive(Debug, thiserror::Error)]
+pub enum GeoError {
+    #[error("was not found")]
+    NotFound,
+    #[error("can't be read: {0}")]
+    Io(#[source] std::io::Error),
+    /// A directory, a device or a pipe.
+    #[error("is not a regular file")]
+    NotAFile,
+    #[error("is larger than {limit} bytes")]
+    TooLarge { limit: u64 },
+    #[error(
+        "needs {} MiB of free memory, but the memory limit leaves only {} MiB; raise the limit",
+        needed >> 20,
+        available >> 20
+    )]
+    NotEnoughMemory { needed: u64, available: u64 },
+    #[error("was changed while it was read")]
+    ChangedDuringRead,
+    #[error("is not a valid MMDB file: {0}")]
+    Corrupt(#[source] maxminddb::MaxMindDbError),
+    /// Valid, but no record has a field of any supported layout.
+    #[error("has no field that this service uses")]
+    NoKnownFields,
+    #[error("is invalid at line {line}: expected an AS number, which a name may follow")]
+    AsnLine {
+        /// Counted from 1.
+        line: usize,
+    },
+    #[error("is empty; for a list without networks, add a comment line that starts with #")]
+    AsnEmpty,
+    #[error("has more than {limit} files")]
+    TooManyFiles { limit: usize },
+    #[error("has no timezone files")]
+    NoTimezones,
+    #[error("has an invalid file for the timezone {name}")]
+    InvalidTimezone { name: String },
+    /// A directory that is incomplete, for example because it is being copied.
+    #[error("lacks the timezone {name}, which it had before")]
+    MissingTimezone { name: String },
+    #[error("{} {reason}", path.display())]
+    NothingLoaded {
+        /// The first file without usable data.
+        path: PathBuf,
+        reason: Box<GeoError>,
+    },
+}
+
+impl From<std::io::Error> for GeoError {
+    fn from(error: std::io::Error) -> Self {
+        match error.kind() {
+            std::io::ErrorKind::NotFound => GeoError::NotFound,
+            _ => GeoError::Io(error),
+        }
+    }
+}
+
+/// Loads a file as the service does, with all checks, and returns its metadata. A file without metadata at its end, such
+/// as an unpacked decompression bomb, is rejected before it is read into memory.
+pub fn verify(path: &Path) -> Result<DatabaseInfo, GeoError> {
+    let file = watched_file::open(path)?;
+    database::find_metadata(path)?;
+    MemoryLimit::of_this_process().require_for(file.metadata()?.len())?;
+    let (bytes, _) = watched_file::read(file, reload::DATABASE_LIMIT)?;
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    Ok(database::Database::load(&name, bytes)?.info)
+}
+
+/// The loaded geo data. Clones share it.
+#[derive(Clone)]
+pub struct Geo {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    current: ArcSwap<Snapshot>,
+    watcher: Mutex<reload::FileWatcher>,
+    interval: Duration,
+    /// Outside the mutex, which is held for seconds while a file loads: metrics must not wait for it.
+    loaded: AtomicU64,
+    rejected: AtomicU64,
+    rejections: ArcSwap<Vec<String>>,
+}
+
+/// File loads since the start, for metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReloadCounts {
+    /// Includes the loads at startup.
+    pub loaded: u64,
+    pub rejected: u64,
+}
+
+impl Geo {
+    /// Loads every file once. An invalid database is logged and skipped if another one loads. A directory may be empty or
+    /// unreadable, which is logged. An invalid list is an error. Blocks to read whole files: call it before serving, or from a blocking task.
+    pub fn open(args: &GeoArgs) -> Result<Geo, GeoError> {
+        Self::open_within(args, MemoryLimit::of_this_process())
+    }
+
+    fn open_within(args: &GeoArgs, memory: MemoryLimit) -> Result<Geo, GeoError> {
+        find_timezone::load();
+        region_code::load();
+        let mut watcher = reload::FileWatcher::new(args, memory)?;
+        let summary = watcher.check();
+        watcher.require_data()?;
+        let inner = Inner {
+            loaded: AtomicU64::new(summary.loaded),
+            rejected: AtomicU64::new(summary.rejected),
+            rejections: ArcSwap::from_pointee(summary.rejections),
+            current: ArcSwap::from_pointee(watcher.snapshot()),
+            watcher: Mutex::new(watcher),
+            interval: args.geo_check_interval,
+        };
+        Ok(Geo { inner: Arc::new(inner) })
+    }
+
+    /// Looks up an address at `now` (Unix seconds) and passes the result to `use_location`. The location
+    /// borrows from the current snapshot, which a concurrent reload does not affect.
+    pub fn lookup<R>(&self, ip: IpAddr, now: i64, use_location: impl FnOnce(&Location<'_>) -> R) -> R {
+        use_location(&self.inner.current.load().location(ip.to_canonical(), now))
+    }
+
+    /// Like `lookup`, but passes the location as JSON, usually from the location cache.
+    pub fn lookup_json<R>(&self, ip: IpAddr, now: i64, use_json: impl FnOnce(&LocationJson) -> R) -> R {
+        self.inner.current.load().with_location_json(ip.to_canonical(), now, use_json)
+    }
+
+    /// Like `lookup`, and also passes the source of each field that the location has.
+    pub fn explain<R>(
+        &self,
+        ip: IpAddr,
+        now: i64,
+        use_location: impl FnOnce(&Location<'_>, Vec<FieldSource>) -> R,
+    ) -> R {
+        let snapshot = self.inner.current.load();
+        let (location, sources) = snapshot.explain(ip.to_canonical(), now);
+        use_location(&location, sources)
+    }
+
+    /// The databases in use, in order of precedence. The last one is the built-in country data.
+    pub fn databases(&self) -> Vec<DatabaseInfo> {
+        let snapshot = self.inner.current.load();
+        snapshot.databases().map(|database| database.info.clone()).collect()
+    }
+
+    /// Whether no database is loaded.
+    pub fn only_built_in(&self) -> bool {
+        self.inner.current.load().databases().count() == 1
+    }
+
+    /// Date and age of the built-in country data at `now` (Unix seconds): "2026-06-17, 5 months old".
+    pub fn built_in_age(&self, now: i64) -> String {
+        built_in::database().info.date_and_age(now)
+    }
+
+    /// The number of files whose present content is not in use.
+    pub fn rejected_files(&self) -> usize {
+        self.inner.rejections.load().len()
+    }
+
+    /// The databases in use with their ages at `now` (Unix seconds) and the rejected files, as one sentence for operators.
+    pub fn summary(&self, now: i64) -> String {
+        let mut databases = self.databases();
+        databases.pop();
+        let built_in = format!("built-in country data of {}", self.built_in_age(now));
+        let loaded = databases.iter().map(|database| {
+            format!("{} ({}) of {}", database.name, database.kind.as_str(), database.date_and_age(now))
+        });
+        let mut summary = match databases.is_empty() {
+            true => format!("only the {built_in}; geo-update or --geo-db adds cities and networks"),
+            false => loaded.chain([built_in]).collect::<Vec<_>>().join("; "),
+        };
+        for rejection in self.inner.rejections.load().iter() {
+            summary.push_str(&format!("; rejected: {rejection}"));
+        }
+        summary
+    }
+
+    /// The timezone data in use.
+    pub fn timezones(&self) -> TimezoneInfo {
+        self.inner.current.load().timezones().info.clone()
+    }
+
+    /// The attributions that the databases in use and the built-in timezone boundaries require, without duplicates.
+    pub fn attributions(&self) -> Vec<Attribution> {
+        let mut attributions = Vec::new();
+        for attribution in self.databases().into_iter().filter_map(|database| database.attribution) {
+            if !attributions.contains(&attribution) {
+                attributions.push(attribution);
+            }
+        }
+        attributions.push(provider::TIMEZONE_BOUNDARIES);
+        attributions
+    }
+
+    pub fn reload_counts(&self) -> ReloadCounts {
+        ReloadCounts {
+            loaded: self.inner.loaded.load(Ordering::Relaxed),
+            rejected: self.inner.rejected.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Reloads the files that have changed. Returns whether the snapshot was replaced. Blocks.
+    pub fn check(&self) -> bool {
+        let mut watcher = self.watcher();
+        let summary = watcher.check();
+        if summary.changed {
+            self.inner.current.store(Arc::new(watcher.snapshot()));
+        }
+        self.inner.loaded.fetch_add(summary.loaded, Ordering::Relaxed);
+        self.inner.rejected.fetch_add(summary.rejected, Ordering::Relaxed);
+        self.inner.rejections.store(Arc::new(summary.rejections));
+        summary.changed
+    }
+
+    /// Calls `check` at the configured interval, forever, and `on_check` after each one. Spawn it as a background task.
+    pub async fn watch(self, on_check: impl Fn(&Geo)) {
+        let mut ticks = tokio::time::interval(self.inner.interval.max(Duration::from_millis(10)));
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        ticks.tick().await;
+        loop {
+            ticks.tick().await;
+            let geo = self.clone();
+            match tokio::task::spawn_blocking(move || geo.check()).await {
+                Ok(_) => on_check(&self),
+                Err(error) => tracing::error!(%error, "could not check for new geo data"),
+            }
+        }
+    }
+
+    /// Ignores lock poisoning, so that reloading continues after a panic. A panic leaves the watcher's state
+    /// consistent.
+    fn watcher(&self) -> std::sync::MutexGuard<'_, reload::FileWatcher> {
+        self.inner.watcher.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,273 @@
+//! One database record as stored: reads the fields of all supported layouts in one pass.
+
+use std::fmt;
+
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+use crate::scalar::{Scalar, widen};
+
+/// A field that several layouts have in common. `Section::entry` lists its keys.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Field {
+    Continent,
+    ContinentCode,
+    /// In flat layouts, the name or the code. MaxMind and DB-IP have a map instead.
+    Country,
+    CountryCode,
+    RegisteredCountryCode,
+    CountryName,
+    InEu,
+    /// The name. In IPinfo's extended layout, the code.
+    Region,
+    /// Only in IPinfo's extended layout.
+    RegionName,
+    RegionCode,
+    City,
+    PostalCode,
+    Latitude,
+    Longitude,
+    Timezone,
+    Asn,
+    AsOrg,
+    Isp,
+    Organization,
+    /// Of the AS in files with AS numbers; otherwise of anything, such as a mobile network.
+    Name,
+    /// The kind of network: "hosting", "isp" and others.
+    Type,
+    AsType,
+    Anonymous,
+    Vpn,
+    PublicProxy,
+    ResidentialProxy,
+    Tor,
+    Relay,
+    /// The service of a residential proxy (MaxMind).
+    ProxyProvider,
+    /// How often a residential proxy was seen (IPinfo).
+    ProxyDays,
+    HostingProvider,
+    Hosting,
+}
+
+const FIELDS: usize = Field::Hosting as usize + 1;
+
+/// The fields of a record.
+#[derive(Debug, Default)]
+pub(crate) struct MmdbRecord<'a>([Scalar<'a>; FIELDS]);
+
+impl<'a> MmdbRecord<'a> {
+    pub(crate) fn get(&self, field: Field) -> Scalar<'a> {
+        self.0[field as usize]
+    }
+
+    pub(crate) fn read<D: Deserializer<'a>>(&mut self, deserializer: D) -> Result<(), D::Error> {
+        let entry = Entry { field: None, map: Some(Section::Root) };
+        deserializer.deserialize_map(Value { record: self, entry, in_list: false })
+    }
+}
+
+/// A map of a record.
+#[derive(Clone, Copy)]
+enum Section {
+    Root,
+    Continent,
+    Country,
+    /// MaxMind's country of the network's owner.
+    RegisteredCountry,
+    /// The largest subdivision, which is the first in the file's list.
+    Region,
+    Postal,
+    Location,
+    /// MaxMind's map for the keys of the network, which other layouts have at the top level.
+    Traits,
+    /// A map of names by language.
+    Names(Field),
+    /// A map of which only the names are used.
+    Named(Field),
+}
+
+/// What a key stands for: the field that a scalar sets, and the section that a map is read as.
+#[derive(Clone, Copy)]
+struct Entry {
+    field: Option<Field>,
+    map: Option<Section>,
+}
+
+impl Section {
+    /// Returns what `key` stands for in this section. `None` if it is unknown.
+    fn entry(self, key: &[u8]) -> Option<Entry> {
+        let scalar = |field| Some(Entry { field: Some(field), map: None });
+        let map = |map| Some(Entry { field: None, map: Some(map) });
+        match (self, key) {
+            (Self::Root, _) => root_entry(key),
+            (Self::Traits, _) => network_field(key).and_then(scalar),
+            (Self::Named(field), b"names") => map(Self::Names(field)),
+            (Self::Names(field), b"en") => scalar(field),
+            (Self::Continent, b"code" | b"iso_code") => scalar(Field::ContinentCode),
+            (Self::Country, b"iso_code" | b"code") => scalar(Field::CountryCode),
+            (Self::Country, b"is_in_european_union") => scalar(Field::InEu),
+            (Self::Country, b"names") => map(Self::Names(Field::CountryName)),
+            (Self::RegisteredCountry, b"iso_code") => scalar(Field::RegisteredCountryCode),
+            (Self::Region, b"iso_code" | b"code") => scalar(Field::RegionCode),
+            (Self::Region, b"names") => map(Self::Names(Field::Region)),
+            (Self::Postal, b"code" | b"iso_code") => scalar(Field::PostalCode),
+            (Self::Location, b"latitude") => scalar(Field::Latitude),
+            (Self::Location, b"longitude") => scalar(Field::Longitude),
+            (Self::Location, b"time_zone") => scalar(Field::Timezone),
+            _ => None,
+        }
+    }
+}
+
+/// The top level: MaxMind's maps, and the keys of the flat layouts (IPinfo, ip-location-db).
+fn root_entry(key: &[u8]) -> Option<Entry> {
+    let (field, map) = match key {
+        b"city" => (Some(Field::City), Some(Section::Named(Field::City))),
+        b"continent" => (Some(Field::Continent), Some(Section::Continent)),
+        b"country" => (Some(Field::Country), Some(Section::Country)),
+        b"registered_country" => (None, Some(Section::RegisteredCountry)),
+        b"location" => (None, Some(Section::Location)),
+        b"postal" => (Some(Field::PostalCode), Some(Section::Postal)),
+        b"subdivisions" => (None, Some(Section::Region)),
+        b"traits" => (None, Some(Section::Traits)),
+        b"continent_code" => (Some(Field::ContinentCode), None),
+        b"country_code" => (Some(Field::CountryCode), None),
+        b"country_name" => (Some(Field::CountryName), None),
+        b"region" | b"state1" => (Some(Field::Region), None),
+        b"region_name" => (Some(Field::RegionName), None),
+        b"region_code" => (Some(Field::RegionCode), None),
+        b"latitude" | b"lat" => (Some(Field::Latitude), None),
+        b"longitude" | b"lng" => (Some(Field::Longitude), None),
+        b"timezone" => (Some(Field::Timezone), None),
+        b"postal_code" | b"postcode" => (Some(Field::PostalCode), None),
+        _ => (Some(network_field(key)?), None),
+    };
+    Some(Entry { field, map })
+}
+
+/// Operator and use of the network.
+fn network_field(key: &[u8]) -> Option<Field> {
+    Some(match key {
+        b"autonomous_system_number" | b"asn" => Field::Asn,
+        b"autonomous_system_organization" | b"as_name" => Field::AsOrg,
+        b"isp" => Field::Isp,
+        b"organization" => Field::Organization,
+        b"name" => Field::Name,
+        b"type" => Field::Type,
+        b"as_type" => Field::AsType,
+        b"is_anonymous" => Field::Anonymous,
+        b"is_anonymous_vpn" | b"is_vpn" | b"vpn" => Field::Vpn,
+        b"is_public_proxy" | b"is_proxy" | b"proxy" => Field::PublicProxy,
+        b"is_residential_proxy" | b"is_res_proxy" => Field::ResidentialProxy,
+        b"is_tor_exit_node" | b"is_tor" | b"tor" => Field::Tor,
+        b"is_relay" | b"relay" => Field::Relay,
+        b"provider_name" => Field::ProxyProvider,
+        b"percent_days_seen" => Field::ProxyDays,
+        b"is_hosting_provider" => Field::HostingProvider,
+        b"is_hosting" | b"hosting" => Field::Hosting,
+        _ => return None,
+    })
+}
+
+/// Reads one value into the record. A value of an unexpected type is skipped.
+struct Value<'s, 'a> {
+    record: &'s mut MmdbRecord<'a>,
+    entry: Entry,
+    /// Whether the value is an element of a list. Lists inside lists are skipped, not decoded, so that a
+    /// crafted file can't overflow the stack.
+    in_list: bool,
+}
+
+impl<'a> Value<'_, 'a> {
+    fn set<E>(self, scalar: Scalar<'a>) -> Result<(), E> {
+        if let Some(field) = self.entry.field {
+            self.record.0[field as usize] = scalar;
+        }
+        Ok(())
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Value<'_, 'de> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Value<'_, 'de> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any value")
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
+        while let Some(Key(key)) = entries.next_key()? {
+            match self.entry.map.and_then(|section| section.entry(key)) {
+                Some(entry) => {
+                    entries.next_value_seed(Value { record: self.record, entry, in_list: false })?;
+                }
+                None => _ = entries.next_value::<IgnoredAny>()?,
+            }
+        }
+        Ok(())
+    }
+    /// Uses the first element of a list: subdivisions are sorted from largest to smallest.
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
+        if self.entry.map.is_some() && !self.in_list {
+            seq.next_element_seed(Value { in_list: true, ..self })?;
+        }
+        while seq.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(())
+    }
+    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<(), E> {
+        self.set(Scalar::Text(text))
+    }
+    fn visit_u64<E>(self, number: u64) -> Result<(), E> {
+        self.set(Scalar::Unsigned(number))
+    }
+    fn visit_u128<E>(self, number: u128) -> Result<(), E> {
+        self.set(u64::try_from(number).map_or(Scalar::Absent, Scalar::Unsigned))
+    }
+    fn visit_i64<E>(self, number: i64) -> Result<(), E> {
+        self.set(Scalar::Signed(number))
+    }
+    fn visit_f32<E>(self, number: f32) -> Result<(), E> {
+        self.set(Scalar::Float(widen(number)))
+    }
+    fn visit_f64<E>(self, number: f64) -> Result<(), E> {
+        self.set(Scalar::Float(number))
+    }
+    fn visit_bool<E>(self, flag: bool) -> Result<(), E> {
+        self.set(Scalar::Bool(flag))
+    }
+    fn visit_bytes<E>(self, _: &[u8]) -> Result<(), E> {
+        Ok(())
+    }
+}
+
+/// A map key as bytes. Keys are only compared with known ones, so UTF-8 validation is not needed.
+struct Key<'a>(&'a [u8]);
+
+impl<'de> Deserialize<'de> for Key<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_identifier(KeyVisitor)
+    }
+}
+
+struct KeyVisitor;
+
+impl<'de> Visitor<'de> for KeyVisitor {
+    type Value = Key<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+    fn visit_borrowed_bytes<E>(self, key: &'de [u8]) -> Result<Key<'de>, E> {
+        Ok(Key(key))
+    }
+    fn visit_borrowed_str<E>(self, key: &'de str) -> Result<Key<'de>, E> {
+        Ok(Key(key.as_bytes()))
+    }
+}

@@ -1,0 +1,149 @@
+//! The databases and lists that are in use together. A reload replaces the whole snapshot.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use crate::asn::{AsnList, AsnLists};
+use crate::built_in;
+use crate::database::{Database, FoundRecord};
+use crate::layout::Fields;
+use crate::location::{AsText, Location, LocationJson, RegionCode};
+use crate::location_cache::{LocationCache, MAX_DATABASES};
+use crate::merge::merge_with_built_in;
+use crate::sources::{self, FieldSource};
+use crate::timezone::Timezones;
+use crate::{find_timezone, region_code};
+
+/// Databases in order of precedence, AS number lists, timezone data, and the location cache for them.
+pub(crate) struct Snapshot {
+    /// The loaded databases. The built-in data comes after them.
+    databases: Vec<Arc<Database>>,
+    built_in_database: Arc<Database>,
+    lists: AsnLists,
+    timezones: Arc<Timezones>,
+    cache: LocationCache,
+}
+
+impl Snapshot {
+    pub(crate) fn new(databases: Vec<Arc<Database>>, lists: AsnLists, timezones: Arc<Timezones>) -> Self {
+        let built_in_database = built_in::database();
+        Self { databases, built_in_database, lists, timezones, cache: LocationCache::new() }
+    }
+
+    pub(crate) fn timezones(&self) -> &Timezones {
+        &self.timezones
+    }
+
+    /// The databases in order of precedence, the built-in data last.
+    pub(crate) fn databases(&self) -> impl Iterator<Item = &Database> {
+        self.databases.iter().chain([&self.built_in_database]).map(|database| &**database)
+    }
+
+    /// The location of `ip`, merged from all databases.
+    pub(crate) fn location(&self, ip: IpAddr, now: i64) -> Location<'_> {
+        let records = self.databases.iter().filter_map(|database| database.find_record(ip));
+        self.merge_records(records, || built_in::find_record(&self.built_in_database, ip), now)
+    }
+
+    /// The location of `ip`, and the source of each field that it has.
+    pub(crate) fn explain(&self, ip: IpAddr, now: i64) -> (Location<'_>, Vec<FieldSource>) {
+        let found = self.databases.iter().filter_map(|database| {
+            let record = database.find_record(ip)?;
+            Some((&**database, Database::fields(&record)?))
+        });
+        let (databases, records): (Vec<&Database>, Vec<_>) = found.unzip();
+        let built_in = || built_in::find_record(&self.built_in_database, ip);
+        let merged = merge_with_built_in(records.into_iter(), || Database::fields(&built_in()?)?.country);
+        let location = finish(merged.fields.clone(), &self.lists, &self.timezones, now);
+        let sources =
+            sources::of(&merged, &location, &databases, &self.built_in_database, &self.timezones.info);
+        (location, sources)
+    }
+
+    /// Passes the location of `ip` as JSON to `use_json`, from the cache if possible.
+    pub(crate) fn with_location_json<R>(
+        &self,
+        ip: IpAddr,
+        now: i64,
+        use_json: impl FnOnce(&LocationJson) -> R,
+    ) -> R {
+        if self.databases.len() > MAX_DATABASES {
+            return use_json(&LocationJson::new(&self.location(ip, now)));
+        }
+        let mut records = [const { None }; MAX_DATABASES];
+        let mut expect_country = false;
+        for (record, database) in records.iter_mut().zip(&self.databases) {
+            *record = database.find_record(ip);
+            expect_country |= record.is_some() && database.has_countries;
+        }
+        // A record of a database with countries almost always has one. The built-in data is then not looked up, so its
+        // record is not part of the cache's key. Should it be needed nevertheless, the location is not cached.
+        let key_has_built_in = !expect_country;
+        let lookup_built_in = || built_in::find_record(&self.built_in_database, ip);
+        let built_in_record = if key_has_built_in { lookup_built_in() } else { None };
+        let mut offsets = [None; MAX_DATABASES + 1];
+        for (offset, record) in offsets.iter_mut().zip(records.iter().chain([&built_in_record])) {
+            *offset = record.as_ref().and_then(FoundRecord::offset);
+        }
+        let location = || {
+            let mut cacheable = true;
+            let find_built_in = || {
+                cacheable = key_has_built_in;
+                if key_has_built_in { built_in_record } else { lookup_built_in() }
+            };
+            let location = self.merge_records(records.into_iter().flatten(), find_built_in, now);
+            (location, cacheable)
+        };
+        self.cache.with_json(offsets, now, &self.timezones, location, use_json)
+    }
+
+    /// Merges the records of the loaded databases and, if necessary, of the built-in data.
+    fn merge_records<'a>(
+        &'a self,
+        records: impl Iterator<Item = FoundRecord<'a>>,
+        find_built_in: impl FnOnce() -> Option<FoundRecord<'a>>,
+        now: i64,
+    ) -> Location<'a> {
+        let records = records.filter_map(|record| Database::fields(&record));
+        let merged = merge_with_built_in(records, || Database::fields(&find_built_in()?)?.country);
+        finish(merged.fields, &self.lists, &self.timezones, now)
+    }
+}
+
+/// Derives the remaining fields of a location from the merged ones. A missing region code or timezone is derived from
+/// the country, region and coordinates, which all describe the same location.
+fn finish<'a>(fields: Fields<'a>, lists: &AsnLists, timezones: &Timezones, now: i64) -> Location<'a> {
+    let country = fields.country;
+    let timezone =
+        fields.timezone.or_else(|| find_timezone::find(&fields).filter(|zone| timezones.contains(zone)));
+    let flagged_or_listed = |list: &AsnList, flagged: bool| match fields.asn {
+        Some(asn) => Some(flagged || list.contains(asn)),
+        None => flagged.then_some(true),
+    };
+    Location {
+        city: fields.city,
+        region: fields.region,
+        region_code: country.and_then(|country| compose_region_code(country.code, &fields)),
+        country: country.map(|c| c.code),
+        country_name: country.map(|c| fields.country_name.unwrap_or(c.name)),
+        continent: fields.continent.or(country.map(|c| c.continent)),
+        latitude: fields.coordinates.map(|point| point.0),
+        longitude: fields.coordinates.map(|point| point.1),
+        timezone,
+        timezone_offset: timezone.and_then(|zone| timezones.offset(zone, now)),
+        asn: fields.asn,
+        org: fields.org,
+        as_text: fields.asn.zip(fields.org).map(|(asn, org)| AsText { asn, org }),
+        is_eu: fields.is_eu.or(country.map(|c| c.eu)),
+        currency: country.and_then(|c| c.currency),
+        proxy: flagged_or_listed(&lists.proxy, fields.proxy),
+        hosting: flagged_or_listed(&lists.hosting, fields.hosting),
+        postal_code: fields.postal_code,
+    }
+}
+
+/// The region code of the database, or the one that its region's name identifies.
+fn compose_region_code(country: &str, fields: &Fields<'_>) -> Option<RegionCode> {
+    let stored = fields.stored_region_code(country);
+    stored.or_else(|| RegionCode::compose(country, region_code::find(country, fields.region?)?))
+}

@@ -1,0 +1,234 @@
+//! UTC offsets of IANA timezones at a point in time, including daylight saving time.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io::{self, Read};
+use std::path::PathBuf;
+use std::sync::{LazyLock, OnceLock};
+
+use flate2::read::GzDecoder;
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+mod directory;
+mod version;
+mod watcher;
+
+pub(crate) use watcher::TimezoneWatcher;
+
+/// A TZif file for each timezone. `timezones.py` updates it.
+const ARCHIVE: &[u8] = include_bytes!("../data/timezones.tar.gz");
+
+/// The built-in data: its version, and the file of each timezone.
+struct BuiltIn {
+    version: Option<String>,
+    files: HashMap<String, Vec<u8>>,
+}
+
+static BUILT_IN: LazyLock<BuiltIn> = LazyLock::new(|| {
+    let mut files = unpack(ARCHIVE).expect("the built-in timezone data can be unpacked (tested)");
+    let version = files.remove("+VERSION").and_then(|bytes| String::from_utf8(bytes).ok());
+    BuiltIn { version, files }
+});
+
+fn unpack(archive: &[u8]) -> io::Result<HashMap<String, Vec<u8>>> {
+    let mut files = HashMap::new();
+    for entry in tar::Archive::new(GzDecoder::new(archive)).entries()? {
+        let mut entry = entry?;
+        let mut bytes = Vec::new();
+        entry.read_to_end(&mut bytes)?;
+        files.insert(entry.path()?.display().to_string(), bytes);
+    }
+    Ok(files)
+}
+
+/// All timezones: those of a directory, completed by the built-in ones, or only the built-in ones. A lookup reads no file.
+pub(crate) struct Timezones {
+    zones: HashMap<String, Zone>,
+    pub(crate) info: TimezoneInfo,
+}
+
+/// Version and origin of the timezone data, for operators.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TimezoneInfo {
+    /// The tzdata version ("2026e"). `None` if the directory does not tell it.
+    pub version: Option<String>,
+    /// `None` for the built-in data.
+    pub directory: Option<PathBuf>,
+}
+
+/// Formats as "2026e (built-in)".
+impl fmt::Display for TimezoneInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let version = self.version.as_deref().unwrap_or("version unknown");
+        match &self.directory {
+            Some(directory) => write!(f, "{version} ({})", directory.display()),
+            None => write!(f, "{version} (built-in)"),
+        }
+    }
+}
+
+/// One timezone. Those of the built-in data are parsed on first use, those of a directory when it is loaded.
+struct Zone {
+    built_in: &'static [u8],
+    parsed: OnceLock<Option<TimeZone>>,
+}
+
+impl Timezones {
+    /// The data in the binary.
+    pub(crate) fn built_in() -> Self {
+        let zones = BUILT_IN.files.iter().map(|(name, bytes)| {
+            let zone = Zone { built_in: bytes, parsed: OnceLock::new() };
+            (name.clone(), zone)
+        });
+        let info = TimezoneInfo { version: BUILT_IN.version.clone(), directory: None };
+        Timezones { zones: zones.collect(), info }
+    }
+
+    /// The UTC offset of `zone` in seconds at `now` (Unix seconds).
+    pub(crate) fn offset(&self, zone: &str, now: i64) -> Option<i32> {
+        let timestamp = Timestamp::from_second(now).ok()?;
+        Some(self.parsed(zone)?.to_offset(timestamp).seconds())
+    }
+
+    /// The first second after `now` at which the offset of `zone` may change; `i64::MAX` if it never does.
+    pub(crate) fn next_change(&self, zone: &str, now: i64) -> i64 {
+        let change = || {
+            let timestamp = Timestamp::from_second(now).ok()?;
+            Some(self.parsed(zone)?.following(timestamp).next()?.timestamp().as_second())
+        };
+        change().unwrap_or(i64::MAX)
+    }
+
+    pub(crate) fn contains(&self, zone: &str) -> bool {
+        self.zones.contains_key(zone)
+    }
+
+    fn parsed(&self, zone: &str) -> Option<&TimeZone> {
+        let (name, zone) = self.zones.get_key_value(zone)?;
+        zone.parsed.get_or_init(|| TimeZone::tzif(name, zone.built_in).ok()).as_ref()
+    }
+}
+
+/// Whether this looks like an IANA identifier. Some databases store "+02:00" instead.
+pub(crate) fn is_identifier(zone: &str) -> bool {
+    // The first check accepts nearly all names; the second searches the list of all timezones.
+    looks_like_area_and_city(zone) || is_built_in(zone)
+}
+
+fn is_built_in(zone: &str) -> bool {
+    BUILT_IN.files.contains_key(zone)
+}
+
+/// Accepts timezones that are newer than the built-in data.
+fn looks_like_area_and_city(zone: &str) -> bool {
+    let capitalized = |part: &str| part.starts_with(|c: char| c.is_ascii_uppercase());
+    zone.len() <= 64
+        && zone.split_once('/').is_some_and(|(area, city)| capitalized(area) && capitalized(city))
+        && zone.bytes().all(|b| b.is_ascii_alphanumeric() || b"/_-+".contains(&b))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const JANUARY: i64 = 1_768_478_400; // 2026-01-15T12:00:00Z
+    const JULY: i64 = 1_784_116_800; // 2026-07-15T12:00:00Z
+
+    #[test]
+    fn offsets_follow_daylight_saving() {
+        let timezones = Timezones::built_in();
+        for (zone, winter, summer) in [
+            ("Europe/Berlin", 3600, 7200),
+            ("America/New_York", -18000, -14400),
+            ("Australia/Sydney", 39600, 36000),
+            ("Asia/Kolkata", 19800, 19800),
+            ("Asia/Kathmandu", 20700, 20700),
+            ("Australia/Lord_Howe", 39600, 37800),
+            ("Europe/Dublin", 0, 3600),
+            ("Etc/UTC", 0, 0),
+        ] {
+            assert_eq!(timezones.offset(zone, JANUARY), Some(winter), "{zone}");
+            assert_eq!(timezones.offset(zone, JULY), Some(summer), "{zone}");
+        }
+    }
+
+    #[test]
+    fn built_in_data_has_the_version_of_its_rules() {
+        let timezones = Timezones::built_in();
+        assert!(version::is_newer(timezones.info.version.as_deref(), Some("2026e")), "{}", timezones.info);
+        // According to 2026f, Cuba keeps daylight saving time in this winter.
+        let november = 1_794_900_000; // 2026-11-17T07:20:00Z
+        assert_eq!(timezones.offset("America/Havana", november), Some(-4 * 3600));
+    }
+
+    #[test]
+    fn offset_changes_at_exact_second() {
+        let timezones = Timezones::built_in();
+        let change = 1_774_746_000; // 2026-03-29T01:00:00Z
+        assert_eq!(timezones.offset("Europe/Berlin", change - 1), Some(3600));
+        assert_eq!(timezones.offset("Europe/Berlin", change), Some(7200));
+        assert_eq!(timezones.next_change("Europe/Berlin", change - 86_400), change);
+        assert_eq!(timezones.next_change("Europe/Berlin", change - 1), change);
+        assert!(timezones.next_change("Europe/Berlin", change) > change);
+        assert_eq!(timezones.next_change("Etc/UTC", change), i64::MAX);
+        assert_eq!(timezones.next_change("Mars/Olympus_Mons", change), i64::MAX);
+    }
+
+    #[test]
+    fn only_names_like_iana_identifiers_are_accepted() {
+        for zone in ["Europe/Berlin", "UTC", "America/Argentina/Buenos_Aires", "Mars/Olympus_Mons"] {
+            assert!(is_identifier(zone), "{zone}");
+        }
+        for zone in ["+02:00", "", "UTC+2", "europe", "utc", "Europe/", "<b>/X"] {
+            assert!(!is_identifier(zone), "{zone}");
+        }
+        let timezones = Timezones::built_in();
+        assert_eq!(timezones.offset("Mars/Olympus_Mons", JULY), None);
+        assert_eq!(timezones.offset("Europe/Berlin", i64::MAX), None);
+    }
+
+    #[test]
+    fn all_built_in_timezones_have_an_offset() {
+        let timezones = Timezones::built_in();
+        assert!(timezones.zones.len() > 500, "{}", timezones.zones.len());
+        for zone in timezones.zones.keys() {
+            assert!(timezones.offset(zone, JULY).is_some(), "{zone}");
+        }
+    }
+
+    #[test]
+    fn altered_timezone_files_cause_no_panic() {
+        let original = &BUILT_IN.files["Europe/Berlin"];
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut random = |below: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize % below
+        };
+        let (mut accepted, mut rejected) = (0, 0);
+        for _ in 0..20_000 {
+            let mut bytes = original.to_vec();
+            for _ in 0..=random(4) {
+                let at = random(bytes.len());
+                bytes[at] = random(256) as u8;
+            }
+            if random(4) == 0 {
+                bytes.truncate(random(bytes.len()));
+            }
+            match TimeZone::tzif("Europe/Berlin", &bytes) {
+                Ok(parsed) => {
+                    accepted += 1;
+                    let zone = Zone { built_in: &[], parsed: OnceLock::from(Some(parsed)) };
+                    let info = TimezoneInfo { version: None, directory: None };
+                    let timezones = Timezones { zones: [("X".to_owned(), zone)].into(), info };
+                    for now in [JANUARY, JULY, 0, -1 << 40, 1 << 37] {
+                        timezones.offset("X", now);
+                        timezones.next_change("X", now);
+                    }
+                }
+                Err(_) => rejected += 1,
+            }
+        }
+        assert!(accepted > 1_000 && rejected > 1_000, "{accepted} accepted, {rejected} rejected");
+    }
+}

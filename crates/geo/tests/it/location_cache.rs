@@ -1,0 +1,174 @@
+//! The location cache: `lookup_json` always returns the same JSON as an uncached lookup.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
+
+use geo::{Geo, GeoArgs, LocationJson};
+use tempfile::TempDir;
+use testkit::mmdb::{Builder, Value};
+
+/// More records than cache slots, so that some share a slot.
+const RECORDS: u16 = 10_000;
+
+/// 2026-03-29T00:59:59Z, one second before daylight saving time starts in Berlin.
+const BEFORE_DST: i64 = 1_774_745_999;
+
+fn write(path: &Path, database: Builder) {
+    std::fs::write(path, database.finish()).expect("write");
+}
+
+fn address(n: u16) -> IpAddr {
+    let [high, low] = n.to_be_bytes();
+    Ipv4Addr::new(10, high, low, 1).into()
+}
+
+fn network(n: u16) -> String {
+    let [high, low] = n.to_be_bytes();
+    format!("10.{high}.{low}.0/24")
+}
+
+fn open(paths: impl IntoIterator<Item = std::path::PathBuf>) -> Geo {
+    let args = GeoArgs { geo_db: paths.into_iter().collect(), ..GeoArgs::default() };
+    Geo::open(&args).expect("load geo data")
+}
+
+/// The JSON from `lookup_json`, which uses the cache.
+fn cached_json(geo: &Geo, ip: IpAddr, now: i64) -> String {
+    geo.lookup_json(ip, now, text)
+}
+
+/// The JSON of an uncached lookup.
+fn uncached_json(geo: &Geo, ip: IpAddr, now: i64) -> String {
+    geo.lookup(ip, now, |location| text(&LocationJson::new(location)))
+}
+
+fn text(json: &LocationJson) -> String {
+    String::from_utf8([json.geo_fields(), json.full_fields()].concat()).expect("UTF-8")
+}
+
+fn many_records(dir: &TempDir) -> Geo {
+    let city = |n: u16| Value::map([("city", Value::from(format!("City {n}").as_str()))]);
+    let database = (0..RECORDS).fold(Builder::new("x"), |built, n| built.add(&network(n), &city(n)));
+    let path = dir.path().join("city.mmdb");
+    write(&path, database);
+    open([path])
+}
+
+#[test]
+fn records_sharing_a_slot_are_not_mixed_up() {
+    let dir = TempDir::new().expect("temp dir");
+    let geo = many_records(&dir);
+    for round in 0..2 {
+        for n in 0..RECORDS {
+            let json = cached_json(&geo, address(n), 0);
+            assert!(json.starts_with(&format!(r#","city":"City {n}","#)), "round {round}: {json}");
+            for _ in 0..2 {
+                assert_eq!(cached_json(&geo, address(n), 0), json, "repeated lookup");
+            }
+        }
+    }
+    let unknown = IpAddr::from([11, 0, 0, 1]);
+    assert_eq!(cached_json(&geo, unknown, 0), uncached_json(&geo, unknown, 0));
+}
+
+#[test]
+fn concurrent_lookups_of_shared_slots_are_correct() {
+    let dir = TempDir::new().expect("temp dir");
+    let geo = many_records(&dir);
+    std::thread::scope(|scope| {
+        for step in [1, 3, 7, 11] {
+            let geo = &geo;
+            scope.spawn(move || {
+                for n in (0..RECORDS).map(|n| n.wrapping_mul(step) % RECORDS) {
+                    let json = cached_json(geo, address(n), 0);
+                    assert!(json.starts_with(&format!(r#","city":"City {n}","#)), "{json}");
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn timezone_offset_changes_at_exact_second() {
+    let dir = TempDir::new().expect("temp dir");
+    let path = dir.path().join("city.mmdb");
+    let berlin = Value::map([("timezone", Value::from("Europe/Berlin"))]);
+    write(&path, Builder::new("x").add(&network(1), &berlin));
+    let geo = open([path]);
+    let offset = |now| {
+        let json = cached_json(&geo, address(1), now);
+        let (_, offset) = json.split_once(r#""timezone_offset":"#).expect("timezone_offset");
+        offset.split_once(',').expect("next field").0.to_owned()
+    };
+    assert_eq!(
+        [0, 0, 1, 1, 1, 0].map(|later| offset(BEFORE_DST + later)),
+        ["3600", "3600", "7200", "7200", "7200", "3600"]
+    );
+}
+
+#[test]
+fn reload_of_database_and_list_invalidates_cache() {
+    let dir = TempDir::new().expect("temp dir");
+    let [database, list] = ["asn.mmdb", "hosting.txt"].map(|name| dir.path().join(name));
+    let database_with = |org: &str| {
+        let record = Value::map([("asn", Value::from("AS64500")), ("as_name", Value::from(org))]);
+        Builder::new("x").add(&network(1), &record)
+    };
+    write(&database, database_with("First"));
+    std::fs::write(&list, "64501 Another\n").expect("write");
+    let geo = Geo::open(&GeoArgs {
+        geo_db: vec![database.clone()],
+        hosting_asns: Some(list.clone()),
+        ..GeoArgs::default()
+    })
+    .expect("load geo data");
+    for _ in 0..3 {
+        let json = cached_json(&geo, address(1), 0);
+        assert!(json.contains(r#""org":"First""#) && json.ends_with(r#""hosting":false"#), "{json}");
+    }
+    let new = database.with_extension("new");
+    write(&new, database_with("Second"));
+    std::fs::rename(new, &database).expect("rename");
+    std::fs::write(&list, "64500 A name that changes the size\n").expect("write");
+    assert!(geo.check());
+    let json = cached_json(&geo, address(1), 0);
+    assert!(json.contains(r#""org":"Second""#) && json.ends_with(r#""hosting":true"#), "{json}");
+}
+
+#[test]
+fn merged_locations_are_cached_by_all_records() {
+    let dir = TempDir::new().expect("temp dir");
+    for databases in [2_u16, 8, 9] {
+        let paths: Vec<_> =
+            (0..databases).map(|n| dir.path().join(format!("{databases}-{n}.mmdb"))).collect();
+        for (n, path) in (0..).zip(&paths) {
+            // Each database has one network. The last database also has a record for all networks.
+            let own = Builder::new("x").add(&network(n), &Value::map([("city", Value::from("Own"))]));
+            let operator = Value::map([("as_name", Value::from("Everywhere"))]);
+            let last = n + 1 == databases;
+            write(path, if last { own.add("10.0.0.0/8", &operator) } else { own });
+        }
+        let geo = open(paths);
+        for _ in 0..3 {
+            for ip in (0..databases + 2).map(address) {
+                assert_eq!(
+                    cached_json(&geo, ip, 0),
+                    uncached_json(&geo, ip, 0),
+                    "{databases} databases, {ip}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn oversized_json_is_returned_uncached() {
+    let dir = TempDir::new().expect("temp dir");
+    let path = dir.path().join("city.mmdb");
+    let long = "x".repeat(3000);
+    write(&path, Builder::new("x").add(&network(1), &Value::map([("city", Value::from(long.as_str()))])));
+    let geo = open([path]);
+    for _ in 0..3 {
+        assert!(cached_json(&geo, address(1), 0).contains(&long));
+    }
+}
