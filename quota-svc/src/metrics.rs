@@ -19,8 +19,7 @@ const OUTCOMES: [(Outcome, &str); 7] = [
 #[derive(Debug, Clone)]
 pub struct Metrics {
     charges: Counter<u64>,
-    /// The second counter has the metric's former name, which stays available for one version.
-    cached_denials: [Counter<u64>; 2],
+    cached_denials: Counter<u64>,
     batch_size: Histogram<u64>,
     store_seconds: Histogram<f64>,
 }
@@ -31,12 +30,10 @@ impl Metrics {
         let seconds = vec![0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5];
         Self {
             charges: meter.u64_counter("quota_charges").with_description("Charges by outcome").build(),
-            cached_denials: ["quota_denial_cache_hits", "quota_denials_known"].map(|name| {
-                meter
-                    .u64_counter(name)
-                    .with_description("Charges denied from the denial cache, without a store call")
-                    .build()
-            }),
+            cached_denials: meter
+                .u64_counter("quota_denial_cache_hits")
+                .with_description("Charges denied from the denial cache, without a store call")
+                .build(),
             batch_size: meter
                 .u64_histogram("quota_batch_size")
                 .with_description("Charges per batch")
@@ -55,7 +52,7 @@ impl Metrics {
     pub fn record_batch(&self, verdicts: &[Verdict], cached: usize) {
         self.batch_size.record(verdicts.len() as u64, &[]);
         if cached > 0 {
-            self.cached_denials.iter().for_each(|counter| counter.add(cached as u64, &[]));
+            self.cached_denials.add(cached as u64, &[]);
         }
         for (outcome, name) in OUTCOMES {
             let count = verdicts.iter().filter(|verdict| verdict.outcome == outcome).count();

@@ -1,10 +1,9 @@
 //! The command line of a program: flags and their environment variables, the output format, and errors.
 
-mod environment;
 mod manual;
 
 use std::{
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     fmt,
     io::{self, Write},
     process::ExitCode,
@@ -16,6 +15,11 @@ use serde::Serialize;
 use crate::build_info;
 
 pub use manual::ManualCommand;
+
+/// Prefix of the environment variables of all flags: `IP_LOOKUP_LISTEN` for `--listen`. Kubernetes sets some with the same
+/// prefix for a Service named `ip-lookup`, such as `IP_LOOKUP_PORT` and `IP_LOOKUP_SERVICE_HOST`. No flag has such a name,
+/// and unknown variables are ignored.
+const ENV_PREFIX: &str = "IP_LOOKUP_";
 
 /// Exit code of clap for a command line that can't be parsed.
 const USAGE_EXIT_CODE: i32 = 2;
@@ -74,13 +78,10 @@ impl fmt::Display for CommandError {
 impl std::error::Error for CommandError {}
 
 /// Parses the command line of the process. Ends the process if it is invalid, and for `--help` and `--version`.
-///
-/// Environment variables have the prefix `IP_LOOKUP_`. The names without it work, too, with a warning.
 pub fn parse<T: CommandFactory + FromArgMatches>() -> T {
     let args: Vec<OsString> = std::env::args_os().collect();
     let mut command = command::<T>();
     let parsed = command.try_get_matches_from_mut(&args).and_then(|mut matches| {
-        environment::warn_about_old_names(&command, &matches);
         T::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
     });
     parsed.unwrap_or_else(|error| {
@@ -97,7 +98,19 @@ pub fn parse<T: CommandFactory + FromArgMatches>() -> T {
 
 /// The command of a program, with the prefixed environment variables. `--version` also shows the commit; `-V` does not.
 fn command<T: CommandFactory>() -> Command {
-    environment::with_prefix(T::command()).long_version(build_info::LONG_VERSION.as_str())
+    add_env_prefix(T::command()).long_version(build_info::LONG_VERSION.as_str())
+}
+
+fn add_env_prefix(command: Command) -> Command {
+    let command = command.mut_args(|arg| match arg.get_env().and_then(OsStr::to_str) {
+        // clap accepts only static names. Leaks about 10 KB, once per process.
+        Some(name) => {
+            let name: &'static str = format!("{ENV_PREFIX}{name}").leak();
+            arg.env(name)
+        }
+        None => arg,
+    });
+    command.mut_subcommands(add_env_prefix)
 }
 
 /// Whether the arguments have `--output json`. For command lines that clap can't parse.

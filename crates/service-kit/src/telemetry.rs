@@ -19,7 +19,6 @@ use prometheus::{Registry, TextEncoder};
 
 use crate::config::TelemetryArgs;
 
-pub(crate) use logs::log_early;
 pub use propagation::{extract_context, inject_context, link_current_span};
 pub(crate) use propagation::{extract_links, to_header};
 pub(crate) use request_scope::with_request_id;

@@ -17,8 +17,8 @@ valkey.conf: |
   {{- trim . | nindent 2 }}
   {{- end }}
 # Passes the users on standard input, so that the hashes of their passwords are neither on a command line nor in a file.
-# The user of the dashboard pods is called `default`, because earlier versions of the chart had only that one: their pods
-# keep working while an upgrade or a rollback replaces them. docs/operations.md explains the permissions.
+# The user of the dashboard pods is `default`, also that of the lookup pods if the Secret has only one password.
+# docs/operations.md explains the permissions.
 start.sh: |
   set -eu
   hash() {

@@ -18,8 +18,7 @@ const BATCH_SIZES: [f64; 9] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.
 pub struct QuotaMetrics {
     duration: Histogram<f64>,
     batch_size: Histogram<u64>,
-    /// The second counter has the metric's former name, which stays available for one version.
-    charge_errors: [Counter<u64>; 2],
+    charge_errors: Counter<u64>,
 }
 
 impl QuotaMetrics {
@@ -36,14 +35,10 @@ impl QuotaMetrics {
                 .with_description("Charges per call to quota-svc")
                 .with_boundaries(BATCH_SIZES.to_vec())
                 .build(),
-            charge_errors: ["lookup_quota_charge_errors", "lookup_quota_charges_lost"].map(|name| {
-                meter
-                    .u64_counter(name)
-                    .with_description(
-                        "Charges for which quota-svc returned no verdict, so the request got 500",
-                    )
-                    .build()
-            }),
+            charge_errors: meter
+                .u64_counter("lookup_quota_charge_errors")
+                .with_description("Charges for which quota-svc returned no verdict, so the request got 500")
+                .build(),
         }
     }
 }
@@ -57,6 +52,6 @@ impl Observer for QuotaMetrics {
 
     fn on_charge_error(&self, error: ChargeError) {
         let labels = [KeyValue::new("reason", RequestOutcome::from(error).label())];
-        self.charge_errors.iter().for_each(|counter| counter.add(1, &labels));
+        self.charge_errors.add(1, &labels);
     }
 }

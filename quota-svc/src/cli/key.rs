@@ -66,7 +66,7 @@ pub enum KeyCommand {
         #[command(flatten)]
         key: KeyArg,
         /// Requests per day, or `default`
-        #[arg(long, alias = "daily", value_name = "N|default")]
+        #[arg(long, value_name = "N|default")]
         daily_limit: DailyLimit,
     },
     /// Delete a key permanently

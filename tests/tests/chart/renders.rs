@@ -573,9 +573,8 @@ fn external_redis_next_to_valkey_is_used_by_all_pods_and_keeps_valkey() {
     assert_eq!(both.object("Secret", "-external-redis")["data"]["password"], "cA==");
 }
 
-/// An earlier version of the chart created a Secret with one password.
 #[tokio::test(flavor = "multi_thread")]
-async fn upgrade_keeps_the_password_and_adds_the_lookup_password() {
+async fn upgrade_keeps_a_password_and_adds_a_missing_one() {
     if !has_tools() {
         return;
     }

@@ -153,9 +153,9 @@ async fn exporter_user_reads_statistics_and_no_data() {
     }
 }
 
-/// Pods of earlier versions have no user name and use the Secret's only password.
+/// Lookup pods connect like this if an existing Secret has only one password.
 #[tokio::test]
-async fn pods_of_earlier_versions_can_still_connect() {
+async fn charges_work_without_a_user_name() {
     if !require_tool("redis-cli") || require_valkey().is_none() || venv_tool("helm").is_none() {
         return;
     }

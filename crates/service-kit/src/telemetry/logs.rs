@@ -30,24 +30,12 @@ pub(super) fn install(
     args: &TelemetryArgs,
     traces: Option<&SdkTracerProvider>,
 ) -> anyhow::Result<()> {
-    let mut layers = vec![log_layer(args)?];
+    let mut layers = vec![log_layer(args, terminal::use_color(&io::stderr()), io::stderr)?];
     layers.extend(traces.map(|traces| span_layer(service, traces)));
     tracing_subscriber::registry().with(layers).try_init().context("logging has already been started")
 }
 
-/// Runs `log` with a subscriber of its own, for messages before the global one is installed. Does nothing if the filter
-/// is invalid: [`install`] reports that.
-pub(crate) fn log_early(args: &TelemetryArgs, log: impl FnOnce()) {
-    if let Ok(layer) = log_layer(args) {
-        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), log);
-    }
-}
-
-fn log_layer(args: &TelemetryArgs) -> anyhow::Result<BoxLayer> {
-    log_layer_to(args, terminal::use_color(&io::stderr()), io::stderr)
-}
-
-fn log_layer_to<W: io::Write + 'static>(
+fn log_layer<W: io::Write + 'static>(
     args: &TelemetryArgs,
     color: bool,
     writer: impl Fn() -> W + Send + Sync + 'static,
@@ -143,7 +131,7 @@ mod tests {
     fn log(format: LogFormat, id: &RequestId) -> Vec<String> {
         let (buffer, args) = (Buffer::default(), TelemetryArgs { log_format: format, ..Default::default() });
         let writer = buffer.clone();
-        let layer = log_layer_to(&args, false, move || writer.clone()).expect("a valid level");
+        let layer = log_layer(&args, false, move || writer.clone()).expect("a valid level");
         tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
             enter_request(Some(id.clone()), || tracing::warn!(status = 500, "request failed"));
             tracing::warn!("stopped");

@@ -50,8 +50,7 @@ async fn name_and_limit_can_be_changed() {
     assert_eq!(cli.json(&["key", "rename", &id, "--name", "phone"]).await["name"], "phone");
     assert!(cli.text(&["key", "rename", &id, "--name", "tablet"]).await.contains("tablet"));
     assert_eq!(cli.json(&["key", "set-limit", &id, "--daily-limit", "50000"]).await["daily_limit"], 50_000);
-    // The name of the first preview.
-    assert!(cli.text(&["key", "set-limit", &id, "--daily", "default"]).await.contains("0 of 1,234"));
+    assert!(cli.text(&["key", "set-limit", &id, "--daily-limit", "default"]).await.contains("0 of 1,234"));
     assert_eq!(cli.json(&["key", "show", &id]).await["daily_limit"], 1_234);
     let error = cli.error(&["key", "rename", &id, "--name", ""]).await;
     assert!(error.contains("1 to 64 characters"), "{error}");
