@@ -14,7 +14,7 @@ use geo::GeoArgs;
 use http_server::{ListenerArgs, ServeArgs, TlsArgs};
 use lookup_svc::config::{ExplainMode, RateLimitHeaders};
 use secrecy::SecretString;
-use service_kit::{ListenAddrParser, LogFormat, TelemetryArgs, base_url, host_flag};
+use service_kit::{ListenAddrParser, TelemetryArgs, base_url, host_flag};
 
 use crate::acme::AcmeArgs;
 
@@ -23,7 +23,7 @@ pub const DATA_DIR: &str = "./data";
 
 /// The flags of the server. Commands use those that are `global`.
 #[derive(Parser, Debug, Clone)]
-#[command(name = "ip-lookup", version)]
+#[command(name = "ip-lookup", version, mut_arg("log_level", |arg| arg.default_value("warn")))]
 pub struct Config {
     /// Listen address of the public API. A port alone is on 127.0.0.1, `:PORT` on all addresses [default with --api-host:
     /// [::]:443]
@@ -115,12 +115,6 @@ pub struct Config {
     /// Time for in-flight requests to finish after Ctrl-C
     #[arg(long, env, value_name = "TIME", value_parser = parse_duration, default_value = "25s")]
     pub grace: Duration,
-    /// Log format on standard error: text for people, json for machines
-    #[arg(long, env, value_enum, default_value_t = LogFormat::Text)]
-    pub log_format: LogFormat,
-    /// Log filter: error, warn, info or debug, or a list such as info,hyper=debug
-    #[arg(long, env, value_name = "FILTER", default_value = "warn")]
-    pub log_level: String,
     #[command(flatten)]
     pub geo: GeoArgs,
     /// For the API and the dashboard.
@@ -131,6 +125,8 @@ pub struct Config {
     pub tls: TlsArgs,
     #[command(flatten)]
     pub acme: AcmeArgs,
+    #[command(flatten)]
+    pub telemetry: TelemetryArgs,
 }
 
 impl Config {
@@ -197,10 +193,6 @@ impl Config {
     /// The API's host names with addresses of one family.
     pub fn family_hosts(&self) -> impl Iterator<Item = &String> {
         self.ipv4_host.iter().chain(&self.ipv6_host)
-    }
-
-    pub fn telemetry(&self) -> TelemetryArgs {
-        TelemetryArgs { log_format: self.log_format, log_level: self.log_level.clone() }
     }
 }
 

@@ -34,7 +34,7 @@ fn main() -> std::process::ExitCode {
 }
 
 async fn serve(config: &Config) -> anyhow::Result<()> {
-    let kit = Kit::start("ip-lookup", &config.serve_args(), &config.telemetry())?;
+    let kit = Kit::start("ip-lookup", &config.serve_args(), &config.telemetry)?;
     services::run(config, &kit).await?;
     kit.finish()
 }

@@ -2,14 +2,16 @@
 
 mod logs;
 mod otlp;
-mod process;
 mod propagation;
 mod request_scope;
 
 use std::{sync::mpsc, thread, time::Duration};
 
 use anyhow::Context;
-use opentelemetry::metrics::{Meter, MeterProvider};
+use opentelemetry::{
+    KeyValue,
+    metrics::{Meter, MeterProvider},
+};
 use opentelemetry_sdk::{
     Resource,
     metrics::{MeterProviderBuilder, SdkMeterProvider},
@@ -17,7 +19,7 @@ use opentelemetry_sdk::{
 };
 use prometheus::{Registry, TextEncoder};
 
-use crate::config::TelemetryArgs;
+use crate::{build_info, config::TelemetryArgs};
 
 pub use propagation::{extract_context, inject_context, link_current_span};
 pub(crate) use propagation::{extract_links, to_header};
@@ -73,7 +75,10 @@ impl Telemetry {
             .build()
             .context("can't create the Prometheus exporter")?;
         let meters = builder.with_resource(resource).with_reader(exporter).build();
-        process::publish(&meters.meter(service), service);
+        publish_build(&meters.meter(service), service);
+        // `process_cpu_seconds_total` and so on. They are read from /proc at each scrape.
+        #[cfg(target_os = "linux")]
+        registry.register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))?;
         Ok(Self { service, registry, meters, traces })
     }
 
@@ -107,4 +112,17 @@ impl Telemetry {
             tracing::warn!("could not export telemetry in time");
         }
     }
+}
+
+fn publish_build(meter: &Meter, service: &'static str) {
+    let info = meter
+        .u64_gauge("ip_lookup_build_info")
+        .with_description("1, with the version and the commit of the build as labels")
+        .build();
+    let labels = [
+        KeyValue::new("service", service),
+        KeyValue::new("version", build_info::VERSION),
+        KeyValue::new("commit", build_info::COMMIT),
+    ];
+    info.record(1, &labels);
 }

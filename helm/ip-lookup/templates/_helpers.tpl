@@ -215,10 +215,10 @@ noticed it, and kube-proxy forwards them only to a pod that is still ready. */}}
 {{- end -}}
 {{- end -}}
 
-{{/* Data of the ConfigMap. `warning` is a common name for the level `warn`. */}}
+{{/* Data of the ConfigMap. */}}
 {{- define "ip-lookup.config" -}}
 IP_LOOKUP_LOG_FORMAT: {{ .Values.log.format | quote }}
-IP_LOOKUP_LOG_LEVEL: {{ regexReplaceAll "(^|[,=])warning\\b" .Values.log.level "${1}warn" | quote }}
+IP_LOOKUP_LOG_LEVEL: {{ .Values.log.level | quote }}
 {{- with .Values.otel.endpoint }}
 OTEL_EXPORTER_OTLP_ENDPOINT: {{ . | quote }}
 {{- end }}

@@ -175,21 +175,11 @@ fn unusual_but_valid_values_are_accepted() {
         "valkey.resources.limits.memory=null,valkey.maxMemory=9gb",
         "log.level=off",
         "log.level=warn\\,hyper=debug",
-        "log.level=info\\,geo[request]=trace",
+        "log.level=info\\,geo::reload=trace",
     ] {
         let error = Chart::render(&["--set", values]).err();
         assert_eq!(error, None, "{values}");
     }
-}
-
-#[test]
-fn log_level_warning_is_passed_on_as_warn() {
-    if !has_tools() {
-        return;
-    }
-    let chart = render("log.level=warning\\,hyper=warning\\,warning_light=debug");
-    let config = &chart.object("ConfigMap", "ipl-ip-lookup")["data"];
-    assert_eq!(config["IP_LOOKUP_LOG_LEVEL"], "warn,hyper=warn,warning_light=debug");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use opentelemetry::trace::TracerProvider;
 use opentelemetry_sdk::trace::SdkTracerProvider;
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::{
-    EnvFilter, Layer, Registry, filter,
+    Layer, Registry, filter,
     fmt::{
         self, FmtContext, FormatEvent, FormatFields,
         format::{JsonFields, Writer},
@@ -30,7 +30,7 @@ pub(super) fn install(
     args: &TelemetryArgs,
     traces: Option<&SdkTracerProvider>,
 ) -> anyhow::Result<()> {
-    let mut layers = vec![log_layer(args, terminal::use_color(&io::stderr()), io::stderr)?];
+    let mut layers = vec![log_layer(args, terminal::use_color(&io::stderr()), io::stderr)];
     layers.extend(traces.map(|traces| span_layer(service, traces)));
     tracing_subscriber::registry().with(layers).try_init().context("logging has already been started")
 }
@@ -39,10 +39,9 @@ fn log_layer<W: io::Write + 'static>(
     args: &TelemetryArgs,
     color: bool,
     writer: impl Fn() -> W + Send + Sync + 'static,
-) -> anyhow::Result<BoxLayer> {
-    let level = EnvFilter::try_new(&args.log_level)
-        .with_context(|| format!("--log-level {:?} is not a valid log filter", args.log_level))?;
-    Ok(match args.log_format {
+) -> BoxLayer {
+    let level = args.log_level.clone();
+    match args.log_format {
         LogFormat::Text => {
             let line = fmt::format().with_ansi(color);
             let line = WithRequestId { line, add: |line, id| format!("{line} request_id={id}") };
@@ -55,7 +54,7 @@ fn log_layer<W: io::Write + 'static>(
             let layer = fmt::layer().event_format(line).fmt_fields(JsonFields::new());
             layer.with_writer(writer).with_filter(level).boxed()
         }
-    })
+    }
 }
 
 /// Appends the ID of the current request to a log line, if there is one.
@@ -131,7 +130,7 @@ mod tests {
     fn log(format: LogFormat, id: &RequestId) -> Vec<String> {
         let (buffer, args) = (Buffer::default(), TelemetryArgs { log_format: format, ..Default::default() });
         let writer = buffer.clone();
-        let layer = log_layer(&args, false, move || writer.clone()).expect("a valid level");
+        let layer = log_layer(&args, false, move || writer.clone());
         tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
             enter_request(Some(id.clone()), || tracing::warn!(status = 500, "request failed"));
             tracing::warn!("stopped");
