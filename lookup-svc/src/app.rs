@@ -1,6 +1,5 @@
 //! Builds the service from its parts and serves it.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -15,8 +14,7 @@ use service_kit::{Condition, Kit, PortService, RequestTelemetry, responder};
 use tokio::task::JoinSet;
 
 use crate::api::{Api, Responses};
-use crate::config::{Config, ExplainMode};
-use crate::explain::{self, Explainer};
+use crate::config::Config;
 use crate::lookup::{Lookup, unix_now};
 use crate::metrics::{self, QuotaMetrics, RequestCounters};
 use crate::public_urls::PublicUrls;
@@ -30,7 +28,6 @@ pub struct LookupService {
     /// Formats errors that the API does not build.
     errors: ErrorResponder,
     trusted: Arc<TrustedProxies>,
-    explainer: Explainer,
     geo: Geo,
     /// Tasks that end with the service. The process shuts down if one of them fails.
     tasks: JoinSet<()>,
@@ -83,7 +80,6 @@ impl LookupService {
         let tracing_proxies = trusted.clone();
         let telemetry = RequestTelemetry::new(&kit.telemetry, "lookup-svc")
             .trust_trace_of(move |peer| tracing_proxies.contains(peer));
-        let explainer = Explainer::new(edge.clone(), geo.clone(), config.listener.proxy_protocol);
         let (quota, quota_update) = QuotaStatus::follow(client, kit.readiness.condition("lookup-quota"));
         tasks.spawn(kit.tasks.watch("status of quota-svc", quota_update));
         let lookup = Arc::new(Lookup { edge, geo: geo.clone(), charger });
@@ -92,7 +88,7 @@ impl LookupService {
         let errors = responder(&*urls.docs, &responses.default_headers());
         let api = Api { lookup, responses, counters, outage_log: Arc::default() };
         let endpoint = router::endpoint(api, pages, errors.clone(), telemetry, config.body_timeout());
-        Ok(Self { endpoint: endpoint.boxed(), urls, errors, trusted, explainer, geo, tasks })
+        Ok(Self { endpoint: endpoint.boxed(), urls, errors, trusted, geo, tasks })
     }
 
     /// The trusted proxies, which discovery keeps current.
@@ -103,15 +99,6 @@ impl LookupService {
     /// The geo data in use and its age.
     pub fn geo_summary(&self) -> String {
         self.geo.summary(unix_now())
-    }
-
-    /// `POST /explain` for an admin port at this address, unless it must not have it.
-    pub fn explain_endpoint(
-        &self,
-        mode: ExplainMode,
-        admin: SocketAddr,
-    ) -> Option<BoxEndpoint<'static, Response>> {
-        mode.is_on(admin).then(|| explain::endpoint(self.explainer.clone(), mode == ExplainMode::On))
     }
 
     /// What the API's port serves. Fails if it is to redirect, and one of the URLs is not https.

@@ -37,9 +37,7 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
     let port_args = config.port_args()?;
     let service = LookupService::start(config, &kit).await?;
     let port = PublicPort::bind(&kit, port_args).await?;
-    let admin = kit.bind_admin(config.admin_listen).await?;
-    let explain = service.explain_endpoint(config.explain, admin.local_addr());
-    admin.route("/explain", explain).serve();
+    kit.serve_admin(config.admin_listen).await?;
     port.serve("lookup-svc", service.into_port_service(config.redirect_listen.is_some())?).await;
     kit.finish()
 }

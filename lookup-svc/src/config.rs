@@ -77,11 +77,6 @@ pub struct Config {
     #[arg(long, env, value_name = "ADDR", default_value = "[::]:9080", value_parser = ListenAddrParser)]
     pub admin_listen: SocketAddr,
 
-    /// Serve POST /explain on the admin port, which explains how a request would be handled: auto serves it only if
-    /// --admin-listen is a loopback address
-    #[arg(long, env, value_name = "MODE", value_enum, default_value_t = ExplainMode::Auto)]
-    pub explain: ExplainMode,
-
     /// Listen address of a port that redirects plain HTTP to --base-url, which must be an https URL
     #[arg(long, env, value_name = "ADDR", value_parser = ListenAddrParser)]
     pub redirect_listen: Option<SocketAddr>,
@@ -148,28 +143,6 @@ pub struct Config {
 
     #[command(flatten)]
     pub telemetry: TelemetryArgs,
-}
-
-/// Whether the admin port has `POST /explain`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum ExplainMode {
-    /// Only on a loopback address
-    Auto,
-    /// On any address
-    On,
-    /// Never
-    Off,
-}
-
-impl ExplainMode {
-    /// Whether an admin port at this address has it.
-    pub fn is_on(self, admin: SocketAddr) -> bool {
-        match self {
-            Self::Auto => admin.ip().to_canonical().is_loopback(),
-            Self::On => true,
-            Self::Off => false,
-        }
-    }
 }
 
 /// Which headers about limits responses have.
@@ -306,19 +279,6 @@ mod tests {
     #[test]
     fn command_line_is_consistent() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn explain_is_on_by_default_only_on_loopback() {
-        let is_on =
-            |mode: &[&str], addr: &str| parse(mode).config.explain.is_on(addr.parse().expect("address"));
-        for (loopback, other) in
-            [("127.0.0.1:1", "0.0.0.0:1"), ("[::1]:1", "[::]:1"), ("127.9.9.9:1", "10.0.0.1:1")]
-        {
-            assert!(is_on(&[], loopback) && !is_on(&[], other));
-            assert!(is_on(&["--explain", "on"], loopback) && is_on(&["--explain", "on"], other));
-            assert!(!is_on(&["--explain", "off"], loopback) && !is_on(&["--explain", "off"], other));
-        }
     }
 
     #[test]

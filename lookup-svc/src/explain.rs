@@ -1,51 +1,81 @@
-//! Explains how a request would be handled: which proxy is trusted and why, which headers are used, and where each field
-//! of the response comes from. For the command `explain` and for `POST /explain` on the admin port.
+//! The command `explain`: how a request would be handled. Which proxy is trusted and why, which headers are used, and where
+//! each field of the response comes from.
 
-mod endpoint;
-mod report;
-mod request;
-
-use std::sync::Arc;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::Context;
 use edge::{ConnectionFacts, Edge, EdgeArgs};
-use geo::{Geo, GeoArgs};
+use geo::{DatabaseInfo, Geo, GeoArgs, LocationJson};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use quota_client::wire::Scope;
+use serde::Serialize;
+use serde_json::{Map, Value};
 use service_kit::command_line::Output;
 
+use crate::body::LookupBody;
+use crate::caller::special_use;
+use crate::fields::{FIELDS, FieldSet, STATUS};
 use crate::lookup::unix_now;
 
-pub use endpoint::endpoint;
-pub use report::Report;
-pub use request::{ExplainArgs, ExplainRequest, InvalidRequest};
-
-/// How long the command waits for the proxies that Kubernetes lists.
+/// How long to wait for the proxies that Kubernetes lists.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Explains requests with the trusted proxies and geo data of a running service or of a command.
-#[derive(Clone)]
-pub struct Explainer {
-    edge: Arc<Edge>,
-    geo: Geo,
-    /// Whether `--proxy-protocol` is on: the peer's address then comes from the PROXY header.
-    proxy_protocol: bool,
+/// Explain how a request would be handled: which proxy is trusted, which header is used, which database has which field
+///
+/// Append it to the command line of the service, because it uses the flags and environment variables of the service: those
+/// for trusted proxies, headers and geo data. It needs no running service.
+#[derive(clap::Args, Clone, Debug)]
+pub struct ExplainArgs {
+    /// Address of the peer that connects to this service: your proxy, or the client if there is no proxy
+    #[arg(long, value_name = "ADDR", value_parser = parse_peer)]
+    pub peer: IpAddr,
+
+    /// Header that the peer sends, such as "X-Forwarded-For: 203.0.113.7". Repeat it for several
+    #[arg(long = "header", short = 'H', value_name = "NAME: VALUE", value_parser = parse_header)]
+    pub headers: Vec<(HeaderName, HeaderValue)>,
+
+    /// Print a JSON object
+    #[arg(long)]
+    pub json: bool,
 }
 
-impl Explainer {
-    pub fn new(edge: Arc<Edge>, geo: Geo, proxy_protocol: bool) -> Self {
-        Self { edge, geo, proxy_protocol }
-    }
-
-    /// Explains a request. The facts of the connection to this process are unknown, because there is no connection.
-    pub fn explain(&self, request: &ExplainRequest) -> Report {
-        let own = ConnectionFacts { rtt_from_socket: true, ..ConnectionFacts::default() };
-        let own = if self.proxy_protocol { own.behind_balancer(None) } else { own };
-        let explanation = self.edge.explain(request.peer, &request.headers, own);
-        Report::new(&self.edge, &self.geo, request, &explanation, self.proxy_protocol, unix_now())
-    }
+fn parse_peer(text: &str) -> Result<IpAddr, &'static str> {
+    let with_port = || text.parse().map(|addr: SocketAddr| addr.ip());
+    text.parse().or_else(|_| with_port()).map_err(|_| "expected an IP address, such as 10.0.0.1")
 }
 
-/// Runs the command `explain` with the flags of the service.
+fn parse_header(text: &str) -> Result<(HeaderName, HeaderValue), &'static str> {
+    let header = text.split_once(':').and_then(|(name, value)| {
+        Some((name.trim().parse().ok()?, HeaderValue::from_bytes(value.trim().as_bytes()).ok()?))
+    });
+    header.ok_or("expected NAME: VALUE, such as \"X-Forwarded-For: 203.0.113.7\"")
+}
+
+#[derive(Serialize)]
+struct Report {
+    /// The flags that decide about addresses and headers.
+    policy: String,
+    /// Sentences about the client's address.
+    steps: Vec<String>,
+    ip: IpAddr,
+    /// The label of the metric `lookup_client_ip_decisions_total`.
+    decision: &'static str,
+    /// The fields of a response with the scope `full`.
+    fields: Vec<ReportedField>,
+    /// In order of precedence.
+    databases: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct ReportedField {
+    name: &'static str,
+    /// `null` also for what only a connection has.
+    value: Value,
+    source: String,
+}
+
+/// Runs the command with the flags of the service. With `proxy_protocol`, the peer's address is that in the PROXY header.
 pub async fn run(
     edge: &EdgeArgs,
     geo: &GeoArgs,
@@ -57,10 +87,89 @@ pub async fn run(
     // After the timeout, the report says that the proxies are not known.
     let mut status = edge.status();
     let _ = tokio::time::timeout(DISCOVERY_TIMEOUT, status.wait_for(|status| status.is_ready())).await;
-    let geo_args = geo.clone();
-    let geo = tokio::task::spawn_blocking(move || Geo::open(&geo_args)).await?;
-    let geo = geo.context("can't load the geo data")?;
+    let geo = Geo::open(geo).context("can't load the geo data")?;
     let output = if args.json { Output::Json } else { output };
-    let report = Explainer::new(Arc::new(edge), geo, proxy_protocol).explain(&args.into_request());
-    output.show(&report, || report.to_string())
+    let report = explain(&edge, &geo, proxy_protocol, &args);
+    output.show(&report, || text(&report))
+}
+
+fn explain(edge: &Edge, geo: &Geo, proxy_protocol: bool, args: &ExplainArgs) -> Report {
+    let headers: HeaderMap = args.headers.iter().cloned().collect();
+    // There is no connection, so its facts are unknown.
+    let own = ConnectionFacts { rtt_from_socket: !proxy_protocol, ..ConnectionFacts::default() };
+    let (client, explained) = edge.explain(args.peer, &headers, own);
+    let texts = |field: &str| -> Vec<String> {
+        explained.iter().filter(|(of, _)| *of == field).map(|(_, text)| text.clone()).collect()
+    };
+    let proxy_header = "With --proxy-protocol, the peer is the client in the PROXY header, and connections without such a \
+                        header are closed.";
+    let no_location =
+        special_use(client.ip).map(|kind| format!("{} is {kind}. It has no location.", client.ip));
+    let steps =
+        proxy_protocol.then(|| proxy_header.to_owned()).into_iter().chain(texts("ip")).chain(no_location);
+    let (body, sources) = geo.explain(client.ip, unix_now(), |location, sources| {
+        let (field_set, location) = (FieldSet::Scope(Scope::Full), LocationJson::new(location));
+        (LookupBody { field_set, client: &client, location: &location }.to_json(), sources)
+    });
+    let values: Map<String, Value> = serde_json::from_slice(&body).unwrap_or_default();
+    let source = |name: &str| match name {
+        "ip" | "ipv6" => format!("the client's address (decision: {})", client.decision.label()),
+        _ => match sources.iter().find(|source| source.field == name) {
+            Some(source) => source.source.to_string(),
+            None if texts(name).is_empty() => "no database has it".to_owned(),
+            None => texts(name).join("; "),
+        },
+    };
+    let field = |name| ReportedField {
+        name,
+        value: values.get(name).cloned().unwrap_or_default(),
+        source: source(name),
+    };
+    let database = |database: DatabaseInfo| {
+        let built = database.date().map_or("at an unknown date".to_owned(), |date| date.to_string());
+        format!("{} ({}), built {built}", database.name, database.kind.as_str())
+    };
+    Report {
+        policy: edge.policy().to_string(),
+        steps: steps.collect(),
+        ip: client.ip,
+        decision: client.decision.label(),
+        fields: FIELDS.iter().map(|field| field.name).filter(|name| *name != STATUS).map(field).collect(),
+        databases: geo.databases().into_iter().map(database).collect(),
+    }
+}
+
+fn text(report: &Report) -> String {
+    let steps = report.steps.iter().enumerate().map(|(index, step)| format!("{:>2}. {step}\n", index + 1));
+    // A database may have control characters.
+    let value = |value: &Value| value.to_string().replace(char::is_control, "\u{fffd}");
+    let row =
+        |field: &ReportedField| format!("{:16} {:32} {}\n", field.name, value(&field.value), field.source);
+    format!(
+        "Flags: {}.\n\n{}\nClient address: {} (decision: {})\n\n{:16} {:32} Source\n{}\nDatabases, in order of \
+         precedence:\n  {}",
+        report.policy,
+        steps.collect::<String>(),
+        report.ip,
+        report.decision,
+        "Field",
+        "Value",
+        report.fields.iter().map(row).collect::<String>(),
+        report.databases.join("\n  "),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn invalid_peers_and_headers_are_rejected() {
+        assert_eq!(parse_peer("[::1]:4242"), parse_peer("::1"));
+        assert!(parse_peer("proxy.example").is_err());
+        assert_eq!(parse_header("x-forwarded-for:192.0.2.2"), parse_header("X-Forwarded-For: 192.0.2.2"));
+        for line in ["X-Forwarded-For", ": x", "a b: c", "a: b\u{7f}c"] {
+            assert!(parse_header(line).is_err(), "{line:?}");
+        }
+    }
 }

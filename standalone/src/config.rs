@@ -12,7 +12,7 @@ use clap::builder::{ArgPredicate, TypedValueParser};
 use dashboard_api::config::Switch;
 use geo::GeoArgs;
 use http_server::{ListenerArgs, ServeArgs, TlsArgs};
-use lookup_svc::config::{ExplainMode, RateLimitHeaders};
+use lookup_svc::config::RateLimitHeaders;
 use secrecy::SecretString;
 use service_kit::{ListenAddrParser, TelemetryArgs, base_url, host_flag};
 
@@ -40,10 +40,6 @@ pub struct Config {
     /// Listen address of /livez, /readyz and /metrics
     #[arg(long, env, value_name = "ADDR", default_value = "127.0.0.1:9080", value_parser = ListenAddrParser)]
     pub admin_listen: SocketAddr,
-    /// Serve POST /explain on the admin port, which explains how a request would be handled: auto serves it only if
-    /// --admin-listen is a loopback address
-    #[arg(long, env, value_name = "MODE", value_enum, default_value_t = ExplainMode::Auto)]
-    pub explain: ExplainMode,
     /// Listen address of a port that redirects plain HTTP to --public-url if the request is for its host, otherwise to
     /// --base-url; both must be https URLs. `none` opens no such port [default with --api-host: [::]:80]
     #[arg(long, env, value_name = "ADDR", value_parser = OrNone(ListenAddrParser))]

@@ -90,7 +90,6 @@ async fn serve_public(
     let lookup = LookupService::start(&config.lookup(quota, data, urls)?, kit).await?;
     let geo = lookup.geo_summary();
     let trusted = lookup.trusted_proxies();
-    let explain = lookup.explain_endpoint(config.explain, ports.admin.local_addr());
     // Before the account is created: if this failed later, its password would never be shown.
     let redirects = config.redirect_addr().is_some();
     // With --api-host alone, the dashboard may be for this machine only.
@@ -114,7 +113,7 @@ async fn serve_public(
         geo: &geo,
         admin: ports.admin.local_addr(),
     };
-    ports.admin.route("/explain", explain).serve();
+    ports.admin.serve();
     banner.print(first_start.as_ref());
     let mut background = JoinSet::new();
     if let Some(acme) = acme {

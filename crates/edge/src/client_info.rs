@@ -1,28 +1,27 @@
 //! [`Edge`]: returns the client's address, connection facts and colo for each request.
 
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 #[cfg(feature = "kubernetes")]
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderName};
+use http::HeaderMap;
+use ipnet::IpNet;
 #[cfg(feature = "kubernetes")]
 use kube::runtime::{utils::Backoff, watcher::DefaultBackoff};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::client_ip::{ClientIp, Decision, resolve_observed};
+use crate::client_ip::{ClientIp, Decision, resolve_explained};
 use crate::colo::Iata;
 use crate::config::EdgeArgs;
-use crate::error::EdgeError;
+use crate::explain::Explain;
 use crate::fact_sources;
 use crate::facts::ConnectionFacts;
 #[cfg(feature = "kubernetes")]
 use crate::kubernetes;
-use crate::policy::EdgePolicy;
-use crate::shared::{DiscoveryStatus, Shared};
-use crate::steps::{Fact, FactSource, Observer, Step};
-use crate::trusted::TrustedProxies;
+use crate::policy::{EdgeError, EdgePolicy};
+use crate::trusted::{TrustedProxies, TrustedSet};
 
 /// How long a removed proxy stays trusted.
 #[cfg(feature = "kubernetes")]
@@ -55,18 +54,23 @@ pub struct ClientInfo<'h> {
     pub facts: ConnectionFacts<'h>,
 }
 
-/// The client of one request, and why.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Explanation<'h> {
-    /// What [`Edge::identify`] returns.
-    pub client: ClientInfo<'h>,
-    /// The steps, in order.
-    pub steps: Vec<Step>,
-    /// The headers that would be read if the peer were trusted.
-    pub ignored: Vec<HeaderName>,
-    /// The headers that are used neither for the address nor for the facts, whatever the peer. Other parts of the service
-    /// may read them.
-    pub unknown: Vec<HeaderName>,
+/// What is read from Kubernetes, if it is read. Clones share it.
+#[derive(Clone, Debug)]
+pub(crate) struct Shared {
+    pub(crate) trusted: Arc<TrustedProxies>,
+    pub(crate) node_colo: Arc<OnceLock<Iata>>,
+    pub(crate) status: watch::Sender<DiscoveryStatus>,
+}
+
+impl Shared {
+    /// Trusts these networks.
+    pub(crate) fn new(networks: &[IpNet]) -> Self {
+        Self {
+            trusted: Arc::new(TrustedProxies::new(TrustedSet::new(networks.iter().copied()))),
+            node_colo: Arc::default(),
+            status: watch::Sender::new(DiscoveryStatus::Off),
+        }
+    }
 }
 
 /// Identifies the clients of a running service according to its edge policy. Dropping it ends its background tasks.
@@ -127,69 +131,46 @@ impl Edge {
         headers: &'h HeaderMap,
         own: ConnectionFacts<'h>,
     ) -> ClientInfo<'h> {
-        self.identify_observed(peer.into(), headers, own, &mut ())
+        self.identify_explained(peer.into(), headers, own, &mut ())
     }
 
-    /// Like [`Edge::identify`], and explains the result.
-    #[must_use]
-    pub fn explain<'h>(
-        &self,
-        peer: impl Into<Peer>,
-        headers: &'h HeaderMap,
-        own: ConnectionFacts<'h>,
-    ) -> Explanation<'h> {
-        let mut steps = Vec::new();
-        let client = self.identify_observed(peer.into(), headers, own, &mut steps);
-        let (known, unknown) = headers.keys().cloned().partition(|name| self.policy.reads(name));
-        let headers_are_read = steps.iter().any(|step| matches!(step, Step::FactHeader { .. }));
-        let ignored = if headers_are_read { Vec::new() } else { known };
-        Explanation { client, steps, ignored, unknown }
-    }
-
-    fn identify_observed<'h, O: Observer>(
+    pub(crate) fn identify_explained<'h, E: Explain>(
         &self,
         peer: Peer,
         headers: &'h HeaderMap,
         own: ConnectionFacts<'h>,
-        observer: &mut O,
+        explain: &mut E,
     ) -> ClientInfo<'h> {
         let (client, facts) = match peer {
             Peer::Address(peer) => {
                 let trusted = self.shared.trusted.load();
-                let client = resolve_observed(peer, headers, &self.policy.client_ip_from, &trusted, observer);
-                let sent = |observer: &mut O| self.policy.fact_headers.read_observed(headers, observer);
-                (client, fact_sources::select(client.decision, own, sent, observer))
+                let client = resolve_explained(peer, headers, &self.policy.client_ip_from, &trusted, explain);
+                let sent = |explain: &mut E| self.policy.fact_headers.read_explained(headers, explain);
+                (client, fact_sources::select(client.decision, own, sent, explain))
             }
             Peer::Balancer(ip) => {
-                let ip = ip.to_canonical();
-                observer.add(|| Step::BalancerWithoutClient { ip });
-                (ClientIp { ip, decision: Decision::Missing }, fact_sources::only_own(own, observer))
+                let client = ClientIp { ip: ip.to_canonical(), decision: Decision::Missing };
+                (client, fact_sources::only_own(own, explain))
             }
         };
-        observer.add(|| Step::FactSource { fact: Fact::Colo, source: self.colo_source(facts.colo) });
+        if facts.colo.is_none() {
+            explain.add("colo", || {
+                let source = match (self.shared.node_colo.get(), self.policy.colo) {
+                    (Some(_), _) => "the label of this node (--colo-node-label)",
+                    (None, Some(_)) => "--node-zone and --colo-map, or --colo",
+                    (None, None) => "no flag of this service has it",
+                };
+                source.to_owned()
+            });
+        }
         let facts = ConnectionFacts { colo: facts.colo.or_else(|| self.colo()), ..facts };
         ClientInfo { ip: client.ip, decision: client.decision, facts }
-    }
-
-    fn colo_source(&self, sent: Option<Iata>) -> FactSource {
-        match (sent, self.shared.node_colo.get(), self.policy.colo) {
-            (Some(_), ..) => FactSource::Header,
-            (None, Some(_), _) => FactSource::NodeLabel,
-            (None, None, Some(_)) => FactSource::Flags,
-            (None, None, None) => FactSource::Unknown,
-        }
     }
 
     /// Returns the policy that the flags define.
     #[must_use]
     pub fn policy(&self) -> &EdgePolicy {
         &self.policy
-    }
-
-    /// Returns the names of the headers in which a trusted proxy sends a fact.
-    #[must_use]
-    pub fn fact_headers(&self, fact: Fact) -> &[HeaderName] {
-        self.policy.fact_headers.names(fact)
     }
 
     /// Checks that at least one proxy is trusted: with the PROXY protocol, only trusted proxies can connect.
@@ -217,5 +198,55 @@ impl Edge {
     #[must_use]
     pub fn status(&self) -> watch::Receiver<DiscoveryStatus> {
         self.shared.status.subscribe()
+    }
+}
+
+/// Status of discovery. Readiness depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DiscoveryStatus {
+    /// Discovery is not configured.
+    Off,
+    /// No list has been received yet. Not ready, because proxies would be treated as clients.
+    Waiting,
+    /// The set of proxies is current.
+    Following {
+        /// Number of trusted addresses, including recently removed ones.
+        proxies: usize,
+    },
+    /// The Kubernetes API is unavailable. The last known set stays trusted.
+    Stale {
+        /// Number of trusted addresses.
+        proxies: usize,
+    },
+}
+
+impl DiscoveryStatus {
+    /// Returns whether the process may get traffic: false only before the first list. A later outage of the Kubernetes
+    /// API does not affect readiness.
+    #[must_use]
+    pub const fn is_ready(self) -> bool {
+        !matches!(self, Self::Waiting)
+    }
+
+    /// Returns the detail for the readiness report, or the reason why the process is not ready.
+    ///
+    /// # Errors
+    /// Before the first list: a proxy's address would be taken for the address of every client behind it.
+    pub fn readiness(&self) -> Result<String, String> {
+        match self.is_ready() {
+            true => Ok(format!("proxy discovery: {}", self.label())),
+            false => Err("the proxies have not been listed yet".to_owned()),
+        }
+    }
+
+    /// Returns the metric label.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Waiting => "waiting",
+            Self::Following { .. } => "following",
+            Self::Stale { .. } => "stale",
+        }
     }
 }

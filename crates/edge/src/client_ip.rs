@@ -1,12 +1,13 @@
 //! Determines the client's address from the TCP peer and the headers of trusted proxies.
 
+use std::fmt;
 use std::net::IpAddr;
 
 use http::{HeaderMap, HeaderName};
 
 use crate::address::{MAX_HOPS, parse_entry};
+use crate::explain::{Explain, shortened};
 use crate::policy::{ClientIpFrom, X_FORWARDED_FOR};
-use crate::steps::{AddressHeader, Observer, Step, XffEntry, shortened};
 use crate::trusted::TrustedSet;
 
 /// The client's address and how it was determined.
@@ -70,91 +71,113 @@ impl Decision {
 /// from the configured source.
 #[must_use]
 pub fn resolve(peer: IpAddr, headers: &HeaderMap, from: &ClientIpFrom, trusted: &TrustedSet) -> ClientIp {
-    resolve_observed(peer, headers, from, trusted, &mut ())
+    resolve_explained(peer, headers, from, trusted, &mut ())
 }
 
-/// Like [`resolve`], and reports the steps.
-pub(crate) fn resolve_observed(
+/// Like [`resolve`], and explains the result.
+pub(crate) fn resolve_explained(
     peer: IpAddr,
     headers: &HeaderMap,
     from: &ClientIpFrom,
     trusted: &TrustedSet,
-    observer: &mut impl Observer,
+    explain: &mut impl Explain,
 ) -> ClientIp {
     let peer = peer.to_canonical();
-    let trusted_by = trusted.find(peer);
-    observer.add(|| Step::Peer { ip: peer, trusted: trusted_by });
-    if trusted_by.is_none() {
+    let Some(by) = trusted.find(peer) else {
+        explain.add("ip", || {
+            format!(
+                "The peer {peer} is not a trusted proxy, so it is the client, and its headers are ignored. If it is your \
+                 proxy, add it to --trusted-proxies."
+            )
+        });
         return ClientIp { ip: peer, decision: Decision::PeerUntrusted };
-    }
+    };
+    explain.add("ip", || format!("The peer {peer} is a trusted proxy ({by}), so its headers are read."));
     match from {
         ClientIpFrom::Peer => {
-            observer.add(|| Step::PeerIsClient);
+            explain.add("ip", || "--client-ip-from is peer, so the peer is the client.".to_owned());
             ClientIp { ip: peer, decision: Decision::Peer }
         }
-        ClientIpFrom::Xff => from_xff(peer, headers, trusted, observer),
-        ClientIpFrom::Header(name) => from_header(peer, headers, name, observer),
+        ClientIpFrom::Xff => from_xff(peer, headers, trusted, explain),
+        ClientIpFrom::Header(name) => from_header(peer, headers, name, explain),
     }
 }
 
 /// Reads all header lines from right to left: each proxy appends on the right, so the rightmost entries come from the
 /// nearest proxies.
-fn from_xff(
-    peer: IpAddr,
-    headers: &HeaderMap,
-    trusted: &TrustedSet,
-    observer: &mut impl Observer,
-) -> ClientIp {
+fn from_xff(peer: IpAddr, headers: &HeaderMap, trusted: &TrustedSet, explain: &mut impl Explain) -> ClientIp {
     let lines = headers.get_all(X_FORWARDED_FOR).iter().rev();
-    let mut entries = lines.flat_map(|line| line.as_bytes().rsplit(|b| *b == b',')).enumerate();
+    let entries = lines.flat_map(|line| line.as_bytes().rsplit(|b| *b == b',')).enumerate();
     let mut client = ClientIp { ip: peer, decision: Decision::Missing };
-    for (hops, text) in entries.by_ref() {
-        let mut report = |entry| {
-            observer.add(|| Step::XffEntry { position: hops + 1, text: shortened(text), entry });
+    for (hops, text) in entries {
+        let mut add = |meaning: fmt::Arguments<'_>| {
+            explain.add("ip", || {
+                let (position, text) = (hops + 1, shortened(text));
+                format!("Entry {position} of X-Forwarded-For, counted from the right, is {text:?}: {meaning}")
+            });
         };
-        let parsed = if hops < MAX_HOPS { parse_entry(text) } else { None };
-        let Some(ip) = parsed else {
-            report(if hops < MAX_HOPS { XffEntry::Invalid } else { XffEntry::OverLimit });
+        if hops == MAX_HOPS {
+            add(format_args!(
+                "only the last {MAX_HOPS} entries are read. The client is the trusted address to the right of this entry."
+            ));
+            client.decision = Decision::Fallback;
+            break;
+        }
+        let Some(ip) = parse_entry(text) else {
+            add(format_args!(
+                "this is not an address, so the search stops. The client is the trusted address to the right of this \
+                 entry, or the peer if there is none."
+            ));
             client.decision = Decision::Fallback;
             break;
         };
+        let Some(by) = trusted.find(ip) else {
+            add(format_args!("{ip} is not a trusted proxy, so it is the client."));
+            client = ClientIp { ip, decision: Decision::Xff };
+            break;
+        };
+        add(format_args!("{ip} is another trusted proxy ({by})."));
         client = ClientIp { ip, decision: Decision::XffAllTrusted };
-        match trusted.find(ip) {
-            Some(by) => report(XffEntry::TrustedProxy(ip, by)),
-            None => {
-                report(XffEntry::Client(ip));
-                client.decision = Decision::Xff;
-                break;
-            }
-        }
     }
-    observer.add(|| match client.decision {
-        Decision::Missing => Some(Step::XffMissing),
-        Decision::XffAllTrusted => Some(Step::XffAllTrusted { ip: client.ip }),
-        _ => Some(entries.count()).filter(|count| *count > 0).map(|entries| Step::XffUnread { entries }),
-    });
+    match client.decision {
+        Decision::Missing => explain.add("ip", || {
+            "The peer sent no X-Forwarded-For, so it is the client. If it forwards requests of others, configure it to \
+             send X-Forwarded-For, or set --client-ip-from to the header that it sends."
+                .to_owned()
+        }),
+        Decision::XffAllTrusted => explain.add("ip", || {
+            format!(
+                "Every entry is a trusted proxy, so the leftmost one, {}, is the client. If this is not an address of \
+                 your own network, --trusted-proxies covers too much.",
+                client.ip
+            )
+        }),
+        _ => explain.add("ip", || {
+            "Entries further to the left, if any, were not read: a client can send anything there.".to_owned()
+        }),
+    }
     client
 }
 
 /// Reads the address from the header `name`. Falls back to the peer if the header is repeated: one of the values may
 /// come from the client.
-fn from_header(
-    peer: IpAddr,
-    headers: &HeaderMap,
-    name: &HeaderName,
-    observer: &mut impl Observer,
-) -> ClientIp {
+fn from_header(peer: IpAddr, headers: &HeaderMap, name: &HeaderName, explain: &mut impl Explain) -> ClientIp {
     let mut values = headers.get_all(name).iter();
     let (first, is_single) = (values.next(), values.next().is_none());
     let address = first.filter(|_| is_single).and_then(|value| parse_entry(value.as_bytes()));
-    observer.add(|| {
-        let value = match (first, address) {
-            (None, _) => AddressHeader::Missing,
-            (Some(_), Some(ip)) => AddressHeader::Client(ip),
-            (Some(_), None) if !is_single => AddressHeader::Repeated,
-            (Some(value), None) => AddressHeader::Invalid { text: shortened(value.as_bytes()) },
-        };
-        Step::AddressHeader { name: name.clone(), value }
+    explain.add("ip", || match (first, address) {
+        (None, _) => format!("The peer sent no header {name}, so it is the client."),
+        (Some(_), Some(ip)) => format!("The header {name} has the client's address: {ip}."),
+        (Some(_), None) if !is_single => {
+            format!(
+                "The header {name} was sent more than once, and one of its values may be the client's own, so the peer is \
+                 the client. Configure the proxy to replace the header."
+            )
+        }
+        (Some(value), None) => format!(
+            "The header {name} is {:?}, which is not an address, so the peer is the client.",
+            shortened(value.as_bytes())
+        ),
     });
     let decision = match (first, address) {
         (None, _) => Decision::Missing,

@@ -1,8 +1,8 @@
 //! Which source provides which connection fact.
 
 use crate::client_ip::Decision;
+use crate::explain::Explain;
 use crate::facts::{ConnectionFacts, ProxiedTls};
-use crate::steps::{Fact, FactSource, Observer, Step};
 
 /// Selects the source of each fact. `own` are the facts of the TCP connection to this process, and `headers` reads those
 /// in the headers.
@@ -17,45 +17,27 @@ use crate::steps::{Fact, FactSource, Observer, Step};
 /// With PROXY protocol, `own` comes from [`ConnectionFacts::behind_balancer`], and the client in the PROXY header takes the
 /// place of the peer. If that client is a trusted proxy itself, its row applies.
 ///
-/// Reports the source of each fact except the colo, which this function does not select.
-pub(crate) fn select<'h, O: Observer>(
+/// Explains the source of each fact except the colo, which this function does not select.
+pub(crate) fn select<'h, E: Explain>(
     decision: Decision,
     own: ConnectionFacts<'h>,
-    headers: impl FnOnce(&mut O) -> ConnectionFacts<'h>,
-    observer: &mut O,
+    headers: impl FnOnce(&mut E) -> ConnectionFacts<'h>,
+    explain: &mut E,
 ) -> ConnectionFacts<'h> {
     match decision {
-        Decision::PeerUntrusted => only_own(own, observer),
+        Decision::PeerUntrusted => only_own(own, explain),
         // Nothing was forwarded: the peer is the client, so this connection is the client's.
-        Decision::Missing => or(headers(observer), own, observer),
+        Decision::Missing => or(headers(explain), own, explain),
         // The peer is a trusted proxy, so only its headers describe the client's connection.
         Decision::Peer | Decision::Xff | Decision::XffAllTrusted | Decision::Header | Decision::Fallback => {
-            report(observer, [true; 3]);
-            headers(observer)
+            headers(explain)
         }
     }
 }
 
 /// Selects the facts of the connection: no header may be read.
-pub(crate) fn only_own<'h>(own: ConnectionFacts<'h>, observer: &mut impl Observer) -> ConnectionFacts<'h> {
-    report(observer, [false; 3]);
-    own
-}
-
-/// Reports whether HTTP version, TLS and round-trip time come from headers or from the connection.
-fn report(observer: &mut impl Observer, from_header: [bool; 3]) {
-    let [http, tls, rtt] = from_header.map(|header| match header {
-        true => FactSource::Header,
-        false => FactSource::Connection,
-    });
-    for (fact, source) in [
-        (Fact::HttpProtocol, http),
-        (Fact::TlsVersion, tls),
-        (Fact::TlsCipher, tls),
-        (Fact::RoundTripTime, rtt),
-    ] {
-        observer.add(|| Step::FactSource { fact, source });
-    }
+pub(crate) fn only_own<'h>(own: ConnectionFacts<'h>, explain: &mut impl Explain) -> ConnectionFacts<'h> {
+    or(ConnectionFacts::default(), own, explain)
 }
 
 impl<'h> ConnectionFacts<'h> {
@@ -77,17 +59,27 @@ impl<'h> ConnectionFacts<'h> {
 fn or<'h>(
     sent: ConnectionFacts<'h>,
     own: ConnectionFacts<'h>,
-    observer: &mut impl Observer,
+    explain: &mut impl Explain,
 ) -> ConnectionFacts<'h> {
     let tls_sent = sent.tls_version.is_some() || sent.tls_cipher.is_some();
-    report(observer, [sent.http_protocol.is_some(), tls_sent, sent.rtt_ms.is_some()]);
+    let (http_sent, rtt_sent) = (sent.http_protocol.is_some(), sent.rtt_ms.is_some());
+    for (field, is_sent) in
+        [("http_protocol", http_sent), ("tls_version", tls_sent), ("tls_cipher", tls_sent), ("rtt", rtt_sent)]
+    {
+        if !is_sent {
+            explain.add(field, || match field == "rtt" && !own.rtt_from_socket {
+                true => "not known behind a load balancer".to_owned(),
+                false => "the connection to this service, not part of this explanation".to_owned(),
+            });
+        }
+    }
     let tls = if tls_sent { sent } else { own };
     ConnectionFacts {
         http_protocol: sent.http_protocol.or(own.http_protocol),
         tls_version: tls.tls_version,
         tls_cipher: tls.tls_cipher,
         rtt_ms: sent.rtt_ms,
-        rtt_from_socket: sent.rtt_ms.is_none() && own.rtt_from_socket,
+        rtt_from_socket: !rtt_sent && own.rtt_from_socket,
         colo: sent.colo,
     }
 }

@@ -8,8 +8,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Version};
 use crate::address::trim;
 use crate::colo::Iata;
 use crate::config::{EdgeArgs, RttUnit};
-use crate::error::EdgeError;
-use crate::steps::{Fact, FactHeader, Observer, Step, shortened};
+use crate::explain::{Explain, join, shortened};
+use crate::policy::EdgeError;
 
 mod cipher;
 mod values;
@@ -102,14 +102,14 @@ impl FactHeaders {
     /// Reads the facts. Only for requests from trusted proxies: any client can send these headers.
     #[must_use]
     pub fn read<'h>(&self, headers: &'h HeaderMap) -> ConnectionFacts<'h> {
-        self.read_observed(headers, &mut ())
+        self.read_explained(headers, &mut ())
     }
 
-    /// Like [`read`](Self::read), and reports each header.
-    pub(crate) fn read_observed<'h>(
+    /// Like [`read`](Self::read), and explains each fact.
+    pub(crate) fn read_explained<'h>(
         &self,
         headers: &'h HeaderMap,
-        observer: &mut impl Observer,
+        explain: &mut impl Explain,
     ) -> ConnectionFacts<'h> {
         let names = [&self.http_protocol, &self.tls_version, &self.tls_cipher, &self.colo];
         let (mut sent, mut has_rtt) = ([Sent::Missing; 4], false);
@@ -132,32 +132,31 @@ impl FactHeaders {
             colo: colo.and_then(|value| Iata::parse_ray(value.as_bytes())),
         };
         let valid = [
-            (Fact::HttpProtocol, facts.http_protocol.is_some()),
-            (Fact::TlsVersion, facts.tls_version.is_some()),
-            (Fact::TlsCipher, facts.tls_cipher.is_some()),
-            (Fact::Colo, facts.colo.is_some()),
+            ("http_protocol", facts.http_protocol.is_some()),
+            ("tls_version", facts.tls_version.is_some()),
+            ("tls_cipher", facts.tls_cipher.is_some()),
+            ("colo", facts.colo.is_some()),
         ];
-        for ((name, sent), (fact, is_valid)) in names.into_iter().zip(sent).zip(valid) {
-            observer.add(|| sent.step(fact, name, is_valid));
+        for ((name, sent), (field, is_valid)) in names.into_iter().zip(sent).zip(valid) {
+            explain.add(field, || sent.describe(name, is_valid));
+        }
+        if !has_rtt {
+            explain.add("rtt", || format!("the peer sent no header {}", join(&self.rtt)));
+            return facts;
         }
         let rtt = |name| {
             let sent = Sent::all(headers, name);
             let rtt = sent.value().and_then(|value| values::rtt(value, self.rtt_unit));
-            observer.add(|| sent.step(Fact::RoundTripTime, name, rtt.is_some()));
+            explain.add("rtt", || sent.describe(name, rtt.is_some()));
             rtt
         };
-        ConnectionFacts { rtt_ms: self.rtt.iter().filter(|_| has_rtt).find_map(rtt), ..facts }
+        ConnectionFacts { rtt_ms: self.rtt.iter().find_map(rtt), ..facts }
     }
 
-    /// Returns the names of the headers that are read for a fact.
-    pub(crate) fn names(&self, fact: Fact) -> &[HeaderName] {
-        match fact {
-            Fact::HttpProtocol => std::slice::from_ref(&self.http_protocol),
-            Fact::TlsVersion => std::slice::from_ref(&self.tls_version),
-            Fact::TlsCipher => std::slice::from_ref(&self.tls_cipher),
-            Fact::RoundTripTime => &self.rtt,
-            Fact::Colo => std::slice::from_ref(&self.colo),
-        }
+    /// Returns whether a header has one of the facts.
+    pub(crate) fn contain(&self, name: &HeaderName) -> bool {
+        [&self.http_protocol, &self.tls_version, &self.tls_cipher, &self.colo].contains(&name)
+            || self.rtt.contains(name)
     }
 }
 
@@ -192,14 +191,15 @@ impl<'h> Sent<'h> {
         }
     }
 
-    fn step(self, fact: Fact, name: &HeaderName, is_valid: bool) -> Step {
-        let value = match self {
-            Self::Missing => FactHeader::Missing,
-            Self::Repeated => FactHeader::Repeated,
-            Self::Once(_) if is_valid => FactHeader::Valid,
-            Self::Once(value) => FactHeader::Invalid { text: shortened(value.as_bytes()) },
-        };
-        Step::FactHeader { fact, name: name.clone(), value }
+    fn describe(self, name: &HeaderName, is_valid: bool) -> String {
+        match self {
+            Self::Missing => format!("the peer sent no header {name}"),
+            Self::Repeated => format!("header {name} was sent more than once, so it is ignored"),
+            Self::Once(_) if is_valid => format!("header {name}"),
+            Self::Once(value) => {
+                format!("header {name} has an invalid value: {:?}", shortened(value.as_bytes()))
+            }
+        }
     }
 }
 

@@ -2,7 +2,6 @@
 
 mod discovery;
 mod endpoints;
-mod node;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::OnceLock;
@@ -10,16 +9,15 @@ use std::time::Duration;
 
 use discovery::discover_proxies;
 use futures_util::FutureExt;
-use kube::Client;
+use k8s_openapi::api::core::v1::Node;
 use kube::runtime::utils::Backoff;
-pub use node::node_label;
-use node::wait_for_node_label;
+use kube::{Api, Client, ResourceExt};
 use tokio::task::JoinSet;
+use tokio::time::sleep;
 
+use crate::client_info::{DiscoveryStatus, Shared};
 use crate::colo::{ColoMap, Iata, colo_of_label};
-use crate::error::EdgeError;
-use crate::policy::EdgePolicy;
-use crate::shared::{DiscoveryStatus, Shared};
+use crate::policy::{EdgeError, EdgePolicy};
 
 /// Read timeout of a connection. Longer than a watch, so that it ends only connections that hang.
 const READ_TIMEOUT: Duration = Duration::from_secs(150);
@@ -76,6 +74,37 @@ async fn notice_panic(shared: Shared, task: impl Future<Output = ()>) {
     if AssertUnwindSafe(task).catch_unwind().await.is_err() {
         tracing::error!("reading from Kubernetes panicked; not ready until a restart");
         shared.status.send_replace(DiscoveryStatus::Waiting);
+    }
+}
+
+/// Returns the value of a node's label, if the node has it.
+///
+/// # Errors
+/// The Kubernetes API is unreachable, rejects the request or does not have the node.
+pub async fn node_label(client: Client, node: &str, label: &str) -> kube::Result<Option<String>> {
+    let node = Api::<Node>::all(client).get_metadata(node).await?;
+    Ok(node.labels().get(label).cloned())
+}
+
+/// Like [`node_label`], but retries until it succeeds. After that, the label is not read again: a node's colo does not
+/// change.
+async fn wait_for_node_label(
+    client: Client,
+    node: &str,
+    label: &str,
+    mut retry: Box<dyn Backoff>,
+) -> Option<String> {
+    let mut warned = false;
+    loop {
+        match node_label(client.clone(), node, label).await {
+            Ok(value) => return value,
+            Err(error) if !warned => {
+                tracing::warn!(node, label, cause = %error, "can't read the node's label; retrying");
+                warned = true;
+            }
+            Err(_) => {}
+        }
+        sleep(retry.next().unwrap_or(Duration::from_secs(30))).await;
     }
 }
 

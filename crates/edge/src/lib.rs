@@ -11,26 +11,22 @@ mod client_info;
 mod client_ip;
 mod colo;
 mod config;
-mod error;
+mod explain;
 mod fact_sources;
 mod facts;
 #[cfg(feature = "kubernetes")]
 mod kubernetes;
 mod policy;
-mod shared;
-mod steps;
 mod trusted;
 
 pub use address::{MAX_HOPS, parse_entry};
-pub use client_info::{ClientInfo, Edge, Explanation, Peer};
+pub use client_info::{ClientInfo, DiscoveryStatus, Edge, Peer};
 pub use client_ip::{ClientIp, Decision, resolve};
 pub use colo::Iata;
 pub use config::{EdgeArgs, RttUnit};
-pub use error::EdgeError;
+pub use explain::Explained;
 pub use facts::{ConnectionFacts, FactHeaders, ProxiedTls};
 #[cfg(feature = "kubernetes")]
 pub use kubernetes::{client_from, node_label};
-pub use policy::{ClientIpFrom, EdgePolicy, ServiceRef};
-pub use shared::DiscoveryStatus;
-pub use steps::{AddressHeader, Fact, FactHeader, FactSource, Step, XffEntry};
-pub use trusted::{TrustedBy, TrustedProxies, TrustedSet};
+pub use policy::{ClientIpFrom, EdgeError, EdgePolicy, ServiceRef};
+pub use trusted::{TrustedProxies, TrustedSet};

@@ -1,5 +1,6 @@
 //! The set of trusted proxies, and the holder that replaces it without blocking requests.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -13,6 +14,15 @@ pub enum TrustedBy {
     Network(IpNet),
     /// Discovery has found it.
     Discovery,
+}
+
+impl fmt::Display for TrustedBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Network(network) => write!(f, "{network} in --trusted-proxies"),
+            Self::Discovery => f.write_str("found by --discover-proxies"),
+        }
+    }
 }
 
 /// Networks from the flags and addresses from discovery.

@@ -11,11 +11,11 @@ use anyhow::Context;
 use http::HeaderMap;
 use http_server::{Lifecycle, ServeArgs, Server, Tls};
 use opentelemetry::KeyValue;
-use poem::{EndpointExt, Response, endpoint::BoxEndpoint};
+use poem::EndpointExt;
 use tokio::{runtime::Builder, sync::oneshot};
 
 use crate::{
-    admin::{self, AdminRoutes},
+    admin,
     background::BackgroundTasks,
     config::TelemetryArgs,
     error::responder,
@@ -50,8 +50,7 @@ pub struct Kit {
 #[derive(Debug)]
 pub struct AdminServer {
     addr: SocketAddr,
-    routes: AdminRoutes,
-    start: oneshot::Sender<AdminRoutes>,
+    start: oneshot::Sender<()>,
 }
 
 impl AdminServer {
@@ -60,16 +59,10 @@ impl AdminServer {
         self.addr
     }
 
-    /// Adds an endpoint to those of every service. `None` adds nothing.
-    pub fn route(mut self, path: &'static str, endpoint: Option<BoxEndpoint<'static, Response>>) -> Self {
-        self.routes.extend(endpoint.map(|endpoint| (path, endpoint)));
-        self
-    }
-
     /// Serves until the process exits.
     pub fn serve(self) {
         // Fails only if the thread has panicked, which ends the process.
-        let _ = self.start.send(self.routes);
+        let _ = self.start.send(());
     }
 }
 
@@ -127,14 +120,14 @@ impl Kit {
             .spawn(move || kit.run_admin(addr, bound, started))
             .context("can't start the admin thread")?;
         let addr = result.await.context("the admin thread has exited")??;
-        Ok(AdminServer { addr, routes: AdminRoutes::default(), start })
+        Ok(AdminServer { addr, start })
     }
 
     fn run_admin(
         self,
         addr: SocketAddr,
         bound: oneshot::Sender<anyhow::Result<SocketAddr>>,
-        started: oneshot::Receiver<AdminRoutes>,
+        started: oneshot::Receiver<()>,
     ) {
         let runtime = match Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime,
@@ -146,8 +139,8 @@ impl Kit {
                 Ok(server) => {
                     let server = server.errors(responder("/", &HeaderMap::new()));
                     let _ = bound.send(Ok(server.local_addr()));
-                    let Ok(routes) = started.await else { return };
-                    let endpoint = admin::endpoint(&self.readiness, &self.telemetry, routes).boxed();
+                    let Ok(()) = started.await else { return };
+                    let endpoint = admin::endpoint(&self.readiness, &self.telemetry).boxed();
                     // A separate lifecycle that never shuts down: probes must work while the other ports shut down.
                     let serving = server.serve(endpoint, Lifecycle::new(&args));
                     self.tasks.watch("admin server", serving).await;

@@ -1,7 +1,6 @@
 //! The home page, for people: address, location, network and connection of the visitor. Rendered by the code of a lookup,
 //! but not charged and not counted as one.
 
-mod address;
 mod facts;
 mod map;
 

@@ -45,16 +45,6 @@ fn rate_limit_headers_are_a_value_of_the_chart() {
     assert!(Chart::render(&["--set", "lookup.ratelimitHeaders=none"]).is_err(), "not a mode");
 }
 
-#[test]
-fn explain_is_off_in_the_chart() {
-    if !has_helm() {
-        return;
-    }
-    let chart = render("lookup.ratelimitHeaders=legacy");
-    let container = named(&pod(&chart, "Deployment", "-lookup-svc")["containers"], "lookup-svc");
-    assert_eq!(named(&container["env"], "IP_LOOKUP_EXPLAIN")["value"], "off");
-}
-
 /// A third party's outage must not keep pods from starting or take them out of the Service.
 #[test]
 fn geo_updater_neither_delays_nor_fails_a_pod() {

@@ -1,16 +1,14 @@
-//! `explain` of lookup-svc and `ip-lookup`, as a command and as `POST /explain` on the admin port.
+//! The command `explain` of lookup-svc and `ip-lookup`.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::process::{Command, Output};
 
 use quota_client::wire::Scope;
-use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use tempfile::{NamedTempFile, TempDir};
-use testkit::http;
 use testkit::lookup::{JsonResponse, Stack};
 use testkit::mmdb::sample;
-use testkit::process::{Service, binary};
+use testkit::process::binary;
 
 // Marker values in requests. None of them may be logged.
 const CLIENT: &str = "203.0.113.77";
@@ -69,13 +67,15 @@ fn trusted_hop_header_and_client_are_explained() {
     assert_step(&report, "10.77.31.9 is a trusted proxy (10.0.0.0/8 in --trusted-proxies)");
     assert_step(&report, "10.1.1.1 is another trusted proxy");
     assert_step(&report, "203.0.113.77 is not a trusted proxy, so it is the client");
-    assert_step(&report, "1 entry further to the left was not read");
-    assert_step(&report, "x-edge-colo, for colo, is \"???\", which is not a valid value");
-    assert_eq!(report["client"], json!({"ip": CLIENT, "decision": "xff"}));
+    assert_step(&report, "Entries further to the left, if any, were not read");
+    assert_eq!((&report["ip"], &report["decision"]), (&json!(CLIENT), &json!("xff")));
     assert_eq!((&field(&report, "rtt")["value"], source(&report, "rtt")), (&json!(12), "header x-edge-rtt"));
     assert_eq!(source(&report, "tls_version"), "the peer sent no header x-edge-tls-version");
-    assert_eq!(source(&report, "colo"), "header x-edge-colo has an invalid value");
-    assert_eq!(source(&report, "ip"), "X-Forwarded-For");
+    assert_eq!(
+        source(&report, "colo"),
+        "header x-edge-colo has an invalid value: \"???\"; no flag of this service has it"
+    );
+    assert!(!report.to_string().contains(FORGED), "the values of headers that are not read are not shown");
 }
 
 #[test]
@@ -84,8 +84,8 @@ fn each_field_has_its_database_and_build_date() {
     let report = report(&sample, &["--peer", CLIENT]);
     let name = sample.path().file_name().unwrap().to_str().unwrap();
     let databases = report["databases"].as_array().unwrap();
-    assert_eq!((databases.len(), &databases[0]["name"]), (2, &json!(name)));
-    let built = databases[0]["built"].as_str().unwrap();
+    let (first, built) = databases[0].as_str().unwrap().split_once(" (city), built ").unwrap();
+    assert_eq!((databases.len(), first), (2, name));
     assert_eq!(built.len(), "2026-06-17".len(), "{built}");
     for field in ["city", "country", "asn"] {
         assert_eq!(source(&report, field), format!("{name}, built {built}"), "{field}");
@@ -111,15 +111,18 @@ fn common_mistakes_are_named() {
     let real_ip = format!("X-Real-IP: {CLIENT}");
     let forwarded = format!("X-Forwarded-For: {CLIENT}");
     let untrusted = report(&sample, &["--peer", "192.168.0.2", "--header", &forwarded]);
-    assert_eq!(untrusted["client"]["decision"], "peer_untrusted");
+    assert_eq!(untrusted["decision"], "peer_untrusted");
     assert_step(&untrusted, "If it is your proxy, add it to --trusted-proxies");
     assert_step(&untrusted, "Ignored, because the peer is not trusted: x-forwarded-for.");
-    assert_step(&untrusted, "192.168.0.2 is an address of a local network, so it has no location.");
+    assert_step(
+        &untrusted,
+        "192.168.0.2 is a private address, which exists only within one local network. It has no location.",
+    );
     let other_header = report(&sample, &["--peer", PROXY, "--header", &real_ip]);
     assert_step(&other_header, "Not used for the address or the connection facts: x-real-ip.");
     assert_step(&other_header, "use --client-ip-from header:x-real-ip");
     let too_wide = report(&sample, &["--peer", PROXY, "--header", "X-Forwarded-For: 10.2.2.2"]);
-    assert_eq!(too_wide["client"]["decision"], "xff_all_trusted");
+    assert_eq!(too_wide["decision"], "xff_all_trusted");
     assert_step(&too_wide, "--trusted-proxies covers too much");
 }
 
@@ -163,114 +166,11 @@ fn ip_lookup_trusts_loopback_by_default() {
         serde_json::from_str(&text("ip-lookup", &line)).unwrap()
     };
     let default = explain(&[], &["--json"]);
-    assert_eq!(default["client"], json!({"ip": CLIENT, "decision": "xff"}));
+    assert_eq!((&default["ip"], &default["decision"]), (&json!(CLIENT), &json!("xff")));
     assert_step(&default, "127.0.0.1 is a trusted proxy (127.0.0.0/8 in --trusted-proxies)");
     let none = explain(&["--trusted-proxies", "none"], &["--output", "json"]);
-    assert_eq!(none["client"], json!({"ip": "127.0.0.1", "decision": "peer_untrusted"}));
+    assert_eq!((&none["ip"], &none["decision"]), (&json!("127.0.0.1"), &json!("peer_untrusted")));
     assert_eq!(dir.path().read_dir().unwrap().count(), 0, "nothing is stored");
-}
-
-/// A running lookup-svc without a quota-svc, and the URL of its admin port.
-struct Admin {
-    service: Service,
-    url: String,
-}
-
-impl Admin {
-    async fn start(listen: &str, flags: &[&str]) -> Self {
-        let local =
-            ["--listen", "127.0.0.1:0", "--admin-listen", listen, "--quota-url", "http://127.0.0.1:9"];
-        let proxies = ["--trusted-proxies", "10.0.0.0/8", "--log-level", "debug"];
-        let mut service = Service::spawn("lookup-svc", &[local.as_slice(), &proxies, flags].concat(), &[]);
-        let port = service.listen_addr("admin").await.port();
-        Self { service, url: format!("http://127.0.0.1:{port}/explain") }
-    }
-
-    fn request(&self) -> reqwest::RequestBuilder {
-        let headers = [["X-Forwarded-For", CLIENT], ["X-Other", FORGED]];
-        http::client().post(&self.url).body(json!({"peer": PROXY, "headers": headers}).to_string())
-    }
-
-    async fn status(&self) -> u16 {
-        self.request().send().await.unwrap().status().as_u16()
-    }
-}
-
-#[tokio::test]
-async fn admin_port_explains_only_on_loopback_unless_it_is_turned_on() {
-    for (listen, flags, status) in [
-        ("127.0.0.1:0", [].as_slice(), 200),
-        ("0.0.0.0:0", &[], 404),
-        ("0.0.0.0:0", &["--explain", "on"], 200),
-        ("127.0.0.1:0", &["--explain", "off"], 404),
-    ] {
-        let admin = Admin::start(listen, flags).await;
-        assert_eq!(admin.status().await, status, "{listen} {flags:?}");
-    }
-}
-
-#[tokio::test]
-async fn admin_port_gives_the_report_of_the_command_and_logs_nothing() {
-    let admin = Admin::start("127.0.0.1:0", &[]).await;
-    let response = admin.request().send().await.unwrap();
-    assert_eq!(response.headers()["cache-control"], "no-store");
-    let report: Value = response.json().await.unwrap();
-    let (forwarded, other) = (format!("X-Forwarded-For: {CLIENT}"), format!("X-Other: {FORGED}"));
-    let explain = ["explain", "--json", "--peer", PROXY, "--header", &forwarded, "--header", &other];
-    let command = text("lookup-svc", &[["--trusted-proxies", "10.0.0.0/8"].as_slice(), &explain].concat());
-    assert_eq!(report, serde_json::from_str::<Value>(&command).unwrap());
-    assert_eq!(report["client"]["ip"], CLIENT);
-    let metrics = http::client().get(admin.url.replace("/explain", "/metrics")).send().await.unwrap();
-    let metrics = metrics.text().await.unwrap();
-    let logs = admin.service.logs();
-    assert!(logs.contains("edge policy"), "{logs}");
-    for marker in [CLIENT, FORGED, PROXY] {
-        assert!(!logs.contains(marker) && !metrics.contains(marker), "{marker} in\n{logs}\n{metrics}");
-    }
-    assert!(!report.to_string().contains(FORGED), "the values of headers that are not read are not shown");
-}
-
-#[tokio::test]
-async fn requests_of_web_pages_and_invalid_requests_are_rejected() {
-    let admin = Admin::start("127.0.0.1:0", &[]).await;
-    let post = |body: String| http::client().post(&admin.url).body(body);
-    for (request, status, code) in [
-        (admin.request().header("origin", "https://page.example"), 403, "forbidden"),
-        (admin.request().header("origin", "null"), 403, "forbidden"),
-        (admin.request().header("sec-fetch-site", "cross-site"), 403, "forbidden"),
-        (admin.request().header("sec-fetch-site", "same-origin"), 403, "forbidden"),
-        (admin.request().header("host", "page.example"), 403, "forbidden"),
-        (post("{}".to_owned()), 400, "bad_request"),
-        (post(json!({"peer": "proxy.example"}).to_string()), 400, "bad_request"),
-        (post(json!({"peer": "::1", "headers": [["a b", "c"]]}).to_string()), 400, "bad_request"),
-        (post(json!({"peer": " ".repeat(17 * 1024)}).to_string()), 413, "payload_too_large"),
-        (http::client().get(&admin.url), 405, "method_not_allowed"),
-    ] {
-        let response = request.send().await.unwrap();
-        assert_eq!(response.status(), StatusCode::from_u16(status).unwrap());
-        assert_eq!(response.headers()["cache-control"], "no-store", "{status}");
-        assert!(!response.headers().contains_key("access-control-allow-origin"));
-        if status == 405 {
-            assert_eq!(response.headers()["allow"], "POST");
-        }
-        assert_eq!(response.json::<Value>().await.unwrap()["error"], code);
-    }
-    let preflight =
-        http::client().request(Method::OPTIONS, &admin.url).header("origin", "https://page.example");
-    assert!(!preflight.send().await.unwrap().headers().contains_key("access-control-allow-origin"));
-}
-
-#[tokio::test]
-async fn requests_for_other_hosts_are_explained_only_if_it_is_turned_on() {
-    for (flags, status) in [([].as_slice(), 403), (&["--explain", "on"], 200)] {
-        let admin = Admin::start("127.0.0.1:0", flags).await;
-        let by_name = admin.request().header("host", "pod.example:9080");
-        assert_eq!(by_name.send().await.unwrap().status().as_u16(), status, "{flags:?}");
-        let local = admin.request().header("host", "localhost").header("sec-fetch-site", "none");
-        assert_eq!(local.send().await.unwrap().status(), 200, "{flags:?}");
-        let page = admin.request().header("host", "localhost").header("sec-fetch-site", "same-site");
-        assert_eq!(page.send().await.unwrap().status(), 403, "{flags:?}");
-    }
 }
 
 #[tokio::test]
@@ -305,18 +205,4 @@ async fn explained_fields_are_those_of_a_lookup() {
         }
     }
     assert_eq!(report["fields"].as_array().unwrap().len() + 1, response.fields().len());
-}
-
-#[tokio::test]
-async fn running_ip_lookup_explains_on_its_admin_port() {
-    let dir = TempDir::new().unwrap();
-    let any = "127.0.0.1:0";
-    let ports = ["--listen", any, "--dashboard-listen", any, "--quota-listen", any, "--admin-listen", any];
-    let data = ["--data-dir", dir.path().to_str().unwrap(), "--log-level", "info"];
-    let mut service = Service::spawn("ip-lookup", &[ports.as_slice(), &data].concat(), &[]);
-    let url = format!("http://{}/explain", service.listen_addr("admin").await);
-    let body = json!({"peer": "127.0.0.1", "headers": [["X-Forwarded-For", CLIENT]]}).to_string();
-    // The port is served once the service is complete; until then, the request waits.
-    let response = http::client().post(url).body(body).send().await.unwrap();
-    assert_eq!(response.json::<Value>().await.unwrap()["client"], json!({"ip": CLIENT, "decision": "xff"}));
 }

@@ -290,20 +290,13 @@ async fn backup_guide_restores_a_working_key() {
 
 #[tokio::test]
 async fn troubleshooting_guide_explains_the_address() {
-    if !require_tool("curl") {
-        return;
-    }
     let guide = "docs/guides/troubleshooting.md";
-    let mut machine = Machine::start(&[]).await;
-    let admin = machine.service.listen_addr("admin").await.to_string();
-    let [commands, request] = blocks_of(guide, "sh").try_into().unwrap();
+    let machine = Machine::start(&[]).await;
+    let [commands] = blocks_of(guide, "sh").try_into().unwrap();
     let printed = machine.shell(&commands);
     assert_eq!(printed.matches("Client address: 8.8.8.8 ").count(), 2, "{printed}");
     let shown = blocks_of(guide, "text").into_iter().find(|block| block.contains("Client address"));
     assert!(printed.contains(&shown.unwrap()), "the guide shows another output: {printed}");
-    let response = machine.shell(&request.replace("localhost:9080", &admin));
-    let response: Value = serde_json::from_str(&response).unwrap();
-    assert_eq!(response["client"]["ip"], "8.8.8.8", "{response}");
 }
 
 #[tokio::test]

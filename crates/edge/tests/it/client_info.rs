@@ -97,54 +97,56 @@ async fn headers_of_a_balancer_without_a_client_are_ignored() {
     assert_eq!(client.facts.colo.map(|colo| colo.to_string()).as_deref(), Some("FRA"));
 }
 
-fn sentences(edge: &Edge, peer: &str, headers: &[(&'static str, &str)]) -> Vec<String> {
-    let mut map = HeaderMap::new();
-    for (name, value) in headers {
-        map.append(*name, value.parse().unwrap());
-    }
+/// The texts about a field.
+fn explained(edge: &Edge, peer: &str, headers: &[(&'static str, &str)], field: &str) -> Vec<String> {
+    let headers: HeaderMap =
+        headers.iter().map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap())).collect();
     let own = ConnectionFacts::direct(Version::HTTP_11);
-    let explanation = edge.explain(peer.parse::<IpAddr>().unwrap(), &map, own);
-    explanation.steps.iter().map(ToString::to_string).collect()
+    let (_, explained) = edge.explain(peer.parse().unwrap(), &headers, own);
+    explained.into_iter().filter(|(of, _)| *of == field).map(|(_, text)| text).collect()
 }
 
 #[tokio::test]
-async fn each_hop_is_explained_in_a_sentence() {
+async fn each_hop_and_fact_is_explained() {
     let edge = edge(&["10.0.0.0/8"]).await;
     let forwarded = ("x-forwarded-for", "192.0.2.1, 203.0.113.7, 10.9.9.9");
-    let steps = sentences(&edge, "10.0.0.1", &[forwarded, ("x-edge-rtt", "fast"), ("x-edge-colo", "SJC")]);
-    let has = |text: &str| assert!(steps.iter().any(|step| step == text), "{text} is not in {steps:#?}");
-    has("The peer 10.0.0.1 is a trusted proxy (10.0.0.0/8 in --trusted-proxies), so its headers are read.");
-    has(
-        "Entry 1 of X-Forwarded-For, counted from the right, is \"10.9.9.9\": 10.9.9.9 is another trusted proxy (10.0.0.0/8 in --trusted-proxies).",
+    let sent = [forwarded, ("x-edge-rtt", "fast"), ("x-edge-colo", "SJC")];
+    assert_eq!(
+        explained(&edge, "10.0.0.1", &sent, "ip"),
+        [
+            "The peer 10.0.0.1 is a trusted proxy (10.0.0.0/8 in --trusted-proxies), so its headers are read.",
+            "Entry 1 of X-Forwarded-For, counted from the right, is \"10.9.9.9\": 10.9.9.9 is another trusted proxy (10.0.0.0/8 in --trusted-proxies).",
+            "Entry 2 of X-Forwarded-For, counted from the right, is \"203.0.113.7\": 203.0.113.7 is not a trusted proxy, so it is the client.",
+            "Entries further to the left, if any, were not read: a client can send anything there.",
+        ]
     );
-    has(
-        "Entry 2 of X-Forwarded-For, counted from the right, is \"203.0.113.7\": 203.0.113.7 is not a trusted proxy, so it is the client.",
-    );
-    has("1 entry further to the left was not read: a client can send anything there.");
-    has("The header x-edge-rtt, for rtt, is \"fast\", which is not a valid value, so it is ignored.");
-    has("The header x-edge-colo, for colo, is used.");
-    let untrusted = sentences(&edge, "203.0.113.1", &[forwarded]);
+    let source = |peer, sent, field| explained(&edge, peer, sent, field).join("; ");
+    assert_eq!(source("10.0.0.1", &sent, "rtt"), "header x-edge-rtt has an invalid value: \"fast\"");
+    assert_eq!(source("10.0.0.1", &sent, "colo"), "header x-edge-colo");
+    assert_eq!(source("10.0.0.1", &sent, "tls_version"), "the peer sent no header x-edge-tls-version");
+    let own = "the connection to this service, not part of this explanation";
+    assert_eq!(source("10.0.0.1", &[], "rtt"), format!("the peer sent no header x-edge-rtt; {own}"));
+    assert_eq!(source("203.0.113.1", &sent, "tls_cipher"), own);
+    assert_eq!(source("203.0.113.1", &sent, "colo"), "--node-zone and --colo-map, or --colo");
+    let untrusted = source("203.0.113.1", &sent, "ip");
     assert!(
-        untrusted[0].starts_with("The peer 203.0.113.1 is not a trusted proxy, so it is the client"),
-        "{untrusted:?}"
+        untrusted.starts_with("The peer 203.0.113.1 is not a trusted proxy, so it is the client"),
+        "{untrusted}"
     );
 }
 
 #[tokio::test]
 async fn headers_that_are_not_read_are_listed() {
     let edge = edge(&["10.0.0.0/8"]).await;
-    let headers: HeaderMap = [("x-forwarded-for", "192.0.2.1"), ("x-real-ip", "192.0.2.2")]
-        .map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap()))
-        .into_iter()
-        .collect();
-    let names = |peer: &str| {
-        let own = ConnectionFacts::direct(Version::HTTP_11);
-        let explanation = edge.explain(peer.parse::<IpAddr>().unwrap(), &headers, own);
-        [explanation.ignored, explanation.unknown]
-            .map(|names| names.iter().map(ToString::to_string).collect::<Vec<_>>())
-    };
-    assert_eq!(names("10.0.0.1"), [vec![], vec!["x-real-ip".to_owned()]]);
-    assert_eq!(names("203.0.113.1"), [["x-forwarded-for".to_owned()], ["x-real-ip".to_owned()]]);
+    let sent = [("x-forwarded-for", "192.0.2.1"), ("x-real-ip", "192.0.2.2")];
+    let unused = "Not used for the address or the connection facts: x-real-ip.".to_owned();
+    let trusted = explained(&edge, "10.0.0.1", &sent, "ip");
+    assert!(trusted.ends_with(&[unused.clone()]), "{trusted:?}");
+    let ignored = "Ignored, because the peer is not trusted: x-forwarded-for.".to_owned();
+    let untrusted = explained(&edge, "203.0.113.1", &sent, "ip");
+    assert!(untrusted.ends_with(&[ignored, unused]), "{untrusted:?}");
+    let hint = explained(&edge, "10.0.0.1", &sent[1..], "ip").pop().unwrap();
+    assert!(hint.contains("use --client-ip-from header:x-real-ip"), "{hint}");
 }
 
 #[tokio::test]

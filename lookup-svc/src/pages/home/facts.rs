@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use super::super::page::escape;
 use super::Fields;
-use super::address::special_use;
 use super::map::{self, Mark};
+use crate::caller::special_use;
 
 /// The fields of one visitor, and what decides why some of them have no value.
 pub(super) struct Facts<'a> {
