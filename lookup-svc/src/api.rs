@@ -2,20 +2,20 @@
 
 mod document;
 mod error;
-mod examples;
 mod headers;
 mod rate_limit;
-mod request_key;
+mod request;
 mod response;
-mod scope;
 
 use std::sync::Arc;
 
 use api_key::ApiKey;
+use futures_util::FutureExt;
+use http::Method;
 use http_server::LogThrottle;
-use poem::error::MethodNotAllowedError;
+use poem::error::{MethodNotAllowedError, NotFoundError};
 use poem::{Endpoint, Request, Response};
-use poem_openapi::{OpenApi, OperationId, Tags};
+use poem_openapi::OperationId;
 use quota_client::ChargeError;
 use quota_client::wire::Scope;
 use tracing::Span;
@@ -27,12 +27,12 @@ use crate::lookup::{Allowed, Denial, Lookup};
 use crate::metrics::{Operation, RequestCounters, RequestOutcome};
 
 use error::ApiError;
-use request_key::{KeyParam, RawRequest, RequestKey};
-use response::{DemoResponse, LookupResponse, PreflightResponse};
-use scope::{RequestedScope, ScopeParam};
 
 pub use document::Document;
 pub use response::Responses;
+
+const IP_PATH: &str = "/api/v1/ip";
+const DEMO_PATH: &str = "/api/v1/ip/demo";
 
 /// The operations of the API.
 #[derive(Clone)]
@@ -44,125 +44,65 @@ pub struct Api {
     pub outage_log: Arc<LogThrottle>,
 }
 
-/// The path of the operation `get_ip`.
-pub const GET_IP_PATH: &str = "/api/v1/ip";
-const GET_IP: &str = "get_ip";
-
-/// The operation `get_ip` as an endpoint. The future of poem-openapi's endpoint contains several copies of the request, so
-/// each move of that future copies them all.
-pub struct GetIp(pub Api);
-
-impl Endpoint for GetIp {
+/// Handles the operations that `document` describes. poem-openapi's own endpoints are not used: they copy the query into
+/// strings, and their futures contain several copies of the request, so each move of such a future copies them all.
+impl Endpoint for Api {
     type Output = Response;
 
-    #[expect(clippy::manual_async_fn, reason = "an `async fn` would hold a second copy of the request")]
     fn call(&self, request: Request) -> impl Future<Output = poem::Result<Response>> + Send {
-        async move {
-            let (headers, query) = (request.headers(), request.uri().query());
-            let (key, scope) = (RequestKey::find(headers, query), ScopeParam::find(query));
-            let mut response = self.0.get_ip(RawRequest(&request), key, KeyParam, scope).await.0;
-            response.set_data(OperationId(GET_IP));
+        let response = async move {
+            let (mut response, operation) = match (request.uri().path(), request.method()) {
+                (IP_PATH, &Method::GET) => (self.get_ip(&request).await, Operation::Lookup.label()),
+                (IP_PATH, &Method::OPTIONS) => (self.responses.preflight(), "preflight_ip"),
+                (DEMO_PATH, &Method::GET) => (self.get_demo(&request).await, Operation::Demo.label()),
+                (DEMO_PATH, &Method::OPTIONS) => (self.responses.preflight(), "preflight_demo"),
+                (IP_PATH | DEMO_PATH, _) => return Err(MethodNotAllowedError.into()),
+                _ => return Err(NotFoundError.into()),
+            };
+            response.set_data(OperationId(operation));
             Ok(response)
-        }
+        };
+        // Boxed, because each middleware moves the future into its own.
+        response.boxed()
     }
 }
 
-#[derive(Tags)]
-enum Group {
-    /// Lookups with an API key.
-    Lookup,
-    /// Lookups without a key, to try the API.
-    Demo,
-}
-
-#[OpenApi]
 impl Api {
-    /// Look up the caller
-    ///
-    /// Returns the caller's IP address, location, network and connection details as JSON. The key's scope
-    /// limits the fields. Fields outside the scope are absent; fields without data are null.
-    #[oai(path = "/api/v1/ip", method = "get", operation_id = "get_ip", tag = "Group::Lookup")]
-    async fn get_ip(
-        &self,
-        request: RawRequest<'_>,
-        request_key: RequestKey<'_>,
-        /// API key, if you can't set headers. A Bearer token in the `Authorization` header takes precedence.
-        #[oai(name = "key")]
-        _key: KeyParam,
-        /// Narrows the key's scope for this request. A scope broader than the key's is ignored.
-        scope: ScopeParam,
-    ) -> LookupResponse {
-        LookupResponse(match self.authorize(&request_key, scope.0).await {
+    async fn get_ip(&self, request: &Request) -> Response {
+        match self.authorize(request).await {
             Ok((allowed, scope)) => {
                 self.record(Operation::Lookup, RequestOutcome::Success, Some(scope));
-                self.success_response(&allowed, FieldSet::Scope(scope), &request)
+                self.success_response(&allowed, FieldSet::Scope(scope), request)
             }
             Err(error) => self.error_response(Operation::Lookup, &error),
-        })
+        }
     }
 
-    /// CORS preflight
-    ///
-    /// Needs no key. Does not count against any quota.
-    #[oai(path = "/api/v1/ip", method = "options", operation_id = "preflight_ip", tag = "Group::Lookup")]
-    async fn preflight_ip(&self) -> PreflightResponse {
-        PreflightResponse(self.responses.preflight())
-    }
-
-    /// Look up the caller without a key
-    ///
-    /// Returns the fields of the scope `geo`, plus `http_protocol`, `tls_version`, `rtt` and `colo`.
-    /// All callers without a key share one daily quota. For trying the API, not for production.
-    #[oai(path = "/api/v1/ip/demo", method = "get", operation_id = "get_demo", tag = "Group::Demo")]
-    async fn get_demo(&self, request: RawRequest<'_>) -> DemoResponse {
-        DemoResponse(match self.lookup.charge_demo().await {
+    async fn get_demo(&self, request: &Request) -> Response {
+        match self.lookup.charge_demo().await {
             Ok(allowed) => {
                 self.record(Operation::Demo, RequestOutcome::Success, None);
-                self.success_response(&allowed, FieldSet::Demo, &request)
+                self.success_response(&allowed, FieldSet::Demo, request)
             }
             Err(denial) => self.error_response(Operation::Demo, &ApiError::Denied(denial)),
-        })
+        }
     }
 
-    /// CORS preflight of the demo
-    ///
-    /// Does not count against any quota.
-    #[oai(path = "/api/v1/ip/demo", method = "options", operation_id = "preflight_demo", tag = "Group::Demo")]
-    async fn preflight_demo(&self) -> PreflightResponse {
-        PreflightResponse(self.responses.preflight())
-    }
-
-    // Without the next two methods, poem would handle HEAD like GET, and the request would be charged.
-    #[oai(path = "/api/v1/ip", method = "head", hidden)]
-    async fn no_head_ip(&self) -> poem::Result<()> {
-        Err(MethodNotAllowedError.into())
-    }
-
-    #[oai(path = "/api/v1/ip/demo", method = "head", hidden)]
-    async fn no_head_demo(&self) -> poem::Result<()> {
-        Err(MethodNotAllowedError.into())
-    }
-}
-
-impl Api {
     /// Checks, in this order, that a key is present, that the scope is valid and that the key is well-formed. Then
     /// charges the key. Returns the scope of the response: the requested scope or the key's, whichever is narrower.
-    async fn authorize(
-        &self,
-        key: &RequestKey<'_>,
-        requested: RequestedScope,
-    ) -> Result<(Allowed, Scope), ApiError> {
-        let key = key.as_str().ok_or(ApiError::MissingKey)?;
-        let requested = requested?;
-        let key = ApiKey::parse(key).map_err(|_| ApiError::MalformedKey)?;
+    async fn authorize(&self, request: &Request) -> Result<(Allowed, Scope), ApiError> {
+        let query = request.uri().query();
+        let key = request::key(request.headers(), query).ok_or(ApiError::MissingKey)?;
+        let requested = request::scope(query)?;
+        let key = ApiKey::parse(&key).map_err(|_| ApiError::MalformedKey)?;
         let allowed = self.lookup.charge(&key).await.map_err(ApiError::Denied)?;
         let key_scope = allowed.scope.ok_or(ApiError::NO_VERDICT)?;
         Ok((allowed, requested.map_or(key_scope, |requested| requested.min(key_scope))))
     }
 
-    fn success_response(&self, allowed: &Allowed, field_set: FieldSet, request: &RawRequest<'_>) -> Response {
-        let caller = Caller::of(request.0);
-        let client = caller.identify(&self.lookup.edge, request.0, field_set.has_connection_facts());
+    fn success_response(&self, allowed: &Allowed, field_set: FieldSet, request: &Request) -> Response {
+        let caller = Caller::of(request);
+        let client = caller.identify(&self.lookup.edge, request, field_set.has_connection_facts());
         self.counters.count_client_ip(client.decision);
         let operation = match field_set {
             FieldSet::Scope(_) => Operation::Lookup,
@@ -197,20 +137,8 @@ impl Api {
         let scope = match (operation, scope) {
             (Operation::Demo, _) => "demo",
             (Operation::Lookup, None) => "none",
-            (Operation::Lookup, Some(scope)) => scope::name(scope),
+            (Operation::Lookup, Some(scope)) => request::scope_name(scope),
         };
         span.set_attribute("scope", scope);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn get_ip_is_called_at_its_documented_path() {
-        let document: serde_json::Value =
-            serde_json::from_str(include_str!("../../openapi/lookup-svc.json")).expect("valid JSON");
-        assert_eq!(document["paths"][GET_IP_PATH]["get"]["operationId"], GET_IP);
     }
 }

@@ -4,12 +4,11 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::Either;
-use http::Method;
 use http_server::ErrorResponder;
 use poem::{Endpoint, EndpointExt, Request, Response, Result, Route};
-use service_kit::{BodyLimit, DirectRouter, RequestTelemetry, add_missing_headers, catch_all};
+use service_kit::{BodyLimit, RequestTelemetry, add_missing_headers, catch_all};
 
-use crate::api::{Api, GET_IP_PATH, GetIp};
+use crate::api::Api;
 
 const API_PREFIX: &str = "/api/";
 
@@ -27,7 +26,6 @@ pub fn endpoint(
     // No request needs a body. A small one is read and dropped, so that the connection can be reused.
     let body = BodyLimit::default().timeout(body_timeout);
     let headers = api.responses.default_headers();
-    let api = Operations { get_ip: GetIp(api.clone()), others: DirectRouter::new(api, "") };
     let api = api.with(body).with(catch_all(errors.clone()).allow("GET, OPTIONS"));
     let pages = pages.with(body).with(catch_all(errors).allow("GET, HEAD"));
     let pages = pages.after(move |result| add_missing_headers(result, &headers));
@@ -51,24 +49,6 @@ where
         match request.uri().path().starts_with(API_PREFIX) {
             true => Either::Left(self.api.call(request)),
             false => Either::Right(self.pages.call(request).boxed()),
-        }
-    }
-}
-
-/// Dispatches to the operations of the API.
-struct Operations {
-    get_ip: GetIp,
-    others: DirectRouter,
-}
-
-impl Endpoint for Operations {
-    type Output = Response;
-
-    fn call(&self, request: Request) -> impl Future<Output = Result<Response>> + Send {
-        // Boxed here, because each middleware moves the future into its own.
-        match request.method() == Method::GET && request.uri().path() == GET_IP_PATH {
-            true => self.get_ip.call(request).boxed(),
-            false => self.others.call(request).boxed(),
         }
     }
 }

@@ -1,23 +1,25 @@
-//! The OpenAPI document: its statuses, headers and schemas.
+//! The OpenAPI document: the operations with their statuses, headers, schemas and examples.
 
-use std::collections::HashMap;
-
-use http::Method;
-use poem::endpoint::BoxEndpoint;
+use poem::{IntoResponse, Response};
+use poem_openapi::auth::{ApiKey, Bearer};
+use poem_openapi::param::Query;
 use poem_openapi::registry::{
-    MetaApi, MetaHeader, MetaMediaType, MetaResponse, MetaResponses, MetaSchema, MetaSchemaRef, Registry,
+    MetaHeader, MetaMediaType, MetaResponse, MetaResponses, MetaSchema, MetaSchemaRef, Registry,
 };
 use poem_openapi::types::Type as _;
-use poem_openapi::{OpenApi, OpenApiService};
-use quota_client::wire::Limits;
+use poem_openapi::{ApiResponse, OpenApi, OpenApiService, SecurityScheme, Tags};
+use quota_client::wire::{Limits, Scope};
 use serde_json::Value;
 use service_kit::ErrorBody;
-use service_kit::openapi::{self, Mapping, OpenApiDocument};
+use service_kit::openapi::{self, Example, Mapping, OpenApiDocument};
 
+use super::error::{ApiError, ErrorBodies};
 use super::rate_limit::Reason;
-use super::{Api, examples};
+use super::request::{SCOPES, scope_name};
+use crate::body::LookupBody;
 use crate::config::RateLimitHeaders;
-use crate::fields::{FIELDS, Field, STATUS, Type};
+use crate::fields::{FIELDS, Field, FieldSet, STATUS, Type};
+use crate::metrics::Operation;
 use crate::public_urls::PublicUrls;
 use crate::quota_status::grouped;
 
@@ -82,7 +84,7 @@ enum Content {
 }
 
 /// The description of one status of an operation.
-pub(super) struct ResponseDoc {
+struct ResponseDoc {
     status: u16,
     description: &'static str,
     content: Content,
@@ -97,7 +99,7 @@ const INTERNAL_ERROR: ResponseDoc =
     error(500, "`internal_error`: a problem on the server. Retry with backoff.");
 
 impl ResponseDoc {
-    pub(super) const LOOKUP: [Self; 6] = [
+    const LOOKUP: [Self; 6] = [
         Self {
             status: 200,
             description: "Details about the caller. The key's scope selects the fields; a narrower `scope` parameter selects fewer.",
@@ -120,7 +122,7 @@ impl ResponseDoc {
         INTERNAL_ERROR,
     ];
 
-    pub(super) const DEMO: [Self; 3] = [
+    const DEMO: [Self; 3] = [
         Self {
             status: 200,
             description: "Details about the caller: the fields of the scope `geo`, plus `http_protocol`, `tls_version`, `rtt` and `colo`.",
@@ -137,7 +139,7 @@ impl ResponseDoc {
         INTERNAL_ERROR,
     ];
 
-    pub(super) const PREFLIGHT: [Self; 1] = [Self {
+    const PREFLIGHT: [Self; 1] = [Self {
         status: 204,
         description: "Cross-origin `GET` is allowed.",
         content: Content::Empty,
@@ -146,7 +148,7 @@ impl ResponseDoc {
 }
 
 /// The responses of an operation, as poem-openapi needs them.
-pub(super) fn responses(docs: &[ResponseDoc]) -> MetaResponses {
+fn responses(docs: &[ResponseDoc]) -> MetaResponses {
     let response = |doc: &ResponseDoc| MetaResponse {
         description: doc.description,
         status: Some(doc.status),
@@ -184,12 +186,6 @@ fn header((name, description, value): &Header) -> MetaHeader {
     }
 }
 
-/// Registers the schemas of success and error bodies.
-pub(super) fn register(registry: &mut Registry) {
-    registry.create_schema::<crate::body::LookupBody<'_>, _>(SUCCESS_SCHEMA.to_owned(), |_| success());
-    ErrorBody::register(registry);
-}
-
 fn success() -> MetaSchema {
     MetaSchema {
         description: Some(
@@ -221,20 +217,106 @@ fn format(ty: Type) -> Option<&'static str> {
     }
 }
 
-/// The metadata of [`Api`] without its state, so that the document can be generated without a running service.
-struct ApiMetadata;
+/// Describes the operations. Only for the document: [`Api`](super::Api) handles the requests.
+struct Operations;
 
-impl OpenApi for ApiMetadata {
-    fn meta() -> Vec<MetaApi> {
-        Api::meta()
-    }
-
-    fn register(registry: &mut Registry) {
-        <Api as OpenApi>::register(registry);
-    }
-
-    fn add_routes(self, _routes: &mut HashMap<String, HashMap<Method, BoxEndpoint<'static>>>) {}
+#[derive(Tags)]
+enum Group {
+    /// Lookups with an API key.
+    Lookup,
+    /// Lookups without a key, to try the API.
+    Demo,
 }
+
+/// API key in the `Authorization` header.
+#[derive(SecurityScheme)]
+#[oai(ty = "bearer", rename = "bearer")]
+struct BearerKey(#[expect(dead_code, reason = "only described")] Bearer);
+
+/// API key in the query string, if you can't set headers. A Bearer token in the `Authorization` header takes precedence.
+#[derive(SecurityScheme)]
+#[oai(ty = "api_key", rename = "key", key_in = "query", key_name = "key")]
+struct QueryKey(#[expect(dead_code, reason = "only described")] ApiKey);
+
+#[derive(SecurityScheme)]
+#[expect(dead_code, reason = "only described")]
+enum Key {
+    Bearer(BearerKey),
+    Query(QueryKey),
+}
+
+#[OpenApi]
+impl Operations {
+    /// Look up the caller
+    ///
+    /// Returns the caller's IP address, location, network and connection details as JSON. The key's scope
+    /// limits the fields. Fields outside the scope are absent; fields without data are null.
+    #[oai(path = "/api/v1/ip", method = "get", operation_id = "get_ip", tag = "Group::Lookup")]
+    async fn get_ip(
+        &self,
+        _authorization: Key,
+        /// API key, if you can't set headers. A Bearer token in the `Authorization` header takes precedence.
+        #[oai(name = "key")]
+        _key: Query<Option<String>>,
+        /// Narrows the key's scope for this request. A scope broader than the key's is ignored.
+        #[oai(name = "scope")]
+        _scope: Query<Option<String>>,
+    ) -> LookupResponse {
+        LookupResponse
+    }
+
+    /// CORS preflight
+    ///
+    /// Needs no key. Does not count against any quota.
+    #[oai(path = "/api/v1/ip", method = "options", operation_id = "preflight_ip", tag = "Group::Lookup")]
+    async fn preflight_ip(&self) -> PreflightResponse {
+        PreflightResponse
+    }
+
+    /// Look up the caller without a key
+    ///
+    /// Returns the fields of the scope `geo`, plus `http_protocol`, `tls_version`, `rtt` and `colo`.
+    /// All callers without a key share one daily quota. For trying the API, not for production.
+    #[oai(path = "/api/v1/ip/demo", method = "get", operation_id = "get_demo", tag = "Group::Demo")]
+    async fn get_demo(&self) -> DemoResponse {
+        DemoResponse
+    }
+
+    /// CORS preflight of the demo
+    ///
+    /// Does not count against any quota.
+    #[oai(path = "/api/v1/ip/demo", method = "options", operation_id = "preflight_demo", tag = "Group::Demo")]
+    async fn preflight_demo(&self) -> PreflightResponse {
+        PreflightResponse
+    }
+}
+
+macro_rules! described_response {
+    ($name:ident, $docs:expr) => {
+        struct $name;
+
+        impl IntoResponse for $name {
+            fn into_response(self) -> Response {
+                Response::default()
+            }
+        }
+
+        impl ApiResponse for $name {
+            fn meta() -> MetaResponses {
+                responses(&$docs)
+            }
+
+            fn register(registry: &mut Registry) {
+                registry.create_schema::<LookupBody<'_>, _>(SUCCESS_SCHEMA.to_owned(), |_| success());
+                ErrorBody::register(registry);
+            }
+        }
+    };
+}
+
+described_response!(LookupResponse, ResponseDoc::LOOKUP);
+described_response!(DemoResponse, ResponseDoc::DEMO);
+described_response!(PreflightResponse, ResponseDoc::PREFLIGHT);
 
 /// The OpenAPI document of the API.
 pub struct Document(OpenApiDocument);
@@ -243,17 +325,17 @@ impl Document {
     /// `server` is the URL of the API in the document. `limits` are stated if they are known. `headers` are those that the
     /// service sends; `Legacy` gives the contract.
     pub fn new(server: &str, urls: &PublicUrls, limits: Option<Limits>, headers: RateLimitHeaders) -> Self {
-        let service = OpenApiService::new(ApiMetadata, "IP Lookup API", VERSION)
+        let service = OpenApiService::new(Operations, "IP Lookup API", VERSION)
             .description(format!("{DESCRIPTION}\n\n{}", limit_text(limits, headers)))
             .contact(openapi::contact(Some(&urls.docs)))
             .license(openapi::license())
             .server(server);
         let mut document = OpenApiDocument::new(&service);
         document.for_each_operation(|operation| {
-            allow_empty(operation);
+            describe_parameters(operation);
             describe_rate_limit(operation, headers);
         });
-        document.add_examples(examples::all(urls, limits));
+        document.add_examples(examples(urls, limits));
         Self(document)
     }
 
@@ -280,12 +362,15 @@ fn limit_text(limits: Option<Limits>, headers: RateLimitHeaders) -> String {
     )
 }
 
-/// Adds `allowEmptyValue` to the query parameters, because poem-openapi can't. An empty parameter counts as absent.
-fn allow_empty(operation: &mut Mapping) {
+/// Adds what poem-openapi can't describe: an empty query parameter counts as absent, and `scope` is one of three values.
+fn describe_parameters(operation: &mut Mapping) {
     let parameters = operation.get_mut("parameters").and_then(openapi::Value::as_sequence_mut);
     for parameter in parameters.into_iter().flatten().filter_map(openapi::Value::as_mapping_mut) {
-        if parameter.get("in").and_then(openapi::Value::as_str) == Some("query") {
-            parameter.insert("allowEmptyValue".into(), true.into());
+        parameter.insert("allowEmptyValue".into(), true.into());
+        let is_scope = parameter.get("name").and_then(openapi::Value::as_str) == Some("scope");
+        let schema = parameter.get_mut("schema").and_then(openapi::Value::as_mapping_mut);
+        if let Some(schema) = schema.filter(|_| is_scope) {
+            schema.insert("enum".into(), SCOPES.map(scope_name).to_vec().into());
         }
     }
 }
@@ -323,4 +408,34 @@ fn draft_header([name, description, example]: [&str; 3], required: bool) -> (ope
     .into_iter()
     .collect();
     (name.into(), header.into())
+}
+
+/// Limits in examples while those of quota-svc are unknown: its defaults.
+const DEFAULT_LIMITS: Limits = Limits { daily: 10_000, burst: 300, demo: 1_000 };
+
+/// Bodies that the API really responds with.
+fn examples(urls: &PublicUrls, limits: Option<Limits>) -> Vec<Example<'static>> {
+    let example = |name, operation, status, body: &[u8]| Example {
+        name,
+        status,
+        operations: match operation {
+            Operation::Lookup => &["get_ip"],
+            Operation::Demo => &["get_demo"],
+        },
+        value: serde_json::from_slice(body).expect("the bodies of the API are valid JSON"),
+    };
+    let successes = [
+        ("full", Operation::Lookup, FieldSet::Scope(Scope::Full)),
+        ("geo", Operation::Lookup, FieldSet::Scope(Scope::Geo)),
+        ("ip", Operation::Lookup, FieldSet::Scope(Scope::Ip)),
+        ("demo", Operation::Demo, FieldSet::Demo),
+    ];
+    let successes =
+        successes.map(|(name, operation, fields)| example(name, operation, 200, fields.example().as_bytes()));
+    let bodies = ErrorBodies::new(urls);
+    let errors = ApiError::examples(limits.unwrap_or(DEFAULT_LIMITS)).map(|(name, operation, error)| {
+        let (status, body) = bodies.status_and_body(operation, &error);
+        example(name, operation, status.as_u16(), &body)
+    });
+    successes.into_iter().chain(errors).collect()
 }

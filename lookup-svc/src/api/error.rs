@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use http::StatusCode;
 use quota_client::ChargeError;
+use quota_client::wire::Limits;
 use service_kit::ErrorBody;
 
 use super::rate_limit::Reason;
@@ -26,6 +27,24 @@ pub(super) enum ApiError {
 impl ApiError {
     /// For a verdict that allows a key's request but lacks the key's scope: it is treated like no verdict.
     pub(super) const NO_VERDICT: Self = Self::Denied(Denial::NoVerdict(ChargeError::Unavailable));
+
+    /// Each kind of error, with a name and an operation that responds with it.
+    pub(super) fn examples(limits: Limits) -> [(&'static str, Operation, Self); 9] {
+        let rate_limit = |limit| RateLimit { limit, remaining: 0, reset: 0 };
+        let daily = |limit| Self::Denied(Denial::Daily { rate_limit: rate_limit(limit), retry_after: 0 });
+        let burst = Denial::Burst { paused_now: false, rate_limit: rate_limit(limits.burst), retry_after: 0 };
+        [
+            ("invalid_scope", Operation::Lookup, Self::InvalidScope),
+            ("missing_api_key", Operation::Lookup, Self::MissingKey),
+            ("invalid_api_key", Operation::Lookup, Self::MalformedKey),
+            ("inactive_api_key", Operation::Lookup, Self::Denied(Denial::Inactive)),
+            ("daily_quota_used_up", Operation::Lookup, daily(limits.daily)),
+            ("key_paused", Operation::Lookup, Self::Denied(burst)),
+            ("demo_quota_used_up", Operation::Demo, daily(limits.demo)),
+            ("internal_error", Operation::Lookup, Self::NO_VERDICT),
+            ("internal_error", Operation::Demo, Self::NO_VERDICT),
+        ]
+    }
 
     /// The outcome for metrics and traces.
     pub(super) fn outcome(&self) -> RequestOutcome {

@@ -1,14 +1,11 @@
-//! Builds the HTTP responses, and connects each operation to the description of its responses in the OpenAPI document.
+//! Builds the HTTP responses.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use http_server::CloseConnection;
-use poem::{Body, IntoResponse, Response};
-use poem_openapi::ApiResponse;
-use poem_openapi::registry::{MetaResponses, Registry};
+use poem::{Body, Response};
 use quota_client::ChargeError;
 
-use super::document::{self, ResponseDoc};
 use super::error::{ApiError, ErrorBodies};
 use super::headers::HeaderTemplates;
 use super::rate_limit::{self, QuotaPolicy, REASON};
@@ -94,36 +91,3 @@ fn respond(status: StatusCode, headers: HeaderMap, body: impl Into<Body>) -> Res
     response.set_body(body);
     response
 }
-
-/// Response of `/api/v1/ip`.
-pub(super) struct LookupResponse(pub(super) Response);
-
-/// Response of `/api/v1/ip/demo`.
-pub(super) struct DemoResponse(pub(super) Response);
-
-/// Response of both preflights.
-pub(super) struct PreflightResponse(pub(super) Response);
-
-macro_rules! api_response {
-    ($name:ident, $docs:expr) => {
-        impl IntoResponse for $name {
-            fn into_response(self) -> Response {
-                self.0
-            }
-        }
-
-        impl ApiResponse for $name {
-            fn meta() -> MetaResponses {
-                document::responses(&$docs)
-            }
-
-            fn register(registry: &mut Registry) {
-                document::register(registry);
-            }
-        }
-    };
-}
-
-api_response!(LookupResponse, ResponseDoc::LOOKUP);
-api_response!(DemoResponse, ResponseDoc::DEMO);
-api_response!(PreflightResponse, ResponseDoc::PREFLIGHT);
