@@ -233,7 +233,6 @@ impl Config {
             max_batch: self.quota.quota_batch,
             deadline: self.quota.quota_deadline.min(self.request_timeout),
             inject_trace_context: Some(telemetry::inject_context),
-            link_batch_span: Some(telemetry::link_current_span),
         }
     }
 

@@ -8,7 +8,7 @@ use poem::endpoint::{BoxEndpoint, DynEndpoint, make_sync};
 use poem::http::{HeaderMap, HeaderName};
 use poem::{Endpoint, EndpointExt, IntoEndpoint, Request, Response, Result, Route};
 use poem_openapi::{OpenApi, OpenApiService};
-use quota_api::{TRACE_LINKS, TRACE_RESPONSE};
+use quota_api::TRACE_LINKS;
 use service_kit::error::INTERNAL_ERROR;
 use service_kit::openapi::{self, OpenApiDocument};
 use service_kit::{DirectRouter, RequestTelemetry, StaticFile, Telemetry, catch_all, responder};
@@ -46,7 +46,7 @@ pub fn endpoint(
     // The peers are our own services.
     let request_telemetry = RequestTelemetry::new(telemetry, "quota-svc")
         .trust_trace_of(|_| true)
-        .link_spans_in(HeaderName::from_static(TRACE_LINKS), HeaderName::from_static(TRACE_RESPONSE));
+        .link_spans_in(HeaderName::from_static(TRACE_LINKS));
     Root { guard, charges, routes }
         .with(catch_all(responder(DOCS, &HeaderMap::new())))
         .with(request_telemetry)

@@ -9,9 +9,6 @@ use super::Scope;
 /// `traceparent`, separated by commas. quota-svc links the span of the batch to them.
 pub const TRACE_LINKS: &str = "x-trace-links";
 
-/// Header of the response to a batch with the trace span of the batch, in the format of `traceparent`.
-pub const TRACE_RESPONSE: &str = "traceresponse";
-
 /// Maximum number of charges per call.
 pub const MAX_BATCH: usize = 256;
 

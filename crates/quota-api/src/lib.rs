@@ -11,9 +11,7 @@ mod status;
 mod transfer;
 
 pub use account::{Account, AccountDeletion, AccountPage, Credential, NewAccount, NewSession, SetCredential};
-pub use charge::{
-    Charge, ChargeRequest, ChargeResponse, MAX_BATCH, Outcome, TRACE_LINKS, TRACE_RESPONSE, Verdict,
-};
+pub use charge::{Charge, ChargeRequest, ChargeResponse, MAX_BATCH, Outcome, TRACE_LINKS, Verdict};
 pub use key::{
     Actor, CreatedKey, DayUsage, Event, EventKind, EventList, KEYS_PER_ACCOUNT, Key, KeyList, KeyState,
     NewKey, Rename, Scope, SetDailyLimit, UnreadableKey, Usage,

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use config::BatchConfig;
-use http::{HeaderMap, HeaderValue};
+use http::HeaderMap;
 pub use observer::{CallOutcome, CallReport, Observer};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::client::QuotaClient;
-use batch::{ChargeResult, ChargeTrace, PendingCharge, Subject};
+use batch::{ChargeResult, PendingCharge, Subject};
 use quota_api::Verdict;
 use sender::BatchSender;
 
@@ -48,7 +48,6 @@ pub struct Charger {
     observer: Arc<dyn Observer>,
     deadline: Duration,
     inject_trace_context: Option<fn(&mut HeaderMap)>,
-    link_batch_span: Option<fn(&HeaderValue)>,
 }
 
 impl Charger {
@@ -59,9 +58,8 @@ impl Charger {
         let sender = Arc::new(BatchSender::new(client.charge_calls(), observer.clone()));
         let (queue, receiver) = mpsc::channel(config.queue_capacity.clamp(1, Semaphore::MAX_PERMITS));
         let (deadline, inject_trace_context) = (config.deadline, config.inject_trace_context);
-        let link_batch_span = config.link_batch_span;
         tokio::spawn(sender::dispatch(receiver, sender, config));
-        Self { queue, observer, deadline, inject_trace_context, link_batch_span }
+        Self { queue, observer, deadline, inject_trace_context }
     }
 
     /// Charges the key with this SHA-256. The outcome is never `unavailable`: that becomes an error.
@@ -78,14 +76,8 @@ impl Charger {
         let deadline = Instant::now() + self.deadline;
         let (result_sender, receiver) = oneshot::channel();
         let result_sender = Some(result_sender);
-        let trace = self.trace();
-        let charge = PendingCharge { subject, deadline, result_sender, trace: trace.clone() };
+        let charge = PendingCharge { subject, deadline, result_sender, trace: self.trace() };
         let result = self.enqueue(charge, receiver).await;
-        if let (Some(span), Some(link)) =
-            (trace.as_ref().and_then(|trace| trace.batch_span.get()), self.link_batch_span)
-        {
-            link(span);
-        }
         result.inspect_err(|error| self.observer.on_charge_error(*error))
     }
 
@@ -112,9 +104,9 @@ impl Charger {
     }
 
     /// Captures the trace context here because another task, outside the caller's span, makes the call.
-    fn trace(&self) -> Option<Arc<ChargeTrace>> {
+    fn trace(&self) -> Option<Box<HeaderMap>> {
         let mut context = HeaderMap::new();
         self.inject_trace_context?(&mut context);
-        (!context.is_empty()).then(|| Arc::new(ChargeTrace { context, ..Default::default() }))
+        (!context.is_empty()).then(|| Box::new(context))
     }
 }

@@ -57,8 +57,8 @@ pub struct RequestTelemetry {
     series: Arc<RwLock<Vec<Series>>>,
     /// Decides whose traces this service continues.
     trusted: Arc<dyn Fn(IpAddr) -> bool + Send + Sync>,
-    /// The header with more spans that a request belongs to, and the header of the response with its own span.
-    links: Option<(HeaderName, HeaderName)>,
+    /// The header with more spans that a request belongs to.
+    links: Option<HeaderName>,
 }
 
 /// The histogram bound to one set of labels.
@@ -94,10 +94,9 @@ impl RequestTelemetry {
     }
 
     /// Links the span of a request of a trusted peer to the spans in this header, which are of the requests on whose behalf
-    /// the peer makes it. Their format is that of `traceparent`, separated by commas. The header `own` of the response
-    /// has the span itself, so that the peer can link its spans to it.
-    pub fn link_spans_in(mut self, header: HeaderName, own: HeaderName) -> Self {
-        self.links = Some((header, own));
+    /// the peer makes it. Their format is that of `traceparent`, separated by commas.
+    pub fn link_spans_in(mut self, header: HeaderName) -> Self {
+        self.links = Some(header);
         self
     }
 
@@ -152,8 +151,7 @@ impl RequestTelemetry {
         if peer().is_some_and(|peer| (self.trusted)(peer)) && !RequestOrigin::client_is_unknown(request) {
             // Fails if the span has already started (it has not) or if no layer exports traces.
             let _ = span.set_parent(telemetry::extract_context(request.headers()));
-            let links =
-                self.links.as_ref().map(|(name, _)| telemetry::extract_links(request.headers(), name));
+            let links = self.links.as_ref().map(|name| telemetry::extract_links(request.headers(), name));
             links.into_iter().flatten().for_each(|linked| span.add_link(linked));
         }
         span
@@ -221,12 +219,8 @@ impl<E: Endpoint> Endpoint for RequestTelemetryEndpoint<E> {
         let own_span = span.clone();
         let call = move || self.inner.call(request).instrument(own_span);
         telemetry::with_request_id(id, call).map(move |result| {
-            let mut response = result.map_or_else(poem::Error::into_response, IntoResponse::into_response);
+            let response = result.map_or_else(poem::Error::into_response, IntoResponse::into_response);
             record_in_span(&span, &response);
-            if let Some((_, own)) = &self.telemetry.links {
-                let header = telemetry::to_header(&span).map(|value| (own.clone(), value));
-                response.headers_mut().extend(header);
-            }
             self.telemetry.record_duration(&response, started);
             Ok(response)
         })

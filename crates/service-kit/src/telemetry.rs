@@ -21,8 +21,8 @@ use prometheus::{Registry, TextEncoder};
 
 use crate::{build_info, config::TelemetryArgs};
 
-pub use propagation::{extract_context, inject_context, link_current_span};
-pub(crate) use propagation::{extract_links, to_header};
+pub(crate) use propagation::extract_links;
+pub use propagation::{extract_context, inject_context};
 pub(crate) use request_scope::with_request_id;
 pub use request_scope::{current_request_id, enter_request};
 

@@ -319,9 +319,5 @@ async fn each_concurrent_request_has_a_quota_span_by_parent_or_link() {
         let is_linked = |span: &&&Span| span.links.contains(&(call.trace.clone(), call.id.clone()));
         let reached: Vec<_> = quota.iter().filter(|span| span.parent == call.id || is_linked(span)).collect();
         assert_eq!(reached.len(), 1, "{call:?} in {quota:#?}");
-        // The same connection in the other direction, for who looks at the trace of the request.
-        let batch = (reached[0].trace.clone(), reached[0].id.clone());
-        let expected = if reached[0].parent == call.id { vec![] } else { vec![batch] };
-        assert_eq!(call.links, expected, "{call:?} in {quota:#?}");
     }
 }

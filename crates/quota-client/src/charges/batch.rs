@@ -1,7 +1,5 @@
 //! A batch of charges: builds the request body and returns each result to its caller.
 
-use std::sync::{Arc, OnceLock};
-
 use data_encoding::HEXLOWER;
 use http::{HeaderMap, HeaderValue};
 use tokio::sync::oneshot;
@@ -30,17 +28,8 @@ pub(super) struct PendingCharge {
     pub(super) deadline: Instant,
     /// `None` after the result has been sent.
     pub(super) result_sender: Option<oneshot::Sender<ChargeResult>>,
-    /// Shared with the caller. `None` for most charges.
-    pub(super) trace: Option<Arc<ChargeTrace>>,
-}
-
-/// The trace context of a charge.
-#[derive(Debug, Default)]
-pub(super) struct ChargeTrace {
-    /// Headers with the span of the caller.
-    pub(super) context: HeaderMap,
-    /// The span of the batch in quota-svc, once the batch has been processed.
-    pub(super) batch_span: OnceLock<HeaderValue>,
+    /// Headers with the span of the caller. `None` for most charges.
+    pub(super) trace: Option<Box<HeaderMap>>,
 }
 
 pub(super) struct Batch(Vec<PendingCharge>);
@@ -74,7 +63,7 @@ impl Batch {
 
     /// The trace context of the call: that of the first sampled charge, and links to other sampled ones. If none is sampled, that of the first traced charge, so that quota-svc does not sample the call either.
     pub(super) fn trace(&self) -> Option<HeaderMap> {
-        let traced = || self.0.iter().filter_map(|charge| Some(&charge.trace.as_deref()?.context));
+        let traced = || self.0.iter().filter_map(|charge| charge.trace.as_deref());
         let mut sampled = traced().filter(|trace| is_sampled(trace));
         let mut headers = sampled.next().or_else(|| traced().next())?.clone();
         let links: Vec<_> = sampled
@@ -105,12 +94,9 @@ impl Batch {
         body
     }
 
-    /// Resolves each charge with the verdict at its position. `span` is the span of the batch in quota-svc.
-    pub(super) fn complete(self, verdicts: Vec<Verdict>, span: Option<&HeaderValue>) {
+    /// Resolves each charge with the verdict at its position.
+    pub(super) fn complete(self, verdicts: Vec<Verdict>) {
         for (mut charge, verdict) in self.0.into_iter().zip(verdicts) {
-            if let Some((trace, span)) = charge.trace.as_deref().zip(span) {
-                trace.batch_span.get_or_init(|| span.clone());
-            }
             let unavailable = verdict.outcome == Outcome::Unavailable;
             charge.resolve(if unavailable { Err(ChargeError::Unavailable) } else { Ok(verdict) });
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderValue};
+use http::HeaderMap;
 use tokio::runtime::Handle;
 
 /// Configuration of a [`crate::Charger`].
@@ -31,9 +31,6 @@ pub struct BatchConfig {
     /// the span is not traced. A batch is sent with the context of its first sampled charge, and with links to at most
     /// 128 other sampled ones ([`quota_api::TRACE_LINKS`]). `None`: none is sent.
     pub inject_trace_context: Option<fn(&mut HeaderMap)>,
-    /// Called once per traced charge, in the span of its caller: links that span to the span of the batch in quota-svc,
-    /// given in the format of `traceparent`.
-    pub link_batch_span: Option<fn(&HeaderValue)>,
 }
 
 /// `in_flight` and `extra_in_flight` depend on the thread count of the current tokio runtime.
@@ -48,7 +45,6 @@ impl Default for BatchConfig {
             max_batch: 64,
             deadline: Duration::from_millis(400),
             inject_trace_context: None,
-            link_batch_span: None,
         }
     }
 }

@@ -6,7 +6,6 @@ use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use http::HeaderValue;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
@@ -124,7 +123,7 @@ impl BatchSender {
             sleep(RETRY_DELAY).await;
         };
         match result {
-            Ok((verdicts, span)) => batch.complete(verdicts, span.as_ref()),
+            Ok(verdicts) => batch.complete(verdicts),
             Err(ClientError::TimedOut) => batch.fail(ChargeError::TimedOut),
             Err(ClientError::Unreachable(_) | ClientError::Interrupted(_)) => {
                 batch.fail(ChargeError::Unreachable);
@@ -134,15 +133,15 @@ impl BatchSender {
         }
     }
 
-    async fn attempt(&self, batch: &mut Batch) -> Result<(Vec<Verdict>, Option<HeaderValue>), ClientError> {
+    async fn attempt(&self, batch: &mut Batch) -> Result<Vec<Verdict>, ClientError> {
         let started = Instant::now();
         batch.drop_abandoned(started);
-        let Some(deadline) = batch.next_deadline() else { return Ok((Vec::new(), None)) };
+        let Some(deadline) = batch.next_deadline() else { return Ok(Vec::new()) };
         let mut timer = self.timers.take(deadline);
         let call = pin!(self.calls.call(batch.body(), batch.trace()));
         let response = with_deadlines(call, batch, timer.as_mut()).await;
         self.timers.put_back(timer);
-        let result = response.and_then(|(response, span)| Ok((check_count(response.verdicts, batch)?, span)));
+        let result = response.and_then(|response| check_count(response.verdicts, batch));
         self.observer.on_call(&CallReport {
             charges: batch.len(),
             elapsed: started.elapsed(),

@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
-use quota_api::{ChargeResponse, TRACE_RESPONSE};
+use quota_api::ChargeResponse;
 use reqwest::Url;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
@@ -64,13 +64,12 @@ impl ChargeCalls {
         Self { target, token, idle: Mutex::default() }
     }
 
-    /// Sends a serialized batch with its trace context. Returns the verdicts and, for a traced batch, its span in quota-svc.
-    /// Has no timeout except for connecting: the caller enforces the deadlines of the charges, and drops this future.
+    /// Sends a serialized batch with its trace context. Has no timeout except for connecting: the caller enforces the deadlines of the charges, and drops this future.
     pub(crate) async fn call(
         &self,
         body: String,
         trace: Option<HeaderMap>,
-    ) -> Result<(ChargeResponse, Option<HeaderValue>), ClientError> {
+    ) -> Result<ChargeResponse, ClientError> {
         let body = Bytes::from(body);
         loop {
             let mut request = self.target.head.clone().map(|()| Full::new(body.clone()));
@@ -87,7 +86,7 @@ impl ChargeCalls {
         }
     }
 
-    async fn send(&self, mut request: Call) -> Result<(ChargeResponse, Option<HeaderValue>), ClientError> {
+    async fn send(&self, mut request: Call) -> Result<ChargeResponse, ClientError> {
         loop {
             let (mut connection, is_new) = match self.take_idle() {
                 Some(connection) => (connection, false),
@@ -120,7 +119,7 @@ impl ChargeCalls {
         &self,
         mut connection: Connection,
         response: RawResponse,
-    ) -> Result<(ChargeResponse, Option<HeaderValue>), ClientError> {
+    ) -> Result<ChargeResponse, ClientError> {
         connection.last_used = Instant::now();
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         // After a peak, the connections at the bottom are not needed anymore.
@@ -131,7 +130,7 @@ impl ChargeCalls {
         idle.push(connection);
         drop(idle);
         match response.status.is_success() {
-            true => Ok((transport::parse(&response.body)?, response.span)),
+            true => transport::parse(&response.body),
             false => Err(ClientError::from_response(response.status.as_u16(), &response.body)),
         }
     }
@@ -151,8 +150,6 @@ type Io = http1::Connection<TokioIo<TcpStream>, Full<Bytes>>;
 
 struct RawResponse {
     status: StatusCode,
-    /// The span of a traced call in quota-svc.
-    span: Option<HeaderValue>,
     body: Bytes,
 }
 
@@ -215,8 +212,7 @@ async fn send_and_read(
             });
         }
     };
-    let (mut head, mut incoming) = response.into_parts();
-    let span = head.headers.remove(TRACE_RESPONSE);
+    let (head, mut incoming) = response.into_parts();
     let mut body = Bytes::new();
     while let Some(frame) = incoming.frame().await {
         let Ok(data) = frame.map_err(interrupted)?.into_data() else { continue };
@@ -227,7 +223,7 @@ async fn send_and_read(
         // Most responses arrive in one piece, which needs no copy.
         body = if body.is_empty() { data } else { [body, data].concat().into() };
     }
-    Ok(RawResponse { status: head.status, span, body })
+    Ok(RawResponse { status: head.status, body })
 }
 
 fn unreachable(error: impl std::error::Error + Send + Sync + 'static) -> ClientError {

@@ -149,12 +149,6 @@ impl Exchange {
         self.json(200, &body);
     }
 
-    /// Like [`Exchange::allow`], with a header line such as `name: value`.
-    pub fn allow_with_header(self, header: &str) {
-        let body = self.verdicts();
-        self.raw(format!("HTTP/1.1 200 OK\r\n{header}\r\ncontent-length: {}\r\n\r\n{body}", body.len()));
-    }
-
     pub fn allow_byte_by_byte(self) {
         let response = self.allowing_response();
         self.response.send(FakeResponse::ByteByByte(response.into_bytes())).ok();

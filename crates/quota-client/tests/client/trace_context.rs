@@ -1,6 +1,6 @@
 //! Tests that a batch is sent with the trace context of one charge and with links to the others.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,17 +11,12 @@ use crate::fake::{Fake, begin};
 
 thread_local! {
     static SPAN: Cell<Option<&'static str>> = const { Cell::new(None) };
-    static LINKED: RefCell<Vec<HeaderValue>> = const { RefCell::new(Vec::new()) };
 }
 
 fn inject(headers: &mut HeaderMap) {
     if let Some(span) = SPAN.get() {
         headers.insert("traceparent", HeaderValue::from_static(span));
     }
-}
-
-fn link(span: &HeaderValue) {
-    LINKED.with_borrow_mut(|linked| linked.push(span.clone()));
 }
 
 fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
@@ -108,31 +103,4 @@ async fn context_of_the_caller_is_in_each_request_but_not_in_batches() {
     assert_eq!(header(&batch.head, "x-request-id"), None);
     batch.allow();
     charge.await.unwrap();
-}
-
-#[tokio::test]
-async fn only_traced_charges_are_linked_to_the_span_of_their_batch() {
-    let mut fake = Fake::start().await;
-    let config = BatchConfig {
-        in_flight: 1,
-        inject_trace_context: Some(inject),
-        link_batch_span: Some(link),
-        ..BatchConfig::default()
-    };
-    let charger = fake.charger(config);
-    let begin_in_span = |span, number| {
-        SPAN.set(span);
-        begin(&charger, number)
-    };
-    let first = begin_in_span(None, 0);
-    let untraced = fake.next().await;
-    let others = [None, Some("00-a-1-01"), Some("00-b-1-01")];
-    let others: Vec<_> = (1..).zip(others).map(|(number, span)| begin_in_span(span, number)).collect();
-    untraced.allow_with_header("traceresponse: 00-x-1-01");
-    fake.next().await.allow_with_header("traceresponse: 00-a-2-01");
-    first.await.unwrap();
-    for charge in others {
-        charge.await.unwrap();
-    }
-    assert_eq!(LINKED.take(), ["00-a-2-01", "00-a-2-01"]);
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName};
 use opentelemetry::trace::{SpanContext, TraceContextExt, TraceState};
 use opentelemetry::{Context, global};
 use opentelemetry_http::{HeaderExtractor, HeaderInjector};
@@ -34,29 +34,6 @@ pub fn extract_context(headers: &HeaderMap) -> Context {
 pub(crate) fn extract_links(headers: &HeaderMap, name: &HeaderName) -> Vec<SpanContext> {
     let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).filter_map(parse).collect()
-}
-
-/// Links the current span to the sampled span of another trace, given in the format of `traceparent`.
-pub fn link_current_span(linked: &HeaderValue) {
-    let span = Span::current();
-    let linked = linked.to_str().ok().and_then(parse).filter(SpanContext::is_sampled);
-    if let Some(linked) = linked.filter(|_| !span.is_disabled()) {
-        // In the same trace, the parent already connects the two.
-        if linked.trace_id() != span.context().span().span_context().trace_id() {
-            span.add_link(linked);
-        }
-    }
-}
-
-/// A span in the format of `traceparent`. `None` if nothing is exported.
-pub(crate) fn to_header(span: &Span) -> Option<HeaderValue> {
-    if span.is_disabled() {
-        return None;
-    }
-    let context = span.context();
-    let (span, flags) = (context.span(), context.span().span_context().trace_flags().to_u8());
-    let (trace, span) = (span.span_context().trace_id(), span.span_context().span_id());
-    HeaderValue::from_str(&format!("00-{trace}-{span}-{flags:02x}")).ok()
 }
 
 /// Parses the format of `traceparent`.
