@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use base::flags::{flag_defaults, parse_duration};
-use clap::builder::ArgPredicate;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::builder::{ArgPredicate, FalseyValueParser};
+use clap::{Args, Parser, Subcommand};
 use edge::EdgeArgs;
 use geo::GeoArgs;
 use geo::update::GeoUpdateArgs;
@@ -112,12 +112,10 @@ pub struct Config {
     #[arg(long, env, value_name = "URL", value_parser = link)]
     pub enterprise_url: Option<String>,
 
-    /// Headers about limits: legacy (X-RateLimit-*), ietf (RateLimit and RateLimit-Policy of
-    /// draft-ietf-httpapi-ratelimit-headers-11) or both. ietf leaves the contract of API version 1.1.0, which requires
+    /// Also send the headers RateLimit and RateLimit-Policy of draft-ietf-httpapi-ratelimit-headers-11, in addition to
     /// X-RateLimit-*
-    #[arg(long, env, value_name = "MODE", value_enum, hide_possible_values = true)]
-    #[arg(default_value_t = RateLimitHeaders::Legacy)]
-    pub ratelimit_headers: RateLimitHeaders,
+    #[arg(long, env, value_parser = FalseyValueParser::new())]
+    pub ratelimit_headers: bool,
 
     /// Maximum time per request
     #[arg(long, env, value_name = "TIME", value_parser = parse_duration, default_value = "1s")]
@@ -143,35 +141,6 @@ pub struct Config {
 
     #[command(flatten)]
     pub telemetry: TelemetryArgs,
-}
-
-/// Which headers about limits responses have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum RateLimitHeaders {
-    /// `X-RateLimit-*`.
-    Legacy,
-    /// `RateLimit` and `RateLimit-Policy`.
-    Ietf,
-    /// All of them.
-    Both,
-}
-
-impl RateLimitHeaders {
-    /// The header that has the limit.
-    pub const fn limit_header(self) -> &'static str {
-        match self {
-            Self::Legacy | Self::Both => "X-RateLimit-Limit",
-            Self::Ietf => "RateLimit-Policy",
-        }
-    }
-
-    /// The header that has the number of requests left.
-    pub const fn remaining_header(self) -> &'static str {
-        match self {
-            Self::Legacy | Self::Both => "X-RateLimit-Remaining",
-            Self::Ietf => "RateLimit",
-        }
-    }
 }
 
 /// Calls to quota-svc.

@@ -8,11 +8,10 @@ use std::time::Duration;
 use anyhow::ensure;
 use base::flags::parse_duration;
 use clap::Parser;
-use clap::builder::{ArgPredicate, TypedValueParser};
+use clap::builder::{ArgPredicate, FalseyValueParser, TypedValueParser};
 use dashboard_api::config::Switch;
 use geo::GeoArgs;
 use http_server::{ListenerArgs, ServeArgs, TlsArgs};
-use lookup_svc::config::RateLimitHeaders;
 use secrecy::SecretString;
 use service_kit::{ListenAddrParser, TelemetryArgs, base_url, host_flag};
 
@@ -102,12 +101,10 @@ pub struct Config {
     /// Requests per day for the demo, shared by all callers
     #[arg(long, env, value_name = "N", default_value_t = 1_000)]
     pub demo_limit: u32,
-    /// Headers about limits: legacy (X-RateLimit-*), ietf (RateLimit and RateLimit-Policy of
-    /// draft-ietf-httpapi-ratelimit-headers-11) or both. ietf leaves the contract of API version 1.1.0, which requires
+    /// Also send the headers RateLimit and RateLimit-Policy of draft-ietf-httpapi-ratelimit-headers-11, in addition to
     /// X-RateLimit-*
-    #[arg(long, env, value_name = "MODE", value_enum, hide_possible_values = true)]
-    #[arg(default_value_t = RateLimitHeaders::Legacy)]
-    pub ratelimit_headers: RateLimitHeaders,
+    #[arg(long, env, value_parser = FalseyValueParser::new())]
+    pub ratelimit_headers: bool,
     /// Time for in-flight requests to finish after Ctrl-C
     #[arg(long, env, value_name = "TIME", value_parser = parse_duration, default_value = "25s")]
     pub grace: Duration,

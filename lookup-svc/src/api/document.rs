@@ -9,7 +9,7 @@ use poem_openapi::registry::{
 use poem_openapi::types::Type as _;
 use poem_openapi::{ApiResponse, OpenApi, OpenApiService, SecurityScheme, Tags};
 use quota_client::wire::{Limits, Scope};
-use serde_json::Value;
+use serde_json::{Value, json};
 use service_kit::ErrorBody;
 use service_kit::openapi::{self, Example, Mapping, OpenApiDocument};
 
@@ -17,7 +17,6 @@ use super::error::{ApiError, ErrorBodies};
 use super::rate_limit::Reason;
 use super::request::{SCOPES, scope_name};
 use crate::body::LookupBody;
-use crate::config::RateLimitHeaders;
 use crate::fields::{FIELDS, Field, FieldSet, STATUS, Type};
 use crate::metrics::Operation;
 use crate::public_urls::PublicUrls;
@@ -155,8 +154,8 @@ fn responses(docs: &[ResponseDoc]) -> MetaResponses {
         status_range: None,
         content: match doc.content {
             Content::Empty => vec![],
-            Content::Success => vec![json(SUCCESS_SCHEMA)],
-            Content::Error => vec![json(&ErrorBody::name())],
+            Content::Success => vec![media_type(SUCCESS_SCHEMA)],
+            Content::Error => vec![media_type(&ErrorBody::name())],
         },
         headers: doc.headers.iter().map(header).collect(),
     };
@@ -165,7 +164,7 @@ fn responses(docs: &[ResponseDoc]) -> MetaResponses {
 
 const SUCCESS_SCHEMA: &str = "IpResponse";
 
-fn json(schema: &str) -> MetaMediaType {
+fn media_type(schema: &str) -> MetaMediaType {
     MetaMediaType { content_type: "application/json", schema: MetaSchemaRef::Reference(schema.to_owned()) }
 }
 
@@ -322,18 +321,20 @@ described_response!(PreflightResponse, ResponseDoc::PREFLIGHT);
 pub struct Document(OpenApiDocument);
 
 impl Document {
-    /// `server` is the URL of the API in the document. `limits` are stated if they are known. `headers` are those that the
-    /// service sends; `Legacy` gives the contract.
-    pub fn new(server: &str, urls: &PublicUrls, limits: Option<Limits>, headers: RateLimitHeaders) -> Self {
+    /// `server` is the URL of the API in the document. `limits` are stated if they are known. `ietf`: whether the service
+    /// also sends the headers of the IETF draft.
+    pub fn new(server: &str, urls: &PublicUrls, limits: Option<Limits>, ietf: bool) -> Self {
         let service = OpenApiService::new(Operations, "IP Lookup API", VERSION)
-            .description(format!("{DESCRIPTION}\n\n{}", limit_text(limits, headers)))
+            .description(format!("{DESCRIPTION}\n\n{}", limit_text(limits)))
             .contact(openapi::contact(Some(&urls.docs)))
             .license(openapi::license())
             .server(server);
         let mut document = OpenApiDocument::new(&service);
         document.for_each_operation(|operation| {
             describe_parameters(operation);
-            describe_rate_limit(operation, headers);
+            if ietf {
+                add_draft_headers(operation);
+            }
         });
         document.add_examples(examples(urls, limits));
         Self(document)
@@ -349,9 +350,9 @@ impl Document {
     }
 }
 
-fn limit_text(limits: Option<Limits>, headers: RateLimitHeaders) -> String {
+fn limit_text(limits: Option<Limits>) -> String {
     let Some(Limits { daily, burst, demo }) = limits else {
-        return format!("`{}` shows the limit that applies.", headers.limit_header());
+        return "`X-RateLimit-Limit` shows the limit that applies.".to_owned();
     };
     format!(
         "Limits of this service: {} requests per day and key, unless its operator has set another limit for the key; {} \
@@ -375,39 +376,24 @@ fn describe_parameters(operation: &mut Mapping) {
     }
 }
 
-/// Replaces the headers about limits by those of the draft, or adds these, because poem-openapi knows no modes. Responses
-/// without such headers stay as they are.
-fn describe_rate_limit(operation: &mut Mapping, mode: RateLimitHeaders) {
+/// Adds the headers of the draft to the responses that have headers about limits. They are an addition that clients must
+/// not rely on.
+fn add_draft_headers(operation: &mut Mapping) {
     let responses = operation.get_mut("responses").and_then(openapi::Value::as_mapping_mut);
     let headers = responses.into_iter().flat_map(Mapping::values_mut).filter_map(|response| {
-        response
-            .get_mut("headers")
-            .and_then(openapi::Value::as_mapping_mut)
-            .filter(|headers| SUCCESS_HEADERS.iter().all(|(name, ..)| headers.contains_key(*name)))
+        let headers = response.get_mut("headers").and_then(openapi::Value::as_mapping_mut);
+        headers.filter(|headers| headers.contains_key("X-RateLimit-Limit"))
     });
     for headers in headers {
-        if mode == RateLimitHeaders::Ietf {
-            headers.retain(|name, _| !SUCCESS_HEADERS.iter().any(|(contract, ..)| name == contract));
-        }
-        if mode != RateLimitHeaders::Legacy {
-            // With the headers of the contract, these are an addition that clients must not rely on.
-            let required = mode == RateLimitHeaders::Ietf;
-            headers.extend(DRAFT_HEADERS.map(|header| draft_header(header, required)));
-        }
+        headers.extend(DRAFT_HEADERS.map(|[name, description, example]| {
+            let header = json!({
+                "description": description,
+                "required": false,
+                "schema": {"type": "string", "example": example},
+            });
+            (name.into(), openapi::to_value(&header))
+        }));
     }
-}
-
-fn draft_header([name, description, example]: [&str; 3], required: bool) -> (openapi::Value, openapi::Value) {
-    let schema: Mapping =
-        [("type".into(), "string".into()), ("example".into(), example.into())].into_iter().collect();
-    let header: Mapping = [
-        ("description".into(), description.into()),
-        ("required".into(), required.into()),
-        ("schema".into(), schema.into()),
-    ]
-    .into_iter()
-    .collect();
-    (name.into(), header.into())
 }
 
 /// Limits in examples while those of quota-svc are unknown: its defaults.

@@ -4,7 +4,6 @@ use http::{HeaderMap, HeaderName, HeaderValue, header};
 use http_server::{X_REQUEST_ID, hsts};
 
 use super::rate_limit::{self, PLACEHOLDER};
-use crate::config::RateLimitHeaders;
 use crate::public_urls::PublicUrls;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -24,9 +23,9 @@ pub(super) struct HeaderTemplates {
 }
 
 impl HeaderTemplates {
-    pub(super) fn new(urls: &PublicUrls, headers: RateLimitHeaders) -> Self {
-        let rate_limit = rate_limit::placeholders(headers);
-        let defaults = defaults(urls, headers);
+    pub(super) fn new(urls: &PublicUrls, ietf: bool) -> Self {
+        let rate_limit = rate_limit::placeholders(ietf);
+        let defaults = defaults(urls, ietf);
         // The server sets the ID of each request.
         let common = defaults.clone().chain([(header::CONTENT_TYPE, JSON), (X_REQUEST_ID, PLACEHOLDER)]);
         let bearer = HeaderValue::from_static("Bearer");
@@ -47,11 +46,11 @@ impl HeaderTemplates {
 
 fn defaults(
     urls: &PublicUrls,
-    headers: RateLimitHeaders,
+    ietf: bool,
 ) -> impl Iterator<Item = (HeaderName, HeaderValue)> + Clone + use<> {
     [
         (header::ACCESS_CONTROL_ALLOW_ORIGIN, ANY),
-        (header::ACCESS_CONTROL_EXPOSE_HEADERS, rate_limit::exposed(headers)),
+        (header::ACCESS_CONTROL_EXPOSE_HEADERS, rate_limit::exposed(ietf)),
         (header::CACHE_CONTROL, NO_STORE),
         (header::VARY, HeaderValue::from_static("Authorization")),
     ]
@@ -82,7 +81,7 @@ mod tests {
             |base_url: &str| PublicUrls::new(&Config { base_url: base_url.to_owned(), ..Config::default() });
         let all = |urls: &PublicUrls| {
             let HeaderTemplates { success, too_many_requests, unauthorized, other_error, preflight, default } =
-                HeaderTemplates::new(urls, RateLimitHeaders::Legacy);
+                HeaderTemplates::new(urls, true);
             [success, too_many_requests, unauthorized, other_error, preflight, default]
         };
         for headers in all(&urls("https://ip.example")) {

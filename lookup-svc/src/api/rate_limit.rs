@@ -3,7 +3,6 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::config::RateLimitHeaders;
 use crate::lookup::{Denial, RateLimit};
 use crate::metrics::Operation;
 
@@ -17,16 +16,13 @@ const IETF_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 /// Stands for a number that is set per response: replacing a value is cheaper than inserting one.
 pub(super) const PLACEHOLDER: HeaderValue = HeaderValue::from_static("0");
 
-/// The names that scripts of other origins may read.
-pub(super) const fn exposed(headers: RateLimitHeaders) -> HeaderValue {
-    HeaderValue::from_static(match headers {
-        RateLimitHeaders::Legacy => {
+/// The names that scripts of other origins may read. `ietf`: whether the draft's headers are sent.
+pub(super) const fn exposed(ietf: bool) -> HeaderValue {
+    HeaderValue::from_static(match ietf {
+        false => {
             "X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, X-RateLimit-Reason, Retry-After, X-Request-Id"
         }
-        RateLimitHeaders::Ietf => {
-            "RateLimit, RateLimit-Policy, X-RateLimit-Reason, Retry-After, X-Request-Id"
-        }
-        RateLimitHeaders::Both => {
+        true => {
             "X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, X-RateLimit-Reason, RateLimit, \
              RateLimit-Policy, Retry-After, X-Request-Id"
         }
@@ -34,15 +30,9 @@ pub(super) const fn exposed(headers: RateLimitHeaders) -> HeaderValue {
 }
 
 /// The headers whose values [`set`] and [`set_ietf`] replace.
-pub(super) fn placeholders(headers: RateLimitHeaders) -> Vec<(HeaderName, HeaderValue)> {
-    let contract: &[HeaderName] = &[LIMIT, REMAINING, RESET];
-    let ietf: &[HeaderName] = &[IETF_LIMIT, IETF_POLICY];
-    let names = match headers {
-        RateLimitHeaders::Legacy => vec![contract],
-        RateLimitHeaders::Ietf => vec![ietf],
-        RateLimitHeaders::Both => vec![contract, ietf],
-    };
-    names.concat().into_iter().map(|name| (name, PLACEHOLDER)).collect()
+pub(super) fn placeholders(ietf: bool) -> Vec<(HeaderName, HeaderValue)> {
+    let names = [LIMIT, REMAINING, RESET, IETF_LIMIT, IETF_POLICY].into_iter().take(if ietf { 5 } else { 3 });
+    names.map(|name| (name, PLACEHOLDER)).collect()
 }
 
 /// Replaces the placeholders of `X-RateLimit-*` in one pass over the map, because a lookup by name would hash each name.
@@ -174,8 +164,8 @@ mod tests {
 
     const RATE_LIMIT: RateLimit = RateLimit { limit: 300, remaining: 7, reset: 1_000 };
 
-    fn headers(mode: RateLimitHeaders, policy: QuotaPolicy, wait: u64) -> Vec<(String, String)> {
-        let mut headers: HeaderMap = placeholders(mode).into_iter().collect();
+    fn headers(ietf: bool, policy: QuotaPolicy, wait: u64) -> Vec<(String, String)> {
+        let mut headers: HeaderMap = placeholders(ietf).into_iter().collect();
         set(&mut headers, &RATE_LIMIT);
         set_ietf(&mut headers, policy, &RATE_LIMIT, wait);
         let text = |value: &HeaderValue| value.to_str().expect("ASCII").to_owned();
@@ -190,14 +180,12 @@ mod tests {
     }
 
     #[test]
-    fn each_mode_sends_its_headers() {
+    fn headers_of_the_draft_are_an_addition() {
         let contract =
             [("x-ratelimit-limit", "300"), ("x-ratelimit-remaining", "7"), ("x-ratelimit-reset", "1000")];
         let ietf = [("ratelimit", "\"burst\";r=7;t=59"), ("ratelimit-policy", "\"burst\";q=300;w=60")];
-        let sent = |mode| headers(mode, QuotaPolicy::Burst, 59);
-        assert_eq!(sent(RateLimitHeaders::Legacy), pairs(contract));
-        assert_eq!(sent(RateLimitHeaders::Ietf), pairs(ietf));
-        assert_eq!(sent(RateLimitHeaders::Both), [pairs(ietf), pairs(contract)].concat());
+        assert_eq!(headers(false, QuotaPolicy::Burst, 59), pairs(contract));
+        assert_eq!(headers(true, QuotaPolicy::Burst, 59), [pairs(ietf), pairs(contract)].concat());
     }
 
     #[test]
@@ -207,24 +195,24 @@ mod tests {
             (QuotaPolicy::Demo, "\"demo\";r=7;t=86400", "\"demo\";q=300;w=86400"),
             (QuotaPolicy::Burst, "\"burst\";r=7;t=60", "\"burst\";q=300;w=60"),
         ] {
-            let sent = headers(RateLimitHeaders::Ietf, policy, u64::MAX);
-            assert_eq!(sent, pairs([("ratelimit", limit), ("ratelimit-policy", description)]));
+            let sent = headers(true, policy, u64::MAX);
+            assert_eq!(sent[..2], pairs([("ratelimit", limit), ("ratelimit-policy", description)]));
         }
     }
 
     #[test]
     fn every_header_that_is_sent_is_exposed() {
-        for mode in [RateLimitHeaders::Legacy, RateLimitHeaders::Ietf, RateLimitHeaders::Both] {
-            let exposed = exposed(mode);
+        for ietf in [false, true] {
+            let exposed = exposed(ietf);
             let exposed = exposed.to_str().expect("ASCII").to_lowercase();
             let mut exposed: Vec<_> = exposed.split(", ").collect();
-            let sent = placeholders(mode).into_iter().map(|(name, _)| name.to_string());
+            let sent = placeholders(ietf).into_iter().map(|(name, _)| name.to_string());
             let others =
                 [&REASON, &header::RETRY_AFTER, &http_server::X_REQUEST_ID].map(HeaderName::to_string);
             let mut sent: Vec<_> = sent.chain(others).collect();
             sent.sort();
             exposed.sort_unstable();
-            assert_eq!(exposed, sent, "{mode:?}");
+            assert_eq!(exposed, sent, "{ietf}");
         }
     }
 }

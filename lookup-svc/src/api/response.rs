@@ -9,7 +9,6 @@ use quota_client::ChargeError;
 use super::error::{ApiError, ErrorBodies};
 use super::headers::HeaderTemplates;
 use super::rate_limit::{self, QuotaPolicy, REASON};
-use crate::config::RateLimitHeaders;
 use crate::lookup::{Denial, RateLimit, unix_now};
 use crate::metrics::Operation;
 use crate::public_urls::PublicUrls;
@@ -26,13 +25,8 @@ pub struct Responses {
 }
 
 impl Responses {
-    pub fn new(urls: &PublicUrls, headers: RateLimitHeaders, quota: QuotaStatus) -> Self {
-        Self {
-            headers: HeaderTemplates::new(urls, headers),
-            ietf: headers != RateLimitHeaders::Legacy,
-            errors: ErrorBodies::new(urls),
-            quota,
-        }
+    pub fn new(urls: &PublicUrls, ietf: bool, quota: QuotaStatus) -> Self {
+        Self { headers: HeaderTemplates::new(urls, ietf), ietf, errors: ErrorBodies::new(urls), quota }
     }
 
     /// The headers of responses not built by the API (404, panics, pages): CORS, caching and HSTS.

@@ -6,7 +6,6 @@ use service_kit::swagger;
 
 use super::page::{self, LivePage};
 use crate::api::Document;
-use crate::config::RateLimitHeaders;
 use crate::public_urls::PublicUrls;
 use crate::quota_status::QuotaStatus;
 
@@ -15,22 +14,22 @@ type Page = LivePage<Option<Limits>>;
 pub(super) struct Documents {
     urls: PublicUrls,
     quota: QuotaStatus,
-    headers: RateLimitHeaders,
+    ietf: bool,
     swagger: Page,
     json: Page,
     yaml: Page,
 }
 
 impl Documents {
-    pub(super) fn new(urls: &PublicUrls, quota: QuotaStatus, headers: RateLimitHeaders) -> Self {
+    pub(super) fn new(urls: &PublicUrls, quota: QuotaStatus, ietf: bool) -> Self {
         let (swagger, json, yaml) = Default::default();
-        Self { urls: urls.clone(), quota, headers, swagger, json, yaml }
+        Self { urls: urls.clone(), quota, ietf, swagger, json, yaml }
     }
 
     pub(super) fn swagger(&self, request: &Request) -> Response {
         self.swagger.respond(request, self.quota.limits(), |limits| {
             // A relative server URL, so that "Try it out" works under any host name of this server.
-            let document = Document::new(&self.urls.base_path(), &self.urls, *limits, self.headers);
+            let document = Document::new(&self.urls.base_path(), &self.urls, *limits, self.ietf);
             page::with_headers(swagger::page("IP Lookup API: try it", &document.json()))
         })
     }
@@ -46,6 +45,6 @@ impl Documents {
     }
 
     fn document(&self, limits: Option<Limits>) -> Document {
-        Document::new(&self.urls.base, &self.urls, limits, self.headers)
+        Document::new(&self.urls.base, &self.urls, limits, self.ietf)
     }
 }

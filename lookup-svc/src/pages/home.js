@@ -101,18 +101,10 @@ function describeReset(reset, now) {
   return `at ${time} (in ${rest})`;
 }
 
-/**
- * The demo's quota as the headers of a response have it. Which headers there are depends on the settings of the service,
- * and a proxy may remove them: what is missing is undefined.
- */
-function readQuota(headers, now) {
-  const value = (name, pattern = /^(\d+)$/) => headers.get(name)?.match(pattern)?.[1];
-  const seconds = value("RateLimit", /;\s*t=(\d+)/) ?? value("Retry-After");
-  return {
-    limit: value("X-RateLimit-Limit") ?? value("RateLimit-Policy", /;\s*q=(\d+)/),
-    remaining: value("X-RateLimit-Remaining") ?? value("RateLimit", /;\s*r=(\d+)/),
-    reset: value("X-RateLimit-Reset") ?? (seconds && now / 1000 + Number(seconds)),
-  };
+/** The demo's quota as the headers of a response have it. A proxy may remove them: what is missing is undefined. */
+function readQuota(headers) {
+  const value = (name) => headers.get(`X-RateLimit-${name}`)?.match(/^(\d+)$/)?.[1];
+  return { limit: value("Limit"), remaining: value("Remaining"), reset: value("Reset") };
 }
 
 function showProblem(...parts) {
@@ -122,7 +114,7 @@ function showProblem(...parts) {
 
 async function tryDemo() {
   const response = await fetch(byId("try").dataset.demo, { cache: "no-store" });
-  const { limit, remaining, reset } = readQuota(response.headers, Date.now());
+  const { limit, remaining, reset } = readQuota(response.headers);
   const body = await response.json();
   if (response.status === 429) {
     const quota = limit ? `demo quota of ${number(limit)} requests` : "demo quota";

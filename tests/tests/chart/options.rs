@@ -35,14 +35,10 @@ fn rate_limit_headers_are_a_value_of_the_chart() {
     let flags = |chart: &Chart| {
         named(&pod(chart, "Deployment", "-lookup-svc")["containers"], "lookup-svc")["args"].clone()
     };
-    for mode in ["ietf", "both"] {
-        let chart = render(&format!("lookup.ratelimitHeaders={mode}"));
-        let flag = format!("--ratelimit-headers={mode}");
-        assert!(list(&flags(&chart)).any(|arg| *arg == flag), "{mode}");
-    }
-    let default = flags(&render("lookup.ratelimitHeaders=legacy"));
+    let with_draft = flags(&render("lookup.ratelimitHeaders=true"));
+    assert!(list(&with_draft).any(|arg| *arg == "--ratelimit-headers"), "{with_draft}");
+    let default = flags(&render("lookup.ratelimitHeaders=false"));
     assert!(!default.to_string().contains("--ratelimit-headers"), "{default}");
-    assert!(Chart::render(&["--set", "lookup.ratelimitHeaders=none"]).is_err(), "not a mode");
 }
 
 /// A third party's outage must not keep pods from starting or take them out of the Service.

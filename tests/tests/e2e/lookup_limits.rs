@@ -48,7 +48,7 @@ fn seconds_to_midnight(now: i64) -> i64 {
 
 #[tokio::test]
 async fn ietf_headers_have_the_values_of_the_contract_headers() {
-    let stack = Stack::start(&["--daily-limit", "5"], &["--ratelimit-headers", "both"]).await;
+    let stack = Stack::start(&["--daily-limit", "5"], &["--ratelimit-headers"]).await;
     let key = stack.key_with_scope(Scope::Geo).await;
     let before = now();
     let response = JsonResponse::fetch(stack.lookup.get_ip(&key.secret)).await;

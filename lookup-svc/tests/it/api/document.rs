@@ -1,7 +1,7 @@
 //! The OpenAPI document: it is up to date and describes the required operations, statuses, headers and schemas.
 
 use lookup_svc::api::Document;
-use lookup_svc::config::{Config, RateLimitHeaders};
+use lookup_svc::config::Config;
 use lookup_svc::public_urls::PublicUrls;
 use quota_client::wire::Limits;
 use serde_json::{Value, json};
@@ -13,12 +13,12 @@ fn document() -> Value {
 }
 
 fn default_document() -> Document {
-    document_with(RateLimitHeaders::Legacy)
+    document_with(false)
 }
 
-fn document_with(headers: RateLimitHeaders) -> Document {
+fn document_with(ietf: bool) -> Document {
     let urls = PublicUrls::new(&Config::default());
-    Document::new(&urls.base, &urls, None, headers)
+    Document::new(&urls.base, &urls, None, ietf)
 }
 
 #[test]
@@ -205,7 +205,7 @@ fn every_error_response_has_real_examples() {
 fn known_limits_are_in_the_description_and_the_examples() {
     let urls = PublicUrls::new(&Config::default());
     let limits = Limits { daily: 2_500, burst: 40, demo: 70 };
-    let document = Document::new(&urls.base, &urls, Some(limits), RateLimitHeaders::Legacy).json();
+    let document = Document::new(&urls.base, &urls, Some(limits), false).json();
     assert!(document.contains("Limits of this service: 2,500 requests per day and key"), "{document}");
     for text in ["daily quota of 2500 requests", "burst limit of 40 requests", "daily quota of 70 requests"] {
         assert!(document.contains(text), "{text}");
@@ -214,37 +214,27 @@ fn known_limits_are_in_the_description_and_the_examples() {
 }
 
 #[test]
-fn headers_about_limits_are_those_that_the_mode_sends() {
+fn headers_of_the_draft_are_optional() {
     let contract = ["X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"];
     let draft = ["RateLimit", "RateLimit-Policy"];
-    for (mode, required, optional) in [
-        (RateLimitHeaders::Ietf, draft.as_slice(), [].as_slice()),
-        (RateLimitHeaders::Both, &contract, &draft),
-    ] {
-        let document: Value = serde_json::from_str(&document_with(mode).json()).unwrap();
-        for path in ["/api/v1/ip", "/api/v1/ip/demo"] {
-            let responses = &document["paths"][path]["get"]["responses"];
-            let names = |status: &str, required: bool| -> Vec<&str> {
-                let headers = responses[status]["headers"].as_object().unwrap().iter();
-                let mut names: Vec<_> = headers
-                    .filter(|(_, header)| (header["required"] == json!(true)) == required)
-                    .map(|(name, _)| name.as_str())
-                    .collect();
-                names.sort_unstable();
-                names
-            };
-            assert_eq!((names("200", true), names("200", false)), (required.to_vec(), optional.to_vec()));
-            let mut denied = [required, &["Retry-After"]].concat();
-            denied.sort_unstable();
-            assert_eq!(names("429", true), denied, "{mode:?} {path}");
-            assert_eq!(names("429", false), [optional, &["X-RateLimit-Reason"]].concat(), "{mode:?} {path}");
-            for name in draft {
-                assert_eq!(responses["429"]["headers"][name]["schema"]["type"], "string", "{name}");
-            }
-            assert_eq!(responses["500"].get("headers"), None);
+    let document: Value = serde_json::from_str(&document_with(true).json()).unwrap();
+    for path in ["/api/v1/ip", "/api/v1/ip/demo"] {
+        let responses = &document["paths"][path]["get"]["responses"];
+        let names = |status: &str, required: bool| -> Vec<&str> {
+            let headers = responses[status]["headers"].as_object().unwrap().iter();
+            let mut names: Vec<_> = headers
+                .filter(|(_, header)| (header["required"] == json!(true)) == required)
+                .map(|(name, _)| name.as_str())
+                .collect();
+            names.sort_unstable();
+            names
+        };
+        assert_eq!((names("200", true), names("200", false)), (contract.to_vec(), draft.to_vec()));
+        assert_eq!(names("429", true), [&["Retry-After"], contract.as_slice()].concat(), "{path}");
+        assert_eq!(names("429", false), [draft.as_slice(), &["X-RateLimit-Reason"]].concat(), "{path}");
+        for name in draft {
+            assert_eq!(responses["429"]["headers"][name]["schema"]["type"], "string", "{name}");
         }
+        assert_eq!(responses["500"].get("headers"), None);
     }
-    let ietf = document_with(RateLimitHeaders::Ietf).json();
-    assert!(ietf.contains("`RateLimit-Policy` shows the limit that applies."));
-    assert!(!ietf.contains("X-RateLimit-Limit"), "{ietf}");
 }

@@ -1,6 +1,5 @@
 //! The pages: content, security headers, caching and compression.
 
-use lookup_svc::config::RateLimitHeaders;
 use quota_client::wire::Limits;
 use reqwest::Method;
 use service_kit::csp_hash;
@@ -147,29 +146,16 @@ async fn pages_without_known_limits_name_the_header() {
 
 #[tokio::test]
 async fn pages_name_only_the_headers_about_limits_that_are_sent() {
-    let contract = ["X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"];
-    let draft = ["<code>RateLimit</code>", "<code>RateLimit-Policy</code>"];
-    for (mode, has_contract, has_draft) in [
-        (RateLimitHeaders::Legacy, true, false),
-        (RateLimitHeaders::Ietf, false, true),
-        (RateLimitHeaders::Both, true, true),
-    ] {
-        let harness = Harness::start_with(|config| config.ratelimit_headers = mode).await;
+    for ietf in [false, true] {
+        let harness = Harness::start_with(|config| config.ratelimit_headers = ietf).await;
         let docs = harness.get("/docs").await.text;
-        assert!(!docs.contains("{{"), "{mode:?}: every placeholder is replaced");
-        for name in contract {
-            let is_named = docs.to_lowercase().contains(&name.to_lowercase());
-            assert_eq!(is_named, has_contract, "{mode:?} {name}");
-        }
-        for name in draft {
-            assert_eq!(docs.contains(name), has_draft, "{mode:?} {name}");
-        }
-        let example = if has_contract { "get(\"X-RateLimit-Remaining\")" } else { "get(\"RateLimit\")" };
-        assert_eq!(docs.matches(example).count(), 3, "{mode:?}: Python, JavaScript and Rust");
+        assert!(!docs.contains("{{"), "every placeholder is replaced");
+        assert!(docs.contains("<code>X-RateLimit-Limit</code>"), "{docs}");
+        assert_eq!(docs.contains("<code>RateLimit-Policy</code>"), ietf, "{docs}");
         for path in ["/openapi.json", "/openapi.yaml", "/swagger"] {
             let page = harness.get(path).await.text;
-            assert_eq!(page.contains("X-RateLimit-Remaining"), has_contract, "{mode:?} {path}");
-            assert_eq!(page.contains("RateLimit-Policy"), has_draft, "{mode:?} {path}");
+            assert!(page.contains("X-RateLimit-Remaining"), "{path}");
+            assert_eq!(page.contains("RateLimit-Policy"), ietf, "{path}");
         }
     }
 }
