@@ -67,8 +67,8 @@ pub struct GeoArgs {
     #[arg(long, env, value_name = "FILE")]
     pub proxy_asns: Option<PathBuf>,
 
-    /// Directory with timezone data, such as /usr/share/zoneinfo, which is followed while the service runs.
-    /// Default: the system's, if it is newer than the built-in data
+    /// Directory with timezone data, such as /usr/share/zoneinfo, which is read at the start. Default: the system's,
+    /// if it is newer than the built-in data
     #[arg(long, env, value_name = "DIR")]
     pub tzdata: Option<PathBuf>,
 }
@@ -117,9 +117,6 @@ pub enum GeoError {
     NoTimezones,
     #[error("has an invalid file for the timezone {name}")]
     InvalidTimezone { name: String },
-    /// A directory that is incomplete, for example because it is being copied.
-    #[error("lacks the timezone {name}, which it had before")]
-    MissingTimezone { name: String },
     #[error("{} {reason}", path.display())]
     NothingLoaded {
         /// The first file without usable data.

@@ -7,7 +7,7 @@ use crate::asn::{AsnList, AsnLists};
 use crate::database::Database;
 use crate::memory::MemoryLimit;
 use crate::snapshot::Snapshot;
-use crate::timezone::TimezoneWatcher;
+use crate::timezone::Timezones;
 use crate::watched_file::{FileCheck, WatchedFile, databases_at, log_removal};
 use crate::{GeoArgs, GeoError};
 
@@ -21,7 +21,7 @@ pub(crate) struct FileWatcher {
     sources: Vec<Source>,
     hosting: Option<WatchedFile<AsnList>>,
     proxy: Option<WatchedFile<AsnList>>,
-    timezones: TimezoneWatcher,
+    timezones: Arc<Timezones>,
     memory: MemoryLimit,
 }
 
@@ -61,7 +61,7 @@ impl FileWatcher {
             sources: args.geo_db.iter().map(source).collect(),
             hosting: args.hosting_asns.clone().map(WatchedFile::new),
             proxy: args.proxy_asns.clone().map(WatchedFile::new),
-            timezones: TimezoneWatcher::new(args.tzdata.as_deref())?,
+            timezones: Arc::new(Timezones::open(args.tzdata.as_deref())?),
             memory,
         })
     }
@@ -82,7 +82,7 @@ impl FileWatcher {
         }
         let count = |wanted| results.iter().filter(|result| **result == wanted).count() as u64;
         let (loaded, rejected) = (count(FileCheck::Loaded), count(FileCheck::Rejected));
-        let changed = self.timezones.check() || dropped || loaded > 0;
+        let changed = dropped || loaded > 0;
         let databases =
             self.sources.iter().flat_map(|source| &source.files).filter_map(WatchedFile::rejection);
         let lists = [&self.hosting, &self.proxy].into_iter().flatten().filter_map(WatchedFile::rejection);
@@ -114,7 +114,7 @@ impl FileWatcher {
                 *list = last_good;
             }
         }
-        Snapshot::new(databases, lists, self.timezones.current())
+        Snapshot::new(databases, lists, self.timezones.clone())
     }
 }
 

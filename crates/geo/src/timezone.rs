@@ -3,18 +3,19 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, OnceLock};
 
 use flate2::read::GzDecoder;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-mod directory;
-mod version;
-mod watcher;
+use crate::GeoError;
 
-pub(crate) use watcher::TimezoneWatcher;
+mod directory;
+
+/// Where most systems have their timezone data.
+const SYSTEM_DIRECTORY: &str = "/usr/share/zoneinfo";
 
 /// A TZif file for each timezone. `timezones.py` updates it.
 const ARCHIVE: &[u8] = include_bytes!("../data/timezones.tar.gz");
@@ -75,6 +76,29 @@ struct Zone {
 }
 
 impl Timezones {
+    /// Loads the data of an explicit directory, which must be usable, or that of the system, if its version is newer than
+    /// that of the built-in data. Otherwise the built-in data is used.
+    pub(crate) fn open(explicit: Option<&Path>) -> Result<Self, GeoError> {
+        match explicit {
+            Some(path) => directory::load(path).map_err(|reason| GeoError::NothingLoaded {
+                path: path.to_owned(),
+                reason: Box::new(reason),
+            }),
+            None => Ok(Self::newer_or_built_in(Path::new(SYSTEM_DIRECTORY))),
+        }
+    }
+
+    fn newer_or_built_in(system: &Path) -> Self {
+        if !directory::is_newer(directory::version(system).as_deref(), BUILT_IN.version.as_deref()) {
+            return Self::built_in();
+        }
+        directory::load(system).unwrap_or_else(|error| {
+            let directory = system.display();
+            tracing::warn!(%directory, %error, "timezone data rejected; the built-in data is used");
+            Self::built_in()
+        })
+    }
+
     /// The data in the binary.
     pub(crate) fn built_in() -> Self {
         let zones = BUILT_IN.files.iter().map(|(name, bytes)| {
@@ -130,6 +154,10 @@ fn looks_like_area_and_city(zone: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
+    use testkit::tzif::fixed_offset;
+
     use super::*;
 
     const JANUARY: i64 = 1_768_478_400; // 2026-01-15T12:00:00Z
@@ -156,7 +184,7 @@ mod tests {
     #[test]
     fn built_in_data_has_the_version_of_its_rules() {
         let timezones = Timezones::built_in();
-        assert!(version::is_newer(timezones.info.version.as_deref(), Some("2026e")), "{}", timezones.info);
+        assert!(directory::is_newer(timezones.info.version.as_deref(), Some("2026e")), "{}", timezones.info);
         // According to 2026f, Cuba keeps daylight saving time in this winter.
         let november = 1_794_900_000; // 2026-11-17T07:20:00Z
         assert_eq!(timezones.offset("America/Havana", november), Some(-4 * 3600));
@@ -195,6 +223,26 @@ mod tests {
         for zone in timezones.zones.keys() {
             assert!(timezones.offset(zone, JULY).is_some(), "{zone}");
         }
+    }
+
+    #[test]
+    fn system_directory_is_used_only_if_newer_than_built_in_and_valid() {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        let write = |version: &str, berlin: &[u8]| {
+            fs::create_dir_all(dir.path().join("Europe")).expect("create directory");
+            fs::write(dir.path().join("Europe/Berlin"), berlin).expect("write");
+            fs::write(dir.path().join("tzdata.zi"), version).expect("write");
+            Timezones::newer_or_built_in(dir.path())
+        };
+        let built_in = Timezones::built_in().info;
+        for version in ["# version 2000a\n", "no version", ""] {
+            assert_eq!(write(version, &fixed_offset(5)).info, built_in, "{version}");
+        }
+        assert_eq!(Timezones::newer_or_built_in(&dir.path().join("missing")).info, built_in);
+        assert_eq!(write("# version 2999a\n", b"truncated").info, built_in);
+        let newer = write("# version 2999a\n", &fixed_offset(5));
+        assert_eq!(newer.info.version.as_deref(), Some("2999a"));
+        assert_eq!(newer.offset("Europe/Berlin", 0), Some(5 * 3600));
     }
 
     #[test]

@@ -36,8 +36,3 @@ pub(crate) fn coordinates() -> impl Iterator<Item = (&'static str, &'static str)
 pub(crate) fn timezones(country: &str) -> &'static [&'static str] {
     BY_COUNTRY.get(country).map_or(&[], Vec::as_slice)
 }
-
-/// Whether this is a timezone of some country, not an older name such as US/Eastern.
-pub(crate) fn contains(zone: &str) -> bool {
-    BY_COUNTRY.values().flatten().any(|other| *other == zone)
-}

@@ -10,7 +10,6 @@ use quota_client::wire::Scope;
 use testkit::loadgen::Load;
 use testkit::lookup::{JsonResponse, Lookup, Stack, WAIT_TIMEOUT};
 use testkit::mmdb::sample;
-use testkit::tzif::fixed_offset;
 use testkit::wait::eventually;
 
 const HIGH_LIMITS: [&str; 4] = ["--burst-limit", "65535", "--daily-limit", "1000000"];
@@ -151,48 +150,4 @@ async fn unreadable_directory_is_logged_and_loaded_once_readable() {
         matches!(errors[..], [line] if line.contains("ERROR") && line.contains("Permission denied")),
         "{log}"
     );
-}
-
-async fn timezone_offset(lookup: &Lookup, key: &str) -> i64 {
-    let response = JsonResponse::fetch(lookup.get_ip(key).header("x-forwarded-for", "192.0.2.9")).await;
-    assert_eq!(response.body["timezone"], "Europe/Berlin");
-    response.body["timezone_offset"].as_i64().unwrap()
-}
-
-/// Waits until a response has this offset.
-async fn wait_offset(lookup: &Lookup, key: &str, offset: i64) {
-    let what = format!("timezone_offset is {offset}");
-    eventually(WAIT_TIMEOUT, what, async || (timezone_offset(lookup, key).await == offset).then_some(()))
-        .await;
-}
-
-#[tokio::test]
-async fn replaced_timezone_data_changes_offset_and_broken_data_does_not() {
-    let dir = tempfile::tempdir().unwrap();
-    let (berlin, paris) = (dir.path().join("Europe/Berlin"), dir.path().join("Europe/Paris"));
-    fs::create_dir(dir.path().join("Europe")).unwrap();
-    fs::write(&berlin, fixed_offset(3)).unwrap();
-    fs::write(&paris, fixed_offset(3)).unwrap();
-    let (tzdata, sample) = (dir.path().to_str().unwrap(), sample::file());
-    let sample = sample.path().to_str().unwrap();
-    let flags = ["--geo-db", sample, "--tzdata", tzdata, "--geo-check-interval", "20ms"];
-    let stack = Stack::start(&HIGH_LIMITS, &flags).await;
-    let (lookup, key) = (&stack.lookup, stack.key_with_scope(Scope::Full).await.secret);
-    // Often enough that the location is cached.
-    for _ in 0..4 {
-        assert_eq!(timezone_offset(lookup, &key).await, 3 * 3600);
-    }
-    replace(&berlin, &fixed_offset(4));
-    wait_offset(lookup, &key, 4 * 3600).await;
-
-    // Together with a broken file, a valid one is not used either.
-    fs::write(&paris, b"TZif2 truncated").unwrap();
-    replace(&berlin, &fixed_offset(5));
-    eventually(WAIT_TIMEOUT, "the directory is rejected", async || {
-        lookup.service.logs().contains("timezone data rejected").then_some(())
-    })
-    .await;
-    assert_eq!(timezone_offset(lookup, &key).await, 4 * 3600, "old data stays in use");
-    replace(&paris, &fixed_offset(5));
-    wait_offset(lookup, &key, 5 * 3600).await;
 }
