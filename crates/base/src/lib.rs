@@ -1,5 +1,5 @@
-//! What crates of this workspace share that does not serve HTTP: flags, files, large buffers, and the progress of a
-//! command. Depends on no other crate of the workspace.
+//! What crates of this workspace share that does not serve HTTP: flags, files that are written or watched, large
+//! buffers, and the progress of a command. Depends on no other crate of the workspace.
 
 #![warn(missing_docs)]
 
@@ -7,3 +7,4 @@ pub mod atomic_file;
 pub mod flags;
 pub mod huge_pages;
 pub mod progress;
+pub mod watched_files;

@@ -32,6 +32,11 @@ impl AsnList {
         Ok(AsnList(numbers))
     }
 
+    /// One of the built-in lists.
+    pub(crate) fn built_in(text: &str) -> Self {
+        Self::parse(text).expect("the built-in lists are valid (tested)")
+    }
+
     pub fn contains(&self, asn: u32) -> bool {
         self.0.contains(&asn)
     }
@@ -67,22 +72,6 @@ fn parse_number(text: &str) -> Option<u32> {
     // `parse` alone would accept a plus sign.
     let is_decimal = digits.bytes().all(|byte| byte.is_ascii_digit());
     digits.parse().ok().filter(|number| is_decimal && *number != 0)
-}
-
-/// The two lists of a snapshot.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AsnLists {
-    /// Hosting and cloud networks.
-    pub hosting: AsnList,
-    /// VPN and proxy networks.
-    pub proxy: AsnList,
-}
-
-impl AsnLists {
-    pub fn built_in() -> Self {
-        let parse = |text| AsnList::parse(text).expect("the built-in lists are valid (tested)");
-        AsnLists { hosting: parse(HOSTING), proxy: parse(PROXY) }
-    }
 }
 
 /// The day on which the networks of the built-in lists were announced, such as `2026-06-17`. `asn-lists.py` sets it.
@@ -134,19 +123,19 @@ mod tests {
 
     #[test]
     fn well_known_networks_are_listed() {
-        let lists = AsnLists::built_in();
+        let (hosting, proxy) = (AsnList::built_in(HOSTING), AsnList::built_in(PROXY));
         for asn in [16509, 14618, 15169, 396982, 8075, 24940, 16276, 14061, 63949, 20473, 51167] {
-            assert!(lists.hosting.contains(asn), "{asn}");
+            assert!(hosting.contains(asn), "{asn}");
         }
         // Further networks of the same operators.
         for asn in [43515, 8070, 35540, 54253, 150436, 139341, 214101, 135630, 210976, 210329] {
-            assert!(lists.hosting.contains(asn), "{asn}");
+            assert!(hosting.contains(asn), "{asn}");
         }
         for asn in [39351, 62371, 209103, 136787, 272096, 206092, 22781, 9009, 22363] {
-            assert!(lists.proxy.contains(asn), "{asn}");
+            assert!(proxy.contains(asn), "{asn}");
         }
         for asn in [3320, 7018, 7922, 2856] {
-            assert!(!lists.hosting.contains(asn) && !lists.proxy.contains(asn), "{asn} is an access network");
+            assert!(!hosting.contains(asn) && !proxy.contains(asn), "{asn} is an access network");
         }
     }
 

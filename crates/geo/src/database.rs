@@ -6,6 +6,7 @@ use std::io::{Read, Seek, SeekFrom};
 use std::net::IpAddr;
 use std::path::Path;
 
+use base::watched_files;
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
@@ -13,7 +14,11 @@ use maxminddb::{LookupResult, MaxMindDbError, Metadata, Reader, WithinOptions};
 
 use crate::GeoError;
 use crate::layout::Fields;
+use crate::memory::MemoryLimit;
 use crate::provider::{self, Attribution, DatabaseKind};
+
+/// Maximum size of a file: 2 GiB, three times the size of the largest commercial database.
+pub(crate) const DATABASE_LIMIT: u64 = 2 << 30;
 
 /// The bytes that precede the metadata section.
 const MARKER: &[u8] = b"\xab\xcd\xefMaxMind.com";
@@ -80,6 +85,17 @@ pub(crate) struct Database {
 }
 
 impl Database {
+    /// Reads a file with all checks. One without metadata at its end, such as an unpacked decompression bomb, is rejected
+    /// before it is read into memory.
+    pub(crate) fn open(path: &Path, memory: &MemoryLimit) -> Result<Self, GeoError> {
+        let mut file = watched_files::open(path)?;
+        find_metadata(&mut file)?;
+        memory.require_for(file.metadata()?.len())?;
+        file.rewind()?;
+        let bytes = watched_files::read(file, DATABASE_LIMIT)?;
+        Self::load(&path.file_name().unwrap_or_default().to_string_lossy(), bytes)
+    }
+
     /// Parses a file and checks it: first the whole structure, then that its records decode (see `probe`).
     pub(crate) fn load(name: &str, bytes: Vec<u8>) -> Result<Self, GeoError> {
         let mut metadata =
@@ -144,8 +160,7 @@ impl Database {
 }
 
 /// Checks that the end of a file contains the marker that starts the metadata. Reads only the end.
-pub(crate) fn find_metadata(path: &Path) -> Result<(), GeoError> {
-    let mut file = File::open(path)?;
+fn find_metadata(file: &mut File) -> Result<(), GeoError> {
     let size = file.seek(SeekFrom::End(0))?;
     file.seek(SeekFrom::Start(size.saturating_sub(MAX_METADATA_SIZE + MARKER.len() as u64)))?;
     let mut end = Vec::new();

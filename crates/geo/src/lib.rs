@@ -2,7 +2,6 @@
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -31,7 +30,6 @@ mod snapshot;
 mod sources;
 mod timezone;
 pub mod update;
-mod watched_file;
 mod zone_tab;
 
 pub use built_in::is_public;
@@ -39,6 +37,7 @@ pub use country_point::{Point, country_point};
 pub use database::DatabaseInfo;
 pub use location::{AsText, Location, LocationJson, RegionCode};
 pub use provider::{Attribution, DatabaseKind};
+pub use reload::ReloadStatus;
 pub use sources::{FieldSource, Source};
 pub use timezone::TimezoneInfo;
 
@@ -86,19 +85,12 @@ pub enum GeoError {
     NotFound,
     #[error("can't be read: {0}")]
     Io(#[source] std::io::Error),
-    /// A directory, a device or a pipe.
-    #[error("is not a regular file")]
-    NotAFile,
-    #[error("is larger than {limit} bytes")]
-    TooLarge { limit: u64 },
     #[error(
         "needs {} MiB of free memory, but the memory limit leaves only {} MiB; raise the limit",
         needed >> 20,
         available >> 20
     )]
     NotEnoughMemory { needed: u64, available: u64 },
-    #[error("was changed while it was read")]
-    ChangedDuringRead,
     #[error("is not a valid MMDB file: {0}")]
     Corrupt(#[source] maxminddb::MaxMindDbError),
     /// Valid, but no record has a field of any supported layout.
@@ -134,15 +126,9 @@ impl From<std::io::Error> for GeoError {
     }
 }
 
-/// Loads a file as the service does, with all checks, and returns its metadata. A file without metadata at its end, such
-/// as an unpacked decompression bomb, is rejected before it is read into memory.
+/// Loads a file as the service does, with all checks, and returns its metadata.
 pub fn verify(path: &Path) -> Result<DatabaseInfo, GeoError> {
-    let file = watched_file::open(path)?;
-    database::find_metadata(path)?;
-    MemoryLimit::of_this_process().require_for(file.metadata()?.len())?;
-    let (bytes, _) = watched_file::read(file, reload::DATABASE_LIMIT)?;
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    Ok(database::Database::load(&name, bytes)?.info)
+    Ok(database::Database::open(path, &MemoryLimit::of_this_process())?.info)
 }
 
 /// The loaded geo data. Clones share it.
@@ -156,17 +142,7 @@ struct Inner {
     watcher: Mutex<reload::FileWatcher>,
     interval: Duration,
     /// Outside the mutex, which is held for seconds while a file loads: metrics must not wait for it.
-    loaded: AtomicU64,
-    rejected: AtomicU64,
-    rejections: ArcSwap<Vec<String>>,
-}
-
-/// File loads since the start, for metrics.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReloadCounts {
-    /// Includes the loads at startup.
-    pub loaded: u64,
-    pub rejected: u64,
+    status: ArcSwap<ReloadStatus>,
 }
 
 impl Geo {
@@ -179,13 +155,9 @@ impl Geo {
     fn open_within(args: &GeoArgs, memory: MemoryLimit) -> Result<Geo, GeoError> {
         find_timezone::load();
         region_code::load();
-        let mut watcher = reload::FileWatcher::new(args, memory)?;
-        let summary = watcher.check();
-        watcher.require_data()?;
+        let watcher = reload::FileWatcher::open(args, memory)?;
         let inner = Inner {
-            loaded: AtomicU64::new(summary.loaded),
-            rejected: AtomicU64::new(summary.rejected),
-            rejections: ArcSwap::from_pointee(summary.rejections),
+            status: ArcSwap::from_pointee(watcher.status.clone()),
             current: ArcSwap::from_pointee(watcher.snapshot()),
             watcher: Mutex::new(watcher),
             interval: args.geo_check_interval,
@@ -232,9 +204,9 @@ impl Geo {
         built_in::database().info.date_and_age(now)
     }
 
-    /// The number of files whose present content is not in use.
-    pub fn rejected_files(&self) -> usize {
-        self.inner.rejections.load().len()
+    /// What the checks of the files have found since the start.
+    pub fn reload_status(&self) -> Arc<ReloadStatus> {
+        self.inner.status.load_full()
     }
 
     /// The databases in use with their ages at `now` (Unix seconds) and the rejected files, as one sentence for operators.
@@ -249,7 +221,7 @@ impl Geo {
             true => format!("only the {built_in}; geo-update or --geo-db adds cities and networks"),
             false => loaded.chain([built_in]).collect::<Vec<_>>().join("; "),
         };
-        for rejection in self.inner.rejections.load().iter() {
+        for rejection in &self.inner.status.load().rejections {
             summary.push_str(&format!("; rejected: {rejection}"));
         }
         summary
@@ -272,24 +244,16 @@ impl Geo {
         attributions
     }
 
-    pub fn reload_counts(&self) -> ReloadCounts {
-        ReloadCounts {
-            loaded: self.inner.loaded.load(Ordering::Relaxed),
-            rejected: self.inner.rejected.load(Ordering::Relaxed),
-        }
-    }
-
     /// Reloads the files that have changed. Returns whether the snapshot was replaced. Blocks.
     pub fn check(&self) -> bool {
-        let mut watcher = self.watcher();
-        let summary = watcher.check();
-        if summary.changed {
+        // Ignores lock poisoning, so that reloading continues after a panic, which leaves the state consistent.
+        let mut watcher = self.inner.watcher.lock().unwrap_or_else(PoisonError::into_inner);
+        let changed = watcher.check();
+        if changed {
             self.inner.current.store(Arc::new(watcher.snapshot()));
         }
-        self.inner.loaded.fetch_add(summary.loaded, Ordering::Relaxed);
-        self.inner.rejected.fetch_add(summary.rejected, Ordering::Relaxed);
-        self.inner.rejections.store(Arc::new(summary.rejections));
-        summary.changed
+        self.inner.status.store(Arc::new(watcher.status.clone()));
+        changed
     }
 
     /// Calls `check` at the configured interval, forever, and `on_check` after each one. Spawn it as a background task.
@@ -305,11 +269,5 @@ impl Geo {
                 Err(error) => tracing::error!(%error, "could not check for new geo data"),
             }
         }
-    }
-
-    /// Ignores lock poisoning, so that reloading continues after a panic. A panic leaves the watcher's state
-    /// consistent.
-    fn watcher(&self) -> std::sync::MutexGuard<'_, reload::FileWatcher> {
-        self.inner.watcher.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -37,7 +37,15 @@ impl MemoryLimit {
     /// Fails if a file of `size` bytes can't be loaded next to what is in memory now. While a database is verified, it
     /// needs about twice its size (measured: 1.6 to 2.1 times).
     pub(crate) fn require_for(&self, size: u64) -> Result<(), GeoError> {
-        let needed = size.saturating_mul(2).saturating_add(RESERVE);
+        self.require(size.saturating_mul(2).saturating_add(RESERVE))
+    }
+
+    /// Whether a file was rejected for lack of memory that is available now.
+    pub(crate) fn fits_now(&self, error: &GeoError) -> bool {
+        matches!(error, GeoError::NotEnoughMemory { needed, .. } if self.require(*needed).is_ok())
+    }
+
+    fn require(&self, needed: u64) -> Result<(), GeoError> {
         match self.groups.iter().filter_map(|group| available(group)).min() {
             Some(available) if available < needed => Err(GeoError::NotEnoughMemory { needed, available }),
             _ => Ok(()),
@@ -137,18 +145,21 @@ mod tests {
         };
 
         use_memory(511 * MIB);
-        assert!(!geo.check() && geo.rejected_files() == 0, "the same content needs no memory");
+        assert!(
+            !geo.check() && geo.reload_status().rejections.len() == 0,
+            "the same content needs no memory"
+        );
         write("Hamburg");
         for _ in 0..3 {
             assert!(!geo.check());
-            assert_eq!((city().as_deref(), geo.rejected_files()), (Some("Berlin"), 1));
-            assert_eq!(geo.reload_counts().rejected, 1, "counted once");
+            assert_eq!((city().as_deref(), geo.reload_status().rejections.len()), (Some("Berlin"), 1));
+            assert_eq!(geo.reload_status().rejected, 1, "counted once");
         }
         let expected = "; rejected: city.mmdb needs 16 MiB of free memory, but the memory limit leaves only 1 MiB; raise the limit";
         assert!(geo.summary(0).ends_with(expected), "{}", geo.summary(0));
         use_memory(0);
         assert!(geo.check());
-        assert_eq!((city().as_deref(), geo.rejected_files()), (Some("Hamburg"), 0));
+        assert_eq!((city().as_deref(), geo.reload_status().rejections.len()), (Some("Hamburg"), 0));
         assert!(!geo.summary(0).contains("rejected"), "{}", geo.summary(0));
     }
 }

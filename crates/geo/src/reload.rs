@@ -3,42 +3,46 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::asn::{AsnList, AsnLists};
-use crate::database::Database;
+use base::watched_files::{self, FileCheck, WatchedFiles};
+
+use crate::asn::{self, AsnList};
+use crate::database::{DATABASE_LIMIT, Database};
 use crate::memory::MemoryLimit;
 use crate::snapshot::Snapshot;
 use crate::timezone::Timezones;
-use crate::watched_file::{FileCheck, WatchedFile, databases_at, log_removal};
 use crate::{GeoArgs, GeoError};
 
-/// Maximum size of a database file: 2 GiB, three times the size of the largest commercial database.
-pub(crate) const DATABASE_LIMIT: u64 = 2 << 30;
 /// Maximum size of a list of AS numbers.
 const LIST_LIMIT: u64 = 16 << 20;
+
+type DatabaseFile = WatchedFiles<Database, GeoError>;
+type ListFile = WatchedFiles<AsnList, GeoError>;
+
+/// What the checks of the files have found.
+#[derive(Clone, Debug, Default)]
+pub struct ReloadStatus {
+    /// Files loaded since the start, including the loads at the start.
+    pub loaded: u64,
+    /// Files rejected since the start.
+    pub rejected: u64,
+    /// The names of the files whose present content is not in use, each with the reason.
+    pub rejections: Vec<String>,
+}
 
 /// The state of all watched files.
 pub(crate) struct FileWatcher {
     sources: Vec<Source>,
-    hosting: Option<WatchedFile<AsnList>>,
-    proxy: Option<WatchedFile<AsnList>>,
+    hosting: Option<ListFile>,
+    proxy: Option<ListFile>,
     timezones: Arc<Timezones>,
     memory: MemoryLimit,
-}
-
-/// The result of checking all files once.
-pub(crate) struct CheckSummary {
-    /// Whether a new snapshot is needed.
-    pub(crate) changed: bool,
-    pub(crate) loaded: u64,
-    pub(crate) rejected: u64,
-    /// The names of the files whose present content is not in use, each with the reason.
-    pub(crate) rejections: Vec<String>,
+    pub(crate) status: ReloadStatus,
 }
 
 /// One `--geo-db` path: a file or a directory of files.
 struct Source {
     path: PathBuf,
-    files: Vec<WatchedFile<Arc<Database>>>,
+    files: Vec<DatabaseFile>,
     /// What the last check found at the path, to log each change once.
     state: SourceState,
 }
@@ -54,81 +58,86 @@ enum SourceState {
 }
 
 impl FileWatcher {
-    pub(crate) fn new(args: &GeoArgs, memory: MemoryLimit) -> Result<Self, GeoError> {
+    /// Loads every file. Fails if no configured database could be loaded, or if a configured list could not. A directory
+    /// without files is allowed, because the first download may still be running.
+    pub(crate) fn open(args: &GeoArgs, memory: MemoryLimit) -> Result<Self, GeoError> {
         let source =
             |path: &PathBuf| Source { path: path.clone(), files: Vec::new(), state: SourceState::Normal };
-        Ok(FileWatcher {
+        let list = |path: &PathBuf| ListFile::new("geo file", vec![path.clone()], LIST_LIMIT);
+        let mut watcher = FileWatcher {
             sources: args.geo_db.iter().map(source).collect(),
-            hosting: args.hosting_asns.clone().map(WatchedFile::new),
-            proxy: args.proxy_asns.clone().map(WatchedFile::new),
+            hosting: args.hosting_asns.as_ref().map(list),
+            proxy: args.proxy_asns.as_ref().map(list),
             timezones: Arc::new(Timezones::open(args.tzdata.as_deref())?),
             memory,
-        })
+            status: ReloadStatus::default(),
+        };
+        watcher.check();
+        if !watcher.databases().any(|file| file.value().is_some())
+            && let Some(file) = watcher.databases().next()
+        {
+            return Err(start_error(file));
+        }
+        if let Some(list) = watcher.lists().find(|list| list.value().is_none()) {
+            return Err(start_error(list));
+        }
+        Ok(watcher)
     }
 
-    /// Checks every file once.
-    pub(crate) fn check(&mut self) -> CheckSummary {
-        let mut dropped = false;
-        let mut results = Vec::new();
+    fn databases(&self) -> impl Iterator<Item = &DatabaseFile> {
+        self.sources.iter().flat_map(|source| &source.files)
+    }
+
+    fn lists(&self) -> impl Iterator<Item = &ListFile> {
+        [&self.hosting, &self.proxy].into_iter().flatten()
+    }
+
+    /// Checks every file once. Returns whether a new snapshot is needed.
+    pub(crate) fn check(&mut self) -> bool {
+        let (mut dropped, mut results) = (false, Vec::new());
         for source in &mut self.sources {
             dropped |= source.check(&self.memory, &mut results);
         }
-        for list in [&mut self.hosting, &mut self.proxy].into_iter().flatten() {
-            let result = list.check(LIST_LIMIT, &self.memory, load_list);
+        for list in self.lists() {
+            let result = list.check(|| load_list(list.path()));
             if result == FileCheck::Removed {
-                log_removal(&list.path, true);
+                log_removal(list.path(), true);
             }
             results.push(result);
         }
         let count = |wanted| results.iter().filter(|result| **result == wanted).count() as u64;
-        let (loaded, rejected) = (count(FileCheck::Loaded), count(FileCheck::Rejected));
-        let changed = dropped || loaded > 0;
-        let databases =
-            self.sources.iter().flat_map(|source| &source.files).filter_map(WatchedFile::rejection);
-        let lists = [&self.hosting, &self.proxy].into_iter().flatten().filter_map(WatchedFile::rejection);
-        let rejections = databases.chain(lists).collect();
-        CheckSummary { changed, loaded, rejected, rejections }
-    }
-
-    /// Called at startup. Fails if no configured database could be loaded, or if a configured list could not.
-    /// A directory without files is allowed, because the first download may still be running.
-    pub(crate) fn require_data(&mut self) -> Result<(), GeoError> {
-        if !self.sources.iter().any(Source::is_loaded)
-            && let Some(file) = self.sources.iter_mut().find_map(|source| source.files.first_mut())
-        {
-            return Err(file.start_error());
-        }
-        let not_loaded = |list: &&mut WatchedFile<AsnList>| list.last_good.is_none();
-        match [&mut self.hosting, &mut self.proxy].into_iter().flatten().find(not_loaded) {
-            Some(list) => Err(list.start_error()),
-            None => Ok(()),
-        }
+        let databases = self.databases().filter_map(WatchedFiles::rejection);
+        let rejections = databases.chain(self.lists().filter_map(WatchedFiles::rejection)).collect();
+        self.status.loaded += count(FileCheck::Loaded);
+        self.status.rejected += count(FileCheck::Rejected);
+        self.status.rejections = rejections;
+        dropped || count(FileCheck::Loaded) > 0
     }
 
     /// Builds a snapshot of the loaded files.
     pub(crate) fn snapshot(&self) -> Snapshot {
         let databases = self.sources.iter().flat_map(Source::newest_builds).collect();
-        let mut lists = AsnLists::built_in();
-        for (list, file) in [(&mut lists.hosting, &self.hosting), (&mut lists.proxy, &self.proxy)] {
-            if let Some(last_good) = file.as_ref().and_then(|file| file.last_good.clone()) {
-                *list = last_good;
-            }
-        }
-        Snapshot::new(databases, lists, self.timezones.clone())
+        let list = |file: &Option<ListFile>, built_in| {
+            file.as_ref().and_then(ListFile::value).unwrap_or_else(|| Arc::new(AsnList::built_in(built_in)))
+        };
+        let hosting = list(&self.hosting, asn::HOSTING);
+        Snapshot::new(databases, hosting, list(&self.proxy, asn::PROXY), self.timezones.clone())
     }
 }
 
-impl Source {
-    fn is_loaded(&self) -> bool {
-        self.files.iter().any(|file| file.last_good.is_some())
-    }
+/// The error of a file that was never loaded.
+fn start_error<T>(file: &WatchedFiles<T, GeoError>) -> GeoError {
+    let reason = Box::new(file.take_error().unwrap_or(GeoError::NotFound));
+    GeoError::NothingLoaded { path: file.path().to_owned(), reason }
+}
 
+impl Source {
     /// The databases to use, in order of their names. Of several builds of one database, only the newest is used: an older
     /// one would answer for addresses that the provider has removed. Between equal builds, the last name decides, because
     /// names often contain the date.
     fn newest_builds(&self) -> Vec<Arc<Database>> {
         let mut newest: Vec<Arc<Database>> = Vec::new();
-        for mut database in self.files.iter().filter_map(|file| file.last_good.clone()) {
+        for mut database in self.files.iter().filter_map(WatchedFiles::value) {
             let key = database.build_key();
             let Some(other) = newest.iter_mut().find(|other| key.is_some() && other.build_key() == key)
             else {
@@ -149,23 +158,24 @@ impl Source {
     fn check(&mut self, memory: &MemoryLimit, results: &mut Vec<FileCheck>) -> bool {
         let found = databases_at(&self.path);
         for path in found.as_deref().unwrap_or_default() {
-            if !self.files.iter().any(|file| file.path == *path) {
-                self.files.push(WatchedFile::new(path.clone()));
+            if !self.files.iter().any(|file| file.path() == path) {
+                self.files.push(WatchedFiles::new("geo file", vec![path.clone()], DATABASE_LIMIT));
             }
         }
         self.log_state(found.err());
-        self.files.sort_by(|a, b| a.path.cmp(&b.path));
+        self.files.sort_by(|a, b| a.path().cmp(b.path()));
         let mut removed = Vec::new();
-        for file in &mut self.files {
-            let result = file.check(DATABASE_LIMIT, memory, load_database);
+        for file in &self.files {
+            file.retry_if(|error| memory.fits_now(error));
+            let result = file.check(|| Database::open(file.path(), memory));
             if result == FileCheck::Removed {
-                removed.push(file.path.clone());
+                removed.push(file.path().to_owned());
             }
             results.push(result);
         }
         let dropped = self.drop_replaced();
         for path in removed {
-            log_removal(&path, self.files.iter().any(|file| file.path == path));
+            log_removal(&path, self.files.iter().any(|file| file.path() == path));
         }
         dropped
     }
@@ -180,7 +190,8 @@ impl Source {
         if std::mem::replace(&mut self.state, state) == state {
             return;
         }
-        let (directory, keeps_previous) = (self.path.display(), self.is_loaded());
+        let (directory, keeps_previous) =
+            (self.path.display(), self.files.iter().any(|file| file.value().is_some()));
         match error {
             Some(error) => tracing::error!(%directory, %error, keeps_previous, "geo directory can't be read"),
             None if state == SourceState::Empty => {
@@ -194,28 +205,63 @@ impl Source {
     /// use: dbip-city-2026-10.mmdb is dropped once dbip-city-2026-11.mmdb is loaded. A `--geo-db` path that is not a
     /// directory stays in the list, so that a missing file is reported only once. Returns whether data was dropped.
     fn drop_replaced(&mut self) -> bool {
-        let is_present = |file: &&WatchedFile<Arc<Database>>| file.present;
-        let present: Vec<_> =
-            self.files.iter().filter(is_present).filter_map(|file| file.last_good.clone()).collect();
-        let has_build = |db: &Arc<Database>| present.iter().any(|other| other.build_key() == db.build_key());
-        let loaded =
-            |files: &[WatchedFile<Arc<Database>>]| files.iter().filter(|f| f.last_good.is_some()).count();
-        let before = loaded(&self.files);
-        let only_file = (!self.path.is_dir()).then_some(&self.path);
+        let present = self.files.iter().filter(|file| file.is_present());
+        let present: Vec<_> = present.filter_map(WatchedFiles::value).collect();
+        let is_replaced = |old: &Database| present.iter().any(|new| new.build_key() == old.build_key());
+        let mut dropped = false;
         self.files.retain(|file| {
-            let replaced = file.last_good.as_ref().is_none_or(has_build);
-            file.present || !replaced || Some(&file.path) == only_file
+            let value = file.value();
+            let is_only_file = file.path() == self.path;
+            let keep =
+                file.is_present() || is_only_file || value.as_ref().is_some_and(|old| !is_replaced(old));
+            dropped |= !keep && value.is_some();
+            keep
         });
-        loaded(&self.files) != before
+        dropped
     }
 }
 
-fn load_database(path: &Path, bytes: Vec<u8>) -> Result<Arc<Database>, GeoError> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    Database::load(&name, bytes).map(Arc::new)
+/// The database files at a `--geo-db` path: the path itself, or the `*.mmdb` files in a directory, sorted.
+/// Skips hidden files, which are downloads in progress. Fails if the directory can't be listed.
+pub(crate) fn databases_at(path: &Path) -> Result<Vec<PathBuf>, GeoError> {
+    if !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(path)? {
+        let file = entry?.path();
+        if is_database(&file) && may_be_file(&file) {
+            files.push(file);
+        }
+    }
+    files.sort();
+    Ok(files)
 }
 
-fn load_list(_path: &Path, bytes: Vec<u8>) -> Result<AsnList, GeoError> {
+/// Whether this is a file, or something that can't be examined: loading it then fails, which is logged.
+fn may_be_file(path: &Path) -> bool {
+    match std::fs::metadata(path) {
+        Ok(metadata) => metadata.is_file(),
+        Err(error) => error.kind() != std::io::ErrorKind::NotFound,
+    }
+}
+
+fn is_database(path: &Path) -> bool {
+    let hidden = path.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
+    !hidden && path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("mmdb"))
+}
+
+/// Logs that a loaded file was removed, and whether its data stays in use.
+pub(crate) fn log_removal(path: &Path, keeps_previous: bool) {
+    let file = path.display();
+    match keeps_previous {
+        true => tracing::warn!(%file, keeps_previous, "geo file removed"),
+        false => tracing::info!(%file, "geo file replaced by another one"),
+    }
+}
+
+fn load_list(path: &Path) -> Result<AsnList, GeoError> {
+    let bytes = watched_files::read(watched_files::open(path)?, LIST_LIMIT)?;
     let text = String::from_utf8(bytes).map_err(|error| {
         let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         GeoError::AsnLine { line: 1 + valid.iter().filter(|byte| **byte == b'\n').count() }
@@ -229,7 +275,9 @@ mod tests {
 
     #[test]
     fn invalid_utf8_is_reported_with_its_line() {
-        let error = load_list(Path::new("list"), b"64500 Example\n64501 \xff\n".to_vec()).unwrap_err();
+        let file = tempfile::NamedTempFile::new().expect("file");
+        std::fs::write(file.path(), b"64500 Example\n64501 \xff\n").expect("write");
+        let error = load_list(file.path()).unwrap_err();
         assert!(matches!(error, GeoError::AsnLine { line: 2 }), "{error}");
     }
 }

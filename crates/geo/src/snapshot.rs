@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::asn::{AsnList, AsnLists};
+use crate::asn::AsnList;
 use crate::built_in;
 use crate::database::{Database, FoundRecord};
 use crate::layout::Fields;
@@ -19,15 +19,21 @@ pub(crate) struct Snapshot {
     /// The loaded databases. The built-in data comes after them.
     databases: Vec<Arc<Database>>,
     built_in_database: Arc<Database>,
-    lists: AsnLists,
+    hosting: Arc<AsnList>,
+    proxy: Arc<AsnList>,
     timezones: Arc<Timezones>,
     cache: LocationCache,
 }
 
 impl Snapshot {
-    pub(crate) fn new(databases: Vec<Arc<Database>>, lists: AsnLists, timezones: Arc<Timezones>) -> Self {
+    pub(crate) fn new(
+        databases: Vec<Arc<Database>>,
+        hosting: Arc<AsnList>,
+        proxy: Arc<AsnList>,
+        timezones: Arc<Timezones>,
+    ) -> Self {
         let built_in_database = built_in::database();
-        Self { databases, built_in_database, lists, timezones, cache: LocationCache::new() }
+        Self { databases, built_in_database, hosting, proxy, timezones, cache: LocationCache::new() }
     }
 
     pub(crate) fn timezones(&self) -> &Timezones {
@@ -54,7 +60,7 @@ impl Snapshot {
         let (databases, records): (Vec<&Database>, Vec<_>) = found.unzip();
         let built_in = || built_in::find_record(&self.built_in_database, ip);
         let merged = merge_with_built_in(records.into_iter(), || Database::fields(&built_in()?)?.country);
-        let location = finish(merged.fields.clone(), &self.lists, &self.timezones, now);
+        let location = self.finish(merged.fields.clone(), now);
         let sources =
             sources::of(&merged, &location, &databases, &self.built_in_database, &self.timezones.info);
         (location, sources)
@@ -106,39 +112,40 @@ impl Snapshot {
     ) -> Location<'a> {
         let records = records.filter_map(|record| Database::fields(&record));
         let merged = merge_with_built_in(records, || Database::fields(&find_built_in()?)?.country);
-        finish(merged.fields, &self.lists, &self.timezones, now)
+        self.finish(merged.fields, now)
     }
-}
 
-/// Derives the remaining fields of a location from the merged ones. A missing region code or timezone is derived from
-/// the country, region and coordinates, which all describe the same location.
-fn finish<'a>(fields: Fields<'a>, lists: &AsnLists, timezones: &Timezones, now: i64) -> Location<'a> {
-    let country = fields.country;
-    let timezone =
-        fields.timezone.or_else(|| find_timezone::find(&fields).filter(|zone| timezones.contains(zone)));
-    let flagged_or_listed = |list: &AsnList, flagged: bool| match fields.asn {
-        Some(asn) => Some(flagged || list.contains(asn)),
-        None => flagged.then_some(true),
-    };
-    Location {
-        city: fields.city,
-        region: fields.region,
-        region_code: country.and_then(|country| compose_region_code(country.code, &fields)),
-        country: country.map(|c| c.code),
-        country_name: country.map(|c| fields.country_name.unwrap_or(c.name)),
-        continent: fields.continent.or(country.map(|c| c.continent)),
-        latitude: fields.coordinates.map(|point| point.0),
-        longitude: fields.coordinates.map(|point| point.1),
-        timezone,
-        timezone_offset: timezone.and_then(|zone| timezones.offset(zone, now)),
-        asn: fields.asn,
-        org: fields.org,
-        as_text: fields.asn.zip(fields.org).map(|(asn, org)| AsText { asn, org }),
-        is_eu: fields.is_eu.or(country.map(|c| c.eu)),
-        currency: country.and_then(|c| c.currency),
-        proxy: flagged_or_listed(&lists.proxy, fields.proxy),
-        hosting: flagged_or_listed(&lists.hosting, fields.hosting),
-        postal_code: fields.postal_code,
+    /// Derives the remaining fields of a location from the merged ones. A missing region code or timezone is derived from
+    /// the country, region and coordinates, which all describe the same location.
+    fn finish<'a>(&self, fields: Fields<'a>, now: i64) -> Location<'a> {
+        let country = fields.country;
+        let timezone = fields
+            .timezone
+            .or_else(|| find_timezone::find(&fields).filter(|zone| self.timezones.contains(zone)));
+        let flagged_or_listed = |list: &AsnList, flagged: bool| match fields.asn {
+            Some(asn) => Some(flagged || list.contains(asn)),
+            None => flagged.then_some(true),
+        };
+        Location {
+            city: fields.city,
+            region: fields.region,
+            region_code: country.and_then(|country| compose_region_code(country.code, &fields)),
+            country: country.map(|c| c.code),
+            country_name: country.map(|c| fields.country_name.unwrap_or(c.name)),
+            continent: fields.continent.or(country.map(|c| c.continent)),
+            latitude: fields.coordinates.map(|point| point.0),
+            longitude: fields.coordinates.map(|point| point.1),
+            timezone,
+            timezone_offset: timezone.and_then(|zone| self.timezones.offset(zone, now)),
+            asn: fields.asn,
+            org: fields.org,
+            as_text: fields.asn.zip(fields.org).map(|(asn, org)| AsText { asn, org }),
+            is_eu: fields.is_eu.or(country.map(|c| c.eu)),
+            currency: country.and_then(|c| c.currency),
+            proxy: flagged_or_listed(&self.proxy, fields.proxy),
+            hosting: flagged_or_listed(&self.hosting, fields.hosting),
+            postal_code: fields.postal_code,
+        }
     }
 }
 

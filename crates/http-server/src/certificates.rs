@@ -1,28 +1,20 @@
 //! The certificates of a port: loads them, selects one by host name, and uses replaced files.
 
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::{fs, ops::Range, path::PathBuf, sync::Arc, time::SystemTime};
+use std::{ops::Range, path::PathBuf, sync::Arc, time::SystemTime};
 
 use anyhow::{Context, ensure};
-use arc_swap::ArcSwapOption;
+use base::watched_files::{self, FileCheck, WatchedFiles};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject};
 use rustls::server::{ClientHello, ParsedCertificate, ResolvesServerCert};
 use rustls::{client::verify_server_name, crypto::ring, sign::CertifiedKey};
 
 use crate::{expiry, managed::ManagedCertificate};
 
-/// The files of a certificate and its key, and what is in use from them.
-#[derive(Debug)]
-pub(crate) struct FilePair {
-    certificate: PathBuf,
-    key: PathBuf,
-    /// A hash of what was read last, even if it could not be used; 0 if a file could not be read. Avoids
-    /// loading the same contents, and logging their error, again.
-    last_read: AtomicU64,
-    /// `None` if it has not been obtained yet, which only the managed certificate can be.
-    loaded: ArcSwapOption<LoadedCertificate>,
-}
+/// Maximum size of a file.
+const FILE_LIMIT: u64 = 1 << 20;
+
+/// A certificate and its key: two files, or one with both. Only the managed one can be without a value.
+pub(crate) type CertificateFiles = WatchedFiles<LoadedCertificate, anyhow::Error>;
 
 /// A certificate with its chain and private key.
 #[derive(Debug)]
@@ -34,7 +26,7 @@ pub struct LoadedCertificate {
 /// The certificates of a port, in the order of the flags.
 #[derive(Debug)]
 pub(crate) struct Certificates {
-    pairs: Vec<FilePair>,
+    pairs: Vec<CertificateFiles>,
     /// Its file is the last pair.
     pub(crate) managed: Option<ManagedCertificate>,
 }
@@ -45,30 +37,29 @@ impl Certificates {
         paths: impl Iterator<Item = (PathBuf, PathBuf)>,
         managed: Option<ManagedCertificate>,
     ) -> anyhow::Result<Self> {
-        let mut pairs: Vec<_> = paths.map(|(certificate, key)| FilePair::new(certificate, key)).collect();
-        for pair in &pairs {
-            let used = pair.read().and_then(|contents| pair.use_if_changed(Ok(contents)));
-            let key = pair.key.display();
-            used.with_context(|| format!("can't use the certificate {} with the key {key}", pair.name()))?;
+        let mut pairs = Vec::new();
+        for (certificate, key) in paths {
+            let pair = CertificateFiles::new("certificate", vec![certificate, key], FILE_LIMIT);
+            reload(&pair);
+            let key = pair.paths()[1].display();
+            let context = || format!("can't use the certificate {} with the key {key}", name(&pair));
+            match pair.take_error() {
+                Some(error) => return Err(error).with_context(context),
+                None => pairs.push(pair),
+            }
         }
-        pairs.extend(managed.iter().map(|managed| FilePair::new(managed.file.clone(), managed.file.clone())));
+        if let Some(managed) = &managed {
+            let file = vec![managed.file.clone()];
+            pairs.push(CertificateFiles::new("certificate", file, FILE_LIMIT).may_be_missing());
+        }
         let certificates = Self { pairs, managed };
         certificates.reload();
         Ok(certificates)
     }
 
     /// Loads the files that have changed. If a pair can't be used, the old one stays in use.
-    ///
-    /// Reads the files instead of their modification times: a symbolic link may be changed to an older file.
     pub(crate) fn reload(&self) {
-        for pair in &self.pairs {
-            let Err(error) = pair.use_if_changed(pair.read()) else { continue };
-            let message = match pair.loaded.load().is_some() {
-                true => "can't use the new certificate; the old one stays in use",
-                false => "can't use the certificate",
-            };
-            tracing::warn!(certificate = %pair.name(), error = format!("{error:#}"), "{message}");
-        }
+        self.pairs.iter().for_each(reload);
     }
 
     /// When each certificate expires, or what a managed certificate that is missing waits for.
@@ -76,19 +67,19 @@ impl Certificates {
         if let Some(managed) = self.managed.as_ref().filter(|_| self.in_use().count() < self.pairs.len()) {
             return Err(managed.status());
         }
-        let expiry = |(pair, loaded): (&FilePair, Arc<LoadedCertificate>)| {
+        let expiry = |(pair, loaded): (&CertificateFiles, Arc<LoadedCertificate>)| {
             let state = match loaded.validity.end.duration_since(now) {
                 Ok(left) => format!("expires in {} days", left.as_secs() / 86_400),
                 Err(_) => "has EXPIRED".to_owned(),
             };
-            format!("{} {state} ({})", pair.name(), loaded.date())
+            format!("{} {state} ({})", name(pair), loaded.date())
         };
         let status = self.managed.iter().map(ManagedCertificate::status).filter(|status| !status.is_empty());
         Ok(self.in_use().map(expiry).chain(status).collect::<Vec<_>>().join("; "))
     }
 
-    pub(crate) fn in_use(&self) -> impl Iterator<Item = (&FilePair, Arc<LoadedCertificate>)> {
-        self.pairs.iter().filter_map(|pair| Some((pair, pair.loaded.load_full()?)))
+    pub(crate) fn in_use(&self) -> impl Iterator<Item = (&CertificateFiles, Arc<LoadedCertificate>)> {
+        self.pairs.iter().filter_map(|pair| Some((pair, pair.value()?)))
     }
 }
 
@@ -138,46 +129,19 @@ impl LoadedCertificate {
     }
 }
 
-impl FilePair {
-    fn new(certificate: PathBuf, key: PathBuf) -> Self {
-        Self { certificate, key, last_read: AtomicU64::default(), loaded: ArcSwapOption::empty() }
-    }
+/// The name in logs, metrics and the readiness report.
+pub(crate) fn name(pair: &CertificateFiles) -> String {
+    pair.path().display().to_string()
+}
 
-    /// The name in logs, metrics and the readiness report.
-    pub(crate) fn name(&self) -> String {
-        self.certificate.display().to_string()
-    }
-
-    /// The contents of the certificate file and of the key file.
-    fn read(&self) -> anyhow::Result<(Vec<u8>, Vec<u8>)> {
-        let read = |path: &PathBuf| fs::read(path).with_context(|| format!("can't read {}", path.display()));
-        let certificate = read(&self.certificate)?;
-        // One file with both is read once, because it may be replaced between two reads.
-        let key = if self.key == self.certificate { certificate.clone() } else { read(&self.key)? };
-        Ok((certificate, key))
-    }
-
-    /// Does nothing if the contents, or the failure to read them, are the same as last time.
-    fn use_if_changed(&self, contents: anyhow::Result<(Vec<u8>, Vec<u8>)>) -> anyhow::Result<()> {
-        let hasher = BuildHasherDefault::<DefaultHasher>::new();
-        let hash = contents.as_ref().map_or(0, |contents| hasher.hash_one(contents));
-        if self.last_read.swap(hash, Ordering::Relaxed) == hash {
-            return Ok(());
-        }
-        let (certificate, key) = contents?;
-        let new = LoadedCertificate::parse(&certificate, &key)?;
-        let message = match &*self.loaded.load() {
-            // After a read error or an unusable pair.
-            Some(used) if used.key.cert == new.key.cert => {
-                tracing::info!(certificate = %self.name(), "the files contain the certificate in use again");
-                return Ok(());
-            }
-            Some(_) => "certificate replaced",
-            None => "certificate loaded",
-        };
-        tracing::info!(certificate = %self.name(), expires = new.date(), "{message}");
-        self.loaded.store(Some(Arc::new(new)));
-        Ok(())
+fn reload(pair: &CertificateFiles) {
+    let read = |path: &PathBuf| watched_files::read(watched_files::open(path)?, FILE_LIMIT);
+    let load = || match pair.paths() {
+        [certificate, key] => LoadedCertificate::parse(&read(certificate)?, &read(key)?),
+        both => LoadedCertificate::from_pem(&read(&both[0])?),
+    };
+    if pair.check(load) == FileCheck::Removed {
+        tracing::warn!(file = name(pair), "certificate or key removed; the certificate stays in use");
     }
 }
 

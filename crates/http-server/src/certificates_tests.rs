@@ -1,6 +1,6 @@
 //! Tests replaced, broken and expired files.
 
-use std::{os::unix::fs::symlink, path::Path, time::Duration};
+use std::{fs, os::unix::fs::symlink, path::Path, time::Duration};
 
 use tempfile::TempDir;
 use tokio::sync::watch;
@@ -27,7 +27,16 @@ fn load(folder: &Path) -> anyhow::Result<Certificates> {
 }
 
 fn serves(certificates: &Certificates, name: &str) -> bool {
-    certificates.pairs[0].loaded.load_full().is_some_and(|loaded| loaded.is_for(name))
+    certificates.pairs[0].value().is_some_and(|loaded| loaded.is_for(name))
+}
+
+/// What `action` logs.
+fn log(action: impl FnOnce()) -> String {
+    let file = tempfile::NamedTempFile::new().expect("log");
+    let writer = Arc::new(file.reopen().expect("log"));
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(writer).finish();
+    tracing::subscriber::with_default(subscriber, action);
+    fs::read_to_string(file.path()).expect("log")
 }
 
 #[test]
@@ -92,9 +101,12 @@ fn error_is_reported_once_per_change() {
     write(folder.path(), &old);
     let certificates = load(folder.path()).expect("valid pair");
     write(folder.path(), &(other.0, old.1));
-    let pair = &certificates.pairs[0];
-    assert!(pair.use_if_changed(pair.read()).is_err());
-    assert!(pair.use_if_changed(pair.read()).is_ok());
+    let warnings = log(|| {
+        certificates.reload();
+        certificates.reload();
+    });
+    assert_eq!(warnings.matches("certificate rejected").count(), 1, "{warnings}");
+    assert!(warnings.contains("do not belong together"), "{warnings}");
 }
 
 #[test]
@@ -190,16 +202,12 @@ fn unchanged_certificate_is_not_replaced_after_a_read_error() {
     let pair = pem("a.example", 2040);
     write(folder.path(), &pair);
     let certificates = load(folder.path()).expect("valid pair");
-    let file = folder.path().join("log");
-    let log = Arc::new(fs::File::create(&file).expect("log"));
-    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(log).finish();
-    tracing::subscriber::with_default(subscriber, || {
+    let log = log(|| {
         fs::remove_file(folder.path().join("tls.key")).expect("remove");
         certificates.reload();
         write(folder.path(), &pair);
         certificates.reload();
     });
-    let log = fs::read_to_string(file).expect("log");
-    assert!(log.contains("can't read") && log.contains("the certificate in use again"), "{log}");
-    assert!(!log.contains("certificate replaced"), "{log}");
+    assert!(log.contains("key removed") && log.contains("the content in use again"), "{log}");
+    assert!(!log.contains("certificate loaded"), "{log}");
 }

@@ -10,7 +10,8 @@ use rustls::{CipherSuite, ProtocolVersion, ServerConfig, ServerConnection, crypt
 use tokio::{io::AsyncWriteExt, net::TcpStream};
 use tokio_rustls::{LazyConfigAcceptor, TlsAcceptor, server::TlsStream};
 
-use crate::{certificates::Certificates, managed::ManagedCertificate};
+use crate::certificates::{self, Certificates};
+use crate::managed::ManagedCertificate;
 
 /// Flags for serving HTTPS.
 #[derive(clap::Args, Debug, Clone)]
@@ -107,7 +108,7 @@ impl Tls {
     /// The name of each certificate in use, and when it expires.
     pub fn expirations(&self) -> Vec<(String, SystemTime)> {
         let in_use = self.certificates.in_use();
-        in_use.map(|(pair, loaded)| (pair.name(), loaded.validity().end)).collect()
+        in_use.map(|(pair, loaded)| (certificates::name(pair), loaded.validity().end)).collect()
     }
 
     /// Checks the files every `interval`, uses replaced ones and reports when the certificates expire, or the

@@ -47,14 +47,14 @@ pub fn publish_geo(meter: &Meter, geo: &Geo, paths: usize) {
     meter
         .u64_observable_gauge("geo_files_rejected")
         .with_description("Geo files whose present content is not in use, because it is invalid or does not fit the memory limit")
-        .with_callback(move |observer| observer.observe(observed.rejected_files() as u64, &[]))
+        .with_callback(move |observer| observer.observe(observed.reload_status().rejections.len() as u64, &[]))
         .build();
     let observed = geo.clone();
     meter
         .u64_observable_counter("geo_database_loads")
         .with_description("Geo files loaded and rejected since the start")
         .with_callback(move |observer| {
-            let counts = observed.reload_counts();
+            let counts = observed.reload_status();
             observer.observe(counts.loaded, &[KeyValue::new("result", "loaded")]);
             observer.observe(counts.rejected, &[KeyValue::new("result", "refused")]);
         })

@@ -71,9 +71,9 @@ fn invalid_file_is_rejected_and_old_data_stays() {
         replace(&path, bytes);
         assert!(!geo.check(), "invalid file {index} was loaded");
         assert_eq!(city(&geo).as_deref(), Some("Berlin"), "invalid file {index}");
-        assert_eq!(geo.reload_counts().rejected, index as u64 + 1);
+        assert_eq!(geo.reload_status().rejected, index as u64 + 1);
         geo.check();
-        assert_eq!(geo.reload_counts().rejected, index as u64 + 1, "counted once per change");
+        assert_eq!(geo.reload_status().rejected, index as u64 + 1, "counted once per change");
     }
     replace(&path, &good);
     assert!(geo.check());
@@ -133,7 +133,7 @@ fn file_written_during_reads_is_never_partly_loaded() {
             unreachable!("endless loop")
         });
         let deadline = Instant::now() + Duration::from_secs(30);
-        while geo.reload_counts().rejected < 10 && Instant::now() < deadline {
+        while geo.reload_status().rejected < 10 && Instant::now() < deadline {
             geo.check();
             let seen = city(&geo).expect("always some city");
             assert!(CITIES.contains(&seen.as_str()), "{seen}");
@@ -141,7 +141,7 @@ fn file_written_during_reads_is_never_partly_loaded() {
         stop.store(true, Ordering::Relaxed);
         writer.join().expect("writer thread")
     });
-    assert!(geo.reload_counts().rejected >= 10, "partial files were read");
+    assert!(geo.reload_status().rejected >= 10, "partial files were read");
     geo.check();
     assert_eq!(city(&geo).as_deref(), Some(last), "the complete file is loaded");
 }
@@ -307,7 +307,7 @@ fn lookups_succeed_during_a_thousand_reloads() {
         }
         done.store(true, Ordering::Relaxed);
     });
-    let counts = geo.reload_counts();
+    let counts = geo.reload_status();
     assert_eq!((counts.loaded, counts.rejected), (1 + RELOADS / 2, RELOADS / 4));
     assert!(lookups.load(Ordering::Relaxed) > 1_000);
 }
