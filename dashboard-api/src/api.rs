@@ -1,16 +1,12 @@
 //! The JSON API: its operations, and the checks and headers of its requests.
 
 mod account;
-mod allow;
 mod context;
 mod csrf;
 mod error;
 mod examples;
-mod headers;
-mod host;
 mod keys;
 mod model;
-mod request_info;
 
 use std::sync::Arc;
 
@@ -20,11 +16,8 @@ use poem_openapi::{OpenApiService, Tags};
 use service_kit::error::INTERNAL_ERROR;
 use service_kit::openapi::{self, OpenApiDocument};
 
-pub use allow::AllowedMethods;
 pub use context::Context;
 pub use csrf::CsrfGuard;
-pub use headers::{page_policy, security_headers};
-pub use host::HostGuard;
 
 pub const PREFIX: &str = "/api/v1";
 

@@ -60,7 +60,7 @@ impl DashboardService {
 
     /// What the dashboard's port serves. With a public URL, it redirects there; this fails if the URL is not https.
     pub fn into_port_service(self, redirect_to: Option<&str>) -> anyhow::Result<PortService> {
-        let headers = api::security_headers(self.context.public_origin.as_deref());
+        let headers = router::security_headers(self.context.public_origin.as_deref());
         let errors = responder(&*self.context.docs_url, &headers);
         let target = redirect_to.map(|url| RedirectTarget::new("--public-url", url, errors.clone()));
         let trusted = self.context.edge.trusted();

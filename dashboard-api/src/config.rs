@@ -186,10 +186,10 @@ impl Config {
         self.public_url.as_ref().map(|url| url.origin().ascii_serialization())
     }
 
-    /// Host name of the dashboard's URL, without a port. `None` if every host is accepted.
+    /// Host name of the dashboard's URL, without port and brackets. `None` if every host is accepted.
     pub fn host(&self) -> Option<String> {
-        let host = self.public_url.as_ref().and_then(|url| url.host_str().map(str::to_owned));
-        host.or_else(|| self.default_host.clone())
+        let host = self.public_url.as_ref().and_then(Url::host_str).or(self.default_host.as_deref());
+        host.map(|host| host.trim_matches(['[', ']']).to_owned())
     }
 
     /// Rejects a `--public-url` at which browsers would reject the session cookies.

@@ -10,8 +10,6 @@ use poem::{Request, Response, Route, get};
 use service_kit::{StaticFile, csp_hash, named};
 use sha2::{Digest, Sha256};
 
-use crate::api;
-
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const IMAGE: &str = "image/svg+xml";
 
@@ -78,7 +76,17 @@ fn index(version: &str, docs_url: &str) -> StaticFile {
         .replace("{{docs}}", &docs_url.replace('&', "&amp;").replace('"', "&quot;"));
     StaticFile::new("text/html; charset=utf-8", html)
         .header(header::CACHE_CONTROL, "no-cache")
-        .header(header::CONTENT_SECURITY_POLICY, &api::page_policy(&csp_hash(STYLE)))
+        .header(header::CONTENT_SECURITY_POLICY, &policy(&csp_hash(STYLE)))
+}
+
+/// Content security policy of the page: it may use its own scripts and images, the inline style sheet with this hash, and
+/// its own API.
+fn policy(style_hash: &str) -> String {
+    format!(
+        "default-src 'none'; script-src 'self'; style-src {style_hash}; img-src 'self'; connect-src 'self'; \
+         manifest-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
+         require-trusted-types-for 'script'; trusted-types 'none'"
+    )
 }
 
 /// An asset at `/assets/VERSION/NAME`.

@@ -1,16 +1,20 @@
 //! All routes of the dashboard's port, and the middleware around them.
 
+use std::future::ready;
 use std::sync::Arc;
 
-use http::HeaderMap;
+use http::StatusCode;
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http_server::{hsts_header, is_for_host, wrong_host};
 use poem::endpoint::BoxEndpoint;
-use poem::{EndpointExt, Route, get};
+use poem::{Endpoint, EndpointExt, Error, IntoResponse, Request, Response, Result, Route, get};
+use serde_json::Value;
 use service_kit::{
     BodyLimit, RequestTelemetry, StaticFile, Telemetry, add_missing_headers, catch_all, named, responder,
     swagger,
 };
 
-use crate::api::{self, AllowedMethods, Context, CsrfGuard, HostGuard};
+use crate::api::{self, Context, CsrfGuard};
 use crate::{deadline, page};
 
 /// Maximum bytes of a request body. Fits a password of 1,024 characters with room to spare.
@@ -25,8 +29,13 @@ pub fn endpoint(context: &Arc<Context>, telemetry: &Telemetry) -> anyhow::Result
     let document = api::document(context)?;
     let methods = AllowedMethods::from_document(&serde_json::from_str(&document)?);
     let csrf = CsrfGuard::new(context.public_origin.clone(), &context.docs_url);
-    let host = HostGuard::new(context.host.as_deref(), &context.docs_url);
-    let headers = api::security_headers(context.public_origin.as_deref());
+    let host = context.host.clone();
+    let errors = responder(&*context.docs_url, &HeaderMap::new());
+    let wrong_host = {
+        let errors = errors.clone();
+        move || Error::from_response(wrong_host(&errors))
+    };
+    let headers = security_headers(context.public_origin.as_deref());
     let trusted = context.edge.trusted();
     let request_telemetry =
         RequestTelemetry::new(telemetry, "dashboard-api").trust_trace_of(move |peer| trusted.contains(peer));
@@ -43,10 +52,97 @@ pub fn endpoint(context: &Arc<Context>, telemetry: &Telemetry) -> anyhow::Result
         .at("/openapi.json", get(named("openapi", move |request| document.respond(request))))
         .nest("/", page::routes(&context.docs_url));
     Ok(routes
-        .with(catch_all(responder(&*context.docs_url, &HeaderMap::new())))
+        .with(catch_all(errors))
         .around(move |endpoint, request| methods.clone().add_to_405(endpoint, request))
-        .before(move |request| host.check(request))
+        // Without a known URL, every host is accepted.
+        .before(move |request| match &host {
+            Some(host) if !is_for_host(&request, host) => ready(Err(wrong_host())),
+            _ => ready(Ok(request)),
+        })
         .after(move |result| add_missing_headers(result, &headers))
         .with(request_telemetry)
         .boxed())
+}
+
+/// Content security policy of every response that has none of its own, as the page and Swagger UI have.
+const POLICY: &str = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+const ALWAYS: [(HeaderName, &str); 7] = [
+    (header::CACHE_CONTROL, "no-store"),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::X_FRAME_OPTIONS, "DENY"),
+    (header::REFERRER_POLICY, "no-referrer"),
+    (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    (HeaderName::from_static("permissions-policy"), "camera=(), geolocation=(), microphone=()"),
+];
+
+/// Security headers of every response, for a dashboard with this public origin: no caching unless the response says
+/// otherwise, no framing, no content sniffing, no scripts from elsewhere.
+pub fn security_headers(public_origin: Option<&str>) -> HeaderMap {
+    let mut headers: HeaderMap =
+        ALWAYS.into_iter().map(|(name, value)| (name, HeaderValue::from_static(value))).collect();
+    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
+    headers.extend(public_origin.and_then(hsts_header));
+    headers
+}
+
+/// The `Allow` header of 405 responses by path template. Paths outside the OpenAPI document allow GET and HEAD.
+#[derive(Clone)]
+struct AllowedMethods(Arc<Vec<(String, HeaderValue)>>);
+
+impl AllowedMethods {
+    /// Collects the methods from the OpenAPI document.
+    fn from_document(document: &Value) -> Self {
+        let paths = document["paths"].as_object().into_iter().flatten();
+        let paths = paths.filter_map(|(path, operations)| Some((path.clone(), allow_header(operations)?)));
+        Self(Arc::new(paths.collect()))
+    }
+
+    /// Calls the endpoint. Adds the header if it responds with 405.
+    async fn add_to_405(self, endpoint: Arc<impl Endpoint>, request: Request) -> Result<Response> {
+        let path = request.uri().path().to_owned();
+        let mut response = endpoint.call(request).await?.into_response();
+        if response.status() == StatusCode::METHOD_NOT_ALLOWED {
+            response.headers_mut().insert(header::ALLOW, self.allowed(&path));
+        }
+        Ok(response)
+    }
+
+    fn allowed(&self, path: &str) -> HeaderValue {
+        let found = self.0.iter().find(|(template, _)| matches_template(template, path));
+        found.map_or(HeaderValue::from_static("GET, HEAD"), |(_, allow)| allow.clone())
+    }
+}
+
+fn allow_header(operations: &Value) -> Option<HeaderValue> {
+    let methods = operations.as_object()?.keys().map(|method| method.to_ascii_uppercase());
+    let methods = methods.map(|method| if method == "GET" { "GET, HEAD".to_owned() } else { method });
+    let mut methods: Vec<_> = methods.collect();
+    methods.sort_unstable();
+    HeaderValue::from_str(&methods.join(", ")).ok()
+}
+
+/// Whether a path such as `/keys/0123` matches a template such as `/keys/{id}`.
+fn matches_template(template: &str, path: &str) -> bool {
+    let (template, path) = (template.split('/'), path.split('/'));
+    template.clone().count() == path.clone().count()
+        && template.zip(path).all(|(expected, actual)| expected == actual || expected.starts_with('{'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn allowed_methods_are_found_by_path_template() {
+        let document = serde_json::json!({"paths": {
+            "/api/v1/keys": {"get": {}, "post": {}},
+            "/api/v1/keys/{id}": {"get": {}, "delete": {}},
+        }});
+        let methods = AllowedMethods::from_document(&document);
+        assert_eq!(methods.allowed("/api/v1/keys"), "GET, HEAD, POST");
+        assert_eq!(methods.allowed("/api/v1/keys/0123"), "DELETE, GET, HEAD");
+        assert_eq!(methods.allowed("/swagger"), "GET, HEAD");
+    }
 }

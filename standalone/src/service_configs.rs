@@ -121,7 +121,7 @@ mod tests {
         for (flags, host) in [
             ("", "localhost"),
             ("--dashboard-listen 192.0.2.1:8081 --insecure-cookies", "192.0.2.1"),
-            ("--dashboard-listen [2001:db8::1]:8081 --insecure-cookies", "[2001:db8::1]"),
+            ("--dashboard-listen [2001:db8::1]:8081 --insecure-cookies", "2001:db8::1"),
             ("--public-url https://keys.example", "keys.example"),
         ] {
             let config =

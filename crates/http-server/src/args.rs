@@ -22,12 +22,12 @@ pub struct ServeArgs {
     #[arg(long, env, value_name = "N", default_value_t = 10_000)]
     pub max_connections: usize,
 
-    /// Maximum time for a client to send a request's headers, and before that for its TLS handshake
-    #[arg(long, env, value_name = "TIME", value_parser = parse_duration, default_value = "10s")]
+    /// Maximum time for a client to send a request's headers, and before that for its TLS handshake; no flag.
+    #[arg(skip = Duration::from_secs(10))]
     pub header_timeout: Duration,
 
-    /// Maximum time that a connection may be idle between requests
-    #[arg(long, env, value_name = "TIME", value_parser = parse_duration, default_value = "75s")]
+    /// Maximum time that a connection may be idle between requests; no flag.
+    #[arg(skip = Duration::from_secs(75))]
     pub idle_timeout: Duration,
 
     /// Maximum time for a client to read a response, and once more for every 256 KiB of it; no flag.

@@ -16,7 +16,7 @@ use crate::connection_state::{ConnectionSignal, ConnectionState, UnsentResponse}
 use crate::limits::{MAX_HEADER_BYTES, MAX_HEADERS};
 use crate::request_id::{RequestId, X_REQUEST_ID};
 use crate::server::Port;
-use crate::{host::is_host, registry::Pressure};
+use crate::{host::host_name, registry::Pressure};
 
 /// Decides which peers are trusted.
 pub type TrustedPeers = Arc<dyn Fn(IpAddr) -> bool + Send + Sync>;
@@ -170,9 +170,9 @@ fn check_host(
         Err("The request has more than one Host header.")
     } else if hosts == 0 && request.version() == Version::HTTP_11 {
         Err("The request has no Host header.")
-    } else if host.is_some_and(|host| !is_host(host.as_bytes())) {
+    } else if host.is_some_and(|host| host.to_str().ok().and_then(host_name).is_none()) {
         Err("The Host header is malformed. Send a name or an address, with or without a port.")
-    } else if authority.is_some_and(|authority| !is_host(authority.as_str().as_bytes())) {
+    } else if authority.is_some_and(|authority| host_name(authority.as_str()).is_none()) {
         Err("The host in the URL is malformed. Send a name or an address, with or without a port.")
     } else {
         Ok(())

@@ -1,7 +1,6 @@
 //! Parses `Host` headers and the authority of a URL (without userinfo).
 
 use std::net::{IpAddr, Ipv6Addr};
-use std::ops::Range;
 
 use http::header;
 use poem::Request;
@@ -9,57 +8,26 @@ use poem::Request;
 /// The host in `name`, `name:port`, `[address]` or `[address]:port`: a name, or an address without brackets. It may be
 /// empty, as RFC 3986 allows. `None` if the text is anything else, so that no part of a malformed value is taken for the
 /// host.
-pub fn host_name(text: &str) -> Option<&str> {
-    text.get(name_range(text.as_bytes())?)
-}
-
-/// Whether a value has a [`host_name`]. Runs for each request, so it reads every byte only once.
-pub(crate) fn is_host(value: &[u8]) -> bool {
-    name_range(value).is_some()
-}
-
-fn name_range(value: &[u8]) -> Option<Range<usize>> {
-    let (name, suffix) = match value {
-        [b'[', rest @ ..] => {
-            let end = rest.iter().position(|byte| *byte == b']')?;
-            str::from_utf8(&rest[..end]).ok()?.parse::<Ipv6Addr>().ok()?;
-            (1..end + 1, &rest[end + 1..])
+///
+/// Runs for each request. `http::uri::Authority` would copy the text, and accepts userinfo and ports that are no numbers.
+pub(crate) fn host_name(text: &str) -> Option<&str> {
+    let (name, port) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (address, port) = rest.split_once(']')?;
+            address.parse::<Ipv6Addr>().ok()?;
+            (address, port)
         }
-        _ => {
-            let end = value.iter().position(|byte| !NAME_BYTES[usize::from(*byte)]).unwrap_or(value.len());
-            (0..end, &value[end..])
+        None => {
+            let (name, port) = text.split_at(text.find(':').unwrap_or(text.len()));
+            // The characters of a `reg-name` of RFC 3986.
+            let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=".contains(&byte);
+            name.bytes().all(is_allowed).then_some((name, port))?
         }
     };
-    is_port_suffix(suffix).then_some(name)
+    let is_number = |digits: &str| digits.parse::<u16>().is_ok() && !digits.starts_with('+');
+    // RFC 3986 allows a colon alone.
+    (matches!(port, "" | ":") || port.strip_prefix(':').is_some_and(is_number)).then_some(name)
 }
-
-/// Whether the suffix is empty, or a colon and a port number. A colon alone is allowed by RFC 3986.
-fn is_port_suffix(suffix: &[u8]) -> bool {
-    let digit = |port: u16, byte: &u8| {
-        let digit = byte.is_ascii_digit().then(|| u16::from(byte - b'0'))?;
-        port.checked_mul(10)?.checked_add(digit)
-    };
-    match suffix {
-        [] => true,
-        [b':', port @ ..] => port.iter().try_fold(0, digit).is_some(),
-        _ => false,
-    }
-}
-
-/// Whether a byte may occur in a `reg-name` of RFC 3986.
-const NAME_BYTES: [bool; 256] = {
-    let (mut table, mut byte) = ([false; 256], 0);
-    while byte < 128 {
-        table[byte] = (byte as u8).is_ascii_alphanumeric();
-        byte += 1;
-    }
-    let (others, mut index) = (b"-._~%!$&'()*+,;=", 0);
-    while index < others.len() {
-        table[others[index] as usize] = true;
-        index += 1;
-    }
-    table
-};
 
 /// The host that a request is for, without port and final dot: in HTTP/2 and in absolute URLs part of the URL, otherwise
 /// a header.
@@ -67,6 +35,12 @@ pub fn requested_host(request: &Request) -> Option<&str> {
     let authority = request.uri().authority().map(|authority| authority.as_str());
     let host = host_name(authority.or_else(|| request.header(header::HOST))?)?;
     Some(host.strip_suffix('.').unwrap_or(host))
+}
+
+/// Whether a request is for this host, or for a loopback name. For services that a web page could otherwise reach under a
+/// name that its owner controls (DNS rebinding).
+pub fn is_for_host(request: &Request, host: &str) -> bool {
+    requested_host(request).is_some_and(|name| name.eq_ignore_ascii_case(host) || is_loopback_name(name))
 }
 
 /// Whether all hosts that a request names are loopback names: `127.0.0.1:8082`, `[::1]`, `localhost:8082` and so on. HTTP/2
@@ -78,15 +52,11 @@ pub fn is_for_loopback(request: &Request) -> bool {
     let headers = request.headers().get_all(header::HOST).into_iter().map(|host| host.to_str().unwrap_or(""));
     let authority = request.uri().authority().map(|authority| authority.as_str());
     let mut hosts = headers.chain(authority).peekable();
-    hosts.peek().is_some() && hosts.all(is_loopback)
-}
-
-fn is_loopback(host: &str) -> bool {
-    host_name(host).is_some_and(is_loopback_name)
+    hosts.peek().is_some() && hosts.all(|host| host_name(host).is_some_and(is_loopback_name))
 }
 
 /// Whether a name from [`host_name`] is `localhost` or a loopback address.
-pub fn is_loopback_name(name: &str) -> bool {
+fn is_loopback_name(name: &str) -> bool {
     name.eq_ignore_ascii_case("localhost")
         || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
@@ -108,15 +78,14 @@ mod tests {
             ("", ""),
         ] {
             assert_eq!(host_name(host), Some(name), "{host}");
-            assert!(is_host(host.as_bytes()), "{host}");
         }
     }
 
     #[test]
     fn only_bytes_of_rfc_3986_occur_in_names() {
-        for byte in 0..=u8::MAX {
-            let allowed = byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=".contains(&byte);
-            assert_eq!(is_host(&[byte]), allowed || byte == b':', "{byte}");
+        for byte in 0..128_u8 {
+            let allowed = byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=:".contains(&byte);
+            assert_eq!(host_name(&char::from(byte).to_string()).is_some(), allowed, "{byte}");
         }
     }
 
@@ -138,14 +107,13 @@ mod tests {
             "ü.example",
         ] {
             assert_eq!(host_name(host), None, "{host}");
-            assert!(!is_host(host.as_bytes()), "{host}");
         }
     }
 
     #[test]
     fn only_loopback_hosts_count_as_loopback() {
         for host in ["127.0.0.1", "127.0.0.1:8082", "127.9.9.9:1", "[::1]", "[::1]:8082", "LOCALHOST:8082"] {
-            assert!(is_loopback(host), "{host}");
+            assert!(host_name(host).is_some_and(is_loopback_name), "{host}");
         }
         for host in [
             "",
@@ -157,8 +125,39 @@ mod tests {
             "[::1].evil.example",
             "[::2]",
         ] {
-            assert!(!is_loopback(host), "{host}");
+            assert!(!host_name(host).is_some_and(is_loopback_name), "{host}");
         }
+    }
+
+    #[test]
+    fn only_the_given_host_and_loopback_names_are_accepted() {
+        let is_for = |host: &str, given: &str| {
+            is_for_host(&Request::builder().header(header::HOST, host).finish(), given)
+        };
+        for host in [
+            "keys.example",
+            "Keys.Example:443",
+            "keys.example.:8443",
+            "keys.example:",
+            "localhost:8081",
+            "127.9.9.9",
+            "[::1]:8081",
+        ] {
+            assert!(is_for(host, "keys.example"), "{host}");
+        }
+        for host in [
+            "evil.example",
+            "keys.example.evil.example",
+            "localhost.evil.example",
+            "localhost:8081.evil.example",
+            "keys.example:80x",
+            "192.0.2.1",
+            ":8081",
+            "",
+        ] {
+            assert!(!is_for(host, "keys.example"), "{host}");
+        }
+        assert!(is_for("[2001:db8::1]:8081", "2001:db8::1"));
     }
 
     #[test]

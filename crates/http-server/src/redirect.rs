@@ -1,7 +1,7 @@
-//! Redirects plain HTTP to the https URL of a service.
+//! Redirects plain HTTP to the https URL of a service, and keeps browsers on HTTPS (HSTS).
 
 use anyhow::{Context, ensure};
-use http::{HeaderValue, StatusCode, header};
+use http::{HeaderName, HeaderValue, StatusCode, Uri, header};
 use poem::{Request, Response};
 use url::Url;
 
@@ -78,6 +78,20 @@ pub fn redirect(default: &RedirectTarget, others: &[RedirectTarget], request: &R
     other.unwrap_or(default).respond(request)
 }
 
+/// One year. Without `includeSubDomains` and `preload`: other services may share the domain.
+const HSTS: HeaderValue = HeaderValue::from_static("max-age=31536000");
+
+/// Returns `Strict-Transport-Security`, which tells browsers to use only HTTPS, for a service with this public URL. `None` for plain HTTP, and for `localhost` and IP
+/// addresses: a browser would apply the header to every program that uses the same name.
+pub fn hsts_header(public_url: &str) -> Option<(HeaderName, HeaderValue)> {
+    let uri: Uri = public_url.trim().parse().ok()?;
+    let host = uri.host()?.trim_end_matches('.').to_ascii_lowercase();
+    let is_local = host == "localhost" || host.ends_with(".localhost");
+    let is_address = host.starts_with('[') || host.parse::<std::net::IpAddr>().is_ok();
+    let applies = uri.scheme_str() == Some("https") && !is_local && !is_address;
+    applies.then_some((header::STRICT_TRANSPORT_SECURITY, HSTS))
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -145,5 +159,24 @@ mod tests {
         assert!(requested_host(&request).is_some_and(|host| target("https://[2001:db8::1]").is(host)));
         let absolute = Request::builder().uri_str("http://keys.example/").header(header::HOST, "a.example");
         assert_eq!(requested_host(&absolute.finish()), Some("keys.example"));
+    }
+
+    #[test]
+    fn hsts_is_set_for_https_names_only() {
+        for url in ["https://ip.example", "https://ip.example:8443/base", "HTTPS://IP.example/"] {
+            assert_eq!(hsts_header(url).expect("a header").1, "max-age=31536000", "{url}");
+        }
+        for url in [
+            "http://ip.example",
+            "https://localhost:8443",
+            "https://LOCALHOST.",
+            "https://dashboard.localhost:8443",
+            "https://192.0.2.1",
+            "https://[2001:db8::1]:8443",
+            "/relative",
+            "",
+        ] {
+            assert_eq!(hsts_header(url), None, "{url}");
+        }
     }
 }

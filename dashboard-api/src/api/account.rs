@@ -8,10 +8,9 @@ use secrecy::SecretString;
 use service_kit::SerdeJson;
 
 use super::Tag;
-use super::context::{Context, WithCookies};
+use super::context::{Context, Csrf, RequestInfo, SessionRequired, WithCookies};
 use super::error::ApiError;
 use super::model::{Account, Confirmation, Credentials, Link, PasswordChange, Settings};
-use super::request_info::{Csrf, RequestInfo, SessionRequired};
 use crate::accounts::{AccountError, LoginAndPassword};
 use crate::session::{self, unix_now};
 

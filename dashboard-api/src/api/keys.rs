@@ -9,10 +9,9 @@ use service_kit::SerdeJson;
 
 use super::Tag;
 use super::account::Done;
-use super::context::Context;
+use super::context::{Context, Csrf, SessionRequired};
 use super::error::ApiError;
 use super::model::{CreatedKey, Key, KeyList, NewKey, UnreadableKey};
-use super::request_info::{Csrf, SessionRequired};
 
 pub struct KeysApi(pub Arc<Context>);
 

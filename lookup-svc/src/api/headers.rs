@@ -1,7 +1,7 @@
 //! The headers of API responses: one prepared map per kind of response, cloned for each request.
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
-use http_server::{X_REQUEST_ID, hsts};
+use http_server::{X_REQUEST_ID, hsts_header};
 
 use super::rate_limit::{self, PLACEHOLDER};
 use crate::public_urls::PublicUrls;
@@ -55,7 +55,7 @@ fn defaults(
         (header::VARY, HeaderValue::from_static("Authorization")),
     ]
     .into_iter()
-    .chain(hsts::header_for(&urls.base))
+    .chain(hsts_header(&urls.base))
 }
 
 fn preflight(urls: &PublicUrls) -> HeaderMap {
@@ -67,7 +67,7 @@ fn preflight(urls: &PublicUrls) -> HeaderMap {
         (header::ACCESS_CONTROL_MAX_AGE, value("86400")),
         (header::CACHE_CONTROL, NO_STORE),
     ];
-    headers.into_iter().chain(hsts::header_for(&urls.base)).collect()
+    headers.into_iter().chain(hsts_header(&urls.base)).collect()
 }
 
 #[cfg(test)]
