@@ -6,8 +6,7 @@ use std::task::{Context, Poll, Waker};
 
 use api_key::{ApiKey, KeyDigest};
 use http_server::ProxyHeader;
-use quota_client::wire::ChargeRequest;
-use quota_svc::domain::limits::Limits;
+use quota_client::wire::{ChargeRequest, Limits};
 use quota_svc::domain::record;
 
 #[path = "proxy_header_oracle.rs"]

@@ -17,7 +17,6 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::ensure;
-use quota_svc::domain::limits::Limits;
 use tempfile::NamedTempFile;
 
 use crate::gate::Gate;
@@ -26,6 +25,7 @@ use chain::Chain;
 pub(crate) use chain::Programs;
 pub(crate) use locations::client_addresses;
 use nginx::{Databases, Nginx};
+use quota_client::wire::Limits;
 use report::Measurement;
 use servers::Server;
 use unknown_keys::{InvalidKey, InvalidKeyLoad};

@@ -3,11 +3,12 @@
 
 use anyhow::{Context, ensure};
 use api_key::ApiKey;
-use quota_svc::domain::account::{Account, KEYS_PER_ACCOUNT, Login};
-use quota_svc::domain::key::{KeyMeta, KeyName, StoredKey};
-use quota_svc::domain::limits::Limits;
-use quota_svc::domain::record::{KeyRecord, Scope};
-use quota_svc::store::{ImportAccount, Store};
+use quota_client::wire::{KEYS_PER_ACCOUNT, Limits, NewKey, Scope, StoredAccount};
+use quota_svc::domain::id::AccountId;
+use quota_svc::domain::key::{KeyMeta, StoredKey};
+use quota_svc::domain::record::KeyRecord;
+use quota_svc::domain::transfer::ImportAccount;
+use quota_svc::store::Store;
 
 /// Accounts per import call.
 const ACCOUNTS_PER_IMPORT: usize = 100;
@@ -18,8 +19,7 @@ pub async fn keys(store: &dyn Store, count: usize, limits: &Limits) -> anyhow::R
     let now = store.now().await?;
     let keys = (0..count).map(|_| ApiKey::generate()).collect::<Result<Vec<_>, _>>()?;
     let chunks = keys.chunks(KEYS_PER_ACCOUNT).enumerate();
-    let accounts =
-        chunks.map(|(n, keys)| import_account(n, keys, now, limits)).collect::<anyhow::Result<Vec<_>>>()?;
+    let accounts: Vec<_> = chunks.map(|(n, keys)| import_account(n, keys, now, limits)).collect();
     let mut created = 0;
     for accounts in accounts.chunks(ACCOUNTS_PER_IMPORT) {
         created += store.import(accounts).await.context("can't import the keys")?.keys_created as usize;
@@ -28,24 +28,18 @@ pub async fn keys(store: &dyn Store, count: usize, limits: &Limits) -> anyhow::R
     Ok(keys)
 }
 
-fn import_account(
-    number: usize,
-    keys: &[ApiKey],
-    now: i64,
-    limits: &Limits,
-) -> anyhow::Result<ImportAccount> {
-    let login = Login::parse(&format!("bench-{number}"))?;
-    let account = Account { login, created_at: now, credential: None, credential_version: 0 };
-    let keys =
-        keys.iter().map(|key| stored_key(&account, key, now, limits)).collect::<anyhow::Result<_>>()?;
-    Ok(ImportAccount { account, keys })
+fn import_account(number: usize, keys: &[ApiKey], now: i64, limits: &Limits) -> ImportAccount {
+    let login = format!("bench-{number}");
+    let id = AccountId::of(&login);
+    let account = StoredAccount { login, created_at: now, credential: None, credential_version: 0 };
+    let keys = keys.iter().map(|key| stored_key(id, key, now, limits)).collect();
+    ImportAccount { account, keys }
 }
 
-fn stored_key(account: &Account, key: &ApiKey, now: i64, limits: &Limits) -> anyhow::Result<StoredKey> {
-    let name = KeyName::parse("bench")?;
-    let meta =
-        KeyMeta { account: account.id(), name, hint: key.hint(), digest: key.digest(), created_at: now };
+fn stored_key(account: AccountId, key: &ApiKey, now: i64, limits: &Limits) -> StoredKey {
+    let settings = NewKey::new("bench", Scope::Full).settings;
+    let meta = KeyMeta { account, digest: key.digest(), hint: key.hint(), created_at: now, settings };
     let mut record = KeyRecord::new(Scope::Full, None, now);
     record.charge(now, limits);
-    Ok(StoredKey { meta, record })
+    StoredKey { meta, record }
 }

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use quota_client::wire::Limits;
 use quota_svc::domain::id::KeyId;
-use quota_svc::domain::limits::Limits;
 use quota_svc::domain::time::Clock;
 use quota_svc::store::Store;
 use quota_svc::store::embedded::EmbeddedStore;

@@ -11,7 +11,7 @@
 /** @typedef {Schemas["Event"]} KeyEvent */
 /** @typedef {Schemas["Scope"]} Scope */
 
-/** @typedef {"get" | "post" | "put" | "delete"} AnyMethod */
+/** @typedef {"get" | "post" | "put" | "patch" | "delete"} AnyMethod */
 /**
  * Methods of a path.
  * @template {keyof Paths} P

@@ -175,7 +175,7 @@ function actionsOf(current, list, card) {
     onclick: () => {
       const { id, name } = current();
       prompt({ title: "Rename key", label: "Name", value: name, action: "Save", done: (name) => `Renamed to “${name}”` }, async (name) => {
-        await call("put", "/api/v1/keys/{id}/name", { id, body: { name } });
+        await call("patch", "/api/v1/keys/{id}", { id, body: { name } });
         await list.refresh();
       });
     },
@@ -247,7 +247,7 @@ async function showEvents(key) {
   try {
     const { events } = await call("get", "/api/v1/keys/{id}/events", { id: key.id });
     list.replaceChildren(...events.map((event) => {
-      // A reason such as "resumed (by the owner)". Events of the first version don't name the actor.
+      // A reason such as "resumed (by the owner)".
       const actor = / \(by the \w+\)$/.exec(event.reason)?.[0] ?? "";
       const text = event.reason.slice(0, event.reason.length - actor.length);
       return h("li", { class: event.kind }, h("strong", null, capitalize(event.kind.replace("_", " "))), time(event.at),

@@ -8,7 +8,9 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use api_key::ApiKey;
 use quota_client::QuotaClient;
-use quota_client::wire::{ExportedAccount, ExportedKey, ImportRequest, KeyState, Scope};
+use quota_client::wire::{
+    ExportedAccount, ExportedKey, ImportRequest, KeySettings, KeyState, Scope, StoredAccount,
+};
 use secrecy::SecretString;
 use tokio::time::sleep;
 
@@ -76,23 +78,17 @@ impl FirstAccount {
         let created_at = i64::try_from(unix_now() * 1000)?;
         let key = ExportedKey {
             sha256: self.key.digest().to_hex(),
-            name: "first key".to_owned(),
             hint: self.key.hint(),
-            scope: Scope::Full,
+            settings: KeySettings { name: "first key".to_owned(), scope: Scope::Full },
             state: KeyState::Active,
             state_since: created_at,
             created_at,
             daily_limit: None,
             usage: Vec::new(),
         };
-        let account = ExportedAccount {
-            login: self.login.clone(),
-            created_at,
-            credential: Some(credential),
-            credential_version: 0,
-            keys: vec![key],
-        };
-        Ok(ImportRequest { accounts: vec![account] })
+        let (login, credential) = (self.login.clone(), Some(credential));
+        let account = StoredAccount { login, created_at, credential, credential_version: 0 };
+        Ok(ImportRequest { accounts: vec![ExportedAccount { account, keys: vec![key] }] })
     }
 }
 

@@ -160,16 +160,17 @@ pub struct QuotaArgs {
     pub quota_deadline: Duration,
 
     /// Maximum number of queued charges; if the queue is full, requests get 500 immediately
-    #[arg(long, env, value_name = "N", default_value_t = 4096)]
+    // For tests and benchmarks, like the next two.
+    #[arg(long, env, value_name = "N", default_value_t = 4096, hide = true)]
     pub quota_queue: usize,
 
     /// Maximum number of charges per call (quota-svc accepts up to 256)
-    #[arg(long, env, value_name = "N", default_value_t = 64)]
+    #[arg(long, env, value_name = "N", default_value_t = 64, hide = true)]
     pub quota_batch: usize,
 
-    /// Maximum number of calls in flight; 0 derives it from the number of worker threads and the length of the queue
-    #[arg(long, env, value_name = "N", default_value_t = 0)]
-    pub quota_in_flight: usize,
+    /// Maximum number of calls in flight [default: 2, or 4 with one worker thread]
+    #[arg(long, env, value_name = "N", hide = true)]
+    pub quota_in_flight: Option<usize>,
 }
 
 impl Config {
@@ -190,15 +191,10 @@ impl Config {
     /// calls in flight depends on the number of worker threads.
     pub fn batching(&self) -> BatchConfig {
         let default = BatchConfig::default();
-        let (in_flight, extra_in_flight) = match self.quota.quota_in_flight {
-            0 => (default.in_flight, default.extra_in_flight),
-            in_flight => (in_flight, 0),
-        };
         BatchConfig {
             queue_capacity: self.quota.quota_queue,
-            in_flight,
+            in_flight: self.quota.quota_in_flight.unwrap_or(default.in_flight),
             max_wait: default.max_wait,
-            extra_in_flight,
             max_batch: self.quota.quota_batch,
             deadline: self.quota.quota_deadline.min(self.request_timeout),
             inject_trace_context: Some(telemetry::inject_context),

@@ -52,7 +52,7 @@ async fn update(client: QuotaClient, state: watch::Sender<State>, condition: Con
         if result.as_ref().map_or_else(|error| error.status().is_some(), |_| true) {
             last_response = Instant::now();
         }
-        current.limits = result.map_or(current.limits, |status| status.limits);
+        current.limits = result.map_or(current.limits, |status| Some(status.limits));
         current.is_hung = last_response.elapsed() >= HUNG_AFTER;
         match current.is_hung {
             true => condition.set_not_ready(format!("quota-svc has not responded for {HUNG_AFTER:?}")),
@@ -64,8 +64,8 @@ async fn update(client: QuotaClient, state: watch::Sender<State>, condition: Con
 }
 
 /// Formats a number with a comma between groups of three digits.
-pub fn grouped(number: u32) -> String {
-    let digits = number.to_string();
+pub fn grouped(number: impl Into<u32>) -> String {
+    let digits = number.into().to_string();
     let groups = digits.as_bytes().rchunks(3).rev().map(|group| String::from_utf8_lossy(group).into_owned());
     groups.collect::<Vec<_>>().join(",")
 }
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn digits_are_grouped_by_three() {
-        for (number, text) in [(0, "0"), (300, "300"), (1_000, "1,000"), (1_234_567, "1,234,567")] {
+        for (number, text) in [(0_u32, "0"), (300, "300"), (1_000, "1,000"), (1_234_567, "1,234,567")] {
             assert_eq!(grouped(number), text);
         }
     }

@@ -1,58 +1,26 @@
--- Changes a key's state, name or daily limit, and adds an event.
+-- Writes a change of a key, and adds its event.
 --
 -- KEYS[1]  record (`…:k`)
 -- KEYS[2]  metadata (`…:m`)
 -- KEYS[3]  events (`…:e`)
--- ARGV[1]  ID of the account that must own the key, or '' for any
--- ARGV[2]  resume | deactivate | reactivate | rename | limit
--- ARGV[3]  the new name, or the new limit (0 for the default)
--- ARGV[4]  the time in ms, or '' for this server's clock
--- ARGV[5]  the event's kind and reason
--- returns  1 changed, 0 no effect, -1 no such key, -2 rejected: inactive, -3 rejected: paused, -4 invalid record
+-- ARGV[1]  the first bytes of the record, as they were read (HEAD_BYTES in src/domain/record/codec.rs)
+-- ARGV[2]  their new values
+-- ARGV[3]  the metadata, as it was read
+-- ARGV[4]  the new metadata
+-- ARGV[5]  1 to clear the burst window
+-- ARGV[6]  the event's line, or '' if the change has no effect: then nothing is written
+-- returns  1 changed, 0 the key is no longer as it was read, or does not exist: nothing was written
 --
--- Atomic because a charge must see the new state together with the cleared burst window, and the owner check must
--- still hold when the change is written. The transitions are those of StoredKey::apply in src/domain/key.rs.
+-- Atomic because a charge must see the new state together with the cleared burst window, and because state, owner and
+-- name must not change between the read and the write. StoredKey::apply in src/domain/key.rs decides what changes.
 
-local now = tonumber(ARGV[4])
-if not now then
-  local time = redis.call('TIME')
-  now = time[1] * 1000 + math.floor(time[2] / 1000)
-end
-local account = redis.call('HGET', KEYS[2], 'account')
-if not account or (ARGV[1] ~= '' and ARGV[1] ~= account) then return -1 end
-local header = redis.call('GETRANGE', KEYS[1], 0, 43)
-if #header == 0 then return -1 end
-if #header < 44 or string.byte(header) ~= 1 then return -4 end
-
-local ACTIVE, PAUSED, INACTIVE = 0, 1, 2
-local action, state = ARGV[2], string.byte(header, 3)
-
-local function set_state(new_state)
-  redis.call('SETRANGE', KEYS[1], 2, string.char(new_state))
-  redis.call('SETRANGE', KEYS[1], 8, struct.pack('<I8', now))
-  -- Clears the window: latest arrival, burst limit, capacity, length and head.
-  if new_state == ACTIVE then redis.call('SETRANGE', KEYS[1], 24, string.rep('\0', 18)) end
-end
-
-if action == 'resume' then
-  if state == INACTIVE then return -2 end
-  if state == ACTIVE then return 0 end
-  set_state(ACTIVE)
-elseif action == 'reactivate' then
-  if state == PAUSED then return -3 end
-  if state == ACTIVE then return 0 end
-  set_state(ACTIVE)
-elseif action == 'deactivate' then
-  if state == INACTIVE then return 0 end
-  set_state(INACTIVE)
-elseif action == 'rename' then
-  if redis.call('HGET', KEYS[2], 'name') == ARGV[3] then return 0 end
-  redis.call('HSET', KEYS[2], 'name', ARGV[3])
-elseif action == 'limit' then
-  local limit = struct.pack('<I4', tonumber(ARGV[3]))
-  if string.sub(header, 5, 8) == limit then return 0 end
-  redis.call('SETRANGE', KEYS[1], 4, limit)
-end
-redis.call('LPUSH', KEYS[3], string.format('%.0f ', now) .. ARGV[5])
+if redis.call('GETRANGE', KEYS[1], 0, #ARGV[1] - 1) ~= ARGV[1] then return 0 end
+if redis.call('GET', KEYS[2]) ~= ARGV[3] then return 0 end
+if ARGV[6] == '' then return 1 end
+redis.call('SETRANGE', KEYS[1], 0, ARGV[2])
+-- Latest arrival, burst limit, capacity, length and head.
+if ARGV[5] == '1' then redis.call('SETRANGE', KEYS[1], 24, string.rep('\0', 18)) end
+redis.call('SET', KEYS[2], ARGV[4])
+redis.call('LPUSH', KEYS[3], ARGV[6])
 redis.call('LTRIM', KEYS[3], 0, 99)
 return 1

@@ -13,8 +13,9 @@
 
 if redis.call('EXISTS', KEYS[1], KEYS[2]) == 0 then return false end
 -- `pcall`, because damaged metadata can be of any type. Its error is a table.
-local account = redis.pcall('HGET', KEYS[2], 'account')
-if type(account) ~= 'string' or not string.match(account, '^[0-9a-f]+$') or #account ~= 32 then
+local meta = redis.pcall('GET', KEYS[2])
+local account = type(meta) == 'string' and string.match(meta, '^{"account":"([0-9a-f]+)"')
+if not account or #account ~= 32 then
   if ARGV[2] == '1' then redis.call('DEL', KEYS[1], KEYS[2], KEYS[3]) end
   return 'unowned'
 end

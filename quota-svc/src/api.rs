@@ -3,21 +3,56 @@
 mod accounts;
 pub mod body_limits;
 mod charges;
-mod context;
-pub mod convert;
 mod error;
-mod examples;
 mod guard;
 mod keys;
 mod transfer;
 
+use std::sync::Arc;
+
 pub use accounts::AccountsApi;
 pub use charges::ChargesApi;
-pub use context::Context;
-pub use examples::examples;
+pub use error::examples;
 pub use guard::Guard;
 pub use keys::KeysApi;
+use quota_api::Limits;
 pub use transfer::TransferApi;
+
+use crate::charge_service::ChargeService;
+use crate::domain::id::KeyId;
+use crate::store::{Store, StoreError};
 
 /// The `docs` field of errors: the OpenAPI document, which quota-svc itself serves.
 pub(crate) const DOCS: &str = "/openapi.json";
+
+/// State shared by the request handlers.
+pub struct Context {
+    pub store: Arc<dyn Store>,
+    pub charge_service: ChargeService,
+    pub limits: Limits,
+}
+
+impl Context {
+    /// Runs a change that takes several store calls to its end, even if the client disconnects in between: half a
+    /// change would be left to the next reader.
+    pub async fn complete<T: Send + 'static>(
+        &self,
+        change: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        match tokio::spawn(change).await {
+            Ok(result) => result,
+            Err(error) => match error.try_into_panic() {
+                // Handled like a panic of the request itself.
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(canceled) => Err(StoreError::Unavailable(canceled.into())),
+            },
+        }
+    }
+
+    /// Drops the cached denial of `key` after a change and returns the change's `result`. Does so even if that is an
+    /// error, because the change may have been applied.
+    pub fn invalidate_after<T>(&self, key: KeyId, result: Result<T, StoreError>) -> Result<T, StoreError> {
+        self.charge_service.invalidate(key);
+        result
+    }
+}

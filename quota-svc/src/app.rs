@@ -7,13 +7,13 @@ use std::time::Duration;
 use http::HeaderMap;
 use http_server::Server;
 use opentelemetry::metrics::Meter;
+use quota_api::Limits;
 use quota_client::QuotaToken;
 use service_kit::{Condition, Kit, responder};
 
 use crate::api::{self, Context, Guard};
 use crate::charge_service::ChargeService;
 use crate::config::Config;
-use crate::domain::limits::Limits;
 use crate::metrics::Metrics;
 use crate::router;
 use crate::store::Store;

@@ -5,11 +5,10 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::domain::verdict::Verdict;
+use quota_api::{Limits, Verdict};
 
 use crate::denial_cache::DenialCache;
 use crate::domain::id::KeyId;
-use crate::domain::limits::Limits;
 use crate::domain::verdict::{ChargeGroup, GroupOutcome, Subject};
 use crate::metrics::Metrics;
 use crate::store::Store;

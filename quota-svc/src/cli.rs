@@ -2,13 +2,13 @@
 //! either store and need no access to the store itself.
 
 mod account;
-mod all_keys;
 mod confirm;
 mod context;
 mod export;
 mod import;
 mod key;
 mod key_view;
+mod listing;
 mod table;
 
 use std::process::ExitCode;

@@ -8,10 +8,10 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use base::flags::{flag_defaults, parse_duration};
 use http_server::ServeArgs;
+use quota_api::Limits;
 use secrecy::{ExposeSecret, SecretString};
 use service_kit::{ListenAddrParser, TelemetryArgs};
 
-use crate::domain::limits::Limits;
 use crate::domain::time::Clock;
 use crate::router::Serve;
 use crate::store::Store;

@@ -1,12 +1,11 @@
-//! The quota rules and their data types, independent of HTTP and of the store.
+//! The quota rules and the stored data, independent of HTTP and of the store.
 
 pub mod account;
 pub mod event;
 pub mod id;
-pub mod invisible;
 pub mod key;
-pub mod limits;
 pub mod record;
 pub mod time;
+pub mod transfer;
 pub mod verdict;
 pub mod window;

@@ -2,19 +2,9 @@
 
 use std::time::Duration;
 
-use crate::domain::verdict::{Outcome, Verdict};
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Histogram, Meter};
-
-const OUTCOMES: [(Outcome, &str); 7] = [
-    (Outcome::Allowed, "allowed"),
-    (Outcome::UnknownKey, "unknown_key"),
-    (Outcome::Inactive, "inactive"),
-    (Outcome::Paused, "paused"),
-    (Outcome::BurstExceeded, "burst_exceeded"),
-    (Outcome::DailyExceeded, "daily_exceeded"),
-    (Outcome::Unavailable, "unavailable"),
-];
+use quota_api::{Outcome, Verdict};
 
 #[derive(Debug, Clone)]
 pub struct Metrics {
@@ -54,10 +44,10 @@ impl Metrics {
         if cached > 0 {
             self.cached_denials.add(cached as u64, &[]);
         }
-        for (outcome, name) in OUTCOMES {
-            let count = verdicts.iter().filter(|verdict| verdict.outcome == outcome).count();
+        for outcome in Outcome::ALL {
+            let count = verdicts.iter().filter(|verdict| verdict.outcome == *outcome).count();
             if count > 0 {
-                self.charges.add(count as u64, &[KeyValue::new("outcome", name)]);
+                self.charges.add(count as u64, &[KeyValue::new("outcome", outcome.as_str())]);
             }
         }
     }

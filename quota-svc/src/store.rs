@@ -4,13 +4,13 @@ pub mod embedded;
 pub mod redis;
 
 use async_trait::async_trait;
-use quota_api::ImportReport;
+use quota_api::{Actor, Event, ImportReport, NewKey, SetCredential, StoredAccount};
 
-use crate::domain::account::{Account, Login};
-use crate::domain::event::{Actor, Event};
+use crate::domain::account::Login;
 use crate::domain::id::{AccountId, KeyId};
-use crate::domain::key::{KeyChange, KeyChangeError, KeyMeta, KeyName, StoredKey};
-use crate::domain::record::Scope;
+use crate::domain::key::{KeyChange, KeyChangeError, KeyMeta, StoredKey};
+use crate::domain::record::KeyRecord;
+use crate::domain::transfer::ImportAccount;
 use crate::domain::verdict::{ChargeGroup, GroupOutcome};
 
 /// Lifetime of a reservation whose key was never written. After this time the creation counts as failed.
@@ -61,40 +61,27 @@ pub enum StoreError {
 /// A key to be created.
 #[derive(Debug, Clone)]
 pub struct KeyDraft {
-    pub name: KeyName,
+    /// With checked settings.
+    pub new: NewKey,
     pub digest: api_key::KeyDigest,
     /// The key's first and last characters.
     pub hint: String,
-    pub scope: Scope,
-    /// `None` for the default limit.
-    pub daily_limit: Option<u32>,
     /// Who creates the key, for its first event.
-    pub actor: Option<Actor>,
+    pub actor: Actor,
 }
 
-/// A new credential, and the one that it replaces.
-#[derive(Debug, Clone)]
-pub struct CredentialChange {
-    pub credential: String,
-    pub expected_version: u32,
-    /// `None` checks only the version, which starts over when an account is deleted and registered again.
-    pub expected_credential: Option<String>,
-    pub keep: KeptSessions,
-}
-
-/// Which sessions a change of the credential does not revoke.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum KeptSessions {
-    None,
-    /// SHA-256 of the session's ID in hexadecimal digits.
-    One(String),
-    All,
+impl KeyDraft {
+    fn into_key(self, account: AccountId, now: i64) -> StoredKey {
+        let Self { new: NewKey { settings, daily_limit }, digest, hint, .. } = self;
+        let record = KeyRecord::new(settings.scope, daily_limit, now);
+        StoredKey { meta: KeyMeta { account, digest, hint, created_at: now, settings }, record }
+    }
 }
 
 /// One page of a listing of accounts.
 #[derive(Debug, Clone)]
 pub struct AccountListing {
-    pub accounts: Vec<Account>,
+    pub accounts: Vec<StoredAccount>,
     /// Number of accounts on all pages.
     pub total: u64,
     /// Cursor of the next page; `None` on the last page.
@@ -164,8 +151,12 @@ pub trait Store: AccountStore + KeyStore {
 /// Accounts with their credentials and sessions.
 #[async_trait]
 pub trait AccountStore: Send + Sync {
-    async fn create_account(&self, login: &Login, credential: Option<&str>) -> Result<Account, StoreError>;
-    async fn account(&self, id: AccountId) -> Result<Account, StoreError>;
+    async fn create_account(
+        &self,
+        login: &Login,
+        credential: Option<&str>,
+    ) -> Result<StoredAccount, StoreError>;
+    async fn account(&self, id: AccountId) -> Result<StoredAccount, StoreError>;
     /// A page of all accounts, in no particular order. It may have slightly more accounts than `limit`, and an account may
     /// be on two pages if accounts are created or deleted meanwhile.
     async fn accounts(&self, cursor: Option<&str>, limit: usize) -> Result<AccountListing, StoreError>;
@@ -178,7 +169,7 @@ pub trait AccountStore: Send + Sync {
         expected_credential: Option<&str>,
     ) -> Result<Vec<KeyId>, StoreError>;
     /// Replaces the credential if the current one is the expected one, and revokes sessions. Returns the new version.
-    async fn set_credential(&self, id: AccountId, change: &CredentialChange) -> Result<u32, StoreError>;
+    async fn set_credential(&self, id: AccountId, change: &SetCredential) -> Result<u32, StoreError>;
 
     /// Adds a session, given as the SHA-256 of its ID in hexadecimal digits. If `expected_credential` is given and is
     /// not the current credential, fails with [`StoreError::CredentialConflict`] in the same atomic step.
@@ -210,17 +201,10 @@ pub trait KeyStore: Send + Sync {
         id: KeyId,
         owner: Option<AccountId>,
         change: &KeyChange,
-        actor: Option<Actor>,
+        actor: Actor,
     ) -> Result<StoredKey, StoreError>;
     /// Deletes a key, readable or not, and frees its key slot in the account.
     async fn delete_key(&self, id: KeyId, owner: Option<AccountId>) -> Result<(), StoreError>;
     /// The events of a key, newest first.
     async fn events(&self, id: KeyId, owner: Option<AccountId>) -> Result<Vec<Event>, StoreError>;
-}
-
-/// A validated line of an export.
-#[derive(Debug, Clone)]
-pub struct ImportAccount {
-    pub account: Account,
-    pub keys: Vec<StoredKey>,
 }

@@ -49,7 +49,7 @@ pub async fn create_account(
     let credential = hash_new(&password.clone().into(), LOGIN)?;
     let account = NewAccount { login: LOGIN.to_owned(), credential: Some(credential) };
     let account = quota.create_account(&account).await?;
-    let key = NewKey { name: "first key".to_owned(), scope: Scope::Full, daily_limit: None };
+    let key = NewKey::new("first key", Scope::Full);
     let key = quota.create_key(&account.id, &key).await?.secret;
     Ok(Some(FirstStart::Credentials(InitialCredentials { password, key })))
 }

@@ -2,7 +2,6 @@
 
 use std::time::Instant;
 
-use quota_svc::domain::limits::Limits;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::chain::Chain;
@@ -11,6 +10,7 @@ use super::{KEYS, Options, World};
 use crate::gate::Gate;
 use crate::stats::median;
 use crate::usage;
+use quota_client::wire::Limits;
 
 const IDLE_CONNECTIONS: usize = 10_000;
 

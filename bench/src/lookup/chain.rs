@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use quota_svc::domain::limits::Limits;
+use quota_client::wire::Limits;
 use quota_svc::domain::time::Clock;
 use quota_svc::store::Store;
 use quota_svc::store::redis::{ConfirmWrites, Credentials, RedisOptions, RedisStore};

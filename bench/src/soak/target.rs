@@ -174,7 +174,7 @@ async fn create_keys(
         tasks.spawn(async move {
             let login = format!("soak-{number}");
             let account = client.create_account(&NewAccount { login, credential: None }).await?.id;
-            let new_key = NewKey { name: "soak".to_owned(), scope: Scope::Full, daily_limit: None };
+            let new_key = NewKey::new("soak", Scope::Full);
             let mut keys = Vec::new();
             for _ in 0..KEYS_PER_ACCOUNT {
                 let created = client.create_key(&account, &new_key).await?;
@@ -195,7 +195,7 @@ async fn pause(client: &QuotaClient, key: &KeyWithId) -> anyhow::Result<()> {
     for _ in 0..=BURST_LIMIT / MAX_BATCH {
         client.charge(&batch).await?;
     }
-    let state = client.key(&key.id, None).await?.state;
+    let state = client.key(&key.id, None).await?.key.state;
     anyhow::ensure!(state == KeyState::Paused, "a key is {state:?} after more than {BURST_LIMIT} requests");
     Ok(())
 }

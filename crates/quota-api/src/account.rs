@@ -15,6 +15,21 @@ pub struct NewAccount {
     pub credential: Option<String>,
 }
 
+/// An account with its credential, as it is stored and exported.
+#[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
+pub struct StoredAccount {
+    /// Login of the account, in lowercase.
+    pub login: String,
+    /// Time of creation: Unix time in milliseconds.
+    pub created_at: i64,
+    /// Opaque secret of the account, written and read by dashboard-api. Absent if it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credential: Option<String>,
+    /// Version of the credential, incremented by each change.
+    #[serde(default)]
+    pub credential_version: u32,
+}
+
 /// An account, without its credential.
 #[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
 pub struct Account {

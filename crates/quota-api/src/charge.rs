@@ -1,4 +1,4 @@
-//! Charges and verdicts.
+//! Charges and verdicts, the limits, and the state of quota-svc.
 
 use poem_openapi::{Enum, Object};
 use serde::{Deserialize, Serialize};
@@ -33,6 +33,16 @@ pub enum Outcome {
     /// The charge could not be processed. The request must not be allowed.
     Unavailable,
 }
+
+names!(Outcome:
+    Allowed => "allowed",
+    UnknownKey => "unknown_key",
+    Inactive => "inactive",
+    Paused => "paused",
+    BurstExceeded => "burst_exceeded",
+    DailyExceeded => "daily_exceeded",
+    Unavailable => "unavailable",
+);
 
 /// One request to count against its limits. Exactly one of the two fields must be set.
 #[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
@@ -82,4 +92,33 @@ pub struct Verdict {
 pub struct ChargeResponse {
     /// One verdict per charge, in the same order.
     pub verdicts: Vec<Verdict>,
+}
+
+/// The state of quota-svc.
+#[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
+#[oai(skip_serializing_if_is_none)]
+pub struct Status {
+    /// Why the store can't process charges and changes now. Absent if it can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store_unavailable: Option<String>,
+    /// The limits that this quota-svc applies.
+    pub limits: Limits,
+}
+
+/// The limits that a quota-svc applies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Object, Serialize, Deserialize)]
+pub struct Limits {
+    /// Requests per day (UTC) for keys without their own limit.
+    pub daily: u32,
+    /// Requests within 60 seconds per key. One more pauses the key.
+    pub burst: u16,
+    /// Requests per day (UTC) for the demo, shared by all callers.
+    pub demo: u32,
+}
+
+impl Default for Limits {
+    /// The defaults of `--daily-limit`, `--burst-limit` and `--demo-limit`.
+    fn default() -> Self {
+        Self { daily: 10_000, burst: 300, demo: 1_000 }
+    }
 }

@@ -1,50 +1,142 @@
-//! Keys with their scope, state, usage and events.
+//! Keys with their settings, state, usage and events.
 
+use clap::ValueEnum;
 use poem_openapi::{Enum, Object};
 use serde::{Deserialize, Serialize};
+
+use super::invisible::{is_invisible, is_variation_selector};
 
 /// Maximum number of keys per account.
 pub const KEYS_PER_ACCOUNT: usize = 10;
 
+/// Maximum length of a key's name in characters.
+const MAX_NAME: usize = 64;
+
 /// Which response fields a key may see. `ip`: the IP address. `geo` adds the location, and the number and organization
 /// of the AS. `full` adds connection details and the `proxy` and `hosting` flags.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Enum, Serialize, Deserialize)]
+// The numbers are those of the stored record. The comments on the values are `--help` text, too.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Enum, ValueEnum, Serialize, Deserialize,
+)]
 #[oai(rename_all = "lowercase")]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
     /// IP address.
-    Ip,
+    Ip = 0,
     /// Adds the location, and the number and organization of the AS.
-    Geo,
+    Geo = 1,
     /// Adds connection details and the `proxy` and `hosting` flags.
-    Full,
+    Full = 2,
 }
+
+names!(Scope: Ip => "ip", Geo => "geo", Full => "full");
 
 /// State of a key. `paused`: it exceeded the burst limit and is denied until resumed. `inactive`: it is denied until
 /// reactivated.
+// The numbers are those of the stored record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Enum, Serialize, Deserialize)]
 #[oai(rename_all = "lowercase")]
 #[serde(rename_all = "lowercase")]
 pub enum KeyState {
     /// Requests are allowed within the limits.
-    Active,
+    Active = 0,
     /// The key exceeded the burst limit. Its requests are denied until it is resumed.
-    Paused,
+    Paused = 1,
     /// The key is deactivated. Its requests are denied until it is reactivated.
-    Inactive,
+    Inactive = 2,
+}
+
+names!(KeyState: Active => "active", Paused => "paused", Inactive => "inactive");
+
+/// What the owner of a key chooses. Stored, exported, and part of every request and response about a key: a new
+/// attribute of keys is a field here and, if it can be changed, in [`SettingsChange`].
+#[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KeySettings {
+    /// Name of the key: 1 to 64 characters, without control characters or invisible characters. Not necessarily unique.
+    pub name: String,
+    /// Which fields a lookup with this key returns.
+    pub scope: Scope,
+}
+
+/// A change of a key's settings. Fields that are absent stay as they are.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Object, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SettingsChange {
+    /// Name of the key: 1 to 64 characters, without control characters or invisible characters. Not necessarily unique.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+/// Why the settings of a key are rejected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SettingsError {
+    /// The name is invalid.
+    #[error("a key name must be 1 to 64 characters, without control characters or invisible characters")]
+    Name,
+}
+
+impl SettingsError {
+    /// The code of the error response.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Name => "invalid_name",
+        }
+    }
+}
+
+impl KeySettings {
+    /// Checks the settings of a new or imported key, and trims the name.
+    pub fn checked(self) -> Result<Self, SettingsError> {
+        Ok(Self { name: checked_name(&self.name)?, ..self })
+    }
+
+    /// Applies a change that was checked. Returns the kind and the reason of its event; `None` if it has no effect.
+    pub fn apply(&mut self, change: &SettingsChange) -> Option<(EventKind, String)> {
+        match &change.name {
+            Some(name) if *name != self.name => {
+                self.name.clone_from(name);
+                Some((EventKind::Renamed, format!("renamed to {name}")))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl SettingsChange {
+    /// Checks the change, and trims the name.
+    pub fn checked(self) -> Result<Self, SettingsError> {
+        Ok(Self { name: self.name.as_deref().map(checked_name).transpose()? })
+    }
+}
+
+fn checked_name(text: &str) -> Result<String, SettingsError> {
+    let name = text.trim();
+    let is_visible = |c: char| !is_variation_selector(c) && !c.is_whitespace();
+    if name.chars().count() > MAX_NAME || name.chars().any(is_invisible) || !name.chars().any(is_visible) {
+        return Err(SettingsError::Name);
+    }
+    Ok(name.to_owned())
 }
 
 /// A key to create.
 #[derive(Debug, Clone, Object, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewKey {
-    /// Name of the key: 1 to 64 characters, without control characters or invisible characters. Not necessarily unique.
-    pub name: String,
-    /// Scope of the key.
-    pub scope: Scope,
+    /// Name and scope.
+    #[oai(flatten)]
+    #[serde(flatten)]
+    pub settings: KeySettings,
     /// Daily limit, at least 1. If absent, the service's default applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub daily_limit: Option<u32>,
+}
+
+impl NewKey {
+    /// A key with the default limit.
+    pub fn new(name: &str, scope: Scope) -> Self {
+        Self { settings: KeySettings { name: name.to_owned(), scope }, daily_limit: None }
+    }
 }
 
 /// A key, without its secret.
@@ -52,14 +144,12 @@ pub struct NewKey {
 pub struct Key {
     /// ID of the key: 32 hexadecimal digits.
     pub id: String,
-    /// ID of the account that the key belongs to.
-    pub account: String,
-    /// Name of the key.
-    pub name: String,
+    /// Name and scope.
+    #[oai(flatten)]
+    #[serde(flatten)]
+    pub settings: KeySettings,
     /// First and last characters of the key, as in `ipl_abcd…wxyz`.
     pub hint: String,
-    /// Scope of the key.
-    pub scope: Scope,
     /// State of the key.
     pub state: KeyState,
     /// Time of the last state change: Unix time in milliseconds.
@@ -69,9 +159,20 @@ pub struct Key {
     /// Requests allowed per day (UTC).
     pub daily_limit: u32,
     /// Requests allowed within 60 seconds. One more pauses the key.
-    pub burst_limit: u32,
+    pub burst_limit: u16,
     /// Requests counted against the daily limit today (UTC).
     pub used_today: u32,
+}
+
+/// A key with the ID of its account.
+#[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
+pub struct OwnedKey {
+    /// ID of the account that the key belongs to.
+    pub account: String,
+    /// The key, without its secret.
+    #[oai(flatten)]
+    #[serde(flatten)]
+    pub key: Key,
 }
 
 /// The keys of an account.
@@ -107,14 +208,6 @@ pub struct CreatedKey {
     pub secret: String,
     /// The key, without its secret.
     pub key: Key,
-}
-
-/// A new name for a key.
-#[derive(Debug, Clone, Object, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Rename {
-    /// Name of the key: 1 to 64 characters, without control characters or invisible characters. Not necessarily unique.
-    pub name: String,
 }
 
 /// A new daily limit for a key.
@@ -155,16 +248,7 @@ pub enum Actor {
     System,
 }
 
-impl Actor {
-    /// The actor's name in the internal API and in events.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Owner => "owner",
-            Self::Operator => "operator",
-            Self::System => "system",
-        }
-    }
-}
+names!(Actor: Owner => "owner", Operator => "operator", System => "system");
 
 /// Kind of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Enum, Serialize, Deserialize)]
@@ -189,6 +273,17 @@ pub enum EventKind {
     LimitChanged,
 }
 
+names!(EventKind:
+    Created => "created",
+    Imported => "imported",
+    Paused => "paused",
+    Resumed => "resumed",
+    Deactivated => "deactivated",
+    Reactivated => "reactivated",
+    Renamed => "renamed",
+    LimitChanged => "limit_changed",
+);
+
 /// One entry in a key's history.
 #[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
 pub struct Event {
@@ -196,7 +291,7 @@ pub struct Event {
     pub at: i64,
     /// Kind of the event.
     pub kind: EventKind,
-    /// Human-readable reason. Ends with who acted, as in `resumed (by the owner)`, unless that is unknown.
+    /// Human-readable reason. Ends with who acted, as in `resumed (by the owner)`.
     pub reason: String,
 }
 
@@ -205,4 +300,23 @@ pub struct Event {
 pub struct EventList {
     /// Up to 100 events of the last 31 days, newest first.
     pub events: Vec<Event>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn name_with_invisible_characters_is_rejected() {
+        let checked = |name: &str| NewKey::new(name, Scope::Ip).settings.checked();
+        let in_text = ["prod\u{200b}", "\u{202e}prod", "pro\u{2066}d", "prod\u{2028}x", "\u{feff}prod"];
+        let alone = ["", " ", "\u{fe0f}", "\u{fe00}\u{fe0f}", "\u{fe0f} \u{fe0f}"];
+        for name in in_text.into_iter().chain(alone) {
+            assert_eq!(checked(name), Err(SettingsError::Name), "{name:?}");
+        }
+        assert_eq!(
+            checked(" Büro · 東京 ❤\u{fe0f} ").map(|settings| settings.name),
+            Ok("Büro · 東京 ❤\u{fe0f}".to_owned())
+        );
+    }
 }

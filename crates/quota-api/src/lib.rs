@@ -1,20 +1,40 @@
-//! Types of quota-svc's internal API, shared by server and client. Their doc comments are the descriptions in
-//! `openapi/quota-svc.json`. dashboard-api uses some of the types too, so their descriptions are also in
-//! `openapi/dashboard-api.json`. serde reads and writes the types; poem-openapi derives only their schemas.
+//! The model of accounts, keys and quotas: the types of quota-svc, of its internal API, command line and clients, and of
+//! dashboard-api. Their doc comments are the descriptions in `openapi/quota-svc.json` and `openapi/dashboard-api.json`.
+//! serde reads and writes the types; poem-openapi derives only their schemas.
 
 #![warn(missing_docs)]
 
+/// Adds the names of an enum's values, which are the same in JSON, in stored data and in metrics.
+macro_rules! names {
+    ($type:ident: $($variant:ident => $name:literal),+ $(,)?) => {
+        impl $type {
+            /// All values.
+            pub const ALL: &[Self] = &[$(Self::$variant),+];
+
+            /// The name in JSON.
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)+
+                }
+            }
+        }
+    };
+}
+
 mod account;
 mod charge;
+pub mod invisible;
 mod key;
-mod status;
 mod transfer;
 
-pub use account::{Account, AccountDeletion, AccountPage, Credential, NewAccount, NewSession, SetCredential};
-pub use charge::{Charge, ChargeRequest, ChargeResponse, MAX_BATCH, Outcome, TRACE_LINKS, Verdict};
-pub use key::{
-    Actor, CreatedKey, DayUsage, Event, EventKind, EventList, KEYS_PER_ACCOUNT, Key, KeyList, KeyState,
-    NewKey, Rename, Scope, SetDailyLimit, UnreadableKey, Usage,
+pub use account::{
+    Account, AccountDeletion, AccountPage, Credential, NewAccount, NewSession, SetCredential, StoredAccount,
 };
-pub use status::{Limits, Status};
+pub use charge::{
+    Charge, ChargeRequest, ChargeResponse, Limits, MAX_BATCH, Outcome, Status, TRACE_LINKS, Verdict,
+};
+pub use key::{
+    Actor, CreatedKey, DayUsage, Event, EventKind, EventList, KEYS_PER_ACCOUNT, Key, KeyList, KeySettings,
+    KeyState, NewKey, OwnedKey, Scope, SetDailyLimit, SettingsChange, SettingsError, UnreadableKey, Usage,
+};
 pub use transfer::{ExportPage, ExportedAccount, ExportedKey, ImportReport, ImportRequest, LeftOut};

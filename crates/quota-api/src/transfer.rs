@@ -5,7 +5,7 @@ use std::ops::AddAssign;
 use poem_openapi::Object;
 use serde::{Deserialize, Serialize};
 
-use super::{DayUsage, KeyState, Scope};
+use super::{DayUsage, KeySettings, KeyState, StoredAccount};
 
 /// A key in an export.
 #[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
@@ -13,12 +13,12 @@ use super::{DayUsage, KeyState, Scope};
 pub struct ExportedKey {
     /// SHA-256 of the API key: 64 lowercase hexadecimal digits.
     pub sha256: String,
-    /// Name of the key.
-    pub name: String,
     /// First and last characters of the key, as in `ipl_abcd…wxyz`.
     pub hint: String,
-    /// Scope of the key.
-    pub scope: Scope,
+    /// Name and scope.
+    #[oai(flatten)]
+    #[serde(flatten)]
+    pub settings: KeySettings,
     /// State of the key.
     pub state: KeyState,
     /// Time of the last state change: Unix time in milliseconds.
@@ -37,16 +37,10 @@ pub struct ExportedKey {
 #[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExportedAccount {
-    /// Login of the account.
-    pub login: String,
-    /// Time of creation: Unix time in milliseconds.
-    pub created_at: i64,
-    /// Opaque secret of the account. Absent if it has none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub credential: Option<String>,
-    /// Version of the credential, incremented by each change.
-    #[serde(default)]
-    pub credential_version: u32,
+    /// The account itself.
+    #[oai(flatten)]
+    #[serde(flatten)]
+    pub account: StoredAccount,
     /// Keys of the account, at most 10.
     #[oai(validator(max_items = 10))]
     pub keys: Vec<ExportedKey>,

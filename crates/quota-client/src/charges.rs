@@ -1,20 +1,18 @@
 //! [`Charger`]: while calls are in flight, new charges wait in a queue; the next call sends them as one batch.
 
 mod batch;
-mod config;
-mod observer;
 mod sender;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use config::BatchConfig;
 use http::HeaderMap;
-pub use observer::{CallOutcome, CallReport, Observer};
+use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::client::QuotaClient;
+use crate::error::ClientError;
 use batch::{ChargeResult, PendingCharge, Subject};
 use quota_api::Verdict;
 use sender::BatchSender;
@@ -40,12 +38,111 @@ pub enum ChargeError {
     Unauthorized,
 }
 
+/// Configuration of a [`crate::Charger`].
+#[derive(Debug, Clone)]
+pub struct BatchConfig {
+    /// Maximum number of queued charges. Further charges fail immediately.
+    pub queue_capacity: usize,
+    /// Maximum number of calls in flight. Default: 4 on a single-threaded runtime, 2 on a runtime with several threads.
+    /// With several threads and more than 2 calls, a call can nearly always begin at once, so charges would be sent
+    /// one by one instead of in batches.
+    pub in_flight: usize,
+    /// While other calls are in flight, a call waits until it has as many charges as the call
+    /// before it, or until this time has passed. Fewer and larger calls take less CPU time. Default: 1 ms. As tokio's
+    /// timers count whole milliseconds, the wait can be up to 2 ms longer.
+    pub max_wait: Duration,
+    /// Maximum number of charges per call. The API allows at most 256.
+    pub max_batch: usize,
+    /// Maximum time per charge, including its time in the queue.
+    pub deadline: Duration,
+    /// Called once per charge, in the span of its caller: adds that span's W3C trace context to the map, or nothing if
+    /// the span is not traced. A batch is sent with the context of its first sampled charge, and with links to at most
+    /// 128 other sampled ones ([`quota_api::TRACE_LINKS`]). `None`: none is sent.
+    pub inject_trace_context: Option<fn(&mut HeaderMap)>,
+}
+
+/// `in_flight` depends on the thread count of the current tokio runtime.
+impl Default for BatchConfig {
+    fn default() -> Self {
+        let threads = Handle::try_current().map_or(1, |runtime| runtime.metrics().num_workers());
+        Self {
+            queue_capacity: 4096,
+            in_flight: if threads > 1 { 2 } else { 4 },
+            max_wait: Duration::from_millis(1),
+            max_batch: 64,
+            deadline: Duration::from_millis(400),
+            inject_trace_context: None,
+        }
+    }
+}
+
+/// Receives reports for metrics. Called on the hot path, so implementations must return quickly.
+pub trait ChargeObserver: Send + Sync + 'static {
+    /// A call to quota-svc has ended.
+    fn on_call(&self, _call: &CallReport) {}
+
+    /// A charge has ended without a verdict.
+    fn on_charge_error(&self, _error: ChargeError) {}
+}
+
+/// Ignores all reports.
+impl ChargeObserver for () {}
+
+/// One call to quota-svc.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CallReport {
+    /// Number of charges in the call.
+    pub charges: usize,
+    /// Time from sending the request to the end of the response.
+    pub elapsed: Duration,
+    /// Result of the call.
+    pub outcome: CallOutcome,
+}
+
+/// Result of a call. The variants are named after their metric labels, which are public.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CallOutcome {
+    /// The response has the verdicts.
+    Answered,
+    /// The response is an error.
+    Refused,
+    /// No connection, so nothing was sent.
+    Unreachable,
+    /// No response before the deadline.
+    TimedOut,
+    /// The connection broke, or the response is invalid.
+    Broken,
+}
+
+impl CallOutcome {
+    /// Returns the metric label.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Answered => "answered",
+            Self::Refused => "refused",
+            Self::Unreachable => "unreachable",
+            Self::TimedOut => "timed_out",
+            Self::Broken => "broken",
+        }
+    }
+
+    fn of<T>(result: &Result<T, ClientError>) -> Self {
+        match result {
+            Ok(_) => Self::Answered,
+            Err(ClientError::Api { .. }) => Self::Refused,
+            Err(ClientError::Unreachable(_)) => Self::Unreachable,
+            Err(ClientError::TimedOut) => Self::TimedOut,
+            Err(_) => Self::Broken,
+        }
+    }
+}
+
 /// Charges keys and the demo quota. Clones share the queue. Queued charges are still sent after the last clone is
 /// dropped.
 #[derive(Clone)]
 pub struct Charger {
     queue: mpsc::Sender<PendingCharge>,
-    observer: Arc<dyn Observer>,
+    observer: Arc<dyn ChargeObserver>,
     deadline: Duration,
     inject_trace_context: Option<fn(&mut HeaderMap)>,
 }
@@ -54,7 +151,7 @@ impl Charger {
     /// Creates a charger that calls quota-svc through `client` and reports to `observer`.
     ///
     /// Must be called within a tokio runtime; the calls to quota-svc run in that runtime.
-    pub fn new(client: &QuotaClient, config: BatchConfig, observer: Arc<dyn Observer>) -> Self {
+    pub fn new(client: &QuotaClient, config: BatchConfig, observer: Arc<dyn ChargeObserver>) -> Self {
         let sender = Arc::new(BatchSender::new(client.charge_calls(), observer.clone()));
         let (queue, receiver) = mpsc::channel(config.queue_capacity.clamp(1, Semaphore::MAX_PERMITS));
         let (deadline, inject_trace_context) = (config.deadline, config.inject_trace_context);

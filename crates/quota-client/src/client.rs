@@ -1,9 +1,6 @@
 //! [`QuotaClient`]: typed calls to quota-svc's internal API over one connection pool.
 
-mod accounts;
 mod charge_calls;
-mod keys;
-mod transfer;
 mod transport;
 
 use std::path::Path;
@@ -21,7 +18,11 @@ use crate::error::ClientError;
 use crate::token::QuotaToken;
 pub(crate) use charge_calls::ChargeCalls;
 use charge_calls::ChargeTarget;
-use quota_api::{Actor, ChargeRequest, ChargeResponse, Status};
+use quota_api::{
+    Account, AccountDeletion, AccountPage, Actor, ChargeRequest, ChargeResponse, CreatedKey, Credential,
+    EventList, ExportPage, ImportReport, ImportRequest, KeyList, NewAccount, NewKey, NewSession, OwnedKey,
+    SetCredential, SetDailyLimit, SettingsChange, Status, Usage,
+};
 
 /// Maximum response size in bytes. The largest response is a page of an export.
 const MAX_RESPONSE: usize = 16 << 20;
@@ -41,7 +42,7 @@ pub struct QuotaClient {
     charges: ChargeTarget,
     timeout: Duration,
     token: Option<QuotaToken>,
-    actor: Option<Actor>,
+    actor: Actor,
     inject_context: Option<fn(&mut HeaderMap)>,
     deadline: Option<fn() -> Option<Instant>>,
 }
@@ -66,7 +67,7 @@ impl QuotaClient {
             base: Arc::new(base),
             timeout,
             token: None,
-            actor: None,
+            actor: Actor::Operator,
             inject_context: None,
             deadline: None,
         })
@@ -78,10 +79,10 @@ impl QuotaClient {
         Self { token: token.cloned(), ..self }
     }
 
-    /// Names who makes the changes of this client. The events of the changed keys record it.
+    /// Names who makes the changes of this client, if it is not the operator. The events of the changed keys record it.
     #[must_use]
     pub fn acting_as(self, actor: Actor) -> Self {
-        Self { actor: Some(actor), ..self }
+        Self { actor, ..self }
     }
 
     /// Adds headers to each request, on behalf of the request that its caller handles: its ID and its trace context. Not to
@@ -109,21 +110,18 @@ impl QuotaClient {
         ChargeCalls::new(self.charges.clone(), self.token.clone())
     }
 
-    /// Returns the state of quota-svc: whether its store can be used, and its limits. A quota-svc of an earlier version responds with 404.
+    /// Returns the state of quota-svc: whether its store can be used, and its limits.
     pub async fn status(&self) -> Result<Status, ClientError> {
         self.get(&["status"], &[]).await
     }
 
     /// Waits until the store of quota-svc can be used, and passes each new reason why it can't to `report`.
-    ///
-    /// A quota-svc of an earlier version can't tell: it counts as one whose store can be used.
     pub async fn wait_for_store(&self, report: impl Fn(&str)) {
         let mut reported = String::new();
         loop {
             let reason = match self.status().await {
                 Ok(Status { store_unavailable: None, .. }) => return,
                 Ok(Status { store_unavailable: Some(reason), .. }) => reason,
-                Err(error) if error.status() == Some(404) => return,
                 Err(error) => error.to_string(),
             };
             if reason != reported {
@@ -206,6 +204,194 @@ impl QuotaClient {
             _ => result,
         }
     }
+}
+
+/// Accounts, credentials and sessions.
+impl QuotaClient {
+    /// Creates an account. Fails with `account_exists` if the login is taken.
+    pub async fn create_account(&self, account: &NewAccount) -> Result<Account, ClientError> {
+        self.send_json(Method::POST, &["accounts"], &[], account).await
+    }
+
+    /// Finds an account by its login.
+    pub async fn find_account(&self, login: &str) -> Result<Option<Account>, ClientError> {
+        let page: AccountPage = self.get(&["accounts"], &[("login", login)]).await?;
+        Ok(page.accounts.into_iter().next())
+    }
+
+    /// Lists a page of about `limit` accounts. `cursor` is the `next` of the previous page.
+    pub async fn list_accounts(&self, cursor: Option<&str>, limit: u32) -> Result<AccountPage, ClientError> {
+        self.page(&["accounts"], cursor, limit, &[]).await
+    }
+
+    /// Returns an account by its ID. Fails with `account_not_found` if there is none.
+    pub async fn account(&self, id: &str) -> Result<Account, ClientError> {
+        self.get(&["accounts", id], &[]).await
+    }
+
+    /// Deletes an account with its keys and sessions.
+    pub async fn delete_account(&self, id: &str) -> Result<(), ClientError> {
+        self.send_no_content(self.request(Method::DELETE, &["accounts", id], &[])?).await
+    }
+
+    /// Like [`Self::delete_account`]. Fails with `version_conflict` if the expected credential is outdated.
+    pub async fn confirm_account_deletion(
+        &self,
+        id: &str,
+        deletion: &AccountDeletion,
+    ) -> Result<(), ClientError> {
+        let request = self.request(Method::POST, &["accounts", id, "deletion"], &[])?;
+        self.send_no_content(request.json(deletion)).await
+    }
+
+    /// Returns an account's credential and its version.
+    pub async fn credential(&self, account: &str) -> Result<Credential, ClientError> {
+        self.get(&["accounts", account, "credential"], &[]).await
+    }
+
+    /// Replaces the credential and revokes all sessions except `keep_session`. Fails with `version_conflict` after a
+    /// concurrent change.
+    pub async fn set_credential(
+        &self,
+        account: &str,
+        change: &SetCredential,
+    ) -> Result<Credential, ClientError> {
+        self.send_json(Method::PUT, &["accounts", account, "credential"], &[], change).await
+    }
+
+    /// Stores a session of an account. Fails with `version_conflict` if `expected_credential` is outdated.
+    pub async fn create_session(&self, account: &str, session: &NewSession) -> Result<(), ClientError> {
+        let request = self.request(Method::POST, &["accounts", account, "sessions"], &[])?;
+        self.send_no_content(request.json(session)).await
+    }
+
+    /// Returns whether the session exists and has not expired.
+    pub async fn session_is_active(&self, account: &str, id_sha256: &str) -> Result<bool, ClientError> {
+        let request = self.request(Method::GET, &["accounts", account, "sessions", id_sha256], &[])?;
+        match self.send_no_content(request).await {
+            Ok(()) => Ok(true),
+            Err(error) if error.code() == Some("session_not_found") => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Revokes a session.
+    pub async fn delete_session(&self, account: &str, id_sha256: &str) -> Result<(), ClientError> {
+        let request = self.request(Method::DELETE, &["accounts", account, "sessions", id_sha256], &[])?;
+        self.send_no_content(request).await
+    }
+}
+
+/// Keys. If `account` is given, calls for a key of another account fail with `key_not_found`.
+impl QuotaClient {
+    /// Lists the account's keys, oldest first.
+    pub async fn keys(&self, account: &str) -> Result<KeyList, ClientError> {
+        self.get(&["accounts", account, "keys"], &[]).await
+    }
+
+    /// Creates a key. Fails with `key_limit_reached` if the account has 10 keys.
+    pub async fn create_key(&self, account: &str, key: &NewKey) -> Result<CreatedKey, ClientError> {
+        self.send_json(Method::POST, &["accounts", account, "keys"], &self.change_query(None), key).await
+    }
+
+    /// Returns a key by its ID.
+    pub async fn key(&self, id: &str, account: Option<&str>) -> Result<OwnedKey, ClientError> {
+        self.get(&["keys", id], account_query(&account).as_slice()).await
+    }
+
+    /// Changes the settings of a key, such as its name.
+    pub async fn change_key(
+        &self,
+        id: &str,
+        account: Option<&str>,
+        change: &SettingsChange,
+    ) -> Result<OwnedKey, ClientError> {
+        self.send_json(Method::PATCH, &["keys", id], &self.change_query(account), change).await
+    }
+
+    /// Resumes a key that was paused because it exceeded its burst limit. Fails with `key_inactive` if the key is
+    /// deactivated.
+    pub async fn resume_key(&self, id: &str, account: Option<&str>) -> Result<OwnedKey, ClientError> {
+        self.post_change(id, "resume", account).await
+    }
+
+    /// Deactivates a key.
+    pub async fn deactivate_key(&self, id: &str, account: Option<&str>) -> Result<OwnedKey, ClientError> {
+        self.post_change(id, "deactivate", account).await
+    }
+
+    /// Reactivates a deactivated key.
+    pub async fn reactivate_key(&self, id: &str, account: Option<&str>) -> Result<OwnedKey, ClientError> {
+        self.post_change(id, "reactivate", account).await
+    }
+
+    /// Sets a key's daily limit, or resets it to the default. For operators only: the key may belong to any account.
+    pub async fn set_daily_limit(&self, id: &str, limit: &SetDailyLimit) -> Result<OwnedKey, ClientError> {
+        self.send_json(Method::PUT, &["keys", id, "daily-limit"], &self.change_query(None), limit).await
+    }
+
+    /// Deletes a key. It no longer counts toward the account's limit of 10 keys.
+    pub async fn delete_key(&self, id: &str, account: Option<&str>) -> Result<(), ClientError> {
+        let query = account_query(&account);
+        self.send_no_content(self.request(Method::DELETE, &["keys", id], query.as_slice())?).await
+    }
+
+    /// Returns the key's usage in the last 31 days.
+    pub async fn usage(&self, id: &str, account: Option<&str>) -> Result<Usage, ClientError> {
+        self.get(&["keys", id, "usage"], account_query(&account).as_slice()).await
+    }
+
+    /// Lists the key's events, newest first.
+    pub async fn events(&self, id: &str, account: Option<&str>) -> Result<EventList, ClientError> {
+        self.get(&["keys", id, "events"], account_query(&account).as_slice()).await
+    }
+
+    async fn post_change(
+        &self,
+        id: &str,
+        change: &str,
+        account: Option<&str>,
+    ) -> Result<OwnedKey, ClientError> {
+        let request = self.request(Method::POST, &["keys", id, change], &self.change_query(account))?;
+        self.send_and_parse(request).await
+    }
+
+    /// Query parameters of a change that is recorded as an event of the key: the account that must own the key, if given,
+    /// and who makes the change.
+    fn change_query<'a>(&self, account: Option<&'a str>) -> Vec<(&'static str, &'a str)> {
+        account_query(&account).into_iter().chain([("actor", self.actor.as_str())]).collect()
+    }
+}
+
+/// Export and import.
+impl QuotaClient {
+    /// Exports a page of about `limit` accounts with their credentials and keys. `cursor` is the `next` of the
+    /// previous page. Accounts and keys that can't be read are left out and named in `left_out`.
+    pub async fn export(&self, cursor: Option<&str>, limit: u32) -> Result<ExportPage, ClientError> {
+        self.page(&["export"], cursor, limit, &[("skip_unreadable", "true")]).await
+    }
+
+    /// Imports accounts and keys. Existing ones are not changed, so repeating an import is safe.
+    pub async fn import(&self, accounts: &ImportRequest) -> Result<ImportReport, ClientError> {
+        self.send_json(Method::POST, &["import"], &[], accounts).await
+    }
+
+    async fn page<T: DeserializeOwned>(
+        &self,
+        path: &[&str],
+        cursor: Option<&str>,
+        limit: u32,
+        more: &[(&str, &str)],
+    ) -> Result<T, ClientError> {
+        let limit = limit.to_string();
+        let mut query = [&[("limit", limit.as_str())], more].concat();
+        query.extend(cursor.map(|cursor| ("cursor", cursor)));
+        self.get(path, &query).await
+    }
+}
+
+fn account_query<'a>(account: &Option<&'a str>) -> Option<(&'static str, &'a str)> {
+    account.map(|account| ("account", account))
 }
 
 fn is_unauthorized<T>(result: &Result<T, ClientError>) -> bool {

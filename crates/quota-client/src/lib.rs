@@ -12,7 +12,7 @@ pub mod client;
 pub mod error;
 pub mod token;
 
-pub use charges::{BatchConfig, CallOutcome, CallReport, ChargeError, Charger, Observer};
+pub use charges::{BatchConfig, CallOutcome, CallReport, ChargeError, ChargeObserver, Charger};
 pub use client::{COMMAND_TIMEOUT, QuotaClient};
 pub use error::ClientError;
 /// Request and response types of the internal API.

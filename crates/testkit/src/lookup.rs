@@ -162,7 +162,7 @@ impl Stack {
 impl Quota {
     /// Creates a key with this scope in a new account.
     pub async fn key_with_scope(&self, scope: Scope) -> TestKey {
-        let new = NewKey { name: "test".to_owned(), scope, daily_limit: None };
+        let new = NewKey::new("test", scope);
         TestKey::create(&self.client(), &new).await
     }
 }

@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use poem_openapi::param::Path;
 use poem_openapi::{ApiResponse, OpenApi};
-use quota_client::wire::{self, EventList, KeyState, Rename, Usage};
+use quota_client::ClientError;
+use quota_client::wire::{self, EventList, KeySettings, KeyState, NewKey, OwnedKey, SettingsChange, Usage};
 use service_kit::SerdeJson;
 
 use super::Tag;
 use super::account::Done;
 use super::context::{Context, Csrf, SessionRequired};
 use super::error::ApiError;
-use super::model::{CreatedKey, Key, KeyList, NewKey, UnreadableKey};
+use super::model::{CreatedKey, Key, KeyList, UnreadableKey};
 
 pub struct KeysApi(pub Arc<Context>);
 
@@ -35,7 +36,7 @@ impl KeysApi {
         let listed = self.0.quota.keys(&session.account).await.map_err(self.0.error())?;
         let mut keys = Vec::new();
         for key in listed.keys {
-            keys.push(self.with_pause_reason(key).await);
+            keys.push(self.with_pause_reason(key, &session.account).await);
         }
         let unreadable = listed.unreadable.into_iter().map(UnreadableKey::from).collect();
         Ok(SerdeJson(KeyList { keys, unreadable }))
@@ -49,11 +50,10 @@ impl KeysApi {
         &self,
         request: SessionRequired,
         #[oai(name = "X-CSRF-Token")] _csrf: Csrf,
-        key: SerdeJson<NewKey>,
+        settings: SerdeJson<KeySettings>,
     ) -> Result<CreatedResponse, ApiError> {
         let session = self.0.session(&request).await?;
-        let NewKey { name, scope } = key.0;
-        let new = wire::NewKey { name, scope, daily_limit: None };
+        let new = NewKey { settings: settings.0, daily_limit: None };
         let created = self.0.quota.create_key(&session.account, &new).await.map_err(self.0.error())?;
         let curl = curl_command(&created.secret, &self.0.lookup_url);
         let key = Key::new(created.key, &[]);
@@ -69,19 +69,19 @@ impl KeysApi {
         self.key_result(self.0.quota.key(&id, Some(&owner)).await).await
     }
 
-    /// Rename a key
+    /// Change a key's settings
     ///
-    /// Changes only the name. Requests with the key are not affected.
-    #[oai(path = "/keys/:id/name", method = "put", operation_id = "renameKey")]
-    async fn rename(
+    /// Changes only the given fields, such as the name.
+    #[oai(path = "/keys/:id", method = "patch", operation_id = "changeKey")]
+    async fn change(
         &self,
         request: SessionRequired,
         id: Path<String>,
         #[oai(name = "X-CSRF-Token")] _csrf: Csrf,
-        name: SerdeJson<Rename>,
+        change: SerdeJson<SettingsChange>,
     ) -> KeyResult {
         let owner = self.owner(&request).await?;
-        self.key_result(self.0.quota.rename_key(&id, Some(&owner), &name.0).await).await
+        self.key_result(self.0.quota.change_key(&id, Some(&owner), &change.0).await).await
     }
 
     /// Resume a paused key
@@ -169,14 +169,15 @@ impl KeysApi {
         Ok(self.0.session(request).await?.account)
     }
 
-    async fn key_result(&self, key: Result<wire::Key, quota_client::ClientError>) -> KeyResult {
-        Ok(SerdeJson(self.with_pause_reason(key.map_err(self.0.error())?).await))
+    async fn key_result(&self, key: Result<OwnedKey, ClientError>) -> KeyResult {
+        let OwnedKey { key, account } = key.map_err(self.0.error())?;
+        Ok(SerdeJson(self.with_pause_reason(key, &account).await))
     }
 
     /// If the key is paused, adds the time and the reason. If its events can't be read, a default reason is shown.
-    async fn with_pause_reason(&self, key: wire::Key) -> Key {
+    async fn with_pause_reason(&self, key: wire::Key, account: &str) -> Key {
         let events = match key.state {
-            KeyState::Paused => self.0.quota.events(&key.id, Some(&key.account)).await.ok(),
+            KeyState::Paused => self.0.quota.events(&key.id, Some(account)).await.ok(),
             KeyState::Active | KeyState::Inactive => None,
         };
         Key::new(key, &events.map(|list| list.events).unwrap_or_default())

@@ -1,8 +1,8 @@
-//! Request and response types that differ from those of quota-svc. Their doc comments are the descriptions in
+//! Request and response types that differ from those of the model. Their doc comments are the descriptions in
 //! `openapi/dashboard-api.json`.
 
 use poem_openapi::Object;
-use quota_client::wire::{self, EventKind, KeyState, Scope};
+use quota_client::wire::{self, EventKind, KeyState};
 use serde::{Deserialize, Serialize};
 
 /// A login and a password.
@@ -76,44 +76,17 @@ pub struct Link {
     pub url: String,
 }
 
-/// A key to create.
-#[derive(Object, Deserialize)]
-#[oai(deny_unknown_fields)]
-#[serde(deny_unknown_fields)]
-pub struct NewKey {
-    /// Name of the key: 1 to 64 characters, without control characters or invisible characters. Not necessarily unique.
-    pub name: String,
-    /// Which fields a lookup with this key returns.
-    pub scope: Scope,
-}
-
 /// An API key, without its secret.
 #[derive(Object, Serialize)]
 #[oai(skip_serializing_if_is_none)]
 pub struct Key {
-    /// ID of the key: 32 hexadecimal digits.
-    pub id: String,
-    /// Name of the key.
-    pub name: String,
-    /// First and last characters of the key, as in `ipl_abcd…wxyz`.
-    pub hint: String,
-    /// Which fields a lookup with this key returns.
-    pub scope: Scope,
-    /// State of the key.
-    pub state: KeyState,
-    /// Time of the last state change: Unix time in milliseconds.
-    pub state_since: i64,
+    /// The key.
+    #[oai(flatten)]
+    #[serde(flatten)]
+    pub key: wire::Key,
     /// When and why the key was paused. Only present while it is paused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pause: Option<Pause>,
-    /// Time of creation: Unix time in milliseconds.
-    pub created_at: i64,
-    /// Requests allowed per day (UTC).
-    pub daily_limit: u32,
-    /// Requests allowed within 60 seconds. One more pauses the key.
-    pub burst_limit: u32,
-    /// Requests counted against the daily limit today (UTC).
-    pub used_today: u32,
 }
 
 /// When and why a key was paused.
@@ -126,7 +99,7 @@ pub struct Pause {
 }
 
 impl Key {
-    /// Converts a key of quota-svc. If it is paused, the reason comes from the key's events.
+    /// If the key is paused, the reason comes from its events.
     pub fn new(key: wire::Key, events: &[wire::Event]) -> Self {
         let pause = (key.state == KeyState::Paused).then(|| {
             let event = events.iter().find(|event| event.kind == EventKind::Paused);
@@ -137,19 +110,7 @@ impl Key {
                 reason: event.map_or_else(default_reason, |event| without_actor(&event.reason).to_owned()),
             }
         });
-        Self {
-            id: key.id,
-            name: key.name,
-            hint: key.hint,
-            scope: key.scope,
-            state: key.state,
-            state_since: key.state_since,
-            pause,
-            created_at: key.created_at,
-            daily_limit: key.daily_limit,
-            burst_limit: key.burst_limit,
-            used_today: key.used_today,
-        }
+        Self { key, pause }
     }
 }
 

@@ -396,9 +396,6 @@ fn add_draft_headers(operation: &mut Mapping) {
     }
 }
 
-/// Limits in examples while those of quota-svc are unknown: its defaults.
-const DEFAULT_LIMITS: Limits = Limits { daily: 10_000, burst: 300, demo: 1_000 };
-
 /// Bodies that the API really responds with.
 fn examples(urls: &PublicUrls, limits: Option<Limits>) -> Vec<Example<'static>> {
     let example = |name, operation, status, body: &[u8]| Example {
@@ -419,7 +416,7 @@ fn examples(urls: &PublicUrls, limits: Option<Limits>) -> Vec<Example<'static>> 
     let successes =
         successes.map(|(name, operation, fields)| example(name, operation, 200, fields.example().as_bytes()));
     let bodies = ErrorBodies::new(urls);
-    let errors = ApiError::examples(limits.unwrap_or(DEFAULT_LIMITS)).map(|(name, operation, error)| {
+    let errors = ApiError::examples(limits.unwrap_or_default()).map(|(name, operation, error)| {
         let (status, body) = bodies.status_and_body(operation, &error);
         example(name, operation, status.as_u16(), &body)
     });

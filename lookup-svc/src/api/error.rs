@@ -32,7 +32,8 @@ impl ApiError {
     pub(super) fn examples(limits: Limits) -> [(&'static str, Operation, Self); 9] {
         let rate_limit = |limit| RateLimit { limit, remaining: 0, reset: 0 };
         let daily = |limit| Self::Denied(Denial::Daily { rate_limit: rate_limit(limit), retry_after: 0 });
-        let burst = Denial::Burst { paused_now: false, rate_limit: rate_limit(limits.burst), retry_after: 0 };
+        let burst =
+            Denial::Burst { paused_now: false, rate_limit: rate_limit(limits.burst.into()), retry_after: 0 };
         [
             ("invalid_scope", Operation::Lookup, Self::InvalidScope),
             ("missing_api_key", Operation::Lookup, Self::MissingKey),

@@ -2,7 +2,7 @@
 
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Histogram, Meter};
-use quota_client::{CallReport, ChargeError, Observer};
+use quota_client::{CallReport, ChargeError, ChargeObserver};
 
 use super::RequestOutcome;
 
@@ -43,7 +43,7 @@ impl QuotaMetrics {
     }
 }
 
-impl Observer for QuotaMetrics {
+impl ChargeObserver for QuotaMetrics {
     fn on_call(&self, call: &CallReport) {
         let labels = [KeyValue::new("outcome", call.outcome.as_str())];
         self.duration.record(call.elapsed.as_secs_f64(), &labels);

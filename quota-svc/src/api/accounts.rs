@@ -4,16 +4,17 @@ use std::sync::Arc;
 
 use poem_openapi::param::{Path, Query};
 use poem_openapi::{ApiResponse, OpenApi};
-use quota_api::{Account, AccountDeletion, AccountPage, Credential, NewAccount, NewSession, SetCredential};
+use quota_api::{
+    Account, AccountDeletion, AccountPage, Credential, NewAccount, NewSession, SetCredential, StoredAccount,
+};
 use service_kit::SerdeJson;
 
+use super::Context;
 use super::charges::Tag;
-use super::context::Context;
-use super::convert;
-use super::error::ApiError;
+use super::error::{ApiError, RequestError};
 use crate::domain::account::{Login, MAX_CREDENTIAL, MAX_SESSION_TTL};
 use crate::domain::id::AccountId;
-use crate::store::{CredentialChange, KeptSessions, StoreError};
+use crate::store::StoreError;
 
 /// Maximum number of accounts per page.
 const MAX_PAGE: u32 = 500;
@@ -42,10 +43,10 @@ impl AccountsApi {
     #[oai(path = "/accounts", method = "post", operation_id = "createAccount")]
     async fn create(&self, account: SerdeJson<NewAccount>) -> Result<Created, ApiError> {
         let NewAccount { login, credential } = account.0;
-        let login = Login::parse_new(&login).map_err(|error| ApiError::invalid("invalid_login", error))?;
+        let login = Login::parse(&login).map_err(RequestError::Login)?;
         credential.as_deref().map_or(Ok(()), check_credential)?;
         let created = self.0.store.create_account(&login, credential.as_deref()).await?;
-        Ok(Created::Account(SerdeJson(convert::account(&created))))
+        Ok(Created::Account(SerdeJson(view(created))))
     }
 
     /// List accounts, or find one by its login
@@ -66,7 +67,7 @@ impl AccountsApi {
         }
         let limit = limit.0.unwrap_or(MAX_PAGE).clamp(1, MAX_PAGE) as usize;
         let page = self.0.store.accounts(cursor.0.as_deref(), limit).await?;
-        let accounts = page.accounts.iter().map(convert::account).collect();
+        let accounts = page.accounts.into_iter().map(view).collect();
         let unreadable = page.unreadable.iter().map(AccountId::to_string).collect();
         Ok(SerdeJson(AccountPage { accounts, total: page.total, next: page.next, unreadable }))
     }
@@ -76,8 +77,7 @@ impl AccountsApi {
     /// Without its credential and its keys, which have their own operations.
     #[oai(path = "/accounts/:id", method = "get", operation_id = "getAccount")]
     async fn show(&self, id: Path<String>) -> Result<SerdeJson<Account>, ApiError> {
-        let account = self.0.store.account(account_id(&id)?).await?;
-        Ok(SerdeJson(convert::account(&account)))
+        Ok(SerdeJson(view(self.0.store.account(account_id(&id)?).await?)))
     }
 
     /// Delete an account with its keys and sessions
@@ -120,22 +120,10 @@ impl AccountsApi {
         id: Path<String>,
         change: SerdeJson<SetCredential>,
     ) -> Result<SerdeJson<Credential>, ApiError> {
-        let SetCredential {
-            credential,
-            expected_version,
-            expected_credential,
-            keep_session,
-            keep_all_sessions,
-        } = change.0;
-        check_credential(&credential)?;
-        keep_session.as_deref().map_or(Ok(()), check_session)?;
-        expected_credential.as_deref().map_or(Ok(()), check_credential)?;
-        let keep = match (keep_all_sessions, keep_session) {
-            (Some(true), _) => KeptSessions::All,
-            (_, Some(session)) => KeptSessions::One(session),
-            (_, None) => KeptSessions::None,
-        };
-        let change = CredentialChange { credential, expected_version, expected_credential, keep };
+        let change = change.0;
+        check_credential(&change.credential)?;
+        change.keep_session.as_deref().map_or(Ok(()), check_session)?;
+        change.expected_credential.as_deref().map_or(Ok(()), check_credential)?;
         let version = self.0.store.set_credential(account_id(&id)?, &change).await?;
         Ok(SerdeJson(Credential { credential: Some(change.credential), version }))
     }
@@ -149,8 +137,7 @@ impl AccountsApi {
         check_session(&id_sha256)?;
         expected_credential.as_deref().map_or(Ok(()), check_credential)?;
         if !(1..=MAX_SESSION_TTL).contains(&ttl_seconds) {
-            let message = format!("ttl_seconds must be 1 to {MAX_SESSION_TTL}");
-            return Err(ApiError::invalid("invalid_session", message));
+            return Err(RequestError::SessionTtl.into());
         }
         let (id, expected) = (account_id(&id)?, expected_credential.as_deref());
         self.0.store.add_session(id, &id_sha256, ttl_seconds, expected).await?;
@@ -199,8 +186,9 @@ impl AccountsApi {
     }
 
     async fn find_by_login(&self, login: &str) -> Result<SerdeJson<AccountPage>, ApiError> {
-        let accounts = match self.0.store.account(parse_login(login)?.account_id()).await {
-            Ok(account) => vec![convert::account(&account)],
+        let login = Login::parse(login).map_err(RequestError::Login)?;
+        let accounts = match self.0.store.account(login.account_id()).await {
+            Ok(account) => vec![view(account)],
             Err(StoreError::AccountNotFound) => Vec::new(),
             Err(error) => return Err(error.into()),
         };
@@ -214,21 +202,18 @@ pub(super) fn account_id(text: &str) -> Result<AccountId, ApiError> {
     AccountId::from_hex(text).map_err(|_| StoreError::AccountNotFound.into())
 }
 
-fn parse_login(text: &str) -> Result<Login, ApiError> {
-    Login::parse(text).map_err(|error| ApiError::invalid("invalid_login", error))
+fn view(account: StoredAccount) -> Account {
+    let StoredAccount { login, created_at, credential: _, credential_version } = account;
+    Account { id: AccountId::of(&login).to_string(), login, created_at, credential_version }
 }
 
-fn check_credential(credential: &str) -> Result<(), ApiError> {
-    if credential.is_empty() || credential.len() > MAX_CREDENTIAL {
-        let message = format!("a credential must be 1 to {MAX_CREDENTIAL} bytes long");
-        return Err(ApiError::invalid("invalid_credential", message));
+fn check_credential(credential: &str) -> Result<(), RequestError> {
+    match credential.is_empty() || credential.len() > MAX_CREDENTIAL {
+        true => Err(RequestError::Credential),
+        false => Ok(()),
     }
-    Ok(())
 }
 
-fn check_session(id_sha256: &str) -> Result<(), ApiError> {
-    match api_key::KeyDigest::from_hex(id_sha256) {
-        Ok(_) => Ok(()),
-        Err(error) => Err(ApiError::invalid("invalid_session", error)),
-    }
+fn check_session(id_sha256: &str) -> Result<(), RequestError> {
+    Ok(api_key::KeyDigest::from_hex(id_sha256).map(drop)?)
 }

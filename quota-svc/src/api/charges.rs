@@ -7,11 +7,12 @@ use poem_openapi::{OpenApi, Tags};
 use quota_api::{Charge, ChargeRequest, ChargeResponse, MAX_BATCH, Status};
 use service_kit::SerdeJson;
 
-use super::context::Context;
-use super::error::ApiError;
+use super::Context;
+use super::error::{ApiError, RequestError};
 use crate::domain::id::KeyId;
-use crate::domain::limits::Limits;
 use crate::domain::verdict::Subject;
+
+pub(super) const NO_SUBJECT: &str = "set either key_sha256 or demo: true";
 
 #[derive(Tags)]
 pub(super) enum Tag {
@@ -37,14 +38,12 @@ impl ChargesApi {
     async fn charge(&self, batch: SerdeJson<ChargeRequest>) -> Result<SerdeJson<ChargeResponse>, ApiError> {
         let charges = batch.0.charges;
         if charges.is_empty() || charges.len() > MAX_BATCH {
-            let message =
-                format!("a call must have 1 to {MAX_BATCH} charges; this one has {}", charges.len());
-            return Err(ApiError::invalid("batch_too_large", message));
+            let actual = charges.len();
+            return Err(RequestError::BatchSize { max: MAX_BATCH, items: "charges", actual }.into());
         }
         let subjects = charges.iter().enumerate().map(|(index, charge)| subject(index, charge));
         let subjects: Vec<Subject> = subjects.collect::<Result<_, _>>()?;
-        let verdicts = self.0.charge_service.charge(&subjects).await;
-        Ok(SerdeJson(ChargeResponse { verdicts: verdicts.into_iter().map(Into::into).collect() }))
+        Ok(SerdeJson(ChargeResponse { verdicts: self.0.charge_service.charge(&subjects).await }))
     }
 
     /// Show the state of the service
@@ -52,22 +51,18 @@ impl ChargesApi {
     /// Whether the store can be used, and the limits that apply to charges.
     #[oai(path = "/status", method = "get", operation_id = "getStatus")]
     async fn status(&self) -> Result<SerdeJson<Status>, ApiError> {
-        let Limits { daily, burst, demo } = self.0.limits;
-        Ok(SerdeJson(Status {
-            store_unavailable: self.0.store.unavailable_reason(),
-            limits: Some(quota_api::Limits { daily, burst: burst.into(), demo }),
-        }))
+        let store_unavailable = self.0.store.unavailable_reason();
+        Ok(SerdeJson(Status { store_unavailable, limits: self.0.limits }))
     }
 }
 
-fn subject(index: usize, charge: &Charge) -> Result<Subject, ApiError> {
-    let invalid = |reason: &str| ApiError::invalid("invalid_charge", format!("charges[{index}]: {reason}"));
+fn subject(index: usize, charge: &Charge) -> Result<Subject, RequestError> {
     match (&charge.key_sha256, charge.demo) {
         (Some(digest), None) => match KeyDigest::from_hex(digest) {
             Ok(digest) => Ok(Subject::Key(KeyId::of(&digest))),
-            Err(error) => Err(invalid(&error.to_string())),
+            Err(error) => Err(RequestError::Charge(index, error.to_string())),
         },
         (None, Some(true)) => Ok(Subject::Demo),
-        _ => Err(invalid("set either key_sha256 or demo: true")),
+        _ => Err(RequestError::Charge(index, NO_SUBJECT.to_owned())),
     }
 }

@@ -1,23 +1,21 @@
-//! Maps errors to HTTP responses; defines every error status of the operations.
+//! Maps errors to HTTP responses, and to the examples in the OpenAPI document. Defines every error status of the
+//! operations.
 
+use api_key::DigestError;
 use poem_openapi::ApiResponse;
+use quota_api::{MAX_BATCH, SettingsError};
+use service_kit::openapi::Example;
 use service_kit::{ErrorBody, SerdeJson};
 
 use super::DOCS;
+use super::charges::NO_SUBJECT;
+use crate::domain::account::{LoginError, MAX_CREDENTIAL, MAX_SESSION_TTL};
+use crate::domain::id::{AccountId, KeyId};
 use crate::domain::key::KeyChangeError;
+use crate::domain::transfer::ImportError;
 use crate::store::StoreError;
 
 type Body = SerdeJson<ErrorBody>;
-
-// The messages are also examples in the OpenAPI document (`examples.rs`).
-pub(super) const UNEXPECTED: &str = "Unexpected error. See the quota-svc log.";
-pub(super) const STORE_UNAVAILABLE: &str = "The store is unavailable. Retry in a few seconds.";
-pub(super) const NOT_CONFIRMED: &str = "The change was made but not confirmed in time, so it could be lost. Check, then \
-                                        repeat it if needed.";
-pub(super) const UNREADABLE_KEY: &str = "The key's data can't be read. Delete the key, or restore the store from a \
-                                         backup. The quota-svc log has the reason.";
-pub(super) const UNREADABLE_ACCOUNT: &str =
-    "The account's data can't be read. Delete the account, or restore the store from a backup.";
 
 #[derive(ApiResponse, Debug)]
 pub enum ApiError {
@@ -39,65 +37,162 @@ pub enum ApiError {
     Unavailable(Body),
 }
 
-impl ApiError {
-    pub fn invalid(code: &str, message: impl ToString) -> Self {
-        Self::Invalid(body(code, message))
-    }
+/// Why a request is invalid.
+#[derive(Debug, thiserror::Error)]
+pub enum RequestError {
+    #[error(transparent)]
+    Login(#[from] LoginError),
+    #[error("a credential must be 1 to {MAX_CREDENTIAL} bytes long")]
+    Credential,
+    #[error(transparent)]
+    Session(#[from] DigestError),
+    #[error("ttl_seconds must be 1 to {MAX_SESSION_TTL}")]
+    SessionTtl,
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    #[error("a daily limit must be at least 1")]
+    DailyLimit,
+    #[error("charges[{0}]: {1}")]
+    Charge(usize, String),
+    #[error("accounts[{0}]: {1}")]
+    Account(usize, ImportError),
+    #[error("a call must have 1 to {max} {items}; this one has {actual}")]
+    BatchSize { max: usize, items: &'static str, actual: usize },
+}
 
-    /// Logs the detail, which must not reach the client.
-    pub fn internal(detail: impl std::fmt::Display) -> Self {
-        tracing::error!(error = %detail, "operation failed");
-        Self::Internal(body("internal_error", UNEXPECTED))
+/// Status, code and message of a response.
+type ErrorParts = (u16, &'static str, String);
+
+impl RequestError {
+    fn parts(&self) -> ErrorParts {
+        let code = match self {
+            Self::Login(_) => "invalid_login",
+            Self::Credential => "invalid_credential",
+            Self::Session(_) | Self::SessionTtl => "invalid_session",
+            Self::Settings(error) => error.code(),
+            Self::DailyLimit => "invalid_limit",
+            Self::Charge(..) => "invalid_charge",
+            Self::Account(..) => "invalid_account",
+            Self::BatchSize { .. } => "batch_too_large",
+        };
+        (400, code, self.to_string())
+    }
+}
+
+impl StoreError {
+    /// Of a 5xx, the message has no detail, which must not reach the client.
+    fn parts(&self) -> ErrorParts {
+        let (status, code) = match self {
+            Self::InvalidCursor => (400, "invalid_cursor"),
+            Self::AccountNotFound => (404, "account_not_found"),
+            Self::KeyNotFound => (404, "key_not_found"),
+            Self::SessionNotFound => (404, "session_not_found"),
+            Self::AccountExists => (409, "account_exists"),
+            Self::KeyLimitReached => (409, "key_limit_reached"),
+            Self::CredentialConflict => (409, "version_conflict"),
+            Self::KeyChange(KeyChangeError::Inactive) => (409, "key_inactive"),
+            Self::KeyChange(KeyChangeError::Paused) => (409, "key_paused"),
+            Self::InvalidData(_) => (500, "internal_error"),
+            Self::UnreadableKey { .. } => (500, "unreadable_key"),
+            Self::UnreadableAccount(_) => (500, "unreadable_account"),
+            Self::Unavailable(_) => (503, "store_unavailable"),
+            Self::Unconfirmed(_) => (503, "not_confirmed"),
+        };
+        let message = match self {
+            Self::InvalidData(_) => "Unexpected error. See the quota-svc log.",
+            Self::UnreadableKey { .. } => {
+                "The key's data can't be read. Delete the key, or restore the store from a backup. The quota-svc log has \
+                 the reason."
+            }
+            Self::UnreadableAccount(_) => {
+                "The account's data can't be read. Delete the account, or restore the store from a backup."
+            }
+            Self::Unavailable(_) => "The store is unavailable. Retry in a few seconds.",
+            Self::Unconfirmed(_) => {
+                "The change was made but not confirmed in time, so it could be lost. Check, then repeat it if needed."
+            }
+            error => return (status, code, error.to_string()),
+        };
+        (status, code, message.to_owned())
+    }
+}
+
+impl From<RequestError> for ApiError {
+    fn from(error: RequestError) -> Self {
+        Self::new(error.parts())
     }
 }
 
 impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> Self {
-        use StoreError as E;
-        match error {
-            E::AccountExists => Self::Conflict(body("account_exists", error)),
-            E::AccountNotFound => Self::NotFound(body("account_not_found", error)),
-            E::KeyNotFound => Self::NotFound(body("key_not_found", error)),
-            E::SessionNotFound => Self::NotFound(body("session_not_found", error)),
-            E::KeyLimitReached => Self::Conflict(body("key_limit_reached", error)),
-            E::InvalidCursor => Self::Invalid(body("invalid_cursor", error)),
-            E::CredentialConflict => Self::Conflict(body("version_conflict", error)),
-            E::KeyChange(KeyChangeError::Inactive) => Self::Conflict(body("key_inactive", error)),
-            E::KeyChange(KeyChangeError::Paused) => Self::Conflict(body("key_paused", error)),
-            E::Unavailable(detail) => {
-                tracing::warn!(%detail, "operation failed: the store is unavailable");
-                Self::Unavailable(body("store_unavailable", STORE_UNAVAILABLE))
-            }
-            E::Unconfirmed(detail) => {
-                tracing::warn!(%detail, "change not confirmed");
-                Self::Unavailable(body("not_confirmed", NOT_CONFIRMED))
-            }
-            E::InvalidData(detail) => Self::internal(detail),
-            E::UnreadableKey { .. } => {
-                tracing::error!(%error, "operation failed");
-                Self::Internal(body("unreadable_key", UNREADABLE_KEY))
-            }
-            E::UnreadableAccount(_) => {
-                tracing::error!(%error, "operation failed");
-                Self::Internal(body("unreadable_account", UNREADABLE_ACCOUNT))
-            }
+        let parts = error.parts();
+        match parts.0 {
+            500 => tracing::error!(%error, "operation failed"),
+            503 => tracing::warn!(%error, "operation failed"),
+            _ => {}
+        }
+        Self::new(parts)
+    }
+}
+
+impl ApiError {
+    /// Logs the detail, which must not reach the client.
+    pub fn internal(detail: impl ToString) -> Self {
+        StoreError::InvalidData(detail.to_string().into()).into()
+    }
+
+    fn new((status, code, message): ErrorParts) -> Self {
+        let body = SerdeJson(ErrorBody::new(code, sentence(&message), DOCS));
+        match status {
+            400 => Self::Invalid(body),
+            404 => Self::NotFound(body),
+            409 => Self::Conflict(body),
+            503 => Self::Unavailable(body),
+            _ => Self::Internal(body),
         }
     }
 }
 
-/// An error body whose message is a sentence.
-fn body(code: &str, message: impl ToString) -> Body {
-    SerdeJson(ErrorBody::new(code, sentence(message), DOCS))
+/// Adds an upper-case first letter and a final period.
+fn sentence(message: &str) -> String {
+    let mut chars = message.trim_end_matches('.').chars();
+    let first = chars.next().map(|first| first.to_uppercase().to_string());
+    first.unwrap_or_default() + chars.as_str() + "."
 }
 
-/// Adds an upper-case first letter and a final period.
-pub(super) fn sentence(message: impl ToString) -> String {
-    let mut message = message.to_string();
-    if let Some(first) = message.get(..1) {
-        message = format!("{}{}", first.to_uppercase(), &message[1..]);
-    }
-    if !message.ends_with('.') {
-        message.push('.');
-    }
-    message
+/// Examples of every error that an operation documents.
+pub fn examples() -> Vec<Example<'static>> {
+    let example = |operations, (status, code, message): ErrorParts| {
+        Example::error(status, operations, code, &sentence(&message), DOCS)
+    };
+    let invalid = |operations, error: RequestError| example(operations, error.parts());
+    let of_store = |operations, error: StoreError| example(operations, error.parts());
+    let (account, id) = (AccountId([0; 16]), KeyId([0; 16]));
+    vec![
+        invalid(&["chargeBatch"], RequestError::Charge(0, NO_SUBJECT.to_owned())),
+        invalid(&["chargeBatch"], RequestError::BatchSize { max: MAX_BATCH, items: "charges", actual: 0 }),
+        invalid(&["createAccount", "listAccounts"], LoginError.into()),
+        invalid(&["createAccount", "setCredential"], RequestError::Credential),
+        invalid(&["createSession", "setCredential"], DigestError.into()),
+        invalid(&["createKey", "changeKey"], SettingsError::Name.into()),
+        invalid(&["createKey", "setDailyLimit"], RequestError::DailyLimit),
+        invalid(&["importAccounts"], RequestError::Account(0, LoginError.into())),
+        of_store(&["listAccounts", "exportAccounts"], StoreError::InvalidCursor),
+        of_store(&[], StoreError::AccountNotFound),
+        of_store(&[], StoreError::KeyNotFound),
+        of_store(&["getSession"], StoreError::SessionNotFound),
+        of_store(&["createAccount"], StoreError::AccountExists),
+        of_store(&["createKey"], StoreError::KeyLimitReached),
+        of_store(
+            &["setCredential", "createSession", "confirmAccountDeletion"],
+            StoreError::CredentialConflict,
+        ),
+        of_store(&["resumeKey"], KeyChangeError::Inactive.into()),
+        of_store(&["reactivateKey"], KeyChangeError::Paused.into()),
+        of_store(&[], StoreError::InvalidData("".into())),
+        of_store(&[], StoreError::UnreadableKey { id, reason: String::new() }),
+        of_store(&[], StoreError::UnreadableAccount(account)),
+        of_store(&[], StoreError::Unavailable("".into())),
+        of_store(&[], StoreError::Unconfirmed("".into())),
+    ]
 }

@@ -5,17 +5,19 @@ use std::sync::Arc;
 use api_key::ApiKey;
 use poem_openapi::param::{Path, Query};
 use poem_openapi::{ApiResponse, OpenApi};
-use quota_api::{Actor, CreatedKey, EventList, Key, KeyList, NewKey, Rename, SetDailyLimit, Usage};
+use quota_api::{
+    Actor, CreatedKey, EventList, KeyList, NewKey, OwnedKey, SetDailyLimit, SettingsChange, UnreadableKey,
+    Usage,
+};
 use service_kit::SerdeJson;
 
+use super::Context;
 use super::accounts::{Done, account_id};
 use super::charges::Tag;
-use super::context::Context;
-use super::convert;
-use super::error::ApiError;
+use super::error::{ApiError, RequestError};
 use crate::domain::id::{AccountId, KeyId};
-use crate::domain::key::{KeyChange, KeyName, StoredKey};
-use crate::store::{KeyDraft, StoreError};
+use crate::domain::key::{KeyChange, StoredKey};
+use crate::store::{self, KeyDraft, StoreError};
 
 pub struct KeysApi(pub Arc<Context>);
 
@@ -27,8 +29,7 @@ enum Created {
 }
 
 type Owner = Query<Option<String>>;
-type ActorQuery = Query<Option<Actor>>;
-type KeyResult = Result<SerdeJson<Key>, ApiError>;
+type KeyResult = Result<SerdeJson<OwnedKey>, ApiError>;
 
 #[OpenApi(tag = "Tag::Keys")]
 impl KeysApi {
@@ -39,8 +40,8 @@ impl KeysApi {
     async fn list(&self, id: Path<String>) -> Result<SerdeJson<KeyList>, ApiError> {
         let listing = self.0.store.keys(account_id(&id)?).await?;
         let now = self.0.store.now().await?;
-        let keys = listing.keys.iter().map(|key| convert::key(key, &self.0.limits, now)).collect();
-        let unreadable = listing.unreadable.into_iter().map(convert::unreadable_key).collect();
+        let keys = listing.keys.iter().map(|key| key.view(&self.0.limits, now)).collect();
+        let unreadable = listing.unreadable.into_iter().map(unreadable_view).collect();
         Ok(SerdeJson(KeyList { keys, unreadable }))
     }
 
@@ -52,25 +53,24 @@ impl KeysApi {
         &self,
         id: Path<String>,
         /// Who creates the key, for its first event.
-        actor: ActorQuery,
+        actor: Query<Actor>,
         key: SerdeJson<NewKey>,
     ) -> Result<Created, ApiError> {
-        let NewKey { name, scope, daily_limit } = key.0;
+        let NewKey { settings, daily_limit } = key.0;
         check_limit(daily_limit)?;
+        let settings = settings.checked().map_err(RequestError::Settings)?;
         let secret = ApiKey::generate().map_err(ApiError::internal)?;
         let draft = KeyDraft {
-            name: parse_name(&name)?,
+            new: NewKey { settings, daily_limit },
             digest: secret.digest(),
             hint: secret.hint(),
-            scope: scope.into(),
-            daily_limit,
-            actor: actor.0.map(Into::into),
+            actor: actor.0,
         };
         let key_id = KeyId::of(&draft.digest);
         let (store, account) = (self.0.store.clone(), account_id(&id)?);
         let result = self.0.complete(async move { store.create_key(account, draft).await }).await;
         let created = self.0.invalidate_after(key_id, result)?;
-        let key = convert::key(&created, &self.0.limits, created.meta.created_at);
+        let key = created.view(&self.0.limits, created.meta.created_at);
         Ok(Created::Key(SerdeJson(CreatedKey { secret: secret.expose().to_owned(), key })))
     }
 
@@ -88,20 +88,20 @@ impl KeysApi {
         self.to_response(self.0.store.key(id, owner).await?).await
     }
 
-    /// Rename a key
+    /// Change a key's settings
     ///
-    /// Changes only the name. Requests with the key are not affected.
-    #[oai(path = "/keys/:id/name", method = "put", operation_id = "renameKey")]
-    async fn rename(
+    /// Changes only the given fields, such as the name.
+    #[oai(path = "/keys/:id", method = "patch", operation_id = "changeKey")]
+    async fn change_settings(
         &self,
         id: Path<String>,
         account: Owner,
         /// Who makes the change, for its event.
-        actor: ActorQuery,
-        name: SerdeJson<Rename>,
+        actor: Query<Actor>,
+        change: SerdeJson<SettingsChange>,
     ) -> KeyResult {
-        let name = parse_name(&name.0.name)?;
-        self.change(&id, &account, actor, KeyChange::Rename(name)).await
+        let change = change.0.checked().map_err(RequestError::Settings)?;
+        self.change(&id, &account, actor, KeyChange::Settings(change)).await
     }
 
     /// Set a key's daily limit
@@ -113,7 +113,7 @@ impl KeysApi {
         id: Path<String>,
         account: Owner,
         /// Who makes the change, for its event.
-        actor: ActorQuery,
+        actor: Query<Actor>,
         limit: SerdeJson<SetDailyLimit>,
     ) -> KeyResult {
         check_limit(limit.0.daily_limit)?;
@@ -129,7 +129,7 @@ impl KeysApi {
         id: Path<String>,
         account: Owner,
         /// Who makes the change, for its event.
-        actor: ActorQuery,
+        actor: Query<Actor>,
     ) -> KeyResult {
         self.change(&id, &account, actor, KeyChange::Resume).await
     }
@@ -143,7 +143,7 @@ impl KeysApi {
         id: Path<String>,
         account: Owner,
         /// Who makes the change, for its event.
-        actor: ActorQuery,
+        actor: Query<Actor>,
     ) -> KeyResult {
         self.change(&id, &account, actor, KeyChange::Deactivate).await
     }
@@ -157,7 +157,7 @@ impl KeysApi {
         id: Path<String>,
         account: Owner,
         /// Who makes the change, for its event.
-        actor: ActorQuery,
+        actor: Query<Actor>,
     ) -> KeyResult {
         self.change(&id, &account, actor, KeyChange::Reactivate).await
     }
@@ -182,7 +182,7 @@ impl KeysApi {
         let (id, owner) = parse_ids(&id, &account)?;
         let key = self.0.store.key(id, owner).await?;
         let now = self.0.store.now().await?;
-        Ok(SerdeJson(Usage { days: convert::usage(&key.record, now) }))
+        Ok(SerdeJson(Usage { days: key.record.usage(now) }))
     }
 
     /// List a key's events
@@ -191,21 +191,20 @@ impl KeysApi {
     #[oai(path = "/keys/:id/events", method = "get", operation_id = "listKeyEvents")]
     async fn events(&self, id: Path<String>, account: Owner) -> Result<SerdeJson<EventList>, ApiError> {
         let (id, owner) = parse_ids(&id, &account)?;
-        let events = self.0.store.events(id, owner).await?;
-        Ok(SerdeJson(EventList { events: events.into_iter().map(Into::into).collect() }))
+        Ok(SerdeJson(EventList { events: self.0.store.events(id, owner).await? }))
     }
 }
 
 impl KeysApi {
-    async fn change(&self, id: &str, account: &Owner, actor: ActorQuery, change: KeyChange) -> KeyResult {
+    async fn change(&self, id: &str, account: &Owner, actor: Query<Actor>, change: KeyChange) -> KeyResult {
         let (id, owner) = parse_ids(id, account)?;
-        let result = self.0.store.change_key(id, owner, &change, actor.0.map(Into::into)).await;
+        let result = self.0.store.change_key(id, owner, &change, actor.0).await;
         self.to_response(self.0.invalidate_after(id, result)?).await
     }
 
     async fn to_response(&self, key: StoredKey) -> KeyResult {
         let now = self.0.store.now().await?;
-        Ok(SerdeJson(convert::key(&key, &self.0.limits, now)))
+        Ok(SerdeJson(key.owned_view(&self.0.limits, now)))
     }
 }
 
@@ -216,13 +215,12 @@ fn parse_ids(key: &str, account: &Owner) -> Result<(KeyId, Option<AccountId>), A
     Ok((key, owner.map_err(|_| StoreError::KeyNotFound)?))
 }
 
-fn parse_name(text: &str) -> Result<KeyName, ApiError> {
-    KeyName::parse_new(text).map_err(|error| ApiError::invalid("invalid_name", error))
+fn check_limit(limit: Option<u32>) -> Result<(), RequestError> {
+    if limit == Some(0) { Err(RequestError::DailyLimit) } else { Ok(()) }
 }
 
-fn check_limit(limit: Option<u32>) -> Result<(), ApiError> {
-    match limit {
-        Some(0) => Err(ApiError::invalid("invalid_limit", "a daily limit must be at least 1")),
-        _ => Ok(()),
-    }
+fn unreadable_view(key: store::UnreadableKey) -> UnreadableKey {
+    let store::UnreadableKey { id, meta, reason } = key;
+    let (name, hint) = meta.map(|meta| (meta.settings.name, meta.hint)).unzip();
+    UnreadableKey { id: id.to_string(), name, hint, reason }
 }

@@ -5,16 +5,15 @@ use std::sync::Arc;
 use futures_util::future::try_join_all;
 use poem_openapi::OpenApi;
 use poem_openapi::param::Query;
-use quota_api::{ExportPage, ImportReport, ImportRequest, LeftOut};
+use quota_api::{ExportPage, ImportReport, ImportRequest, LeftOut, StoredAccount};
 use service_kit::SerdeJson;
 
+use super::Context;
 use super::charges::Tag;
-use super::context::Context;
-use super::convert;
-use super::error::ApiError;
-use crate::domain::account::Account;
+use super::error::{ApiError, RequestError};
 use crate::domain::id::AccountId;
-use crate::store::{Cause, KeyListing, StoreError, UnreadableKey};
+use crate::domain::transfer::{self, ImportAccount};
+use crate::store::{KeyListing, StoreError, UnreadableKey};
 
 /// Maximum number of accounts per page of an export, and per import call.
 const MAX_ACCOUNTS: usize = 200;
@@ -45,8 +44,9 @@ impl TransferApi {
         let listings = try_join_all(page.accounts.into_iter().map(|account| self.with_keys(account)));
         for (account, listing) in listings.await?.into_iter().flatten() {
             let unreadable = listing.unreadable.into_iter();
-            left_out.extend(unreadable.map(|key| left_out_key(account.id(), key)));
-            accounts.push(convert::to_export(account, &listing.keys, now));
+            let id = AccountId::of(&account.login);
+            left_out.extend(unreadable.map(|key| left_out_key(id, key)));
+            accounts.push(transfer::export(account, &listing.keys, now));
         }
         if let Some(first) = left_out.first()
             && skip_unreadable.0 != Some(true)
@@ -63,15 +63,12 @@ impl TransferApi {
     async fn import(&self, import: SerdeJson<ImportRequest>) -> Result<SerdeJson<ImportReport>, ApiError> {
         let lines = import.0.accounts;
         if lines.is_empty() || lines.len() > MAX_ACCOUNTS {
-            let message =
-                format!("a call must have 1 to {MAX_ACCOUNTS} accounts; this one has {}", lines.len());
-            return Err(ApiError::invalid("batch_too_large", message));
+            let actual = lines.len();
+            return Err(RequestError::BatchSize { max: MAX_ACCOUNTS, items: "accounts", actual }.into());
         }
         let now = self.0.store.now().await?;
         let checked = lines.iter().enumerate().map(|(index, line)| {
-            let invalid =
-                |reason: Cause| ApiError::invalid("invalid_account", format!("accounts[{index}]: {reason}"));
-            convert::from_export(line, now).map_err(invalid)
+            ImportAccount::from_export(line, now).map_err(|reason| RequestError::Account(index, reason))
         });
         let accounts: Vec<_> = checked.collect::<Result<_, _>>()?;
         let ids: Vec<_> =
@@ -88,8 +85,11 @@ impl TransferApi {
 
 impl TransferApi {
     /// The account with its keys; `None` if it was deleted after it was listed.
-    async fn with_keys(&self, account: Account) -> Result<Option<(Account, KeyListing)>, StoreError> {
-        match self.0.store.keys(account.id()).await {
+    async fn with_keys(
+        &self,
+        account: StoredAccount,
+    ) -> Result<Option<(StoredAccount, KeyListing)>, StoreError> {
+        match self.0.store.keys(AccountId::of(&account.login)).await {
             Ok(keys) => Ok(Some((account, keys))),
             Err(StoreError::AccountNotFound) => Ok(None),
             Err(error) => Err(error),

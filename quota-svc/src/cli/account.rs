@@ -3,17 +3,13 @@
 use quota_api::{Account, NewAccount};
 use quota_client::ClientError;
 use serde_json::json;
-use service_kit::command_line::{Output, print};
 
 use super::confirm::ConfirmArgs;
 use super::context::{CliContext, ErrorContext};
-use super::key_view;
-use super::table::{cell, counted, table, time};
+use super::table::counted;
+use super::{key_view, listing};
 use crate::domain::account::Login;
 use crate::domain::id::AccountId;
-
-/// Accounts per call: the maximum that quota-svc returns.
-pub(super) const PAGE_SIZE: u32 = 500;
 
 #[derive(clap::Subcommand, Debug)]
 pub enum AccountCommand {
@@ -41,7 +37,7 @@ pub enum AccountCommand {
 pub(super) async fn run(command: AccountCommand, context: &CliContext) -> anyhow::Result<()> {
     match command {
         AccountCommand::Create { login } => create(login, context).await,
-        AccountCommand::List => list(context).await,
+        AccountCommand::List => listing::accounts(context).await,
         AccountCommand::Show { login } => show(&login, context).await,
         AccountCommand::Delete { login, confirm } => delete(&login, confirm, context).await,
     }
@@ -69,77 +65,6 @@ async fn show(login: &str, context: &CliContext) -> anyhow::Result<()> {
         object["unreadable"] = json!(keys.unreadable);
     }
     context.show(&object, || key_view::account(&account, &keys, &context.program))
-}
-
-/// Prints page by page, because there may be a million accounts.
-async fn list(context: &CliContext) -> anyhow::Result<()> {
-    let (mut cursor, mut printed, mut unreadable) = (None, 0, Vec::new());
-    loop {
-        let page = context.client.list_accounts(cursor.as_deref(), PAGE_SIZE).await;
-        let mut page = page.map_err(context.explain(ErrorContext::Other))?;
-        page.accounts.sort_by(|a, b| a.login.cmp(&b.login));
-        print_page(&page.accounts, printed == 0, context.output)?;
-        printed += page.accounts.len() as u64;
-        unreadable.append(&mut page.unreadable);
-        cursor = page.next;
-        if cursor.is_none() {
-            return print(&match context.output {
-                Output::Json => json_end(printed == 0, &unreadable)?,
-                Output::Text => counted(printed, "account") + &text_end(&unreadable, &context.program),
-            });
-        }
-    }
-}
-
-fn print_page(accounts: &[Account], first: bool, output: Output) -> anyhow::Result<()> {
-    if accounts.is_empty() {
-        return Ok(());
-    }
-    print(&match output {
-        Output::Json => json_page(accounts, first)?,
-        Output::Text => text_page(accounts, first),
-    })
-}
-
-fn json_page(accounts: &[Account], first: bool) -> serde_json::Result<String> {
-    let items: Vec<_> = accounts.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
-    let start = if first { "{\"accounts\":[" } else { "," };
-    Ok(format!("{start}{}", items.join(",\n")))
-}
-
-/// The end of the JSON object, after the last page.
-fn json_end(empty: bool, unreadable: &[String]) -> serde_json::Result<String> {
-    let start = if empty { "{\"accounts\":[]" } else { "]" };
-    Ok(match unreadable {
-        [] => format!("{start}}}"),
-        ids => format!("{start},\"unreadable\":{}}}", serde_json::to_string(ids)?),
-    })
-}
-
-fn text_end(unreadable: &[String], program: &str) -> String {
-    match unreadable {
-        [] => String::new(),
-        ids => format!(
-            "\n\nThese accounts can't be read. To delete one with its keys: {program} account delete ID\n\n{}",
-            ids.join("\n")
-        ),
-    }
-}
-
-/// All columns before the login have a fixed width, so that pages align.
-fn text_page(accounts: &[Account], first: bool) -> String {
-    let mut rows = table(if first { &["id", "created", "sign-in", "login"] } else { &[] });
-    for account in accounts {
-        // Padded to the width of the heading, which only the first page has.
-        let sign_in = if account.credential_version > 0 { "yes    " } else { "no     " };
-        rows.add_row([
-            cell(&account.id),
-            cell(time(account.created_at)),
-            cell(sign_in),
-            cell(&account.login),
-        ]);
-    }
-    rows.trim_fmt()
 }
 
 async fn delete(login: &str, confirm: ConfirmArgs, context: &CliContext) -> anyhow::Result<()> {

@@ -55,6 +55,23 @@ impl CliContext {
         found.ok_or_else(|| command_error("account_not_found", self.no_account(login)))
     }
 
+    /// Fetches page after page and passes each to `each`. `fetch` gets a cursor and returns the next one with its page.
+    pub(super) async fn for_each_page<P>(
+        &self,
+        fetch: impl AsyncFn(Option<&str>) -> Result<(Option<String>, P), ClientError>,
+        mut each: impl AsyncFnMut(P) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let mut cursor = None;
+        loop {
+            let (next, page) = fetch(cursor.as_deref()).await.map_err(self.explain(ErrorContext::Other))?;
+            each(page).await?;
+            if next.is_none() {
+                return Ok(());
+            }
+            cursor = next;
+        }
+    }
+
     /// Prints `object` as JSON, or `text`, depending on `--output`.
     pub(super) fn show(&self, object: &impl Serialize, text: impl FnOnce() -> String) -> anyhow::Result<()> {
         self.output.show(object, text)

@@ -11,7 +11,7 @@ use quota_api::{ExportPage, LeftOut};
 use serde::Serialize;
 use tempfile::NamedTempFile;
 
-use super::context::{CliContext, ErrorContext};
+use super::context::CliContext;
 use super::table::{counted, with_commas};
 
 /// Accounts per call: the maximum that quota-svc returns.
@@ -97,19 +97,21 @@ async fn write_all(
     mut progress: Progress,
     context: &CliContext,
 ) -> anyhow::Result<ExportSummary<'static>> {
-    let (mut summary, mut cursor) = (ExportSummary::default(), None);
-    loop {
-        let page = context.client.export(cursor.as_deref(), PAGE_SIZE).await;
-        let page = page.map_err(context.explain(ErrorContext::Other))?;
-        write_page(out, &page, &mut summary).map_err(incomplete)?;
-        progress.set_total(page.total.max(summary.accounts));
-        progress.update(summary.accounts, summary.counts());
-        cursor = page.next;
-        if cursor.is_none() {
-            out.flush().map_err(incomplete)?;
-            return Ok(summary);
-        }
-    }
+    let mut summary = ExportSummary::default();
+    let fetch = async |cursor: Option<&str>| {
+        let page = context.client.export(cursor, PAGE_SIZE).await?;
+        Ok((page.next.clone(), page))
+    };
+    context
+        .for_each_page(fetch, async |page| {
+            write_page(out, &page, &mut summary).map_err(incomplete)?;
+            progress.set_total(page.total.max(summary.accounts));
+            progress.update(summary.accounts, summary.counts());
+            Ok(())
+        })
+        .await?;
+    out.flush().map_err(incomplete)?;
+    Ok(summary)
 }
 
 fn write_page(out: &mut impl Write, page: &ExportPage, summary: &mut ExportSummary<'_>) -> io::Result<()> {

@@ -4,14 +4,14 @@ use std::io::{self, IsTerminal, Read};
 
 use anyhow::{Context as _, bail};
 use api_key::ApiKey;
-use quota_api::{Key, KeyList, NewKey, Rename, Scope, SetDailyLimit};
+use quota_api::{KeyList, KeySettings, NewKey, OwnedKey, Scope, SetDailyLimit, SettingsChange};
 use quota_client::ClientError;
 use serde_json::json;
 
-use super::all_keys;
 use super::confirm::ConfirmArgs;
 use super::context::{CliContext, ErrorContext};
 use super::key_view::{self, KeyView};
+use super::listing;
 use crate::domain::id::KeyId;
 
 /// Maximum input of `key find` in bytes. A key has 42.
@@ -29,7 +29,7 @@ pub enum KeyCommand {
         name: String,
         /// Which response fields the key may see
         #[arg(long, value_enum)]
-        scope: ScopeArg,
+        scope: Scope,
         /// Requests per day, if other than the default
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
         daily_limit: Option<u32>,
@@ -103,26 +103,6 @@ impl KeyArg {
     }
 }
 
-#[derive(Debug, Clone, Copy, clap::ValueEnum)]
-pub enum ScopeArg {
-    /// IP address only
-    Ip,
-    /// IP address, location and network operator
-    Geo,
-    /// All fields: also connection details and the VPN and hosting flags
-    Full,
-}
-
-impl From<ScopeArg> for Scope {
-    fn from(scope: ScopeArg) -> Self {
-        match scope {
-            ScopeArg::Ip => Self::Ip,
-            ScopeArg::Geo => Self::Geo,
-            ScopeArg::Full => Self::Full,
-        }
-    }
-}
-
 /// Value of `--daily-limit`; `None` stands for the service's default limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DailyLimit(Option<u32>);
@@ -143,14 +123,14 @@ pub(super) async fn run(command: KeyCommand, context: &CliContext) -> anyhow::Re
     let client = &context.client;
     match command {
         KeyCommand::Create { account, name, scope, daily_limit } => {
-            create(&account, NewKey { name, scope: scope.into(), daily_limit }, context).await
+            create(&account, NewKey { settings: KeySettings { name, scope }, daily_limit }, context).await
         }
         KeyCommand::Generate => {
             let key = ApiKey::generate()?;
             context.show(&json!({ "key": key.expose() }), || key.expose().to_owned())
         }
         KeyCommand::List { account: Some(login) } => list(&login, context).await,
-        KeyCommand::List { account: None } => all_keys::list(context).await,
+        KeyCommand::List { account: None } => listing::keys(context).await,
         KeyCommand::Find => find(context).await,
         KeyCommand::Show(key) => show_key(&key, async |id| client.key(id, None).await, context).await,
         KeyCommand::Resume(key) => {
@@ -163,8 +143,8 @@ pub(super) async fn run(command: KeyCommand, context: &CliContext) -> anyhow::Re
             show_key(&key, async |id| client.reactivate_key(id, None).await, context).await
         }
         KeyCommand::Rename { key, name } => {
-            let name = Rename { name };
-            show_key(&key, async |id| client.rename_key(id, None, &name).await, context).await
+            let change = SettingsChange { name: Some(name) };
+            show_key(&key, async |id| client.change_key(id, None, &change).await, context).await
         }
         KeyCommand::SetLimit { key, daily_limit } => {
             let limit = SetDailyLimit { daily_limit: daily_limit.0 };
@@ -180,8 +160,8 @@ async fn create(login: &str, new: NewKey, context: &CliContext) -> anyhow::Resul
     let account = context.account(login).await?;
     let created = context.client.create_key(&account.id, &new).await;
     let created = created.map_err(context.explain(ErrorContext::Account(login)))?;
-    let view = KeyView { key: &created.key, login: Some(&account.login) };
-    let mut object = view.json();
+    let view = KeyView { key: &created.key, account_id: &account.id, account: Some(&account.login) };
+    let mut object = json!(view);
     object["key"] = json!(created.secret);
     context.show(&object, || key_view::created(view, &created.secret, &context.program))
 }
@@ -190,8 +170,8 @@ async fn list(login: &str, context: &CliContext) -> anyhow::Result<()> {
     let account = context.account(login).await?;
     let listed = context.client.keys(&account.id).await;
     let KeyList { keys, unreadable } = listed.map_err(context.explain(ErrorContext::Account(login)))?;
-    let json = |key| KeyView { key, login: Some(&account.login) }.json();
-    let mut object = json!({ "keys": keys.iter().map(json).collect::<Vec<_>>() });
+    let view = |key| KeyView { key, account_id: &account.id, account: Some(&account.login) };
+    let mut object = json!({ "keys": keys.iter().map(view).collect::<Vec<_>>() });
     if !unreadable.is_empty() {
         object["unreadable"] = json!(unreadable);
     }
@@ -222,19 +202,19 @@ fn read_key() -> anyhow::Result<String> {
 /// Makes a call and prints the key that it returns.
 async fn show_key(
     key: &KeyArg,
-    call: impl AsyncFnOnce(&str) -> Result<Key, ClientError>,
+    call: impl AsyncFnOnce(&str) -> Result<OwnedKey, ClientError>,
     context: &CliContext,
 ) -> anyhow::Result<()> {
     let id = key.id(&context.program)?;
     let key = call(id).await.map_err(context.explain(ErrorContext::Key(id)))?;
     let login = login_of(&key, context).await;
-    let view = KeyView { key: &key, login: login.as_deref() };
-    context.show(&view.json(), || key_view::details(view, &context.program))
+    let view = KeyView::of(&key, login.as_deref());
+    context.show(&view, || key_view::details(view, &context.program))
 }
 
 /// The login of the key's account. An error yields `None`: a change of the key may already have been made, and an error
 /// would suggest that it failed.
-async fn login_of(key: &Key, context: &CliContext) -> Option<String> {
+async fn login_of(key: &OwnedKey, context: &CliContext) -> Option<String> {
     context.client.account(&key.account).await.ok().map(|account| account.login)
 }
 
@@ -251,17 +231,17 @@ async fn delete(key: &KeyArg, confirm: ConfirmArgs, context: &CliContext) -> any
         result => result.map_err(explain)?,
     };
     let login = login_of(&key, context).await;
-    let view = KeyView { key: &key, login: login.as_deref() };
+    let view = KeyView::of(&key, login.as_deref());
     confirm.prompt(&format!("Delete key {} permanently?", view.label()))?;
     context.client.delete_key(id, None).await.map_err(explain)?;
-    let deleted = json!({ "deleted": true, "id": id, "account": login, "name": key.name });
+    let deleted = json!({ "deleted": true, "id": id, "account": login, "name": key.key.settings.name });
     context.show(&deleted, || format!("Deleted key {}.", view.label()))
 }
 
 async fn usage(key: &KeyArg, context: &CliContext) -> anyhow::Result<()> {
     let id = key.id(&context.program)?;
     let explain = context.explain(ErrorContext::Key(id));
-    let key = context.client.key(id, None).await.map_err(explain)?;
+    let key = context.client.key(id, None).await.map_err(explain)?.key;
     let usage = context.client.usage(id, None).await.map_err(explain)?;
     let object = json!({ "id": id, "daily_limit": key.daily_limit, "days": usage.days });
     context.show(&object, || key_view::usage(&key, &usage.days))

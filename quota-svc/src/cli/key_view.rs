@@ -1,39 +1,37 @@
 //! Formats keys for the command line, as JSON or tables, with the login of their account.
 
 use comfy_table::{Cell, Color};
-use quota_api::{Account, DayUsage, Event, Key, KeyList, KeyState, UnreadableKey};
+use quota_api::{Account, DayUsage, Event, Key, KeyList, KeyState, OwnedKey, UnreadableKey};
 use serde::Serialize;
-use serde_json::{Value, json};
 
 use super::table::{cell, number, table, time, with_commas};
 
 /// Width of the bar for the day with the most requests.
 const BAR_WIDTH: u64 = 40;
 
-/// A key with the login of its account, if that is known.
-#[derive(Clone, Copy)]
+/// A key with its account. Also the JSON output: times are Unix milliseconds, as in the internal API.
+#[derive(Clone, Copy, Serialize)]
 pub(super) struct KeyView<'a> {
+    #[serde(flatten)]
     pub key: &'a Key,
-    pub login: Option<&'a str>,
+    pub account_id: &'a str,
+    /// The account's login, if it is known.
+    pub account: Option<&'a str>,
 }
 
 impl<'a> KeyView<'a> {
-    /// The JSON output. Times are Unix milliseconds, as in the internal API.
-    pub fn json(self) -> Value {
-        let mut object = json!(self.key);
-        object["account_id"] = object["account"].take();
-        object["account"] = json!(self.login);
-        object
+    pub fn of(owned: &'a OwnedKey, login: Option<&'a str>) -> Self {
+        Self { key: &owned.key, account_id: &owned.account, account: login }
     }
 
     /// For messages: `laptop (ipl_abcd…wxyz) of ada`.
     pub fn label(self) -> String {
-        let Key { name, hint, .. } = self.key;
-        cell(format!("{name} ({hint}) of {}", self.owner())).content()
+        let Key { settings, hint, .. } = self.key;
+        cell(format!("{} ({hint}) of {}", settings.name, self.owner())).content()
     }
 
     fn owner(self) -> &'a str {
-        self.login.unwrap_or(&self.key.account)
+        self.account.unwrap_or(self.account_id)
     }
 }
 
@@ -50,9 +48,9 @@ pub(super) fn details(view: KeyView<'_>, program: &str) -> String {
     };
     row("id", cell(&key.id));
     row("account", cell(view.owner()));
-    row("name", cell(&key.name));
+    row("name", cell(&key.settings.name));
     row("key", cell(&key.hint));
-    row("scope", Cell::new(json_name(&key.scope)));
+    row("scope", Cell::new(key.settings.scope.as_str()));
     row("state", state(key.state, &format!(" since {}", time(key.state_since))));
     row("today", Cell::new(usage_today(key)));
     row(
@@ -96,11 +94,11 @@ pub(super) fn page(views: &[KeyView<'_>], first: bool) -> String {
             cell(&key.id),
             cell(&key.hint),
             // Padded to the width of the heading and of the longest state.
-            Cell::new(format!("{:5}", json_name(&key.scope))),
-            state(key.state, &" ".repeat("inactive".len().saturating_sub(json_name(&key.state).len()))),
+            Cell::new(format!("{:5}", key.settings.scope.as_str())),
+            state(key.state, &" ".repeat("inactive".len().saturating_sub(key.state.as_str().len()))),
             cell(time(key.created_at)),
             cell(view.owner()),
-            cell(&key.name),
+            cell(&key.settings.name),
         ]);
     }
     rows.trim_fmt()
@@ -139,9 +137,9 @@ fn readable_list(keys: &[Key], program: &str) -> String {
     for key in keys {
         rows.add_row([
             cell(&key.id),
-            cell(&key.name),
+            cell(&key.settings.name),
             cell(&key.hint),
-            Cell::new(json_name(&key.scope)),
+            Cell::new(key.settings.scope.as_str()),
             state(key.state, ""),
             Cell::new(time(key.state_since)),
             Cell::new(usage_today(key)),
@@ -170,7 +168,7 @@ pub(super) fn events(events: &[Event]) -> String {
     for event in events {
         rows.add_row([
             cell(time(event.at)),
-            cell(json_name(&event.kind).replace('_', " ")),
+            cell(event.kind.as_str().replace('_', " ")),
             cell(&event.reason),
         ]);
     }
@@ -183,13 +181,5 @@ fn state(state: KeyState, since: &str) -> Cell {
         KeyState::Paused => Color::Yellow,
         KeyState::Inactive => Color::DarkGrey,
     };
-    Cell::new(json_name(&state) + since).fg(color)
-}
-
-/// The value as in JSON, so that text and JSON output use the same words.
-fn json_name(value: &impl Serialize) -> String {
-    match serde_json::to_value(value) {
-        Ok(Value::String(name)) => name,
-        _ => String::new(),
-    }
+    Cell::new(format!("{}{since}", state.as_str())).fg(color)
 }

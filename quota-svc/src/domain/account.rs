@@ -1,13 +1,11 @@
-//! Accounts: a login, and an opaque credential with its version. Also the limits on logins, credentials and sessions.
+//! Logins, and the limits on logins, credentials and sessions.
+
+use quota_api::invisible::{is_invisible, is_variation_selector};
 
 use super::id::AccountId;
-use super::invisible::{is_invisible, is_variation_selector};
 
 /// Maximum length of a login in characters: that of an email address.
 const MAX_LOGIN: usize = 254;
-
-/// Maximum number of keys per account.
-pub const KEYS_PER_ACCOUNT: usize = 10;
 
 /// Maximum length of a credential in bytes.
 pub const MAX_CREDENTIAL: usize = 4096;
@@ -29,21 +27,11 @@ pub struct Login(String);
 pub struct LoginError;
 
 impl Login {
-    /// Normalizes and validates the login of a new or imported account. Stricter than [`parse`](Self::parse): two logins that look
-    /// alike must not be different accounts.
-    pub fn parse_new(text: &str) -> Result<Self, LoginError> {
-        let login = Self::parse(text)?;
-        match login.0.chars().any(|c| is_invisible(c) || is_variation_selector(c)) {
-            true => Err(LoginError),
-            false => Ok(login),
-        }
-    }
-
-    /// Normalizes and validates the login of an existing account.
+    /// Normalizes and validates a login. Two logins that look alike must not be different accounts.
     pub fn parse(text: &str) -> Result<Self, LoginError> {
         let login = text.trim().to_lowercase();
-        let well_formed = !login.chars().any(|c| c.is_whitespace() || c.is_control());
-        if login.is_empty() || login.chars().count() > MAX_LOGIN || !well_formed {
+        let is_invalid = |c: char| c.is_whitespace() || is_invisible(c) || is_variation_selector(c);
+        if login.is_empty() || login.chars().count() > MAX_LOGIN || login.chars().any(is_invalid) {
             return Err(LoginError);
         }
         Ok(Self(login))
@@ -58,21 +46,9 @@ impl Login {
     }
 }
 
-/// A stored account.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Account {
-    pub login: Login,
-    /// Unix time in milliseconds.
-    pub created_at: i64,
-    /// Written and read by dashboard-api; never interpreted here.
-    pub credential: Option<String>,
-    /// Incremented by each change of the credential.
-    pub credential_version: u32,
-}
-
-impl Account {
-    pub fn id(&self) -> AccountId {
-        self.login.account_id()
+impl From<Login> for String {
+    fn from(login: Login) -> Self {
+        login.0
     }
 }
 
@@ -94,13 +70,12 @@ mod tests {
     }
 
     #[test]
-    fn new_login_with_invisible_characters_is_rejected() {
+    fn login_with_invisible_characters_is_rejected() {
         for lookalike in
             ["ada\u{200b}", "a\u{200d}da", "\u{202e}ada", "ada\u{feff}", "ada\u{fe0f}", "a\u{ad}da"]
         {
-            assert_eq!(Login::parse_new(lookalike), Err(LoginError), "{lookalike:?}");
-            assert!(Login::parse(lookalike).is_ok(), "existing accounts keep working: {lookalike:?}");
+            assert_eq!(Login::parse(lookalike), Err(LoginError), "{lookalike:?}");
         }
-        assert_eq!(Login::parse_new(" Zoë@Example.org ").unwrap().as_str(), "zoë@example.org");
+        assert_eq!(Login::parse(" Zoë@Example.org ").unwrap().as_str(), "zoë@example.org");
     }
 }

@@ -4,6 +4,8 @@ use std::fmt;
 
 use api_key::KeyDigest;
 use data_encoding::HEXLOWER;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest, Sha256};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -34,6 +36,18 @@ macro_rules! id {
             }
         }
 
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                Self::from_hex(&String::deserialize(deserializer)?).map_err(D::Error::custom)
+            }
+        }
+
         impl fmt::Debug for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 write!(f, concat!(stringify!($name), "({})"), self)
@@ -60,7 +74,7 @@ impl KeyId {
 
 impl AccountId {
     /// `login` must be normalized (see [`super::account::Login`]).
-    pub(crate) fn of(login: &str) -> Self {
+    pub fn of(login: &str) -> Self {
         Self(first_half(&Sha256::digest(login.as_bytes()).into()))
     }
 }

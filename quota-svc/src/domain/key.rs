@@ -1,63 +1,54 @@
 //! API keys as stored: metadata, record, and the changes that can be made to a key.
 
 use api_key::KeyDigest;
+use quota_api::{EventKind, Key, KeySettings, KeyState, Limits, OwnedKey, SettingsChange};
+use serde::{Deserialize, Serialize};
 
-use super::event::{Actor, EventKind, with_actor};
 use super::id::{AccountId, KeyId};
-use super::invisible::{is_invisible, is_variation_selector};
-use super::record::{KeyRecord, KeyState};
+use super::record::KeyRecord;
+use super::time::day_of;
 
-/// Maximum length of a key's name in characters.
-const MAX_NAME: usize = 64;
-
-/// A key's name: trimmed, 1 to 64 characters, without control characters.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KeyName(String);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a key name must be 1 to 64 characters, without control characters or invisible characters")]
-pub struct NameError;
-
-impl KeyName {
-    /// Validates the name of a new, renamed or imported key. Stricter than [`parse`](Self::parse).
-    pub fn parse_new(text: &str) -> Result<Self, NameError> {
-        let name = Self::parse(text)?;
-        let is_visible = |c: char| !is_variation_selector(c) && !c.is_whitespace();
-        match name.0.chars().any(is_invisible) || !name.0.chars().any(is_visible) {
-            true => Err(NameError),
-            false => Ok(name),
-        }
-    }
-
-    /// Validates the name of an existing key.
-    pub fn parse(text: &str) -> Result<Self, NameError> {
-        let name = text.trim();
-        if name.is_empty() || name.chars().count() > MAX_NAME || name.chars().any(char::is_control) {
-            return Err(NameError);
-        }
-        Ok(Self(name.to_owned()))
-    }
-
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-/// Key metadata: the part of a key that charges never change.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Key metadata: the part of a key that charges never change. Stored as JSON in both stores.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyMeta {
+    /// The first field: Lua scripts read it from the start of the JSON text.
     pub account: AccountId,
-    pub name: KeyName,
+    #[serde(with = "hex")]
+    pub digest: KeyDigest,
     /// The key's first and last characters.
     pub hint: String,
-    pub digest: KeyDigest,
     /// Unix time in milliseconds.
     pub created_at: i64,
+    #[serde(flatten)]
+    pub settings: KeySettings,
+}
+
+mod hex {
+    use api_key::KeyDigest;
+    use serde::de::Error as _;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(digest: &KeyDigest, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&digest.to_hex())
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<KeyDigest, D::Error> {
+        KeyDigest::from_hex(&String::deserialize(deserializer)?).map_err(D::Error::custom)
+    }
 }
 
 impl KeyMeta {
     pub fn id(&self) -> KeyId {
         KeyId::of(&self.digest)
+    }
+
+    pub fn to_json(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("strings and numbers serialize")
+    }
+
+    /// `None` if the text is not the metadata of the key with this ID.
+    pub fn from_json(text: &[u8], id: KeyId) -> Option<Self> {
+        serde_json::from_slice(text).ok().filter(|meta: &Self| meta.id() == id)
     }
 }
 
@@ -76,7 +67,7 @@ pub enum KeyChange {
     Deactivate,
     /// Inactive → active.
     Reactivate,
-    Rename(KeyName),
+    Settings(SettingsChange),
     /// `None` restores the default limit.
     DailyLimit(Option<u32>),
 }
@@ -91,54 +82,56 @@ pub enum KeyChangeError {
 }
 
 impl StoredKey {
-    /// Applies a change. Returns false if it had no effect. `lua/change_key.lua` implements the same transitions in
-    /// Redis.
-    pub fn apply(&mut self, change: &KeyChange, now: i64) -> Result<bool, KeyChangeError> {
+    /// Applies a change. Returns the kind and the reason of its event; `None` if it had no effect.
+    pub fn apply(
+        &mut self,
+        change: &KeyChange,
+        now: i64,
+    ) -> Result<Option<(EventKind, String)>, KeyChangeError> {
         use KeyState::{Active, Inactive, Paused};
-        match (change, self.record.state) {
+        let (kind, reason) = match (change, self.record.state) {
             (KeyChange::Resume, Inactive) => return Err(KeyChangeError::Inactive),
             (KeyChange::Reactivate, Paused) => return Err(KeyChangeError::Paused),
-            (KeyChange::Resume, Paused) | (KeyChange::Reactivate, Inactive) => self.record.activate(now),
+            (KeyChange::Resume, Paused) => {
+                self.record.activate(now);
+                (EventKind::Resumed, "resumed".to_owned())
+            }
+            (KeyChange::Reactivate, Inactive) => {
+                self.record.activate(now);
+                (EventKind::Reactivated, "reactivated".to_owned())
+            }
             (KeyChange::Deactivate, Active | Paused) => {
                 (self.record.state, self.record.state_since) = (Inactive, now);
+                (EventKind::Deactivated, "deactivated".to_owned())
             }
-            (KeyChange::Rename(name), _) if *name != self.meta.name => self.meta.name = name.clone(),
+            (KeyChange::Settings(change), _) => return Ok(self.meta.settings.apply(change)),
             (KeyChange::DailyLimit(limit), _) if *limit != self.record.daily_limit => {
                 self.record.daily_limit = *limit;
+                let limit = limit.map_or("the default".to_owned(), |limit| limit.to_string());
+                (EventKind::LimitChanged, format!("daily limit set to {limit}"))
             }
-            _ => return Ok(false),
-        }
-        Ok(true)
-    }
-}
-
-impl KeyChange {
-    /// Kind and reason of the change's event.
-    pub fn event(&self, actor: Option<Actor>) -> (EventKind, String) {
-        let (kind, reason) = match self {
-            Self::Resume => (EventKind::Resumed, "resumed".to_owned()),
-            Self::Deactivate => (EventKind::Deactivated, "deactivated".to_owned()),
-            Self::Reactivate => (EventKind::Reactivated, "reactivated".to_owned()),
-            Self::Rename(name) => (EventKind::Renamed, format!("renamed to {}", name.as_str())),
-            Self::DailyLimit(Some(limit)) => (EventKind::LimitChanged, format!("daily limit set to {limit}")),
-            Self::DailyLimit(None) => (EventKind::LimitChanged, "daily limit set to the default".to_owned()),
+            _ => return Ok(None),
         };
-        (kind, with_actor(&reason, actor))
+        Ok(Some((kind, reason)))
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn new_name_with_invisible_characters_is_rejected() {
-        let in_text = ["prod\u{200b}", "\u{202e}prod", "pro\u{2066}d", "prod\u{2028}x", "\u{feff}prod"];
-        let alone = ["\u{fe0f}", "\u{fe00}\u{fe0f}", "\u{fe0f} \u{fe0f}"];
-        for name in in_text.into_iter().chain(alone) {
-            assert_eq!(KeyName::parse_new(name), Err(NameError), "{name:?}");
-            assert!(KeyName::parse(name).is_ok(), "existing keys keep working: {name:?}");
+    /// The key as the API returns it, with its usage so far on the day of `now`.
+    pub fn view(&self, limits: &Limits, now: i64) -> Key {
+        let (Self { meta, record }, today) = (self, day_of(now));
+        Key {
+            id: meta.id().to_string(),
+            settings: meta.settings.clone(),
+            hint: meta.hint.clone(),
+            state: record.state,
+            state_since: record.state_since,
+            created_at: meta.created_at,
+            daily_limit: record.limit(limits),
+            burst_limit: limits.burst,
+            used_today: record.used_on(today, today),
         }
-        assert!(KeyName::parse_new("Büro · 東京 ❤\u{fe0f}").is_ok());
+    }
+
+    pub fn owned_view(&self, limits: &Limits, now: i64) -> OwnedKey {
+        OwnedKey { account: self.meta.account.to_string(), key: self.view(limits, now) }
     }
 }

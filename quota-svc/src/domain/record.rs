@@ -2,32 +2,14 @@
 
 mod codec;
 
-pub use codec::{CodecError, USAGE_DAYS, decode, encode, scope_from_byte};
+pub use codec::{CodecError, HEAD_BYTES, USAGE_DAYS, decode, encode};
+use quota_api::{DayUsage, KeyState, Limits, Scope};
 
-use super::limits::Limits;
-use super::time::day_of;
+use super::time::{date_of, day_of};
 use super::window::BurstWindow;
 
 /// The log line about a record that was written under a wrong clock.
 pub const CORRECTED_FUTURE: &str = "a counter was more than a day ahead of the store's clock, so the clock was wrong; the count moves to today";
-
-/// Which response fields a key may see. The numbers are those of the stored record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scope {
-    Ip = 0,
-    Geo = 1,
-    Full = 2,
-}
-
-/// The numbers are those of the stored record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KeyState {
-    Active = 0,
-    /// The key exceeded the burst limit. Its requests are denied until it is resumed.
-    Paused = 1,
-    /// Its requests are denied until it is reactivated.
-    Inactive = 2,
-}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyRecord {
@@ -138,6 +120,13 @@ impl KeyRecord {
         } else {
             0
         }
+    }
+
+    /// Usage of the last 31 days, oldest first; today is the last.
+    pub fn usage(&self, now: i64) -> Vec<DayUsage> {
+        let today = day_of(now);
+        let days = today.saturating_sub(USAGE_DAYS as u32 - 1)..=today;
+        days.map(|day| DayUsage { day: date_of(day), requests: self.used_on(day, today) }).collect()
     }
 
     /// Sets the usage of a day, for an import. Days outside the 31-day history are ignored.

@@ -1,8 +1,8 @@
 //! Converts the store's outcome for a charge group into one verdict per charge.
 
+use quota_api::{Limits, Outcome, Scope, Verdict};
+
 use super::id::KeyId;
-use super::limits::Limits;
-use super::record::Scope;
 use super::time::{day_of, midnight_after, seconds_until};
 
 /// `retry_after` of a paused key, which stays paused until its owner resumes it.
@@ -54,37 +54,6 @@ pub struct GroupCounts {
     pub over_daily: u32,
     /// Whether the charge after the `allowed` and `over_daily` ones exceeded the burst limit and paused the key.
     pub burst_exceeded: bool,
-}
-
-/// The code that a charge results in. Only `Allowed` lets the request through.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    Allowed,
-    UnknownKey,
-    Inactive,
-    /// The key was paused before this charge.
-    Paused,
-    /// This charge paused the key.
-    BurstExceeded,
-    DailyExceeded,
-    /// The charge could not be processed.
-    Unavailable,
-}
-
-/// The result of one charge. Numbers that do not apply to the outcome are `None`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Verdict {
-    pub outcome: Outcome,
-    /// The key's scope, for `Allowed` and `DailyExceeded`; `None` for the demo.
-    pub scope: Option<Scope>,
-    /// The burst limit for `Paused` and `BurstExceeded`, otherwise the daily limit.
-    pub limit: Option<u32>,
-    /// Requests left within that limit.
-    pub remaining: Option<u32>,
-    /// When the limit resets: Unix time in seconds.
-    pub reset: Option<u64>,
-    /// Seconds to wait before a retry.
-    pub retry_after: Option<u32>,
 }
 
 impl GroupOutcome {

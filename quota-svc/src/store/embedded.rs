@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
-use quota_api::ImportReport;
+use quota_api::{Actor, Event, EventKind, ImportReport, Limits, SetCredential, StoredAccount};
 use redb::StorageBackend;
 use redb::backends::InMemoryBackend;
 use state::State;
@@ -21,17 +21,13 @@ pub use store_file::OpenError;
 use store_file::StoreFile;
 use writer::{Save, Writer, lock};
 
-use super::{
-    AccountListing, AccountStore, CredentialChange, ImportAccount, KeyDraft, KeyListing, KeyStore, Store,
-    StoreError,
-};
-use crate::domain::account::{Account, Login};
-use crate::domain::event::{Actor, Event, EventKind};
+use super::{AccountListing, AccountStore, KeyDraft, KeyListing, KeyStore, Store, StoreError};
+use crate::domain::account::Login;
+use crate::domain::event;
 use crate::domain::id::{AccountId, KeyId};
-use crate::domain::key::{KeyChange, KeyMeta, StoredKey};
-use crate::domain::limits::Limits;
-use crate::domain::record::KeyRecord;
+use crate::domain::key::{KeyChange, StoredKey};
 use crate::domain::time::Clock;
+use crate::domain::transfer::ImportAccount;
 use crate::domain::verdict::{ChargeGroup, GroupOutcome};
 
 pub struct EmbeddedStore {
@@ -122,18 +118,22 @@ impl Store for EmbeddedStore {
 
 #[async_trait]
 impl AccountStore for EmbeddedStore {
-    async fn create_account(&self, login: &Login, credential: Option<&str>) -> Result<Account, StoreError> {
-        let (login, credential) = (login.clone(), credential.map(str::to_owned));
+    async fn create_account(
+        &self,
+        login: &Login,
+        credential: Option<&str>,
+    ) -> Result<StoredAccount, StoreError> {
+        let (login, credential) = (login.as_str().to_owned(), credential.map(str::to_owned));
         let credential_version = u32::from(credential.is_some());
         self.writer
             .change(move |draft, created_at| {
-                draft.create_account(Account { login, created_at, credential, credential_version })
+                draft.create_account(StoredAccount { login, created_at, credential, credential_version })
             })
             .await
     }
 
-    async fn account(&self, id: AccountId) -> Result<Account, StoreError> {
-        self.state().account(id).map(|stored| stored.account.clone())
+    async fn account(&self, id: AccountId) -> Result<StoredAccount, StoreError> {
+        self.state().account(id).map(|row| row.account.clone())
     }
 
     async fn accounts(&self, cursor: Option<&str>, limit: usize) -> Result<AccountListing, StoreError> {
@@ -149,7 +149,7 @@ impl AccountStore for EmbeddedStore {
         self.writer.change(move |draft, _| draft.delete_account(id, expected.as_deref())).await
     }
 
-    async fn set_credential(&self, id: AccountId, change: &CredentialChange) -> Result<u32, StoreError> {
+    async fn set_credential(&self, id: AccountId, change: &SetCredential) -> Result<u32, StoreError> {
         let change = change.clone();
         self.writer.change(move |draft, _| draft.set_credential(id, &change)).await
     }
@@ -182,12 +182,10 @@ impl AccountStore for EmbeddedStore {
 #[async_trait]
 impl KeyStore for EmbeddedStore {
     async fn create_key(&self, account: AccountId, draft: KeyDraft) -> Result<StoredKey, StoreError> {
-        let KeyDraft { name, digest, hint, scope, daily_limit, actor } = draft;
+        let (actor, new) = (draft.actor, draft);
         self.writer
             .change(move |draft, now| {
-                let meta = KeyMeta { account, name, hint, digest, created_at: now };
-                let record = KeyRecord::new(scope, daily_limit, now);
-                draft.create_key(StoredKey { meta, record }, EventKind::Created, actor, now)
+                draft.create_key(new.into_key(account, now), EventKind::Created, actor, now)
             })
             .await
     }
@@ -205,7 +203,7 @@ impl KeyStore for EmbeddedStore {
         id: KeyId,
         owner: Option<AccountId>,
         change: &KeyChange,
-        actor: Option<Actor>,
+        actor: Actor,
     ) -> Result<StoredKey, StoreError> {
         let change = change.clone();
         self.writer.change(move |draft, now| draft.change_key(id, owner, &change, actor, now)).await
@@ -221,7 +219,7 @@ impl KeyStore for EmbeddedStore {
             self.writer.report_failure(error.to_string());
             StoreError::Unavailable(error.into())
         })?;
-        Ok(Event::current(&lines, self.clock.now()))
+        Ok(event::current(&lines, self.clock.now()))
     }
 }
 

@@ -4,13 +4,10 @@ mod accounts;
 mod call;
 mod charge;
 mod confirm;
-mod import;
 mod keys;
 mod managed_connection;
 mod operation;
-mod outage_log;
 mod redis_keys;
-mod restart;
 mod settings;
 mod target;
 mod topology;
@@ -20,17 +17,22 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 pub use confirm::ConfirmWrites;
+use futures_util::future::try_join_all;
 use http_server::LogThrottle;
-use outage_log::OutageLog;
-use quota_api::ImportReport;
+use keys::KeyWrite;
+use managed_connection::OutageLog;
+use operation::Operation;
+use quota_api::{Actor, Event, EventKind, ImportReport, Limits};
 use redis_keys::RedisKeys;
 use settings::SettingsCheck;
 pub use target::{Credentials, Password, RedisUrlError};
-use topology::Topology;
+use topology::{Reply, Topology};
 
-use super::{ImportAccount, Store, StoreError};
-use crate::domain::limits::Limits;
+use super::{Store, StoreError};
+use crate::domain::event::with_actor;
+use crate::domain::id::{AccountId, KeyId};
 use crate::domain::time::Clock;
+use crate::domain::transfer::ImportAccount;
 use crate::domain::verdict::{ChargeGroup, GroupOutcome};
 
 /// Configuration of a [`RedisStore`].
@@ -132,5 +134,65 @@ impl Store for RedisStore {
 
     async fn import(&self, accounts: &[ImportAccount]) -> Result<ImportReport, StoreError> {
         self.bulk_operation().import_all(accounts).await
+    }
+}
+
+impl Operation<'_> {
+    /// Imports accounts and keys concurrently, with one confirmation per server at the end.
+    async fn import_all(&self, accounts: &[ImportAccount]) -> Result<ImportReport, StoreError> {
+        let mut unconfirmed =
+            self.add_to_index(accounts.iter().map(|import| AccountId::of(&import.account.login))).await?;
+        let imported = try_join_all(accounts.iter().map(|account| self.import_one(account))).await?;
+        let mut total = ImportReport::default();
+        for (report, replies) in imported {
+            total += report;
+            unconfirmed.extend(replies);
+        }
+        self.confirm(unconfirmed).await?;
+        Ok(total)
+    }
+
+    async fn import_one(&self, import: &ImportAccount) -> Result<(ImportReport, Vec<Reply>), StoreError> {
+        let (mut report, mut replies) = (ImportReport::default(), Vec::new());
+        match self.write_account(&import.account, Some(import.account.created_at)).await {
+            Ok((_, reply)) => {
+                report.accounts_created = 1;
+                replies.push(reply);
+            }
+            Err(StoreError::AccountExists) => report.accounts_kept = 1,
+            Err(error) => return Err(error),
+        }
+        if import.keys.is_empty() {
+            return Ok((report, replies));
+        }
+        let account = AccountId::of(&import.account.login);
+        let ids: Vec<KeyId> = import.keys.iter().map(|key| key.meta.id()).collect();
+        let (now, reserved) = self.reserve(account, &ids).await?;
+        let reason = with_actor("imported", Actor::Operator);
+        let event = Event { at: now, kind: EventKind::Imported, reason };
+        let mut written = Vec::new();
+        for (key, reserved) in import.keys.iter().zip(reserved) {
+            if !reserved {
+                report.keys_refused += 1;
+                continue;
+            }
+            // An interrupted import leaves reservations without a key, so existing reservations are written, too.
+            match self.write_key(key, &event).await? {
+                KeyWrite::Written(reply) => {
+                    report.keys_created += 1;
+                    replies.push(reply);
+                    written.push(key.meta.id());
+                }
+                KeyWrite::Existing(Some(owner)) if owner == account => report.keys_kept += 1,
+                KeyWrite::Existing(_) => {
+                    report.keys_refused += 1;
+                    self.release(account, key.meta.id(), now).await?;
+                }
+            }
+        }
+        if !written.is_empty() {
+            replies.push(self.check_reservations(account, now, &written).await?);
+        }
+        Ok((report, replies))
     }
 }

@@ -151,7 +151,7 @@ async fn redis_store_lists_key_without_record_as_unreadable() {
     let redis = testkit::redis::Redis::start().await;
     let harness = Harness::redis(&redis.url()).await;
     let account = harness.account().await;
-    let key = harness.key_in(account, quota_svc::domain::record::Scope::Full, None).await.unwrap();
+    let key = harness.key_in(account, quota_api::Scope::Full, None).await.unwrap();
     let record = redis.cli(&["KEYS", &format!("*{key}*:k")]).await;
     redis.cli(&["DEL", record.trim()]).await;
     let listing = harness.store.keys(account).await.unwrap();

@@ -10,10 +10,8 @@ use std::collections::HashMap;
 use crate::contract::harness::{DAY, Harness, NOON};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
+use quota_api::{Actor, Limits, Outcome, Scope};
 use quota_svc::domain::key::KeyChange;
-use quota_svc::domain::limits::Limits;
-use quota_svc::domain::record::Scope;
-use quota_svc::domain::verdict::Outcome;
 use quota_svc::domain::verdict::Subject;
 use quota_svc::store::StoreError;
 
@@ -181,7 +179,7 @@ async fn replay(replicas: &[Harness], steps: &[Step]) {
                 assert_eq!(actual, expected);
             }
             Step::Change(change) => {
-                let result = harness.store.change_key(key, None, change, None).await;
+                let result = harness.store.change_key(key, None, change, Actor::Operator).await;
                 assert!(matches!(result, Ok(_) | Err(StoreError::KeyChange(_))));
                 assert_eq!(result.is_ok(), model.change(change), "{change:?}");
             }

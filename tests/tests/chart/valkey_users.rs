@@ -97,7 +97,7 @@ async fn lookup_user_can_charge_and_nothing_else() {
         command.args(["-p", &port, "--no-auth-warning", "--user", user, "-a", password]);
         String::from_utf8(command.args(arguments.split(' ')).output().unwrap().stdout).unwrap()
     };
-    let (id, account) = (&key.key.id, &key.key.account);
+    let (id, account) = (&key.key.id, &key.account);
     for command in [
         format!("HGETALL ipl:1:{{{account}}}:a"),
         format!("GET ipl:1:{{{account}}}:a"),

@@ -81,7 +81,7 @@ async fn slow_generated_python_client_lists_and_resumes_keys() {
     let expected =
         format!("listed {paused} paused more than 300 requests within 60 seconds\nresumed active\n");
     assert_eq!(printed, expected);
-    assert_eq!(quota.client().key(&paused, None).await.unwrap().state, KeyState::Active);
+    assert_eq!(quota.client().key(&paused, None).await.unwrap().key.state, KeyState::Active);
 }
 
 async fn start_dashboard(quota: &Quota, dir: &Path) -> (Service, String) {
@@ -105,7 +105,7 @@ async fn paused_key(quota: &Quota, url: &str) -> String {
     assert_eq!(sign_up.json(&body).send().await.unwrap().status(), 201);
     let client = quota.client();
     let account = client.find_account("ada").await.unwrap().expect("the account exists");
-    let key = NewKey { name: "busy".to_owned(), scope: Scope::Full, daily_limit: None };
+    let key = NewKey::new("busy", Scope::Full);
     let created = client.create_key(&account.id, &key).await.unwrap();
     let key_sha256 = Some(api_key::ApiKey::parse(&created.secret).unwrap().digest().to_hex());
     let charges = vec![Charge { key_sha256, demo: None }; 301];

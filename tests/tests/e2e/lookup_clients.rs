@@ -61,7 +61,7 @@ async fn start_with_keys() -> (Stack, Value) {
     let paused = stack.key_with_scope(Scope::Full).await;
     paused.charge(&client, 21).await;
     input["paused"] = paused.secret.into();
-    let small = NewKey { name: "small".to_owned(), scope: Scope::Full, daily_limit: Some(1) };
+    let small = NewKey { daily_limit: Some(1), ..NewKey::new("small", Scope::Full) };
     let exhausted = TestKey::create(&client, &small).await;
     assert_eq!(JsonResponse::fetch(stack.lookup.get_ip(&exhausted.secret)).await.status, 200);
     input["exhausted"] = exhausted.secret.into();

@@ -115,7 +115,7 @@ async fn check_session_checks(options: RedisOptions) {
     quota.wait_ready(WAIT_TIMEOUT).await;
     let (client, key) = (quota.client(), quota.new_key().await);
     let session = NewSession { id_sha256: "ab".repeat(32), ttl_seconds: 600, expected_credential: None };
-    client.create_session(&key.key.account, &session).await.unwrap();
+    client.create_session(&key.account, &session).await.unwrap();
     replica.freeze();
     let (writer, id) = (quota.client(), key.key.id.clone());
     let change = tokio::spawn(async move { writer.deactivate_key(&id, None).await });
@@ -126,8 +126,8 @@ async fn check_session_checks(options: RedisOptions) {
         }
     })
     .await;
-    assert!(client.session_is_active(&key.key.account, &session.id_sha256).await.unwrap());
-    client.keys(&key.key.account).await.unwrap();
+    assert!(client.session_is_active(&key.account, &session.id_sha256).await.unwrap());
+    client.keys(&key.account).await.unwrap();
     assert!(!change.is_finished(), "the confirmation is still missing");
     assert_eq!(change.await.unwrap().unwrap_err().code(), Some("not_confirmed"));
 }
@@ -153,7 +153,7 @@ async fn check_write_timeout(options: RedisOptions) {
     let (client, key) = (quota.client(), quota.new_key().await);
     // Each step is fast enough alone, but a creation has at least four.
     proxy.set(Fault::Delay(Duration::from_millis(900)));
-    let new = NewKey { name: "slow".to_owned(), scope: Scope::Full, daily_limit: None };
-    let error = client.create_key(&key.key.account, &new).await.expect_err("too slow");
+    let new = NewKey::new("slow", Scope::Full);
+    let error = client.create_key(&key.account, &new).await.expect_err("too slow");
     assert_eq!(error.status(), Some(503));
 }

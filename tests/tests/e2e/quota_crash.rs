@@ -47,7 +47,7 @@ fn drop_expectation(ledger: &Ledger, id: &str) {
 }
 
 fn state(key: &quota_client::wire::Key) -> Option<(String, KeyState, u32)> {
-    Some((key.name.clone(), key.state, key.daily_limit))
+    Some((key.settings.name.clone(), key.state, key.daily_limit))
 }
 
 /// Makes changes of every kind, one after another, until the kill makes one fail. The failed change may or may not have
@@ -63,8 +63,8 @@ async fn make_changes(
         let account = client.create_account(&NewAccount { login, credential: None }).await?;
         record_change(&ledger, |acknowledged| acknowledged.accounts.push(account.id.clone()));
         for (n, wanted) in [KeyState::Active, KeyState::Inactive, KeyState::Paused].into_iter().enumerate() {
-            let new = NewKey { name: format!("key {n}"), scope: Scope::Geo, daily_limit: Some(77) };
-            let key = TestKey::from(client.create_key(&account.id, &new).await?);
+            let new = NewKey { daily_limit: Some(77), ..NewKey::new(&format!("key {n}"), Scope::Geo) };
+            let key = TestKey::new(client.create_key(&account.id, &new).await?, account.id.clone());
             let id = key.key.id.clone();
             record_change(&ledger, |acknowledged| {
                 acknowledged.keys.insert(id.clone(), state(&key.key));
@@ -72,13 +72,15 @@ async fn make_changes(
             if wanted == KeyState::Inactive {
                 drop_expectation(&ledger, &id);
                 let changed = client.deactivate_key(&id, None).await?;
-                record_change(&ledger, |acknowledged| drop(acknowledged.keys.insert(id, state(&changed))));
+                record_change(&ledger, |acknowledged| {
+                    drop(acknowledged.keys.insert(id, state(&changed.key)))
+                });
             } else if wanted == KeyState::Paused {
                 drop_expectation(&ledger, &id);
                 let verdicts = client.charge(&key.charges(21)).await?.verdicts;
                 assert_eq!(verdicts[20].outcome, Outcome::BurstExceeded);
                 record_change(&ledger, |acknowledged| {
-                    acknowledged.keys.insert(id, Some((new.name, KeyState::Paused, 77)));
+                    acknowledged.keys.insert(id, Some((new.settings.name, KeyState::Paused, 77)));
                 });
             } else if i % 2 == 1 {
                 drop_expectation(&ledger, &id);
@@ -117,8 +119,8 @@ async fn check_changes(client: &QuotaClient, acknowledged: &Acknowledged) {
     }
     for (id, expected) in &acknowledged.keys {
         let found = client.key(id, None).await;
-        assert_eq!(found.as_ref().ok().and_then(state), *expected, "key {id}");
-        if found.is_ok_and(|key| key.state == KeyState::Paused) {
+        assert_eq!(found.as_ref().ok().and_then(|found| state(&found.key)), *expected, "key {id}");
+        if found.is_ok_and(|key| key.key.state == KeyState::Paused) {
             let events = client.events(id, None).await.unwrap().events;
             assert_eq!(events.iter().filter(|event| event.kind == EventKind::Paused).count(), 1);
         }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use quota_client::wire::{KeyState, NewAccount, NewKey, Outcome, Rename, Scope};
+use quota_client::wire::{KeyState, NewAccount, NewKey, Outcome, Scope, SettingsChange};
 use tempfile::TempDir;
 use testkit::quota::{Quota, StoreChoice, first_outcome};
 use testkit::redis::Redis;
@@ -117,7 +117,7 @@ async fn as_root_embedded_store_on_full_disk_recovers_and_keeps_every_change() {
     let mut quota = Quota::start_with(store.clone(), &["--burst-limit", "20"]).await;
     let client = quota.client();
     let [leaked, burst, other] = [quota.new_key().await, quota.new_key().await, quota.new_key().await];
-    let account = client.account(&other.key.account).await.unwrap();
+    let account = client.account(&other.account).await.unwrap();
     assert_eq!(other.charge(&client, 3).await, [Outcome::Allowed; 3]);
     disk.fill();
 
@@ -125,7 +125,7 @@ async fn as_root_embedded_store_on_full_disk_recovers_and_keeps_every_change() {
     let name = |n: usize| format!("{n} {}", "long ".repeat(11));
     let mut renamed = 0;
     let error = loop {
-        match client.rename_key(&other.key.id, None, &Rename { name: name(renamed) }).await {
+        match client.change_key(&other.key.id, None, &SettingsChange { name: Some(name(renamed)) }).await {
             Ok(_) => renamed += 1,
             Err(error) => break error,
         }
@@ -134,7 +134,7 @@ async fn as_root_embedded_store_on_full_disk_recovers_and_keeps_every_change() {
     assert_eq!((error.status(), error.code()), (Some(503), Some("store_unavailable")));
     assert_eq!(client.deactivate_key(&leaked.key.id, None).await.unwrap_err().status(), Some(503));
     assert_eq!(burst.charge(&client, 21).await, [Outcome::Unavailable; 21]);
-    let new = NewKey { name: "new".to_owned(), scope: Scope::Full, daily_limit: None };
+    let new = NewKey::new("new", Scope::Full);
     assert_eq!(client.create_key(&account.id, &new).await.unwrap_err().status(), Some(503));
     assert!(wait_not_ready(&quota).await.contains("space"), "{:?}", quota.readiness().await);
     assert_eq!(leaked.fetch(&client).await.state, KeyState::Active, "the rejected change has no effect");
@@ -152,7 +152,7 @@ async fn as_root_embedded_store_on_full_disk_recovers_and_keeps_every_change() {
     let client = quota.client();
     assert_eq!(leaked.charge(&client, 1).await, [Outcome::Inactive], "the confirmed change is on disk");
     assert_eq!(burst.charge(&client, 1).await, [Outcome::Paused]);
-    assert_eq!(client.key(&created.key.id, None).await.unwrap().state, KeyState::Active);
-    assert_eq!(other.fetch(&client).await.name, name(renamed - 1).trim());
+    assert_eq!(client.key(&created.key.id, None).await.unwrap().key.state, KeyState::Active);
+    assert_eq!(other.fetch(&client).await.settings.name, name(renamed - 1).trim());
     assert!(other.fetch(&client).await.used_today >= 3);
 }

@@ -8,7 +8,7 @@ use api_key::ApiKey;
 use quota_client::QuotaClient;
 use quota_client::wire::{
     Charge, ChargeRequest, ExportedAccount, ExportedKey, ImportRequest, KeyState, NewAccount, NewKey,
-    Outcome, Scope,
+    Outcome, Scope, StoredAccount,
 };
 use testkit::fault_proxy::{Fault, FaultProxy};
 use testkit::quota::{Quota, StoreChoice};
@@ -22,16 +22,15 @@ async fn account(client: &QuotaClient, login: &str) -> String {
 }
 
 fn new_key() -> NewKey {
-    NewKey { name: "key".to_owned(), scope: Scope::Full, daily_limit: None }
+    NewKey::new("key", Scope::Full)
 }
 
 /// An account with one key, as an export contains it.
 fn account_with_key(login: &str, key: &ApiKey) -> ImportRequest {
     let key = ExportedKey {
         sha256: key.digest().to_hex(),
-        name: "imported".to_owned(),
         hint: key.hint(),
-        scope: Scope::Full,
+        settings: NewKey::new("imported", Scope::Full).settings,
         state: KeyState::Active,
         state_since: 0,
         created_at: 0,
@@ -39,9 +38,8 @@ fn account_with_key(login: &str, key: &ApiKey) -> ImportRequest {
         usage: Vec::new(),
     };
     let (login, credential) = (login.to_owned(), None);
-    let account =
-        ExportedAccount { login, created_at: 0, credential, credential_version: 0, keys: vec![key] };
-    ImportRequest { accounts: vec![account] }
+    let account = StoredAccount { login, created_at: 0, credential, credential_version: 0 };
+    ImportRequest { accounts: vec![ExportedAccount { account, keys: vec![key] }] }
 }
 
 async fn charge(client: &QuotaClient, key: &ApiKey) -> Outcome {
@@ -114,7 +112,7 @@ async fn key_without_reservation_is_removed_by_its_next_reader() {
     let quota = Quota::start(store.clone()).await;
     quota.wait_ready(WAIT_TIMEOUT).await;
     let (client, key) = (quota.client(), quota.new_key().await);
-    redis.cli(&["HDEL", &format!("{}1:{{{}}}:p", store.prefix(), key.key.account), &key.key.id]).await;
+    redis.cli(&["HDEL", &format!("{}1:{{{}}}:p", store.prefix(), key.account), &key.key.id]).await;
     let error = client.key(&key.key.id, None).await.expect_err("no account holds the key");
     assert_eq!(error.status(), Some(404));
     assert_eq!(records(&redis, &store).await, "");
@@ -132,7 +130,7 @@ async fn reservation_of_another_accounts_key_is_not_listed_and_removed() {
     redis.cli(&["HSET", &reservations, &key.key.id, "1"]).await;
     assert!(client.keys(&other).await.unwrap().keys.is_empty());
     assert_eq!(redis.cli(&["HLEN", &reservations]).await, "0");
-    assert_eq!(client.keys(&key.key.account).await.unwrap().keys.len(), 1);
+    assert_eq!(client.keys(&key.account).await.unwrap().keys.len(), 1);
 }
 
 #[tokio::test]

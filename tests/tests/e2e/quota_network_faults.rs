@@ -40,7 +40,7 @@ async fn distinguishable_keys(quota: &Quota) -> Arc<Vec<TestKey>> {
     let mut keys = Vec::new();
     for (i, scope) in [Scope::Ip, Scope::Geo, Scope::Full, Scope::Ip].into_iter().enumerate() {
         let daily_limit = Some(1_000_000 + u32::try_from(i).unwrap());
-        let new = NewKey { name: format!("key {i}"), scope, daily_limit };
+        let new = NewKey { daily_limit, ..NewKey::new(&format!("key {i}"), scope) };
         keys.push(TestKey::create(&quota.client(), &new).await);
     }
     Arc::new(keys)
@@ -48,7 +48,7 @@ async fn distinguishable_keys(quota: &Quota) -> Arc<Vec<TestKey>> {
 
 /// The outcome of a charge of `key`, or `wrong` for an unexpected outcome or the verdict of another key.
 fn outcome_for(key: &TestKey, verdict: &Verdict) -> &'static str {
-    let own = (verdict.limit, verdict.scope) == (Some(key.key.daily_limit), Some(key.key.scope));
+    let own = (verdict.limit, verdict.scope) == (Some(key.key.daily_limit), Some(key.key.settings.scope));
     match verdict.outcome {
         Outcome::Allowed if own => "Allowed",
         Outcome::Unavailable => "Unavailable",

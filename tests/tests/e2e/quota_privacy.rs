@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use quota_client::QuotaClient;
-use quota_client::wire::{NewAccount, NewKey, NewSession, Outcome, Rename, Scope, SetCredential};
+use quota_client::wire::{NewAccount, NewKey, NewSession, Outcome, Scope, SetCredential, SettingsChange};
 use testkit::http;
 use testkit::quota::{Quota, StoreChoice, TestKey};
 use testkit::redis::Redis;
@@ -38,9 +38,9 @@ async fn use_everything(client: &QuotaClient, url: &str) -> TestKey {
         .await
         .unwrap();
     assert!(client.session_is_active(&account, SESSION).await.unwrap());
-    let new = NewKey { name: "first".to_owned(), scope: Scope::Full, daily_limit: None };
-    let key = TestKey::from(client.create_key(&account, &new).await.unwrap());
-    client.rename_key(&key.key.id, None, &Rename { name: KEY_NAME.to_owned() }).await.unwrap();
+    let new = NewKey::new("first", Scope::Full);
+    let key = TestKey::new(client.create_key(&account, &new).await.unwrap(), account.clone());
+    client.change_key(&key.key.id, None, &SettingsChange { name: Some(KEY_NAME.to_owned()) }).await.unwrap();
     assert_eq!(key.charge(client, 6).await[5], Outcome::BurstExceeded);
     assert_eq!(key.charge(client, 1).await, [Outcome::Paused]);
     client.resume_key(&key.key.id, None).await.unwrap();

@@ -31,10 +31,10 @@ async fn check_works(quota: &Quota) {
     let (client, key) = (quota.client(), quota.new_key().await);
     assert_eq!(key.charge(&client, 2).await, [Outcome::Allowed; 2]);
     client.deactivate_key(&key.key.id, None).await.unwrap();
-    assert_eq!(client.keys(&key.key.account).await.unwrap().keys.len(), 1);
+    assert_eq!(client.keys(&key.account).await.unwrap().keys.len(), 1);
     assert_eq!(client.list_accounts(None, 10).await.unwrap().total, 1);
     client.events(&key.key.id, None).await.unwrap();
-    client.delete_account(&key.key.account).await.unwrap();
+    client.delete_account(&key.account).await.unwrap();
     assert_eq!(key.charge(&client, 1).await, [Outcome::UnknownKey]);
 }
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use quota_client::ClientError;
-use quota_client::wire::{Charge, NewAccount, Outcome, Rename};
+use quota_client::wire::{Charge, NewAccount, Outcome, SettingsChange};
 use testkit::quota::{Quota, StoreChoice, TestKey, first_outcome};
 use testkit::redis::Redis;
 use testkit::wait::{eventually, eventually_ok};
@@ -130,11 +130,11 @@ async fn newer_record_version_is_unavailable_and_not_rewritten() {
     let before = fingerprint(&redis, &redis_key).await;
     check_only_broken_key_fails(&quota, &newer, &good).await;
     let (client, id) = (quota.client(), newer.key.id.as_str());
-    let rename = Rename { name: "other".to_owned() };
+    let rename = SettingsChange { name: Some("other".to_owned()) };
     for result in [
         client.deactivate_key(id, None).await,
         client.resume_key(id, None).await,
-        client.rename_key(id, None, &rename).await,
+        client.change_key(id, None, &rename).await,
         client.key(id, None).await,
     ] {
         assert_eq!(result.unwrap_err().status(), Some(500));

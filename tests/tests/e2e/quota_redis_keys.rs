@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use quota_client::QuotaClient;
-use quota_client::wire::{NewAccount, NewKey, NewSession, Outcome, Rename, Scope};
+use quota_client::wire::{NewAccount, NewKey, NewSession, Outcome, Scope, SettingsChange};
 use testkit::quota::{Quota, StoreChoice, TestKey};
 use testkit::redis::Redis;
 
@@ -24,7 +24,7 @@ async fn account(client: &QuotaClient, login: &str) -> String {
 }
 
 fn new_key(name: &str) -> NewKey {
-    NewKey { name: name.to_owned(), scope: Scope::Ip, daily_limit: None }
+    NewKey::new(name, Scope::Ip)
 }
 
 /// Creates data of every kind: paused and deleted keys, more events and sessions than are stored, demo charges, and
@@ -33,11 +33,11 @@ async fn use_everything(client: &QuotaClient) -> Vec<String> {
     let mut accounts = Vec::new();
     for owner in ["one", "two"] {
         let id = account(client, owner).await;
-        let key = TestKey::from(client.create_key(&id, &new_key("first")).await.unwrap());
+        let key = TestKey::new(client.create_key(&id, &new_key("first")).await.unwrap(), id.clone());
         assert_eq!(key.charge(client, 21).await[20], Outcome::BurstExceeded);
         for i in 0..110 {
-            let name = Rename { name: format!("name {i}") };
-            client.rename_key(&key.key.id, None, &name).await.unwrap();
+            let name = SettingsChange { name: Some(format!("name {i}")) };
+            client.change_key(&key.key.id, None, &name).await.unwrap();
         }
         let deleted = client.create_key(&id, &new_key("deleted")).await.unwrap();
         client.delete_key(&deleted.key.id, None).await.unwrap();

@@ -84,7 +84,7 @@ async fn check_count(quota: &Quota, key: &TestKey, (direct, batched): (&Report, 
     // Reading a key uses another connection than charging it. That connection may recover slightly later.
     let client = quota.client();
     let read = async || client.key(&key.key.id, None).await;
-    let used = eventually_ok(RECOVERY_TIMEOUT, "the key can be read", read).await.used_today as usize;
+    let used = eventually_ok(RECOVERY_TIMEOUT, "the key can be read", read).await.key.used_today as usize;
     assert!((allowed..=sent).contains(&used), "{allowed} allowed, {sent} sent, {used} counted");
 }
 

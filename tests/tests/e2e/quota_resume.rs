@@ -67,21 +67,20 @@ fn import_of(key: &testkit::quota::TestKey) -> quota_client::wire::ImportRequest
     let charge = key.charges(1).charges.remove(0);
     let exported = quota_client::wire::ExportedKey {
         sha256: charge.key_sha256.unwrap(),
-        name: key.key.name.clone(),
         hint: key.key.hint.clone(),
-        scope: key.key.scope,
+        settings: key.key.settings.clone(),
         state: quota_client::wire::KeyState::Active,
         state_since: key.key.created_at,
         created_at: key.key.created_at,
         daily_limit: None,
         usage: Vec::new(),
     };
-    let account = quota_client::wire::ExportedAccount {
+    let account = quota_client::wire::StoredAccount {
         login: "imported".to_owned(),
         created_at: key.key.created_at,
         credential: None,
         credential_version: 0,
-        keys: vec![exported],
     };
+    let account = quota_client::wire::ExportedAccount { account, keys: vec![exported] };
     quota_client::wire::ImportRequest { accounts: vec![account] }
 }

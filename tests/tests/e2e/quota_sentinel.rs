@@ -64,7 +64,7 @@ async fn load_sentinel_failover_gives_unavailable_and_recovers() {
     // Lower bound: replication is asynchronous, so the charges of the old master's last second may be lost, but no older
     // ones. Upper bound: the recovery check also sent charges, at most 500 of them, and the report does not contain these.
     let read = async || client.key(&key.key.id, None).await;
-    let used = eventually_ok(WAIT_TIMEOUT, "the key can be read", read).await.used_today as usize;
+    let used = eventually_ok(WAIT_TIMEOUT, "the key can be read", read).await.key.used_today as usize;
     let last_second =
         report.between(killed.checked_sub(Duration::from_secs(1)).unwrap(), killed + 2 * STORE_TIMEOUT);
     let (allowed, may_be_lost) = (report.count("Allowed"), last_second.count("Allowed"));

@@ -68,7 +68,7 @@ async fn check_count(quota: &Quota, key: &TestKey, (served, failed): (usize, usi
     // Retries, because reads use another connection than charges: the first read after the failover may fail.
     let client = quota.client();
     let read = async || client.key(&key.key.id, None).await;
-    let counted = eventually_ok(WAIT_TIMEOUT, "key can be read", read).await.used_today as usize;
+    let counted = eventually_ok(WAIT_TIMEOUT, "key can be read", read).await.key.used_today as usize;
     eprintln!("{counted} counted, {served} served, {failed} failed");
     assert!(counted + lost >= served, "{counted} counted, {served} served");
     assert!(counted <= served + failed, "{counted} counted, {served} served, {failed} failed");

@@ -10,7 +10,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use super::batch::{Batch, PendingCharge};
-use super::{BatchConfig, CallOutcome, CallReport, ChargeError, Observer};
+use super::{BatchConfig, CallOutcome, CallReport, ChargeError, ChargeObserver};
 use crate::client::ChargeCalls;
 use crate::error::ClientError;
 use quota_api::{MAX_BATCH, Verdict};
@@ -28,18 +28,11 @@ pub(super) async fn dispatch(
     let max_batch = config.max_batch.clamp(1, MAX_BATCH);
     let max_calls = u32::try_from(config.in_flight.clamp(1, Semaphore::MAX_PERMITS)).unwrap_or(u32::MAX);
     let permits = Arc::new(Semaphore::new(max_calls as usize));
-    let extra_permits = Arc::new(Semaphore::new(config.extra_in_flight.min(Semaphore::MAX_PERMITS)));
     let mut charges = Vec::with_capacity(max_batch);
     let mut previous_len = 0;
     let mut timer = pin!(sleep(config.max_wait));
     loop {
-        let is_full = queue.len() >= max_batch;
-        let extra_permit = is_full.then(|| extra_permits.clone().try_acquire_owned().ok()).flatten();
-        let permit = match extra_permit {
-            Some(permit) => Ok(permit),
-            None => permits.clone().acquire_owned().await,
-        };
-        let Ok(permit) = permit else { return };
+        let Ok(permit) = permits.clone().acquire_owned().await else { return };
         if queue.recv_many(&mut charges, max_batch).await == 0 {
             return;
         }
@@ -102,11 +95,11 @@ impl Timers {
 pub(super) struct BatchSender {
     calls: ChargeCalls,
     timers: Timers,
-    observer: Arc<dyn Observer>,
+    observer: Arc<dyn ChargeObserver>,
 }
 
 impl BatchSender {
-    pub(super) fn new(calls: ChargeCalls, observer: Arc<dyn Observer>) -> Self {
+    pub(super) fn new(calls: ChargeCalls, observer: Arc<dyn ChargeObserver>) -> Self {
         Self { calls, timers: Timers::default(), observer }
     }
 

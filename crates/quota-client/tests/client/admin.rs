@@ -4,8 +4,8 @@ use std::error::Error;
 use std::time::Duration;
 
 use quota_client::wire::{
-    AccountDeletion, Actor, ImportRequest, NewAccount, NewKey, NewSession, Rename, Scope, SetCredential,
-    SetDailyLimit,
+    AccountDeletion, Actor, ImportRequest, NewAccount, NewKey, NewSession, Scope, SetCredential,
+    SetDailyLimit, SettingsChange,
 };
 use quota_client::{ClientError, QuotaClient};
 use serde_json::Value;
@@ -93,8 +93,9 @@ async fn key_calls_use_documented_requests() {
     let list = format!(r#"{{"keys":[{KEY}]}}"#);
     let listed = exchange!(fake, |c| c.keys("a1"), "GET /internal/v1/accounts/a1/keys", "", 200, list);
     assert_eq!(listed.unwrap().keys.len(), 1);
-    let new = NewKey { name: "n".into(), scope: Scope::Geo, daily_limit: None };
-    let (line, sent_key) = ("POST /internal/v1/accounts/a1/keys", r#"{"name":"n","scope":"geo"}"#);
+    let new = NewKey::new("n", Scope::Geo);
+    let (line, sent_key) =
+        ("POST /internal/v1/accounts/a1/keys?actor=operator", r#"{"name":"n","scope":"geo"}"#);
     let created = format!(r#"{{"secret":"s","key":{KEY}}}"#);
     let secret = exchange!(fake, |c| c.create_key("a1", &new), line, sent_key, 201, created).unwrap().secret;
     assert_eq!(secret, "s");
@@ -102,16 +103,20 @@ async fn key_calls_use_documented_requests() {
     exchange!(fake, |c| c.key("k1", None), "GET /internal/v1/keys/k1", "", 200, KEY).unwrap();
     let account = Some("a1");
     exchange!(fake, |c| c.key("k1", account), "GET /internal/v1/keys/k1?account=a1", "", 200, KEY).unwrap();
-    let (line, expected_body, name) =
-        ("PUT /internal/v1/keys/k1/name?account=a1", r#"{"name":"m"}"#, Rename { name: "m".into() });
-    exchange!(fake, |c| c.rename_key("k1", account, &name), line, expected_body, 200, KEY).unwrap();
-    let line = "POST /internal/v1/keys/k1/resume?account=a1";
+    let (line, expected_body, name) = (
+        "PATCH /internal/v1/keys/k1?account=a1&actor=operator",
+        r#"{"name":"m"}"#,
+        SettingsChange { name: Some("m".into()) },
+    );
+    exchange!(fake, |c| c.change_key("k1", account, &name), line, expected_body, 200, KEY).unwrap();
+    let line = "POST /internal/v1/keys/k1/resume?account=a1&actor=operator";
     exchange!(fake, |c| c.resume_key("k1", account), line, "", 200, KEY).unwrap();
-    let line = "POST /internal/v1/keys/k1/deactivate?account=a1";
+    let line = "POST /internal/v1/keys/k1/deactivate?account=a1&actor=operator";
     exchange!(fake, |c| c.deactivate_key("k1", account), line, "", 200, KEY).unwrap();
-    exchange!(fake, |c| c.reactivate_key("k1", None), "POST /internal/v1/keys/k1/reactivate", "", 200, KEY)
-        .unwrap();
-    let (line, limit) = ("PUT /internal/v1/keys/k1/daily-limit", SetDailyLimit { daily_limit: Some(9) });
+    let line = "POST /internal/v1/keys/k1/reactivate?actor=operator";
+    exchange!(fake, |c| c.reactivate_key("k1", None), line, "", 200, KEY).unwrap();
+    let (line, limit) =
+        ("PUT /internal/v1/keys/k1/daily-limit?actor=operator", SetDailyLimit { daily_limit: Some(9) });
     exchange!(fake, |c| c.set_daily_limit("k1", &limit), line, r#"{"daily_limit":9}"#, 200, KEY).unwrap();
     let line = "POST /internal/v1/keys/k1/resume?account=a1&actor=owner";
     exchange!(
@@ -121,16 +126,6 @@ async fn key_calls_use_documented_requests() {
         "",
         200,
         KEY
-    )
-    .unwrap();
-    let line = "POST /internal/v1/accounts/a1/keys?actor=operator";
-    exchange!(
-        fake,
-        |c| async { c.acting_as(Actor::Operator).create_key("a1", &new).await },
-        line,
-        sent_key,
-        201,
-        created
     )
     .unwrap();
     exchange!(fake, |c| c.delete_key("k1", account), "DELETE /internal/v1/keys/k1?account=a1", "", 204, "")
@@ -172,7 +167,7 @@ async fn transfer_calls_use_documented_requests() {
 #[tokio::test]
 async fn error_body_becomes_api_error_and_invalid_body_becomes_protocol_error() {
     let mut fake = Fake::start().await;
-    let line = "POST /internal/v1/keys/k1/resume";
+    let line = "POST /internal/v1/keys/k1/resume?actor=operator";
     let body = r#"{"error":"key_inactive","message":"reactivate it first","docs":"d"}"#;
     let error = exchange!(fake, |c| c.resume_key("k1", None), line, "", 409, body).unwrap_err();
     assert_eq!((error.code(), error.status()), (Some("key_inactive"), Some(409)));
@@ -181,9 +176,9 @@ async fn error_body_becomes_api_error_and_invalid_body_becomes_protocol_error() 
     assert!(matches!(html, ClientError::Protocol(_)) && html.code().is_none());
     // `key` must be an object; the message of serde_json would quote the string.
     let malformed = r#"{"secret":"s","key":"ipl_secret"}"#;
-    let new = NewKey { name: "n".into(), scope: Scope::Ip, daily_limit: Some(1) };
+    let new = NewKey { daily_limit: Some(1), ..NewKey::new("n", Scope::Ip) };
     let (line, expected_body) =
-        ("POST /internal/v1/accounts/a1/keys", r#"{"name":"n","scope":"ip","daily_limit":1}"#);
+        ("POST /internal/v1/accounts/a1/keys?actor=operator", r#"{"name":"n","scope":"ip","daily_limit":1}"#);
     let invalid =
         exchange!(fake, |c| c.create_key("a1", &new), line, expected_body, 201, malformed).unwrap_err();
     assert!(matches!(invalid, ClientError::Protocol(_)));

@@ -182,41 +182,6 @@ async fn call_does_not_wait_if_no_other_is_in_flight() {
     assert_eq!(alone.await, Ok(verdict(2)));
 }
 
-#[tokio::test]
-async fn extra_calls_are_made_with_full_batches_up_to_their_limit() {
-    let mut fake = Fake::start().await;
-    let config = BatchConfig { extra_in_flight: 2, max_batch: 3, ..one_call_at_a_time() };
-    let charger = fake.charger(config);
-    let mut charges = vec![begin(&charger, 0)];
-    let first = fake.next().await;
-    charges.extend((1..=14).map(|number| begin(&charger, number)));
-    first.allow();
-    // One regular call and two extra ones. They arrive on different connections, in any order.
-    let mut calls = vec![fake.next().await, fake.next().await, fake.next().await];
-    calls.sort_by_key(|call| call.numbers());
-    assert_eq!(
-        calls.iter().map(|call| call.numbers()).collect::<Vec<_>>(),
-        [[1, 2, 3], [4, 5, 6], [7, 8, 9]]
-    );
-    // The regular call is the first one. When it ends, a full batch is queued, but all extra calls are in flight.
-    calls.remove(0).allow();
-    let next = fake.next().await;
-    assert_eq!(next.numbers(), [10, 11, 12]);
-    // Now extra calls are free again, but two charges are no full batch: they wait for the regular call.
-    calls.into_iter().for_each(|call| call.allow());
-    for charge in charges.drain(..10) {
-        assert!(charge.await.is_ok());
-    }
-    assert!(!fake.has_more());
-    next.allow();
-    let last = fake.next().await;
-    assert_eq!(last.numbers(), [13, 14]);
-    last.allow();
-    for (charge, number) in charges.into_iter().zip(10..) {
-        assert_eq!(charge.await, Ok(verdict(number)));
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_callers_get_their_own_verdicts() {
     let mut fake = Fake::start().await;

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use quota_client::wire::{Charge, ChargeRequest, ChargeResponse, Outcome, Verdict};
-use quota_client::{BatchConfig, CallReport, ChargeError, Charger, Observer, QuotaClient};
+use quota_client::{BatchConfig, CallReport, ChargeError, ChargeObserver, Charger, QuotaClient};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
@@ -217,7 +217,7 @@ pub struct Log {
     pub errors: Mutex<Vec<ChargeError>>,
 }
 
-impl Observer for Log {
+impl ChargeObserver for Log {
     fn on_call(&self, call: &CallReport) {
         self.calls.lock().unwrap().push(*call);
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quota_client::wire::{ChargeResponse, Outcome, Verdict};
-use quota_client::{BatchConfig, CallOutcome, CallReport, ChargeError, Charger, Observer, QuotaClient};
+use quota_client::{BatchConfig, CallOutcome, CallReport, ChargeError, ChargeObserver, Charger, QuotaClient};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 
@@ -67,7 +67,7 @@ async fn unreachable_server_is_retried_once_then_unreachable() {
 /// Opens the server's port when the first attempt has failed.
 struct StartServer(SocketAddr, mpsc::UnboundedSender<std::net::TcpListener>);
 
-impl Observer for StartServer {
+impl ChargeObserver for StartServer {
     fn on_call(&self, call: &CallReport) {
         if call.outcome == CallOutcome::Unreachable {
             self.1.send(std::net::TcpListener::bind(self.0).unwrap()).unwrap();

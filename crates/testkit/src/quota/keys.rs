@@ -16,6 +16,8 @@ use crate::cluster::RedisCluster;
 pub struct TestKey {
     /// The API key in plain text.
     pub secret: String,
+    /// ID of its account.
+    pub account: String,
     /// The key as returned when it was created.
     pub key: Key,
     /// The digest by which it is charged.
@@ -28,7 +30,15 @@ impl TestKey {
         let login = format!("owner-{:016x}", getrandom::u64().expect("random numbers available"));
         let account = client.create_account(&NewAccount { login, credential: None }).await;
         let account = account.expect("new account").id;
-        client.create_key(&account, new).await.expect("new key").into()
+        let created = client.create_key(&account, new).await.expect("new key");
+        Self::new(created, account)
+    }
+
+    /// A key that was created in this account.
+    #[must_use]
+    pub fn new(CreatedKey { secret, key }: CreatedKey, account: String) -> Self {
+        let sha256 = ApiKey::parse(&secret).expect("well-formed key").digest().0;
+        Self { secret, account, key, sha256 }
     }
 
     /// A batch of `count` charges of this key.
@@ -46,7 +56,7 @@ impl TestKey {
 
     /// Reads the current state of the key.
     pub async fn fetch(&self, client: &QuotaClient) -> Key {
-        client.key(&self.key.id, None).await.expect("key exists")
+        client.key(&self.key.id, None).await.expect("key exists").key
     }
 
     /// Number of events of this kind in the history of the key.
@@ -62,17 +72,10 @@ impl TestKey {
     }
 }
 
-impl From<CreatedKey> for TestKey {
-    fn from(CreatedKey { secret, key }: CreatedKey) -> Self {
-        let sha256 = ApiKey::parse(&secret).expect("well-formed key").digest().0;
-        Self { secret, key, sha256 }
-    }
-}
-
 impl Quota {
     /// Creates a key with scope `full` in a new account.
     pub async fn new_key(&self) -> TestKey {
-        let new = NewKey { name: "test".to_owned(), scope: Scope::Full, daily_limit: None };
+        let new = NewKey::new("test", Scope::Full);
         TestKey::create(&self.client(), &new).await
     }
 

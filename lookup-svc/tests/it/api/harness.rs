@@ -44,7 +44,7 @@ pub struct FakeQuota {
     mode: Arc<watch::Sender<QuotaMode>>,
     /// The reason in the response of `GET /status`.
     store_unavailable: Arc<Mutex<Option<String>>>,
-    /// The limits in the response of `GET /status`; `None` is a quota-svc of an earlier version.
+    /// The limits in the response of `GET /status`; with `None`, the response is 503.
     limits: Arc<Mutex<Option<Limits>>>,
 }
 
@@ -56,7 +56,7 @@ impl FakeQuota {
             calls: Arc::default(),
             mode: Arc::new(watch::Sender::new(QuotaMode::Normal)),
             store_unavailable: Arc::default(),
-            limits: Arc::default(),
+            limits: Arc::new(Mutex::new(Some(Limits::default()))),
         };
         let server = Server::bind("quota", ([127, 0, 0, 1], 0).into(), &ServeArgs::default()).await.unwrap();
         let url = format!("http://{}", server.local_addr());
@@ -104,7 +104,9 @@ impl Endpoint for FakeQuota {
     async fn call(&self, mut request: Request) -> Result<Response> {
         if request.uri().path() == "/internal/v1/status" {
             let store_unavailable = self.store_unavailable.lock().unwrap().clone();
-            let limits = *self.limits.lock().unwrap();
+            let Some(limits) = *self.limits.lock().unwrap() else {
+                return Ok(StatusCode::SERVICE_UNAVAILABLE.into());
+            };
             return Ok(serde_json::to_vec(&Status { store_unavailable, limits }).unwrap().into());
         }
         assert_eq!(request.uri().path(), "/internal/v1/charges");
@@ -169,10 +171,10 @@ impl Harness {
         Self::start_on(quota, url, |_| {}).await
     }
 
-    /// The fake reports these limits.
-    pub async fn start_with_limits(limits: Limits) -> Self {
+    /// The fake reports these limits, or none.
+    pub async fn start_with_limits(limits: Option<Limits>) -> Self {
         let (quota, url) = FakeQuota::start().await;
-        *quota.limits.lock().unwrap() = Some(limits);
+        *quota.limits.lock().unwrap() = limits;
         Self::start_on(quota, url, |_| {}).await
     }
 

@@ -53,7 +53,7 @@ async fn lookup_gets_500_at_the_deadline_if_quota_svc_hangs() {
 async fn lookup_gets_500_immediately_if_the_queue_is_full() {
     let harness = Harness::start_with(|config| {
         config.quota.quota_queue = 1;
-        config.quota.quota_in_flight = 1;
+        config.quota.quota_in_flight = Some(1);
     })
     .await;
     harness.quota.set_mode(QuotaMode::Hang);

@@ -116,7 +116,7 @@ async fn openapi_document_is_served_as_json_and_yaml() {
 
 #[tokio::test]
 async fn pages_state_the_limits_of_quota_svc() {
-    let harness = Harness::start_with_limits(Limits { daily: 2_500, burst: 40, demo: 70 }).await;
+    let harness = Harness::start_with_limits(Some(Limits { daily: 2_500, burst: 40, demo: 70 })).await;
     let docs = eventually(WAIT_TIMEOUT, "/docs has the limits", async || {
         let docs = harness.get("/docs").await.text;
         docs.contains("2,500 requests per day per key").then_some(docs)
@@ -137,7 +137,7 @@ async fn pages_state_the_limits_of_quota_svc() {
 
 #[tokio::test]
 async fn pages_without_known_limits_name_the_header() {
-    let harness = Harness::start().await;
+    let harness = Harness::start_with_limits(None).await;
     let docs = harness.get("/docs").await.text;
     assert!(docs.contains("per day and key: see <code>X-RateLimit-Limit</code>"), "{docs}");
     assert!(!docs.contains("10,000 requests per day"), "{docs}");

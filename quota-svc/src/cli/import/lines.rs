@@ -6,8 +6,7 @@ use std::ops::RangeInclusive;
 use jiff::Timestamp;
 use quota_api::{ExportedAccount, ImportRequest};
 
-use crate::api::convert;
-use crate::store::Cause;
+use crate::domain::transfer::{ImportAccount, ImportError};
 
 /// Maximum number of accounts per call.
 const MAX_ACCOUNTS: usize = 200;
@@ -37,7 +36,7 @@ pub(super) enum LineError {
     #[error("line {line}, column {column}: a field is missing, unknown or of the wrong type")]
     Fields { line: u64, column: usize },
     #[error("line {line}: {reason}")]
-    Invalid { line: u64, reason: Cause },
+    Invalid { line: u64, reason: ImportError },
     #[error("line {line} is longer than {MAX_LINE} bytes, the maximum for one account")]
     TooLong { line: u64 },
     #[error("can't read the input after line {line}")]
@@ -120,7 +119,7 @@ fn parse(text: &[u8], line: u64, now: i64) -> Result<ExportedAccount, LineError>
         (false, column) => LineError::Syntax { line, column },
     })?;
     // quota-svc validates again; validating here lets the error name the line.
-    convert::from_export(&account, now).map_err(|reason| LineError::Invalid { line, reason })?;
+    ImportAccount::from_export(&account, now).map_err(|reason| LineError::Invalid { line, reason })?;
     Ok(account)
 }
 

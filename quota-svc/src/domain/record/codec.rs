@@ -1,6 +1,6 @@
 //! The binary encoding of a record, identical in Redis and in the embedded store.
 //!
-//! Little-endian. `lua/charge.lua` and `lua/change_key.lua` use the same offsets. Bytes that are not listed are 0.
+//! Little-endian. `lua/charge.lua` uses the same offsets. Bytes that are not listed are 0.
 //!
 //! | offset | size | content |
 //! |---|---|---|
@@ -17,13 +17,17 @@
 //! | 44 | 31 × 4 | requests allowed on earlier days, indexed by day modulo 31 |
 //! | 168 | capacity × 4 | the ring: low 32 bits of arrival times, ms |
 
+use quota_api::{KeyState, Scope};
+
 use super::super::window::BurstWindow;
-use super::{KeyRecord, KeyState, Scope};
+use super::KeyRecord;
 
 /// Records of another version are never rewritten.
 const VERSION: u8 = 1;
 /// Days of usage stored in addition to the current day.
 pub const USAGE_DAYS: usize = 31;
+/// The first bytes of a record, which changes of a key replace. Of these, charges write only state and time.
+pub const HEAD_BYTES: usize = 16;
 const USAGE_OFFSET: usize = 44;
 const RING_OFFSET: usize = USAGE_OFFSET + 4 * USAGE_DAYS;
 
@@ -69,8 +73,8 @@ pub fn decode(bytes: &[u8]) -> Result<KeyRecord, CodecError> {
         *count = u32_at(bytes, USAGE_OFFSET + 4 * day);
     }
     Ok(KeyRecord {
-        scope: scope_from_byte(bytes[1]).ok_or(CodecError::Field("scope"))?,
-        state: state_from_byte(bytes[2]).ok_or(CodecError::Field("state"))?,
+        scope: *Scope::ALL.get(usize::from(bytes[1])).ok_or(CodecError::Field("scope"))?,
+        state: *KeyState::ALL.get(usize::from(bytes[2])).ok_or(CodecError::Field("state"))?,
         state_since: i64_at(bytes, 8),
         daily_limit: Some(u32_at(bytes, 4)).filter(|limit| *limit > 0),
         day: u32_at(bytes, 16),
@@ -92,14 +96,6 @@ fn decode_window(bytes: &[u8]) -> Result<BurstWindow, CodecError> {
     let offsets = (0..usize::from(capacity)).map(|index| RING_OFFSET + 4 * index);
     let ring = offsets.map(|at| if at + 4 <= bytes.len() { u32_at(bytes, at) } else { 0 }).collect();
     Ok(BurstWindow { last: i64_at(bytes, 24), limit, len, head, ring })
-}
-
-pub fn scope_from_byte(byte: u8) -> Option<Scope> {
-    [Scope::Ip, Scope::Geo, Scope::Full].get(usize::from(byte)).copied()
-}
-
-fn state_from_byte(byte: u8) -> Option<KeyState> {
-    [KeyState::Active, KeyState::Paused, KeyState::Inactive].get(usize::from(byte)).copied()
 }
 
 fn take<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
@@ -124,8 +120,8 @@ fn i64_at(bytes: &[u8], at: usize) -> i64 {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::super::limits::Limits;
     use super::*;
+    use quota_api::Limits;
 
     proptest! {
         #[test]

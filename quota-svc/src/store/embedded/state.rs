@@ -4,20 +4,17 @@
 mod accounts;
 mod draft;
 mod keys;
-mod stored;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 pub use draft::Draft;
-pub use stored::StoredAccount;
-
-use crate::domain::record::KeyState;
+use quota_api::{Event, EventKind, KeyState, Limits, StoredAccount};
+use serde::{Deserialize, Serialize};
 
 use super::store_file::{LoadedRow, OpenError, RowWrite, StoreFile};
-use crate::domain::event::{Event, EventKind, pause_reason};
+use crate::domain::event::{self, pause_reason};
 use crate::domain::id::{AccountId, KeyId};
 use crate::domain::key::StoredKey;
-use crate::domain::limits::Limits;
 use crate::domain::record::{CORRECTED_FUTURE, RecordOutcome, encode};
 use crate::domain::time::day_of;
 use crate::domain::verdict::{ChargeGroup, GroupCounts, GroupOutcome, Subject};
@@ -26,7 +23,7 @@ use crate::store::UnreadableKey;
 #[derive(Default)]
 pub struct State {
     /// Ordered, so that a page of a listing need not sort all of them.
-    accounts: BTreeMap<AccountId, StoredAccount>,
+    accounts: BTreeMap<AccountId, AccountRow>,
     /// Accounts whose row can't be read. It is never rewritten.
     unreadable_accounts: BTreeSet<AccountId>,
     keys: HashMap<KeyId, KeyEntry>,
@@ -37,6 +34,16 @@ pub struct State {
     dirty: Vec<KeyId>,
     /// Keys that were paused since the last save, with the line of the event.
     unsaved_pauses: Vec<(KeyId, String)>,
+}
+
+/// An account with its sessions and keys. Stored as JSON.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct AccountRow {
+    #[serde(flatten)]
+    pub account: StoredAccount,
+    /// SHA-256 of the session ID → expiry, ms.
+    pub sessions: BTreeMap<String, i64>,
+    pub keys: Vec<KeyId>,
 }
 
 /// What charges have changed and a commit is about to save.
@@ -109,9 +116,8 @@ impl State {
             }
         }
         if burst_exceeded {
-            let reason = pause_reason(u32::from(limits.burst));
-            let event = Event { at: now, kind: EventKind::Paused, reason };
-            self.unsaved_pauses.push((id, event.to_line()));
+            let event = Event { at: now, kind: EventKind::Paused, reason: pause_reason(limits.burst) };
+            self.unsaved_pauses.push((id, event::to_line(&event)));
         } else if !entry.dirty {
             entry.dirty = true;
             self.dirty.push(id);

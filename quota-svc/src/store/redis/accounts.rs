@@ -5,6 +5,7 @@ use std::fmt;
 
 use async_trait::async_trait;
 use futures_util::future::{join_all, try_join_all};
+use quota_api::{SetCredential, StoredAccount};
 
 use super::RedisStore;
 use super::call::{BEGIN_DELETION, CREATE_ACCOUNT, SESSION, SET_CREDENTIAL, command};
@@ -12,9 +13,9 @@ use super::keys::{Unowned, readable};
 use super::operation::Operation;
 use super::redis_keys::{INDEX_SHARDS, RedisKey};
 use super::topology::Reply;
-use crate::domain::account::{Account, Login, MAX_SESSIONS};
+use crate::domain::account::{Login, MAX_SESSIONS};
 use crate::domain::id::{AccountId, KeyId};
-use crate::store::{AccountListing, AccountStore, CredentialChange, KeptSessions, StoreError};
+use crate::store::{AccountListing, AccountStore, StoreError};
 
 /// Minimum `COUNT` of an `SSCAN`, which visits about that many hash buckets. Many may be empty, so a smaller value would
 /// often return nothing.
@@ -57,20 +58,25 @@ impl fmt::Display for IndexCursor {
 
 #[async_trait]
 impl AccountStore for RedisStore {
-    async fn create_account(&self, login: &Login, credential: Option<&str>) -> Result<Account, StoreError> {
+    async fn create_account(
+        &self,
+        login: &Login,
+        credential: Option<&str>,
+    ) -> Result<StoredAccount, StoreError> {
         let operation = self.operation();
-        let credential = credential.map(str::to_owned);
+        let (id, login, credential) =
+            (login.account_id(), login.as_str().to_owned(), credential.map(str::to_owned));
         let credential_version = u32::from(credential.is_some());
         // `created_at` is replaced below with the store's time.
-        let account = Account { login: login.clone(), created_at: 0, credential, credential_version };
-        let mut written = operation.add_to_index([account.id()]).await?;
+        let account = StoredAccount { login, created_at: 0, credential, credential_version };
+        let mut written = operation.add_to_index([id]).await?;
         let (created_at, created) = operation.write_account(&account, None).await?;
         written.push(created);
         operation.confirm(written).await?;
-        Ok(Account { created_at, ..account })
+        Ok(StoredAccount { created_at, ..account })
     }
 
-    async fn account(&self, id: AccountId) -> Result<Account, StoreError> {
+    async fn account(&self, id: AccountId) -> Result<StoredAccount, StoreError> {
         self.operation().read_account(id).await
     }
 
@@ -115,13 +121,12 @@ impl AccountStore for RedisStore {
         Ok(keys)
     }
 
-    async fn set_credential(&self, id: AccountId, change: &CredentialChange) -> Result<u32, StoreError> {
+    async fn set_credential(&self, id: AccountId, change: &SetCredential) -> Result<u32, StoreError> {
         let operation = self.operation();
         let [account, _, sessions] = self.redis_keys.account(id);
-        let keep = match &change.keep {
-            KeptSessions::None => "",
-            KeptSessions::One(session) => session,
-            KeptSessions::All => "*",
+        let keep = match change.keep_all_sessions {
+            Some(true) => "*",
+            _ => change.keep_session.as_deref().unwrap_or_default(),
         };
         let call = SET_CREDENTIAL
             .on([&account, &sessions])
@@ -178,15 +183,15 @@ impl Operation<'_> {
     /// current time. Returns the time of creation.
     pub(super) async fn write_account(
         &self,
-        account: &Account,
+        account: &StoredAccount,
         created_at: Option<i64>,
     ) -> Result<(i64, Reply), StoreError> {
-        let [redis_key, ..] = self.redis_keys.account(account.id());
+        let [redis_key, ..] = self.redis_keys.account(AccountId::of(&account.login));
         let call = CREATE_ACCOUNT
             .on([&redis_key])
             .arg(self.now_arg())
             .arg(created_at.map_or_else(String::new, |at| at.to_string()))
-            .arg(account.login.as_str())
+            .arg(&account.login)
             .arg(account.credential.as_deref().unwrap_or_default())
             .arg(account.credential_version);
         match self.write_int(&call).await? {
@@ -195,7 +200,7 @@ impl Operation<'_> {
         }
     }
 
-    pub(super) async fn read_account(&self, id: AccountId) -> Result<Account, StoreError> {
+    pub(super) async fn read_account(&self, id: AccountId) -> Result<StoredAccount, StoreError> {
         let [redis_key, ..] = self.redis_keys.account(id);
         let fields: HashMap<String, String> = readable(self.query(&command("HGETALL", &redis_key)).await)?
             .map_err(|_| StoreError::UnreadableAccount(id))?;
@@ -237,7 +242,7 @@ impl Operation<'_> {
     async fn read_listed(
         &self,
         ids: &[String],
-        items: &mut Vec<Account>,
+        items: &mut Vec<StoredAccount>,
         unreadable: &mut Vec<AccountId>,
     ) -> Result<(), StoreError> {
         let ids: BTreeSet<AccountId> = ids.iter().filter_map(|id| AccountId::from_hex(id).ok()).collect();
@@ -252,7 +257,6 @@ impl Operation<'_> {
         Ok(())
     }
 
-    /// Redis counts the members of each set, so the number is exact whichever version wrote them.
     async fn count_accounts(&self) -> Result<u64, StoreError> {
         let counts = (0..INDEX_SHARDS).map(async |shard| {
             let index = self.redis_keys.index(shard);
@@ -292,9 +296,9 @@ fn check_account(code: i64) -> Result<(), StoreError> {
     }
 }
 
-fn parse_account(fields: &HashMap<String, String>) -> Option<Account> {
-    Some(Account {
-        login: Login::parse(fields.get("login")?).ok()?,
+fn parse_account(fields: &HashMap<String, String>) -> Option<StoredAccount> {
+    Some(StoredAccount {
+        login: fields.get("login")?.clone(),
         created_at: fields.get("created")?.parse().ok()?,
         credential: fields.get("credential").cloned(),
         credential_version: fields.get("version")?.parse().ok()?,

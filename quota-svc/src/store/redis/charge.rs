@@ -3,13 +3,14 @@
 
 use std::slice;
 
+use quota_api::Scope;
 use redis::Value;
 
 use super::RedisStore;
 use super::call::{CHARGE, Call};
 use super::redis_keys::RedisKey;
 use super::topology::CallError;
-use crate::domain::record::{CORRECTED_FUTURE, scope_from_byte};
+use crate::domain::record::CORRECTED_FUTURE;
 use crate::domain::verdict::{ChargeGroup, GroupCounts, GroupOutcome, Subject};
 
 impl RedisStore {
@@ -127,7 +128,7 @@ fn parse_group(group: &ChargeGroup, now: i64, status: i64, counts: i64) -> Optio
     let counted = |burst_exceeded| {
         let scope = match group.subject {
             Subject::Demo => None,
-            Subject::Key(_) => Some(scope_from_byte(u8::try_from(code % 4).ok()?)?),
+            Subject::Key(_) => Some(*Scope::ALL.get(usize::try_from(code % 4).ok()?)?),
         };
         let (allowed, over_daily) = (number(counts / 1024 % 1024)?, number(counts % 1024)?);
         let used = number(counts / 1024 / 1024).filter(|used| *used >= allowed)?;
@@ -153,10 +154,10 @@ fn parse_group(group: &ChargeGroup, now: i64, status: i64, counts: i64) -> Optio
 mod tests {
     use proptest::prelude::*;
 
+    use quota_api::{Limits, Outcome};
+
     use super::*;
     use crate::domain::id::KeyId;
-    use crate::domain::limits::Limits;
-    use crate::domain::verdict::Outcome;
 
     const KEY: ChargeGroup = ChargeGroup { subject: Subject::Key(KeyId([7; 16])), count: 3 };
     const DEMO: ChargeGroup = ChargeGroup { subject: Subject::Demo, count: 1 };

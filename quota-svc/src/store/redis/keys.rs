@@ -2,11 +2,9 @@
 //! reservation in its account, then its own Redis keys. Afterward the reservation is checked again, because the account
 //! may have been deleted in between.
 
-use std::collections::HashMap;
-
-use api_key::KeyDigest;
 use async_trait::async_trait;
 use futures_util::future::try_join_all;
+use quota_api::{Actor, Event, EventKind, KEYS_PER_ACCOUNT};
 use redis::Value;
 
 use super::RedisStore;
@@ -15,11 +13,10 @@ use super::call::{
 };
 use super::operation::{Operation, convert};
 use super::topology::Reply;
-use crate::domain::account::KEYS_PER_ACCOUNT;
-use crate::domain::event::{Actor, Event, EventKind, with_actor};
+use crate::domain::event::{self, with_actor};
 use crate::domain::id::{AccountId, KeyId};
-use crate::domain::key::{KeyChange, KeyChangeError, KeyMeta, KeyName, StoredKey};
-use crate::domain::record::{KeyRecord, decode, encode};
+use crate::domain::key::{KeyChange, KeyMeta, StoredKey};
+use crate::domain::record::{HEAD_BYTES, decode, encode};
 use crate::store::{KeyDraft, KeyListing, KeyStore, RESERVATION_MS, StoreError, UnreadableKey};
 
 /// The result of writing a new key.
@@ -35,33 +32,24 @@ type FoundKey = Result<StoredKey, UnreadableKey>;
 /// The stored parts of an API key. An error is the reason why a part can't be read.
 struct KeyParts {
     record: Result<Option<Vec<u8>>, String>,
-    /// Empty if the key has no metadata.
-    meta: Result<HashMap<String, String>, String>,
+    meta: Result<Option<Vec<u8>>, String>,
 }
 
 impl KeyParts {
-    fn has_no_record(&self) -> bool {
-        self.record == Ok(None)
-    }
-
-    fn has_no_meta(&self) -> bool {
-        self.meta.as_ref().is_ok_and(HashMap::is_empty)
-    }
-
     fn is_incomplete(&self) -> bool {
-        self.has_no_record() != self.has_no_meta()
+        (self.record == Ok(None)) != (self.meta == Ok(None))
     }
 
-    fn into_key(self, id: KeyId) -> Option<FoundKey> {
-        if self.has_no_record() && self.has_no_meta() {
+    fn decode(&self, id: KeyId) -> Option<FoundKey> {
+        if self.record == Ok(None) && self.meta == Ok(None) {
             return None;
         }
-        let record = self.record.and_then(|bytes| {
-            let bytes = bytes.ok_or_else(|| "the record is missing".to_owned())?;
-            decode(&bytes).map_err(|error| error.to_string())
+        let record = self.record.as_ref().map_err(Clone::clone).and_then(|bytes| {
+            let bytes = bytes.as_ref().ok_or_else(|| "the record is missing".to_owned())?;
+            decode(bytes).map_err(|error| error.to_string())
         });
-        let meta = self.meta.and_then(|fields| {
-            let meta = parse_meta(&fields).filter(|meta| meta.id() == id);
+        let meta = self.meta.as_ref().map_err(Clone::clone).and_then(|text| {
+            let meta = text.as_ref().and_then(|text| KeyMeta::from_json(text, id));
             meta.ok_or_else(|| "the metadata is missing or invalid".to_owned())
         });
         Some(match (meta, record) {
@@ -104,10 +92,9 @@ impl KeyStore for RedisStore {
         if reserved == [false] {
             return Err(StoreError::KeyLimitReached);
         }
-        let record = KeyRecord::new(draft.scope, draft.daily_limit, now);
-        let KeyDraft { name, digest, hint, actor, .. } = draft;
-        let key = StoredKey { meta: KeyMeta { account, name, hint, digest, created_at: now }, record };
-        let event = Event { at: now, kind: EventKind::Created, reason: with_actor("created", actor) };
+        let reason = with_actor("created", draft.actor);
+        let (key, event) =
+            (draft.into_key(account, now), Event { at: now, kind: EventKind::Created, reason });
         let KeyWrite::Written(written) = operation.write_key(&key, &event).await? else {
             return Err(StoreError::InvalidData(format!("the new key {id} already exists").into()));
         };
@@ -129,37 +116,35 @@ impl KeyStore for RedisStore {
         id: KeyId,
         owner: Option<AccountId>,
         change: &KeyChange,
-        actor: Option<Actor>,
+        actor: Actor,
     ) -> Result<StoredKey, StoreError> {
         let operation = self.operation();
         let redis_keys = self.redis_keys.key(id);
-        let (action, value) = match change {
-            KeyChange::Resume => ("resume", String::new()),
-            KeyChange::Deactivate => ("deactivate", String::new()),
-            KeyChange::Reactivate => ("reactivate", String::new()),
-            KeyChange::Rename(name) => ("rename", name.as_str().to_owned()),
-            KeyChange::DailyLimit(limit) => ("limit", limit.unwrap_or(0).to_string()),
-        };
-        let (kind, reason) = change.event(actor);
-        let call = CHANGE_KEY
-            .on(&redis_keys)
-            .arg(owner.map_or_else(String::new, |owner| owner.to_string()))
-            .arg(action)
-            .arg(value)
-            .arg(self.now_arg())
-            .arg(format!("{} {reason}", kind.as_str()));
-        let reply = match operation.write_int(&call).await? {
-            (-1, _) => return Err(StoreError::KeyNotFound),
-            (-2, _) => return Err(KeyChangeError::Inactive.into()),
-            (-3, _) => return Err(KeyChangeError::Paused.into()),
-            (-4, _) => {
-                let reason = "the record is too short or has an unknown format version".to_owned();
-                return Err(StoreError::UnreadableKey { id, reason });
+        // Repeated if a charge pauses the key in between, or someone else changes it.
+        loop {
+            let (parts, now) = tokio::try_join!(operation.find_parts(id), operation.read_now())?;
+            let mut key = operation.check_key(id, parts.decode(id), owner).await?;
+            let (Ok(Some(record)), Ok(Some(meta))) = (parts.record, parts.meta) else {
+                return Err(StoreError::KeyNotFound);
+            };
+            // Without an effect, the script writes nothing; earlier writes are confirmed nevertheless.
+            let event = key.apply(change, now)?.map_or_else(String::new, |(kind, reason)| {
+                event::to_line(&Event { at: now, kind, reason: with_actor(&reason, actor) })
+            });
+            let clears_window = matches!(change, KeyChange::Resume | KeyChange::Reactivate);
+            let call = CHANGE_KEY
+                .on(&redis_keys)
+                .arg(&record[..HEAD_BYTES])
+                .arg(&encode(&key.record)[..HEAD_BYTES])
+                .arg(meta)
+                .arg(key.meta.to_json())
+                .arg(u8::from(clears_window))
+                .arg(event);
+            if let (1, reply) = operation.write_int(&call).await? {
+                operation.confirm([reply]).await?;
+                return Ok(key);
             }
-            (_, reply) => reply,
-        };
-        let (key, ()) = tokio::try_join!(operation.read_key(id, owner), operation.confirm([reply]))?;
-        Ok(key)
+        }
     }
 
     async fn delete_key(&self, id: KeyId, owner: Option<AccountId>) -> Result<(), StoreError> {
@@ -188,7 +173,7 @@ impl KeyStore for RedisStore {
         operation.read_key(id, owner).await?;
         let [_, _, events] = self.redis_keys.key(id);
         let lines: Vec<String> = operation.query(&command("LRANGE", &events).arg(0).arg(-1)).await?;
-        Ok(Event::current(&lines, operation.read_now().await?))
+        Ok(event::current(&lines, operation.read_now().await?))
     }
 }
 
@@ -214,14 +199,11 @@ impl Operation<'_> {
     /// [`Self::check_reservations`].
     pub(super) async fn write_key(&self, key: &StoredKey, event: &Event) -> Result<KeyWrite, StoreError> {
         let redis_keys = self.redis_keys.key(key.meta.id());
-        let meta = &key.meta;
         let call = CREATE_KEY
             .on(&redis_keys)
             .arg(encode(&key.record))
-            .arg(event.to_line())
-            .arg(&["account", &meta.account.to_string(), "name", meta.name.as_str()])
-            .arg(&["hint", &meta.hint, "digest", &meta.digest.to_hex()])
-            .arg(&["created", &meta.created_at.to_string()]);
+            .arg(key.meta.to_json())
+            .arg(event::to_line(event));
         let reply = self.write(&call).await?;
         Ok(match &reply.value {
             Value::BulkString(owner) => {
@@ -259,8 +241,9 @@ impl Operation<'_> {
         self.read_account(account).await?;
         let (now, reserved) = self.list_reservations(account).await?;
         let mut listing = KeyListing::default();
-        let found =
-            reserved.iter().map(async |(id, at)| Ok::<_, StoreError>((id, at, self.find_key(*id).await?)));
+        let found = reserved
+            .iter()
+            .map(async |(id, at)| Ok::<_, StoreError>((id, at, self.find_parts(*id).await?.decode(*id))));
         for (id, reserved_at, key) in try_join_all(found).await? {
             let holder = match &key {
                 Some(Ok(key)) => Some(key.meta.account),
@@ -268,7 +251,7 @@ impl Operation<'_> {
                 None => None,
             };
             match key {
-                // An import of an earlier version reserved a key that another account holds.
+                // An interrupted import has reserved a key that another account holds.
                 _ if holder.is_some_and(|holder| holder != account) => {
                     self.release(account, *id, *reserved_at).await?
                 }
@@ -311,13 +294,24 @@ impl Operation<'_> {
     }
 
     async fn read_key(&self, id: KeyId, owner: Option<AccountId>) -> Result<StoredKey, StoreError> {
-        let key = match self.find_key(id).await? {
+        let found = self.find_parts(id).await?.decode(id);
+        self.check_key(id, found, owner).await
+    }
+
+    /// Checks that `owner` has the key, and that its account exists.
+    async fn check_key(
+        &self,
+        id: KeyId,
+        found: Option<FoundKey>,
+        owner: Option<AccountId>,
+    ) -> Result<StoredKey, StoreError> {
+        let key = match found {
             Some(Ok(key)) if owner.is_none_or(|owner| owner == key.meta.account) => key,
             Some(Err(key)) if self.may_access(&key, owner).await? => return Err((&key).into()),
             _ => return Err(StoreError::KeyNotFound),
         };
         if !self.has_reservation(key.meta.account, id).await? {
-            // Its account was deleted while an earlier version, or a process that crashed, created the key.
+            // Its account was deleted while a process that crashed created the key.
             tracing::warn!(key = %id, "deleting a key that no account holds");
             self.delete_redis_keys(id, Some(key.meta.account), Unowned::Keep).await?;
             return Err(StoreError::KeyNotFound);
@@ -339,19 +333,16 @@ impl Operation<'_> {
         self.query(&command("HEXISTS", &reservations).arg(id.to_string())).await
     }
 
-    async fn find_key(&self, id: KeyId) -> Result<Option<FoundKey>, StoreError> {
-        let mut parts = self.read_parts(id).await?;
-        if parts.is_incomplete() {
-            // The key may have been created or deleted between the two reads.
-            parts = self.read_parts(id).await?;
-        }
-        Ok(parts.into_key(id))
+    async fn find_parts(&self, id: KeyId) -> Result<KeyParts, StoreError> {
+        let parts = self.read_parts(id).await?;
+        // The key may have been created or deleted between the two reads.
+        if parts.is_incomplete() { self.read_parts(id).await } else { Ok(parts) }
     }
 
     async fn read_parts(&self, id: KeyId) -> Result<KeyParts, StoreError> {
         let [record, meta, _] = self.redis_keys.key(id);
         let record = readable(self.query(&command("GET", &record)).await)?;
-        let meta = readable(self.query(&command("HGETALL", &meta)).await)?;
+        let meta = readable(self.query(&command("GET", &meta)).await)?;
         Ok(KeyParts { record, meta })
     }
 
@@ -386,14 +377,4 @@ pub(super) fn readable<T>(result: Result<T, StoreError>) -> Result<Result<T, Str
         Err(StoreError::InvalidData(reason)) => Ok(Err(reason.to_string())),
         Err(error) => Err(error),
     }
-}
-
-fn parse_meta(fields: &HashMap<String, String>) -> Option<KeyMeta> {
-    Some(KeyMeta {
-        account: AccountId::from_hex(fields.get("account")?).ok()?,
-        name: KeyName::parse(fields.get("name")?).ok()?,
-        hint: fields.get("hint")?.clone(),
-        digest: KeyDigest::from_hex(fields.get("digest")?).ok()?,
-        created_at: fields.get("created")?.parse().ok()?,
-    })
 }

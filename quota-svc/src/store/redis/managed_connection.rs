@@ -4,16 +4,18 @@
 //! replies to PING. Otherwise a server that hangs would get charges whose callers time out; it would apply them later,
 //! and that could pause a key.
 
+use std::collections::HashSet;
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
 use redis::aio::MultiplexedConnection;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
-use super::restart::restart_after_panic;
 use super::settings::Assessment;
 use super::target::{ConnectOptions, ServerTarget};
 
@@ -24,6 +26,8 @@ const PING_INTERVAL: Duration = Duration::from_millis(250);
 /// Delay before reconnecting, if the last connection lasted less than `PING_INTERVAL`. A replica, for example, accepts
 /// connections but rejects every write; without the delay, each rejected write would open a new connection.
 const RECONNECT_DELAY: Duration = Duration::from_millis(100);
+/// Bounds the CPU time and the log lines of a task that panics again and again.
+const RESTART_DELAY: Duration = Duration::from_millis(500);
 
 /// A connection and its generation. A connection that is published again after a check has a new generation.
 #[derive(Clone)]
@@ -225,8 +229,37 @@ impl ConnectionTask {
     }
 }
 
+/// The servers that can't be reached. The connections of a store share it: there are several to each server, and an outage
+/// is worth one warning.
+#[derive(Debug, Default)]
+pub struct OutageLog(Mutex<HashSet<String>>);
+
+impl OutageLog {
+    /// Records that an attempt has failed. Returns whether it is the first one since a connection to the server was made.
+    pub fn begin(&self, server: &str) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(server.to_owned())
+    }
+
+    /// Records that a connection was made.
+    pub fn end(&self, server: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(server);
+    }
+}
+
+/// Runs a task that never ends, and starts it again after each panic. Without its task, a connection would neither be
+/// checked nor replaced.
+pub async fn restart_after_panic<F: Future<Output = Infallible>>(name: &str, task: impl Fn() -> F) {
+    loop {
+        let Err(_) = AssertUnwindSafe(task()).catch_unwind().await;
+        tracing::error!(task = name, "a background task has panicked; restarting it");
+        tokio::time::sleep(RESTART_DELAY).await;
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicU32;
+
     use testkit::redis::Redis;
 
     use super::super::target::{self, Credentials, RedisTarget};
@@ -264,5 +297,27 @@ mod tests {
         managed.report_suspect(managed.generation().unwrap());
         published.wait_for(Option::is_none).await.unwrap();
         published.wait_for(Option::is_some).await.unwrap();
+    }
+
+    #[test]
+    fn outage_of_each_server_begins_once() {
+        let log = OutageLog::default();
+        assert!(log.begin("a") && log.begin("b") && !log.begin("a"));
+        log.end("a");
+        assert!(log.begin("a") && !log.begin("b"));
+    }
+
+    #[tokio::test]
+    async fn task_is_restarted_after_a_panic() {
+        let (starts, restarted) = (AtomicU32::new(0), Notify::new());
+        let task = restart_after_panic("test", || async {
+            assert_eq!(starts.fetch_add(1, Ordering::SeqCst), 1, "panic of the test");
+            restarted.notify_one();
+            std::future::pending().await
+        });
+        tokio::select! {
+            () = task => panic!("the task ended"),
+            () = restarted.notified() => {}
+        }
     }
 }

@@ -5,7 +5,7 @@
 //! | Redis key | type | content |
 //! |---|---|---|
 //! | `{key id}:k` | string | the record (`domain/record/codec.rs`) |
-//! | `{key id}:m` | hash | metadata: account, name, hint, digest, created |
+//! | `{key id}:m` | string | metadata as JSON (`KeyMeta` in `domain/key.rs`) |
 //! | `{key id}:e` | list | events, newest first, at most 100 |
 //! | `{account id}:a` | hash | login, created, credential, version; `deleting` during a deletion |
 //! | `{account id}:p` | hash | reservations: key ID → time of the reservation |

@@ -10,7 +10,7 @@ use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo, RedisConnectionIn
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
-use super::outage_log::OutageLog;
+use super::managed_connection::OutageLog;
 use super::settings::SettingsCheck;
 
 const REDIS_PORT: u16 = 6379;

@@ -2,9 +2,10 @@
 
 use std::collections::HashSet;
 
+use quota_api::{Scope, SetCredential};
 use quota_svc::domain::account::Login;
-use quota_svc::domain::record::Scope;
-use quota_svc::store::{CredentialChange, KeptSessions, StoreError};
+use quota_svc::domain::id::AccountId;
+use quota_svc::store::StoreError;
 
 use super::harness::{Harness, random};
 
@@ -30,7 +31,7 @@ pub async fn listing_returns_every_account_once(harness: &Harness) {
         let page = harness.store.accounts(cursor.as_deref(), 7).await.unwrap();
         assert_eq!(page.total, 25);
         for account in &page.accounts {
-            assert!(listed.insert(account.id()), "listed twice");
+            assert!(listed.insert(AccountId::of(&account.login)), "listed twice");
         }
         cursor = page.next;
         if cursor.is_none() {
@@ -50,27 +51,33 @@ pub async fn account_deletion_deletes_keys(harness: &Harness) {
     assert!(matches!(harness.store.delete_account(account, None).await, Err(StoreError::AccountNotFound)));
     assert!(matches!(harness.key_in(account, Scope::Ip, None).await, Err(StoreError::AccountNotFound)));
     assert_eq!(harness.store.accounts(None, 100).await.unwrap().total, 0);
-    assert_eq!(harness.outcome(key).await, quota_svc::domain::verdict::Outcome::UnknownKey);
+    assert_eq!(harness.outcome(key).await, quota_api::Outcome::UnknownKey);
 }
 
 pub async fn credential_change_checks_version_and_revokes_sessions(harness: &Harness) {
     let account = harness.account().await;
     let (kept, other) = ("a".repeat(64), "b".repeat(64));
-    let set = async |expected_version, credential: &str, keep: KeptSessions| {
+    let set = async |expected_version, credential: &str, keep_session, keep_all_sessions| {
         let credential = credential.to_owned();
-        let change = CredentialChange { credential, expected_version, expected_credential: None, keep };
+        let change = SetCredential {
+            credential,
+            expected_version,
+            expected_credential: None,
+            keep_session,
+            keep_all_sessions,
+        };
         harness.store.set_credential(account, &change).await
     };
-    assert_eq!(set(0, "one", KeptSessions::None).await.unwrap(), 1);
+    assert_eq!(set(0, "one", None, None).await.unwrap(), 1);
     for session in [&kept, &other] {
         harness.store.add_session(account, session, 3_600, None).await.unwrap();
     }
-    let stale = set(0, "two", KeptSessions::None).await;
+    let stale = set(0, "two", None, None).await;
     assert!(matches!(stale, Err(StoreError::CredentialConflict)));
     assert!(harness.store.has_session(account, &other).await.unwrap());
-    assert_eq!(set(1, "two", KeptSessions::All).await.unwrap(), 2);
+    assert_eq!(set(1, "two", None, Some(true)).await.unwrap(), 2);
     assert!(harness.store.has_session(account, &other).await.unwrap());
-    assert_eq!(set(2, "three", KeptSessions::One(kept.clone())).await.unwrap(), 3);
+    assert_eq!(set(2, "three", Some(kept.clone()), None).await.unwrap(), 3);
     assert!(harness.store.has_session(account, &kept).await.unwrap());
     assert!(!harness.store.has_session(account, &other).await.unwrap());
     assert_eq!(harness.store.account(account).await.unwrap().credential.as_deref(), Some("three"));
@@ -78,16 +85,17 @@ pub async fn credential_change_checks_version_and_revokes_sessions(harness: &Har
 
 pub async fn session_with_an_outdated_credential_is_rejected(harness: &Harness) {
     let login = Login::parse(&random()).unwrap();
-    let account = harness.store.create_account(&login, Some("old")).await.unwrap().id();
+    harness.store.create_account(&login, Some("old")).await.unwrap();
+    let account = login.account_id();
     let add_session = async |session: &str, expected: &str| {
         harness.store.add_session(account, &session.repeat(64), 60, Some(expected)).await
     };
     add_session("a", "old").await.unwrap();
-    let change = CredentialChange {
+    let change = SetCredential {
         credential: "new".to_owned(),
         expected_version: 1,
         expected_credential: Some("old".to_owned()),
-        keep: KeptSessions::None,
+        ..SetCredential::default()
     };
     assert_eq!(harness.store.set_credential(account, &change).await.unwrap(), 2);
     assert!(matches!(add_session("b", "old").await, Err(StoreError::CredentialConflict)));
@@ -111,18 +119,19 @@ pub async fn session_with_an_outdated_credential_is_rejected(harness: &Harness) 
 
 pub async fn account_deletion_with_an_outdated_credential_is_rejected(harness: &Harness) {
     let login = Login::parse(&random()).unwrap();
-    let account = harness.store.create_account(&login, Some("old")).await.unwrap().id();
+    harness.store.create_account(&login, Some("old")).await.unwrap();
+    let account = login.account_id();
     let key = harness.key_in(account, Scope::Full, None).await.unwrap();
-    let change = CredentialChange {
+    let change = SetCredential {
         credential: "new".to_owned(),
         expected_version: 1,
         expected_credential: Some("old".to_owned()),
-        keep: KeptSessions::None,
+        ..SetCredential::default()
     };
     harness.store.set_credential(account, &change).await.unwrap();
     let delete = async |expected| harness.store.delete_account(account, Some(expected)).await;
     assert!(matches!(delete("old").await, Err(StoreError::CredentialConflict)));
-    assert_eq!(harness.outcome(key).await, quota_svc::domain::verdict::Outcome::Allowed);
+    assert_eq!(harness.outcome(key).await, quota_api::Outcome::Allowed);
     harness.key_in(account, Scope::Full, None).await.unwrap();
     assert_eq!(delete("new").await.unwrap().len(), 2);
     assert!(matches!(delete("new").await, Err(StoreError::AccountNotFound)));

@@ -5,14 +5,12 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use api_key::ApiKey;
+use quota_api::{Actor, Limits, NewKey, Outcome, Scope, SettingsChange, Verdict};
 use quota_svc::domain::account::Login;
 use quota_svc::domain::id::{AccountId, KeyId};
-use quota_svc::domain::key::KeyName;
-use quota_svc::domain::limits::Limits;
-use quota_svc::domain::record::Scope;
+use quota_svc::domain::key::KeyChange;
 use quota_svc::domain::time::Clock;
 use quota_svc::domain::verdict::{ChargeGroup, Subject};
-use quota_svc::domain::verdict::{Outcome, Verdict};
 use quota_svc::store::embedded::EmbeddedStore;
 use quota_svc::store::redis::{ConfirmWrites, Credentials, RedisOptions, RedisStore};
 use quota_svc::store::{KeyDraft, Store, StoreError};
@@ -96,7 +94,8 @@ impl Harness {
     /// Creates an account with a random login.
     pub async fn account(&self) -> AccountId {
         let login = Login::parse(&format!("user-{}", random())).expect("valid login");
-        self.store.create_account(&login, None).await.expect("account is created").id()
+        self.store.create_account(&login, None).await.expect("account is created");
+        login.account_id()
     }
 
     /// Creates a key in a new account.
@@ -112,10 +111,8 @@ impl Harness {
         daily_limit: Option<u32>,
     ) -> Result<KeyId, StoreError> {
         let key = ApiKey::generate().expect("random bytes");
-        let name = KeyName::parse("a key").expect("valid name");
-        let draft =
-            KeyDraft { name, digest: key.digest(), hint: key.hint(), scope, daily_limit, actor: None };
-        self.store.create_key(account, draft).await.map(|key| key.meta.id())
+        let new = NewKey { daily_limit, ..NewKey::new("a key", scope) };
+        self.store.create_key(account, draft(&key, new)).await.map(|key| key.meta.id())
     }
 
     /// Makes `count` charges in one call.
@@ -143,6 +140,15 @@ impl Harness {
         }
         matching
     }
+}
+
+/// A key that the owner creates.
+pub fn draft(key: &ApiKey, new: NewKey) -> KeyDraft {
+    KeyDraft { new, digest: key.digest(), hint: key.hint(), actor: Actor::Owner }
+}
+
+pub fn rename(name: &str) -> KeyChange {
+    KeyChange::Settings(SettingsChange { name: Some(name.to_owned()) })
 }
 
 /// 16 random hexadecimal digits.

@@ -2,13 +2,11 @@
 
 use api_key::ApiKey;
 use futures_util::future::join_all;
-use quota_svc::domain::event::{Actor, EventKind};
-use quota_svc::domain::key::{KeyChange, KeyChangeError, KeyName};
-use quota_svc::domain::record::{KeyState, Scope};
-use quota_svc::domain::verdict::Outcome;
-use quota_svc::store::{KeyDraft, StoreError};
+use quota_api::{Actor, EventKind, KeyState, NewKey, Outcome, Scope};
+use quota_svc::domain::key::{KeyChange, KeyChangeError};
+use quota_svc::store::StoreError;
 
-use super::harness::{DAY, Harness};
+use super::harness::{DAY, Harness, draft, rename};
 
 pub async fn concurrent_creations_stop_at_ten_keys(harness: &Harness) {
     let account = harness.account().await;
@@ -26,7 +24,7 @@ pub async fn deleted_key_is_unknown_and_frees_its_slot(harness: &Harness) {
         keys.push(harness.key_in(account, Scope::Geo, None).await.unwrap());
     }
     assert!(matches!(harness.key_in(account, Scope::Geo, None).await, Err(StoreError::KeyLimitReached)));
-    harness.store.change_key(keys[3], None, &KeyChange::Deactivate, None).await.unwrap();
+    harness.store.change_key(keys[3], None, &KeyChange::Deactivate, Actor::Operator).await.unwrap();
     harness.store.delete_key(keys[3], Some(account)).await.unwrap();
     assert_eq!(harness.outcome(keys[3]).await, Outcome::UnknownKey);
     assert!(matches!(harness.store.delete_key(keys[3], None).await, Err(StoreError::KeyNotFound)));
@@ -42,7 +40,7 @@ pub async fn key_state_transitions_match_documentation(harness: &Harness) {
     use KeyState::{Active, Inactive, Paused};
     let key = harness.key().await;
     let state_after = async |change: KeyChange| {
-        harness.store.change_key(key, None, &change, None).await.map(|key| key.record.state)
+        harness.store.change_key(key, None, &change, Actor::Operator).await.map(|key| key.record.state)
     };
     assert_eq!(state_after(KeyChange::Resume).await.unwrap(), Active);
     assert_eq!(state_after(KeyChange::Reactivate).await.unwrap(), Active);
@@ -77,18 +75,19 @@ pub async fn key_of_another_account_is_not_found(harness: &Harness) {
     assert_not_found(harness.store.key(key, Some(other)).await.map(drop));
     assert_not_found(harness.store.events(key, Some(other)).await.map(drop));
     assert_not_found(harness.store.delete_key(key, Some(other)).await);
-    let name = KeyName::parse("stolen").unwrap();
     for change in [
         KeyChange::Resume,
         KeyChange::Deactivate,
         KeyChange::Reactivate,
-        KeyChange::Rename(name),
+        rename("stolen"),
         KeyChange::DailyLimit(Some(1)),
     ] {
-        assert_not_found(harness.store.change_key(key, Some(other), &change, None).await.map(drop));
+        assert_not_found(
+            harness.store.change_key(key, Some(other), &change, Actor::Operator).await.map(drop),
+        );
     }
     let unchanged = harness.store.key(key, Some(owner)).await.unwrap();
-    assert_eq!((unchanged.meta.name.as_str(), unchanged.record.state), ("a key", KeyState::Active));
+    assert_eq!((unchanged.meta.settings.name.as_str(), unchanged.record.state), ("a key", KeyState::Active));
 }
 
 pub async fn changes_add_events_and_old_events_are_dropped(harness: &Harness) {
@@ -97,7 +96,7 @@ pub async fn changes_add_events_and_old_events_are_dropped(harness: &Harness) {
         [KeyChange::Deactivate, KeyChange::Deactivate, KeyChange::Reactivate, KeyChange::DailyLimit(Some(5))]
     {
         harness.advance(1);
-        harness.store.change_key(key, None, &change, None).await.unwrap();
+        harness.store.change_key(key, None, &change, Actor::Operator).await.unwrap();
     }
     let events = harness.store.events(key, None).await.unwrap();
     let kinds: Vec<_> = events.iter().map(|event| event.kind).collect();
@@ -108,13 +107,12 @@ pub async fn changes_add_events_and_old_events_are_dropped(harness: &Harness) {
         "newest first; a change without effect adds no event"
     );
     assert_eq!(events[0].at, harness.now());
-    assert_eq!(events[0].reason, "daily limit set to 5");
+    assert_eq!(events[0].reason, "daily limit set to 5 (by the operator)");
     for n in 0..130 {
-        let name = KeyName::parse(&format!("name {n}")).unwrap();
-        harness.store.change_key(key, None, &KeyChange::Rename(name), None).await.unwrap();
+        harness.store.change_key(key, None, &rename(&format!("name {n}")), Actor::Owner).await.unwrap();
     }
     let events = harness.store.events(key, None).await.unwrap();
-    assert_eq!((events.len(), events[0].reason.as_str()), (100, "renamed to name 129"));
+    assert_eq!((events.len(), events[0].reason.as_str()), (100, "renamed to name 129 (by the owner)"));
     harness.advance(31 * DAY);
     assert_eq!(harness.store.events(key, None).await.unwrap(), []);
 }
@@ -122,22 +120,14 @@ pub async fn changes_add_events_and_old_events_are_dropped(harness: &Harness) {
 pub async fn events_name_the_actor(harness: &Harness) {
     let account = harness.account().await;
     let key = ApiKey::generate().unwrap();
-    let draft = KeyDraft {
-        name: KeyName::parse("a key").unwrap(),
-        digest: key.digest(),
-        hint: key.hint(),
-        scope: Scope::Ip,
-        daily_limit: None,
-        actor: Some(Actor::Owner),
-    };
+    let draft = draft(&key, NewKey::new("a key", Scope::Ip));
     let key = harness.store.create_key(account, draft).await.unwrap().meta.id();
-    let name = KeyName::parse("new name").unwrap();
     for (change, actor) in [
-        (KeyChange::Deactivate, Some(Actor::Operator)),
-        (KeyChange::Reactivate, Some(Actor::Owner)),
-        (KeyChange::Rename(name), Some(Actor::Owner)),
-        (KeyChange::DailyLimit(Some(5)), Some(Actor::Operator)),
-        (KeyChange::DailyLimit(None), None),
+        (KeyChange::Deactivate, Actor::Operator),
+        (KeyChange::Reactivate, Actor::Owner),
+        (rename("new name"), Actor::Owner),
+        (KeyChange::DailyLimit(Some(5)), Actor::Operator),
+        (KeyChange::DailyLimit(None), Actor::System),
     ] {
         harness.advance(1);
         harness.store.change_key(key, None, &change, actor).await.unwrap();
@@ -152,7 +142,7 @@ pub async fn events_name_the_actor(harness: &Harness) {
             "reactivated (by the owner)",
             "renamed to new name (by the owner)",
             "daily limit set to 5 (by the operator)",
-            "daily limit set to the default",
+            "daily limit set to the default (by the system)",
         ]
     );
 }
@@ -160,17 +150,15 @@ pub async fn events_name_the_actor(harness: &Harness) {
 pub async fn name_and_daily_limit_can_be_changed(harness: &Harness) {
     let account = harness.account().await;
     let key = harness.key_in(account, Scope::Ip, Some(2)).await.unwrap();
-    let name = KeyName::parse("Büro · 東京").unwrap();
-    let renamed =
-        harness.store.change_key(key, Some(account), &KeyChange::Rename(name.clone()), None).await.unwrap();
-    assert_eq!(renamed.meta.name, name);
+    let renamed = harness.store.change_key(key, Some(account), &rename("Büro · 東京"), Actor::Owner).await;
+    assert_eq!(renamed.unwrap().meta.settings.name, "Büro · 東京");
     let outcomes: Vec<_> = harness.charge_key(key, 3).await.iter().map(|verdict| verdict.outcome).collect();
     assert_eq!(outcomes, [Outcome::Allowed, Outcome::Allowed, Outcome::DailyExceeded]);
-    harness.store.change_key(key, None, &KeyChange::DailyLimit(Some(4)), None).await.unwrap();
+    harness.store.change_key(key, None, &KeyChange::DailyLimit(Some(4)), Actor::Operator).await.unwrap();
     let verdict = harness.charge_key(key, 1).await[0];
     assert_eq!((verdict.outcome, verdict.limit, verdict.remaining), (Outcome::Allowed, Some(4), Some(1)));
-    harness.store.change_key(key, None, &KeyChange::DailyLimit(Some(1)), None).await.unwrap();
+    harness.store.change_key(key, None, &KeyChange::DailyLimit(Some(1)), Actor::Operator).await.unwrap();
     assert_eq!(harness.charge_key(key, 1).await[0].remaining, Some(0), "remaining is never negative");
-    harness.store.change_key(key, None, &KeyChange::DailyLimit(None), None).await.unwrap();
+    harness.store.change_key(key, None, &KeyChange::DailyLimit(None), Actor::Operator).await.unwrap();
     assert_eq!(harness.charge_key(key, 1).await[0].limit, Some(10_000));
 }

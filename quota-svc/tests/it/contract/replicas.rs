@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use quota_svc::domain::limits::Limits;
-use quota_svc::domain::record::Scope;
-use quota_svc::domain::verdict::Outcome;
+use quota_api::{Limits, Outcome, Scope};
 use testkit::fault_proxy::{Fault, FaultProxy};
 use testkit::redis::Redis;
 use testkit::wait::eventually;

@@ -1,33 +1,34 @@
 //! Import into a store.
 
 use api_key::ApiKey;
-use quota_svc::domain::account::{Account, Login};
-use quota_svc::domain::event::EventKind;
-use quota_svc::domain::key::{KeyMeta, KeyName, StoredKey};
+use quota_api::{EventKind, KeyState, NewKey, Outcome, Scope, StoredAccount};
+use quota_svc::domain::id::AccountId;
+use quota_svc::domain::key::{KeyMeta, StoredKey};
 use quota_svc::domain::record::KeyRecord;
-use quota_svc::domain::record::{KeyState, Scope};
-use quota_svc::domain::verdict::Outcome;
-use quota_svc::store::ImportAccount;
+use quota_svc::domain::transfer::ImportAccount;
 
 use super::harness::{DAY, Harness, random};
 
 /// An account with `key_count` new keys, as a backup would contain it.
 fn account_to_import(login: &str, key_count: usize, now: i64) -> ImportAccount {
-    let login = Login::parse(login).unwrap();
-    let account =
-        Account { login, created_at: 123, credential: Some("hash".to_owned()), credential_version: 4 };
+    let (id, login, credential) = (AccountId::of(login), login.to_owned(), Some("hash".to_owned()));
+    let account = StoredAccount { login, created_at: 123, credential, credential_version: 4 };
     let keys = (0..key_count).map(|n| {
         let key = ApiKey::generate().unwrap();
         let meta = KeyMeta {
-            account: account.id(),
-            name: KeyName::parse(&format!("key {n}")).unwrap(),
-            hint: key.hint(),
+            account: id,
             digest: key.digest(),
+            hint: key.hint(),
             created_at: 200 + n as i64,
+            settings: NewKey::new(&format!("key {n}"), Scope::Geo).settings,
         };
         StoredKey { meta, record: KeyRecord::new(Scope::Geo, None, now) }
     });
     ImportAccount { keys: keys.collect(), account }
+}
+
+fn id_of(import: &ImportAccount) -> AccountId {
+    AccountId::of(&import.account.login)
 }
 
 pub async fn import_adds_missing_and_keeps_existing(harness: &Harness) {
@@ -41,9 +42,9 @@ pub async fn import_adds_missing_and_keeps_existing(harness: &Harness) {
     assert_eq!((report.accounts_kept, report.keys_kept, report.keys_created), (1, 6, 0));
     let report = harness.store.import(&[more]).await.unwrap();
     assert_eq!((report.keys_created, report.keys_refused), (4, 2), "an account has at most ten keys");
-    let account = harness.store.account(first.account.id()).await.unwrap();
+    let account = harness.store.account(id_of(&first)).await.unwrap();
     assert_eq!(account, first.account);
-    let keys = harness.store.keys(account.id()).await.unwrap().keys;
+    let keys = harness.store.keys(id_of(&first)).await.unwrap().keys;
     assert_eq!(keys.len(), 10);
     assert!(first.keys.iter().all(|key| keys.contains(key)));
 }
@@ -69,13 +70,13 @@ pub async fn import_skips_keys_that_another_account_holds(harness: &Harness) {
     harness.store.import(std::slice::from_ref(&owner)).await.unwrap();
     let mut other = account_to_import(&random(), 1, harness.now());
     let mut held = owner.keys[0].clone();
-    held.meta.account = other.account.id();
+    held.meta.account = id_of(&other);
     other.keys.push(held);
     for created in [1, 0] {
         let report = harness.store.import(std::slice::from_ref(&other)).await.unwrap();
         let keys = (report.keys_created, report.keys_kept, report.keys_refused);
         assert_eq!(keys, (created, 1 - created, 1));
     }
-    assert_eq!(harness.store.keys(other.account.id()).await.unwrap().keys, other.keys[..1]);
-    assert_eq!(harness.store.keys(owner.account.id()).await.unwrap().keys, owner.keys);
+    assert_eq!(harness.store.keys(id_of(&other)).await.unwrap().keys, other.keys[..1]);
+    assert_eq!(harness.store.keys(id_of(&owner)).await.unwrap().keys, owner.keys);
 }

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use quota_api::{Outcome, Scope};
 use quota_svc::domain::id::{AccountId, KeyId};
-use quota_svc::domain::record::Scope;
-use quota_svc::domain::verdict::Outcome;
 use quota_svc::store::StoreError;
 use redb::{Database, StorageBackend, TableDefinition};
 
@@ -81,7 +80,7 @@ async fn unreadable_account_can_be_deleted(
     let (mut accounts, mut unreadable, mut cursor) = (Vec::new(), Vec::new(), None);
     loop {
         let page = store.accounts(cursor.as_deref(), 100).await.unwrap();
-        accounts.extend(page.accounts.iter().map(|account| account.id()));
+        accounts.extend(page.accounts.iter().map(|account| AccountId::of(&account.login)));
         unreadable.extend(page.unreadable);
         cursor = page.next;
         if cursor.is_none() {

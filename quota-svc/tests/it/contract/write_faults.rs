@@ -7,19 +7,18 @@ use std::time::Duration;
 
 use api_key::ApiKey;
 use futures_util::future::join_all;
-use quota_svc::domain::account::{Account, Login};
-use quota_svc::domain::event::Event;
-use quota_svc::domain::event::EventKind;
+use quota_api::{
+    Actor, Event, EventKind, KeyState, Limits, NewKey, Outcome, Scope, SetCredential, StoredAccount,
+};
+use quota_svc::domain::account::Login;
 use quota_svc::domain::id::{AccountId, KeyId};
-use quota_svc::domain::key::{KeyChange, KeyName, StoredKey};
-use quota_svc::domain::limits::Limits;
-use quota_svc::domain::record::{KeyState, Scope};
-use quota_svc::domain::verdict::Outcome;
-use quota_svc::store::{CredentialChange, ImportAccount, KeptSessions, KeyDraft, Store, StoreError};
+use quota_svc::domain::key::{KeyChange, StoredKey};
+use quota_svc::domain::transfer::ImportAccount;
+use quota_svc::store::{Store, StoreError};
 use redb::StorageBackend;
 use testkit::wait::eventually;
 
-use super::harness::Harness;
+use super::harness::{Harness, draft, rename};
 
 const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 const SESSION: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
@@ -171,21 +170,22 @@ impl Subjects {
 
     async fn run(&self, step: Step, harness: &Harness) -> Result<(), StoreError> {
         let (store, account, key) = (&harness.store, self.account(), self.key());
-        let change =
-            async |change: KeyChange| store.change_key(key, Some(account), &change, None).await.map(drop);
+        let change = async |change: KeyChange| {
+            store.change_key(key, Some(account), &change, Actor::Operator).await.map(drop)
+        };
         match step {
             Step::CreateAccount => store.create_account(&self.login, None).await.map(drop),
-            Step::CreateKey => store.create_key(account, draft(&self.key)).await.map(drop),
+            Step::CreateKey => {
+                store.create_key(account, draft(&self.key, NewKey::new("a key", Scope::Full))).await.map(drop)
+            }
             Step::Deactivate => change(KeyChange::Deactivate).await,
             Step::Reactivate => change(KeyChange::Reactivate).await,
-            Step::Rename => change(KeyChange::Rename(KeyName::parse("renamed").unwrap())).await,
+            Step::Rename => change(rename("renamed")).await,
             Step::SetLimit => change(KeyChange::DailyLimit(Some(50))).await,
             Step::AddSession => store.add_session(account, SESSION, 60, None).await,
             Step::SetCredential => {
-                let keep = KeptSessions::One(SESSION.to_owned());
-                let credential = "hash".to_owned();
-                let change =
-                    CredentialChange { credential, expected_version: 0, expected_credential: None, keep };
+                let (credential, keep_session) = ("hash".to_owned(), Some(SESSION.to_owned()));
+                let change = SetCredential { credential, keep_session, ..SetCredential::default() };
                 store.set_credential(account, &change).await.map(drop)
             }
             Step::Pause => self.pause(harness).await,
@@ -209,7 +209,11 @@ impl Subjects {
     async fn backup(&self) -> ImportAccount {
         let other = Harness::embedded();
         other.store.create_account(&self.login, None).await.unwrap();
-        let key = other.store.create_key(self.account(), draft(&self.imported)).await.unwrap();
+        let key = other
+            .store
+            .create_key(self.account(), draft(&self.imported, NewKey::new("a key", Scope::Full)))
+            .await
+            .unwrap();
         ImportAccount { account: other.store.account(self.account()).await.unwrap(), keys: vec![key] }
     }
 
@@ -230,21 +234,9 @@ impl Subjects {
 
 #[derive(Debug, Clone, PartialEq)]
 struct Snapshot {
-    account: Option<Account>,
+    account: Option<StoredAccount>,
     session: bool,
     keys: Vec<StoredKey>,
-}
-
-fn draft(key: &ApiKey) -> KeyDraft {
-    let name = KeyName::parse("a key").unwrap();
-    KeyDraft {
-        name,
-        digest: key.digest(),
-        hint: key.hint(),
-        scope: Scope::Full,
-        daily_limit: None,
-        actor: None,
-    }
 }
 
 async fn wait_available(store: &dyn Store) {

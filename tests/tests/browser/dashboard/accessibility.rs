@@ -90,7 +90,7 @@ async fn check_all_states(browser: &Browser, stack: &Stack, login: &str) {
 async fn create_inactive_key(stack: &Stack, login: &str) {
     let quota = stack.quotas[0].client();
     let account = quota.find_account(login).await.unwrap().unwrap();
-    let key = NewKey { name: "Old laptop".to_owned(), scope: Scope::Ip, daily_limit: None };
+    let key = NewKey::new("Old laptop", Scope::Ip);
     let key = quota.create_key(&account.id, &key).await.unwrap().key;
     quota.deactivate_key(&key.id, None).await.unwrap();
 }
@@ -99,7 +99,7 @@ async fn create_inactive_key(stack: &Stack, login: &str) {
 async fn create_limited_key(stack: &Stack, login: &str) {
     let quota = stack.quotas[0].client();
     let account = quota.find_account(login).await.unwrap().unwrap();
-    let key = NewKey { name: "Import".to_owned(), scope: Scope::Ip, daily_limit: Some(1) };
+    let key = NewKey { daily_limit: Some(1), ..NewKey::new("Import", Scope::Ip) };
     let secret = quota.create_key(&account.id, &key).await.unwrap().secret;
     let request = testkit::http::client().get(format!("{}/api/v1/ip", stack.lookup_url));
     assert_eq!(request.bearer_auth(&secret).send().await.unwrap().status(), 200);

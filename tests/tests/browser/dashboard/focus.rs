@@ -66,7 +66,7 @@ async fn buttons_of_all_cards_have_distinct_names(browser: &Browser, stack: &Sta
     let quota = stack.quotas[0].client();
     let account = quota.find_account("grace").await.unwrap().unwrap();
     for name in ["Same", "Same", "Other"] {
-        let key = NewKey { name: name.to_owned(), scope: Scope::Ip, daily_limit: None };
+        let key = NewKey::new(name, Scope::Ip);
         quota.create_key(&account.id, &key).await.unwrap();
     }
     browser.wait_for_text(".key-count", "3 of 10 keys").await;

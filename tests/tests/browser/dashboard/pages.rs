@@ -3,7 +3,9 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use quota_client::wire::{DayUsage, ExportedAccount, ExportedKey, ImportRequest, KeyState, NewKey, Scope};
+use quota_client::wire::{
+    DayUsage, ExportedAccount, ExportedKey, ImportRequest, KeyState, NewKey, Scope, StoredAccount,
+};
 
 use super::stack::Stack;
 use crate::browser::Browser;
@@ -94,22 +96,17 @@ async fn import(stack: &Stack, login: &str) {
     ];
     let keys = definitions.iter().zip(0..).map(|((name, scope, state, since), i)| ExportedKey {
         sha256: format!("{:x}", 0xabcd_u32 + i).repeat(16),
-        name: (*name).to_owned(),
         hint: format!("ipl_Ab{i}d…wx{i}z"),
-        scope: *scope,
+        settings: NewKey::new(name, *scope).settings,
         state: *state,
         state_since: *since,
         created_at: now - (40 - i64::from(i)) * MS_PER_DAY,
         daily_limit: None,
         usage: usage(i, &days),
     });
-    let account = ExportedAccount {
-        login: login.to_owned(),
-        created_at: now,
-        credential: None,
-        credential_version: 0,
-        keys: keys.collect(),
-    };
+    let login = login.to_owned();
+    let account = StoredAccount { login, created_at: now, credential: None, credential_version: 0 };
+    let account = ExportedAccount { account, keys: keys.collect() };
     let report = stack.quotas[0].client().import(&ImportRequest { accounts: vec![account] }).await.unwrap();
     assert_eq!(report.keys_created, 4, "{report:?}");
 }
@@ -118,7 +115,7 @@ async fn import(stack: &Stack, login: &str) {
 async fn days(stack: &Stack, login: &str) -> Vec<String> {
     let quota = stack.quotas[0].client();
     let account = quota.find_account(login).await.unwrap().expect("the account exists");
-    let key = NewKey { name: "probe".to_owned(), scope: Scope::Ip, daily_limit: None };
+    let key = NewKey::new("probe", Scope::Ip);
     let id = quota.create_key(&account.id, &key).await.unwrap().key.id;
     let days = quota.usage(&id, None).await.unwrap().days;
     quota.delete_key(&id, None).await.unwrap();

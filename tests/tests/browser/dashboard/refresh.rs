@@ -29,7 +29,7 @@ async fn instrument(browser: &Browser) {
 async fn create_key(stack: &Stack, login: &str, name: &str) -> String {
     let quota = stack.quotas[0].client();
     let account = quota.find_account(login).await.unwrap().unwrap();
-    let key = NewKey { name: name.to_owned(), scope: Scope::Geo, daily_limit: None };
+    let key = NewKey::new(name, Scope::Geo);
     quota.create_key(&account.id, &key).await.unwrap().key.id.to_string()
 }
 

@@ -2,13 +2,15 @@
 
 use std::ops::Bound;
 
-use super::{Draft, State, StoredAccount};
-use crate::domain::account::{Account, MAX_SESSIONS};
+use quota_api::{SetCredential, StoredAccount};
+
+use super::{AccountRow, Draft, State};
+use crate::domain::account::MAX_SESSIONS;
 use crate::domain::id::{AccountId, KeyId};
-use crate::store::{AccountListing, CredentialChange, KeptSessions, StoreError};
+use crate::store::{AccountListing, StoreError};
 
 impl State {
-    pub fn account(&self, id: AccountId) -> Result<&StoredAccount, StoreError> {
+    pub fn account(&self, id: AccountId) -> Result<&AccountRow, StoreError> {
         self.accounts.get(&id).ok_or_else(|| match self.unreadable_accounts.contains(&id) {
             true => StoreError::UnreadableAccount(id),
             false => StoreError::AccountNotFound,
@@ -38,9 +40,9 @@ impl State {
 
     /// Loads an account from the file.
     pub(super) fn load_account(&mut self, id: AccountId, row: &[u8]) {
-        match StoredAccount::from_bytes(row) {
-            Some(account) => drop(self.accounts.insert(id, account)),
-            None => {
+        match serde_json::from_slice::<AccountRow>(row) {
+            Ok(row) if AccountId::of(&row.account.login) == id => drop(self.accounts.insert(id, row)),
+            _ => {
                 tracing::error!(account = %id, "can't read a stored account; its owner can't sign in");
                 self.unreadable_accounts.insert(id);
             }
@@ -56,13 +58,15 @@ impl State {
 }
 
 impl Draft<'_> {
-    pub fn create_account(&mut self, account: Account) -> Result<Account, StoreError> {
-        if !matches!(self.account(account.id()), Err(StoreError::AccountNotFound)) {
+    pub fn create_account(&mut self, account: StoredAccount) -> Result<StoredAccount, StoreError> {
+        if !matches!(self.account(AccountId::of(&account.login)), Err(StoreError::AccountNotFound)) {
             return Err(StoreError::AccountExists);
         }
-        let stored =
-            StoredAccount { account: account.clone(), sessions: Default::default(), keys: Vec::new() };
-        self.put_account(stored);
+        self.put_account(AccountRow {
+            account: account.clone(),
+            sessions: Default::default(),
+            keys: Vec::new(),
+        });
         Ok(account)
     }
 
@@ -90,7 +94,7 @@ impl Draft<'_> {
     }
 
     /// Replaces the credential and revokes sessions.
-    pub fn set_credential(&mut self, id: AccountId, change: &CredentialChange) -> Result<u32, StoreError> {
+    pub fn set_credential(&mut self, id: AccountId, change: &SetCredential) -> Result<u32, StoreError> {
         self.update_account(id, |stored| {
             if stored.account.credential_version != change.expected_version {
                 return Err(StoreError::CredentialConflict);
@@ -98,10 +102,8 @@ impl Draft<'_> {
             check_credential(&stored.account, change.expected_credential.as_deref())?;
             stored.account.credential = Some(change.credential.clone());
             stored.account.credential_version += 1;
-            match &change.keep {
-                KeptSessions::None => stored.sessions.clear(),
-                KeptSessions::One(keep) => stored.sessions.retain(|session, _| session == keep),
-                KeptSessions::All => {}
+            if change.keep_all_sessions != Some(true) {
+                stored.sessions.retain(|session, _| Some(session) == change.keep_session.as_ref());
             }
             Ok(stored.account.credential_version)
         })
@@ -144,7 +146,7 @@ impl Draft<'_> {
     pub(super) fn update_account<T>(
         &mut self,
         id: AccountId,
-        change: impl FnOnce(&mut StoredAccount) -> Result<T, StoreError>,
+        change: impl FnOnce(&mut AccountRow) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let mut stored = self.account(id)?.clone();
         let result = change(&mut stored)?;
@@ -153,7 +155,7 @@ impl Draft<'_> {
     }
 }
 
-fn check_credential(account: &Account, expected: Option<&str>) -> Result<(), StoreError> {
+fn check_credential(account: &StoredAccount, expected: Option<&str>) -> Result<(), StoreError> {
     match expected {
         Some(expected) if account.credential.as_deref() != Some(expected) => {
             Err(StoreError::CredentialConflict)

@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 
+use quota_api::Event;
+
 use super::super::store_file::RowWrite;
-use super::stored::meta_to_bytes;
-use super::{KeyEntry, State, StoredAccount};
-use crate::domain::event::Event;
+use super::{AccountRow, KeyEntry, State};
+use crate::domain::event;
 use crate::domain::id::{AccountId, KeyId};
 use crate::domain::key::{KeyChange, StoredKey};
 use crate::domain::record::encode;
@@ -23,7 +24,7 @@ pub struct Draft<'a> {
 #[derive(Default)]
 pub struct Staged {
     /// `None` for a deleted account.
-    accounts: HashMap<AccountId, Option<StoredAccount>>,
+    accounts: HashMap<AccountId, Option<AccountRow>>,
     keys: HashMap<KeyId, StagedKey>,
     events: Vec<(KeyId, Event)>,
 }
@@ -45,15 +46,15 @@ impl<'a> Draft<'a> {
         self.staged
     }
 
-    pub(super) fn account(&self, id: AccountId) -> Result<&StoredAccount, StoreError> {
+    pub(super) fn account(&self, id: AccountId) -> Result<&AccountRow, StoreError> {
         match self.staged.accounts.get(&id) {
             Some(staged) => staged.as_ref().ok_or(StoreError::AccountNotFound),
             None => self.state.account(id),
         }
     }
 
-    pub(super) fn put_account(&mut self, account: StoredAccount) {
-        self.staged.accounts.insert(account.account.id(), Some(account));
+    pub(super) fn put_account(&mut self, row: AccountRow) {
+        self.staged.accounts.insert(AccountId::of(&row.account.login), Some(row));
     }
 
     pub(super) fn remove_account(&mut self, id: AccountId) {
@@ -123,21 +124,21 @@ impl StagedKey {
 impl Staged {
     /// The rows to write.
     pub fn rows(&self) -> Vec<RowWrite> {
+        let to_json = |row: &AccountRow| serde_json::to_vec(row).expect("strings and numbers serialize");
         let accounts = self.accounts.iter();
-        let mut rows: Vec<_> = accounts
-            .map(|(id, account)| RowWrite::Account(*id, account.as_ref().map(StoredAccount::to_bytes)))
-            .collect();
+        let mut rows: Vec<_> =
+            accounts.map(|(id, row)| RowWrite::Account(*id, row.as_ref().map(to_json))).collect();
         for (id, staged) in &self.keys {
             // A new key can replace one that was deleted in the same commit.
             if !matches!(staged, StagedKey::Changed(..)) {
                 rows.extend(RowWrite::delete_key(*id));
             }
             if let Some(key) = staged.key() {
-                rows.push(RowWrite::Key(*id, Some(meta_to_bytes(&key.meta))));
+                rows.push(RowWrite::Key(*id, Some(key.meta.to_json())));
                 rows.push(RowWrite::Record(*id, Some(encode(&key.record))));
             }
         }
-        rows.extend(self.events.iter().map(|(id, event)| RowWrite::AddEvent(*id, event.to_line())));
+        rows.extend(self.events.iter().map(|(id, event)| RowWrite::AddEvent(*id, event::to_line(event))));
         rows
     }
 }

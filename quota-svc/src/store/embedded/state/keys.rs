@@ -1,15 +1,14 @@
 //! The keys of the state in memory: create, read, change, delete, import and load.
 
-use quota_api::ImportReport;
+use quota_api::{Actor, Event, EventKind, ImportReport, KEYS_PER_ACCOUNT};
 
-use super::stored::meta_from_bytes;
 use super::{Draft, KeyEntry, State, UnreadableEntry};
-use crate::domain::account::KEYS_PER_ACCOUNT;
-use crate::domain::event::{Actor, Event, EventKind, with_actor};
+use crate::domain::event::with_actor;
 use crate::domain::id::{AccountId, KeyId};
 use crate::domain::key::{KeyChange, KeyMeta, StoredKey};
 use crate::domain::record::decode;
-use crate::store::{ImportAccount, KeyListing, StoreError, UnreadableKey};
+use crate::domain::transfer::ImportAccount;
+use crate::store::{KeyListing, StoreError, UnreadableKey};
 
 impl State {
     pub fn keys(&self, account: AccountId) -> Result<KeyListing, StoreError> {
@@ -36,8 +35,7 @@ impl State {
 
     /// Loads a key from the file. A missing part is empty. Accounts must have been loaded.
     pub(super) fn load_key(&mut self, id: KeyId, meta: &[u8], record: &[u8]) {
-        let meta = meta_from_bytes(meta).filter(|meta| meta.id() == id);
-        match (meta, decode(record)) {
+        match (KeyMeta::from_json(meta, id), decode(record)) {
             (Some(meta), Ok(record)) => {
                 self.keys.insert(id, KeyEntry { key: StoredKey { meta, record }, dirty: false });
             }
@@ -69,7 +67,7 @@ impl Draft<'_> {
         &mut self,
         key: StoredKey,
         kind: EventKind,
-        actor: Option<Actor>,
+        actor: Actor,
         now: i64,
     ) -> Result<StoredKey, StoreError> {
         let id = key.meta.id();
@@ -90,12 +88,12 @@ impl Draft<'_> {
         id: KeyId,
         owner: Option<AccountId>,
         change: &KeyChange,
-        actor: Option<Actor>,
+        actor: Actor,
         now: i64,
     ) -> Result<StoredKey, StoreError> {
         let mut key = self.key(id, owner)?.clone();
-        if key.apply(change, now)? {
-            let (kind, reason) = change.event(actor);
+        if let Some((kind, reason)) = key.apply(change, now)? {
+            let reason = with_actor(&reason, actor);
             self.put_changed_key(key.clone(), change, Event { at: now, kind, reason });
         }
         Ok(key)
@@ -122,22 +120,20 @@ impl Draft<'_> {
     pub fn import(&mut self, accounts: &[ImportAccount], now: i64) -> Result<ImportReport, StoreError> {
         let mut report = ImportReport::default();
         for import in accounts {
+            let account = AccountId::of(&import.account.login);
             match self.create_account(import.account.clone()) {
                 Ok(_) => report.accounts_created += 1,
                 Err(_) => report.accounts_kept += 1,
             }
             for key in &import.keys {
                 match self.key_owner(key.meta.id(), None) {
-                    Ok(owner) if owner == Some(import.account.id()) => report.keys_kept += 1,
+                    Ok(owner) if owner == Some(account) => report.keys_kept += 1,
                     Ok(_) => report.keys_refused += 1,
                     // There is no such key.
-                    Err(_) => {
-                        let actor = Some(Actor::Operator);
-                        match self.create_key(key.clone(), EventKind::Imported, actor, now) {
-                            Ok(_) => report.keys_created += 1,
-                            Err(_) => report.keys_refused += 1,
-                        }
-                    }
+                    Err(_) => match self.create_key(key.clone(), EventKind::Imported, Actor::Operator, now) {
+                        Ok(_) => report.keys_created += 1,
+                        Err(_) => report.keys_refused += 1,
+                    },
                 }
             }
         }

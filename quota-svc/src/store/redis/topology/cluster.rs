@@ -13,8 +13,7 @@ use redis::{Cmd, RedisError, RedisResult, ServerErrorKind, Value};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-use super::super::managed_connection::ManagedConnection;
-use super::super::restart::restart_after_panic;
+use super::super::managed_connection::{ManagedConnection, restart_after_panic};
 use super::super::target::{ConnectOptions, Node, ServerTarget};
 use super::slots::{self, Range};
 use super::{CallError, Reply, is, reply, send_on};

@@ -1,0 +1,163 @@
+//! Exported accounts and keys: their form in an export, and their validation in an import.
+
+use api_key::KeyDigest;
+use quota_api::invisible::is_invisible;
+use quota_api::{DayUsage, ExportedAccount, ExportedKey, KEYS_PER_ACCOUNT, StoredAccount};
+
+use super::account::{Login, MAX_CREDENTIAL};
+use super::id::AccountId;
+use super::key::{KeyMeta, StoredKey};
+use super::record::KeyRecord;
+use super::time::day_of_date;
+
+/// Maximum length of a hint in an import, in characters.
+const MAX_HINT: usize = 32;
+
+/// Why an account can't be imported.
+pub type ImportError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A validated line of an export.
+#[derive(Debug, Clone)]
+pub struct ImportAccount {
+    pub account: StoredAccount,
+    pub keys: Vec<StoredKey>,
+}
+
+/// One line of an export.
+pub fn export(account: StoredAccount, keys: &[StoredKey], now: i64) -> ExportedAccount {
+    let key = |StoredKey { meta, record }: &StoredKey| ExportedKey {
+        sha256: meta.digest.to_hex(),
+        hint: meta.hint.clone(),
+        settings: meta.settings.clone(),
+        state: record.state,
+        state_since: record.state_since,
+        created_at: meta.created_at,
+        daily_limit: record.daily_limit,
+        usage: record.usage(now).into_iter().filter(|day| day.requests > 0).collect(),
+    };
+    ExportedAccount { account, keys: keys.iter().map(key).collect() }
+}
+
+impl ImportAccount {
+    /// Validates one line of an export. The error is a message for the CLI or the API response.
+    pub fn from_export(line: &ExportedAccount, now: i64) -> Result<Self, ImportError> {
+        let ExportedAccount { account, keys } = line;
+        let login = Login::parse(&account.login)?;
+        if account.credential.as_ref().is_some_and(|credential| credential.len() > MAX_CREDENTIAL) {
+            return Err(format!("a credential must be at most {MAX_CREDENTIAL} bytes long").into());
+        }
+        if keys.len() > KEYS_PER_ACCOUNT {
+            return Err(format!("an account can have at most {KEYS_PER_ACCOUNT} keys").into());
+        }
+        let keys = keys.iter().enumerate().map(|(index, key)| {
+            import_key(key, login.account_id(), now).map_err(|reason| format!("keys[{index}]: {reason}"))
+        });
+        let keys = keys.collect::<Result<_, _>>()?;
+        Ok(Self { account: StoredAccount { login: login.into(), ..account.clone() }, keys })
+    }
+}
+
+fn import_key(key: &ExportedKey, account: AccountId, now: i64) -> Result<StoredKey, ImportError> {
+    if key.hint.chars().count() > MAX_HINT || key.hint.chars().any(is_invisible) {
+        let reason = format!("a hint must be at most {MAX_HINT} characters, without invisible characters");
+        return Err(reason.into());
+    }
+    let meta = KeyMeta {
+        account,
+        digest: KeyDigest::from_hex(&key.sha256)?,
+        hint: key.hint.clone(),
+        created_at: key.created_at,
+        settings: key.settings.clone().checked()?,
+    };
+    let mut record = KeyRecord::new(meta.settings.scope, key.daily_limit.filter(|limit| *limit > 0), now);
+    (record.state, record.state_since) = (key.state, key.state_since);
+    for DayUsage { day, requests } in &key.usage {
+        let day = day_of_date(day).ok_or_else(|| format!("`{day}` is not a date (YYYY-MM-DD)"))?;
+        record.set_used_on(day, *requests);
+    }
+    Ok(StoredKey { meta, record })
+}
+
+#[cfg(test)]
+mod tests {
+    use quota_api::{KeySettings, KeyState, Limits, Scope};
+
+    use super::*;
+
+    const NOW: i64 = 1_800_000_000_000;
+
+    fn stored_account_and_key() -> (StoredAccount, StoredKey) {
+        let (login, credential) = ("ada".to_owned(), Some("x".to_owned()));
+        let account = StoredAccount { login, created_at: 5, credential, credential_version: 3 };
+        let meta = KeyMeta {
+            account: AccountId::of("ada"),
+            digest: KeyDigest([9; 32]),
+            hint: "ipl_abcd…wxyz".to_owned(),
+            created_at: 7,
+            settings: KeySettings { name: "laptop".to_owned(), scope: Scope::Geo },
+        };
+        let mut record = KeyRecord::new(Scope::Geo, Some(77), NOW - 3 * 86_400_000);
+        for time in [NOW - 3 * 86_400_000, NOW - 86_400_000, NOW, NOW] {
+            record.charge(time, &Limits::default());
+        }
+        (record.state, record.state_since) = (KeyState::Paused, 11);
+        (account, StoredKey { meta, record })
+    }
+
+    #[test]
+    fn export_and_import_round_trip() {
+        let (account, key) = stored_account_and_key();
+        let line = export(account.clone(), std::slice::from_ref(&key), NOW);
+        assert_eq!(line.keys[0].usage.iter().map(|day| day.requests).collect::<Vec<_>>(), [1, 1, 2]);
+        let imported = ImportAccount::from_export(&line, NOW).unwrap();
+        assert_eq!(imported.account, account);
+        assert_eq!(imported.keys[0].record.usage(NOW), key.record.usage(NOW));
+        assert_eq!(imported.keys[0].meta, key.meta);
+        assert_eq!(export(imported.account, &imported.keys, NOW), line);
+    }
+
+    #[test]
+    fn export_line_is_flat_and_unknown_fields_are_rejected() {
+        let (account, key) = stored_account_and_key();
+        let mut line = serde_json::to_value(export(account, &[key], NOW)).unwrap();
+        assert_eq!((&line["login"], &line["keys"][0]["name"]), (&"ada".into(), &"laptop".into()));
+        assert!(serde_json::from_value::<ExportedAccount>(line.clone()).is_ok());
+        line["keys"][0]["hush"] = 1.into();
+        assert!(serde_json::from_value::<ExportedAccount>(line).is_err());
+    }
+
+    #[test]
+    fn invalid_line_error_names_the_reason() {
+        let (account, key) = stored_account_and_key();
+        let valid = export(account, &[key], NOW);
+        let mut line = valid.clone();
+        line.keys[0].sha256 = "abc".to_owned();
+        assert!(ImportAccount::from_export(&line, NOW).unwrap_err().to_string().contains("64 lowercase"));
+        let mut line = valid.clone();
+        line.keys[0].usage[0].day = "yesterday".to_owned();
+        assert!(ImportAccount::from_export(&line, NOW).unwrap_err().to_string().contains("yesterday"));
+        let mut line = valid;
+        line.keys = vec![line.keys[0].clone(); 11];
+        assert!(ImportAccount::from_export(&line, NOW).unwrap_err().to_string().contains("at most 10"));
+    }
+
+    #[test]
+    fn invisible_characters_in_an_import_are_rejected() {
+        let (account, key) = stored_account_and_key();
+        let valid = export(account, &[key.clone(), key], NOW);
+        for text in ["a\u{202e}b", "a\u{2066}b", "\u{fe0f}"] {
+            let mut line = valid.clone();
+            line.account.login = text.to_owned();
+            let error = ImportAccount::from_export(&line, NOW).expect_err("the login is invalid").to_string();
+            assert!(error.contains("a login must be"), "{error}");
+            let mut line = valid.clone();
+            line.keys[1].settings.name = text.to_owned();
+            let error = ImportAccount::from_export(&line, NOW).expect_err("the name is invalid").to_string();
+            assert!(error.starts_with("keys[1]: a key name must be"), "{error}");
+        }
+        let mut line = valid;
+        line.keys[1].hint = "ipl_\u{202e}abcd".to_owned();
+        let error = ImportAccount::from_export(&line, NOW).expect_err("the hint is invalid").to_string();
+        assert!(error.starts_with("keys[1]: a hint must be"), "{error}");
+    }
+}
