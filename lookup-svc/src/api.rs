@@ -23,7 +23,7 @@ use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 use crate::caller::Caller;
 use crate::fields::FieldSet;
-use crate::lookup::{Allowed, Denial, Lookup};
+use crate::lookup::{Allowed, Backends, Denial};
 use crate::metrics::{Operation, RequestCounters, RequestOutcome};
 
 use error::ApiError;
@@ -37,7 +37,7 @@ const DEMO_PATH: &str = "/api/v1/ip/demo";
 /// The operations of the API.
 #[derive(Clone)]
 pub struct Api {
-    pub lookup: Arc<Lookup>,
+    pub backends: Arc<Backends>,
     pub responses: Responses,
     pub counters: Arc<RequestCounters>,
     /// Throttles the warnings about a quota-svc outage.
@@ -79,7 +79,7 @@ impl Api {
     }
 
     async fn get_demo(&self, request: &Request) -> Response {
-        match self.lookup.charge_demo().await {
+        match self.backends.charge_demo().await {
             Ok(allowed) => {
                 self.record(Operation::Demo, RequestOutcome::Success, None);
                 self.success_response(&allowed, FieldSet::Demo, request)
@@ -95,20 +95,20 @@ impl Api {
         let key = request::key(request.headers(), query).ok_or(ApiError::MissingKey)?;
         let requested = request::scope(query)?;
         let key = ApiKey::parse(&key).map_err(|_| ApiError::MalformedKey)?;
-        let allowed = self.lookup.charge(&key).await.map_err(ApiError::Denied)?;
+        let allowed = self.backends.charge(&key).await.map_err(ApiError::Denied)?;
         let key_scope = allowed.scope.ok_or(ApiError::NO_VERDICT)?;
         Ok((allowed, requested.map_or(key_scope, |requested| requested.min(key_scope))))
     }
 
     fn success_response(&self, allowed: &Allowed, field_set: FieldSet, request: &Request) -> Response {
         let caller = Caller::of(request);
-        let client = caller.identify(&self.lookup.edge, request, field_set.has_connection_facts());
+        let client = caller.identify(&self.backends.edge, request, field_set.has_connection_facts());
         self.counters.count_client_ip(client.decision);
         let operation = match field_set {
             FieldSet::Scope(_) => Operation::Lookup,
             FieldSet::Demo => Operation::Demo,
         };
-        self.responses.success(operation, &allowed.rate_limit, self.lookup.render(field_set, &client))
+        self.responses.success(operation, &allowed.rate_limit, self.backends.render(field_set, &client))
     }
 
     fn error_response(&self, operation: Operation, error: &ApiError) -> Response {

@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 
 use crate::api::{Api, Responses};
 use crate::config::Config;
-use crate::lookup::{Lookup, unix_now};
+use crate::lookup::{Backends, unix_now};
 use crate::metrics::{self, QuotaMetrics, RequestCounters};
 use crate::public_urls::PublicUrls;
 use crate::quota_status::{HUNG_AFTER, QuotaStatus};
@@ -82,11 +82,11 @@ impl LookupService {
             .trust_trace_of(move |peer| tracing_proxies.contains(peer));
         let (quota, quota_update) = QuotaStatus::follow(client, kit.readiness.condition("lookup-quota"));
         tasks.spawn(kit.tasks.watch("status of quota-svc", quota_update));
-        let lookup = Arc::new(Lookup { edge, geo: geo.clone(), charger });
-        let pages = pages::routes(&urls, lookup.clone(), quota.clone(), config.ratelimit_headers);
+        let backends = Arc::new(Backends { edge, geo: geo.clone(), charger });
+        let pages = pages::routes(&urls, backends.clone(), quota.clone(), config.ratelimit_headers);
         let responses = Responses::new(&urls, config.ratelimit_headers, quota);
         let errors = responder(&*urls.docs, &responses.default_headers());
-        let api = Api { lookup, responses, counters, outage_log: Arc::default() };
+        let api = Api { backends, responses, counters, outage_log: Arc::default() };
         let endpoint = router::endpoint(api, pages, errors.clone(), telemetry, config.body_timeout());
         Ok(Self { endpoint: endpoint.boxed(), urls, errors, trusted, geo, tasks })
     }

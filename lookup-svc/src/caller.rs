@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use edge::{ClientInfo, ConnectionFacts, Edge, Peer, ProxiedTls};
+use edge::{ClientInfo, ConnectionFacts, Edge, Peer};
 use geo::is_public;
 use http_server::{ConnectionInfo, RequestOrigin};
 use poem::http::Version;
@@ -62,15 +62,8 @@ fn own_facts(connection: Option<&ConnectionInfo>, version: Version) -> Connectio
     if let Some(tls) = &connection.tls {
         own = own.with_tls(tls.version, tls.cipher);
     }
-    match &connection.proxied {
-        Some(header) => own.behind_balancer(
-            header
-                .tls
-                .as_ref()
-                .map(|tls| ProxiedTls { version: tls.version.as_deref(), cipher: tls.cipher.as_deref() }),
-        ),
-        None => own,
-    }
+    let Some(header) = &connection.proxied else { return own };
+    own.behind_balancer(header.tls.as_ref().map(|tls| (tls.version.as_deref(), tls.cipher.as_deref())))
 }
 
 /// What kind of address this is, as the end of the sentence "… is". `None` for a public address.

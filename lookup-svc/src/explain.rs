@@ -13,9 +13,8 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use service_kit::command_line::Output;
 
-use crate::body::LookupBody;
 use crate::caller::special_use;
-use crate::fields::{FIELDS, FieldSet, STATUS};
+use crate::fields::{self, FieldSet, STATUS};
 use crate::lookup::unix_now;
 
 /// How long to wait for the proxies that Kubernetes lists.
@@ -108,8 +107,7 @@ fn explain(edge: &Edge, geo: &Geo, proxy_protocol: bool, args: &ExplainArgs) -> 
     let steps =
         proxy_protocol.then(|| proxy_header.to_owned()).into_iter().chain(texts("ip")).chain(no_location);
     let (body, sources) = geo.explain(client.ip, unix_now(), |location, sources| {
-        let (field_set, location) = (FieldSet::Scope(Scope::Full), LocationJson::new(location));
-        (LookupBody { field_set, client: &client, location: &location }.to_json(), sources)
+        (FieldSet::Scope(Scope::Full).to_json(&client, &LocationJson::new(location)), sources)
     });
     let values: Map<String, Value> = serde_json::from_slice(&body).unwrap_or_default();
     let source = |name: &str| match name {
@@ -134,7 +132,7 @@ fn explain(edge: &Edge, geo: &Geo, proxy_protocol: bool, args: &ExplainArgs) -> 
         steps: steps.collect(),
         ip: client.ip,
         decision: client.decision.label(),
-        fields: FIELDS.iter().map(|field| field.name).filter(|name| *name != STATUS).map(field).collect(),
+        fields: fields::all().map(|field| field.name).filter(|name| *name != STATUS).map(field).collect(),
         databases: geo.databases().into_iter().map(database).collect(),
     }
 }

@@ -1,89 +1,118 @@
-//! The table of all response fields, and the field sets that responses contain.
+//! The fields of successful responses: their groups, and the field sets that responses contain.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use edge::{ClientInfo, ConnectionFacts, Iata};
+use geo::{Field, LOCATION_FIELDS, LocationJson, NETWORK_FIELDS, Type};
 use quota_client::wire::Scope;
 
-/// A JSON Schema type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Type {
-    String,
-    Integer,
-    Number,
-    Boolean,
-}
-
-impl Type {
-    /// The name in JSON Schema.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::String => "string",
-            Self::Integer => "integer",
-            Self::Number => "number",
-            Self::Boolean => "boolean",
-        }
-    }
-}
-
-/// One field of a successful response.
-#[derive(Clone, Copy, Debug)]
-pub struct Field {
-    pub name: &'static str,
-    /// The type of a value that is not null.
-    pub ty: Type,
-    /// The narrowest scope that includes the field.
-    pub scope: Scope,
-    /// Shown in `/docs` and in the OpenAPI document.
-    pub description: &'static str,
-    /// An example value, as JSON.
-    pub example: &'static str,
-}
+/// Enough for most responses: a full one has about 600 bytes.
+const INITIAL_CAPACITY: usize = 1024;
 
 /// The only field that is always present and never null.
 pub const STATUS: &str = "status";
 
-const fn field(
-    name: &'static str,
-    ty: Type,
-    scope: Scope,
-    example: &'static str,
-    description: &'static str,
-) -> Field {
-    Field { name, ty, scope, description, example }
+const STATUS_FIELDS: &[Field] = &[Field {
+    name: STATUS,
+    ty: Type::String,
+    example: r#""success""#,
+    description: "Always \"success\". Error responses do not have this field.",
+}];
+
+geo::fields! {
+    ADDRESS_FIELDS, write_addresses(ip: IpAddr) {
+        "ip", String, v4(ip), r#""198.51.100.7""#, "The caller's IPv4 address; null if the caller used IPv6.";
+        "ipv6", String, v6(ip), "null", "The caller's IPv6 address; null if the caller used IPv4.";
+    }
+}
+
+geo::fields! {
+    VERSION_FIELDS, write_versions(facts: &ConnectionFacts<'_>) {
+        "http_protocol", String, facts.http_protocol, r#""HTTP/2""#, "HTTP version of the request.";
+        "tls_version", String, facts.tls_version, r#""TLSv1.3""#, "TLS version of the connection.";
+    }
+}
+
+geo::fields! {
+    CIPHER_FIELDS, write_cipher(facts: &ConnectionFacts<'_>) {
+        "tls_cipher", String, facts.tls_cipher, r#""TLS_AES_256_GCM_SHA384""#, "TLS cipher suite.";
+    }
+}
+
+geo::fields! {
+    EDGE_FIELDS, write_edge(facts: &ConnectionFacts<'_>) {
+        "rtt", Integer, facts.rtt_ms, "12", "Round-trip time to the edge network in milliseconds.";
+        "colo", String, facts.colo.as_ref().map(Iata::as_str), r#""SJC""#, "IATA code of the edge data center that served the request.";
+    }
+}
+
+fn v4(ip: IpAddr) -> Option<Ipv4Addr> {
+    if let IpAddr::V4(ip) = ip { Some(ip) } else { None }
+}
+
+fn v6(ip: IpAddr) -> Option<Ipv6Addr> {
+    if let IpAddr::V6(ip) = ip { Some(ip) } else { None }
+}
+
+/// Fields that responses have together.
+pub struct FieldGroup {
+    pub fields: &'static [Field],
+    /// The narrowest scope that includes them.
+    pub scope: Scope,
+    pub in_demo: bool,
+    write: fn(&mut Vec<u8>, &ClientInfo<'_>, &LocationJson),
 }
 
 /// Every field, in response order.
-#[rustfmt::skip]
-pub const FIELDS: [Field; 26] = {
-    use Scope::{Full, Geo, Ip};
-    use Type::{Boolean, Integer, Number, String};
-    [
-        field(STATUS, String, Ip, r#""success""#, "Always \"success\". Error responses do not have this field."),
-        field("ip", String, Ip, r#""198.51.100.7""#, "The caller's IPv4 address; null if the caller used IPv6."),
-        field("ipv6", String, Ip, "null", "The caller's IPv6 address; null if the caller used IPv4."),
-        field("city", String, Geo, r#""San Francisco""#, "City name."),
-        field("region", String, Geo, r#""California""#, "Region or state name."),
-        field("region_code", String, Geo, r#""US-CA""#, "ISO 3166-2 code of the region."),
-        field("country", String, Geo, r#""US""#, "ISO 3166-1 alpha-2 country code."),
-        field("country_name", String, Geo, r#""United States""#, "Country name in English."),
-        field("continent", String, Geo, r#""NA""#, "Two-letter continent code."),
-        field("latitude", Number, Geo, "37.7697", "Latitude."),
-        field("longitude", Number, Geo, "-122.3933", "Longitude."),
-        field("timezone", String, Geo, r#""America/Los_Angeles""#, "IANA timezone identifier."),
-        field("timezone_offset", Integer, Geo, "-28800", "UTC offset in seconds at the time of the request."),
-        field("postal_code", String, Geo, r#""94107""#, "Postal code."),
-        field("asn", Integer, Geo, "64497", "Autonomous system (AS) number."),
-        field("org", String, Geo, r#""Example Network Two""#, "AS organization name or ISP."),
-        field("as", String, Geo, r#""AS64497 Example Network Two""#, "AS number and organization name."),
-        field("is_eu", Boolean, Geo, "false", "Whether the address is in the European Union."),
-        field("currency", String, Geo, r#""USD""#, "ISO 4217 currency code of the country."),
-        field("http_protocol", String, Full, r#""HTTP/2""#, "HTTP version of the request."),
-        field("tls_version", String, Full, r#""TLSv1.3""#, "TLS version of the connection."),
-        field("tls_cipher", String, Full, r#""TLS_AES_256_GCM_SHA384""#, "TLS cipher suite."),
-        field("rtt", Integer, Full, "12", "Round-trip time to the edge network in milliseconds."),
-        field("colo", String, Full, r#""SJC""#, "IATA code of the edge data center that served the request."),
-        field("proxy", Boolean, Full, "false", "True for a known VPN or proxy network."),
-        field("hosting", Boolean, Full, "false", "True for a known hosting or cloud network."),
-    ]
-};
+pub static GROUPS: [FieldGroup; 7] = [
+    FieldGroup {
+        fields: STATUS_FIELDS,
+        scope: Scope::Ip,
+        in_demo: true,
+        write: |json, _, _| json.extend_from_slice(br#"{"status":"success""#),
+    },
+    FieldGroup {
+        fields: ADDRESS_FIELDS,
+        scope: Scope::Ip,
+        in_demo: true,
+        write: |json, client, _| write_addresses(json, client.ip),
+    },
+    FieldGroup {
+        fields: LOCATION_FIELDS,
+        scope: Scope::Geo,
+        in_demo: true,
+        write: |json, _, location| json.extend_from_slice(location.geo_fields()),
+    },
+    FieldGroup {
+        fields: VERSION_FIELDS,
+        scope: Scope::Full,
+        in_demo: true,
+        write: |json, client, _| write_versions(json, &client.facts),
+    },
+    FieldGroup {
+        fields: CIPHER_FIELDS,
+        scope: Scope::Full,
+        in_demo: false,
+        write: |json, client, _| write_cipher(json, &client.facts),
+    },
+    FieldGroup {
+        fields: EDGE_FIELDS,
+        scope: Scope::Full,
+        in_demo: true,
+        write: |json, client, _| write_edge(json, &client.facts),
+    },
+    FieldGroup {
+        fields: NETWORK_FIELDS,
+        scope: Scope::Full,
+        in_demo: false,
+        write: |json, _, location| json.extend_from_slice(location.full_fields()),
+    },
+];
+
+/// Every field, in response order.
+pub fn all() -> impl Iterator<Item = &'static Field> {
+    GROUPS.iter().flat_map(|group| group.fields)
+}
 
 /// The fields of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,22 +132,79 @@ impl FieldSet {
         matches!(self, Self::Scope(Scope::Full) | Self::Demo)
     }
 
+    fn contains(self, group: &FieldGroup) -> bool {
+        match self {
+            Self::Scope(scope) => group.scope <= scope,
+            Self::Demo => group.in_demo,
+        }
+    }
+
+    /// The body of a response. Fields outside the set are absent; fields without data are null.
+    pub fn to_json(self, client: &ClientInfo<'_>, location: &LocationJson) -> Vec<u8> {
+        let mut json = Vec::with_capacity(INITIAL_CAPACITY);
+        for group in GROUPS.iter().filter(|group| self.contains(group)) {
+            (group.write)(&mut json, client, location);
+        }
+        json.push(b'}');
+        json
+    }
+
     /// A response with this set of fields, as JSON.
     pub fn example(self) -> String {
-        let fields = FIELDS.iter().filter(|field| self.contains(field));
+        let groups = GROUPS.iter().filter(|group| self.contains(group));
+        let fields = groups.flat_map(|group| group.fields);
         let fields: Vec<_> = fields.map(|field| format!("  \"{}\": {}", field.name, field.example)).collect();
         format!("{{\n{}\n}}", fields.join(",\n"))
     }
+}
 
-    /// Whether the set includes a field. Used only for the documentation and in tests: `LookupBody` has its own code
-    /// for each set.
-    pub fn contains(self, field: &Field) -> bool {
-        match self {
-            Self::Scope(scope) => field.scope <= scope,
-            Self::Demo => {
-                let extra = ["http_protocol", "tls_version", "rtt", "colo"];
-                field.scope <= Scope::Geo || extra.contains(&field.name)
-            }
-        }
+#[cfg(test)]
+mod tests {
+    use edge::Decision;
+    use geo::Location;
+
+    use super::*;
+
+    /// The body for a client without location data.
+    fn json(field_set: FieldSet, ip: &str) -> String {
+        let facts = ConnectionFacts {
+            http_protocol: Some("HTTP/2"),
+            rtt_ms: Some(12),
+            colo: Iata::parse(b"FRA"),
+            ..ConnectionFacts::default()
+        };
+        let ip = ip.parse().expect("valid IP address");
+        let client = ClientInfo { ip, decision: Decision::PeerUntrusted, facts };
+        let location = LocationJson::new(&Location::default());
+        String::from_utf8(field_set.to_json(&client, &location)).expect("valid UTF-8")
+    }
+
+    #[test]
+    fn fields_without_data_are_null() {
+        let text = json(FieldSet::Scope(Scope::Full), "192.0.2.1");
+        let object: serde_json::Map<_, _> = serde_json::from_str(&text).expect("valid JSON object");
+        assert_eq!(object.len(), 26);
+        let mut non_null: Vec<_> =
+            object.iter().filter(|(_, value)| !value.is_null()).map(|(name, _)| name).collect();
+        non_null.sort();
+        assert_eq!(non_null, ["colo", "http_protocol", "ip", "rtt", "status"]);
+    }
+
+    #[test]
+    fn address_is_in_the_field_of_its_family() {
+        let v4 = json(FieldSet::Scope(Scope::Ip), "192.0.2.1");
+        assert_eq!(v4, r#"{"status":"success","ip":"192.0.2.1","ipv6":null}"#);
+        let v6 = json(FieldSet::Scope(Scope::Ip), "2001:db8::1");
+        assert_eq!(v6, r#"{"status":"success","ip":null,"ipv6":"2001:db8::1"}"#);
+    }
+
+    #[test]
+    fn demo_has_no_cipher_and_no_network_flags() {
+        let text = json(FieldSet::Demo, "192.0.2.1");
+        assert!(["tls_cipher", "proxy", "hosting"].iter().all(|name| !text.contains(name)), "{text}");
+        assert!(
+            text.ends_with(r#""http_protocol":"HTTP/2","tls_version":null,"rtt":12,"colo":"FRA"}"#),
+            "{text}"
+        );
     }
 }

@@ -2,7 +2,6 @@
 
 pub mod api;
 pub mod app;
-pub mod body;
 pub mod caller;
 pub mod cli;
 pub mod config;

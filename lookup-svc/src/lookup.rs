@@ -11,11 +11,10 @@ use quota_client::{ChargeError, Charger};
 use service_kit::telemetry::SPAN_TARGET;
 use tracing::Instrument;
 
-use crate::body::LookupBody;
 use crate::fields::FieldSet;
 
-/// The data sources of a lookup.
-pub struct Lookup {
+/// What a lookup needs.
+pub struct Backends {
     /// Client address and connection facts.
     pub edge: Arc<Edge>,
     /// Location and network.
@@ -68,7 +67,7 @@ pub enum Denial {
     NoVerdict(ChargeError),
 }
 
-impl Lookup {
+impl Backends {
     /// Charges a key for one request.
     pub async fn charge(&self, key: &ApiKey) -> Result<Allowed, Denial> {
         let digest = key.digest();
@@ -83,10 +82,9 @@ impl Lookup {
     /// Renders the response body as JSON.
     pub fn render(&self, field_set: FieldSet, client: &ClientInfo<'_>) -> Vec<u8> {
         if !field_set.has_geo_fields() {
-            return LookupBody { field_set, client, location: &LocationJson::default() }.to_json();
+            return field_set.to_json(client, &LocationJson::default());
         }
-        let render = |location: &LocationJson| LookupBody { field_set, client, location }.to_json();
-        self.geo.lookup_json(client.ip, unix_now(), render)
+        self.geo.lookup_json(client.ip, unix_now(), |location| field_set.to_json(client, location))
     }
 }
 

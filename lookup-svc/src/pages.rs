@@ -11,7 +11,7 @@ use std::sync::Arc;
 use poem::{Route, get};
 use service_kit::named;
 
-use crate::lookup::Lookup;
+use crate::lookup::Backends;
 use crate::public_urls::PublicUrls;
 use crate::quota_status::QuotaStatus;
 
@@ -22,9 +22,9 @@ use home::Home;
 /// Pages that link to `urls`. The home page is rendered for each request. The others are rendered again when the geo data
 /// or the limits in `quota` change, which they describe. `ietf`: whether the headers of
 /// the IETF draft are sent, which they describe, too.
-pub fn routes(urls: &PublicUrls, lookup: Arc<Lookup>, quota: QuotaStatus, ietf: bool) -> Route {
-    let docs = Docs::new(urls, lookup.geo.clone(), quota.clone(), ietf);
-    let home = Home::new(lookup, urls);
+pub fn routes(urls: &PublicUrls, backends: Arc<Backends>, quota: QuotaStatus, ietf: bool) -> Route {
+    let docs = Docs::new(urls, backends.geo.clone(), quota.clone(), ietf);
+    let home = Home::new(backends, urls);
     let map = page::new("image/svg+xml", home::MAP.to_owned());
     let swagger = Arc::new(Documents::new(urls, quota, ietf));
     let (json, yaml) = (swagger.clone(), swagger.clone());

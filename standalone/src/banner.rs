@@ -3,14 +3,14 @@
 use std::net::SocketAddr;
 
 use crate::bootstrap::{FirstStart, InitialCredentials, LOGIN};
-use crate::public_urls::{PublicUrls, url_of};
+use crate::service_urls::{ServiceUrls, url_of};
 
 /// A public address whose country the built-in data knows.
 const PUBLIC_ADDRESS: &str = "8.8.8.8";
 
 /// What the banner shows.
 pub struct Banner<'a> {
-    pub urls: &'a PublicUrls,
+    pub urls: &'a ServiceUrls,
     /// Whether the API's URL leads straight to this process, without a proxy between.
     pub local_api: bool,
     /// Whether this machine is a trusted proxy of the API, so that it can send requests as any client.
@@ -28,7 +28,7 @@ pub struct Banner<'a> {
 impl Banner<'_> {
     /// Prints the URLs and, on the first start, the credentials with commands to try them.
     pub fn print(&self, first_start: Option<&FirstStart>) {
-        let PublicUrls { api, dashboard } = self.urls;
+        let ServiceUrls { api, dashboard } = self.urls;
         println!("ip-lookup is running.\n");
         println!("  Home page      {api}");
         println!("  API            {api}/api/v1/ip");

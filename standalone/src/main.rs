@@ -9,8 +9,8 @@ mod config;
 mod data_dir;
 mod port_endpoints;
 mod ports;
-mod public_urls;
 mod service_configs;
+mod service_urls;
 mod services;
 
 use commands::Cli;

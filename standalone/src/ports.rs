@@ -5,7 +5,7 @@ use http_server::{Server, Tls};
 use service_kit::{AdminServer, Kit, PortArgs, PublicPort};
 
 use crate::config::Config;
-use crate::public_urls::PublicUrls;
+use crate::service_urls::ServiceUrls;
 
 /// Every port of the process, bound but not served yet.
 pub struct Ports {
@@ -59,8 +59,8 @@ impl Ports {
 
 impl PublicPorts {
     /// The public URLs, with the actual ports.
-    pub fn urls(&self, config: &Config) -> PublicUrls {
+    pub fn urls(&self, config: &Config) -> ServiceUrls {
         let api = self.api.local_addr();
-        PublicUrls::at(config, api, self.dashboard.as_ref().map_or(api, PublicPort::local_addr))
+        ServiceUrls::at(config, api, self.dashboard.as_ref().map_or(api, PublicPort::local_addr))
     }
 }

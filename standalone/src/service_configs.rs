@@ -10,7 +10,7 @@ use url::Url;
 
 use crate::config::Config;
 use crate::data_dir::{self, DataDir};
-use crate::public_urls::PublicUrls;
+use crate::service_urls::ServiceUrls;
 
 impl Config {
     /// quota-svc's configuration. The data directory's store is used unless --redis-url is set.
@@ -37,7 +37,7 @@ impl Config {
         &self,
         quota: SocketAddr,
         data: &DataDir,
-        urls: &PublicUrls,
+        urls: &ServiceUrls,
     ) -> anyhow::Result<lookup_svc::config::Config> {
         let mut config = lookup_svc::config::Config {
             listen: self.listen,
@@ -61,7 +61,7 @@ impl Config {
         &self,
         quota: SocketAddr,
         data: &DataDir,
-        urls: &PublicUrls,
+        urls: &ServiceUrls,
     ) -> anyhow::Result<dashboard_api::config::Config> {
         let is_named = self.public_url.is_some() || self.dashboard_host.is_some();
         let url: Url = urls.dashboard.parse().context("--public-url")?;
@@ -126,7 +126,7 @@ mod tests {
         ] {
             let config =
                 Config::try_parse_from(["ip-lookup"].into_iter().chain(flags.split_whitespace())).unwrap();
-            let (urls, data) = (PublicUrls::new(&config).unwrap(), data_dir::prepare(data.path()).unwrap());
+            let (urls, data) = (ServiceUrls::new(&config).unwrap(), data_dir::prepare(data.path()).unwrap());
             let dashboard = config.dashboard(config.quota_listen, &data, &urls).unwrap();
             assert_eq!(dashboard.host().as_deref(), Some(host), "{flags}");
         }

@@ -20,7 +20,7 @@ use crate::config::Config;
 use crate::data_dir::DataDir;
 use crate::port_endpoints::PortEndpoints;
 use crate::ports::{Ports, PublicPorts};
-use crate::public_urls::PublicUrls;
+use crate::service_urls::ServiceUrls;
 use crate::{bootstrap, command_socket, commands, data_dir};
 
 /// Timeout per call during startup. Generous, because the machine may be busy.
@@ -38,7 +38,7 @@ fn own_address(listen: SocketAddr) -> IpAddr {
 pub async fn run(config: &Config, kit: &Kit) -> anyhow::Result<()> {
     config.check()?;
     // Only validates the flags; the actual ports are known after binding.
-    PublicUrls::new(config)?;
+    ServiceUrls::new(config)?;
     let acme = Acme::new(&config.acme, config.hosts(), &config.data_dir)?;
     let managed = acme.as_ref().map(Acme::certificate);
     // The certificates of all ports that serve HTTPS.
@@ -79,7 +79,7 @@ async fn serve_public(
     kit: &Kit,
     quota: SocketAddr,
     data: &DataDir,
-    urls: &PublicUrls,
+    urls: &ServiceUrls,
     ports: PublicPorts,
     acme: Option<Acme>,
 ) -> anyhow::Result<()> {

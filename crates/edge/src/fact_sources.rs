@@ -2,7 +2,7 @@
 
 use crate::client_ip::Decision;
 use crate::explain::Explain;
-use crate::facts::{ConnectionFacts, ProxiedTls};
+use crate::facts::ConnectionFacts;
 
 /// Selects the source of each fact. `own` are the facts of the TCP connection to this process, and `headers` reads those
 /// in the headers.
@@ -38,21 +38,6 @@ pub(crate) fn select<'h, E: Explain>(
 /// Selects the facts of the connection: no header may be read.
 pub(crate) fn only_own<'h>(own: ConnectionFacts<'h>, explain: &mut impl Explain) -> ConnectionFacts<'h> {
     or(ConnectionFacts::default(), own, explain)
-}
-
-impl<'h> ConnectionFacts<'h> {
-    /// Returns the facts of a connection that a load balancer forwards with a PROXY header. `tls` is the header's.
-    ///
-    /// A load balancer that ends the client's TLS may begin TLS of its own, so the header takes precedence.
-    #[must_use]
-    pub fn behind_balancer(self, tls: Option<ProxiedTls<'h>>) -> Self {
-        // The socket's round-trip time is that to the load balancer.
-        let own = Self { rtt_from_socket: false, ..self };
-        match tls {
-            Some(tls) => own.with_tls(tls.canonical_version(), tls.canonical_cipher()),
-            None => own,
-        }
-    }
 }
 
 /// Fills in missing facts. TLS version and cipher belong together: they are taken from the same source.
@@ -125,7 +110,7 @@ mod tests {
 
     #[test]
     fn connection_behind_a_balancer_has_no_round_trip_time_and_the_tls_of_the_proxy_header() {
-        let tls = |version, cipher| Some(ProxiedTls { version, cipher });
+        let tls = |version, cipher| Some((version, cipher));
         let passed_through = own().behind_balancer(None);
         let direct = ConnectionFacts::direct(Version::HTTP_11);
         for (balancer, version, cipher) in [

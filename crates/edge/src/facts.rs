@@ -50,24 +50,20 @@ impl<'h> ConnectionFacts<'h> {
     pub const fn with_tls(self, version: Option<&'static str>, cipher: Option<&'h str>) -> Self {
         Self { tls_version: version, tls_cipher: cipher, ..self }
     }
-}
 
-/// The TLS session between a client and a load balancer, in the load balancer's words.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ProxiedTls<'h> {
-    /// Such as `TLSv1.3`.
-    pub version: Option<&'h str>,
-    /// In any spelling that is valid in a header.
-    pub cipher: Option<&'h str>,
-}
-
-impl<'h> ProxiedTls<'h> {
-    pub(crate) fn canonical_version(&self) -> Option<&'static str> {
-        self.version.and_then(|value| values::tls_version(well_formed(value.as_bytes())?))
-    }
-
-    pub(crate) fn canonical_cipher(&self) -> Option<&'h str> {
-        self.cipher.and_then(|value| cipher::name(well_formed(value.as_bytes())?))
+    /// Returns the facts of a connection that a load balancer forwards with a PROXY header. `tls` are the version and the
+    /// cipher suite in the header, in the load balancer's spelling.
+    ///
+    /// A load balancer that ends the client's TLS may begin TLS of its own, so the header takes precedence.
+    #[must_use]
+    pub fn behind_balancer(self, tls: Option<(Option<&str>, Option<&'h str>)>) -> Self {
+        // The socket's round-trip time is that to the load balancer.
+        let own = Self { rtt_from_socket: false, ..self };
+        let Some((version, cipher)) = tls else { return own };
+        own.with_tls(
+            version.and_then(|value| values::tls_version(well_formed(value.as_bytes())?)),
+            cipher.and_then(|value| cipher::name(well_formed(value.as_bytes())?)),
+        )
     }
 }
 

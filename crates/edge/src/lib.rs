@@ -25,7 +25,7 @@ pub use client_ip::{ClientIp, Decision, resolve};
 pub use colo::Iata;
 pub use config::{EdgeArgs, RttUnit};
 pub use explain::Explained;
-pub use facts::{ConnectionFacts, FactHeaders, ProxiedTls};
+pub use facts::{ConnectionFacts, FactHeaders};
 #[cfg(feature = "kubernetes")]
 pub use kubernetes::{client_from, node_label};
 pub use policy::{ClientIpFrom, EdgeError, EdgePolicy, ServiceRef};

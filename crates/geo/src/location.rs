@@ -6,7 +6,7 @@ use std::ops::Deref;
 
 use serde::{Serialize, Serializer};
 
-use crate::field;
+use crate::fields;
 
 /// All data about one IP address. Borrows its strings from the snapshot.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -154,28 +154,34 @@ impl LocationJson {
     }
 }
 
-fn write_geo_fields(json: &mut Vec<u8>, location: &Location<'_>) {
-    field!(json, "city", &location.city);
-    field!(json, "region", &location.region);
-    field!(json, "region_code", &location.region_code);
-    field!(json, "country", &location.country);
-    field!(json, "country_name", &location.country_name);
-    field!(json, "continent", &location.continent);
-    field!(json, "latitude", &location.latitude);
-    field!(json, "longitude", &location.longitude);
-    field!(json, "timezone", &location.timezone);
-    field!(json, "timezone_offset", &location.timezone_offset);
-    field!(json, "postal_code", &location.postal_code);
-    field!(json, "asn", &location.asn);
-    field!(json, "org", &location.org);
-    field!(json, "as", &location.as_text);
-    field!(json, "is_eu", &location.is_eu);
-    field!(json, "currency", &location.currency);
+fields! {
+    /// The fields of the scope `geo`, in response order.
+    LOCATION_FIELDS, write_geo_fields(location: &Location<'_>) {
+        "city", String, location.city, r#""San Francisco""#, "City name.";
+        "region", String, location.region, r#""California""#, "Region or state name.";
+        "region_code", String, location.region_code, r#""US-CA""#, "ISO 3166-2 code of the region.";
+        "country", String, location.country, r#""US""#, "ISO 3166-1 alpha-2 country code.";
+        "country_name", String, location.country_name, r#""United States""#, "Country name in English.";
+        "continent", String, location.continent, r#""NA""#, "Two-letter continent code.";
+        "latitude", Number, location.latitude, "37.7697", "Latitude.";
+        "longitude", Number, location.longitude, "-122.3933", "Longitude.";
+        "timezone", String, location.timezone, r#""America/Los_Angeles""#, "IANA timezone identifier.";
+        "timezone_offset", Integer, location.timezone_offset, "-28800", "UTC offset in seconds at the time of the request.";
+        "postal_code", String, location.postal_code, r#""94107""#, "Postal code.";
+        "asn", Integer, location.asn, "64497", "Autonomous system (AS) number.";
+        "org", String, location.org, r#""Example Network Two""#, "AS organization name or ISP.";
+        "as", String, location.as_text, r#""AS64497 Example Network Two""#, "AS number and organization name.";
+        "is_eu", Boolean, location.is_eu, "false", "Whether the address is in the European Union.";
+        "currency", String, location.currency, r#""USD""#, "ISO 4217 currency code of the country.";
+    }
 }
 
-fn write_full_fields(json: &mut Vec<u8>, location: &Location<'_>) {
-    field!(json, "proxy", &location.proxy);
-    field!(json, "hosting", &location.hosting);
+fields! {
+    /// The fields that the scope `full` adds, in response order.
+    NETWORK_FIELDS, write_full_fields(location: &Location<'_>) {
+        "proxy", Boolean, location.proxy, "false", "True for a known VPN or proxy network.";
+        "hosting", Boolean, location.hosting, "false", "True for a known hosting or cloud network.";
+    }
 }
 
 #[cfg(test)]

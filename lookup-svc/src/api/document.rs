@@ -1,5 +1,6 @@
 //! The OpenAPI document: the operations with their statuses, headers, schemas and examples.
 
+use geo::{Field, Type};
 use poem::{IntoResponse, Response};
 use poem_openapi::auth::{ApiKey, Bearer};
 use poem_openapi::param::Query;
@@ -16,8 +17,7 @@ use service_kit::openapi::{self, Example, Mapping, OpenApiDocument};
 use super::error::{ApiError, ErrorBodies};
 use super::rate_limit::Reason;
 use super::request::{SCOPES, scope_name};
-use crate::body::LookupBody;
-use crate::fields::{FIELDS, Field, FieldSet, STATUS, Type};
+use crate::fields::{self, FieldSet, STATUS};
 use crate::metrics::Operation;
 use crate::public_urls::PublicUrls;
 use crate::quota_status::grouped;
@@ -191,7 +191,7 @@ fn success() -> MetaSchema {
             "Details about the caller. Fields without data are null; fields outside the scope are absent. `status` is always present.",
         ),
         required: vec![STATUS],
-        properties: FIELDS.iter().map(|field| (field.name, property(field))).collect(),
+        properties: fields::all().map(|field| (field.name, property(field))).collect(),
         ..MetaSchema::new("object")
     }
 }
@@ -306,7 +306,7 @@ macro_rules! described_response {
             }
 
             fn register(registry: &mut Registry) {
-                registry.create_schema::<LookupBody<'_>, _>(SUCCESS_SCHEMA.to_owned(), |_| success());
+                registry.create_schema::<FieldSet, _>(SUCCESS_SCHEMA.to_owned(), |_| success());
                 ErrorBody::register(registry);
             }
         }

@@ -1,13 +1,13 @@
 //! The documentation page.
 
-use geo::{Attribution, Geo, asn};
+use geo::{Attribution, Field, Geo, asn};
 use poem::{Request, Response};
 use quota_client::wire::{Limits, Scope};
 use service_kit::csp_hash;
 
 use super::page::{self, LivePage, escape};
 use super::template::Template;
-use crate::fields::{FIELDS, Field, FieldSet};
+use crate::fields::{FieldGroup, FieldSet, GROUPS};
 use crate::lookup::unix_now;
 use crate::public_urls::PublicUrls;
 use crate::quota_status::{QuotaStatus, grouped};
@@ -55,7 +55,7 @@ fn static_slot(slot: &str, urls: &PublicUrls, ietf: bool) -> Option<String> {
     Some(match slot {
         "style" => STYLE.to_owned(),
         "script" => SCRIPT.to_owned(),
-        "fields" => FIELDS.iter().map(row).collect(),
+        "fields" => GROUPS.iter().map(rows).collect(),
         "draft_headers" => if ietf { DRAFT_HEADERS } else { "" }.to_owned(),
         "example" => escape(&FieldSet::Scope(Scope::Full).example()),
         "lists_date" => asn::built_in_date().to_owned(),
@@ -100,15 +100,18 @@ const DRAFT_HEADERS: &str = r#"<tr><td><code>RateLimit</code></td><td>requests l
 <tr><td><code>RateLimit-Policy</code></td><td>the daily limit (<code>q</code>) and its window in seconds (<code>w</code>), in the same format; on 429, the limit that was exceeded</td></tr>
 "#;
 
-fn row(field: &Field) -> String {
-    let scope = format!("{:?}", field.scope).to_lowercase();
-    let demo = if FieldSet::Demo.contains(field) { "yes" } else { "" };
-    format!(
-        "<tr><td><code>{}</code></td><td>{}</td><td><span class=\"scope {scope}\">{scope}</span></td><td>{demo}</td><td>{}</td></tr>\n",
-        field.name,
-        field.ty.name(),
-        escape(field.description),
-    )
+fn rows(group: &FieldGroup) -> String {
+    let scope = format!("{:?}", group.scope).to_lowercase();
+    let demo = if group.in_demo { "yes" } else { "" };
+    let row = |field: &Field| {
+        format!(
+            "<tr><td><code>{}</code></td><td>{}</td><td><span class=\"scope {scope}\">{scope}</span></td><td>{demo}</td><td>{}</td></tr>\n",
+            field.name,
+            field.ty.name(),
+            escape(field.description),
+        )
+    };
+    group.fields.iter().map(row).collect()
 }
 
 /// Which geo data is in use, its age, and the attributions that it requires.

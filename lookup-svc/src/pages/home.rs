@@ -19,7 +19,7 @@ use super::page::{self, escape};
 use super::template::Template;
 use crate::caller::Caller;
 use crate::fields::FieldSet;
-use crate::lookup::{Lookup, unix_now};
+use crate::lookup::{Backends, unix_now};
 use crate::public_urls::PublicUrls;
 
 use facts::Facts;
@@ -41,7 +41,7 @@ type Fields = Map<String, Value>;
 
 /// Renders the page for each request.
 pub(super) struct Home {
-    lookup: Arc<Lookup>,
+    backends: Arc<Backends>,
     urls: PublicUrls,
     template: Template,
     headers: HeaderMap,
@@ -52,7 +52,7 @@ pub(super) struct Home {
 }
 
 impl Home {
-    pub(super) fn new(lookup: Arc<Lookup>, urls: &PublicUrls) -> Self {
+    pub(super) fn new(backends: Arc<Backends>, urls: &PublicUrls) -> Self {
         let origins = urls.origins();
         let policy = format!(
             "default-src 'none'; style-src {}; script-src {}; img-src 'self' data:; connect-src 'self' {}; \
@@ -62,7 +62,7 @@ impl Home {
             origins.join(" "),
         );
         Self {
-            lookup,
+            backends,
             template: Template::new(TEMPLATE).fill(|slot| static_slot(slot, urls)),
             headers: headers(&policy),
             origins: origins.iter().filter_map(|origin| origin.parse().ok()).collect(),
@@ -79,7 +79,7 @@ impl Home {
                 error::response(StatusCode::MISDIRECTED_REQUEST, &body)
             }
             false => {
-                let html = self.render(&caller.identify(&self.lookup.edge, request, true));
+                let html = self.render(&caller.identify(&self.backends.edge, request, true));
                 Response::builder().content_type("text/html; charset=utf-8").body(html)
             }
         };
@@ -108,9 +108,9 @@ impl Home {
     }
 
     fn render(&self, client: &ClientInfo<'_>) -> String {
-        let json = self.lookup.render(FieldSet::Scope(Scope::Full), client);
+        let json = self.backends.render(FieldSet::Scope(Scope::Full), client);
         let fields: Fields = serde_json::from_slice(&json).unwrap_or_default();
-        let facts = Facts::new(&fields, client, &self.lookup.geo.databases(), unix_now());
+        let facts = Facts::new(&fields, client, &self.backends.geo.databases(), unix_now());
         let map_url = format!("{}{MAP_PATH}", self.urls.base_path().trim_end_matches('/'));
         self.template.render(|slot| match slot {
             "addresses" => self.addresses(client.ip),
@@ -143,7 +143,7 @@ impl Home {
     }
 
     fn attributions(&self) -> String {
-        let links = self.lookup.geo.attributions().into_iter().map(|attribution| {
+        let links = self.backends.geo.attributions().into_iter().map(|attribution| {
             format!("<a href=\"{}\">{}</a>", escape(attribution.url), escape(attribution.text))
         });
         links.collect::<Vec<_>>().join(" · ")

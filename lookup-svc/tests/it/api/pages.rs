@@ -32,7 +32,7 @@ async fn docs_describe_every_error_and_field() {
     ] {
         assert!(page.text.contains(&format!("id=\"{code}\"")), "{code}");
     }
-    for field in lookup_svc::fields::FIELDS {
+    for field in lookup_svc::fields::all() {
         assert!(page.text.contains(&format!("<code>{}</code>", field.name)), "{}", field.name);
     }
     assert!(page.text.contains("https://ip.example/api/v1/ip"), "examples use the public URL");

@@ -13,12 +13,12 @@ const HTTPS_PORT: u16 = 443;
 
 /// URLs as callers and browsers see them, without a trailing slash.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PublicUrls {
+pub struct ServiceUrls {
     pub api: String,
     pub dashboard: String,
 }
 
-impl PublicUrls {
+impl ServiceUrls {
     /// Takes the URLs from the flags. Rejects flags with which the dashboard can't work, and warns about links that other
     /// machines can't open.
     pub fn new(config: &Config) -> anyhow::Result<Self> {
@@ -115,8 +115,8 @@ mod tests {
 
     use super::*;
 
-    fn urls(flags: &[&str]) -> anyhow::Result<PublicUrls> {
-        PublicUrls::new(&Config::try_parse_from([&["ip-lookup"], flags].concat())?)
+    fn urls(flags: &[&str]) -> anyhow::Result<ServiceUrls> {
+        ServiceUrls::new(&Config::try_parse_from([&["ip-lookup"], flags].concat())?)
     }
 
     #[test]
