@@ -55,7 +55,8 @@ pub struct GeoArgs {
     pub geo_db: Vec<PathBuf>,
 
     /// How often to check for replaced databases and lists
-    #[arg(long, env, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
+    // For tests.
+    #[arg(long, env, hide = true, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     pub geo_check_interval: Duration,
 
     /// File with the AS numbers of hosting networks, instead of the built-in list. One on each line,

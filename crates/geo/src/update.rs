@@ -1,28 +1,110 @@
 //! The `geo-update` command: downloads databases, verifies them and installs them atomically by rename.
 
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use anyhow::Context;
+use base::flags::parse_duration;
+use reqwest::Url;
+use secrecy::SecretString;
 use tokio::process::Command;
 use tokio::signal::unix::{SignalKind, signal};
 
-mod args;
 mod download;
 mod error;
 mod install;
 mod progress;
-mod request;
 mod source;
-mod target_dir;
 mod unpack;
 
-pub use args::GeoUpdateArgs;
 pub use error::UpdateError;
 pub use progress::Report;
 
 /// Maximum delay before `--every` retries a failed update.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(15 * 60);
+
+/// Download, verify and install geo databases
+#[derive(Clone, Debug, clap::Args)]
+pub struct GeoUpdateArgs {
+    /// dbip-lite (free, no account), maxmind, ipinfo, or the URL of an .mmdb, .mmdb.gz or .tar.gz file
+    // Secret, because a URL may contain a password or a token.
+    #[arg(env = "GEO_UPDATE_SOURCE", hide_env_values = true)]
+    pub source: SecretString,
+
+    /// Directory to install the databases in; the server reads it if you pass it to --geo-db
+    // `ip-lookup`, which has a directory of its own for them, makes it optional.
+    #[arg(long, env = "GEO_UPDATE_TO", value_name = "DIR", required = true)]
+    pub to: Option<PathBuf>,
+
+    /// Keep running and check for newer databases at this interval
+    #[arg(long, env = "GEO_UPDATE_EVERY", value_name = "TIME", value_parser = parse_duration)]
+    pub every: Option<Duration>,
+
+    /// Ignore --every, for the processes that it starts
+    #[arg(long, hide = true)]
+    pub once: bool,
+
+    /// Databases to download, comma-separated. Defaults: city,asn (dbip-lite),
+    /// GeoLite2-City,GeoLite2-ASN (maxmind), ipinfo_lite (ipinfo)
+    #[arg(long, env = "GEO_UPDATE_EDITIONS", value_name = "NAMES", value_delimiter = ',')]
+    pub editions: Vec<String>,
+
+    /// Confirm that you have read and accept the provider's license (required for maxmind and ipinfo)
+    #[arg(long, env = "GEO_UPDATE_ACCEPT_LICENSE")]
+    pub accept_license: bool,
+
+    /// MaxMind account ID
+    #[arg(long, env, value_name = "ID", hide_env_values = true)]
+    pub maxmind_account_id: Option<SecretString>,
+
+    /// File with the MaxMind account ID
+    #[arg(long, env, value_name = "FILE", conflicts_with = "maxmind_account_id")]
+    pub maxmind_account_id_file: Option<PathBuf>,
+
+    /// MaxMind license key. Prefer the environment variable or a file
+    #[arg(long, env, value_name = "KEY", hide_env_values = true)]
+    pub maxmind_license_key: Option<SecretString>,
+
+    /// File with the MaxMind license key
+    #[arg(long, env, value_name = "FILE", conflicts_with = "maxmind_license_key")]
+    pub maxmind_license_key_file: Option<PathBuf>,
+
+    /// IPinfo token. Prefer the environment variable or a file
+    #[arg(long, env, value_name = "TOKEN", hide_env_values = true)]
+    pub ipinfo_token: Option<SecretString>,
+
+    /// File with the IPinfo token
+    #[arg(long, env, value_name = "FILE", conflicts_with = "ipinfo_token")]
+    pub ipinfo_token_file: Option<PathBuf>,
+
+    /// Expected SHA-256 of the downloaded file, in hex. Allowed only if the source is a URL
+    #[arg(long, env = "GEO_UPDATE_SHA256", value_name = "HEX")]
+    pub sha256: Option<String>,
+
+    /// Maximum size of a downloaded file, and of the unpacked file. The chart sets it
+    #[arg(long, hide = true, default_value_t = 2 << 30)]
+    pub max_size: u64,
+
+    /// Maximum time per database, including retries
+    #[arg(long, hide = true, default_value = "1h", value_parser = parse_duration)]
+    pub timeout: Duration,
+
+    /// Retry if no data arrives for this long
+    #[arg(long, hide = true, default_value = "30s", value_parser = parse_duration)]
+    pub idle_timeout: Duration,
+
+    /// Maximum number of retries. A retry resumes the download if the server allows it
+    #[arg(long, env = "GEO_UPDATE_RETRIES", hide = true, default_value_t = 6)]
+    pub retries: u32,
+
+    /// Delay before the first retry. Doubles with each retry, up to 1 minute
+    #[arg(long, hide = true, default_value = "1s", value_parser = parse_duration)]
+    pub retry_delay: Duration,
+
+    /// Base URL to use instead of the provider's
+    #[arg(long, hide = true)]
+    pub provider_url: Option<Url>,
+}
 
 /// The result of updating one database.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,15 +170,17 @@ fn stop_with_parent() {
 /// how many databases failed if there are several.
 #[doc(hidden)]
 pub async fn update(args: &GeoUpdateArgs, report: &Report) -> anyhow::Result<Vec<UpdateResult>> {
-    let items = source::plan(args, SystemTime::now())?;
+    let items = source::plan(args, jiff::Timestamp::now())?;
     let to = args.to.as_deref().context("--to is required")?;
-    let target_dir = target_dir::TargetDir::open(to).context("can't use the target directory")?;
-    let client = request::client(args)?;
+    let target_dir = install::TargetDir::open(to).context("can't use the target directory")?;
+    let client = download::client(args)?;
     let mut results = Vec::new();
     let mut failures = Vec::new();
     let total = items.len();
     for item in items {
-        let work = install::refresh(&client, args, &target_dir, &item, report);
+        let progress = report.start(&item.label);
+        let downloader = download::Downloader { client: &client, args, item: &item, progress };
+        let work = install::refresh(downloader, &target_dir);
         let result = tokio::time::timeout(args.timeout, work).await;
         match result.unwrap_or(Err(UpdateError::TimedOut(args.timeout))) {
             Ok(result) => results.push(result),

@@ -1,21 +1,51 @@
-//! Downloads one file, with a limited number of retries. A retry resumes a partial download if possible.
+//! The HTTP client, and the download of one file, with a limited number of retries. A retry resumes a partial download if
+//! possible.
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use reqwest::header::{
     CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderMap, HeaderName, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE,
     LAST_MODIFIED, RANGE,
 };
+use reqwest::redirect::{Attempt, Policy};
 use reqwest::{Client, RequestBuilder, Response, StatusCode, Url};
+use secrecy::ExposeSecret;
 use serde::{Deserialize, Serialize};
 use tokio::fs::File;
 use tokio::io::{AsyncSeekExt, AsyncWriteExt};
 
 use super::progress::DownloadProgress;
-use super::source::Item;
-use super::{GeoUpdateArgs, UpdateError, request};
+use super::source::{self, Checksum, Item};
+use super::{GeoUpdateArgs, UpdateError};
 
 const MAX_DELAY: Duration = Duration::from_secs(60);
+const MAX_REDIRECTS: usize = 5;
+/// Maximum size of a response with a checksum. This is ample: a SHA-256 has 64 characters, and IPinfo's JSON has three
+/// checksums.
+const MAX_CHECKSUM_BODY: usize = 16 << 10;
+
+pub(super) fn client(args: &GeoUpdateArgs) -> Result<Client, UpdateError> {
+    let client = Client::builder()
+        .user_agent(concat!("ip-lookup/", env!("CARGO_PKG_VERSION")))
+        .redirect(Policy::custom(redirect))
+        // A Referer header would pass a token in the query on to the target of a redirect.
+        .referer(false)
+        .connect_timeout(args.idle_timeout.min(Duration::from_secs(10)))
+        .read_timeout(args.idle_timeout)
+        .build();
+    client.map_err(UpdateError::Client)
+}
+
+fn redirect(attempt: Attempt<'_>) -> reqwest::redirect::Action {
+    let downgrade =
+        attempt.url().scheme() != "https" && attempt.previous().iter().any(|url| url.scheme() == "https");
+    if downgrade || attempt.previous().len() > MAX_REDIRECTS {
+        attempt.error("redirect rejected")
+    } else {
+        attempt.follow()
+    }
+}
 
 /// The validators by which the server identifies a version of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,72 +54,63 @@ pub(super) struct Version {
     pub last_modified: Option<String>,
 }
 
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum DownloadResult {
-    Complete(Version),
-    NotModified,
-}
-
-/// A download in progress.
-pub(super) struct Download<'a> {
+/// Downloads one database.
+pub(super) struct Downloader<'a> {
     pub client: &'a Client,
     pub args: &'a GeoUpdateArgs,
     pub item: &'a Item,
-    pub url: &'a Url,
-    /// The installed version.
-    pub installed: Option<&'a Version>,
-    pub file: File,
+    pub progress: DownloadProgress,
 }
 
-impl Download<'_> {
-    /// Downloads the whole file, with retries.
-    pub(super) async fn run(
-        mut self,
-        progress: &mut DownloadProgress,
-    ) -> Result<DownloadResult, UpdateError> {
-        let mut part = PartialDownload::default();
+impl Downloader<'_> {
+    /// Downloads the whole file, with retries. `None` if it is the installed version.
+    pub(super) async fn download(
+        &mut self,
+        url: &Url,
+        installed: Option<&Version>,
+        file: File,
+    ) -> Result<Option<Version>, UpdateError> {
+        let mut part = PartialDownload { file, written: 0, version: Version::default() };
         let mut attempt = 0;
         loop {
-            let error = match self.attempt(&mut part, progress).await {
-                Ok(result) => {
-                    self.file.sync_all().await?;
-                    return Ok(result);
+            match self.attempt(url, installed, &mut part).await {
+                Ok(version) => {
+                    part.file.sync_all().await?;
+                    return Ok(version);
                 }
-                Err(error) => error,
-            };
-            wait_before_retry(self.args, &mut attempt, error, progress).await?;
+                Err(error) => self.wait_before_retry(&mut attempt, error).await?,
+            }
         }
     }
 
     async fn attempt(
         &mut self,
+        url: &Url,
+        installed: Option<&Version>,
         part: &mut PartialDownload,
-        progress: &mut DownloadProgress,
-    ) -> Result<DownloadResult, UpdateError> {
-        let request = request::get(self.client, self.item, self.url);
-        let request = part.headers(request, self.installed).build()?;
+    ) -> Result<Option<Version>, UpdateError> {
+        let request = part.headers(self.get(url), installed).build()?;
         let conditional = is_conditional(request.headers());
         let mut response = self.client.execute(request).await?;
-        request::check_status(&response)?;
+        check_status(&response)?;
         match response.status() {
-            StatusCode::NOT_MODIFIED if conditional => return Ok(DownloadResult::NotModified),
+            StatusCode::NOT_MODIFIED if conditional => return Ok(None),
             StatusCode::NOT_MODIFIED => return Err(UpdateError::NotModified),
             StatusCode::PARTIAL_CONTENT if part.is_continued_by(response.headers()) => {}
             StatusCode::PARTIAL_CONTENT | StatusCode::RANGE_NOT_SATISFIABLE => {
-                self.restart(part, Version::default()).await?;
+                part.restart(Version::default()).await?;
                 return Err(UpdateError::Truncated);
             }
-            _ => self.restart(part, Version::of(response.headers())).await?,
+            _ => part.restart(Version::of(response.headers())).await?,
         }
-        self.receive(&mut response, part, progress).await?;
-        Ok(DownloadResult::Complete(part.version.clone()))
+        self.receive(&mut response, part).await?;
+        Ok(Some(part.version.clone()))
     }
 
     async fn receive(
         &mut self,
         response: &mut Response,
         part: &mut PartialDownload,
-        progress: &mut DownloadProgress,
     ) -> Result<(), UpdateError> {
         if is_web_page(response.headers()) {
             return Err(UpdateError::WebPage);
@@ -99,14 +120,14 @@ impl Download<'_> {
         if total.is_some_and(|total| total > limit) {
             return Err(UpdateError::TooLarge(limit));
         }
-        progress.set_total(total);
-        while let Some(chunk) = request::next_chunk(response).await? {
+        self.progress.set_total(total);
+        while let Some(chunk) = next_chunk(response).await? {
             if part.written + chunk.len() as u64 > limit {
                 return Err(UpdateError::TooLarge(limit));
             }
-            self.file.write_all(&chunk).await?;
+            part.file.write_all(&chunk).await?;
             part.written += chunk.len() as u64;
-            progress.set_position(part.written);
+            self.progress.set_position(part.written);
         }
         match total {
             Some(total) if total != part.written => Err(UpdateError::Truncated),
@@ -114,37 +135,103 @@ impl Download<'_> {
         }
     }
 
-    async fn restart(&mut self, part: &mut PartialDownload, version: Version) -> Result<(), UpdateError> {
-        self.file.rewind().await?;
-        self.file.set_len(0).await?;
-        *part = PartialDownload { written: 0, version };
+    /// Waits before the next attempt. Returns the error if it is permanent or no retry is left.
+    async fn wait_before_retry(&self, attempt: &mut u32, error: UpdateError) -> Result<(), UpdateError> {
+        let GeoUpdateArgs { retries, retry_delay, .. } = self.args;
+        if *attempt >= *retries || !error.is_transient() {
+            return Err(error);
+        }
+        let delay = retry_delay.saturating_mul(1 << (*attempt).min(6)).min(MAX_DELAY);
+        *attempt += 1;
+        let (label, error) = (&self.item.label, anyhow::Error::new(error));
+        let wait = humantime::format_duration(delay);
+        self.progress.line(&format!("{label}: {error:#}; retry {attempt} of {retries} in {wait}"));
+        tokio::time::sleep(delay).await;
         Ok(())
+    }
+
+    /// The SHA-256 that is pinned or that the provider publishes, in lower-case hex, if there is one. With the same retries as
+    /// the download.
+    pub(super) async fn expected_checksum(&self) -> Result<Option<String>, UpdateError> {
+        let mut attempt = 0;
+        loop {
+            match self.try_checksum().await {
+                Ok(sum) => return Ok(sum),
+                Err(error) => self.wait_before_retry(&mut attempt, error).await?,
+            }
+        }
+    }
+
+    async fn try_checksum(&self) -> Result<Option<String>, UpdateError> {
+        let hex = match &self.item.checksum {
+            Checksum::None => return Ok(None),
+            Checksum::Pinned(hex) => return Ok(Some(hex.clone())),
+            Checksum::File(url) => {
+                let text = self.small_body(url).await?;
+                text.split_whitespace().next().unwrap_or_default().to_owned()
+            }
+            Checksum::Json(url) => match self.small_body(url).await {
+                Ok(text) => json_checksum(&text)?,
+                // Only 404 and 410 mean that there is no checksum. If a web page or invalid JSON did too, an attacker
+                // could disable the check by corrupting the checksum.
+                Err(UpdateError::NotFound) => return Ok(None),
+                Err(error) => return Err(error),
+            },
+        };
+        source::sha256(&hex).map(Some).ok_or(UpdateError::ChecksumFormat)
+    }
+
+    async fn small_body(&self, url: &Url) -> Result<String, UpdateError> {
+        let mut response = self.get(url).send().await?;
+        check_status(&response)?;
+        let mut body = Vec::new();
+        while let Some(chunk) = next_chunk(&mut response).await? {
+            body.extend_from_slice(&chunk);
+            if body.len() > MAX_CHECKSUM_BODY {
+                return Err(UpdateError::ChecksumFormat);
+            }
+        }
+        String::from_utf8(body).map_err(|_| UpdateError::ChecksumFormat)
+    }
+
+    /// Builds a GET request with the item's credentials. reqwest drops them on a redirect to another host.
+    fn get(&self, url: &Url) -> RequestBuilder {
+        let request = self.client.get(url.clone());
+        match &self.item.auth {
+            Some((user, password)) => request.basic_auth(user, Some(password.expose_secret())),
+            None => request,
+        }
     }
 }
 
-/// Waits before the next attempt. Returns the error if it is permanent or no retry is left.
-pub(super) async fn wait_before_retry(
-    args: &GeoUpdateArgs,
-    attempt: &mut u32,
-    error: UpdateError,
-    progress: &DownloadProgress,
-) -> Result<(), UpdateError> {
-    if *attempt >= args.retries || !error.is_transient() {
-        return Err(error);
+fn json_checksum(text: &str) -> Result<String, UpdateError> {
+    let json: serde_json::Value = serde_json::from_str(text).map_err(|_| UpdateError::ChecksumFormat)?;
+    let hex = json.pointer("/checksums/sha256").or(json.pointer("/sha256"));
+    Ok(hex.and_then(|hex| hex.as_str()).unwrap_or_default().to_owned())
+}
+
+/// Converts an error status. 304 and 416 are left to the caller.
+fn check_status(response: &Response) -> Result<(), UpdateError> {
+    match response.status() {
+        status if status.is_success() => Ok(()),
+        StatusCode::NOT_MODIFIED | StatusCode::RANGE_NOT_SATISFIABLE => Ok(()),
+        StatusCode::NOT_FOUND | StatusCode::GONE => Err(UpdateError::NotFound),
+        status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
+            Err(UpdateError::CredentialsRejected(status.as_u16()))
+        }
+        status => Err(UpdateError::Status(status.as_u16())),
     }
-    let delay = args.retry_delay.saturating_mul(1 << (*attempt).min(6)).min(MAX_DELAY);
-    *attempt += 1;
-    let wait = humantime::format_duration(delay);
-    let error = anyhow::Error::new(error);
-    let label = progress.label();
-    progress.line(&format!("{label}: {error:#}; retry {attempt} of {} in {wait}", args.retries));
-    tokio::time::sleep(delay).await;
-    Ok(())
+}
+
+/// Reads the next part of a body. Adds the URL to an error, which reqwest does not do here.
+async fn next_chunk(response: &mut Response) -> Result<Option<Bytes>, UpdateError> {
+    let chunk = response.chunk().await;
+    Ok(chunk.map_err(|error| error.with_url(response.url().clone()))?)
 }
 
 /// What was received so far.
-#[derive(Debug, Default)]
 struct PartialDownload {
+    file: File,
     written: u64,
     version: Version,
 }
@@ -160,6 +247,13 @@ impl PartialDownload {
             (0, _, Some(installed)) => installed.add_conditions(request),
             _ => request,
         }
+    }
+
+    async fn restart(&mut self, version: Version) -> Result<(), UpdateError> {
+        self.file.rewind().await?;
+        self.file.set_len(0).await?;
+        (self.written, self.version) = (0, version);
+        Ok(())
     }
 
     fn is_continued_by(&self, headers: &HeaderMap) -> bool {

@@ -11,8 +11,6 @@ pub enum UpdateError {
     /// Missing or invalid command-line arguments.
     #[error("{0}")]
     Usage(String),
-    #[error("the system clock is out of range")]
-    Clock(#[from] jiff::Error),
     #[error("can't build the URL of a database")]
     Url(#[from] url::ParseError),
     #[error("can't read {}", path.display())]

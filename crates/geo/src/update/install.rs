@@ -1,42 +1,130 @@
-//! Updates one database: checksum, download, verification, unpacking and installation.
+//! Updates one database: download, verification, unpacking and installation in the target directory.
 
-use std::fs::File;
-use std::io::{Read, Seek};
+use std::fs::{File, Permissions, TryLockError};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 
+use base::atomic_file;
 use data_encoding::HEXLOWER;
-use reqwest::{Client, Url};
+use reqwest::Url;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;
 
-use super::download::{Download, DownloadResult, Version, wait_before_retry};
-use super::progress::{DownloadProgress, Report};
-use super::source::Item;
-use super::target_dir::{InstallInfo, TargetDir, file_sha256};
-use super::{GeoUpdateArgs, UpdateError, UpdateResult, request, unpack};
+use super::download::{Downloader, Version};
+use super::{UpdateError, UpdateResult, unpack};
 use crate::verify;
+
+const TEMP_PREFIX: &str = ".geo-update-";
+const LOCK_FILE: &str = ".geo-update.lock";
+
+/// The directory that databases are installed in.
+pub(super) struct TargetDir {
+    path: PathBuf,
+    /// The lock file, locked until drop. A process that holds the lock may delete all existing temporary files: their
+    /// processes are gone.
+    _lock: File,
+}
+
+/// Metadata of an installed file, stored next to it in a hidden file. Contains no URL and no secret.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct InstallInfo {
+    /// SHA-256 of the URL: a file from another URL is never treated as unchanged.
+    #[serde(rename = "address")]
+    pub url_sha256: String,
+    /// SHA-256 of the download, which may be an archive.
+    #[serde(rename = "download")]
+    pub download_sha256: String,
+    /// SHA-256 of the installed file.
+    #[serde(rename = "installed")]
+    pub installed_sha256: String,
+    #[serde(flatten)]
+    pub version: Version,
+}
+
+impl TargetDir {
+    /// Creates the directory if needed, takes the lock and deletes the temporary files of a killed process.
+    pub(super) fn open(path: &Path) -> Result<Self, UpdateError> {
+        std::fs::create_dir_all(path)?;
+        let lock = File::create(path.join(LOCK_FILE))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(UpdateError::Locked),
+            Err(TryLockError::Error(error)) => return Err(error.into()),
+        }
+        let target_dir = TargetDir { path: path.to_owned(), _lock: lock };
+        target_dir.delete_stale_files()?;
+        Ok(target_dir)
+    }
+
+    fn delete_stale_files(&self) -> Result<(), UpdateError> {
+        for entry in std::fs::read_dir(&self.path)? {
+            let entry = entry?;
+            if entry.file_name().as_encoded_bytes().starts_with(TEMP_PREFIX.as_bytes()) {
+                std::fs::remove_file(entry.path())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Creates a temporary file on the same file system. It is deleted on drop unless installed.
+    pub(super) fn temp_file(&self) -> Result<NamedTempFile, UpdateError> {
+        Ok(tempfile::Builder::new().prefix(TEMP_PREFIX).suffix(".part").tempfile_in(&self.path)?)
+    }
+
+    pub(super) fn file_path(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Installs a complete file by rename: readers see either the old or the new file.
+    pub(super) fn install(&self, file: NamedTempFile, name: &str) -> Result<PathBuf, UpdateError> {
+        let target = self.file_path(name);
+        // The service that reads the file often runs as another user.
+        file.as_file().set_permissions(Permissions::from_mode(0o644))?;
+        atomic_file::commit(file, &target)?;
+        Ok(target)
+    }
+
+    fn info_file(name: &str) -> String {
+        format!(".{name}.json")
+    }
+
+    /// Reads the info of an installed file. `None` if it is missing, or if the file has changed since the installation.
+    pub(super) fn install_info(&self, name: &str) -> Option<InstallInfo> {
+        let text = std::fs::read(self.file_path(&Self::info_file(name))).ok()?;
+        let info: InstallInfo = serde_json::from_slice(&text).ok()?;
+        let installed = file_sha256(&self.file_path(name)).ok()?;
+        (installed == info.installed_sha256).then_some(info)
+    }
+
+    pub(super) fn write_install_info(&self, name: &str, info: &InstallInfo) -> Result<(), UpdateError> {
+        let mut file = self.temp_file()?;
+        file.write_all(&serde_json::to_vec(info).map_err(io::Error::other)?)?;
+        self.install(file, &Self::info_file(name))?;
+        Ok(())
+    }
+}
 
 /// Downloads and installs one database, unless the installed file is current.
 pub(super) async fn refresh(
-    client: &Client,
-    args: &GeoUpdateArgs,
+    mut downloader: Downloader<'_>,
     target_dir: &TargetDir,
-    item: &Item,
-    report: &Report,
 ) -> Result<UpdateResult, UpdateError> {
-    let mut progress = report.start(&item.label);
+    let item = downloader.item;
     let info = target_dir.install_info(&item.target);
-    let checksum = expected_checksum(client, args, item, &progress).await?;
-    if info.as_ref().is_some_and(|info| checksum.as_ref() == Some(&info.download_sha256)) {
-        return Ok(unchanged(target_dir, item, &progress));
-    }
-    // Here a known checksum differs from that of the installed file. Dropping the install info makes the download
+    let checksum = downloader.expected_checksum().await?;
+    let is_current = info.as_ref().is_some_and(|info| checksum.as_ref() == Some(&info.download_sha256));
+    // If a known checksum differs from that of the installed file, dropping the install info makes the download
     // unconditional, so that the server can't respond with 304 and leave the wrong file installed.
     let info = info.filter(|_| checksum.is_none());
     let part = target_dir.temp_file()?;
-    let Some((url, version)) = fetch(client, args, item, info.as_ref(), &part, &mut progress).await? else {
-        return Ok(unchanged(target_dir, item, &progress));
+    let fetched = if is_current { None } else { fetch(&mut downloader, info.as_ref(), &part).await? };
+    let Some((url, version)) = fetched else {
+        downloader.progress.line(&format!("{}: unchanged", item.label));
+        return Ok(UpdateResult::Unchanged(target_dir.file_path(&item.target)));
     };
-    let (mut file, limit) = (target_dir.temp_file()?, args.max_size);
+    let (mut file, limit) = (target_dir.temp_file()?, downloader.args.max_size);
     // On a blocking thread, because unpacking and verifying take seconds of CPU time.
     let unpacking = tokio::task::spawn_blocking(move || {
         let download_sha256 = unpack_verified(&part, checksum, &mut file, limit)?;
@@ -49,47 +137,21 @@ pub(super) async fn refresh(
     // is ignored.
     target_dir.write_install_info(&item.target, &info)?;
     let target = target_dir.install(file, &item.target)?;
-    progress.line(&format!("{}: installed {}", item.label, item.target));
+    downloader.progress.line(&format!("{}: installed {}", item.label, item.target));
     Ok(UpdateResult::Installed(target))
-}
-
-fn unchanged(target_dir: &TargetDir, item: &Item, progress: &DownloadProgress) -> UpdateResult {
-    progress.line(&format!("{}: unchanged", item.label));
-    UpdateResult::Unchanged(target_dir.file_path(&item.target))
-}
-
-/// Gets the checksum of the download, if there is one, with the same retries as the download.
-async fn expected_checksum(
-    client: &Client,
-    args: &GeoUpdateArgs,
-    item: &Item,
-    progress: &DownloadProgress,
-) -> Result<Option<String>, UpdateError> {
-    let mut attempt = 0;
-    loop {
-        match request::expected_checksum(client, item).await {
-            Ok(sum) => return Ok(sum),
-            Err(error) => wait_before_retry(args, &mut attempt, error, progress).await?,
-        }
-    }
 }
 
 /// Downloads the first candidate that exists. `None` if it is the installed version.
 async fn fetch<'i>(
-    client: &Client,
-    args: &GeoUpdateArgs,
-    item: &'i Item,
+    downloader: &mut Downloader<'i>,
     info: Option<&InstallInfo>,
     part: &NamedTempFile,
-    progress: &mut DownloadProgress,
 ) -> Result<Option<(&'i Url, Version)>, UpdateError> {
-    for url in &item.candidates {
+    for url in &downloader.item.candidates {
         let installed = info.filter(|info| info.url_sha256 == url_sha256(url)).map(|info| &info.version);
         let file = tokio::fs::File::from_std(part.reopen()?);
-        let download = Download { client, args, item, url, installed, file };
-        match download.run(progress).await {
-            Ok(DownloadResult::Complete(version)) => return Ok(Some((url, version))),
-            Ok(DownloadResult::NotModified) => return Ok(None),
+        match downloader.download(url, installed, file).await {
+            Ok(version) => return Ok(version.map(|version| (url, version))),
             Err(UpdateError::NotFound) => {}
             Err(error) => return Err(error),
         }
@@ -128,4 +190,17 @@ fn starts_with_html(file: &mut File) -> Result<bool, UpdateError> {
 
 fn url_sha256(url: &Url) -> String {
     HEXLOWER.encode(&Sha256::digest(url.as_str()))
+}
+
+/// SHA-256 of a file, in hex.
+fn file_sha256(path: &Path) -> io::Result<String> {
+    let mut hasher = Sha256::new();
+    let mut file = File::open(path)?;
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        match file.read(&mut buffer)? {
+            0 => return Ok(HEXLOWER.encode(&hasher.finalize())),
+            count => hasher.update(&buffer[..count]),
+        }
+    }
 }

@@ -58,10 +58,6 @@ impl DownloadProgress {
         self.progress.update(done, format!("{}: {}{of}", self.label, HumanBytes(done)));
     }
 
-    pub(super) fn label(&self) -> &str {
-        &self.label
-    }
-
     pub(super) fn line(&self, text: &str) {
         self.progress.line(text);
     }

@@ -1,9 +1,8 @@
 //! Determines what to download: URLs, credentials and checksums.
 
 use std::path::PathBuf;
-use std::time::SystemTime;
 
-use jiff::{Timestamp, ToSpan, Zoned, tz::TimeZone};
+use jiff::{Timestamp, ToSpan, tz::TimeZone};
 use reqwest::Url;
 use secrecy::{ExposeSecret, SecretString};
 
@@ -36,7 +35,7 @@ pub(super) enum Checksum {
 }
 
 /// Lists the databases to download.
-pub(super) fn plan(args: &GeoUpdateArgs, now: SystemTime) -> Result<Vec<Item>, UpdateError> {
+pub(super) fn plan(args: &GeoUpdateArgs, now: Timestamp) -> Result<Vec<Item>, UpdateError> {
     let source = args.source.expose_secret();
     if args.sha256.is_some() && matches!(source, "dbip-lite" | "maxmind" | "ipinfo") {
         let text = format!(
@@ -52,9 +51,9 @@ pub(super) fn plan(args: &GeoUpdateArgs, now: SystemTime) -> Result<Vec<Item>, U
     }
 }
 
-fn dbip(args: &GeoUpdateArgs, now: SystemTime) -> Result<Vec<Item>, UpdateError> {
+fn dbip(args: &GeoUpdateArgs, now: Timestamp) -> Result<Vec<Item>, UpdateError> {
     let base = base_url(args, "https://download.db-ip.com/")?;
-    let months = months(now)?;
+    let months = months(now);
     let item = |name: String| {
         let file = |month: &String| base.join(&format!("free/dbip-{name}-lite-{month}.mmdb.gz"));
         Ok(Item {
@@ -69,10 +68,9 @@ fn dbip(args: &GeoUpdateArgs, now: SystemTime) -> Result<Vec<Item>, UpdateError>
 }
 
 /// This month and the previous one, because this month's file appears only some time after the month has begun.
-fn months(now: SystemTime) -> Result<[String; 2], UpdateError> {
-    let now: Zoned = Timestamp::try_from(now)?.to_zoned(TimeZone::UTC);
-    let previous = now.checked_sub(1.month())?;
-    Ok([now, previous].map(|day| day.strftime("%Y-%m").to_string()))
+fn months(now: Timestamp) -> [String; 2] {
+    let today = TimeZone::UTC.to_datetime(now).date();
+    [today, today.saturating_sub(1.month())].map(|day| day.strftime("%Y-%m").to_string())
 }
 
 fn maxmind(args: &GeoUpdateArgs) -> Result<Vec<Item>, UpdateError> {
@@ -205,13 +203,12 @@ fn credential(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn month_before_january_is_december() {
-        let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
-        assert_eq!(months(at(1_767_225_600)).expect("in range"), ["2026-01", "2025-12"]);
-        assert_eq!(months(at(1_774_915_200)).expect("in range"), ["2026-03", "2026-02"]);
+        let at = |seconds| Timestamp::from_second(seconds).expect("in range");
+        assert_eq!(months(at(1_767_225_600)), ["2026-01", "2025-12"]);
+        assert_eq!(months(at(1_774_915_200)), ["2026-03", "2026-02"]);
     }
 
     #[test]
