@@ -110,18 +110,17 @@ fn explain(edge: &Edge, geo: &Geo, proxy_protocol: bool, args: &ExplainArgs) -> 
         (FieldSet::Scope(Scope::Full).to_json(&client, &LocationJson::new(location)), sources)
     });
     let values: Map<String, Value> = serde_json::from_slice(&body).unwrap_or_default();
-    let source = |name: &str| match name {
+    let source = |name: &str, value: &Value| match name {
         "ip" | "ipv6" => format!("the client's address (decision: {})", client.decision.label()),
-        _ => match sources.iter().find(|source| source.field == name) {
-            Some(source) => source.source.to_string(),
-            None if texts(name).is_empty() => "no database has it".to_owned(),
-            None => texts(name).join("; "),
+        _ => match sources.iter().find(|(field, _)| *field == name) {
+            Some((_, source)) if !value.is_null() => source.clone(),
+            _ if texts(name).is_empty() => "no database has it".to_owned(),
+            _ => texts(name).join("; "),
         },
     };
-    let field = |name| ReportedField {
-        name,
-        value: values.get(name).cloned().unwrap_or_default(),
-        source: source(name),
+    let field = |name| {
+        let value = values.get(name).cloned().unwrap_or_default();
+        ReportedField { name, source: source(name, &value), value }
     };
     let database = |database: DatabaseInfo| {
         let built = database.date().map_or("at an unknown date".to_owned(), |date| date.to_string());

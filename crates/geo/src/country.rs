@@ -1,5 +1,6 @@
-//! Facts derived from a country code: English name, continent, currency, EU membership.
+//! Facts derived from a country code: English name, continent, currency, EU membership, timezones, a point for a map.
 
+use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use keshvar::{Continent, CountryIterator};
@@ -140,6 +141,83 @@ fn common_name(code: &str) -> Option<&'static str> {
         "VN" => "Vietnam",
         _ => return None,
     })
+}
+
+/// From tzdata, in the public domain. `timezones.py` updates it.
+const ZONE_TAB: &str = include_str!("../data/zone.tab");
+
+/// Timezones that don't count as a second one of their country: Büsingen, a village, has the time of Berlin.
+const NOT_COUNTED: [&str; 1] = ["Europe/Busingen"];
+
+static BY_COUNTRY: LazyLock<HashMap<&str, Vec<&str>>> = LazyLock::new(|| {
+    let mut timezones: HashMap<_, Vec<_>> = HashMap::new();
+    for [country, _, zone] in rows().filter(|[_, _, zone]| !NOT_COUNTED.contains(zone)) {
+        timezones.entry(country).or_default().push(zone);
+    }
+    // Kosovo's code is not in ISO 3166, so not in the table.
+    timezones.insert("XK", vec!["Europe/Belgrade"]);
+    timezones
+});
+
+/// Country, coordinates of the main city (in the form of ISO 6709) and timezone of each row.
+fn rows() -> impl Iterator<Item = [&'static str; 3]> {
+    ZONE_TAB.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
+        let mut columns = line.split('\t');
+        Some([columns.next()?, columns.next()?, columns.next()?])
+    })
+}
+
+/// The timezones of a country, the most populous first. Empty if the country is not in the table.
+pub(crate) fn timezones(country: &str) -> &'static [&'static str] {
+    BY_COUNTRY.get(country).map_or(&[], Vec::as_slice)
+}
+
+static POINTS: LazyLock<HashMap<&str, Point>> = LazyLock::new(|| {
+    let mut by_country: HashMap<_, Vec<_>> = HashMap::new();
+    for [country, coordinates, _] in rows() {
+        by_country.entry(country).or_default().extend(parse_point(coordinates));
+    }
+    by_country.into_iter().filter_map(|(country, points)| Some((country, middle(&points)?))).collect()
+});
+
+/// Latitude and longitude.
+pub type Point = (f64, f64);
+
+/// A point to mark the country on a map: the main city of one of its timezones, the one in the middle of them. `None` if
+/// the country has none.
+pub fn point(country: &str) -> Option<Point> {
+    POINTS.get(country).copied()
+}
+
+/// The point with the smallest sum of distances to the others; the first of equals. Unlike an average, it is always in
+/// the country.
+fn middle(points: &[Point]) -> Option<Point> {
+    let total = |point: &Point| points.iter().map(|other| distance(*point, *other)).sum::<f64>();
+    points.iter().copied().min_by(|a, b| total(a).total_cmp(&total(b)))
+}
+
+/// The length of the chord between two points of a unit sphere.
+fn distance(a: Point, b: Point) -> f64 {
+    let vector = |(latitude, longitude): Point| {
+        let (latitude, longitude) = (latitude.to_radians(), longitude.to_radians());
+        [latitude.cos() * longitude.cos(), latitude.cos() * longitude.sin(), latitude.sin()]
+    };
+    vector(a).iter().zip(vector(b)).map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt()
+}
+
+/// Parses `±DDMM±DDDMM` or `±DDMMSS±DDDMMSS` (ISO 6709).
+fn parse_point(text: &str) -> Option<Point> {
+    let longitude_start = 1 + text.get(1..)?.find(['+', '-'])?;
+    Some((angle(text.get(..longitude_start)?, 3)?, angle(text.get(longitude_start..)?, 4)?))
+}
+
+/// Parses one angle, whose degrees end at this index.
+fn angle(text: &str, degrees_end: usize) -> Option<f64> {
+    let part = |range: std::ops::Range<usize>| text.get(range)?.parse::<f64>().ok();
+    let degrees = part(1..degrees_end)? + part(degrees_end..degrees_end + 2)? / 60.0;
+    let seconds = part(degrees_end + 2..degrees_end + 4).unwrap_or(0.0);
+    let degrees = degrees + seconds / 3600.0;
+    Some(if text.starts_with('-') { -degrees } else { degrees })
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! One loaded MMDB database. All of it is verified before use.
 
 use std::collections::HashSet;
+use std::fmt;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::net::IpAddr;
@@ -46,6 +47,16 @@ pub struct DatabaseInfo {
     pub build_epoch: u64,
     /// Attribution that the license requires.
     pub attribution: Option<Attribution>,
+}
+
+/// Formats as "city.mmdb, built 2026-06-17".
+impl fmt::Display for DatabaseInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.date() {
+            Some(date) => write!(f, "{}, built {date}", self.name),
+            None => write!(f, "{}, without a build date", self.name),
+        }
+    }
 }
 
 impl DatabaseInfo {

@@ -4,8 +4,8 @@ use std::sync::LazyLock;
 
 use tzf_rs::EmbeddedFinder;
 
+use crate::country;
 use crate::layout::Fields;
-use crate::zone_tab;
 
 /// The only country with two of its own timezones in the same place (Xinjiang).
 const OVERLAPPING: &str = "CN";
@@ -23,7 +23,7 @@ static FINDER: LazyLock<EmbeddedFinder> = LazyLock::new(EmbeddedFinder::new);
 /// contradict it, and Xinjiang uses Beijing's time and its own side by side.
 pub(crate) fn find(fields: &Fields<'_>) -> Option<&'static str> {
     let country = fields.country?.code;
-    match zone_tab::timezones(country) {
+    match country::timezones(country) {
         [only] => Some(only),
         candidates => {
             let (latitude, longitude) = fields.coordinates.filter(|_| fields.city.is_some())?;
@@ -39,7 +39,6 @@ pub(crate) fn find(fields: &Fields<'_>) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::country;
 
     fn timezone(country: &str, city: Option<&str>, coordinates: Option<(f64, f64)>) -> Option<&'static str> {
         find(&Fields { country: country::find(country), city, coordinates, ..Fields::default() })

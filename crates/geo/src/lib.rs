@@ -12,7 +12,6 @@ use tokio::time::MissedTickBehavior;
 pub mod asn;
 mod built_in;
 pub mod country;
-mod country_point;
 mod database;
 mod field;
 mod find_timezone;
@@ -25,21 +24,16 @@ mod provider;
 mod record;
 mod region_code;
 mod reload;
-mod scalar;
 mod snapshot;
-mod sources;
 mod timezone;
 pub mod update;
-mod zone_tab;
 
 pub use built_in::is_public;
-pub use country_point::{Point, country_point};
 pub use database::DatabaseInfo;
 pub use field::{Field, Type, write_value};
 pub use location::{AsText, LOCATION_FIELDS, Location, LocationJson, NETWORK_FIELDS, RegionCode};
 pub use provider::{Attribution, DatabaseKind};
 pub use reload::ReloadStatus;
-pub use sources::{FieldSource, Source};
 pub use timezone::TimezoneInfo;
 
 use memory::MemoryLimit;
@@ -178,12 +172,12 @@ impl Geo {
         self.inner.current.load().with_location_json(ip.to_canonical(), now, use_json)
     }
 
-    /// Like `lookup`, and also passes the source of each field that the location has.
+    /// Like `lookup`, and also passes each field with its source, as text. The source is right only if the field has a value.
     pub fn explain<R>(
         &self,
         ip: IpAddr,
         now: i64,
-        use_location: impl FnOnce(&Location<'_>, Vec<FieldSource>) -> R,
+        use_location: impl FnOnce(&Location<'_>, Vec<(&'static str, String)>) -> R,
     ) -> R {
         let snapshot = self.inner.current.load();
         let (location, sources) = snapshot.explain(ip.to_canonical(), now);

@@ -9,8 +9,7 @@ use crate::database::{Database, FoundRecord};
 use crate::layout::Fields;
 use crate::location::{AsText, Location, LocationJson, RegionCode};
 use crate::location_cache::{LocationCache, MAX_DATABASES};
-use crate::merge::merge_with_built_in;
-use crate::sources::{self, FieldSource};
+use crate::merge::{Merged, merge_with_built_in};
 use crate::timezone::Timezones;
 use crate::{find_timezone, region_code};
 
@@ -51,8 +50,8 @@ impl Snapshot {
         self.merge_records(records, || built_in::find_record(&self.built_in_database, ip), now)
     }
 
-    /// The location of `ip`, and the source of each field that it has.
-    pub(crate) fn explain(&self, ip: IpAddr, now: i64) -> (Location<'_>, Vec<FieldSource>) {
+    /// The location of `ip`, and the source of each field if it has a value.
+    pub(crate) fn explain(&self, ip: IpAddr, now: i64) -> (Location<'_>, Vec<(&'static str, String)>) {
         let found = self.databases.iter().filter_map(|database| {
             let record = database.find_record(ip)?;
             Some((&**database, Database::fields(&record)?))
@@ -61,9 +60,56 @@ impl Snapshot {
         let built_in = || built_in::find_record(&self.built_in_database, ip);
         let merged = merge_with_built_in(records.into_iter(), || Database::fields(&built_in()?)?.country);
         let location = self.finish(merged.fields.clone(), now);
-        let sources =
-            sources::of(&merged, &location, &databases, &self.built_in_database, &self.timezones.info);
+        let sources = self.sources(&merged, &databases, location.country);
         (location, sources)
+    }
+
+    /// The source of each field. `databases` are those whose records were merged, in the same order.
+    fn sources(
+        &self,
+        merged: &Merged<'_>,
+        databases: &[&Database],
+        country: Option<&str>,
+    ) -> Vec<(&'static str, String)> {
+        let (fields, sources) = (&merged.fields, &merged.sources);
+        // The positions are those of merged records, so the default is never used.
+        let database =
+            |position: usize| databases.get(position).map_or(String::new(), |db| db.info.to_string());
+        let stored_or = |is_stored: bool, position: usize, otherwise: &str| match is_stored {
+            true => database(position),
+            false => otherwise.to_owned(),
+        };
+        let by_country = "derived from the country";
+        let details = || database(sources.details);
+        let has_region_code = country.is_some_and(|code| fields.stored_region_code(code).is_some());
+        let by_region = "derived from the name of the region";
+        let by_location = "derived from the coordinates or the country";
+        vec![
+            ("city", details()),
+            ("region", details()),
+            ("region_code", stored_or(has_region_code, sources.details, by_region)),
+            (
+                "country",
+                match merged.built_in_country {
+                    true => self.built_in_database.info.to_string(),
+                    false => database(sources.country),
+                },
+            ),
+            ("country_name", stored_or(fields.country_name.is_some(), sources.country_name, by_country)),
+            ("continent", stored_or(fields.continent.is_some(), sources.continent, by_country)),
+            ("latitude", details()),
+            ("longitude", details()),
+            ("timezone", stored_or(fields.timezone.is_some(), sources.details, by_location)),
+            ("timezone_offset", format!("timezone data {}", self.timezones.info)),
+            ("postal_code", details()),
+            ("asn", database(sources.asn)),
+            ("org", database(sources.org)),
+            ("as", "made of asn and org".to_owned()),
+            ("is_eu", stored_or(fields.is_eu.is_some(), sources.is_eu, by_country)),
+            ("currency", by_country.to_owned()),
+            ("proxy", stored_or(fields.proxy, sources.proxy, "asn and the list of proxy networks")),
+            ("hosting", stored_or(fields.hosting, sources.hosting, "asn and the list of hosting networks")),
+        ]
     }
 
     /// Passes the location of `ip` as JSON to `use_json`, from the cache if possible.

@@ -115,3 +115,27 @@ fn continent_is_found_by_code_and_by_name() {
     assert_eq!(continent("north america"), Some("NA"));
     assert_eq!(continent("Atlantis"), None);
 }
+
+#[test]
+fn coordinates_are_parsed_with_and_without_seconds() {
+    assert_eq!(parse_point("+5230+01322"), Some((52.5, 13.0 + 22.0 / 60.0)));
+    assert_eq!(parse_point("-690022+0393524"), Some((-(69.0 + 22.0 / 3600.0), 39.59)));
+    for invalid in ["", "+", "+5230", "+52é0+01322", "+52+013"] {
+        assert_eq!(parse_point(invalid), None, "{invalid}");
+    }
+}
+
+#[test]
+fn point_is_in_the_country() {
+    for (country, latitudes, longitudes) in [
+        ("DE", 47.0..55.0, 6.0..15.0),
+        ("US", 30.0..49.0, -124.0..-70.0),
+        ("RU", 50.0..60.0, 50.0..130.0),
+        ("NZ", -47.0..-34.0, 166.0..179.0),
+        ("CL", -54.0..-18.0, -75.0..-67.0),
+    ] {
+        let (latitude, longitude) = point(country).expect("a point");
+        assert!(latitudes.contains(&latitude) && longitudes.contains(&longitude), "{country}");
+    }
+    assert_eq!(point("XX"), None);
+}

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use edge::{ClientInfo, Decision};
-use geo::{DatabaseInfo, DatabaseKind, country_point};
+use geo::{DatabaseInfo, DatabaseKind, country};
 use serde_json::Value;
 
 use super::super::page::escape;
@@ -56,7 +56,7 @@ impl<'a> Facts<'a> {
         let title =
             city.as_ref().map_or_else(|| country_name.clone(), |city| format!("{city}, {country_name}"));
         let point = self.number("latitude").zip(self.number("longitude"));
-        let mark = point.map(Mark::Location).or_else(|| country_point(&country).map(Mark::Country));
+        let mark = point.map(Mark::Location).or_else(|| country::point(&country).map(Mark::Country));
         let (description, caption) = match mark {
             Some(Mark::Country(_)) => (
                 format!("World map with a circle around {country_name}"),

@@ -1,6 +1,6 @@
 //! The world map with a mark at the visitor's location.
 
-use geo::Point;
+use geo::country::Point;
 
 use super::super::page::escape;
 
