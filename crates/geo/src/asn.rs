@@ -9,12 +9,12 @@ pub(crate) const PROXY: &str = include_str!("../data/proxy-asns.txt");
 
 /// A set of AS numbers. The names in the file are for human readers and not stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AsnList(HashSet<u32>);
+pub(crate) struct AsnList(HashSet<u32>);
 
 impl AsnList {
     /// Parses a list. One invalid line rejects the whole file: with a partly read list, `contains` would
     /// silently return false for listed networks. An empty file is rejected too: a writer may just have truncated it.
-    pub fn parse(text: &str) -> Result<Self, GeoError> {
+    pub(crate) fn parse(text: &str) -> Result<Self, GeoError> {
         if text.trim().is_empty() {
             return Err(GeoError::AsnEmpty);
         }
@@ -37,16 +37,8 @@ impl AsnList {
         Self::parse(text).expect("the built-in lists are valid (tested)")
     }
 
-    pub fn contains(&self, asn: u32) -> bool {
+    pub(crate) fn contains(&self, asn: u32) -> bool {
         self.0.contains(&asn)
-    }
-
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
     }
 }
 
@@ -159,7 +151,11 @@ mod tests {
             "45090\r",
         ] {
             let list = AsnList::parse(&format!("# comment\n\n{line}\n \t\n64500")).expect(line);
-            assert_eq!((list.len(), list.contains(45090), list.contains(64500)), (2, true, true), "{line:?}");
+            assert_eq!(
+                (list.0.len(), list.contains(45090), list.contains(64500)),
+                (2, true, true),
+                "{line:?}"
+            );
         }
     }
 
@@ -173,9 +169,13 @@ mod tests {
             "\u{feff}# Source: example\nasn\n3223\n45090",
         ] {
             let list = AsnList::parse(text).expect(text);
-            assert_eq!((list.len(), list.contains(3223), list.contains(45090)), (2, true, true), "{text:?}");
+            assert_eq!(
+                (list.0.len(), list.contains(3223), list.contains(45090)),
+                (2, true, true),
+                "{text:?}"
+            );
         }
-        assert!(AsnList::parse("# none").expect("valid list").is_empty());
+        assert!(AsnList::parse("# none").expect("valid list").0.is_empty());
     }
 
     #[test]

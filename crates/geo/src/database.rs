@@ -114,34 +114,30 @@ impl Database {
         let reader =
             Reader::from_source(with_complete_metadata(bytes, &metadata)?).map_err(GeoError::Corrupt)?;
         reader.verify().map_err(GeoError::Corrupt)?;
-        let Probe { kind, has_countries } = probe(&reader)?;
+        let probe = probe(&reader)?;
         if metadata.database_type.is_empty() {
             metadata.database_type = UNNAMED.to_owned();
         }
-        let info = DatabaseInfo {
-            name: name.to_owned(),
-            kind: DatabaseKind::of(&metadata.database_type).unwrap_or(kind),
-            attribution: provider::attribution(&metadata.database_type, name),
-            database_type: metadata.database_type,
-            ip_version: metadata.ip_version,
-            build_epoch: metadata.build_epoch,
-        };
-        Ok(Database { reader, info, has_countries })
+        Ok(Self::new(name, reader, metadata, probe))
     }
 
     /// Loads the built-in country data without checking it, which would delay every start: a test does so.
     pub(crate) fn load_built_in(name: &str, bytes: Vec<u8>) -> Result<Self, MaxMindDbError> {
         let reader = Reader::from_source(bytes)?;
-        let metadata = reader.metadata();
+        let metadata = reader.metadata().clone();
+        Ok(Self::new(name, reader, metadata, Probe { kind: DatabaseKind::Country, has_countries: true }))
+    }
+
+    fn new(name: &str, reader: Reader<Vec<u8>>, metadata: Metadata, probe: Probe) -> Self {
         let info = DatabaseInfo {
             name: name.to_owned(),
-            kind: DatabaseKind::Country,
-            attribution: Some(provider::NRO),
-            database_type: metadata.database_type.clone(),
+            kind: DatabaseKind::of(&metadata.database_type).unwrap_or(probe.kind),
+            attribution: provider::attribution(&metadata.database_type, name),
+            database_type: metadata.database_type,
             ip_version: metadata.ip_version,
             build_epoch: metadata.build_epoch,
         };
-        Ok(Database { reader, info, has_countries: true })
+        Database { reader, info, has_countries: probe.has_countries }
     }
 
     /// Type, description, vendor and IP version, which successive builds of a database have in common. Databases of several

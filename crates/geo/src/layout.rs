@@ -40,24 +40,18 @@ impl<'a> Fields<'a> {
     }
 }
 
-impl<'a> From<&MmdbRecord<'a>> for Fields<'a> {
-    fn from(record: &MmdbRecord<'a>) -> Self {
-        let mut fields = Fields::default();
-        if !is_about_as(record) {
-            fill_country(&mut fields, record);
-        }
-        fill_location(&mut fields, record);
-        fill_network(&mut fields, record);
-        fields
-    }
-}
-
 /// Decodes into a local record and converts it by reference, because the record is too large to move.
 impl<'de> Deserialize<'de> for Fields<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut record = MmdbRecord::default();
         record.read(deserializer)?;
-        Ok(Fields::from(&record))
+        let mut fields = Fields::default();
+        if !is_about_as(&record) {
+            fill_country(&mut fields, &record);
+        }
+        fill_location(&mut fields, &record);
+        fill_network(&mut fields, &record);
+        Ok(fields)
     }
 }
 

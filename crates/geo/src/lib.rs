@@ -39,6 +39,7 @@ pub use timezone::TimezoneInfo;
 use memory::MemoryLimit;
 use snapshot::Snapshot;
 
+/// Flags of the geo data.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Geo data")]
 pub struct GeoArgs {

@@ -75,28 +75,24 @@ impl RegionCode {
         bytes.make_ascii_uppercase();
         Some(RegionCode { bytes, len: 3 + part.len() as u8 })
     }
-
-    pub fn as_str(&self) -> &str {
-        std::str::from_utf8(&self.bytes[..usize::from(self.len)]).unwrap_or_default()
-    }
 }
 
 impl Deref for RegionCode {
     type Target = str;
     fn deref(&self) -> &str {
-        self.as_str()
+        std::str::from_utf8(&self.bytes[..usize::from(self.len)]).unwrap_or_default()
     }
 }
 
 impl fmt::Debug for RegionCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self.as_str(), f)
+        fmt::Debug::fmt(&**self, f)
     }
 }
 
 impl Serialize for RegionCode {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.as_str())
+        serializer.serialize_str(self)
     }
 }
 
@@ -131,6 +127,7 @@ pub struct LocationJson {
 }
 
 impl LocationJson {
+    /// Writes the fields.
     pub fn new(location: &Location<'_>) -> Self {
         let mut json = Vec::with_capacity(TYPICAL_SIZE);
         write_geo_fields(&mut json, location);

@@ -224,13 +224,13 @@ impl<'de> Visitor<'de> for Value<'_, 'de> {
         self.set(Scalar::Text(text))
     }
     fn visit_u64<E>(self, number: u64) -> Result<(), E> {
-        self.set(Scalar::Unsigned(number))
+        self.set(i64::try_from(number).map_or(Scalar::Absent, Scalar::Integer))
     }
     fn visit_u128<E>(self, number: u128) -> Result<(), E> {
-        self.set(u64::try_from(number).map_or(Scalar::Absent, Scalar::Unsigned))
+        self.set(i64::try_from(number).map_or(Scalar::Absent, Scalar::Integer))
     }
     fn visit_i64<E>(self, number: i64) -> Result<(), E> {
-        self.set(Scalar::Signed(number))
+        self.set(Scalar::Integer(number))
     }
     fn visit_f32<E>(self, number: f32) -> Result<(), E> {
         self.set(Scalar::Float(widen(number)))
@@ -276,8 +276,7 @@ impl<'de> Visitor<'de> for KeyVisitor {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) enum Scalar<'a> {
     Text(&'a str),
-    Unsigned(u64),
-    Signed(i64),
+    Integer(i64),
     Float(f64),
     Bool(bool),
     /// Missing, or of another type: a map, an array or bytes.
@@ -297,8 +296,7 @@ impl<'a> Scalar<'a> {
     /// A string, or an integer as a string: some providers store postal codes as integers.
     pub(crate) fn text_or_integer(self) -> Option<Cow<'a, str>> {
         match self {
-            Scalar::Unsigned(number) => Some(Cow::Owned(number.to_string())),
-            Scalar::Signed(number) => Some(Cow::Owned(number.to_string())),
+            Scalar::Integer(number) => Some(Cow::Owned(number.to_string())),
             other => other.text().map(Cow::Borrowed),
         }
     }
@@ -306,8 +304,7 @@ impl<'a> Scalar<'a> {
     pub(crate) fn number(self) -> Option<f64> {
         match self {
             Scalar::Float(number) => Some(number),
-            Scalar::Unsigned(number) => Some(number as f64),
-            Scalar::Signed(number) => Some(number as f64),
+            Scalar::Integer(number) => Some(number as f64),
             other => other.text()?.parse().ok(),
         }
     }
@@ -315,8 +312,7 @@ impl<'a> Scalar<'a> {
     /// An AS number: 174, "174" or "AS174". 0 is reserved and yields `None`.
     pub(crate) fn asn(self) -> Option<u32> {
         let number = match self {
-            Scalar::Unsigned(number) => u32::try_from(number).ok()?,
-            Scalar::Signed(number) => u32::try_from(number).ok()?,
+            Scalar::Integer(number) => u32::try_from(number).ok()?,
             other => strip_as_prefix(other.text()?).parse().ok()?,
         };
         (number != 0).then_some(number)
@@ -325,8 +321,7 @@ impl<'a> Scalar<'a> {
     pub(crate) fn flag(self) -> Option<bool> {
         match self {
             Scalar::Bool(flag) => Some(flag),
-            Scalar::Unsigned(number) => Some(number != 0),
-            Scalar::Signed(number) => Some(number != 0),
+            Scalar::Integer(number) => Some(number != 0),
             other => match other.text()? {
                 "true" | "True" | "TRUE" | "1" => Some(true),
                 "false" | "False" | "FALSE" | "0" => Some(false),
@@ -368,23 +363,18 @@ mod tests {
 
     #[test]
     fn as_number_is_read_in_every_format() {
-        for value in [
-            Scalar::Text("AS174"),
-            Scalar::Text("as174"),
-            Scalar::Text("174"),
-            Scalar::Unsigned(174),
-            Scalar::Signed(174),
-        ] {
+        for value in [Scalar::Text("AS174"), Scalar::Text("as174"), Scalar::Text("174"), Scalar::Integer(174)]
+        {
             assert_eq!(value.asn(), Some(174), "{value:?}");
         }
         for value in [
             Scalar::Text("AS"),
             Scalar::Text("é"),
             Scalar::Text(""),
-            Scalar::Unsigned(0),
-            Scalar::Signed(-1),
+            Scalar::Integer(0),
+            Scalar::Integer(-1),
             Scalar::Absent,
-            Scalar::Unsigned(1 << 40),
+            Scalar::Integer(1 << 40),
         ] {
             assert_eq!(value.asn(), None, "{value:?}");
         }
@@ -397,6 +387,6 @@ mod tests {
         assert_eq!(Scalar::Text("maybe").flag(), None);
         assert_eq!(Scalar::Text("52.52").number(), Some(52.52));
         assert_eq!(Scalar::Text("-").text(), None);
-        assert_eq!(Scalar::Unsigned(10115).text_or_integer().as_deref(), Some("10115"));
+        assert_eq!(Scalar::Integer(10115).text_or_integer().as_deref(), Some("10115"));
     }
 }

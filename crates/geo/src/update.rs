@@ -1,10 +1,12 @@
 //! The `geo-update` command: downloads databases, verifies them and installs them atomically by rename.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use base::flags::parse_duration;
+use base::progress::{Progress, WriteLine};
 use reqwest::Url;
 use secrecy::SecretString;
 use tokio::process::Command;
@@ -13,12 +15,10 @@ use tokio::signal::unix::{SignalKind, signal};
 mod download;
 mod error;
 mod install;
-mod progress;
 mod source;
 mod unpack;
 
 pub use error::UpdateError;
-pub use progress::Report;
 
 /// Maximum delay before `--every` retries a failed update.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(15 * 60);
@@ -113,6 +113,39 @@ pub enum UpdateResult {
     Installed(PathBuf),
     /// The provider has no newer file.
     Unchanged(PathBuf),
+}
+
+/// The destination of the output. `None` is standard error.
+#[derive(Clone)]
+pub struct Report(Option<WriteLine>);
+
+impl Report {
+    /// Writes to standard error, with a bar if that is a terminal.
+    pub fn to_terminal() -> Self {
+        Self(None)
+    }
+
+    /// Passes plain lines to `write`.
+    pub fn to_lines(write: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(write)))
+    }
+
+    /// Writes a line.
+    pub fn line(&self, text: &str) {
+        match &self.0 {
+            Some(write) => write(text),
+            None => eprintln!("{text}"),
+        }
+    }
+
+    fn start(&self, label: &str) -> Progress {
+        match &self.0 {
+            Some(write) => Progress::lines(write.clone()),
+            None => Progress::start(&format!(
+                "{label} [{{bar:30}}] {{bytes}}/{{total_bytes}} {{binary_bytes_per_sec}} {{eta}}"
+            )),
+        }
+    }
 }
 
 /// Runs the command: once, or with `--every` until SIGTERM or SIGINT. A signal during a download leaves no temporary

@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
+use base::progress::Progress;
 use bytes::Bytes;
+use indicatif::HumanBytes;
 use reqwest::header::{
     CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderMap, HeaderName, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE,
     LAST_MODIFIED, RANGE,
@@ -15,7 +17,6 @@ use serde::{Deserialize, Serialize};
 use tokio::fs::File;
 use tokio::io::{AsyncSeekExt, AsyncWriteExt};
 
-use super::progress::DownloadProgress;
 use super::source::{self, Checksum, Item};
 use super::{GeoUpdateArgs, UpdateError};
 
@@ -59,7 +60,7 @@ pub(super) struct Downloader<'a> {
     pub client: &'a Client,
     pub args: &'a GeoUpdateArgs,
     pub item: &'a Item,
-    pub progress: DownloadProgress,
+    pub progress: Progress,
 }
 
 impl Downloader<'_> {
@@ -120,14 +121,16 @@ impl Downloader<'_> {
         if total.is_some_and(|total| total > limit) {
             return Err(UpdateError::TooLarge(limit));
         }
-        self.progress.set_total(total);
+        total.iter().for_each(|total| self.progress.set_total(*total));
+        let of = total.map(|total| format!(" of {}", HumanBytes(total))).unwrap_or_default();
         while let Some(chunk) = next_chunk(response).await? {
             if part.written + chunk.len() as u64 > limit {
                 return Err(UpdateError::TooLarge(limit));
             }
             part.file.write_all(&chunk).await?;
             part.written += chunk.len() as u64;
-            self.progress.set_position(part.written);
+            let text = format!("{}: {}{of}", self.item.label, HumanBytes(part.written));
+            self.progress.update(part.written, text);
         }
         match total {
             Some(total) if total != part.written => Err(UpdateError::Truncated),
