@@ -148,7 +148,8 @@ impl<T, E: Display + From<io::Error>> WatchedFiles<T, E> {
             Err(error) => error,
         };
         let is_same = |last: &E| last.to_string() == error.to_string();
-        let report = !is_written && !(same_stamps && state.error.as_ref().is_some_and(is_same));
+        let is_repeated = same_stamps && state.error.as_ref().is_some_and(is_same);
+        let report = !is_written && !is_repeated;
         if report {
             let keeps_previous = self.value.load().is_some();
             tracing::warn!(%file, error = %format_args!("{error:#}"), keeps_previous, "{} rejected", self.kind);
@@ -190,10 +191,12 @@ impl<T, E: Display + From<io::Error>> WatchedFiles<T, E> {
         loop {
             match rest.read(&mut buffer)? {
                 0 if rest.limit() == 0 => return Err(too_large(self.limit)),
-                0 => return Ok(hasher.write_u64(self.limit + 1 - rest.limit())),
+                // The size separates the contents of two files.
+                0 => break hasher.write_u64(self.limit + 1 - rest.limit()),
                 count => hasher.write(&buffer[..count]),
             }
         }
+        Ok(())
     }
 
     /// Names the file in an error, unless there is only one.
