@@ -153,7 +153,7 @@ mod tests {
 
     #[tokio::test]
     async fn service_is_not_ready_until_proxies_are_listed() {
-        let kit = Kit::for_tests(&ServeArgs::default());
+        let kit = Kit::detached(&ServeArgs::default());
         let (sender, receiver) = watch::channel(DiscoveryStatus::Waiting);
         let condition = kit.readiness.condition("lookup-edge");
         let reporting = tokio::spawn(condition.follow(receiver, DiscoveryStatus::readiness));

@@ -8,6 +8,5 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> std::process::ExitCode {
     let cli = service_kit::command_line::parse();
-    service_kit::tls::install_crypto_provider();
     cli::run(cli)
 }

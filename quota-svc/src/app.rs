@@ -102,7 +102,7 @@ impl QuotaService {
 pub fn document() -> anyhow::Result<String> {
     let limits = Limits::default();
     let store = Arc::new(EmbeddedStore::in_memory(limits, Default::default())?);
-    let metrics = Metrics::new(&service_kit::Telemetry::for_tests().meter());
+    let metrics = Metrics::new(&service_kit::Telemetry::detached().meter());
     let charge_service = ChargeService::new(store.clone(), limits, metrics);
     let document = router::document(&Arc::new(Context { store, charge_service, limits }));
     Ok(service_kit::json::sorted(&document)?)
@@ -178,7 +178,7 @@ mod tests {
     #[tokio::test]
     async fn service_with_dead_writer_thread_is_not_ready_and_ends_with_an_error() {
         let config = Config { listen: ([127, 0, 0, 1], 0).into(), ..Config::default() };
-        let kit = Kit::for_tests(&ServeArgs { drain_delay: Duration::ZERO, ..ServeArgs::default() });
+        let kit = Kit::detached(&ServeArgs { drain_delay: Duration::ZERO, ..ServeArgs::default() });
         let armed = Arc::new(AtomicBool::new(false));
         let backend = {
             let armed = armed.clone();

@@ -23,7 +23,6 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> std::process::ExitCode {
     let Cli { command, output, config } = command_line::parse();
     let output = output.output;
-    service_kit::tls::install_crypto_provider();
     let result = runtime::run(&config.serve_args(), async {
         match command {
             Some(command) => commands::run(command, &config, output).await,

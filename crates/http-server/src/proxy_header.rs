@@ -191,5 +191,4 @@ fn parse_ssl(value: &[u8]) -> Option<Option<ProxiedTls>> {
 }
 
 #[cfg(test)]
-#[path = "proxy_header_tests.rs"]
 mod tests;

@@ -3,8 +3,9 @@
 
 use std::{
     future::Future,
-    panic::AssertUnwindSafe,
+    panic::{self, AssertUnwindSafe},
     sync::{Arc, OnceLock},
+    thread,
 };
 
 use anyhow::bail;
@@ -49,4 +50,19 @@ impl BackgroundTasks {
             None => Ok(()),
         }
     }
+}
+
+/// Installs a panic hook that logs the location of a panic, and its message only if that is a string literal.
+///
+/// A formatted message may contain a key or an address. The standard hook would print it.
+pub(crate) fn install_panic_hook(tasks: BackgroundTasks) {
+    panic::set_hook(Box::new(move |info| {
+        let location = info.location().map(ToString::to_string);
+        let panic_message = info.payload().downcast_ref::<&'static str>().copied().unwrap_or("");
+        tracing::error!(location, panic_message, "panic");
+        // The OpenTelemetry SDK starts its export threads itself, so `BackgroundTasks::watch` can't wrap them.
+        if thread::current().name().is_some_and(|name| name.starts_with("OpenTelemetry.")) {
+            tasks.fail("telemetry export");
+        }
+    }));
 }

@@ -5,7 +5,7 @@ mod manual;
 use std::{
     ffi::{OsStr, OsString},
     fmt,
-    io::{self, Write},
+    io::{self, IsTerminal, Write},
     process::ExitCode,
 };
 
@@ -58,6 +58,11 @@ pub fn print(text: &str) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "{}", text.trim_end())?;
     Ok(out.flush()?)
+}
+
+/// Whether to write colors to `stream`: it is a terminal that can show them, and `NO_COLOR` does not turn them off.
+pub fn use_color(stream: &impl IsTerminal) -> bool {
+    stream.is_terminal() && anstyle_query::term_supports_color() && !anstyle_query::no_color()
 }
 
 /// The error of a command, with a code for scripts.

@@ -16,10 +16,9 @@ use tokio::{runtime::Builder, sync::oneshot};
 
 use crate::{
     admin,
-    background::BackgroundTasks,
-    config::TelemetryArgs,
+    background::{BackgroundTasks, install_panic_hook},
     error::responder,
-    panic,
+    flags::TelemetryArgs,
     readiness::{Condition, Readiness},
     telemetry::Telemetry,
 };
@@ -74,19 +73,15 @@ impl Kit {
         telemetry: &TelemetryArgs,
     ) -> anyhow::Result<Self> {
         let kit = Self::with_telemetry(Telemetry::start(service, telemetry)?, serve);
-        panic::install_hook(kit.tasks.clone());
+        install_panic_hook(kit.tasks.clone());
         kit.lifecycle.watch_signals();
         Ok(kit)
     }
 
-    /// Creates a kit without log, signal handlers and telemetry export, for a service that a command runs for itself.
-    pub fn for_command(serve: &ServeArgs) -> Self {
-        Self::with_telemetry(Telemetry::for_tests(), serve)
-    }
-
-    /// Creates a kit without global state, for tests.
-    pub fn for_tests(serve: &ServeArgs) -> Self {
-        Self::with_telemetry(Telemetry::for_tests(), serve)
+    /// Creates a kit without log, signal handlers and telemetry export, for tests and for a service that a command runs for
+    /// itself.
+    pub fn detached(serve: &ServeArgs) -> Self {
+        Self::with_telemetry(Telemetry::detached(), serve)
     }
 
     fn with_telemetry(telemetry: Telemetry, serve: &ServeArgs) -> Self {

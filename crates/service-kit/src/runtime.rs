@@ -1,4 +1,4 @@
-//! The tokio runtime, sized by the flags.
+//! The tokio runtime, sized by the flags, and other settings of the process.
 
 use std::{future::Future, thread, time::Duration};
 
@@ -16,10 +16,19 @@ where
     F: Future<Output = anyhow::Result<()>>,
 {
     set_huge_pages(false);
+    install_crypto_provider();
     let runtime = build(workers(args)).context("can't start the runtime")?;
     let result = runtime.block_on(main);
     runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
     result
+}
+
+/// Installs ring as the process-wide crypto provider. Further calls have no effect.
+///
+/// Without it, building a TLS client can panic: rustls may find no provider, or more than one.
+pub fn install_crypto_provider() {
+    // An error means that a provider is already installed: this one, since nothing else installs one.
+    let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
 fn workers(args: &ServeArgs) -> usize {

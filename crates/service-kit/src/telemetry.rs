@@ -3,7 +3,6 @@
 mod logs;
 mod otlp;
 mod propagation;
-mod request_scope;
 
 use std::{sync::mpsc, thread, time::Duration};
 
@@ -19,12 +18,12 @@ use opentelemetry_sdk::{
 };
 use prometheus::{Registry, TextEncoder};
 
-use crate::{build_info, config::TelemetryArgs};
+use crate::{build_info, flags::TelemetryArgs};
 
+pub(crate) use logs::with_request_id;
+pub use logs::{current_request_id, enter_request};
 pub(crate) use propagation::extract_links;
 pub use propagation::{extract_context, inject_context};
-pub(crate) use request_scope::with_request_id;
-pub use request_scope::{current_request_id, enter_request};
 
 /// Maximum time that an unresponsive collector can delay the exit.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(3);
@@ -55,8 +54,8 @@ impl Telemetry {
         Self::build(service, builder, resource, traces)
     }
 
-    /// Creates telemetry without global state.
-    pub fn for_tests() -> Self {
+    /// Creates telemetry without log, export and global state.
+    pub fn detached() -> Self {
         let resource = Resource::builder_empty().build();
         Self::build("test", SdkMeterProvider::builder(), resource, None)
             .expect("an empty registry accepts the exporter")

@@ -3,14 +3,14 @@
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
 use indicatif::HumanCount;
 use jiff::Timestamp;
-use service_kit::terminal;
+use service_kit::command_line::use_color;
 
 /// A table with these headings; without a heading row if there are none.
 pub(super) fn table(headings: &[&str]) -> Table {
     let mut table = Table::new();
     // Never wraps: a wrapped ID can't be copied, and scripts expect one row per line.
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    if !terminal::use_color(&std::io::stdout()) {
+    if !use_color(&std::io::stdout()) {
         table.force_no_tty();
     }
     if !headings.is_empty() {

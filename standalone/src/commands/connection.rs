@@ -71,7 +71,7 @@ impl Connection {
     async fn start(config: &Config) -> anyhow::Result<Self> {
         let data = data_dir::prepare(&config.data_dir)?;
         let token = QuotaToken::load(&data.quota_token_file)?;
-        let kit = Kit::for_command(&config.serve_args());
+        let kit = Kit::detached(&config.serve_args());
         let mut quota = config.quota(&data);
         quota.listen = (Ipv4Addr::LOCALHOST, 0).into();
         let service = QuotaService::start(&quota, &kit).await?;

@@ -1,8 +1,9 @@
 //! The tracing subscriber: writes log lines to standard error and passes spans to the trace exporter.
 
-use std::io;
+use std::{future::Future, io};
 
 use anyhow::Context;
+use futures_util::future::Either;
 use http_server::RequestId;
 use opentelemetry::trace::TracerProvider;
 use opentelemetry_sdk::trace::SdkTracerProvider;
@@ -18,9 +19,9 @@ use tracing_subscriber::{
     util::SubscriberInitExt,
 };
 
-use super::{SPAN_TARGET, current_request_id};
-use crate::config::{LogFormat, TelemetryArgs};
-use crate::terminal;
+use super::SPAN_TARGET;
+use crate::command_line::use_color;
+use crate::flags::{LogFormat, TelemetryArgs};
 
 type BoxLayer = Box<dyn Layer<Registry> + Send + Sync>;
 
@@ -30,7 +31,7 @@ pub(super) fn install(
     args: &TelemetryArgs,
     traces: Option<&SdkTracerProvider>,
 ) -> anyhow::Result<()> {
-    let mut layers = vec![log_layer(args, terminal::use_color(&io::stderr()), io::stderr)];
+    let mut layers = vec![log_layer(args, use_color(&io::stderr()), io::stderr)];
     layers.extend(traces.map(|traces| span_layer(service, traces)));
     tracing_subscriber::registry().with(layers).try_init().context("logging has already been started")
 }
@@ -102,6 +103,37 @@ fn span_layer(service: &'static str, traces: &SdkTracerProvider) -> BoxLayer {
         .boxed()
 }
 
+tokio::task_local! {
+    // The ID that log lines about a request have. Ambient, like a span, because any code may log; a span would cost every
+    // request as much as all of its log lines, of which most requests have none. Handlers take the ID from the request.
+    static CURRENT: RequestId;
+}
+
+/// The ID of the request on whose behalf the current task works.
+pub fn current_request_id() -> Option<RequestId> {
+    CURRENT.try_with(Clone::clone).ok()
+}
+
+/// Calls a function on behalf of a request, for example on a thread for blocking work.
+pub fn enter_request<R>(id: Option<RequestId>, call: impl FnOnce() -> R) -> R {
+    match id {
+        Some(id) => CURRENT.sync_scope(id, call),
+        None => call(),
+    }
+}
+
+/// Begins to handle a request: also the part of an endpoint before its future is part of it.
+pub(crate) fn with_request_id<F: Future>(
+    id: Option<RequestId>,
+    call: impl FnOnce() -> F,
+) -> impl Future<Output = F::Output> {
+    let handling = enter_request(id.clone(), call);
+    match id {
+        Some(id) => Either::Left(CURRENT.scope(id, handling)),
+        None => Either::Right(handling),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::{Arc, Mutex, PoisonError};
@@ -109,7 +141,6 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::telemetry::enter_request;
 
     /// Collects what is logged.
     #[derive(Clone, Default)]
@@ -157,5 +188,16 @@ mod tests {
         assert_eq!((&parsed[0]["request_id"], &parsed[0]["status"]), (&id.as_str().into(), &500.into()));
         assert_eq!(parsed[1]["message"], "stopped");
         assert!(parsed[1]["request_id"].is_null(), "{lines:?}");
+    }
+
+    #[tokio::test]
+    async fn id_is_current_only_while_its_request_is_handled() {
+        assert_eq!(current_request_id(), None);
+        let id = RequestId::generate();
+        let handling = with_request_id(Some(id.clone()), async || current_request_id());
+        assert_eq!(current_request_id(), None);
+        assert_eq!(handling.await, Some(id.clone()));
+        assert_eq!(enter_request(Some(id.clone()), current_request_id), Some(id));
+        assert_eq!(current_request_id(), None);
     }
 }

@@ -10,7 +10,7 @@ use opentelemetry_otlp::{
 };
 use opentelemetry_sdk::{Resource, metrics::MeterProviderBuilder, trace::SdkTracerProvider};
 
-use crate::{build_info, tls};
+use crate::build_info;
 
 const VERSION: &str = "service.version";
 
@@ -35,7 +35,6 @@ pub(super) fn traces(resource: Resource) -> anyhow::Result<Option<SdkTracerProvi
     if !enabled(OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, "OTEL_TRACES_EXPORTER") {
         return Ok(None);
     }
-    tls::install_crypto_provider();
     let exporter = SpanExporter::builder()
         .with_http()
         .build()
@@ -49,7 +48,6 @@ pub(super) fn metrics(builder: MeterProviderBuilder) -> anyhow::Result<MeterProv
     if !enabled(OTEL_EXPORTER_OTLP_METRICS_ENDPOINT, "OTEL_METRICS_EXPORTER") {
         return Ok(builder);
     }
-    tls::install_crypto_provider();
     let exporter = MetricExporter::builder()
         .with_http()
         .build()

@@ -13,7 +13,7 @@ async fn get(addr: SocketAddr, path: &str) -> RawResponse {
 }
 
 async fn kit() -> (Kit, SocketAddr) {
-    let kit = Kit::for_tests(&args());
+    let kit = Kit::detached(&args());
     let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
     let addr = kit.serve_admin(any_port).await.expect("bind");
     (kit, addr)

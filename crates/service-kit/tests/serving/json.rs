@@ -93,7 +93,7 @@ fn openapi_document_contains_the_schemas() {
 
 #[tokio::test]
 async fn metrics_are_labeled_with_the_operation_id() {
-    let kit = Kit::for_tests(&args());
+    let kit = Kit::detached(&args());
     let endpoint = endpoint().with(RequestTelemetry::new(&kit.telemetry, "test"));
     let server = TestServer::start(&args(), endpoint).await;
     assert_eq!(server.connect().await.get("/plain").await.body, r#"{"number":1}"#);

@@ -116,7 +116,7 @@ impl Managed {
         trusted: &CertificateDer<'static>,
         protocols: &[&str],
     ) -> io::Result<TlsStream<TcpStream>> {
-        service_kit::tls::install_crypto_provider();
+        service_kit::runtime::install_crypto_provider();
         let mut config = ClientConfig::builder()
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(Only(trusted.clone(), ring::default_provider())))

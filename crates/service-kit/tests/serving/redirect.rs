@@ -26,7 +26,7 @@ async fn start() -> (TestServer, Kit) {
 }
 
 async fn start_with(listener: ListenerArgs) -> (TestServer, Kit) {
-    let kit = Kit::for_tests(&args());
+    let kit = Kit::detached(&args());
     let default = target("https://ip.example", "https://ip.example/docs");
     let service = PortService {
         endpoint: hello().map_to_response().boxed(),

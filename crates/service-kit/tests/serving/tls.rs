@@ -127,7 +127,7 @@ impl Authority {
 
     /// A client that offers these protocols (ALPN).
     fn connector_for(&self, protocols: &[&[u8]]) -> TlsConnector {
-        service_kit::tls::install_crypto_provider();
+        service_kit::runtime::install_crypto_provider();
         let mut roots = RootCertStore::empty();
         roots.add(self.root.clone()).expect("valid root");
         let mut config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
@@ -482,7 +482,7 @@ async fn expired_certificate_is_reported_but_keeps_the_service_ready() {
     let args =
         TlsArgs { tls_cert: vec![certificate_file.clone()], tls_key: vec![key_file], ..TlsArgs::default() };
     let tls = Tls::load(&args).expect("expired certificates are accepted").expect("certificate");
-    let kit = Kit::for_tests(&ServeArgs::default());
+    let kit = Kit::detached(&ServeArgs::default());
     let follow = tokio::spawn(kit.reload_certificates(&tls, "tls"));
     while !kit.readiness.report().checks["tls"].detail.contains("has EXPIRED (2020-01-01)") {
         tokio::task::yield_now().await;

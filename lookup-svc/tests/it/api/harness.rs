@@ -184,7 +184,7 @@ impl Harness {
     }
 
     async fn start_on(quota: FakeQuota, quota_url: String, change: impl FnOnce(&mut Config)) -> Self {
-        service_kit::tls::install_crypto_provider();
+        service_kit::runtime::install_crypto_provider();
         let mut config = Config {
             listen: ([127, 0, 0, 1], 0).into(),
             base_url: "https://ip.example".to_owned(),
@@ -197,7 +197,7 @@ impl Harness {
         config.request_timeout = Duration::from_secs(10);
         config.edge.trusted_proxies = vec!["127.0.0.1".to_owned()];
         change(&mut config);
-        let kit = Kit::for_tests(&config.serving);
+        let kit = Kit::detached(&config.serving);
         let service = LookupService::start(&config, &kit).await.unwrap();
         let port = PublicPort::bind(&kit, config.port_args().unwrap()).await.unwrap();
         let url = format!("http://{}", port.local_addr());

@@ -31,7 +31,7 @@ async fn selftest_passes_only_if_api_and_quota_svc_respond() {
 
 /// A port that refuses connections, and its URL.
 fn closed_port() -> (std::net::SocketAddr, String) {
-    service_kit::tls::install_crypto_provider();
+    service_kit::runtime::install_crypto_provider();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
     (addr, format!("http://{addr}"))
