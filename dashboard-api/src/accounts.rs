@@ -48,18 +48,12 @@ pub struct LoginAndPassword {
     pub password: SecretString,
 }
 
-#[derive(Debug, Clone, Copy)]
-pub struct SignupPolicy {
-    /// Whether visitors may create accounts.
-    pub open: bool,
-    pub max_accounts: u64,
-}
-
 pub struct Accounts {
     quota: QuotaClient,
     passwords: Passwords,
     throttle: Throttle,
-    signup: SignupPolicy,
+    /// Sign-up closes at this number; `None` if it is always closed.
+    max_accounts: Option<u64>,
     /// Sign-ups that have counted the accounts, or are about to, and have not created theirs yet. Without them,
     /// concurrent sign-ups could exceed the limit. A lock would let each wait for the store's confirmation of the others.
     pending: AtomicU64,
@@ -82,14 +76,14 @@ impl Drop for Pending<'_> {
 }
 
 impl Accounts {
-    pub fn new(quota: QuotaClient, signup: SignupPolicy) -> Result<Self, AccountError> {
+    pub fn new(quota: QuotaClient, max_accounts: Option<u64>) -> Result<Self, AccountError> {
         let (passwords, throttle) = (Passwords::new()?, Throttle::new()?);
-        Ok(Self { quota, passwords, throttle, signup, pending: AtomicU64::new(0) })
+        Ok(Self { quota, passwords, throttle, max_accounts, pending: AtomicU64::new(0) })
     }
 
     /// Whether sign-up is enabled. Even if it is, [`sign_up`](Self::sign_up) fails once the account limit is reached.
     pub fn signup_is_open(&self) -> bool {
-        self.signup.open
+        self.max_accounts.is_some()
     }
 
     /// Creates an account and a session for it.
@@ -98,21 +92,19 @@ impl Accounts {
         given: &LoginAndPassword,
         address: IpAddr,
     ) -> Result<(Account, Session), AccountError> {
-        if !self.signup.open {
-            return Err(AccountError::SignupDisabled);
-        }
+        let max_accounts = self.max_accounts.ok_or(AccountError::SignupDisabled)?;
         let place = self.enter(Attempt::SignUp { address })?;
         let credential = place.hash_new(&given.password, &given.login).await?;
         drop(place);
         let new = NewAccount { login: given.login.clone(), credential: Some(credential.clone()) };
-        let account = self.create(new).await?;
+        let account = self.create(new, max_accounts).await?;
         let session = self.create_session(&account.id, credential).await?;
         Ok((account, session.ok_or(AccountError::WrongCredentials)?))
     }
 
-    async fn create(&self, account: NewAccount) -> Result<Account, AccountError> {
+    async fn create(&self, account: NewAccount, max_accounts: u64) -> Result<Account, AccountError> {
         let (_pending, others) = Pending::start(&self.pending);
-        if self.quota.list_accounts(None, 1).await?.total + others >= self.signup.max_accounts {
+        if self.quota.list_accounts(None, 1).await?.total + others >= max_accounts {
             return Err(AccountError::AccountLimitReached);
         }
         Ok(self.quota.create_account(&account).await?)
@@ -292,7 +284,7 @@ mod tests {
     #[tokio::test]
     async fn attempt_is_not_counted_while_the_queue_is_full() {
         let quota = QuotaClient::new("http://127.0.0.1:9", Duration::from_secs(1)).unwrap();
-        let accounts = Accounts::new(quota, SignupPolicy { open: true, max_accounts: 1 }).unwrap();
+        let accounts = Accounts::new(quota, Some(1)).unwrap();
         let given = LoginAndPassword { login: "ada".to_owned(), password: "a wrong guess".to_owned().into() };
         let address = Ipv4Addr::LOCALHOST.into();
         let full: Vec<_> = std::iter::from_fn(|| accounts.passwords.enter(Share::Strangers).ok()).collect();

@@ -11,7 +11,7 @@ use quota_client::{QuotaClient, QuotaToken};
 use service_kit::{Kit, PortService, inject_request_context, responder};
 use tokio::task::JoinSet;
 
-use crate::accounts::{Accounts, SignupPolicy};
+use crate::accounts::Accounts;
 use crate::api::{self, Context};
 use crate::config::{Config, Switch};
 use crate::deadline::{self, QUOTA_TIMEOUT};
@@ -88,9 +88,9 @@ fn context(config: &Config, key: &SessionKey, edge: Edge) -> anyhow::Result<Cont
     let quota = quota.with_token(token.as_ref()).acting_as(Actor::Owner);
     let quota = quota.with_context(inject_request_context).with_deadline(deadline::current);
     let args = &config.accounts;
-    let signup = SignupPolicy { open: args.signup == Switch::On, max_accounts: args.max_accounts };
+    let max_accounts = (args.signup == Switch::On).then_some(args.max_accounts);
     Ok(Context {
-        accounts: Accounts::new(quota.clone(), signup)?,
+        accounts: Accounts::new(quota.clone(), max_accounts)?,
         cookies: Cookies::new(key, config.secure_cookies()),
         known_browsers: KnownBrowsers::new(key, config.secure_cookies()),
         quota,

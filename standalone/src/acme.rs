@@ -15,7 +15,7 @@ use anyhow::{Context, bail};
 pub use args::AcmeArgs;
 use files::AcmeFiles;
 use http_server::{LoadedCertificate, ManagedCertificate};
-use order::{CertificateOrder, OrderError};
+use order::CertificateOrder;
 use schedule::{FailureKind, Failures, State};
 use service_kit::command_line;
 
@@ -113,18 +113,25 @@ impl Acme {
                 ));
             }
             Err(error) => {
-                let failures = earlier.add(error.kind(), error.text(), SystemTime::now());
+                let failures = earlier.add(
+                    order::failure_kind(&error),
+                    order::failure_reason(&error),
+                    SystemTime::now(),
+                );
                 self.report(&failures);
                 self.state.failures = Some(failures);
                 if let Err(error) = self.files.write_state(&self.state) {
-                    tracing::error!(%error, "can't save the time of the next attempt; a restart will forget it");
+                    tracing::error!(
+                        error = format!("{error:#}"),
+                        "can't save the time of the next attempt; a restart will forget it"
+                    );
                 }
             }
         }
     }
 
     /// Orders a certificate and writes it, so that the ports use it.
-    async fn obtain(&mut self, earlier: &Failures) -> Result<LoadedCertificate, OrderError> {
+    async fn obtain(&mut self, earlier: &Failures) -> anyhow::Result<LoadedCertificate> {
         tracing::info!(
             hosts = self.order.names(),
             directory = self.order.directory,
@@ -136,9 +143,10 @@ impl Acme {
             Some(earlier.clone().add(FailureKind::Temporary, interrupted, SystemTime::now()));
         self.files.write_state(&self.state)?;
         let pem = self.order.obtain(&self.files).await?;
-        let certificate = LoadedCertificate::from_pem(pem.as_bytes()).map_err(OrderError::Unusable)?;
+        let certificate = LoadedCertificate::from_pem(pem.as_bytes())
+            .context("the certificate from the CA can't be used")?;
         if !self.order.covers(&certificate) {
-            return Err(OrderError::OtherNames);
+            bail!("the certificate from the CA is not for all host names");
         }
         self.files.write_certificate(&pem)?;
         self.state = State { issued_by: Some(self.order.directory.clone()), failures: None };
@@ -146,7 +154,10 @@ impl Acme {
         self.certificate.set_status("");
         // Without this check, a clock that is wrong by months would order certificates without end.
         if schedule::renewal_time(&certificate.validity()) <= SystemTime::now() {
-            return Err(OrderError::Clock(certificate.validity().end));
+            bail!(
+                "a new certificate is already due for renewal, because it expires at {}: check the clock of this machine",
+                humantime::format_rfc3339_seconds(certificate.validity().end)
+            );
         }
         Ok(certificate)
     }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use crate::bootstrap::{FirstStart, InitialCredentials, LOGIN};
+use crate::bootstrap::{FirstStart, LOGIN};
 use crate::service_urls::{ServiceUrls, url_of};
 
 /// A public address whose country the built-in data knows.
@@ -38,7 +38,7 @@ impl Banner<'_> {
         println!("  Metrics        {}/metrics", url_of("http", self.admin));
         println!("  Geo data       {}", self.geo);
         match first_start {
-            Some(FirstStart::Credentials(credentials)) => self.print_credentials(credentials),
+            Some(FirstStart::Credentials { password, key }) => self.print_credentials(password, key),
             Some(FirstStart::NoPassword) => {
                 println!("\nFirst start. The account {LOGIN} has no password yet. Set one to sign in:\n");
                 println!("  {} reset-password {LOGIN}", self.program);
@@ -54,7 +54,7 @@ impl Banner<'_> {
         println!("\nPress Ctrl-C to stop.");
     }
 
-    fn print_credentials(&self, InitialCredentials { password, key }: &InitialCredentials) {
+    fn print_credentials(&self, password: &str, key: &str) {
         let flag = if self.local_api && self.proxy_protocol { "--haproxy-protocol " } else { "" };
         let curl = |header: &str| {
             println!("  curl {flag}-H \"Authorization: Bearer {key}\"{header} {}/api/v1/ip", self.urls.api);

@@ -17,18 +17,10 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
 /// What the first start has created.
 pub enum FirstStart {
-    /// An account and a key, whose secrets are printed.
-    Credentials(InitialCredentials),
+    /// An account with this password and an API key of scope `full`. They are printed once; the store has only their hashes.
+    Credentials { password: String, key: String },
     /// An account without a password (`--print-credentials off`).
     NoPassword,
-}
-
-/// Secrets created by the first start. They are printed once; the store has only their hashes.
-pub struct InitialCredentials {
-    /// The account's password for the dashboard.
-    pub password: String,
-    /// An API key of scope `full`.
-    pub key: String,
 }
 
 /// Creates an account if the store has none. Returns `None` if it already has one.
@@ -51,7 +43,7 @@ pub async fn create_account(
     let account = quota.create_account(&account).await?;
     let key = NewKey::new("first key", Scope::Full);
     let key = quota.create_key(&account.id, &key).await?.secret;
-    Ok(Some(FirstStart::Credentials(InitialCredentials { password, key })))
+    Ok(Some(FirstStart::Credentials { password, key }))
 }
 
 /// Counts the accounts. Waits while the store is unavailable.

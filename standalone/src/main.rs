@@ -7,7 +7,6 @@ mod command_socket;
 mod commands;
 mod config;
 mod data_dir;
-mod port_endpoints;
 mod ports;
 mod service_configs;
 mod service_urls;

@@ -1,20 +1,16 @@
-//! The ports of the process.
+//! The public ports and the admin port, and what each serves: one service, or the service of the requested host.
 
 use anyhow::Context;
-use http_server::{Server, Tls};
-use service_kit::{AdminServer, Kit, PortArgs, PublicPort};
+use http_server::{ErrorResponder, HostRouter, Tls};
+use poem::EndpointExt;
+use poem::endpoint::BoxEndpoint;
+use service_kit::{AdminServer, Kit, PortArgs, PublicPort, wrong_host};
 
 use crate::config::Config;
 use crate::service_urls::ServiceUrls;
 
-/// Every port of the process, bound but not served yet.
+/// The ports other than that of quota-svc, bound but not served yet.
 pub struct Ports {
-    pub quota: Server,
-    pub public: PublicPorts,
-}
-
-/// The ports other than that of quota-svc.
-pub struct PublicPorts {
     /// With the port that redirects to it.
     pub api: PublicPort,
     /// `None` if the dashboard shares the API's port.
@@ -23,10 +19,7 @@ pub struct PublicPorts {
 }
 
 impl Ports {
-    /// Binds all ports, with these certificates for those of the public services.
-    ///
-    /// Must be called before anything is created: after a failure, a first start would leave an account whose password
-    /// was never shown.
+    /// Binds the ports, with these certificates for those of the public services.
     pub async fn bind(config: &Config, kit: &Kit, tls: Option<&Tls>) -> anyhow::Result<Self> {
         let api = PortArgs {
             name: "lookup",
@@ -51,16 +44,38 @@ impl Ports {
             Some(args) => Some(PublicPort::bind(kit, args).await?),
             None => None,
         };
-        let quota = Server::bind("quota", config.quota_listen, &kit.serve).await.context("--quota-listen")?;
         let admin = kit.bind_admin(config.admin_listen).await.context("--admin-listen")?;
-        Ok(Self { quota, public: PublicPorts { api, dashboard, admin } })
+        Ok(Self { api, dashboard, admin })
     }
-}
 
-impl PublicPorts {
     /// The public URLs, with the actual ports.
     pub fn urls(&self, config: &Config) -> ServiceUrls {
         let api = self.api.local_addr();
         ServiceUrls::at(config, api, self.dashboard.as_ref().map_or(api, PublicPort::local_addr))
+    }
+}
+
+/// What the API's port and the dashboard's port serve; `None` if they share one. Without `--api-host`, a port serves its
+/// service for every host. The errors of the services format the 421 for other hosts.
+pub fn endpoints(
+    config: &Config,
+    kit: &Kit,
+    (api_errors, dashboard_errors): (ErrorResponder, ErrorResponder),
+    api: BoxEndpoint<'static>,
+    dashboard: BoxEndpoint<'static>,
+) -> (BoxEndpoint<'static>, Option<BoxEndpoint<'static>>) {
+    let Some(api_host) = &config.api_host else { return (api, Some(dashboard)) };
+    let router = |errors| HostRouter::new(wrong_host(kit, "ip-lookup", errors));
+    let api = router(api_errors).host(api_host, api);
+    let api = config.family_hosts().fold(api, |api, host| api.also(host));
+    match &config.dashboard_host {
+        None => (api.boxed(), Some(dashboard)),
+        Some(host) if config.dashboard_listen.is_none() => (api.host(host, dashboard).boxed(), None),
+        Some(host) => {
+            let dashboard = router(dashboard_errors).host(host, dashboard);
+            let others = config.family_hosts().chain([api_host]);
+            let dashboard = others.fold(dashboard, |dashboard, other| dashboard.elsewhere(other));
+            (api.elsewhere(host).boxed(), Some(dashboard.boxed()))
+        }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use dashboard_api::app::DashboardService;
-use http_server::{Lifecycle, Tls, TlsArgs};
+use http_server::{Lifecycle, Server, Tls, TlsArgs};
 use lookup_svc::app::LookupService;
 use quota_client::wire::Actor;
 use quota_client::{QuotaClient, QuotaToken};
@@ -18,8 +18,7 @@ use crate::acme::Acme;
 use crate::banner::Banner;
 use crate::config::Config;
 use crate::data_dir::DataDir;
-use crate::port_endpoints::PortEndpoints;
-use crate::ports::{Ports, PublicPorts};
+use crate::ports::{self, Ports};
 use crate::service_urls::ServiceUrls;
 use crate::{bootstrap, command_socket, commands, data_dir};
 
@@ -43,12 +42,15 @@ pub async fn run(config: &Config, kit: &Kit) -> anyhow::Result<()> {
     let managed = acme.as_ref().map(Acme::certificate);
     // The certificates of all ports that serve HTTPS.
     let tls = Tls::load(&TlsArgs { managed, ..config.tls.clone() })?;
+    // Before anything is created: after a failure, a first start would leave an account whose password was never shown.
     let ports = Ports::bind(config, kit, tls.as_ref()).await?;
-    let urls = ports.public.urls(config);
+    let quota_port =
+        Server::bind("quota", config.quota_listen, &kit.serve).await.context("--quota-listen")?;
+    let urls = ports.urls(config);
     let data = data_dir::prepare(&config.data_dir)?;
     // quota-svc has its own lifecycle, to stop last: requests in flight in the other services still need it.
     let quota_kit = Kit { lifecycle: Lifecycle::new(&kit.serve), ..kit.clone() };
-    let quota = QuotaService::start_on(ports.quota, &config.quota(&data), &quota_kit).await?;
+    let quota = QuotaService::start_on(quota_port, &config.quota(&data), &quota_kit).await?;
     let quota_addr = quota.local_addr();
     let quota = tokio::spawn(kit.tasks.watch("quota-svc", quota.run()));
     let mut forwarding = JoinSet::new();
@@ -66,7 +68,7 @@ pub async fn run(config: &Config, kit: &Kit) -> anyhow::Result<()> {
         ),
     }
 
-    let result = serve_public(config, kit, quota_addr, &data, &urls, ports.public, acme).await;
+    let result = serve_public(config, kit, quota_addr, &data, &urls, ports, acme).await;
     // If the public services failed to start, no shutdown has begun yet, and the end of quota-svc would be a failure.
     kit.lifecycle.begin_shutdown();
     quota_kit.lifecycle.begin_shutdown();
@@ -80,7 +82,7 @@ async fn serve_public(
     quota: SocketAddr,
     data: &DataDir,
     urls: &ServiceUrls,
-    ports: PublicPorts,
+    ports: Ports,
     acme: Option<Acme>,
 ) -> anyhow::Result<()> {
     let token = QuotaToken::load(&data.quota_token_file)?;
@@ -122,13 +124,14 @@ async fn serve_public(
     // If the dashboard shares the API's port, its tasks must run as long as that is served.
     let _dashboard_tasks = std::mem::take(&mut dashboard.tasks);
     let errors = (lookup.errors.clone(), dashboard.errors.clone());
-    let endpoints = PortEndpoints::new(config, kit, errors, lookup.endpoint, dashboard.endpoint);
+    let (api_endpoint, dashboard_endpoint) =
+        ports::endpoints(config, kit, errors, lookup.endpoint, dashboard.endpoint);
     let serving_dashboard = async {
-        if let Some((port, endpoint)) = ports.dashboard.zip(endpoints.dashboard) {
+        if let Some((port, endpoint)) = ports.dashboard.zip(dashboard_endpoint) {
             port.serve("ip-lookup", PortService { endpoint, ..dashboard }).await;
         }
     };
-    let lookup = PortService { endpoint: endpoints.api, ..lookup };
+    let lookup = PortService { endpoint: api_endpoint, ..lookup };
     tokio::join!(ports.api.serve("ip-lookup", lookup), serving_dashboard);
     Ok(())
 }

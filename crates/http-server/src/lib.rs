@@ -45,7 +45,7 @@ pub use host_router::{HostRouter, WRONG_HOST, wrong_host};
 pub use lifecycle::Lifecycle;
 pub use log_throttle::LogThrottle;
 pub use managed::{Challenges, ManagedCertificate};
-pub use proxy_header::{ProxiedTls, ProxyHeader, ProxyHeaderError};
+pub use proxy_header::{ProxyHeader, ProxyHeaderError, ProxyHeaderTls};
 pub use redirect::{RedirectTarget, hsts_header, redirect};
 pub use request_id::{RequestId, X_REQUEST_ID};
 pub use server::Server;

@@ -33,12 +33,12 @@ pub struct ProxyHeader {
     pub client: Option<SocketAddr>,
     /// The TLS session between client and load balancer. `None` if the load balancer reports none: it ends no
     /// TLS, uses version 1, or does not send the TLV.
-    pub tls: Option<ProxiedTls>,
+    pub tls: Option<ProxyHeaderTls>,
 }
 
 /// A TLS session that ends at a load balancer, in the load balancer's words.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ProxiedTls {
+pub struct ProxyHeaderTls {
     /// Such as `TLSv1.3`.
     pub version: Option<Box<str>>,
     /// Usually OpenSSL's name.
@@ -169,10 +169,10 @@ fn check_crc(header: &[u8], start: usize, checksum: &[u8]) -> Option<()> {
 
 /// Parses the TLV `SSL`. The inner `None` is a client that does not use TLS, as far as the load balancer
 /// knows: it may forward TLS that it does not end.
-fn parse_ssl(value: &[u8]) -> Option<Option<ProxiedTls>> {
+fn parse_ssl(value: &[u8]) -> Option<Option<ProxyHeaderTls>> {
     // One byte with flags, four with the result of the certificate's verification.
     let (&[flags, ..], tlvs) = value.split_first_chunk::<5>()?;
-    let mut tls = ProxiedTls::default();
+    let mut tls = ProxyHeaderTls::default();
     for tlv in v2::TypeLengthValues::from(tlvs) {
         let tlv = tlv.ok()?;
         let field = match tlv.kind {

@@ -1,10 +1,10 @@
 //! The files in `acme` inside the data directory, readable only by the user who runs ip-lookup.
 
 use std::fs::{self, DirBuilder};
-use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use anyhow::Context;
 use base::atomic_file;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -42,7 +42,7 @@ impl AcmeFiles {
         fs::read(self.certificate()).ok()
     }
 
-    pub fn write_certificate(&self, pem: &str) -> io::Result<()> {
+    pub fn write_certificate(&self, pem: &str) -> anyhow::Result<()> {
         self.write(&self.certificate(), pem.as_bytes())
     }
 
@@ -50,12 +50,12 @@ impl AcmeFiles {
         self.read(&self.account_file())
     }
 
-    pub fn write_account(&self, account: &StoredAccount) -> io::Result<()> {
+    pub fn write_account(&self, account: &StoredAccount) -> anyhow::Result<()> {
         self.write(&self.account_file(), &serde_json::to_vec_pretty(account)?)
     }
 
-    pub fn remove_account(&self) -> io::Result<()> {
-        fs::remove_file(self.account_file())
+    pub fn remove_account(&self) -> anyhow::Result<()> {
+        Ok(fs::remove_file(self.account_file())?)
     }
 
     /// The default if there is no usable file.
@@ -63,7 +63,7 @@ impl AcmeFiles {
         self.read(&self.dir.join("state.json")).unwrap_or_default()
     }
 
-    pub fn write_state(&self, state: &State) -> io::Result<()> {
+    pub fn write_state(&self, state: &State) -> anyhow::Result<()> {
         self.write(&self.dir.join("state.json"), &serde_json::to_vec_pretty(state)?)
     }
 
@@ -80,9 +80,10 @@ impl AcmeFiles {
             .ok()
     }
 
-    fn write(&self, path: &Path, content: &[u8]) -> io::Result<()> {
-        DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
-        atomic_file::replace(path, content)
+    fn write(&self, path: &Path, content: &[u8]) -> anyhow::Result<()> {
+        let created = DirBuilder::new().recursive(true).mode(0o700).create(&self.dir);
+        let written = created.and_then(|()| atomic_file::replace(path, content));
+        written.context("can't write to the data directory")
     }
 }
 

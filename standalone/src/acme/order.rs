@@ -1,9 +1,8 @@
 //! An order: account, validation of the host names, certificate.
 
-use std::io;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow, bail};
 use http_server::{Challenges, LoadedCertificate, ManagedCertificate};
 use instant_acme::{
     Account, AuthorizationStatus, ChallengeType, ExternalAccountKey, Identifier, NewAccount, NewOrder,
@@ -44,72 +43,29 @@ struct ExternalAccount {
     key: ExternalAccountKey,
 }
 
-/// Why there is no certificate.
-#[derive(Debug, thiserror::Error)]
-pub enum OrderError {
-    #[error(transparent)]
-    Acme(#[from] instant_acme::Error),
-    #[error("{0}")]
-    Validation(String),
-    #[error("the CA does not offer TLS-ALPN-01 for {0}")]
-    NoTlsAlpn(String),
-    #[error("the CA asks to validate {0}, which is not in the order")]
-    NotOrdered(String),
-    #[error("the authorization of {0} is {1:?}")]
-    Authorization(String, AuthorizationStatus),
-    #[error("can't create the challenge certificate")]
-    ChallengeKey(#[from] rcgen::Error),
-    #[error("can't use the challenge certificate")]
-    Challenge(#[from] rustls::Error),
-    #[error("can't write to the data directory")]
-    File(#[from] io::Error),
-    #[error("the CA did not complete the order in time")]
-    Timeout,
-    #[error("the certificate from the CA can't be used: {0:#}")]
-    Unusable(anyhow::Error),
-    #[error("the certificate from the CA is not for all host names")]
-    OtherNames,
-    #[error(
-        "a new certificate is already due for renewal, because it expires at {}: check the clock of this machine",
-        humantime::format_rfc3339_seconds(*.0)
-    )]
-    Clock(SystemTime),
+/// How soon to try again after an order has failed.
+pub fn failure_kind(error: &anyhow::Error) -> FailureKind {
+    match error.downcast_ref() {
+        Some(instant_acme::Error::Other(error)) if error.is::<RequestError>() => FailureKind::Temporary,
+        Some(instant_acme::Error::Api(problem)) => match problem_type(problem) {
+            "badNonce" | "serverInternal" => FailureKind::Temporary,
+            "rateLimited" => FailureKind::RateLimited,
+            _ => FailureKind::Rejected,
+        },
+        _ => FailureKind::Rejected,
+    }
 }
 
-impl OrderError {
-    pub fn kind(&self) -> FailureKind {
-        match self {
-            Self::Acme(instant_acme::Error::Other(error)) if error.is::<RequestError>() => {
-                FailureKind::Temporary
-            }
-            Self::Acme(instant_acme::Error::Api(problem)) => match problem_type(problem) {
-                "badNonce" | "serverInternal" => FailureKind::Temporary,
-                "rateLimited" => FailureKind::RateLimited,
-                _ => FailureKind::Rejected,
-            },
-            _ => FailureKind::Rejected,
-        }
+/// Why an order has failed: with all causes, in one line.
+pub fn failure_reason(error: &anyhow::Error) -> String {
+    match error.downcast_ref() {
+        Some(instant_acme::Error::Api(problem)) => explain(problem),
+        _ => format!("{error:#}"),
     }
+}
 
-    /// With all causes, in one line.
-    pub fn text(&self) -> String {
-        match self {
-            Self::Acme(instant_acme::Error::Api(problem)) => explain(problem),
-            _ => {
-                let mut text = self.to_string();
-                let mut source = std::error::Error::source(self);
-                while let Some(error) = source {
-                    text += &format!(": {error}");
-                    source = error.source();
-                }
-                text
-            }
-        }
-    }
-
-    fn is_unknown_account(&self) -> bool {
-        matches!(self, Self::Acme(instant_acme::Error::Api(problem)) if problem_type(problem) == "accountDoesNotExist")
-    }
+fn is_unknown_account(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(instant_acme::Error::Api(problem)) if problem_type(problem) == "accountDoesNotExist")
 }
 
 /// The last part of `urn:ietf:params:acme:error:…`.
@@ -166,11 +122,11 @@ impl CertificateOrder {
     }
 
     /// Returns the private key, the certificate and its chain in PEM format.
-    pub async fn obtain(&self, files: &AcmeFiles) -> Result<String, OrderError> {
+    pub async fn obtain(&self, files: &AcmeFiles) -> anyhow::Result<String> {
         let attempt = async {
             match self.order(files).await {
                 // The CA has deleted the account, as test CAs do.
-                Err(error) if error.is_unknown_account() => {
+                Err(error) if is_unknown_account(&error) => {
                     tracing::warn!("the CA does not know the account any more; creating a new one");
                     files.remove_account()?;
                     self.order(files).await
@@ -178,10 +134,10 @@ impl CertificateOrder {
                 result => result,
             }
         };
-        tokio::time::timeout(TIMEOUT, attempt).await.unwrap_or(Err(OrderError::Timeout))
+        tokio::time::timeout(TIMEOUT, attempt).await.context("the CA did not complete the order in time")?
     }
 
-    async fn order(&self, files: &AcmeFiles) -> Result<String, OrderError> {
+    async fn order(&self, files: &AcmeFiles) -> anyhow::Result<String> {
         let account = self.account(files).await?;
         let identifiers: Vec<_> = self.hosts.iter().cloned().map(Identifier::Dns).collect();
         let mut order = account.new_order(&NewOrder::new(&identifiers)).await?;
@@ -201,7 +157,7 @@ impl CertificateOrder {
     }
 
     /// The stored account, or a new one.
-    async fn account(&self, files: &AcmeFiles) -> Result<Account, OrderError> {
+    async fn account(&self, files: &AcmeFiles) -> anyhow::Result<Account> {
         let builder = Account::builder_with_http(Box::new(self.client.clone()));
         let (directory, email) = (&self.directory, &self.email);
         let eab_kid = self.external_account.as_ref().map(|external| external.kid.clone());
@@ -209,9 +165,8 @@ impl CertificateOrder {
         let stored =
             files.account().filter(|stored| stored.directory == *directory && stored.eab_kid == eab_kid);
         if let Some(stored) = stored {
-            let credentials =
-                serde_json::from_value(stored.credentials.clone()).map_err(instant_acme::Error::from)?;
-            let account = builder.from_credentials(credentials).await?;
+            let account =
+                builder.from_credentials(serde_json::from_value(stored.credentials.clone())?).await?;
             if stored.email != *email {
                 account.update_contacts(&[&contact]).await?;
                 files.write_account(&StoredAccount { email: email.clone(), ..stored })?;
@@ -222,7 +177,7 @@ impl CertificateOrder {
             NewAccount { contact: &[&contact], terms_of_service_agreed: true, only_return_existing: false };
         let external = self.external_account.as_ref().map(|external| &external.key);
         let (account, credentials) = builder.create(&new, directory.clone(), external).await?;
-        let credentials = serde_json::to_value(credentials).map_err(instant_acme::Error::from)?;
+        let credentials = serde_json::to_value(credentials)?;
         let (directory, email) = (directory.clone(), email.clone());
         files.write_account(&StoredAccount { directory, email, eab_kid, credentials })?;
         tracing::info!(directory = self.directory, "account created at the CA");
@@ -236,25 +191,26 @@ async fn answer_challenges(
     order: &mut instant_acme::Order,
     hosts: &[String],
     challenges: &Challenges,
-) -> Result<(), OrderError> {
+) -> anyhow::Result<()> {
     let mut authorizations = order.authorizations();
     while let Some(authorization) = authorizations.next().await {
         let mut authorization = authorization?;
         let host = authorization.identifier().to_string();
         if !hosts.iter().any(|ordered| ordered.eq_ignore_ascii_case(&host)) {
-            return Err(OrderError::NotOrdered(host));
+            bail!("the CA asks to validate {host}, which is not in the order");
         }
         match authorization.status {
             AuthorizationStatus::Valid => continue,
             AuthorizationStatus::Pending => {}
-            status => return Err(OrderError::Authorization(host, status)),
+            status => bail!("the authorization of {host} is {status:?}"),
         }
         let Some(mut challenge) = authorization.challenge(ChallengeType::TlsAlpn01) else {
-            return Err(OrderError::NoTlsAlpn(host));
+            bail!("the CA does not offer TLS-ALPN-01 for {host}");
         };
         let (certificate, key) =
-            challenge_certificate(&host, challenge.key_authorization().digest().as_ref())?;
-        challenges.present(&host, certificate, key)?;
+            challenge_certificate(&host, challenge.key_authorization().digest().as_ref())
+                .context("can't create the challenge certificate")?;
+        challenges.present(&host, certificate, key).context("can't use the challenge certificate")?;
         challenge.set_ready().await?;
     }
     Ok(())
@@ -273,7 +229,7 @@ fn challenge_certificate(
 }
 
 /// Says which host name could not be validated, and why. `problem` is the order's own error.
-async fn validation_error(order: &mut instant_acme::Order, problem: Option<Problem>) -> OrderError {
+async fn validation_error(order: &mut instant_acme::Order, problem: Option<Problem>) -> anyhow::Error {
     let mut reasons = Vec::new();
     let mut authorizations = order.authorizations();
     while let Some(Ok(mut authorization)) = authorizations.next().await {
@@ -284,9 +240,9 @@ async fn validation_error(order: &mut instant_acme::Order, problem: Option<Probl
         }
     }
     match (reasons.is_empty(), problem) {
-        (true, Some(problem)) => OrderError::Acme(problem.into()),
-        (true, None) => OrderError::Validation("the CA could not validate the host names".to_owned()),
-        (false, _) => OrderError::Validation(reasons.join("; ")),
+        (true, Some(problem)) => instant_acme::Error::from(problem).into(),
+        (true, None) => anyhow!("the CA could not validate the host names"),
+        (false, _) => anyhow!(reasons.join("; ")),
     }
 }
 
@@ -302,10 +258,10 @@ mod tests {
 
     use super::*;
 
-    fn problem(kind: &str) -> OrderError {
+    fn problem(kind: &str) -> anyhow::Error {
         let text = format!(r#"{{"type":"urn:ietf:params:acme:error:{kind}","detail":"two\nlines"}}"#);
         let problem: Problem = serde_json::from_str(&text).unwrap();
-        OrderError::Acme(problem.into())
+        instant_acme::Error::from(problem).into()
     }
 
     /// A CA that sends the same object for every request: directory, account, order, authorization and challenge in one.
@@ -333,7 +289,7 @@ mod tests {
         }
     }
 
-    async fn challenges_of(host: &'static str) -> Result<(), OrderError> {
+    async fn challenges_of(host: &'static str) -> anyhow::Result<()> {
         let new = NewAccount { contact: &[], terms_of_service_agreed: true, only_return_existing: false };
         let builder = Account::builder_with_http(Box::new(Ca { host }));
         let (account, _) = builder.create(&new, "https://ca.example/".to_owned(), None).await?;
@@ -349,7 +305,10 @@ mod tests {
         challenges_of("keys.example").await.unwrap();
         for host in ["other.example", "a.ip.example", "example"] {
             let error = challenges_of(host).await.unwrap_err();
-            assert!(matches!(&error, OrderError::NotOrdered(name) if name == host), "{error}");
+            assert!(
+                error.to_string().contains(&format!("validate {host}, which is not in the order")),
+                "{error}"
+            );
         }
     }
 
@@ -360,15 +319,15 @@ mod tests {
             (problem("serverInternal"), FailureKind::Temporary),
             (problem("rateLimited"), FailureKind::RateLimited),
             (problem("rejectedIdentifier"), FailureKind::Rejected),
-            (OrderError::Timeout, FailureKind::Rejected),
+            (anyhow!("timed out"), FailureKind::Rejected),
         ] {
-            assert_eq!(error.kind(), kind, "{error}");
+            assert_eq!(failure_kind(&error), kind, "{error}");
         }
         let status = RequestError::Status(http::StatusCode::BAD_GATEWAY);
-        let error = OrderError::Acme(instant_acme::Error::Other(Box::new(status)));
-        assert_eq!(error.kind(), FailureKind::Temporary);
-        assert!(problem("accountDoesNotExist").is_unknown_account());
-        assert_eq!(problem("caa").text(), "two lines (caa)");
+        let error = instant_acme::Error::Other(Box::new(status)).into();
+        assert_eq!(failure_kind(&error), FailureKind::Temporary);
+        assert!(is_unknown_account(&problem("accountDoesNotExist")));
+        assert_eq!(failure_reason(&problem("caa")), "two lines (caa)");
     }
 
     #[test]
