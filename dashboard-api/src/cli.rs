@@ -4,7 +4,9 @@ mod passwords;
 
 use std::process::ExitCode;
 
-pub use passwords::PasswordCommands;
+use anyhow::Context;
+pub use passwords::PasswordCommand;
+use quota_client::{COMMAND_TIMEOUT, QuotaClient, QuotaToken};
 use service_kit::command_line::{self, Output};
 use service_kit::{Kit, PublicPort, runtime};
 
@@ -27,8 +29,11 @@ pub fn run(cli: Cli) -> ExitCode {
 async fn run_command(command: Command, config: &Config, output: Output) -> anyhow::Result<()> {
     match command {
         Command::Openapi => command_line::print(&app::document().await?),
-        Command::SetPassword { login } => PasswordCommands::connect(config, output)?.set(&login).await,
-        Command::ResetPassword { login } => PasswordCommands::connect(config, output)?.reset(&login).await,
+        Command::Password(command) => {
+            let token = QuotaToken::load_optional(config.quota_token_file.as_deref())?;
+            let quota = QuotaClient::new(&config.quota_url, COMMAND_TIMEOUT).context("--quota-url")?;
+            command.run(&quota.with_token(token.as_ref()), output, "quota-svc").await
+        }
         Command::Manual(command) => command.run::<Cli>(),
     }
 }

@@ -12,6 +12,7 @@ use service_kit::command_line::{ManualCommand, OutputArgs};
 use service_kit::{ListenAddrParser, PortArgs, TelemetryArgs, web_url};
 use url::Url;
 
+use crate::cli::PasswordCommand;
 use crate::session::SessionKey;
 
 /// Dashboard of the IP lookup API: sign up, create API keys, see their usage, resume paused keys.
@@ -36,16 +37,8 @@ pub struct Cli {
 pub enum Command {
     /// Print the OpenAPI document
     Openapi,
-    /// Set an account's password, typed at the terminal or read from standard input
-    SetPassword {
-        /// Login of the account
-        login: String,
-    },
-    /// Set an account's password to a new random one and print it
-    ResetPassword {
-        /// Login of the account
-        login: String,
-    },
+    #[command(flatten)]
+    Password(PasswordCommand),
     #[command(flatten)]
     Manual(ManualCommand),
 }
@@ -61,7 +54,7 @@ pub struct Config {
     #[arg(value_parser = ListenAddrParser)]
     pub admin_listen: SocketAddr,
     /// Listen address of a port that redirects plain HTTP to --public-url, which must be an https URL
-    #[arg(long, env, value_name = "ADDR", help_heading = "Serving", value_parser = ListenAddrParser)]
+    #[arg(long, env, hide_short_help = true, value_name = "ADDR", help_heading = "Serving", value_parser = ListenAddrParser)]
     pub redirect_listen: Option<SocketAddr>,
     /// URL of quota-svc's internal API
     #[arg(long, env, value_name = "URL", default_value = "http://127.0.0.1:8082", global = true)]
@@ -81,11 +74,11 @@ pub struct Config {
     #[arg(long, env, value_name = "URL", default_value = "http://localhost:8080", value_parser = web_url)]
     pub lookup_url: Url,
     /// Documentation URL in errors and on the page [default: {lookup-url}/docs]
-    #[arg(long, env, value_name = "URL", value_parser = web_url)]
+    #[arg(long, env, hide_short_help = true, value_name = "URL", value_parser = web_url)]
     pub docs_url: Option<Url>,
     /// Link in the page's footer, for the attribution that the geo data's license requires, such as
     /// "IP Geolocation by DB-IP=https://db-ip.com"; separate several with ';'
-    #[arg(long, env, value_name = "TEXT=URL", value_delimiter = ';')]
+    #[arg(long, env, hide_short_help = true, value_name = "TEXT=URL", value_delimiter = ';')]
     pub attribution: Vec<Attribution>,
     #[command(flatten)]
     pub accounts: AccountArgs,
@@ -117,10 +110,10 @@ pub struct AccountArgs {
     #[arg(long, env, value_enum, default_value_t = Switch::On)]
     pub signup: Switch,
     /// Maximum number of accounts; sign-up closes when it is reached
-    #[arg(long, env, value_name = "N", default_value_t = 10_000)]
+    #[arg(long, env, hide_short_help = true, value_name = "N", default_value_t = 10_000)]
     pub max_accounts: u64,
     /// Directory with the files login, password and api-key of an account to create, unless an account has this login
-    #[arg(long, env, value_name = "PATH")]
+    #[arg(long, env, hide_short_help = true, value_name = "PATH")]
     pub first_account_dir: Option<PathBuf>,
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use clap::Parser;
 use connection::Connection;
-use dashboard_api::cli::PasswordCommands;
+use dashboard_api::cli::PasswordCommand;
 use geo::update::{self, GeoUpdateArgs};
 use lookup_svc::explain::{self, ExplainArgs};
 use quota_svc::cli::{CliContext, ClientCommand};
@@ -40,16 +40,8 @@ pub struct Cli {
 pub enum Command {
     #[command(flatten)]
     Client(ClientCommand),
-    /// Set an account's password, typed at the terminal or read from standard input
-    SetPassword {
-        /// Login of the account
-        login: String,
-    },
-    /// Set an account's password to a new random one and print it
-    ResetPassword {
-        /// Login of the account
-        login: String,
-    },
+    #[command(flatten)]
+    Password(PasswordCommand),
     /// Download, verify and install geo databases, by default in the directory geo in --data-dir, which the service uses
     /// if no --geo-db is given
     #[command(mut_arg("to", |arg| arg.required(false)
@@ -75,15 +67,10 @@ pub async fn run(command: Command, config: &Config, output: Output) -> anyhow::R
             let context = CliContext::new(client, connection.address.clone(), output, program(config));
             connection.close_after(command.run(&context)).await
         }
-        Command::SetPassword { login } => {
+        Command::Password(command) => {
             let connection = Connection::open(config, false).await?;
-            let commands = PasswordCommands::new(connection.client.clone(), output, program(config));
-            connection.close_after(commands.set(&login)).await
-        }
-        Command::ResetPassword { login } => {
-            let connection = Connection::open(config, false).await?;
-            let commands = PasswordCommands::new(connection.client.clone(), output, program(config));
-            connection.close_after(commands.reset(&login)).await
+            let (client, program) = (connection.client.clone(), program(config));
+            connection.close_after(command.run(&client, output, &program)).await
         }
     }
 }

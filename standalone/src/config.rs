@@ -12,6 +12,7 @@ use clap::builder::{ArgPredicate, FalseyValueParser, TypedValueParser};
 use dashboard_api::config::Switch;
 use geo::GeoArgs;
 use http_server::{ListenerArgs, ServeArgs, TlsArgs};
+use quota_svc::config::LimitArgs;
 use secrecy::SecretString;
 use service_kit::{ListenAddrParser, TelemetryArgs, base_url, host_flag};
 
@@ -92,15 +93,6 @@ pub struct Config {
     /// IATA code of this data center, for the field `colo`, if no header of a trusted proxy provides one
     #[arg(long, env, value_name = "IATA")]
     pub colo: Option<String>,
-    /// Requests per day for keys without their own limit
-    #[arg(long, env, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
-    pub daily_limit: u32,
-    /// Requests per 60 s per key; one more pauses the key
-    #[arg(long, env, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u16).range(1..))]
-    pub burst_limit: u16,
-    /// Requests per day for the demo, shared by all callers
-    #[arg(long, env, value_name = "N", default_value_t = 1_000)]
-    pub demo_limit: u32,
     /// Also send the headers RateLimit and RateLimit-Policy of draft-ietf-httpapi-ratelimit-headers-11, in addition to
     /// X-RateLimit-*
     #[arg(long, env, value_parser = FalseyValueParser::new())]
@@ -108,6 +100,8 @@ pub struct Config {
     /// Time for in-flight requests to finish after Ctrl-C
     #[arg(long, env, value_name = "TIME", value_parser = parse_duration, default_value = "25s")]
     pub grace: Duration,
+    #[command(flatten)]
+    pub limits: LimitArgs,
     #[command(flatten)]
     pub geo: GeoArgs,
     /// For the API and the dashboard.

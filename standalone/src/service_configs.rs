@@ -15,7 +15,7 @@ use crate::service_urls::ServiceUrls;
 impl Config {
     /// quota-svc's configuration. The data directory's store is used unless --redis-url is set.
     pub fn quota(&self, data: &DataDir) -> quota_svc::config::Config {
-        use quota_svc::config::{LimitArgs, StoreArgs};
+        use quota_svc::config::StoreArgs;
         quota_svc::config::Config {
             listen: self.quota_listen,
             quota_token_file: Some(data.quota_token_file.clone()),
@@ -24,11 +24,7 @@ impl Config {
                 store_file: self.redis_url.is_none().then(|| data.store_file.clone()),
                 ..StoreArgs::default()
             },
-            limits: LimitArgs {
-                daily_limit: self.daily_limit,
-                burst_limit: self.burst_limit,
-                demo_limit: self.demo_limit,
-            },
+            limits: self.limits.clone(),
             ..quota_svc::config::Config::default()
         }
     }

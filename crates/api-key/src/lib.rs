@@ -2,24 +2,18 @@
 //!
 //! A key is `ipl_`, 32 random base62 characters (190 bits) and a 6-character base62 checksum: the CRC-32 of everything
 //! before it. With the checksum a service can reject a mistyped key without a store call, and a secret scanner can
-//! tell a real key from a lookalike: [`PATTERN`] finds candidates, [`ApiKey::parse`] confirms them.
+//! tell a real key from a lookalike.
 
 #![warn(missing_docs)]
-
-mod base62;
-mod digest;
 
 use std::fmt;
 
 use crc::{CRC_32_ISO_HDLC, Crc};
-pub use digest::{DigestError, KeyDigest};
+use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 
 /// The prefix of every key.
 pub const PREFIX: &str = "ipl_";
-
-/// Regular expression for secret scanners. A match is a key only if its checksum is valid too.
-pub const PATTERN: &str = r"\bipl_[0-9A-Za-z]{38}\b";
 
 const RANDOM_LEN: usize = 32;
 const CHECKSUM_LEN: usize = 6;
@@ -47,7 +41,7 @@ impl ApiKey {
     pub fn generate() -> Result<Self, getrandom::Error> {
         let mut key = [0; KEY_LEN];
         key[..PREFIX.len()].copy_from_slice(PREFIX.as_bytes());
-        base62::fill_random(&mut key[PREFIX.len()..CHECKSUM_START])?;
+        fill_random(&mut key[PREFIX.len()..CHECKSUM_START])?;
         let checksum = checksum(&key[..CHECKSUM_START]);
         key[CHECKSUM_START..].copy_from_slice(&checksum);
         Ok(Self(key))
@@ -90,7 +84,72 @@ impl fmt::Debug for ApiKey {
 }
 
 fn checksum(bytes: &[u8]) -> [u8; CHECKSUM_LEN] {
-    base62::encode_u32(CRC.checksum(bytes))
+    encode_u32(CRC.checksum(bytes))
+}
+
+/// SHA-256 of an API key, the only form in which a key is stored and sent between services.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct KeyDigest(pub [u8; 32]);
+
+/// The string is not 64 lowercase hexadecimal digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a SHA-256 digest must be 64 lowercase hexadecimal digits")]
+pub struct DigestError;
+
+impl KeyDigest {
+    /// Parses 64 lowercase hexadecimal digits.
+    pub fn from_hex(text: &str) -> Result<Self, DigestError> {
+        let mut bytes = [0; 32];
+        if text.len() != 64 {
+            return Err(DigestError);
+        }
+        HEXLOWER.decode_mut(text.as_bytes(), &mut bytes).map_err(|_| DigestError)?;
+        Ok(Self(bytes))
+    }
+
+    /// Formats the digest as 64 lowercase hexadecimal digits.
+    pub fn to_hex(&self) -> String {
+        HEXLOWER.encode(&self.0)
+    }
+}
+
+// Redacted: a digest identifies a key, so it must not appear in logs either.
+impl fmt::Debug for KeyDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeyDigest(redacted)")
+    }
+}
+
+/// The digits of base62.
+const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+
+/// The largest multiple of 62 that fits in a byte. Random bytes from this value up are discarded: their remainders
+/// would favor the first eight characters.
+const UNBIASED: u8 = 248;
+
+/// Fills `out` with random base62 characters, each equally likely.
+fn fill_random(out: &mut [u8]) -> Result<(), getrandom::Error> {
+    let mut filled = 0;
+    while filled < out.len() {
+        let mut pool = [0; 64];
+        getrandom::fill(&mut pool)?;
+        let unbiased = pool.iter().filter(|byte| **byte < UNBIASED);
+        for (slot, byte) in out[filled..].iter_mut().zip(unbiased) {
+            *slot = ALPHABET[usize::from(byte % 62)];
+            filled += 1;
+        }
+    }
+    Ok(())
+}
+
+/// Encodes a number as six base62 digits, most significant first.
+fn encode_u32(mut number: u32) -> [u8; 6] {
+    let mut digits = [b'0'; 6];
+    for digit in digits.iter_mut().rev() {
+        *digit = ALPHABET[(number % 62) as usize];
+        number /= 62;
+    }
+    digits
 }
 
 #[cfg(test)]
@@ -114,8 +173,7 @@ mod tests {
     fn known_key_has_its_known_checksum() {
         // CRC-32 of the 36 bytes is 0x803e6820, checked against zlib.
         let crc = CRC.checksum(KNOWN_WITHOUT_CHECKSUM.as_bytes());
-        let key =
-            format!("{KNOWN_WITHOUT_CHECKSUM}{}", std::str::from_utf8(&base62::encode_u32(crc)).unwrap());
+        let key = format!("{KNOWN_WITHOUT_CHECKSUM}{}", std::str::from_utf8(&encode_u32(crc)).unwrap());
         assert_eq!(key, "ipl_0123456789ABCDEFGHIJKLMNOPQRSTUV2LbmYy");
     }
 
@@ -142,6 +200,35 @@ mod tests {
         let with_dash = format!("{}-{}", &text[..10], &text[11..]);
         for wrong in ["", "ipl_", truncated, &long, &other_prefix, &with_dash, "ipl_ä"] {
             assert_eq!(ApiKey::parse(wrong), Err(ParseError::Format), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn hex_round_trips_and_invalid_hex_is_rejected() {
+        let digest = KeyDigest([0xab; 32]);
+        assert_eq!(KeyDigest::from_hex(&digest.to_hex()), Ok(digest));
+        let upper = "AB".repeat(32);
+        for wrong in ["", "ab", &upper, &"g".repeat(64), &"a".repeat(66)] {
+            assert_eq!(KeyDigest::from_hex(wrong), Err(DigestError), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_padded_to_six_digits() {
+        assert_eq!(&encode_u32(0), b"000000");
+        assert_eq!(&encode_u32(61), b"00000z");
+        assert_eq!(&encode_u32(62), b"000010");
+        assert_eq!(&encode_u32(u32::MAX), b"4gfFC3");
+    }
+
+    #[test]
+    fn random_characters_cover_the_alphabet() {
+        let mut many = vec![0; 20_000];
+        fill_random(&mut many).unwrap();
+        for character in ALPHABET {
+            let count = many.iter().filter(|byte| *byte == character).count();
+            // 323 are expected; 200 is more than six standard deviations below that.
+            assert!(count > 200, "{} occurs {count} times", char::from(*character));
         }
     }
 

@@ -47,11 +47,6 @@ impl ErrorBody {
             signup: None,
         }
     }
-
-    /// Creates a body with the generic code of a status, for errors without a specific code.
-    pub fn for_status(status: StatusCode, message: impl Into<String>, docs_url: &str) -> Self {
-        Self::new(code_for(status), message, docs_url)
-    }
 }
 
 /// Creates a JSON error response.
