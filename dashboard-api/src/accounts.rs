@@ -8,7 +8,7 @@ use quota_client::wire::{Account, AccountDeletion, NewAccount, SetCredential};
 use quota_client::{ClientError, QuotaClient};
 use secrecy::SecretString;
 
-use crate::password::{PasswordError, Passwords, Place, Share};
+use crate::password::{self, PasswordError, Passwords, Place, Share};
 use crate::session::{self, BrowserId, Session, unix_now};
 use crate::throttle::{Attempt, Throttle, Throttled};
 
@@ -127,8 +127,9 @@ impl Accounts {
         // If the credential changes during the check, the password is checked once more, against the new one.
         for _ in 0..2 {
             let (account, credential) = self.verify(given, &place).await?;
-            if let Some(session) = self.create_session(&account.id, credential).await? {
+            if let Some(session) = self.create_session(&account.id, credential.clone()).await? {
                 self.throttle.reset(attempt);
+                self.replace_if_weak(&account.id, credential, &given.password, &place).await;
                 return Ok((account, session));
             }
         }
@@ -157,6 +158,41 @@ impl Accounts {
         let stored_hash = self.credential(id).await?.map(|(hash, _)| hash);
         let is_correct = place.verify(&given.password, stored_hash.clone()).await?;
         account.zip(stored_hash).filter(|_| is_correct).ok_or(AccountError::WrongCredentials)
+    }
+
+    /// Replaces the hash of a correct password if it is weaker than a new one. Keeps all sessions. If this fails, the next
+    /// sign-in tries again.
+    async fn replace_if_weak(
+        &self,
+        account: &str,
+        credential: String,
+        password: &SecretString,
+        place: &Place<'_>,
+    ) {
+        if !password::is_weak(&credential) {
+            return;
+        }
+        let replaced = async {
+            let (_, expected_version) = self.credential(account).await?.unzip();
+            let change = SetCredential {
+                credential: place.hash(password).await?,
+                expected_version: expected_version.unwrap_or_default(),
+                expected_credential: Some(credential),
+                keep_session: None,
+                keep_all_sessions: Some(true),
+            };
+            Ok::<_, AccountError>(self.quota.set_credential(account, &change).await?)
+        };
+        match replaced.await {
+            Ok(_) => tracing::info!("replaced the weak hash of a password"),
+            Err(error) => {
+                let error: &dyn std::error::Error = &error;
+                tracing::warn!(
+                    error,
+                    "can't replace the weak hash of a password; the next sign-in tries again"
+                );
+            }
+        }
     }
 
     /// Changes the account's password and revokes every other session.

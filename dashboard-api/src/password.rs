@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use argon2::Argon2;
 use argon2::password_hash::phc::PasswordHash;
 use argon2::password_hash::{PasswordHasher, PasswordVerifier};
+use argon2::{Algorithm, Argon2, Params, Version};
 use secrecy::{ExposeSecret, SecretString};
 use service_kit::telemetry;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
@@ -192,6 +192,16 @@ fn is_common(lowercase: &str) -> bool {
     chars.all(|c| Some(c) == first) || COMMON_PASSWORDS.lines().any(|common| common == lowercase)
 }
 
+/// Whether a stored hash is weaker than one that is computed today: another algorithm, or less memory times passes.
+pub fn is_weak(stored: &str) -> bool {
+    let Ok(hash) = PasswordHash::new(stored) else { return false };
+    let Ok(params) = Params::try_from(&hash) else { return false };
+    let cost = |params: &Params| u64::from(params.m_cost()) * u64::from(params.t_cost());
+    hash.algorithm.as_str() != Algorithm::default().as_str()
+        || hash.version.is_none_or(|version| version < u32::from(Version::V0x13))
+        || cost(&params) < cost(&Params::default())
+}
+
 fn hash(password: &SecretString) -> Result<String, argon2::password_hash::Error> {
     Ok(Argon2::default().hash_password(password.expose_secret().as_bytes())?.to_string())
 }
@@ -259,6 +269,23 @@ mod tests {
             assert_eq!(common, common.trim().to_lowercase());
             assert!(common.chars().count() >= MIN_CHARS, "{common} is rejected for its length");
         }
+    }
+
+    #[test]
+    fn hash_with_weaker_parameters_is_weak() {
+        let tail = "$c29tZXNhbHRzb21lc2FsdA$KJpPjOBrUIRLc5a4Q7WHDUaE3HYcIrGlpWsG4JU9QjU";
+        for (head, weak) in [
+            ("$argon2id$v=19$m=19456,t=2,p=1", false),
+            ("$argon2id$v=19$m=65536,t=3,p=4", false),
+            ("$argon2id$v=19$m=47104,t=1,p=1", false),
+            ("$argon2id$v=19$m=19456,t=1,p=1", true),
+            ("$argon2id$v=19$m=4096,t=3,p=1", true),
+            ("$argon2i$v=19$m=19456,t=2,p=1", true),
+            ("$argon2id$v=16$m=19456,t=2,p=1", true),
+        ] {
+            assert_eq!(is_weak(&format!("{head}{tail}")), weak, "{head}");
+        }
+        assert!(!is_weak("malformed"), "a hash that never matches is left alone");
     }
 
     #[tokio::test]

@@ -67,7 +67,7 @@ pub fn responder(docs_url: impl Into<String>, headers: &HeaderMap) -> ErrorRespo
 }
 
 /// Maps a status to a generic error code, for errors that poem or the connection handling produces and no handler does.
-fn code_for(status: StatusCode) -> &'static str {
+pub fn code_for(status: StatusCode) -> &'static str {
     match status {
         StatusCode::NOT_FOUND => "not_found",
         StatusCode::METHOD_NOT_ALLOWED => "method_not_allowed",

@@ -1,5 +1,7 @@
 //! Sign-up, sign-in, sign-out, password change and account deletion.
 
+use argon2::{Algorithm, Argon2, Params, PasswordHasher, Version};
+use quota_client::wire::NewAccount;
 use serde_json::json;
 
 use crate::harness::{Browser, Harness, PASSWORD};
@@ -55,6 +57,35 @@ async fn sign_out_invalidates_copied_cookies() {
     let again = copy.delete("/session").await;
     assert_eq!(again.status, 204, "signing out of an ended session clears the cookie");
     assert!(again.headers["set-cookie"].to_str().unwrap().starts_with("ipl_session=; "));
+}
+
+/// A hash with 1 MiB of memory and one pass.
+fn weak_hash(password: &str) -> String {
+    let params = Params::new(1_024, 1, 1, None).unwrap();
+    let hasher = Argon2::new(Algorithm::Argon2id, Version::V0x13, params);
+    hasher.hash_password(password.as_bytes()).unwrap().to_string()
+}
+
+#[tokio::test]
+async fn sign_in_replaces_a_weak_hash_and_keeps_sessions() {
+    let harness = Harness::start().await;
+    let quota = harness.quota.client();
+    let new = NewAccount { login: "ada".to_owned(), credential: Some(weak_hash(PASSWORD)) };
+    let account = quota.create_account(&new).await.unwrap().id;
+    let sign_in = async || {
+        let mut browser = harness.browser();
+        let signed_in = browser.post("/session", json!({"login": "ada", "password": PASSWORD})).await;
+        assert_eq!(signed_in.status, 200, "{signed_in:?}");
+        browser.store_cookies(&signed_in);
+        browser
+    };
+    let first = sign_in().await;
+    let stored = quota.credential(&account).await.unwrap();
+    assert_eq!(stored.version, 2);
+    assert!(stored.credential.unwrap().starts_with("$argon2id$v=19$m=19456,t=2,p=1$"));
+    sign_in().await;
+    assert_eq!(quota.credential(&account).await.unwrap().version, 2, "a current hash is not replaced");
+    assert_eq!(first.get("/account").await.status, 200, "sessions stay active");
 }
 
 #[tokio::test]

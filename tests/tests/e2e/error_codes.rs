@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
-use service_kit::ErrorBody;
+use service_kit::error::code_for;
 use testkit::tools::project_root;
 
 /// What precedes a code in the sources.
@@ -49,7 +49,7 @@ fn codes_in_examples(document: &str) -> BTreeSet<String> {
 /// The codes of errors that no handler produces.
 fn generic_codes() -> BTreeSet<String> {
     let statuses = (400..600).filter_map(|status| reqwest::StatusCode::from_u16(status).ok());
-    statuses.map(|status| ErrorBody::for_status(status, "", "").error).collect()
+    statuses.map(|status| code_for(status).to_owned()).collect()
 }
 
 fn read(path: &str) -> String {
