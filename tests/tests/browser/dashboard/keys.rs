@@ -11,7 +11,7 @@ async fn create_keys(stack: &Stack, login: &str, names: &[&str]) {
     let quota = stack.quotas[0].client();
     let account = quota.find_account(login).await.unwrap().unwrap();
     for name in names {
-        let key = NewKey::new(*name, Scope::Geo);
+        let key = NewKey::new(name, Scope::Geo);
         quota.create_key(&account.id, &key).await.unwrap();
     }
 }
