@@ -125,7 +125,10 @@ impl Database {
     pub(crate) fn load_built_in(name: &str, bytes: Vec<u8>) -> Result<Self, MaxMindDbError> {
         let reader = Reader::from_source(bytes)?;
         let metadata = reader.metadata().clone();
-        Ok(Self::new(name, reader, metadata, Probe { kind: DatabaseKind::Country, has_countries: true }))
+        let probe = Probe { kind: DatabaseKind::Country, has_countries: true };
+        let mut database = Self::new(name, reader, metadata, probe);
+        database.info.attribution = Some(provider::NRO);
+        Ok(database)
     }
 
     fn new(name: &str, reader: Reader<Vec<u8>>, metadata: Metadata, probe: Probe) -> Self {

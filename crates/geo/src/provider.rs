@@ -88,7 +88,7 @@ const ROUTE_VIEWS: Attribution = Attribution {
 };
 
 /// Required by the license of the data that ip-location-db's country files are made from (CC BY 4.0).
-const NRO: Attribution = Attribution {
+pub(crate) const NRO: Attribution = Attribution {
     text: "Country data by ip-location-db from data of the Number Resource Organization (NRO), CC BY 4.0",
     url: "https://www.nro.net",
 };

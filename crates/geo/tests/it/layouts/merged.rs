@@ -72,8 +72,8 @@ fn source_of_each_field_is_the_database_that_it_comes_from() {
     let number_only = map([("asn", text("AS64500"))]);
     let records = [&number_only, &asn(64500, "Example"), &vpn];
     assert_eq!(
-        sources(records, &["asn", "org", "as", "proxy", "hosting", "city"]),
-        ["0.mmdb", "1.mmdb", "made of asn and org", "2.mmdb", "asn and the list of hosting networks", ""]
+        sources(records, &["asn", "org", "as", "proxy", "hosting"]),
+        ["0.mmdb", "1.mmdb", "made of asn and org", "2.mmdb", "asn and the list of hosting networks"]
     );
     assert_eq!(
         sources([&country_only("FR"), &chicago()], &["country", "city", "currency", "is_eu"]),
