@@ -13,10 +13,32 @@ use geo::GeoArgs;
 use geo::update::GeoUpdateArgs;
 use http_server::{ListenerArgs, ServeArgs, Tls, TlsArgs};
 use quota_client::BatchConfig;
-use service_kit::command_line::ManualCommand;
+use service_kit::command_line::{ManualCommand, short_help};
 use service_kit::{ListenAddrParser, PortArgs, TelemetryArgs, base_url, host_flag, telemetry};
 
 use crate::explain::ExplainArgs;
+
+/// The flags that `-h` shows: what a first setup needs.
+const SHORT_HELP: &[&str] = &[
+    "listen",
+    "admin_listen",
+    "redirect_listen",
+    "base_url",
+    "docs_url",
+    "dashboard_url",
+    "quota_url",
+    "quota_token_file",
+    "trusted_proxies",
+    "discover_proxies",
+    "client_ip_from",
+    "proxy_protocol",
+    "colo",
+    "geo_db",
+    "tls_cert",
+    "tls_key",
+    "log_format",
+    "log_level",
+];
 
 /// Returns the caller's IP address, location, network and connection details as JSON
 ///
@@ -24,7 +46,7 @@ use crate::explain::ExplainArgs;
 ///
 /// Every flag can also be set by an environment variable, for example --base-url by IP_LOOKUP_BASE_URL.
 #[derive(Parser, Debug)]
-#[command(name = "lookup-svc", version, about, max_term_width = 110)]
+#[command(name = "lookup-svc", version, about, max_term_width = 110, mut_args(short_help(SHORT_HELP)))]
 pub struct Cli {
     #[command(flatten)]
     pub config: Config,
@@ -243,6 +265,17 @@ mod tests {
     #[test]
     fn command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn short_help_shows_at_most_twenty_flags() {
+        let mut command = Cli::command();
+        let help = command.render_help().to_string();
+        let flags = help.lines().filter(|line| line.trim_start().starts_with('-'));
+        assert_eq!(flags.count(), SHORT_HELP.len() + 2, "with -h and -V: {help}");
+        assert!(SHORT_HELP.len() + 2 <= 20);
+        let all = command.render_long_help().to_string();
+        assert!(all.contains("--edge-rtt-unit") && all.contains("--request-timeout"), "{all}");
     }
 
     #[test]

@@ -10,10 +10,27 @@ use dashboard_api::cli::PasswordCommand;
 use geo::update::{self, GeoUpdateArgs};
 use lookup_svc::explain::{self, ExplainArgs};
 use quota_svc::cli::{CliContext, ClientCommand};
-use service_kit::command_line::{ManualCommand, Output, OutputArgs};
+use service_kit::command_line::{ManualCommand, Output, OutputArgs, short_help};
 
 use crate::config::{Config, DATA_DIR};
 use crate::data_dir;
+
+/// The flags that `-h` shows: what a first setup needs.
+const SHORT_HELP: &[&str] = &[
+    "listen",
+    "dashboard_listen",
+    "api_host",
+    "dashboard_host",
+    "acme_email",
+    "base_url",
+    "public_url",
+    "data_dir",
+    "trusted_proxies",
+    "geo_db",
+    "tls_cert",
+    "tls_key",
+    "log_level",
+];
 
 /// IP lookup API on one machine: public API, quotas and dashboard in one process, data in one directory
 ///
@@ -25,7 +42,7 @@ use crate::data_dir;
 ///
 /// Every flag of the service can also be set by an environment variable, for example --data-dir by IP_LOOKUP_DATA_DIR.
 #[derive(Parser, Debug)]
-#[command(name = "ip-lookup", version)]
+#[command(name = "ip-lookup", version, mut_args(short_help(SHORT_HELP)))]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Option<Command>,
@@ -117,6 +134,14 @@ mod tests {
     #[test]
     fn command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn short_help_shows_at_most_fifteen_flags() {
+        let help = Cli::command().render_help().to_string();
+        let flags = help.lines().filter(|line| line.trim_start().starts_with('-'));
+        assert_eq!(flags.count(), SHORT_HELP.len() + 2, "with -h and -V: {help}");
+        assert!(SHORT_HELP.len() + 2 <= 15);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::{
     process::ExitCode,
 };
 
-use clap::{Command, CommandFactory, FromArgMatches};
+use clap::{Arg, Command, CommandFactory, FromArgMatches};
 use serde::Serialize;
 
 use crate::build_info;
@@ -63,6 +63,14 @@ pub fn print(text: &str) -> anyhow::Result<()> {
 /// Whether to write colors to `stream`: it is a terminal that can show them, and `NO_COLOR` does not turn them off.
 pub fn use_color(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && anstyle_query::term_supports_color() && !anstyle_query::no_color()
+}
+
+/// Hides all flags but those with these IDs in `-h`. `--help` shows all. For `mut_args` of a command.
+pub fn short_help(ids: &[&str]) -> impl Fn(Arg) -> Arg {
+    move |arg| {
+        let is_hidden = !ids.contains(&arg.get_id().as_str());
+        arg.hide_short_help(is_hidden)
+    }
 }
 
 /// The error of a command, with a code for scripts.
