@@ -7,7 +7,7 @@
 use data_encoding::HEXLOWER;
 use http::header;
 use poem::{Request, Response, Route, get};
-use service_kit::{StaticFile, csp_hash, named};
+use service_kit::{StaticFile, THEME, csp_hash, named};
 use sha2::{Digest, Sha256};
 
 const SCRIPT: &str = "text/javascript; charset=utf-8";
@@ -69,14 +69,15 @@ fn index(version: &str, docs_url: &str) -> StaticFile {
     let imported = ASSETS.iter().filter(|asset| asset.content_type == SCRIPT && asset.name != "app.js");
     let preloads =
         imported.map(|asset| format!(r#"<link rel="modulepreload" href="{assets}/{}" />"#, asset.name));
+    let style = [THEME, STYLE].concat();
     let html = INDEX
-        .replace("{{style}}", STYLE)
+        .replace("{{style}}", &style)
         .replace("{{preloads}}", &preloads.collect::<Vec<_>>().join("\n    "))
         .replace("{{assets}}", &assets)
         .replace("{{docs}}", &docs_url.replace('&', "&amp;").replace('"', "&quot;"));
     StaticFile::new("text/html; charset=utf-8", html)
         .header(header::CACHE_CONTROL, "no-cache")
-        .header(header::CONTENT_SECURITY_POLICY, &policy(&csp_hash(STYLE)))
+        .header(header::CONTENT_SECURITY_POLICY, &policy(&csp_hash(&style)))
 }
 
 /// Content security policy of the page: it may use its own scripts and images, the inline style sheet with this hash, and

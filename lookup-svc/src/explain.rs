@@ -100,15 +100,15 @@ fn explain(edge: &Edge, geo: &Geo, proxy_protocol: bool, args: &ExplainArgs) -> 
     let texts = |field: &str| -> Vec<String> {
         explained.iter().filter(|(of, _)| *of == field).map(|(_, text)| text.clone()).collect()
     };
-    let proxy_header = "With --proxy-protocol, the peer is the client in the PROXY header, and connections without such a \
-                        header are closed.";
-    let no_location =
-        special_use(client.ip).map(|kind| format!("{} is {kind}. It has no location.", client.ip));
-    let steps =
-        proxy_protocol.then(|| proxy_header.to_owned()).into_iter().chain(texts("ip")).chain(no_location);
     let (body, sources) = geo.explain(client.ip, unix_now(), |location, sources| {
         (FieldSet::Scope(Scope::Full).to_json(&client, &LocationJson::new(location)), sources)
     });
+    let proxy_header = "With --proxy-protocol, the peer is the client in the PROXY header, and connections without such a \
+                        header are closed.";
+    let kind = special_use(client.ip).filter(|_| sources.is_empty());
+    let no_location = kind.map(|kind| format!("{} is {kind}. It has no location.", client.ip));
+    let steps =
+        proxy_protocol.then(|| proxy_header.to_owned()).into_iter().chain(texts("ip")).chain(no_location);
     let values: Map<String, Value> = serde_json::from_slice(&body).unwrap_or_default();
     let source = |name: &str, value: &Value| match name {
         "ip" | "ipv6" => format!("the client's address (decision: {})", client.decision.label()),

@@ -231,5 +231,4 @@ impl fmt::Display for FactHeaders {
 }
 
 #[cfg(test)]
-#[path = "facts/tests.rs"]
 mod tests;

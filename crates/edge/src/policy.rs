@@ -263,5 +263,4 @@ impl fmt::Display for EdgePolicy {
 }
 
 #[cfg(test)]
-#[path = "policy_tests.rs"]
 mod tests;

@@ -32,5 +32,5 @@ pub use kit::{AdminServer, Kit};
 pub use public_port::{PortArgs, PortService, PublicPort, wrong_host};
 pub use readiness::{Condition, Readiness};
 pub use request_telemetry::{RequestTelemetry, inject_request_context, named};
-pub use static_file::{StaticFile, csp_hash};
+pub use static_file::{StaticFile, THEME, csp_hash};
 pub use telemetry::Telemetry;

@@ -5,8 +5,8 @@ use poem::{Request, Response};
 use quota_client::wire::{Limits, Scope};
 use service_kit::csp_hash;
 
-use super::page::{self, LivePage, escape};
 use super::template::Template;
+use super::{LivePage, escape, html};
 use crate::fields::{FieldGroup, FieldSet, GROUPS};
 use crate::lookup::unix_now;
 use crate::public_urls::PublicUrls;
@@ -41,11 +41,11 @@ impl Docs {
     pub(super) fn respond(&self, request: &Request) -> Response {
         let content = (about_data(&self.geo), self.quota.limits());
         self.page.respond(request, content, |(about_data, limits)| {
-            let html = self.template.render(|slot| match slot {
+            let text = self.template.render(|slot| match slot {
                 "about_data" => about_data.clone(),
                 limit => limit_text(limit, *limits),
             });
-            page::html(html, &self.policy)
+            html(text, &self.policy)
         })
     }
 }

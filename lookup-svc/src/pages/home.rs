@@ -2,7 +2,6 @@
 //! but not charged and not counted as one.
 
 mod facts;
-mod map;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,10 +12,10 @@ use http_server::requested_host;
 use poem::{Request, Response};
 use quota_client::wire::Scope;
 use serde_json::{Map, Value};
-use service_kit::{ErrorBody, csp_hash, error};
+use service_kit::{ErrorBody, THEME, csp_hash, error};
 
-use super::page::{self, escape};
 use super::template::Template;
+use super::{SECURITY_HEADERS, escape};
 use crate::caller::Caller;
 use crate::fields::FieldSet;
 use crate::lookup::{Backends, unix_now};
@@ -57,7 +56,7 @@ impl Home {
         let policy = format!(
             "default-src 'none'; style-src {}; script-src {}; img-src 'self' data:; connect-src 'self' {}; \
              base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-            csp_hash(STYLE),
+            csp_hash(&[THEME, STYLE].concat()),
             csp_hash(SCRIPT),
             origins.join(" "),
         );
@@ -154,7 +153,7 @@ impl Home {
 fn static_slot(slot: &str, urls: &PublicUrls) -> Option<String> {
     let below_base = |path: &str| escape(&format!("{}{path}", urls.base_path().trim_end_matches('/')));
     Some(match slot {
-        "style" => STYLE.to_owned(),
+        "style" => [THEME, STYLE].concat(),
         "script" => SCRIPT.to_owned(),
         "icon" => ICON.trim().to_owned(),
         "icon_url" => escape(&format!("data:image/svg+xml,{}", ICON.trim().replace('#', "%23"))),
@@ -173,7 +172,7 @@ fn headers(policy: &str) -> HeaderMap {
     let value = HeaderValue::from_static;
     // A policy that can't be sent is replaced by one that allows nothing.
     let policy = HeaderValue::try_from(policy).unwrap_or(value("default-src 'none'"));
-    let mut headers: HeaderMap = page::SECURITY_HEADERS.into_iter().collect();
+    let mut headers: HeaderMap = SECURITY_HEADERS.into_iter().collect();
     headers.insert(header::CONTENT_SECURITY_POLICY, policy);
     headers.insert(header::CACHE_CONTROL, value("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, value("nosniff"));

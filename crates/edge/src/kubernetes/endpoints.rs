@@ -97,5 +97,4 @@ fn is_serving(endpoint: &Endpoint) -> bool {
 }
 
 #[cfg(test)]
-#[path = "endpoints_tests.rs"]
 mod tests;
