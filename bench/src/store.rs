@@ -15,7 +15,7 @@ use quota_svc::domain::id::KeyId;
 use quota_svc::domain::time::Clock;
 use quota_svc::store::Store;
 use quota_svc::store::embedded::EmbeddedStore;
-use quota_svc::store::redis::{ConfirmWrites, Credentials, RedisOptions, RedisStore};
+use quota_svc::store::redis::{Credentials, RedisOptions, RedisStore};
 use testkit::cluster::RedisCluster;
 use testkit::redis::Redis;
 use testkit::wait::eventually;
@@ -107,7 +107,6 @@ async fn charge_redis<'a>(
         key_prefix: "ipl:".to_owned(),
         store_timeout: Duration::from_secs(5),
         write_timeout: Duration::from_secs(30),
-        confirm_writes: ConfirmWrites::Auto,
         limits: Limits::default(),
         clock: Clock::Store,
     })?;

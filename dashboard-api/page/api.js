@@ -3,7 +3,7 @@
 
 /** @typedef {import("./dashboard-api").paths} Paths */
 /** @typedef {import("./dashboard-api").components["schemas"]} Schemas */
-/** @typedef {Schemas["Key"]} Key */
+/** @typedef {Schemas["KeyWithPause"]} Key */
 /** @typedef {Schemas["UnreadableKey"]} UnreadableKey */
 /** @typedef {Schemas["Account"]} Account */
 /** @typedef {Schemas["Settings"]} Settings */

@@ -4,7 +4,6 @@ mod account;
 mod context;
 mod csrf;
 mod error;
-mod examples;
 mod keys;
 mod model;
 
@@ -35,7 +34,7 @@ type Service = OpenApiService<(AccountApi, KeysApi), ()>;
 /// Returns the OpenAPI document as pretty-printed JSON.
 pub fn document(context: &Arc<Context>) -> anyhow::Result<String> {
     let mut document = OpenApiDocument::new(&service(context));
-    document.add_examples(examples::all(&context.docs_url));
+    error::add_examples(&mut document, &context.docs_url);
     document.set_default_error("internal_error", INTERNAL_ERROR, &context.docs_url);
     Ok(service_kit::json::sorted(&document.json())?)
 }

@@ -42,7 +42,9 @@ impl DashboardService {
         }
         let discovery_report =
             kit.readiness.condition("dashboard-edge").follow(edge.status(), DiscoveryStatus::readiness);
-        let context = Arc::new(context(config, &config.accounts.session_key()?, edge)?);
+        let token = QuotaToken::load_flag(config.quota_token_file.as_deref())?;
+        let quota = quota_client(config)?.with_token(&token);
+        let context = Arc::new(context(config, &config.accounts.session_key()?, edge, quota)?);
         let endpoint = router::endpoint(&context, &kit.telemetry)?;
         let mut tasks = JoinSet::new();
         let quota = context.quota.clone();
@@ -78,15 +80,18 @@ impl DashboardService {
 pub async fn document() -> anyhow::Result<String> {
     let config = Config::default();
     let edge = Edge::start(&config.edge).await?;
-    let context = Arc::new(context(&config, &SessionKey::generate()?, edge)?);
+    let quota = quota_client(&config)?;
+    let context = Arc::new(context(&config, &SessionKey::generate()?, edge, quota)?);
     api::document(&context)
 }
 
-fn context(config: &Config, key: &SessionKey, edge: Edge) -> anyhow::Result<Context> {
-    let token = QuotaToken::load_optional(config.quota_token_file.as_deref())?;
+fn quota_client(config: &Config) -> anyhow::Result<QuotaClient> {
     let quota = QuotaClient::new(&config.quota_url, QUOTA_TIMEOUT).context("--quota-url")?;
-    let quota = quota.with_token(token.as_ref()).acting_as(Actor::Owner);
-    let quota = quota.with_context(inject_request_context).with_deadline(deadline::current);
+    let quota = quota.acting_as(Actor::Owner);
+    Ok(quota.with_context(inject_request_context).with_deadline(deadline::current))
+}
+
+fn context(config: &Config, key: &SessionKey, edge: Edge, quota: QuotaClient) -> anyhow::Result<Context> {
     let args = &config.accounts;
     let max_accounts = (args.signup == Switch::On).then_some(args.max_accounts);
     Ok(Context {

@@ -30,9 +30,9 @@ async fn run_command(command: Command, config: &Config, output: Output) -> anyho
     match command {
         Command::Openapi => command_line::print(&app::document().await?),
         Command::Password(command) => {
-            let token = QuotaToken::load_optional(config.quota_token_file.as_deref())?;
+            let token = QuotaToken::load_flag(config.quota_token_file.as_deref())?;
             let quota = QuotaClient::new(&config.quota_url, COMMAND_TIMEOUT).context("--quota-url")?;
-            command.run(&quota.with_token(token.as_ref()), output, "quota-svc").await
+            command.run(&quota.with_token(&token), output, "quota-svc").await
         }
         Command::Manual(command) => command.run::<Cli>(),
     }

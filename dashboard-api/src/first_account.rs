@@ -79,7 +79,7 @@ impl FirstAccount {
         let key = ExportedKey {
             sha256: self.key.digest().to_hex(),
             hint: self.key.hint(),
-            settings: KeySettings { name: "first key".to_owned(), scope: Scope::Full },
+            settings: KeySettings::new("first key", Scope::Full),
             state: KeyState::Active,
             state_since: created_at,
             created_at,

@@ -49,7 +49,7 @@ impl LookupService {
         let meter = kit.telemetry.meter();
         let client = QuotaClient::new(&config.quota.quota_url, HUNG_AFTER)
             .context("invalid --quota-url")?
-            .with_token(QuotaToken::load_optional(config.quota.quota_token_file.as_deref())?.as_ref());
+            .with_token(&QuotaToken::load_flag(config.quota.quota_token_file.as_deref())?);
         let charger = Charger::new(&client, config.batching(), Arc::new(QuotaMetrics::new(&meter)));
 
         let counters = Arc::new(RequestCounters::default());

@@ -54,13 +54,7 @@ impl QuotaService {
         config: &Config,
         kit: &Kit,
     ) -> anyhow::Result<Self> {
-        let token = QuotaToken::load_optional(config.quota_token_file.as_deref())?;
-        if token.is_none() {
-            tracing::warn!(
-                "every user of this machine can read and change all accounts and keys: set --quota-token-file here and \
-                 in the clients. The next version will require it"
-            );
-        }
+        let token = QuotaToken::load_flag(config.quota_token_file.as_deref())?;
         let limits = config.limits.limits();
         let metrics = Metrics::new(&kit.telemetry.meter());
         let charge_service = ChargeService::new(store.clone(), limits, metrics);
@@ -177,7 +171,8 @@ mod tests {
 
     #[tokio::test]
     async fn service_with_dead_writer_thread_is_not_ready_and_ends_with_an_error() {
-        let config = Config { listen: ([127, 0, 0, 1], 0).into(), ..Config::default() };
+        let quota_token_file = Some(testkit::quota::token_file().to_owned());
+        let config = Config { listen: ([127, 0, 0, 1], 0).into(), quota_token_file, ..Config::default() };
         let kit = Kit::detached(&ServeArgs { drain_delay: Duration::ZERO, ..ServeArgs::default() });
         let armed = Arc::new(AtomicBool::new(false));
         let backend = {

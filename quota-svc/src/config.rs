@@ -16,7 +16,7 @@ use crate::domain::time::Clock;
 use crate::router::Serve;
 use crate::store::Store;
 use crate::store::embedded::EmbeddedStore;
-use crate::store::redis::{ConfirmWrites, Credentials, Password, RedisOptions, RedisStore};
+use crate::store::redis::{Credentials, Password, RedisOptions, RedisStore};
 
 #[derive(clap::Args, Debug, Clone)]
 pub struct Config {
@@ -28,8 +28,7 @@ pub struct Config {
     #[arg(long, env, value_name = "ADDR", default_value = "[::]:9082", help_heading = "Serving")]
     #[arg(value_parser = ListenAddrParser)]
     pub admin_listen: SocketAddr,
-    /// Accept connections from other machines; requires --quota-token-file. The connections are not encrypted: use it
-    /// only on a network that you trust
+    /// Accept connections from other machines. They are not encrypted: use it only on a network that you trust
     #[arg(long, env, help_heading = "Serving")]
     pub allow_remote: bool,
     /// File with the token that clients must send (32 to 1024 characters). Commands send the token in this file
@@ -96,9 +95,6 @@ pub struct StoreArgs {
     /// import, for each step. dashboard-api waits 3 s for all operations of a request
     #[arg(long, env, hide_short_help = true, value_name = "TIME", value_parser = parse_duration, default_value = "2500ms")]
     pub write_timeout: Duration,
-    /// Whether to wait until Redis confirms a change (on disk and on a replica) before responding
-    #[arg(long, env, value_enum, default_value_t = ConfirmWrites::Auto)]
-    pub confirm_writes: ConfirmWrites,
 }
 
 #[derive(clap::Args, Debug, Clone)]
@@ -134,20 +130,13 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Rejects a non-loopback listen address without `--allow-remote`, and `--allow-remote` without a token.
+    /// Rejects a non-loopback listen address without `--allow-remote`.
     pub fn check(&self) -> anyhow::Result<()> {
         if !self.listen.ip().is_loopback() && !self.allow_remote {
             bail!(
-                "--listen {} is not a loopback address: use a loopback address, or add --allow-remote and \
-                 --quota-token-file if only your services can reach the port",
+                "--listen {} is not a loopback address: use a loopback address, or add --allow-remote if only your \
+                 services can reach the port",
                 self.listen
-            );
-        }
-        if self.allow_remote && self.quota_token_file.is_none() {
-            bail!(
-                "--allow-remote requires --quota-token-file, because anyone who can reach the port could read and change \
-                 all accounts and keys. Create a token with `openssl rand -hex 32 > quota-token && chmod 600 quota-token` \
-                 and set --quota-token-file quota-token here and in the clients"
             );
         }
         Ok(())
@@ -166,7 +155,6 @@ impl StoreArgs {
                 key_prefix: self.key_prefix.clone(),
                 store_timeout: self.store_timeout,
                 write_timeout: self.write_timeout,
-                confirm_writes: self.confirm_writes,
                 limits,
                 clock: Clock::Store,
             })?)),
@@ -228,14 +216,8 @@ mod tests {
         assert!(
             parse(&["--listen", "0.0.0.0:8082"]).check().unwrap_err().to_string().contains("--allow-remote")
         );
-        let remote = ["--listen", "0.0.0.0:8082", "--allow-remote", "--quota-token-file", "t"];
+        let remote = ["--listen", "0.0.0.0:8082", "--allow-remote"];
         assert!(parse(&remote).check().is_ok());
-    }
-
-    #[test]
-    fn allow_remote_requires_quota_token_file() {
-        let error = parse(&["--allow-remote"]).check().unwrap_err().to_string();
-        assert!(error.contains("--quota-token-file") && error.contains("openssl rand"), "{error}");
     }
 
     #[test]

@@ -84,7 +84,7 @@ pub fn document(context: &Arc<Context>) -> String {
     complete(&service(all_apis(context)))
 }
 
-/// Generates the document, with the errors as examples and with the token, which is optional for one more version.
+/// Generates the document, with the errors as examples and with the token.
 fn complete<T: OpenApi>(service: &OpenApiService<T, ()>) -> String {
     let mut document = OpenApiDocument::new(service);
     document.add_examples(examples());
@@ -92,15 +92,15 @@ fn complete<T: OpenApi>(service: &OpenApiService<T, ()>) -> String {
     let scheme = serde_json::json!({
         "type": "http",
         "scheme": "bearer",
-        "description": "The token in `--quota-token-file`. Without this flag, no token is needed.",
+        "description": "The token in `--quota-token-file`.",
     });
-    document.require_for_all("token", openapi::to_value(&scheme), true);
+    document.require_for_all("token", openapi::to_value(&scheme));
     document.json()
 }
 
 fn service<T: OpenApi + 'static>(apis: T) -> OpenApiService<T, ()> {
     OpenApiService::new(apis, "quota-svc internal API", "1.1.0")
-        .description("Internal API for accounts, keys and quotas. Listens on loopback by default. With `--quota-token-file`, every \
+        .description("Internal API for accounts, keys and quotas. Listens on loopback by default. Every \
              request needs `Authorization: Bearer TOKEN`; others get 401 `unauthorized`. Requests with an `Origin` header, and \
              without `--allow-remote` those for a host that is not loopback, get 403 `forbidden`. A request that is not \
              valid HTTP or JSON gets 400 `bad_request`.")

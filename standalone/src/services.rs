@@ -87,7 +87,7 @@ async fn serve_public(
 ) -> anyhow::Result<()> {
     let token = QuotaToken::load(&data.quota_token_file)?;
     let client = QuotaClient::new(&format!("http://{quota}"), STARTUP_TIMEOUT)?;
-    let client = client.with_token(Some(&token)).acting_as(Actor::System);
+    let client = client.with_token(&token).acting_as(Actor::System);
     let dashboard = DashboardService::start(&config.dashboard(quota, data, urls)?, kit).await?;
     let lookup = LookupService::start(&config.lookup(quota, data, urls)?, kit).await?;
     let geo = lookup.geo_summary();

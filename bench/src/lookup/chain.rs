@@ -6,7 +6,7 @@ use std::time::Duration;
 use quota_client::wire::Limits;
 use quota_svc::domain::time::Clock;
 use quota_svc::store::Store;
-use quota_svc::store::redis::{ConfirmWrites, Credentials, RedisOptions, RedisStore};
+use quota_svc::store::redis::{Credentials, RedisOptions, RedisStore};
 use tempfile::NamedTempFile;
 use testkit::mmdb::sample;
 use testkit::redis::Redis;
@@ -108,7 +108,6 @@ async fn connect_store(redis: &Redis) -> anyhow::Result<RedisStore> {
         key_prefix: KEY_PREFIX.to_owned(),
         store_timeout: STORE_TIMEOUT,
         write_timeout: STORE_TIMEOUT,
-        confirm_writes: ConfirmWrites::Auto,
         limits: Limits::default(),
         clock: Clock::Store,
     })?;

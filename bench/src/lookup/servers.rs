@@ -8,6 +8,8 @@ use anyhow::ensure;
 use rustix::process::Signal;
 use testkit::http;
 use testkit::ports::ReservedPort;
+use testkit::process::TOKEN_FILE;
+use testkit::quota::token_file;
 use testkit::spawner::ChildGuard;
 use testkit::wait::{eventually, eventually_ok};
 
@@ -50,7 +52,7 @@ impl Server {
         let process = ChildGuard::spawn(&path.to_string_lossy(), |command| {
             command.args(["--listen", &port.addr().to_string(), "--workers", &workers.to_string()]);
             command.args(flags(admin_port.addr().to_string()));
-            command.stdin(Stdio::null()).stdout(Stdio::null());
+            command.env(TOKEN_FILE, token_file()).stdin(Stdio::null()).stdout(Stdio::null());
         });
         Ok(Self { process, port, admin_port })
     }

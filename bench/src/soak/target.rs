@@ -88,7 +88,7 @@ impl Target {
         let (cert, key) = (tls.cert.to_string_lossy(), tls.key.to_string_lossy());
         let flags = [&flags[..], &["--tls-cert", &cert, "--tls-key", &key]].concat();
         let https = programs.start("lookup-svc", &flags).await?;
-        let client = QuotaClient::new(&quota_url, QUOTA_TIMEOUT)?;
+        let client = testkit::quota::client(&quota_url, QUOTA_TIMEOUT);
         println!("creating {VALID_KEYS} keys");
         let valid_keys = create_keys(&client, 0..ACCOUNTS).await?;
         let paused_keys = create_keys(&client, ACCOUNTS..ACCOUNTS + 1).await?;

@@ -48,8 +48,9 @@ pub enum KeyState {
 
 names!(KeyState: Active => "active", Paused => "paused", Inactive => "inactive");
 
-/// What the owner of a key chooses. Stored, exported, and part of every request and response about a key: a new
-/// attribute of keys is a field here and, if it can be changed, in [`SettingsChange`].
+/// What the owner of a key chooses.
+// Stored and exported as a whole, and part of every request and response about a key: a new attribute of keys is a field
+// here and, if it can be changed, in `SettingsChange`.
 #[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeySettings {
@@ -86,6 +87,11 @@ impl SettingsError {
 }
 
 impl KeySettings {
+    /// Settings without optional attributes.
+    pub fn new(name: &str, scope: Scope) -> Self {
+        Self { name: name.to_owned(), scope }
+    }
+
     /// Checks the settings of a new or imported key, and trims the name.
     pub fn checked(self) -> Result<Self, SettingsError> {
         Ok(Self { name: checked_name(&self.name)?, ..self })
@@ -104,6 +110,11 @@ impl KeySettings {
 }
 
 impl SettingsChange {
+    /// A new name.
+    pub fn rename(name: &str) -> Self {
+        Self { name: Some(name.to_owned()) }
+    }
+
     /// Checks the change, and trims the name.
     pub fn checked(self) -> Result<Self, SettingsError> {
         Ok(Self { name: self.name.as_deref().map(checked_name).transpose()? })
@@ -135,7 +146,7 @@ pub struct NewKey {
 impl NewKey {
     /// A key with the default limit.
     pub fn new(name: &str, scope: Scope) -> Self {
-        Self { settings: KeySettings { name: name.to_owned(), scope }, daily_limit: None }
+        Self { settings: KeySettings::new(name, scope), daily_limit: None }
     }
 }
 

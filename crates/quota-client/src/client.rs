@@ -73,10 +73,10 @@ impl QuotaClient {
         })
     }
 
-    /// Sends this token with every request. Without a token, a quota-svc that requires one responds with 401.
+    /// Sends this token with every request. Without it, quota-svc responds with 401.
     #[must_use]
-    pub fn with_token(self, token: Option<&QuotaToken>) -> Self {
-        Self { token: token.cloned(), ..self }
+    pub fn with_token(self, token: &QuotaToken) -> Self {
+        Self { token: Some(token.clone()), ..self }
     }
 
     /// Names who makes the changes of this client, if it is not the operator. The events of the changed keys record it.

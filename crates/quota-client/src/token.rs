@@ -40,6 +40,13 @@ struct Content {
 /// Why a token file can't be used. Safe to log: contains no part of the token.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
+    /// The flag is missing.
+    #[error(
+        "--quota-token-file is missing. Create a token with `openssl rand -hex 32 > quota-token && chmod 600 quota-token`, \
+         and set the flag to this file for quota-svc and for its clients. `ip-lookup` has its token in the file quota-token \
+         of its --data-dir"
+    )]
+    Missing,
     /// The file can't be read.
     #[error("can't read the quota token file {path}", path = .0.display())]
     Read(PathBuf, #[source] io::Error),
@@ -66,9 +73,9 @@ impl QuotaToken {
         Ok(Self(Arc::new(TokenFile { path: path.to_owned(), content })))
     }
 
-    /// Like [`load`](Self::load), for an optional `--quota-token-file`. Returns `None` without the flag.
-    pub fn load_optional(file: Option<&Path>) -> Result<Option<Self>, TokenError> {
-        file.map(Self::load).transpose()
+    /// Reads the token from the file that `--quota-token-file` names. Fails without the flag.
+    pub fn load_flag(file: Option<&Path>) -> Result<Self, TokenError> {
+        Self::load(file.ok_or(TokenError::Missing)?)
     }
 
     /// The value of the `Authorization` header.

@@ -101,15 +101,12 @@ impl OpenApiDocument {
         child(schemas, &ErrorBody::name()).insert("example".into(), example);
     }
 
-    /// Adds a security scheme to all operations. If it is `optional`, they work without it, too.
-    pub fn require_for_all(&mut self, name: &str, scheme: Value, optional: bool) {
+    /// Adds a security scheme to all operations.
+    pub fn require_for_all(&mut self, name: &str, scheme: Value) {
         let schemes = child(child(self.root(), "components"), "securitySchemes");
         schemes.insert(name.into(), scheme);
         let required: Mapping = [(name.into(), Value::Sequence(Vec::new()))].into_iter().collect();
-        let mut requirements = vec![Value::from(required)];
-        if optional {
-            requirements.push(Mapping::new().into());
-        }
+        let requirements = vec![Value::from(required)];
         self.for_each_operation(|operation| {
             operation.insert("security".into(), requirements.clone().into());
         });
@@ -245,7 +242,7 @@ mod tests {
     #[test]
     fn scheme_is_required_by_every_operation() {
         let mut document = document();
-        document.require_for_all("token", to_value(&serde_json::json!({"type": "http"})), true);
+        document.require_for_all("token", to_value(&serde_json::json!({"type": "http"})));
         let document = parsed(&document);
         for path in ["/a", "/b"] {
             let security = &document["paths"][path]["get"]["security"];

@@ -56,12 +56,6 @@ impl Lookup {
         Self::start_program(wrapper, "lookup-svc", quota_url, flags, env).await
     }
 
-    /// Like [`Lookup::start_with_long_timeouts`], with the absolute path of a lookup-svc, such as one of an earlier
-    /// version.
-    pub async fn start_version(program: &str, quota_url: &str) -> Self {
-        Self::start_program(&[], program, quota_url, &LONG_LOOKUP_TIMEOUTS, &[]).await
-    }
-
     async fn start_program(
         wrapper: &[&str],
         program: &str,

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
+use crate::quota::token_file;
 use crate::spawner::ChildGuard;
 use crate::tools::project_root;
 use crate::wait::eventually;
@@ -40,6 +41,9 @@ const OUTPUT_TIMEOUT: Duration = Duration::from_secs(5);
 /// variable, and the developer's environment must not change the test.
 const INHERITED: [&str; 5] = ["PATH", "HOME", "TMPDIR", "RUST_BACKTRACE", "RUST_LOG"];
 
+/// The variable with the file of quota-svc's token.
+pub const TOKEN_FILE: &str = "IP_LOOKUP_QUOTA_TOKEN_FILE";
+
 /// A running binary of this workspace; killed when dropped.
 #[derive(Debug)]
 pub struct Service {
@@ -50,7 +54,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// Starts `<bin> --log-format json <args>` with `env` and the few inherited variables. [`binary`] finds `bin`.
+    /// Starts `<bin> --log-format json <args>` with `env`, [`TOKEN_FILE`] and the few inherited variables. [`binary`] finds `bin`.
     ///
     /// # Panics
     /// If the binary is not built.
@@ -70,7 +74,7 @@ impl Service {
         let mut process = ChildGuard::spawn(line[0], |command| {
             command.args(&line[1..]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
             let inherited = INHERITED.into_iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
-            command.env_clear().envs(inherited).envs(env.iter().copied());
+            command.env_clear().envs(inherited).env(TOKEN_FILE, token_file()).envs(env.iter().copied());
         });
         let stdout = Output::collect(process.child().stdout.take().expect("stdout is piped"));
         let stderr = Output::collect(process.child().stderr.take().expect("stderr is piped"));

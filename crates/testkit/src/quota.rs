@@ -1,10 +1,12 @@
 //! quota-svc as a real process, on a store that the test chooses.
 
+use std::io::Write as _;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 use std::time::Duration;
 
-use quota_client::QuotaClient;
+use quota_client::{QuotaClient, QuotaToken};
 
 use crate::cluster::RedisCluster;
 use crate::http;
@@ -122,11 +124,6 @@ impl Quota {
         Self::start_program(wrapper, "quota-svc", store, flags).await
     }
 
-    /// Like [`Quota::start_with`], with the absolute path of a quota-svc, such as one of an earlier version.
-    pub async fn start_version(program: &str, store: impl Into<StoreChoice>, flags: &[&str]) -> Self {
-        Self::start_program(&[], program, store, flags).await
-    }
-
     async fn start_program(
         wrapper: &[&str],
         program: &str,
@@ -181,7 +178,7 @@ impl Quota {
     /// A client of the internal API whose timeout exceeds every default deadline of quota-svc.
     #[must_use]
     pub fn client(&self) -> QuotaClient {
-        QuotaClient::new(&self.url, CLIENT_TIMEOUT).expect("valid URL")
+        client(&self.url, CLIENT_TIMEOUT)
     }
 
     /// Status code and body of `/readyz`.
@@ -207,6 +204,33 @@ impl Quota {
         let response = http::client().get(format!("{}/metrics", self.admin_url)).send().await;
         response.expect("admin port responds").text().await.expect("complete response body")
     }
+}
+
+/// The file with the token of every quota-svc that tests start, and of its clients. All tests share it, so that it
+/// stays the only one. [`Service::spawn`] passes it on.
+#[must_use]
+pub fn token_file() -> &'static Path {
+    static FILE: LazyLock<PathBuf> = LazyLock::new(|| {
+        let path = std::env::temp_dir().join("ip-lookup-tests-quota-token");
+        let mut new = tempfile::NamedTempFile::new().expect("a temporary file");
+        new.write_all(TOKEN.as_bytes()).expect("a writable file");
+        new.persist(&path).expect("the file can be replaced");
+        path
+    });
+    &FILE
+}
+
+/// The token in [`token_file`].
+pub const TOKEN: &str = "token-of-the-tests-0123456789abcdef";
+
+/// A client of a quota-svc at any URL, such as that of a fault proxy.
+///
+/// # Panics
+/// If the URL is invalid.
+#[must_use]
+pub fn client(url: &str, timeout: Duration) -> QuotaClient {
+    let token = QuotaToken::load(token_file()).expect("valid token");
+    QuotaClient::new(url, timeout).expect("valid URL").with_token(&token)
 }
 
 fn random_prefix() -> String {

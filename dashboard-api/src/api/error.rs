@@ -1,30 +1,20 @@
-//! Converts errors into the error responses of the operations.
+//! Converts errors into the error responses of the operations, and into the examples of the OpenAPI document.
+
+use std::borrow::Cow;
+use std::time::Duration;
 
 use poem_openapi::ApiResponse;
 use quota_client::ClientError;
+use quota_client::wire::SettingsError;
+use service_kit::error::INTERNAL_ERROR;
+use service_kit::openapi::{Example, OpenApiDocument};
 use service_kit::{ErrorBody, SerdeJson};
 
 use crate::accounts::AccountError;
 use crate::password::PasswordError;
+use crate::throttle::Throttled;
 
 type Body = SerdeJson<ErrorBody>;
-
-// The messages are also examples in the OpenAPI document (`examples.rs`).
-pub(super) const UNAUTHENTICATED: &str = "You are not signed in, or your session has ended. Sign in.";
-pub(super) const WRONG_CREDENTIALS: &str = "Incorrect login or password.";
-pub(super) const WRONG_PASSWORD: &str = "Incorrect password.";
-pub(super) const SIGNUP_DISABLED: &str = "Sign-up is closed. Ask the operator for an account.";
-pub(super) const ACCOUNT_LIMIT_REACHED: &str =
-    "Sign-up is closed: this service has reached its maximum number of accounts.";
-pub(super) const KEY_NOT_FOUND: &str = "This key does not exist in your account.";
-pub(super) const LOGIN_TAKEN: &str = "This login is already taken. Choose another one or sign in.";
-pub(super) const KEY_LIMIT_REACHED: &str =
-    "You have reached the limit of 10 keys per account. Delete one to create another.";
-pub(super) const KEY_INACTIVE: &str = "This key is deactivated, not paused. Reactivate it instead.";
-pub(super) const KEY_PAUSED: &str = "This key is paused, not deactivated. Resume it instead.";
-pub(super) const VERSION_CONFLICT: &str = "The password was changed in the meantime. Sign in again.";
-pub(super) const UNAVAILABLE: &str = "The key store is unavailable. Retry in a few seconds.";
-pub(super) const NOT_CONFIRMED: &str = "The change was made, but the key store did not confirm it in time, so it could still be lost. Reload the page and check before you repeat it: creating a key again can give you a second one.";
 
 /// The error responses of the operations.
 #[derive(ApiResponse, Debug)]
@@ -62,86 +52,108 @@ pub enum ApiError {
     Unavailable(Body),
 }
 
-/// Creates an error body from a code and a message.
-type MakeBody<'a> = &'a dyn Fn(&str, &str) -> Body;
+/// Status, code and message of an error's response.
+type ErrorParts<'a> = (u16, &'a str, Cow<'a, str>);
 
-/// Converts an error into a response that links to the documentation.
+/// Converts an error into a response that links to the documentation. Logs failures of this service and of quota-svc.
 pub fn api_error(error: AccountError, docs_url: &str) -> ApiError {
-    let body: MakeBody<'_> = &|code, message| SerdeJson(ErrorBody::new(code, sentence(message), docs_url));
-    match error {
-        AccountError::Unauthenticated => unauthenticated(body),
-        AccountError::WrongCredentials => {
-            ApiError::Unauthenticated(body("invalid_credentials", WRONG_CREDENTIALS))
+    let (status, code, message) = parts(&error);
+    let body = SerdeJson(ErrorBody::new(code, sentence(&message), docs_url));
+    match status {
+        400 => ApiError::Invalid(body),
+        401 => ApiError::Unauthenticated(body),
+        403 => ApiError::Forbidden(body),
+        404 => ApiError::NotFound(body),
+        409 => ApiError::Conflict(body),
+        429 => ApiError::TooMany(body, retry_seconds(&error)),
+        503 => {
+            if let AccountError::Quota(error) = &error {
+                let error: &dyn std::error::Error = error;
+                tracing::warn!(error, "quota-svc or its store is unavailable");
+            }
+            ApiError::Unavailable(body)
         }
-        AccountError::WrongPassword => ApiError::Forbidden(body("wrong_password", WRONG_PASSWORD)),
-        AccountError::SignupDisabled => ApiError::Forbidden(body("signup_disabled", SIGNUP_DISABLED)),
+        _ => {
+            let error: &dyn std::error::Error = &error;
+            tracing::error!(error, "request failed");
+            ApiError::Internal(body)
+        }
+    }
+}
+
+fn parts(error: &AccountError) -> ErrorParts<'_> {
+    let (status, code, message) = match error {
+        AccountError::Unauthenticated => UNAUTHENTICATED,
+        AccountError::WrongCredentials => (401, "invalid_credentials", "Incorrect login or password."),
+        AccountError::WrongPassword => (403, "wrong_password", "Incorrect password."),
+        AccountError::SignupDisabled => {
+            (403, "signup_disabled", "Sign-up is closed. Ask the operator for an account.")
+        }
         AccountError::AccountLimitReached => {
-            ApiError::Forbidden(body("account_limit_reached", ACCOUNT_LIMIT_REACHED))
+            let message = "Sign-up is closed: this service has reached its maximum number of accounts.";
+            (403, "account_limit_reached", message)
         }
-        AccountError::Throttled(throttled) => {
-            let seconds = throttled.retry_after.as_secs() + 1;
-            let message = format!("Too many attempts. Try again in {seconds} seconds.");
-            ApiError::TooMany(body("rate_limit_exceeded", &message), seconds)
+        AccountError::Throttled(_) => {
+            let message = format!("Too many attempts. Try again in {} seconds.", retry_seconds(error));
+            return (429, "rate_limit_exceeded", message.into());
         }
         AccountError::Password(PasswordError::Busy) => {
-            ApiError::Unavailable(body("unavailable", "Too many sign-ins right now. Retry in a few seconds."))
+            (503, "unavailable", "Too many sign-ins right now. Retry in a few seconds.")
         }
-        AccountError::Password(error @ (PasswordError::Hash(_) | PasswordError::TaskFailed(_))) => {
-            internal(&error, body)
-        }
-        AccountError::Password(error) => ApiError::Invalid(body("invalid_password", &error.to_string())),
-        AccountError::Quota(error) => quota_error(&error, body),
-        AccountError::Random(error) => internal(&error, body),
-    }
-}
-
-fn quota_error(error: &ClientError, body: MakeBody<'_>) -> ApiError {
-    let ClientError::Api { code, message, .. } = error else {
-        return no_response(error, body);
+        AccountError::Password(PasswordError::Hash(_) | PasswordError::TaskFailed(_))
+        | AccountError::Random(_) => INTERNAL,
+        AccountError::Password(error) => return (400, "invalid_password", error.to_string().into()),
+        AccountError::Quota(ClientError::Api { code, message, .. }) => quota_parts(code, message),
+        // If the call may have taken effect, a plain "retry" would be bad advice for a change.
+        AccountError::Quota(error) if error.may_have_taken_effect() => (
+            503,
+            "unavailable",
+            "The key store did not respond in time. If you made a change, reload the page and check whether it took effect \
+             before you repeat it.",
+        ),
+        AccountError::Quota(_) => UNAVAILABLE,
     };
-    let conflict = |message| ApiError::Conflict(body(code, message));
-    match code.as_str() {
-        "invalid_login" | "invalid_name" => ApiError::Invalid(body(code, message)),
+    (status, code, message.into())
+}
+
+const UNAUTHENTICATED: (u16, &str, &str) =
+    (401, "unauthenticated", "You are not signed in, or your session has ended. Sign in.");
+const UNAVAILABLE: (u16, &str, &str) =
+    (503, "unavailable", "The key store is unavailable. Retry in a few seconds.");
+const INTERNAL: (u16, &str, &str) = (500, "internal_error", INTERNAL_ERROR);
+
+fn quota_parts<'a>(code: &'a str, message: &'a str) -> (u16, &'a str, &'a str) {
+    match code {
         // The account was deleted in another session.
-        "account_not_found" => unauthenticated(body),
-        "key_not_found" | "not_found" => ApiError::NotFound(body("key_not_found", KEY_NOT_FOUND)),
-        "account_exists" => ApiError::Conflict(body("login_taken", LOGIN_TAKEN)),
-        "key_limit_reached" => conflict(KEY_LIMIT_REACHED),
-        "key_inactive" => conflict(KEY_INACTIVE),
-        "key_paused" => conflict(KEY_PAUSED),
-        "version_conflict" => conflict(VERSION_CONFLICT),
-        "store_unavailable" => unavailable(error, body),
-        "not_confirmed" => {
-            tracing::warn!(error = error as &dyn std::error::Error, "change not confirmed");
-            ApiError::Unavailable(body(code, NOT_CONFIRMED))
+        "account_not_found" => UNAUTHENTICATED,
+        "key_not_found" | "not_found" => (404, "key_not_found", "This key does not exist in your account."),
+        "account_exists" => {
+            (409, "login_taken", "This login is already taken. Choose another one or sign in.")
         }
-        _ => internal(error, body),
+        "key_limit_reached" => {
+            (409, code, "You have reached the limit of 10 keys per account. Delete one to create another.")
+        }
+        "key_inactive" => (409, code, "This key is deactivated, not paused. Reactivate it instead."),
+        "key_paused" => (409, code, "This key is paused, not deactivated. Resume it instead."),
+        "version_conflict" => (409, code, "The password was changed in the meantime. Sign in again."),
+        "store_unavailable" => UNAVAILABLE,
+        "not_confirmed" => (
+            503,
+            code,
+            "The change was made, but the key store did not confirm it in time, so it could still be lost. Reload the page \
+             and check before you repeat it: creating a key again can give you a second one.",
+        ),
+        // What the owner has entered.
+        _ if code.starts_with("invalid_") => (400, code, message),
+        _ => INTERNAL,
     }
 }
 
-fn unauthenticated(body: MakeBody<'_>) -> ApiError {
-    ApiError::Unauthenticated(body("unauthenticated", UNAUTHENTICATED))
-}
-
-fn unavailable(error: &(dyn std::error::Error + 'static), body: MakeBody<'_>) -> ApiError {
-    tracing::warn!(error, "quota-svc or its store is unavailable");
-    ApiError::Unavailable(body("unavailable", UNAVAILABLE))
-}
-
-/// If the call may have taken effect, a plain "retry" would be bad advice for a change.
-fn no_response(error: &ClientError, body: MakeBody<'_>) -> ApiError {
-    if !error.may_have_taken_effect() {
-        return unavailable(error, body);
+fn retry_seconds(error: &AccountError) -> u64 {
+    match error {
+        AccountError::Throttled(throttled) => throttled.retry_after.as_secs() + 1,
+        _ => 0,
     }
-    tracing::warn!(error = error as &dyn std::error::Error, "no valid response from quota-svc");
-    let message = "The key store did not respond in time. If you made a change, reload the page and check whether it \
-                   took effect before you repeat it.";
-    ApiError::Unavailable(body("unavailable", message))
-}
-
-fn internal(error: &(dyn std::error::Error + 'static), body: MakeBody<'_>) -> ApiError {
-    tracing::error!(error, "request failed");
-    ApiError::Internal(body("internal_error", service_kit::error::INTERNAL_ERROR))
 }
 
 /// Adds a leading capital and a final period to a lowercase error message.
@@ -149,6 +161,50 @@ fn sentence(text: &str) -> String {
     let mut chars = text.trim_end_matches('.').chars();
     let first = chars.next().map(|first| first.to_uppercase().to_string());
     first.unwrap_or_default() + chars.as_str() + "."
+}
+
+/// Adds the errors as examples to the OpenAPI document.
+pub fn add_examples(document: &mut OpenApiDocument, docs_url: &str) {
+    let quota = |code: &str, message: &str| {
+        let (code, message) = (code.to_owned(), message.to_owned());
+        AccountError::Quota(ClientError::Api { status: 0, code, message })
+    };
+    let throttled = Throttled { retry_after: Duration::from_secs(29) };
+    let login =
+        "a login must be 1 to 254 characters, without whitespace, control characters or invisible characters";
+    let name = SettingsError::Name;
+    let errors: [(&[&str], AccountError); 17] = [
+        (&["signUp"], quota("invalid_login", login)),
+        (&["signUp", "changePassword"], PasswordError::Length.into()),
+        (&["createKey", "changeKey"], quota(name.code(), &name.to_string())),
+        (&[], AccountError::Unauthenticated),
+        (&["signIn"], AccountError::WrongCredentials),
+        (&["changePassword", "deleteAccount"], AccountError::WrongPassword),
+        (&["signUp"], AccountError::SignupDisabled),
+        (&["signUp"], AccountError::AccountLimitReached),
+        (&[], quota("key_not_found", "")),
+        (&["createKey"], quota("key_limit_reached", "")),
+        (&["resumeKey"], quota("key_inactive", "")),
+        (&["reactivateKey"], quota("key_paused", "")),
+        (&["signUp"], quota("account_exists", "")),
+        (&["changePassword", "deleteAccount", "signIn"], quota("version_conflict", "")),
+        (&[], throttled.into()),
+        (&[], quota("store_unavailable", "")),
+        (&[], quota("not_confirmed", "")),
+    ];
+    let mut examples: Vec<_> =
+        errors.iter().map(|(operations, error)| example(operations, parts(error), docs_url)).collect();
+    let csrf = "Requests other than GET need the header `X-CSRF-Token: 1`.";
+    let body = "parse request payload error: missing field `name` at line 1 column 2";
+    examples.push(example(&[], (403, "csrf_refused", csrf.into()), docs_url));
+    examples.push(Example::error(400, &[], "bad_request", body, docs_url));
+    examples.push(example(&[], (500, "internal_error", INTERNAL_ERROR.into()), docs_url));
+    document.add_examples(examples);
+}
+
+fn example<'a>(operations: &'a [&'a str], parts: ErrorParts<'a>, docs_url: &str) -> Example<'a> {
+    let (status, code, message) = parts;
+    Example::error(status, operations, code, &sentence(&message), docs_url)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use super::Tag;
 use super::account::Done;
 use super::context::{Context, Csrf, SessionRequired};
 use super::error::ApiError;
-use super::model::{CreatedKey, Key, KeyList, UnreadableKey};
+use super::model::{CreatedKey, KeyList, KeyWithPause, UnreadableKey};
 
 pub struct KeysApi(pub Arc<Context>);
 
@@ -23,7 +23,7 @@ enum CreatedResponse {
     Key(SerdeJson<CreatedKey>),
 }
 
-type KeyResult = Result<SerdeJson<Key>, ApiError>;
+type KeyResult = Result<SerdeJson<KeyWithPause>, ApiError>;
 
 #[OpenApi(tag = "Tag::Keys")]
 impl KeysApi {
@@ -56,7 +56,7 @@ impl KeysApi {
         let new = NewKey { settings: settings.0, daily_limit: None };
         let created = self.0.quota.create_key(&session.account, &new).await.map_err(self.0.error())?;
         let curl = curl_command(&created.secret, &self.0.lookup_url);
-        let key = Key::new(created.key, &[]);
+        let key = KeyWithPause::new(created.key, &[]);
         Ok(CreatedResponse::Key(SerdeJson(CreatedKey { secret: created.secret, curl, key })))
     }
 
@@ -175,12 +175,12 @@ impl KeysApi {
     }
 
     /// If the key is paused, adds the time and the reason. If its events can't be read, a default reason is shown.
-    async fn with_pause_reason(&self, key: wire::Key, account: &str) -> Key {
+    async fn with_pause_reason(&self, key: wire::Key, account: &str) -> KeyWithPause {
         let events = match key.state {
             KeyState::Paused => self.0.quota.events(&key.id, Some(account)).await.ok(),
             KeyState::Active | KeyState::Inactive => None,
         };
-        Key::new(key, &events.map(|list| list.events).unwrap_or_default())
+        KeyWithPause::new(key, &events.map(|list| list.events).unwrap_or_default())
     }
 }
 

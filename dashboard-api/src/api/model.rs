@@ -79,7 +79,7 @@ pub struct Link {
 /// An API key, without its secret.
 #[derive(Object, Serialize)]
 #[oai(skip_serializing_if_is_none)]
-pub struct Key {
+pub struct KeyWithPause {
     /// The key.
     #[oai(flatten)]
     #[serde(flatten)]
@@ -98,7 +98,7 @@ pub struct Pause {
     pub reason: String,
 }
 
-impl Key {
+impl KeyWithPause {
     /// If the key is paused, the reason comes from its events.
     pub fn new(key: wire::Key, events: &[wire::Event]) -> Self {
         let pause = (key.state == KeyState::Paused).then(|| {
@@ -123,7 +123,7 @@ fn without_actor(reason: &str) -> &str {
 #[derive(Object, Serialize)]
 pub struct KeyList {
     /// Keys, oldest first.
-    pub keys: Vec<Key>,
+    pub keys: Vec<KeyWithPause>,
     /// Keys whose stored data can't be read. Requests with them fail; they can only be deleted. Absent if there are none.
     #[oai(default, skip_serializing_if_is_empty)]
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -159,5 +159,5 @@ pub struct CreatedKey {
     /// A curl command that makes a request with the key.
     pub curl: String,
     /// The key as it appears in lists.
-    pub key: Key,
+    pub key: KeyWithPause,
 }

@@ -104,6 +104,10 @@ impl Browser {
         read(self.change(Method::PUT, path).json(&body)).await
     }
 
+    pub async fn patch(&self, path: &str, body: Value) -> JsonResponse {
+        read(self.change(Method::PATCH, path).json(&body)).await
+    }
+
     pub async fn delete(&self, path: &str) -> JsonResponse {
         read(self.change(Method::DELETE, path)).await
     }

@@ -54,16 +54,16 @@ async fn state_changes_are_recorded_as_events() {
     assert_eq!(change("deactivate").await.body["state"], json!("inactive"));
     assert_eq!(change("resume").await.status_and_code(), "409 key_inactive");
     assert_eq!(change("reactivate").await.body["state"], json!("active"));
-    let renamed = ada.put(&format!("/keys/{id}/name"), json!({"name": "two"})).await;
+    let renamed = ada.patch(&format!("/keys/{id}"), json!({"name": "two"})).await;
     assert_eq!(renamed.body["name"], json!("two"));
     assert_eq!(
-        ada.put(&format!("/keys/{id}/name"), json!({"name": " "})).await.status_and_code(),
+        ada.patch(&format!("/keys/{id}"), json!({"name": " "})).await.status_and_code(),
         "400 invalid_name"
     );
     let bidi = json!({"name": "two\u{202e}"});
-    assert_eq!(ada.put(&format!("/keys/{id}/name"), bidi).await.status_and_code(), "400 invalid_name");
+    assert_eq!(ada.patch(&format!("/keys/{id}"), bidi).await.status_and_code(), "400 invalid_name");
     let long = json!({"name": "x".repeat(65)});
-    assert_eq!(ada.put(&format!("/keys/{id}/name"), long).await.status_and_code(), "400 invalid_name");
+    assert_eq!(ada.patch(&format!("/keys/{id}"), long).await.status_and_code(), "400 invalid_name");
     assert_eq!(kinds(&ada, &id).await, ["renamed", "reactivated", "deactivated", "created"]);
     let events = ada.get(&format!("/keys/{id}/events")).await.body;
     assert_eq!(events["events"][0]["reason"], json!("renamed to two (by the owner)"));

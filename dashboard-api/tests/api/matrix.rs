@@ -50,7 +50,7 @@ impl Operation {
             }
             "deleteAccount" => Some(json!({"password": PASSWORD})),
             "createKey" => Some(json!({"name": "stolen", "scope": "full"})),
-            "renameKey" => Some(json!({"name": "stolen"})),
+            "changeKey" => Some(json!({"name": "stolen"})),
             "signOut" | "resumeKey" | "deactivateKey" | "reactivateKey" | "deleteKey" => None,
             id => {
                 assert_eq!(self.method, Method::GET, "add the body of {id} to this test");

@@ -5,7 +5,8 @@ use std::process::{Command, Output, Stdio};
 
 use quota_client::wire::NewAccount;
 use serde_json::json;
-use testkit::process::binary;
+use testkit::process::{TOKEN_FILE, binary};
+use testkit::quota::token_file;
 
 use crate::harness::Harness;
 
@@ -15,7 +16,7 @@ fn set_password(harness: &Harness, login: &str, input: &str) -> Output {
 
 fn run(harness: &Harness, args: &[&str], input: &str) -> Output {
     let mut command = Command::new(binary("dashboard-api"));
-    command.args(args).args(["--quota-url", harness.quota.url()]);
+    command.args(args).args(["--quota-url", harness.quota.url()]).env(TOKEN_FILE, token_file());
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // Fails if the command exits without reading its input, which is fine.

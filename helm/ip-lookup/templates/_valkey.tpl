@@ -65,7 +65,7 @@ because an existing Secret may have only one password. */}}
 
 {{/* Permissions of a quota-svc that serves all operations. */}}
 {{- define "ip-lookup.aclFull" -}}
-~{{ .Values.quota.keyPrefix }}1:* resetchannels -@all +evalsha +eval +time +ping +info +wait +role +select +get +set +getrange +setrange +exists +del +hget +hset +hdel +hexists +hgetall +hkeys +hlen +sadd +srem +smembers +sscan +scard +lpush +ltrim +lrange +pexpire +pttl +cluster|slots +asking +waitaof
+~{{ .Values.quota.keyPrefix }}1:* resetchannels -@all +evalsha +eval +time +ping +info +wait +role +select +get +set +getrange +setrange +exists +del +hget +hset +hdel +hexists +hgetall +hkeys +hlen +sadd +srem +sscan +scard +lpush +ltrim +lrange +pexpire +pttl +cluster|slots +asking +waitaof
 {{- end -}}
 
 {{/* Permissions of a quota-svc that serves only charges: records, their events, and the demo's counter. */}}

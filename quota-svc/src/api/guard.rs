@@ -1,7 +1,6 @@
 //! Rejects requests before they reach an operation.
 //!
-//! With `--quota-token-file`, every request needs the token, whatever its path. Web pages are kept out, too: requests with
-//! an `Origin` header and, against DNS rebinding, requests whose `Host` is not a loopback name. The server has already
+//! Every request needs the token, whatever its path. Web pages are kept out, too: requests with an `Origin` header and, against DNS rebinding, requests whose `Host` is not a loopback name. The server has already
 //! rejected malformed hosts.
 
 use http::{HeaderValue, StatusCode, header};
@@ -14,8 +13,7 @@ use super::DOCS;
 
 #[derive(Debug)]
 pub struct Guard {
-    /// `None` if no token is needed.
-    pub token: Option<QuotaToken>,
+    pub token: QuotaToken,
     /// Accept any `Host` (`--allow-remote`).
     pub allow_remote: bool,
 }
@@ -24,7 +22,7 @@ impl Guard {
     /// Fails with the response to send if the request must be rejected. The token is checked first: without it, every
     /// request gets the same response.
     pub fn check(&self, request: &Request) -> Result<()> {
-        if self.token.as_ref().is_some_and(|token| !token.matches(request.headers())) {
+        if !self.token.matches(request.headers()) {
             return Err(Error::from_response(unauthorized()));
         }
         if request.headers().contains_key(header::ORIGIN) {

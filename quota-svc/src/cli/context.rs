@@ -32,14 +32,14 @@ pub(super) enum ErrorContext<'a> {
 impl CliContext {
     /// For the commands of quota-svc itself.
     pub(super) fn connect(url: &str, token_file: Option<&Path>, output: Output) -> anyhow::Result<Self> {
-        let token = QuotaToken::load_optional(token_file)?;
+        let token = QuotaToken::load_flag(token_file)?;
         let client = QuotaClient::new(url, COMMAND_TIMEOUT).map_err(|error| match error {
             ClientError::BaseUrl(reason) => {
                 anyhow!("--quota-url: {reason}. Example: http://127.0.0.1:8082")
             }
             error => error.into(),
         })?;
-        let client = client.with_token(token.as_ref());
+        let client = client.with_token(&token);
         Ok(Self::new(client, without_password(url), output, "quota-svc".to_owned()))
     }
 
@@ -179,7 +179,8 @@ mod tests {
     use super::*;
 
     fn context() -> CliContext {
-        CliContext::connect("http://127.0.0.1:8082", None, Output::Text).unwrap()
+        CliContext::connect("http://127.0.0.1:8082", Some(testkit::quota::token_file()), Output::Text)
+            .unwrap()
     }
 
     #[test]

@@ -123,7 +123,7 @@ pub(super) async fn run(command: KeyCommand, context: &CliContext) -> anyhow::Re
     let client = &context.client;
     match command {
         KeyCommand::Create { account, name, scope, daily_limit } => {
-            create(&account, NewKey { settings: KeySettings { name, scope }, daily_limit }, context).await
+            create(&account, NewKey { settings: KeySettings::new(&name, scope), daily_limit }, context).await
         }
         KeyCommand::Generate => {
             let key = ApiKey::generate()?;
@@ -143,7 +143,7 @@ pub(super) async fn run(command: KeyCommand, context: &CliContext) -> anyhow::Re
             show_key(&key, async |id| client.reactivate_key(id, None).await, context).await
         }
         KeyCommand::Rename { key, name } => {
-            let change = SettingsChange { name: Some(name) };
+            let change = SettingsChange::rename(&name);
             show_key(&key, async |id| client.change_key(id, None, &change).await, context).await
         }
         KeyCommand::SetLimit { key, daily_limit } => {

@@ -94,7 +94,7 @@ mod tests {
             digest: KeyDigest([9; 32]),
             hint: "ipl_abcd…wxyz".to_owned(),
             created_at: 7,
-            settings: KeySettings { name: "laptop".to_owned(), scope: Scope::Geo },
+            settings: KeySettings::new("laptop", Scope::Geo),
         };
         let mut record = KeyRecord::new(Scope::Geo, Some(77), NOW - 3 * 86_400_000);
         for time in [NOW - 3 * 86_400_000, NOW - 86_400_000, NOW, NOW] {

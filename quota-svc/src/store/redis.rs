@@ -16,7 +16,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-pub use confirm::ConfirmWrites;
 use futures_util::future::try_join_all;
 use http_server::LogThrottle;
 use keys::KeyWrite;
@@ -47,8 +46,6 @@ pub struct RedisOptions {
     pub store_timeout: Duration,
     /// Timeout of every other operation, including its confirmation. In an import, of each call.
     pub write_timeout: Duration,
-    /// Whether changes to accounts and keys are confirmed.
-    pub confirm_writes: ConfirmWrites,
     pub limits: Limits,
     pub clock: Clock,
 }
@@ -66,10 +63,8 @@ pub struct RedisStore {
     store_timeout: Duration,
     write_timeout: Duration,
     settings: Arc<SettingsCheck>,
-    confirm_writes: ConfirmWrites,
     charge_failures: LogThrottle,
     invalid_records: LogThrottle,
-    missing_permissions: LogThrottle,
 }
 
 impl RedisStore {
@@ -94,10 +89,8 @@ impl RedisStore {
             store_timeout: options.store_timeout,
             write_timeout: options.write_timeout,
             settings,
-            confirm_writes: options.confirm_writes,
             charge_failures: LogThrottle::default(),
             invalid_records: LogThrottle::default(),
-            missing_permissions: LogThrottle::default(),
         })
     }
 

@@ -38,11 +38,11 @@ impl Connection {
     pub async fn open(config: &Config, create: bool) -> anyhow::Result<Self> {
         let socket = data_dir::command_socket(&config.data_dir);
         let token_file = data_dir::quota_token_file(&config.data_dir);
-        let token = QuotaToken::load_optional(token_file.exists().then_some(token_file.as_path()))?;
         let mut not_running = None;
         // Without a token, no service has ever run on this directory.
-        if token.is_some() {
-            let client = QuotaClient::over_socket(&socket, COMMAND_TIMEOUT)?.with_token(token.as_ref());
+        if token_file.exists() {
+            let token = QuotaToken::load(&token_file)?;
+            let client = QuotaClient::over_socket(&socket, COMMAND_TIMEOUT)?.with_token(&token);
             let status = tokio::time::timeout(PROBE_TIMEOUT, client.status()).await;
             match status.unwrap_or(Err(ClientError::TimedOut)) {
                 Ok(_) => return Ok(Self { client, address: socket.display().to_string(), own: None }),
@@ -77,7 +77,7 @@ impl Connection {
         let service = QuotaService::start(&quota, &kit).await?;
         let address = format!("http://{}", service.local_addr());
         let own = OwnService { lifecycle: kit.lifecycle, task: tokio::spawn(service.run()) };
-        let client = QuotaClient::new(&address, COMMAND_TIMEOUT)?.with_token(Some(&token));
+        let client = QuotaClient::new(&address, COMMAND_TIMEOUT)?.with_token(&token);
         let status = client.status().await?;
         let connection = Self { client, address, own: Some(own) };
         match status.store_unavailable {

@@ -26,7 +26,7 @@ const LIBRARY_USERS: [(&str, &[&str]); 6] = [
 const FORBIDDEN: [(&str, &[&str]); 6] = [
     (
         "quota-svc/src/domain",
-        &["http", "hyper", "poem", "poem_openapi", "quota_api", "quota_client", "redis", "redb", "tokio"],
+        &["http", "hyper", "poem", "poem_openapi", "quota_client", "redis", "redb", "tokio"],
     ),
     ("quota-svc/src/api", &["redis", "redb"]),
     ("quota-svc/src/cli", &["redis", "redb"]),

@@ -19,8 +19,8 @@ struct Installation {
     api_url: String,
     /// The quota-svc that the operator's commands use.
     quota_url: String,
-    /// The token of that quota-svc, if it requires one.
-    token_file: Option<PathBuf>,
+    /// The token of that quota-svc.
+    token_file: PathBuf,
     /// Maximum time until a change takes effect in the API; zero if the API and the operator's
     /// commands use the same quota-svc.
     max_staleness: Duration,
@@ -31,9 +31,7 @@ impl Installation {
     async fn run_cli(&self, arguments: &str) -> Value {
         let mut command = Command::new(binary("quota-svc"));
         command.args(["--quota-url", &self.quota_url, "--output", "json"]).args(arguments.split(' '));
-        if let Some(file) = &self.token_file {
-            command.arg("--quota-token-file").arg(file);
-        }
+        command.arg("--quota-token-file").arg(&self.token_file);
         let output = command.kill_on_drop(true).output().await.unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "quota-svc {arguments}: {stderr}");
@@ -125,12 +123,12 @@ async fn change_key(installation: &Installation, key: &str, id: &str) {
     installation.run_cli(&format!("key reactivate {id}")).await;
     installation.wait_status(key, 200).await;
     // 302 requests have been allowed so far: 300, one after the resume and one just now.
-    installation.run_cli(&format!("key set-limit {id} --daily 302")).await;
+    installation.run_cli(&format!("key set-limit {id} --daily-limit 302")).await;
     let used_up = installation.wait_status(key, 429).await;
     assert!(used_up.body["enterprise"].is_string(), "{used_up:?}");
     assert_eq!(used_up.header_number("x-ratelimit-limit"), 302);
     assert_eq!(used_up.header("x-ratelimit-reason"), "daily");
-    installation.run_cli(&format!("key set-limit {id} --daily 1000")).await;
+    installation.run_cli(&format!("key set-limit {id} --daily-limit 1000")).await;
     assert_eq!(installation.wait_status(key, 200).await.header_number("x-ratelimit-remaining"), 697);
 }
 
@@ -145,7 +143,7 @@ async fn standalone(work_dir: &Path) -> (Service, Installation) {
     let mut service = Service::spawn("ip-lookup", &[args.as_slice(), &more].concat(), &env);
     let quota_url = format!("http://{}", service.listen_addr("quota").await);
     let api_url = format!("http://{}", service.listen_addr("lookup").await);
-    let token_file = Some(data_dir.join("quota-token"));
+    let token_file = data_dir.join("quota-token");
     (service, Installation { api_url, quota_url, token_file, max_staleness: Duration::ZERO })
 }
 
@@ -187,5 +185,11 @@ async fn key_lifecycle_works_on_three_services() {
     let (api_url, quota_url) = (lookup.url(), dashboard_quota.url().to_owned());
     // Cached denials can be 2 s old. Busy machines get more time.
     let max_staleness = Duration::from_secs(4);
-    run_lifecycle(&Installation { api_url, quota_url, token_file: None, max_staleness }).await;
+    run_lifecycle(&Installation {
+        api_url,
+        quota_url,
+        token_file: testkit::quota::token_file().to_owned(),
+        max_staleness,
+    })
+    .await;
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use quota_client::wire::Outcome;
 use serde_json::{Value, json};
 use testkit::http;
-use testkit::quota::{Quota, TestKey};
+use testkit::quota::{Quota, TOKEN, TestKey};
 use testkit::redis::Redis;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -22,7 +22,8 @@ async fn start() -> (Redis, Quota, TestKey) {
 
 async fn post(quota: &Quota, body: String) -> (u16, Value) {
     let url = format!("{}/internal/v1/charges", quota.url());
-    let request = http::client().post(url).header("content-type", "application/json").body(body);
+    let request = http::client().post(url).bearer_auth(TOKEN);
+    let request = request.header("content-type", "application/json").body(body);
     let response = request.send().await.unwrap();
     let status = response.status().as_u16();
     (status, serde_json::from_str(&response.text().await.unwrap()).expect("the body is JSON"))
@@ -32,7 +33,8 @@ async fn post(quota: &Quota, body: String) -> (u16, Value) {
 async fn post_while_reading(quota: &Quota, body: &str) -> String {
     let (mut reader, mut writer) = TcpStream::connect(quota.addr()).await.unwrap().into_split();
     let head = "POST /internal/v1/charges HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
-    let request = format!("{head}Content-Length: {}\r\n\r\n{body}", body.len());
+    let request =
+        format!("{head}Authorization: Bearer {TOKEN}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
     let writing = tokio::spawn(async move { writer.write_all(request.as_bytes()).await });
     let mut response = Vec::new();
     // The server may reset the connection after its response. The bytes read before that remain.

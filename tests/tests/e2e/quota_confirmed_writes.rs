@@ -69,25 +69,6 @@ async fn check_unconfirmed_change(options: RedisOptions) {
 }
 
 #[tokio::test]
-async fn frozen_replica_fails_no_change_if_confirmation_is_off() {
-    check_confirmation_off(Redis::options()).await;
-}
-
-#[tokio::test]
-async fn frozen_valkey_replica_fails_no_change_if_confirmation_is_off() {
-    let Some(valkey) = Redis::valkey() else { return };
-    check_confirmation_off(valkey).await;
-}
-
-async fn check_confirmation_off(options: RedisOptions) {
-    let (master, replica) = start_pair(options).await;
-    let quota = Quota::start_with(&master, &["--confirm-writes", "off"]).await;
-    quota.wait_ready(WAIT_TIMEOUT).await;
-    replica.freeze();
-    quota.client().create_account(&account("quick")).await.unwrap();
-}
-
-#[tokio::test]
 async fn change_is_confirmed_on_disk_with_waitaof() {
     let Some(valkey) = Redis::valkey() else { return };
     let redis = valkey.start().await;

@@ -125,7 +125,7 @@ async fn as_root_embedded_store_on_full_disk_recovers_and_keeps_every_change() {
     let name = |n: usize| format!("{n} {}", "long ".repeat(11));
     let mut renamed = 0;
     let error = loop {
-        match client.change_key(&other.key.id, None, &SettingsChange { name: Some(name(renamed)) }).await {
+        match client.change_key(&other.key.id, None, &SettingsChange::rename(&name(renamed))).await {
             Ok(_) => renamed += 1,
             Err(error) => break error,
         }

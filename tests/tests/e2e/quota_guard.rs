@@ -9,7 +9,7 @@ use reqwest::Method;
 use tempfile::TempDir;
 use testkit::http;
 use testkit::process::Service;
-use testkit::quota::{Quota, StoreChoice};
+use testkit::quota::{Quota, StoreChoice, TOKEN};
 
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -20,7 +20,7 @@ async fn start(flags: &[&str]) -> (Quota, TempDir) {
 }
 
 async fn send(quota: &Quota, method: Method, path: &str, header: Option<(&str, &str)>) -> (u16, String) {
-    let mut request = http::client().request(method, format!("{}{path}", quota.url()));
+    let mut request = http::client().request(method, format!("{}{path}", quota.url())).bearer_auth(TOKEN);
     if let Some((name, value)) = header {
         request = request.header(name, value);
     }
@@ -75,13 +75,11 @@ async fn charges_only_sidecar_gives_404_for_other_operations() {
 }
 
 #[tokio::test]
-async fn listening_beyond_loopback_requires_allow_remote_and_token() {
+async fn listening_beyond_loopback_requires_allow_remote() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("quota.redb");
     let flags =
         ["--admin-listen", "127.0.0.1:0", "--listen", "0.0.0.0:0", "--store-file", file.to_str().unwrap()];
-    let token = dir.path().join("token");
-    std::fs::write(&token, "t".repeat(32)).unwrap();
     let mut rejected = Service::spawn("quota-svc", &flags, &[]);
     let status = rejected.wait_exit(WAIT_TIMEOUT).await;
     assert!(!status.success());
@@ -90,13 +88,6 @@ async fn listening_beyond_loopback_requires_allow_remote_and_token() {
     })
     .await;
     let flags = [&flags[..], &["--allow-remote"]].concat();
-    let mut without_token = Service::spawn("quota-svc", &flags, &[]);
-    assert!(!without_token.wait_exit(WAIT_TIMEOUT).await.success());
-    testkit::wait::eventually(WAIT_TIMEOUT, "the error names the token file", async || {
-        without_token.logs().contains("--quota-token-file").then_some(())
-    })
-    .await;
-    let flags = [&flags[..], &["--quota-token-file", token.to_str().unwrap()]].concat();
     let mut allowed = Service::spawn("quota-svc", &flags, &[]);
     assert!(allowed.listen_addr("quota").await.ip().is_unspecified());
 }

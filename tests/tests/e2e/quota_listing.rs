@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use quota_client::wire::NewAccount;
 use testkit::quota::{Quota, StoreChoice};
 use testkit::redis::Redis;
 
@@ -57,32 +56,4 @@ async fn pages_of_a_large_store_are_bounded() {
     assert_eq!(quota.client().list_accounts(None, 1).await.unwrap().total, ACCOUNTS as u64);
     let used = commands(&redis).await - before;
     assert!(used < 64 + 2 * SLACK as u64 + 100, "{used} commands");
-}
-
-#[tokio::test]
-async fn user_without_sscan_lists_whole_shards_and_logs_it() {
-    let (prefix, rules) = ("secured:", "~secured:* resetchannels +@all -sscan");
-    let redis = Redis::options().user("quota", "secret", rules).start().await;
-    let url = redis.url().replace("redis://", "redis://quota:secret@");
-    let quota = Quota::start(StoreChoice::Redis { url, prefix: prefix.to_owned() }).await;
-    quota.wait_ready(WAIT_TIMEOUT).await;
-    fill_shard(&redis, prefix).await;
-    check_listing(&quota, 200, ACCOUNTS).await;
-    assert!(quota.service.logs().contains("+sscan"), "{}", quota.service.logs());
-}
-
-#[tokio::test]
-async fn account_count_is_exact_after_another_version_changed_accounts() {
-    let redis = Redis::start().await;
-    let store = StoreChoice::from(&redis);
-    let quota = Quota::start(store.clone()).await;
-    quota.wait_ready(WAIT_TIMEOUT).await;
-    let client = quota.client();
-    let new = |login: &str| NewAccount { login: login.to_owned(), credential: None };
-    client.create_account(&new("one")).await.unwrap();
-    fill_shard(&redis, store.prefix()).await;
-    let id = client.create_account(&new("two")).await.unwrap().id;
-    assert_eq!(client.list_accounts(None, 1).await.unwrap().total, ACCOUNTS as u64 + 2);
-    client.delete_account(&id).await.unwrap();
-    assert_eq!(client.list_accounts(None, 1).await.unwrap().total, ACCOUNTS as u64 + 1);
 }

@@ -158,7 +158,7 @@ async fn load_faulty_network_to_quota_svc_mixes_up_no_verdicts() {
     quota.wait_ready(WAIT_TIMEOUT).await;
     let keys = distinguishable_keys(&quota).await;
     let proxy = FaultProxy::start(quota.addr());
-    let client = QuotaClient::new(&format!("http://{}", proxy.addr()), CHARGER_DEADLINE).unwrap();
+    let client = testkit::quota::client(&format!("http://{}", proxy.addr()), CHARGER_DEADLINE);
     let charger = Charger::new(&client, BatchConfig::default(), Arc::new(()));
     let load = single_charges(charger, keys.clone());
     inject_faults(&proxy, &load, &client, &keys[0]).await;
@@ -206,7 +206,7 @@ async fn charge_with_lost_response_is_counted_once() {
     quota.wait_ready(WAIT_TIMEOUT).await;
     let key = quota.new_key().await;
     let proxy = FaultProxy::start(quota.addr());
-    let client = QuotaClient::new(&format!("http://{}", proxy.addr()), CHARGER_DEADLINE).unwrap();
+    let client = testkit::quota::client(&format!("http://{}", proxy.addr()), CHARGER_DEADLINE);
     let charger = Charger::new(&client, BatchConfig::default(), Arc::new(()));
     charger.charge(&key.sha256).await.unwrap();
     proxy.set(Fault::Blackhole);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use quota_client::QuotaClient;
 use quota_client::wire::{NewAccount, NewKey, NewSession, Outcome, Scope, SetCredential, SettingsChange};
 use testkit::http;
-use testkit::quota::{Quota, StoreChoice, TestKey};
+use testkit::quota::{Quota, StoreChoice, TOKEN, TestKey};
 use testkit::redis::Redis;
 use testkit::wait::eventually;
 
@@ -40,7 +40,7 @@ async fn use_everything(client: &QuotaClient, url: &str) -> TestKey {
     assert!(client.session_is_active(&account, SESSION).await.unwrap());
     let new = NewKey::new("first", Scope::Full);
     let key = TestKey::new(client.create_key(&account, &new).await.unwrap(), account.clone());
-    client.change_key(&key.key.id, None, &SettingsChange { name: Some(KEY_NAME.to_owned()) }).await.unwrap();
+    client.change_key(&key.key.id, None, &SettingsChange::rename(KEY_NAME)).await.unwrap();
     assert_eq!(key.charge(client, 6).await[5], Outcome::BurstExceeded);
     assert_eq!(key.charge(client, 1).await, [Outcome::Paused]);
     client.resume_key(&key.key.id, None).await.unwrap();
@@ -54,14 +54,14 @@ async fn use_everything(client: &QuotaClient, url: &str) -> TestKey {
         format!(r#"{{"login":"{LOGIN}","credential":["{CREDENTIAL}"]}}"#),
     ] {
         for path in ["charges", "accounts"] {
-            let request = http::client().post(format!("{url}/internal/v1/{path}"));
+            let request = http::client().post(format!("{url}/internal/v1/{path}")).bearer_auth(TOKEN);
             let request = request.header("content-type", "application/json").body(body.clone());
             assert_eq!(request.send().await.unwrap().status(), 400);
         }
     }
     let with_query = format!("{url}/internal/v1/nowhere?key={}", key.secret);
     let request = http::client().get(with_query).header("authorization", format!("Bearer {}", key.secret));
-    assert_eq!(request.send().await.unwrap().status(), 404);
+    assert_eq!(request.send().await.unwrap().status(), 401);
     key
 }
 

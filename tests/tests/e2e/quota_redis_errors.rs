@@ -130,7 +130,7 @@ async fn newer_record_version_is_unavailable_and_not_rewritten() {
     let before = fingerprint(&redis, &redis_key).await;
     check_only_broken_key_fails(&quota, &newer, &good).await;
     let (client, id) = (quota.client(), newer.key.id.as_str());
-    let rename = SettingsChange { name: Some("other".to_owned()) };
+    let rename = SettingsChange::rename("other");
     for result in [
         client.deactivate_key(id, None).await,
         client.resume_key(id, None).await,

@@ -36,7 +36,7 @@ async fn use_everything(client: &QuotaClient) -> Vec<String> {
         let key = TestKey::new(client.create_key(&id, &new_key("first")).await.unwrap(), id.clone());
         assert_eq!(key.charge(client, 21).await[20], Outcome::BurstExceeded);
         for i in 0..110 {
-            let name = SettingsChange { name: Some(format!("name {i}")) };
+            let name = SettingsChange::rename(&format!("name {i}"));
             client.change_key(&key.key.id, None, &name).await.unwrap();
         }
         let deleted = client.create_key(&id, &new_key("deleted")).await.unwrap();

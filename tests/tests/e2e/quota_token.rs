@@ -3,7 +3,6 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use quota_client::{QuotaClient, QuotaToken};
 use reqwest::Method;
@@ -77,7 +76,7 @@ async fn requests_without_the_right_token_get_401() {
 async fn clients_send_the_token_of_their_file() {
     let (quota, file, dir) = start().await;
     let token = QuotaToken::load(&file).unwrap();
-    let client = QuotaClient::new(quota.url(), WAIT_TIMEOUT).unwrap().with_token(Some(&token));
+    let client = QuotaClient::new(quota.url(), WAIT_TIMEOUT).unwrap().with_token(&token);
     assert_eq!(client.list_accounts(None, 1).await.unwrap().total, 0);
 
     let flags = ["--quota-token-file", file.to_str().unwrap()];
@@ -108,7 +107,7 @@ async fn replaced_token_file_is_read_by_quota_svc_and_its_clients() {
     let demo = async || lookup.get("/api/v1/ip/demo").send().await.unwrap().status().as_u16();
     let client = || {
         let token = QuotaToken::load(&file).unwrap();
-        QuotaClient::new(quota.url(), WAIT_TIMEOUT).unwrap().with_token(Some(&token))
+        QuotaClient::new(quota.url(), WAIT_TIMEOUT).unwrap().with_token(&token)
     };
     let old = client();
     assert_eq!((demo().await, old.list_accounts(None, 1).await.unwrap().total), (200, 0));
@@ -178,11 +177,20 @@ async fn unusable_token_file_is_rejected_at_start() {
 }
 
 #[tokio::test]
-async fn missing_token_file_on_loopback_is_a_warning() {
+async fn missing_token_file_is_rejected_at_start() {
     let dir = tempfile::tempdir().unwrap();
-    let quota = Quota::start(StoreChoice::File(dir.path().join("quota.redb"))).await;
-    assert!(quota.service.logs().contains("--quota-token-file"), "{}", quota.service.logs());
-    quota.wait_ready(Duration::from_secs(20)).await;
+    for program in ["quota-svc", "lookup-svc", "dashboard-api"] {
+        let mut command = Command::new(binary(program));
+        command.args(["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]).current_dir(dir.path());
+        match program {
+            "quota-svc" => command.args(["--store-file", "quota.redb"]),
+            "dashboard-api" => command.args(["--insecure-cookies"]),
+            _ => &mut command,
+        };
+        let output = command.kill_on_drop(true).output().await.unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && stderr.contains("--quota-token-file is missing"), "{stderr}");
+    }
 }
 
 #[tokio::test]

@@ -106,7 +106,7 @@ async fn key_calls_use_documented_requests() {
     let (line, expected_body, name) = (
         "PATCH /internal/v1/keys/k1?account=a1&actor=operator",
         r#"{"name":"m"}"#,
-        SettingsChange { name: Some("m".into()) },
+        SettingsChange::rename("m"),
     );
     exchange!(fake, |c| c.change_key("k1", account, &name), line, expected_body, 200, KEY).unwrap();
     let line = "POST /internal/v1/keys/k1/resume?account=a1&actor=operator";

@@ -130,7 +130,7 @@ async fn charge_after_idle_connection_was_closed_is_sent_on_a_new_one() {
         // After this round trip, the runtime has also seen the end of the closed connection.
         let client = fake.client();
         let status = tokio::spawn(async move { client.status().await });
-        fake.next().await.json(200, "{}");
+        fake.next().await.json(200, r#"{"limits":{"daily":1,"burst":1,"demo":1}}"#);
         status.await.unwrap().unwrap();
     }
     assert_eq!(outcomes(&log), [CallOutcome::Answered; 3]);

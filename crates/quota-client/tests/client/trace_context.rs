@@ -95,7 +95,7 @@ async fn context_of_the_caller_is_in_each_request_but_not_in_batches() {
     let (status, ()) = tokio::join!(client.status(), async {
         let exchange = fake.next().await;
         assert_eq!(header(&exchange.head, "x-request-id"), Some("of-the-caller"));
-        exchange.json(200, "{}");
+        exchange.json(200, r#"{"limits":{"daily":1,"burst":1,"demo":1}}"#);
     });
     status.unwrap();
     let charge = begin(&Charger::new(&client, BatchConfig::default(), Arc::new(())), 0);

@@ -11,7 +11,7 @@ pub use draft::Draft;
 use quota_api::{Event, EventKind, KeyState, Limits, StoredAccount};
 use serde::{Deserialize, Serialize};
 
-use super::store_file::{LoadedRow, OpenError, RowWrite, StoreFile};
+use super::store_file::{LoadedRow, OpenError, Row, RowWrite, StoreFile};
 use crate::domain::event::{self, pause_reason};
 use crate::domain::id::{AccountId, KeyId};
 use crate::domain::key::StoredKey;
@@ -78,7 +78,7 @@ impl State {
         file.load(|row| match row {
             LoadedRow::Account(id, row) => state.load_account(id, row),
             LoadedRow::Key(id, meta, record) => state.load_key(id, meta, record),
-            LoadedRow::Demo(day, used) => state.demo = Demo { day, used, dirty: false },
+            LoadedRow::Demo(bytes) => state.demo = Demo::from_bytes(bytes),
         })?;
         state.load_missing_keys();
         Ok(state)
@@ -151,14 +151,14 @@ impl State {
         let mut rows = Vec::with_capacity(unsaved.counters.len() + 2 * unsaved.pauses.len() + 1);
         for (id, event) in &unsaved.pauses {
             if let Some(entry) = self.keys.get(id) {
-                rows.push(RowWrite::Record(*id, Some(encode(&entry.key.record))));
+                rows.push(RowWrite::Put(Row::Record(*id), encode(&entry.key.record)));
                 rows.push(RowWrite::AddEvent(*id, event.clone()));
             }
         }
         let counters = unsaved.counters.iter().filter_map(|id| Some((id, self.keys.get(id)?)));
-        rows.extend(counters.map(|(id, entry)| RowWrite::Record(*id, Some(encode(&entry.key.record)))));
+        rows.extend(counters.map(|(id, entry)| RowWrite::Put(Row::Record(*id), encode(&entry.key.record))));
         if unsaved.demo {
-            rows.push(RowWrite::Demo(Some((self.demo.day, self.demo.used))));
+            rows.push(RowWrite::Put(Row::Demo, self.demo.to_bytes()));
         }
         rows
     }
@@ -179,6 +179,17 @@ impl State {
 }
 
 impl Demo {
+    fn to_bytes(&self) -> Vec<u8> {
+        [self.day.to_le_bytes(), self.used.to_le_bytes()].concat()
+    }
+
+    /// Starts over if the bytes are damaged.
+    fn from_bytes(bytes: &[u8]) -> Self {
+        let number = |at| bytes.get(at..at + 4).and_then(|part| part.try_into().ok()).map(u32::from_le_bytes);
+        let (day, used) = number(0).zip(number(4)).unwrap_or_default();
+        Self { day, used, dirty: false }
+    }
+
     fn charge(&mut self, count: u32, now: i64, limits: &Limits) -> GroupCounts {
         let today = day_of(now);
         if today > self.day {

@@ -5,21 +5,11 @@ mod rows;
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock, TryLockError};
 
-use redb::{
-    Database, DatabaseError, ReadableDatabase, ReadableTable, StorageBackend, StorageError, TableDefinition,
-};
-use rows::Tables;
-pub use rows::{RowWrite, UndoRows};
+use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, StorageBackend, StorageError};
+pub use rows::{Row, RowWrite, UndoRows};
+use rows::{TABLES, Tables};
 
 use crate::domain::id::{AccountId, KeyId};
-
-type Id = [u8; 16];
-
-const ACCOUNTS: TableDefinition<Id, &[u8]> = TableDefinition::new("accounts-1");
-const KEYS: TableDefinition<Id, &[u8]> = TableDefinition::new("keys-1");
-const RECORDS: TableDefinition<Id, &[u8]> = TableDefinition::new("records-1");
-const EVENTS: TableDefinition<Id, &str> = TableDefinition::new("events-1");
-const DEMO: TableDefinition<(), (u32, u32)> = TableDefinition::new("demo-1");
 
 /// Size of redb's cache, by default 1 GiB. A small one is enough, because only events are read after startup.
 const CACHE_BYTES: usize = 32 * 1024 * 1024;
@@ -57,8 +47,7 @@ pub enum LoadedRow<'a> {
     Account(AccountId, &'a [u8]),
     /// Metadata and record. A missing record is empty.
     Key(KeyId, &'a [u8], &'a [u8]),
-    /// The demo's day and count.
-    Demo(u32, u32),
+    Demo(&'a [u8]),
 }
 
 type OpenDatabase = dyn Fn(OpenMode) -> Result<Database, DatabaseError> + Send + Sync;
@@ -118,20 +107,20 @@ impl StoreFile {
 
     fn read_all(&self, mut load: impl FnMut(LoadedRow<'_>)) -> Result<(), redb::Error> {
         let transaction = self.with_database(|database| Ok(database.begin_read()?))?;
-        for row in transaction.open_table(ACCOUNTS)?.iter()? {
+        let [accounts, keys, records, _, demo] = TABLES;
+        for row in transaction.open_table(accounts)?.iter()? {
             let (id, bytes) = row?;
             load(LoadedRow::Account(AccountId(id.value()), bytes.value()));
         }
-        let (keys, records) = (transaction.open_table(KEYS)?, transaction.open_table(RECORDS)?);
+        let (keys, records) = (transaction.open_table(keys)?, transaction.open_table(records)?);
         for row in keys.iter()? {
             let (id, meta) = row?;
             let record = records.get(id.value())?;
             let record = record.as_ref().map_or(&[][..], |record| record.value());
             load(LoadedRow::Key(KeyId(id.value()), meta.value(), record));
         }
-        if let Some(demo) = transaction.open_table(DEMO)?.get(())? {
-            let (day, used) = demo.value();
-            load(LoadedRow::Demo(day, used));
+        if let Some(demo) = transaction.open_table(demo)?.get(Row::Demo.position().1)? {
+            load(LoadedRow::Demo(demo.value()));
         }
         Ok(())
     }
@@ -146,7 +135,7 @@ impl StoreFile {
             let mut tables = Tables::open(&transaction)?;
             undo.restore(&mut tables)?;
             for row in rows {
-                undo.remember(tables.write(row)?);
+                tables.write(row, undo)?;
             }
             drop(tables);
             Ok(transaction.commit()?)
@@ -158,9 +147,11 @@ impl StoreFile {
     /// The stored event lines of a key, newest first.
     pub fn events(&self, id: KeyId) -> Result<Vec<String>, redb::Error> {
         let transaction = self.with_database(|database| Ok(database.begin_read()?))?;
-        let events = transaction.open_table(EVENTS)?;
-        let lines = events.get(id.0)?;
-        Ok(lines.map_or_else(Vec::new, |lines| lines.value().lines().map(str::to_owned).collect()))
+        let (table, key) = Row::Events(id).position();
+        let lines = transaction.open_table(TABLES[table])?.get(key)?;
+        let lines =
+            lines.map_or_else(String::new, |lines| String::from_utf8_lossy(lines.value()).into_owned());
+        Ok(lines.lines().map(str::to_owned).collect())
     }
 
     /// Fails without waiting if the file is being reopened, which can take long.

@@ -219,23 +219,8 @@ impl Operation<'_> {
     ) -> Result<(Vec<String>, Option<IndexCursor>), StoreError> {
         let index = self.redis_keys.index(at.shard);
         let scan = command("SSCAN", &index).arg(at.position).arg("COUNT").arg(count.max(MIN_SCAN));
-        let (position, ids) = match self.query_if_permitted::<(u64, Vec<String>)>(&scan).await? {
-            Some(scanned) => scanned,
-            None => {
-                self.warn_no_sscan();
-                // The whole shard.
-                (0, self.query(&command("SMEMBERS", &index)).await?)
-            }
-        };
+        let (position, ids) = self.query(&scan).await?;
         Ok((ids, at.following(position)))
-    }
-
-    fn warn_no_sscan(&self) {
-        if let Some(occurrences) = self.missing_permissions.allow() {
-            let message = "the Redis user may not run SSCAN, so a listing reads 1/64 of all accounts at a time; add \
-                           +sscan to its ACL rules";
-            tracing::warn!(occurrences, "{message}");
-        }
     }
 
     /// Reads the accounts of these index entries. Skips accounts that are being created or deleted.

@@ -11,17 +11,6 @@ use super::super::StoreError;
 use super::settings::info_field;
 use super::topology::Reply;
 
-/// Whether changes to accounts and keys are confirmed before the response.
-// The comments on the values are `--help` text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum ConfirmWrites {
-    /// Wait for the disk (WAITAOF) if the server supports that and has an append-only file, and for a replica (WAIT) if
-    /// it has replicas.
-    Auto,
-    /// Don't wait: respond as soon as the server has replied to the write.
-    Off,
-}
-
 /// The confirmations that a server supports.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct ConfirmSupport {
@@ -31,21 +20,12 @@ struct ConfirmSupport {
     replicas: bool,
 }
 
-impl ConfirmWrites {
-    /// Waits at most `timeout` until these writes are confirmed. One confirmation per server covers every write made on
-    /// its connection before.
-    pub async fn confirm(
-        self,
-        replies: impl IntoIterator<Item = Reply>,
-        timeout: Duration,
-    ) -> Result<(), StoreError> {
-        if self == Self::Off {
-            return Ok(());
-        }
-        let by_server: HashMap<_, _> =
-            replies.into_iter().map(|reply| (reply.server.clone(), reply)).collect();
-        try_join_all(by_server.into_values().map(|reply| confirm_one(reply, timeout))).await.map(drop)
-    }
+/// Waits at most `timeout` until these writes are confirmed: on disk if the server supports `WAITAOF` and has an
+/// append-only file, and on a replica if it has replicas. One confirmation per server covers every write made on its
+/// connection before.
+pub async fn confirm(replies: impl IntoIterator<Item = Reply>, timeout: Duration) -> Result<(), StoreError> {
+    let by_server: HashMap<_, _> = replies.into_iter().map(|reply| (reply.server.clone(), reply)).collect();
+    try_join_all(by_server.into_values().map(|reply| confirm_one(reply, timeout))).await.map(drop)
 }
 
 /// Uses the connection of the write, because `WAIT` and `WAITAOF` cover only the writes of their own connection.

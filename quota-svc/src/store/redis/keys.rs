@@ -341,9 +341,9 @@ impl Operation<'_> {
 
     async fn read_parts(&self, id: KeyId) -> Result<KeyParts, StoreError> {
         let [record, meta, _] = self.redis_keys.key(id);
-        let record = readable(self.query(&command("GET", &record)).await)?;
-        let meta = readable(self.query(&command("GET", &meta)).await)?;
-        Ok(KeyParts { record, meta })
+        let (record, meta) = (command("GET", &record), command("GET", &meta));
+        let (record, meta) = tokio::join!(self.query(&record), self.query(&meta));
+        Ok(KeyParts { record: readable(record)?, meta: readable(meta)? })
     }
 
     /// Deletes the Redis keys of an API key, but not its reservation, without confirming the deletion.

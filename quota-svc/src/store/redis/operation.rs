@@ -7,7 +7,7 @@ use redis::{FromRedisValue, Value};
 
 use super::call::Call;
 use super::topology::{CallError, Reply};
-use super::{RedisStore, StoreError};
+use super::{RedisStore, StoreError, confirm};
 
 pub struct Operation<'a> {
     store: &'a RedisStore,
@@ -57,18 +57,6 @@ impl Operation<'_> {
         convert(reply.value)
     }
 
-    /// Like [`Self::query`]; `None` if the Redis user may not run the command.
-    pub async fn query_if_permitted<T: FromRedisValue>(
-        &self,
-        call: &Call<'_>,
-    ) -> Result<Option<T>, StoreError> {
-        let reply = match self.others.send(call, self.time_for_call()?).await {
-            Err(CallError::Failed(error)) if error.code() == Some("NOPERM") => return Ok(None),
-            reply => reply?,
-        };
-        convert(reply.value).map(Some)
-    }
-
     /// Makes a call whose writes are to be confirmed.
     pub async fn write(&self, call: &Call<'_>) -> Result<Reply, StoreError> {
         Ok(self.writes.send(call, self.time_for_call()?).await?)
@@ -82,7 +70,7 @@ impl Operation<'_> {
 
     /// Waits until these writes are confirmed, in the time that is left.
     pub async fn confirm(&self, replies: impl IntoIterator<Item = Reply>) -> Result<(), StoreError> {
-        self.confirm_writes.confirm(replies, self.remaining()).await
+        confirm::confirm(replies, self.remaining()).await
     }
 
     /// The manual clock's time or the server's. In a Cluster the server is the master of the demo's slot.

@@ -101,10 +101,11 @@ impl CommandOutput {
     }
 }
 
-/// A quota-svc command with an empty environment.
+/// A quota-svc command without any variable but that of the token.
 pub fn command(args: &[&str]) -> Command {
     let mut command = Command::new(testkit::process::binary("quota-svc"));
     command.args(args).env_clear().kill_on_drop(true);
+    command.env(testkit::process::TOKEN_FILE, testkit::quota::token_file());
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }

@@ -91,7 +91,7 @@ async fn events_have_kind_and_reason_and_name_the_operator() {
     let cli = CliHarness::start().await;
     let (id, _) = cli.create_account_and_key("ada").await;
     cli.json(&["key", "deactivate", &id]).await;
-    cli.json(&["key", "set-limit", &id, "--daily", "9"]).await;
+    cli.json(&["key", "set-limit", &id, "--daily-limit", "9"]).await;
     let events = cli.json(&["key", "events", &id]).await;
     let kinds: Vec<_> = events["events"].as_array().unwrap().iter().map(|event| &event["kind"]).collect();
     assert_eq!(kinds, ["limit_changed", "deactivated", "created"]);

@@ -34,7 +34,7 @@ fn lines(text: &str) -> BTreeSet<String> {
 async fn export_after_import_has_the_same_lines() {
     let (old, new) = (CliHarness::start_with(&["--burst-limit", "5"]).await, CliHarness::start().await);
     let (id, secret) = old.create_account_and_key("ada").await;
-    old.json(&["key", "set-limit", &id, "--daily", "77"]).await;
+    old.json(&["key", "set-limit", &id, "--daily-limit", "77"]).await;
     let (_, paused) = old.create_key("ada", "phone").await;
     let (inactive, _) = old.create_key("ada", "tablet").await;
     old.json(&["key", "deactivate", &inactive]).await;

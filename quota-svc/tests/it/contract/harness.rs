@@ -12,7 +12,7 @@ use quota_svc::domain::key::KeyChange;
 use quota_svc::domain::time::Clock;
 use quota_svc::domain::verdict::{ChargeGroup, Subject};
 use quota_svc::store::embedded::EmbeddedStore;
-use quota_svc::store::redis::{ConfirmWrites, Credentials, RedisOptions, RedisStore};
+use quota_svc::store::redis::{Credentials, RedisOptions, RedisStore};
 use quota_svc::store::{KeyDraft, Store, StoreError};
 
 /// Noon of an arbitrary day in 2024, in Unix milliseconds.
@@ -69,7 +69,6 @@ impl Harness {
             // Long, because test machines can be slow. Timeouts are tested elsewhere.
             store_timeout: Duration::from_secs(10),
             write_timeout: Duration::from_secs(10),
-            confirm_writes: ConfirmWrites::Auto,
             limits,
             clock: Clock::Manual(clock.clone()),
         };
@@ -148,7 +147,7 @@ pub fn draft(key: &ApiKey, new: NewKey) -> KeyDraft {
 }
 
 pub fn rename(name: &str) -> KeyChange {
-    KeyChange::Settings(SettingsChange { name: Some(name.to_owned()) })
+    KeyChange::Settings(SettingsChange::rename(name))
 }
 
 /// 16 random hexadecimal digits.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use quota_api::Event;
 
-use super::super::store_file::RowWrite;
+use super::super::store_file::{Row, RowWrite};
 use super::{AccountRow, KeyEntry, State};
 use crate::domain::event;
 use crate::domain::id::{AccountId, KeyId};
@@ -126,16 +126,20 @@ impl Staged {
     pub fn rows(&self) -> Vec<RowWrite> {
         let to_json = |row: &AccountRow| serde_json::to_vec(row).expect("strings and numbers serialize");
         let accounts = self.accounts.iter();
-        let mut rows: Vec<_> =
-            accounts.map(|(id, row)| RowWrite::Account(*id, row.as_ref().map(to_json))).collect();
+        let mut rows: Vec<_> = accounts
+            .map(|(id, row)| match row {
+                Some(row) => RowWrite::Put(Row::Account(*id), to_json(row)),
+                None => RowWrite::Delete(Row::Account(*id)),
+            })
+            .collect();
         for (id, staged) in &self.keys {
             // A new key can replace one that was deleted in the same commit.
             if !matches!(staged, StagedKey::Changed(..)) {
-                rows.extend(RowWrite::delete_key(*id));
+                rows.extend([Row::Key(*id), Row::Record(*id), Row::Events(*id)].map(RowWrite::Delete));
             }
             if let Some(key) = staged.key() {
-                rows.push(RowWrite::Key(*id, Some(key.meta.to_json())));
-                rows.push(RowWrite::Record(*id, Some(encode(&key.record))));
+                rows.push(RowWrite::Put(Row::Key(*id), key.meta.to_json()));
+                rows.push(RowWrite::Put(Row::Record(*id), encode(&key.record)));
             }
         }
         rows.extend(self.events.iter().map(|(id, event)| RowWrite::AddEvent(*id, event::to_line(event))));
