@@ -103,14 +103,16 @@ fn explain(edge: &Edge, geo: &Geo, proxy_protocol: bool, args: &ExplainArgs) -> 
     let (body, sources) = geo.explain(client.ip, unix_now(), |location, sources| {
         (FieldSet::Scope(Scope::Full).to_json(&client, &LocationJson::new(location)), sources)
     });
+    let values: Map<String, Value> = serde_json::from_slice(&body).unwrap_or_default();
     let proxy_header = "With --proxy-protocol, the peer is the client in the PROXY header, and connections without such a \
                         header are closed.";
-    let kind = special_use(client.ip).filter(|_| sources.is_empty());
+    let has_country = values.get("country").is_some_and(Value::is_string);
+    let kind = special_use(client.ip).filter(|_| !has_country);
     let no_location = kind.map(|kind| format!("{} is {kind}. It has no location.", client.ip));
     let steps =
         proxy_protocol.then(|| proxy_header.to_owned()).into_iter().chain(texts("ip")).chain(no_location);
-    let values: Map<String, Value> = serde_json::from_slice(&body).unwrap_or_default();
     let source = |name: &str, value: &Value| match name {
+        "ip" | "ipv6" if value.is_null() => "the client's address is of the other family".to_owned(),
         "ip" | "ipv6" => format!("the client's address (decision: {})", client.decision.label()),
         _ => match sources.iter().find(|(field, _)| *field == name) {
             Some((_, source)) if !value.is_null() => source.clone(),
