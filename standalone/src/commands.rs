@@ -138,10 +138,9 @@ mod tests {
 
     #[test]
     fn short_help_shows_at_most_fifteen_flags() {
-        let help = Cli::command().render_help().to_string();
-        let flags = help.lines().filter(|line| line.trim_start().starts_with('-'));
-        assert_eq!(flags.count(), SHORT_HELP.len() + 2, "with -h and -V: {help}");
-        assert!(SHORT_HELP.len() + 2 <= 15);
+        let shown = Cli::command().get_arguments().filter(|arg| !arg.is_hide_short_help_set()).count();
+        assert_eq!(shown, SHORT_HELP.len(), "each name is that of a flag");
+        assert!(shown + 2 <= 15, "with -h and -V");
     }
 
     #[test]
