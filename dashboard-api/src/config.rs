@@ -8,12 +8,28 @@ use base::flags::flag_defaults;
 use clap::Parser;
 use edge::EdgeArgs;
 use http_server::{ListenerArgs, ServeArgs, Tls, TlsArgs};
-use service_kit::command_line::{ManualCommand, OutputArgs};
+use service_kit::command_line::{ManualCommand, OutputArgs, short_help};
 use service_kit::{ListenAddrParser, PortArgs, TelemetryArgs, web_url};
 use url::Url;
 
 use crate::cli::PasswordCommand;
 use crate::session::SessionKey;
+
+/// The flags that `-h` shows: what a first setup needs.
+const SHORT_HELP: &[&str] = &[
+    "listen",
+    "quota_url",
+    "quota_token_file",
+    "public_url",
+    "lookup_url",
+    "session_key_file",
+    "insecure_cookies",
+    "signup",
+    "trusted_proxies",
+    "tls_cert",
+    "tls_key",
+    "log_level",
+];
 
 /// Dashboard of the IP lookup API: sign up, create API keys, see their usage, resume paused keys.
 ///
@@ -22,7 +38,7 @@ use crate::session::SessionKey;
 ///
 /// Every flag can also be set by an environment variable, for example --quota-url by IP_LOOKUP_QUOTA_URL.
 #[derive(Parser, Debug)]
-#[command(name = "dashboard-api", version)]
+#[command(name = "dashboard-api", version, mut_args(short_help(SHORT_HELP)))]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Option<Command>,
@@ -54,7 +70,7 @@ pub struct Config {
     #[arg(value_parser = ListenAddrParser)]
     pub admin_listen: SocketAddr,
     /// Listen address of a port that redirects plain HTTP to --public-url, which must be an https URL
-    #[arg(long, env, hide_short_help = true, value_name = "ADDR", help_heading = "Serving", value_parser = ListenAddrParser)]
+    #[arg(long, env, value_name = "ADDR", help_heading = "Serving", value_parser = ListenAddrParser)]
     pub redirect_listen: Option<SocketAddr>,
     /// URL of quota-svc's internal API
     #[arg(long, env, value_name = "URL", default_value = "http://127.0.0.1:8082", global = true)]
@@ -74,11 +90,11 @@ pub struct Config {
     #[arg(long, env, value_name = "URL", default_value = "http://localhost:8080", value_parser = web_url)]
     pub lookup_url: Url,
     /// Documentation URL in errors and on the page [default: {lookup-url}/docs]
-    #[arg(long, env, hide_short_help = true, value_name = "URL", value_parser = web_url)]
+    #[arg(long, env, value_name = "URL", value_parser = web_url)]
     pub docs_url: Option<Url>,
     /// Link in the page's footer, for the attribution that the geo data's license requires, such as
     /// "IP Geolocation by DB-IP=https://db-ip.com"; separate several with ';'
-    #[arg(long, env, hide_short_help = true, value_name = "TEXT=URL", value_delimiter = ';')]
+    #[arg(long, env, value_name = "TEXT=URL", value_delimiter = ';')]
     pub attribution: Vec<Attribution>,
     #[command(flatten)]
     pub accounts: AccountArgs,
@@ -110,10 +126,10 @@ pub struct AccountArgs {
     #[arg(long, env, value_enum, default_value_t = Switch::On)]
     pub signup: Switch,
     /// Maximum number of accounts; sign-up closes when it is reached
-    #[arg(long, env, hide_short_help = true, value_name = "N", default_value_t = 10_000)]
+    #[arg(long, env, value_name = "N", default_value_t = 10_000)]
     pub max_accounts: u64,
     /// Directory with the files login, password and api-key of an account to create, unless an account has this login
-    #[arg(long, env, hide_short_help = true, value_name = "PATH")]
+    #[arg(long, env, value_name = "PATH")]
     pub first_account_dir: Option<PathBuf>,
 }
 

@@ -19,11 +19,27 @@ pub use context::CliContext;
 use export::ExportArgs;
 use import::ImportArgs;
 use key::KeyCommand;
-use service_kit::command_line::{self, ManualCommand, OutputArgs};
+use service_kit::command_line::{self, ManualCommand, OutputArgs, short_help};
 use service_kit::{Kit, runtime};
 
 use crate::app::{self, QuotaService};
 use crate::config::Config;
+
+/// The flags that `-h` shows: what a first setup and the commands need.
+const SHORT_HELP: &[&str] = &[
+    "listen",
+    "quota_url",
+    "quota_token_file",
+    "redis_url",
+    "store_file",
+    "redis_username",
+    "redis_password_file",
+    "daily_limit",
+    "burst_limit",
+    "demo_limit",
+    "log_level",
+    "output",
+];
 
 /// Accounts, API keys and quotas: checks and counts every request
 ///
@@ -32,7 +48,7 @@ use crate::config::Config;
 ///
 /// Server flags and --quota-url can also be set as environment variables, for example --redis-url as IP_LOOKUP_REDIS_URL.
 #[derive(Parser, Debug)]
-#[command(name = "quota-svc", version)]
+#[command(name = "quota-svc", version, mut_args(short_help(SHORT_HELP)))]
 pub struct Cli {
     #[command(subcommand)]
     command: Option<Command>,

@@ -62,38 +62,32 @@ pub struct StoreArgs {
     #[arg(long, env, value_name = "NAME")]
     pub redis_username: Option<String>,
     /// Redis password; prefer --redis-password-file
-    #[arg(long, env, hide_short_help = true, value_name = "PASSWORD", hide_env_values = true)]
+    #[arg(long, env, value_name = "PASSWORD", hide_env_values = true)]
     pub redis_password: Option<SecretString>,
     /// File with the Redis password
     #[arg(long, env, value_name = "PATH", conflicts_with = "redis_password")]
     pub redis_password_file: Option<PathBuf>,
     /// User on the Sentinels (ACL); the user and password of the URL are for the master
-    #[arg(long, env, hide_short_help = true, value_name = "NAME")]
+    #[arg(long, env, value_name = "NAME")]
     pub redis_sentinel_username: Option<String>,
     /// Password on the Sentinels; prefer --redis-sentinel-password-file
-    #[arg(long, env, hide_short_help = true, value_name = "PASSWORD", hide_env_values = true)]
+    #[arg(long, env, value_name = "PASSWORD", hide_env_values = true)]
     pub redis_sentinel_password: Option<SecretString>,
     /// File with the password on the Sentinels
-    #[arg(
-        long,
-        env,
-        hide_short_help = true,
-        value_name = "PATH",
-        conflicts_with = "redis_sentinel_password"
-    )]
+    #[arg(long, env, value_name = "PATH", conflicts_with = "redis_sentinel_password")]
     pub redis_sentinel_password_file: Option<PathBuf>,
     /// PEM file with the certificate authority of a rediss:// server
-    #[arg(long, env, hide_short_help = true, value_name = "PATH")]
+    #[arg(long, env, value_name = "PATH")]
     pub redis_ca_file: Option<PathBuf>,
     /// Prefix of all Redis keys
-    #[arg(long, env, hide_short_help = true, value_name = "TEXT", default_value = "ipl:")]
+    #[arg(long, env, value_name = "TEXT", default_value = "ipl:")]
     pub key_prefix: String,
     /// Maximum time for the store to charge a batch
-    #[arg(long, env, hide_short_help = true, value_name = "TIME", value_parser = parse_duration, default_value = "250ms")]
+    #[arg(long, env, value_name = "TIME", value_parser = parse_duration, default_value = "250ms")]
     pub store_timeout: Duration,
     /// Maximum time for an operation on accounts, keys or sessions, including the confirmation of its writes; in an
     /// import, for each step. dashboard-api waits 3 s for all operations of a request
-    #[arg(long, env, hide_short_help = true, value_name = "TIME", value_parser = parse_duration, default_value = "2500ms")]
+    #[arg(long, env, value_name = "TIME", value_parser = parse_duration, default_value = "2500ms")]
     pub write_timeout: Duration,
 }
 
