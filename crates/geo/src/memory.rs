@@ -146,7 +146,7 @@ mod tests {
 
         use_memory(511 * MIB);
         assert!(
-            !geo.check() && geo.reload_status().rejections.len() == 0,
+            !geo.check() && geo.reload_status().rejections.is_empty(),
             "the same content needs no memory"
         );
         write("Hamburg");

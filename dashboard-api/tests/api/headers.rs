@@ -52,9 +52,9 @@ async fn every_response_has_security_headers() {
 async fn wrong_method_gets_405_with_allow_header() {
     let harness = Harness::start().await;
     let browser = harness.browser();
-    let response = read(browser.change(Method::PATCH, "/keys/0123")).await;
+    let response = read(browser.change(Method::PUT, "/keys/0123")).await;
     assert_eq!(response.status_and_code(), "405 method_not_allowed");
-    assert_eq!(response.headers["allow"], "DELETE, GET, HEAD");
+    assert_eq!(response.headers["allow"], "DELETE, GET, HEAD, PATCH");
 }
 
 /// The last `Set-Cookie` header: the session cookie. The known-browser cookie comes before it.

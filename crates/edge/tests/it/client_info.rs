@@ -141,7 +141,7 @@ async fn headers_that_are_not_read_are_listed() {
     let sent = [("x-forwarded-for", "192.0.2.1"), ("x-real-ip", "192.0.2.2")];
     let unused = "Not used for the address or the connection facts: x-real-ip.".to_owned();
     let trusted = explained(&edge, "10.0.0.1", &sent, "ip");
-    assert!(trusted.ends_with(&[unused.clone()]), "{trusted:?}");
+    assert!(trusted.ends_with(std::slice::from_ref(&unused)), "{trusted:?}");
     let ignored = "Ignored, because the peer is not trusted: x-forwarded-for.".to_owned();
     let untrusted = explained(&edge, "203.0.113.1", &sent, "ip");
     assert!(untrusted.ends_with(&[ignored, unused]), "{untrusted:?}");
