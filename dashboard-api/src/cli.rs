@@ -1,11 +1,8 @@
 //! Runs the server or a command.
 
-mod passwords;
-
 use std::process::ExitCode;
 
 use anyhow::Context;
-pub use passwords::PasswordCommand;
 use quota_client::{COMMAND_TIMEOUT, QuotaClient, QuotaToken};
 use service_kit::command_line::{self, Output};
 use service_kit::{Kit, PublicPort, runtime};

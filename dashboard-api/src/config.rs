@@ -12,7 +12,7 @@ use service_kit::command_line::{ManualCommand, OutputArgs, short_help};
 use service_kit::{ListenAddrParser, PortArgs, TelemetryArgs, web_url};
 use url::Url;
 
-use crate::cli::PasswordCommand;
+use crate::password_commands::PasswordCommand;
 use crate::session::SessionKey;
 
 /// The flags that `-h` shows: what a first setup needs.

@@ -9,6 +9,7 @@ pub mod deadline;
 pub mod first_account;
 pub mod page;
 pub mod password;
+pub mod password_commands;
 pub mod router;
 pub mod session;
 pub mod throttle;

@@ -171,7 +171,7 @@ mod tests {
 
     #[tokio::test]
     async fn service_with_dead_writer_thread_is_not_ready_and_ends_with_an_error() {
-        let quota_token_file = Some(testkit::quota::token_file().to_owned());
+        let quota_token_file = Some(testkit::process::token_file().to_owned());
         let config = Config { listen: ([127, 0, 0, 1], 0).into(), quota_token_file, ..Config::default() };
         let kit = Kit::detached(&ServeArgs { drain_delay: Duration::ZERO, ..ServeArgs::default() });
         let armed = Arc::new(AtomicBool::new(false));

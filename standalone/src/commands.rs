@@ -6,7 +6,7 @@ use std::path::Path;
 
 use clap::Parser;
 use connection::Connection;
-use dashboard_api::cli::PasswordCommand;
+use dashboard_api::password_commands::PasswordCommand;
 use geo::update::{self, GeoUpdateArgs};
 use lookup_svc::explain::{self, ExplainArgs};
 use quota_svc::cli::{CliContext, ClientCommand};

@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use testkit::http;
 use testkit::ports::ReservedPort;
 use testkit::process::TOKEN_FILE;
-use testkit::quota::token_file;
+use testkit::process::token_file;
 use testkit::spawner::ChildGuard;
 use testkit::wait::{eventually, eventually_ok};
 

@@ -5,17 +5,18 @@ use std::sync::{Arc, OnceLock};
 #[cfg(feature = "kubernetes")]
 use std::time::Duration;
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 use ipnet::IpNet;
 #[cfg(feature = "kubernetes")]
 use kube::runtime::{utils::Backoff, watcher::DefaultBackoff};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::address::parse_entry;
 use crate::client_ip::{ClientIp, Decision, resolve_explained};
 use crate::colo::Iata;
 use crate::config::EdgeArgs;
-use crate::explain::Explain;
+use crate::explain::{Explain, Explained, join};
 use crate::fact_sources;
 use crate::facts::ConnectionFacts;
 #[cfg(feature = "kubernetes")]
@@ -134,7 +135,47 @@ impl Edge {
         self.identify_explained(peer.into(), headers, own, &mut ())
     }
 
-    pub(crate) fn identify_explained<'h, E: Explain>(
+    /// Like [`Edge::identify`], and explains the result.
+    #[must_use]
+    pub fn explain<'h>(
+        &self,
+        peer: IpAddr,
+        headers: &'h HeaderMap,
+        own: ConnectionFacts<'h>,
+    ) -> (ClientInfo<'h>, Vec<Explained>) {
+        let mut explained = Vec::new();
+        match *self.status().borrow() {
+            DiscoveryStatus::Off => {}
+            DiscoveryStatus::Waiting => explained.add("ip", || {
+                "The proxies of --discover-proxies are not known yet, so none of them is trusted. Check the access to the \
+                 Kubernetes API."
+                    .to_owned()
+            }),
+            DiscoveryStatus::Following { proxies } | DiscoveryStatus::Stale { proxies } => {
+                explained.add("ip", || format!("--discover-proxies has found this number of proxies: {proxies}."));
+            }
+        }
+        let client = self.identify_explained(peer.into(), headers, own, &mut explained);
+        let (known, unknown): (Vec<_>, Vec<_>) = headers.keys().partition(|name| self.policy().reads(name));
+        if client.decision == Decision::PeerUntrusted && !known.is_empty() {
+            explained.add("ip", || format!("Ignored, because the peer is not trusted: {}.", join(&known)));
+        }
+        if !unknown.is_empty() {
+            let names = join(&unknown);
+            explained.add("ip", || format!("Not used for the address or the connection facts: {names}."));
+        }
+        let has_address = |name: &&&HeaderName| parse_entry(headers[**name].as_bytes()).is_some();
+        if let (Decision::Missing, Some(name)) = (client.decision, unknown.iter().find(has_address)) {
+            explained.add("ip", || {
+                format!(
+                    "{name} has an address. If your proxy always replaces this header, use --client-ip-from header:{name}."
+                )
+            });
+        }
+        (client, explained)
+    }
+
+    fn identify_explained<'h, E: Explain>(
         &self,
         peer: Peer,
         headers: &'h HeaderMap,

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fmt::Display;
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -10,7 +11,6 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::quota::token_file;
 use crate::spawner::ChildGuard;
 use crate::tools::project_root;
 use crate::wait::eventually;
@@ -43,6 +43,23 @@ const INHERITED: [&str; 5] = ["PATH", "HOME", "TMPDIR", "RUST_BACKTRACE", "RUST_
 
 /// The variable with the file of quota-svc's token.
 pub const TOKEN_FILE: &str = "IP_LOOKUP_QUOTA_TOKEN_FILE";
+
+/// The file with the token of every quota-svc that tests start, and of its clients. All tests share it, so that it
+/// stays the only one. [`Service::spawn`] passes it on.
+#[must_use]
+pub fn token_file() -> &'static Path {
+    static FILE: LazyLock<PathBuf> = LazyLock::new(|| {
+        let path = std::env::temp_dir().join("ip-lookup-tests-quota-token");
+        let mut new = tempfile::NamedTempFile::new().expect("a temporary file");
+        new.write_all(TOKEN.as_bytes()).expect("a writable file");
+        new.persist(&path).expect("the file can be replaced");
+        path
+    });
+    &FILE
+}
+
+/// The token in [`token_file`].
+pub const TOKEN: &str = "token-of-the-tests-0123456789abcdef";
 
 /// A running binary of this workspace; killed when dropped.
 #[derive(Debug)]

@@ -1,16 +1,14 @@
 //! quota-svc as a real process, on a store that the test chooses.
 
-use std::io::Write as _;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use quota_client::{QuotaClient, QuotaToken};
 
 use crate::cluster::RedisCluster;
 use crate::http;
-use crate::process::Service;
+use crate::process::{Service, token_file};
 use crate::redis::Redis;
 use crate::sentinel::SentinelSet;
 use crate::wait::eventually_ok;
@@ -205,23 +203,6 @@ impl Quota {
         response.expect("admin port responds").text().await.expect("complete response body")
     }
 }
-
-/// The file with the token of every quota-svc that tests start, and of its clients. All tests share it, so that it
-/// stays the only one. [`Service::spawn`] passes it on.
-#[must_use]
-pub fn token_file() -> &'static Path {
-    static FILE: LazyLock<PathBuf> = LazyLock::new(|| {
-        let path = std::env::temp_dir().join("ip-lookup-tests-quota-token");
-        let mut new = tempfile::NamedTempFile::new().expect("a temporary file");
-        new.write_all(TOKEN.as_bytes()).expect("a writable file");
-        new.persist(&path).expect("the file can be replaced");
-        path
-    });
-    &FILE
-}
-
-/// The token in [`token_file`].
-pub const TOKEN: &str = "token-of-the-tests-0123456789abcdef";
 
 /// A client of a quota-svc at any URL, such as that of a fault proxy.
 ///

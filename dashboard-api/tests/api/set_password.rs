@@ -5,8 +5,8 @@ use std::process::{Command, Output, Stdio};
 
 use quota_client::wire::NewAccount;
 use serde_json::json;
+use testkit::process::token_file;
 use testkit::process::{TOKEN_FILE, binary};
-use testkit::quota::token_file;
 
 use crate::harness::Harness;
 

@@ -8,11 +8,9 @@ use quota_api::{Charge, ChargeRequest, ChargeResponse, MAX_BATCH, Status};
 use service_kit::SerdeJson;
 
 use super::Context;
-use super::error::{ApiError, RequestError};
+use super::error::{ApiError, NO_SUBJECT, RequestError};
 use crate::domain::id::KeyId;
 use crate::domain::verdict::Subject;
-
-pub(super) const NO_SUBJECT: &str = "set either key_sha256 or demo: true";
 
 #[derive(Tags)]
 pub(super) enum Tag {

@@ -8,7 +8,6 @@ use service_kit::openapi::Example;
 use service_kit::{ErrorBody, SerdeJson};
 
 use super::DOCS;
-use super::charges::NO_SUBJECT;
 use crate::domain::account::{LoginError, MAX_CREDENTIAL, MAX_SESSION_TTL};
 use crate::domain::id::{AccountId, KeyId};
 use crate::domain::key::KeyChangeError;
@@ -16,6 +15,8 @@ use crate::domain::transfer::ImportError;
 use crate::store::StoreError;
 
 type Body = SerdeJson<ErrorBody>;
+
+pub const NO_SUBJECT: &str = "set either key_sha256 or demo: true";
 
 #[derive(ApiResponse, Debug)]
 pub enum ApiError {

@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     fn context() -> CliContext {
-        CliContext::connect("http://127.0.0.1:8082", Some(testkit::quota::token_file()), Output::Text)
+        CliContext::connect("http://127.0.0.1:8082", Some(testkit::process::token_file()), Output::Text)
             .unwrap()
     }
 

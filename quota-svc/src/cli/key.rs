@@ -7,6 +7,7 @@ use api_key::ApiKey;
 use quota_api::{KeyList, KeySettings, NewKey, OwnedKey, Scope, SetDailyLimit, SettingsChange};
 use quota_client::ClientError;
 use serde_json::json;
+use service_kit::command_line::Output;
 
 use super::confirm::ConfirmArgs;
 use super::context::{CliContext, ErrorContext};
@@ -119,16 +120,19 @@ impl std::str::FromStr for DailyLimit {
     }
 }
 
+/// Prints a new key, without quota-svc.
+pub(super) fn generate(output: Output) -> anyhow::Result<()> {
+    let key = ApiKey::generate()?;
+    output.show(&json!({ "key": key.expose() }), || key.expose().to_owned())
+}
+
 pub(super) async fn run(command: KeyCommand, context: &CliContext) -> anyhow::Result<()> {
     let client = &context.client;
     match command {
         KeyCommand::Create { account, name, scope, daily_limit } => {
             create(&account, NewKey { settings: KeySettings::new(&name, scope), daily_limit }, context).await
         }
-        KeyCommand::Generate => {
-            let key = ApiKey::generate()?;
-            context.show(&json!({ "key": key.expose() }), || key.expose().to_owned())
-        }
+        KeyCommand::Generate => generate(context.output),
         KeyCommand::List { account: Some(login) } => list(&login, context).await,
         KeyCommand::List { account: None } => listing::keys(context).await,
         KeyCommand::Find => find(context).await,

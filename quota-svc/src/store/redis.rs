@@ -19,11 +19,10 @@ use async_trait::async_trait;
 use futures_util::future::try_join_all;
 use http_server::LogThrottle;
 use keys::KeyWrite;
-use managed_connection::OutageLog;
 use operation::Operation;
 use quota_api::{Actor, Event, EventKind, ImportReport, Limits};
 use redis_keys::RedisKeys;
-use settings::SettingsCheck;
+use settings::{OutageLog, SettingsCheck};
 pub use target::{Credentials, Password, RedisUrlError};
 use topology::{Reply, Topology};
 

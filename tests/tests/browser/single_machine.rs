@@ -25,7 +25,7 @@ use tokio::process::Command;
 
 use crate::browser::Browser;
 
-const TEST: &str = "as_root_one_command_is_a_complete_public_service";
+const TEST: &str = "single_machine::as_root_one_command_is_a_complete_public_service";
 
 /// Environment variable with the folder of the test. It is set only in the namespace.
 const FOLDER: &str = "SINGLE_MACHINE_FOLDER";

@@ -11,20 +11,21 @@ use service_kit::error::code_for;
 use testkit::tools::project_root;
 
 /// What precedes a code in the sources.
-const MARKERS: [&str; 5] =
-    ["ErrorBody::new(", "body(", "ApiError::invalid(", "const CODE: &str = ", "const WRONG_HOST: &str = "];
+const MARKERS: [&str; 4] = ["ErrorBody::new(", "body(", "const CODE: &str = ", "const WRONG_HOST: &str = "];
+/// The same in the error enums of quota-svc.
+const ENUM_MARKERS: [&str; 6] = ["=> ", "=> (400, ", "=> (404, ", "=> (409, ", "=> (500, ", "=> (503, "];
 
 /// The codes in the sources below a directory.
-fn codes_in_sources(dir: &Path) -> BTreeSet<String> {
+fn codes_in_sources(dir: &Path, markers: &[&str]) -> BTreeSet<String> {
     let mut codes = BTreeSet::new();
     for entry in fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            codes.extend(codes_in_sources(&path));
+            codes.extend(codes_in_sources(&path, markers));
         } else if path.extension().is_some_and(|kind| kind == "rs") {
             let text = fs::read_to_string(&path).unwrap();
-            for marker in MARKERS {
-                codes.extend(text.split(marker).skip(1).filter_map(leading_code));
+            for marker in markers {
+                codes.extend(text.split(*marker).skip(1).filter_map(leading_code));
             }
         }
     }
@@ -62,7 +63,7 @@ fn every_code_of_the_public_services_has_a_section_in_docs() {
     let mut codes = generic_codes();
     for sources in ["lookup-svc/src", "dashboard-api/src", "crates/service-kit/src", "crates/http-server/src"]
     {
-        codes.extend(codes_in_sources(&project_root().join(sources)));
+        codes.extend(codes_in_sources(&project_root().join(sources), &MARKERS));
     }
     for document in ["openapi/lookup-svc.json", "openapi/dashboard-api.json"] {
         codes.extend(codes_in_examples(&read(document)));
@@ -77,7 +78,8 @@ fn every_code_of_the_public_services_has_a_section_in_docs() {
 #[test]
 fn every_code_of_quota_svc_is_in_its_document() {
     let document = read("openapi/quota-svc.json");
-    let codes = codes_in_sources(&project_root().join("quota-svc/src/api"));
+    let sources = project_root().join("quota-svc/src/api");
+    let codes = codes_in_sources(&sources, &[&MARKERS[..], &ENUM_MARKERS].concat());
     for known in ["account_exists", "unauthorized", "forbidden", "batch_too_large"] {
         assert!(codes.contains(known), "{known} is not found: has the code that this test searches changed?");
     }

@@ -19,7 +19,7 @@ async fn killed_test_process_leaves_no_server() {
         return std::future::pending().await;
     }
     let mut child = Command::new(std::env::current_exe().expect("path of the test executable"))
-        .args(["--exact", "killed_test_process_leaves_no_server", "--nocapture"])
+        .args(["--exact", "harness_orphans::killed_test_process_leaves_no_server", "--nocapture"])
         .env(CHILD_MARKER, "1")
         .stdout(Stdio::piped())
         .spawn()

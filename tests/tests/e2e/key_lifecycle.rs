@@ -188,7 +188,7 @@ async fn key_lifecycle_works_on_three_services() {
     run_lifecycle(&Installation {
         api_url,
         quota_url,
-        token_file: testkit::quota::token_file().to_owned(),
+        token_file: testkit::process::token_file().to_owned(),
         max_staleness,
     })
     .await;

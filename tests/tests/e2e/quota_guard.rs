@@ -9,7 +9,8 @@ use reqwest::Method;
 use tempfile::TempDir;
 use testkit::http;
 use testkit::process::Service;
-use testkit::quota::{Quota, StoreChoice, TOKEN};
+use testkit::process::TOKEN;
+use testkit::quota::{Quota, StoreChoice};
 
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 

@@ -9,7 +9,8 @@ use std::time::Duration;
 use quota_client::QuotaClient;
 use quota_client::wire::{NewAccount, NewKey, NewSession, Outcome, Scope, SetCredential, SettingsChange};
 use testkit::http;
-use testkit::quota::{Quota, StoreChoice, TOKEN, TestKey};
+use testkit::process::TOKEN;
+use testkit::quota::{Quota, StoreChoice, TestKey};
 use testkit::redis::Redis;
 use testkit::wait::eventually;
 

@@ -64,7 +64,7 @@ async fn all_redis_keys(redis: &Redis) -> Vec<String> {
 fn table() -> BTreeMap<char, (&'static str, u32, bool)> {
     BTreeMap::from([
         ('k', ("string", 168 + 4 * 20, false)),
-        ('m', ("hash", 5, false)),
+        ('m', ("string", 600, false)),
         ('e', ("list", 100, false)),
         ('a', ("hash", 4, false)),
         ('p', ("hash", 10, false)),

@@ -192,7 +192,7 @@ impl Harness {
             ..Config::default()
         };
         config.quota.quota_url = quota_url;
-        config.quota.quota_token_file = Some(testkit::quota::token_file().to_owned());
+        config.quota.quota_token_file = Some(testkit::process::token_file().to_owned());
         // Long deadlines, so that a busy machine does not turn a 200 into a 500.
         config.quota.quota_deadline = Duration::from_secs(8);
         config.request_timeout = Duration::from_secs(10);

@@ -4,11 +4,10 @@
 //! replies to PING. Otherwise a server that hangs would get charges whose callers time out; it would apply them later,
 //! and that could pause a key.
 
-use std::collections::HashSet;
 use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
@@ -229,23 +228,6 @@ impl ConnectionTask {
     }
 }
 
-/// The servers that can't be reached. The connections of a store share it: there are several to each server, and an outage
-/// is worth one warning.
-#[derive(Debug, Default)]
-pub struct OutageLog(Mutex<HashSet<String>>);
-
-impl OutageLog {
-    /// Records that an attempt has failed. Returns whether it is the first one since a connection to the server was made.
-    pub fn begin(&self, server: &str) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(server.to_owned())
-    }
-
-    /// Records that a connection was made.
-    pub fn end(&self, server: &str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(server);
-    }
-}
-
 /// Runs a task that never ends, and starts it again after each panic. Without its task, a connection would neither be
 /// checked nor replaced.
 pub async fn restart_after_panic<F: Future<Output = Infallible>>(name: &str, task: impl Fn() -> F) {
@@ -297,14 +279,6 @@ mod tests {
         managed.report_suspect(managed.generation().unwrap());
         published.wait_for(Option::is_none).await.unwrap();
         published.wait_for(Option::is_some).await.unwrap();
-    }
-
-    #[test]
-    fn outage_of_each_server_begins_once() {
-        let log = OutageLog::default();
-        assert!(log.begin("a") && log.begin("b") && !log.begin("a"));
-        log.end("a");
-        assert!(log.begin("a") && !log.begin("b"));
     }
 
     #[tokio::test]

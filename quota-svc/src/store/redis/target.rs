@@ -10,8 +10,7 @@ use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo, RedisConnectionIn
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
-use super::managed_connection::OutageLog;
-use super::settings::SettingsCheck;
+use super::settings::{OutageLog, SettingsCheck};
 
 const REDIS_PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26_379;

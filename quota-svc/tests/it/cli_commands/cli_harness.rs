@@ -105,7 +105,7 @@ impl CommandOutput {
 pub fn command(args: &[&str]) -> Command {
     let mut command = Command::new(testkit::process::binary("quota-svc"));
     command.args(args).env_clear().kill_on_drop(true);
-    command.env(testkit::process::TOKEN_FILE, testkit::quota::token_file());
+    command.env(testkit::process::TOKEN_FILE, testkit::process::token_file());
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }

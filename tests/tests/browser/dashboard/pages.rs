@@ -95,7 +95,8 @@ async fn import(stack: &Stack, login: &str) {
         ("Old laptop", Scope::Ip, KeyState::Inactive, hours_ago(432)),
     ];
     let keys = definitions.iter().zip(0..).map(|((name, scope, state, since), i)| ExportedKey {
-        sha256: format!("{:x}", 0xabcd_u32 + i).repeat(16),
+        // A key belongs to one account.
+        sha256: format!("{:x}", 0xabcd_usize + i as usize + 16 * login.len()).repeat(16),
         hint: format!("ipl_Ab{i}d…wx{i}z"),
         settings: NewKey::new(name, *scope).settings,
         state: *state,

@@ -46,6 +46,8 @@ async fn run(browser: &Browser, operation: &str, status: &str) {
 async fn error_link_scrolls_to_its_section_in_docs(browser: &Browser, stack: &Stack) {
     for appearance in [Appearance::default(), Appearance { dark: true, phone: true }] {
         browser.set_appearance(appearance).await;
+        // A page that is open already would not scroll.
+        browser.goto("about:blank").await;
         let response = testkit::lookup::JsonResponse::fetch(
             testkit::http::client().get(format!("{}/api/v1/ip", stack.lookup_url)),
         );
