@@ -18,8 +18,10 @@ pub use keys::KeysApi;
 use quota_api::Limits;
 pub use transfer::TransferApi;
 
-use crate::charge_service::ChargeService;
+use crate::denial_cache::DenialCache;
 use crate::domain::id::KeyId;
+use crate::domain::verdict::Subject;
+use crate::metrics::Metrics;
 use crate::store::{Store, StoreError};
 
 /// The `docs` field of errors: the OpenAPI document, which quota-svc itself serves.
@@ -28,8 +30,9 @@ pub(crate) const DOCS: &str = "/openapi.json";
 /// State shared by the request handlers.
 pub struct Context {
     pub store: Arc<dyn Store>,
-    pub charge_service: ChargeService,
     pub limits: Limits,
+    pub metrics: Metrics,
+    pub denial_cache: DenialCache,
 }
 
 impl Context {
@@ -49,10 +52,15 @@ impl Context {
         }
     }
 
+    /// Drops the cached denial of a changed key.
+    pub fn invalidate(&self, key: KeyId) {
+        self.denial_cache.invalidate(&Subject::Key(key));
+    }
+
     /// Drops the cached denial of `key` after a change and returns the change's `result`. Does so even if that is an
     /// error, because the change may have been applied.
     pub fn invalidate_after<T>(&self, key: KeyId, result: Result<T, StoreError>) -> Result<T, StoreError> {
-        self.charge_service.invalidate(key);
+        self.invalidate(key);
         result
     }
 }

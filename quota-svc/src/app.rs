@@ -1,4 +1,4 @@
-//! Builds quota-svc (store, charge service, API, readiness) and runs it until shutdown.
+//! Builds quota-svc (store, API, readiness) and runs it until shutdown.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use http_server::Server;
 use opentelemetry::metrics::Meter;
 use quota_api::Limits;
 use quota_client::QuotaToken;
-use service_kit::{Condition, Kit, responder};
+use service_kit::{Condition, Kit, Telemetry, responder};
 
 use crate::api::{self, Context, Guard};
-use crate::charge_service::ChargeService;
 use crate::config::Config;
+use crate::denial_cache::DenialCache;
 use crate::metrics::Metrics;
 use crate::router;
 use crate::store::Store;
@@ -55,10 +55,7 @@ impl QuotaService {
         kit: &Kit,
     ) -> anyhow::Result<Self> {
         let token = QuotaToken::load_flag(config.quota_token_file.as_deref())?;
-        let limits = config.limits.limits();
-        let metrics = Metrics::new(&kit.telemetry.meter());
-        let charge_service = ChargeService::new(store.clone(), limits, metrics);
-        let context = Arc::new(Context { store: store.clone(), charge_service, limits });
+        let context = context(store.clone(), config.limits.limits(), &kit.telemetry);
         let guard = Guard { token, allow_remote: config.allow_remote };
         let endpoint = router::endpoint(&context, config.serve, guard, &kit.telemetry);
         let _ = tokio::time::timeout(STORE_WAIT, wait_for_store(&*store)).await;
@@ -96,10 +93,13 @@ impl QuotaService {
 pub fn document() -> anyhow::Result<String> {
     let limits = Limits::default();
     let store = Arc::new(EmbeddedStore::in_memory(limits, Default::default())?);
-    let metrics = Metrics::new(&service_kit::Telemetry::detached().meter());
-    let charge_service = ChargeService::new(store.clone(), limits, metrics);
-    let document = router::document(&Arc::new(Context { store, charge_service, limits }));
+    let document = router::document(&context(store, limits, &Telemetry::detached()));
     Ok(service_kit::json::sorted(&document)?)
+}
+
+fn context(store: Arc<dyn Store>, limits: Limits, telemetry: &Telemetry) -> Arc<Context> {
+    let (metrics, denial_cache) = (Metrics::new(&telemetry.meter()), DenialCache::default());
+    Arc::new(Context { store, limits, metrics, denial_cache })
 }
 
 async fn wait_for_store(store: &dyn Store) {

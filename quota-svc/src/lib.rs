@@ -3,7 +3,6 @@
 
 pub mod api;
 pub mod app;
-pub mod charge_service;
 pub mod cli;
 pub mod config;
 pub mod denial_cache;

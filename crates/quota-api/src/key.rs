@@ -48,6 +48,19 @@ pub enum KeyState {
 
 names!(KeyState: Active => "active", Paused => "paused", Inactive => "inactive");
 
+/// A change of a key's state. `resume`: a paused key becomes active. `deactivate`: the key becomes inactive.
+/// `reactivate`: an inactive key becomes active.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Enum)]
+#[oai(rename_all = "lowercase")]
+#[allow(missing_docs)]
+pub enum StateChange {
+    Resume,
+    Deactivate,
+    Reactivate,
+}
+
+names!(StateChange: Resume => "resume", Deactivate => "deactivate", Reactivate => "reactivate");
+
 /// What the owner of a key chooses.
 // Stored and exported as a whole, and part of every request and response about a key: a new attribute of keys is a field
 // here and, if it can be changed, in `SettingsChange`.

@@ -35,6 +35,7 @@ pub use charge::{
 };
 pub use key::{
     Actor, CreatedKey, DayUsage, Event, EventKind, EventList, KEYS_PER_ACCOUNT, Key, KeyList, KeySettings,
-    KeyState, NewKey, OwnedKey, Scope, SetDailyLimit, SettingsChange, SettingsError, UnreadableKey, Usage,
+    KeyState, NewKey, OwnedKey, Scope, SetDailyLimit, SettingsChange, SettingsError, StateChange,
+    UnreadableKey, Usage,
 };
 pub use transfer::{ExportPage, ExportedAccount, ExportedKey, ImportReport, ImportRequest, LeftOut};

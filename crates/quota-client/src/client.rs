@@ -21,7 +21,7 @@ use charge_calls::ChargeTarget;
 use quota_api::{
     Account, AccountDeletion, AccountPage, Actor, ChargeRequest, ChargeResponse, CreatedKey, Credential,
     EventList, ExportPage, ImportReport, ImportRequest, KeyList, NewAccount, NewKey, NewSession, OwnedKey,
-    SetCredential, SetDailyLimit, SettingsChange, Status, Usage,
+    SetCredential, SetDailyLimit, SettingsChange, StateChange, Status, Usage,
 };
 
 /// Maximum response size in bytes. The largest response is a page of an export.
@@ -309,20 +309,15 @@ impl QuotaClient {
         self.send_json(Method::PATCH, &["keys", id], &self.change_query(account), change).await
     }
 
-    /// Resumes a key that was paused because it exceeded its burst limit. Fails with `key_inactive` if the key is
-    /// deactivated.
-    pub async fn resume_key(&self, id: &str, account: Option<&str>) -> Result<OwnedKey, ClientError> {
-        self.post_change(id, "resume", account).await
-    }
-
-    /// Deactivates a key.
-    pub async fn deactivate_key(&self, id: &str, account: Option<&str>) -> Result<OwnedKey, ClientError> {
-        self.post_change(id, "deactivate", account).await
-    }
-
-    /// Reactivates a deactivated key.
-    pub async fn reactivate_key(&self, id: &str, account: Option<&str>) -> Result<OwnedKey, ClientError> {
-        self.post_change(id, "reactivate", account).await
+    /// Resumes, deactivates or reactivates a key. Fails with `key_inactive` or `key_paused` if its state does not allow it.
+    pub async fn change_state(
+        &self,
+        id: &str,
+        account: Option<&str>,
+        change: StateChange,
+    ) -> Result<OwnedKey, ClientError> {
+        let path = ["keys", id, change.as_str()];
+        self.send_and_parse(self.request(Method::POST, &path, &self.change_query(account))?).await
     }
 
     /// Sets a key's daily limit, or resets it to the default. For operators only: the key may belong to any account.
@@ -344,16 +339,6 @@ impl QuotaClient {
     /// Lists the key's events, newest first.
     pub async fn events(&self, id: &str, account: Option<&str>) -> Result<EventList, ClientError> {
         self.get(&["keys", id, "events"], account_query(&account).as_slice()).await
-    }
-
-    async fn post_change(
-        &self,
-        id: &str,
-        change: &str,
-        account: Option<&str>,
-    ) -> Result<OwnedKey, ClientError> {
-        let request = self.request(Method::POST, &["keys", id, change], &self.change_query(account))?;
-        self.send_and_parse(request).await
     }
 
     /// Query parameters of a change that is recorded as an event of the key: the account that must own the key, if given,

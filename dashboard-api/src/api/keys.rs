@@ -5,7 +5,9 @@ use std::sync::Arc;
 use poem_openapi::param::Path;
 use poem_openapi::{ApiResponse, OpenApi};
 use quota_client::ClientError;
-use quota_client::wire::{self, EventList, KeySettings, KeyState, NewKey, OwnedKey, SettingsChange, Usage};
+use quota_client::wire::{
+    self, EventList, KeySettings, KeyState, NewKey, OwnedKey, SettingsChange, StateChange, Usage,
+};
 use service_kit::SerdeJson;
 
 use super::Tag;
@@ -95,7 +97,7 @@ impl KeysApi {
         #[oai(name = "X-CSRF-Token")] _csrf: Csrf,
     ) -> KeyResult {
         let owner = self.owner(&request).await?;
-        self.key_result(self.0.quota.resume_key(&id, Some(&owner)).await).await
+        self.key_result(self.0.quota.change_state(&id, Some(&owner), StateChange::Resume).await).await
     }
 
     /// Deactivate a key
@@ -109,7 +111,7 @@ impl KeysApi {
         #[oai(name = "X-CSRF-Token")] _csrf: Csrf,
     ) -> KeyResult {
         let owner = self.owner(&request).await?;
-        self.key_result(self.0.quota.deactivate_key(&id, Some(&owner)).await).await
+        self.key_result(self.0.quota.change_state(&id, Some(&owner), StateChange::Deactivate).await).await
     }
 
     /// Reactivate an inactive key
@@ -123,7 +125,7 @@ impl KeysApi {
         #[oai(name = "X-CSRF-Token")] _csrf: Csrf,
     ) -> KeyResult {
         let owner = self.owner(&request).await?;
-        self.key_result(self.0.quota.reactivate_key(&id, Some(&owner)).await).await
+        self.key_result(self.0.quota.change_state(&id, Some(&owner), StateChange::Reactivate).await).await
     }
 
     /// Delete a key

@@ -180,7 +180,7 @@ impl AccountsApi {
         let (store, id) = (self.0.store.clone(), account_id(id)?);
         let deletion = async move { store.delete_account(id, expected_credential.as_deref()).await };
         for key in self.0.complete(deletion).await? {
-            self.0.charge_service.invalidate(key);
+            self.0.invalidate(key);
         }
         Ok(Done::Done)
     }

@@ -6,8 +6,8 @@ use api_key::ApiKey;
 use poem_openapi::param::{Path, Query};
 use poem_openapi::{ApiResponse, OpenApi};
 use quota_api::{
-    Actor, CreatedKey, EventList, KeyList, NewKey, OwnedKey, SetDailyLimit, SettingsChange, UnreadableKey,
-    Usage,
+    Actor, CreatedKey, EventList, KeyList, NewKey, OwnedKey, SetDailyLimit, SettingsChange, StateChange,
+    UnreadableKey, Usage,
 };
 use service_kit::SerdeJson;
 
@@ -120,46 +120,20 @@ impl KeysApi {
         self.change(&id, &account, actor, KeyChange::DailyLimit(limit.0.daily_limit)).await
     }
 
-    /// Resume a paused key
+    /// Resume, deactivate or reactivate a key
     ///
-    /// An active key stays active. An inactive key gets 409.
-    #[oai(path = "/keys/:id/resume", method = "post", operation_id = "resumeKey")]
-    async fn resume(
+    /// A key that already has the new state stays as it is. To resume an inactive key, or to reactivate a paused one, gets
+    /// 409.
+    #[oai(path = "/keys/:id/:change", method = "post", operation_id = "changeKeyState")]
+    async fn change_state(
         &self,
         id: Path<String>,
+        change: Path<StateChange>,
         account: Owner,
         /// Who makes the change, for its event.
         actor: Query<Actor>,
     ) -> KeyResult {
-        self.change(&id, &account, actor, KeyChange::Resume).await
-    }
-
-    /// Deactivate a key
-    ///
-    /// Its requests are denied until it is reactivated.
-    #[oai(path = "/keys/:id/deactivate", method = "post", operation_id = "deactivateKey")]
-    async fn deactivate(
-        &self,
-        id: Path<String>,
-        account: Owner,
-        /// Who makes the change, for its event.
-        actor: Query<Actor>,
-    ) -> KeyResult {
-        self.change(&id, &account, actor, KeyChange::Deactivate).await
-    }
-
-    /// Reactivate an inactive key
-    ///
-    /// An active key stays active. A paused key gets 409: resume it.
-    #[oai(path = "/keys/:id/reactivate", method = "post", operation_id = "reactivateKey")]
-    async fn reactivate(
-        &self,
-        id: Path<String>,
-        account: Owner,
-        /// Who makes the change, for its event.
-        actor: Query<Actor>,
-    ) -> KeyResult {
-        self.change(&id, &account, actor, KeyChange::Reactivate).await
+        self.change(&id, &account, actor, KeyChange::State(change.0)).await
     }
 
     /// Delete a key

@@ -77,7 +77,7 @@ impl TransferApi {
         let report = self.0.complete(async move { store.import(&accounts).await }).await;
         // Even after an error, because some of the keys may have been written.
         for id in ids {
-            self.0.charge_service.invalidate(id);
+            self.0.invalidate(id);
         }
         Ok(SerdeJson(report?))
     }

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Read};
 
 use anyhow::{Context as _, bail};
 use api_key::ApiKey;
-use quota_api::{KeyList, KeySettings, NewKey, OwnedKey, Scope, SetDailyLimit, SettingsChange};
+use quota_api::{KeyList, KeySettings, NewKey, OwnedKey, Scope, SetDailyLimit, SettingsChange, StateChange};
 use quota_client::ClientError;
 use serde_json::json;
 use service_kit::command_line::Output;
@@ -128,6 +128,9 @@ pub(super) fn generate(output: Output) -> anyhow::Result<()> {
 
 pub(super) async fn run(command: KeyCommand, context: &CliContext) -> anyhow::Result<()> {
     let client = &context.client;
+    let change_state = async |key: &KeyArg, change| {
+        show_key(key, async |id| client.change_state(id, None, change).await, context).await
+    };
     match command {
         KeyCommand::Create { account, name, scope, daily_limit } => {
             create(&account, NewKey { settings: KeySettings::new(&name, scope), daily_limit }, context).await
@@ -137,15 +140,9 @@ pub(super) async fn run(command: KeyCommand, context: &CliContext) -> anyhow::Re
         KeyCommand::List { account: None } => listing::keys(context).await,
         KeyCommand::Find => find(context).await,
         KeyCommand::Show(key) => show_key(&key, async |id| client.key(id, None).await, context).await,
-        KeyCommand::Resume(key) => {
-            show_key(&key, async |id| client.resume_key(id, None).await, context).await
-        }
-        KeyCommand::Deactivate(key) => {
-            show_key(&key, async |id| client.deactivate_key(id, None).await, context).await
-        }
-        KeyCommand::Reactivate(key) => {
-            show_key(&key, async |id| client.reactivate_key(id, None).await, context).await
-        }
+        KeyCommand::Resume(key) => change_state(&key, StateChange::Resume).await,
+        KeyCommand::Deactivate(key) => change_state(&key, StateChange::Deactivate).await,
+        KeyCommand::Reactivate(key) => change_state(&key, StateChange::Reactivate).await,
         KeyCommand::Rename { key, name } => {
             let change = SettingsChange::rename(&name);
             show_key(&key, async |id| client.change_key(id, None, &change).await, context).await

@@ -1,12 +1,13 @@
 //! API keys as stored: metadata, record, and the changes that can be made to a key.
 
 use api_key::KeyDigest;
-use quota_api::{EventKind, Key, KeySettings, KeyState, Limits, OwnedKey, SettingsChange};
+use quota_api::{EventKind, Key, KeySettings, KeyState, Limits, OwnedKey, SettingsChange, StateChange};
 use serde::{Deserialize, Serialize};
 
 use super::id::{AccountId, KeyId};
 use super::record::KeyRecord;
 use super::time::day_of;
+use super::window::BurstWindow;
 
 /// Key metadata: the part of a key that charges never change. Stored as JSON in both stores.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,12 +62,7 @@ pub struct StoredKey {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyChange {
-    /// Paused → active.
-    Resume,
-    /// Active or paused → inactive.
-    Deactivate,
-    /// Inactive → active.
-    Reactivate,
+    State(StateChange),
     Settings(SettingsChange),
     /// `None` restores the default limit.
     DailyLimit(Option<u32>),
@@ -88,31 +84,36 @@ impl StoredKey {
         change: &KeyChange,
         now: i64,
     ) -> Result<Option<(EventKind, String)>, KeyChangeError> {
-        use KeyState::{Active, Inactive, Paused};
-        let (kind, reason) = match (change, self.record.state) {
-            (KeyChange::Resume, Inactive) => return Err(KeyChangeError::Inactive),
-            (KeyChange::Reactivate, Paused) => return Err(KeyChangeError::Paused),
-            (KeyChange::Resume, Paused) => {
-                self.record.activate(now);
-                (EventKind::Resumed, "resumed".to_owned())
+        Ok(match change {
+            KeyChange::State(change) => {
+                self.change_state(*change, now)?.map(|kind| (kind, kind.as_str().to_owned()))
             }
-            (KeyChange::Reactivate, Inactive) => {
-                self.record.activate(now);
-                (EventKind::Reactivated, "reactivated".to_owned())
-            }
-            (KeyChange::Deactivate, Active | Paused) => {
-                (self.record.state, self.record.state_since) = (Inactive, now);
-                (EventKind::Deactivated, "deactivated".to_owned())
-            }
-            (KeyChange::Settings(change), _) => return Ok(self.meta.settings.apply(change)),
-            (KeyChange::DailyLimit(limit), _) if *limit != self.record.daily_limit => {
+            KeyChange::Settings(change) => self.meta.settings.apply(change),
+            KeyChange::DailyLimit(limit) if *limit == self.record.daily_limit => None,
+            KeyChange::DailyLimit(limit) => {
                 self.record.daily_limit = *limit;
                 let limit = limit.map_or("the default".to_owned(), |limit| limit.to_string());
-                (EventKind::LimitChanged, format!("daily limit set to {limit}"))
+                Some((EventKind::LimitChanged, format!("daily limit set to {limit}")))
             }
+        })
+    }
+
+    /// Returns the kind of the change's event; `None` if it had no effect.
+    fn change_state(&mut self, change: StateChange, now: i64) -> Result<Option<EventKind>, KeyChangeError> {
+        use KeyState::{Active, Inactive, Paused};
+        let (state, kind) = match (change, self.record.state) {
+            (StateChange::Resume, Inactive) => return Err(KeyChangeError::Inactive),
+            (StateChange::Reactivate, Paused) => return Err(KeyChangeError::Paused),
+            (StateChange::Resume, Paused) => (Active, EventKind::Resumed),
+            (StateChange::Reactivate, Inactive) => (Active, EventKind::Reactivated),
+            (StateChange::Deactivate, Active | Paused) => (Inactive, EventKind::Deactivated),
             _ => return Ok(None),
         };
-        Ok(Some((kind, reason)))
+        (self.record.state, self.record.state_since) = (state, now);
+        if state == Active {
+            self.record.window = BurstWindow::default();
+        }
+        Ok(Some(kind))
     }
 
     /// The key as the API returns it, with its usage so far on the day of `now`.

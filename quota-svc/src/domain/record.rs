@@ -99,13 +99,6 @@ impl KeyRecord {
         self.day = today;
     }
 
-    /// Sets the state to active and clears the burst window.
-    pub fn activate(&mut self, now: i64) {
-        self.state = KeyState::Active;
-        self.state_since = now;
-        self.window = BurstWindow::default();
-    }
-
     /// The daily limit that applies: the key's own or the default.
     pub fn limit(&self, limits: &Limits) -> u32 {
         self.daily_limit.unwrap_or(limits.daily)

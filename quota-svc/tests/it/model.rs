@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use crate::contract::harness::{DAY, Harness, NOON};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use quota_api::{Actor, Limits, Outcome, Scope};
+use quota_api::{Actor, Limits, Outcome, Scope, StateChange};
 use quota_svc::domain::key::KeyChange;
 use quota_svc::domain::verdict::Subject;
 use quota_svc::store::StoreError;
@@ -49,9 +49,9 @@ fn step() -> impl Strategy<Value = Step> {
         1 => prop_oneof![Just(-DAY), Just(-2 * DAY), Just(-3 * DAY), Just(-40 * DAY)].prop_map(Step::Wait),
         1 => (-2i64..3).prop_map(Step::Midnight),
         1 => prop_oneof![
-            3 => Just(KeyChange::Resume),
-            1 => Just(KeyChange::Deactivate),
-            2 => Just(KeyChange::Reactivate),
+            3 => Just(KeyChange::State(StateChange::Resume)),
+            1 => Just(KeyChange::State(StateChange::Deactivate)),
+            2 => Just(KeyChange::State(StateChange::Reactivate)),
             1 => proptest::option::of(1u32..40).prop_map(KeyChange::DailyLimit),
         ].prop_map(Step::Change),
         1 => (1u32..5).prop_map(Step::Demo),
@@ -127,11 +127,15 @@ impl Model {
     /// Returns false if the change is rejected.
     fn change(&mut self, change: &KeyChange) -> bool {
         match change {
-            KeyChange::Resume if self.inactive => return false,
-            KeyChange::Reactivate if self.paused => return false,
-            KeyChange::Resume if self.paused => (self.paused, self.arrivals) = (false, Vec::new()),
-            KeyChange::Reactivate if self.inactive => (self.inactive, self.arrivals) = (false, Vec::new()),
-            KeyChange::Deactivate => (self.paused, self.inactive) = (false, true),
+            KeyChange::State(StateChange::Resume) if self.inactive => return false,
+            KeyChange::State(StateChange::Reactivate) if self.paused => return false,
+            KeyChange::State(StateChange::Resume) if self.paused => {
+                (self.paused, self.arrivals) = (false, Vec::new())
+            }
+            KeyChange::State(StateChange::Reactivate) if self.inactive => {
+                (self.inactive, self.arrivals) = (false, Vec::new())
+            }
+            KeyChange::State(StateChange::Deactivate) => (self.paused, self.inactive) = (false, true),
             KeyChange::DailyLimit(limit) => self.daily_limit = *limit,
             _ => {}
         }

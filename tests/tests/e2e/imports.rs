@@ -36,8 +36,8 @@ const FORBIDDEN: [(&str, &[&str]); 6] = [
 ];
 
 /// Modules of quota-svc that its domain must not import: everything else of the service.
-const OUTSIDE_DOMAIN: [&str; 9] =
-    ["api", "app", "charge_service", "cli", "config", "denial_cache", "metrics", "router", "store"];
+const OUTSIDE_DOMAIN: [&str; 8] =
+    ["api", "app", "cli", "config", "denial_cache", "metrics", "router", "store"];
 
 /// The dependencies of each crate of this workspace, without those of tests and build scripts.
 fn dependencies() -> BTreeMap<String, BTreeSet<String>> {

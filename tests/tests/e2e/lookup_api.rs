@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quota_client::wire::Scope;
+use quota_client::wire::{Scope, StateChange};
 use testkit::lookup::{JsonResponse, Stack};
 use testkit::mmdb::sample;
 use testkit::wait::eventually;
@@ -63,9 +63,9 @@ async fn inactive_key_gets_403_and_deleted_key_401() {
     let stack = Stack::start(&[], &[]).await;
     let key = stack.key_with_scope(Scope::Full).await;
     let (client, id) = (stack.quota.client(), &key.key.id);
-    client.deactivate_key(id, None).await.unwrap();
+    client.change_state(id, None, StateChange::Deactivate).await.unwrap();
     check_error(&JsonResponse::fetch(stack.lookup.get_ip(&key.secret)).await, 403, "inactive_api_key");
-    client.reactivate_key(id, None).await.unwrap();
+    client.change_state(id, None, StateChange::Reactivate).await.unwrap();
     assert_eq!(JsonResponse::fetch(stack.lookup.get_ip(&key.secret)).await.status, 200);
     client.delete_key(id, None).await.unwrap();
     check_error(&JsonResponse::fetch(stack.lookup.get_ip(&key.secret)).await, 401, "invalid_api_key");

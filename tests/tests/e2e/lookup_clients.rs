@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::Stdio;
 
-use quota_client::wire::{NewKey, Scope};
+use quota_client::wire::{NewKey, Scope, StateChange};
 use serde_json::{Value, json};
 use testkit::lookup::{JsonResponse, Stack, unknown_key};
 use testkit::quota::TestKey;
@@ -56,7 +56,7 @@ async fn start_with_keys() -> (Stack, Value) {
         input[name] = stack.key_with_scope(scope).await.secret.into();
     }
     let inactive = stack.key_with_scope(Scope::Full).await;
-    client.deactivate_key(&inactive.key.id, None).await.unwrap();
+    client.change_state(&inactive.key.id, None, StateChange::Deactivate).await.unwrap();
     input["inactive"] = inactive.secret.into();
     let paused = stack.key_with_scope(Scope::Full).await;
     paused.charge(&client, 21).await;

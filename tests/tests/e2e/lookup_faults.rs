@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use quota_client::wire::Scope;
+use quota_client::wire::{Scope, StateChange};
 use testkit::fault_proxy::{Fault, FaultProxy};
 use testkit::loadgen::{Load, Report};
 use testkit::lookup::{JsonResponse, Lookup, Stack, WAIT_TIMEOUT, unknown_key};
@@ -127,7 +127,7 @@ async fn paused_key_is_denied_from_cache_until_resumed() {
         429,
         "the other quota-svc has cached the denial too"
     );
-    quotas[0].client().resume_key(&key.key.id, None).await.unwrap();
+    quotas[0].client().change_state(&key.key.id, None, StateChange::Resume).await.unwrap();
     let resumed = Instant::now();
     assert_eq!(
         JsonResponse::fetch(lookups[0].get_ip(&key.secret)).await.status,

@@ -4,7 +4,7 @@
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use quota_client::wire::{KeyState, Scope};
+use quota_client::wire::{KeyState, Scope, StateChange};
 use rustix::process::Signal;
 use testkit::lookup::{JsonResponse, Lookup, Stack, WAIT_TIMEOUT};
 use testkit::quota::Quota;
@@ -88,7 +88,7 @@ async fn key_is_paused_after_300_requests_per_minute() {
     let client = stack.quota.client();
     let paused = key.fetch(&client).await;
     assert_eq!((paused.state, paused.used_today), (KeyState::Paused, 300));
-    client.resume_key(&key.key.id, None).await.unwrap();
+    client.change_state(&key.key.id, None, StateChange::Resume).await.unwrap();
     assert_eq!(
         JsonResponse::fetch(stack.lookup.get_ip(&key.secret)).await.status,
         200,

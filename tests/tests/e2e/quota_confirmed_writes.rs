@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use quota_client::wire::{NewAccount, NewKey, NewSession, Outcome, Scope};
+use quota_client::wire::{NewAccount, NewKey, NewSession, Outcome, Scope, StateChange};
 use testkit::fault_proxy::{Fault, FaultProxy};
 use testkit::quota::{Quota, StoreChoice};
 use testkit::redis::{Redis, RedisOptions};
@@ -99,7 +99,7 @@ async fn check_session_checks(options: RedisOptions) {
     client.create_session(&key.account, &session).await.unwrap();
     replica.freeze();
     let (writer, id) = (quota.client(), key.key.id.clone());
-    let change = tokio::spawn(async move { writer.deactivate_key(&id, None).await });
+    let change = tokio::spawn(async move { writer.change_state(&id, None, StateChange::Deactivate).await });
     eventually_ok(WAIT_TIMEOUT, "the change waits for its confirmation", async || {
         match master.info("blocked_clients").await?.as_str() {
             "0" => Err("no client is blocked".to_owned()),

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use quota_client::QuotaClient;
-use quota_client::wire::{EventKind, KeyState, NewAccount, NewKey, Outcome, Scope};
+use quota_client::wire::{EventKind, KeyState, NewAccount, NewKey, Outcome, Scope, StateChange};
 use testkit::quota::{Quota, StoreChoice, TestKey};
 use testkit::wait::eventually;
 
@@ -71,7 +71,7 @@ async fn make_changes(
             });
             if wanted == KeyState::Inactive {
                 drop_expectation(&ledger, &id);
-                let changed = client.deactivate_key(&id, None).await?;
+                let changed = client.change_state(&id, None, StateChange::Deactivate).await?;
                 record_change(&ledger, |acknowledged| {
                     drop(acknowledged.keys.insert(id, state(&changed.key)))
                 });

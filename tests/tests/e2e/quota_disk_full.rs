@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use quota_client::wire::{KeyState, NewAccount, NewKey, Outcome, Scope, SettingsChange};
+use quota_client::wire::{KeyState, NewAccount, NewKey, Outcome, Scope, SettingsChange, StateChange};
 use tempfile::TempDir;
 use testkit::quota::{Quota, StoreChoice, first_outcome};
 use testkit::redis::Redis;
@@ -132,7 +132,10 @@ async fn as_root_embedded_store_on_full_disk_recovers_and_keeps_every_change() {
         assert!(renamed < 10_000, "the disk is full");
     };
     assert_eq!((error.status(), error.code()), (Some(503), Some("store_unavailable")));
-    assert_eq!(client.deactivate_key(&leaked.key.id, None).await.unwrap_err().status(), Some(503));
+    assert_eq!(
+        client.change_state(&leaked.key.id, None, StateChange::Deactivate).await.unwrap_err().status(),
+        Some(503)
+    );
     assert_eq!(burst.charge(&client, 21).await, [Outcome::Unavailable; 21]);
     let new = NewKey::new("new", Scope::Full);
     assert_eq!(client.create_key(&account.id, &new).await.unwrap_err().status(), Some(503));
@@ -143,7 +146,7 @@ async fn as_root_embedded_store_on_full_disk_recovers_and_keeps_every_change() {
     disk.free_space();
     quota.wait_ready(WAIT_TIMEOUT).await;
     assert_eq!(other.charge(&client, 1).await, [Outcome::Allowed]);
-    client.deactivate_key(&leaked.key.id, None).await.unwrap();
+    client.change_state(&leaked.key.id, None, StateChange::Deactivate).await.unwrap();
     assert_eq!(burst.charge(&client, 21).await[20], Outcome::BurstExceeded);
     let created = client.create_key(&account.id, &new).await.unwrap();
     quota.service.kill();

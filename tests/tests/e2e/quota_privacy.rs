@@ -7,7 +7,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use quota_client::QuotaClient;
-use quota_client::wire::{NewAccount, NewKey, NewSession, Outcome, Scope, SetCredential, SettingsChange};
+use quota_client::wire::{
+    NewAccount, NewKey, NewSession, Outcome, Scope, SetCredential, SettingsChange, StateChange,
+};
 use testkit::http;
 use testkit::process::TOKEN;
 use testkit::quota::{Quota, StoreChoice, TestKey};
@@ -44,7 +46,7 @@ async fn use_everything(client: &QuotaClient, url: &str) -> TestKey {
     client.change_key(&key.key.id, None, &SettingsChange::rename(KEY_NAME)).await.unwrap();
     assert_eq!(key.charge(client, 6).await[5], Outcome::BurstExceeded);
     assert_eq!(key.charge(client, 1).await, [Outcome::Paused]);
-    client.resume_key(&key.key.id, None).await.unwrap();
+    client.change_state(&key.key.id, None, StateChange::Resume).await.unwrap();
     client.export(None, 10).await.unwrap();
     client.delete_session(&account, SESSION).await.unwrap();
     // Invalid calls with secrets in the wrong fields.

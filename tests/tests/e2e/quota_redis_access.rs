@@ -4,7 +4,7 @@
 use std::fs;
 use std::time::Duration;
 
-use quota_client::wire::Outcome;
+use quota_client::wire::{Outcome, StateChange};
 use testkit::quota::{Quota, StoreChoice};
 use testkit::redis::Redis;
 use testkit::wait::eventually_ok;
@@ -30,7 +30,7 @@ async fn check_works(quota: &Quota) {
     quota.wait_ready(WAIT_TIMEOUT).await;
     let (client, key) = (quota.client(), quota.new_key().await);
     assert_eq!(key.charge(&client, 2).await, [Outcome::Allowed; 2]);
-    client.deactivate_key(&key.key.id, None).await.unwrap();
+    client.change_state(&key.key.id, None, StateChange::Deactivate).await.unwrap();
     assert_eq!(client.keys(&key.account).await.unwrap().keys.len(), 1);
     assert_eq!(client.list_accounts(None, 10).await.unwrap().total, 1);
     client.events(&key.key.id, None).await.unwrap();

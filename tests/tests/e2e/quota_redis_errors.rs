@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use quota_client::ClientError;
-use quota_client::wire::{Charge, NewAccount, Outcome, SettingsChange};
+use quota_client::wire::{Charge, NewAccount, Outcome, SettingsChange, StateChange};
 use testkit::quota::{Quota, StoreChoice, TestKey, first_outcome};
 use testkit::redis::Redis;
 use testkit::wait::{eventually, eventually_ok};
@@ -132,8 +132,8 @@ async fn newer_record_version_is_unavailable_and_not_rewritten() {
     let (client, id) = (quota.client(), newer.key.id.as_str());
     let rename = SettingsChange::rename("other");
     for result in [
-        client.deactivate_key(id, None).await,
-        client.resume_key(id, None).await,
+        client.change_state(id, None, StateChange::Deactivate).await,
+        client.change_state(id, None, StateChange::Resume).await,
         client.change_key(id, None, &rename).await,
         client.key(id, None).await,
     ] {

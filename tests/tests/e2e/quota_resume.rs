@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use quota_client::wire::{EventKind, Outcome};
+use quota_client::wire::{EventKind, Outcome, StateChange};
 use testkit::quota::{Quota, StoreChoice, first_outcome};
 use testkit::redis::Redis;
 use testkit::wait::eventually_ok;
@@ -27,7 +27,7 @@ async fn resumed_key_works_on_other_replica_within_2_s() {
     // Now both replicas have cached the denial.
     assert_eq!(key.charge(&client, 1).await, [Outcome::Paused]);
     assert_eq!(key.charge(&other, 1).await, [Outcome::Paused]);
-    client.resume_key(&key.key.id, None).await.unwrap();
+    client.change_state(&key.key.id, None, StateChange::Resume).await.unwrap();
     let resumed = Instant::now();
     assert_eq!(
         key.charge(&client, 1).await,

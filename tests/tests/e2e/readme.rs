@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use e2e::documents::{blocks, read};
-use quota_client::wire::Outcome;
+use quota_client::wire::{Outcome, StateChange};
 use testkit::ports::ReservedPort;
 use testkit::process::{Service, binary};
 use testkit::quota::{Quota, StoreChoice};
@@ -310,7 +310,7 @@ async fn documented_redis_user_has_enough_permissions() {
     let (client, key) = (quota.client(), quota.new_key().await);
     assert_eq!(key.charge(&client, 200).await, [Outcome::Allowed; 200]);
     assert_eq!(key.charge(&client, 101).await.pop(), Some(Outcome::BurstExceeded));
-    client.resume_key(&key.key.id, None).await.unwrap();
+    client.change_state(&key.key.id, None, StateChange::Resume).await.unwrap();
     assert_eq!(key.charge(&client, 1).await, [Outcome::Allowed]);
     assert!(client.events(&key.key.id, None).await.unwrap().events.len() >= 3);
     client.delete_key(&key.key.id, None).await.unwrap();

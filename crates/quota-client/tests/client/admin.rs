@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use quota_client::wire::{
     AccountDeletion, Actor, ImportRequest, NewAccount, NewKey, NewSession, Scope, SetCredential,
-    SetDailyLimit, SettingsChange,
+    SetDailyLimit, SettingsChange, StateChange,
 };
 use quota_client::{ClientError, QuotaClient};
 use serde_json::Value;
@@ -110,18 +110,18 @@ async fn key_calls_use_documented_requests() {
     );
     exchange!(fake, |c| c.change_key("k1", account, &name), line, expected_body, 200, KEY).unwrap();
     let line = "POST /internal/v1/keys/k1/resume?account=a1&actor=operator";
-    exchange!(fake, |c| c.resume_key("k1", account), line, "", 200, KEY).unwrap();
+    exchange!(fake, |c| c.change_state("k1", account, StateChange::Resume), line, "", 200, KEY).unwrap();
     let line = "POST /internal/v1/keys/k1/deactivate?account=a1&actor=operator";
-    exchange!(fake, |c| c.deactivate_key("k1", account), line, "", 200, KEY).unwrap();
+    exchange!(fake, |c| c.change_state("k1", account, StateChange::Deactivate), line, "", 200, KEY).unwrap();
     let line = "POST /internal/v1/keys/k1/reactivate?actor=operator";
-    exchange!(fake, |c| c.reactivate_key("k1", None), line, "", 200, KEY).unwrap();
+    exchange!(fake, |c| c.change_state("k1", None, StateChange::Reactivate), line, "", 200, KEY).unwrap();
     let (line, limit) =
         ("PUT /internal/v1/keys/k1/daily-limit?actor=operator", SetDailyLimit { daily_limit: Some(9) });
     exchange!(fake, |c| c.set_daily_limit("k1", &limit), line, r#"{"daily_limit":9}"#, 200, KEY).unwrap();
     let line = "POST /internal/v1/keys/k1/resume?account=a1&actor=owner";
     exchange!(
         fake,
-        |c| async { c.acting_as(Actor::Owner).resume_key("k1", account).await },
+        |c| async { c.acting_as(Actor::Owner).change_state("k1", account, StateChange::Resume).await },
         line,
         "",
         200,
@@ -169,10 +169,12 @@ async fn error_body_becomes_api_error_and_invalid_body_becomes_protocol_error() 
     let mut fake = Fake::start().await;
     let line = "POST /internal/v1/keys/k1/resume?actor=operator";
     let body = r#"{"error":"key_inactive","message":"reactivate it first","docs":"d"}"#;
-    let error = exchange!(fake, |c| c.resume_key("k1", None), line, "", 409, body).unwrap_err();
+    let error = exchange!(fake, |c| c.change_state("k1", None, StateChange::Resume), line, "", 409, body)
+        .unwrap_err();
     assert_eq!((error.code(), error.status()), (Some("key_inactive"), Some(409)));
     assert_eq!(error.to_string(), "quota-svc responded with 409 key_inactive: reactivate it first");
-    let html = exchange!(fake, |c| c.resume_key("k1", None), line, "", 502, "<html>").unwrap_err();
+    let html = exchange!(fake, |c| c.change_state("k1", None, StateChange::Resume), line, "", 502, "<html>")
+        .unwrap_err();
     assert!(matches!(html, ClientError::Protocol(_)) && html.code().is_none());
     // `key` must be an object; the message of serde_json would quote the string.
     let malformed = r#"{"secret":"s","key":"ipl_secret"}"#;

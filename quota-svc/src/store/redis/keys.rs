@@ -4,7 +4,7 @@
 
 use async_trait::async_trait;
 use futures_util::future::try_join_all;
-use quota_api::{Actor, Event, EventKind, KEYS_PER_ACCOUNT};
+use quota_api::{Actor, Event, EventKind, KEYS_PER_ACCOUNT, StateChange};
 use redis::Value;
 
 use super::RedisStore;
@@ -131,7 +131,8 @@ impl KeyStore for RedisStore {
             let event = key.apply(change, now)?.map_or_else(String::new, |(kind, reason)| {
                 event::to_line(&Event { at: now, kind, reason: with_actor(&reason, actor) })
             });
-            let clears_window = matches!(change, KeyChange::Resume | KeyChange::Reactivate);
+            let clears_window =
+                matches!(change, KeyChange::State(StateChange::Resume | StateChange::Reactivate));
             let call = CHANGE_KEY
                 .on(&redis_keys)
                 .arg(&record[..HEAD_BYTES])

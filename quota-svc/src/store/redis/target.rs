@@ -22,8 +22,6 @@ const CONCURRENCY: usize = 1024;
 
 #[derive(Debug, thiserror::Error)]
 pub enum RedisUrlError {
-    #[error("--redis-url is not a valid URL: {0}")]
-    Url(#[from] url::ParseError),
     #[error(
         "--redis-url has the unsupported scheme `{0}`; use redis, rediss, unix, redis+cluster, rediss+cluster, \
          redis+sentinel or rediss+sentinel"
@@ -146,40 +144,32 @@ pub fn parse(
         outages: Arc::default(),
     };
     let target = match scheme {
-        "redis" | "rediss" => parse_server(url, &mut options)?,
+        "redis" | "rediss" => {
+            let (host, path) = split_hosts(rest, &mut options);
+            options.database = parse_database(path)?;
+            RedisTarget::Single(ServerTarget::Server(parse_node(host, REDIS_PORT)?))
+        }
         "unix" | "redis+unix" => parse_socket(rest, &mut options)?,
         "redis+cluster" | "rediss+cluster" => {
-            let (hosts, path) = parse_hosts(rest, REDIS_PORT, &mut options)?;
+            let (hosts, path) = split_hosts(rest, &mut options);
             match parse_database(path)? {
-                0 => RedisTarget::Cluster(hosts),
+                0 => RedisTarget::Cluster(parse_nodes(hosts, REDIS_PORT)?),
                 _ => return Err(RedisUrlError::ClusterDatabase(path.to_owned())),
             }
         }
         "redis+sentinel" | "rediss+sentinel" => {
-            let (sentinels, path) = parse_hosts(rest, SENTINEL_PORT, &mut options)?;
-            let mut path = path.splitn(2, '/');
-            let master = path.next().filter(|name| !name.is_empty());
-            let master =
-                master.ok_or(RedisUrlError::Missing("the master's name: redis+sentinel://HOST/MASTER"))?;
-            options.database = parse_database(path.next().unwrap_or_default())?;
+            let (hosts, path) = split_hosts(rest, &mut options);
+            let (master, database) = path.split_once('/').unwrap_or((path, ""));
+            if master.is_empty() {
+                return Err(RedisUrlError::Missing("the master's name: redis+sentinel://HOST/MASTER"));
+            }
+            options.database = parse_database(database)?;
+            let sentinels = parse_nodes(hosts, SENTINEL_PORT)?;
             RedisTarget::Single(ServerTarget::Sentinel { sentinels, master: master.to_owned() })
         }
         other => return Err(RedisUrlError::Scheme(other.to_owned())),
     };
     Ok((target, options))
-}
-
-fn parse_server(url: &str, options: &mut ConnectOptions) -> Result<RedisTarget, RedisUrlError> {
-    let url = Url::parse(url)?;
-    let host = url.host_str().filter(|host| !host.is_empty()).ok_or(RedisUrlError::Missing("a host"))?;
-    options.set_url_credentials(url.username(), url.password());
-    if let Some(query) = url.query() {
-        return Err(RedisUrlError::Unsupported(format!("?{query}")));
-    }
-    options.database = parse_database(url.path().trim_matches('/'))?;
-    let host = host.trim_matches(['[', ']']);
-    let node = (host.to_owned(), url.port().unwrap_or(REDIS_PORT));
-    Ok(RedisTarget::Single(ServerTarget::Server(node)))
 }
 
 fn parse_socket(rest: &str, options: &mut ConnectOptions) -> Result<RedisTarget, RedisUrlError> {
@@ -199,54 +189,48 @@ fn parse_socket(rest: &str, options: &mut ConnectOptions) -> Result<RedisTarget,
 
 /// An empty text is database 0.
 fn parse_database(text: &str) -> Result<i64, RedisUrlError> {
-    if text.is_empty() {
-        return Ok(0);
+    match text.trim_end_matches('/') {
+        "" => Ok(0),
+        text => text.parse::<u32>().map(i64::from).map_err(|_| RedisUrlError::Database(text.to_owned())),
     }
-    text.parse::<u32>().map(i64::from).map_err(|_| RedisUrlError::Database(text.to_owned()))
 }
 
-/// Parses `[user:password@]host[:port],host[:port]…[/path]`, which is not a valid URL.
-fn parse_hosts<'a>(
-    rest: &'a str,
-    port: u16,
-    options: &mut ConnectOptions,
-) -> Result<(Vec<Node>, &'a str), RedisUrlError> {
+/// Splits `[user:password@]host[:port],host[:port]…[/path]`, which is not a valid URL, into hosts and path.
+fn split_hosts<'a>(rest: &'a str, options: &mut ConnectOptions) -> (&'a str, &'a str) {
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-    let hosts = match authority.rsplit_once('@') {
-        None => authority,
-        Some((user, hosts)) => {
-            let (name, password) = user.split_once(':').unwrap_or((user, ""));
-            options.set_url_credentials(name, Some(password).filter(|p| !p.is_empty()));
-            hosts
-        }
-    };
-    let nodes: Result<Vec<_>, _> = hosts.split(',').map(|host| parse_node(host, port)).collect();
-    Ok((nodes?, path))
+    let Some((user, hosts)) = authority.rsplit_once('@') else { return (authority, path) };
+    let (name, password) = user.split_once(':').unwrap_or((user, ""));
+    options.set_url_credentials(name, password);
+    (hosts, path)
+}
+
+fn parse_nodes(hosts: &str, port: u16) -> Result<Vec<Node>, RedisUrlError> {
+    hosts.split(',').map(|host| parse_node(host, port)).collect()
 }
 
 fn parse_node(text: &str, port: u16) -> Result<Node, RedisUrlError> {
     let invalid = || RedisUrlError::Host(text.to_owned());
     let url = Url::parse(&format!("redis://{text}")).map_err(|_| invalid())?;
+    if let Some(query) = url.query() {
+        return Err(RedisUrlError::Unsupported(format!("?{query}")));
+    }
     let host = url.host_str().filter(|host| !host.is_empty()).ok_or_else(invalid)?;
     Ok((host.trim_matches(['[', ']']).to_owned(), url.port().unwrap_or(port)))
 }
 
 impl ConnectOptions {
     /// Uses the URL's user and password where no flag sets them.
-    fn set_url_credentials(&mut self, username: &str, password: Option<&str>) {
-        // Percent-decodes. A `+` stays literal, although `form_urlencoded` alone would read it as a space.
+    fn set_url_credentials(&mut self, username: &str, password: &str) {
+        // A `+` stays literal, although `form_urlencoded` alone would read it as a space.
         let decode = |text: &str| {
-            url::form_urlencoded::parse(format!("x={}", text.replace('+', "%2B")).as_bytes())
-                .next()
-                .map_or_else(String::new, |(_, value)| value.into_owned())
+            let pair = format!("x={}", text.replace('+', "%2B"));
+            let value =
+                url::form_urlencoded::parse(pair.as_bytes()).next().map(|(_, value)| value.into_owned());
+            value.filter(|value| !value.is_empty())
         };
-        let credentials = &mut self.credentials;
-        if credentials.username.is_none() && !username.is_empty() {
-            credentials.username = Some(decode(username));
-        }
-        if credentials.password.is_none() {
-            credentials.password = password.map(|password| Password::Given(decode(password).into()));
-        }
+        let Credentials { username: user, password: given, .. } = &mut self.credentials;
+        *user = user.take().or_else(|| decode(username));
+        *given = given.take().or_else(|| decode(password).map(|password| Password::Given(password.into())));
     }
 
     pub async fn connect(&self, node: &Node) -> redis::RedisResult<MultiplexedConnection> {

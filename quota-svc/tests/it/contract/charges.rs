@@ -1,6 +1,6 @@
 //! Charges: daily quota, burst window, batches, the demo, usage and the event of a pause.
 
-use quota_api::{Actor, EventKind, KeyState, Outcome, Scope};
+use quota_api::{Actor, EventKind, KeyState, Outcome, Scope, StateChange};
 use quota_svc::domain::id::KeyId;
 use quota_svc::domain::key::KeyChange;
 use quota_svc::domain::verdict::{ChargeGroup, Subject};
@@ -75,14 +75,21 @@ pub async fn ring_growth_after_wraparound_keeps_arrival_order(harness: &Harness)
 
 pub async fn resume_and_reactivate_clear_the_burst_window(harness: &Harness) {
     let key = harness.key().await;
-    for changes in [vec![KeyChange::Resume], vec![KeyChange::Deactivate, KeyChange::Reactivate]] {
+    for changes in [
+        vec![KeyChange::State(StateChange::Resume)],
+        vec![KeyChange::State(StateChange::Deactivate), KeyChange::State(StateChange::Reactivate)],
+    ] {
         assert_eq!(harness.charge_key(key, 302).await[301].outcome, Outcome::Paused);
         for change in changes {
             harness.store.change_key(key, None, &change, Actor::Operator).await.unwrap();
         }
         assert_eq!(harness.charge_and_count(key, 300, Outcome::Allowed).await, 300);
         assert_eq!(harness.outcome(key).await, Outcome::BurstExceeded);
-        harness.store.change_key(key, None, &KeyChange::Resume, Actor::Operator).await.unwrap();
+        harness
+            .store
+            .change_key(key, None, &KeyChange::State(StateChange::Resume), Actor::Operator)
+            .await
+            .unwrap();
     }
 }
 
@@ -286,7 +293,11 @@ pub async fn charges_under_a_future_clock_move_to_today(harness: &Harness) {
     assert_eq!((i64::from(record.day), record.used), (NOON / DAY, 4));
     assert_eq!(harness.charge_key(key, 296).await[295].outcome, Outcome::DailyExceeded);
     assert_eq!(harness.outcome(key).await, Outcome::BurstExceeded, "all arrivals moved to today");
-    harness.store.change_key(key, None, &KeyChange::Resume, Actor::Operator).await.unwrap();
+    harness
+        .store
+        .change_key(key, None, &KeyChange::State(StateChange::Resume), Actor::Operator)
+        .await
+        .unwrap();
     harness.advance(DAY);
     assert_eq!(harness.charge_key(key, 1).await[0].remaining, Some(9), "the next day resets the quota");
     assert_eq!(harness.charge(Subject::Demo, 1).await[0].remaining, Some(999));

@@ -2,7 +2,7 @@
 
 use api_key::ApiKey;
 use futures_util::future::join_all;
-use quota_api::{Actor, EventKind, KeyState, NewKey, Outcome, Scope};
+use quota_api::{Actor, EventKind, KeyState, NewKey, Outcome, Scope, StateChange};
 use quota_svc::domain::key::{KeyChange, KeyChangeError};
 use quota_svc::store::StoreError;
 
@@ -24,7 +24,11 @@ pub async fn deleted_key_is_unknown_and_frees_its_slot(harness: &Harness) {
         keys.push(harness.key_in(account, Scope::Geo, None).await.unwrap());
     }
     assert!(matches!(harness.key_in(account, Scope::Geo, None).await, Err(StoreError::KeyLimitReached)));
-    harness.store.change_key(keys[3], None, &KeyChange::Deactivate, Actor::Operator).await.unwrap();
+    harness
+        .store
+        .change_key(keys[3], None, &KeyChange::State(StateChange::Deactivate), Actor::Operator)
+        .await
+        .unwrap();
     harness.store.delete_key(keys[3], Some(account)).await.unwrap();
     assert_eq!(harness.outcome(keys[3]).await, Outcome::UnknownKey);
     assert!(matches!(harness.store.delete_key(keys[3], None).await, Err(StoreError::KeyNotFound)));
@@ -42,27 +46,27 @@ pub async fn key_state_transitions_match_documentation(harness: &Harness) {
     let state_after = async |change: KeyChange| {
         harness.store.change_key(key, None, &change, Actor::Operator).await.map(|key| key.record.state)
     };
-    assert_eq!(state_after(KeyChange::Resume).await.unwrap(), Active);
-    assert_eq!(state_after(KeyChange::Reactivate).await.unwrap(), Active);
-    assert_eq!(state_after(KeyChange::Deactivate).await.unwrap(), Inactive);
+    assert_eq!(state_after(KeyChange::State(StateChange::Resume)).await.unwrap(), Active);
+    assert_eq!(state_after(KeyChange::State(StateChange::Reactivate)).await.unwrap(), Active);
+    assert_eq!(state_after(KeyChange::State(StateChange::Deactivate)).await.unwrap(), Inactive);
     assert_eq!(harness.outcome(key).await, Outcome::Inactive);
-    assert_eq!(state_after(KeyChange::Deactivate).await.unwrap(), Inactive);
+    assert_eq!(state_after(KeyChange::State(StateChange::Deactivate)).await.unwrap(), Inactive);
     assert!(matches!(
-        state_after(KeyChange::Resume).await,
+        state_after(KeyChange::State(StateChange::Resume)).await,
         Err(StoreError::KeyChange(KeyChangeError::Inactive))
     ));
-    assert_eq!(state_after(KeyChange::Reactivate).await.unwrap(), Active);
+    assert_eq!(state_after(KeyChange::State(StateChange::Reactivate)).await.unwrap(), Active);
     assert_eq!(harness.charge_key(key, 301).await[300].outcome, Outcome::BurstExceeded);
     assert!(matches!(
-        state_after(KeyChange::Reactivate).await,
+        state_after(KeyChange::State(StateChange::Reactivate)).await,
         Err(StoreError::KeyChange(KeyChangeError::Paused))
     ));
     assert_eq!(harness.store.key(key, None).await.unwrap().record.state, Paused);
-    assert_eq!(state_after(KeyChange::Resume).await.unwrap(), Active);
+    assert_eq!(state_after(KeyChange::State(StateChange::Resume)).await.unwrap(), Active);
     harness.charge_key(key, 301).await;
-    assert_eq!(state_after(KeyChange::Deactivate).await.unwrap(), Inactive);
+    assert_eq!(state_after(KeyChange::State(StateChange::Deactivate)).await.unwrap(), Inactive);
     harness.advance(77);
-    assert_eq!(state_after(KeyChange::Reactivate).await.unwrap(), Active);
+    assert_eq!(state_after(KeyChange::State(StateChange::Reactivate)).await.unwrap(), Active);
     assert_eq!(harness.store.key(key, None).await.unwrap().record.state_since, harness.now());
     assert_eq!(harness.outcome(key).await, Outcome::Allowed);
 }
@@ -76,9 +80,9 @@ pub async fn key_of_another_account_is_not_found(harness: &Harness) {
     assert_not_found(harness.store.events(key, Some(other)).await.map(drop));
     assert_not_found(harness.store.delete_key(key, Some(other)).await);
     for change in [
-        KeyChange::Resume,
-        KeyChange::Deactivate,
-        KeyChange::Reactivate,
+        KeyChange::State(StateChange::Resume),
+        KeyChange::State(StateChange::Deactivate),
+        KeyChange::State(StateChange::Reactivate),
         rename("stolen"),
         KeyChange::DailyLimit(Some(1)),
     ] {
@@ -92,9 +96,12 @@ pub async fn key_of_another_account_is_not_found(harness: &Harness) {
 
 pub async fn changes_add_events_and_old_events_are_dropped(harness: &Harness) {
     let key = harness.key().await;
-    for change in
-        [KeyChange::Deactivate, KeyChange::Deactivate, KeyChange::Reactivate, KeyChange::DailyLimit(Some(5))]
-    {
+    for change in [
+        KeyChange::State(StateChange::Deactivate),
+        KeyChange::State(StateChange::Deactivate),
+        KeyChange::State(StateChange::Reactivate),
+        KeyChange::DailyLimit(Some(5)),
+    ] {
         harness.advance(1);
         harness.store.change_key(key, None, &change, Actor::Operator).await.unwrap();
     }
@@ -123,8 +130,8 @@ pub async fn events_name_the_actor(harness: &Harness) {
     let draft = draft(&key, NewKey::new("a key", Scope::Ip));
     let key = harness.store.create_key(account, draft).await.unwrap().meta.id();
     for (change, actor) in [
-        (KeyChange::Deactivate, Actor::Operator),
-        (KeyChange::Reactivate, Actor::Owner),
+        (KeyChange::State(StateChange::Deactivate), Actor::Operator),
+        (KeyChange::State(StateChange::Reactivate), Actor::Owner),
         (rename("new name"), Actor::Owner),
         (KeyChange::DailyLimit(Some(5)), Actor::Operator),
         (KeyChange::DailyLimit(None), Actor::System),

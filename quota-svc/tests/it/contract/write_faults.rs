@@ -8,7 +8,8 @@ use std::time::Duration;
 use api_key::ApiKey;
 use futures_util::future::join_all;
 use quota_api::{
-    Actor, Event, EventKind, KeyState, Limits, NewKey, Outcome, Scope, SetCredential, StoredAccount,
+    Actor, Event, EventKind, KeyState, Limits, NewKey, Outcome, Scope, SetCredential, StateChange,
+    StoredAccount,
 };
 use quota_svc::domain::account::Login;
 use quota_svc::domain::id::{AccountId, KeyId};
@@ -178,8 +179,8 @@ impl Subjects {
             Step::CreateKey => {
                 store.create_key(account, draft(&self.key, NewKey::new("a key", Scope::Full))).await.map(drop)
             }
-            Step::Deactivate => change(KeyChange::Deactivate).await,
-            Step::Reactivate => change(KeyChange::Reactivate).await,
+            Step::Deactivate => change(KeyChange::State(StateChange::Deactivate)).await,
+            Step::Reactivate => change(KeyChange::State(StateChange::Reactivate)).await,
             Step::Rename => change(rename("renamed")).await,
             Step::SetLimit => change(KeyChange::DailyLimit(Some(50))).await,
             Step::AddSession => store.add_session(account, SESSION, 60, None).await,
@@ -189,7 +190,7 @@ impl Subjects {
                 store.set_credential(account, &change).await.map(drop)
             }
             Step::Pause => self.pause(harness).await,
-            Step::Resume => change(KeyChange::Resume).await,
+            Step::Resume => change(KeyChange::State(StateChange::Resume)).await,
             Step::Import => store.import(&[self.backup().await]).await.map(drop),
             Step::DeleteKey => store.delete_key(key, Some(account)).await,
             Step::DeleteAccount => store.delete_account(account, None).await.map(drop),

@@ -1,6 +1,6 @@
 //! axe-core finds no violation in any state of the dashboard, in the light and the dark theme.
 
-use quota_client::wire::{NewKey, Scope};
+use quota_client::wire::{NewKey, Scope, StateChange};
 
 use super::stack::Stack;
 use crate::browser::{Appearance, Browser};
@@ -92,7 +92,7 @@ async fn create_inactive_key(stack: &Stack, login: &str) {
     let account = quota.find_account(login).await.unwrap().unwrap();
     let key = NewKey::new("Old laptop", Scope::Ip);
     let key = quota.create_key(&account.id, &key).await.unwrap().key;
-    quota.deactivate_key(&key.id, None).await.unwrap();
+    quota.change_state(&key.id, None, StateChange::Deactivate).await.unwrap();
 }
 
 /// Creates a key and uses up its daily quota.
