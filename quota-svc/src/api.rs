@@ -27,7 +27,6 @@ use crate::store::{Store, StoreError};
 /// The `docs` field of errors: the OpenAPI document, which quota-svc itself serves.
 pub(crate) const DOCS: &str = "/openapi.json";
 
-/// State shared by the request handlers.
 pub struct Context {
     pub store: Arc<dyn Store>,
     pub limits: Limits,

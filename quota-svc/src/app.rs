@@ -108,7 +108,6 @@ async fn wait_for_store(store: &dyn Store) {
     }
 }
 
-/// Reports the store's health to /readyz and to the gauges.
 async fn report_store_health(store: Arc<dyn Store>, condition: Condition, meter: Meter) {
     let up = meter
         .u64_gauge("quota_store_up")

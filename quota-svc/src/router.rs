@@ -79,7 +79,6 @@ fn all_apis(context: &Arc<Context>) -> (ChargesApi, AccountsApi, KeysApi, Transf
     (ChargesApi(context()), AccountsApi(context()), KeysApi(context()), TransferApi(context()))
 }
 
-/// The OpenAPI document of all operations.
 pub fn document(context: &Arc<Context>) -> String {
     complete(&service(all_apis(context)))
 }

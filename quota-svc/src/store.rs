@@ -19,7 +19,6 @@ pub const RESERVATION_MS: i64 = 60_000;
 /// The cause of a [`StoreError`]: an error of a library, or a text.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why a store operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     #[error("an account with this login already exists")]
@@ -58,7 +57,6 @@ pub enum StoreError {
     UnreadableAccount(AccountId),
 }
 
-/// A key to be created.
 #[derive(Debug, Clone)]
 pub struct KeyDraft {
     /// With checked settings.
@@ -66,7 +64,6 @@ pub struct KeyDraft {
     pub digest: api_key::KeyDigest,
     /// The key's first and last characters.
     pub hint: String,
-    /// Who creates the key, for its first event.
     pub actor: Actor,
 }
 
@@ -82,7 +79,6 @@ impl KeyDraft {
 #[derive(Debug, Clone)]
 pub struct AccountListing {
     pub accounts: Vec<StoredAccount>,
-    /// Number of accounts on all pages.
     pub total: u64,
     /// Cursor of the next page; `None` on the last page.
     pub next: Option<String>,
@@ -90,7 +86,6 @@ pub struct AccountListing {
     pub unreadable: Vec<AccountId>,
 }
 
-/// The keys of an account.
 #[derive(Debug, Clone, Default)]
 pub struct KeyListing {
     /// Oldest first.
@@ -105,7 +100,6 @@ pub struct UnreadableKey {
     pub id: KeyId,
     /// `None` if the metadata itself can't be read.
     pub meta: Option<KeyMeta>,
-    /// Why the key can't be read.
     pub reason: String,
 }
 
@@ -183,7 +177,6 @@ pub trait AccountStore: Send + Sync {
         ttl_seconds: u32,
         expected_credential: Option<&str>,
     ) -> Result<(), StoreError>;
-    /// Whether a session is active.
     async fn has_session(&self, id: AccountId, session: &str) -> Result<bool, StoreError>;
     /// Succeeds also if the session is not active.
     async fn revoke_session(&self, id: AccountId, session: &str) -> Result<(), StoreError>;
@@ -205,6 +198,5 @@ pub trait KeyStore: Send + Sync {
     ) -> Result<StoredKey, StoreError>;
     /// Deletes a key, readable or not, and frees its key slot in the account.
     async fn delete_key(&self, id: KeyId, owner: Option<AccountId>) -> Result<(), StoreError>;
-    /// The events of a key, newest first.
     async fn events(&self, id: KeyId, owner: Option<AccountId>) -> Result<Vec<Event>, StoreError>;
 }

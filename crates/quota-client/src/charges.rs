@@ -38,7 +38,6 @@ pub enum ChargeError {
     Unauthorized,
 }
 
-/// Configuration of a [`crate::Charger`].
 #[derive(Debug, Clone)]
 pub struct BatchConfig {
     /// Maximum number of queued charges. Further charges fail immediately.
@@ -78,44 +77,34 @@ impl Default for BatchConfig {
 
 /// Receives reports for metrics. Called on the hot path, so implementations must return quickly.
 pub trait ChargeObserver: Send + Sync + 'static {
-    /// A call to quota-svc has ended.
     fn on_call(&self, _call: &CallReport) {}
 
-    /// A charge has ended without a verdict.
     fn on_charge_error(&self, _error: ChargeError) {}
 }
 
-/// Ignores all reports.
 impl ChargeObserver for () {}
 
-/// One call to quota-svc.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallReport {
-    /// Number of charges in the call.
     pub charges: usize,
     /// Time from sending the request to the end of the response.
     pub elapsed: Duration,
-    /// Result of the call.
     pub outcome: CallOutcome,
 }
 
 /// Result of a call. The variants are named after their metric labels, which are public.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CallOutcome {
-    /// The response has the verdicts.
     Answered,
-    /// The response is an error.
     Refused,
     /// No connection, so nothing was sent.
     Unreachable,
-    /// No response before the deadline.
     TimedOut,
     /// The connection broke, or the response is invalid.
     Broken,
 }
 
 impl CallOutcome {
-    /// Returns the metric label.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Answered => "answered",
@@ -164,7 +153,6 @@ impl Charger {
         self.submit(Subject::Key(*key_sha256)).await
     }
 
-    /// Charges the demo quota.
     pub async fn charge_demo(&self) -> Result<Verdict, ChargeError> {
         self.submit(Subject::Demo).await
     }

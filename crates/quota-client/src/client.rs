@@ -101,11 +101,9 @@ impl QuotaClient {
 
     /// Charges a batch in one call. Services use [`crate::Charger`] instead.
     pub async fn charge(&self, charges: &ChargeRequest) -> Result<ChargeResponse, ClientError> {
-        let request = self.request(Method::POST, &["charges"], &[])?.json(charges);
-        self.send_and_parse(request).await
+        self.send_json(Method::POST, &["charges"], &[], charges).await
     }
 
-    /// The calls of a [`crate::Charger`] to the same quota-svc.
     pub(crate) fn charge_calls(&self) -> ChargeCalls {
         ChargeCalls::new(self.charges.clone(), self.token.clone())
     }
@@ -187,11 +185,6 @@ impl QuotaClient {
         transport::parse(&self.send(request).await?)
     }
 
-    /// Sends a request and ignores the body of its response.
-    async fn send_no_content(&self, request: RequestBuilder) -> Result<(), ClientError> {
-        self.send(request).await.map(drop)
-    }
-
     /// Sends a request with the token, and once more if quota-svc rejects the token and the file has a new one.
     async fn send(&self, request: RequestBuilder) -> Result<Vec<u8>, ClientError> {
         let Some(token) = &self.token else { return transport::send(request, MAX_RESPONSE).await };
@@ -213,7 +206,6 @@ impl QuotaClient {
         self.send_json(Method::POST, &["accounts"], &[], account).await
     }
 
-    /// Finds an account by its login.
     pub async fn find_account(&self, login: &str) -> Result<Option<Account>, ClientError> {
         let page: AccountPage = self.get(&["accounts"], &[("login", login)]).await?;
         Ok(page.accounts.into_iter().next())
@@ -229,9 +221,8 @@ impl QuotaClient {
         self.get(&["accounts", id], &[]).await
     }
 
-    /// Deletes an account with its keys and sessions.
     pub async fn delete_account(&self, id: &str) -> Result<(), ClientError> {
-        self.send_no_content(self.request(Method::DELETE, &["accounts", id], &[])?).await
+        self.send(self.request(Method::DELETE, &["accounts", id], &[])?).await.map(drop)
     }
 
     /// Like [`Self::delete_account`]. Fails with `version_conflict` if the expected credential is outdated.
@@ -241,10 +232,9 @@ impl QuotaClient {
         deletion: &AccountDeletion,
     ) -> Result<(), ClientError> {
         let request = self.request(Method::POST, &["accounts", id, "deletion"], &[])?;
-        self.send_no_content(request.json(deletion)).await
+        self.send(request.json(deletion)).await.map(drop)
     }
 
-    /// Returns an account's credential and its version.
     pub async fn credential(&self, account: &str) -> Result<Credential, ClientError> {
         self.get(&["accounts", account, "credential"], &[]).await
     }
@@ -262,23 +252,22 @@ impl QuotaClient {
     /// Stores a session of an account. Fails with `version_conflict` if `expected_credential` is outdated.
     pub async fn create_session(&self, account: &str, session: &NewSession) -> Result<(), ClientError> {
         let request = self.request(Method::POST, &["accounts", account, "sessions"], &[])?;
-        self.send_no_content(request.json(session)).await
+        self.send(request.json(session)).await.map(drop)
     }
 
     /// Returns whether the session exists and has not expired.
     pub async fn session_is_active(&self, account: &str, id_sha256: &str) -> Result<bool, ClientError> {
         let request = self.request(Method::GET, &["accounts", account, "sessions", id_sha256], &[])?;
-        match self.send_no_content(request).await {
-            Ok(()) => Ok(true),
+        match self.send(request).await {
+            Ok(_) => Ok(true),
             Err(error) if error.code() == Some("session_not_found") => Ok(false),
             Err(error) => Err(error),
         }
     }
 
-    /// Revokes a session.
     pub async fn delete_session(&self, account: &str, id_sha256: &str) -> Result<(), ClientError> {
         let request = self.request(Method::DELETE, &["accounts", account, "sessions", id_sha256], &[])?;
-        self.send_no_content(request).await
+        self.send(request).await.map(drop)
     }
 }
 
@@ -294,12 +283,10 @@ impl QuotaClient {
         self.send_json(Method::POST, &["accounts", account, "keys"], &self.change_query(None), key).await
     }
 
-    /// Returns a key by its ID.
     pub async fn key(&self, id: &str, account: Option<&str>) -> Result<OwnedKey, ClientError> {
         self.get(&["keys", id], account_query(&account).as_slice()).await
     }
 
-    /// Changes the settings of a key, such as its name.
     pub async fn change_key(
         &self,
         id: &str,
@@ -328,10 +315,9 @@ impl QuotaClient {
     /// Deletes a key. It no longer counts toward the account's limit of 10 keys.
     pub async fn delete_key(&self, id: &str, account: Option<&str>) -> Result<(), ClientError> {
         let query = account_query(&account);
-        self.send_no_content(self.request(Method::DELETE, &["keys", id], query.as_slice())?).await
+        self.send(self.request(Method::DELETE, &["keys", id], query.as_slice())?).await.map(drop)
     }
 
-    /// Returns the key's usage in the last 31 days.
     pub async fn usage(&self, id: &str, account: Option<&str>) -> Result<Usage, ClientError> {
         self.get(&["keys", id, "usage"], account_query(&account).as_slice()).await
     }

@@ -8,22 +8,12 @@ type Source = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// The base URL is invalid.
     #[error("invalid quota-svc URL: {0}")]
     BaseUrl(&'static str),
-    /// The HTTP client can't be created.
     #[error("can't create the HTTP client")]
     Setup(#[source] Source),
-    /// quota-svc responded with an error.
     #[error("quota-svc responded with {status} {code}: {message}")]
-    Api {
-        /// HTTP status.
-        status: u16,
-        /// Error code, such as `account_not_found`.
-        code: String,
-        /// Human-readable description.
-        message: String,
-    },
+    Api { status: u16, code: String, message: String },
     /// No connection, or no time left for the call, so nothing was sent. Retrying is safe.
     #[error("can't reach quota-svc")]
     Unreachable(#[source] Source),
@@ -47,7 +37,6 @@ impl ClientError {
         }
     }
 
-    /// Returns the HTTP status of a [`ClientError::Api`].
     pub fn status(&self) -> Option<u16> {
         match self {
             Self::Api { status, .. } => Some(*status),

@@ -5,8 +5,6 @@
 //! the charges of concurrent requests. No error of this crate contains a client's IP address, a login, a key
 //! or a key's digest.
 
-#![warn(missing_docs)]
-
 pub mod charges;
 pub mod client;
 pub mod error;

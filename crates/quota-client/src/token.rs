@@ -40,17 +40,14 @@ struct Content {
 /// Why a token file can't be used. Safe to log: contains no part of the token.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
-    /// The flag is missing.
     #[error(
         "--quota-token-file is missing. Create a token with `openssl rand -hex 32 > quota-token && chmod 600 quota-token`, \
          and set the flag to this file for quota-svc and for its clients. `ip-lookup` has its token in the file quota-token \
          of its --data-dir"
     )]
     Missing,
-    /// The file can't be read.
     #[error("can't read the quota token file {path}", path = .0.display())]
     Read(PathBuf, #[source] io::Error),
-    /// The file has no valid token.
     #[error(
         "{path} must contain a token of {MIN_LENGTH} to {MAX_LENGTH} letters, digits or punctuation marks in one line; \
          create one with: openssl rand -hex 32",
@@ -78,7 +75,6 @@ impl QuotaToken {
         Self::load(file.ok_or(TokenError::Missing)?)
     }
 
-    /// The value of the `Authorization` header.
     pub(crate) fn header(&self) -> HeaderValue {
         self.0.content.read().unwrap_or_else(PoisonError::into_inner).header.clone()
     }

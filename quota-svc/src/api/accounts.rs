@@ -16,7 +16,6 @@ use crate::domain::account::{Login, MAX_CREDENTIAL, MAX_SESSION_TTL};
 use crate::domain::id::AccountId;
 use crate::store::StoreError;
 
-/// Maximum number of accounts per page.
 const MAX_PAGE: u32 = 500;
 
 pub struct AccountsApi(pub Arc<Context>);

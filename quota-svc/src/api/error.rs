@@ -38,7 +38,6 @@ pub enum ApiError {
     Unavailable(Body),
 }
 
-/// Why a request is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
     #[error(transparent)]
@@ -61,7 +60,6 @@ pub enum RequestError {
     BatchSize { max: usize, items: &'static str, actual: usize },
 }
 
-/// Status, code and message of a response.
 type ErrorParts = (u16, &'static str, String);
 
 impl RequestError {

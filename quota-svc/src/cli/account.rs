@@ -1,7 +1,6 @@
 //! The `account` commands: create, list, show, delete.
 
 use quota_api::{Account, NewAccount};
-use quota_client::ClientError;
 use serde_json::json;
 
 use super::confirm::ConfirmArgs;
@@ -70,53 +69,42 @@ async fn show(login: &str, context: &CliContext) -> anyhow::Result<()> {
 async fn delete(login: &str, confirm: ConfirmArgs, context: &CliContext) -> anyhow::Result<()> {
     confirm.check_possible()?;
     let explain = context.explain(ErrorContext::Account(login));
-    let account = match find(login, context).await? {
-        Found::Readable(account) => account,
-        Found::Unreadable(id) => {
-            confirm.prompt(&format!(
-                "Delete account {login}, which can't be read, with all its keys permanently?"
-            ))?;
-            context.client.delete_account(&id).await.map_err(explain)?;
-            let deleted = json!({ "deleted": true, "id": id });
-            return context.show(&deleted, || format!("Deleted account {login} with all its keys."));
-        }
+    let (id, account) = find(login, context).await?;
+    let Some(account) = account else {
+        confirm.prompt(&format!(
+            "Delete account {login}, which can't be read, with all its keys permanently?"
+        ))?;
+        context.client.delete_account(&id).await.map_err(explain)?;
+        let deleted = json!({ "deleted": true, "id": id });
+        return context.show(&deleted, || format!("Deleted account {login} with all its keys."));
     };
-    let listed = context.client.keys(&account.id).await.map_err(explain)?;
+    let listed = context.client.keys(&id).await.map_err(explain)?;
     let keys = (listed.keys.len() + listed.unreadable.len()) as u64;
     let (login, count) = (&account.login, counted(keys, "key"));
     confirm.prompt(&format!("Delete account {login} with {count} permanently?"))?;
-    context.client.delete_account(&account.id).await.map_err(explain)?;
-    let deleted = json!({ "deleted": true, "account": login, "id": account.id, "keys": keys });
+    context.client.delete_account(&id).await.map_err(explain)?;
+    let deleted = json!({ "deleted": true, "account": login, "id": id, "keys": keys });
     context.show(&deleted, || format!("Deleted account {login} with {count}."))
 }
 
-/// An account to delete.
-enum Found {
-    Readable(Account),
-    /// Its ID. Its stored data can't be read.
-    Unreadable(String),
-}
-
-/// Finds an account by its login, or by its ID if no account has this login.
-async fn find(login: &str, context: &CliContext) -> anyhow::Result<Found> {
-    let explain = context.explain(ErrorContext::Account(login));
-    let id = match context.client.find_account(login).await {
-        Ok(Some(account)) => return Ok(Found::Readable(account)),
-        Err(error) if is_unreadable(&error) => {
-            // The server derives the ID from the login in the same way.
-            return Ok(Found::Unreadable(Login::parse(login)?.account_id().to_string()));
+/// Finds an account by its login, or by its ID if no account has this login. Returns its ID and, if its stored data can
+/// be read, the account.
+async fn find(login: &str, context: &CliContext) -> anyhow::Result<(String, Option<Account>)> {
+    let (id, found) = match context.client.find_account(login).await {
+        Ok(None) if AccountId::from_hex(login).is_ok() => {
+            (login.to_owned(), context.client.account(login).await)
         }
-        Ok(None) if AccountId::from_hex(login).is_ok() => login,
-        Ok(None) => return context.account(login).await.map(Found::Readable),
-        Err(error) => return Err(explain(error)),
+        Ok(None) => return Err(context.account_not_found(login)),
+        // The server derives the ID from the login in the same way.
+        Err(error) if error.code() == Some("unreadable_account") => {
+            (Login::parse(login)?.account_id().to_string(), Err(error))
+        }
+        Err(error) => (login.to_owned(), Err(error)),
+        Ok(Some(account)) => (account.id.clone(), Ok(account)),
     };
-    match context.client.account(id).await {
-        Ok(account) => Ok(Found::Readable(account)),
-        Err(error) if is_unreadable(&error) => Ok(Found::Unreadable(id.to_owned())),
-        Err(error) => Err(explain(error)),
+    match found {
+        Ok(account) => Ok((id, Some(account))),
+        Err(error) if error.code() == Some("unreadable_account") => Ok((id, None)),
+        Err(error) => Err(context.explain(ErrorContext::Account(login))(error)),
     }
-}
-
-fn is_unreadable(error: &ClientError) -> bool {
-    error.code() == Some("unreadable_account")
 }

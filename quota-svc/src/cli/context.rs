@@ -15,16 +15,13 @@ pub struct CliContext {
     pub(super) output: Output,
     /// The program and flags with which the commands in messages start, such as `quota-svc`.
     pub(super) program: String,
-    /// Where quota-svc is.
     address: String,
 }
 
 /// The object of a call, for its error message.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum ErrorContext<'a> {
-    /// Login of the account.
     Account(&'a str),
-    /// ID of the key.
     Key(&'a str),
     Other,
 }
@@ -52,7 +49,11 @@ impl CliContext {
     pub(super) async fn account(&self, login: &str) -> anyhow::Result<Account> {
         let found = self.client.find_account(login).await;
         let found = found.map_err(self.explain(ErrorContext::Account(login)))?;
-        found.ok_or_else(|| command_error("account_not_found", self.no_account(login)))
+        found.ok_or_else(|| self.account_not_found(login))
+    }
+
+    pub(super) fn account_not_found(&self, login: &str) -> anyhow::Error {
+        command_error("account_not_found", self.no_account(login))
     }
 
     /// Fetches page after page and passes each to `each`. `fetch` gets a cursor and returns the next one with its page.

@@ -13,7 +13,7 @@ use anyhow::{Context, anyhow};
 use base::progress::Progress;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use lines::{Batch, LineError};
+use lines::Batch;
 use quota_api::{ImportReport, KEYS_PER_ACCOUNT};
 use quota_client::{ClientError, QuotaClient};
 use tokio::sync::mpsc;
@@ -35,7 +35,6 @@ pub struct ImportArgs {
     from: PathBuf,
 }
 
-/// Totals of the batches imported so far.
 #[derive(Default)]
 struct Totals {
     report: ImportReport,
@@ -85,7 +84,7 @@ fn open(path: &Path) -> anyhow::Result<(Box<dyn Read + Send>, Option<u64>)> {
 }
 
 /// Reads on a detached thread: a read from a pipe may block long after the import has failed.
-fn read_batches(input: Box<dyn Read + Send>) -> (mpsc::Receiver<Result<Batch, LineError>>, JoinHandle<()>) {
+fn read_batches(input: Box<dyn Read + Send>) -> (mpsc::Receiver<anyhow::Result<Batch>>, JoinHandle<()>) {
     let (send, batches) = mpsc::channel(1);
     let reader = std::thread::spawn(move || {
         lines::batches(BufReader::with_capacity(1 << 16, input), |batch| send.blocking_send(batch).is_ok());
@@ -95,7 +94,7 @@ fn read_batches(input: Box<dyn Read + Send>) -> (mpsc::Receiver<Result<Batch, Li
 
 /// Stops sending after the first error, but waits for the batches in flight so that the totals are correct.
 async fn send_all(
-    mut batches: mpsc::Receiver<Result<Batch, LineError>>,
+    mut batches: mpsc::Receiver<anyhow::Result<Batch>>,
     totals: &mut Totals,
     mut progress: Progress,
     context: &CliContext,
@@ -105,7 +104,7 @@ async fn send_all(
         tokio::select! {
             batch = batches.recv(), if reading && in_flight.len() < MAX_IN_FLIGHT => match batch {
                 Some(Ok(batch)) => in_flight.push(send(batch, &context.client)),
-                Some(Err(error)) => (reading, result) = (false, result.and(Err(error.into()))),
+                Some(Err(error)) => (reading, result) = (false, result.and(Err(error))),
                 None => reading = false,
             },
             Some((batch, response)) = in_flight.next() => match response {

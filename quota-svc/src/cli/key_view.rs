@@ -39,7 +39,6 @@ fn usage_today(key: &Key) -> String {
     format!("{} of {}", with_commas(key.used_today), with_commas(key.daily_limit))
 }
 
-/// All fields of a key.
 pub(super) fn details(view: KeyView<'_>, program: &str) -> String {
     let key = view.key;
     let mut rows = table(&[]);
@@ -104,7 +103,6 @@ pub(super) fn page(views: &[KeyView<'_>], first: bool) -> String {
     rows.trim_fmt()
 }
 
-/// An account and its keys.
 pub(super) fn account(account: &Account, keys: &KeyList, program: &str) -> String {
     let mut rows = table(&[]);
     let sign_in = if account.credential_version > 0 { "yes" } else { "no: the account has no password" };

@@ -75,7 +75,6 @@ pub(super) async fn accounts(context: &CliContext) -> anyhow::Result<()> {
     })
 }
 
-/// The keys of all accounts.
 pub(super) async fn keys(context: &CliContext) -> anyhow::Result<()> {
     let mut listing = Listing { noun: "key", output: context.output, printed: 0 };
     let mut unreadable = Vec::new();

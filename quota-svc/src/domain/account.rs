@@ -7,7 +7,6 @@ use super::id::AccountId;
 /// Maximum length of a login in characters: that of an email address.
 const MAX_LOGIN: usize = 254;
 
-/// Maximum length of a credential in bytes.
 pub const MAX_CREDENTIAL: usize = 4096;
 
 /// Maximum number of active sessions per account. Adding another revokes the one that expires first.

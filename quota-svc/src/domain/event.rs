@@ -4,7 +4,6 @@ use quota_api::{Actor, Event, EventKind};
 
 use super::time::MS_PER_DAY;
 
-/// Maximum number of events stored per key.
 pub const MAX_EVENTS: usize = 100;
 
 /// Events older than this are not shown.

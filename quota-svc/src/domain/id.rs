@@ -19,7 +19,6 @@ macro_rules! id {
         pub struct $name(pub [u8; 16]);
 
         impl $name {
-            /// Parses 32 lowercase hexadecimal digits.
             pub fn from_hex(text: &str) -> Result<Self, IdError> {
                 let mut bytes = [0; 16];
                 if text.len() != 32 {

@@ -68,7 +68,6 @@ pub enum KeyChange {
     DailyLimit(Option<u32>),
 }
 
-/// Why a change is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum KeyChangeError {
     #[error("an inactive key can't be resumed: reactivate it")]

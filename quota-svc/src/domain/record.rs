@@ -28,7 +28,6 @@ pub struct KeyRecord {
     pub window: BurstWindow,
 }
 
-/// The outcome of one charge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordOutcome {
     Allowed,
@@ -41,7 +40,6 @@ pub enum RecordOutcome {
 }
 
 impl KeyRecord {
-    /// The record of a new, active key.
     pub fn new(scope: Scope, daily_limit: Option<u32>, now: i64) -> Self {
         Self {
             scope,

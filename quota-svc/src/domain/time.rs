@@ -37,7 +37,6 @@ pub fn day_of_date(text: &str) -> Option<u32> {
     u32::try_from(days).ok()
 }
 
-/// The time source of a store.
 #[derive(Debug, Clone, Default)]
 pub enum Clock {
     /// Redis `TIME`, or the system clock for the embedded store.

@@ -13,7 +13,6 @@ use super::time::day_of_date;
 /// Maximum length of a hint in an import, in characters.
 const MAX_HINT: usize = 32;
 
-/// Why an account can't be imported.
 pub type ImportError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A validated line of an export.

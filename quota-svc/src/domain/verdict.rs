@@ -8,7 +8,6 @@ use super::time::{day_of, midnight_after, seconds_until};
 /// `retry_after` of a paused key, which stays paused until its owner resumes it.
 const PAUSE_RETRY_SECONDS: u32 = 60;
 
-/// What is charged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Subject {
     Key(KeyId),
@@ -92,7 +91,6 @@ impl GroupCounts {
         }
     }
 
-    /// Whether the daily quota is used up.
     pub fn is_exhausted(&self) -> bool {
         self.used >= self.limit
     }

@@ -33,13 +33,10 @@ use crate::domain::time::Clock;
 use crate::domain::transfer::ImportAccount;
 use crate::domain::verdict::{ChargeGroup, GroupOutcome};
 
-/// Configuration of a [`RedisStore`].
 #[derive(Debug, Clone)]
 pub struct RedisOptions {
-    /// `--redis-url`.
     pub url: String,
     pub credentials: Credentials,
-    /// Prefix of all Redis keys.
     pub key_prefix: String,
     /// Timeout of a charge.
     pub store_timeout: Duration,

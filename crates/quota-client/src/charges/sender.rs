@@ -103,7 +103,6 @@ impl BatchSender {
         Self { calls, timers: Timers::default(), observer }
     }
 
-    /// Sends the batch and resolves its charges.
     pub(super) async fn send(&self, mut batch: Batch) {
         let mut is_retry = false;
         // A loop, so that the future contains one `attempt` instead of two.

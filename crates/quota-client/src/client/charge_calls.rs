@@ -25,13 +25,11 @@ use crate::token::QuotaToken;
 /// Maximum response size in bytes; 256 verdicts need less than 40 KiB.
 const MAX_RESPONSE: usize = 256 << 10;
 
-/// Where charge calls go.
 #[derive(Clone, Debug)]
 pub(super) struct ChargeTarget {
     /// Host name or IP address to connect to.
     host: String,
     port: u16,
-    /// The head of every call.
     head: Request<()>,
 }
 

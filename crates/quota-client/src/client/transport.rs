@@ -77,7 +77,6 @@ async fn read_body(mut response: Response, limit: usize) -> Result<Vec<u8>, Clie
     Ok(body)
 }
 
-/// Parses a JSON response.
 pub(super) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ClientError> {
     // Validates UTF-8 once for the whole body; `from_slice` validates each string separately. For invalid UTF-8,
     // `from_slice` is called only to get its error message.

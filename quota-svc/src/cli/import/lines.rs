@@ -1,14 +1,14 @@
 //! Splits JSON lines into batches. Every line is validated before its batch is sent.
 
-use std::io::{self, BufRead, Read};
+use std::io::{BufRead, Read};
 use std::ops::RangeInclusive;
 
+use anyhow::{Context, anyhow, bail};
 use jiff::Timestamp;
 use quota_api::{ExportedAccount, ImportRequest};
 
-use crate::domain::transfer::{ImportAccount, ImportError};
+use crate::domain::transfer::ImportAccount;
 
-/// Maximum number of accounts per call.
 const MAX_ACCOUNTS: usize = 200;
 
 /// A batch ends once it has this many bytes of input. quota-svc accepts requests of up to 4 MiB.
@@ -28,24 +28,9 @@ pub(super) struct Batch {
     pub request: ImportRequest,
 }
 
-/// Why a line can't be imported. The messages don't repeat the line, because it contains hashes of keys and passwords.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum LineError {
-    #[error("line {line}, column {column}: not valid JSON; each line must be one JSON object")]
-    Syntax { line: u64, column: usize },
-    #[error("line {line}, column {column}: a field is missing, unknown or of the wrong type")]
-    Fields { line: u64, column: usize },
-    #[error("line {line}: {reason}")]
-    Invalid { line: u64, reason: ImportError },
-    #[error("line {line} is longer than {MAX_LINE} bytes, the maximum for one account")]
-    TooLong { line: u64 },
-    #[error("can't read the input after line {line}")]
-    Read { line: u64, source: io::Error },
-}
-
 /// Splits `input` into batches and passes each to `sink`. Stops when `sink` returns false, or after the first invalid
 /// line, whose error is passed to `sink`.
-pub(super) fn batches(mut input: impl BufRead, mut sink: impl FnMut(Result<Batch, LineError>) -> bool) {
+pub(super) fn batches(mut input: impl BufRead, mut sink: impl FnMut(anyhow::Result<Batch>) -> bool) {
     let mut builder = BatchBuilder::default();
     let now = Timestamp::now().as_millisecond();
     loop {
@@ -78,16 +63,16 @@ struct BatchBuilder {
 
 impl BatchBuilder {
     /// Returns false at the end of the input.
-    fn read_line(&mut self, input: &mut impl BufRead, now: i64) -> Result<bool, LineError> {
+    fn read_line(&mut self, input: &mut impl BufRead, now: i64) -> anyhow::Result<bool> {
         self.buffer.clear();
         let read = input.take(MAX_LINE + 1).read_until(b'\n', &mut self.buffer);
-        let read = read.map_err(|source| LineError::Read { line: self.line, source })? as u64;
+        let read = read.with_context(|| format!("can't read the input after line {}", self.line))? as u64;
         if read == 0 {
             return Ok(false);
         }
         self.line += 1;
         if read > MAX_LINE {
-            return Err(LineError::TooLong { line: self.line });
+            bail!("line {} is longer than {MAX_LINE} bytes, the maximum for one account", self.line);
         }
         if !self.buffer.trim_ascii().is_empty() {
             let account = parse(&self.buffer, self.line, now)?;
@@ -113,13 +98,17 @@ impl BatchBuilder {
     }
 }
 
-fn parse(text: &[u8], line: u64, now: i64) -> Result<ExportedAccount, LineError> {
-    let account = serde_json::from_slice(text).map_err(|error| match (error.is_data(), error.column()) {
-        (true, column) => LineError::Fields { line, column },
-        (false, column) => LineError::Syntax { line, column },
+/// The errors don't repeat the line, because it contains hashes of keys and passwords.
+fn parse(text: &[u8], line: u64, now: i64) -> anyhow::Result<ExportedAccount> {
+    let account = serde_json::from_slice(text).map_err(|error| {
+        let reason = match error.is_data() {
+            true => "a field is missing, unknown or of the wrong type",
+            false => "not valid JSON; each line must be one JSON object",
+        };
+        anyhow!("line {line}, column {}: {reason}", error.column())
     })?;
     // quota-svc validates again; validating here lets the error name the line.
-    ImportAccount::from_export(&account, now).map_err(|reason| LineError::Invalid { line, reason })?;
+    ImportAccount::from_export(&account, now).map_err(|reason| anyhow!("line {line}: {reason}"))?;
     Ok(account)
 }
 

@@ -31,7 +31,6 @@ pub const HEAD_BYTES: usize = 16;
 const USAGE_OFFSET: usize = 44;
 const RING_OFFSET: usize = USAGE_OFFSET + 4 * USAGE_DAYS;
 
-/// Why bytes can't be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CodecError {
     #[error("the record is too short ({0} bytes)")]

@@ -42,7 +42,6 @@ pub struct StoreFile {
     path: PathBuf,
 }
 
-/// A stored row, as it is loaded at startup.
 pub enum LoadedRow<'a> {
     Account(AccountId, &'a [u8]),
     /// Metadata and record. A missing record is empty.
@@ -76,7 +75,6 @@ impl StoreFile {
         Self::with_opener(path.to_owned(), Box::new(open))
     }
 
-    /// Uses a backend other than a file.
     pub fn with_backend<B: StorageBackend>(
         backend: impl Fn() -> B + Send + Sync + 'static,
     ) -> Result<Self, OpenError> {

@@ -63,7 +63,6 @@ struct Health {
 }
 
 impl Writer {
-    /// Starts the thread.
     pub fn start(file: Arc<StoreFile>, state: Arc<Mutex<State>>, clock: Clock) -> std::io::Result<Self> {
         let (requests, queue) = channel();
         let health = Arc::<Mutex<Health>>::default();

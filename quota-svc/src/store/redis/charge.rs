@@ -99,7 +99,6 @@ impl RedisStore {
     }
 }
 
-/// For log lines.
 fn name_of(subject: Subject) -> String {
     match subject {
         Subject::Key(id) => id.to_string(),

@@ -11,12 +11,10 @@ use super::super::StoreError;
 use super::settings::info_field;
 use super::topology::Reply;
 
-/// The confirmations that a server supports.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct ConfirmSupport {
     /// It supports `WAITAOF` and has an append-only file.
     local: bool,
-    /// It has replicas.
     replicas: bool,
 }
 
@@ -64,7 +62,6 @@ async fn wait(connection: &mut MultiplexedConnection, deadline: Instant) -> Redi
 }
 
 impl ConfirmSupport {
-    /// Parses the reply to `INFO`.
     fn parse(info: &str) -> Self {
         let field = |name| info_field(info, name).unwrap_or_default();
         let version: Vec<u32> =

@@ -19,14 +19,12 @@ use crate::domain::key::{KeyChange, KeyMeta, StoredKey};
 use crate::domain::record::{HEAD_BYTES, decode, encode};
 use crate::store::{KeyDraft, KeyListing, KeyStore, RESERVATION_MS, StoreError, UnreadableKey};
 
-/// The result of writing a new key.
 pub(super) enum KeyWrite {
     Written(Reply),
     /// The key exists already. Contains the account that holds it, unless its metadata is damaged.
     Existing(Option<AccountId>),
 }
 
-/// A key, readable or not.
 type FoundKey = Result<StoredKey, UnreadableKey>;
 
 /// The stored parts of an API key. An error is the reason why a part can't be read.
@@ -67,7 +65,6 @@ pub(super) enum Unowned {
     Delete,
 }
 
-/// The result of deleting the Redis keys of an API key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DeletedKey {
     /// Deleted, with the account that its metadata named.

@@ -90,7 +90,6 @@ impl ManagedConnection {
         let _ = self.connection.clone().wait_for(Option::is_some).await;
     }
 
-    /// Reports a failed call on the connection of this generation.
     pub fn report_suspect(&self, generation: Generation) {
         self.health.suspect.fetch_max(generation, Ordering::AcqRel);
         self.health.reported.notify_one();
@@ -102,7 +101,6 @@ impl ManagedConnection {
         self.report_suspect(generation);
     }
 
-    /// The server's address, for messages.
     pub fn label(&self) -> &Arc<str> {
         &self.label
     }

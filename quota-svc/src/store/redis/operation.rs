@@ -57,7 +57,6 @@ impl Operation<'_> {
         convert(reply.value)
     }
 
-    /// Makes a call whose writes are to be confirmed.
     pub async fn write(&self, call: &Call<'_>) -> Result<Reply, StoreError> {
         Ok(self.writes.send(call, self.time_for_call()?).await?)
     }

@@ -35,7 +35,6 @@ impl RedisKey {
     }
 }
 
-/// Builds Redis keys with one prefix.
 #[derive(Debug, Clone)]
 pub struct RedisKeys {
     prefix: String,
@@ -60,7 +59,6 @@ impl RedisKeys {
         ['a', 'p', 's'].map(|letter| self.of_id(&id.0, letter))
     }
 
-    /// The index shard of an account.
     pub fn index_of(&self, id: AccountId) -> RedisKey {
         self.index(id.0[0] % INDEX_SHARDS)
     }
@@ -69,7 +67,6 @@ impl RedisKeys {
         self.of_id(&[shard], 'i')
     }
 
-    /// The demo's counter.
     pub fn demo(&self) -> RedisKey {
         RedisKey(format!("{}{{demo}}:d", self.prefix))
     }

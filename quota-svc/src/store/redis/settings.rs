@@ -42,7 +42,6 @@ impl SettingsCheck {
         self.passed.store(true, Ordering::Release);
     }
 
-    /// The unsafe settings of a server, if there are any.
     pub fn unsafe_settings(&self) -> Option<String> {
         self.by_server().iter().find_map(|(server, assessment)| match assessment {
             Assessment::Unsafe(reason) => Some(format!("unsafe settings of {server}: {reason}")),
@@ -50,7 +49,6 @@ impl SettingsCheck {
         })
     }
 
-    /// Why connections to a server are rejected, if they are.
     pub fn rejection(&self) -> Option<String> {
         if self.passed.load(Ordering::Acquire) { None } else { self.unsafe_settings() }
     }
@@ -80,7 +78,6 @@ fn log(server: &str, assessment: &Assessment, changed: bool) {
 }
 
 impl Assessment {
-    /// Assesses the reply to `INFO`.
     pub fn of_info(info: &str) -> Self {
         let field = |name| info_field(info, name);
         if field("role") == Some("slave") && field("slave_read_only") != Some("0") {
@@ -103,7 +100,6 @@ impl Assessment {
         }
     }
 
-    /// The settings can't be read.
     pub fn unreadable(reason: impl std::fmt::Display) -> Self {
         Self::Warning(format!(
             "can't read the settings ({reason}); make sure that the server is a master and that its maxmemory-policy \

@@ -45,14 +45,12 @@ pub enum RedisUrlError {
     CaFile(#[source] io::Error),
 }
 
-/// Host and port.
 pub type Node = (String, u16);
 
 /// What `--redis-url` points to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RedisTarget {
     Single(ServerTarget),
-    /// Seed nodes of a Cluster.
     Cluster(Vec<Node>),
 }
 
@@ -60,7 +58,6 @@ pub enum RedisTarget {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServerTarget {
     Server(Node),
-    /// Path of a Unix socket.
     Socket(String),
     /// The master named `master`, found through any of the Sentinels.
     Sentinel {
@@ -70,7 +67,6 @@ pub enum ServerTarget {
 }
 
 impl ServerTarget {
-    /// For messages.
     pub fn label(&self) -> String {
         match self {
             Self::Server((host, port)) => format!("{host}:{port}"),
@@ -98,15 +94,12 @@ pub struct Credentials {
     pub username: Option<String>,
     /// Overrides the URL's.
     pub password: Option<Password>,
-    /// ACL user on the Sentinels.
     pub sentinel_username: Option<String>,
-    /// Password on the Sentinels.
     pub sentinel_password: Option<Password>,
     /// PEM file with the certificate authority, read for each connection.
     pub ca_file: Option<PathBuf>,
 }
 
-/// A password, or the file that contains it.
 #[derive(Debug, Clone)]
 pub enum Password {
     Given(SecretString),

@@ -17,7 +17,6 @@ use super::managed_connection::{Generation, LiveConnection, ManagedConnection};
 use super::redis_keys::RedisKey;
 use super::target::{ConnectOptions, RedisTarget};
 
-/// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
     /// Not connected, or redirected too often. Nothing was executed.
@@ -26,7 +25,6 @@ pub enum CallError {
     /// The command may have been executed.
     #[error("no reply in time from {0}")]
     TimedOut(String),
-    /// An error reply, or a connection error.
     #[error("{0}")]
     Failed(#[from] RedisError),
 }
@@ -35,7 +33,6 @@ pub enum CallError {
 pub struct Reply {
     pub value: Value,
     pub connection: MultiplexedConnection,
-    /// The server's address.
     pub server: Arc<str>,
 }
 

@@ -50,7 +50,6 @@ impl Row {
 pub enum RowWrite {
     Put(Row, Vec<u8>),
     Delete(Row),
-    /// Adds one event line to those of the key.
     AddEvent(KeyId, String),
 }
 
@@ -68,7 +67,6 @@ impl UndoRows {
     }
 }
 
-/// The open tables of a transaction.
 pub struct Tables<'t>(Vec<Table<'t, Id, &'static [u8]>>);
 
 impl<'t> Tables<'t> {

@@ -66,7 +66,6 @@ impl Cluster {
         self.slot_map.load().master(slot)
     }
 
-    /// Requests a refresh of the slot map.
     pub fn request_refresh(&self) {
         self.refresh_requested.notify_one();
     }
