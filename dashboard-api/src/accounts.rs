@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use quota_client::wire::{Account, AccountDeletion, NewAccount, SetCredential};
+use quota_client::wire::{Account, NewAccount, SetCredential};
 use quota_client::{ClientError, QuotaClient};
 use secrecy::SecretString;
 
@@ -218,8 +218,7 @@ impl Accounts {
     /// Deletes the account with its keys and sessions. Fails if the password is changed before the deletion begins.
     pub async fn delete(&self, session: &Session, password: &SecretString) -> Result<(), AccountError> {
         let (_, expected_credential, _) = self.check_password(session, password).await?;
-        let deletion = AccountDeletion { expected_credential };
-        Ok(self.quota.confirm_account_deletion(&session.account, &deletion).await?)
+        Ok(self.quota.delete_account(&session.account, Some(&expected_credential)).await?)
     }
 
     /// Checks the password before a change that a stolen session must not be able to make. Returns the place in the

@@ -103,11 +103,12 @@ pub struct NewSession {
     pub expected_credential: Option<String>,
 }
 
-/// The deletion of an account by its owner.
+/// The deletion of an account.
 #[derive(Debug, Clone, Object, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AccountDeletion {
-    /// Credential that the password was checked against. The request fails with 409 if the current credential differs:
-    /// the password was changed, or the account was deleted and registered again.
-    pub expected_credential: String,
+    /// Credential that the owner's password was checked against. If given, the request fails with 409 if the current
+    /// credential differs: the password was changed, or the account was deleted and registered again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected_credential: Option<String>,
 }

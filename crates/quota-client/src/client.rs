@@ -221,18 +221,11 @@ impl QuotaClient {
         self.get(&["accounts", id], &[]).await
     }
 
-    pub async fn delete_account(&self, id: &str) -> Result<(), ClientError> {
-        self.send(self.request(Method::DELETE, &["accounts", id], &[])?).await.map(drop)
-    }
-
-    /// Like [`Self::delete_account`]. Fails with `version_conflict` if the expected credential is outdated.
-    pub async fn confirm_account_deletion(
-        &self,
-        id: &str,
-        deletion: &AccountDeletion,
-    ) -> Result<(), ClientError> {
+    /// Deletes an account with its keys and sessions. Fails with `version_conflict` if the expected credential is outdated.
+    pub async fn delete_account(&self, id: &str, expected: Option<&str>) -> Result<(), ClientError> {
+        let deletion = AccountDeletion { expected_credential: expected.map(str::to_owned) };
         let request = self.request(Method::POST, &["accounts", id, "deletion"], &[])?;
-        self.send(request.json(deletion)).await.map(drop)
+        self.send(request.json(&deletion)).await.map(drop)
     }
 
     pub async fn credential(&self, account: &str) -> Result<Credential, ClientError> {

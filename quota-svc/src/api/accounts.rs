@@ -81,24 +81,17 @@ impl AccountsApi {
 
     /// Delete an account with its keys and sessions
     ///
-    /// For the operator: needs no credential. Can be repeated if it was interrupted.
-    #[oai(path = "/accounts/:id", method = "delete", operation_id = "deleteAccount")]
-    async fn delete(&self, id: Path<String>) -> Result<Done, ApiError> {
-        self.delete_account(&id, None).await
-    }
-
-    /// Delete an account if its credential is the expected one
-    ///
-    /// For an owner, who confirms the deletion with the password.
-    #[oai(path = "/accounts/:id/deletion", method = "post", operation_id = "confirmAccountDeletion")]
-    async fn confirm_deletion(
-        &self,
-        id: Path<String>,
-        deletion: SerdeJson<AccountDeletion>,
-    ) -> Result<Done, ApiError> {
+    /// Can be repeated if it was interrupted.
+    #[oai(path = "/accounts/:id/deletion", method = "post", operation_id = "deleteAccount")]
+    async fn delete(&self, id: Path<String>, deletion: SerdeJson<AccountDeletion>) -> Result<Done, ApiError> {
         let AccountDeletion { expected_credential } = deletion.0;
-        check_credential(&expected_credential)?;
-        self.delete_account(&id, Some(expected_credential)).await
+        expected_credential.as_deref().map_or(Ok(()), check_credential)?;
+        let (store, id) = (self.0.store.clone(), account_id(&id)?);
+        let deletion = async move { store.delete_account(id, expected_credential.as_deref()).await };
+        for key in self.0.complete(deletion).await? {
+            self.0.invalidate(key);
+        }
+        Ok(Done::Done)
     }
 
     /// Show an account's credential
@@ -175,15 +168,6 @@ impl AccountsApi {
 }
 
 impl AccountsApi {
-    async fn delete_account(&self, id: &str, expected_credential: Option<String>) -> Result<Done, ApiError> {
-        let (store, id) = (self.0.store.clone(), account_id(id)?);
-        let deletion = async move { store.delete_account(id, expected_credential.as_deref()).await };
-        for key in self.0.complete(deletion).await? {
-            self.0.invalidate(key);
-        }
-        Ok(Done::Done)
-    }
-
     async fn find_by_login(&self, login: &str) -> Result<SerdeJson<AccountPage>, ApiError> {
         let login = Login::parse(login).map_err(RequestError::Login)?;
         let accounts = match self.0.store.account(login.account_id()).await {

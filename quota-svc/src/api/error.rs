@@ -182,10 +182,7 @@ pub fn examples() -> Vec<Example<'static>> {
         of_store(&["getSession"], StoreError::SessionNotFound),
         of_store(&["createAccount"], StoreError::AccountExists),
         of_store(&["createKey"], StoreError::KeyLimitReached),
-        of_store(
-            &["setCredential", "createSession", "confirmAccountDeletion"],
-            StoreError::CredentialConflict,
-        ),
+        of_store(&["setCredential", "createSession", "deleteAccount"], StoreError::CredentialConflict),
         of_store(&["changeKeyState"], KeyChangeError::Inactive.into()),
         of_store(&["changeKeyState"], KeyChangeError::Paused.into()),
         of_store(&[], StoreError::InvalidData("".into())),

@@ -74,7 +74,7 @@ async fn delete(login: &str, confirm: ConfirmArgs, context: &CliContext) -> anyh
         confirm.prompt(&format!(
             "Delete account {login}, which can't be read, with all its keys permanently?"
         ))?;
-        context.client.delete_account(&id).await.map_err(explain)?;
+        context.client.delete_account(&id, None).await.map_err(explain)?;
         let deleted = json!({ "deleted": true, "id": id });
         return context.show(&deleted, || format!("Deleted account {login} with all its keys."));
     };
@@ -82,7 +82,7 @@ async fn delete(login: &str, confirm: ConfirmArgs, context: &CliContext) -> anyh
     let keys = (listed.keys.len() + listed.unreadable.len()) as u64;
     let (login, count) = (&account.login, counted(keys, "key"));
     confirm.prompt(&format!("Delete account {login} with {count} permanently?"))?;
-    context.client.delete_account(&id).await.map_err(explain)?;
+    context.client.delete_account(&id, None).await.map_err(explain)?;
     let deleted = json!({ "deleted": true, "account": login, "id": id, "keys": keys });
     context.show(&deleted, || format!("Deleted account {login} with {count}."))
 }

@@ -82,7 +82,7 @@ async fn key_of_account_deleted_during_creation_gets_404_and_is_removed() {
     let (client, owner) = (slow.client(), id.clone());
     let creation = tokio::spawn(async move { client.create_key(&owner, &new_key()).await });
     wait_for_reservation(&redis, &store, &id).await;
-    other.client().delete_account(&id).await.unwrap();
+    other.client().delete_account(&id, None).await.unwrap();
     let error = creation.await.unwrap().expect_err("the account is gone");
     assert_eq!((error.status(), error.code()), (Some(404), Some("account_not_found")));
     assert_eq!(records(&redis, &store).await, "", "no record is left");
@@ -99,7 +99,7 @@ async fn imported_key_of_account_deleted_during_import_is_removed() {
     let (client, request) = (slow.client(), account_with_key("owner", &key));
     let import = tokio::spawn(async move { client.import(&request).await });
     wait_for_reservation(&redis, &store, &id).await;
-    other.client().delete_account(&id).await.unwrap();
+    other.client().delete_account(&id, None).await.unwrap();
     import.await.unwrap().expect_err("the account is gone");
     assert_eq!(charge(&other.client(), &key).await, Outcome::UnknownKey);
     assert_eq!(records(&redis, &store).await, "", "no record is left");

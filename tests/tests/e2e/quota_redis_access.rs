@@ -34,7 +34,7 @@ async fn check_works(quota: &Quota) {
     assert_eq!(client.keys(&key.account).await.unwrap().keys.len(), 1);
     assert_eq!(client.list_accounts(None, 10).await.unwrap().total, 1);
     client.events(&key.key.id, None).await.unwrap();
-    client.delete_account(&key.account).await.unwrap();
+    client.delete_account(&key.account, None).await.unwrap();
     assert_eq!(key.charge(&client, 1).await, [Outcome::UnknownKey]);
 }
 

@@ -109,7 +109,7 @@ async fn redis_keys_match_the_table_and_are_removed_with_their_account() {
         redis_keys.iter().filter_map(|name| name.chars().last()).collect();
     assert_eq!(letters.into_iter().collect::<String>(), "adeikmps", "every kind of Redis key was created");
     for id in accounts {
-        client.delete_account(&id).await.unwrap();
+        client.delete_account(&id, None).await.unwrap();
     }
     let left = all_redis_keys(&redis).await;
     assert_eq!(

@@ -315,6 +315,6 @@ async fn documented_redis_user_has_enough_permissions() {
     assert!(client.events(&key.key.id, None).await.unwrap().events.len() >= 3);
     client.delete_key(&key.key.id, None).await.unwrap();
     assert_eq!(client.list_accounts(None, 10).await.unwrap().accounts.len(), 1);
-    client.delete_account(&key.account).await.unwrap();
+    client.delete_account(&key.account, None).await.unwrap();
     assert!(!quota.service.logs().contains("NOPERM"), "{}", quota.service.logs());
 }

@@ -4,8 +4,8 @@ use std::error::Error;
 use std::time::Duration;
 
 use quota_client::wire::{
-    AccountDeletion, Actor, ImportRequest, NewAccount, NewKey, NewSession, Scope, SetCredential,
-    SetDailyLimit, SettingsChange, StateChange,
+    Actor, ImportRequest, NewAccount, NewKey, NewSession, Scope, SetCredential, SetDailyLimit,
+    SettingsChange, StateChange,
 };
 use quota_client::{ClientError, QuotaClient};
 use serde_json::Value;
@@ -60,11 +60,9 @@ async fn account_calls_use_documented_requests() {
     let listed = exchange!(fake, |c| c.list_accounts(Some("c/1"), 50), line, "", 200, page);
     assert_eq!(listed.unwrap().next.as_deref(), Some("c2"));
     exchange!(fake, |c| c.account("a1"), "GET /internal/v1/accounts/a1", "", 200, ACCOUNT).unwrap();
-    exchange!(fake, |c| c.delete_account("a1"), "DELETE /internal/v1/accounts/a1", "", 204, "").unwrap();
-    let (deletion, expected_body) =
-        (AccountDeletion { expected_credential: "h".into() }, r#"{"expected_credential":"h"}"#);
-    let line = "POST /internal/v1/accounts/a1/deletion";
-    exchange!(fake, |c| c.confirm_account_deletion("a1", &deletion), line, expected_body, 204, "").unwrap();
+    let (line, expected_body) = ("POST /internal/v1/accounts/a1/deletion", r#"{"expected_credential":"h"}"#);
+    exchange!(fake, |c| c.delete_account("a1", None), line, "{}", 204, "").unwrap();
+    exchange!(fake, |c| c.delete_account("a1", Some("h")), line, expected_body, 204, "").unwrap();
 
     let stored = r#"{"credential":"h","version":3}"#;
     let line = "GET /internal/v1/accounts/a1/credential";
@@ -192,7 +190,7 @@ async fn id_with_other_characters_gets_404_without_request() {
     let mut fake = Fake::start().await;
     let client = fake.client();
     for id in ["", ".", "..", "a/b", "a?b", "a%2fb", "ä"] {
-        assert_eq!(client.delete_account(id).await.unwrap_err().status(), Some(404));
+        assert_eq!(client.delete_account(id, None).await.unwrap_err().status(), Some(404));
         assert_eq!(client.key(id, None).await.unwrap_err().status(), Some(404));
     }
     assert!(!fake.has_more());
