@@ -13,9 +13,9 @@ use anyhow::Context;
 use quota_client::wire::Limits;
 use quota_svc::domain::id::KeyId;
 use quota_svc::domain::time::Clock;
-use quota_svc::store::Store;
 use quota_svc::store::embedded::EmbeddedStore;
-use quota_svc::store::redis::{Credentials, RedisOptions, RedisStore};
+use quota_svc::store::redis::RedisStore;
+use quota_svc::store::{Store, StoreArgs};
 use testkit::cluster::RedisCluster;
 use testkit::redis::Redis;
 use testkit::wait::eventually;
@@ -101,15 +101,12 @@ async fn charge_redis<'a>(
     servers: &'a [Redis],
     keys: usize,
 ) -> anyhow::Result<Variant<'a>> {
-    let store = RedisStore::start(RedisOptions {
-        url: url.to_owned(),
-        credentials: Credentials::default(),
-        key_prefix: "ipl:".to_owned(),
+    let args = StoreArgs {
         store_timeout: Duration::from_secs(5),
         write_timeout: Duration::from_secs(30),
-        limits: Limits::default(),
-        clock: Clock::Store,
-    })?;
+        ..StoreArgs::default()
+    };
+    let store = RedisStore::start(url, &args, Limits::default(), Clock::Store)?;
     let connected = async || store.now().await.ok();
     eventually(Duration::from_secs(10), "the store is connected", connected).await;
     let ids = seed::keys(&store, keys, &Limits::default())

@@ -2,21 +2,15 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::Duration;
 
-use anyhow::{Context as _, bail};
-use base::flags::{flag_defaults, parse_duration};
+use anyhow::bail;
+use base::flags::flag_defaults;
 use http_server::ServeArgs;
 use quota_api::Limits;
-use secrecy::{ExposeSecret, SecretString};
 use service_kit::{ListenAddrParser, TelemetryArgs};
 
-use crate::domain::time::Clock;
 use crate::router::Serve;
-use crate::store::Store;
-use crate::store::embedded::EmbeddedStore;
-use crate::store::redis::{Credentials, Password, RedisOptions, RedisStore};
+use crate::store::StoreArgs;
 
 #[derive(clap::Args, Debug, Clone)]
 pub struct Config {
@@ -47,50 +41,6 @@ pub struct Config {
     pub telemetry: TelemetryArgs,
 }
 
-/// The store: either --redis-url or --store-file.
-#[derive(clap::Args, Debug, Clone)]
-#[command(next_help_heading = "Store")]
-pub struct StoreArgs {
-    /// Redis or Valkey, in one of these forms: redis://HOST:PORT/DB (rediss:// for TLS); unix:///PATH;
-    /// redis+cluster://HOST,HOST; redis+sentinel://HOST,HOST/MASTER
-    #[arg(long, env, value_name = "URL", hide_env_values = true, conflicts_with = "store_file")]
-    pub redis_url: Option<SecretString>,
-    /// Store everything in this file instead of Redis; only for a single machine
-    #[arg(long, env, value_name = "PATH")]
-    pub store_file: Option<PathBuf>,
-    /// Redis user (ACL)
-    #[arg(long, env, value_name = "NAME")]
-    pub redis_username: Option<String>,
-    /// Redis password; prefer --redis-password-file
-    #[arg(long, env, value_name = "PASSWORD", hide_env_values = true)]
-    pub redis_password: Option<SecretString>,
-    /// File with the Redis password
-    #[arg(long, env, value_name = "PATH", conflicts_with = "redis_password")]
-    pub redis_password_file: Option<PathBuf>,
-    /// User on the Sentinels (ACL); the user and password of the URL are for the master
-    #[arg(long, env, value_name = "NAME")]
-    pub redis_sentinel_username: Option<String>,
-    /// Password on the Sentinels; prefer --redis-sentinel-password-file
-    #[arg(long, env, value_name = "PASSWORD", hide_env_values = true)]
-    pub redis_sentinel_password: Option<SecretString>,
-    /// File with the password on the Sentinels
-    #[arg(long, env, value_name = "PATH", conflicts_with = "redis_sentinel_password")]
-    pub redis_sentinel_password_file: Option<PathBuf>,
-    /// PEM file with the certificate authority of a rediss:// server
-    #[arg(long, env, value_name = "PATH")]
-    pub redis_ca_file: Option<PathBuf>,
-    /// Prefix of all Redis keys
-    #[arg(long, env, value_name = "TEXT", default_value = "ipl:")]
-    pub key_prefix: String,
-    /// Maximum time for the store to charge a batch
-    #[arg(long, env, value_name = "TIME", value_parser = parse_duration, default_value = "250ms")]
-    pub store_timeout: Duration,
-    /// Maximum time for an operation on accounts, keys or sessions, including the confirmation of its writes; in an
-    /// import, for each step. dashboard-api waits 3 s for all operations of a request
-    #[arg(long, env, value_name = "TIME", value_parser = parse_duration, default_value = "2500ms")]
-    pub write_timeout: Duration,
-}
-
 #[derive(clap::Args, Debug, Clone)]
 #[command(next_help_heading = "Limits")]
 pub struct LimitArgs {
@@ -108,12 +58,6 @@ pub struct LimitArgs {
 impl LimitArgs {
     pub fn limits(&self) -> Limits {
         Limits { daily: self.daily_limit, burst: self.burst_limit, demo: self.demo_limit }
-    }
-}
-
-impl Default for StoreArgs {
-    fn default() -> Self {
-        flag_defaults()
     }
 }
 
@@ -135,52 +79,6 @@ impl Config {
         }
         Ok(())
     }
-}
-
-impl StoreArgs {
-    /// Opens the store. Connecting to Redis goes on in the background.
-    pub fn open(&self, limits: Limits) -> anyhow::Result<Arc<dyn Store>> {
-        match (&self.redis_url, &self.store_file) {
-            (None, None) => bail!("no store configured: set --redis-url URL or --store-file PATH"),
-            (None, Some(path)) => Ok(Arc::new(EmbeddedStore::open(path, limits, Clock::Store)?)),
-            (Some(url), _) => Ok(Arc::new(RedisStore::start(RedisOptions {
-                url: url.expose_secret().to_owned(),
-                credentials: self.credentials()?,
-                key_prefix: self.key_prefix.clone(),
-                store_timeout: self.store_timeout,
-                write_timeout: self.write_timeout,
-                limits,
-                clock: Clock::Store,
-            })?)),
-        }
-    }
-
-    fn credentials(&self) -> anyhow::Result<Credentials> {
-        let (file, sentinel_file) = (&self.redis_password_file, &self.redis_sentinel_password_file);
-        Ok(Credentials {
-            username: self.redis_username.clone(),
-            password: password("--redis-password-file", file, &self.redis_password)?,
-            sentinel_username: self.redis_sentinel_username.clone(),
-            sentinel_password: password(
-                "--redis-sentinel-password-file",
-                sentinel_file,
-                &self.redis_sentinel_password,
-            )?,
-            ca_file: self.redis_ca_file.clone(),
-        })
-    }
-}
-
-/// The password in the file that `flag` names, or else the password given directly. Fails if the file can't be read.
-fn password(
-    flag: &str,
-    file: &Option<PathBuf>,
-    given: &Option<SecretString>,
-) -> anyhow::Result<Option<Password>> {
-    let Some(path) = file else { return Ok(given.clone().map(Password::Given)) };
-    let password = Password::File(path.clone());
-    password.read().with_context(|| format!("can't read {flag} {}", path.display()))?;
-    Ok(Some(password))
 }
 
 #[cfg(test)]

@@ -3,15 +3,88 @@
 pub mod embedded;
 pub mod redis;
 
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use self::redis::RedisStore;
+use anyhow::bail;
 use async_trait::async_trait;
-use quota_api::{Actor, Event, ImportReport, NewKey, SetCredential, StoredAccount};
+use base::flags::{flag_defaults, parse_duration};
+use embedded::EmbeddedStore;
+use quota_api::{Actor, Event, ImportReport, Limits, NewKey, SetCredential, StoredAccount};
+use secrecy::{ExposeSecret, SecretString};
 
 use crate::domain::account::Login;
 use crate::domain::id::{AccountId, KeyId};
 use crate::domain::key::{KeyChange, KeyChangeError, KeyMeta, StoredKey};
 use crate::domain::record::KeyRecord;
+use crate::domain::time::Clock;
 use crate::domain::transfer::ImportAccount;
 use crate::domain::verdict::{ChargeGroup, GroupOutcome};
+
+/// The store: either --redis-url or --store-file.
+#[derive(clap::Args, Debug, Clone)]
+#[command(next_help_heading = "Store")]
+pub struct StoreArgs {
+    /// Redis or Valkey, in one of these forms: redis://HOST:PORT/DB (rediss:// for TLS); unix:///PATH;
+    /// redis+cluster://HOST,HOST; redis+sentinel://HOST,HOST/MASTER
+    #[arg(long, env, value_name = "URL", hide_env_values = true, conflicts_with = "store_file")]
+    pub redis_url: Option<SecretString>,
+    /// Store everything in this file instead of Redis; only for a single machine
+    #[arg(long, env, value_name = "PATH")]
+    pub store_file: Option<PathBuf>,
+    /// Redis user (ACL)
+    #[arg(long, env, value_name = "NAME")]
+    pub redis_username: Option<String>,
+    /// Redis password; prefer --redis-password-file
+    #[arg(long, env, value_name = "PASSWORD", hide_env_values = true)]
+    pub redis_password: Option<SecretString>,
+    /// File with the Redis password
+    #[arg(long, env, value_name = "PATH", conflicts_with = "redis_password")]
+    pub redis_password_file: Option<PathBuf>,
+    /// User on the Sentinels (ACL); the user and password of the URL are for the master
+    #[arg(long, env, value_name = "NAME")]
+    pub redis_sentinel_username: Option<String>,
+    /// Password on the Sentinels; prefer --redis-sentinel-password-file
+    #[arg(long, env, value_name = "PASSWORD", hide_env_values = true)]
+    pub redis_sentinel_password: Option<SecretString>,
+    /// File with the password on the Sentinels
+    #[arg(long, env, value_name = "PATH", conflicts_with = "redis_sentinel_password")]
+    pub redis_sentinel_password_file: Option<PathBuf>,
+    /// PEM file with the certificate authority of a rediss:// server
+    #[arg(long, env, value_name = "PATH")]
+    pub redis_ca_file: Option<PathBuf>,
+    /// Prefix of all Redis keys
+    #[arg(long, env, value_name = "TEXT", default_value = "ipl:")]
+    pub key_prefix: String,
+    /// Maximum time for the store to charge a batch
+    #[arg(long, env, value_name = "TIME", value_parser = parse_duration, default_value = "250ms")]
+    pub store_timeout: Duration,
+    /// Maximum time for an operation on accounts, keys or sessions, including the confirmation of its writes; in an
+    /// import, for each step. dashboard-api waits 3 s for all operations of a request
+    #[arg(long, env, value_name = "TIME", value_parser = parse_duration, default_value = "2500ms")]
+    pub write_timeout: Duration,
+}
+
+impl Default for StoreArgs {
+    fn default() -> Self {
+        flag_defaults()
+    }
+}
+
+impl StoreArgs {
+    /// Opens the store. Connecting to Redis goes on in the background.
+    pub fn open(&self, limits: Limits) -> anyhow::Result<Arc<dyn Store>> {
+        match (&self.redis_url, &self.store_file) {
+            (None, None) => bail!("no store configured: set --redis-url URL or --store-file PATH"),
+            (None, Some(path)) => Ok(Arc::new(EmbeddedStore::open(path, limits, Clock::Store)?)),
+            (Some(url), _) => {
+                Ok(Arc::new(RedisStore::start(url.expose_secret(), self, limits, Clock::Store)?))
+            }
+        }
+    }
+}
 
 /// Lifetime of a reservation whose key was never written. After this time the creation counts as failed.
 pub const RESERVATION_MS: i64 = 60_000;

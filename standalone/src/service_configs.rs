@@ -15,7 +15,7 @@ use crate::service_urls::ServiceUrls;
 impl Config {
     /// quota-svc's configuration. The data directory's store is used unless --redis-url is set.
     pub fn quota(&self, data: &DataDir) -> quota_svc::config::Config {
-        use quota_svc::config::StoreArgs;
+        use quota_svc::store::StoreArgs;
         quota_svc::config::Config {
             listen: self.quota_listen,
             quota_token_file: Some(data.quota_token_file.clone()),
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn write_timeout_is_shorter_than_the_deadline_of_the_dashboard() {
-        let write_timeout = quota_svc::config::StoreArgs::default().write_timeout;
+        let write_timeout = quota_svc::store::StoreArgs::default().write_timeout;
         assert!(write_timeout < dashboard_api::deadline::QUOTA_TIMEOUT, "{write_timeout:?}");
     }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use quota_client::wire::Limits;
 use quota_svc::domain::time::Clock;
-use quota_svc::store::Store;
-use quota_svc::store::redis::{Credentials, RedisOptions, RedisStore};
+use quota_svc::store::redis::RedisStore;
+use quota_svc::store::{Store, StoreArgs};
 use tempfile::NamedTempFile;
 use testkit::mmdb::sample;
 use testkit::redis::Redis;
@@ -102,15 +102,13 @@ async fn start_lookup(quota: &Server, programs: &Programs, flags: &[&str]) -> an
 }
 
 async fn connect_store(redis: &Redis) -> anyhow::Result<RedisStore> {
-    let store = RedisStore::start(RedisOptions {
-        url: redis.url(),
-        credentials: Credentials::default(),
+    let args = StoreArgs {
         key_prefix: KEY_PREFIX.to_owned(),
         store_timeout: STORE_TIMEOUT,
         write_timeout: STORE_TIMEOUT,
-        limits: Limits::default(),
-        clock: Clock::Store,
-    })?;
+        ..StoreArgs::default()
+    };
+    let store = RedisStore::start(&redis.url(), &args, Limits::default(), Clock::Store)?;
     let connected = async || store.now().await.ok();
     testkit::wait::eventually(STORE_TIMEOUT, "the store is connected", connected).await;
     Ok(store)

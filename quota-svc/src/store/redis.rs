@@ -23,28 +23,15 @@ use operation::Operation;
 use quota_api::{Actor, Event, EventKind, ImportReport, Limits};
 use redis_keys::RedisKeys;
 use settings::{OutageLog, SettingsCheck};
-pub use target::{Credentials, Password, RedisUrlError};
+pub use target::RedisUrlError;
 use topology::{Reply, Topology};
 
-use super::{Store, StoreError};
+use super::{Store, StoreArgs, StoreError};
 use crate::domain::event::with_actor;
 use crate::domain::id::{AccountId, KeyId};
 use crate::domain::time::Clock;
 use crate::domain::transfer::ImportAccount;
 use crate::domain::verdict::{ChargeGroup, GroupOutcome};
-
-#[derive(Debug, Clone)]
-pub struct RedisOptions {
-    pub url: String,
-    pub credentials: Credentials,
-    pub key_prefix: String,
-    /// Timeout of a charge.
-    pub store_timeout: Duration,
-    /// Timeout of every other operation, including its confirmation. In an import, of each call.
-    pub write_timeout: Duration,
-    pub limits: Limits,
-    pub clock: Clock,
-}
 
 pub struct RedisStore {
     /// Connections for charges only, so that charges never queue behind slow commands.
@@ -65,25 +52,24 @@ pub struct RedisStore {
 
 impl RedisStore {
     /// Starts connecting in the background and returns immediately.
-    pub fn start(options: RedisOptions) -> Result<Self, RedisUrlError> {
+    pub fn start(url: &str, args: &StoreArgs, limits: Limits, clock: Clock) -> Result<Self, RedisUrlError> {
         let (settings, outages) = (Arc::new(SettingsCheck::default()), Arc::new(OutageLog::default()));
         let start = |timeout| {
-            let (target, mut connect_options) =
-                target::parse(&options.url, options.credentials.clone(), timeout)?;
+            let (target, mut connect_options) = target::parse(url, args, timeout)?;
             connect_options.settings = settings.clone();
             connect_options.outages = outages.clone();
             Ok::<_, RedisUrlError>(Topology::start(target, connect_options, timeout))
         };
         Ok(Self {
-            charges: start(options.store_timeout)?,
-            others: start(options.write_timeout)?,
+            charges: start(args.store_timeout)?,
+            others: start(args.write_timeout)?,
             // Twice as long, because a PING or a write may have to wait for the confirmation of another write.
-            writes: start(options.write_timeout * 2)?,
-            redis_keys: RedisKeys::new(&options.key_prefix),
-            limits: options.limits,
-            clock: options.clock,
-            store_timeout: options.store_timeout,
-            write_timeout: options.write_timeout,
+            writes: start(args.write_timeout * 2)?,
+            redis_keys: RedisKeys::new(&args.key_prefix),
+            limits,
+            clock,
+            store_timeout: args.store_timeout,
+            write_timeout: args.write_timeout,
             settings,
             charge_failures: LogThrottle::default(),
             invalid_records: LogThrottle::default(),

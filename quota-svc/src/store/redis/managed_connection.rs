@@ -242,15 +242,16 @@ mod tests {
 
     use testkit::redis::Redis;
 
-    use super::super::target::{self, Credentials, RedisTarget};
+    use super::super::target::{self, RedisTarget};
     use super::*;
+    use crate::store::StoreArgs;
 
     const TIMEOUT: Duration = Duration::from_secs(10);
 
     impl ManagedConnection {
         /// Connects to the server at a URL, for the tests of this module and of others.
         pub async fn connect_to(url: &str, timeout: Duration) -> Self {
-            let (target, options) = target::parse(url, Credentials::default(), timeout).unwrap();
+            let (target, options) = target::parse(url, &StoreArgs::default(), timeout).unwrap();
             let RedisTarget::Single(server) = target else { panic!("not a server: {target:?}") };
             let managed = Self::start(server, options, timeout);
             managed.wait_connected().await;

@@ -7,10 +7,11 @@ use std::{fs, io};
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo, RedisConnectionInfo, TlsCertificates};
-use secrecy::{ExposeSecret, SecretString};
+use secrecy::ExposeSecret;
 use url::Url;
 
 use super::settings::{OutageLog, SettingsCheck};
+use crate::store::StoreArgs;
 
 const REDIS_PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26_379;
@@ -41,8 +42,8 @@ pub enum RedisUrlError {
         "--redis-sentinel-username and --redis-sentinel-password need a redis+sentinel:// URL in --redis-url"
     )]
     NoSentinel,
-    #[error("can't read --redis-ca-file: {0}")]
-    CaFile(#[source] io::Error),
+    #[error("can't read {flag} {}", path.display())]
+    File { flag: &'static str, path: PathBuf, source: io::Error },
 }
 
 pub type Node = (String, u16);
@@ -79,7 +80,8 @@ impl ServerTarget {
 /// Credentials, database, TLS and timeout of a connection, and the check of the server's settings.
 #[derive(Clone)]
 pub struct ConnectOptions {
-    credentials: Credentials,
+    /// With the user and password of the URL, unless the flags set them.
+    args: StoreArgs,
     database: i64,
     tls: bool,
     response_timeout: Duration,
@@ -87,51 +89,31 @@ pub struct ConnectOptions {
     pub outages: Arc<OutageLog>,
 }
 
-/// Values of the flags that supplement the URL.
-#[derive(Debug, Clone, Default)]
-pub struct Credentials {
-    /// ACL user. Overrides the URL's.
-    pub username: Option<String>,
-    /// Overrides the URL's.
-    pub password: Option<Password>,
-    pub sentinel_username: Option<String>,
-    pub sentinel_password: Option<Password>,
-    /// PEM file with the certificate authority, read for each connection.
-    pub ca_file: Option<PathBuf>,
-}
-
-#[derive(Debug, Clone)]
-pub enum Password {
-    Given(SecretString),
-    /// Read for each connection: Kubernetes replaces the file when the Secret changes.
-    File(PathBuf),
-}
-
-impl Password {
-    pub fn read(&self) -> io::Result<SecretString> {
-        match self {
-            Self::Given(password) => Ok(password.clone()),
-            Self::File(path) => Ok(fs::read_to_string(path)?.trim_end_matches(['\r', '\n']).into()),
-        }
-    }
-}
-
 pub fn parse(
     url: &str,
-    credentials: Credentials,
+    args: &StoreArgs,
     timeout: Duration,
 ) -> Result<(RedisTarget, ConnectOptions), RedisUrlError> {
     let (scheme, rest) = url.split_once("://").ok_or(RedisUrlError::Missing("`SCHEME://`"))?;
-    let tls = scheme.starts_with("rediss");
-    let for_sentinels = credentials.sentinel_username.is_some() || credentials.sentinel_password.is_some();
+    let for_sentinels = args.redis_sentinel_username.is_some()
+        || args.redis_sentinel_password.is_some()
+        || args.redis_sentinel_password_file.is_some();
     if for_sentinels && !scheme.ends_with("+sentinel") {
         return Err(RedisUrlError::NoSentinel);
     }
-    credentials.ca_file.as_ref().map(fs::read).transpose().map_err(RedisUrlError::CaFile)?;
+    for (flag, path) in [
+        ("--redis-password-file", &args.redis_password_file),
+        ("--redis-sentinel-password-file", &args.redis_sentinel_password_file),
+        ("--redis-ca-file", &args.redis_ca_file),
+    ] {
+        let Some(path) = path else { continue };
+        let unreadable = |source| RedisUrlError::File { flag, path: path.clone(), source };
+        fs::read_to_string(path).map_err(unreadable)?;
+    }
     let mut options = ConnectOptions {
-        credentials,
+        args: args.clone(),
         database: 0,
-        tls,
+        tls: scheme.starts_with("rediss"),
         response_timeout: timeout,
         settings: Arc::default(),
         outages: Arc::default(),
@@ -221,9 +203,9 @@ impl ConnectOptions {
                 url::form_urlencoded::parse(pair.as_bytes()).next().map(|(_, value)| value.into_owned());
             value.filter(|value| !value.is_empty())
         };
-        let Credentials { username: user, password: given, .. } = &mut self.credentials;
-        *user = user.take().or_else(|| decode(username));
-        *given = given.take().or_else(|| decode(password).map(|password| Password::Given(password.into())));
+        let StoreArgs { redis_username, redis_password, .. } = &mut self.args;
+        *redis_username = redis_username.take().or_else(|| decode(username));
+        *redis_password = redis_password.take().or_else(|| decode(password).map(Into::into));
     }
 
     pub async fn connect(&self, node: &Node) -> redis::RedisResult<MultiplexedConnection> {
@@ -240,14 +222,13 @@ impl ConnectOptions {
     /// Queries the Sentinels in order until one returns the master's address.
     pub async fn resolve_master(&self, sentinels: &[Node], master: &str) -> redis::RedisResult<Node> {
         // Sentinels have their own users. Those of the Redis servers are never sent to them.
-        let Credentials { sentinel_username, sentinel_password, ca_file, .. } = self.credentials.clone();
-        let credentials = Credentials {
-            username: sentinel_username,
-            password: sentinel_password,
-            ca_file,
-            ..Credentials::default()
+        let args = StoreArgs {
+            redis_username: self.args.redis_sentinel_username.clone(),
+            redis_password: self.args.redis_sentinel_password.clone(),
+            redis_password_file: self.args.redis_sentinel_password_file.clone(),
+            ..self.args.clone()
         };
-        let options = Self { credentials, database: 0, ..self.clone() };
+        let options = Self { args, database: 0, ..self.clone() };
         let mut last_error = redis::RedisError::from((redis::ErrorKind::Io, "no sentinel replied"));
         for sentinel in sentinels {
             match options.query_sentinel(sentinel, master).await {
@@ -271,16 +252,19 @@ impl ConnectOptions {
 
     async fn open(&self, url: &str) -> redis::RedisResult<MultiplexedConnection> {
         let mut settings = RedisConnectionInfo::default().set_db(self.database);
-        if let Some(username) = &self.credentials.username {
+        if let Some(username) = &self.args.redis_username {
             settings = settings.set_username(username);
         }
-        if let Some(password) = &self.credentials.password {
-            let password =
-                password.read().map_err(|error| unreadable("can't read the password file", &error))?;
+        // Read for each connection: Kubernetes replaces the files when the Secret changes.
+        if let Some(path) = &self.args.redis_password_file {
+            let text = fs::read_to_string(path);
+            let text = text.map_err(|error| unreadable("can't read the password file", &error))?;
+            settings = settings.set_password(text.trim_end_matches(['\r', '\n']));
+        } else if let Some(password) = &self.args.redis_password {
             settings = settings.set_password(password.expose_secret());
         }
         let info = url.into_connection_info()?.set_redis_settings(settings);
-        let root_cert = self.credentials.ca_file.as_ref().map(fs::read).transpose();
+        let root_cert = self.args.redis_ca_file.as_ref().map(fs::read).transpose();
         let root_cert = root_cert.map_err(|error| unreadable("can't read --redis-ca-file", &error))?;
         let certificates = TlsCertificates { client_tls: None, root_cert };
         let client = if self.tls { Client::build_with_tls(info, certificates)? } else { Client::open(info)? };
@@ -301,7 +285,7 @@ mod tests {
     use super::*;
 
     fn parse_target(url: &str) -> Result<RedisTarget, RedisUrlError> {
-        parse(url, Credentials::default(), Duration::from_secs(1)).map(|(target, _)| target)
+        parse(url, &StoreArgs::default(), Duration::from_secs(1)).map(|(target, _)| target)
     }
 
     fn node(host: &str, port: u16) -> Node {
@@ -341,11 +325,10 @@ mod tests {
 
     #[test]
     fn flags_override_url_and_passwords_are_percent_decoded() {
-        let credentials = Credentials { username: Some("ops".to_owned()), ..Credentials::default() };
-        let (_, options) =
-            parse("redis://web:p%40ss+1@cache/3", credentials, Duration::from_secs(1)).unwrap();
-        assert_eq!(options.credentials.username.as_deref(), Some("ops"));
-        assert_eq!(options.credentials.password.unwrap().read().unwrap().expose_secret(), "p@ss+1");
+        let args = StoreArgs { redis_username: Some("ops".to_owned()), ..StoreArgs::default() };
+        let (_, options) = parse("redis://web:p%40ss+1@cache/3", &args, Duration::from_secs(1)).unwrap();
+        assert_eq!(options.args.redis_username.as_deref(), Some("ops"));
+        assert_eq!(options.args.redis_password.unwrap().expose_secret(), "p@ss+1");
         assert_eq!(options.database, 3);
     }
 
@@ -361,20 +344,17 @@ mod tests {
             ("redis+sentinel://a,b/main/2", 2),
             ("redis+cluster://a,b/0", 0),
         ] {
-            let (_, options) = parse(url, Credentials::default(), Duration::from_secs(1)).unwrap();
+            let (_, options) = parse(url, &StoreArgs::default(), Duration::from_secs(1)).unwrap();
             assert_eq!(options.database, database, "{url}");
         }
     }
 
     #[test]
     fn sentinel_credentials_without_sentinels_are_rejected() {
-        let credentials = || Credentials {
-            sentinel_password: Some(Password::Given("hush".into())),
-            ..Credentials::default()
-        };
-        let error = parse("redis://cache", credentials(), Duration::from_secs(1)).err().unwrap().to_string();
+        let args = StoreArgs { redis_sentinel_password: Some("hush".into()), ..StoreArgs::default() };
+        let error = parse("redis://cache", &args, Duration::from_secs(1)).err().unwrap().to_string();
         assert!(error.contains("redis+sentinel://"), "{error}");
-        assert!(parse("rediss+sentinel://a/main", credentials(), Duration::from_secs(1)).is_ok());
+        assert!(parse("rediss+sentinel://a/main", &args, Duration::from_secs(1)).is_ok());
     }
 
     #[test]

@@ -12,8 +12,8 @@ use quota_svc::domain::key::KeyChange;
 use quota_svc::domain::time::Clock;
 use quota_svc::domain::verdict::{ChargeGroup, Subject};
 use quota_svc::store::embedded::EmbeddedStore;
-use quota_svc::store::redis::{Credentials, RedisOptions, RedisStore};
-use quota_svc::store::{KeyDraft, Store, StoreError};
+use quota_svc::store::redis::RedisStore;
+use quota_svc::store::{KeyDraft, Store, StoreArgs, StoreError};
 
 /// Noon of an arbitrary day in 2024, in Unix milliseconds.
 pub const NOON: i64 = 20_000 * DAY + DAY / 2;
@@ -62,17 +62,15 @@ impl Harness {
     }
 
     async fn redis_replica(url: &str, prefix: &str, limits: Limits, clock: Arc<AtomicI64>) -> Self {
-        let options = RedisOptions {
-            url: url.to_owned(),
-            credentials: Credentials::default(),
+        let args = StoreArgs {
             key_prefix: prefix.to_owned(),
             // Long, because test machines can be slow. Timeouts are tested elsewhere.
             store_timeout: Duration::from_secs(10),
             write_timeout: Duration::from_secs(10),
-            limits,
-            clock: Clock::Manual(clock.clone()),
+            ..StoreArgs::default()
         };
-        let store = Arc::new(RedisStore::start(options).expect("valid URL"));
+        let store = RedisStore::start(url, &args, limits, Clock::Manual(clock.clone()));
+        let store = Arc::new(store.expect("valid URL"));
         let connected = async || store.unavailable_reason().is_none().then_some(());
         testkit::wait::eventually(Duration::from_secs(10), "the store is connected", connected).await;
         Self { store, limits, clock, prefix: Some(prefix.to_owned()) }

@@ -134,14 +134,15 @@ mod tests {
 
     use super::*;
     use crate::domain::id::KeyId;
+    use crate::store::StoreArgs;
     use crate::store::redis::call::{self, CHARGE};
     use crate::store::redis::redis_keys::{RedisKey, RedisKeys};
-    use crate::store::redis::target::{self, Credentials};
+    use crate::store::redis::target;
 
     const TIMEOUT: Duration = Duration::from_secs(10);
 
     async fn connect(redis: &Redis) -> Topology {
-        let (target, options) = target::parse(&redis.url(), Credentials::default(), TIMEOUT).unwrap();
+        let (target, options) = target::parse(&redis.url(), &StoreArgs::default(), TIMEOUT).unwrap();
         let topology = Topology::start(target, options, TIMEOUT);
         let connected = async || topology.unavailable_reason().is_none().then_some(());
         eventually(TIMEOUT, "the server is connected", connected).await;
