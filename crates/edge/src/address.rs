@@ -14,7 +14,6 @@ const MAX_ENTRY_LEN: usize = "[0000:0000:0000:0000:0000:ffff:255.255.255.255]:65
 /// IDs and quotes.
 ///
 /// An IPv4-mapped IPv6 address becomes IPv4, so that each client has only one address.
-#[must_use]
 pub fn parse_entry(entry: &[u8]) -> Option<IpAddr> {
     let entry = trim(entry);
     if entry.len() > MAX_ENTRY_LEN {

@@ -21,7 +21,7 @@ use crate::fact_sources;
 use crate::facts::ConnectionFacts;
 #[cfg(feature = "kubernetes")]
 use crate::kubernetes;
-use crate::policy::{EdgeError, EdgePolicy};
+use crate::policy::EdgePolicy;
 use crate::trusted::{TrustedProxies, TrustedSet};
 
 /// How long a removed proxy stays trusted.
@@ -85,11 +85,7 @@ pub struct Edge {
 
 impl Edge {
     /// Checks the flags and, if they require it, starts reading from Kubernetes.
-    ///
-    /// # Errors
-    /// A flag is invalid, or Kubernetes is required but not configured. An unreachable Kubernetes API is not an error:
-    /// see [`Edge::status`].
-    pub async fn start(args: &EdgeArgs) -> Result<Self, EdgeError> {
+    pub async fn start(args: &EdgeArgs) -> anyhow::Result<Self> {
         let policy = EdgePolicy::from_args(args)?;
         tracing::info!(%policy, "edge policy");
         #[cfg(feature = "kubernetes")]
@@ -99,7 +95,9 @@ impl Edge {
         }
         #[cfg(not(feature = "kubernetes"))]
         if policy.needs_kube() {
-            return Err(EdgeError::NoKubernetes);
+            anyhow::bail!(
+                "--discover-proxies and --colo-node-label require Kubernetes support, but this program was built without it"
+            );
         }
         Ok(Self::new(policy))
     }
@@ -111,7 +109,6 @@ impl Edge {
 
     /// Like [`Edge::start`], with a given Kubernetes client, removal grace and retry delays.
     #[cfg(feature = "kubernetes")]
-    #[must_use]
     pub fn with_client(
         policy: EdgePolicy,
         client: kube::Client,
@@ -125,7 +122,6 @@ impl Edge {
 
     /// Identifies the client of a request. `own` are the facts of the TCP connection to this process. Does not allocate or
     /// lock.
-    #[must_use]
     pub fn identify<'h>(
         &self,
         peer: impl Into<Peer>,
@@ -209,34 +205,31 @@ impl Edge {
     }
 
     /// Returns the policy that the flags define.
-    #[must_use]
     pub fn policy(&self) -> &EdgePolicy {
         &self.policy
     }
 
     /// Checks that at least one proxy is trusted: with the PROXY protocol, only trusted proxies can connect.
-    ///
-    /// # Errors
-    /// Neither `--trusted-proxies` nor `--discover-proxies` is given.
-    pub fn require_trusted_proxies(&self) -> Result<(), EdgeError> {
-        let none = self.policy.networks.is_empty() && self.policy.discover.is_none();
-        if none { Err(EdgeError::NoTrustedProxies) } else { Ok(()) }
+    pub fn require_trusted_proxies(&self) -> anyhow::Result<()> {
+        anyhow::ensure!(
+            !self.policy.networks.is_empty() || self.policy.discover.is_some(),
+            "--proxy-protocol requires --trusted-proxies or --discover-proxies: PROXY headers are accepted only from \
+             trusted proxies, and all other connections are closed"
+        );
+        Ok(())
     }
 
     /// Returns the colo of this process: from the node's label, else from the node's zone, else `--colo`.
-    #[must_use]
     pub fn colo(&self) -> Option<Iata> {
         self.shared.node_colo.get().copied().or(self.policy.colo)
     }
 
     /// Returns the trusted proxies, which discovery keeps current.
-    #[must_use]
     pub fn trusted(&self) -> Arc<TrustedProxies> {
         Arc::clone(&self.shared.trusted)
     }
 
     /// Returns the status of discovery, for readiness and metrics.
-    #[must_use]
     pub fn status(&self) -> watch::Receiver<DiscoveryStatus> {
         self.shared.status.subscribe()
     }
@@ -264,15 +257,11 @@ pub enum DiscoveryStatus {
 impl DiscoveryStatus {
     /// Returns whether the process may get traffic: false only before the first list. A later outage of the Kubernetes
     /// API does not affect readiness.
-    #[must_use]
     pub const fn is_ready(self) -> bool {
         !matches!(self, Self::Waiting)
     }
 
     /// Returns the detail for the readiness report, or the reason why the process is not ready.
-    ///
-    /// # Errors
-    /// Before the first list: a proxy's address would be taken for the address of every client behind it.
     pub fn readiness(&self) -> Result<String, String> {
         match self.is_ready() {
             true => Ok(format!("proxy discovery: {}", self.label())),
@@ -281,7 +270,6 @@ impl DiscoveryStatus {
     }
 
     /// Returns the metric label.
-    #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
             Self::Off => "off",

@@ -53,7 +53,6 @@ impl Decision {
     ];
 
     /// Returns the metric label.
-    #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
             Self::PeerUntrusted => "peer_untrusted",
@@ -69,7 +68,6 @@ impl Decision {
 
 /// Determines the client of a request. An untrusted peer is the client itself; for a trusted peer, the address comes
 /// from the configured source.
-#[must_use]
 pub fn resolve(peer: IpAddr, headers: &HeaderMap, from: &ClientIpFrom, trusted: &TrustedSet) -> ClientIp {
     resolve_explained(peer, headers, from, trusted, &mut ())
 }

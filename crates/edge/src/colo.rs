@@ -9,14 +9,12 @@ pub struct Iata([u8; 3]);
 
 impl Iata {
     /// Parses three capital letters, such as `FRA`.
-    #[must_use]
     pub fn parse(text: &[u8]) -> Option<Self> {
         let code: [u8; 3] = text.try_into().ok()?;
         code.iter().all(u8::is_ascii_uppercase).then_some(Self(code))
     }
 
     /// Parses `FRA`, or a value of Cloudflare's Cf-Ray header that ends with it: `230b030023ae2822-FRA`.
-    #[must_use]
     pub fn parse_ray(text: &[u8]) -> Option<Self> {
         let Some(dash) = text.iter().rposition(|b| *b == b'-') else {
             return Self::parse(text);
@@ -27,7 +25,6 @@ impl Iata {
     }
 
     /// Returns the code as text.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         str::from_utf8(&self.0).expect("three ASCII letters by construction")
     }

@@ -1,7 +1,8 @@
 //! Command-line flags of the edge, shared by the services that identify clients.
 
-use clap::builder::{FalseyValueParser, Resettable};
-use clap::{Args, Command, FromArgMatches, ValueEnum};
+use base::flags::flag_defaults;
+use clap::builder::FalseyValueParser;
+use clap::{Args, ValueEnum};
 
 /// Flags for the trusted proxies, their headers, and the colo of this process.
 #[derive(Args, Clone, Debug)]
@@ -77,12 +78,9 @@ pub enum RttUnit {
     Ms,
 }
 
-/// The defaults of the flags. Ignores environment variables.
 impl Default for EdgeArgs {
     fn default() -> Self {
-        let command = Self::augment_args(Command::new("")).mut_args(|arg| arg.env(Resettable::Reset));
-        let matches = command.get_matches_from([""]);
-        Self::from_arg_matches(&matches).expect("no flag of the edge is required")
+        flag_defaults()
     }
 }
 

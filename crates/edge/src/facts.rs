@@ -9,7 +9,7 @@ use crate::address::trim;
 use crate::colo::Iata;
 use crate::config::{EdgeArgs, RttUnit};
 use crate::explain::{Explain, join, shortened};
-use crate::policy::EdgeError;
+use crate::policy::invalid;
 
 mod cipher;
 mod values;
@@ -37,7 +37,6 @@ pub struct ConnectionFacts<'h> {
 
 impl ConnectionFacts<'static> {
     /// Returns the facts of a connection to this process without TLS.
-    #[must_use]
     pub fn direct(version: Version) -> Self {
         let http_protocol = values::protocol_of_version(version);
         Self { http_protocol, rtt_from_socket: true, ..Self::default() }
@@ -46,7 +45,6 @@ impl ConnectionFacts<'static> {
 
 impl<'h> ConnectionFacts<'h> {
     /// Adds the TLS version and the IANA name of the cipher suite.
-    #[must_use]
     pub const fn with_tls(self, version: Option<&'static str>, cipher: Option<&'h str>) -> Self {
         Self { tls_version: version, tls_cipher: cipher, ..self }
     }
@@ -55,7 +53,6 @@ impl<'h> ConnectionFacts<'h> {
     /// cipher suite in the header, in the load balancer's spelling.
     ///
     /// A load balancer that ends the client's TLS may begin TLS of its own, so the header takes precedence.
-    #[must_use]
     pub fn behind_balancer(self, tls: Option<(Option<&str>, Option<&'h str>)>) -> Self {
         // The socket's round-trip time is that to the load balancer.
         let own = Self { rtt_from_socket: false, ..self };
@@ -80,10 +77,7 @@ pub struct FactHeaders {
 
 impl FactHeaders {
     /// Reads and checks the names from the flags.
-    ///
-    /// # Errors
-    /// A header name is invalid.
-    pub fn from_args(args: &EdgeArgs) -> Result<Self, EdgeError> {
+    pub fn from_args(args: &EdgeArgs) -> anyhow::Result<Self> {
         let rtt = args.edge_rtt_header.iter().map(|name| header_name("--edge-rtt-header", name));
         Ok(Self {
             http_protocol: header_name("--edge-http-protocol-header", &args.edge_http_protocol_header)?,
@@ -96,7 +90,6 @@ impl FactHeaders {
     }
 
     /// Reads the facts. Only for requests from trusted proxies: any client can send these headers.
-    #[must_use]
     pub fn read<'h>(&self, headers: &'h HeaderMap) -> ConnectionFacts<'h> {
         self.read_explained(headers, &mut ())
     }
@@ -201,11 +194,11 @@ impl<'h> Sent<'h> {
 
 /// Rejects names with underscores, because a client could forge them: a proxy that overwrites `X-Edge-RTT` may forward
 /// a client's `X_Edge_RTT` unchanged.
-pub(crate) fn header_name(flag: &'static str, value: &str) -> Result<HeaderName, EdgeError> {
+pub(crate) fn header_name(flag: &'static str, value: &str) -> anyhow::Result<HeaderName> {
     let plain = value.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
     let name = HeaderName::from_bytes(value.as_bytes()).ok().filter(|_| plain);
     let problem = "is not a valid header name (letters, digits and hyphens)";
-    name.ok_or_else(|| EdgeError::invalid(flag, value, problem))
+    name.ok_or_else(|| invalid(flag, value, problem))
 }
 
 /// Returns a value that is neither too long nor empty and has only allowed characters.

@@ -7,6 +7,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use anyhow::Context;
 use discovery::discover_proxies;
 use futures_util::FutureExt;
 use k8s_openapi::api::core::v1::Node;
@@ -17,30 +18,27 @@ use tokio::time::sleep;
 
 use crate::client_info::{DiscoveryStatus, Shared};
 use crate::colo::{ColoMap, Iata, colo_of_label};
-use crate::policy::{EdgeError, EdgePolicy};
+use crate::policy::EdgePolicy;
 
 /// Read timeout of a connection. Longer than a watch, so that it ends only connections that hang.
 const READ_TIMEOUT: Duration = Duration::from_secs(150);
 
 /// Creates a Kubernetes client from the kubeconfig, if there is one, else from the pod's service account.
-///
-/// # Errors
-/// Neither is found, or the certificates can't be read.
-pub(crate) async fn client() -> Result<Client, EdgeError> {
-    let config = kube::Config::infer().await;
-    client_from(config.map_err(|error| EdgeError::KubeConfig(Box::new(error)))?)
+pub(crate) async fn client() -> anyhow::Result<Client> {
+    client_from(
+        kube::Config::infer().await.context(
+            "no Kubernetes configuration found; --discover-proxies and --colo-node-label require one",
+        )?,
+    )
 }
 
 /// Creates a Kubernetes client from a configuration, with the timeouts that a watch needs.
-///
-/// # Errors
-/// The certificates can't be read.
-pub fn client_from(mut config: kube::Config) -> Result<Client, EdgeError> {
+pub fn client_from(mut config: kube::Config) -> anyhow::Result<Client> {
     // kube's retries would hide an outage for minutes.
     config.default_retry = false;
     config.read_timeout = Some(READ_TIMEOUT);
     config.reset_reader_on_write = true;
-    Client::try_from(config).map_err(|error| EdgeError::KubeClient(Box::new(error)))
+    Client::try_from(config).context("can't create the Kubernetes client")
 }
 
 /// Starts the tasks that the policy requires.
@@ -78,9 +76,6 @@ async fn notice_panic(shared: Shared, task: impl Future<Output = ()>) {
 }
 
 /// Returns the value of a node's label, if the node has it.
-///
-/// # Errors
-/// The Kubernetes API is unreachable, rejects the request or does not have the node.
 pub async fn node_label(client: Client, node: &str, label: &str) -> kube::Result<Option<String>> {
     let node = Api::<Node>::all(client).get_metadata(node).await?;
     Ok(node.labels().get(label).cloned())

@@ -28,5 +28,5 @@ pub use explain::Explained;
 pub use facts::{ConnectionFacts, FactHeaders};
 #[cfg(feature = "kubernetes")]
 pub use kubernetes::{client_from, node_label};
-pub use policy::{ClientIpFrom, EdgeError, EdgePolicy, ServiceRef};
+pub use policy::{ClientIpFrom, EdgePolicy, ServiceRef};
 pub use trusted::{TrustedProxies, TrustedSet};

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use anyhow::{anyhow, bail};
 use http::HeaderName;
 use ipnet::IpNet;
 
@@ -32,55 +33,9 @@ pub struct ServiceRef {
     pub name: String,
 }
 
-/// Why [`Edge`](crate::Edge) could not be created.
-#[derive(Debug, thiserror::Error)]
-pub enum EdgeError {
-    /// The value of a flag, or an entry of a list, is invalid.
-    #[error("{flag}: {value:?} {problem}")]
-    InvalidFlag {
-        /// The flag.
-        flag: &'static str,
-        /// The given value.
-        value: String,
-        /// What is wrong, with the expected format.
-        problem: &'static str,
-    },
-    /// The trusted networks cover every IPv4 or every IPv6 address.
-    #[error(
-        "--trusted-proxies covers {network}: any client could forge its address. List only the networks of your proxies, or add --insecure-trust-any-proxy if only proxies can reach this port"
-    )]
-    TrustsEveryAddress {
-        /// The network that the entries cover together.
-        network: ipnet::IpNet,
-    },
-    /// PROXY headers are required, but no proxy is trusted to send them.
-    #[error(
-        "--proxy-protocol requires --trusted-proxies or --discover-proxies: PROXY headers are accepted only from trusted proxies, and all other connections are closed"
-    )]
-    NoTrustedProxies,
-    /// A node label is given without the name of the node.
-    #[error("--colo-node-label requires --node-name (in Kubernetes: fieldRef spec.nodeName)")]
-    NodeName,
-    /// Kubernetes is required, but this program is built without it.
-    #[cfg(not(feature = "kubernetes"))]
-    #[error(
-        "--discover-proxies and --colo-node-label require Kubernetes support, but this program was built without it"
-    )]
-    NoKubernetes,
-    /// A Kubernetes configuration is required but was not found.
-    #[cfg(feature = "kubernetes")]
-    #[error("no Kubernetes configuration found; --discover-proxies and --colo-node-label require one")]
-    KubeConfig(#[source] Box<kube::config::InferConfigError>),
-    /// The Kubernetes client can't be created.
-    #[cfg(feature = "kubernetes")]
-    #[error("can't create the Kubernetes client")]
-    KubeClient(#[source] Box<kube::Error>),
-}
-
-impl EdgeError {
-    pub(crate) fn invalid(flag: &'static str, value: &str, problem: &'static str) -> Self {
-        Self::InvalidFlag { flag, value: value.to_owned(), problem }
-    }
+/// The error of a flag whose value, or an entry of whose list, is invalid.
+pub(crate) fn invalid(flag: &str, value: &str, problem: &str) -> anyhow::Error {
+    anyhow!("{flag}: {value:?} {problem}")
 }
 
 /// Trusted proxies, their headers, and the colo of this process.
@@ -102,10 +57,7 @@ pub struct EdgePolicy {
 
 impl EdgePolicy {
     /// Checks the flags.
-    ///
-    /// # Errors
-    /// Returns the first invalid flag with the expected format.
-    pub fn from_args(args: &EdgeArgs) -> Result<Self, EdgeError> {
+    pub fn from_args(args: &EdgeArgs) -> anyhow::Result<Self> {
         let networks = networks(args)?;
         let colo_map = colo_map(&args.colo_map)?;
         let configured = non_empty(&args.colo).map(|value| parse_iata("--colo", value)).transpose()?;
@@ -132,7 +84,6 @@ impl EdgePolicy {
     }
 
     /// Returns whether the Kubernetes API is required.
-    #[must_use]
     pub fn needs_kube(&self) -> bool {
         self.discover.is_some() || self.node_label.is_some()
     }
@@ -140,16 +91,13 @@ impl EdgePolicy {
 
 impl ClientIpFrom {
     /// Parses `peer`, `xff` or `header:NAME`.
-    ///
-    /// # Errors
-    /// The text has any other format.
-    pub fn parse(text: &str) -> Result<Self, EdgeError> {
+    pub fn parse(text: &str) -> anyhow::Result<Self> {
         match text {
             "peer" => Ok(Self::Peer),
             "xff" => Ok(Self::Xff),
             _ => match text.strip_prefix("header:") {
                 Some(name) => header_name("--client-ip-from", name).map(Self::Header),
-                None => Err(EdgeError::invalid("--client-ip-from", text, "must be peer, xff or header:NAME")),
+                None => Err(invalid("--client-ip-from", text, "must be peer, xff or header:NAME")),
             },
         }
     }
@@ -158,10 +106,7 @@ impl ClientIpFrom {
 impl ServiceRef {
     /// Parses `NAMESPACE/SERVICE`. Accepts only characters of Kubernetes names because both parts become
     /// part of a request URL.
-    ///
-    /// # Errors
-    /// The text has any other format.
-    pub fn parse(text: &str) -> Result<Self, EdgeError> {
+    pub fn parse(text: &str) -> anyhow::Result<Self> {
         let is_name = |part: &str| {
             let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
             (1..=63).contains(&part.len()) && part.bytes().all(allowed)
@@ -170,7 +115,7 @@ impl ServiceRef {
             Some((namespace, name)) if is_name(namespace) && is_name(name) => {
                 Ok(Self { namespace: namespace.to_owned(), name: name.to_owned() })
             }
-            _ => Err(EdgeError::invalid("--discover-proxies", text, "must be NAMESPACE/SERVICE")),
+            _ => Err(invalid("--discover-proxies", text, "must be NAMESPACE/SERVICE")),
         }
     }
 }
@@ -184,42 +129,47 @@ fn non_empty_entries(list: &[String]) -> impl Iterator<Item = &str> {
     list.iter().map(|entry| entry.trim()).filter(|entry| !entry.is_empty())
 }
 
-fn networks(args: &EdgeArgs) -> Result<Vec<IpNet>, EdgeError> {
+fn networks(args: &EdgeArgs) -> anyhow::Result<Vec<IpNet>> {
     let networks = non_empty_entries(&args.trusted_proxies).map(network).collect::<Result<Vec<_>, _>>()?;
     // Aggregated, because 0.0.0.0/1 and 128.0.0.0/1 together also cover every address.
     let everything = IpNet::aggregate(&networks).into_iter().find(|net| net.prefix_len() == 0);
     match everything {
-        Some(network) if !args.insecure_trust_any_proxy => Err(EdgeError::TrustsEveryAddress { network }),
+        Some(network) if !args.insecure_trust_any_proxy => bail!(
+            "--trusted-proxies covers {network}: any client could forge its address. List only the networks of your \
+             proxies, or add --insecure-trust-any-proxy if only proxies can reach this port"
+        ),
         _ => Ok(networks),
     }
 }
 
-fn network(text: &str) -> Result<IpNet, EdgeError> {
+fn network(text: &str) -> anyhow::Result<IpNet> {
     let host = || text.parse().ok().map(|ip: std::net::IpAddr| IpNet::from(ip));
     let net = text.parse::<IpNet>().ok().or_else(host);
     let problem = "is neither a CIDR (10.0.0.0/8) nor an IP address";
-    net.map(canonical_network).ok_or_else(|| EdgeError::invalid("--trusted-proxies", text, problem))
+    net.map(canonical_network).ok_or_else(|| invalid("--trusted-proxies", text, problem))
 }
 
-fn parse_iata(flag: &'static str, value: &str) -> Result<Iata, EdgeError> {
+fn parse_iata(flag: &'static str, value: &str) -> anyhow::Result<Iata> {
     let problem = "must be three capital letters (an IATA code such as FRA)";
-    Iata::parse(value.as_bytes()).ok_or_else(|| EdgeError::invalid(flag, value, problem))
+    Iata::parse(value.as_bytes()).ok_or_else(|| invalid(flag, value, problem))
 }
 
-fn colo_map(list: &[String]) -> Result<ColoMap, EdgeError> {
+fn colo_map(list: &[String]) -> anyhow::Result<ColoMap> {
     let entry = |text: &str| match text.split_once('=') {
         Some((zone, code)) if !zone.trim().is_empty() => {
             Ok((zone.trim().to_owned(), parse_iata("--colo-map", code.trim())?))
         }
-        _ => Err(EdgeError::invalid("--colo-map", text, "must be ZONE=IATA")),
+        _ => Err(invalid("--colo-map", text, "must be ZONE=IATA")),
     };
     non_empty_entries(list).map(entry).collect()
 }
 
-fn node_label(args: &EdgeArgs) -> Result<Option<(String, String)>, EdgeError> {
+fn node_label(args: &EdgeArgs) -> anyhow::Result<Option<(String, String)>> {
     match (non_empty(&args.node_name), non_empty(&args.colo_node_label)) {
         (_, None) => Ok(None),
-        (None, Some(_)) => Err(EdgeError::NodeName),
+        (None, Some(_)) => {
+            bail!("--colo-node-label requires --node-name (in Kubernetes: fieldRef spec.nodeName)")
+        }
         (Some(node), Some(label)) => Ok(Some((node.to_owned(), label.to_owned()))),
     }
 }

@@ -35,14 +35,12 @@ pub struct TrustedSet {
 
 impl TrustedSet {
     /// Creates a set of networks without discovered addresses.
-    #[must_use]
     pub fn new(networks: impl IntoIterator<Item = IpNet>) -> Self {
         let networks = networks.into_iter().map(canonical_network).collect();
         Self { networks, hosts: Box::default() }
     }
 
     /// Returns a set with the same networks and these addresses instead of the previous ones.
-    #[must_use]
     pub fn with_hosts(&self, hosts: impl IntoIterator<Item = IpAddr>) -> Self {
         let mut hosts: Vec<IpAddr> = hosts.into_iter().map(|ip| ip.to_canonical()).collect();
         hosts.sort_unstable();
@@ -51,7 +49,6 @@ impl TrustedSet {
     }
 
     /// Returns whether the address is a trusted proxy. An IPv4-mapped address counts as IPv4.
-    #[must_use]
     pub fn contains(&self, ip: IpAddr) -> bool {
         self.find(ip).is_some()
     }
@@ -81,19 +78,16 @@ pub struct TrustedProxies(ArcSwap<TrustedSet>);
 
 impl TrustedProxies {
     /// Creates a holder with an initial set.
-    #[must_use]
     pub fn new(set: TrustedSet) -> Self {
         Self(ArcSwap::from_pointee(set))
     }
 
     /// Returns the current set without locking.
-    #[must_use]
     pub fn load(&self) -> Guard<Arc<TrustedSet>> {
         self.0.load()
     }
 
     /// Returns whether the address is currently a trusted proxy.
-    #[must_use]
     pub fn contains(&self, ip: IpAddr) -> bool {
         self.load().contains(ip)
     }

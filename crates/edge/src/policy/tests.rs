@@ -2,17 +2,17 @@
 
 use super::*;
 
-fn policy(change: impl FnOnce(&mut EdgeArgs)) -> Result<EdgePolicy, EdgeError> {
+fn policy(change: impl FnOnce(&mut EdgeArgs)) -> anyhow::Result<EdgePolicy> {
     let mut args = EdgeArgs::default();
     change(&mut args);
     EdgePolicy::from_args(&args)
 }
 
-fn trusting(list: &[&str]) -> Result<EdgePolicy, EdgeError> {
+fn trusting(list: &[&str]) -> anyhow::Result<EdgePolicy> {
     policy(|args| args.trusted_proxies = list.iter().map(|&s| s.to_owned()).collect())
 }
 
-fn message<T: fmt::Debug>(result: Result<T, EdgeError>) -> String {
+fn message<T: fmt::Debug>(result: anyhow::Result<T>) -> String {
     result.unwrap_err().to_string()
 }
 
