@@ -84,7 +84,8 @@ pub struct Edge {
 }
 
 impl Edge {
-    /// Checks the flags and, if they require it, starts reading from Kubernetes.
+    /// Checks the flags and, if they require it, starts reading from Kubernetes. An unreachable Kubernetes API is not an
+    /// error: see [`Edge::status`].
     pub async fn start(args: &EdgeArgs) -> anyhow::Result<Self> {
         let policy = EdgePolicy::from_args(args)?;
         tracing::info!(%policy, "edge policy");
@@ -261,7 +262,8 @@ impl DiscoveryStatus {
         !matches!(self, Self::Waiting)
     }
 
-    /// Returns the detail for the readiness report, or the reason why the process is not ready.
+    /// Returns the detail for the readiness report, or the reason why the process is not ready: before the first list, a
+    /// proxy's address would be taken for the address of every client behind it.
     pub fn readiness(&self) -> Result<String, String> {
         match self.is_ready() {
             true => Ok(format!("proxy discovery: {}", self.label())),
