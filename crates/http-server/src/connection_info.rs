@@ -102,7 +102,8 @@ fn round_trip_time(_: RawFd) -> Option<Duration> {
     None
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(target_os = "linux")]
+#[cfg(test)]
 mod tests {
     use std::{
         fs::File,

@@ -1,6 +1,6 @@
 //! Serves several services on one port, each under its own host name.
 
-use std::future::Future;
+use std::{future::Future, sync::Arc};
 
 use http::{HeaderValue, StatusCode, header};
 use poem::{Endpoint, Request, Response, Result, endpoint::BoxEndpoint};
@@ -25,40 +25,34 @@ pub fn wrong_host(errors: &ErrorResponder) -> Response {
 /// Without the second check, a client could reach a service through a connection that a firewall or proxy
 /// allowed only for another service. Browsers repeat the request on a new connection.
 pub struct HostRouter {
-    hosts: Vec<Host>,
-    endpoints: Vec<BoxEndpoint<'static>>,
+    /// Each host with the endpoint of its service. `None` if another port serves it.
+    hosts: Vec<(String, Option<Arc<BoxEndpoint<'static>>>)>,
     wrong_host: BoxEndpoint<'static>,
-}
-
-struct Host {
-    name: String,
-    /// Index of the service's endpoint. `None` if another port serves it.
-    endpoint: Option<usize>,
 }
 
 impl HostRouter {
     /// Creates a router without hosts. `wrong_host` responds to requests for unknown ones.
     pub fn new(wrong_host: BoxEndpoint<'static>) -> Self {
-        Self { hosts: Vec::new(), endpoints: Vec::new(), wrong_host }
+        Self { hosts: Vec::new(), wrong_host }
     }
 
     /// Serves requests for this host.
     pub fn host(mut self, name: &str, endpoint: BoxEndpoint<'static>) -> Self {
-        self.hosts.push(Host { name: name.to_owned(), endpoint: Some(self.endpoints.len()) });
-        self.endpoints.push(endpoint);
+        self.hosts.push((name.to_owned(), Some(Arc::new(endpoint))));
         self
     }
 
     /// Serves requests for this host by the service that was added last. A connection for one name of a service is not
     /// used for another: their addresses may be of different families, and the service may need to know which.
     pub fn also(mut self, name: &str) -> Self {
-        self.hosts.push(Host { name: name.to_owned(), endpoint: self.endpoints.len().checked_sub(1) });
+        let last = self.hosts.iter().rev().find_map(|(_, endpoint)| endpoint.clone());
+        self.hosts.push((name.to_owned(), last));
         self
     }
 
     /// Names a host that another port serves. Connections for it get 421 here.
     pub fn elsewhere(mut self, name: &str) -> Self {
-        self.hosts.push(Host { name: name.to_owned(), endpoint: None });
+        self.hosts.push((name.to_owned(), None));
         self
     }
 
@@ -75,11 +69,11 @@ impl HostRouter {
         if connection.is_some_and(|connection| connection != index) {
             return None;
         }
-        self.hosts[index].endpoint.map(|endpoint| &self.endpoints[endpoint])
+        self.hosts[index].1.as_deref()
     }
 
     fn index_of(&self, name: &str) -> Option<usize> {
-        self.hosts.iter().position(|host| host.name.eq_ignore_ascii_case(name))
+        self.hosts.iter().position(|(host, _)| host.eq_ignore_ascii_case(name))
     }
 }
 
@@ -93,8 +87,6 @@ impl Endpoint for HostRouter {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use poem::{EndpointExt, endpoint::make_sync};
 
     use super::*;

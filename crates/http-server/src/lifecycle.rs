@@ -16,14 +16,9 @@ use crate::args::ServeArgs;
 /// The shutdown state of a service, shared by its parts.
 #[derive(Clone, Debug)]
 pub struct Lifecycle {
-    inner: Arc<Inner>,
-}
-
-#[derive(Debug)]
-struct Inner {
     shutdown_start: watch::Sender<Option<Instant>>,
     /// Whether `shutdown_start` is set. Read on every request.
-    shutting_down: AtomicBool,
+    shutting_down: Arc<AtomicBool>,
     drain_delay: Duration,
     grace: Duration,
 }
@@ -31,14 +26,8 @@ struct Inner {
 impl Lifecycle {
     /// Creates the state of a running service.
     pub fn new(args: &ServeArgs) -> Self {
-        Self {
-            inner: Arc::new(Inner {
-                shutdown_start: watch::Sender::new(None),
-                shutting_down: AtomicBool::new(false),
-                drain_delay: args.drain_delay,
-                grace: args.grace,
-            }),
-        }
+        let (shutdown_start, shutting_down) = (watch::Sender::new(None), Arc::default());
+        Self { shutdown_start, shutting_down, drain_delay: args.drain_delay, grace: args.grace }
     }
 
     /// Makes SIGTERM and SIGINT begin the shutdown. A second signal exits the process immediately.
@@ -58,8 +47,8 @@ impl Lifecycle {
     async fn handle_signals(self, mut term: Signal, mut int: Signal) {
         either(&mut term, &mut int).await;
         tracing::info!(
-            drain_delay = ?self.inner.drain_delay,
-            grace = ?self.inner.grace,
+            drain_delay = ?self.drain_delay,
+            grace = ?self.grace,
             "shutting down; a second signal exits immediately"
         );
         self.begin_shutdown();
@@ -70,8 +59,8 @@ impl Lifecycle {
 
     /// Begins the shutdown. Further calls have no effect.
     pub fn begin_shutdown(&self) {
-        self.inner.shutting_down.store(true, Ordering::Relaxed);
-        self.inner.shutdown_start.send_if_modified(|start| {
+        self.shutting_down.store(true, Ordering::Relaxed);
+        self.shutdown_start.send_if_modified(|start| {
             let first = start.is_none();
             start.get_or_insert_with(Instant::now);
             first
@@ -80,25 +69,25 @@ impl Lifecycle {
 
     /// Whether the shutdown has begun.
     pub fn is_shutting_down(&self) -> bool {
-        self.inner.shutting_down.load(Ordering::Relaxed)
+        self.shutting_down.load(Ordering::Relaxed)
     }
 
     /// Waits until the shutdown has begun and the drain delay is over. The server then stops accepting connections.
     pub async fn drain_delay_over(&self) {
         let start = self.shutdown_start().await;
-        sleep_until(start + self.inner.drain_delay).await;
+        sleep_until(start + self.drain_delay).await;
     }
 
     /// Waits until the grace period, which follows the drain delay, is over. The server then closes the remaining
     /// connections.
     pub async fn grace_period_over(&self) {
         let start = self.shutdown_start().await;
-        sleep_until(start + self.inner.drain_delay + self.inner.grace).await;
+        sleep_until(start + self.drain_delay + self.grace).await;
     }
 
     /// Waits until the shutdown begins. Returns the time at which it began.
     async fn shutdown_start(&self) -> Instant {
-        let mut receiver = self.inner.shutdown_start.subscribe();
+        let mut receiver = self.shutdown_start.subscribe();
         match receiver.wait_for(Option::is_some).await.map(|start| *start) {
             Ok(Some(start)) => start,
             // Unreachable: `self` holds the sender, and `wait_for` returns only a `Some`.
