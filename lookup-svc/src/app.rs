@@ -157,13 +157,13 @@ mod tests {
         let (sender, receiver) = watch::channel(DiscoveryStatus::Waiting);
         let condition = kit.readiness.condition("lookup-edge");
         let reporting = tokio::spawn(condition.follow(receiver, DiscoveryStatus::readiness));
-        assert!(!kit.readiness.is_ready());
+        assert!(!kit.readiness.report().ready);
         for status in [DiscoveryStatus::Following { proxies: 2 }, DiscoveryStatus::Stale { proxies: 2 }] {
             sender.send_replace(status);
             while !kit.readiness.report().checks["lookup-edge"].detail.contains(status.label()) {
                 tokio::task::yield_now().await;
             }
-            assert!(kit.readiness.is_ready(), "{status:?}");
+            assert!(kit.readiness.report().ready, "{status:?}");
         }
         drop(sender);
         reporting.await.expect("the task ends when the sender is dropped");

@@ -194,6 +194,6 @@ mod tests {
         ended.expect("no panic in the service");
         let error = kit.finish().expect_err("an error");
         assert!(error.to_string().contains("store writer"), "{error}");
-        assert!(!kit.readiness.is_ready());
+        assert!(!kit.readiness.report().ready);
     }
 }

@@ -13,6 +13,9 @@ pub const DEFAULT_BODY_LIMIT: usize = 64 * 1024;
 /// The default maximum time for a body to arrive, so that a slow client can't hold a request open.
 pub const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
+const TIMED_OUT: &str = "The request body did not arrive in time.";
+const UNREADABLE: &str = "The request body could not be read: it is incomplete or its length is wrong.";
+
 /// Middleware that reads the whole body. Responds with 413 if it is too large and with 408 if it is too slow.
 ///
 /// Must be inside [`catch_all`](crate::catch_all), which turns its errors into JSON responses.
@@ -41,14 +44,17 @@ impl BodyLimit {
             Some(_) => Either::Left(body.into_bytes()),
             None => Either::Right(Box::pin(body.into_bytes_limit(self.bytes))),
         };
-        let result = tokio::time::timeout(self.timeout, reading).await.map_err(|_| timed_out())?;
-        let bytes = result.map_err(|error| match error {
-            ReadBodyError::Io(_) => unreadable(),
-            error => error.into(),
-        })?;
-        request.extensions_mut().insert(LimitApplied);
-        request.set_body(Body::from_bytes(bytes));
-        Ok(())
+        let (text, status) = match tokio::time::timeout(self.timeout, reading).await {
+            Ok(Ok(bytes)) => {
+                request.extensions_mut().insert(LimitApplied);
+                request.set_body(Body::from_bytes(bytes));
+                return Ok(());
+            }
+            Ok(Err(ReadBodyError::Io(_))) => (UNREADABLE, StatusCode::BAD_REQUEST),
+            Ok(Err(error)) => return Err(error.into()),
+            Err(_) => (TIMED_OUT, StatusCode::REQUEST_TIMEOUT),
+        };
+        Err(Error::from_string(text, status))
     }
 }
 
@@ -72,17 +78,6 @@ pub(crate) async fn read_body(request: &Request, body: Body) -> Result<Bytes, Re
 
 fn content_length(request: &Request) -> Option<u64> {
     request.header(header::CONTENT_LENGTH)?.parse().ok()
-}
-
-fn timed_out() -> Error {
-    Error::from_string("The request body did not arrive in time.", StatusCode::REQUEST_TIMEOUT)
-}
-
-fn unreadable() -> Error {
-    Error::from_string(
-        "The request body could not be read: it is incomplete or its length is wrong.",
-        StatusCode::BAD_REQUEST,
-    )
 }
 
 impl<E: Endpoint> Middleware<E> for BodyLimit {

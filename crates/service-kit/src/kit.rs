@@ -129,7 +129,7 @@ impl Kit {
             Err(error) => return drop(bound.send(Err(error.into()))),
         };
         runtime.block_on(async {
-            let args = self.admin_args();
+            let args = ServeArgs { max_connections: ADMIN_CONNECTIONS, ..self.serve.clone() };
             match Server::bind("admin", addr, &args).await {
                 Ok(server) => {
                     let server = server.errors(responder("/", &HeaderMap::new()));
@@ -190,10 +190,6 @@ impl Kit {
                 }
             })
             .build();
-    }
-
-    fn admin_args(&self) -> ServeArgs {
-        ServeArgs { max_connections: ADMIN_CONNECTIONS, ..self.serve.clone() }
     }
 
     /// Exports the remaining telemetry. Call it last before the process exits. Returns an error if the reason for the

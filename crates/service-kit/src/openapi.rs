@@ -48,9 +48,6 @@ pub fn contact(docs_url: Option<&str>) -> ContactObject {
 impl OpenApiDocument {
     /// Generates the document of a service. Operations without a security requirement get `security: []`: linters take
     /// a missing field for an oversight.
-    ///
-    /// # Panics
-    /// If poem-openapi generates invalid JSON.
     pub fn new<T: OpenApi, W: Webhook>(service: &OpenApiService<T, W>) -> Self {
         let document = serde_json::from_str(&service.spec()).expect("poem-openapi generates valid JSON");
         let mut document = Self(document);
@@ -73,7 +70,8 @@ impl OpenApiDocument {
     /// a response is left out.
     pub fn add_examples(&mut self, examples: Vec<Example<'_>>) {
         for example in examples {
-            let reference = to_value(&Reference { path: format!("#/components/examples/{}", example.name) });
+            let path = format!("#/components/examples/{}", example.name);
+            let reference = Value::from(Mapping::from_iter([("$ref".into(), path.into())]));
             let mut used = false;
             self.for_each_operation(|operation| {
                 let id = operation.get("operationId").and_then(Value::as_str).unwrap_or_default();
@@ -113,17 +111,11 @@ impl OpenApiDocument {
     }
 
     /// The document as pretty-printed JSON.
-    ///
-    /// # Panics
-    /// If a key is not a string. All of them come from JSON objects and this module.
     pub fn json(&self) -> String {
         serde_json::to_string_pretty(&self.0).expect("keys are strings") + "\n"
     }
 
     /// The document as YAML.
-    ///
-    /// # Panics
-    /// Never: a `Value` can always be written.
     pub fn yaml(&self) -> String {
         serde_yaml::to_string(&self.0).expect("a YAML value can be written as YAML")
     }
@@ -133,16 +125,7 @@ impl OpenApiDocument {
     }
 }
 
-#[derive(serde::Serialize)]
-struct Reference {
-    #[serde(rename = "$ref")]
-    path: String,
-}
-
 /// Converts a value, such as an example.
-///
-/// # Panics
-/// If a map in it has keys that JSON can't represent.
 pub fn to_value(value: &impl serde::Serialize) -> Value {
     serde_yaml::to_value(value).expect("the value has only keys that are strings")
 }

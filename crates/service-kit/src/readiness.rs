@@ -55,11 +55,6 @@ impl Readiness {
         }
         Report { ready: checks.values().all(|check| check.ready), checks }
     }
-
-    /// Whether the service should get traffic.
-    pub fn is_ready(&self) -> bool {
-        self.report().ready
-    }
 }
 
 /// A handle that sets the state of one condition.
@@ -125,18 +120,18 @@ mod tests {
     fn service_is_ready_if_all_conditions_are_met_and_it_runs() {
         let lifecycle = Lifecycle::new(&ServeArgs::default());
         let readiness = Readiness::new(lifecycle.clone());
-        assert!(readiness.is_ready());
+        assert!(readiness.report().ready);
         let geo = readiness.condition("geo");
         let store = readiness.condition("store");
-        assert!(!readiness.is_ready(), "a condition starts as not met");
+        assert!(!readiness.report().ready, "a condition starts as not met");
         geo.set_ready("2 databases");
         store.set_not_ready("unreachable");
         let report = readiness.report();
         assert!(!report.ready && report.checks["geo"].ready);
         assert_eq!(report.checks["store"].detail, "unreachable");
         store.set_ready("connected");
-        assert!(readiness.is_ready());
+        assert!(readiness.report().ready);
         lifecycle.begin_shutdown();
-        assert!(!readiness.is_ready(), "not ready during shutdown");
+        assert!(!readiness.report().ready, "not ready during shutdown");
     }
 }

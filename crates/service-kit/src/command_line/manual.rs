@@ -3,6 +3,7 @@
 use std::{fs, path::PathBuf};
 
 use anyhow::Context;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;
 use clap_mangen::Man;
@@ -15,8 +16,8 @@ pub enum ManualCommand {
     /// Print a completion script for a shell, for example: source <(PROGRAM completions bash)
     Completions {
         /// The shell
-        #[arg(value_enum)]
-        shell: CompletionShell,
+        #[arg(value_parser = PossibleValuesParser::new(["bash", "zsh", "fish"]).try_map(|name| name.parse::<Shell>()))]
+        shell: Shell,
     },
     /// Print the man page, or write the pages of all commands to a directory
     Man {
@@ -24,17 +25,6 @@ pub enum ManualCommand {
         #[arg(long, value_name = "DIR")]
         to: Option<PathBuf>,
     },
-}
-
-/// A shell with completions.
-#[derive(clap::ValueEnum, Debug, Clone, Copy)]
-pub enum CompletionShell {
-    /// Bash
-    Bash,
-    /// Zsh
-    Zsh,
-    /// fish
-    Fish,
 }
 
 impl ManualCommand {
@@ -57,14 +47,9 @@ impl ManualCommand {
     }
 }
 
-fn completions(mut command: Command, shell: CompletionShell) -> anyhow::Result<String> {
+fn completions(mut command: Command, shell: Shell) -> anyhow::Result<String> {
     let (name, mut script) = (command.get_name().to_owned(), Vec::new());
-    let generator = match shell {
-        CompletionShell::Bash => Shell::Bash,
-        CompletionShell::Zsh => Shell::Zsh,
-        CompletionShell::Fish => Shell::Fish,
-    };
-    clap_complete::generate(generator, &mut command, &name, &mut script);
+    clap_complete::generate(shell, &mut command, &name, &mut script);
     let script = String::from_utf8(script)?;
     // The script for Bash spells a program name with a hyphen in two ways, so nothing after a subcommand is completed:
     // https://github.com/clap-rs/clap/issues/6421

@@ -10,7 +10,7 @@ use super::harness::{Harness, QuotaMode, allowed, bare};
 async fn lookup_without_verdict_gets_500_and_service_stays_ready() {
     let harness = Harness::start().await;
     let key = harness.create_key(allowed(Scope::Full));
-    while !harness.kit.readiness.is_ready() {
+    while !harness.kit.readiness.report().ready {
         tokio::task::yield_now().await;
     }
     harness.quota.set_mode(QuotaMode::Fail);
@@ -19,7 +19,7 @@ async fn lookup_without_verdict_gets_500_and_service_stays_ready() {
         assert_eq!(response.field_names(), ["docs", "error", "message"]);
         assert_eq!((response.rate_limit(), response.header("retry-after")), ([None; 3], None));
     }
-    assert!(harness.kit.readiness.is_ready(), "an outage of quota-svc does not affect readiness");
+    assert!(harness.kit.readiness.report().ready, "an outage of quota-svc does not affect readiness");
     harness.quota.set_mode(QuotaMode::Normal);
     assert_eq!(harness.lookup(&key, "").await.status, 200);
 }
@@ -76,15 +76,15 @@ async fn service_is_ready_once_the_store_was_reached_and_stays_ready() {
     while !detail().contains("connection refused") {
         tokio::task::yield_now().await;
     }
-    assert!(!harness.kit.readiness.is_ready());
+    assert!(!harness.kit.readiness.report().ready);
     harness.quota.set_store_unavailable(None);
-    while !harness.kit.readiness.is_ready() {
+    while !harness.kit.readiness.report().ready {
         tokio::task::yield_now().await;
     }
     harness.quota.set_store_unavailable(Some("connection refused"));
     let key = harness.create_key(bare(Outcome::Unavailable));
     harness.lookup(&key, "").await.assert_error(500, "internal_error");
-    assert!(harness.kit.readiness.is_ready(), "a later outage does not affect readiness");
+    assert!(harness.kit.readiness.report().ready, "a later outage does not affect readiness");
 }
 
 #[tokio::test]
