@@ -74,7 +74,7 @@ pub async fn run(command: Command, config: &Config, output: Output) -> anyhow::R
     match command {
         Command::Manual(command) => command.run::<Cli>(),
         Command::Explain(args) => {
-            let (edge, geo) = (config.edge()?, config.geo_args());
+            let (edge, geo) = (config.edge(), config.geo_args());
             explain::run(&edge, &geo, config.listener.proxy_protocol, args, output).await
         }
         Command::GeoUpdate(args) => update_geo(*args, &config.data_dir).await,

@@ -7,27 +7,17 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use dashboard_api::session::SessionKey;
 
-/// Contents of the data directory.
-pub struct DataDir {
-    /// Path of the embedded store: accounts, keys and counters.
-    pub store_file: PathBuf,
-    /// Path of the token that quota-svc requires from the other services and from commands.
-    pub quota_token_file: PathBuf,
-    /// Encrypts the dashboard's session cookies.
-    pub session_key: SessionKey,
-}
-
 /// The directory of the geo databases, used if it exists and no `--geo-db` is given.
 pub fn geo_dir(dir: &Path) -> PathBuf {
     dir.join("geo")
 }
 
-/// The path of the embedded store.
+/// The path of the embedded store: accounts, keys and counters.
 pub fn store_file(dir: &Path) -> PathBuf {
     dir.join("store.redb")
 }
 
-/// The path of the token.
+/// The path of the token that quota-svc requires from the other services and from commands.
 pub fn quota_token_file(dir: &Path) -> PathBuf {
     dir.join("quota-token")
 }
@@ -38,8 +28,8 @@ pub fn command_socket(dir: &Path) -> PathBuf {
 }
 
 /// Creates the directory, the session key and the token if they are missing, readable only by the user who runs
-/// ip-lookup.
-pub fn prepare(dir: &Path) -> anyhow::Result<DataDir> {
+/// ip-lookup. Returns the session key.
+pub fn prepare(dir: &Path) -> anyhow::Result<SessionKey> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir).with_context(|| {
         let dir = dir.display();
         format!("can't create the data directory {dir}: choose a writable one with --data-dir PATH")
@@ -50,7 +40,7 @@ pub fn prepare(dir: &Path) -> anyhow::Result<DataDir> {
         create_token(&quota_token_file)
             .with_context(|| format!("can't write the quota token {}", quota_token_file.display()))?;
     }
-    Ok(DataDir { store_file: store_file(dir), quota_token_file, session_key })
+    Ok(session_key)
 }
 
 fn create_token(path: &Path) -> anyhow::Result<()> {
@@ -70,10 +60,12 @@ mod tests {
     #[test]
     fn token_is_created_once_with_mode_600() {
         let dir = tempfile::tempdir().unwrap();
-        let file = prepare(dir.path()).unwrap().quota_token_file;
+        prepare(dir.path()).unwrap();
+        let file = quota_token_file(dir.path());
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
         let token = fs::read_to_string(&file).unwrap();
         assert!(quota_client::QuotaToken::load(&file).is_ok());
-        assert_eq!(fs::read_to_string(prepare(dir.path()).unwrap().quota_token_file).unwrap(), token);
+        prepare(dir.path()).unwrap();
+        assert_eq!(fs::read_to_string(file).unwrap(), token);
     }
 }

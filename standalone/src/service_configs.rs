@@ -3,25 +3,25 @@
 use std::net::SocketAddr;
 
 use anyhow::Context as _;
-use clap::Parser;
+use dashboard_api::session::SessionKey;
 use edge::EdgeArgs;
 use geo::GeoArgs;
 use url::Url;
 
 use crate::config::Config;
-use crate::data_dir::{self, DataDir};
+use crate::data_dir;
 use crate::service_urls::ServiceUrls;
 
 impl Config {
     /// quota-svc's configuration. The data directory's store is used unless --redis-url is set.
-    pub fn quota(&self, data: &DataDir) -> quota_svc::config::Config {
+    pub fn quota(&self) -> quota_svc::config::Config {
         use quota_svc::store::StoreArgs;
         quota_svc::config::Config {
             listen: self.quota_listen,
-            quota_token_file: Some(data.quota_token_file.clone()),
+            quota_token_file: Some(data_dir::quota_token_file(&self.data_dir)),
             store: StoreArgs {
                 redis_url: self.redis_url.clone(),
-                store_file: self.redis_url.is_none().then(|| data.store_file.clone()),
+                store_file: self.redis_url.is_none().then(|| data_dir::store_file(&self.data_dir)),
                 ..StoreArgs::default()
             },
             limits: self.limits.clone(),
@@ -29,12 +29,7 @@ impl Config {
         }
     }
 
-    pub fn lookup(
-        &self,
-        quota: SocketAddr,
-        data: &DataDir,
-        urls: &ServiceUrls,
-    ) -> anyhow::Result<lookup_svc::config::Config> {
+    pub fn lookup(&self, quota: SocketAddr, urls: &ServiceUrls) -> lookup_svc::config::Config {
         let mut config = lookup_svc::config::Config {
             listen: self.listen,
             base_url: urls.api.clone(),
@@ -42,21 +37,21 @@ impl Config {
             ipv6_host: self.ipv6_host.clone(),
             dashboard_url: urls.dashboard.clone(),
             ratelimit_headers: self.ratelimit_headers,
-            edge: self.edge()?,
+            edge: self.edge(),
             geo: self.geo_args(),
             serving: self.serve_args(),
             listener: self.listener.clone(),
             ..lookup_svc::config::Config::default()
         };
         config.quota.quota_url = format!("http://{quota}");
-        config.quota.quota_token_file = Some(data.quota_token_file.clone());
-        Ok(config)
+        config.quota.quota_token_file = Some(data_dir::quota_token_file(&self.data_dir));
+        config
     }
 
     pub fn dashboard(
         &self,
         quota: SocketAddr,
-        data: &DataDir,
+        session_key: SessionKey,
         urls: &ServiceUrls,
     ) -> anyhow::Result<dashboard_api::config::Config> {
         let is_named = self.public_url.is_some() || self.dashboard_host.is_some();
@@ -64,16 +59,16 @@ impl Config {
         let mut config = dashboard_api::config::Config {
             listen: self.dashboard_addr(),
             quota_url: format!("http://{quota}"),
-            quota_token_file: Some(data.quota_token_file.clone()),
+            quota_token_file: Some(data_dir::quota_token_file(&self.data_dir)),
             default_host: url.host_str().map(str::to_owned),
             public_url: is_named.then_some(url),
             lookup_url: urls.api.parse().context("--base-url")?,
-            edge: self.edge()?,
+            edge: self.edge(),
             serving: self.serve_args(),
             listener: self.listener.clone(),
             ..dashboard_api::config::Config::default()
         };
-        config.accounts.session_key = Some(data.session_key.clone());
+        config.accounts.session_key = Some(session_key);
         config.accounts.signup = self.signup;
         // Some browsers reject Secure cookies over plain HTTP. Loopback traffic does not leave the machine.
         let local_only = !is_named && self.dashboard_addr().ip().is_loopback();
@@ -92,28 +87,21 @@ impl Config {
     }
 
     /// The edge's flags.
-    pub fn edge(&self) -> anyhow::Result<EdgeArgs> {
-        let proxies = self.trusted_proxies.join(",");
-        let flags = ["edge".to_owned(), format!("--trusted-proxies={proxies}")];
-        let flags = flags.into_iter().take(if proxies == "none" { 1 } else { 2 });
-        Ok(EdgeArgs { colo: self.colo.clone(), ..EdgeOnly::try_parse_from(flags)?.edge })
+    pub fn edge(&self) -> EdgeArgs {
+        let is_none = self.trusted_proxies == ["none"];
+        let trusted_proxies = if is_none { Vec::new() } else { self.trusted_proxies.clone() };
+        EdgeArgs { trusted_proxies, colo: self.colo.clone(), ..EdgeArgs::default() }
     }
-}
-
-/// Parses only the edge's flags, to use their defaults and validation.
-#[derive(Parser)]
-struct EdgeOnly {
-    #[command(flatten)]
-    edge: EdgeArgs,
 }
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
 
     #[test]
     fn dashboard_accepts_the_host_of_its_default_url() {
-        let data = tempfile::tempdir().unwrap();
         for (flags, host) in [
             ("", "localhost"),
             ("--dashboard-listen 192.0.2.1:8081 --insecure-cookies", "192.0.2.1"),
@@ -122,8 +110,8 @@ mod tests {
         ] {
             let config =
                 Config::try_parse_from(["ip-lookup"].into_iter().chain(flags.split_whitespace())).unwrap();
-            let (urls, data) = (ServiceUrls::new(&config).unwrap(), data_dir::prepare(data.path()).unwrap());
-            let dashboard = config.dashboard(config.quota_listen, &data, &urls).unwrap();
+            let (urls, key) = (ServiceUrls::new(&config).unwrap(), SessionKey::generate().unwrap());
+            let dashboard = config.dashboard(config.quota_listen, key, &urls).unwrap();
             assert_eq!(dashboard.host().as_deref(), Some(host), "{flags}");
         }
     }

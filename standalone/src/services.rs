@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use dashboard_api::app::DashboardService;
+use dashboard_api::session::SessionKey;
 use http_server::{Lifecycle, Server, Tls, TlsArgs};
 use lookup_svc::app::LookupService;
 use quota_client::wire::Actor;
@@ -17,7 +18,6 @@ use tokio::task::JoinSet;
 use crate::acme::Acme;
 use crate::banner::Banner;
 use crate::config::Config;
-use crate::data_dir::DataDir;
 use crate::ports::{self, Ports};
 use crate::service_urls::ServiceUrls;
 use crate::{bootstrap, command_socket, commands, data_dir};
@@ -47,10 +47,10 @@ pub async fn run(config: &Config, kit: &Kit) -> anyhow::Result<()> {
     let quota_port =
         Server::bind("quota", config.quota_listen, &kit.serve).await.context("--quota-listen")?;
     let urls = ports.urls(config);
-    let data = data_dir::prepare(&config.data_dir)?;
+    let session_key = data_dir::prepare(&config.data_dir)?;
     // quota-svc has its own lifecycle, to stop last: requests in flight in the other services still need it.
     let quota_kit = Kit { lifecycle: Lifecycle::new(&kit.serve), ..kit.clone() };
-    let quota = QuotaService::start_on(quota_port, &config.quota(&data), &quota_kit).await?;
+    let quota = QuotaService::start_on(quota_port, &config.quota(), &quota_kit).await?;
     let quota_addr = quota.local_addr();
     let quota = tokio::spawn(kit.tasks.watch("quota-svc", quota.run()));
     let mut forwarding = JoinSet::new();
@@ -68,7 +68,7 @@ pub async fn run(config: &Config, kit: &Kit) -> anyhow::Result<()> {
         ),
     }
 
-    let result = serve_public(config, kit, quota_addr, &data, &urls, ports, acme).await;
+    let result = serve_public(config, kit, quota_addr, session_key, &urls, ports, acme).await;
     // If the public services failed to start, no shutdown has begun yet, and the end of quota-svc would be a failure.
     kit.lifecycle.begin_shutdown();
     quota_kit.lifecycle.begin_shutdown();
@@ -80,16 +80,16 @@ async fn serve_public(
     config: &Config,
     kit: &Kit,
     quota: SocketAddr,
-    data: &DataDir,
+    session_key: SessionKey,
     urls: &ServiceUrls,
     ports: Ports,
     acme: Option<Acme>,
 ) -> anyhow::Result<()> {
-    let token = QuotaToken::load(&data.quota_token_file)?;
+    let token = QuotaToken::load(&data_dir::quota_token_file(&config.data_dir))?;
     let client = QuotaClient::new(&format!("http://{quota}"), STARTUP_TIMEOUT)?;
     let client = client.with_token(&token).acting_as(Actor::System);
-    let dashboard = DashboardService::start(&config.dashboard(quota, data, urls)?, kit).await?;
-    let lookup = LookupService::start(&config.lookup(quota, data, urls)?, kit).await?;
+    let dashboard = DashboardService::start(&config.dashboard(quota, session_key, urls)?, kit).await?;
+    let lookup = LookupService::start(&config.lookup(quota, urls), kit).await?;
     let geo = lookup.geo_summary();
     let trusted = lookup.trusted_proxies();
     // Before the account is created: if this failed later, its password would never be shown.

@@ -69,10 +69,10 @@ impl Connection {
 
     /// Starts a quota-svc in this process, on any port of loopback.
     async fn start(config: &Config) -> anyhow::Result<Self> {
-        let data = data_dir::prepare(&config.data_dir)?;
-        let token = QuotaToken::load(&data.quota_token_file)?;
+        data_dir::prepare(&config.data_dir)?;
+        let token = QuotaToken::load(&data_dir::quota_token_file(&config.data_dir))?;
         let kit = Kit::detached(&config.serve_args());
-        let mut quota = config.quota(&data);
+        let mut quota = config.quota();
         quota.listen = (Ipv4Addr::LOCALHOST, 0).into();
         let service = QuotaService::start(&quota, &kit).await?;
         let address = format!("http://{}", service.local_addr());
