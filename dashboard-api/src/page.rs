@@ -6,7 +6,7 @@
 
 use data_encoding::HEXLOWER;
 use http::header;
-use poem::{Request, Response, Route, get};
+use poem::{Request, Route, get};
 use service_kit::{StaticFile, THEME, csp_hash, named};
 use sha2::{Digest, Sha256};
 
@@ -50,9 +50,17 @@ pub fn routes(docs_url: &str) -> Route {
     let index = index(&version, docs_url);
     let routes = Route::new().at("/", get(named("page", move |request| index.respond(request))));
     ASSETS.iter().fold(routes, |routes, asset| {
-        let file = VersionedFile::new(asset, version.clone());
-        let path = format!("/assets/:version/{}", asset.name);
-        routes.at(path, get(named("page", move |request| file.respond(request))))
+        let file = StaticFile::new(asset.content_type, asset.content);
+        let current = file.clone().header(header::CACHE_CONTROL, "public, max-age=31536000, immutable");
+        // Response to requests for any other version. During a rollout, the HTML file can come from a pod of another
+        // version: that page most likely works with this asset, but it must not be cached under that version.
+        let other = file.header(header::CACHE_CONTROL, "no-store");
+        let version = version.clone();
+        let respond = move |request: &Request| match request.raw_path_param("version") {
+            Some(requested) if requested == version => current.respond(request),
+            _ => other.respond(request),
+        };
+        routes.at(format!("/assets/:version/{}", asset.name), get(named("page", respond)))
     })
 }
 
@@ -88,32 +96,4 @@ fn policy(style_hash: &str) -> String {
          manifest-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
          require-trusted-types-for 'script'; trusted-types 'none'"
     )
-}
-
-/// An asset at `/assets/VERSION/NAME`.
-struct VersionedFile {
-    version: String,
-    /// Response to requests for this version.
-    current: StaticFile,
-    /// Response to requests for any other version. During a rollout, the HTML file can come from a pod of another version:
-    /// that page most likely works with this asset, but it must not be cached under that version.
-    other: StaticFile,
-}
-
-impl VersionedFile {
-    fn new(asset: &Asset, version: String) -> Self {
-        let file = StaticFile::new(asset.content_type, asset.content);
-        Self {
-            version,
-            current: file.clone().header(header::CACHE_CONTROL, "public, max-age=31536000, immutable"),
-            other: file.header(header::CACHE_CONTROL, "no-store"),
-        }
-    }
-
-    fn respond(&self, request: &Request) -> Response {
-        match request.raw_path_param("version") {
-            Some(version) if version == self.version => self.current.respond(request),
-            _ => self.other.respond(request),
-        }
-    }
 }
