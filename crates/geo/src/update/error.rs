@@ -8,7 +8,6 @@ use crate::GeoError;
 /// Why an update failed. The installed file is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum UpdateError {
-    /// Missing or invalid command-line arguments.
     #[error("{0}")]
     Usage(String),
     #[error("can't build the URL of a database")]
@@ -20,7 +19,6 @@ pub enum UpdateError {
     /// Connecting, sending or receiving failed. The URL has been removed from the error.
     #[error("can't download from {host}")]
     Http { host: String, source: reqwest::Error },
-    /// Too many redirects (possibly a loop), or a redirect from https to http.
     #[error("too many redirects, or a redirect from https to http")]
     Redirect,
     /// 404 or 410.
@@ -29,19 +27,15 @@ pub enum UpdateError {
     /// 401 or 403.
     #[error("the server rejected the credentials (status {0})")]
     CredentialsRejected(u16),
-    /// Any other error status.
     #[error("the server responded with status {0}")]
     Status(u16),
-    /// 304 in response to an unconditional request. There may be no installed file to keep.
     #[error("the server responded \"not modified\" (304) to an unconditional request")]
     NotModified,
     /// The body ended early, or the server sent the wrong range when resuming.
     #[error("the download was interrupted")]
     Truncated,
-    /// Larger than `--max-size`.
     #[error("the file is larger than {0} bytes (--max-size)")]
     TooLarge(u64),
-    /// The update took longer than `--timeout`.
     #[error("did not finish within {}", humantime::format_duration(*.0))]
     TimedOut(Duration),
     /// An HTML page: a sign-in form, a captive portal or an error page with status 200.
@@ -50,7 +44,6 @@ pub enum UpdateError {
     /// Not a checksum: a web page, invalid JSON or the wrong number of digits.
     #[error("the provider's checksum is invalid")]
     ChecksumFormat,
-    /// The file does not have the published or pinned checksum.
     #[error("the checksum does not match")]
     Checksum,
     #[error("can't unpack the archive")]
@@ -66,7 +59,6 @@ pub enum UpdateError {
     Panicked(#[source] tokio::task::JoinError),
     #[error("I/O error in the target directory")]
     TargetDir(#[from] std::io::Error),
-    /// Another `geo-update` holds the directory's lock.
     #[error("another geo-update is running in this directory")]
     Locked,
 }

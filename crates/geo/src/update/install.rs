@@ -31,13 +31,10 @@ pub(super) struct TargetDir {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct InstallInfo {
     /// SHA-256 of the URL: a file from another URL is never treated as unchanged.
-    #[serde(rename = "address")]
     pub url_sha256: String,
     /// SHA-256 of the download, which may be an archive.
-    #[serde(rename = "download")]
     pub download_sha256: String,
     /// SHA-256 of the installed file.
-    #[serde(rename = "installed")]
     pub installed_sha256: String,
     #[serde(flatten)]
     pub version: Version,
