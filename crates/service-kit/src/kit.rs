@@ -168,11 +168,7 @@ impl Kit {
     ) -> impl Future<Output = ()> + use<> {
         self.publish_expirations(tls.clone());
         let condition = self.readiness.condition(condition);
-        let report = move |state: Result<String, String>| match state {
-            Ok(detail) => condition.set_ready(detail),
-            Err(reason) => condition.set_not_ready(reason),
-        };
-        let reload = tls.clone().follow_files(CERTIFICATE_CHECK_INTERVAL, report);
+        let reload = tls.clone().follow_files(CERTIFICATE_CHECK_INTERVAL, move |state| condition.set(state));
         self.tasks.watch("certificate reload", reload)
     }
 

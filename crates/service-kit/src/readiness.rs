@@ -43,7 +43,7 @@ impl Readiness {
     /// Registers a condition that the service needs to be ready. It starts as not met.
     pub fn condition(&self, name: &'static str) -> Condition {
         let condition = Condition { name, readiness: self.clone() };
-        condition.set(false, "starting".to_owned());
+        condition.set_not_ready("starting");
         condition
     }
 
@@ -67,12 +67,12 @@ pub struct Condition {
 impl Condition {
     /// Marks the condition as met.
     pub fn set_ready(&self, detail: impl Into<String>) {
-        self.set(true, detail.into());
+        self.set(Ok(detail.into()));
     }
 
     /// Marks the condition as not met; `detail` is the reason.
     pub fn set_not_ready(&self, detail: impl Into<String>) {
-        self.set(false, detail.into());
+        self.set(Err(detail.into()));
     }
 
     /// Sets the condition to each value of a channel: `Ok` if it is met, or the reason. Returns when the sender is dropped.
@@ -83,10 +83,7 @@ impl Condition {
     ) {
         loop {
             let current = state(&values.borrow_and_update());
-            match current {
-                Ok(detail) => self.set_ready(detail),
-                Err(reason) => self.set_not_ready(reason),
-            }
+            self.set(current);
             if values.changed().await.is_err() {
                 return;
             }
@@ -101,7 +98,10 @@ impl Condition {
         std::future::pending().await
     }
 
-    fn set(&self, ready: bool, detail: String) {
+    /// Marks the condition as met, or as not met for this reason.
+    pub fn set(&self, state: Result<String, String>) {
+        let ready = state.is_ok();
+        let detail = state.unwrap_or_else(|reason| reason);
         let mut checks = self.readiness.checks.lock().unwrap_or_else(PoisonError::into_inner);
         let previous = checks.insert(self.name, Check { ready, detail });
         if previous.is_some_and(|previous| previous.ready != ready) {

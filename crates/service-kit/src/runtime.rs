@@ -17,7 +17,8 @@ where
 {
     set_huge_pages(false);
     install_crypto_provider();
-    let runtime = build(workers(args)).context("can't start the runtime")?;
+    let workers = if args.workers == 0 { default_workers(available_cpus()) } else { args.workers };
+    let runtime = build(workers).context("can't start the runtime")?;
     let result = runtime.block_on(main);
     runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
     result
@@ -29,13 +30,6 @@ where
 pub fn install_crypto_provider() {
     // An error means that a provider is already installed: this one, since nothing else installs one.
     let _ = rustls::crypto::ring::default_provider().install_default();
-}
-
-fn workers(args: &ServeArgs) -> usize {
-    match args.workers {
-        0 => default_workers(available_cpus()),
-        workers => workers,
-    }
 }
 
 /// The number of CPUs this process may use. Respects the container's CPU quota.
