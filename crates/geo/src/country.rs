@@ -5,7 +5,6 @@ use std::sync::LazyLock;
 
 use keshvar::{Continent, CountryIterator};
 
-/// The facts about one country.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Country {
     /// ISO 3166-1 alpha-2.
@@ -73,7 +72,7 @@ fn facts(source: &keshvar::Country) -> Country {
     Country {
         code,
         name: common_name(code).unwrap_or(source.iso_short_name()),
-        continent: corrected_continent(code).unwrap_or(continent_code(source.continent())),
+        continent: continent_of(code, source.continent()),
         currency: match code {
             "AQ" => None,
             "TL" => Some("USD"),
@@ -84,27 +83,21 @@ fn facts(source: &keshvar::Country) -> Country {
     }
 }
 
-fn continent_code(continent: Continent) -> &'static str {
-    match continent {
-        Continent::Africa => "AF",
-        Continent::Antarctica => "AN",
-        Continent::Asia => "AS",
-        Continent::Australia => "OC",
-        Continent::Europe => "EU",
-        Continent::NorthAmerica => "NA",
-        Continent::SouthAmerica => "SA",
-    }
-}
-
-/// Overrides the continent where keshvar differs from GeoNames, which MaxMind and DB-IP follow. The continent of an
-/// address must not depend on which database is loaded.
-fn corrected_continent(code: &str) -> Option<&'static str> {
-    match code {
-        "CY" => Some("EU"),
-        "TR" => Some("AS"),
-        "TL" => Some("OC"),
-        "TF" => Some("AN"),
-        _ => None,
+/// The continent of a country. The first rows are those where keshvar differs from GeoNames, which MaxMind and DB-IP
+/// follow: the continent of an address must not depend on which database is loaded.
+fn continent_of(code: &str, continent: Continent) -> &'static str {
+    match (code, continent) {
+        ("CY", _) => "EU",
+        ("TR", _) => "AS",
+        ("TL", _) => "OC",
+        ("TF", _) => "AN",
+        (_, Continent::Africa) => "AF",
+        (_, Continent::Antarctica) => "AN",
+        (_, Continent::Asia) => "AS",
+        (_, Continent::Australia) => "OC",
+        (_, Continent::Europe) => "EU",
+        (_, Continent::NorthAmerica) => "NA",
+        (_, Continent::SouthAmerica) => "SA",
     }
 }
 

@@ -45,7 +45,6 @@ pub struct DatabaseInfo {
     pub ip_version: u16,
     /// When the provider built the file (Unix seconds).
     pub build_epoch: u64,
-    /// Attribution that the license requires.
     pub attribution: Option<Attribution>,
 }
 

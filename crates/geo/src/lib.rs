@@ -224,9 +224,8 @@ impl Geo {
         summary
     }
 
-    /// The timezone data in use.
     pub fn timezones(&self) -> TimezoneInfo {
-        self.inner.current.load().timezones().info.clone()
+        self.inner.current.load().timezones.info.clone()
     }
 
     /// The attributions that the databases in use and the built-in timezone boundaries require, without duplicates.

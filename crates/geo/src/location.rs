@@ -8,39 +8,29 @@ use serde::{Serialize, Serializer};
 
 use crate::fields;
 
-/// All data about one IP address. Borrows its strings from the snapshot.
+/// All data about one IP address; `fields!` below documents the fields. Borrows its strings from the snapshot.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Location<'a> {
     pub city: Option<&'a str>,
-    /// Name of the region or state.
     pub region: Option<&'a str>,
-    /// ISO 3166-2 code ("DE-BE").
     pub region_code: Option<RegionCode>,
-    /// ISO 3166-1 alpha-2 code.
     pub country: Option<&'a str>,
-    /// English name of the country.
     pub country_name: Option<&'a str>,
-    /// Two-letter continent code.
     pub continent: Option<&'a str>,
     /// Degrees north.
     pub latitude: Option<f64>,
     /// Degrees east.
     pub longitude: Option<f64>,
-    /// IANA identifier.
     pub timezone: Option<&'a str>,
     /// Seconds east of UTC at the time of the lookup.
     pub timezone_offset: Option<i32>,
     /// Owned only if the database stores it as a number.
     pub postal_code: Option<Cow<'a, str>>,
-    /// Autonomous system number.
     pub asn: Option<u32>,
-    /// Organization that operates the network.
     pub org: Option<&'a str>,
     /// "AS64500 Example", if both parts are known.
     pub as_text: Option<AsText<'a>>,
-    /// Whether the location is in the European Union.
     pub is_eu: Option<bool>,
-    /// ISO 4217 code of the country.
     pub currency: Option<&'a str>,
     /// Whether this is a known VPN or proxy network. `None` if the network is unknown.
     pub proxy: Option<bool>,
@@ -127,7 +117,6 @@ pub struct LocationJson {
 }
 
 impl LocationJson {
-    /// Writes the fields.
     pub fn new(location: &Location<'_>) -> Self {
         let mut json = Vec::with_capacity(TYPICAL_SIZE);
         write_geo_fields(&mut json, location);

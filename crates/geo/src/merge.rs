@@ -40,7 +40,6 @@ pub(crate) struct RecordSources {
     pub hosting: usize,
 }
 
-/// The merged fields of all databases.
 pub(crate) struct Merged<'a> {
     pub fields: Fields<'a>,
     pub sources: RecordSources,

@@ -1,6 +1,5 @@
 //! The kind of a database and the attribution that its provider's license requires.
 
-/// The kind of data in a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DatabaseKind {
     /// Locations down to the city.
@@ -9,7 +8,6 @@ pub enum DatabaseKind {
     Asn,
     /// Countries and autonomous systems in one file (IPinfo Lite).
     CountryAsn,
-    /// Internet providers.
     Isp,
     /// MaxMind's database with all fields.
     Enterprise,

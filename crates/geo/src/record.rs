@@ -51,7 +51,6 @@ pub(crate) enum Field {
 
 const FIELDS: usize = Field::Hosting as usize + 1;
 
-/// The fields of a record.
 #[derive(Debug, Default)]
 pub(crate) struct MmdbRecord<'a>([Scalar<'a>; FIELDS]);
 

@@ -20,7 +20,7 @@ pub(crate) struct Snapshot {
     built_in_database: Arc<Database>,
     hosting: Arc<AsnList>,
     proxy: Arc<AsnList>,
-    timezones: Arc<Timezones>,
+    pub(crate) timezones: Arc<Timezones>,
     cache: LocationCache,
 }
 
@@ -33,10 +33,6 @@ impl Snapshot {
     ) -> Self {
         let built_in_database = built_in::database();
         Self { databases, built_in_database, hosting, proxy, timezones, cache: LocationCache::new() }
-    }
-
-    pub(crate) fn timezones(&self) -> &Timezones {
-        &self.timezones
     }
 
     /// The databases in order of precedence, the built-in data last.

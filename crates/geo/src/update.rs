@@ -106,31 +106,23 @@ pub struct GeoUpdateArgs {
     pub provider_url: Option<Url>,
 }
 
-/// The result of updating one database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UpdateResult {
-    /// A new file was installed.
     Installed(PathBuf),
     /// The provider has no newer file.
     Unchanged(PathBuf),
 }
 
-/// The destination of the output. `None` is standard error.
-#[derive(Clone)]
+/// The destination of the output. The default is standard error, with a bar if that is a terminal.
+#[derive(Clone, Default)]
 pub struct Report(Option<WriteLine>);
 
 impl Report {
-    /// Writes to standard error, with a bar if that is a terminal.
-    pub fn to_terminal() -> Self {
-        Self(None)
-    }
-
     /// Passes plain lines to `write`.
     pub fn to_lines(write: impl Fn(&str) + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(write)))
     }
 
-    /// Writes a line.
     pub fn line(&self, text: &str) {
         match &self.0 {
             Some(write) => write(text),
@@ -156,7 +148,7 @@ pub async fn run(args: GeoUpdateArgs) -> anyhow::Result<()> {
     if args.once {
         stop_with_parent();
     }
-    let report = Report::to_terminal();
+    let report = Report::default();
     let work = async {
         match args.every.filter(|_| !args.once) {
             Some(every) => update_repeatedly(every, &report).await,

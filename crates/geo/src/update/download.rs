@@ -55,7 +55,6 @@ pub(super) struct Version {
     pub last_modified: Option<String>,
 }
 
-/// Downloads one database.
 pub(super) struct Downloader<'a> {
     pub client: &'a Client,
     pub args: &'a GeoUpdateArgs,

@@ -19,7 +19,6 @@ use crate::verify;
 const TEMP_PREFIX: &str = ".geo-update-";
 const LOCK_FILE: &str = ".geo-update.lock";
 
-/// The directory that databases are installed in.
 pub(super) struct TargetDir {
     path: PathBuf,
     /// The lock file, locked until drop. A process that holds the lock may delete all existing temporary files: their
@@ -34,7 +33,6 @@ pub(super) struct InstallInfo {
     pub url_sha256: String,
     /// SHA-256 of the download, which may be an archive.
     pub download_sha256: String,
-    /// SHA-256 of the installed file.
     pub installed_sha256: String,
     #[serde(flatten)]
     pub version: Version,
@@ -189,7 +187,6 @@ fn url_sha256(url: &Url) -> String {
     HEXLOWER.encode(&Sha256::digest(url.as_str()))
 }
 
-/// SHA-256 of a file, in hex.
 fn file_sha256(path: &Path) -> io::Result<String> {
     let mut hasher = Sha256::new();
     let mut file = File::open(path)?;

@@ -36,19 +36,19 @@ pub(super) enum Checksum {
 
 /// Lists the databases to download.
 pub(super) fn plan(args: &GeoUpdateArgs, now: Timestamp) -> Result<Vec<Item>, UpdateError> {
-    let source = args.source.expose_secret();
-    if args.sha256.is_some() && matches!(source, "dbip-lite" | "maxmind" | "ipinfo") {
-        let text = format!(
+    let problem = match args.source.expose_secret() {
+        source @ ("dbip-lite" | "maxmind" | "ipinfo") if args.sha256.is_some() => format!(
             "--sha256 needs a URL as the source: {source} has several files, which change with every release"
-        );
-        return Err(UpdateError::Usage(text));
-    }
-    match source {
-        "dbip-lite" => dbip(args, now),
-        "maxmind" => maxmind(args),
-        "ipinfo" => ipinfo(args),
-        url => Ok(vec![any_url(args, url)?]),
-    }
+        ),
+        source @ ("maxmind" | "ipinfo") if !args.accept_license => {
+            format!("{source} requires you to accept its license: read it, then add --accept-license")
+        }
+        "dbip-lite" => return dbip(args, now),
+        "maxmind" => return maxmind(args),
+        "ipinfo" => return ipinfo(args),
+        url => return Ok(vec![any_url(args, url)?]),
+    };
+    Err(UpdateError::Usage(problem))
 }
 
 fn dbip(args: &GeoUpdateArgs, now: Timestamp) -> Result<Vec<Item>, UpdateError> {
@@ -74,7 +74,6 @@ fn months(now: Timestamp) -> [String; 2] {
 }
 
 fn maxmind(args: &GeoUpdateArgs) -> Result<Vec<Item>, UpdateError> {
-    require_license(args, "maxmind")?;
     let account =
         credential(&args.maxmind_account_id, &args.maxmind_account_id_file, "--maxmind-account-id")?;
     let key = credential(&args.maxmind_license_key, &args.maxmind_license_key_file, "--maxmind-license-key")?;
@@ -93,7 +92,6 @@ fn maxmind(args: &GeoUpdateArgs) -> Result<Vec<Item>, UpdateError> {
 }
 
 fn ipinfo(args: &GeoUpdateArgs) -> Result<Vec<Item>, UpdateError> {
-    require_license(args, "ipinfo")?;
     let token = credential(&args.ipinfo_token, &args.ipinfo_token_file, "--ipinfo-token")?;
     let base = base_url(args, "https://ipinfo.io/")?;
     let item = |edition: String| {
@@ -175,14 +173,6 @@ fn is_safe_path(path: &str) -> bool {
 fn is_safe_name(name: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     (1..=100).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(allowed)
-}
-
-fn require_license(args: &GeoUpdateArgs, provider: &str) -> Result<(), UpdateError> {
-    if args.accept_license {
-        return Ok(());
-    }
-    let text = format!("{provider} requires you to accept its license: read it, then add --accept-license");
-    Err(UpdateError::Usage(text))
 }
 
 fn credential(
