@@ -42,12 +42,6 @@ pub enum AccountError {
     Random(#[from] getrandom::Error),
 }
 
-/// A login and a password, as typed.
-pub struct LoginAndPassword {
-    pub login: String,
-    pub password: SecretString,
-}
-
 pub struct Accounts {
     quota: QuotaClient,
     passwords: Passwords,
@@ -89,14 +83,15 @@ impl Accounts {
     /// Creates an account and a session for it.
     pub async fn sign_up(
         &self,
-        given: &LoginAndPassword,
+        login: &str,
+        password: &SecretString,
         address: IpAddr,
     ) -> Result<(Account, Session), AccountError> {
         let max_accounts = self.max_accounts.ok_or(AccountError::SignupDisabled)?;
         let place = self.enter(Attempt::SignUp { address })?;
-        let credential = place.hash_new(&given.password, &given.login).await?;
+        let credential = place.hash_new(password, login).await?;
         drop(place);
-        let new = NewAccount { login: given.login.clone(), credential: Some(credential.clone()) };
+        let new = NewAccount { login: login.to_owned(), credential: Some(credential.clone()) };
         let account = self.create(new, max_accounts).await?;
         let session = self.create_session(&account.id, credential).await?;
         Ok((account, session.ok_or(AccountError::WrongCredentials)?))
@@ -114,11 +109,11 @@ impl Accounts {
     /// login.
     pub async fn sign_in(
         &self,
-        given: &LoginAndPassword,
+        login: &str,
+        password: &SecretString,
         address: IpAddr,
         known_browser: Option<BrowserId>,
     ) -> Result<(Account, Session), AccountError> {
-        let login = given.login.as_str();
         let attempt = match known_browser {
             Some(browser) => Attempt::KnownBrowser { browser, login },
             None => Attempt::SignIn { login, address },
@@ -126,10 +121,10 @@ impl Accounts {
         let place = self.enter(attempt)?;
         // If the credential changes during the check, the password is checked once more, against the new one.
         for _ in 0..2 {
-            let (account, credential) = self.verify(given, &place).await?;
+            let (account, credential) = self.verify(login, password, &place).await?;
             if let Some(session) = self.create_session(&account.id, credential.clone()).await? {
                 self.throttle.reset(attempt);
-                self.replace_if_weak(&account.id, credential, &given.password, &place).await;
+                self.replace_if_weak(&account.id, credential, password, &place).await;
                 return Ok((account, session));
             }
         }
@@ -150,13 +145,14 @@ impl Accounts {
     /// Finds the account with this login and password. Also returns the credential that the password matches.
     async fn verify(
         &self,
-        given: &LoginAndPassword,
+        login: &str,
+        password: &SecretString,
         place: &Place<'_>,
     ) -> Result<(Account, String), AccountError> {
-        let account = self.find(&given.login).await?;
+        let account = self.find(login).await?;
         let id = account.as_ref().map_or(DUMMY_ACCOUNT_ID, |account| &account.id);
         let stored_hash = self.credential(id).await?.map(|(hash, _)| hash);
-        let is_correct = place.verify(&given.password, stored_hash.clone()).await?;
+        let is_correct = place.verify(password, stored_hash.clone()).await?;
         account.zip(stored_hash).filter(|_| is_correct).ok_or(AccountError::WrongCredentials)
     }
 
@@ -284,20 +280,20 @@ mod tests {
     async fn attempt_is_not_counted_while_the_queue_is_full() {
         let quota = QuotaClient::new("http://127.0.0.1:9", Duration::from_secs(1)).unwrap();
         let accounts = Accounts::new(quota, Some(1)).unwrap();
-        let given = LoginAndPassword { login: "ada".to_owned(), password: "a wrong guess".to_owned().into() };
+        let password = SecretString::from("a wrong guess");
         let address = Ipv4Addr::LOCALHOST.into();
         let full: Vec<_> = std::iter::from_fn(|| accounts.passwords.enter(Share::Strangers).ok()).collect();
         // More than the throttle allows.
         for _ in 0..30 {
-            let sign_in = accounts.sign_in(&given, address, None).await;
+            let sign_in = accounts.sign_in("ada", &password, address, None).await;
             assert!(matches!(sign_in, Err(AccountError::Password(PasswordError::Busy))), "{sign_in:?}");
-            let sign_up = accounts.sign_up(&given, address).await;
+            let sign_up = accounts.sign_up("ada", &password, address).await;
             assert!(matches!(sign_up, Err(AccountError::Password(PasswordError::Busy))), "{sign_up:?}");
         }
         drop(full);
-        let sign_in = accounts.sign_in(&given, address, None).await;
+        let sign_in = accounts.sign_in("ada", &password, address, None).await;
         assert!(matches!(sign_in, Err(AccountError::Quota(_))), "{sign_in:?}");
-        let sign_up = accounts.sign_up(&given, address).await;
+        let sign_up = accounts.sign_up("ada", &password, address).await;
         assert!(matches!(sign_up, Err(AccountError::Quota(_))), "{sign_up:?}");
     }
 }

@@ -27,7 +27,7 @@ const MAX_BODY: usize = 16 * 1024;
 /// - `/swagger`, `/openapi.json`: the documentation of the JSON API
 pub fn endpoint(context: &Arc<Context>, telemetry: &Telemetry) -> anyhow::Result<BoxEndpoint<'static>> {
     let document = api::document(context)?;
-    let methods = AllowedMethods::from_document(&serde_json::from_str(&document)?);
+    let methods = allowed_methods(&serde_json::from_str(&document)?);
     let csrf = CsrfGuard::new(context.public_origin.clone(), &context.docs_url);
     let host = context.host.clone();
     let errors = responder(&*context.docs_url, &HeaderMap::new());
@@ -53,7 +53,7 @@ pub fn endpoint(context: &Arc<Context>, telemetry: &Telemetry) -> anyhow::Result
         .nest("/", page::routes(&context.docs_url));
     Ok(routes
         .with(catch_all(errors))
-        .around(move |endpoint, request| methods.clone().add_to_405(endpoint, request))
+        .around(move |endpoint, request| add_to_405(methods.clone(), endpoint, request))
         // Without a known URL, every host is accepted.
         .before(move |request| match &host {
             Some(host) if !is_for_host(&request, host) => ready(Err(wrong_host())),
@@ -88,31 +88,31 @@ pub fn security_headers(public_origin: Option<&str>) -> HeaderMap {
 }
 
 /// The `Allow` header of 405 responses by path template. Paths outside the OpenAPI document allow GET and HEAD.
-#[derive(Clone)]
-struct AllowedMethods(Arc<Vec<(String, HeaderValue)>>);
+type AllowedMethods = Arc<Vec<(String, HeaderValue)>>;
 
-impl AllowedMethods {
-    /// Collects the methods from the OpenAPI document.
-    fn from_document(document: &Value) -> Self {
-        let paths = document["paths"].as_object().into_iter().flatten();
-        let paths = paths.filter_map(|(path, operations)| Some((path.clone(), allow_header(operations)?)));
-        Self(Arc::new(paths.collect()))
+/// Calls the endpoint. Adds the header if it responds with 405.
+async fn add_to_405(
+    methods: AllowedMethods,
+    endpoint: Arc<impl Endpoint>,
+    request: Request,
+) -> Result<Response> {
+    let path = request.uri().path().to_owned();
+    let mut response = endpoint.call(request).await?.into_response();
+    if response.status() == StatusCode::METHOD_NOT_ALLOWED {
+        response.headers_mut().insert(header::ALLOW, allowed(&methods, &path));
     }
+    Ok(response)
+}
 
-    /// Calls the endpoint. Adds the header if it responds with 405.
-    async fn add_to_405(self, endpoint: Arc<impl Endpoint>, request: Request) -> Result<Response> {
-        let path = request.uri().path().to_owned();
-        let mut response = endpoint.call(request).await?.into_response();
-        if response.status() == StatusCode::METHOD_NOT_ALLOWED {
-            response.headers_mut().insert(header::ALLOW, self.allowed(&path));
-        }
-        Ok(response)
-    }
+fn allowed(methods: &AllowedMethods, path: &str) -> HeaderValue {
+    let found = methods.iter().find(|(template, _)| matches_template(template, path));
+    found.map_or(HeaderValue::from_static("GET, HEAD"), |(_, allow)| allow.clone())
+}
 
-    fn allowed(&self, path: &str) -> HeaderValue {
-        let found = self.0.iter().find(|(template, _)| matches_template(template, path));
-        found.map_or(HeaderValue::from_static("GET, HEAD"), |(_, allow)| allow.clone())
-    }
+fn allowed_methods(document: &Value) -> AllowedMethods {
+    let paths = document["paths"].as_object().into_iter().flatten();
+    let paths = paths.filter_map(|(path, operations)| Some((path.clone(), allow_header(operations)?)));
+    Arc::new(paths.collect())
 }
 
 fn allow_header(operations: &Value) -> Option<HeaderValue> {
@@ -140,9 +140,9 @@ mod tests {
             "/api/v1/keys": {"get": {}, "post": {}},
             "/api/v1/keys/{id}": {"get": {}, "delete": {}},
         }});
-        let methods = AllowedMethods::from_document(&document);
-        assert_eq!(methods.allowed("/api/v1/keys"), "GET, HEAD, POST");
-        assert_eq!(methods.allowed("/api/v1/keys/0123"), "DELETE, GET, HEAD");
-        assert_eq!(methods.allowed("/swagger"), "GET, HEAD");
+        let methods = allowed_methods(&document);
+        assert_eq!(allowed(&methods, "/api/v1/keys"), "GET, HEAD, POST");
+        assert_eq!(allowed(&methods, "/api/v1/keys/0123"), "DELETE, GET, HEAD");
+        assert_eq!(allowed(&methods, "/swagger"), "GET, HEAD");
     }
 }

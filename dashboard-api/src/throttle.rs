@@ -117,7 +117,7 @@ impl Throttle {
             }
             // The second limit is for a former owner, who can have collected many cookies.
             Attempt::KnownBrowser { browser, login } => vec![
-                (self.digest("known browser", &[browser.as_bytes()]), PER_CLIENT),
+                (self.digest("known browser", &[&browser.0]), PER_CLIENT),
                 (self.digest("login of known browsers", &[normalized(login).as_bytes()]), PER_LOGIN),
             ],
             Attempt::Confirmation { session } => {
@@ -233,7 +233,7 @@ mod tests {
             let _ = throttle.attempt(sign_in(&format!("login{n}"), 1), now);
         }
         assert_eq!(attempts(&throttle, sign_in("ada", 1), 1, now), 0);
-        let browser = |n: u8| Attempt::KnownBrowser { browser: BrowserId::from_bytes([n; 16]), login: "ada" };
+        let browser = |n: u8| Attempt::KnownBrowser { browser: BrowserId([n; 16]), login: "ada" };
         assert_eq!(attempts(&throttle, browser(1), 20, now), 10);
         assert_eq!(attempts(&throttle, browser(2), 20, now), 10, "each cookie has its own count");
         assert_eq!(attempts(&throttle, Attempt::Confirmation { session: "a" }, 20, now), 10);
@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn known_browser_attempts_do_not_count_against_the_other_limits() {
         let (throttle, now) = (Throttle::new().unwrap(), Instant::now());
-        let browser = Attempt::KnownBrowser { browser: BrowserId::from_bytes([1; 16]), login: "ada" };
+        let browser = Attempt::KnownBrowser { browser: BrowserId([1; 16]), login: "ada" };
         assert_eq!(attempts(&throttle, browser, 20, now), 10);
         assert_eq!(attempts(&throttle, sign_in("ada", 1), 20, now), 10);
     }

@@ -11,7 +11,7 @@ use super::Tag;
 use super::context::{Context, Csrf, RequestInfo, SessionRequired, WithCookies};
 use super::error::ApiError;
 use super::model::{Account, Confirmation, Credentials, Link, PasswordChange, Settings};
-use crate::accounts::{AccountError, LoginAndPassword};
+use crate::accounts::AccountError;
 use crate::session::{self, unix_now};
 
 pub struct AccountApi(pub Arc<Context>);
@@ -92,7 +92,8 @@ impl AccountApi {
         credentials: SerdeJson<Credentials>,
     ) -> Result<WithCookies<SignedUpResponse>, ApiError> {
         let address = self.0.address(&request);
-        let signed_up = self.0.accounts.sign_up(&login_and_password(credentials.0), address).await;
+        let Credentials { login, password } = credentials.0;
+        let signed_up = self.0.accounts.sign_up(&login, &password.into(), address).await;
         let (account, session) = signed_up.map_err(self.0.error())?;
         let login = account.login.clone();
         let response = SignedUpResponse::Account(SerdeJson(account.into()));
@@ -110,9 +111,10 @@ impl AccountApi {
         #[oai(name = "X-CSRF-Token")] _csrf: Csrf,
         credentials: SerdeJson<Credentials>,
     ) -> Result<WithCookies<SignedInResponse>, ApiError> {
-        let given = login_and_password(credentials.0);
-        let known_browser = self.0.known_browsers.read(&request.headers, &given.login, unix_now());
-        let signed_in = self.0.accounts.sign_in(&given, self.0.address(&request), known_browser).await;
+        let Credentials { login, password } = credentials.0;
+        let known_browser = self.0.known_browsers.read(&request.headers, &login, unix_now());
+        let address = self.0.address(&request);
+        let signed_in = self.0.accounts.sign_in(&login, &password.into(), address, known_browser).await;
         let (account, session) = signed_in.map_err(self.0.error())?;
         let login = account.login.clone();
         let response = SignedInResponse::Account(SerdeJson(account.into()));
@@ -129,7 +131,8 @@ impl AccountApi {
         request: SessionRequired,
         #[oai(name = "X-CSRF-Token")] _csrf: Csrf,
     ) -> Result<SignedOutResponse, ApiError> {
-        let session = self.0.ended_or_active_session(&request).ok_or(AccountError::Unauthenticated);
+        // Even if the session has expired or was revoked: at time 0 no cookie has expired.
+        let session = self.0.cookies.read(&request.0, 0).ok_or(AccountError::Unauthenticated);
         let session = session.map_err(self.0.error())?;
         session::revoke(&self.0.quota, &session).await.map_err(self.0.error())?;
         Ok(SignedOutResponse::Done(self.0.cookies.clear()))
@@ -177,8 +180,4 @@ impl AccountApi {
         self.0.accounts.delete(&session, &password).await.map_err(self.0.error())?;
         Ok(SignedOutResponse::Done(self.0.cookies.clear()))
     }
-}
-
-fn login_and_password(given: Credentials) -> LoginAndPassword {
-    LoginAndPassword { login: given.login, password: given.password.into() }
 }

@@ -20,7 +20,6 @@ use crate::session::{self, Cookies, KnownBrowsers, Session, unix_now};
 /// A response with `Set-Cookie` headers. A field of an `ApiResponse` could set only one of them.
 pub type WithCookies<T> = poem_openapi::payload::Response<T>;
 
-/// State shared by the handlers.
 pub struct Context {
     pub quota: QuotaClient,
     pub accounts: Accounts,
@@ -49,12 +48,6 @@ impl Context {
             true => Ok(session),
             false => Err(self.error()(AccountError::Unauthenticated)),
         }
-    }
-
-    /// Returns the session of the request's cookie, even if it has expired or was revoked. Only for signing out.
-    pub fn ended_or_active_session(&self, request: &SessionRequired) -> Option<Session> {
-        // At time 0 no cookie has expired.
-        self.cookies.read(&request.0, 0)
     }
 
     /// Returns the client address, for throttling.

@@ -23,7 +23,6 @@ impl CsrfGuard {
         Self { public_origin, docs_url: docs_url.to_owned() }
     }
 
-    /// Returns the request, or an error response.
     pub fn check(&self, request: Request) -> Ready<Result<Request>> {
         ready(self.accept(&request).map(|()| request).map_err(|reason| {
             let body = ErrorBody::new("csrf_refused", reason, &self.docs_url);

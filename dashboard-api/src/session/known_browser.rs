@@ -26,18 +26,7 @@ const SIGNED_LEN: usize = 1 + 8 + ID_LEN;
 
 /// Random ID of one cookie. The throttle counts its attempts separately.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BrowserId([u8; ID_LEN]);
-
-impl BrowserId {
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.0
-    }
-
-    #[cfg(test)]
-    pub fn from_bytes(bytes: [u8; ID_LEN]) -> Self {
-        Self(bytes)
-    }
-}
+pub struct BrowserId(pub [u8; ID_LEN]);
 
 /// Writes and reads known-browser cookies.
 pub struct KnownBrowsers {
