@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, bail};
 pub use args::AcmeArgs;
-use files::AcmeFiles;
+use files::{AcmeFiles, CERTIFICATE, STATE};
 use http_server::{LoadedCertificate, ManagedCertificate};
 use order::CertificateOrder;
 use schedule::{FailureKind, Failures, State};
@@ -37,9 +37,9 @@ impl Acme {
         let Some(email) = &args.acme_email else { return Ok(None) };
         let hosts = check_hosts(hosts)?;
         let files = AcmeFiles::new(data_dir);
-        let certificate = ManagedCertificate::new(files.certificate(), "");
+        let certificate = ManagedCertificate::new(files.path(CERTIFICATE), "");
         let order = CertificateOrder::new(args, email, hosts, certificate.clone())?;
-        let acme = Self { order, state: files.state(), files, certificate };
+        let acme = Self { order, state: files.read(STATE).unwrap_or_default(), files, certificate };
         if acme.current().is_none() {
             acme.certificate.set_status(acme.waiting());
         }
@@ -54,7 +54,8 @@ impl Acme {
     /// Orders a certificate whenever one is due. Never returns.
     pub async fn run(mut self) -> Infallible {
         if self.current().is_none() {
-            print(&format!(
+            // For the person who started the process, if standard output is still open.
+            let _ = command_line::print(&format!(
                 "Waiting for a certificate for {} from {} …",
                 self.order.names(),
                 self.order.directory
@@ -83,7 +84,8 @@ impl Acme {
     /// The stored certificate, if it is for all host names and from this CA.
     fn current(&self) -> Option<LoadedCertificate> {
         let from_this_ca = self.state.issued_by.as_ref() == Some(&self.order.directory);
-        let certificate = LoadedCertificate::from_pem(&self.files.read_certificate()?).ok()?;
+        let certificate =
+            LoadedCertificate::from_pem(&std::fs::read(self.files.path(CERTIFICATE)).ok()?).ok()?;
         (from_this_ca && self.order.covers(&certificate)).then_some(certificate)
     }
 
@@ -108,7 +110,7 @@ impl Acme {
                 let (hosts, directory) = (self.order.names(), &self.order.directory);
                 let expires = humantime::format_rfc3339_seconds(certificate.validity().end);
                 tracing::info!(hosts, directory, %expires, "certificate received");
-                print(&format!(
+                let _ = command_line::print(&format!(
                     "Certificate for {hosts} received; it expires at {expires} and will be renewed before then."
                 ));
             }
@@ -120,7 +122,7 @@ impl Acme {
                 );
                 self.report(&failures);
                 self.state.failures = Some(failures);
-                if let Err(error) = self.files.write_state(&self.state) {
+                if let Err(error) = self.files.write_json(STATE, &self.state) {
                     tracing::error!(
                         error = format!("{error:#}"),
                         "can't save the time of the next attempt; a restart will forget it"
@@ -141,16 +143,16 @@ impl Acme {
         let interrupted = "the last attempt was interrupted".to_owned();
         self.state.failures =
             Some(earlier.clone().add(FailureKind::Temporary, interrupted, SystemTime::now()));
-        self.files.write_state(&self.state)?;
+        self.files.write_json(STATE, &self.state)?;
         let pem = self.order.obtain(&self.files).await?;
         let certificate = LoadedCertificate::from_pem(pem.as_bytes())
             .context("the certificate from the CA can't be used")?;
         if !self.order.covers(&certificate) {
             bail!("the certificate from the CA is not for all host names");
         }
-        self.files.write_certificate(&pem)?;
+        self.files.write(CERTIFICATE, pem.as_bytes())?;
         self.state = State { issued_by: Some(self.order.directory.clone()), failures: None };
-        self.files.write_state(&self.state)?;
+        self.files.write_json(STATE, &self.state)?;
         self.certificate.set_status("");
         // Without this check, a clock that is wrong by months would order certificates without end.
         if schedule::renewal_time(&certificate.validity()) <= SystemTime::now() {
@@ -173,11 +175,6 @@ impl Acme {
         tracing::warn!(attempts = failures.attempts(), "{status}");
         self.certificate.set_status(status);
     }
-}
-
-/// Prints a line for the person who started the process, if standard output is still open.
-fn print(line: &str) {
-    let _ = command_line::print(line);
 }
 
 fn check_hosts(hosts: Vec<String>) -> anyhow::Result<Vec<String>> {

@@ -1,7 +1,7 @@
 //! Runs all services in one process. They communicate over loopback HTTP, like the containers of a pod in Kubernetes.
 //! quota-svc shuts down last.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -24,14 +24,6 @@ use crate::{bootstrap, command_socket, commands, data_dir};
 
 /// Timeout per call during startup. Generous, because the machine may be busy.
 const STARTUP_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// The peer address of connections from this machine to `listen`.
-fn own_address(listen: SocketAddr) -> IpAddr {
-    match listen.ip() {
-        ip if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
-        ip => ip,
-    }
-}
 
 /// Starts all services, prints the banner and returns when all have stopped.
 pub async fn run(config: &Config, kit: &Kit) -> anyhow::Result<()> {
@@ -106,10 +98,13 @@ async fn serve_public(
         .context("can't access the store: check --redis-url, or omit it to use --data-dir")?;
     let program = commands::program(config);
     let local_api = config.base_url.is_none() && config.api_host.is_none();
+    // The peer address of connections from this machine.
+    let listen = config.listen.ip();
+    let own_address = if listen.is_unspecified() { Ipv4Addr::LOCALHOST.into() } else { listen };
     let banner = Banner {
         urls,
         local_api,
-        trusts_this_machine: local_api && trusted.contains(own_address(config.listen)),
+        trusts_this_machine: local_api && trusted.contains(own_address),
         proxy_protocol: config.listener.proxy_protocol,
         program: &program,
         geo: &geo,

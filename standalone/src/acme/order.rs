@@ -12,7 +12,7 @@ use rcgen::{CertificateParams, CustomExtension, KeyPair};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
 use super::args::AcmeArgs;
-use super::files::{AcmeFiles, StoredAccount};
+use super::files::{ACCOUNT, AcmeFiles, StoredAccount};
 use super::http_client::{CaClient, RequestError};
 use super::schedule::FailureKind;
 
@@ -33,14 +33,10 @@ pub struct CertificateOrder {
     pub hosts: Vec<String>,
     email: String,
     client: CaClient,
-    external_account: Option<ExternalAccount>,
+    /// The key ID and the key of the external account binding.
+    external_account: Option<(String, ExternalAccountKey)>,
     /// Presents the challenge certificates.
     certificate: ManagedCertificate,
-}
-
-struct ExternalAccount {
-    kid: String,
-    key: ExternalAccountKey,
 }
 
 /// How soon to try again after an order has failed.
@@ -98,7 +94,7 @@ impl CertificateOrder {
                 let key = data_encoding::BASE64URL_NOPAD
                     .decode(text.trim().trim_end_matches('=').as_bytes())
                     .with_context(|| format!("--acme-eab-key-file {} is not Base64url", file.display()))?;
-                Some(ExternalAccount { kid: kid.clone(), key: ExternalAccountKey::new(kid.clone(), &key) })
+                Some((kid.clone(), ExternalAccountKey::new(kid.clone(), &key)))
             }
             _ => None,
         };
@@ -128,7 +124,7 @@ impl CertificateOrder {
                 // The CA has deleted the account, as test CAs do.
                 Err(error) if is_unknown_account(&error) => {
                     tracing::warn!("the CA does not know the account any more; creating a new one");
-                    files.remove_account()?;
+                    std::fs::remove_file(files.path(ACCOUNT))?;
                     self.order(files).await
                 }
                 result => result,
@@ -160,26 +156,26 @@ impl CertificateOrder {
     async fn account(&self, files: &AcmeFiles) -> anyhow::Result<Account> {
         let builder = Account::builder_with_http(Box::new(self.client.clone()));
         let (directory, email) = (&self.directory, &self.email);
-        let eab_kid = self.external_account.as_ref().map(|external| external.kid.clone());
+        let eab_kid = self.external_account.as_ref().map(|(kid, _)| kid.clone());
         let contact = format!("mailto:{email}");
-        let stored =
-            files.account().filter(|stored| stored.directory == *directory && stored.eab_kid == eab_kid);
+        let stored: Option<StoredAccount> = files.read(ACCOUNT);
+        let stored = stored.filter(|stored| stored.directory == *directory && stored.eab_kid == eab_kid);
         if let Some(stored) = stored {
             let account =
                 builder.from_credentials(serde_json::from_value(stored.credentials.clone())?).await?;
             if stored.email != *email {
                 account.update_contacts(&[&contact]).await?;
-                files.write_account(&StoredAccount { email: email.clone(), ..stored })?;
+                files.write_json(ACCOUNT, &StoredAccount { email: email.clone(), ..stored })?;
             }
             return Ok(account);
         }
         let new =
             NewAccount { contact: &[&contact], terms_of_service_agreed: true, only_return_existing: false };
-        let external = self.external_account.as_ref().map(|external| &external.key);
+        let external = self.external_account.as_ref().map(|(_, key)| key);
         let (account, credentials) = builder.create(&new, directory.clone(), external).await?;
         let credentials = serde_json::to_value(credentials)?;
         let (directory, email) = (directory.clone(), email.clone());
-        files.write_account(&StoredAccount { directory, email, eab_kid, credentials })?;
+        files.write_json(ACCOUNT, &StoredAccount { directory, email, eab_kid, credentials })?;
         tracing::info!(directory = self.directory, "account created at the CA");
         Ok(account)
     }
