@@ -37,15 +37,11 @@ pub struct QuotaService {
 impl QuotaService {
     /// Opens the store and the port. If Redis is unreachable, the port still opens after 1 s, and /readyz
     /// reports not ready until the store is connected.
-    pub async fn start(config: &Config, kit: &Kit) -> anyhow::Result<Self> {
+    ///
+    /// `server` is a port that is already bound. Its clients wait until the store is open.
+    pub async fn start(server: Option<Server>, config: &Config, kit: &Kit) -> anyhow::Result<Self> {
         config.check()?;
-        Self::start_with(config.store.open(config.limits.limits())?, None, config, kit).await
-    }
-
-    /// Like [`start`](Self::start), on a port that is already bound. Its clients wait until the store is open.
-    pub async fn start_on(server: Server, config: &Config, kit: &Kit) -> anyhow::Result<Self> {
-        config.check()?;
-        Self::start_with(config.store.open(config.limits.limits())?, Some(server), config, kit).await
+        Self::start_with(config.store.open(config.limits.limits())?, server, config, kit).await
     }
 
     async fn start_with(

@@ -52,8 +52,10 @@ const SHORT_HELP: &[&str] = &[
 pub struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
-    #[command(flatten)]
-    client: ClientArgs,
+    /// URL of the running quota-svc
+    #[arg(long, env = "QUOTA_URL", hide_env_values = true, value_name = "URL", global = true)]
+    #[arg(default_value = "http://127.0.0.1:8082", help_heading = "Command options")]
+    quota_url: String,
     #[command(flatten)]
     output: OutputArgs,
     #[command(flatten)]
@@ -85,24 +87,9 @@ pub enum ClientCommand {
     Import(ImportArgs),
 }
 
-#[derive(clap::Args, Debug)]
-#[command(next_help_heading = "Command options")]
-struct ClientArgs {
-    /// URL of the running quota-svc
-    #[arg(
-        long,
-        env = "QUOTA_URL",
-        hide_env_values = true,
-        value_name = "URL",
-        default_value = "http://127.0.0.1:8082",
-        global = true
-    )]
-    quota_url: String,
-}
-
 /// Runs the given command, or the server if no command is given.
 pub fn run(cli: Cli) -> ExitCode {
-    let Cli { command, client, output, config } = cli;
+    let Cli { command, quota_url, output, config } = cli;
     let result = runtime::run(&config.serving, async {
         match command {
             None => serve(&config).await,
@@ -111,7 +98,7 @@ pub fn run(cli: Cli) -> ExitCode {
             Some(Command::Client(ClientCommand::Key(KeyCommand::Generate))) => key::generate(output.output),
             Some(Command::Client(command)) => {
                 let token_file = config.quota_token_file.as_deref();
-                let context = CliContext::connect(&client.quota_url, token_file, output.output)?;
+                let context = CliContext::connect(&quota_url, token_file, output.output)?;
                 command.run(&context).await
             }
         }
@@ -121,7 +108,7 @@ pub fn run(cli: Cli) -> ExitCode {
 
 async fn serve(config: &Config) -> anyhow::Result<()> {
     let kit = Kit::start("quota-svc", &config.serving, &config.telemetry)?;
-    let service = QuotaService::start(config, &kit).await?;
+    let service = QuotaService::start(None, config, &kit).await?;
     // Started only now, so that the API port accepts connections before /readyz reports ready.
     kit.serve_admin(config.admin_listen).await?;
     service.run().await;

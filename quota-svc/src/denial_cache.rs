@@ -32,15 +32,10 @@ struct CachedDenial {
     expires: Instant,
 }
 
-/// A value of the change counter, read before a store call. If the counter has changed since, the call's outcome is not
-/// cached.
-#[derive(Debug, Clone, Copy)]
-pub struct Generation(u64);
-
 impl DenialCache {
     /// Must be called before the store call, and its result passed to [`DenialCache::insert`] after the call.
-    pub fn generation(&self) -> Generation {
-        Generation(self.generation.load(Ordering::Acquire))
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
     }
 
     /// Returns the cached denial, with its time advanced to `now`.
@@ -57,12 +52,12 @@ impl DenialCache {
     }
 
     /// Caches the outcome, if it is cacheable and nothing has changed since `generation` was read.
-    pub fn insert(&self, subject: Subject, outcome: &GroupOutcome, generation: Generation, now: Instant) {
+    pub fn insert(&self, subject: Subject, outcome: &GroupOutcome, generation: u64, now: Instant) {
         let Some((outcome, ttl)) = cacheable(subject, outcome) else { return };
-        if self.generation.load(Ordering::Acquire) == generation.0 {
+        if self.generation.load(Ordering::Acquire) == generation {
             self.entries.insert(subject, CachedDenial { outcome, inserted: now, expires: now + ttl });
             // A change may have happened between the check and the insert.
-            if self.generation.load(Ordering::Acquire) != generation.0 {
+            if self.generation.load(Ordering::Acquire) != generation {
                 self.entries.remove(&subject);
             }
         }

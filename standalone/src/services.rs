@@ -42,7 +42,7 @@ pub async fn run(config: &Config, kit: &Kit) -> anyhow::Result<()> {
     let session_key = data_dir::prepare(&config.data_dir)?;
     // quota-svc has its own lifecycle, to stop last: requests in flight in the other services still need it.
     let quota_kit = Kit { lifecycle: Lifecycle::new(&kit.serve), ..kit.clone() };
-    let quota = QuotaService::start_on(quota_port, &config.quota(), &quota_kit).await?;
+    let quota = QuotaService::start(Some(quota_port), &config.quota(), &quota_kit).await?;
     let quota_addr = quota.local_addr();
     let quota = tokio::spawn(kit.tasks.watch("quota-svc", quota.run()));
     let mut forwarding = JoinSet::new();

@@ -18,19 +18,12 @@ pub const MAX_BATCH: usize = 256;
 #[oai(rename_all = "snake_case")]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// The request is allowed and was counted.
     Allowed,
-    /// The key does not exist.
     UnknownKey,
-    /// The key is deactivated.
     Inactive,
-    /// The key was paused before this request.
     Paused,
-    /// This request exceeded the burst limit and paused the key.
     BurstExceeded,
-    /// The daily quota is used up.
     DailyExceeded,
-    /// The charge could not be processed. The request must not be allowed.
     Unavailable,
 }
 

@@ -38,11 +38,8 @@ names!(Scope: Ip => "ip", Geo => "geo", Full => "full");
 #[oai(rename_all = "lowercase")]
 #[serde(rename_all = "lowercase")]
 pub enum KeyState {
-    /// Requests are allowed within the limits.
     Active = 0,
-    /// The key exceeded the burst limit. Its requests are denied until it is resumed.
     Paused = 1,
-    /// The key is deactivated. Its requests are denied until it is reactivated.
     Inactive = 2,
 }
 
@@ -52,7 +49,6 @@ names!(KeyState: Active => "active", Paused => "paused", Inactive => "inactive")
 /// `reactivate`: an inactive key becomes active.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Enum)]
 #[oai(rename_all = "lowercase")]
-#[allow(missing_docs)]
 pub enum StateChange {
     Resume,
     Deactivate,
@@ -85,7 +81,6 @@ pub struct SettingsChange {
 /// Why the settings of a key are rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
-    /// The name is invalid.
     #[error("a key name must be 1 to 64 characters, without control characters or invisible characters")]
     Name,
 }
@@ -123,7 +118,6 @@ impl KeySettings {
 }
 
 impl SettingsChange {
-    /// A new name.
     pub fn rename(name: &str) -> Self {
         Self { name: Some(name.to_owned()) }
     }
@@ -279,21 +273,13 @@ names!(Actor: Owner => "owner", Operator => "operator", System => "system");
 #[oai(rename_all = "snake_case")]
 #[serde(rename_all = "snake_case")]
 pub enum EventKind {
-    /// The key was created.
     Created,
-    /// The key was imported from an export.
     Imported,
-    /// The key exceeded the burst limit.
     Paused,
-    /// The key was resumed.
     Resumed,
-    /// The key was deactivated.
     Deactivated,
-    /// The key was reactivated.
     Reactivated,
-    /// The key was renamed.
     Renamed,
-    /// The daily limit was changed.
     LimitChanged,
 }
 

@@ -2,16 +2,12 @@
 //! dashboard-api. Their doc comments are the descriptions in `openapi/quota-svc.json` and `openapi/dashboard-api.json`.
 //! serde reads and writes the types; poem-openapi derives only their schemas.
 
-#![warn(missing_docs)]
-
 /// Adds the names of an enum's values, which are the same in JSON, in stored data and in metrics.
 macro_rules! names {
     ($type:ident: $($variant:ident => $name:literal),+ $(,)?) => {
         impl $type {
-            /// All values.
             pub const ALL: &[Self] = &[$(Self::$variant),+];
 
-            /// The name in JSON.
             pub fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$variant => $name,)+

@@ -38,14 +38,23 @@ impl TransferApi {
         let limit = limit.0.map_or(MAX_ACCOUNTS, |limit| limit as usize).clamp(1, MAX_ACCOUNTS);
         let page = self.0.store.accounts(cursor.0.as_deref(), limit).await?;
         let now = self.0.store.now().await?;
-        let unreadable = page.unreadable.iter();
-        let mut left_out: Vec<_> = unreadable.map(|id| left_out_account(*id)).collect();
+        let left_out_account = |id: &AccountId| LeftOut {
+            account: id.to_string(),
+            key: None,
+            reason: "the account's data can't be read".to_owned(),
+        };
+        let mut left_out: Vec<_> = page.unreadable.iter().map(left_out_account).collect();
         let mut accounts = Vec::new();
         let listings = try_join_all(page.accounts.into_iter().map(|account| self.with_keys(account)));
         for (account, listing) in listings.await?.into_iter().flatten() {
-            let unreadable = listing.unreadable.into_iter();
-            let id = AccountId::of(&account.login);
-            left_out.extend(unreadable.map(|key| left_out_key(id, key)));
+            let id = AccountId::of(&account.login).to_string();
+            left_out.extend(listing.unreadable.into_iter().map(
+                |UnreadableKey { id: key, reason, .. }| LeftOut {
+                    account: id.clone(),
+                    key: Some(key.to_string()),
+                    reason,
+                },
+            ));
             accounts.push(transfer::export(account, &listing.keys, now));
         }
         if let Some(first) = left_out.first()
@@ -95,14 +104,6 @@ impl TransferApi {
             Err(error) => Err(error),
         }
     }
-}
-
-fn left_out_account(id: AccountId) -> LeftOut {
-    LeftOut { account: id.to_string(), key: None, reason: "the account's data can't be read".to_owned() }
-}
-
-fn left_out_key(account: AccountId, key: UnreadableKey) -> LeftOut {
-    LeftOut { account: account.to_string(), key: Some(key.id.to_string()), reason: key.reason }
 }
 
 /// The response without `skip_unreadable`, so that no client takes an incomplete export for a complete one.

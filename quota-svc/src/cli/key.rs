@@ -67,8 +67,8 @@ pub enum KeyCommand {
         #[command(flatten)]
         key: KeyArg,
         /// Requests per day, or `default`
-        #[arg(long, value_name = "N|default")]
-        daily_limit: DailyLimit,
+        #[arg(long, value_name = "N|default", value_parser = parse_daily_limit)]
+        daily_limit: SetDailyLimit,
     },
     /// Delete a key permanently
     Delete {
@@ -104,19 +104,11 @@ impl KeyArg {
     }
 }
 
-/// Value of `--daily-limit`; `None` stands for the service's default limit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DailyLimit(Option<u32>);
-
-impl std::str::FromStr for DailyLimit {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text.parse() {
-            _ if text == "default" => Ok(Self(None)),
-            Ok(limit) if limit > 0 => Ok(Self(Some(limit))),
-            _ => Err("must be a number of requests, at least 1, or `default`"),
-        }
+fn parse_daily_limit(text: &str) -> Result<SetDailyLimit, &'static str> {
+    match text.parse() {
+        _ if text == "default" => Ok(SetDailyLimit { daily_limit: None }),
+        Ok(limit) if limit > 0 => Ok(SetDailyLimit { daily_limit: Some(limit) }),
+        _ => Err("must be a number of requests, at least 1, or `default`"),
     }
 }
 
@@ -148,8 +140,7 @@ pub(super) async fn run(command: KeyCommand, context: &CliContext) -> anyhow::Re
             show_key(&key, async |id| client.change_key(id, None, &change).await, context).await
         }
         KeyCommand::SetLimit { key, daily_limit } => {
-            let limit = SetDailyLimit { daily_limit: daily_limit.0 };
-            show_key(&key, async |id| client.set_daily_limit(id, &limit).await, context).await
+            show_key(&key, async |id| client.set_daily_limit(id, &daily_limit).await, context).await
         }
         KeyCommand::Delete { key, confirm } => delete(&key, confirm, context).await,
         KeyCommand::Usage(key) => usage(&key, context).await,
@@ -261,10 +252,10 @@ mod tests {
 
     #[test]
     fn daily_limit_is_a_number_or_default() {
-        assert_eq!("default".parse(), Ok(DailyLimit(None)));
-        assert_eq!("50000".parse(), Ok(DailyLimit(Some(50_000))));
+        assert_eq!(parse_daily_limit("default").unwrap().daily_limit, None);
+        assert_eq!(parse_daily_limit("50000").unwrap().daily_limit, Some(50_000));
         for invalid in ["0", "-1", "", "none", "4294967296"] {
-            assert!(invalid.parse::<DailyLimit>().is_err(), "{invalid:?}");
+            assert!(parse_daily_limit(invalid).is_err(), "{invalid:?}");
         }
     }
 

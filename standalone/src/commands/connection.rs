@@ -74,7 +74,7 @@ impl Connection {
         let kit = Kit::detached(&config.serve_args());
         let mut quota = config.quota();
         quota.listen = (Ipv4Addr::LOCALHOST, 0).into();
-        let service = QuotaService::start(&quota, &kit).await?;
+        let service = QuotaService::start(None, &quota, &kit).await?;
         let address = format!("http://{}", service.local_addr());
         let own = OwnService { lifecycle: kit.lifecycle, task: tokio::spawn(service.run()) };
         let client = QuotaClient::new(&address, COMMAND_TIMEOUT)?.with_token(&token);

@@ -116,7 +116,7 @@ impl ChargeCalls {
     fn finish(
         &self,
         mut connection: Connection,
-        response: RawResponse,
+        (status, body): RawResponse,
     ) -> Result<ChargeResponse, ClientError> {
         connection.last_used = Instant::now();
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
@@ -127,9 +127,9 @@ impl ChargeCalls {
         idle.drain(..expired);
         idle.push(connection);
         drop(idle);
-        match response.status.is_success() {
-            true => transport::parse(&response.body),
-            false => Err(ClientError::from_response(response.status.as_u16(), &response.body)),
+        match status.is_success() {
+            true => transport::parse(&body),
+            false => Err(ClientError::from_response(status.as_u16(), &body)),
         }
     }
 
@@ -145,11 +145,7 @@ impl ChargeCalls {
 
 type Call = Request<Full<Bytes>>;
 type Io = http1::Connection<TokioIo<TcpStream>, Full<Bytes>>;
-
-struct RawResponse {
-    status: StatusCode,
-    body: Bytes,
-}
+type RawResponse = (StatusCode, Bytes);
 
 enum Failure {
     /// Nothing was sent. Contains the request.
@@ -221,7 +217,7 @@ async fn send_and_read(
         // Most responses arrive in one piece, which needs no copy.
         body = if body.is_empty() { data } else { [body, data].concat().into() };
     }
-    Ok(RawResponse { status: head.status, body })
+    Ok((head.status, body))
 }
 
 fn unreachable(error: impl std::error::Error + Send + Sync + 'static) -> ClientError {

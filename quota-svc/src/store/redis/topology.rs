@@ -159,25 +159,21 @@ fn reply(
     }
 }
 
-/// The error of a call. Reports it to the connection's background task.
+/// The error of a call. Reports it to the connection's background task if it can mean a broken connection or a wrong
+/// server.
 fn call_error(managed: &ManagedConnection, generation: Generation, error: RedisError) -> CallError {
-    report_error(managed, generation, &error);
-    if error.is_timeout() { CallError::TimedOut(managed.label().to_string()) } else { error.into() }
-}
-
-/// Reports an error to the connection's background task if it can mean a broken connection or a wrong server.
-fn report_error(managed: &ManagedConnection, generation: Generation, error: &RedisError) {
-    if is(error, ServerErrorKind::ReadOnly) || is(error, ServerErrorKind::MasterDown) {
+    if is(&error, ServerErrorKind::ReadOnly) || is(&error, ServerErrorKind::MasterDown) {
         managed.report_not_master(generation);
     } else if error.is_io_error()
         || error.is_timeout()
         || error.is_unrecoverable_error()
         // In these states the server also replies to PING with an error until it has recovered.
-        || is(error, ServerErrorKind::BusyLoading)
+        || is(&error, ServerErrorKind::BusyLoading)
         || error.code() == Some("MISCONF")
     {
         managed.report_suspect(generation);
     }
+    if error.is_timeout() { CallError::TimedOut(managed.label().to_string()) } else { error.into() }
 }
 
 fn is(error: &RedisError, kind: ServerErrorKind) -> bool {

@@ -30,14 +30,11 @@ pub struct Cluster {
     seeds: Vec<Node>,
     options: ConnectOptions,
     timeout: Duration,
-    slot_map: ArcSwap<SlotMap>,
+    /// First slot, last slot and connection to the master of each range.
+    slot_map: ArcSwap<Vec<(u16, u16, Arc<ManagedConnection>)>>,
     connections: Mutex<HashMap<Node, Arc<ManagedConnection>>>,
     refresh_requested: Notify,
 }
-
-/// First slot, last slot and connection to the master of each range.
-#[derive(Default)]
-struct SlotMap(Vec<(u16, u16, Arc<ManagedConnection>)>);
 
 impl Cluster {
     /// Starts reading the slot map from the seed nodes, in a background task that ends when the `JoinSet` is dropped.
@@ -58,12 +55,19 @@ impl Cluster {
 
     /// `None` if every slot is served by a connected master.
     pub fn unavailable_reason(&self) -> Option<String> {
-        self.slot_map.load().unavailable_reason()
+        let slot_map = self.slot_map.load();
+        let served: u32 = slot_map.iter().map(|(first, last, _)| u32::from(last - first) + 1).sum();
+        if let Some((_, _, managed)) = slot_map.iter().find(|(_, _, managed)| !managed.is_connected()) {
+            return Some(format!("no connection to {}", managed.label()));
+        }
+        (served < u32::from(SLOTS)).then(|| format!("only {served} of {SLOTS} slots are served"))
     }
 
     /// The connection to the master of a slot; `None` if the slot has no master.
     pub fn master(&self, slot: u16) -> Option<Arc<ManagedConnection>> {
-        self.slot_map.load().master(slot)
+        let slot_map = self.slot_map.load();
+        let range = slot_map.iter().find(|(first, last, _)| (*first..=*last).contains(&slot))?;
+        Some(range.2.clone())
     }
 
     pub fn request_refresh(&self) {
@@ -130,7 +134,7 @@ impl Cluster {
     fn apply_slot_map(&self, ranges: Vec<Range>) {
         let entries =
             ranges.iter().map(|(first, last, node)| (*first, *last, self.connection_to(node))).collect();
-        self.slot_map.store(Arc::new(SlotMap(entries)));
+        self.slot_map.store(Arc::new(entries));
         let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         connections.retain(|node, _| ranges.iter().any(|(_, _, master)| master == node));
         self.options
@@ -176,21 +180,6 @@ impl Cluster {
             // Debounces refresh requests.
             tokio::time::sleep(DEGRADED_INTERVAL / 4).await;
         }
-    }
-}
-
-impl SlotMap {
-    fn master(&self, slot: u16) -> Option<Arc<ManagedConnection>> {
-        let range = self.0.iter().find(|(first, last, _)| (*first..=*last).contains(&slot))?;
-        Some(range.2.clone())
-    }
-
-    fn unavailable_reason(&self) -> Option<String> {
-        let served: u32 = self.0.iter().map(|(first, last, _)| u32::from(last - first) + 1).sum();
-        if let Some((_, _, managed)) = self.0.iter().find(|(_, _, managed)| !managed.is_connected()) {
-            return Some(format!("no connection to {}", managed.label()));
-        }
-        (served < u32::from(SLOTS)).then(|| format!("only {served} of {SLOTS} slots are served"))
     }
 }
 
