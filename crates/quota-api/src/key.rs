@@ -86,7 +86,6 @@ pub enum SettingsError {
 }
 
 impl SettingsError {
-    /// The code of the error response.
     pub fn code(self) -> &'static str {
         match self {
             Self::Name => "invalid_name",
@@ -95,7 +94,6 @@ impl SettingsError {
 }
 
 impl KeySettings {
-    /// Settings without optional attributes.
     pub fn new(name: &str, scope: Scope) -> Self {
         Self { name: name.to_owned(), scope }
     }
@@ -151,7 +149,6 @@ pub struct NewKey {
 }
 
 impl NewKey {
-    /// A key with the default limit.
     pub fn new(name: &str, scope: Scope) -> Self {
         Self { settings: KeySettings::new(name, scope), daily_limit: None }
     }

@@ -197,10 +197,7 @@ impl QuotaClient {
             _ => result,
         }
     }
-}
 
-/// Accounts, credentials and sessions.
-impl QuotaClient {
     /// Creates an account. Fails with `account_exists` if the login is taken.
     pub async fn create_account(&self, account: &NewAccount) -> Result<Account, ClientError> {
         self.send_json(Method::POST, &["accounts"], &[], account).await
@@ -325,10 +322,7 @@ impl QuotaClient {
     fn change_query<'a>(&self, account: Option<&'a str>) -> Vec<(&'static str, &'a str)> {
         account_query(&account).into_iter().chain([("actor", self.actor.as_str())]).collect()
     }
-}
 
-/// Export and import.
-impl QuotaClient {
     /// Exports a page of about `limit` accounts with their credentials and keys. `cursor` is the `next` of the
     /// previous page. Accounts and keys that can't be read are left out and named in `left_out`.
     pub async fn export(&self, cursor: Option<&str>, limit: u32) -> Result<ExportPage, ClientError> {

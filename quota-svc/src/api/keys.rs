@@ -178,7 +178,8 @@ impl KeysApi {
 
     async fn to_response(&self, key: StoredKey) -> KeyResult {
         let now = self.0.store.now().await?;
-        Ok(SerdeJson(key.owned_view(&self.0.limits, now)))
+        let account = key.meta.account.to_string();
+        Ok(SerdeJson(OwnedKey { account, key: key.view(&self.0.limits, now) }))
     }
 }
 

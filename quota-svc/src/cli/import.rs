@@ -126,17 +126,14 @@ async fn send(batch: Batch, client: &QuotaClient) -> (Batch, Result<ImportReport
     let mut attempt = 1;
     loop {
         let response = client.import(&batch.request).await;
-        let retry = response.as_ref().is_err_and(is_transient) && attempt < MAX_ATTEMPTS;
-        if !retry {
+        let is_transient =
+            |error: &ClientError| matches!(error, ClientError::TimedOut) || error.status() == Some(503);
+        if attempt == MAX_ATTEMPTS || !response.as_ref().is_err_and(is_transient) {
             return (batch, response);
         }
         attempt += 1;
         tokio::time::sleep(RETRY_DELAY).await;
     }
-}
-
-fn is_transient(error: &ClientError) -> bool {
-    matches!(error, ClientError::TimedOut) || error.status() == Some(503)
 }
 
 fn batch_error(batch: &Batch, error: ClientError, context: &CliContext) -> anyhow::Error {

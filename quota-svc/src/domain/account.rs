@@ -45,12 +45,6 @@ impl Login {
     }
 }
 
-impl From<Login> for String {
-    fn from(login: Login) -> Self {
-        login.0
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,7 +1,7 @@
 //! API keys as stored: metadata, record, and the changes that can be made to a key.
 
 use api_key::KeyDigest;
-use quota_api::{EventKind, Key, KeySettings, KeyState, Limits, OwnedKey, SettingsChange, StateChange};
+use quota_api::{EventKind, Key, KeySettings, KeyState, Limits, SettingsChange, StateChange};
 use serde::{Deserialize, Serialize};
 
 use super::id::{AccountId, KeyId};
@@ -129,9 +129,5 @@ impl StoredKey {
             burst_limit: limits.burst,
             used_today: record.used_on(today, today),
         }
-    }
-
-    pub fn owned_view(&self, limits: &Limits, now: i64) -> OwnedKey {
-        OwnedKey { account: self.meta.account.to_string(), key: self.view(limits, now) }
     }
 }

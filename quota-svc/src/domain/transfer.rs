@@ -52,7 +52,7 @@ impl ImportAccount {
             import_key(key, login.account_id(), now).map_err(|reason| format!("keys[{index}]: {reason}"))
         });
         let keys = keys.collect::<Result<_, _>>()?;
-        Ok(Self { account: StoredAccount { login: login.into(), ..account.clone() }, keys })
+        Ok(Self { account: StoredAccount { login: login.as_str().to_owned(), ..account.clone() }, keys })
     }
 }
 

@@ -27,7 +27,6 @@ pub struct BurstWindow {
     pub(crate) last: i64,
     /// The burst limit of the last charge. The ring's capacity is never higher.
     pub(crate) limit: u16,
-    /// Number of arrivals in the ring.
     pub(crate) len: u16,
     /// Index of the oldest arrival.
     pub(crate) head: u16,

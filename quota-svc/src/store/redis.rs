@@ -53,24 +53,23 @@ pub struct RedisStore {
 impl RedisStore {
     /// Starts connecting in the background and returns immediately.
     pub fn start(url: &str, args: &StoreArgs, limits: Limits, clock: Clock) -> Result<Self, RedisUrlError> {
-        let (settings, outages) = (Arc::new(SettingsCheck::default()), Arc::new(OutageLog::default()));
+        let (target, options) = target::parse(url, args, args.store_timeout)?;
         let start = |timeout| {
-            let (target, mut connect_options) = target::parse(url, args, timeout)?;
-            connect_options.settings = settings.clone();
-            connect_options.outages = outages.clone();
-            Ok::<_, RedisUrlError>(Topology::start(target, connect_options, timeout))
+            let mut options = options.clone();
+            options.response_timeout = timeout;
+            Topology::start(target.clone(), options, timeout)
         };
         Ok(Self {
-            charges: start(args.store_timeout)?,
-            others: start(args.write_timeout)?,
+            charges: start(args.store_timeout),
+            others: start(args.write_timeout),
             // Twice as long, because a PING or a write may have to wait for the confirmation of another write.
-            writes: start(args.write_timeout * 2)?,
+            writes: start(args.write_timeout * 2),
             redis_keys: RedisKeys::new(&args.key_prefix),
             limits,
             clock,
             store_timeout: args.store_timeout,
             write_timeout: args.write_timeout,
-            settings,
+            settings: options.settings,
             charge_failures: LogThrottle::default(),
             invalid_records: LogThrottle::default(),
         })

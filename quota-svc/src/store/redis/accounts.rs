@@ -86,10 +86,12 @@ impl AccountStore for RedisStore {
         let mut next = Some(cursor.map_or(Ok(IndexCursor::default()), IndexCursor::parse)?);
         let (mut accounts, mut unreadable) = (Vec::new(), Vec::new());
         while let Some(at) = next.filter(|_| accounts.len() + unreadable.len() < limit) {
-            let (ids, following) =
-                operation.scan_index(at, limit - accounts.len() - unreadable.len()).await?;
+            let count = limit - accounts.len() - unreadable.len();
+            let index = self.redis_keys.index(at.shard);
+            let scan = command("SSCAN", &index).arg(at.position).arg("COUNT").arg(count.max(MIN_SCAN));
+            let (position, ids): (u64, Vec<String>) = operation.query(&scan).await?;
             operation.read_listed(&ids, &mut accounts, &mut unreadable).await?;
-            next = following;
+            next = at.following(position);
         }
         let next = next.map(|cursor| cursor.to_string());
         Ok(AccountListing { accounts, total: operation.count_accounts().await?, next, unreadable })
@@ -208,19 +210,6 @@ impl Operation<'_> {
             return Err(StoreError::AccountNotFound);
         }
         parse_account(&fields).ok_or(StoreError::UnreadableAccount(id))
-    }
-
-    /// About `count` entries of the index from `at` on, and the cursor of the following ones. Like every `SSCAN`, it
-    /// may return an entry twice while accounts are created or deleted.
-    async fn scan_index(
-        &self,
-        at: IndexCursor,
-        count: usize,
-    ) -> Result<(Vec<String>, Option<IndexCursor>), StoreError> {
-        let index = self.redis_keys.index(at.shard);
-        let scan = command("SSCAN", &index).arg(at.position).arg("COUNT").arg(count.max(MIN_SCAN));
-        let (position, ids) = self.query(&scan).await?;
-        Ok((ids, at.following(position)))
     }
 
     /// Reads the accounts of these index entries. Skips accounts that are being created or deleted.

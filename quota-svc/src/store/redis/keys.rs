@@ -34,10 +34,6 @@ struct KeyParts {
 }
 
 impl KeyParts {
-    fn is_incomplete(&self) -> bool {
-        (self.record == Ok(None)) != (self.meta == Ok(None))
-    }
-
     fn decode(&self, id: KeyId) -> Option<FoundKey> {
         if self.record == Ok(None) && self.meta == Ok(None) {
             return None;
@@ -334,7 +330,8 @@ impl Operation<'_> {
     async fn find_parts(&self, id: KeyId) -> Result<KeyParts, StoreError> {
         let parts = self.read_parts(id).await?;
         // The key may have been created or deleted between the two reads.
-        if parts.is_incomplete() { self.read_parts(id).await } else { Ok(parts) }
+        let is_incomplete = (parts.record == Ok(None)) != (parts.meta == Ok(None));
+        if is_incomplete { self.read_parts(id).await } else { Ok(parts) }
     }
 
     async fn read_parts(&self, id: KeyId) -> Result<KeyParts, StoreError> {

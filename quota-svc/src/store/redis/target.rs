@@ -84,7 +84,7 @@ pub struct ConnectOptions {
     args: StoreArgs,
     database: i64,
     tls: bool,
-    response_timeout: Duration,
+    pub response_timeout: Duration,
     pub settings: Arc<SettingsCheck>,
     pub outages: Arc<OutageLog>,
 }
