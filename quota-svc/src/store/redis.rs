@@ -22,7 +22,7 @@ use keys::KeyWrite;
 use operation::Operation;
 use quota_api::{Actor, Event, EventKind, ImportReport, Limits};
 use redis_keys::RedisKeys;
-use settings::{OutageLog, SettingsCheck};
+use settings::SettingsCheck;
 pub use target::RedisUrlError;
 use topology::{Reply, Topology};
 
