@@ -32,6 +32,8 @@ pub enum RedisUrlError {
     Missing(&'static str),
     #[error("--redis-url has the invalid host `{0}`; expected HOST or HOST:PORT")]
     Host(String),
+    #[error("--redis-url has a password with `/`; write it as %2F")]
+    Password,
     #[error("--redis-url has the invalid database `{0}`; expected a number")]
     Database(String),
     #[error("--redis-url has a database, but a Cluster has only database 0: remove `/{0}`")]
@@ -108,7 +110,7 @@ pub fn parse(
     ] {
         let Some(path) = path else { continue };
         let unreadable = |source| RedisUrlError::File { flag, path: path.clone(), source };
-        fs::read_to_string(path).map_err(unreadable)?;
+        fs::read(path).map_err(unreadable)?;
     }
     let mut options = ConnectOptions {
         args: args.clone(),
@@ -120,20 +122,20 @@ pub fn parse(
     };
     let target = match scheme {
         "redis" | "rediss" => {
-            let (host, path) = split_hosts(rest, &mut options);
+            let (host, path) = split_hosts(rest, &mut options)?;
             options.database = parse_database(path)?;
             RedisTarget::Single(ServerTarget::Server(parse_node(host, REDIS_PORT)?))
         }
         "unix" | "redis+unix" => parse_socket(rest, &mut options)?,
         "redis+cluster" | "rediss+cluster" => {
-            let (hosts, path) = split_hosts(rest, &mut options);
+            let (hosts, path) = split_hosts(rest, &mut options)?;
             match parse_database(path)? {
                 0 => RedisTarget::Cluster(parse_nodes(hosts, REDIS_PORT)?),
                 _ => return Err(RedisUrlError::ClusterDatabase(path.to_owned())),
             }
         }
         "redis+sentinel" | "rediss+sentinel" => {
-            let (hosts, path) = split_hosts(rest, &mut options);
+            let (hosts, path) = split_hosts(rest, &mut options)?;
             let (master, database) = path.split_once('/').unwrap_or((path, ""));
             if master.is_empty() {
                 return Err(RedisUrlError::Missing("the master's name: redis+sentinel://HOST/MASTER"));
@@ -171,12 +173,16 @@ fn parse_database(text: &str) -> Result<i64, RedisUrlError> {
 }
 
 /// Splits `[user:password@]host[:port],host[:port]…[/path]`, which is not a valid URL, into hosts and path.
-fn split_hosts<'a>(rest: &'a str, options: &mut ConnectOptions) -> (&'a str, &'a str) {
+fn split_hosts<'a>(rest: &'a str, options: &mut ConnectOptions) -> Result<(&'a str, &'a str), RedisUrlError> {
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-    let Some((user, hosts)) = authority.rsplit_once('@') else { return (authority, path) };
+    // The other errors would show parts of this password.
+    if path.contains('@') {
+        return Err(RedisUrlError::Password);
+    }
+    let Some((user, hosts)) = authority.rsplit_once('@') else { return Ok((authority, path)) };
     let (name, password) = user.split_once(':').unwrap_or((user, ""));
     options.set_url_credentials(name, password);
-    (hosts, path)
+    Ok((hosts, path))
 }
 
 fn parse_nodes(hosts: &str, port: u16) -> Result<Vec<Node>, RedisUrlError> {
@@ -374,9 +380,11 @@ mod tests {
             ("redis+sentinel://a/main/abc", "database `abc`"),
             ("redis+cluster://a/abc", "database `abc`"),
             ("redis+cluster://a/3", "remove `/3`"),
+            ("redis://:hush/hush@cache", "%2F"),
+            ("redis+cluster://u:hush/hush@a", "%2F"),
         ] {
             let message = parse_target(url).unwrap_err().to_string();
-            assert!(message.contains(part), "{url}: {message}");
+            assert!(message.contains(part) && !message.contains("hush"), "{url}: {message}");
         }
     }
 }
