@@ -48,8 +48,8 @@ pub struct Accounts {
     throttle: Throttle,
     /// Sign-up closes at this number; `None` if it is always closed.
     max_accounts: Option<u64>,
-    /// Sign-ups that have counted the accounts, or are about to, and have not created theirs yet. Without them,
-    /// concurrent sign-ups could exceed the limit. A lock would let each wait for the store's confirmation of the others.
+    /// Sign-ups in progress in this process. Each counts the others as accounts, so that together they can't exceed the
+    /// limit. With a lock, each would have to wait until the store has confirmed the one before.
     pending: AtomicU64,
 }
 

@@ -116,7 +116,7 @@ pub enum StoreError {
     /// No result from the store: it is unreachable or did not reply in time.
     #[error("the store is unavailable: {0}")]
     Unavailable(#[source] Cause),
-    /// Written but not confirmed in time: a crash of the store can still lose it.
+    /// Not confirmed in time: it may be written or not, and a crash of the store can lose it.
     #[error("the write was not confirmed in time: {0}")]
     Unconfirmed(#[source] Cause),
     /// Damaged, or written in a format that this version does not support.

@@ -90,7 +90,7 @@ pub(crate) fn resolve_explained(
         });
         return ClientIp { ip: peer, decision: Decision::PeerUntrusted };
     };
-    explain.add("ip", || format!("The peer {peer} is a trusted proxy ({by}), so its headers are read."));
+    explain.add("ip", || format!("The peer {peer} is a trusted proxy ({by})."));
     match from {
         ClientIpFrom::Peer => {
             explain.add("ip", || "--client-ip-from is peer, so the peer is the client.".to_owned());

@@ -84,6 +84,11 @@ impl Default for EdgeArgs {
     }
 }
 
+/// The error of a flag whose value, or an entry of whose list, is invalid.
+pub(crate) fn invalid(flag: &str, value: &str, problem: &str) -> anyhow::Error {
+    anyhow::anyhow!("{flag}: {value:?} {problem}")
+}
+
 #[cfg(test)]
 mod tests {
     use clap::Parser;

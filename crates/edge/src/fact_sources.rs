@@ -28,14 +28,15 @@ pub(crate) fn select<'h, E: Explain>(
         Decision::PeerUntrusted => only_own(own, explain),
         // Nothing was forwarded: the peer is the client, so this connection is the client's.
         Decision::Missing => or(headers(explain), own, explain),
-        // The peer is a trusted proxy, so only its headers describe the client's connection.
+        // The peer is a trusted proxy, so only its headers describe the client's connection. With `--client-ip-from
+        // peer` too: only its address is used as the client's.
         Decision::Peer | Decision::Xff | Decision::XffAllTrusted | Decision::Header | Decision::Fallback => {
             headers(explain)
         }
     }
 }
 
-/// Selects the facts of the connection: no header may be read.
+/// Uses only the facts of the connection, for requests whose headers must not be read.
 pub(crate) fn only_own<'h>(own: ConnectionFacts<'h>, explain: &mut impl Explain) -> ConnectionFacts<'h> {
     or(ConnectionFacts::default(), own, explain)
 }
@@ -54,7 +55,7 @@ fn or<'h>(
         if !is_sent {
             explain.add(field, || match field == "rtt" && !own.rtt_from_socket {
                 true => "not known behind a load balancer".to_owned(),
-                false => "the connection to this service, not part of this explanation".to_owned(),
+                false => "the connection to this service, which `explain` does not open".to_owned(),
             });
         }
     }

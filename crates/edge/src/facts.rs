@@ -7,9 +7,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Version};
 
 use crate::address::trim;
 use crate::colo::Iata;
-use crate::config::{EdgeArgs, RttUnit};
+use crate::config::{EdgeArgs, RttUnit, invalid};
 use crate::explain::{Explain, join, shortened};
-use crate::policy::invalid;
 
 mod cipher;
 mod values;

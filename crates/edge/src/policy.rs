@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use anyhow::{anyhow, bail};
+use anyhow::bail;
 use http::HeaderName;
 use ipnet::IpNet;
 
 use crate::colo::{ColoMap, Iata, colo_of_zone};
-use crate::config::EdgeArgs;
+use crate::config::{EdgeArgs, invalid};
 use crate::facts::{FactHeaders, header_name};
 use crate::trusted::canonical_network;
 
@@ -31,11 +31,6 @@ pub struct ServiceRef {
     pub namespace: String,
     /// The Service's name.
     pub name: String,
-}
-
-/// The error of a flag whose value, or an entry of whose list, is invalid.
-pub(crate) fn invalid(flag: &str, value: &str, problem: &str) -> anyhow::Error {
-    anyhow!("{flag}: {value:?} {problem}")
 }
 
 /// Trusted proxies, their headers, and the colo of this process.

@@ -34,7 +34,7 @@ impl<'a> Fields<'a> {
         *self == Fields::default()
     }
 
-    /// The region code of the database, if it is one in this country.
+    /// The region code of the database, if it is a valid code of this country.
     pub(crate) fn stored_region_code(&self, country: &str) -> Option<RegionCode> {
         self.region_code.and_then(|part| RegionCode::compose(country, part))
     }
@@ -56,7 +56,7 @@ impl<'de> Deserialize<'de> for Fields<'de> {
 }
 
 /// Whether a record describes an AS, as in IPinfo's ASN database: its country is that of the holder, not that of the
-/// address. Layouts that also have the location call the AS's name `as_name`.
+/// address. A record with `as_name`, a city or a region describes an address.
 fn is_about_as(record: &MmdbRecord<'_>) -> bool {
     let has = |field| record.get(field).text().is_some();
     let about_address = [Field::AsOrg, Field::City, Field::Region].into_iter().any(has);

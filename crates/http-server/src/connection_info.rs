@@ -84,8 +84,9 @@ fn round_trip_time(socket: RawFd) -> Option<Duration> {
 
     let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
     let mut length = libc::socklen_t::try_from(size_of::<libc::tcp_info>()).ok()?;
-    // SAFETY: `info` and `length` are valid for writes, and the kernel writes at most `length` bytes. An invalid or
-    // foreign descriptor makes the call fail.
+    // SAFETY: `info` and `length` are valid for writes, and the kernel writes at most `length` bytes. A
+    // descriptor that is closed or no TCP socket makes the call fail. One of another connection would give a wrong
+    // time, which `forget_socket` prevents.
     let result = unsafe {
         libc::getsockopt(socket, libc::IPPROTO_TCP, libc::TCP_INFO, info.as_mut_ptr().cast(), &raw mut length)
     };

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::json::SerdeJson;
 
-/// The message of every 500 whose cause must not leave the server.
+/// The message of every 5xx whose cause must not leave the server.
 pub const INTERNAL_ERROR: &str = "Something went wrong on the server. Retry in a few seconds.";
 
 /// Body of an error response: a code for programs, a message for people and a link to the documentation.
@@ -66,7 +66,7 @@ pub fn responder(docs_url: impl Into<String>, headers: &HeaderMap) -> ErrorRespo
     })
 }
 
-/// Maps a status to a generic error code, for errors that poem or the connection handling produces and no handler does.
+/// Maps a status to a generic error code, for errors that do not come from a handler but from poem or the connection.
 pub fn code_for(status: StatusCode) -> &'static str {
     match status {
         StatusCode::NOT_FOUND => "not_found",

@@ -46,8 +46,8 @@ pub enum LogFormat {
 
 /// Parses a log filter. A clap value parser.
 ///
-/// [`Targets`] would take a word that is not a level for the name of a target and log nothing of all others, so a
-/// mistyped level would turn the log off.
+/// [`Targets`] reads an unknown word as the name of a target and turns off all other targets, so a mistyped level would
+/// turn off the log.
 fn parse_log_filter(text: &str) -> Result<Targets, String> {
     text.split(',').try_fold(Targets::new(), |filter, directive| {
         Ok(match directive.split_once('=') {
@@ -70,7 +70,7 @@ fn parse_level(text: &str) -> Result<LevelFilter, String> {
 }
 
 /// A clap value parser for listen addresses: `127.0.0.1:8080`, `[::1]:8080`, `localhost:8080`, `:8080` for all addresses
-/// of the machine, and `8080` for the address of the flag's default. So a port alone never exposes a service that is
+/// of the machine, and `8080` for the address of the flag's default, or all addresses if it has none. So a port alone never exposes a service that is
 /// private by default.
 #[derive(Debug, Clone, Copy)]
 pub struct ListenAddrParser;
@@ -117,9 +117,10 @@ fn parse_listen_addr(text: &str, default_ip: Option<IpAddr>) -> Result<SocketAdd
 /// Parses an http or https URL. Pages link to it, so other schemes such as `javascript:` must be rejected.
 pub fn web_url(text: &str) -> Result<Url, String> {
     let url = Url::parse(text).map_err(|error| format!("{error}; example: https://ip.example"))?;
-    match url.scheme() {
-        "http" | "https" => Ok(url),
-        _ => Err("must start with http:// or https://".to_owned()),
+    // The parser also accepts `https:ip.example`, which browsers take for a relative link.
+    match text.starts_with("http://") || text.starts_with("https://") {
+        true => Ok(url),
+        false => Err("must start with http:// or https://".to_owned()),
     }
 }
 

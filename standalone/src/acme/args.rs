@@ -8,7 +8,7 @@ use instant_acme::LetsEncrypt;
 #[derive(clap::Args, Debug, Clone)]
 #[command(next_help_heading = "ACME")]
 pub struct AcmeArgs {
-    /// Get a certificate for --api-host and the other host names from a CA, and renew it. The CA gets this address as your
+    /// Get a certificate for --api-host, --dashboard-host, --ipv4-host and --ipv6-host from a CA, and renew it. The CA gets this address as your
     /// contact. With this flag you accept the terms of service of the CA, for Let's Encrypt: https://letsencrypt.org/repository/
     #[arg(long, env, value_name = "EMAIL", value_parser = email, conflicts_with = "tls_cert")]
     pub acme_email: Option<String>,
@@ -23,11 +23,11 @@ pub struct AcmeArgs {
     pub acme_ca_file: Option<PathBuf>,
 
     /// Key ID of the external account binding, for CAs that require it
-    #[arg(long, env, value_name = "ID", requires = "acme_eab_key_file")]
+    #[arg(long, env, value_name = "ID", requires_all = ["acme_eab_key_file", "acme_email"])]
     pub acme_eab_kid: Option<String>,
 
     /// File with the HMAC key of the external account binding, in Base64url as the CA shows it
-    #[arg(long, env, value_name = "FILE", requires = "acme_eab_kid")]
+    #[arg(long, env, value_name = "FILE", requires_all = ["acme_eab_kid", "acme_email"])]
     pub acme_eab_key_file: Option<PathBuf>,
 }
 

@@ -110,7 +110,7 @@ impl ProxyWatcher {
             tracing::warn!(
                 %service,
                 "discovery trusts no proxy, because the Service has no endpoints: check its name, its namespace and its \
-                 pods. Until then the address of the proxy counts as that of every client"
+                 pods. Until it has endpoints, every client appears with the address of the proxy"
             );
         }
     }

@@ -114,7 +114,7 @@ async fn each_hop_and_fact_is_explained() {
     assert_eq!(
         explained(&edge, "10.0.0.1", &sent, "ip"),
         [
-            "The peer 10.0.0.1 is a trusted proxy (10.0.0.0/8 in --trusted-proxies), so its headers are read.",
+            "The peer 10.0.0.1 is a trusted proxy (10.0.0.0/8 in --trusted-proxies).",
             "Entry 1 of X-Forwarded-For, counted from the right, is \"10.9.9.9\": 10.9.9.9 is another trusted proxy (10.0.0.0/8 in --trusted-proxies).",
             "Entry 2 of X-Forwarded-For, counted from the right, is \"203.0.113.7\": 203.0.113.7 is not a trusted proxy, so it is the client.",
             "Entries further to the left, if any, were not read: a client can send anything there.",
@@ -124,7 +124,7 @@ async fn each_hop_and_fact_is_explained() {
     assert_eq!(source("10.0.0.1", &sent, "rtt"), "header x-edge-rtt has an invalid value: \"fast\"");
     assert_eq!(source("10.0.0.1", &sent, "colo"), "header x-edge-colo");
     assert_eq!(source("10.0.0.1", &sent, "tls_version"), "the peer sent no header x-edge-tls-version");
-    let own = "the connection to this service, not part of this explanation";
+    let own = "the connection to this service, which `explain` does not open";
     assert_eq!(source("10.0.0.1", &[], "rtt"), format!("the peer sent no header x-edge-rtt; {own}"));
     assert_eq!(source("203.0.113.1", &sent, "tls_cipher"), own);
     assert_eq!(source("203.0.113.1", &sent, "colo"), "--node-zone and --colo-map, or --colo");

@@ -1,7 +1,7 @@
 //! The thread that writes the store file. It is the only one that changes accounts and keys.
 //!
 //! It stages all queued changes on a draft, commits their rows in one transaction, and only then changes the state in
-//! memory. If the commit fails, the draft is dropped and the changes are rejected. Charges change the memory first:
+//! memory. If the commit fails, the draft is dropped and the changes fail. Charges change the memory first:
 //! their counters and pauses are saved by the next commit that succeeds.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -37,10 +37,10 @@ struct Request {
     save: Save,
 }
 
-/// What charges have changed that a commit must save.
+/// Which effects of charges a commit saves.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Save {
-    /// Every commit saves the pauses.
+    /// Only pauses: the minimum.
     Pauses,
     /// Pauses and counters.
     All,
@@ -79,7 +79,8 @@ impl Writer {
         Ok(Self { requests, health, thread_ended })
     }
 
-    /// Makes a change that is on disk when this returns. If it fails, nothing has changed.
+    /// Makes a change that is on disk when this returns. After any error but `Unconfirmed`, nothing has changed; after
+    /// `Unconfirmed`, the change may still be made.
     pub async fn change<T: Send + 'static>(
         &self,
         change: impl FnOnce(&mut Draft<'_>, i64) -> Result<T, StoreError> + Send + 'static,
@@ -104,8 +105,8 @@ impl Writer {
         let stage = move |draft: &mut Draft<'_>, now: i64| -> Reply {
             let result = change(draft, now);
             Box::new(move |commit| {
-                // If the commit failed, an error of the change itself is no longer true: it may refer to another
-                // change of the same commit. The send fails if the request was canceled.
+                // If the commit failed, its error replaces that of the change, which may have failed only because of
+                // another change that is now undone. The send fails if the request was canceled.
                 let _ = sender.send(commit.map_err(str::to_owned).map(|()| result));
             })
         };
@@ -132,7 +133,7 @@ impl Writer {
         })
     }
 
-    /// Reports a failed read. The next commit then reopens the file, because redb fails every call after an I/O error.
+    /// Records why the file can't be used: a failed read, or the end of the thread. The next commit then reopens the file, because redb fails every call after an I/O error.
     pub fn report_failure(&self, reason: String) {
         lock(&self.health).failure.get_or_insert(reason);
     }

@@ -8,7 +8,7 @@ use quota_client::wire::{
 };
 
 use super::stack::Stack;
-use crate::browser::Browser;
+use crate::browser::{Appearance, Browser};
 
 const MS_PER_DAY: i64 = 86_400_000;
 
@@ -42,6 +42,7 @@ async fn chart_shows_30_days_of_usage(browser: &Browser, stack: &Stack) {
 }
 
 async fn dark_theme_is_applied(browser: &Browser, stack: &Stack) {
+    browser.set_appearance(Appearance { dark: true, phone: false }).await;
     browser.goto(&stack.dashboard_url).await;
     browser.wait_for_text("h1", "Sign in").await;
     browser.screenshot("dark-sign-in").await;
