@@ -1,12 +1,11 @@
 //! [`Edge`]: returns the client's address, connection facts and colo for each request.
 
 use std::net::IpAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 #[cfg(feature = "kubernetes")]
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName};
-use ipnet::IpNet;
 #[cfg(feature = "kubernetes")]
 use kube::runtime::{utils::Backoff, watcher::DefaultBackoff};
 use tokio::sync::watch;
@@ -22,7 +21,7 @@ use crate::facts::ConnectionFacts;
 #[cfg(feature = "kubernetes")]
 use crate::kubernetes;
 use crate::policy::EdgePolicy;
-use crate::trusted::{TrustedProxies, TrustedSet};
+use crate::trusted::{DiscoveryStatus, Shared, TrustedProxies};
 
 /// How long a removed proxy stays trusted.
 #[cfg(feature = "kubernetes")]
@@ -53,25 +52,6 @@ pub struct ClientInfo<'h> {
     pub decision: Decision,
     /// Facts about the client's connection. The colo is this process's, unless a proxy sends its own.
     pub facts: ConnectionFacts<'h>,
-}
-
-/// What is read from Kubernetes, if it is read. Clones share it.
-#[derive(Clone, Debug)]
-pub(crate) struct Shared {
-    pub(crate) trusted: Arc<TrustedProxies>,
-    pub(crate) node_colo: Arc<OnceLock<Iata>>,
-    pub(crate) status: watch::Sender<DiscoveryStatus>,
-}
-
-impl Shared {
-    /// Trusts these networks.
-    pub(crate) fn new(networks: &[IpNet]) -> Self {
-        Self {
-            trusted: Arc::new(TrustedProxies::new(TrustedSet::new(networks.iter().copied()))),
-            node_colo: Arc::default(),
-            status: watch::Sender::new(DiscoveryStatus::Off),
-        }
-    }
 }
 
 /// Identifies the clients of a running service according to its edge policy. Dropping it ends its background tasks.
@@ -233,51 +213,5 @@ impl Edge {
     /// Returns the status of discovery, for readiness and metrics.
     pub fn status(&self) -> watch::Receiver<DiscoveryStatus> {
         self.shared.status.subscribe()
-    }
-}
-
-/// Status of discovery. Readiness depends on it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DiscoveryStatus {
-    /// Discovery is not configured.
-    Off,
-    /// No list has been received yet. Not ready, because proxies would be treated as clients.
-    Waiting,
-    /// The set of proxies is current.
-    Following {
-        /// Number of trusted addresses, including recently removed ones.
-        proxies: usize,
-    },
-    /// The Kubernetes API is unavailable. The last known set stays trusted.
-    Stale {
-        /// Number of trusted addresses.
-        proxies: usize,
-    },
-}
-
-impl DiscoveryStatus {
-    /// Returns whether the process may get traffic: false only before the first list. A later outage of the Kubernetes
-    /// API does not affect readiness.
-    pub const fn is_ready(self) -> bool {
-        !matches!(self, Self::Waiting)
-    }
-
-    /// Returns the detail for the readiness report, or the reason why the process is not ready: before the first list, a
-    /// proxy's address would be taken for the address of every client behind it.
-    pub fn readiness(&self) -> Result<String, String> {
-        match self.is_ready() {
-            true => Ok(format!("proxy discovery: {}", self.label())),
-            false => Err("the proxies have not been listed yet".to_owned()),
-        }
-    }
-
-    /// Returns the metric label.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Waiting => "waiting",
-            Self::Following { .. } => "following",
-            Self::Stale { .. } => "stale",
-        }
     }
 }

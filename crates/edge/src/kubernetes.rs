@@ -16,9 +16,9 @@ use kube::{Api, Client, ResourceExt};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::client_info::{DiscoveryStatus, Shared};
 use crate::colo::{ColoMap, Iata, colo_of_label};
 use crate::policy::EdgePolicy;
+use crate::trusted::{DiscoveryStatus, Shared};
 
 /// Read timeout of a connection. Longer than a watch, so that it ends only connections that hang.
 const READ_TIMEOUT: Duration = Duration::from_secs(150);

@@ -20,7 +20,7 @@ mod policy;
 mod trusted;
 
 pub use address::{MAX_HOPS, parse_entry};
-pub use client_info::{ClientInfo, DiscoveryStatus, Edge, Peer};
+pub use client_info::{ClientInfo, Edge, Peer};
 pub use client_ip::{ClientIp, Decision, resolve};
 pub use colo::Iata;
 pub use config::{EdgeArgs, RttUnit};
@@ -29,4 +29,4 @@ pub use facts::{ConnectionFacts, FactHeaders};
 #[cfg(feature = "kubernetes")]
 pub use kubernetes::{client_from, node_label};
 pub use policy::{ClientIpFrom, EdgePolicy, ServiceRef};
-pub use trusted::{TrustedProxies, TrustedSet};
+pub use trusted::{DiscoveryStatus, TrustedProxies, TrustedSet};

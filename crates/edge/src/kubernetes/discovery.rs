@@ -14,8 +14,8 @@ use tokio::sync::watch;
 use tokio::time::{sleep, sleep_until};
 
 use super::endpoints::EndpointSet;
-use crate::client_info::DiscoveryStatus;
 use crate::policy::ServiceRef;
+use crate::trusted::DiscoveryStatus;
 use crate::trusted::TrustedProxies;
 
 /// Timeout of a watch. kube treats the connection as dead five seconds after it.
