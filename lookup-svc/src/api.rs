@@ -10,9 +10,9 @@ mod response;
 use std::sync::Arc;
 
 use api_key::ApiKey;
+use base::log_throttle::LogThrottle;
 use futures_util::FutureExt;
 use http::Method;
-use http_server::LogThrottle;
 use poem::error::{MethodNotAllowedError, NotFoundError};
 use poem::{Endpoint, Request, Response};
 use poem_openapi::OperationId;
@@ -137,7 +137,7 @@ impl Api {
         let scope = match (operation, scope) {
             (Operation::Demo, _) => "demo",
             (Operation::Lookup, None) => "none",
-            (Operation::Lookup, Some(scope)) => request::scope_name(scope),
+            (Operation::Lookup, Some(scope)) => scope.as_str(),
         };
         span.set_attribute("scope", scope);
     }

@@ -10,7 +10,7 @@ use poem::EndpointExt;
 use poem::Response;
 use poem::endpoint::BoxEndpoint;
 use quota_client::{Charger, QuotaClient, QuotaToken};
-use service_kit::{Condition, Kit, PortService, RequestTelemetry, responder};
+use service_kit::{Kit, PortService, RequestTelemetry, responder};
 use tokio::task::JoinSet;
 
 use crate::api::{Api, Responses};
@@ -63,12 +63,9 @@ impl LookupService {
         tasks.spawn(kit.await_store("lookup-store", async move |waiting| {
             store_client.wait_for_store(|reason| waiting.set_not_ready(reason)).await;
         }));
+        kit.readiness.condition("timezones").set_ready(geo.timezones().to_string());
         let condition = kit.readiness.condition("geo");
-        let timezones = kit.readiness.condition("timezones");
-        let report = move |geo: &Geo| {
-            report_geo(geo, &condition);
-            timezones.set_ready(geo.timezones().to_string());
-        };
+        let report = move |geo: &Geo| condition.set_ready(geo.summary(unix_now()));
         report(&geo);
         let geo_reload = geo.clone().watch(report);
         tasks.spawn(kit.tasks.watch("geo reload", geo_reload));
@@ -138,10 +135,6 @@ async fn open_geo(config: &Config) -> anyhow::Result<Geo> {
     }
     tracing::info!(tzdata = %geo.timezones(), "timezone data in use");
     Ok(geo)
-}
-
-fn report_geo(geo: &Geo, condition: &Condition) {
-    condition.set_ready(geo.summary(unix_now()));
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use geo::update::GeoUpdateArgs;
 use http_server::{ListenerArgs, ServeArgs, Tls, TlsArgs};
 use quota_client::BatchConfig;
 use service_kit::command_line::{ManualCommand, short_help};
-use service_kit::{ListenAddrParser, PortArgs, TelemetryArgs, base_url, host_flag, telemetry};
+use service_kit::{ListenAddrParser, PortArgs, TelemetryArgs, base_url, host_flag, telemetry, web_url};
 
 use crate::explain::ExplainArgs;
 
@@ -245,10 +245,9 @@ fn link(text: &str) -> Result<String, String> {
     if text.trim().is_empty() {
         return Ok(String::new());
     }
-    let url = reqwest::Url::parse(text).map_err(|error| format!("{error}; example: https://ip.example"))?;
-    match url.scheme() {
-        "http" | "https" | "mailto" => Ok(text.to_owned()),
-        _ => Err("must start with http://, https:// or mailto:".to_owned()),
+    match text.starts_with("mailto:") {
+        true => Ok(text.to_owned()),
+        false => web_url(text).map(|_| text.to_owned()),
     }
 }
 

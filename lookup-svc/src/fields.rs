@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use edge::{ClientInfo, ConnectionFacts, Iata};
-use geo::{Field, LOCATION_FIELDS, LocationJson, NETWORK_FIELDS, Type};
+use geo::{FULL_FIELDS, Field, GEO_FIELDS, LocationJson, Type};
 use quota_client::wire::Scope;
 
 /// Enough for most responses: a full one has about 600 bytes.
@@ -78,7 +78,7 @@ pub static GROUPS: [FieldGroup; 7] = [
         write: |json, client, _| write_addresses(json, client.ip),
     },
     FieldGroup {
-        fields: LOCATION_FIELDS,
+        fields: GEO_FIELDS,
         scope: Scope::Geo,
         in_demo: true,
         write: |json, _, location| json.extend_from_slice(location.geo_fields()),
@@ -102,7 +102,7 @@ pub static GROUPS: [FieldGroup; 7] = [
         write: |json, client, _| write_edge(json, &client.facts),
     },
     FieldGroup {
-        fields: NETWORK_FIELDS,
+        fields: FULL_FIELDS,
         scope: Scope::Full,
         in_demo: false,
         write: |json, _, location| json.extend_from_slice(location.full_fields()),

@@ -11,11 +11,12 @@ use poem_openapi::{OpenApi, OpenApiService};
 use quota_api::TRACE_LINKS;
 use service_kit::error::INTERNAL_ERROR;
 use service_kit::openapi::{self, OpenApiDocument};
-use service_kit::{DirectRouter, RequestTelemetry, StaticFile, Telemetry, catch_all, responder};
+use service_kit::{RequestTelemetry, StaticFile, Telemetry, catch_all, responder};
 
 use crate::api::{
     AccountsApi, ChargesApi, Context, DOCS, Guard, KeysApi, TransferApi, body_limits, examples,
 };
+use crate::direct_router::DirectRouter;
 
 const PREFIX: &str = "/internal/v1";
 const CHARGES: &str = "/internal/v1/charges";

@@ -1,10 +1,11 @@
 //! What crates of this workspace share that does not serve HTTP: flags, files that are written or watched, large
-//! buffers, and the progress of a command. Depends on no other crate of the workspace.
+//! buffers, repeated log lines, and the progress of a command. Depends on no other crate of the workspace.
 
 #![warn(missing_docs)]
 
 pub mod atomic_file;
 pub mod flags;
 pub mod huge_pages;
+pub mod log_throttle;
 pub mod progress;
 pub mod watched_files;

@@ -176,6 +176,18 @@ mod tests {
     }
 
     #[test]
+    fn only_waiting_is_not_ready() {
+        assert!(!DiscoveryStatus::Waiting.is_ready());
+        for status in [
+            DiscoveryStatus::Off,
+            DiscoveryStatus::Following { proxies: 0 },
+            DiscoveryStatus::Stale { proxies: 2 },
+        ] {
+            assert!(status.is_ready(), "{status:?}");
+        }
+    }
+
+    #[test]
     fn set_contains_networks_and_hosts() {
         let set = TrustedSet::new(["10.1.2.3/8".parse().unwrap(), "2001:db8::/32".parse().unwrap()]);
         let set = set.with_hosts([ip("192.0.2.9"), ip("192.0.2.9"), ip("::ffff:192.0.2.3")]);

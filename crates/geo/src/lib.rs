@@ -31,7 +31,7 @@ pub mod update;
 pub use built_in::is_public;
 pub use database::DatabaseInfo;
 pub use field::{Field, Type, write_value};
-pub use location::{AsText, LOCATION_FIELDS, Location, LocationJson, NETWORK_FIELDS, RegionCode};
+pub use location::{AsText, FULL_FIELDS, GEO_FIELDS, Location, LocationJson, RegionCode};
 pub use provider::{Attribution, DatabaseKind};
 pub use reload::ReloadStatus;
 pub use timezone::TimezoneInfo;

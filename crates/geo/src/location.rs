@@ -142,7 +142,7 @@ impl LocationJson {
 
 fields! {
     /// The fields of the scope `geo`, in response order.
-    LOCATION_FIELDS, write_geo_fields(location: &Location<'_>) {
+    GEO_FIELDS, write_geo_fields(location: &Location<'_>) {
         "city", String, location.city, r#""San Francisco""#, "City name.";
         "region", String, location.region, r#""California""#, "Region or state name.";
         "region_code", String, location.region_code, r#""US-CA""#, "ISO 3166-2 code of the region.";
@@ -164,7 +164,7 @@ fields! {
 
 fields! {
     /// The fields that the scope `full` adds, in response order.
-    NETWORK_FIELDS, write_full_fields(location: &Location<'_>) {
+    FULL_FIELDS, write_full_fields(location: &Location<'_>) {
         "proxy", Boolean, location.proxy, "false", "True for a known VPN or proxy network.";
         "hosting", Boolean, location.hosting, "false", "True for a known hosting or cloud network.";
     }

@@ -146,5 +146,4 @@ fn reload(pair: &CertificateFiles) {
 }
 
 #[cfg(test)]
-#[path = "certificates_tests.rs"]
 mod tests;

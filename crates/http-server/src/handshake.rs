@@ -6,7 +6,9 @@ use tokio::{net::TcpStream, time::timeout};
 
 use crate::proxy_header::{ProxyHeader, ProxyHeaderError};
 use crate::tls::{Tls, TlsInfo};
-use crate::{handler::TrustedPeers, log_throttle::LogThrottle, tracked_stream::Socket};
+use base::log_throttle::LogThrottle;
+
+use crate::{handler::TrustedPeers, tracked_stream::Socket};
 
 /// Maximum wait for a complete PROXY header. Load balancers send it immediately, before any byte of the client.
 const PROXY_HEADER_TIMEOUT: Duration = Duration::from_secs(3);

@@ -16,7 +16,8 @@ use crate::connection_state::{ConnectionSignal, ConnectionState};
 use crate::handler::{ErrorResponder, TrustedPeers};
 use crate::registry::{ConnectionRegistry, Pressure};
 use crate::tls::Tls;
-use crate::{connection, handshake::Handshakes, lifecycle::Lifecycle, limits, log_throttle::LogThrottle};
+use crate::{connection, handshake::Handshakes, lifecycle::Lifecycle, limits};
+use base::log_throttle::LogThrottle;
 
 /// Maximum length of the kernel's accept queue. Large, so that a burst of new connections is served, not rejected.
 const BACKLOG: u32 = 4096;

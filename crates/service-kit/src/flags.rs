@@ -70,8 +70,8 @@ fn parse_level(text: &str) -> Result<LevelFilter, String> {
 }
 
 /// A clap value parser for listen addresses: `127.0.0.1:8080`, `[::1]:8080`, `localhost:8080`, `:8080` for all addresses
-/// of the machine, and `8080` for the address of the flag's default, or all addresses if it has none. So a port alone never exposes a service that is
-/// private by default.
+/// of the machine, and `8080` for the address of the flag's default, or all addresses if it has none. So a port alone never
+/// exposes a service that is private by default.
 #[derive(Debug, Clone, Copy)]
 pub struct ListenAddrParser;
 
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn only_http_urls_are_accepted() {
-        for url in ["file:///etc", "data:text/html,x", "javascript:alert(1)", "ip.example", "http://", ""] {
+        for url in ["https:ip.example", "file:///etc", "data:text/html,x", "javascript:alert(1)", "ip.example", "http://", ""] {
             assert!(web_url(url).is_err(), "{url}");
         }
         assert!(web_url("https://docs.example/x#y").is_ok());

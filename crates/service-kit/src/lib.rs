@@ -8,7 +8,6 @@ pub mod background;
 pub mod body;
 pub mod build_info;
 pub mod command_line;
-pub mod direct_router;
 pub mod error;
 mod flags;
 pub mod json;
@@ -24,7 +23,6 @@ pub mod telemetry;
 
 pub use background::BackgroundTasks;
 pub use body::BodyLimit;
-pub use direct_router::DirectRouter;
 pub use error::{ErrorBody, add_missing_headers, catch_all, responder};
 pub use flags::{ListenAddrParser, LogFormat, TelemetryArgs, base_url, host_flag, web_url};
 pub use json::SerdeJson;

@@ -49,7 +49,9 @@ pub const TOKEN_FILE: &str = "IP_LOOKUP_QUOTA_TOKEN_FILE";
 #[must_use]
 pub fn token_file() -> &'static Path {
     static FILE: LazyLock<PathBuf> = LazyLock::new(|| {
-        let path = std::env::temp_dir().join("ip-lookup-tests-quota-token");
+        // Each user has a file: nobody can replace that of another.
+        let name = format!("ip-lookup-tests-quota-token-{}", rustix::process::getuid().as_raw());
+        let path = std::env::temp_dir().join(name);
         let mut new = tempfile::NamedTempFile::new().expect("a temporary file");
         new.write_all(TOKEN.as_bytes()).expect("a writable file");
         new.persist(&path).expect("the file can be replaced");

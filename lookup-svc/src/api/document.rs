@@ -16,7 +16,6 @@ use service_kit::openapi::{self, Example, Mapping, OpenApiDocument};
 
 use super::error::{ApiError, ErrorBodies};
 use super::rate_limit::Reason;
-use super::request::{SCOPES, scope_name};
 use crate::fields::{self, FieldSet, STATUS};
 use crate::metrics::Operation;
 use crate::public_urls::PublicUrls;
@@ -36,7 +35,7 @@ type Header = (&'static str, &'static str, HeaderValue);
 enum HeaderValue {
     /// A number that is always sent.
     Integer,
-    /// One of the reasons for 429. Optional, because earlier versions of this API did not send it.
+    /// One of the reasons for 429. Optional: an addition to the contract.
     Reason,
 }
 
@@ -371,7 +370,8 @@ fn describe_parameters(operation: &mut Mapping) {
         let is_scope = parameter.get("name").and_then(openapi::Value::as_str) == Some("scope");
         let schema = parameter.get_mut("schema").and_then(openapi::Value::as_mapping_mut);
         if let Some(schema) = schema.filter(|_| is_scope) {
-            schema.insert("enum".into(), SCOPES.map(scope_name).to_vec().into());
+            let names: Vec<_> = Scope::ALL.iter().map(|scope| scope.as_str()).collect();
+            schema.insert("enum".into(), names.into());
         }
     }
 }

@@ -15,8 +15,6 @@ const BEARER: &str = "bearer";
 /// as missing.
 const INVALID_TOKEN: &str = "?";
 
-pub(super) const SCOPES: [Scope; 3] = [Scope::Ip, Scope::Geo, Scope::Full];
-
 /// The API key, if any: the Bearer token in the `Authorization` header or, failing that, the query parameter `key`.
 pub(super) fn key<'r>(headers: &'r HeaderMap, query: Option<&'r str>) -> Option<Cow<'r, str>> {
     bearer_token(headers).map(Cow::Borrowed).or_else(|| query_parameter(query, "key"))
@@ -25,17 +23,8 @@ pub(super) fn key<'r>(headers: &'r HeaderMap, query: Option<&'r str>) -> Option<
 /// The query parameter `scope`, if any, which narrows the key's scope for one request.
 pub(super) fn scope(query: Option<&str>) -> Result<Option<Scope>, ApiError> {
     let Some(value) = query_parameter(query, "scope") else { return Ok(None) };
-    let found = SCOPES.into_iter().find(|scope| scope_name(*scope) == value);
-    found.map(Some).ok_or(ApiError::InvalidScope)
-}
-
-/// The scope's name in the API.
-pub(super) const fn scope_name(scope: Scope) -> &'static str {
-    match scope {
-        Scope::Ip => "ip",
-        Scope::Geo => "geo",
-        Scope::Full => "full",
-    }
+    let found = Scope::ALL.iter().find(|scope| scope.as_str() == value);
+    found.copied().map(Some).ok_or(ApiError::InvalidScope)
 }
 
 /// The Bearer token of the first `Authorization` header; `None` if there is no token or it is empty.

@@ -101,7 +101,7 @@ const DRAFT_HEADERS: &str = r#"<tr><td><code>RateLimit</code></td><td>requests l
 "#;
 
 fn rows(group: &FieldGroup) -> String {
-    let scope = format!("{:?}", group.scope).to_lowercase();
+    let scope = group.scope.as_str();
     let demo = if group.in_demo { "yes" } else { "" };
     let row = |field: &Field| {
         format!(

@@ -6,7 +6,7 @@ use futures_util::TryFutureExt;
 use http::StatusCode;
 use poem::{Endpoint, Error, IntoResponse, Middleware, Request, Response, Result};
 use quota_api::MAX_BATCH;
-use service_kit::{BodyLimit, DirectRouter, ErrorBody};
+use service_kit::{BodyLimit, ErrorBody};
 
 use super::DOCS;
 
@@ -38,7 +38,7 @@ impl<D: Endpoint, I: Endpoint> Endpoint for BodyLimits<D, I> {
 }
 
 /// Limits the body of a batch of charges. Replaces the generic 413 with a 400 that states the maximum batch size.
-pub fn with_batch_limit(charges: DirectRouter) -> impl Endpoint<Output = Response> {
+pub fn with_batch_limit(charges: impl Endpoint<Output = Response>) -> impl Endpoint<Output = Response> {
     BatchLimit(BodyLimit::default().transform(charges))
 }
 

@@ -16,8 +16,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use base::log_throttle::LogThrottle;
 use futures_util::future::try_join_all;
-use http_server::LogThrottle;
 use keys::KeyWrite;
 use operation::Operation;
 use quota_api::{Actor, Event, EventKind, ImportReport, Limits};

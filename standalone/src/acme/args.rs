@@ -76,6 +76,7 @@ mod tests {
             "--acme-ca-file ca.pem",
             "--acme-email you@example.org --acme-eab-kid 1",
             "--acme-email you@example.org --acme-eab-key-file key",
+            "--acme-eab-kid 1 --acme-eab-key-file key",
             "--acme-email you@example.org --acme-directory http://ca.example/directory",
             "--acme-email nobody",
             "--acme-email you@example.org,me@example.org",

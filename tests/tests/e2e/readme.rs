@@ -213,7 +213,7 @@ async fn readme_commands_run_and_print_the_shown_output() {
             "sh cluster" => run_cluster_block(&body),
             "sh docker" | "sh compose" => assert!(
                 blocks(&read("docs/docker.md")).contains(&(info.clone(), body.clone())),
-                "docs/docker.md, whose blocks tests/tests/containers/main.rs runs, has another block: {body}"
+                "docs/docker.md, whose blocks tests/tests/containers/images.rs runs, has another block: {body}"
             ),
             "json" => {
                 assert_eq!(without_line_breaks(&body), printed.trim(), "the README shows another response");

@@ -156,20 +156,3 @@ impl ProxyWatcher {
         self.retry.next().unwrap_or(Duration::from_secs(30))
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_waiting_is_not_ready() {
-        assert!(!DiscoveryStatus::Waiting.is_ready());
-        for status in [
-            DiscoveryStatus::Off,
-            DiscoveryStatus::Following { proxies: 0 },
-            DiscoveryStatus::Stale { proxies: 2 },
-        ] {
-            assert!(status.is_ready(), "{status:?}");
-        }
-    }
-}

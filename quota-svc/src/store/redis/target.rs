@@ -32,7 +32,7 @@ pub enum RedisUrlError {
     Missing(&'static str),
     #[error("--redis-url has the invalid host `{0}`; expected HOST or HOST:PORT")]
     Host(String),
-    #[error("--redis-url has a password with `/`; write it as %2F")]
+    #[error("--redis-url has a password with `/` or `?`; write them as %2F and %3F")]
     Password,
     #[error("--redis-url has the invalid database `{0}`; expected a number")]
     Database(String),
@@ -172,13 +172,18 @@ fn parse_database(text: &str) -> Result<i64, RedisUrlError> {
     }
 }
 
-/// Splits `[user:password@]host[:port],host[:port]…[/path]`, which is not a valid URL, into hosts and path.
+/// Splits `[user:password@]host[:port],host[:port]…[/path]`, which is not a valid URL, into hosts and path. Its errors show
+/// no value that could be a password.
 fn split_hosts<'a>(rest: &'a str, options: &mut ConnectOptions) -> Result<(&'a str, &'a str), RedisUrlError> {
-    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-    // The other errors would show parts of this password.
-    if path.contains('@') {
+    let (authority, after) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+    if after.contains('@') {
         return Err(RedisUrlError::Password);
     }
+    let (path, query) = after.split_once('?').unwrap_or((after, ""));
+    if let Some((name, _)) = url::form_urlencoded::parse(query.as_bytes()).next() {
+        return Err(RedisUrlError::Unsupported(format!("?{name}=")));
+    }
+    let path = path.trim_start_matches('/');
     let Some((user, hosts)) = authority.rsplit_once('@') else { return Ok((authority, path)) };
     let (name, password) = user.split_once(':').unwrap_or((user, ""));
     options.set_url_credentials(name, password);
@@ -192,9 +197,6 @@ fn parse_nodes(hosts: &str, port: u16) -> Result<Vec<Node>, RedisUrlError> {
 fn parse_node(text: &str, port: u16) -> Result<Node, RedisUrlError> {
     let invalid = || RedisUrlError::Host(text.to_owned());
     let url = Url::parse(&format!("redis://{text}")).map_err(|_| invalid())?;
-    if let Some(query) = url.query() {
-        return Err(RedisUrlError::Unsupported(format!("?{query}")));
-    }
     let host = url.host_str().filter(|host| !host.is_empty()).ok_or_else(invalid)?;
     Ok((host.trim_matches(['[', ']']).to_owned(), url.port().unwrap_or(port)))
 }
@@ -374,7 +376,8 @@ mod tests {
             ("redis://cache/abc", "database `abc`"),
             ("rediss://cache/-1", "database `-1`"),
             ("redis://cache/1/2", "database `1/2`"),
-            ("redis://cache?db=3", "unsupported part `?db=3`"),
+            ("redis://cache?db=3", "unsupported part `?db=`"),
+            ("rediss://cache/0?password=hush", "unsupported part `?password=`"),
             ("unix:///run/redis.sock?db=one", "database `one`"),
             ("unix:///run/redis.sock?pass=hush", "unsupported part `?pass=`"),
             ("redis+sentinel://a/main/abc", "database `abc`"),
@@ -382,6 +385,7 @@ mod tests {
             ("redis+cluster://a/3", "remove `/3`"),
             ("redis://:hush/hush@cache", "%2F"),
             ("redis+cluster://u:hush/hush@a", "%2F"),
+            ("redis://:hush?hush@cache", "%3F"),
         ] {
             let message = parse_target(url).unwrap_err().to_string();
             assert!(message.contains(part) && !message.contains("hush"), "{url}: {message}");
