@@ -254,7 +254,7 @@ mod tests {
             (state >> 33) as usize % below
         };
         let (mut accepted, mut rejected) = (0, 0);
-        for _ in 0..20_000 {
+        for _ in 0..4_000 {
             let mut bytes = original.to_vec();
             for _ in 0..=random(4) {
                 let at = random(bytes.len());
@@ -277,6 +277,6 @@ mod tests {
                 Err(_) => rejected += 1,
             }
         }
-        assert!(accepted > 1_000 && rejected > 1_000, "{accepted} accepted, {rejected} rejected");
+        assert!(accepted > 200 && rejected > 200, "{accepted} accepted, {rejected} rejected");
     }
 }

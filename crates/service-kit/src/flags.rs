@@ -213,7 +213,15 @@ mod tests {
 
     #[test]
     fn only_http_urls_are_accepted() {
-        for url in ["https:ip.example", "file:///etc", "data:text/html,x", "javascript:alert(1)", "ip.example", "http://", ""] {
+        for url in [
+            "https:ip.example",
+            "file:///etc",
+            "data:text/html,x",
+            "javascript:alert(1)",
+            "ip.example",
+            "http://",
+            "",
+        ] {
             assert!(web_url(url).is_err(), "{url}");
         }
         assert!(web_url("https://docs.example/x#y").is_ok());

@@ -8,7 +8,8 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 /// How much later than its deadline a call may end on a busy machine. A call without a deadline takes longer.
 pub const SLACK: Duration = Duration::from_secs(3);
 
-const POLL_INTERVAL: Duration = Duration::from_millis(5);
+/// The time between two attempts starts with the first value and doubles up to the second.
+const POLL_INTERVALS: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(80)];
 
 /// Polls `probe` until it returns a value. `what` describes the awaited condition, such as "the server is ready".
 ///
@@ -34,6 +35,7 @@ pub async fn eventually_ok<T, E: Display>(
     mut probe: impl AsyncFnMut() -> Result<T, E>,
 ) -> T {
     let deadline = Instant::now() + timeout;
+    let [mut interval, longest] = POLL_INTERVALS;
     let (mut attempts, mut last_reason) = (0_u32, String::from("probe timed out"));
     while Instant::now() < deadline {
         attempts += 1;
@@ -43,7 +45,8 @@ pub async fn eventually_ok<T, E: Display>(
             Ok(Err(reason)) => last_reason = reason.to_string(),
             Err(_) => break,
         }
-        sleep(POLL_INTERVAL).await;
+        sleep(interval).await;
+        interval = longest.min(2 * interval);
     }
     panic!("not within {timeout:?}: {what} ({attempts} attempts; last: {last_reason})")
 }

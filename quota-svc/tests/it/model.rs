@@ -226,7 +226,7 @@ fn embedded_store_matches_model() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     for limits in LIMITS {
         let harness = runtime.block_on(async { Harness::embedded_with(limits) });
-        run_histories(&[harness], &runtime, 300);
+        run_histories(&[harness], &runtime, 100);
     }
 }
 
@@ -236,7 +236,7 @@ fn redis_store_matches_model() {
     let redis = runtime.block_on(testkit::redis::Redis::start());
     for limits in LIMITS {
         let harness = runtime.block_on(Harness::redis_with(&redis.url(), limits));
-        run_histories(&[harness], &runtime, 300);
+        run_histories(&[harness], &runtime, 100);
     }
 }
 
@@ -249,5 +249,5 @@ fn redis_replicas_with_different_limits_match_model() {
         let second = first.other_replica(&redis.url(), LIMITS[1]).await;
         [first, second]
     });
-    run_histories(&replicas, &runtime, 300);
+    run_histories(&replicas, &runtime, 100);
 }

@@ -280,8 +280,8 @@ async fn background_task_loads_replaced_file() {
 }
 
 #[test]
-fn lookups_succeed_during_a_thousand_reloads() {
-    const RELOADS: u64 = 1_000;
+fn lookups_succeed_during_reloads() {
+    const RELOADS: u64 = 200;
     let dir = TempDir::new().expect("temp dir");
     let (geo, path) = start(&dir);
     let (done, lookups) = (AtomicBool::new(false), AtomicU64::new(0));
