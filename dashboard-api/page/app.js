@@ -44,7 +44,13 @@ function show(settings, account, notice) {
  */
 function header(settings, account) {
   const brand = h("a", { class: "brand", href: "/" }, h("img", { src: ICON, alt: "", width: 28, height: 28 }), "IP Lookup");
-  if (!account) return h("header", { class: "top" }, brand, h("nav", null, h("a", { href: settings.docs_url }, "Documentation")));
+  const pages = [
+    h("a", { href: `${settings.lookup_url}/` }, "Home"),
+    h("a", { href: settings.docs_url }, "Docs"),
+    h("a", { href: `${settings.lookup_url}/swagger` }, "API explorer"),
+    h("a", { href: "/", "aria-current": "page" }, "Dashboard"),
+  ];
+  if (!account) return h("header", { class: "top" }, brand, h("nav", { "aria-label": "Pages" }, ...pages));
   const accountButton = h("button", {
     type: "button", class: "ghost account", "aria-label": `Your account, ${account.login}`,
     onclick: () => showAccount(account, () => show(settings, null, "Your account and its keys have been deleted.")),
@@ -59,7 +65,7 @@ function header(settings, account) {
       }
     },
   });
-  return h("header", { class: "top" }, brand, h("nav", null, h("a", { class: "wide-only", href: settings.docs_url }, "Documentation"), accountButton, signOut));
+  return h("header", { class: "top" }, brand, h("nav", { "aria-label": "Pages" }, ...pages, accountButton, signOut));
 }
 
 /** @param {Settings} settings */
@@ -67,7 +73,7 @@ function footer(settings) {
   const attribution = settings.attribution.map((line) => h("a", { href: line.url, rel: "noopener" }, line.text));
   return h("footer", { class: "bottom" },
     h("p", null, "Client addresses and responses are not stored or logged."),
-    h("nav", { "aria-label": "More" }, h("a", { href: settings.docs_url }, "Documentation"), h("a", { href: "/swagger" }, "Dashboard API"),
+    h("nav", { "aria-label": "More" }, h("a", { href: settings.docs_url }, "Docs"), h("a", { href: "/swagger" }, "Dashboard API"),
       ...(attribution.length ? attribution : [h("a", { href: `${settings.docs_url}#data` }, "Data sources")])));
 }
 

@@ -156,7 +156,8 @@ function pauseBanner(current, list, heading) {
     if (!pause) return;
     if (pause.at !== shownAt) since.replaceChildren(time(pause.at));
     shownAt = pause.at;
-    setText(reason, `${capitalize(pause.reason)}. Requests with this key get 429 until you resume it.`);
+    const rate = pause.burst_limit >= 60 ? `${Math.floor(pause.burst_limit / 60)} requests per second` : `${pause.burst_limit} requests per minute`;
+    setText(reason, `${capitalize(pause.reason)}. Requests with this key get 429 until you resume it. Fix the program first: at most ${rate} on average.`);
     setAttribute(resume, "aria-label", `Resume key ${label}`);
   }
 

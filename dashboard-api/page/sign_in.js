@@ -1,5 +1,5 @@
 // The page for visitors who are not signed in: the sign-in and sign-up forms.
-import { call } from "./api.js";
+import { ApiError, call } from "./api.js";
 import { button, focusMain, h, icon } from "./dom.js";
 import { field, formOf } from "./dialogs.js";
 
@@ -59,12 +59,19 @@ function pitch() {
 function signIn(settings, onSignedIn, notice) {
   const [login, password] = inputs("current-password");
   const submit = button("Sign in", { class: "primary wide", type: "submit" });
-  const form = formOf([field("Login", login), field("Password", password)], [submit], async () =>
-    onSignedIn(await call("post", "/api/v1/session", { body: { login: login.value, password: password.value } })));
+  const form = formOf([field("Login", login), field("Password", password)], [submit], async () => {
+    try {
+      onSignedIn(await call("post", "/api/v1/session", { body: { login: login.value, password: password.value } }));
+    } catch (error) {
+      const isOutage = error instanceof ApiError && error.code === "unavailable";
+      throw isOutage ? new ApiError(503, "unavailable", "Sign-in is unavailable right now. Try again in a minute.") : error;
+    }
+  });
+  const forgotten = h("p", { class: "forgotten hint" }, "Forgot your password? Ask the operator of this service for a new one.");
   const alternative = settings.signup
     ? h("p", { class: "alternative" }, "New here? ", h("a", { href: "#sign-up" }, "Create an account"))
     : h("p", { class: "alternative" }, "Sign-up is closed. Ask the operator for an account.");
-  return [h("h1", null, "Sign in"), h("p", { class: "lead" }, notice ?? "Manage your API keys."), form, alternative];
+  return [h("h1", null, "Sign in"), h("p", { class: "lead" }, notice ?? "Manage your API keys."), form, forgotten, alternative];
 }
 
 /**

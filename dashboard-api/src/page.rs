@@ -7,7 +7,7 @@
 use data_encoding::HEXLOWER;
 use http::header;
 use poem::{Request, Route, get};
-use service_kit::{StaticFile, THEME, csp_hash, named};
+use service_kit::{ICON, StaticFile, THEME, csp_hash, named};
 use sha2::{Digest, Sha256};
 
 const SCRIPT: &str = "text/javascript; charset=utf-8";
@@ -24,7 +24,7 @@ macro_rules! asset {
 
 /// Every file except the HTML file and the style sheet.
 const ASSETS: &[Asset] = &[
-    asset!("icon.svg", IMAGE),
+    Asset { name: "icon.svg", content_type: IMAGE, content: ICON },
     asset!("app.js", SCRIPT),
     asset!("api.js", SCRIPT),
     asset!("dom.js", SCRIPT),

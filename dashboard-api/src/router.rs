@@ -10,8 +10,8 @@ use poem::endpoint::BoxEndpoint;
 use poem::{Endpoint, EndpointExt, Error, IntoResponse, Request, Response, Result, Route, get};
 use serde_json::Value;
 use service_kit::{
-    BodyLimit, RequestTelemetry, StaticFile, Telemetry, add_missing_headers, catch_all, named, responder,
-    swagger,
+    BodyLimit, PageLinks, RequestTelemetry, StaticFile, Telemetry, add_missing_headers, catch_all, named,
+    responder, swagger,
 };
 
 use crate::api::{self, Context, CsrfGuard};
@@ -44,7 +44,14 @@ pub fn endpoint(context: &Arc<Context>, telemetry: &Telemetry) -> anyhow::Result
         .around(|endpoint, request| deadline::scope(async move { endpoint.call(request).await }))
         .with(BodyLimit::new(MAX_BODY))
         .before(move |request| csrf.check(request));
-    let swagger = swagger::page("IP lookup dashboard API: try it", &document);
+    let lookup_url = &context.lookup_url;
+    let links = PageLinks {
+        home: &format!("{lookup_url}/"),
+        docs: &context.docs_url,
+        explorer: &format!("{lookup_url}/swagger"),
+        dashboard: "/",
+    };
+    let swagger = swagger::page("Dashboard API · IP Lookup", &links.header("Dashboard"), &document);
     let document = StaticFile::new("application/json", document);
     let routes = Route::new()
         .nest(api::PREFIX, api)

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use edge::{DiscoveryStatus, Edge, TrustedProxies};
 use geo::Geo;
+use geo::update::DailyUpdate;
 use http_server::{ErrorResponder, RedirectTarget};
 use poem::EndpointExt;
 use poem::Response;
@@ -69,6 +70,12 @@ impl LookupService {
         report(&geo);
         let geo_reload = geo.clone().watch(report);
         tasks.spawn(kit.tasks.watch("geo reload", geo_reload));
+        if let Some(source) = &config.geo.geo_update {
+            let to = config.geo.geo_db.first().or(config.geo.default_dir.as_ref());
+            let to = to.context("--geo-update needs --geo-db, the directory to install the databases in")?;
+            let update = DailyUpdate::new(source, to).context("--geo-update")?;
+            tasks.spawn(kit.tasks.watch("geo-update", update.run()));
+        }
         let discovery_report =
             kit.readiness.condition("lookup-edge").follow(edge.status(), DiscoveryStatus::readiness);
         tasks.spawn(kit.tasks.watch("proxy discovery", discovery_report));
@@ -84,7 +91,9 @@ impl LookupService {
         let responses = Responses::new(&urls, config.ratelimit_headers, quota);
         let errors = responder(&*urls.docs, &responses.default_headers());
         let api = Api { backends, responses, counters, outage_log: Arc::default() };
-        let endpoint = router::endpoint(api, pages, errors.clone(), telemetry, config.body_timeout());
+        let not_found = pages::not_found(&urls);
+        let endpoint =
+            router::endpoint(api, pages, not_found, errors.clone(), telemetry, config.body_timeout());
         Ok(Self { endpoint: endpoint.boxed(), urls, errors, trusted, geo, tasks })
     }
 
@@ -93,9 +102,15 @@ impl LookupService {
         self.trusted.clone()
     }
 
-    /// The geo data in use and its age.
-    pub fn geo_summary(&self) -> String {
-        self.geo.summary(unix_now())
+    /// The geo data in use and its age. Without databases, names the command that downloads some.
+    pub fn geo_summary(&self, geo_update: &str) -> String {
+        match &self.geo.databases()[..] {
+            [built_in] => {
+                let date = built_in.date().map(|date| date.to_string()).unwrap_or_default();
+                format!("countries only ({date}). Cities and networks: {geo_update}")
+            }
+            _ => self.geo.summary(unix_now()),
+        }
     }
 
     /// What the API's port serves. Fails if it is to redirect, and one of the URLs is not https.

@@ -22,9 +22,9 @@ pub fn run(cli: Cli) -> ExitCode {
             command_line::print(&document.json())
         }
         Some(Command::GeoUpdate(args)) => runtime::run(serve_args, geo::update::run(*args)),
-        Some(Command::Explain(args)) => {
+        Some(Command::Explain { args, output }) => {
             let Config { edge, geo, listener, .. } = &cli.config;
-            runtime::run(serve_args, explain::run(edge, geo, listener.proxy_protocol, args, Output::Text))
+            runtime::run(serve_args, explain::run(edge, geo, listener.proxy_protocol, args, output.output))
         }
         Some(Command::Selftest(args)) => runtime::run(serve_args, selftest::run(&args)),
         Some(Command::Manual(command)) => command.run::<Cli>(),

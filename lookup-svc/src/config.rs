@@ -13,7 +13,7 @@ use geo::GeoArgs;
 use geo::update::GeoUpdateArgs;
 use http_server::{ListenerArgs, ServeArgs, Tls, TlsArgs};
 use quota_client::BatchConfig;
-use service_kit::command_line::{ManualCommand, short_help};
+use service_kit::command_line::{ManualCommand, OutputArgs, short_help};
 use service_kit::{ListenAddrParser, PortArgs, TelemetryArgs, base_url, host_flag, telemetry, web_url};
 
 use crate::explain::ExplainArgs;
@@ -61,7 +61,12 @@ pub enum Command {
     Openapi,
     /// Download, verify and install geo databases
     GeoUpdate(Box<GeoUpdateArgs>),
-    Explain(ExplainArgs),
+    Explain {
+        #[command(flatten)]
+        args: ExplainArgs,
+        #[command(flatten)]
+        output: OutputArgs,
+    },
     /// Check that a running service responds
     Selftest(SelftestArgs),
     #[command(flatten)]

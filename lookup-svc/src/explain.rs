@@ -5,13 +5,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::Context;
-use edge::{ConnectionFacts, Edge, EdgeArgs};
+use edge::{ClientInfo, ConnectionFacts, Decision, Edge, EdgeArgs};
 use geo::{DatabaseInfo, Geo, GeoArgs, LocationJson};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use quota_client::wire::Scope;
 use serde::Serialize;
 use serde_json::{Map, Value};
-use service_kit::command_line::Output;
+use service_kit::command_line::{self, Output};
 
 use crate::caller::special_use;
 use crate::fields::{self, FieldSet, STATUS};
@@ -33,10 +33,6 @@ pub struct ExplainArgs {
     /// Header that the peer sends, such as "X-Forwarded-For: 203.0.113.7". Repeat it for several
     #[arg(long = "header", short = 'H', value_name = "NAME: VALUE", value_parser = parse_header)]
     pub headers: Vec<(HeaderName, HeaderValue)>,
-
-    /// Print a JSON object
-    #[arg(long)]
-    pub json: bool,
 }
 
 fn parse_peer(text: &str) -> Result<IpAddr, &'static str> {
@@ -87,9 +83,18 @@ pub async fn run(
     let mut status = edge.status();
     let _ = tokio::time::timeout(DISCOVERY_TIMEOUT, status.wait_for(|status| status.is_ready())).await;
     let geo = Geo::open(geo).context("can't load the geo data")?;
-    let output = if args.json { Output::Json } else { output };
     let report = explain(&edge, &geo, proxy_protocol, &args);
     output.show(&report, || text(&report))
+}
+
+/// Prints the JSON that a client with this address would get with the scope `full`. There is no connection, so its facts
+/// are null.
+pub fn print_lookup(geo: &GeoArgs, ip: IpAddr) -> anyhow::Result<()> {
+    let geo = Geo::open(geo).context("can't load the geo data")?;
+    let client = ClientInfo { ip, decision: Decision::Peer, facts: ConnectionFacts::default() };
+    let json =
+        geo.lookup_json(ip, unix_now(), |location| FieldSet::Scope(Scope::Full).to_json(&client, location));
+    command_line::print(&String::from_utf8(json)?)
 }
 
 fn explain(edge: &Edge, geo: &Geo, proxy_protocol: bool, args: &ExplainArgs) -> Report {

@@ -145,7 +145,7 @@ impl FieldSet {
         for group in GROUPS.iter().filter(|group| self.contains(group)) {
             (group.write)(&mut json, client, location);
         }
-        json.push(b'}');
+        json.extend_from_slice(b"}\n");
         json
     }
 
@@ -193,9 +193,9 @@ mod tests {
     #[test]
     fn address_is_in_the_field_of_its_family() {
         let v4 = json(FieldSet::Scope(Scope::Ip), "192.0.2.1");
-        assert_eq!(v4, r#"{"status":"success","ip":"192.0.2.1","ipv6":null}"#);
+        assert_eq!(v4, "{\"status\":\"success\",\"ip\":\"192.0.2.1\",\"ipv6\":null}\n");
         let v6 = json(FieldSet::Scope(Scope::Ip), "2001:db8::1");
-        assert_eq!(v6, r#"{"status":"success","ip":null,"ipv6":"2001:db8::1"}"#);
+        assert_eq!(v6, "{\"status\":\"success\",\"ip\":null,\"ipv6\":\"2001:db8::1\"}\n");
     }
 
     #[test]
@@ -203,7 +203,8 @@ mod tests {
         let text = json(FieldSet::Demo, "192.0.2.1");
         assert!(["tls_cipher", "proxy", "hosting"].iter().all(|name| !text.contains(name)), "{text}");
         assert!(
-            text.ends_with(r#""http_protocol":"HTTP/2","tls_version":null,"rtt":12,"colo":"FRA"}"#),
+            text.trim_end()
+                .ends_with(r#""http_protocol":"HTTP/2","tls_version":null,"rtt":12,"colo":"FRA"}"#),
             "{text}"
         );
     }

@@ -6,10 +6,10 @@ mod template;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use http::{HeaderName, HeaderValue, header};
+use http::{HeaderMap, HeaderName, HeaderValue, header};
 use poem::{Request, Response, Route, get};
 use quota_client::wire::Limits;
-use service_kit::{StaticFile, named, swagger};
+use service_kit::{ICON, PageLinks, StaticFile, THEME, csp_hash, escape, icon_url, named, swagger};
 
 use crate::api::Document;
 use crate::lookup::Backends;
@@ -17,20 +17,54 @@ use crate::public_urls::PublicUrls;
 use crate::quota_status::QuotaStatus;
 
 use docs::Docs;
-use home::Home;
+use home::{Home, View};
+
+/// Crawlers may read the pages. A lookup of their own address is of no use to them.
+const ROBOTS: &str = "User-agent: *\nDisallow: /api/\nDisallow: /ip\n";
+
+/// The page for a path that does not exist.
+pub fn not_found(urls: &PublicUrls) -> StaticFile {
+    const STYLE: &str = "main { max-width: 1080px; margin: 0 auto; padding: 24px; }";
+    let style = [THEME, STYLE].concat();
+    let policy = format!(
+        "default-src 'none'; style-src {}; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+        csp_hash(&style)
+    );
+    let text = format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>Not found · IP Lookup</title>\n\
+         <link rel=\"icon\" href=\"{}\" type=\"image/svg+xml\">\n<style>{style}</style>\n</head>\n<body>\n{}\n<main>\n\
+         <h1>This page does not exist</h1>\n<p>Check the address, or start at the <a href=\"{}/\">home page</a>.</p>\n\
+         </main>\n</body>\n</html>\n",
+        icon_url(),
+        top(urls, ""),
+        escape(urls.base_path().trim_end_matches('/')),
+    );
+    html(text, &policy)
+}
 
 /// Pages that link to `urls`. The home page is rendered for each request. The others are rendered again when the geo data
 /// or the limits in `quota` change, which they describe. `ietf`: whether the headers of
 /// the IETF draft are sent, which they describe, too.
 pub fn routes(urls: &PublicUrls, backends: Arc<Backends>, quota: QuotaStatus, ietf: bool) -> Route {
     let docs = Docs::new(urls, backends.geo.clone(), quota.clone(), ietf);
-    let home = Home::new(backends, urls);
+    let home = Arc::new(Home::new(backends, urls));
+    let view = |name, view| {
+        let home = home.clone();
+        get(named(name, move |request| home.respond(request, view)))
+    };
     let map = file("image/svg+xml", home::MAP.to_owned());
+    let icon = file("image/svg+xml", ICON.to_owned());
+    let robots = file("text/plain; charset=utf-8", ROBOTS.to_owned());
     let swagger = Arc::new(Documents::new(urls, quota, ietf));
     let (json, yaml) = (swagger.clone(), swagger.clone());
     Route::new()
-        .at("/", get(named("home", move |request| home.respond(request))))
+        .at("/", view("home", View::Home))
+        .at("/ip", view("ip", View::Address))
+        .at("/example", view("example", View::Example))
         .at(home::MAP_PATH, get(named("world_map", move |request| map.respond(request))))
+        .at("/favicon.ico", get(named("icon", move |request| icon.respond(request))))
+        .at("/robots.txt", get(named("robots", move |request| robots.respond(request))))
         .at("/docs", get(named("docs", move |request| docs.respond(request))))
         .at("/swagger", get(named("swagger", move |request| swagger.swagger(request))))
         .at("/openapi.json", get(named("openapi_json", move |request| json.json(request))))
@@ -57,7 +91,8 @@ impl Documents {
         self.swagger.respond(request, self.quota.limits(), |limits| {
             // A relative server URL, so that "Try it out" works under any host name of this server.
             let document = Document::new(&self.urls.base_path(), &self.urls, *limits, self.ietf);
-            with_headers(swagger::page("IP Lookup API: try it", &document.json()))
+            let top = top(&self.urls, "API explorer");
+            with_headers(swagger::page("API explorer · IP Lookup", &top, &document.json()))
         })
     }
 
@@ -101,6 +136,26 @@ impl<C: PartialEq> LivePage<C> {
     }
 }
 
+/// The header of every page. `current` is the name of the page's own link.
+fn top(urls: &PublicUrls, current: &str) -> String {
+    let path = urls.base_path();
+    let path = path.trim_end_matches('/');
+    PageLinks {
+        home: &format!("{path}/"),
+        docs: &format!("{path}/docs"),
+        explorer: &format!("{path}/swagger"),
+        dashboard: &urls.dashboard,
+    }
+    .header(current)
+}
+
+/// Whether the client prefers HTML: its Accept header names it. A browser's does; those of curl, wget and scripts do not.
+pub fn accepts_html(headers: &HeaderMap) -> bool {
+    let ranges = headers.get_all(header::ACCEPT).into_iter().filter_map(|accept| accept.to_str().ok());
+    let mut types = ranges.flat_map(|ranges| ranges.split(',')).map(|range| range.split(';').next());
+    types.any(|name| name.is_some_and(|name| name.trim().eq_ignore_ascii_case("text/html")))
+}
+
 /// A file that browsers may store but must check for changes before each use.
 fn file(content_type: &'static str, text: String) -> StaticFile {
     StaticFile::new(content_type, text).header(header::CACHE_CONTROL, "no-cache")
@@ -124,19 +179,4 @@ fn with_headers(page: StaticFile) -> StaticFile {
     SECURITY_HEADERS
         .iter()
         .fold(page, |page, (name, value)| page.header(name.clone(), value.to_str().unwrap_or_default()))
-}
-
-/// Escapes text for HTML elements and attribute values.
-fn escape(text: &str) -> String {
-    text.chars().fold(String::with_capacity(text.len()), |mut escaped, c| {
-        match c {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            c => escaped.push(c),
-        }
-        escaped
-    })
 }

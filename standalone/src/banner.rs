@@ -32,8 +32,8 @@ impl Banner<'_> {
         println!("ip-lookup is running.\n");
         println!("  Home page      {api}");
         println!("  API            {api}/api/v1/ip");
-        println!("  Documentation  {api}/docs");
-        println!("  Swagger UI     {api}/swagger");
+        println!("  Docs           {api}/docs");
+        println!("  API explorer   {api}/swagger");
         println!("  Dashboard      {dashboard}");
         println!("  Metrics        {}/metrics", url_of("http", self.admin));
         println!("  Geo data       {}", self.geo);
@@ -63,11 +63,16 @@ impl Banner<'_> {
         println!("  Login          {LOGIN}");
         println!("  Password       {password}");
         println!("  API key        {key}");
-        println!("\nTry it. A loopback or private address has no location:\n");
-        curl("");
         if self.trusts_this_machine {
-            println!("\nTry it as another client. X-Forwarded-For from this machine is trusted:\n");
+            println!(
+                "\nTry it as a client with a public address. X-Forwarded-For from this machine is trusted:\n"
+            );
             curl(&format!(" -H \"X-Forwarded-For: {PUBLIC_ADDRESS}\""));
         }
+        match self.local_api {
+            true => println!("\nTry it with your own address. A loopback or private one has no location:\n"),
+            false => println!("\nTry it with your own address:\n"),
+        }
+        curl("");
     }
 }

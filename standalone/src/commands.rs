@@ -2,6 +2,8 @@
 
 mod connection;
 
+use std::ffi::OsString;
+use std::net::IpAddr;
 use std::path::Path;
 
 use clap::Parser;
@@ -65,6 +67,11 @@ pub enum Command {
         .help("Directory to install the databases in [default: geo in --data-dir]")))]
     GeoUpdate(Box<GeoUpdateArgs>),
     Explain(ExplainArgs),
+    /// Print the JSON that a client with this address would get, from the geo data that the service would load
+    Lookup {
+        /// IPv4 or IPv6 address
+        address: IpAddr,
+    },
     #[command(flatten)]
     Manual(ManualCommand),
 }
@@ -77,7 +84,11 @@ pub async fn run(command: Command, config: &Config, output: Output) -> anyhow::R
             let (edge, geo) = (config.edge(), config.geo_args());
             explain::run(&edge, &geo, config.listener.proxy_protocol, args, output).await
         }
-        Command::GeoUpdate(args) => update_geo(*args, &config.data_dir).await,
+        Command::Lookup { address } => explain::print_lookup(&config.geo_args(), address),
+        Command::GeoUpdate(mut args) => {
+            args.to.get_or_insert_with(|| data_dir::geo_dir(&config.data_dir));
+            update::run(*args).await
+        }
         Command::Client(command) => {
             let connection = Connection::open(config, command.creates_store()).await?;
             let client = connection.client.clone();
@@ -92,24 +103,22 @@ pub async fn run(command: Command, config: &Config, output: Output) -> anyhow::R
     }
 }
 
-async fn update_geo(mut args: GeoUpdateArgs, data_dir: &Path) -> anyhow::Result<()> {
-    let default = data_dir::geo_dir(data_dir);
-    let is_new = args.to.is_none() && !default.is_dir();
-    let to = args.to.get_or_insert(default).clone();
-    update::run(args).await?;
-    if is_new {
-        eprintln!("If ip-lookup is running, restart it once to use {}.", to.display());
-    }
-    Ok(())
-}
-
 /// The program with the flags that a command needs to reach the service with this configuration.
 pub fn program(config: &Config) -> String {
-    let mut line = "ip-lookup".to_owned();
+    let mut line = called_as(std::env::args_os().next(), std::env::var_os("CARGO").is_some());
     if config.data_dir != Path::new(DATA_DIR) {
         line += &format!(" --data-dir {}", quoted(&config.data_dir.display().to_string()));
     }
     line
+}
+
+/// How this program was called: by cargo, with a path or by its name.
+fn called_as(program: Option<OsString>, by_cargo: bool) -> String {
+    match program.map(|program| program.to_string_lossy().into_owned()) {
+        Some(_) if by_cargo => "cargo run --release --".to_owned(),
+        Some(path) if path.contains('/') => quoted(&path),
+        _ => "ip-lookup".to_owned(),
+    }
 }
 
 /// Quotes text for a shell, if needed.
@@ -164,9 +173,16 @@ mod tests {
 
     #[test]
     fn commands_in_messages_have_the_flags_of_the_service() {
-        let line = |flags: &str| program(&parse(flags).config);
-        assert_eq!(line("ip-lookup"), "ip-lookup");
-        assert_eq!(line("ip-lookup --data-dir /srv/ip"), "ip-lookup --data-dir /srv/ip");
+        let line = program(&parse("ip-lookup --data-dir /srv/ip").config);
+        assert!(line.ends_with(" --data-dir /srv/ip"), "{line}");
         assert_eq!(quoted("it's here"), r"'it'\''s here'");
+    }
+
+    #[test]
+    fn commands_in_messages_start_as_the_program_was_called() {
+        let called = |program: &str, by_cargo| called_as(Some(program.into()), by_cargo);
+        assert_eq!(called("target/release/ip-lookup", true), "cargo run --release --");
+        assert_eq!(called("./ip lookup", false), "'./ip lookup'");
+        assert_eq!(called("ip-lookup", false), "ip-lookup");
     }
 }

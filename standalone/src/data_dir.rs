@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use dashboard_api::session::SessionKey;
 
-/// The directory of the geo databases, used if it exists and no `--geo-db` is given.
+/// The directory of the geo databases, used if no `--geo-db` is given.
 pub fn geo_dir(dir: &Path) -> PathBuf {
     dir.join("geo")
 }

@@ -78,12 +78,7 @@ impl Config {
 
     /// The geo flags. Without `--geo-db`, the databases come from the data directory, if it has any.
     pub fn geo_args(&self) -> GeoArgs {
-        let mut geo = self.geo.clone();
-        let dir = data_dir::geo_dir(&self.data_dir);
-        if geo.geo_db.is_empty() && dir.is_dir() {
-            geo.geo_db.push(dir);
-        }
-        geo
+        GeoArgs { default_dir: Some(data_dir::geo_dir(&self.data_dir)), ..self.geo.clone() }
     }
 
     /// The edge's flags.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use base::flags::{flag_defaults, parse_duration};
+use secrecy::SecretString;
 use tokio::time::MissedTickBehavior;
 
 pub mod asn;
@@ -48,6 +49,16 @@ pub struct GeoArgs {
     /// of addresses for which none has one
     #[arg(long, env, value_name = "PATH", value_delimiter = ',')]
     pub geo_db: Vec<PathBuf>,
+
+    /// Download databases at the start and daily, into the first --geo-db, which must be a directory: dbip-lite, or the URL
+    /// of a file as for the command geo-update
+    // Secret, because a URL may contain a password or a token.
+    #[arg(long, env, value_name = "SOURCE", hide_env_values = true)]
+    pub geo_update: Option<SecretString>,
+
+    /// A directory to use if there is no `geo_db`. It may be missing.
+    #[arg(skip)]
+    pub default_dir: Option<PathBuf>,
 
     /// How often to check for replaced databases and lists
     // For tests.

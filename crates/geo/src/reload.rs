@@ -43,6 +43,8 @@ pub(crate) struct FileWatcher {
 struct Source {
     path: PathBuf,
     files: Vec<DatabaseFile>,
+    /// Whether it is a directory that may be missing or empty.
+    optional: bool,
     /// What the last check found at the path, to log each change once.
     state: SourceState,
 }
@@ -61,11 +63,17 @@ impl FileWatcher {
     /// Loads every file. Fails if no configured database could be loaded, or if a configured list could not. A directory
     /// without files is allowed, because the first download may still be running.
     pub(crate) fn open(args: &GeoArgs, memory: MemoryLimit) -> Result<Self, GeoError> {
-        let source =
-            |path: &PathBuf| Source { path: path.clone(), files: Vec::new(), state: SourceState::Normal };
+        let source = |path: &PathBuf, optional| {
+            let (path, files, state) = (path.clone(), Vec::new(), SourceState::Normal);
+            Source { path, files, optional, state }
+        };
+        let mut sources: Vec<_> = args.geo_db.iter().map(|path| source(path, false)).collect();
+        if sources.is_empty() {
+            sources.extend(args.default_dir.as_ref().map(|path| source(path, true)));
+        }
         let list = |path: &PathBuf| ListFile::new("geo file", vec![path.clone()], LIST_LIMIT);
         let mut watcher = FileWatcher {
-            sources: args.geo_db.iter().map(source).collect(),
+            sources,
             hosting: args.hosting_asns.as_ref().map(list),
             proxy: args.proxy_asns.as_ref().map(list),
             timezones: Arc::new(Timezones::open(args.tzdata.as_deref())?),
@@ -156,7 +164,10 @@ impl Source {
 
     /// Checks all files. Returns whether the data of a deleted file was dropped.
     fn check(&mut self, memory: &MemoryLimit, results: &mut Vec<FileCheck>) -> bool {
-        let found = databases_at(&self.path);
+        let found = match self.optional && !self.path.is_dir() {
+            true => Ok(Vec::new()),
+            false => databases_at(&self.path),
+        };
         for path in found.as_deref().unwrap_or_default() {
             if !self.files.iter().any(|file| file.path() == path) {
                 self.files.push(WatchedFiles::new("geo file", vec![path.clone()], DATABASE_LIMIT));
@@ -194,7 +205,7 @@ impl Source {
             (self.path.display(), self.files.iter().any(|file| file.value().is_some()));
         match error {
             Some(error) => tracing::error!(%directory, %error, keeps_previous, "geo directory can't be read"),
-            None if state == SourceState::Empty => {
+            None if state == SourceState::Empty && !self.optional => {
                 tracing::warn!(%directory, "geo directory has no .mmdb file yet; its data is used once it arrives");
             }
             None => {}

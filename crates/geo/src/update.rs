@@ -1,14 +1,18 @@
 //! The `geo-update` command: downloads databases, verifies them and installs them atomically by rename.
 
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use base::flags::parse_duration;
 use base::progress::{Progress, WriteLine};
+use clap::builder::Resettable;
+use clap::{Args, FromArgMatches};
+use jiff::Timestamp;
 use reqwest::Url;
-use secrecy::SecretString;
+use secrecy::{ExposeSecret, SecretString};
 use tokio::process::Command;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -20,7 +24,8 @@ mod unpack;
 
 pub use error::UpdateError;
 
-/// Maximum delay before `--every` retries a failed update.
+const DAY: Duration = Duration::from_secs(86_400);
+/// Maximum delay before a failed update is repeated.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(15 * 60);
 
 /// Download, verify and install geo databases
@@ -162,6 +167,48 @@ pub async fn run(args: GeoUpdateArgs) -> anyhow::Result<()> {
     }
 }
 
+/// Updates the databases of a source that needs no account, at the start and daily.
+#[derive(Debug)]
+pub struct DailyUpdate(GeoUpdateArgs);
+
+impl DailyUpdate {
+    /// Fails if the source is unknown or needs an account.
+    pub fn new(source: &SecretString, to: &Path) -> anyhow::Result<Self> {
+        let (source, to) = (OsStr::new(source.expose_secret()), to.as_os_str());
+        let command =
+            GeoUpdateArgs::augment_args(clap::Command::new("")).mut_args(|arg| arg.env(Resettable::Reset));
+        let matches = command.try_get_matches_from([OsStr::new(""), source, OsStr::new("--to"), to])?;
+        let args = GeoUpdateArgs::from_arg_matches(&matches)?;
+        source::plan(&args, Timestamp::now())
+            .context("this source needs the command geo-update, which can be repeated with --every")?;
+        Ok(Self(args))
+    }
+
+    /// Runs forever. A failed update is logged and repeated.
+    pub async fn run(self) {
+        let report = Report::to_lines(|line| tracing::info!("geo-update: {line}"));
+        loop {
+            let delay = match update(&self.0, &report).await {
+                Ok(_) => DAY + jitter(),
+                Err(error) => {
+                    tracing::warn!(
+                        error = format!("{error:#}"),
+                        "geo-update failed; the next attempt is in 15 minutes"
+                    );
+                    MAX_RETRY_DELAY
+                }
+            };
+            tokio::time::sleep(delay).await;
+        }
+    }
+}
+
+/// Up to an hour, so that many services do not download at the same time.
+fn jitter() -> Duration {
+    let nanoseconds = Timestamp::now().subsec_nanosecond().unsigned_abs();
+    Duration::from_secs(u64::from(nanoseconds) % 3600)
+}
+
 /// Runs each update in a process of its own: in the chart, a container that is not running makes its pod unready, so this
 /// process must survive an update that is killed.
 async fn update_repeatedly(every: Duration, report: &Report) -> ! {
@@ -195,7 +242,7 @@ fn stop_with_parent() {
 /// how many databases failed if there are several.
 #[doc(hidden)]
 pub async fn update(args: &GeoUpdateArgs, report: &Report) -> anyhow::Result<Vec<UpdateResult>> {
-    let items = source::plan(args, jiff::Timestamp::now())?;
+    let items = source::plan(args, Timestamp::now())?;
     let to = args.to.as_deref().context("--to is required")?;
     let target_dir = install::TargetDir::open(to).context("can't use the target directory")?;
     let client = download::client(args)?;

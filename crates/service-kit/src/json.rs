@@ -73,7 +73,9 @@ poem_openapi::impl_apirequest_for_payload!(SerdeJson<T>, T: Type + DeserializeOw
 impl<T: Serialize + Send> IntoResponse for SerdeJson<T> {
     fn into_response(self) -> Response {
         match serde_json::to_vec(&self.0) {
-            Ok(bytes) => {
+            Ok(mut bytes) => {
+                // So that the prompt of a shell starts on its own line.
+                bytes.push(b'\n');
                 let mut response = Response::builder().body(bytes);
                 let value = HeaderValue::from_static(CONTENT_TYPE);
                 response.headers_mut().insert(header::CONTENT_TYPE, value);

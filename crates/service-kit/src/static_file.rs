@@ -10,9 +10,6 @@ use http_server::SharedBody;
 use poem::{Request, Response};
 use sha2::{Digest, Sha256};
 
-/// The style sheet with the theme of the dashboard and the home page, which precedes their own.
-pub const THEME: &str = include_str!("theme.css");
-
 /// A file that is served from memory, plain or compressed with gzip.
 #[derive(Clone, Debug)]
 pub struct StaticFile {

@@ -3,6 +3,7 @@
 use http::header;
 use poem_openapi::OpenApiService;
 
+use crate::page_header::{LIGHT_THEME, icon_url};
 use crate::static_file::{StaticFile, csp_hash};
 
 const TEMPLATE: &str = include_str!("swagger/page.html");
@@ -10,10 +11,12 @@ const TEMPLATE: &str = include_str!("swagger/page.html");
 const DARK: &str = include_str!("swagger/dark.css");
 const START: &str = include_str!("swagger/start.js");
 
-/// Renders the page with this title and this OpenAPI document embedded.
-pub fn page(title: &str, document: &str) -> StaticFile {
+/// Renders the page with this title, this HTML above the UI, and this OpenAPI document embedded.
+pub fn page(title: &str, top: &str, document: &str) -> StaticFile {
     let original = OpenApiService::new((), "", "").swagger_ui_html();
-    let style = format!("{}{DARK}", between(&original, r#"<style charset="UTF-8">"#, "</style>"));
+    let bundled = between(&original, r#"<style charset="UTF-8">"#, "</style>");
+    // Without the theme's dark colors, because DARK inverts the whole page.
+    let style = format!("{LIGHT_THEME}{bundled}{DARK}");
     let bundle = between(&original, r#"<script charset="UTF-8">"#, "</script>");
     // `</script>` in the document would end the script element, so `<` is written as `\u003c`, an escape that JSON
     // allows in any string.
@@ -25,7 +28,8 @@ pub fn page(title: &str, document: &str) -> StaticFile {
         csp_hash(&start),
         csp_hash(&style),
     );
-    let html = TEMPLATE.replace("{{title}}", title).replace("{{style}}", &style);
+    let html = TEMPLATE.replace("{{title}}", title).replace("{{icon}}", &icon_url());
+    let html = html.replace("{{style}}", &style).replace("{{top}}", top);
     let html = html.replace("{{start}}", &start).replace("{{bundle}}", bundle);
     StaticFile::new("text/html; charset=utf-8", html).header(header::CONTENT_SECURITY_POLICY, &policy)
 }
@@ -48,7 +52,7 @@ mod tests {
 
     #[tokio::test]
     async fn every_inline_element_is_hashed() {
-        let response = page("t", r#"{"a": "</script>"}"#).respond(&poem::Request::default());
+        let response = page("t", "", r#"{"a": "</script>"}"#).respond(&poem::Request::default());
         let policy = response.headers()["content-security-policy"].to_str().expect("text").to_owned();
         let html = response.into_body().into_string().await.expect("UTF-8");
         let mut rest = html.as_str();

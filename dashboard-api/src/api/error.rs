@@ -170,8 +170,7 @@ pub fn add_examples(document: &mut OpenApiDocument, docs_url: &str) {
         AccountError::Quota(ClientError::Api { status: 0, code, message })
     };
     let throttled = Throttled { retry_after: Duration::from_secs(29) };
-    let login =
-        "a login must be 1 to 254 characters, without whitespace, control characters or invisible characters";
+    let login = "a login can't contain spaces";
     let name = SettingsError::Name;
     let errors: [(&[&str], AccountError); 17] = [
         (&["signUp"], quota("invalid_login", login)),

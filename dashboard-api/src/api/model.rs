@@ -96,6 +96,8 @@ pub struct Pause {
     pub at: i64,
     /// Human-readable reason.
     pub reason: String,
+    /// Maximum number of requests within 60 seconds.
+    pub burst_limit: u16,
 }
 
 impl KeyWithPause {
@@ -108,6 +110,7 @@ impl KeyWithPause {
             Pause {
                 at: key.state_since,
                 reason: event.map_or_else(default_reason, |event| without_actor(&event.reason).to_owned()),
+                burst_limit: key.burst_limit,
             }
         });
         Self { key, pause }

@@ -35,7 +35,8 @@ async fn document_and_swagger_ui_are_served() {
         .unwrap();
     assert!(text.contains("SwaggerUIBundle({") && text.contains("resumeKey"));
     assert!(
-        !text.contains("src=\"http") && !text.contains("href=\"http"),
+        !text.contains("src=\"http") && !text.contains("<link rel=\"stylesheet\""),
         "Swagger UI must not load external resources"
     );
+    assert!(text.contains("<a href=\"/\" aria-current=\"page\">Dashboard</a>"), "the header of all pages");
 }

@@ -87,7 +87,7 @@ function search() {
       for (const [row, match] of rows) row.hidden = any && !match;
     }
   }
-  for (const link of document.querySelectorAll("nav a[href^='#']")) {
+  for (const link of document.querySelectorAll(".contents a[href^='#']")) {
     const section = sectionById.get(link.hash.slice(1));
     link.hidden = words.length > 0 && !section?.shown;
   }

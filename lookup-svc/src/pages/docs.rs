@@ -3,10 +3,10 @@
 use geo::{Attribution, Field, Geo, asn};
 use poem::{Request, Response};
 use quota_client::wire::{Limits, Scope};
-use service_kit::csp_hash;
+use service_kit::{THEME, csp_hash, escape, icon_url};
 
 use super::template::Template;
-use super::{LivePage, escape, html};
+use super::{LivePage, html, top};
 use crate::fields::{FieldGroup, FieldSet, GROUPS};
 use crate::lookup::unix_now;
 use crate::public_urls::PublicUrls;
@@ -31,7 +31,7 @@ impl Docs {
         let policy = format!(
             "default-src 'none'; style-src {}; script-src {}; img-src data:; base-uri 'none'; form-action 'none'; \
              frame-ancestors 'none'",
-            csp_hash(STYLE),
+            csp_hash(&[THEME, STYLE].concat()),
             csp_hash(SCRIPT),
         );
         let template = Template::new(TEMPLATE).fill(|slot| static_slot(slot, urls, ietf));
@@ -53,7 +53,9 @@ impl Docs {
 /// Values of the slots that never change.
 fn static_slot(slot: &str, urls: &PublicUrls, ietf: bool) -> Option<String> {
     Some(match slot {
-        "style" => STYLE.to_owned(),
+        "style" => [THEME, STYLE].concat(),
+        "icon_url" => icon_url(),
+        "top" => top(urls, "Docs"),
         "script" => SCRIPT.to_owned(),
         "fields" => GROUPS.iter().map(rows).collect(),
         "draft_headers" => if ietf { DRAFT_HEADERS } else { "" }.to_owned(),
@@ -105,10 +107,13 @@ fn rows(group: &FieldGroup) -> String {
     let demo = if group.in_demo { "yes" } else { "" };
     let row = |field: &Field| {
         format!(
-            "<tr><td><code>{}</code></td><td>{}</td><td><span class=\"scope {scope}\">{scope}</span></td><td>{demo}</td><td>{}</td></tr>\n",
+            "<tr><td><code>{}</code></td><td data-label=\"Type\">{}</td>\
+             <td data-label=\"Scope\"><span class=\"scope {scope}\">{scope}</span></td>\
+             <td data-label=\"In demo\">{demo}</td><td>{}</td></tr>\n",
             field.name,
             field.ty.name(),
-            escape(field.description),
+            // A caller does not know the operator's edge.
+            escape(&field.description.replace("the edge network", "the server")),
         )
     };
     group.fields.iter().map(row).collect()

@@ -13,22 +13,20 @@ const reveal = (element) => {
   element.scrollIntoView({ block: "nearest" });
 };
 
-/* The address of the other family. Its page, on a host name with addresses of that family only, has it. */
+/* The address of the other family, from a host name with addresses of that family only. */
 
 const OTHER_ADDRESS_TIMEOUT_MS = 8000;
 
 async function otherAddress(url, family) {
-  const response = await fetch(url, {
+  const response = await fetch(`${url}ip`, {
     credentials: "omit",
     cache: "no-store",
     signal: AbortSignal.timeout(OTHER_ADDRESS_TIMEOUT_MS),
   });
   if (!response.ok) throw new Error(`status ${response.status}`);
-  const page = new DOMParser().parseFromString(await response.text(), "text/html");
-  const own = page.getElementById("own");
-  if (own?.dataset.family !== family) throw new Error("the page shows an address of another family");
-  const address = own.textContent;
-  if (!/^[0-9a-f:.]{2,45}$/i.test(address)) throw new Error("the page shows no address");
+  const address = (await response.text()).trim();
+  if (!/^[0-9a-f:.]{2,45}$/i.test(address)) throw new Error("no address");
+  if (address.includes(":") !== (family === "ipv6")) throw new Error("an address of another family");
   return address;
 }
 

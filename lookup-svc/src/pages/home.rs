@@ -3,7 +3,7 @@
 
 mod facts;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use edge::ClientInfo;
@@ -12,10 +12,10 @@ use http_server::requested_host;
 use poem::{Request, Response};
 use quota_client::wire::Scope;
 use serde_json::{Map, Value};
-use service_kit::{ErrorBody, THEME, csp_hash, error};
+use service_kit::{ErrorBody, THEME, csp_hash, error, escape, icon_url};
 
 use super::template::Template;
-use super::{SECURITY_HEADERS, escape};
+use super::{SECURITY_HEADERS, accepts_html, top};
 use crate::caller::Caller;
 use crate::fields::FieldSet;
 use crate::lookup::{Backends, unix_now};
@@ -26,7 +26,6 @@ use facts::Facts;
 const TEMPLATE: &str = include_str!("home.html");
 const STYLE: &str = include_str!("home.css");
 const SCRIPT: &str = include_str!("home.js");
-const ICON: &str = include_str!("icon.svg");
 
 /// Path of the map below the base URL.
 pub(super) const MAP_PATH: &str = "/world-map.svg";
@@ -34,6 +33,20 @@ pub(super) const MAP_PATH: &str = "/world-map.svg";
 pub(super) const MAP: &str = include_str!("../../data/world-map.svg");
 
 const WRONG_HOST: &str = "This connection was opened for another host name. Use a new connection.";
+
+/// The address whose page visitors can see who have no location, because they are on the same machine or network.
+const EXAMPLE: IpAddr = IpAddr::V4(Ipv4Addr::new(8, 8, 8, 8));
+
+/// What a request gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum View {
+    /// The page if the client accepts HTML, otherwise the address.
+    Home,
+    /// The address as text.
+    Address,
+    /// The page for [`EXAMPLE`].
+    Example,
+}
 
 /// The fields of a lookup with the scope `full`.
 type Fields = Map<String, Value>;
@@ -70,16 +83,23 @@ impl Home {
         }
     }
 
-    pub(super) fn respond(&self, request: &Request) -> Response {
+    pub(super) fn respond(&self, request: &Request, view: View) -> Response {
         let caller = Caller::of(request);
         let mut response = match self.is_misdirected(requested_host(request), caller.server_name()) {
             true => {
                 let body = ErrorBody::new("wrong_host", WRONG_HOST, &self.urls.docs);
                 error::response(StatusCode::MISDIRECTED_REQUEST, &body)
             }
+            false if view == View::Address || view == View::Home && !accepts_html(request.headers()) => {
+                let client = caller.identify(&self.backends.edge, request, false);
+                Response::builder().content_type("text/plain; charset=utf-8").body(format!("{}\n", client.ip))
+            }
             false => {
-                let html = self.render(&caller.identify(&self.backends.edge, request, true));
-                Response::builder().content_type("text/html; charset=utf-8").body(html)
+                let mut client = caller.identify(&self.backends.edge, request, true);
+                if view == View::Example {
+                    client.ip = EXAMPLE;
+                }
+                Response::builder().content_type("text/html; charset=utf-8").body(self.render(&client, view))
             }
         };
         response.headers_mut().extend(self.headers.clone());
@@ -106,14 +126,20 @@ impl Home {
         ours.or(self.origins.first()).cloned()
     }
 
-    fn render(&self, client: &ClientInfo<'_>) -> String {
+    fn render(&self, client: &ClientInfo<'_>, view: View) -> String {
         let json = self.backends.render(FieldSet::Scope(Scope::Full), client);
         let fields: Fields = serde_json::from_slice(&json).unwrap_or_default();
         let facts = Facts::new(&fields, client, &self.backends.geo.databases(), unix_now());
-        let map_url = format!("{}{MAP_PATH}", self.urls.base_path().trim_end_matches('/'));
+        let path = self.urls.base_path();
+        let path = path.trim_end_matches('/');
         self.template.render(|slot| match slot {
+            "heading" if view == View::Example => "An example address".to_owned(),
+            "heading" => "Your IP address".to_owned(),
+            "layout" if facts.has_location() => String::new(),
+            "layout" => "local".to_owned(),
+            "addresses" if view == View::Example => example_address(path),
             "addresses" => self.addresses(client.ip),
-            "location" => facts.location(client.ip, &map_url),
+            "location" => facts.location(client.ip, &format!("{path}{MAP_PATH}"), &format!("{path}/example")),
             "network" => facts.network(client.ip),
             "connection" => facts.connection(),
             "attributions" => self.attributions(),
@@ -149,20 +175,24 @@ impl Home {
     }
 }
 
+/// The address of [`View::Example`], and the way back. `path` is that of the base URL.
+fn example_address(path: &str) -> String {
+    format!(
+        "<div><dt>IPv4 address</dt><dd><code>{EXAMPLE}</code><a href=\"{}/\">Show my own address</a></dd></div>",
+        escape(path)
+    )
+}
+
 /// Values of the slots that are the same for all visitors.
 fn static_slot(slot: &str, urls: &PublicUrls) -> Option<String> {
     let below_base = |path: &str| escape(&format!("{}{path}", urls.base_path().trim_end_matches('/')));
     Some(match slot {
         "style" => [THEME, STYLE].concat(),
         "script" => SCRIPT.to_owned(),
-        "icon" => ICON.trim().to_owned(),
-        "icon_url" => escape(&format!("data:image/svg+xml,{}", ICON.trim().replace('#', "%23"))),
-        "home" => below_base("/"),
+        "icon_url" => icon_url(),
+        "top" => top(urls, "Home"),
         "demo" => below_base("/api/v1/ip/demo"),
-        "docs_page" => below_base("/docs"),
-        "swagger" => below_base("/swagger"),
         "base" => escape(&urls.base),
-        "dashboard" => escape(&urls.dashboard),
         "signup" => escape(&urls.signup),
         _ => return None,
     })
@@ -176,6 +206,6 @@ fn headers(policy: &str) -> HeaderMap {
     headers.insert(header::CONTENT_SECURITY_POLICY, policy);
     headers.insert(header::CACHE_CONTROL, value("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, value("nosniff"));
-    headers.insert(header::VARY, value("Origin"));
+    headers.insert(header::VARY, value("Accept, Origin"));
     headers
 }

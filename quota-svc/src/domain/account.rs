@@ -20,18 +20,27 @@ pub const MAX_SESSION_TTL: u32 = 30 * 86_400;
 pub struct Login(String);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "a login must be 1 to 254 characters, without whitespace, control characters or invisible characters"
-)]
-pub struct LoginError;
+pub enum LoginError {
+    #[error("a login must have 1 to 254 characters")]
+    Length,
+    #[error("a login can't contain spaces")]
+    Space,
+    #[error("a login can't contain control characters or invisible characters")]
+    Invisible,
+}
 
 impl Login {
     /// Normalizes and validates a login. Two logins that look alike must not be different accounts.
     pub fn parse(text: &str) -> Result<Self, LoginError> {
         let login = text.trim().to_lowercase();
-        let is_invalid = |c: char| c.is_whitespace() || is_invisible(c) || is_variation_selector(c);
-        if login.is_empty() || login.chars().count() > MAX_LOGIN || login.chars().any(is_invalid) {
-            return Err(LoginError);
+        if login.is_empty() || login.chars().count() > MAX_LOGIN {
+            return Err(LoginError::Length);
+        }
+        if login.chars().any(|c| is_invisible(c) || is_variation_selector(c)) {
+            return Err(LoginError::Invisible);
+        }
+        if login.chars().any(char::is_whitespace) {
+            return Err(LoginError::Space);
         }
         Ok(Self(login))
     }
@@ -57,8 +66,14 @@ mod tests {
 
     #[test]
     fn malformed_login_is_rejected() {
-        for malformed in ["", "  ", "a b", "a\u{7}b", &"x".repeat(255)] {
-            assert_eq!(Login::parse(malformed), Err(LoginError), "{malformed:?}");
+        for (malformed, error) in [
+            ("", LoginError::Length),
+            ("  ", LoginError::Length),
+            ("a b", LoginError::Space),
+            ("a\u{7}b", LoginError::Invisible),
+            (&"x".repeat(255), LoginError::Length),
+        ] {
+            assert_eq!(Login::parse(malformed), Err(error), "{malformed:?}");
         }
     }
 
@@ -67,7 +82,7 @@ mod tests {
         for lookalike in
             ["ada\u{200b}", "a\u{200d}da", "\u{202e}ada", "ada\u{feff}", "ada\u{fe0f}", "a\u{ad}da"]
         {
-            assert_eq!(Login::parse(lookalike), Err(LoginError), "{lookalike:?}");
+            assert_eq!(Login::parse(lookalike), Err(LoginError::Invisible), "{lookalike:?}");
         }
         assert_eq!(Login::parse(" Zoë@Example.org ").unwrap().as_str(), "zoë@example.org");
     }

@@ -148,7 +148,7 @@ mod tests {
             let mut line = valid.clone();
             line.account.login = text.to_owned();
             let error = ImportAccount::from_export(&line, NOW).expect_err("the login is invalid").to_string();
-            assert!(error.contains("a login must be"), "{error}");
+            assert!(error.contains("a login can't contain"), "{error}");
             let mut line = valid.clone();
             line.keys[1].settings.name = text.to_owned();
             let error = ImportAccount::from_export(&line, NOW).expect_err("the name is invalid").to_string();

@@ -109,8 +109,8 @@ async fn page_shows_both_addresses_and_other_origins_read_nothing(browser: &Brow
     browser.wait_for_text("#other", "127.0.0.1").await;
     assert_eq!(browser.console_errors().await, Vec::<String>::new());
 
-    // A page of another origin, here a 404, gets the demo but not the home page.
-    browser.goto(&format!("http://evil.example:{}/none", site.port)).await;
+    // A page of another origin, here one without a content security policy, gets the demo but not the home page.
+    browser.goto(&format!("http://evil.example:{}/robots.txt", site.port)).await;
     let read = |path: &str| {
         format!(
             "const done = arguments[0]; fetch('{}{path}').then(r => done(r.status), () => done('denied'));",

@@ -28,7 +28,7 @@ fn text(program: &str, flags: &[&str]) -> String {
 /// The report of lookup-svc that trusts 10.0.0.0/8 and has the sample database.
 fn report(sample: &NamedTempFile, flags: &[&str]) -> Value {
     let path = sample.path().to_str().unwrap();
-    let service = ["--trusted-proxies", "10.0.0.0/8", "--geo-db", path, "explain", "--json"];
+    let service = ["--trusted-proxies", "10.0.0.0/8", "--geo-db", path, "explain", "--output", "json"];
     serde_json::from_str(&text("lookup-svc", &[&service, flags].concat())).unwrap()
 }
 
@@ -166,7 +166,7 @@ fn ip_lookup_trusts_loopback_by_default() {
         let line = [data_dir.as_slice(), flags, &explain, output].concat();
         serde_json::from_str(&text("ip-lookup", &line)).unwrap()
     };
-    let default = explain(&[], &["--json"]);
+    let default = explain(&[], &["--output", "json"]);
     assert_eq!((&default["ip"], &default["decision"]), (&json!(CLIENT), &json!("xff")));
     assert_step(&default, "127.0.0.1 is a trusted proxy (127.0.0.0/8 in --trusted-proxies)");
     let none = explain(&["--trusted-proxies", "none"], &["--output", "json"]);
@@ -196,7 +196,7 @@ async fn explained_fields_are_those_of_a_lookup() {
     let flags: Vec<_> = ["--trusted-proxies", "127.0.0.1"]
         .into_iter()
         .chain(geo)
-        .chain(["explain", "--json", "--peer", "127.0.0.1"])
+        .chain(["explain", "--output", "json", "--peer", "127.0.0.1"])
         .chain(headers)
         .collect();
     let report: Value = serde_json::from_str(&text("lookup-svc", &flags)).unwrap();

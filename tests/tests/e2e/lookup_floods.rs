@@ -31,7 +31,7 @@ async fn flood(addr: SocketAddr, head: String, filler: u8, megabytes: usize) -> 
         let mut part = vec![0; 4096];
         while let Ok(length @ 1..) = read.read(&mut part).await {
             response.push_str(&String::from_utf8_lossy(&part[..length]));
-            if response.ends_with('}') {
+            if response.ends_with("}\n") {
                 break;
             }
         }

@@ -359,7 +359,7 @@ async fn standalone_requires_proxy_headers_on_api_and_dashboard() {
         if text.contains("Press Ctrl-C to stop") { Ok(text) } else { Err(service.logs()) }
     })
     .await;
-    let line = banner.lines().map(str::trim).find(|line| line.starts_with("curl ")).unwrap();
+    let line = banner.lines().map(str::trim).rfind(|line| line.starts_with("curl ")).unwrap();
     let output = Command::new("sh").args(["-c", line]).output().unwrap();
     let body: Value = serde_json::from_slice(&output.stdout).unwrap();
     check(&body, "127.0.0.1", "HTTP/1.1", None);

@@ -105,12 +105,12 @@ async fn clients_become_ready_with_a_safe_store_and_stay_ready() {
     }
     redis.cli(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]).await;
     for (_, url) in &services {
-        wait_for_readyz(url, 200, "the store has been reached").await;
+        wait_for_readyz(url, 200, "reached at start").await;
     }
     redis.stop();
     wait_not_ready(&quota, "").await;
     for (_, url) in &services {
-        wait_for_readyz(url, 200, "the store has been reached").await;
+        wait_for_readyz(url, 200, "reached at start").await;
     }
 }
 

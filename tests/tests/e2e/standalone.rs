@@ -57,11 +57,12 @@ async fn banner_commands_work_and_secrets_are_shown_once() {
     let text = banner(&mut service).await;
     let lines: Vec<_> = text.lines().map(str::trim).filter(|line| line.starts_with("curl ")).collect();
     assert_eq!(lines.len(), 2, "{text}");
-    let own = run(lines[0]).await;
-    assert_eq!((&own["ip"], &own["http_protocol"]), (&"127.0.0.1".into(), &"HTTP/1.1".into()), "{own}");
-    let other = run(lines[1]).await;
+    let other = run(lines[0]).await;
     assert_eq!((&other["ip"], &other["country"]), (&"8.8.8.8".into(), &"US".into()), "{other}");
-    assert!(text.contains("Geo data       only the built-in country data of 20"), "{text}");
+    let own = run(lines[1]).await;
+    assert_eq!((&own["ip"], &own["http_protocol"]), (&"127.0.0.1".into(), &"HTTP/1.1".into()), "{own}");
+    let geo = text.lines().find_map(|line| line.strip_prefix("  Geo data       countries only (20")).unwrap();
+    assert!(geo.contains("). Cities and networks: ") && geo.ends_with(" geo-update dbip-lite"), "{geo}");
     let dashboard = text.lines().find_map(|line| line.trim().strip_prefix("Dashboard")).unwrap().trim();
     let page = http::client().get(dashboard).send().await.unwrap();
     assert_eq!(page.status(), 200);
@@ -92,7 +93,7 @@ async fn banner_forwards_an_address_only_if_this_machine_is_trusted() {
     let data = tempfile::tempdir().unwrap();
     let mut service = start(data.path(), &["--trusted-proxies", "none"]);
     let text = banner(&mut service).await;
-    assert!(text.contains("A loopback or private address has no location:\n\n  curl "), "{text}");
+    assert!(text.contains("A loopback or private one has no location:\n\n  curl "), "{text}");
     assert!(!text.contains("X-Forwarded-For"), "{text}");
 }
 
@@ -251,7 +252,7 @@ async fn https_serves_api_and_dashboard_with_facts_of_the_connection() {
     let (cert, key) = (files.cert.to_str().unwrap(), files.key.to_str().unwrap());
     let mut service = start(data.path(), &["--tls-cert", cert, "--tls-key", key]);
     let text = banner(&mut service).await;
-    let line = text.lines().map(str::trim).find(|line| line.starts_with("curl ")).unwrap();
+    let line = text.lines().map(str::trim).rfind(|line| line.starts_with("curl ")).unwrap();
     let ca = format!("CURL_CA_BUNDLE={}", files.ca.display());
     let body = run(&format!("{ca} {line} --http2 --tlsv1.3")).await;
     let facts = ["ip", "http_protocol", "tls_version", "tls_cipher"].map(|name| body[name].as_str().unwrap());

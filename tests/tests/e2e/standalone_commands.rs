@@ -213,8 +213,12 @@ async fn banner_of_the_second_start_names_commands_that_work() {
     let instance = Instance::new();
     instance.start().await.stop().await;
     let mut running = instance.start().await;
-    let lines: Vec<_> =
-        running.banner.lines().map(str::trim).filter(|line| line.starts_with("ip-lookup -")).collect();
+    let lines: Vec<_> = running
+        .banner
+        .lines()
+        .map(str::trim)
+        .filter(|line| line.contains("ip-lookup --data-dir ") && !line.contains("Geo data"))
+        .collect();
     assert_eq!(lines.len(), 2, "{}", running.banner);
     assert!(shell(lines[0], "").await.success().stdout.contains("first key"));
     let printed = shell(lines[1], "admin").await.success().stdout;
@@ -240,7 +244,7 @@ async fn passwords_are_set_and_reset_while_the_service_is_stopped() {
     assert_eq!(running.sign_in("admin", reset["password"].as_str().unwrap()).await, 200);
     let error = instance.run(&["reset-password", "eve"]).await.failure();
     let create = error.trim().split("run: ").nth(1).unwrap();
-    assert!(create.starts_with("ip-lookup ") && create.ends_with(" account create eve"), "{error}");
+    assert!(create.contains("ip-lookup --data-dir ") && create.ends_with(" account create eve"), "{error}");
     shell(create, "").await.success();
 }
 
@@ -334,23 +338,49 @@ async fn commands_work_on_redis_with_and_without_the_service() {
     assert!(error.contains("can't access the store") && error.contains("--redis-url"), "{error}");
 }
 
+/// Waits until the service that printed this banner uses a database.
+async fn wait_for_geo(banner: &str, database: &str) {
+    let metrics = banner.lines().find_map(|line| line.trim().strip_prefix("Metrics")).unwrap();
+    let readiness = metrics.trim().replace("/metrics", "/readyz");
+    testkit::wait::eventually_ok(WAIT_TIMEOUT, format!("{database} is in use"), async || {
+        let report = http::client().get(&readiness).send().await.unwrap().text().await.unwrap();
+        if report.contains(database) { Ok(()) } else { Err(report) }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn service_downloads_databases_itself_if_it_is_told_to() {
+    let mut instance = Instance::new();
+    let provider = http::serve(testkit::mmdb::sample::build()).await;
+    let flags = ["--geo-check-interval", "50ms", "--geo-update", &format!("{provider}/city.mmdb")];
+    instance.flags = flags.map(str::to_owned).to_vec();
+    let running = instance.start().await;
+    wait_for_geo(&running.banner, "city.mmdb").await;
+    running.stop().await;
+}
+
 #[tokio::test]
 async fn downloaded_databases_are_used_without_a_flag() {
-    let instance = Instance::new();
+    let mut instance = Instance::new();
     let provider = http::serve(testkit::mmdb::sample::build()).await;
     let update = ["geo-update", "dbip-lite", "--provider-url", &provider];
-    let printed = instance.run(&update).await.success().stderr;
-    assert!(
-        printed.contains("restart") && printed.contains(instance.data().join("geo").to_str().unwrap()),
-        "{printed}"
-    );
-    assert!(!instance.run(&update).await.success().stderr.contains("restart"));
+    instance.flags = vec!["--geo-check-interval".to_owned(), "50ms".to_owned()];
+    let running = instance.start().await;
+    instance.flags.clear();
+    assert!(running.banner.contains("countries only"), "{}", running.banner);
+    // The service finds the directory that the command creates.
+    instance.run(&update).await.success();
+    wait_for_geo(&running.banner, "dbip-city-lite.mmdb").await;
+    running.stop().await;
+    let printed = instance.run(&["lookup", "198.51.100.7"]).await.success().stdout;
+    let body: serde_json::Value = serde_json::from_str(&printed).unwrap();
+    assert!(printed.ends_with("}\n") && body["city"].is_string() && body["rtt"].is_null(), "{printed}");
     let running = instance.start().await;
     let geo = running.banner.lines().find(|line| line.contains("Geo data")).unwrap().to_owned();
     assert!(geo.contains("dbip-city-lite.mmdb"), "{geo}");
     running.stop().await;
 
-    let mut instance = instance;
     let sample = testkit::mmdb::sample::file();
     instance.flags = vec!["--geo-db".to_owned(), sample.path().to_str().unwrap().to_owned()];
     let running = instance.start().await;

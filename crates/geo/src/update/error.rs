@@ -1,5 +1,6 @@
 //! Errors of `geo-update`. Of a URL, their messages contain at most the host. They never contain a token or key.
 
+use std::error::Error;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -19,6 +20,8 @@ pub enum UpdateError {
     /// Connecting, sending or receiving failed. The URL has been removed from the error.
     #[error("can't download from {host}")]
     Http { host: String, source: reqwest::Error },
+    #[error("can't resolve {host}: no network?")]
+    Unresolved { host: String },
     #[error("too many redirects, or a redirect from https to http")]
     Redirect,
     /// 404 or 410.
@@ -69,7 +72,11 @@ impl From<reqwest::Error> for UpdateError {
             return UpdateError::Redirect;
         }
         let host = error.url().and_then(|url| url.host_str()).unwrap_or("the server").to_owned();
-        UpdateError::Http { host, source: error.without_url() }
+        let mut causes = std::iter::successors(error.source(), |&cause| cause.source());
+        match causes.any(|cause| cause.to_string().starts_with("dns error")) {
+            true => UpdateError::Unresolved { host },
+            false => UpdateError::Http { host, source: error.without_url() },
+        }
     }
 }
 
@@ -78,7 +85,7 @@ impl UpdateError {
     pub(super) fn is_transient(&self) -> bool {
         match self {
             UpdateError::Http { source, .. } => !source.is_builder(),
-            UpdateError::Truncated => true,
+            UpdateError::Truncated | UpdateError::Unresolved { .. } => true,
             UpdateError::Status(status) => matches!(status, 408 | 429 | 500..=599),
             _ => false,
         }

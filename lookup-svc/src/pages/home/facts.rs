@@ -6,8 +6,9 @@ use edge::{ClientInfo, Decision};
 use geo::country::{self, Point};
 use geo::{DatabaseInfo, DatabaseKind};
 use serde_json::Value;
+use service_kit::escape;
 
-use super::{Fields, escape};
+use super::Fields;
 use crate::caller::special_use;
 
 /// The fields of one visitor, and what decides why some of them have no value.
@@ -48,8 +49,12 @@ impl<'a> Facts<'a> {
         }
     }
 
-    pub(super) fn location(&self, ip: IpAddr, map_url: &str) -> String {
-        let Some(country) = self.text("country") else { return self.no_location(ip) };
+    pub(super) fn has_location(&self) -> bool {
+        self.text("country").is_some()
+    }
+
+    pub(super) fn location(&self, ip: IpAddr, map_url: &str, example_url: &str) -> String {
+        let Some(country) = self.text("country") else { return self.no_location(ip, example_url) };
         let country_name = self.text("country_name").unwrap_or_else(|| country.clone());
         let city = self.text("city");
         let title =
@@ -64,36 +69,41 @@ impl<'a> Facts<'a> {
             _ => (format!("World map with a dot at {title}"), ""),
         };
         let map = mark.map(|mark| world_map(mark, &description, map_url)).unwrap_or_default();
-        let missing = if self.has_cities { NOT_FOUND } else { "Needs a city database" };
         let region = with_code(self.text("region"), self.text("region_code"));
         let coordinates = point.map(|(latitude, longitude)| format!("{latitude}, {longitude}"));
-        let rows = [
-            row("City", "Often the nearest larger one", city, missing),
-            row("Region", "State or province", region, missing),
-            row(
-                "Country",
-                "With its ISO code",
-                with_code(Some(country_name), Some(country.clone())),
-                NOT_FOUND,
-            ),
-            row("Postal code", "An estimate, as all of these", self.text("postal_code"), missing),
-            row("Coordinates", "Latitude and longitude, not your exact position", coordinates, missing),
-            row("Timezone", "With the time there", self.timezone(), missing),
-            row("Currency", "Of the country", self.text("currency"), NOT_FOUND),
-            row("European Union", "Whether the address is in it", self.text("is_eu"), NOT_FOUND),
+        let has_cities = self.has_cities || city.is_some() || point.is_some();
+        let of_city = [
+            row("City", "Often the nearest larger one", city, NOT_FOUND),
+            row("Region", "State or province", region, NOT_FOUND),
+            row("Postal code", "", self.text("postal_code"), NOT_FOUND),
+            row("Coordinates", "Not your exact position", coordinates, NOT_FOUND),
+            row("Timezone", "", self.timezone(), NOT_FOUND),
         ];
+        let of_country = [
+            row("Country", "", with_code(Some(country_name), Some(country.clone())), NOT_FOUND),
+            row("Currency", "", self.text("currency"), NOT_FOUND),
+            row("European Union", "", self.text("is_eu"), NOT_FOUND),
+        ];
+        let (of_city, no_cities) = match has_cities {
+            true => (of_city.concat(), ""),
+            false => (String::new(), "<p class=\"hint\">This service has no data about cities.</p>"),
+        };
         format!(
-            "<p class=\"place\">{}<span class=\"code\">{}</span> {}</p>{map}{caption}<dl>{}</dl>",
+            "<p class=\"place\">{}<span class=\"code\">{}</span> {}</p>{map}{caption}<dl>{of_city}{}</dl>{no_cities}",
             flag(&country),
             escape(&country),
             escape(&title),
-            rows.concat(),
+            of_country.concat(),
         )
     }
 
-    fn no_location(&self, ip: IpAddr) -> String {
+    fn no_location(&self, ip: IpAddr, example_url: &str) -> String {
         let Some(special_use) = special_use(ip) else {
             return "<p>No database has a location for this address.</p>".to_owned();
+        };
+        let place = match ip.is_loopback() {
+            true => "You are on the same machine as this service.",
+            false => "You are in the same network as this service.",
         };
         let proxy = match self.forwarded {
             true => "",
@@ -102,20 +112,26 @@ impl<'a> Facts<'a> {
                  service can change that with <code>--trusted-proxies</code>.</p>"
             }
         };
-        format!("<p><code>{ip}</code> is {special_use}. It has no location.</p>{proxy}")
+        format!(
+            "<p class=\"place\">{place}</p><p><code>{ip}</code> is {special_use}. It has no location.</p>{proxy}\
+             <a class=\"button\" href=\"{}\">Show an example</a>",
+            escape(example_url)
+        )
     }
 
     pub(super) fn network(&self, ip: IpAddr) -> String {
         if special_use(ip).is_some() && self.text("org").or_else(|| self.text("asn")).is_none() {
             return "<p>Such an address belongs to no network on the internet.</p>".to_owned();
         }
-        let missing = if self.has_networks { NOT_FOUND } else { "Needs a network database" };
+        if !self.has_networks && self.text("org").or_else(|| self.text("asn")).is_none() {
+            return "<p>This service has no data about networks.</p>".to_owned();
+        }
         let asn = self.text("asn").map(|asn| format!("AS{asn}"));
         let rows = [
-            row("Operator", "Who runs the network of your address", self.text("org"), missing),
-            row("AS number", "The number of this network on the internet", asn, missing),
-            row("Hosting", "A data center or cloud, not a home or office", self.text("hosting"), missing),
-            row("VPN or proxy", "A known one; many are not listed", self.text("proxy"), missing),
+            row("Operator", "Who runs the network of your address", self.text("org"), NOT_FOUND),
+            row("AS number", "The number of this network on the internet", asn, NOT_FOUND),
+            row("Hosting", "A data center or cloud, not a home or office", self.text("hosting"), NOT_FOUND),
+            row("VPN or proxy", "A known one; many are not listed", self.text("proxy"), NOT_FOUND),
         ];
         format!("<dl>{}</dl>", rows.concat())
     }
@@ -129,14 +145,9 @@ impl<'a> Facts<'a> {
             _ => format!("{rtt} ms"),
         });
         let rows = [
-            row(
-                "HTTP version",
-                "How your browser talks to this service",
-                self.text("http_protocol"),
-                not_sent,
-            ),
-            row("TLS version", "Encryption of this connection", self.text("tls_version"), no_tls),
-            row("TLS cipher suite", "The algorithms of the encryption", self.text("tls_cipher"), no_tls),
+            row("HTTP version", "", self.text("http_protocol"), not_sent),
+            row("TLS version", "", self.text("tls_version"), no_tls),
+            row("TLS cipher suite", "", self.text("tls_cipher"), no_tls).replace('_', "_<wbr>"),
             row("Round-trip time", "From the server to you and back", rtt, or_not_sent("Not measured")),
             row("Data center", "Airport code of the server's city", self.text("colo"), "Not configured"),
         ];
@@ -172,13 +183,14 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// One field. The value is escaped; the other texts are ours.
+/// One field, with an explanation if its name needs one. The value is escaped; the other texts are ours.
 fn row(label: &str, hint: &str, value: Option<String>, missing: &str) -> String {
     let value = match value {
         Some(value) => format!("<dd>{}</dd>", escape(&value)),
         None => format!("<dd class=\"missing\">{missing}</dd>"),
     };
-    format!("<div><dt>{label} <span class=\"hint\">{hint}</span></dt>{value}</div>")
+    let hint = if hint.is_empty() { String::new() } else { format!(" <span class=\"hint\">{hint}</span>") };
+    format!("<div><dt>{label}{hint}</dt>{value}</div>")
 }
 
 /// "California (US-CA)".
@@ -247,6 +259,7 @@ mod tests {
     use super::*;
 
     const MAP: &str = "/world-map.svg";
+    const EXAMPLE: &str = "/example";
 
     fn client(decision: Decision) -> ClientInfo<'static> {
         ClientInfo { ip: [8, 8, 8, 8].into(), decision, facts: ConnectionFacts::default() }
@@ -277,7 +290,7 @@ mod tests {
         }));
         let client = client(Decision::Xff);
         let facts = Facts::new(&fields, &client, &[], 0);
-        let html = facts.location(client.ip, MAP) + &facts.network(client.ip) + &facts.connection();
+        let html = facts.location(client.ip, MAP, EXAMPLE) + &facts.network(client.ip) + &facts.connection();
         assert!(!html.contains("<script") && !html.contains("<b>"), "{html}");
         assert_eq!(html.matches("&lt;/dd&gt;&lt;script&gt;").count(), 14, "{html}");
     }
@@ -289,7 +302,7 @@ mod tests {
             "country": "DE", "country_name": "Germany", "city": "Berlin", "region": "Berlin", "region_code": "DE-BE",
             "latitude": 52.5, "longitude": 13.5, "timezone": "Europe/Berlin", "timezone_offset": 3600, "is_eu": true,
         }));
-        let html = Facts::new(&city, &client, &[], 47_100).location(client.ip, MAP);
+        let html = Facts::new(&city, &client, &[], 47_100).location(client.ip, MAP, EXAMPLE);
         for part in [
             "<span id=\"flag\" aria-hidden=\"true\" hidden>🇩🇪</span><span class=\"code\">DE</span> Berlin, Germany",
             "aria-label=\"World map with a dot at Berlin, Germany\"",
@@ -302,9 +315,16 @@ mod tests {
             assert!(html.contains(part), "{part} is missing in {html}");
         }
         let country = fields(json!({"country": "DE", "country_name": "Germany", "city": null}));
-        let html = Facts::new(&country, &client, &[], 0).location(client.ip, MAP);
+        let html = Facts::new(&country, &client, &[], 0).location(client.ip, MAP, EXAMPLE);
         assert!(html.contains("class=\"area\"") && html.contains("Only the country is known"), "{html}");
         assert!(!html.contains("class=\"dot\""), "{html}");
+    }
+
+    #[test]
+    fn cipher_suite_may_break_at_underscores() {
+        let fields = fields(json!({"tls_cipher": "TLS_AES_128_GCM_SHA256"}));
+        let html = Facts::new(&fields, &client(Decision::PeerUntrusted), &[], 0).connection();
+        assert!(html.contains("<dd>TLS_<wbr>AES_<wbr>128_<wbr>GCM_<wbr>SHA256</dd>"), "{html}");
     }
 
     #[test]
@@ -326,8 +346,8 @@ mod tests {
         let empty = fields(json!({"country": "DE", "country_name": "Germany", "city": null}));
         let direct = client(Decision::PeerUntrusted);
         let facts = Facts::new(&empty, &direct, &[database(DatabaseKind::Country)], 0);
-        assert!(facts.location(direct.ip, MAP).contains("Needs a city database"));
-        assert!(facts.network(direct.ip).contains("Needs a network database"));
+        assert!(facts.location(direct.ip, MAP, EXAMPLE).contains("no data about cities"));
+        assert!(facts.network(direct.ip).contains("no data about networks"));
         assert!(
             facts.connection().contains("Only over HTTPS") && facts.connection().contains("Not measured")
         );
@@ -335,7 +355,7 @@ mod tests {
         let databases = [database(DatabaseKind::City), database(DatabaseKind::Asn)];
         let forwarded = client(Decision::Xff);
         let facts = Facts::new(&empty, &forwarded, &databases, 0);
-        assert!(!facts.location(direct.ip, MAP).contains("Needs"), "{}", facts.location(direct.ip, MAP));
+        assert_eq!(facts.location(direct.ip, MAP, EXAMPLE).matches(NOT_FOUND).count(), 7);
         assert!(facts.network(direct.ip).contains(NOT_FOUND));
         assert_eq!(facts.connection().matches("Not sent by the proxy").count(), 4);
     }
@@ -345,14 +365,15 @@ mod tests {
         let empty = Fields::new();
         let direct = client(Decision::PeerUntrusted);
         let facts = Facts::new(&empty, &direct, &[], 0);
-        let html = facts.location([192, 168, 1, 2].into(), MAP);
+        let html = facts.location([192, 168, 1, 2].into(), MAP, EXAMPLE);
         assert!(html.contains("<code>192.168.1.2</code> is a private address"), "{html}");
         assert!(html.contains("It has no location") && html.contains("--trusted-proxies"), "{html}");
+        assert!(html.contains("in the same network") && html.contains("href=\"/example\""), "{html}");
         assert!(facts.network([192, 168, 1, 2].into()).contains("no network on the internet"));
-        let html = facts.location([8, 8, 8, 8].into(), MAP);
+        let html = facts.location([8, 8, 8, 8].into(), MAP, EXAMPLE);
         assert_eq!(html, "<p>No database has a location for this address.</p>");
         let forwarded = client(Decision::Xff);
-        let html = Facts::new(&empty, &forwarded, &[], 0).location([10, 0, 0, 1].into(), MAP);
+        let html = Facts::new(&empty, &forwarded, &[], 0).location([10, 0, 0, 1].into(), MAP, EXAMPLE);
         assert!(html.contains("private") && !html.contains("--trusted-proxies"), "{html}");
     }
 

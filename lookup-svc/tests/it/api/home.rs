@@ -9,9 +9,13 @@ use testkit::tls::TlsFiles;
 
 use super::harness::{Harness, TestResponse, allowed};
 
+/// What browsers send for a page.
+const BROWSER: &str = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
+
 /// The page as the client with this address sees it, through a trusted proxy.
 async fn visit(harness: &Harness, client: &str, headers: &[(&str, &str)]) -> TestResponse {
-    let request = harness.request(Method::GET, "/").header("x-forwarded-for", client);
+    let request =
+        harness.request(Method::GET, "/").header("accept", BROWSER).header("x-forwarded-for", client);
     let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
     TestResponse::send(request).await
 }
@@ -50,7 +54,7 @@ async fn page_shows_the_values_of_a_lookup_without_a_charge() {
                 assert!(page.text.contains(value), "{client}: {field} {value} is missing in {}", page.text);
             }
         }
-        for value in ["HTTP/3", "TLSv1.3", "TLS_AES_128_GCM_SHA256", "23 ms", "FRA"] {
+        for value in ["HTTP/3", "TLSv1.3", "TLS_<wbr>AES_<wbr>128_<wbr>GCM_<wbr>SHA256", "23 ms", "FRA"] {
             assert!(page.text.contains(&format!("<dd>{value}</dd>")), "{value}: {}", page.text);
         }
         assert!(!page.text.contains("{{"), "every slot is filled");
@@ -76,7 +80,7 @@ async fn map_has_a_dot_or_marks_the_country() {
     let harness = Harness::start().await;
     let country = visit(&harness, "8.8.8.8", &[]).await;
     assert!(country.text.contains("<circle class=\"area\""), "{}", country.text);
-    assert!(country.text.contains("Needs a city database"), "{}", country.text);
+    assert!(country.text.contains("This service has no data about cities."), "{}", country.text);
     let map = harness.get("/world-map.svg").await;
     assert_eq!((map.status, map.header("content-type")), (200, Some("image/svg+xml")));
     assert!(map.text.len() < 30_000);
@@ -85,10 +89,71 @@ async fn map_has_a_dot_or_marks_the_country() {
 #[tokio::test]
 async fn address_without_a_location_is_explained() {
     let harness = Harness::start_with(|config| config.edge.trusted_proxies = Vec::new()).await;
-    let page = harness.get("/").await;
+    let page = visit(&harness, "8.8.8.8", &[]).await;
+    assert!(page.text.contains("You are on the same machine as this service."), "{}", page.text);
     assert!(page.text.contains("<code>127.0.0.1</code> is a loopback address"), "{}", page.text);
     assert!(page.text.contains("It has no location.") && !page.text.contains("class=\"map\""));
     assert!(page.text.contains("Only over HTTPS"), "{}", page.text);
+}
+
+#[tokio::test]
+async fn address_is_text_unless_accept_names_html() {
+    let harness = Harness::start().await;
+    let get = async |path: &str, accept: Option<&str>| {
+        let request = harness.request(Method::GET, path).header("x-forwarded-for", "2001:4860:4860::8888");
+        let request = accept.into_iter().fold(request, |request, accept| request.header("accept", accept));
+        TestResponse::send(request).await
+    };
+    for (client, accept, is_page) in [
+        ("curl and wget", Some("*/*"), false),
+        ("httpie", Some("application/json, */*;q=0.5"), false),
+        ("a script without the header", None, false),
+        ("a JSON client", Some("application/json"), false),
+        ("a text client", Some("text/plain"), false),
+        ("a browser", Some(BROWSER), true),
+        ("an upper-case browser", Some("TEXT/HTML;q=0.9"), true),
+        ("another type", Some("text/htmlx"), false),
+    ] {
+        let response = get("/", accept).await;
+        let page = response.header("content-type") == Some("text/html; charset=utf-8");
+        assert_eq!((response.status, page), (200, is_page), "{client}");
+        assert_eq!(response.header("vary"), Some("Accept, Origin"), "{client}");
+        assert_eq!(response.header("cache-control"), Some("no-store"), "{client}");
+        if !is_page {
+            assert_eq!(response.text, "2001:4860:4860::8888\n", "{client}");
+            assert_eq!(response.header("content-type"), Some("text/plain; charset=utf-8"), "{client}");
+        }
+        assert_eq!(get("/ip", accept).await.text, "2001:4860:4860::8888\n", "{client}");
+    }
+    assert_eq!(harness.quota.charge_count(), 0);
+}
+
+#[tokio::test]
+async fn example_page_shows_a_fixed_address() {
+    let harness = Harness::start().await;
+    let request = harness.request(Method::GET, "/example?ip=9.9.9.9").header("accept", BROWSER);
+    let page = TestResponse::send(request.header("x-forwarded-for", "10.1.2.3")).await;
+    assert!(
+        page.text.contains("<code>8.8.8.8</code>") && page.text.contains("United States"),
+        "{}",
+        page.text
+    );
+    assert!(!page.text.contains("9.9.9.9") && !page.text.contains("10.1.2.3"), "{}", page.text);
+}
+
+#[tokio::test]
+async fn unknown_path_gets_a_page_only_in_browsers() {
+    let harness = Harness::start().await;
+    let page = TestResponse::send(harness.request(Method::GET, "/none").header("accept", BROWSER)).await;
+    assert_eq!((page.status, page.header("content-type")), (404, Some("text/html; charset=utf-8")));
+    assert!(page.text.contains("<a href=\"/\">home page</a>"), "{}", page.text);
+    let json = TestResponse::send(harness.request(Method::GET, "/none").header("accept", "*/*")).await;
+    assert_eq!((json.status, json.json()["error"].as_str()), (404, Some("not_found")));
+    let api =
+        TestResponse::send(harness.request(Method::GET, "/api/v1/none").header("accept", BROWSER)).await;
+    assert_eq!((api.status, api.json()["error"].as_str()), (404, Some("not_found")));
+    assert_eq!(harness.get("/favicon.ico").await.header("content-type"), Some("image/svg+xml"));
+    assert!(harness.get("/robots.txt").await.text.contains("Disallow: /api/"));
 }
 
 #[tokio::test]
@@ -132,7 +197,7 @@ async fn only_our_origins_may_read_the_page() {
     for ours in ["https://ip.example", "https://v4.ip.example", "https://v6.ip.example"] {
         let page = visit(&harness, "8.8.8.8", &[("origin", ours)]).await;
         assert_eq!(page.header("access-control-allow-origin"), Some(ours));
-        assert_eq!(page.header("vary"), Some("Origin"));
+        assert_eq!(page.header("vary"), Some("Accept, Origin"));
         assert!(
             page.header("content-security-policy").unwrap().contains(
                 "connect-src 'self' https://ip.example https://v4.ip.example https://v6.ip.example;"
@@ -186,6 +251,7 @@ async fn connection_for_another_host_gets_421() {
         ("ip.example", "other.example", 200),
     ] {
         let request = client.get(format!("https://{server_name}:{}/", addr.port())).header("host", host);
+        let request = request.header("accept", BROWSER);
         let response = TestResponse::send(request).await;
         assert_eq!(response.status, status, "{server_name} {host}");
         assert_eq!(response.header("cache-control"), Some("no-store"));

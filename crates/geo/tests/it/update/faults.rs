@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::time::Duration;
 
-use geo::update::UpdateError;
+use geo::update::{DailyUpdate, UpdateError};
 use tempfile::TempDir;
 
 use super::server::{Body, Response, Server};
@@ -264,4 +264,14 @@ async fn cause_of_a_failure_is_reported_once() {
         assert_eq!(line.matches("Connection refused").count(), 1, "{line}");
     }
     assert_unchanged(dir.path());
+}
+
+#[test]
+fn daily_update_rejects_sources_that_need_an_account() {
+    let new = |source: &str| DailyUpdate::new(&source.into(), "geo".as_ref());
+    assert!(new("dbip-lite").is_ok() && new("https://geo.example/city.mmdb").is_ok());
+    for source in ["maxmind", "ipinfo", "dbip"] {
+        let error = new(source).expect_err("the source is rejected").to_string();
+        assert!(error.contains("the command geo-update"), "{source}: {error}");
+    }
 }
