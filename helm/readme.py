@@ -23,6 +23,15 @@ helm install ip-lookup helm/ip-lookup --namespace ip-lookup --create-namespace \
   --set geo.provider=dbip-lite
 ```
 
+There are no published images yet. Build them, and push them to a registry that your cluster can reach. Copy Valkey's
+image there, too (`helm template helm/ip-lookup` shows its name), and add `--set global.imageRegistry=$REGISTRY`:
+
+```sh
+for name in lookup-svc quota-svc dashboard-api; do
+  docker build --target $name --tag $REGISTRY/ip-lookup/$name:0.1.0 . && docker push $REGISTRY/ip-lookup/$name:0.1.0
+done
+```
+
 The store is a single Valkey in this chart, or your own Redis (`externalRedis`). `ci/` has a values file for each common
 setup. `helm install` prints the commands that create the first account and API key. Or let the chart create them:
 
@@ -125,9 +134,9 @@ Chrome and Firefox accept the dashboard's https cookies on `http://localhost`; f
 
 ## Geo data
 
-Pods start with the built-in data. The container `geo-refresh` downloads the databases in the background and has no
-influence on readiness, so a provider's outage does not prevent pods from starting. `/readyz` of lookup-svc lists the
-databases in use. Databases that would not fit the memory limits, by default those above 213 MiB, are rejected: raise
+Pods start with the built-in data. The container `geo-refresh` downloads the databases in the background
+(`geo-update --every`; the chart does not use `--geo-update`), so a provider's outage does not prevent pods from
+starting. `/readyz` of lookup-svc lists the databases in use. Databases that would not fit the memory limits, by default those above 213 MiB, are rejected: raise
 `lookup.resources.limits.memory` and `geo.resources.limits.memory`.
 
 Each pod downloads its own copy. With `geo.shared.enabled=true`, a CronJob downloads once into a volume that all pods

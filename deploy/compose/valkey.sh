@@ -1,6 +1,6 @@
 # Starts the store for docker-compose.yaml. Passes the users on standard input, so that the hashes of their passwords are
 # neither on a command line nor in a file. The user of the dashboard's quota-svc is called `default`, because earlier
-# versions had only that one. docs/operations.md explains the permissions.
+# versions had only that one. docs/redis.md explains the permissions.
 set -eu
 hash() {
   [ -s "/run/secrets/$1" ] || { echo "/run/secrets/$1 is missing or empty" >&2; exit 1; }

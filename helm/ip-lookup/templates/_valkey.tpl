@@ -18,7 +18,7 @@ valkey.conf: |
   {{- end }}
 # Passes the users on standard input, so that the hashes of their passwords are neither on a command line nor in a file.
 # The user of the dashboard pods is `default`, also that of the lookup pods if the Secret has only one password.
-# docs/operations.md explains the permissions.
+# docs/redis.md explains the permissions.
 start.sh: |
   set -eu
   hash() {

@@ -30,7 +30,7 @@ const TEST: &str = "single_machine::as_root_one_command_is_a_complete_public_ser
 /// Environment variable with the folder of the test. It is set only in the namespace.
 const FOLDER: &str = "SINGLE_MACHINE_FOLDER";
 
-/// The command of docs/operations.md.
+/// The command of docs/tls.md.
 const COMMAND: &str =
     "--api-host ip.example.org --dashboard-host keys.example.org --acme-email you@example.org";
 

@@ -12,14 +12,14 @@ use testkit::lookup::WAIT_TIMEOUT;
 use testkit::quota::{Quota, StoreChoice};
 use testkit::tools::{require_tool, require_valkey};
 
-/// The permissions that operations.md lists for a user, sorted.
+/// The permissions that redis.md lists for a user, sorted.
 fn documented(user: &str) -> Vec<String> {
-    let guide = fs::read_to_string(project_root().join("docs/operations.md")).unwrap();
+    let guide = fs::read_to_string(project_root().join("docs/redis.md")).unwrap();
     let (_, rules) = guide.split_once(&format!("user {user} on >PASSWORD ")).unwrap();
     sorted(rules.split_once("\n\n").unwrap().0)
 }
 
-/// The permissions of a user in a start script, sorted; without `+waitaof`, which operations.md mentions separately.
+/// The permissions of a user in a start script, sorted; without `+waitaof`, which redis.md mentions separately.
 fn configured(script: &str, user: &str) -> Vec<String> {
     let mut lines = script.lines().map(str::trim);
     let rules = lines.find_map(|line| line.strip_prefix(&format!("user {user} reset on #$"))).unwrap();
@@ -43,11 +43,11 @@ fn bundled_valkey_has_the_documented_permissions() {
     for (script, place) in
         [(chart, "helm/ip-lookup/templates/_valkey.tpl"), (&compose, "deploy/compose/valkey.sh")]
     {
-        assert_eq!(configured(script, "default"), documented("ipl"), "docs/operations.md and {place} differ");
+        assert_eq!(configured(script, "default"), documented("ipl"), "docs/redis.md and {place} differ");
         assert_eq!(
             configured(script, "lookup"),
             documented("ipl-lookup"),
-            "docs/operations.md and {place} differ"
+            "docs/redis.md and {place} differ"
         );
     }
 }
