@@ -38,7 +38,7 @@ setup. `helm install` prints the commands that create the first account and API 
 ```sh
 kubectl create namespace ip-lookup
 kubectl -n ip-lookup create secret generic first-account --from-literal=login=you@example.com \\
-  --from-literal=password=… --from-literal=api-key="$(docker run --rm ip-lookup/quota-svc:0.1.0 key generate)"
+  --from-literal=password=… --from-literal=api-key="$(docker run --rm $REGISTRY/ip-lookup/quota-svc:0.1.0 key generate)"
 helm install … --set firstAccount.existingSecret=first-account
 ```
 
@@ -192,7 +192,7 @@ so that `helm rollback` can return to it. Copy the data right before the upgrade
 
 ```sh
 kubectl -n ip-lookup exec deploy/ip-lookup-dashboard-api -c quota-svc -- quota-svc export > export.jsonl
-kubectl -n ip-lookup run import --rm -i --restart=Never --image=ip-lookup/ip-lookup:0.1.0 \\
+kubectl -n ip-lookup run import --rm -i --restart=Never --image=$REGISTRY/ip-lookup/ip-lookup:0.1.0 \\
   --env=IP_LOOKUP_REDIS_URL=redis://redis.example:6379 -- import - < export.jsonl
 helm upgrade … --set externalRedis.url=redis://redis.example:6379     # the pods use it now
 helm upgrade … --set valkey.enabled=false                             # later: deletes Valkey, keeps its volume

@@ -1,5 +1,5 @@
-//! What crates of this workspace share that does not serve HTTP: flags, files that are written or watched, large
-//! buffers, repeated log lines, and the progress of a command. Depends on no other crate of the workspace.
+//! Shared utilities without HTTP: flags, atomic and watched files, buffers in huge pages, log throttling, and the progress
+//! of a command. Depends on no other crate of the workspace.
 
 #![warn(missing_docs)]
 

@@ -102,7 +102,7 @@ impl TrustedProxies {
     }
 }
 
-/// What is read from Kubernetes, if it is read. Clones share it.
+/// State that requests share with the tasks that read from Kubernetes. Clones refer to the same state.
 #[derive(Clone, Debug)]
 pub(crate) struct Shared {
     pub(crate) trusted: Arc<TrustedProxies>,

@@ -7,7 +7,7 @@ use crate::page_header::{LIGHT_THEME, icon_url};
 use crate::static_file::{StaticFile, csp_hash};
 
 const TEMPLATE: &str = include_str!("swagger/page.html");
-/// Colors for the dark theme, which the bundle lacks.
+/// Inverts the page in the dark theme: the bundle has only light colors.
 const DARK: &str = include_str!("swagger/dark.css");
 const START: &str = include_str!("swagger/start.js");
 

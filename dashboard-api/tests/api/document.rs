@@ -38,5 +38,8 @@ async fn document_and_swagger_ui_are_served() {
         !text.contains("src=\"http") && !text.contains("<link rel=\"stylesheet\""),
         "Swagger UI must not load external resources"
     );
-    assert!(text.contains("<a href=\"/\" aria-current=\"page\">Dashboard</a>"), "the header of all pages");
+    assert!(
+        text.contains("<a href=\"/\" aria-current=\"page\">Dashboard</a>"),
+        "the page has the shared header"
+    );
 }

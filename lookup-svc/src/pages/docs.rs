@@ -125,10 +125,10 @@ fn about_data(geo: &Geo) -> String {
     let use_of_built_in = match geo.only_built_in() {
         true => {
             "Only the built-in country data is in use: it has the country of almost every public address, but \
-             no cities, coordinates or networks. It is of"
+             no cities, coordinates or networks. It is dated"
         }
         false => {
-            "Where no other database has the country of an address, it comes from the built-in country data, of"
+            "Where no other database has the country of an address, it comes from the built-in country data, dated"
         }
     };
     format!("<p>{use_of_built_in} {age}.</p>\n{}", list(&geo.attributions()))

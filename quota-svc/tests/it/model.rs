@@ -112,12 +112,12 @@ impl Model {
         (Outcome::Allowed, Some(limit - *used))
     }
 
-    /// Charges under a clock that was more than a day ahead count for today. So does what was counted today before,
-    /// unless a day of the wrong clock has replaced it in the history of 31 days.
+    /// Corrects a clock that was more than a day ahead: the wrong day's count is added to today's, unless a later day has
+    /// overwritten today's entry in the history of 31 days.
     fn move_to_today(&mut self, today: i64) {
         let ahead = self.used.remove(&self.day).unwrap_or(0);
         let counted = self.used.remove(&today).filter(|_| self.day - today <= 31).unwrap_or(0);
-        // A history of 31 days that ended with the wrong day has no room for the days that ended before it began.
+        // The history covered the 31 days up to the wrong day; earlier days are lost.
         let first = self.day - 30;
         self.used.retain(|day, _| (first..today).contains(day));
         self.used.insert(today, ahead + counted);

@@ -350,7 +350,7 @@ async fn wait_for_geo(banner: &str, database: &str) {
 }
 
 #[tokio::test]
-async fn service_downloads_databases_itself_if_it_is_told_to() {
+async fn geo_update_flag_downloads_databases() {
     let mut instance = Instance::new();
     let provider = http::serve(testkit::mmdb::sample::build()).await;
     let flags = ["--geo-check-interval", "50ms", "--geo-update", &format!("{provider}/city.mmdb")];

@@ -43,7 +43,7 @@ async fn docs_describe_every_error_and_field() {
 async fn docs_state_the_date_and_the_limits_of_the_network_lists() {
     let harness = Harness::start().await;
     let page = harness.get("/docs").await;
-    let date = format!("The built-in lists are of {};", geo::asn::built_in_date());
+    let date = format!("The built-in lists are dated {};", geo::asn::built_in_date());
     assert!(page.text.contains(&date), "{date}");
     assert!(page.text.contains("<code>proxy</code> by network is a lower bound"));
 }
@@ -53,7 +53,7 @@ async fn docs_state_the_age_and_source_of_the_built_in_data() {
     let harness = Harness::start().await;
     let page = harness.get("/docs").await;
     assert!(page.text.contains("<p>Only the built-in country data is in use"), "{}", page.text);
-    let (_, age) = page.text.split_once("It is of ").expect("date and age");
+    let (_, age) = page.text.split_once("It is dated ").expect("date and age");
     assert!(age.split_once(" old.").is_some_and(|(age, _)| age.len() < 30), "{}", &age[..60]);
     assert!(page.text.contains("<a href=\"https://www.nro.net\">") && page.text.contains("CC BY 4.0"));
 

@@ -41,7 +41,7 @@ pub enum RedisUrlError {
     #[error("--redis-url has the unsupported part `{0}`")]
     Unsupported(String),
     #[error(
-        "--redis-sentinel-username and --redis-sentinel-password need a redis+sentinel:// URL in --redis-url"
+        "the username and the password of the Sentinels (--redis-sentinel-…) need a redis+sentinel:// URL in --redis-url"
     )]
     NoSentinel,
     #[error("can't read {flag} {}", path.display())]
