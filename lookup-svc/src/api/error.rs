@@ -168,5 +168,7 @@ const INTERNAL: &str =
     "The request could not be processed because of a problem on the server. Retry in a few seconds.";
 
 fn serialize(body: &ErrorBody) -> Bytes {
-    serde_json::to_vec(body).expect("serializing an ErrorBody can't fail").into()
+    let mut json = serde_json::to_vec(body).expect("serializing an ErrorBody can't fail");
+    json.push(b'\n');
+    json.into()
 }

@@ -152,6 +152,10 @@ async fn unknown_path_gets_a_page_only_in_browsers() {
     let api =
         TestResponse::send(harness.request(Method::GET, "/api/v1/none").header("accept", BROWSER)).await;
     assert_eq!((api.status, api.json()["error"].as_str()), (404, Some("not_found")));
+    let missing_key = harness.get("/api/v1/ip").await;
+    for text in [json.text, api.text, missing_key.text] {
+        assert!(text.ends_with("}\n"), "{text:?}");
+    }
     assert_eq!(harness.get("/favicon.ico").await.header("content-type"), Some("image/svg+xml"));
     assert!(harness.get("/robots.txt").await.text.contains("Disallow: /api/"));
 }
