@@ -136,6 +136,12 @@ impl LookupService {
 /// Loads the geo data on a blocking thread, because the files can be large.
 async fn open_geo(config: &Config) -> anyhow::Result<Geo> {
     let args = config.geo.clone();
+    if args.geo_update.is_some()
+        && let Some(dir) = args.geo_db.first()
+    {
+        let message = || format!("--geo-update needs a directory, which {} can't be", dir.display());
+        std::fs::create_dir_all(dir).with_context(message)?;
+    }
     let geo = tokio::task::spawn_blocking(move || Geo::open(&args))
         .await
         .context("loading the geo data panicked")?;

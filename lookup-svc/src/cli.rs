@@ -14,6 +14,10 @@ use crate::{explain, selftest};
 /// Runs the given command, or the server if no command is given.
 pub fn run(cli: Cli) -> ExitCode {
     let serve_args = &cli.config.serving;
+    let output = match &cli.command {
+        Some(Command::Explain { output, .. }) => output.output,
+        _ => Output::Text,
+    };
     let result = match cli.command {
         None => runtime::run(serve_args, serve(&cli.config)),
         Some(Command::Openapi) => {
@@ -22,14 +26,14 @@ pub fn run(cli: Cli) -> ExitCode {
             command_line::print(&document.json())
         }
         Some(Command::GeoUpdate(args)) => runtime::run(serve_args, geo::update::run(*args)),
-        Some(Command::Explain { args, output }) => {
+        Some(Command::Explain { args, .. }) => {
             let Config { edge, geo, listener, .. } = &cli.config;
-            runtime::run(serve_args, explain::run(edge, geo, listener.proxy_protocol, args, output.output))
+            runtime::run(serve_args, explain::run(edge, geo, listener.proxy_protocol, args, output))
         }
         Some(Command::Selftest(args)) => runtime::run(serve_args, selftest::run(&args)),
         Some(Command::Manual(command)) => command.run::<Cli>(),
     };
-    command_line::exit(Output::Text, result)
+    command_line::exit(output, result)
 }
 
 async fn serve(config: &Config) -> anyhow::Result<()> {

@@ -1,5 +1,5 @@
 //! The command `explain`: how a request would be handled. Which proxy is trusted and why, which headers are used, and where
-//! each field of the response comes from.
+//! each field of the response comes from. The command `lookup` prints the response for an address alone.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;

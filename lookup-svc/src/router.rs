@@ -32,19 +32,22 @@ pub fn endpoint(
     let headers = api.responses.default_headers();
     let api = api.with(body).with(catch_all(errors.clone()).allow("GET, OPTIONS"));
     let pages = pages.with(body).with(catch_all(errors).allow("GET, HEAD"));
+    let not_found = Arc::new(not_found);
     let pages = pages.around(move |pages, request| with_html_404(pages, request, not_found.clone()));
     let pages = pages.after(move |result| add_missing_headers(result, &headers));
     Root { api, pages }.with(telemetry)
 }
 
 /// Replaces the JSON of a 404 by a page if the client accepts HTML.
-async fn with_html_404<E>(pages: Arc<E>, request: Request, page: StaticFile) -> Result<Response>
+async fn with_html_404<E>(pages: Arc<E>, request: Request, page: Arc<StaticFile>) -> Result<Response>
 where
     E: Endpoint<Output = Response>,
 {
-    let html = accepts_html(request.headers()).then(|| page.respond(&request));
+    let accepts_html = accepts_html(request.headers());
     let mut response = pages.call(request).await?;
-    if let (StatusCode::NOT_FOUND, Some(mut html)) = (response.status(), html) {
+    if accepts_html && response.status() == StatusCode::NOT_FOUND {
+        // Without the request's headers: a 404 is never 304.
+        let mut html = page.respond(&Request::default());
         html.set_status(StatusCode::NOT_FOUND);
         // Keeps what the telemetry has attached.
         *html.extensions_mut() = std::mem::take(response.extensions_mut());

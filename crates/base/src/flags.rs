@@ -1,5 +1,6 @@
 //! Values of command-line flags: defaults and durations.
 
+use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::builder::Resettable;
@@ -10,8 +11,14 @@ use clap::{Args, Command};
 /// # Panics
 /// One of the flags is required.
 pub fn flag_defaults<T: Args>() -> T {
-    let command = T::augment_args(Command::new("")).mut_args(|arg| arg.env(Resettable::Reset));
-    T::from_arg_matches(&command.get_matches_from([""])).expect("no flag is required")
+    parse_args([""; 0]).expect("no flag is required")
+}
+
+/// Parses arguments as a command line would. Ignores environment variables.
+pub fn parse_args<T: Args>(args: impl IntoIterator<Item: Into<OsString> + Clone>) -> clap::error::Result<T> {
+    let command = T::augment_args(Command::new("").no_binary_name(true));
+    let command = command.mut_args(|arg| arg.env(Resettable::Reset));
+    T::from_arg_matches(&command.try_get_matches_from(args)?)
 }
 
 /// Parses a duration such as `250ms`, `5s` or `1h 30m`. A clap value parser.

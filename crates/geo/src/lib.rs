@@ -50,8 +50,8 @@ pub struct GeoArgs {
     #[arg(long, env, value_name = "PATH", value_delimiter = ',')]
     pub geo_db: Vec<PathBuf>,
 
-    /// Download databases at the start and daily, into the first --geo-db, which must be a directory: dbip-lite, or the URL
-    /// of a file as for the command geo-update
+    /// Download databases at the start and daily, into the first --geo-db, a directory that is created if it is missing:
+    /// dbip-lite, or the URL of a file as for the command geo-update
     // Secret, because a URL may contain a password or a token.
     #[arg(long, env, value_name = "SOURCE", hide_env_values = true)]
     pub geo_update: Option<SecretString>,

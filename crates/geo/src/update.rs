@@ -6,10 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use base::flags::parse_duration;
+use base::flags::{parse_args, parse_duration};
 use base::progress::{Progress, WriteLine};
-use clap::builder::Resettable;
-use clap::{Args, FromArgMatches};
 use jiff::Timestamp;
 use reqwest::Url;
 use secrecy::{ExposeSecret, SecretString};
@@ -174,11 +172,8 @@ pub struct DailyUpdate(GeoUpdateArgs);
 impl DailyUpdate {
     /// Fails if the source is unknown or needs an account.
     pub fn new(source: &SecretString, to: &Path) -> anyhow::Result<Self> {
-        let (source, to) = (OsStr::new(source.expose_secret()), to.as_os_str());
-        let command =
-            GeoUpdateArgs::augment_args(clap::Command::new("")).mut_args(|arg| arg.env(Resettable::Reset));
-        let matches = command.try_get_matches_from([OsStr::new(""), source, OsStr::new("--to"), to])?;
-        let args = GeoUpdateArgs::from_arg_matches(&matches)?;
+        let source = OsStr::new(source.expose_secret());
+        let args = parse_args([source, OsStr::new("--to"), to.as_os_str()])?;
         source::plan(&args, Timestamp::now())
             .context("this source needs the command geo-update, which can be repeated with --every")?;
         Ok(Self(args))

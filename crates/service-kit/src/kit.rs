@@ -156,7 +156,7 @@ impl Kit {
     ) -> impl Future<Output = ()> + use<F, R> {
         let condition = self.readiness.condition(condition);
         let reached = reached(condition.clone());
-        let detail = "reached at start (`store` shows the current state)";
+        let detail = "reached at start (the check `store` of quota-svc shows the current state)";
         self.tasks.watch("store condition", condition.latch(reached, detail))
     }
 

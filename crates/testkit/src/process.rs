@@ -49,7 +49,7 @@ pub const TOKEN_FILE: &str = "IP_LOOKUP_QUOTA_TOKEN_FILE";
 #[must_use]
 pub fn token_file() -> &'static Path {
     static FILE: LazyLock<PathBuf> = LazyLock::new(|| {
-        // Each user has a file: nobody can replace that of another.
+        // With the user in its name, because a user can't replace a file that another one has created.
         let name = format!("ip-lookup-tests-quota-token-{}", rustix::process::getuid().as_raw());
         let path = std::env::temp_dir().join(name);
         let mut new = tempfile::NamedTempFile::new().expect("a temporary file");

@@ -354,10 +354,14 @@ async fn geo_update_flag_downloads_databases() {
     let mut instance = Instance::new();
     let provider = http::serve(testkit::mmdb::sample::build()).await;
     let flags = ["--geo-check-interval", "50ms", "--geo-update", &format!("{provider}/city.mmdb")];
-    instance.flags = flags.map(str::to_owned).to_vec();
-    let running = instance.start().await;
-    wait_for_geo(&running.banner, "city.mmdb").await;
-    running.stop().await;
+    let missing = instance.data().join("new/geo");
+    for directory in [&[][..], &["--geo-db", missing.to_str().unwrap()]] {
+        instance.flags = flags.iter().chain(directory).map(|flag| (*flag).to_owned()).collect();
+        let running = instance.start().await;
+        wait_for_geo(&running.banner, "city.mmdb").await;
+        running.stop().await;
+    }
+    assert!(missing.join("city.mmdb").is_file() && instance.data().join("geo/city.mmdb").is_file());
 }
 
 #[tokio::test]

@@ -71,29 +71,31 @@ impl<'a> Facts<'a> {
         let map = mark.map(|mark| world_map(mark, &description, map_url)).unwrap_or_default();
         let region = with_code(self.text("region"), self.text("region_code"));
         let coordinates = point.map(|(latitude, longitude)| format!("{latitude}, {longitude}"));
-        let has_cities = self.has_cities || city.is_some() || point.is_some();
-        let of_city = [
-            row("City", "Often the nearest larger one", city, NOT_FOUND),
-            row("Region", "State or province", region, NOT_FOUND),
-            row("Postal code", "", self.text("postal_code"), NOT_FOUND),
-            row("Coordinates", "Not your exact position", coordinates, NOT_FOUND),
-            row("Timezone", "", self.timezone(), NOT_FOUND),
-        ];
-        let of_country = [
+        let no_cities = match self.has_cities || city.is_some() || point.is_some() {
+            true => "",
+            false => "<p class=\"hint\">This service has no data about cities.</p>",
+        };
+        // Without data about cities, a row without a value says nothing more. Some countries have a timezone.
+        let of_city = |label, hint, value: Option<String>| match value.is_none() && !no_cities.is_empty() {
+            true => String::new(),
+            false => row(label, hint, value, NOT_FOUND),
+        };
+        let rows = [
+            of_city("City", "Often the nearest larger one", city),
+            of_city("Region", "State or province", region),
             row("Country", "", with_code(Some(country_name), Some(country.clone())), NOT_FOUND),
+            of_city("Postal code", "", self.text("postal_code")),
+            of_city("Coordinates", "Not your exact position", coordinates),
+            of_city("Timezone", "", self.timezone()),
             row("Currency", "", self.text("currency"), NOT_FOUND),
             row("European Union", "", self.text("is_eu"), NOT_FOUND),
         ];
-        let (of_city, no_cities) = match has_cities {
-            true => (of_city.concat(), ""),
-            false => (String::new(), "<p class=\"hint\">This service has no data about cities.</p>"),
-        };
         format!(
-            "<p class=\"place\">{}<span class=\"code\">{}</span> {}</p>{map}{caption}<dl>{of_city}{}</dl>{no_cities}",
+            "<p class=\"place\">{}<span class=\"code\">{}</span> {}</p>{map}{caption}<dl>{}</dl>{no_cities}",
             flag(&country),
             escape(&country),
             escape(&title),
-            of_country.concat(),
+            rows.concat(),
         )
     }
 
@@ -101,9 +103,14 @@ impl<'a> Facts<'a> {
         let Some(special_use) = special_use(ip) else {
             return "<p>No database has a location for this address.</p>".to_owned();
         };
-        let place = match ip.is_loopback() {
-            true => "You are on the same machine as this service.",
-            false => "You are in the same network as this service.",
+        let is_local = match ip {
+            IpAddr::V4(ip) => ip.is_private() || ip.is_link_local(),
+            IpAddr::V6(ip) => ip.is_unique_local() || ip.is_unicast_link_local(),
+        };
+        let place = match (ip.is_loopback(), is_local) {
+            (true, _) => "<p class=\"place\">You are on the same machine as this service.</p>",
+            (_, true) => "<p class=\"place\">You are in the same network as this service.</p>",
+            _ => "",
         };
         let proxy = match self.forwarded {
             true => "",
@@ -113,7 +120,7 @@ impl<'a> Facts<'a> {
             }
         };
         format!(
-            "<p class=\"place\">{place}</p><p><code>{ip}</code> is {special_use}. It has no location.</p>{proxy}\
+            "{place}<p><code>{ip}</code> is {special_use}. It has no location.</p>{proxy}\
              <a class=\"button\" href=\"{}\">Show an example</a>",
             escape(example_url)
         )
@@ -314,8 +321,10 @@ mod tests {
         ] {
             assert!(html.contains(part), "{part} is missing in {html}");
         }
-        let country = fields(json!({"country": "DE", "country_name": "Germany", "city": null}));
+        let country =
+            fields(json!({"country": "DE", "country_name": "Germany", "timezone": "Europe/Berlin"}));
         let html = Facts::new(&country, &client, &[], 0).location(client.ip, MAP, EXAMPLE);
+        assert!(html.contains("<dd>Europe/Berlin</dd>") && !html.contains("Postal code"), "{html}");
         assert!(html.contains("class=\"area\"") && html.contains("Only the country is known"), "{html}");
         assert!(!html.contains("class=\"dot\""), "{html}");
     }
@@ -370,6 +379,8 @@ mod tests {
         assert!(html.contains("It has no location") && html.contains("--trusted-proxies"), "{html}");
         assert!(html.contains("in the same network") && html.contains("href=\"/example\""), "{html}");
         assert!(facts.network([192, 168, 1, 2].into()).contains("no network on the internet"));
+        let html = facts.location([192, 0, 2, 1].into(), MAP, EXAMPLE);
+        assert!(html.contains("special use") && !html.contains("You are"), "{html}");
         let html = facts.location([8, 8, 8, 8].into(), MAP, EXAMPLE);
         assert_eq!(html, "<p>No database has a location for this address.</p>");
         let forwarded = client(Decision::Xff);
