@@ -10,7 +10,7 @@ use reqwest::RequestBuilder;
 use tokio::task::JoinSet;
 
 /// Time between the starts of a worker's calls, unless a call takes longer. It leaves CPU time to the tests beside it.
-const INTERVAL: Duration = Duration::from_millis(4);
+const INTERVAL: Duration = Duration::from_millis(10);
 /// Maximum time for the workers to finish their last call.
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 

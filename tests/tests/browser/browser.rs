@@ -95,10 +95,13 @@ impl Browser {
         self.console_errors().await;
     }
 
-    /// Changes theme and screen size of the open tab.
+    /// Changes theme and screen size of the open tab. Without motion, the browser draws fewer frames.
     pub async fn set_appearance(&self, appearance: Appearance) {
         let theme = if appearance.dark { "dark" } else { "light" };
-        let features = json!([{"name": "prefers-color-scheme", "value": theme}]);
+        let features = json!([
+            {"name": "prefers-color-scheme", "value": theme},
+            {"name": "prefers-reduced-motion", "value": "reduce"}
+        ]);
         self.devtools("Emulation.setEmulatedMedia", json!({"features": features})).await;
         match appearance.phone {
             true => self.set_screen(360, 740).await,
@@ -247,8 +250,11 @@ impl Browser {
         self.devtools("Network.setBlockedURLs", json!({"urls": patterns})).await;
     }
 
-    /// Saves a screenshot as `tests/artifacts/NAME.png`, for manual inspection.
+    /// Saves a screenshot as `tests/artifacts/NAME.png`, for manual inspection, if `IP_LOOKUP_TEST_SCREENSHOTS` is set.
     pub async fn screenshot(&self, name: &str) {
+        if std::env::var_os("IP_LOOKUP_TEST_SCREENSHOTS").is_none() {
+            return;
+        }
         let dir = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/artifacts"));
         std::fs::create_dir_all(&dir).expect("tests/artifacts is created");
         let image = self.driver.screenshot_as_png().await.expect("the browser takes a screenshot");
@@ -262,12 +268,24 @@ impl Browser {
         let finished = "document.getAnimations().map(a => a.effect.getComputedTiming()) \
                         .every(timing => timing.iterations === Infinity || timing.duration === 0)";
         self.wait_for_value(finished, true).await;
-        let axe = std::fs::read_to_string(axe).expect("axe is readable");
-        self.driver.execute(axe, vec![]).await.expect("axe is loaded");
+        if self.eval("typeof axe").await == "undefined" {
+            let axe = std::fs::read_to_string(axe).expect("axe is readable");
+            self.driver.execute(axe, vec![]).await.expect("axe is loaded");
+        }
         let script = "const done = arguments[0]; axe.run({resultTypes: ['violations']}).then(r => done(r.violations.map(v => \
                       v.id + ': ' + v.help + ' ' + v.nodes.map(n => n.html + ' ' + n.failureSummary).join(' | '))), e => done([String(e)]));";
         let violations = self.driver.execute_async(script, vec![]).await.expect("axe runs");
         assert_eq!(violations.json(), &json!([]), "{state}");
+    }
+
+    /// Checks that the page needs no horizontal scrolling, and takes a screenshot.
+    pub async fn check_fits(&self, width: u32, name: &str) {
+        self.screenshot(&format!("{name}-{width}")).await;
+        let widths = self.eval("[innerWidth, document.documentElement.scrollWidth]").await;
+        assert_eq!(widths, json!([width, width]), "{name} scrolls horizontally");
+        let overflowing = "[...document.querySelectorAll('button, input, a, h1, h2, code')].filter(e => { \
+               const r = e.getBoundingClientRect(); return r.width && (r.left < 0 || r.right > innerWidth + 0.5); }).map(e => e.outerHTML)";
+        assert_eq!(self.eval(overflowing).await, json!([]), "{name}");
     }
 
     /// Messages in the browser's log: blocked resources, errors, violated policies.

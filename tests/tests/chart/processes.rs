@@ -8,7 +8,7 @@ use std::process::Command;
 
 use e2e::chart::pod::{Pod, Services, environment};
 use e2e::chart::release::{create_key, get, render, start_store};
-use e2e::chart::{Chart, chart_dir, ci_values, list, text, venv_tool};
+use e2e::chart::{Chart, chart_dir, list, text, venv_tool};
 use k8s_openapi::ByteString;
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -184,14 +184,10 @@ fn program(container: &Value) -> PathBuf {
     binary(image.split([':', '@']).next().unwrap())
 }
 
-#[test]
-fn flags_of_all_values_files_parse_and_paths_are_mounted() {
-    if !has_tools() {
-        return;
-    }
-    let charts: Vec<_> = ci_values().iter().map(|values| Chart::render_values_file(values)).collect();
+/// Checks that the programs accept their flags, and that the paths in them are mounted.
+pub fn check_flags(charts: &[Chart]) {
     let mut checked = BTreeSet::new();
-    for (_, _, container) in containers(&charts) {
+    for (_, _, container) in containers(charts) {
         let arguments: Vec<_> = list(&container["args"]).map(text).collect();
         for (flag, path) in arguments.iter().filter_map(|argument| argument.split_once("=/")) {
             let contains_path =

@@ -33,7 +33,7 @@ fn helm_lint_reports_no_problems() {
 }
 
 #[test]
-fn objects_of_all_values_files_match_types_and_have_numeric_ports() {
+fn objects_of_all_values_files_match_types_and_have_valid_flags_and_ports() {
     if !has_tools() {
         return;
     }
@@ -43,6 +43,7 @@ fn objects_of_all_values_files_match_types_and_have_numeric_ports() {
     }
     assert_eq!(schemas::validation_errors(&charts), "");
     charts.iter().for_each(check_ports_are_numbers);
+    crate::processes::check_flags(&charts);
 }
 
 /// Several policy engines, and Kubernetes before 1.33, do not find the name of a native sidecar's port.

@@ -1,4 +1,4 @@
-//! Replaces the chart's pods one by one under load, with SIGTERM and the chart's grace period: no request fails.
+//! Replaces the chart's pods one by one under load, with SIGTERM and the chart's grace period: no request fails, and each is counted once.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,6 +14,8 @@ use testkit::lookup::WAIT_TIMEOUT;
 use testkit::tools::{require_tool, require_valkey};
 use testkit::wait::eventually_ok;
 
+const DAILY_LIMIT: usize = 10_000_000;
+
 #[tokio::test]
 async fn rolling_restart_fails_no_request() {
     replace_pods("quota.nativeSidecar=true", 2).await;
@@ -22,7 +24,7 @@ async fn rolling_restart_fails_no_request() {
 /// As a plain container, quota-svc gets SIGTERM together with lookup-svc. It must keep serving until lookup-svc has
 /// finished its last request.
 #[tokio::test]
-async fn rolling_restart_with_plain_sidecar_fails_no_request() {
+async fn slow_rolling_restart_with_plain_sidecar_fails_no_request() {
     replace_pods("quota.nativeSidecar=false", 1).await;
 }
 
@@ -32,7 +34,8 @@ async fn replace_pods(values: &str, count: usize) {
     if !require_tool("redis-cli") || require_valkey().is_none() || venv_tool("helm").is_none() {
         return;
     }
-    let chart = render(&["--set", values, "--set", "quota.dailyLimit=10000000,quota.burstLimit=60000"]);
+    let limits = format!("quota.dailyLimit={DAILY_LIMIT},quota.burstLimit=60000");
+    let chart = render(&["--set", values, "--set", &limits]);
     let workload = chart.object("Deployment", "-lookup-svc").clone();
     let grace = Duration::from_secs(
         workload["spec"]["template"]["spec"]["terminationGracePeriodSeconds"].as_u64().unwrap(),
@@ -46,7 +49,7 @@ async fn replace_pods(values: &str, count: usize) {
     let endpoints = Arc::new(Mutex::new(pods.iter().map(|pod| pod.addr(8080)).collect::<Vec<_>>()));
     let (client, turn) = (http::client(), Arc::new(AtomicUsize::new(0)));
     let load = {
-        let endpoints = endpoints.clone();
+        let (endpoints, client, key) = (endpoints.clone(), client.clone(), key.clone());
         Load::http(4, move || {
             let ready = endpoints.lock().unwrap();
             let next = turn.fetch_add(1, Ordering::Relaxed);
@@ -80,4 +83,8 @@ async fn replace_pods(values: &str, count: usize) {
     let report = load.stop().await;
     assert_eq!(report.count("200"), report.samples.len(), "{report}");
     assert!(report.samples.len() > 200 * count, "{report}");
+    let last = client.get(format!("http://{}/api/v1/ip", pods[0].addr(8080))).bearer_auth(&key);
+    let last = last.send().await.unwrap();
+    let remaining = last.headers()["x-ratelimit-remaining"].to_str().unwrap().parse::<usize>().unwrap();
+    assert_eq!(remaining, DAILY_LIMIT - report.samples.len() - 1, "each request is counted once");
 }

@@ -41,7 +41,7 @@ fn actionlint(project: &Path) -> Option<(bool, String)> {
 }
 
 #[test]
-fn workflows_pass_actionlint() {
+fn slow_workflows_pass_actionlint() {
     // A copy of the workflows, and one with a mistake, so that a silent actionlint is noticed.
     let copy = tempfile::tempdir().unwrap();
     let dir = copy.path().join(".github/workflows");
