@@ -31,6 +31,12 @@ const SHORT_HELP: &[&str] = &[
     "log_level",
 ];
 
+const EXAMPLES: &str = "\
+Examples:
+  # Serve under its own host name; a proxy in front ends TLS
+  dashboard-api --quota-url http://127.0.0.1:8082 --public-url https://keys.example.org \\
+    --lookup-url https://ip.example.org --session-key-file session.key";
+
 /// Dashboard of the IP lookup API: sign up, create API keys, see their usage, resume paused keys.
 ///
 /// Serves the dashboard page, the JSON API behind it and that API's documentation (/swagger). Stateless: quota-svc
@@ -38,13 +44,12 @@ const SHORT_HELP: &[&str] = &[
 ///
 /// Every flag can also be set by an environment variable, for example --quota-url by IP_LOOKUP_QUOTA_URL.
 #[derive(Parser, Debug)]
-#[command(name = "dashboard-api", version, mut_args(short_help(SHORT_HELP)))]
+#[command(name = "dashboard-api", version, mut_args(short_help(SHORT_HELP)), after_long_help = EXAMPLES)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Option<Command>,
     #[command(flatten)]
     pub config: Config,
-    // Last, because its heading also applies to flags without one that follow.
     #[command(flatten)]
     pub output: OutputArgs,
 }

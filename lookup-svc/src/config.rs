@@ -40,6 +40,13 @@ const SHORT_HELP: &[&str] = &[
     "log_level",
 ];
 
+const EXAMPLES: &str = "\
+Examples:
+  # Serve behind a proxy, with city data
+  lookup-svc --quota-url http://127.0.0.1:8082 --trusted-proxies 10.0.0.0/8 --geo-db /var/lib/ip-lookup/geo
+  # Show how a request through the proxy would be handled
+  lookup-svc --trusted-proxies 10.0.0.0/8 explain --peer 10.0.0.1 -H \"X-Forwarded-For: 203.0.113.7\"";
+
 /// Returns the caller's IP address, location, network and connection details as JSON
 ///
 /// Runs the server unless a command is given. Requires quota-svc (--quota-url).
@@ -47,6 +54,7 @@ const SHORT_HELP: &[&str] = &[
 /// Every flag can also be set by an environment variable, for example --base-url by IP_LOOKUP_BASE_URL.
 #[derive(Parser, Debug)]
 #[command(name = "lookup-svc", version, about, max_term_width = 110, mut_args(short_help(SHORT_HELP)))]
+#[command(after_long_help = EXAMPLES)]
 pub struct Cli {
     #[command(flatten)]
     pub config: Config,
@@ -63,9 +71,10 @@ pub enum Command {
     GeoUpdate(Box<GeoUpdateArgs>),
     Explain {
         #[command(flatten)]
-        args: ExplainArgs,
-        #[command(flatten)]
         output: OutputArgs,
+        // Last, because its documentation is the command's help.
+        #[command(flatten)]
+        args: ExplainArgs,
     },
     /// Check that a running service responds
     Selftest(SelftestArgs),

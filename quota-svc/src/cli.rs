@@ -41,6 +41,13 @@ const SHORT_HELP: &[&str] = &[
     "output",
 ];
 
+const EXAMPLES: &str = "\
+Examples:
+  # Serve with the data in Redis
+  quota-svc --redis-url redis://redis:6379 --quota-token-file token
+  # List the keys of an account
+  quota-svc --quota-token-file token key list --account ada";
+
 /// Accounts, API keys and quotas: checks and counts every request
 ///
 /// Runs the internal API unless a command is given. The commands for accounts and keys, export and import call the
@@ -48,7 +55,7 @@ const SHORT_HELP: &[&str] = &[
 ///
 /// Server flags and --quota-url can also be set as environment variables, for example --redis-url as IP_LOOKUP_REDIS_URL.
 #[derive(Parser, Debug)]
-#[command(name = "quota-svc", version, mut_args(short_help(SHORT_HELP)))]
+#[command(name = "quota-svc", version, mut_args(short_help(SHORT_HELP)), after_long_help = EXAMPLES)]
 pub struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
@@ -79,9 +86,16 @@ pub enum ClientCommand {
     #[command(subcommand)]
     Account(AccountCommand),
     /// Create, list, find, change and delete API keys
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_long_help = "\
+Examples:
+  PROGRAM key create --account ada --name Production --scope full
+  PROGRAM key list --account ada --output json"
+    )]
     Key(KeyCommand),
     /// Write all accounts and keys as JSON lines, for a backup or to import them into another store
+    #[command(after_long_help = "Examples:\n  PROGRAM export > backup.jsonl")]
     Export(ExportArgs),
     /// Add the accounts and keys of an export; existing ones are not changed
     Import(ImportArgs),

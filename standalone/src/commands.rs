@@ -34,6 +34,17 @@ const SHORT_HELP: &[&str] = &[
     "log_level",
 ];
 
+const EXAMPLES: &str = "\
+Examples:
+  # Serve on this machine
+  ip-lookup
+  # Serve two host names over HTTPS, with certificates from Let's Encrypt and cities from DB-IP
+  ip-lookup --api-host ip.example.org --dashboard-host keys.example.org --acme-email you@example.org \\
+    --geo-update dbip-lite
+  # Create a key, and find out why a request gets the wrong address
+  ip-lookup key create --account admin --name Production --scope full
+  ip-lookup --trusted-proxies 10.0.0.0/8 explain --peer 10.0.0.1 -H \"X-Forwarded-For: 203.0.113.7\"";
+
 /// IP lookup API on one machine: public API, quotas and dashboard in one process, data in one directory
 ///
 /// Runs the service unless a command is given. The first start creates an account and an API key and prints them
@@ -44,13 +55,12 @@ const SHORT_HELP: &[&str] = &[
 ///
 /// Every flag of the service can also be set by an environment variable, for example --data-dir by IP_LOOKUP_DATA_DIR.
 #[derive(Parser, Debug)]
-#[command(name = "ip-lookup", version, mut_args(short_help(SHORT_HELP)))]
+#[command(name = "ip-lookup", version, mut_args(short_help(SHORT_HELP)), after_long_help = EXAMPLES)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Option<Command>,
     #[command(flatten)]
     pub config: Config,
-    // Last, because its heading also applies to flags without one that follow.
     #[command(flatten)]
     pub output: OutputArgs,
 }

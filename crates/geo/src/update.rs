@@ -28,6 +28,11 @@ const MAX_RETRY_DELAY: Duration = Duration::from_secs(15 * 60);
 
 /// Download, verify and install geo databases
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  PROGRAM geo-update dbip-lite --to data/geo
+  PROGRAM geo-update maxmind --to data/geo --accept-license --every 1d \\
+    --maxmind-account-id 123456 --maxmind-license-key-file license.key")]
 pub struct GeoUpdateArgs {
     /// dbip-lite (free, no account), maxmind, ipinfo, or the URL of an .mmdb, .mmdb.gz or .tar.gz file
     // Secret, because a URL may contain a password or a token.

@@ -9,6 +9,7 @@ use std::{
     process::ExitCode,
 };
 
+use clap::builder::StyledStr;
 use clap::{Arg, Command, CommandFactory, FromArgMatches};
 use serde::Serialize;
 
@@ -24,13 +25,25 @@ const ENV_PREFIX: &str = "IP_LOOKUP_";
 /// Exit code of clap for a command line that can't be parsed.
 const USAGE_EXIT_CODE: i32 = 2;
 
+/// Commands and the flags of the whole program that they do not use, so their help does not show them.
+const UNUSED_FLAGS: [(&str, &[&str]); 6] = [
+    ("completions", GLOBAL_FLAGS),
+    ("man", GLOBAL_FLAGS),
+    ("openapi", GLOBAL_FLAGS),
+    ("explain", &["redis_url"]),
+    ("geo-update", &["redis_url", "output"]),
+    ("lookup", &["redis_url", "output"]),
+];
+
+/// The flags that all commands accept, because they may also precede a command.
+const GLOBAL_FLAGS: &[&str] = &["data_dir", "redis_url", "quota_url", "quota_token_file", "output"];
+
 /// The output format of commands. For a program with `--output`.
 #[derive(clap::Args, Debug, Clone, Copy)]
-#[command(next_help_heading = "Command options")]
 pub struct OutputArgs {
     /// Output format of commands
     // No environment variable: many scripts use OUTPUT for something else.
-    #[arg(long, value_enum, default_value_t = Output::Text, global = true)]
+    #[arg(long, value_enum, default_value_t = Output::Text, global = true, help_heading = "Command options")]
     pub output: Output,
 }
 
@@ -111,7 +124,34 @@ pub fn parse<T: CommandFactory + FromArgMatches>() -> T {
 
 /// The command of a program, with the prefixed environment variables. `--version` also shows the commit; `-V` does not.
 fn command<T: CommandFactory>() -> Command {
-    add_env_prefix(T::command()).long_version(build_info::LONG_VERSION.as_str())
+    let command = hide_unused_flags(add_env_prefix(T::command()));
+    let name = command.get_name().to_owned();
+    name_program(command, &name).long_version(build_info::LONG_VERSION.as_str())
+}
+
+/// Adds hidden copies of the flags in [`UNUSED_FLAGS`] to the commands, so clap does not add the visible ones.
+fn hide_unused_flags(mut command: Command) -> Command {
+    for (name, flags) in UNUSED_FLAGS {
+        let is_unused = |arg: &&Arg| arg.is_global_set() && flags.contains(&arg.get_id().as_str());
+        let hidden: Vec<_> =
+            command.get_arguments().filter(is_unused).map(|arg| arg.clone().hide(true)).collect();
+        if command.find_subcommand(name).is_some() {
+            command = command.mut_subcommand(name, |subcommand| subcommand.args(hidden));
+        }
+    }
+    command
+}
+
+/// Replaces PROGRAM in the help of commands that several programs have.
+fn name_program(mut command: Command, program: &str) -> Command {
+    let with_name = |text: &StyledStr| text.to_string().replace("PROGRAM", program);
+    if let Some(about) = command.get_about().map(with_name) {
+        command = command.about(about);
+    }
+    if let Some(examples) = command.get_after_long_help().map(with_name) {
+        command = command.after_long_help(examples);
+    }
+    command.mut_subcommands(|subcommand| name_program(subcommand, program))
 }
 
 fn add_env_prefix(command: Command) -> Command {

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
 
@@ -225,7 +226,7 @@ fn zsh_and_fish_completions_name_every_command() {
 }
 
 #[test]
-fn man_pages_cover_every_command() {
+fn man_pages_cover_every_command_and_their_examples_parse() {
     let dir = tempfile::tempdir().unwrap();
     for program in PROGRAMS {
         let page = stdout(program, &["man"]);
@@ -234,9 +235,30 @@ fn man_pages_cover_every_command() {
         let to = dir.path().join(program);
         stdout(program, &["man", "--to", to.to_str().unwrap()]);
         assert!(to.join(format!("{program}.1")).is_file(), "{program}");
+        let examples: usize =
+            fs::read_dir(&to).unwrap().map(|page| check_examples(&page.unwrap().path())).sum();
+        assert!(examples > 0, "{program}");
     }
     let limit = fs::read_to_string(dir.path().join("ip-lookup/ip-lookup-key-set-limit.1")).unwrap();
     assert!(limit.contains(r"\-\-daily\-limit"), "{limit}");
+}
+
+/// Checks that the commands in the examples of a man page parse. Returns their number.
+fn check_examples(page: &Path) -> usize {
+    let text = fs::read_to_string(page).unwrap();
+    let Some((_, examples)) = text.split_once(".SH EXAMPLES\n.nf\n") else { return 0 };
+    let (examples, _) = examples.split_once(".fi\n").unwrap();
+    let examples = examples.replace(r"\\", "\\").replace(r"\-", "-").replace("\\\n", " ");
+    let programs = binary("ip-lookup").parent().unwrap().to_owned();
+    let commands: Vec<_> = examples.lines().map(str::trim).filter(|line| !line.starts_with('#')).collect();
+    for command in &commands {
+        // `--help` comes last, so it succeeds only if all arguments before it are valid.
+        let line = format!("PATH='{}':$PATH; {command} --help >/dev/null", programs.display());
+        let output =
+            Command::new("sh").args(["-c", &line]).current_dir(page.parent().unwrap()).output().unwrap();
+        assert!(output.status.success(), "{command}: {output:?}");
+    }
+    commands.len()
 }
 
 /// The output of `program` on a terminal. `None` if `script`, which provides the terminal, is missing: the test is then

@@ -12,7 +12,7 @@ use testkit::wait::{SLACK, eventually, eventually_ok};
 
 const PAIRS: usize = 3;
 /// Workers per key. It is also the maximum number of a key's charges in flight.
-const WORKERS: usize = 4;
+const WORKERS: usize = 2;
 const HIGH_LIMITS: [&str; 4] = ["--burst-limit", "65535", "--daily-limit", "1000000"];
 const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);

@@ -1,5 +1,6 @@
 //! Commands that every program has: shell completions and man pages, generated from its flags and commands.
 
+use std::io::{self, Write};
 use std::{fs, path::PathBuf};
 
 use anyhow::Context;
@@ -7,6 +8,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;
 use clap_mangen::Man;
+use clap_mangen::roff::{Roff, roman};
 
 use super::print;
 
@@ -30,18 +32,17 @@ pub enum ManualCommand {
 impl ManualCommand {
     /// Runs the command for the program whose command line is `T`.
     pub fn run<T: CommandFactory>(&self) -> anyhow::Result<()> {
-        let command = super::command::<T>();
+        let mut command = super::command::<T>();
         match self {
             Self::Completions { shell } => print(&completions(command, *shell)?),
-            Self::Man { to: None } => {
-                let mut page = Vec::new();
-                Man::new(command).render(&mut page)?;
-                print(str::from_utf8(&page)?)
-            }
-            Self::Man { to: Some(dir) } => {
-                let context = || format!("can't write the man pages to --to {}", dir.display());
-                fs::create_dir_all(dir).with_context(context)?;
-                clap_mangen::generate_to(command, dir).with_context(context)
+            Self::Man { to } => {
+                command = command.disable_help_subcommand(true);
+                command.build();
+                match to {
+                    None => print(str::from_utf8(&man_page(&command)?)?),
+                    Some(dir) => write_pages(&command, dir)
+                        .with_context(|| format!("can't write the man pages to --to {}", dir.display())),
+                }
             }
         }
     }
@@ -55,4 +56,47 @@ fn completions(mut command: Command, shell: Shell) -> anyhow::Result<String> {
     // https://github.com/clap-rs/clap/issues/6421
     let [wrong, right] = ["__subcmd__", "__"].map(|hyphen| name.replace('-', hyphen) + "__subcmd__");
     Ok(script.replace(&wrong, &right))
+}
+
+/// Writes the page of a command and those of its subcommands.
+fn write_pages(command: &Command, dir: &PathBuf) -> io::Result<()> {
+    fs::create_dir_all(dir)?;
+    let name = command.get_display_name().unwrap_or_else(|| command.get_name());
+    fs::write(dir.join(format!("{name}.1")), man_page(command)?)?;
+    command.get_subcommands().try_for_each(|subcommand| write_pages(subcommand, dir))
+}
+
+/// Like [`Man::render`], with the usage line as synopsis instead of a list of all flags, and with examples.
+fn man_page(command: &Command) -> io::Result<Vec<u8>> {
+    // The page would have no text for flags that `-h` hides.
+    let mut command = command.clone().mut_args(|arg| arg.hide_short_help(false));
+    let usage = command.render_usage().to_string();
+    let examples = command.get_after_long_help().map(ToString::to_string);
+    let (has_commands, has_version) = (command.has_subcommands(), command.get_version().is_some());
+    let (man, mut page) = (Man::new(command), Vec::new());
+    man.render_title(&mut page)?;
+    man.render_name_section(&mut page)?;
+    write_section(&mut page, "SYNOPSIS", usage.trim_start_matches("Usage: "))?;
+    man.render_description_section(&mut page)?;
+    man.render_options_section(&mut page)?;
+    if has_commands {
+        man.render_subcommands_section(&mut page)?;
+    }
+    if let Some(examples) = examples {
+        write_section(&mut page, "EXAMPLES", examples.trim_start_matches("Examples:\n"))?;
+    }
+    if has_version {
+        man.render_version_section(&mut page)?;
+    }
+    Ok(page)
+}
+
+/// Writes a section whose lines are not joined.
+fn write_section(page: &mut dyn Write, name: &str, text: &str) -> io::Result<()> {
+    let mut roff = Roff::new();
+    roff.control("SH", [name]).control("nf", []);
+    for line in text.lines() {
+        roff.text([roman(line)]);
+    }
+    roff.control("fi", []).to_writer(page)
 }
