@@ -283,7 +283,7 @@ impl Browser {
         self.screenshot(&format!("{name}-{width}")).await;
         let widths = self.eval("[innerWidth, document.documentElement.scrollWidth]").await;
         assert_eq!(widths, json!([width, width]), "{name} scrolls horizontally");
-        let overflowing = "[...document.querySelectorAll('button, input, a, h1, h2, code')].filter(e => { \
+        let overflowing = "[...document.querySelectorAll('button, input, a, h1, h2, code, dd, svg')].filter(e => { \
                const r = e.getBoundingClientRect(); return r.width && (r.left < 0 || r.right > innerWidth + 0.5); }).map(e => e.outerHTML)";
         assert_eq!(self.eval(overflowing).await, json!([]), "{name}");
     }
