@@ -31,11 +31,11 @@ mod tests {
 
     #[test]
     fn median_ratio_compares_round_by_round() {
-        assert_eq!(median_ratio([10.0, 1.0, 30.0], [20.0, 2.0, 40.0]), 0.5);
+        assert_eq!(median_ratio([1.0, 20.0, 30.0], [10.0, 40.0, 30.0]), 0.5);
     }
 
     #[test]
-    fn percentile_returns_one_of_the_values() {
+    fn percentile_is_the_nearest_rank_or_0_without_values() {
         let values: Vec<f64> = (1..=200).map(f64::from).collect();
         assert_eq!([50.0, 99.0, 100.0].map(|p| percentile(&values, p)), [100.0, 198.0, 200.0]);
         assert_eq!(percentile(&[], 50.0), 0.0);

@@ -97,7 +97,7 @@ async fn charge(store: &dyn Store, keys: &[KeyId], start: usize, batch_size: usi
         |outcome: &GroupOutcome| matches!(outcome, GroupOutcome::Counted(counts) if counts.allowed == 1);
     ensure!(
         outcomes.len() == batch_size && outcomes.iter().all(is_allowed),
-        "a charge was not allowed; use more --keys"
+        "a charge was not allowed; if a key was paused, use more --keys"
     );
     Ok(())
 }

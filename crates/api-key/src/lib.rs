@@ -60,7 +60,7 @@ impl ApiKey {
         Ok(Self(key))
     }
 
-    /// SHA-256 of the key. Stored and sent between services in place of the key.
+    /// SHA-256 of the key. Stored and charged in place of the key.
     pub fn digest(&self) -> KeyDigest {
         KeyDigest(Sha256::digest(self.0).into())
     }
@@ -87,7 +87,7 @@ fn checksum(bytes: &[u8]) -> [u8; CHECKSUM_LEN] {
     encode_u32(CRC.checksum(bytes))
 }
 
-/// SHA-256 of an API key, the only form in which a key is stored and sent between services.
+/// SHA-256 of an API key: what is stored and charged. Only the response that creates a key contains the key itself.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KeyDigest(pub [u8; 32]);
 

@@ -1,5 +1,5 @@
-//! Shared utilities without HTTP: flags, atomic and watched files, buffers in huge pages, log throttling, and the progress
-//! of a command. Depends on no other crate of the workspace.
+//! Code that the crates share and that is not about HTTP: flags, files that are replaced atomically or watched, huge pages,
+//! rate-limited log lines, and the progress of a command. Depends on no other crate of the workspace.
 
 #![warn(missing_docs)]
 

@@ -19,7 +19,7 @@ pub type WriteLine = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// The progress of a command. Dropping it clears the bar.
 pub struct Progress {
-    /// Draws nothing if lines are written instead.
+    /// Hidden if lines are written instead, or nothing is shown.
     bar: ProgressBar,
     /// `None` if nothing is shown.
     write: Option<WriteLine>,
@@ -64,7 +64,7 @@ impl Progress {
         self.bar.set_length(total);
     }
 
-    /// Sets the position, and the message of the bar or the line.
+    /// Sets the position and the message of the bar, or writes the message as a line if one is due.
     pub fn update(&mut self, position: u64, message: String) {
         if self.next_line.is_some_and(|next| Instant::now() >= next) {
             self.next_line = Some(Instant::now() + LINE_INTERVAL);

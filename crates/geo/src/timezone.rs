@@ -45,7 +45,7 @@ fn unpack(archive: &[u8]) -> io::Result<HashMap<String, Vec<u8>>> {
 
 /// All timezones: those of a directory, completed by the built-in ones, or only the built-in ones. A lookup reads no file.
 pub(crate) struct Timezones {
-    zones: HashMap<String, Zone>,
+    timezones: HashMap<String, Timezone>,
     pub(crate) info: TimezoneInfo,
 }
 
@@ -70,7 +70,7 @@ impl fmt::Display for TimezoneInfo {
 }
 
 /// One timezone. Those of the built-in data are parsed on first use, those of a directory when it is loaded.
-struct Zone {
+struct Timezone {
     built_in: &'static [u8],
     parsed: OnceLock<Option<TimeZone>>,
 }
@@ -101,55 +101,55 @@ impl Timezones {
 
     /// The data in the binary.
     pub(crate) fn built_in() -> Self {
-        let zones = BUILT_IN.files.iter().map(|(name, bytes)| {
-            let zone = Zone { built_in: bytes, parsed: OnceLock::new() };
-            (name.clone(), zone)
+        let timezones = BUILT_IN.files.iter().map(|(name, bytes)| {
+            let timezone = Timezone { built_in: bytes, parsed: OnceLock::new() };
+            (name.clone(), timezone)
         });
         let info = TimezoneInfo { version: BUILT_IN.version.clone(), directory: None };
-        Timezones { zones: zones.collect(), info }
+        Timezones { timezones: timezones.collect(), info }
     }
 
-    /// The UTC offset of `zone` in seconds at `now` (Unix seconds).
-    pub(crate) fn offset(&self, zone: &str, now: i64) -> Option<i32> {
+    /// The UTC offset of `timezone` in seconds at `now` (Unix seconds).
+    pub(crate) fn offset(&self, timezone: &str, now: i64) -> Option<i32> {
         let timestamp = Timestamp::from_second(now).ok()?;
-        Some(self.parsed(zone)?.to_offset(timestamp).seconds())
+        Some(self.parsed(timezone)?.to_offset(timestamp).seconds())
     }
 
-    /// The first second after `now` at which the offset of `zone` may change; `i64::MAX` if it never does.
-    pub(crate) fn next_change(&self, zone: &str, now: i64) -> i64 {
+    /// The first second after `now` at which the offset of `timezone` may change; `i64::MAX` if it never does.
+    pub(crate) fn next_change(&self, timezone: &str, now: i64) -> i64 {
         let change = || {
             let timestamp = Timestamp::from_second(now).ok()?;
-            Some(self.parsed(zone)?.following(timestamp).next()?.timestamp().as_second())
+            Some(self.parsed(timezone)?.following(timestamp).next()?.timestamp().as_second())
         };
         change().unwrap_or(i64::MAX)
     }
 
-    pub(crate) fn contains(&self, zone: &str) -> bool {
-        self.zones.contains_key(zone)
+    pub(crate) fn contains(&self, timezone: &str) -> bool {
+        self.timezones.contains_key(timezone)
     }
 
-    fn parsed(&self, zone: &str) -> Option<&TimeZone> {
-        let (name, zone) = self.zones.get_key_value(zone)?;
-        zone.parsed.get_or_init(|| TimeZone::tzif(name, zone.built_in).ok()).as_ref()
+    fn parsed(&self, timezone: &str) -> Option<&TimeZone> {
+        let (name, timezone) = self.timezones.get_key_value(timezone)?;
+        timezone.parsed.get_or_init(|| TimeZone::tzif(name, timezone.built_in).ok()).as_ref()
     }
 }
 
 /// Whether this looks like an IANA identifier. Some databases store "+02:00" instead.
-pub(crate) fn is_identifier(zone: &str) -> bool {
+pub(crate) fn is_identifier(timezone: &str) -> bool {
     // The first check accepts nearly all names; the second searches the list of all timezones.
-    looks_like_area_and_city(zone) || is_built_in(zone)
+    looks_like_area_and_city(timezone) || is_built_in(timezone)
 }
 
-fn is_built_in(zone: &str) -> bool {
-    BUILT_IN.files.contains_key(zone)
+fn is_built_in(timezone: &str) -> bool {
+    BUILT_IN.files.contains_key(timezone)
 }
 
 /// Accepts timezones that are newer than the built-in data.
-fn looks_like_area_and_city(zone: &str) -> bool {
+fn looks_like_area_and_city(timezone: &str) -> bool {
     let capitalized = |part: &str| part.starts_with(|c: char| c.is_ascii_uppercase());
-    zone.len() <= 64
-        && zone.split_once('/').is_some_and(|(area, city)| capitalized(area) && capitalized(city))
-        && zone.bytes().all(|b| b.is_ascii_alphanumeric() || b"/_-+".contains(&b))
+    timezone.len() <= 64
+        && timezone.split_once('/').is_some_and(|(area, city)| capitalized(area) && capitalized(city))
+        && timezone.bytes().all(|b| b.is_ascii_alphanumeric() || b"/_-+".contains(&b))
 }
 
 #[cfg(test)]
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn offsets_follow_daylight_saving() {
         let timezones = Timezones::built_in();
-        for (zone, winter, summer) in [
+        for (timezone, winter, summer) in [
             ("Europe/Berlin", 3600, 7200),
             ("America/New_York", -18000, -14400),
             ("Australia/Sydney", 39600, 36000),
@@ -176,8 +176,8 @@ mod tests {
             ("Europe/Dublin", 0, 3600),
             ("Etc/UTC", 0, 0),
         ] {
-            assert_eq!(timezones.offset(zone, JANUARY), Some(winter), "{zone}");
-            assert_eq!(timezones.offset(zone, JULY), Some(summer), "{zone}");
+            assert_eq!(timezones.offset(timezone, JANUARY), Some(winter), "{timezone}");
+            assert_eq!(timezones.offset(timezone, JULY), Some(summer), "{timezone}");
         }
     }
 
@@ -205,11 +205,11 @@ mod tests {
 
     #[test]
     fn only_names_like_iana_identifiers_are_accepted() {
-        for zone in ["Europe/Berlin", "UTC", "America/Argentina/Buenos_Aires", "Mars/Olympus_Mons"] {
-            assert!(is_identifier(zone), "{zone}");
+        for timezone in ["Europe/Berlin", "UTC", "America/Argentina/Buenos_Aires", "Mars/Olympus_Mons"] {
+            assert!(is_identifier(timezone), "{timezone}");
         }
-        for zone in ["+02:00", "", "UTC+2", "europe", "utc", "Europe/", "<b>/X"] {
-            assert!(!is_identifier(zone), "{zone}");
+        for timezone in ["+02:00", "", "UTC+2", "europe", "utc", "Europe/", "<b>/X"] {
+            assert!(!is_identifier(timezone), "{timezone}");
         }
         let timezones = Timezones::built_in();
         assert_eq!(timezones.offset("Mars/Olympus_Mons", JULY), None);
@@ -219,9 +219,9 @@ mod tests {
     #[test]
     fn all_built_in_timezones_have_an_offset() {
         let timezones = Timezones::built_in();
-        assert!(timezones.zones.len() > 500, "{}", timezones.zones.len());
-        for zone in timezones.zones.keys() {
-            assert!(timezones.offset(zone, JULY).is_some(), "{zone}");
+        assert!(timezones.timezones.len() > 500, "{}", timezones.timezones.len());
+        for timezone in timezones.timezones.keys() {
+            assert!(timezones.offset(timezone, JULY).is_some(), "{timezone}");
         }
     }
 
@@ -266,9 +266,9 @@ mod tests {
             match TimeZone::tzif("Europe/Berlin", &bytes) {
                 Ok(parsed) => {
                     accepted += 1;
-                    let zone = Zone { built_in: &[], parsed: OnceLock::from(Some(parsed)) };
+                    let timezone = Timezone { built_in: &[], parsed: OnceLock::from(Some(parsed)) };
                     let info = TimezoneInfo { version: None, directory: None };
-                    let timezones = Timezones { zones: [("X".to_owned(), zone)].into(), info };
+                    let timezones = Timezones { timezones: [("X".to_owned(), timezone)].into(), info };
                     for now in [JANUARY, JULY, 0, -1 << 40, 1 << 37] {
                         timezones.offset("X", now);
                         timezones.next_change("X", now);

@@ -122,7 +122,7 @@ async function tryDemo() {
   }
   if (!response.ok) return showProblem(`The request failed: ${body.message ?? response.status}`);
   const isKnown = limit && remaining;
-  byId("quota").textContent = isKnown ? `${number(remaining)} of ${number(limit)} demo requests are left today.` : "";
+  byId("quota").textContent = isKnown ? `${number(remaining)} of ${number(limit)} demo requests left today.` : "";
   byId("json").textContent = JSON.stringify(body, null, 2);
   reveal(byId("result"));
 }

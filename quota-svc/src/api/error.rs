@@ -79,7 +79,7 @@ impl RequestError {
 }
 
 impl StoreError {
-    /// Of a 5xx, the message has no detail, which must not reach the client.
+    /// Leaves the detail out of the message of a 5xx, because it must not reach the client.
     fn parts(&self) -> ErrorParts {
         let (status, code) = match self {
             Self::InvalidCursor => (400, "invalid_cursor"),
@@ -108,7 +108,7 @@ impl StoreError {
             }
             Self::Unavailable(_) => "The store is unavailable. Retry in a few seconds.",
             Self::Unconfirmed(_) => {
-                "The change was made but not confirmed in time, so it could be lost. Check, then repeat it if needed."
+                "The change was not confirmed in time: it may have been made or not. Check, then repeat it if needed."
             }
             error => return (status, code, error.to_string()),
         };
@@ -152,7 +152,7 @@ impl ApiError {
     }
 }
 
-/// Adds an upper-case first letter and a final period.
+/// Capitalizes the first letter and ends the message with one period.
 fn sentence(message: &str) -> String {
     let mut chars = message.trim_end_matches('.').chars();
     let first = chars.next().map(|first| first.to_uppercase().to_string());

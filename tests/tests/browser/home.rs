@@ -18,9 +18,9 @@ const NO_V6_HOST: &str = "--host-resolver-rules=MAP ip.example 127.0.0.1,MAP ipv
 const HOSTS: &str = "--host-resolver-rules=MAP ip.example 127.0.0.1,MAP ipv4.ip.example 127.0.0.1,\
                      MAP ipv6.ip.example [::1],MAP evil.example 127.0.0.1";
 
-/// lookup-svc with a home page for two more hosts, and its quota-svc.
+/// lookup-svc with a home page that also has an IPv4-only and an IPv6-only host name, and its quota-svc.
 struct Site {
-    /// Of the page, by a host name that the browser maps to 127.0.0.1.
+    /// URL of the home page. The browser maps its host name to 127.0.0.1.
     url: String,
     port: u16,
     quota: Quota,
@@ -63,7 +63,7 @@ impl Site {
     }
 }
 
-/// Makes the browser send this client in the header of a trusted proxy.
+/// Makes the browser send `client` as the client address, as a trusted proxy would.
 async fn set_client(browser: &Browser, client: &str) {
     browser.devtools("Network.enable", json!({})).await;
     browser.devtools("Network.setExtraHTTPHeaders", json!({"headers": {"X-Forwarded-For": client}})).await;
@@ -76,24 +76,24 @@ async fn check_in_view(browser: &Browser, id: &str) {
 }
 
 share_browser!(
-    home_page_works,
+    home_page_shows_addresses_and_is_accessible,
     Browser::start_with(&[HOSTS]),
     Site::start("20"),
     [
-        page_shows_both_addresses_and_other_origins_read_nothing,
+        page_shows_both_addresses_and_other_origins_cannot_read_it,
         page_without_javascript_has_everything_but_buttons,
         page_fits_320_pixels_and_axe_finds_no_violation,
-        keyboard_reaches_every_control_and_copies
+        tab_key_reaches_main_controls_and_copy_button_copies
     ]
 );
 
-async fn page_shows_both_addresses_and_other_origins_read_nothing(browser: &Browser, site: &Site) {
+async fn page_shows_both_addresses_and_other_origins_cannot_read_it(browser: &Browser, site: &Site) {
     site.open(browser).await;
     assert_eq!(browser.text("#own").await, "127.0.0.1");
     browser.wait_for_text("#other", "::1").await;
     browser.wait_for_text(".location", "127.0.0.1 is a loopback address").await;
     browser.screenshot("home-both").await;
-    // The page of the other family, which shows the first one as the other.
+    // At the IPv6 host, the page shows the IPv6 address as the visitor's own and the IPv4 address as the other one.
     browser.goto(&format!("http://{V6_HOST}:{}/", site.port)).await;
     browser.wait_for_text("#own", "::1").await;
     browser.wait_for_text("#other", "127.0.0.1").await;
@@ -103,18 +103,18 @@ async fn page_shows_both_addresses_and_other_origins_read_nothing(browser: &Brow
     browser.goto(&format!("http://evil.example:{}/robots.txt", site.port)).await;
     let read = |path: &str| {
         format!(
-            "const done = arguments[0]; fetch('{}{path}').then(r => done(r.status), () => done('denied'));",
+            "const done = arguments[0]; fetch('{}{path}').then(r => done(r.status), () => done('blocked'));",
             site.url
         )
     };
-    for (path, want) in [("/", json!("denied")), ("/api/v1/ip/demo", json!(200))] {
+    for (path, want) in [("/", json!("blocked")), ("/api/v1/ip/demo", json!(200))] {
         let result = browser.driver.execute_async(read(path), vec![]).await.unwrap();
         assert_eq!(result.json(), &want, "{path}");
     }
 }
 
 #[tokio::test]
-async fn missing_family_and_demo_quota_are_explained() {
+async fn missing_ipv6_used_up_demo_and_failed_requests_are_explained() {
     let Some(browser) = Browser::start_with(&[NO_V6_HOST]).await else { return };
     let mut site = Site::start("2").await;
     set_client(&browser, "198.51.100.7").await;
@@ -123,7 +123,7 @@ async fn missing_family_and_demo_quota_are_explained() {
     browser.wait_for_text(".place", "San Francisco, United States").await;
     browser.find("circle.dot").await;
     browser.check_axe("no IPv6").await;
-    for left in ["1 of 2 demo requests are left", "0 of 2 demo requests are left"] {
+    for left in ["1 of 2 demo requests left", "0 of 2 demo requests left"] {
         browser.click("#try").await;
         browser.wait_for_text("#quota", left).await;
         browser.wait_for_text("#json", "\"ip\": \"198.51.100.7\"").await;
@@ -148,7 +148,7 @@ async fn missing_family_and_demo_quota_are_explained() {
 }
 
 #[tokio::test]
-async fn demo_quota_without_headers_is_not_shown() {
+async fn demo_response_without_headers_shows_no_quota() {
     let Some(browser) = Browser::start_with(&[HOSTS]).await else { return };
     let site = Site::start("1").await;
     site.open(&browser).await;
@@ -211,7 +211,7 @@ async fn page_fits_320_pixels_and_axe_finds_no_violation(browser: &Browser, site
     }
 }
 
-async fn keyboard_reaches_every_control_and_copies(browser: &Browser, site: &Site) {
+async fn tab_key_reaches_main_controls_and_copy_button_copies(browser: &Browser, site: &Site) {
     site.open(browser).await;
     browser.wait_for_text("#other", "::1").await;
     let body = browser.find("body").await;

@@ -186,7 +186,7 @@ async fn shell(line: &str, login: &str) -> CommandOutput {
 }
 
 #[tokio::test]
-async fn keys_are_changed_while_the_service_runs_and_while_it_is_stopped() {
+async fn key_commands_work_while_the_service_runs_and_while_it_is_stopped() {
     let instance = Instance::new();
     let mut running = instance.start().await;
     let (id, key) = instance.create_account_and_key("ada").await;
@@ -249,7 +249,7 @@ async fn passwords_are_set_and_reset_while_the_service_is_stopped() {
 }
 
 #[tokio::test]
-async fn export_is_imported_into_a_directory_that_is_new() {
+async fn export_imported_into_a_new_directory_has_the_same_keys() {
     let (old, new) = (Instance::new(), Instance::new());
     let running = old.start().await;
     let (_, key) = old.create_account_and_key("ada").await;
@@ -311,7 +311,7 @@ async fn socket_of_a_killed_service_is_replaced() {
 }
 
 #[tokio::test]
-async fn service_runs_without_a_socket_if_its_path_is_too_long_and_commands_say_so() {
+async fn service_with_too_long_socket_path_runs_and_its_commands_fail_with_the_reason() {
     let instance = Instance { name: "d".repeat(100), ..Instance::new() };
     let running = instance.start().await;
     let logs = running.service.logs();

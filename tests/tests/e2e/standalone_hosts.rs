@@ -1,4 +1,4 @@
-//! `--api-host` and `--dashboard-host` of the standalone binary: both services over HTTPS on one port.
+//! `--api-host` and `--dashboard-host` of `ip-lookup`: the API and the dashboard on one port or two.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ const DASHBOARD: &str = "keys.example";
 const IPV4: &str = "ipv4.ip.example";
 const ANY: &str = "127.0.0.1:0";
 
-/// The folder of a service with a certificate for both host names.
+/// The directory of a service, with a certificate for its host names.
 struct Machine {
     folder: TempDir,
     files: TlsFiles,
@@ -80,7 +80,7 @@ impl Machine {
         Response { status, headers: head.to_lowercase(), body: body.to_owned() }
     }
 
-    /// Signs in as a browser at `origin` does.
+    /// Signs in as a browser on the dashboard's page does: with its `Origin` and the CSRF header.
     async fn sign_in(&self, addr: SocketAddr, login: &str, password: &str) -> Response {
         let origin = format!("Origin: https://{DASHBOARD}:{}", addr.port());
         let body = json!({"login": login, "password": password}).to_string();
@@ -156,7 +156,7 @@ async fn both_hosts_on_one_port_have_https_urls_hsts_and_secure_cookies() {
 }
 
 #[tokio::test]
-async fn wrong_host_and_sni_of_the_other_service_get_421() {
+async fn unknown_host_and_sni_of_another_host_get_421() {
     let machine = Machine::new();
     let mut service = machine.start(&["--ipv4-host", IPV4]);
     let addr = service.listen_addr("lookup").await;
@@ -230,7 +230,7 @@ async fn dashboard_with_its_own_port_is_served_only_there() {
 }
 
 #[tokio::test]
-async fn dashboard_without_a_host_stays_on_this_machine() {
+async fn dashboard_without_a_host_is_served_as_http_localhost() {
     let machine = Machine::new();
     let data = machine.data();
     let (cert, key) = (machine.files.cert.to_str().unwrap(), machine.files.key.to_str().unwrap());
@@ -249,7 +249,7 @@ async fn dashboard_without_a_host_stays_on_this_machine() {
 }
 
 #[tokio::test]
-async fn host_without_a_certificate_is_a_start_error_that_creates_nothing() {
+async fn api_host_without_a_certificate_fails_start_and_creates_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let flags = ["--data-dir", data.to_str().unwrap(), "--api-host", API];
@@ -259,7 +259,7 @@ async fn host_without_a_certificate_is_a_start_error_that_creates_nothing() {
 }
 
 #[tokio::test]
-async fn first_start_without_printed_credentials_has_no_secrets_and_a_way_in() {
+async fn first_start_without_printed_credentials_prints_reset_password_command() {
     let machine = Machine::new();
     let mut service = machine.start(&["--print-credentials", "off"]);
     let addr = service.listen_addr("lookup").await;

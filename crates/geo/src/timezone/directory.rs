@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use jiff::tz::TimeZone;
 
-use super::{TimezoneInfo, Timezones, Zone, is_built_in};
+use super::{Timezone, TimezoneInfo, Timezones, is_built_in};
 use crate::GeoError;
 
 /// Maximum size of a file. The largest one of tzdata has 4 KiB.
@@ -40,7 +40,7 @@ pub(super) fn load(directory: &Path) -> Result<Timezones, GeoError> {
             }
         };
         by_content.entry(bytes).or_insert_with(|| parsed.clone());
-        timezones.zones.insert(name, Zone { built_in: &[], parsed: OnceLock::from(Some(parsed)) });
+        timezones.timezones.insert(name, Timezone { built_in: &[], parsed: OnceLock::from(Some(parsed)) });
     }
     if by_content.is_empty() {
         return Err(GeoError::NoTimezones);

@@ -3,13 +3,14 @@ const spec = {{document}};
 // Browsers send OPTIONS requests themselves.
 for (const path of Object.values(spec.paths ?? {})) delete path.options;
 
-// The choice of an example has no label for screen readers.
-function labelExamples() {
-  for (const select of document.querySelectorAll(".examples-select select:not([aria-label])")) {
-    select.setAttribute("aria-label", "Example");
+// Swagger UI gives these no label for screen readers.
+const LABELS = { ".examples-select select": "Example", ".servers select": "Server" };
+function addLabels() {
+  for (const [selector, label] of Object.entries(LABELS)) {
+    for (const select of document.querySelectorAll(selector)) select.ariaLabel ??= label;
   }
 }
-new MutationObserver(labelExamples).observe(document.getElementById("ui"), { childList: true, subtree: true });
+new MutationObserver(addLabels).observe(document.getElementById("ui"), { childList: true, subtree: true });
 
 SwaggerUIBundle({
   dom_id: "#ui",

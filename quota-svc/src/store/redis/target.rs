@@ -15,7 +15,7 @@ use crate::store::StoreArgs;
 
 const REDIS_PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26_379;
-/// Timeout of connecting, if the response timeout is not longer.
+/// Timeout of connecting to a server; the response timeout, if that is longer.
 const MIN_CONNECT_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// Maximum number of commands in flight per connection. Further commands wait, at most until their call times out.
