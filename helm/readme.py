@@ -18,18 +18,19 @@ A self-hosted IP lookup API with scoped API keys, a daily quota and a burst limi
 
 ```sh
 helm install ip-lookup helm/ip-lookup --namespace ip-lookup --create-namespace \\
-  --set hosts.api=ip.example.com,hosts.dashboard=keys.example.com \\
+  --set hosts.api=ip.example.org,hosts.dashboard=keys.example.org \\
   --set edge.profile=haproxy,ingress.enabled=true \\
   --set geo.provider=dbip-lite
 ```
 
-There are no published images yet. Build them, and push them to a registry that your cluster can reach. Copy Valkey's
-image there, too (`helm template helm/ip-lookup` shows its name), and add `--set global.imageRegistry=$REGISTRY`:
+There are no published images yet. Before the installation, build them, and push them and Valkey's image to a registry
+that your cluster can reach. Add `--set global.imageRegistry=$REGISTRY` to the command above:
 
 ```sh
 for name in lookup-svc quota-svc dashboard-api; do
   docker build --target $name --tag $REGISTRY/ip-lookup/$name:0.1.0 . && docker push $REGISTRY/ip-lookup/$name:0.1.0
 done
+docker pull VALKEY_IMAGE && docker tag VALKEY_IMAGE $REGISTRY/VALKEY_IMAGE && docker push $REGISTRY/VALKEY_IMAGE
 ```
 
 The store is a single Valkey in this chart, or your own Redis (`externalRedis`). `ci/` has a values file for each common
@@ -37,7 +38,7 @@ setup. `helm install` prints the commands that create the first account and API 
 
 ```sh
 kubectl create namespace ip-lookup
-kubectl -n ip-lookup create secret generic first-account --from-literal=login=you@example.com \\
+kubectl -n ip-lookup create secret generic first-account --from-literal=login=you@example.org \\
   --from-literal=password=… --from-literal=api-key="$(docker run --rm $REGISTRY/ip-lookup/quota-svc:0.1.0 key generate)"
 helm install … --set firstAccount.existingSecret=first-account
 ```
@@ -97,7 +98,7 @@ With `edge.profile=direct`, the services serve HTTPS themselves, and all connect
 
 ```sh
 helm install ip-lookup helm/ip-lookup --namespace ip-lookup --create-namespace \\
-  --set hosts.api=ip.example.com,hosts.dashboard=keys.example.com \\
+  --set hosts.api=ip.example.org,hosts.dashboard=keys.example.org \\
   --set edge.profile=direct,edge.direct.issuer.kind=ClusterIssuer,edge.direct.issuer.name=letsencrypt
 ```
 
@@ -290,7 +291,9 @@ def render():
     groups = {path for path in known if any(value.startswith(f"{path}.") for value in documented)}
     if difference := (known - nested - groups) ^ documented:
         sys.exit(f"values.yaml and values.schema.json differ in: {', '.join(sorted(difference))}")
-    out, section = [HEAD], None
+    values = {path: value.strip('"') for _, path, value, _ in rows}
+    image = f"{values['valkey.image.repository']}:{values['valkey.image.tag']}"
+    out, section = [HEAD.replace("VALKEY_IMAGE", image)], None
     for heading, path, value, description in (row for row in rows if not USUAL.search(row[1])):
         if heading != section:
             section = heading

@@ -102,12 +102,12 @@ impl LookupService {
         self.trusted.clone()
     }
 
-    /// The geo data in use and its age. Without databases, names the command that downloads some.
-    pub fn geo_summary(&self, geo_update: &str) -> String {
+    /// The geo data in use and its age. Without databases, says how cities and networks are added.
+    pub fn geo_summary(&self, how_to_add: &str) -> String {
         match &self.geo.databases()[..] {
             [built_in] => {
                 let date = built_in.date().map(|date| date.to_string()).unwrap_or_default();
-                format!("countries only ({date}). Cities and networks: {geo_update}")
+                format!("countries only ({date}). Cities and networks: {how_to_add}")
             }
             _ => self.geo.summary(unix_now()),
         }

@@ -40,7 +40,7 @@ Examples:
   ip-lookup
   # Serve two host names over HTTPS, with certificates from Let's Encrypt and cities from DB-IP
   ip-lookup --api-host ip.example.org --dashboard-host keys.example.org --acme-email you@example.org \\
-    --geo-update dbip-lite
+    --signup off --geo-update dbip-lite
   # Create a key, and find out why a request gets the wrong address
   ip-lookup key create --account admin --name Production --scope full
   ip-lookup --trusted-proxies 10.0.0.0/8 explain --peer 10.0.0.1 -H \"X-Forwarded-For: 203.0.113.7\"";

@@ -82,7 +82,10 @@ async fn serve_public(
     let client = client.with_token(&token).acting_as(Actor::System);
     let dashboard = DashboardService::start(&config.dashboard(quota, session_key, urls)?, kit).await?;
     let lookup = LookupService::start(&config.lookup(quota, urls), kit).await?;
-    let geo = lookup.geo_summary(&format!("{} geo-update dbip-lite", commands::program(config)));
+    let geo = lookup.geo_summary(&match config.geo.geo_update {
+        Some(_) => "being downloaded (--geo-update)".to_owned(),
+        None => format!("{} geo-update dbip-lite", commands::program(config)),
+    });
     let trusted = lookup.trusted_proxies();
     // Before the account is created: if this failed later, its password would never be shown.
     let redirects = config.redirect_addr().is_some();

@@ -118,7 +118,7 @@ impl QuickStart {
         );
         let script =
             format!("set -euo pipefail\ncurl() {{ command curl --fail-with-body -sS \"$@\"; }}\n{block}");
-        bash(&script, self.dir.path(), &[("KEY", &self.key)])
+        bash(&script, self.dir.path(), &[("API_KEY", &self.key)])
     }
 }
 
@@ -168,7 +168,7 @@ fn check_banner(quick_start: &QuickStart, printed: &str) {
         assert!(lines.any(|line| line == shown), "the banner has no line {shown:?} here:\n{printed}");
     }
     let curls: Vec<&str> = printed.lines().filter(|line| line.trim().starts_with("curl ")).collect();
-    assert!(quick_start.shell(&curls.join("\n").replace("ipl_…", "$KEY")).contains("United States"));
+    assert!(quick_start.shell(&curls.join("\n").replace("ipl_…", "$API_KEY")).contains("United States"));
 }
 
 /// A JSON text of the README as the service sends it: without line breaks and without spaces outside strings.
