@@ -76,7 +76,8 @@ async fn search_shows_only_sections_with_all_words(browser: &Browser, stack: &St
     browser.fill("#query", "CSRF origin").await;
     wait_for(browser, HEADINGS, json!(["Errors"])).await;
     browser.wait_for_text("#found", "1 section found.").await;
-    let rows = "[...document.querySelectorAll('main tbody tr')].filter(r => r.checkVisibility()).map(r => r.id)";
+    let rows =
+        "[...document.querySelectorAll('main tbody tr')].filter(r => r.checkVisibility()).map(r => r.id)";
     assert_eq!(browser.eval(rows).await, json!(["csrf_refused"]));
     let links =
         "[...document.querySelectorAll('nav a[href^=\"#\"]')].filter(a => !a.hidden).map(a => a.hash)";
