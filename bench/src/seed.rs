@@ -31,7 +31,13 @@ pub async fn keys(store: &dyn Store, count: usize, limits: &Limits) -> anyhow::R
 fn import_account(number: usize, keys: &[ApiKey], now: i64, limits: &Limits) -> ImportAccount {
     let login = format!("bench-{number}");
     let id = AccountId::of(&login);
-    let account = StoredAccount { login, created_at: now, credential: None, credential_version: 0 };
+    let account = StoredAccount {
+        login,
+        created_at: now,
+        credential: None,
+        credential_version: 0,
+        contact: Default::default(),
+    };
     let keys = keys.iter().map(|key| stored_key(id, key, now, limits)).collect();
     ImportAccount { account, keys }
 }

@@ -87,7 +87,13 @@ impl FirstAccount {
             usage: Vec::new(),
         };
         let (login, credential) = (self.login.clone(), Some(credential));
-        let account = StoredAccount { login, created_at, credential, credential_version: 0 };
+        let account = StoredAccount {
+            login,
+            created_at,
+            credential,
+            credential_version: 0,
+            contact: Default::default(),
+        };
         Ok(ImportRequest { accounts: vec![ExportedAccount { account, keys: vec![key] }] })
     }
 }

@@ -8,10 +8,11 @@
 -- ARGV[4 + i]  number of charges in the i-th group: 1 to 1,023; all are omitted if every group has one charge
 -- returns      one string of 8-byte little-endian numbers: the time in ms, then two numbers per group. Integers would be
 --              slower: each costs time here and in quota-svc. The two numbers are:
---              status: limit * 32 + outcome * 4 + scope
+--              status: limit * 64 + outcome * 4 + scope
 --                outcome: 0 counted, 1 unknown key, 2 inactive, 3 already paused, 4 invalid record,
---                         5 counted, then paused; 6 and 7 are 0 and 5 after correcting a day from the future
---              counts: used * 2^20 + allowed * 1024 + over_daily (exact in a double)
+--                         5 counted, then paused; 6 and 7 are 0 and 5 after correcting a day from the future;
+--                         8 already paused, and its owner has not been told yet
+--              counts: used * 2^20 + allowed * 1024 + over_daily (exact in a double); for outcome 8, time of the pause
 --                used: requests allowed today, including these; over_daily: charges over the daily limit
 --
 -- Atomic because state, burst window and daily count must be checked together: otherwise two replicas of quota-svc
@@ -29,9 +30,9 @@
 
 -- Moves the count of a finished day to the usage history. Days without requests become 0.
 local function roll_over(key, day, used, today)
-  redis.call('SETRANGE', key, 44 + 4 * (day % 31), struct.pack('<I4', used))
+  redis.call('SETRANGE', key, 56 + 4 * (day % 31), struct.pack('<I4', used))
   for idle = math.max(day + 1, today - 31), today - 1 do
-    redis.call('SETRANGE', key, 44 + 4 * (idle % 31), '\0\0\0\0')
+    redis.call('SETRANGE', key, 56 + 4 * (idle % 31), '\0\0\0\0')
   end
 end
 
@@ -40,19 +41,21 @@ end
 -- history after today now stand for days a month ago. The same as KeyRecord::correct_day in src/domain/record.rs.
 local function correct_day(key, day, used, today)
   if day - today <= 31 then
-    local at = 44 + 4 * (today % 31)
+    local at = 56 + 4 * (today % 31)
     local counted = redis.call('GETRANGE', key, at, at + 3)
     if #counted == 4 then used = math.min(2 ^ 32 - 1, used + struct.unpack('<I4', counted)) end
   end
   for later = today + 1, math.min(day, today + 31) do
-    redis.call('SETRANGE', key, 44 + 4 * (later % 31), '\0\0\0\0')
+    redis.call('SETRANGE', key, 56 + 4 * (later % 31), '\0\0\0\0')
   end
   return used
 end
 
 local function pause(key, now, burst)
-  redis.call('SETRANGE', key, 2, '\1')
-  redis.call('SETRANGE', key, 8, struct.pack('<I8', now))
+  local at = struct.pack('<I8', now)
+  redis.call('SETRANGE', key, 2, '\1\1') -- paused, and not announced yet
+  redis.call('SETRANGE', key, 8, at)
+  redis.call('SETRANGE', key, 44, at)
   local events = string.sub(key, 1, -2) .. 'e'
   local event = string.format('%.0f paused more than %d requests within 60 seconds (by the system)', now, burst)
   redis.call('LPUSH', events, event)
@@ -130,12 +133,12 @@ local function charge_demo(key, count, limit, today)
     used = used + allowed
     redis.call('SET', key, struct.pack('<I4I4', day, used), 'EX', 172800)
   end
-  return limit * 32 + outcome * 4, used * 1048576 + allowed * 1024 + (count - allowed)
+  return limit * 64 + outcome * 4, used * 1048576 + allowed * 1024 + (count - allowed)
 end
 
 local call, pcall, format = redis.call, redis.pcall, string.format
 local pack, unpack = struct.pack, struct.unpack
-local WINDOW, DAY, RING = 60000, 86400000, 168
+local WINDOW, DAY, RING = 60000, 86400000, 180
 local keys, argv = KEYS, ARGV
 local daily_default, burst, demo_limit = argv[1] + 0, argv[2] + 0, argv[3]
 local now
@@ -164,11 +167,16 @@ for i = 1, #keys do
     end
     local first, own_limit, _, day, used, last, _, capacity, len, head = unpack('<IILIILIHHH', header)
     if len > capacity then break end
-    -- The low three bytes of `first` are version, scope and state: 1 + 256 * scope for an active key. Byte 3 is unused.
+    -- The low three bytes of `first` are version, scope and state: 1 + 256 * scope for an active key. Byte 3 matters only
+    -- for a paused one.
     local scope = (first % 2 ^ 24 - 1) / 256
     if scope ~= 2 and scope ~= 1 and scope ~= 0 then -- not active, or invalid
-      local version, stored_scope, state = unpack('<BBB', header)
+      local version, stored_scope, state, unannounced = unpack('<BBBB', header)
       if version == 1 and stored_scope <= 2 then status = state == 1 and 12 or state == 2 and 8 or 16 end
+      if status == 12 and unannounced == 1 then
+        local at = call('GETRANGE', key, '44', '51')
+        if #at == 8 then status, counts = 32, unpack('<I8', at) end
+      end
       break
     end
 
@@ -224,7 +232,7 @@ for i = 1, #keys do
     if outcome == 4 then break end
     if corrected then outcome = outcome == 5 and 7 or 6 end
     call('SETRANGE', key, '16', pack('<IILIHHH', day, used, at, burst, capacity, len, head))
-    status, counts = limit * 32 + outcome * 4 + scope, used * 1048576 + allowed * 1024 + over_daily
+    status, counts = limit * 64 + outcome * 4 + scope, used * 1048576 + allowed * 1024 + over_daily
   until true
   reply[i + 1] = pack('<LL', status, counts)
 end

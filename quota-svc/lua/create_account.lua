@@ -6,6 +6,7 @@
 -- ARGV[3]  login
 -- ARGV[4]  credential, or '' for none
 -- ARGV[5]  the credential's version
+-- ARGV[6]  the contact as JSON, or '' for none
 -- returns  the time of creation in ms, or 0 if the login is taken
 --
 -- Atomic because only one of two concurrent sign-ups with the same login may succeed.
@@ -18,4 +19,5 @@ if not now then
 end
 redis.call('HSET', KEYS[1], 'login', ARGV[3], 'created', string.format('%.0f', now), 'version', ARGV[5])
 if ARGV[4] ~= '' then redis.call('HSET', KEYS[1], 'credential', ARGV[4]) end
+if ARGV[6] ~= '' then redis.call('HSET', KEYS[1], 'contact', ARGV[6]) end
 return now

@@ -6,6 +6,7 @@ mod charges;
 mod error;
 mod guard;
 mod keys;
+mod notices;
 mod transfer;
 
 use std::sync::Arc;
@@ -15,9 +16,11 @@ pub use charges::ChargesApi;
 pub use error::examples;
 pub use guard::Guard;
 pub use keys::KeysApi;
+pub use notices::NoticesApi;
 use quota_api::Limits;
 pub use transfer::TransferApi;
 
+use crate::announcer::Announcer;
 use crate::denial_cache::DenialCache;
 use crate::domain::id::KeyId;
 use crate::domain::verdict::Subject;
@@ -32,6 +35,7 @@ pub struct Context {
     pub limits: Limits,
     pub metrics: Metrics,
     pub denial_cache: DenialCache,
+    pub announcer: Announcer,
 }
 
 impl Context {

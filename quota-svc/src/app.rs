@@ -10,7 +10,9 @@ use opentelemetry::metrics::Meter;
 use quota_api::Limits;
 use quota_client::QuotaToken;
 use service_kit::{Condition, Kit, Telemetry, responder};
+use tokio::task::JoinSet;
 
+use crate::announcer::Announcer;
 use crate::api::{self, Context, Guard};
 use crate::config::Config;
 use crate::denial_cache::DenialCache;
@@ -30,7 +32,7 @@ pub struct QuotaService {
     server: Server,
     endpoint: poem::endpoint::BoxEndpoint<'static>,
     store: Arc<dyn Store>,
-    health_task: tokio::task::JoinHandle<()>,
+    tasks: JoinSet<()>,
     kit: Kit,
 }
 
@@ -51,7 +53,7 @@ impl QuotaService {
         kit: &Kit,
     ) -> anyhow::Result<Self> {
         let token = QuotaToken::load_flag(config.quota_token_file.as_deref())?;
-        let context = context(store.clone(), config.limits.limits(), &kit.telemetry);
+        let (context, announcements) = context(store.clone(), config.limits.limits(), &kit.telemetry);
         let guard = Guard { token, allow_remote: config.allow_remote };
         let endpoint = router::endpoint(&context, config.serve, guard, &kit.telemetry);
         let _ = tokio::time::timeout(STORE_WAIT, wait_for_store(&*store)).await;
@@ -63,8 +65,10 @@ impl QuotaService {
         let server = server.errors(responder(api::DOCS, &HeaderMap::new())).trust(|_| true);
         let condition = kit.readiness.condition("store");
         let health_report = report_store_health(store.clone(), condition, kit.telemetry.meter());
-        let health_task = tokio::spawn(kit.tasks.watch("store health", health_report));
-        Ok(Self { server, endpoint, store, health_task, kit: kit.clone() })
+        let mut tasks = JoinSet::new();
+        tasks.spawn(kit.tasks.watch("store health", health_report));
+        tasks.spawn(kit.tasks.watch("announcements", announcements));
+        Ok(Self { server, endpoint, store, tasks, kit: kit.clone() })
     }
 
     pub fn local_addr(&self) -> SocketAddr {
@@ -74,13 +78,13 @@ impl QuotaService {
     /// Serves until shutdown, then saves the counters of the embedded store. Shuts the process down if the store has
     /// failed for good: a new process can work again.
     pub async fn run(self) {
-        let Self { server, endpoint, store, health_task, kit } = self;
+        let Self { server, endpoint, store, mut tasks, kit } = self;
         let mut serving = std::pin::pin!(server.serve(endpoint, kit.lifecycle.clone()));
         tokio::select! {
             () = &mut serving => {}
             () = kit.tasks.watch("store writer", store.failed()) => serving.await,
         }
-        health_task.abort();
+        tasks.abort_all();
         store.close().await;
     }
 }
@@ -89,13 +93,19 @@ impl QuotaService {
 pub fn document() -> anyhow::Result<String> {
     let limits = Limits::default();
     let store = Arc::new(EmbeddedStore::in_memory(limits, Default::default())?);
-    let document = router::document(&context(store, limits, &Telemetry::detached()));
+    let document = router::document(&context(store, limits, &Telemetry::detached()).0);
     Ok(service_kit::json::sorted(&document)?)
 }
 
-fn context(store: Arc<dyn Store>, limits: Limits, telemetry: &Telemetry) -> Arc<Context> {
+/// The context of the API, and the task that announces events to owners.
+fn context(
+    store: Arc<dyn Store>,
+    limits: Limits,
+    telemetry: &Telemetry,
+) -> (Arc<Context>, impl Future<Output = ()> + Send + use<>) {
     let (metrics, denial_cache) = (Metrics::new(&telemetry.meter()), DenialCache::default());
-    Arc::new(Context { store, limits, metrics, denial_cache })
+    let (announcer, announcements) = Announcer::new(store.clone(), &telemetry.meter());
+    (Arc::new(Context { store, limits, metrics, denial_cache, announcer }), announcements)
 }
 
 async fn wait_for_store(store: &dyn Store) {

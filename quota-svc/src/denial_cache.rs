@@ -43,7 +43,7 @@ impl DenialCache {
         let denial = self.entries.get(subject).filter(|denial| now < denial.expires)?;
         let age_ms = i64::try_from(now.duration_since(denial.inserted).as_millis()).unwrap_or(0);
         Some(match denial.outcome {
-            GroupOutcome::Paused { now } => GroupOutcome::Paused { now: now + age_ms },
+            GroupOutcome::Paused { now, .. } => GroupOutcome::Paused { now: now + age_ms, unannounced: None },
             GroupOutcome::Counted(counts) => {
                 GroupOutcome::Counted(GroupCounts { now: counts.now + age_ms, ..counts })
             }
@@ -81,7 +81,7 @@ fn cacheable(subject: Subject, outcome: &GroupOutcome) -> Option<(GroupOutcome, 
     match outcome {
         GroupOutcome::UnknownKey | GroupOutcome::Paused { .. } => Some((*outcome, TTL)),
         GroupOutcome::Counted(counts) if counts.burst_exceeded => {
-            Some((GroupOutcome::Paused { now: counts.now }, TTL))
+            Some((GroupOutcome::Paused { now: counts.now, unannounced: None }, TTL))
         }
         GroupOutcome::Counted(counts) if subject == Subject::Demo && counts.is_exhausted() => {
             let midnight = i64::try_from(midnight_after(day_of(counts.now)) * 1000).unwrap_or(i64::MAX);
@@ -130,7 +130,7 @@ mod tests {
         let now = Instant::now();
         cache.insert(KEY, &counted(3, 0, true), cache.generation(), now);
         let later = now + Duration::from_millis(1_500);
-        assert_eq!(cache.get(&KEY, later), Some(GroupOutcome::Paused { now: 2_500 }));
+        assert_eq!(cache.get(&KEY, later), Some(GroupOutcome::Paused { now: 2_500, unannounced: None }));
         assert_eq!(cache.get(&KEY, now + TTL), None);
     }
 

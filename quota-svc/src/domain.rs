@@ -4,6 +4,7 @@ pub mod account;
 pub mod event;
 pub mod id;
 pub mod key;
+pub mod notice;
 pub mod record;
 pub mod time;
 pub mod transfer;

@@ -14,7 +14,7 @@ use service_kit::openapi::{self, OpenApiDocument};
 use service_kit::{RequestTelemetry, StaticFile, Telemetry, catch_all, responder};
 
 use crate::api::{
-    AccountsApi, ChargesApi, Context, DOCS, Guard, KeysApi, TransferApi, body_limits, examples,
+    AccountsApi, ChargesApi, Context, DOCS, Guard, KeysApi, NoticesApi, TransferApi, body_limits, examples,
 };
 use crate::direct_router::DirectRouter;
 
@@ -75,9 +75,10 @@ impl<C: Endpoint<Output = Response>> Endpoint for Root<C> {
     }
 }
 
-fn all_apis(context: &Arc<Context>) -> (ChargesApi, AccountsApi, KeysApi, TransferApi) {
+fn all_apis(context: &Arc<Context>) -> (ChargesApi, AccountsApi, KeysApi, NoticesApi, TransferApi) {
     let context = || context.clone();
-    (ChargesApi(context()), AccountsApi(context()), KeysApi(context()), TransferApi(context()))
+    let (keys, notices) = (KeysApi(context()), NoticesApi(context()));
+    (ChargesApi(context()), AccountsApi(context()), keys, notices, TransferApi(context()))
 }
 
 pub fn document(context: &Arc<Context>) -> String {

@@ -12,12 +12,16 @@ use anyhow::bail;
 use async_trait::async_trait;
 use base::flags::{flag_defaults, parse_duration};
 use embedded::EmbeddedStore;
-use quota_api::{Actor, Event, ImportReport, Limits, NewKey, SetCredential, StoredAccount};
+use quota_api::{
+    Actor, ClaimedNotice, Contact, ContactStatus, Delivery, Event, ImportReport, Limits, NewKey, Outbox,
+    SetCredential, StoredAccount,
+};
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::domain::account::Login;
 use crate::domain::id::{AccountId, KeyId};
 use crate::domain::key::{KeyChange, KeyChangeError, KeyMeta, StoredKey};
+use crate::domain::notice::Announcement;
 use crate::domain::record::KeyRecord;
 use crate::domain::time::Clock;
 use crate::domain::transfer::ImportAccount;
@@ -187,7 +191,7 @@ impl From<&UnreadableKey> for StoreError {
 /// A change to accounts or keys is durable when its method returns, as far as the store can confirm that.
 /// [`Store::charge`] and [`AccountStore::add_session`] do not wait for a confirmation.
 #[async_trait]
-pub trait Store: AccountStore + KeyStore {
+pub trait Store: AccountStore + KeyStore + NoticeStore {
     /// Charges each group atomically. Returns one outcome per group, in order; that of a group that could not be
     /// charged is [`GroupOutcome::Unavailable`].
     async fn charge(&self, groups: &[ChargeGroup]) -> Vec<GroupOutcome>;
@@ -272,4 +276,27 @@ pub trait KeyStore: Send + Sync {
     /// Deletes a key, readable or not, and frees its key slot in the account.
     async fn delete_key(&self, id: KeyId, owner: Option<AccountId>) -> Result<(), StoreError>;
     async fn events(&self, id: KeyId, owner: Option<AccountId>) -> Result<Vec<Event>, StoreError>;
+}
+
+/// Notices to owners: the outbox, where they wait for their delivery, and where the owners want them.
+#[async_trait]
+pub trait NoticeStore: Send + Sync {
+    /// Adds a notice to the outbox, if the owner of the key wants notices, and marks the pause or the day as announced.
+    /// Safe to repeat. Returns the number of notices that were dropped, because the outbox is bounded.
+    async fn announce(&self, announcement: &Announcement) -> Result<u64, StoreError>;
+    /// Claims the oldest notice of up to `limit` accounts whose turn it is.
+    async fn claim_notices(&self, limit: usize) -> Result<Vec<ClaimedNotice>, StoreError>;
+    /// Ends a claim: removes its notice, or delays its next attempt by `retry_seconds`. Returns `false` if the claim is no longer
+    /// valid.
+    async fn finish_notice(
+        &self,
+        account: AccountId,
+        claim: u64,
+        retry_seconds: Option<u32>,
+    ) -> Result<bool, StoreError>;
+    async fn outbox(&self) -> Result<Outbox, StoreError>;
+
+    async fn contact(&self, id: AccountId) -> Result<ContactStatus, StoreError>;
+    async fn set_contact(&self, id: AccountId, contact: &Contact) -> Result<(), StoreError>;
+    async fn set_last_delivery(&self, id: AccountId, delivery: &Delivery) -> Result<(), StoreError>;
 }

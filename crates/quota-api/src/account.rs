@@ -3,6 +3,8 @@
 use poem_openapi::Object;
 use serde::{Deserialize, Serialize};
 
+use super::Contact;
+
 /// An account to create.
 #[derive(Debug, Clone, Object, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -28,6 +30,10 @@ pub struct StoredAccount {
     /// Version of the credential, incremented by each change.
     #[serde(default)]
     pub credential_version: u32,
+    /// Where the owner wants to be told about its keys. Absent if nowhere.
+    #[oai(default)]
+    #[serde(default, skip_serializing_if = "Contact::is_empty")]
+    pub contact: Contact,
 }
 
 /// An account, without its credential.

@@ -21,6 +21,7 @@ mod account;
 mod charge;
 pub mod invisible;
 mod key;
+mod notice;
 mod transfer;
 
 pub use account::{
@@ -33,5 +34,9 @@ pub use key::{
     Actor, CreatedKey, DayUsage, Event, EventKind, EventList, KEYS_PER_ACCOUNT, Key, KeyList, KeySettings,
     KeyState, NewKey, OwnedKey, Scope, SetDailyLimit, SettingsChange, SettingsError, StateChange,
     UnreadableKey, Usage,
+};
+pub use notice::{
+    ClaimedNotice, ClaimedNotices, Contact, ContactStatus, Delivery, Notice, NoticeKind, NoticeResult,
+    Outbox, Webhook,
 };
 pub use transfer::{ExportPage, ExportedAccount, ExportedKey, ImportReport, ImportRequest, LeftOut};

@@ -19,9 +19,10 @@ use crate::token::QuotaToken;
 pub(crate) use charge_calls::ChargeCalls;
 use charge_calls::ChargeTarget;
 use quota_api::{
-    Account, AccountDeletion, AccountPage, Actor, ChargeRequest, ChargeResponse, CreatedKey, Credential,
-    EventList, ExportPage, ImportReport, ImportRequest, KeyList, NewAccount, NewKey, NewSession, OwnedKey,
-    SetCredential, SetDailyLimit, SettingsChange, StateChange, Status, Usage,
+    Account, AccountDeletion, AccountPage, Actor, ChargeRequest, ChargeResponse, ClaimedNotice,
+    ClaimedNotices, Contact, ContactStatus, CreatedKey, Credential, EventList, ExportPage, ImportReport,
+    ImportRequest, KeyList, NewAccount, NewKey, NewSession, NoticeResult, Outbox, OwnedKey, SetCredential,
+    SetDailyLimit, SettingsChange, StateChange, Status, Usage,
 };
 
 /// Maximum response size in bytes. The largest response is a page of an export.
@@ -327,6 +328,31 @@ impl QuotaClient {
     /// previous page. Accounts and keys that can't be read are left out and named in `left_out`.
     pub async fn export(&self, cursor: Option<&str>, limit: u32) -> Result<ExportPage, ClientError> {
         self.page(&["export"], cursor, limit, &[("skip_unreadable", "true")]).await
+    }
+
+    /// Claims up to `limit` notices for delivery.
+    pub async fn claim_notices(&self, limit: u32) -> Result<Vec<ClaimedNotice>, ClientError> {
+        let limit = limit.to_string();
+        let request = self.request(Method::POST, &["notices", "claims"], &[("limit", &limit)])?;
+        Ok(self.send_and_parse::<ClaimedNotices>(request).await?.notices)
+    }
+
+    /// Reports the result of a delivery.
+    pub async fn report_notice(&self, result: &NoticeResult) -> Result<(), ClientError> {
+        self.send(self.request(Method::POST, &["notices", "results"], &[])?.json(result)).await.map(drop)
+    }
+
+    pub async fn outbox(&self) -> Result<Outbox, ClientError> {
+        self.get(&["notices"], &[]).await
+    }
+
+    pub async fn contact(&self, account: &str) -> Result<ContactStatus, ClientError> {
+        self.get(&["accounts", account, "contact"], &[]).await
+    }
+
+    pub async fn set_contact(&self, account: &str, contact: &Contact) -> Result<(), ClientError> {
+        let request = self.request(Method::PUT, &["accounts", account, "contact"], &[])?;
+        self.send(request.json(contact)).await.map(drop)
     }
 
     /// Imports accounts and keys. Existing ones are not changed, so repeating an import is safe.

@@ -186,7 +186,7 @@ pub(super) fn account_id(text: &str) -> Result<AccountId, ApiError> {
 }
 
 fn view(account: StoredAccount) -> Account {
-    let StoredAccount { login, created_at, credential: _, credential_version } = account;
+    let StoredAccount { login, created_at, credential: _, credential_version, contact: _ } = account;
     Account { id: AccountId::of(&login).to_string(), login, created_at, credential_version }
 }
 

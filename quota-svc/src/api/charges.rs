@@ -13,6 +13,7 @@ use service_kit::SerdeJson;
 use super::Context;
 use super::error::{ApiError, NO_SUBJECT, RequestError};
 use crate::domain::id::KeyId;
+use crate::domain::notice::Announcement;
 use crate::domain::verdict::{ChargeGroup, GroupOutcome, Subject};
 
 #[derive(Tags)]
@@ -23,6 +24,8 @@ pub(super) enum Tag {
     Accounts,
     /// API keys. Operations on one key take an optional `account`: if set, a key of another account gets 404.
     Keys,
+    /// Notices to owners about their keys.
+    Notices,
     /// Export and import, for backups, migration between stores and seeding.
     Transfer,
 }
@@ -125,6 +128,9 @@ impl Context {
         self.metrics.record_store_call(now - started);
         for (group, outcome) in groups.iter().zip(&outcomes) {
             self.denial_cache.insert(group.subject, outcome, generation, now);
+            if let Some(announcement) = Announcement::of(group, outcome, self.limits.burst) {
+                self.announcer.announce(announcement);
+            }
         }
         outcomes
     }

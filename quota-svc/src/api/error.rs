@@ -8,7 +8,7 @@ use service_kit::openapi::Example;
 use service_kit::{ErrorBody, SerdeJson};
 
 use super::DOCS;
-use crate::domain::account::{LoginError, MAX_CREDENTIAL, MAX_SESSION_TTL};
+use crate::domain::account::{LoginError, MAX_CONTACT, MAX_CREDENTIAL, MAX_SESSION_TTL};
 use crate::domain::id::{AccountId, KeyId};
 use crate::domain::key::KeyChangeError;
 use crate::domain::transfer::ImportError;
@@ -46,6 +46,8 @@ pub enum RequestError {
     Credential,
     #[error(transparent)]
     Session(#[from] DigestError),
+    #[error("a contact must be at most {MAX_CONTACT} bytes of JSON")]
+    Contact,
     #[error("ttl_seconds must be 1 to {MAX_SESSION_TTL}")]
     SessionTtl,
     #[error(transparent)]
@@ -67,6 +69,7 @@ impl RequestError {
         let code = match self {
             Self::Login(_) => "invalid_login",
             Self::Credential => "invalid_credential",
+            Self::Contact => "invalid_contact",
             Self::Session(_) | Self::SessionTtl => "invalid_session",
             Self::Settings(error) => error.code(),
             Self::DailyLimit => "invalid_limit",

@@ -1,6 +1,8 @@
-//! Logins, and the limits on logins, credentials and sessions.
+//! Logins, and the limits on logins, credentials, sessions and contacts.
 
+use quota_api::Contact;
 use quota_api::invisible::{is_invisible, is_variation_selector};
+use serde::Serialize;
 
 use super::id::AccountId;
 
@@ -14,6 +16,19 @@ pub const MAX_SESSIONS: usize = 10;
 
 /// Maximum TTL of a session in seconds: 30 days.
 pub const MAX_SESSION_TTL: u32 = 30 * 86_400;
+
+/// Maximum length of a contact as JSON, in bytes.
+pub const MAX_CONTACT: usize = 4096;
+
+/// Whether a contact is small enough to store.
+pub fn contact_fits(contact: &Contact) -> bool {
+    to_json(contact).len() <= MAX_CONTACT
+}
+
+/// The stored form of a part of an account, or of a notice.
+pub fn to_json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("strings and numbers serialize")
+}
 
 /// A normalized login: trimmed and in lower case.
 #[derive(Debug, Clone, PartialEq, Eq)]

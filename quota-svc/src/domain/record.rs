@@ -17,6 +17,12 @@ pub struct KeyRecord {
     pub state: KeyState,
     /// Unix time in milliseconds.
     pub state_since: i64,
+    /// Whether the pause at `paused_at` has not been announced to the owner yet.
+    pub unannounced: bool,
+    /// Time of the last pause, ms; 0 if there was none. Unlike `state_since`, other changes keep it.
+    pub paused_at: i64,
+    /// The last day on which the owner was told about the daily limit.
+    pub limit_notice_day: u32,
     /// The key's own limit; `None` for the default.
     pub daily_limit: Option<u32>,
     /// The day that `used` refers to.
@@ -45,6 +51,9 @@ impl KeyRecord {
             scope,
             state: KeyState::Active,
             state_since: now,
+            unannounced: false,
+            paused_at: 0,
+            limit_notice_day: 0,
             daily_limit,
             day: day_of(now),
             used: 0,
@@ -67,7 +76,7 @@ impl KeyRecord {
         self.roll_over(day_of(now));
         if !self.window.try_admit(now, limits.burst) {
             self.state = KeyState::Paused;
-            self.state_since = now;
+            (self.state_since, self.paused_at, self.unannounced) = (now, now, true);
             return RecordOutcome::BurstExceeded;
         }
         if self.used >= self.limit(limits) {

@@ -4,7 +4,7 @@ use api_key::KeyDigest;
 use quota_api::invisible::is_invisible;
 use quota_api::{DayUsage, ExportedAccount, ExportedKey, KEYS_PER_ACCOUNT, StoredAccount};
 
-use super::account::{Login, MAX_CREDENTIAL};
+use super::account::{Login, MAX_CONTACT, MAX_CREDENTIAL, contact_fits};
 use super::id::AccountId;
 use super::key::{KeyMeta, StoredKey};
 use super::record::KeyRecord;
@@ -44,6 +44,9 @@ impl ImportAccount {
         let login = Login::parse(&account.login)?;
         if account.credential.as_ref().is_some_and(|credential| credential.len() > MAX_CREDENTIAL) {
             return Err(format!("a credential must be at most {MAX_CREDENTIAL} bytes long").into());
+        }
+        if !contact_fits(&account.contact) {
+            return Err(format!("a contact must be at most {MAX_CONTACT} bytes long").into());
         }
         if keys.len() > KEYS_PER_ACCOUNT {
             return Err(format!("an account can have at most {KEYS_PER_ACCOUNT} keys").into());
@@ -87,7 +90,13 @@ mod tests {
 
     fn stored_account_and_key() -> (StoredAccount, StoredKey) {
         let (login, credential) = ("ada".to_owned(), Some("x".to_owned()));
-        let account = StoredAccount { login, created_at: 5, credential, credential_version: 3 };
+        let account = StoredAccount {
+            login,
+            created_at: 5,
+            credential,
+            credential_version: 3,
+            contact: Default::default(),
+        };
         let meta = KeyMeta {
             account: AccountId::of("ada"),
             digest: KeyDigest([9; 32]),

@@ -31,6 +31,8 @@ pub enum GroupOutcome {
     /// The key was paused before these charges.
     Paused {
         now: i64,
+        /// Time of the pause, if it has not been announced to the owner yet.
+        unannounced: Option<i64>,
     },
     Counted(GroupCounts),
     /// The store is unavailable, or the subject's record is invalid.
@@ -62,7 +64,7 @@ impl GroupOutcome {
             Self::UnknownKey => without_numbers(Outcome::UnknownKey),
             Self::Inactive => without_numbers(Outcome::Inactive),
             Self::Unavailable => without_numbers(Outcome::Unavailable),
-            Self::Paused { now } => burst_denial(Outcome::Paused, *now, limits),
+            Self::Paused { now, .. } => burst_denial(Outcome::Paused, *now, limits),
             Self::Counted(counts) => counts.verdict(index, limits),
         }
     }

@@ -13,7 +13,10 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
-use quota_api::{Actor, Event, EventKind, ImportReport, Limits, SetCredential, StoredAccount};
+use quota_api::{
+    Actor, ClaimedNotice, Contact, ContactStatus, Delivery, Event, EventKind, ImportReport, Limits,
+    NoticeKind, Outbox, SetCredential, StoredAccount,
+};
 use redb::StorageBackend;
 use redb::backends::InMemoryBackend;
 use state::State;
@@ -21,12 +24,13 @@ pub use store_file::OpenError;
 use store_file::StoreFile;
 use writer::{Save, Writer, lock};
 
-use super::{AccountListing, AccountStore, KeyDraft, KeyListing, KeyStore, Store, StoreError};
+use super::{AccountListing, AccountStore, KeyDraft, KeyListing, KeyStore, NoticeStore, Store, StoreError};
 use crate::domain::account::Login;
 use crate::domain::event;
 use crate::domain::id::{AccountId, KeyId};
 use crate::domain::key::{KeyChange, StoredKey};
-use crate::domain::time::Clock;
+use crate::domain::notice::Announcement;
+use crate::domain::time::{Clock, day_of};
 use crate::domain::transfer::ImportAccount;
 use crate::domain::verdict::{ChargeGroup, GroupOutcome};
 
@@ -127,7 +131,14 @@ impl AccountStore for EmbeddedStore {
         let credential_version = u32::from(credential.is_some());
         self.writer
             .change(move |draft, created_at| {
-                draft.create_account(StoredAccount { login, created_at, credential, credential_version })
+                let contact = Contact::default();
+                draft.create_account(StoredAccount {
+                    login,
+                    created_at,
+                    credential,
+                    credential_version,
+                    contact,
+                })
             })
             .await
     }
@@ -220,6 +231,71 @@ impl KeyStore for EmbeddedStore {
             StoreError::Unavailable(error.into())
         })?;
         Ok(event::current(&lines, self.clock.now()))
+    }
+}
+
+#[async_trait]
+impl NoticeStore for EmbeddedStore {
+    async fn announce(&self, announcement: &Announcement) -> Result<u64, StoreError> {
+        let Announcement { key, kind, at, .. } = *announcement;
+        if kind == NoticeKind::KeyDailyLimit && !self.state().mark_limit_announced(key, day_of(at)) {
+            return Ok(0);
+        }
+        let account = self.state().account_to_notify(key);
+        let notice = announcement.notice();
+        let dropped = match account {
+            Some(account) => self.writer.change(move |draft, _| draft.add_notice(account, notice)).await?,
+            None => 0,
+        };
+        // Marked last: until then, the next charge of the key repeats the announcement.
+        if kind == NoticeKind::KeyPaused {
+            self.state().mark_pause_announced(key, at);
+        }
+        Ok(dropped)
+    }
+
+    async fn claim_notices(&self, limit: usize) -> Result<Vec<ClaimedNotice>, StoreError> {
+        Ok(self.state().claim_notices(limit, self.clock.now()))
+    }
+
+    async fn finish_notice(
+        &self,
+        account: AccountId,
+        claim: u64,
+        retry_seconds: Option<u32>,
+    ) -> Result<bool, StoreError> {
+        if !self.state().has_claim(account, claim) {
+            return Ok(false);
+        }
+        if retry_seconds.is_none() {
+            match self.writer.change(move |draft, _| draft.remove_oldest_notice(account)).await {
+                Err(StoreError::AccountNotFound) => {}
+                result => result?,
+            }
+        }
+        let retry_at = retry_seconds.map(|seconds| self.clock.now() + i64::from(seconds) * 1000);
+        self.state().end_claim(account, retry_at);
+        Ok(true)
+    }
+
+    async fn outbox(&self) -> Result<Outbox, StoreError> {
+        Ok(self.state().outbox())
+    }
+
+    async fn contact(&self, id: AccountId) -> Result<ContactStatus, StoreError> {
+        let state = self.state();
+        let row = state.account(id)?;
+        Ok(ContactStatus { contact: row.account.contact.clone(), last_delivery: row.last_delivery.clone() })
+    }
+
+    async fn set_contact(&self, id: AccountId, contact: &Contact) -> Result<(), StoreError> {
+        let contact = contact.clone();
+        self.writer.change(move |draft, _| draft.set_contact(id, &contact)).await
+    }
+
+    async fn set_last_delivery(&self, id: AccountId, delivery: &Delivery) -> Result<(), StoreError> {
+        let delivery = delivery.clone();
+        self.writer.change(move |draft, _| draft.set_last_delivery(id, &delivery)).await
     }
 }
 

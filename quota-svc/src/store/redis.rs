@@ -6,6 +6,7 @@ mod charge;
 mod confirm;
 mod keys;
 mod managed_connection;
+mod notices;
 mod operation;
 mod redis_keys;
 mod settings;

@@ -6,6 +6,7 @@ mod accounts;
 mod charges;
 pub(crate) mod harness;
 mod keys;
+mod notices;
 mod replicas;
 mod transfer;
 mod unreadable;
@@ -71,6 +72,15 @@ contract! {
     keys::changes_add_events_and_old_events_are_dropped,
     keys::events_name_the_actor,
     keys::name_and_daily_limit_can_be_changed,
+    notices::pause_is_announced_until_it_is_marked,
+    notices::late_mark_does_not_hide_a_second_pause,
+    notices::resume_keeps_a_pause_unannounced,
+    notices::claim_ends_after_a_minute_and_failed_attempts_are_counted,
+    notices::notices_of_an_account_are_claimed_one_after_another,
+    notices::daily_limit_is_announced_once_a_day,
+    notices::full_outbox_drops_an_older_notice_and_counts_it,
+    notices::owner_without_a_webhook_gets_no_notice,
+    notices::contact_is_replaced_and_gone_with_the_account,
     charges::unknown_key_is_denied,
     charges::request_301_in_a_minute_pauses_the_key,
     charges::burst_window_slides_by_the_millisecond,

@@ -38,7 +38,13 @@ fn account_with_key(login: &str, key: &ApiKey) -> ImportRequest {
         usage: Vec::new(),
     };
     let (login, credential) = (login.to_owned(), None);
-    let account = StoredAccount { login, created_at: 0, credential, credential_version: 0 };
+    let account = StoredAccount {
+        login,
+        created_at: 0,
+        credential,
+        credential_version: 0,
+        contact: Default::default(),
+    };
     ImportRequest { accounts: vec![ExportedAccount { account, keys: vec![key] }] }
 }
 

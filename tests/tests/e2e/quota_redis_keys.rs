@@ -63,7 +63,7 @@ async fn all_redis_keys(redis: &Redis) -> Vec<String> {
 /// Type, maximum length (0: unlimited) and whether it must expire, by the last letter of the Redis key.
 fn table() -> BTreeMap<char, (&'static str, u32, bool)> {
     BTreeMap::from([
-        ('k', ("string", 168 + 4 * 20, false)),
+        ('k', ("string", 180 + 4 * 20, false)),
         ('m', ("string", 600, false)),
         ('e', ("list", 100, false)),
         ('a', ("hash", 4, false)),

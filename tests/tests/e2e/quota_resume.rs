@@ -80,6 +80,7 @@ fn import_of(key: &testkit::quota::TestKey) -> quota_client::wire::ImportRequest
         created_at: key.key.created_at,
         credential: None,
         credential_version: 0,
+        contact: Default::default(),
     };
     let account = quota_client::wire::ExportedAccount { account, keys: vec![exported] };
     quota_client::wire::ImportRequest { accounts: vec![account] }

@@ -7,6 +7,7 @@
 //! | 0 | 1 | format version |
 //! | 1 | 1 | scope |
 //! | 2 | 1 | state |
+//! | 3 | 1 | 1 if the last pause has not been announced to the owner yet |
 //! | 4 | 4 | the key's own daily limit, 0 for the default |
 //! | 8 | 8 | time of the last state change, ms |
 //! | 16 | 4 | current day |
@@ -14,8 +15,10 @@
 //! | 24 | 8 | latest arrival, ms |
 //! | 32 | 4 | burst limit of the last charge |
 //! | 36 | 2 + 2 + 2 | the ring's capacity, number of arrivals, index of the oldest |
-//! | 44 | 31 × 4 | requests allowed on earlier days, indexed by day modulo 31 |
-//! | 168 | capacity × 4 | the ring: low 32 bits of arrival times, ms |
+//! | 44 | 8 | time of the last pause, ms |
+//! | 52 | 4 | last day on which the owner was told about the daily limit |
+//! | 56 | 31 × 4 | requests allowed on earlier days, indexed by day modulo 31 |
+//! | 180 | capacity × 4 | the ring: low 32 bits of arrival times, ms |
 
 use quota_api::{KeyState, Scope};
 
@@ -26,9 +29,9 @@ use super::KeyRecord;
 const VERSION: u8 = 1;
 /// Days of usage stored in addition to the current day.
 pub const USAGE_DAYS: usize = 31;
-/// The first bytes of a record, which changes of a key replace. Of these, charges write only state and time.
+/// The first bytes of a record, which changes of a key replace. Of these, charges write only state, announcement and time.
 pub const HEAD_BYTES: usize = 16;
-const USAGE_OFFSET: usize = 44;
+const USAGE_OFFSET: usize = 56;
 const RING_OFFSET: usize = USAGE_OFFSET + 4 * USAGE_DAYS;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -44,7 +47,7 @@ pub enum CodecError {
 pub fn encode(record: &KeyRecord) -> Vec<u8> {
     let window = &record.window;
     let mut out = Vec::with_capacity(RING_OFFSET + 4 * window.ring.len());
-    out.extend([VERSION, record.scope as u8, record.state as u8, 0]);
+    out.extend([VERSION, record.scope as u8, record.state as u8, u8::from(record.unannounced)]);
     out.extend(record.daily_limit.unwrap_or(0).to_le_bytes());
     out.extend(record.state_since.to_le_bytes());
     out.extend(record.day.to_le_bytes());
@@ -55,6 +58,8 @@ pub fn encode(record: &KeyRecord) -> Vec<u8> {
     for field in [capacity, window.len, window.head, 0] {
         out.extend(field.to_le_bytes());
     }
+    out.extend(record.paused_at.to_le_bytes());
+    out.extend(record.limit_notice_day.to_le_bytes());
     out.extend(record.past.iter().chain(&window.ring).flat_map(|n| n.to_le_bytes()));
     out
 }
@@ -75,6 +80,9 @@ pub fn decode(bytes: &[u8]) -> Result<KeyRecord, CodecError> {
         scope: *Scope::ALL.get(usize::from(bytes[1])).ok_or(CodecError::Field("scope"))?,
         state: *KeyState::ALL.get(usize::from(bytes[2])).ok_or(CodecError::Field("state"))?,
         state_since: i64_at(bytes, 8),
+        unannounced: bytes[3] == 1,
+        paused_at: i64_at(bytes, 44),
+        limit_notice_day: u32_at(bytes, 52),
         daily_limit: Some(u32_at(bytes, 4)).filter(|limit| *limit > 0),
         day: u32_at(bytes, 16),
         used: u32_at(bytes, 20),

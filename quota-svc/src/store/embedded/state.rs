@@ -4,11 +4,13 @@
 mod accounts;
 mod draft;
 mod keys;
+mod notices;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 pub use draft::Draft;
-use quota_api::{Event, EventKind, KeyState, Limits, StoredAccount};
+use notices::Claim;
+use quota_api::{Delivery, Event, EventKind, KeyState, Limits, Notice, StoredAccount};
 use serde::{Deserialize, Serialize};
 
 use super::store_file::{LoadedRow, OpenError, Row, RowWrite, StoreFile};
@@ -34,6 +36,9 @@ pub struct State {
     dirty: Vec<KeyId>,
     /// Keys that were paused since the last save, with the line of the event.
     unsaved_pauses: Vec<(KeyId, String)>,
+    /// Claims of notices, and attempts that wait for a retry. Only in memory: after a restart, all notices are due.
+    claims: HashMap<AccountId, Claim>,
+    last_claim: u64,
 }
 
 /// An account with its sessions and keys. Stored as JSON.
@@ -44,6 +49,11 @@ pub struct AccountRow {
     /// SHA-256 of the session ID → expiry, ms.
     pub sessions: BTreeMap<String, i64>,
     pub keys: Vec<KeyId>,
+    /// Notices that wait for their delivery, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notices: Vec<Notice>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_delivery: Option<Delivery>,
 }
 
 /// What charges have changed and a commit is about to save.
@@ -107,7 +117,10 @@ impl State {
                 RecordOutcome::Allowed => allowed += 1,
                 RecordOutcome::DailyExceeded => over_daily += 1,
                 RecordOutcome::Inactive => return GroupOutcome::Inactive,
-                RecordOutcome::Paused if allowed + over_daily == 0 => return GroupOutcome::Paused { now },
+                RecordOutcome::Paused if allowed + over_daily == 0 => {
+                    let unannounced = record.unannounced.then_some(record.paused_at);
+                    return GroupOutcome::Paused { now, unannounced };
+                }
                 RecordOutcome::Paused => break,
                 RecordOutcome::BurstExceeded => {
                     burst_exceeded = true;

@@ -5,7 +5,7 @@ use std::fmt;
 
 use async_trait::async_trait;
 use futures_util::future::{join_all, try_join_all};
-use quota_api::{SetCredential, StoredAccount};
+use quota_api::{Contact, SetCredential, StoredAccount};
 
 use super::RedisStore;
 use super::call::{BEGIN_DELETION, CREATE_ACCOUNT, SESSION, SET_CREDENTIAL, command};
@@ -13,7 +13,7 @@ use super::keys::{Unowned, readable};
 use super::operation::Operation;
 use super::redis_keys::{INDEX_SHARDS, RedisKey};
 use super::topology::Reply;
-use crate::domain::account::{Login, MAX_SESSIONS};
+use crate::domain::account::{Login, MAX_SESSIONS, to_json};
 use crate::domain::id::{AccountId, KeyId};
 use crate::store::{AccountListing, AccountStore, StoreError};
 
@@ -68,7 +68,13 @@ impl AccountStore for RedisStore {
             (login.account_id(), login.as_str().to_owned(), credential.map(str::to_owned));
         let credential_version = u32::from(credential.is_some());
         // `created_at` is replaced below with the store's time.
-        let account = StoredAccount { login, created_at: 0, credential, credential_version };
+        let account = StoredAccount {
+            login,
+            created_at: 0,
+            credential,
+            credential_version,
+            contact: Contact::default(),
+        };
         let mut written = operation.add_to_index([id]).await?;
         let (created_at, created) = operation.write_account(&account, None).await?;
         written.push(created);
@@ -195,7 +201,8 @@ impl Operation<'_> {
             .arg(created_at.map_or_else(String::new, |at| at.to_string()))
             .arg(&account.login)
             .arg(account.credential.as_deref().unwrap_or_default())
-            .arg(account.credential_version);
+            .arg(account.credential_version)
+            .arg(if account.contact.is_empty() { String::new() } else { to_json(&account.contact) });
         match self.write_int(&call).await? {
             (0, _) => Err(StoreError::AccountExists),
             created => Ok(created),
@@ -262,7 +269,7 @@ impl Operation<'_> {
 }
 
 /// The error that a script on an account reports with a negative number.
-fn check_account(code: i64) -> Result<(), StoreError> {
+pub(super) fn check_account(code: i64) -> Result<(), StoreError> {
     match code {
         -1 => Err(StoreError::AccountNotFound),
         -2 => Err(StoreError::CredentialConflict),
@@ -276,6 +283,10 @@ fn parse_account(fields: &HashMap<String, String>) -> Option<StoredAccount> {
         created_at: fields.get("created")?.parse().ok()?,
         credential: fields.get("credential").cloned(),
         credential_version: fields.get("version")?.parse().ok()?,
+        contact: fields
+            .get("contact")
+            .map_or(Ok(Contact::default()), |json| serde_json::from_str(json))
+            .ok()?,
     })
 }
 

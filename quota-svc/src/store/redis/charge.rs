@@ -123,7 +123,7 @@ fn parse_reply(reply: &Value, groups: &[ChargeGroup]) -> Option<Vec<GroupOutcome
 
 fn parse_group(group: &ChargeGroup, now: i64, status: i64, counts: i64) -> Option<GroupOutcome> {
     let number = |n: i64| u32::try_from(n).ok();
-    let (limit, code) = (status / 32, status % 32);
+    let (limit, code) = (status / 64, status % 64);
     let counted = |burst_exceeded| {
         let scope = match group.subject {
             Subject::Demo => None,
@@ -135,7 +135,7 @@ fn parse_group(group: &ChargeGroup, now: i64, status: i64, counts: i64) -> Optio
         let counts = GroupCounts { now, scope, limit, used, allowed, over_daily, burst_exceeded };
         Some(GroupOutcome::Counted(counts))
     };
-    if code / 4 >= 6 {
+    if matches!(code / 4, 6 | 7) {
         // The record was written under a wrong clock. It happens once per record, so this needs no throttle.
         tracing::warn!(key = name_of(group.subject), "{CORRECTED_FUTURE}");
     }
@@ -143,7 +143,8 @@ fn parse_group(group: &ChargeGroup, now: i64, status: i64, counts: i64) -> Optio
         0 | 6 => counted(false),
         1 => Some(GroupOutcome::UnknownKey),
         2 => Some(GroupOutcome::Inactive),
-        3 => Some(GroupOutcome::Paused { now }),
+        3 => Some(GroupOutcome::Paused { now, unannounced: None }),
+        8 => Some(GroupOutcome::Paused { now, unannounced: Some(counts) }),
         5 | 7 => counted(true),
         _ => Some(GroupOutcome::Unavailable),
     }
@@ -182,7 +183,7 @@ mod tests {
 
     #[test]
     fn group_with_invalid_numbers_is_unavailable_and_the_next_is_not() {
-        let (limit, scope, allowed) = (10 * 32, 1, 3 * 1024);
+        let (limit, scope, allowed) = (10 * 64, 1, 3 * 1024);
         let count = |used: i64| used * 1_048_576 + allowed;
         for (status, counts, is_valid) in [
             (limit + scope, count(3), true),
@@ -204,10 +205,10 @@ mod tests {
         fn verdicts_of_any_valid_counts_do_not_panic(
             now in 0..i64::MAX,
             limit in any::<u32>(),
-            (outcome, scope) in (0..8i64, 0..3i64),
+            (outcome, scope) in (0..9i64, 0..3i64),
             (used, allowed, over_daily) in (any::<u32>(), 0..1024i64, 0..1024i64),
         ) {
-            let status = i64::from(limit) * 32 + outcome * 4 + scope;
+            let status = i64::from(limit) * 64 + outcome * 4 + scope;
             let counts = i64::from(used) * 1_048_576 + allowed * 1024 + over_daily;
             let group = ChargeGroup { count: 1_023, ..KEY };
             let outcomes = parse_reply(&reply(&[now, status, counts]), &[group]).unwrap();

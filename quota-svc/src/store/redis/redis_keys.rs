@@ -7,11 +7,14 @@
 //! | `{key id}:k` | string | the record (`domain/record/codec.rs`) |
 //! | `{key id}:m` | string | metadata as JSON (`KeyMeta` in `domain/key.rs`) |
 //! | `{key id}:e` | list | events, newest first, at most 100 |
-//! | `{account id}:a` | hash | login, created, credential, version; `deleting` during a deletion |
+//! | `{account id}:a` | hash | login, created, credential, version, contact, delivery; `deleting` during a deletion |
 //! | `{account id}:p` | hash | reservations: key ID → time of the reservation |
 //! | `{account id}:s` | hash | sessions: SHA-256 of the session ID → expiry; the hash expires with the last session |
 //! | `{00}:i` … `{3f}:i` | set | IDs of all accounts, in 64 shards |
 //! | `{demo}:d` | string | the demo's day and count; expires after two days |
+//! | `{outbox}:l:ACCOUNT` | list | an account's notices that wait for their delivery, oldest first, at most 100 |
+//! | `{outbox}:q`, `{outbox}:t` | sorted set | account ID → when its oldest notice is due; → the time of that notice |
+//! | `{outbox}:c` | hash | account ID → claim of its oldest notice and failed attempts; an empty field counts the claims |
 
 use data_encoding::HEXLOWER;
 
@@ -69,6 +72,16 @@ impl RedisKeys {
 
     pub fn demo(&self) -> RedisKey {
         RedisKey(format!("{}{{demo}}:d", self.prefix))
+    }
+
+    /// The outbox: when notices are due, the times of the oldest ones, and the claims.
+    pub fn outbox(&self) -> [RedisKey; 3] {
+        ['q', 't', 'c'].map(|letter| RedisKey(format!("{}{{outbox}}:{letter}", self.prefix)))
+    }
+
+    /// The notices of an account.
+    pub fn notices(&self, account: AccountId) -> RedisKey {
+        RedisKey(format!("{}{{outbox}}:l:{account}", self.prefix))
     }
 
     /// Avoids `format!`, which is slower: every charge builds a Redis key.

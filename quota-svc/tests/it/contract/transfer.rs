@@ -8,11 +8,18 @@ use quota_svc::domain::record::KeyRecord;
 use quota_svc::domain::transfer::ImportAccount;
 
 use super::harness::{DAY, Harness, random};
+use super::notices::webhook_contact;
 
 /// An account with `key_count` new keys, as a backup would contain it.
 fn account_to_import(login: &str, key_count: usize, now: i64) -> ImportAccount {
     let (id, login, credential) = (AccountId::of(login), login.to_owned(), Some("hash".to_owned()));
-    let account = StoredAccount { login, created_at: 123, credential, credential_version: 4 };
+    let account = StoredAccount {
+        login,
+        created_at: 123,
+        credential,
+        credential_version: 4,
+        contact: webhook_contact(),
+    };
     let keys = (0..key_count).map(|n| {
         let key = ApiKey::generate().unwrap();
         let meta = KeyMeta {

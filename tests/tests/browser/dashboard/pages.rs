@@ -107,7 +107,13 @@ async fn import(stack: &Stack, login: &str) {
         usage: usage(i, &days),
     });
     let login = login.to_owned();
-    let account = StoredAccount { login, created_at: now, credential: None, credential_version: 0 };
+    let account = StoredAccount {
+        login,
+        created_at: now,
+        credential: None,
+        credential_version: 0,
+        contact: Default::default(),
+    };
     let account = ExportedAccount { account, keys: keys.collect() };
     let report = stack.quotas[0].client().import(&ImportRequest { accounts: vec![account] }).await.unwrap();
     assert_eq!(report.keys_created, 4, "{report:?}");

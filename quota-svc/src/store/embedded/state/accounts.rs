@@ -66,6 +66,8 @@ impl Draft<'_> {
             account: account.clone(),
             sessions: Default::default(),
             keys: Vec::new(),
+            notices: Vec::new(),
+            last_delivery: None,
         });
         Ok(account)
     }

@@ -1,0 +1,65 @@
+//! Announces pauses and exceeded daily limits to owners, beside the charges that cause them.
+
+use std::sync::Arc;
+
+use futures_util::{StreamExt, stream};
+use opentelemetry::metrics::{Counter, Meter};
+use quick_cache::sync::Cache;
+use quota_api::NoticeKind;
+use tokio::sync::mpsc::{self, Receiver, Sender};
+
+use crate::domain::id::KeyId;
+use crate::domain::notice::Announcement;
+use crate::domain::time::day_of;
+use crate::store::Store;
+
+/// Announcements that wait for the store. Further ones are dropped: a pause is announced by the key's next charge.
+const QUEUE: usize = 1_024;
+/// Announcements in progress.
+const CONCURRENCY: usize = 16;
+/// Keys whose daily limit this process has announced today. For others, the store says whether it was announced.
+const LIMITED_KEYS: usize = 10_000;
+
+pub struct Announcer {
+    queue: Sender<Announcement>,
+    /// The day on which a key's daily limit was announced.
+    limit_days: Cache<KeyId, u32>,
+}
+
+impl Announcer {
+    /// Returns the announcer and its task.
+    pub fn new(store: Arc<dyn Store>, meter: &Meter) -> (Self, impl Future<Output = ()> + Send + use<>) {
+        let (queue, announcements) = mpsc::channel(QUEUE);
+        let dropped = meter
+            .u64_counter("quota_notices_dropped")
+            .with_description(
+                "Notices to owners that were dropped, because too many waited for their delivery",
+            )
+            .build();
+        (Self { queue, limit_days: Cache::new(LIMITED_KEYS) }, run(store, announcements, dropped))
+    }
+
+    pub fn announce(&self, announcement: Announcement) {
+        if announcement.kind == NoticeKind::KeyDailyLimit {
+            let today = day_of(announcement.at);
+            if self.limit_days.get(&announcement.key) == Some(today) {
+                return;
+            }
+            self.limit_days.insert(announcement.key, today);
+        }
+        let _ = self.queue.try_send(announcement);
+    }
+}
+
+async fn run(store: Arc<dyn Store>, announcements: Receiver<Announcement>, dropped: Counter<u64>) {
+    let next = async |mut announcements: Receiver<Announcement>| {
+        announcements.recv().await.map(|announcement| (announcement, announcements))
+    };
+    let announce = async |announcement: Announcement| match store.announce(&announcement).await {
+        Ok(0) => {}
+        Ok(count) => dropped.add(count, &[]),
+        // A pause stays unannounced until the next charge of its key.
+        Err(error) => tracing::warn!(%error, key = %announcement.key, "can't announce an event of a key yet"),
+    };
+    stream::unfold(announcements, next).for_each_concurrent(CONCURRENCY, announce).await;
+}

@@ -1,0 +1,81 @@
+//! Notices to owners, and where they want them. dashboard-api delivers them.
+
+use std::sync::Arc;
+
+use poem_openapi::OpenApi;
+use poem_openapi::param::{Path, Query};
+use quota_api::{ClaimedNotices, Contact, ContactStatus, NoticeResult, Outbox};
+use service_kit::SerdeJson;
+
+use super::Context;
+use super::accounts::{Done, account_id};
+use super::charges::Tag;
+use super::error::{ApiError, RequestError};
+use crate::domain::account::contact_fits;
+use crate::store::StoreError;
+
+const MAX_CLAIMS: u32 = 100;
+
+pub struct NoticesApi(pub Arc<Context>);
+
+#[OpenApi(tag = "Tag::Notices")]
+impl NoticesApi {
+    /// Claim notices for delivery
+    ///
+    /// The oldest one of each account whose turn it is. A claim ends after 60 seconds, unless its result is reported first.
+    #[oai(path = "/notices/claims", method = "post", operation_id = "claimNotices")]
+    async fn claim(
+        &self,
+        /// Maximum number of notices. Default: 16, maximum: 100.
+        limit: Query<Option<u32>>,
+    ) -> Result<SerdeJson<ClaimedNotices>, ApiError> {
+        let limit = limit.0.unwrap_or(16).clamp(1, MAX_CLAIMS) as usize;
+        Ok(SerdeJson(ClaimedNotices { notices: self.0.store.claim_notices(limit).await? }))
+    }
+
+    /// Report the result of a delivery
+    ///
+    /// Removes the notice, or sets the time of the next attempt. Without effect if the claim has ended.
+    #[oai(path = "/notices/results", method = "post", operation_id = "reportNotice")]
+    async fn report(&self, result: SerdeJson<NoticeResult>) -> Result<Done, ApiError> {
+        let NoticeResult { account, claim, retry_seconds, delivery } = result.0;
+        let id = account_id(&account)?;
+        if self.0.store.finish_notice(id, claim, retry_seconds).await?
+            && let Some(delivery) = delivery
+        {
+            match self.0.store.set_last_delivery(id, &delivery).await {
+                Err(StoreError::AccountNotFound) => {}
+                result => result?,
+            }
+        }
+        Ok(Done::Done)
+    }
+
+    /// Show how many notices wait
+    ///
+    /// For the metrics of dashboard-api.
+    #[oai(path = "/notices", method = "get", operation_id = "getOutbox")]
+    async fn outbox(&self) -> Result<SerdeJson<Outbox>, ApiError> {
+        Ok(SerdeJson(self.0.store.outbox().await?))
+    }
+
+    /// Show an account's contact
+    ///
+    /// With the result of the last delivery.
+    #[oai(path = "/accounts/:id/contact", method = "get", operation_id = "getContact")]
+    async fn contact(&self, id: Path<String>) -> Result<SerdeJson<ContactStatus>, ApiError> {
+        Ok(SerdeJson(self.0.store.contact(account_id(&id)?).await?))
+    }
+
+    /// Replace an account's contact
+    ///
+    /// At most 4,096 bytes of JSON.
+    #[oai(path = "/accounts/:id/contact", method = "put", operation_id = "setContact")]
+    async fn set_contact(&self, id: Path<String>, contact: SerdeJson<Contact>) -> Result<Done, ApiError> {
+        if !contact_fits(&contact.0) {
+            return Err(RequestError::Contact.into());
+        }
+        self.0.store.set_contact(account_id(&id)?, &contact.0).await?;
+        Ok(Done::Done)
+    }
+}

@@ -1,0 +1,50 @@
+//! What is announced to the owner of a key.
+
+use quota_api::{Notice, NoticeKind};
+
+use super::id::KeyId;
+use super::time::{MS_PER_DAY, day_of};
+use super::verdict::{ChargeGroup, GroupOutcome, Subject};
+
+/// Maximum number of notices of an account that wait for their delivery. A further one replaces an older one.
+pub const MAX_NOTICES: usize = 100;
+/// Maximum number of accounts with such notices.
+pub const MAX_ACCOUNTS: usize = 100_000;
+/// Duration of a claim, after which another process may deliver the notice.
+pub const CLAIM_MS: i64 = 60_000;
+
+/// A pause or a first denied request of a day, which the owner must be told about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Announcement {
+    pub key: KeyId,
+    pub kind: NoticeKind,
+    /// Time of the pause or of the denied request, ms.
+    pub at: i64,
+    pub limit: u32,
+}
+
+impl Announcement {
+    /// What the outcome of a group gives reason to announce. Every request over the daily limit does: the store knows
+    /// which is the day's first.
+    pub fn of(group: &ChargeGroup, outcome: &GroupOutcome, burst_limit: u16) -> Option<Self> {
+        let Subject::Key(key) = group.subject else { return None };
+        let paused = |at| Some(Self { key, kind: NoticeKind::KeyPaused, at, limit: burst_limit.into() });
+        match outcome {
+            GroupOutcome::Counted(counts) if counts.burst_exceeded => paused(counts.now),
+            GroupOutcome::Paused { unannounced: Some(at), .. } => paused(*at),
+            GroupOutcome::Counted(counts) if counts.over_daily > 0 => {
+                Some(Self { key, kind: NoticeKind::KeyDailyLimit, at: counts.now, limit: counts.limit })
+            }
+            _ => None,
+        }
+    }
+
+    /// The same for every announcement of the same pause or day.
+    pub fn notice(&self) -> Notice {
+        let at = match self.kind {
+            NoticeKind::KeyPaused => self.at,
+            NoticeKind::KeyDailyLimit => i64::from(day_of(self.at)) * MS_PER_DAY,
+        };
+        Notice { kind: self.kind, key: self.key.to_string(), at, limit: self.limit }
+    }
+}

@@ -1,0 +1,182 @@
+//! Announcements and the outbox.
+
+use quota_api::{ClaimedNotice, Contact, NoticeKind, Scope, StateChange, Webhook};
+use quota_svc::domain::id::{AccountId, KeyId};
+use quota_svc::domain::key::KeyChange;
+use quota_svc::domain::notice::{Announcement, MAX_NOTICES};
+use quota_svc::domain::verdict::{ChargeGroup, GroupOutcome, Subject};
+
+use super::harness::{DAY, Harness};
+
+pub fn webhook_contact() -> Contact {
+    let (url, secret) = ("https://hooks.example/x".to_owned(), "whsec_eA==".to_owned());
+    Contact { webhook: Some(Webhook { url, secret, enabled: true }) }
+}
+
+/// An account that wants notices, and its key.
+async fn account_and_key(harness: &Harness) -> (AccountId, KeyId) {
+    let account = harness.account().await;
+    harness.store.set_contact(account, &webhook_contact()).await.unwrap();
+    (account, harness.key_in(account, Scope::Full, Some(500)).await.unwrap())
+}
+
+/// Charges a key and returns what its outcome gives reason to announce.
+async fn announcement(harness: &Harness, key: KeyId, count: u32) -> Option<Announcement> {
+    let group = ChargeGroup { subject: Subject::Key(key), count };
+    let outcomes = harness.store.charge(&[group]).await;
+    Announcement::of(&group, &outcomes[0], harness.limits.burst)
+}
+
+async fn pause(harness: &Harness, key: KeyId) -> Announcement {
+    announcement(harness, key, u32::from(harness.limits.burst) + 1).await.unwrap()
+}
+
+async fn claim(harness: &Harness) -> Vec<ClaimedNotice> {
+    harness.store.claim_notices(10).await.unwrap()
+}
+
+pub async fn pause_is_announced_until_it_is_marked(harness: &Harness) {
+    let ((account, key), store) = (account_and_key(harness).await, &harness.store);
+    let paused = pause(harness, key).await;
+    assert_eq!((paused.kind, paused.at, paused.limit), (NoticeKind::KeyPaused, harness.now(), 300));
+    harness.advance(5_000);
+    assert_eq!(announcement(harness, key, 1).await, Some(paused), "not announced yet");
+    for _ in 0..2 {
+        assert_eq!(store.announce(&paused).await.unwrap(), 0);
+    }
+    assert_eq!(announcement(harness, key, 1).await, None, "announced");
+    let outbox = store.outbox().await.unwrap();
+    assert_eq!((outbox.accounts, outbox.oldest), (1, Some(paused.at)));
+    let claimed = claim(harness).await;
+    assert_eq!(claimed.len(), 1, "{claimed:?}");
+    assert_eq!((&claimed[0].account, &claimed[0].notice), (&account.to_string(), &paused.notice()));
+    assert!(store.finish_notice(account, claimed[0].claim, None).await.unwrap());
+    harness.advance(DAY);
+    assert_eq!(claim(harness).await, [], "a repeated announcement added nothing");
+    assert_eq!(store.outbox().await.unwrap(), Default::default());
+}
+
+pub async fn late_mark_does_not_hide_a_second_pause(harness: &Harness) {
+    let (_, key) = account_and_key(harness).await;
+    let first = pause(harness, key).await;
+    let resume = KeyChange::State(StateChange::Resume);
+    harness.store.change_key(key, None, &resume, quota_api::Actor::Owner).await.unwrap();
+    harness.advance(1);
+    let second = pause(harness, key).await;
+    harness.store.announce(&first).await.unwrap();
+    assert_eq!(announcement(harness, key, 1).await, Some(second));
+    harness.store.announce(&second).await.unwrap();
+    assert_eq!(announcement(harness, key, 1).await, None);
+}
+
+pub async fn resume_keeps_a_pause_unannounced(harness: &Harness) {
+    let (account, key) = account_and_key(harness).await;
+    let paused = pause(harness, key).await;
+    let resume = KeyChange::State(StateChange::Resume);
+    harness.store.change_key(key, Some(account), &resume, quota_api::Actor::Owner).await.unwrap();
+    harness.store.announce(&paused).await.unwrap();
+    assert_eq!(claim(harness).await[0].notice, paused.notice());
+}
+
+pub async fn claim_ends_after_a_minute_and_failed_attempts_are_counted(harness: &Harness) {
+    let ((account, key), store) = (account_and_key(harness).await, &harness.store);
+    store.announce(&pause(harness, key).await).await.unwrap();
+    let first = claim(harness).await;
+    harness.advance(59_999);
+    assert_eq!(claim(harness).await, []);
+    harness.advance(1);
+    let second = claim(harness).await;
+    assert_eq!((second.len(), second[0].attempts), (1, 0));
+    assert!(!store.finish_notice(account, first[0].claim, None).await.unwrap(), "the claim has ended");
+    assert!(store.finish_notice(account, second[0].claim, Some(300)).await.unwrap());
+    assert!(!store.finish_notice(account, second[0].claim, Some(300)).await.unwrap(), "already reported");
+    harness.advance(299_999);
+    assert_eq!(claim(harness).await, []);
+    harness.advance(1);
+    let third = claim(harness).await;
+    assert_eq!((third.len(), third[0].attempts), (1, 1));
+    assert_eq!(third[0].notice, first[0].notice);
+}
+
+pub async fn notices_of_an_account_are_claimed_one_after_another(harness: &Harness) {
+    let ((account, first), store) = (account_and_key(harness).await, &harness.store);
+    let second = harness.key_in(account, Scope::Ip, None).await.unwrap();
+    for key in [first, second] {
+        store.announce(&pause(harness, key).await).await.unwrap();
+        harness.advance(1);
+    }
+    for key in [first, second] {
+        let claimed = claim(harness).await;
+        assert_eq!(claimed.len(), 1, "{claimed:?}");
+        assert_eq!(claimed[0].notice.key, key.to_string());
+        store.finish_notice(account, claimed[0].claim, None).await.unwrap();
+    }
+}
+
+pub async fn daily_limit_is_announced_once_a_day(harness: &Harness) {
+    let (account, _) = account_and_key(harness).await;
+    let key = harness.key_in(account, Scope::Ip, Some(2)).await.unwrap();
+    for _ in 0..2 {
+        let limited = announcement(harness, key, 3).await.unwrap();
+        assert_eq!((limited.kind, limited.limit), (NoticeKind::KeyDailyLimit, 2));
+        harness.store.announce(&limited).await.unwrap();
+        let claimed = claim(harness).await;
+        assert_eq!(claimed[0].notice.at, harness.now() / DAY * DAY);
+        harness.store.finish_notice(account, claimed[0].claim, None).await.unwrap();
+        harness.advance(1_000);
+        let again = announcement(harness, key, 1).await.unwrap();
+        harness.store.announce(&again).await.unwrap();
+        assert_eq!(claim(harness).await, [], "announced before");
+        harness.advance(DAY);
+    }
+}
+
+pub async fn full_outbox_drops_an_older_notice_and_counts_it(harness: &Harness) {
+    let ((account, key), store) = (account_and_key(harness).await, &harness.store);
+    let announcement = |at| Announcement { key, kind: NoticeKind::KeyPaused, at, limit: 300 };
+    for at in 0..MAX_NOTICES as i64 {
+        assert_eq!(store.announce(&announcement(at)).await.unwrap(), 0);
+    }
+    assert_eq!(store.announce(&announcement(1_000)).await.unwrap(), 1);
+    let mut delivered = Vec::new();
+    while let [claimed] = &claim(harness).await[..] {
+        delivered.push(claimed.notice.at);
+        store.finish_notice(account, claimed.claim, None).await.unwrap();
+    }
+    let expected: Vec<i64> = [0].into_iter().chain(2..100).chain([1_000]).collect();
+    assert_eq!(delivered, expected, "the oldest stays, because it may be claimed");
+}
+
+pub async fn owner_without_a_webhook_gets_no_notice(harness: &Harness) {
+    let key = harness.key().await;
+    let paused = pause(harness, key).await;
+    harness.store.announce(&paused).await.unwrap();
+    assert_eq!(claim(harness).await, []);
+    assert_eq!(announcement(harness, key, 1).await, None, "marked, so that no charge announces it again");
+    let unknown = Announcement { key: KeyId([1; 16]), ..paused };
+    harness.store.announce(&unknown).await.unwrap();
+    let group = ChargeGroup { subject: Subject::Key(unknown.key), count: 1 };
+    assert_eq!(harness.store.charge(&[group]).await, [GroupOutcome::UnknownKey], "no record was created");
+}
+
+pub async fn contact_is_replaced_and_gone_with_the_account(harness: &Harness) {
+    let ((account, key), store) = (account_and_key(harness).await, &harness.store);
+    assert_eq!(store.contact(account).await.unwrap().contact, webhook_contact());
+    assert_eq!(store.account(account).await.unwrap().contact, webhook_contact());
+    let delivery = quota_api::Delivery { at: 5, error: Some("status 500".to_owned()) };
+    store.set_last_delivery(account, &delivery).await.unwrap();
+    store.set_contact(account, &Contact::default()).await.unwrap();
+    let status = store.contact(account).await.unwrap();
+    assert_eq!((status.contact, status.last_delivery), (Contact::default(), Some(delivery.clone())));
+    store.set_contact(account, &webhook_contact()).await.unwrap();
+    store.announce(&pause(harness, key).await).await.unwrap();
+    store.delete_account(account, None).await.unwrap();
+    assert!(store.set_contact(account, &webhook_contact()).await.is_err());
+    assert!(store.set_last_delivery(account, &delivery).await.is_err());
+    assert!(store.account(account).await.is_err(), "not created again");
+    // The notice of a deleted account can still be claimed, and removed.
+    for claimed in claim(harness).await {
+        assert!(store.finish_notice(account, claimed.claim, None).await.unwrap());
+    }
+    assert_eq!(store.outbox().await.unwrap(), Default::default());
+}
