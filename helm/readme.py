@@ -16,21 +16,25 @@ HEAD = """# ip-lookup
 
 A self-hosted IP lookup API with scoped API keys, a daily quota and a burst limit, behind any ingress.
 
-```sh
-helm install ip-lookup helm/ip-lookup --namespace ip-lookup --create-namespace \\
-  --set hosts.api=ip.example.org,hosts.dashboard=keys.example.org \\
-  --set edge.profile=haproxy,ingress.enabled=true \\
-  --set geo.provider=dbip-lite
-```
-
 There are no published images yet. Before the installation, build them, and push them and Valkey's image to a registry
-that your cluster can reach. Add `--set global.imageRegistry=$REGISTRY` to the command above:
+that your cluster can reach:
 
 ```sh
+REGISTRY=registry.example.org
 for name in lookup-svc quota-svc dashboard-api; do
   docker build --target $name --tag $REGISTRY/ip-lookup/$name:0.1.0 . && docker push $REGISTRY/ip-lookup/$name:0.1.0
 done
 docker pull VALKEY_IMAGE && docker tag VALKEY_IMAGE $REGISTRY/VALKEY_IMAGE && docker push $REGISTRY/VALKEY_IMAGE
+```
+
+Then install it:
+
+```sh
+helm install ip-lookup helm/ip-lookup --namespace ip-lookup --create-namespace \\
+  --set global.imageRegistry=$REGISTRY \\
+  --set hosts.api=ip.example.org,hosts.dashboard=keys.example.org \\
+  --set edge.profile=haproxy,ingress.enabled=true \\
+  --set geo.provider=dbip-lite
 ```
 
 The store is a single Valkey in this chart, or your own Redis (`externalRedis`). `ci/` has a values file for each common
@@ -58,7 +62,7 @@ Service. A connection fact that the controller does not provide is null; a clien
 
 | Profile | Client address | HTTP version | TLS version and cipher | Round-trip time | Also requires |
 |---|---|---|---|---|---|
-| `haproxy`, `haproxy-ingress` | yes | yes | yes | yes | |
+| `haproxy` (haproxytech/kubernetes-ingress), `haproxy-ingress` (haproxy-ingress.github.io) | yes | yes | yes | yes | |
 | `nginx` (F5) | yes | yes | yes | with a snippet | its VirtualServer objects |
 | `ingress-nginx` (retired) | yes | yes | yes | yes | `proxy-set-headers` in the controller's ConfigMap |
 | `envoy-gateway`, `istio` | yes | yes | yes | Envoy 1.40 or newer | |
@@ -82,10 +86,11 @@ The services also use the `X-Request-Id` and the `traceparent` of trusted proxie
 
 With `ingress.enabled` and `ingress.tls.enabled`, the routes need two Secrets of type `kubernetes.io/tls`:
 `{fullname}-api-tls` and `{fullname}-dashboard-tls`, or those of `ingress.tls.apiSecret` and
-`ingress.tls.dashboardSecret`. `{fullname}` is `ip-lookup` for a release of that name. cert-manager creates them with its
-annotation, its dot escaped:
+`ingress.tls.dashboardSecret`. `{fullname}` is `ip-lookup` for a release of that name. From certificate files (create the namespace first, and the second
+Secret likewise), or by cert-manager with its annotation, its dot escaped:
 
 ```sh
+kubectl -n ip-lookup create secret tls ip-lookup-api-tls --cert=api.pem --key=api.key
 helm upgrade … --set 'edge.annotations.cert-manager\\.io/cluster-issuer=letsencrypt'
 ```
 

@@ -1,17 +1,20 @@
-// The account drawer: change the password or delete the account.
+// The account drawer: the webhook, the password, and the deletion of the account.
 import { call } from "./api.js";
 import { button, h, toast } from "./dom.js";
 import { field, formOf, open } from "./dialogs.js";
 import { date } from "./format.js";
+import { webhookSection } from "./webhook.js";
 
 /**
  * @param {import("./api.js").Account} account
+ * @param {boolean} webhooks whether the service sends some
  * @param {() => void} onDeleted
  */
-export function showAccount(account, onDeleted) {
+export function showAccount(account, webhooks, onDeleted) {
   const dialog = open("Your account", [
     h("div", { class: "content" },
       h("p", { class: "identity" }, h("strong", null, account.login), h("span", null, `created ${date(account.created_at)}`)),
+      webhooks ? webhookSection() : null,
       h("h3", null, "Change password"),
       passwordForm(() => {
         dialog.close();

@@ -53,7 +53,7 @@ function header(settings, account) {
   if (!account) return h("header", { class: "top" }, brand, h("nav", { "aria-label": "Pages" }, ...pages));
   const accountButton = h("button", {
     type: "button", class: "ghost account", "aria-label": `Your account, ${account.login}`,
-    onclick: () => showAccount(account, () => show(settings, null, "Your account and its keys have been deleted.")),
+    onclick: () => showAccount(account, settings.webhooks, () => show(settings, null, "Your account and its keys have been deleted.")),
   }, icon("user"), h("span", null, account.login));
   const signOut = button("Sign out", {
     class: "ghost", onclick: async () => {

@@ -76,7 +76,7 @@ function showSecret(created, onSaved) {
  * @param {string} text
  * @param {string} id
  */
-function copyable(label, text, id) {
+export function copyable(label, text, id) {
   const code = h("code", { id, tabindex: 0, role: "group", "aria-label": label }, text);
   const copy = button("Copy", { icon: "copy", class: "ghost copy", "aria-label": `Copy: ${label}`, onclick: () => copyText(text, code, copy) });
   return h("div", { class: "copyable" }, h("div", { class: "copy-row" }, h("p", { class: "label" }, label), copy), code);

@@ -8,6 +8,7 @@ use quota_client::wire::{Account, NewAccount, SetCredential};
 use quota_client::{ClientError, QuotaClient};
 use secrecy::SecretString;
 
+use crate::notices::target::TargetError;
 use crate::password::{self, PasswordError, Passwords, Place, Share};
 use crate::session::{self, BrowserId, Session, unix_now};
 use crate::throttle::{Attempt, Throttle, Throttled};
@@ -31,6 +32,12 @@ pub enum AccountError {
     SignupDisabled,
     #[error("the maximum number of accounts has been reached")]
     AccountLimitReached,
+    #[error("this service sends no webhooks")]
+    WebhooksDisabled,
+    #[error("the account has no webhook")]
+    NoWebhook,
+    #[error(transparent)]
+    Webhook(#[from] TargetError),
     #[error(transparent)]
     Throttled(#[from] Throttled),
     #[error(transparent)]
@@ -73,6 +80,11 @@ impl Accounts {
     pub fn new(quota: QuotaClient, max_accounts: Option<u64>) -> Result<Self, AccountError> {
         let (passwords, throttle) = (Passwords::new()?, Throttle::new()?);
         Ok(Self { quota, passwords, throttle, max_accounts, pending: AtomicU64::new(0) })
+    }
+
+    /// Counts an attempt that needs no password, or rejects it.
+    pub fn throttle(&self, attempt: Attempt<'_>, now: Instant) -> Result<(), Throttled> {
+        self.throttle.attempt(attempt, now)
     }
 
     /// Whether sign-up is enabled. Even if it is, [`sign_up`](Self::sign_up) fails once the account limit is reached.
@@ -135,7 +147,9 @@ impl Accounts {
     /// quota-svc.
     fn enter(&self, attempt: Attempt<'_>) -> Result<Place<'_>, AccountError> {
         let place = self.passwords.enter(match attempt {
-            Attempt::KnownBrowser { .. } | Attempt::Confirmation { .. } => Share::Known,
+            Attempt::KnownBrowser { .. } | Attempt::Confirmation { .. } | Attempt::TestEvent { .. } => {
+                Share::Known
+            }
             Attempt::SignIn { .. } | Attempt::SignUp { .. } => Share::Strangers,
         })?;
         self.throttle.attempt(attempt, Instant::now())?;

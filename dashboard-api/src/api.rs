@@ -6,6 +6,7 @@ mod csrf;
 mod error;
 mod keys;
 mod model;
+mod webhook;
 
 use std::sync::Arc;
 
@@ -14,6 +15,7 @@ use keys::KeysApi;
 use poem_openapi::{OpenApiService, Tags};
 use service_kit::error::INTERNAL_ERROR;
 use service_kit::openapi::{self, OpenApiDocument};
+use webhook::WebhookApi;
 
 pub use context::Context;
 pub use csrf::CsrfGuard;
@@ -29,7 +31,7 @@ enum Tag {
     Keys,
 }
 
-type Service = OpenApiService<(AccountApi, KeysApi), ()>;
+type Service = OpenApiService<(AccountApi, WebhookApi, KeysApi), ()>;
 
 /// Returns the OpenAPI document as pretty-printed JSON.
 pub fn document(context: &Arc<Context>) -> anyhow::Result<String> {
@@ -41,7 +43,7 @@ pub fn document(context: &Arc<Context>) -> anyhow::Result<String> {
 
 /// The operations, without middleware.
 pub fn service(context: &Arc<Context>) -> Service {
-    let apis = (AccountApi(context.clone()), KeysApi(context.clone()));
+    let apis = (AccountApi(context.clone()), WebhookApi(context.clone()), KeysApi(context.clone()));
     OpenApiService::new(apis, "IP lookup dashboard", "1.1.0")
         .description(include_str!("api/description.md"))
         .contact(openapi::contact(Some(&context.docs_url)))

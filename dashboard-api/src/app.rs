@@ -16,6 +16,7 @@ use crate::api::{self, Context};
 use crate::config::{Config, Switch};
 use crate::deadline::{self, QUOTA_TIMEOUT};
 use crate::first_account::FirstAccount;
+use crate::notices::Deliveries;
 use crate::router;
 use crate::session::{Cookies, KnownBrowsers, SessionKey};
 
@@ -57,6 +58,11 @@ impl DashboardService {
             }
         }));
         tasks.spawn(kit.tasks.watch("proxy discovery", discovery_report));
+        if let Some(rules) = context.webhooks.clone() {
+            let (quota, link) = (context.quota.clone(), context.dashboard_url.clone());
+            let deliveries = Deliveries::new(quota, rules, link, &kit.telemetry.meter());
+            tasks.spawn(kit.tasks.watch("notices", deliveries.run()));
+        }
         Ok(Self { endpoint, context, tasks })
     }
 
@@ -103,6 +109,8 @@ fn context(config: &Config, key: &SessionKey, edge: Edge, quota: QuotaClient) ->
         docs_url: config.docs_url(),
         lookup_url: config.lookup_url.as_str().trim_end_matches('/').to_owned(),
         public_origin: config.public_origin(),
+        dashboard_url: config.dashboard_url(),
+        webhooks: config.notices.webhook_rules(),
         host: config.host(),
         attribution: config.attribution.clone(),
     })

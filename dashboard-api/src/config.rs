@@ -8,10 +8,12 @@ use base::flags::flag_defaults;
 use clap::Parser;
 use edge::EdgeArgs;
 use http_server::{ListenerArgs, ServeArgs, Tls, TlsArgs};
+use ipnet::IpNet;
 use service_kit::command_line::{ManualCommand, OutputArgs, short_help};
 use service_kit::{ListenAddrParser, PortArgs, TelemetryArgs, web_url};
 use url::Url;
 
+use crate::notices::target::TargetRules;
 use crate::password_commands::PasswordCommand;
 use crate::session::SessionKey;
 
@@ -104,6 +106,8 @@ pub struct Config {
     #[command(flatten)]
     pub accounts: AccountArgs,
     #[command(flatten)]
+    pub notices: NoticeArgs,
+    #[command(flatten)]
     pub edge: EdgeArgs,
     #[command(flatten)]
     pub listener: ListenerArgs,
@@ -136,6 +140,36 @@ pub struct AccountArgs {
     /// Directory with the files login, password and api-key of an account to create, unless an account has this login
     #[arg(long, env, value_name = "PATH")]
     pub first_account_dir: Option<PathBuf>,
+}
+
+#[derive(clap::Args, Debug, Clone)]
+#[command(next_help_heading = "Notices")]
+pub struct NoticeArgs {
+    /// Let owners set a webhook, which is told about paused keys and exceeded daily limits
+    #[arg(long, env, value_enum, default_value_t = Switch::On)]
+    pub webhooks: Switch,
+    /// Accept webhooks with plain http:// URLs, for closed networks
+    #[arg(long, env)]
+    pub webhook_allow_http: bool,
+    /// Send webhooks also to addresses in this network, on any port. By default, only public addresses get them, so that no
+    /// owner reaches your own network
+    #[arg(long, env, value_name = "CIDR", value_delimiter = ',')]
+    pub webhook_allow_network: Vec<IpNet>,
+}
+
+impl NoticeArgs {
+    /// Where webhooks may be sent; `None` if none are sent.
+    pub fn webhook_rules(&self) -> Option<TargetRules> {
+        let networks = self.webhook_allow_network.clone();
+        let rules = || TargetRules { allow_http: self.webhook_allow_http, networks };
+        (self.webhooks == Switch::On).then(rules)
+    }
+}
+
+impl Default for NoticeArgs {
+    fn default() -> Self {
+        flag_defaults()
+    }
 }
 
 impl Default for Config {
@@ -198,6 +232,12 @@ impl Config {
     /// Origin of the public URL, such as `https://keys.example`.
     pub fn public_origin(&self) -> Option<String> {
         self.public_url.as_ref().map(|url| url.origin().ascii_serialization())
+    }
+
+    /// URL of the dashboard, for links in notices. Without `--public-url`, a page on this machine.
+    pub fn dashboard_url(&self) -> String {
+        let local = || format!("http://localhost:{}", self.listen.port());
+        self.public_url.as_ref().map_or_else(local, |url| url.as_str().trim_end_matches('/').to_owned())
     }
 
     /// Host name of the dashboard's URL, without port and brackets. `None` if every host is accepted.

@@ -36,6 +36,10 @@ pub enum Attempt<'a> {
     SignUp {
         address: IpAddr,
     },
+    /// A test event to the webhook of an account.
+    TestEvent {
+        account: &'a str,
+    },
 }
 
 /// Allows `burst` attempts without delay, then one per `interval`.
@@ -57,6 +61,7 @@ const PER_LOGIN: AttemptRate = rate(1_000, 10);
 /// so that one address can't occupy the hashing queue.
 const PER_ADDRESS: AttemptRate = rate(600, 1);
 const SIGN_UPS_PER_ADDRESS: AttemptRate = rate(20, 60);
+const TEST_EVENTS_PER_ACCOUNT: AttemptRate = rate(1, 60);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("too many attempts")]
@@ -122,6 +127,9 @@ impl Throttle {
             ],
             Attempt::Confirmation { session } => {
                 vec![(self.digest("confirmation", &[session.as_bytes()]), PER_CLIENT)]
+            }
+            Attempt::TestEvent { account } => {
+                vec![(self.digest("test event", &[account.as_bytes()]), TEST_EVENTS_PER_ACCOUNT)]
             }
             Attempt::SignUp { address } => {
                 vec![(self.digest("sign-up", &[&network(address)]), SIGN_UPS_PER_ADDRESS)]

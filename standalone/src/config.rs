@@ -9,7 +9,7 @@ use anyhow::ensure;
 use base::flags::parse_duration;
 use clap::Parser;
 use clap::builder::{ArgPredicate, FalseyValueParser, TypedValueParser};
-use dashboard_api::config::Switch;
+use dashboard_api::config::{NoticeArgs, Switch};
 use geo::GeoArgs;
 use http_server::{ListenerArgs, ServeArgs, TlsArgs};
 use quota_svc::config::LimitArgs;
@@ -102,6 +102,8 @@ pub struct Config {
     pub grace: Duration,
     #[command(flatten)]
     pub limits: LimitArgs,
+    #[command(flatten)]
+    pub notices: NoticeArgs,
     #[command(flatten)]
     pub geo: GeoArgs,
     /// For the API and the dashboard.

@@ -66,6 +66,7 @@ impl Config {
             edge: self.edge(),
             serving: self.serve_args(),
             listener: self.listener.clone(),
+            notices: self.notices.clone(),
             ..dashboard_api::config::Config::default()
         };
         config.accounts.session_key = Some(session_key);

@@ -77,6 +77,7 @@ impl AccountApi {
             lookup_url: self.0.lookup_url.clone(),
             docs_url: self.0.docs_url.clone(),
             keys_per_account: KEYS_PER_ACCOUNT as u32,
+            webhooks: self.0.webhooks.is_some(),
             attribution: attribution.map(link).collect(),
         })
     }

@@ -15,6 +15,7 @@ use quota_client::QuotaClient;
 use super::error::{ApiError, api_error};
 use crate::accounts::{AccountError, Accounts};
 use crate::config::Attribution;
+use crate::notices::target::TargetRules;
 use crate::session::{self, Cookies, KnownBrowsers, Session, unix_now};
 
 /// A response with `Set-Cookie` headers. A field of an `ApiResponse` could set only one of them.
@@ -33,6 +34,10 @@ pub struct Context {
     pub lookup_url: String,
     /// Origin of `--public-url`.
     pub public_origin: Option<String>,
+    /// URL of the dashboard, for links in notices.
+    pub dashboard_url: String,
+    /// Where webhooks may be sent; `None` if none are sent.
+    pub webhooks: Option<TargetRules>,
     /// Host name of the dashboard's URL, without a port. `None` if every host is accepted.
     pub host: Option<String>,
     /// Links in the page's footer.

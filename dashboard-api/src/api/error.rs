@@ -11,6 +11,7 @@ use service_kit::openapi::{Example, OpenApiDocument};
 use service_kit::{ErrorBody, SerdeJson};
 
 use crate::accounts::AccountError;
+use crate::notices::target::TargetError;
 use crate::password::PasswordError;
 use crate::throttle::Throttled;
 
@@ -19,20 +20,22 @@ type Body = SerdeJson<ErrorBody>;
 /// The error responses of the operations.
 #[derive(ApiResponse, Debug)]
 pub enum ApiError {
-    /// Invalid request: `invalid_login`, `invalid_password`, `invalid_name`, `bad_request`.
+    /// Invalid request: `invalid_login`, `invalid_password`, `invalid_name`, `invalid_webhook`,
+    /// `bad_request`.
     #[oai(status = 400)]
     Invalid(Body),
     /// Not signed in (`unauthenticated`), or incorrect login or password (`invalid_credentials`).
     #[oai(status = 401)]
     Unauthenticated(Body),
-    /// Not allowed: `csrf_refused`, `wrong_password`, `signup_disabled`, `account_limit_reached`.
+    /// Not allowed: `csrf_refused`, `wrong_password`, `signup_disabled`, `account_limit_reached`,
+    /// `webhooks_disabled`.
     #[oai(status = 403)]
     Forbidden(Body),
     /// This key does not exist in your account: `key_not_found`.
     #[oai(status = 404)]
     NotFound(Body),
     /// Conflicts with the current state: `key_limit_reached`, `key_inactive`, `key_paused`, `login_taken`,
-    /// `version_conflict`.
+    /// `version_conflict`, `no_webhook`.
     #[oai(status = 409)]
     Conflict(Body),
     /// Too many attempts: `rate_limit_exceeded`.
@@ -93,6 +96,9 @@ fn parts(error: &AccountError) -> ErrorParts<'_> {
             let message = "Sign-up is closed: this service has reached its maximum number of accounts.";
             (403, "account_limit_reached", message)
         }
+        AccountError::WebhooksDisabled => (403, "webhooks_disabled", "This service sends no webhooks."),
+        AccountError::NoWebhook => (409, "no_webhook", "Set a webhook first."),
+        AccountError::Webhook(error) => return (400, "invalid_webhook", error.to_string().into()),
         AccountError::Throttled(_) => {
             let message = format!("Too many attempts. Try again in {} seconds.", retry_seconds(error));
             return (429, "rate_limit_exceeded", message.into());
@@ -172,7 +178,7 @@ pub fn add_examples(document: &mut OpenApiDocument, docs_url: &str) {
     let throttled = Throttled { retry_after: Duration::from_secs(29) };
     let login = "a login can't contain spaces";
     let name = SettingsError::Name;
-    let errors: [(&[&str], AccountError); 17] = [
+    let errors: [(&[&str], AccountError); 20] = [
         (&["signUp"], quota("invalid_login", login)),
         (&["signUp", "changePassword"], PasswordError::Length.into()),
         (&["createKey", "changeKey"], quota(name.code(), &name.to_string())),
@@ -187,6 +193,9 @@ pub fn add_examples(document: &mut OpenApiDocument, docs_url: &str) {
         (&["reactivateKey"], quota("key_paused", "")),
         (&["signUp"], quota("account_exists", "")),
         (&["changePassword", "deleteAccount", "signIn"], quota("version_conflict", "")),
+        (&["setWebhook"], TargetError::Scheme.into()),
+        (&["setWebhook", "testWebhook"], AccountError::WebhooksDisabled),
+        (&["replaceWebhookSecret", "testWebhook"], AccountError::NoWebhook),
         (&[], throttled.into()),
         (&[], quota("store_unavailable", "")),
         (&[], quota("not_confirmed", "")),

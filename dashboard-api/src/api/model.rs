@@ -52,6 +52,50 @@ impl From<wire::Account> for Account {
     }
 }
 
+/// The account's webhook, without its secret.
+#[derive(Object, Serialize)]
+#[oai(skip_serializing_if_is_none)]
+pub struct WebhookStatus {
+    /// URL that notices are sent to. Absent if there is no webhook.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// Whether notices are sent.
+    pub enabled: bool,
+    /// Last attempt to deliver a notice. Absent if there was none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_delivery: Option<wire::Delivery>,
+}
+
+/// A webhook to set.
+#[derive(Object, Deserialize)]
+#[oai(deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
+pub struct SetWebhook {
+    /// An https URL with a public host and the port 443 or 8443. If absent, the webhook is removed.
+    #[serde(default)]
+    pub url: Option<String>,
+    /// Whether notices are sent.
+    pub enabled: bool,
+}
+
+/// The secret of a webhook, for the verification of its signatures.
+#[derive(Object, Serialize)]
+#[oai(skip_serializing_if_is_none)]
+pub struct WebhookSecret {
+    /// As in `whsec_…`. Shown only in this response. Absent if it has not changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secret: Option<String>,
+}
+
+/// Result of a test event.
+#[derive(Object, Serialize)]
+#[oai(skip_serializing_if_is_none)]
+pub struct TestResult {
+    /// Why it was not delivered. Absent if it was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
 /// Settings that the page needs before sign-in.
 #[derive(Object, Serialize)]
 pub struct Settings {
@@ -63,6 +107,8 @@ pub struct Settings {
     pub docs_url: String,
     /// Maximum number of keys per account.
     pub keys_per_account: u32,
+    /// Whether accounts can have a webhook.
+    pub webhooks: bool,
     /// Links that the licenses of the geo data require, for the page's footer.
     pub attribution: Vec<Link>,
 }

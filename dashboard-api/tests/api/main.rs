@@ -12,3 +12,4 @@ mod matrix;
 mod page;
 mod set_password;
 mod throttling;
+mod webhook;

@@ -49,9 +49,11 @@ impl Operation {
                 Some(json!({"current_password": PASSWORD, "new_password": "another password"}))
             }
             "deleteAccount" => Some(json!({"password": PASSWORD})),
+            "setWebhook" => Some(json!({"url": "https://hooks.example/", "enabled": true})),
             "createKey" => Some(json!({"name": "stolen", "scope": "full"})),
             "changeKey" => Some(json!({"name": "stolen"})),
             "signOut" | "resumeKey" | "deactivateKey" | "reactivateKey" | "deleteKey" => None,
+            "replaceWebhookSecret" | "testWebhook" => None,
             id => {
                 assert_eq!(self.method, Method::GET, "add the body of {id} to this test");
                 None

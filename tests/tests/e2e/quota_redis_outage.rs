@@ -195,6 +195,8 @@ async fn quota_svc_started_without_redis_is_not_ready_until_redis_starts() {
 #[tokio::test]
 async fn idle_quota_svc_detects_redis_restart() {
     let mut redis = Redis::options().appendonly().start().await;
+    // By default, Redis delays its writes to the file while the disk is busy, and the kill would lose them.
+    redis.cli(&["CONFIG", "SET", "appendfsync", "always"]).await;
     let quota = Quota::start(&redis).await;
     quota.wait_ready(WAIT_TIMEOUT).await;
     let key = quota.new_key().await;

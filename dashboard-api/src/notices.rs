@@ -1,0 +1,158 @@
+//! Delivers notices to owners: claims them from quota-svc, sends them, and reports the results. Several processes share the
+//! work: what one has claimed, the others do not get until its claim ends.
+
+pub mod target;
+pub mod webhook;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::log_throttle::LogThrottle;
+use opentelemetry::KeyValue;
+use opentelemetry::metrics::{Counter, Gauge, Meter};
+use quota_client::wire::{ClaimedNotice, Delivery, NoticeResult};
+use quota_client::{ClientError, QuotaClient};
+use target::TargetRules;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+use webhook::{Message, SendError};
+
+use crate::session::unix_now;
+
+/// Notices in delivery at the same time: at most one per account.
+const CONCURRENCY: usize = 64;
+/// How often notices are claimed while there are none.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// Pause after a failed call to quota-svc.
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
+/// How often the age of the oldest notice is measured.
+const METRICS_INTERVAL: Duration = Duration::from_secs(15);
+/// Seconds until the next attempt, by the number of failed ones. The last number repeats.
+const BACKOFF: [u32; 6] = [5, 30, 120, 600, 1_800, 3_600];
+/// After this time, a notice that could not be delivered is dropped.
+const MAX_AGE_MS: i64 = 86_400_000;
+
+pub struct Deliveries {
+    quota: QuotaClient,
+    rules: TargetRules,
+    /// URL of the dashboard.
+    link: String,
+    results: Counter<u64>,
+    oldest_age: Gauge<f64>,
+    failures: LogThrottle,
+}
+
+impl Deliveries {
+    pub fn new(quota: QuotaClient, rules: TargetRules, link: String, meter: &Meter) -> Self {
+        let results = meter
+            .u64_counter("notice_deliveries")
+            .with_description("Attempts to deliver a notice to an owner, by channel and result")
+            .build();
+        let oldest_age = meter
+            .f64_gauge("notice_oldest_age")
+            .with_unit("s")
+            .with_description("Age of the oldest notice that waits for its delivery; 0 if there is none")
+            .build();
+        Self { quota, rules, link, results, oldest_age, failures: LogThrottle::default() }
+    }
+
+    /// Runs until it is canceled.
+    pub async fn run(self) {
+        let (deliveries, mut in_progress) = (Arc::new(self), JoinSet::new());
+        let mut next_metrics = Instant::now();
+        loop {
+            if Instant::now() >= next_metrics {
+                next_metrics = Instant::now() + METRICS_INTERVAL;
+                deliveries.measure().await;
+            }
+            let free = u32::try_from(CONCURRENCY - in_progress.len()).unwrap_or(0);
+            let wait = match deliveries.quota.claim_notices(free.max(1)).await {
+                Ok(claimed) if claimed.is_empty() => POLL_INTERVAL,
+                Ok(claimed) => {
+                    for claimed in claimed {
+                        let deliveries = deliveries.clone();
+                        in_progress.spawn(async move { deliveries.deliver(claimed).await });
+                    }
+                    Duration::ZERO
+                }
+                Err(error) => {
+                    deliveries.log(&error, "can't claim notices");
+                    RETRY_INTERVAL
+                }
+            };
+            if in_progress.len() >= CONCURRENCY {
+                in_progress.join_next().await;
+            }
+            sleep(wait).await;
+            while in_progress.try_join_next().is_some() {}
+        }
+    }
+
+    async fn measure(&self) {
+        if let Ok(outbox) = self.quota.outbox().await {
+            let age = outbox.oldest.map_or(0, |oldest| (now_ms() - oldest).max(0));
+            self.oldest_age.record(age as f64 / 1000.0, &[]);
+        }
+    }
+
+    async fn deliver(&self, claimed: ClaimedNotice) {
+        let result = match self.attempt(&claimed).await {
+            Ok(result) => result,
+            // The claim ends by itself.
+            Err(error) => return self.log(&error, "can't deliver a notice"),
+        };
+        if let Err(error) = self.quota.report_notice(&result).await {
+            self.log(&error, "can't report the delivery of a notice; it may be repeated");
+        }
+    }
+
+    /// Sends a notice, unless its account or key is gone or wants none.
+    async fn attempt(&self, claimed: &ClaimedNotice) -> Result<NoticeResult, ClientError> {
+        let ClaimedNotice { account, notice, claim, attempts } = claimed;
+        let finished = |retry_seconds, delivery| NoticeResult {
+            account: account.clone(),
+            claim: *claim,
+            retry_seconds,
+            delivery,
+        };
+        let contact = match self.quota.contact(account).await {
+            Err(error) if error.status() == Some(404) => return Ok(finished(None, None)),
+            contact => contact?.contact,
+        };
+        let Some(webhook) = contact.webhook.filter(|webhook| webhook.enabled) else {
+            return Ok(finished(None, None));
+        };
+        let key = match self.quota.key(&notice.key, Some(account)).await {
+            Err(error) if error.status() == Some(404) => return Ok(finished(None, None)),
+            key => key?.key,
+        };
+        let sent = webhook::send(&self.rules, &webhook, &Message::new(notice, &key, &self.link)).await;
+        let backoff = BACKOFF.get(*attempts as usize).or(BACKOFF.last()).copied();
+        let retry = backoff.filter(|_| sent.is_err() && now_ms() - notice.at < MAX_AGE_MS);
+        self.count(match (&sent, retry) {
+            (Ok(()), _) => "delivered",
+            (Err(_), Some(_)) => "failed",
+            (Err(_), None) => "dropped",
+        });
+        Ok(finished(retry, Some(delivery(&sent))))
+    }
+
+    fn count(&self, result: &'static str) {
+        self.results.add(1, &[KeyValue::new("channel", "webhook"), KeyValue::new("result", result)]);
+    }
+
+    fn log(&self, error: &ClientError, message: &str) {
+        if let Some(occurrences) = self.failures.allow() {
+            tracing::warn!(%error, occurrences, "{message}");
+        }
+    }
+}
+
+/// What the owner sees of an attempt.
+pub fn delivery(sent: &Result<(), SendError>) -> Delivery {
+    Delivery { at: now_ms(), error: sent.as_ref().err().map(ToString::to_string) }
+}
+
+pub fn now_ms() -> i64 {
+    i64::try_from(unix_now() * 1000).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,263 @@
+//! Webhooks: who may be reached, and the delivery of notices to receivers that fail.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use data_encoding::BASE64;
+use quota_client::wire::Outcome;
+use reqwest::Method;
+use ring::hmac;
+use serde_json::{Value, json};
+use testkit::wait::{eventually, within};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::harness::{Browser, Harness};
+
+const WAIT: Duration = Duration::from_secs(30);
+/// Lets the tests' own receivers be reached.
+const OPEN: [&str; 3] = ["--webhook-allow-http", "--webhook-allow-network", "127.0.0.0/8"];
+
+#[derive(Clone, Debug)]
+struct Received {
+    headers: String,
+    body: String,
+}
+
+impl Received {
+    fn header(&self, name: &str) -> &str {
+        let prefix = format!("{name}: ");
+        self.headers.lines().find_map(|line| line.strip_prefix(&prefix)).unwrap_or_default()
+    }
+
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap()
+    }
+}
+
+/// A receiver that answers with these bytes, and keeps the connection open if they end with `…`.
+struct Receiver {
+    address: SocketAddr,
+    received: Arc<Mutex<Vec<Received>>>,
+    answer: Arc<Mutex<&'static str>>,
+}
+
+const OK: &str = "HTTP/1.1 204 No Content\r\n\r\n";
+const FAILED: &str = "HTTP/1.1 500 Oops\r\ncontent-length: 6\r\n\r\nsecret";
+const SILENT: &str = "…";
+const ENDLESS: &str = "HTTP/1.1 200 OK\r\n\r\nendless…";
+
+impl Receiver {
+    async fn start(answer: &'static str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (received, answer) = (Arc::<Mutex<Vec<Received>>>::default(), Arc::new(Mutex::new(answer)));
+        let (log, current) = (received.clone(), answer.clone());
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(serve(stream, log.clone(), *current.lock().unwrap()));
+            }
+        });
+        Self { address, received, answer }
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}/hook", self.address)
+    }
+
+    fn answer(&self, answer: &'static str) {
+        *self.answer.lock().unwrap() = answer;
+    }
+
+    fn received(&self) -> Vec<Received> {
+        self.received.lock().unwrap().clone()
+    }
+
+    async fn wait_for(&self, count: usize) -> Vec<Received> {
+        let enough = async || Some(self.received()).filter(|received| received.len() >= count);
+        eventually(WAIT, format!("{count} messages"), enough).await
+    }
+}
+
+async fn serve(mut stream: TcpStream, log: Arc<Mutex<Vec<Received>>>, answer: &'static str) {
+    let mut bytes = Vec::new();
+    loop {
+        let text = String::from_utf8_lossy(&bytes).to_string();
+        if let Some((headers, body)) = text.split_once("\r\n\r\n") {
+            let received = Received { headers: headers.to_owned(), body: body.to_owned() };
+            if body.len() == received.header("content-length").parse::<usize>().unwrap() {
+                log.lock().unwrap().push(received);
+                break;
+            }
+        }
+        let mut chunk = [0; 4096];
+        match stream.read(&mut chunk).await {
+            Ok(read) if read > 0 => bytes.extend(&chunk[..read]),
+            _ => return,
+        }
+    }
+    let _ = stream.write_all(answer.trim_end_matches('…').as_bytes()).await;
+    if answer == ENDLESS {
+        while stream.write_all(&[b'x'; 4096]).await.is_ok() {}
+    } else if answer == SILENT {
+        let _ = stream.read(&mut [0; 1]).await;
+    }
+}
+
+async fn set_webhook(browser: &Browser, url: &str) -> String {
+    let response = browser.put("/account/webhook", json!({"url": url, "enabled": true})).await;
+    assert_eq!(response.status, 200, "{response:?}");
+    response.body["secret"].as_str().unwrap_or_default().to_owned()
+}
+
+/// Uses a key until it is paused. Returns its ID.
+async fn pause_key(harness: &Harness, browser: &Browser) -> String {
+    let (id, created) = browser.create_key("Nightly import").await;
+    let key = api_key::ApiKey::parse(created.body["secret"].as_str().unwrap()).unwrap();
+    let charge = quota_client::wire::Charge { key_sha256: Some(key.digest().to_hex()), demo: None };
+    let client = harness.quota.client();
+    for count in [200, 101] {
+        let batch = quota_client::wire::ChargeRequest { charges: vec![charge.clone(); count] };
+        let verdicts = client.charge(&batch).await.unwrap().verdicts;
+        let expected = if count == 200 { Outcome::Allowed } else { Outcome::BurstExceeded };
+        assert_eq!(verdicts.last().unwrap().outcome, expected);
+    }
+    id
+}
+
+#[tokio::test]
+async fn pause_is_delivered_signed_and_without_the_key() {
+    let (harness, receiver) = (Harness::start_with(&OPEN).await, Receiver::start(OK).await);
+    let browser = harness.sign_up("ada").await;
+    let secret = set_webhook(&browser, &receiver.url()).await;
+    let id = pause_key(&harness, &browser).await;
+    let message = receiver.wait_for(1).await.remove(0);
+    let body = message.json();
+    assert_eq!(body["type"], "key.paused", "{body}");
+    let key = &body["data"]["key"];
+    assert_eq!((&key["id"], &key["name"]), (&json!(id), &json!("Nightly import")));
+    assert_eq!((&body["data"]["limit"], &body["data"]["used_today"]), (&json!(300), &json!(300)));
+    assert!(key["link"].as_str().unwrap().starts_with("http"), "{body}");
+    assert!(
+        body["text"].as_str().unwrap().contains("is paused") && body["text"] == body["content"],
+        "{body}"
+    );
+    assert!(!message.body.contains("127.0.0.1:") || message.body.contains("localhost"), "{body}");
+    let signed =
+        format!("{}.{}.{}", message.header("webhook-id"), message.header("webhook-timestamp"), message.body);
+    let secret = BASE64.decode(secret.strip_prefix("whsec_").unwrap().as_bytes()).unwrap();
+    let signature = message.header("webhook-signature").strip_prefix("v1,").unwrap();
+    let signature = BASE64.decode(signature.as_bytes()).unwrap();
+    hmac::verify(&hmac::Key::new(hmac::HMAC_SHA256, &secret), signed.as_bytes(), &signature).unwrap();
+    eventually(WAIT, "the delivery is shown", async || {
+        let status = browser.get("/account/webhook").await.body;
+        (status["last_delivery"]["at"].is_i64() && status["last_delivery"]["error"].is_null()).then_some(())
+    })
+    .await;
+    assert_eq!(receiver.received().len(), 1);
+}
+
+#[tokio::test]
+async fn failed_delivery_is_retried_with_the_same_id_and_its_error_is_shown() {
+    let (harness, receiver) = (Harness::start_with(&OPEN).await, Receiver::start(FAILED).await);
+    let browser = harness.sign_up("ada").await;
+    set_webhook(&browser, &receiver.url()).await;
+    pause_key(&harness, &browser).await;
+    receiver.wait_for(1).await;
+    let error = eventually(WAIT, "the error is shown", async || {
+        let status = browser.get("/account/webhook").await.body;
+        status["last_delivery"]["error"].as_str().map(str::to_owned)
+    })
+    .await;
+    assert_eq!(error, "the webhook responded with status 500");
+    receiver.answer(OK);
+    let messages = receiver.wait_for(2).await;
+    let id = |message: &Received| message.header("webhook-id").to_owned();
+    assert_eq!(id(&messages[0]), id(&messages[1]));
+    assert!(id(&messages[0]).starts_with("msg_"), "{messages:?}");
+}
+
+#[tokio::test]
+async fn dead_endpoint_delays_no_other_account() {
+    let harness = Harness::start_with(&OPEN).await;
+    let (dead, alive) = (Receiver::start(SILENT).await, Receiver::start(OK).await);
+    let (ada, grace) = (harness.sign_up("ada").await, harness.sign_up("grace").await);
+    set_webhook(&ada, &dead.url()).await;
+    set_webhook(&grace, &alive.url()).await;
+    pause_key(&harness, &ada).await;
+    dead.wait_for(1).await;
+    pause_key(&harness, &grace).await;
+    within("the other account's notice", alive.wait_for(1)).await;
+    assert_eq!(dead.received().len(), 1, "the first attempt is still in progress");
+}
+
+#[tokio::test]
+async fn redirects_are_not_followed_and_endless_responses_end() {
+    let (harness, target) = (Harness::start_with(&OPEN).await, Receiver::start(OK).await);
+    let redirect =
+        format!("HTTP/1.1 307 Elsewhere\r\nlocation: {}\r\ncontent-length: 0\r\n\r\n", target.url());
+    for (answer, expected) in [
+        (redirect.leak() as &'static str, json!("the webhook responded with status 307")),
+        (ENDLESS, Value::Null),
+        ("not http\r\n\r\n", json!("the connection failed")),
+    ] {
+        let receiver = Receiver::start(answer).await;
+        let browser = harness.sign_up(&format!("ada-{}", receiver.address.port())).await;
+        set_webhook(&browser, &receiver.url()).await;
+        let tested = within("the test event", browser.post("/account/webhook/test", json!({}))).await;
+        assert_eq!((tested.status, &tested.body["error"]), (200, &expected), "{tested:?}");
+        assert_eq!(receiver.received().len(), 1);
+    }
+    assert_eq!(target.received().len(), 0);
+}
+
+#[tokio::test]
+async fn own_network_is_not_reached_and_urls_are_checked() {
+    let (harness, receiver) = (Harness::start().await, Receiver::start(OK).await);
+    let browser = harness.sign_up("ada").await;
+    for (url, message) in [
+        (receiver.url(), "A webhook's URL must begin with https://."),
+        (format!("https://{}/", receiver.address), "The webhook's host is not a public address."),
+        ("https://[::ffff:127.0.0.1]/".to_owned(), "The webhook's host is not a public address."),
+        ("https://user:pass@hooks.example/".to_owned(), "A webhook's URL can't contain a user or password."),
+        ("https://hooks.example:6379/".to_owned(), "A webhook's URL can use the ports 443 and 8443 only."),
+        ("x".to_owned(), "The webhook's URL is not valid."),
+    ] {
+        let rejected = browser.put("/account/webhook", json!({"url": url, "enabled": true})).await;
+        assert_eq!(rejected.status_and_code(), "400 invalid_webhook", "{url}");
+        assert_eq!(rejected.body["message"], message, "{url}");
+    }
+    // A name that resolves to this machine is accepted, but nothing is sent to it.
+    set_webhook(&browser, "https://localhost/").await;
+    let tested = browser.post("/account/webhook/test", json!({})).await;
+    assert_eq!(tested.body["error"], "the webhook's host is not a public address");
+    let again = browser.post("/account/webhook/test", json!({})).await;
+    assert_eq!(again.status_and_code(), "429 rate_limit_exceeded");
+    assert_eq!(receiver.received().len(), 0);
+}
+
+#[tokio::test]
+async fn webhook_is_switched_off_removed_and_its_secret_replaced() {
+    let harness = Harness::start().await;
+    let browser = harness.sign_up("ada").await;
+    let nothing = browser.change(Method::POST, "/account/webhook/secret").send().await.unwrap();
+    assert_eq!(nothing.status(), 409);
+    let secret = set_webhook(&browser, "https://hooks.example/a").await;
+    assert!(secret.starts_with("whsec_"), "{secret}");
+    assert_eq!(set_webhook(&browser, "https://hooks.example/b").await, "", "the secret stays");
+    let replaced = browser.post("/account/webhook/secret", json!({})).await;
+    let replaced = replaced.body["secret"].as_str().unwrap();
+    assert!(replaced.starts_with("whsec_") && replaced != secret);
+    browser.put("/account/webhook", json!({"url": "https://hooks.example/b", "enabled": false})).await;
+    let status = browser.get("/account/webhook").await.body;
+    assert_eq!((&status["url"], &status["enabled"]), (&json!("https://hooks.example/b"), &json!(false)));
+    assert!(!status.to_string().contains("whsec_"));
+    assert_eq!(browser.put("/account/webhook", json!({"enabled": true})).await.status, 200);
+    assert_eq!(browser.get("/account/webhook").await.body, json!({"enabled": false}));
+    let closed = Harness::start_with(&["--webhooks", "off"]).await;
+    let browser = closed.sign_up("ada").await;
+    let rejected =
+        browser.put("/account/webhook", json!({"url": "https://hooks.example/", "enabled": true})).await;
+    assert_eq!(rejected.status_and_code(), "403 webhooks_disabled");
+}
