@@ -65,6 +65,7 @@ export function keysView(settings) {
       shownError = null;
       setText(warning, "");
       show(keys, unreadable);
+      focusLinkedKey();
       if (await loadUsage(keys) && !stopped && sequence === shownSequence) show(keys, unreadable);
     } catch (error) {
       // The failure of an earlier refresh does not matter once a later one was started.
@@ -78,6 +79,15 @@ export function keysView(settings) {
       // The next refresh is scheduled after the last response, so slow responses can't pile up requests.
       if (!inFlight) schedule();
     }
+  }
+
+  /** Moves to the key that a notice links to, once. */
+  function focusLinkedKey() {
+    const id = /^#key=([0-9a-f]{32})$/.exec(location.hash)?.[1];
+    const heading = id && document.querySelector(`[data-key="${id}"] h2`);
+    if (!(heading instanceof HTMLElement)) return;
+    history.replaceState(null, "", location.pathname);
+    heading.focus();
   }
 
   /** Schedules the next refresh. While the page is hidden, it is postponed. */

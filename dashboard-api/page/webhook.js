@@ -1,7 +1,7 @@
 // The webhook in the account drawer: where notices about paused keys and daily limits are sent.
 import { call, errorMessage } from "./api.js";
 import { copyable } from "./create.js";
-import { button, errorToast, h, toast } from "./dom.js";
+import { button, h } from "./dom.js";
 import { field, formOf } from "./dialogs.js";
 import { ago } from "./format.js";
 
@@ -12,12 +12,16 @@ export function webhookSection() {
   return section;
 }
 
-/** @param {HTMLElement} section */
-async function load(section) {
+/**
+ * @param {HTMLElement} section
+ * @param {string} [message] result of the last action
+ */
+async function load(section, message = "") {
   const webhook = await call("get", "/api/v1/account/webhook", {});
   const url = h("input", { id: "webhook-url", name: "webhook-url", type: "url", value: webhook.url ?? "", maxlength: 2048, placeholder: "https://", autocomplete: "off" });
   const enabled = h("input", { id: "webhook-enabled", type: "checkbox", checked: webhook.enabled || !webhook.url });
   const secret = h("div", { class: "webhook-secret" });
+  const result = h("p", { class: "hint", role: "status" }, message);
   const save = button("Save webhook", { class: "primary", type: "submit" });
   const form = formOf([
     h("p", null, "Get a message when a key is paused or reaches its daily limit. Webhooks of Slack, Discord and Mattermost show it as text."),
@@ -25,24 +29,25 @@ async function load(section) {
     h("label", { class: "check", for: enabled.id }, enabled, h("span", null, "Send notices")),
     webhook.last_delivery ? h("p", { class: "hint last-delivery" }, `Last delivery ${ago(webhook.last_delivery.at)}: ${webhook.last_delivery.error ?? "delivered"}`) : null,
     secret,
-  ], webhook.url ? [replaceButton(secret), testButton(), save] : [save], async () => {
+    result,
+  ], webhook.url ? [replaceButton(secret, result), testButton(result), save] : [save], async () => {
     const changed = await call("put", "/api/v1/account/webhook", { body: { url: url.value.trim() || undefined, enabled: enabled.checked } });
-    toast(url.value.trim() ? "Webhook saved." : "Webhook removed.");
-    await load(section);
+    await load(section, url.value.trim() ? "Webhook saved." : "Webhook removed.");
     if (changed.secret) showSecret(section.querySelector(".webhook-secret"), changed.secret);
   });
   section.replaceChildren(h("h3", null, "Notices"), form);
 }
 
-function testButton() {
+/** @param {HTMLElement} result */
+function testButton(result) {
   const test = button("Send a test event", { class: "quiet", onclick: async () => {
     test.disabled = true;
+    result.textContent = "Sending …";
     try {
       const { error } = await call("post", "/api/v1/account/webhook/test", {});
-      if (error) errorToast(`Not delivered: ${error}.`);
-      else toast("Test event delivered.");
+      result.textContent = error ? `Not delivered: ${error}.` : "Test event delivered.";
     } catch (error) {
-      errorToast(errorMessage(error));
+      result.textContent = errorMessage(error);
     } finally {
       test.disabled = false;
     }
@@ -50,14 +55,17 @@ function testButton() {
   return test;
 }
 
-/** @param {HTMLElement} target */
-function replaceButton(target) {
+/**
+ * @param {HTMLElement} target
+ * @param {HTMLElement} result
+ */
+function replaceButton(target, result) {
   return button("New secret", { class: "quiet", onclick: async () => {
     try {
       const { secret } = await call("post", "/api/v1/account/webhook/secret", {});
       if (secret) showSecret(target, secret);
     } catch (error) {
-      errorToast(errorMessage(error));
+      result.textContent = errorMessage(error);
     }
   } });
 }

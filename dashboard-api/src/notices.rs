@@ -126,7 +126,8 @@ impl Deliveries {
             Err(error) if error.status() == Some(404) => return Ok(finished(None, None)),
             key => key?.key,
         };
-        let sent = webhook::send(&self.rules, &webhook, &Message::new(notice, &key, &self.link)).await;
+        let link = format!("{}/#key={}", self.link, key.id);
+        let sent = webhook::send(&self.rules, &webhook, &Message::new(notice, &key, &link)).await;
         let backoff = BACKOFF.get(*attempts as usize).or(BACKOFF.last()).copied();
         let retry = backoff.filter(|_| sent.is_err() && now_ms() - notice.at < MAX_AGE_MS);
         self.count(match (&sent, retry) {

@@ -34,7 +34,7 @@ names!(Scope: Ip => "ip", Geo => "geo", Full => "full");
 /// State of a key. `paused`: it exceeded the burst limit and is denied until resumed. `inactive`: it is denied until
 /// reactivated.
 // The numbers are those of the stored record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Enum, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Enum, ValueEnum, Serialize, Deserialize)]
 #[oai(rename_all = "lowercase")]
 #[serde(rename_all = "lowercase")]
 pub enum KeyState {

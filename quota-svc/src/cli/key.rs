@@ -4,7 +4,9 @@ use std::io::{self, IsTerminal, Read};
 
 use anyhow::{Context as _, bail};
 use api_key::ApiKey;
-use quota_api::{KeyList, KeySettings, NewKey, OwnedKey, Scope, SetDailyLimit, SettingsChange, StateChange};
+use quota_api::{
+    KeyList, KeySettings, KeyState, NewKey, OwnedKey, Scope, SetDailyLimit, SettingsChange, StateChange,
+};
 use quota_client::ClientError;
 use serde_json::json;
 use service_kit::command_line::Output;
@@ -42,6 +44,9 @@ pub enum KeyCommand {
         /// Login of the account
         #[arg(long, value_name = "LOGIN")]
         account: Option<String>,
+        /// Only keys in this state
+        #[arg(long, value_enum)]
+        state: Option<KeyState>,
     },
     /// Find a key by its secret, read from standard input: for reports of leaked keys
     // Never an argument: other users of the machine see those, and shells store them.
@@ -128,8 +133,8 @@ pub(super) async fn run(command: KeyCommand, context: &CliContext) -> anyhow::Re
             create(&account, NewKey { settings: KeySettings::new(&name, scope), daily_limit }, context).await
         }
         KeyCommand::Generate => generate(context.output),
-        KeyCommand::List { account: Some(login) } => list(&login, context).await,
-        KeyCommand::List { account: None } => listing::keys(context).await,
+        KeyCommand::List { account: Some(login), state } => list(&login, state, context).await,
+        KeyCommand::List { account: None, state } => listing::keys(state, context).await,
         KeyCommand::Find => find(context).await,
         KeyCommand::Show(key) => show_key(&key, async |id| client.key(id, None).await, context).await,
         KeyCommand::Resume(key) => change_state(&key, StateChange::Resume).await,
@@ -158,10 +163,11 @@ async fn create(login: &str, new: NewKey, context: &CliContext) -> anyhow::Resul
     context.show(&object, || key_view::created(view, &created.secret, &context.program))
 }
 
-async fn list(login: &str, context: &CliContext) -> anyhow::Result<()> {
+async fn list(login: &str, state: Option<KeyState>, context: &CliContext) -> anyhow::Result<()> {
     let account = context.account(login).await?;
     let listed = context.client.keys(&account.id).await;
-    let KeyList { keys, unreadable } = listed.map_err(context.explain(ErrorContext::Account(login)))?;
+    let listed = listed.map_err(context.explain(ErrorContext::Account(login)))?;
+    let KeyList { keys, unreadable } = listing::in_state(listed, state);
     let view = |key| KeyView { key, account_id: &account.id, account: Some(&account.login) };
     let mut object = json!({ "keys": keys.iter().map(view).collect::<Vec<_>>() });
     if !unreadable.is_empty() {

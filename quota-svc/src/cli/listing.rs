@@ -1,7 +1,7 @@
 //! Lists of accounts and keys, printed page by page, because there may be millions.
 
 use futures_util::{StreamExt, TryStreamExt, stream};
-use quota_api::{Account, KeyList};
+use quota_api::{Account, KeyList, KeyState};
 use serde::Serialize;
 use serde_json::json;
 use service_kit::command_line::{Output, print};
@@ -75,12 +75,13 @@ pub(super) async fn accounts(context: &CliContext) -> anyhow::Result<()> {
     })
 }
 
-pub(super) async fn keys(context: &CliContext) -> anyhow::Result<()> {
+pub(super) async fn keys(state: Option<KeyState>, context: &CliContext) -> anyhow::Result<()> {
     let mut listing = Listing { noun: "key", output: context.output, printed: 0 };
     let mut unreadable = Vec::new();
     for_each_page(context, async |accounts| {
         let calls = accounts.iter().map(async |account| keys_of(account, context).await);
-        let lists: Vec<_> = stream::iter(calls).buffered(CONCURRENT_CALLS).try_collect().await?;
+        let lists = stream::iter(calls).buffered(CONCURRENT_CALLS).map_ok(|list| in_state(list, state));
+        let lists: Vec<_> = lists.try_collect().await?;
         let views = accounts.iter().zip(&lists).flat_map(|(account, list)| {
             list.keys.iter().map(|key| KeyView {
                 key,
@@ -95,6 +96,15 @@ pub(super) async fn keys(context: &CliContext) -> anyhow::Result<()> {
     })
     .await?;
     listing.print_end(&unreadable, || key_view::unreadable_list(&unreadable, &context.program))
+}
+
+/// Leaves only the keys in this state, if one is given. The state of unreadable keys is not known.
+pub(super) fn in_state(mut list: KeyList, state: Option<KeyState>) -> KeyList {
+    if let Some(state) = state {
+        list.keys.retain(|key| key.state == state);
+        list.unreadable.clear();
+    }
+    list
 }
 
 /// Calls `each` with the readable accounts of every page, ordered by login. Returns the IDs of the unreadable ones.

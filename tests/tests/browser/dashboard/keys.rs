@@ -23,9 +23,34 @@ share_browser!(
     [
         eleventh_key_is_rejected,
         key_can_be_renamed_deactivated_and_reactivated,
+        webhook_is_saved_tested_and_its_error_is_shown,
         store_outage_shows_warning_until_recovery
     ]
 );
+
+async fn webhook_is_saved_tested_and_its_error_is_shown(browser: &Browser, stack: &Stack) {
+    stack.sign_up(browser, "hopper").await;
+    browser.click(".account").await;
+    browser.fill("#webhook-url", "https://10.0.0.1/").await;
+    browser.press("dialog", "Save webhook").await;
+    browser.wait_for_text(".webhook .problem", "The webhook's host is not a public address.").await;
+    browser.fill("#webhook-url", "https://localhost/hook").await;
+    browser.press("dialog", "Save webhook").await;
+    browser.wait_for_text("#webhook-secret-text", "whsec_").await;
+    browser.wait_for_text(".webhook [role=status]", "Webhook saved.").await;
+    browser.check_axe("webhook").await;
+    browser.screenshot("webhook").await;
+    browser.press("dialog", "Send a test event").await;
+    let failed = "Not delivered: the webhook's host is not a public address.";
+    browser.wait_for_text(".webhook [role=status]", failed).await;
+    create_keys(stack, "hopper", &["Linked"]).await;
+    let quota = stack.quotas[0].client();
+    let account = quota.find_account("hopper").await.unwrap().unwrap();
+    let key = quota.keys(&account.id).await.unwrap().keys.remove(0);
+    browser.goto("about:blank").await;
+    browser.goto(&format!("{}/#key={}", stack.dashboard_url, key.id)).await;
+    browser.wait_for_focus("H2 Linked").await;
+}
 
 async fn eleventh_key_is_rejected(browser: &Browser, stack: &Stack) {
     stack.sign_up(browser, "ada").await;
