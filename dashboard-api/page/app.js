@@ -4,7 +4,7 @@ import { closeAll } from "./dialogs.js";
 import { announce, button, errorToast, focusMain, h, icon } from "./dom.js";
 import { keysView } from "./keys.js";
 import { showAccount } from "./account.js";
-import { signInPage } from "./sign_in.js";
+import { hasPasswordLink, signInPage } from "./sign_in.js";
 
 /** @typedef {import("./api.js").Account} Account */
 /** @typedef {import("./api.js").Settings} Settings */
@@ -81,7 +81,10 @@ async function start() {
   app.replaceChildren(...loading);
   try {
     const [settings, account] = await Promise.all([call("get", "/api/v1/settings", {}), currentAccount()]);
-    show(settings, account);
+    show(settings, hasPasswordLink() ? null : account);
+    window.addEventListener("hashchange", () => {
+      if (hasPasswordLink()) show(settings, null);
+    });
     window.addEventListener("session-ended", () => {
       if (app.querySelector(".keys")) show(settings, null, "Your session has ended. Sign in again.");
     });

@@ -143,6 +143,6 @@ export function announce(text) {
 
 /** Focuses the main element of the page: the first field of a sign-in form, else the heading. */
 export function focusMain() {
-  const target = document.getElementById("login") ?? document.querySelector("main h1");
+  const target = document.querySelector("main.sign-in input") ?? document.querySelector("main h1");
   if (target instanceof HTMLElement) target.focus();
 }

@@ -1,6 +1,6 @@
-// The page for visitors who are not signed in: the sign-in and sign-up forms.
+// The page for visitors who are not signed in: the forms to sign in, to sign up and to set a password with a link.
 import { ApiError, call } from "./api.js";
-import { button, focusMain, h, icon } from "./dom.js";
+import { announce, button, focusMain, h, icon } from "./dom.js";
 import { field, formOf } from "./dialogs.js";
 
 /** @typedef {import("./api.js").Account} Account */
@@ -18,6 +18,14 @@ const EXAMPLE_RESPONSE = `{
   "hosting": false
 }`;
 
+const PASSWORD_HINT = "At least 8 characters, and not a common password.";
+const LINK_PREFIX = "#set-password=";
+
+/** Whether the page was opened with a password link. */
+export function hasPasswordLink() {
+  return location.hash.startsWith(LINK_PREFIX);
+}
+
 /**
  * @param {Settings} settings
  * @param {(account: Account) => void} onSignedIn
@@ -26,6 +34,16 @@ const EXAMPLE_RESPONSE = `{
 export function signInPage(settings, onSignedIn, notice) {
   const panel = h("div", { class: "sign-in-form" });
   const show = () => {
+    if (hasPasswordLink()) {
+      document.title = "Set your password · IP Lookup";
+      panel.replaceChildren(...setPassword(() => {
+        notice = "Password set. Sign in.";
+        show();
+        announce(notice);
+        focusMain();
+      }));
+      return;
+    }
     const isSignUp = settings.signup && location.hash === "#sign-up";
     document.title = `${isSignUp ? "Create account" : "Sign in"} · IP Lookup`;
     panel.replaceChildren(...(isSignUp ? signUp(settings, onSignedIn) : signIn(settings, onSignedIn, notice)));
@@ -83,11 +101,29 @@ function signUp(settings, onSignedIn) {
   password.minLength = 8;
   const submit = button("Create account", { class: "primary wide", type: "submit" });
   const form = formOf(
-    [field("Login", login, "An email address or any name without spaces."), field("Password", password, "At least 8 characters, and not a common password.")],
+    [field("Login", login, "An email address or any name without spaces."), field("Password", password, PASSWORD_HINT)],
     [submit],
     async () => onSignedIn(await call("post", "/api/v1/account", { body: { login: login.value, password: password.value } })));
   const alternative = h("p", { class: "alternative" }, "Have an account? ", h("a", { href: "#sign-in" }, "Sign in"));
   return [h("h1", null, "Create your account"), h("p", { class: "lead" }, `Includes up to ${settings.keys_per_account} API keys.`), form, alternative];
+}
+
+/**
+ * Takes the token out of the address bar, so that it is not in a bookmark or a picture of the screen.
+ * @param {() => void} onDone
+ */
+function setPassword(onDone) {
+  const token = location.hash.slice(LINK_PREFIX.length);
+  history.replaceState(null, "", location.pathname);
+  const [, password] = inputs("new-password");
+  password.minLength = 8;
+  const submit = button("Set password", { class: "primary wide", type: "submit" });
+  const form = formOf([field("Password", password, PASSWORD_HINT)], [submit], async () => {
+    await call("post", "/api/v1/account/password-link", { body: { token, password: password.value } });
+    onDone();
+  });
+  const alternative = h("p", { class: "alternative" }, "Have a password? ", h("a", { href: "#sign-in" }, "Sign in"));
+  return [h("h1", null, "Set your password"), h("p", { class: "lead" }, "Then sign in with it. This signs you out everywhere."), form, alternative];
 }
 
 /** @param {"current-password" | "new-password"} autocomplete */

@@ -1,4 +1,4 @@
-//! Account operations: sign-up, sign-in, password change, deletion.
+//! Account operations: sign-up, sign-in, password change, password links, deletion.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,6 +10,7 @@ use secrecy::SecretString;
 
 use crate::notices::target::TargetError;
 use crate::password::{self, PasswordError, Passwords, Place, Share};
+use crate::password_link::LinkToken;
 use crate::session::{self, BrowserId, Session, unix_now};
 use crate::throttle::{Attempt, Throttle, Throttled};
 
@@ -28,6 +29,9 @@ pub enum AccountError {
     /// The password given to confirm a change is incorrect.
     #[error("incorrect password")]
     WrongPassword,
+    /// Malformed, unknown, expired or used. The caller must not learn which.
+    #[error("the password link is not valid")]
+    InvalidLink,
     #[error("sign-up is closed")]
     SignupDisabled,
     #[error("the maximum number of accounts has been reached")]
@@ -150,7 +154,9 @@ impl Accounts {
             Attempt::KnownBrowser { .. } | Attempt::Confirmation { .. } | Attempt::TestEvent { .. } => {
                 Share::Known
             }
-            Attempt::SignIn { .. } | Attempt::SignUp { .. } => Share::Strangers,
+            Attempt::SignIn { .. } | Attempt::SignUp { .. } | Attempt::PasswordLink { .. } => {
+                Share::Strangers
+            }
         })?;
         self.throttle.attempt(attempt, Instant::now())?;
         Ok(place)
@@ -222,6 +228,50 @@ impl Accounts {
             keep_all_sessions: None,
         };
         self.quota.set_credential(&session.account, &change).await?;
+        Ok(())
+    }
+
+    /// Sets the password of the account that a password link names, and revokes all its sessions and links. An error
+    /// leaves the link valid.
+    pub async fn set_password_with_link(
+        &self,
+        token: &str,
+        password: &SecretString,
+        address: IpAddr,
+    ) -> Result<(), AccountError> {
+        let place = self.enter(Attempt::PasswordLink { address })?;
+        let token = LinkToken::parse(token).ok_or(AccountError::InvalidLink)?;
+        match self.use_link(&token, password, &place).await {
+            // The account has been deleted, or another request has set a password in the meantime.
+            Err(AccountError::Quota(error))
+                if matches!(error.code(), Some("account_not_found" | "version_conflict")) =>
+            {
+                Err(AccountError::InvalidLink)
+            }
+            result => result,
+        }
+    }
+
+    async fn use_link(
+        &self,
+        token: &LinkToken,
+        password: &SecretString,
+        place: &Place<'_>,
+    ) -> Result<(), AccountError> {
+        let account = token.account();
+        // Read before the link is checked: if another request uses the link after the check, the version differs.
+        let (expected_credential, expected_version) = self.credential(&account).await?.unzip();
+        if !token.is_active(&self.quota).await? {
+            return Err(AccountError::InvalidLink);
+        }
+        let login = self.quota.account(&account).await?.login;
+        let change = SetCredential {
+            credential: place.hash_new(password, &login).await?,
+            expected_version: expected_version.unwrap_or_default(),
+            expected_credential,
+            ..SetCredential::default()
+        };
+        self.quota.set_credential(&account, &change).await?;
         Ok(())
     }
 

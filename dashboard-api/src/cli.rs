@@ -29,7 +29,8 @@ async fn run_command(command: Command, config: &Config, output: Output) -> anyho
         Command::Password(command) => {
             let token = QuotaToken::load_flag(config.quota_token_file.as_deref())?;
             let quota = QuotaClient::new(&config.quota_url, COMMAND_TIMEOUT).context("--quota-url")?;
-            command.run(&quota.with_token(&token), output, "quota-svc").await
+            let public_url = config.public_origin();
+            command.run(&quota.with_token(&token), output, "quota-svc", public_url).await
         }
         Command::Manual(command) => command.run::<Cli>(),
     }

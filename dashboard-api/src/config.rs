@@ -131,7 +131,7 @@ pub struct AccountArgs {
     /// Send cookies without the Secure attribute, for plain HTTP. Only on your own machine or a network that you trust
     #[arg(long, env)]
     pub insecure_cookies: bool,
-    /// Let visitors create accounts; if off, the operator creates them (quota-svc account create, then set-password)
+    /// Let visitors create accounts; if off, the operator invites their owners (invite)
     #[arg(long, env, value_enum, default_value_t = Switch::On)]
     pub signup: Switch,
     /// Maximum number of accounts; sign-up closes when it is reached

@@ -11,6 +11,7 @@ pub mod notices;
 pub mod page;
 pub mod password;
 pub mod password_commands;
+pub mod password_link;
 pub mod router;
 pub mod session;
 pub mod throttle;

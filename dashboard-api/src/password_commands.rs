@@ -1,18 +1,23 @@
-//! The commands that change an account's password: `set-password` reads it, `reset-password` creates and prints it.
+//! The commands for passwords: `set-password` reads one, `reset-password` creates and prints one, `invite` prints a link with
+//! which the owner sets one.
 
 use std::io::{self, BufRead, IsTerminal, Write};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use quota_client::QuotaClient;
-use quota_client::wire::{Account, SetCredential};
+use quota_client::wire::{Account, NewAccount, SetCredential};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::json;
+use service_kit::base_url;
 use service_kit::command_line::{CommandError, Output};
 
+use crate::config::is_local_http;
 use crate::password::{self, random_password};
+use crate::password_link::{INVITATION_TTL, LinkToken, RESET_TTL};
 
-/// The commands. They revoke all sessions of the account.
+/// The commands. A new password revokes all sessions and password links of the account.
 #[derive(clap::Subcommand, Debug)]
 pub enum PasswordCommand {
     /// Set an account's password, typed at the terminal or read from standard input
@@ -21,34 +26,58 @@ pub enum PasswordCommand {
         login: String,
     },
     /// Set an account's password to a new random one and print it
+    #[command(mut_arg("public_url", |arg| arg.requires("link")))]
     ResetPassword {
         /// Login of the account
         login: String,
+        /// Instead, print a link with which the owner sets a password, once and within 30 minutes; until then, the old one
+        /// is valid
+        #[arg(long)]
+        link: bool,
+        #[command(flatten)]
+        url: LinkArgs,
     },
+    /// Create an account, unless it exists, and print a link with which its owner sets a password, once and within 7 days
+    Invite {
+        /// Login of the account
+        login: String,
+        #[command(flatten)]
+        url: LinkArgs,
+    },
+}
+
+#[derive(clap::Args, Debug)]
+pub struct LinkArgs {
+    /// Public URL of the dashboard, for the link [default: that of the service]
+    #[arg(long, value_name = "URL", value_parser = base_url)]
+    public_url: Option<String>,
 }
 
 impl PasswordCommand {
     /// `program` is the program and flags with which the `account` commands in messages start, such as `quota-svc`.
-    pub async fn run(&self, quota: &QuotaClient, output: Output, program: &str) -> anyhow::Result<()> {
-        let (Self::SetPassword { login } | Self::ResetPassword { login }) = self;
-        let Some(account) = quota.find_account(login).await? else {
-            let message = format!(
-                "account {login} does not exist. To create it, run: {program} account create {login}"
-            );
-            return Err(CommandError { code: "account_not_found".to_owned(), message }.into());
-        };
-        let login = &account.login;
+    /// `public_url` is that of the dashboard, without a trailing slash.
+    pub async fn run(
+        &self,
+        quota: &QuotaClient,
+        output: Output,
+        program: &str,
+        public_url: Option<String>,
+    ) -> anyhow::Result<()> {
         match self {
-            Self::SetPassword { .. } => {
+            Self::SetPassword { login } => {
+                let account = find(quota, login, program).await?;
                 let password = tokio::task::spawn_blocking(read_password).await??;
                 change(quota, &account, &password).await?;
+                let login = &account.login;
                 output.show(&json!({ "account": login, "sessions_revoked": true }), || {
                     format!("Password set for {login}. All sessions of this account are revoked.")
                 })
             }
-            Self::ResetPassword { .. } => {
+            Self::ResetPassword { login, link: false, .. } => {
+                let account = find(quota, login, program).await?;
                 let password = random_password()?;
                 change(quota, &account, &password.clone().into()).await?;
+                let login = &account.login;
                 output.show(&json!({ "account": login, "password": password, "sessions_revoked": true }), || {
                     format!(
                         "New password of {login}, not shown again:\n\n    {password}\n\nAll sessions of this account \
@@ -56,8 +85,70 @@ impl PasswordCommand {
                     )
                 })
             }
+            Self::ResetPassword { login, link: true, url } => {
+                let url = url.or(public_url)?;
+                let account = find(quota, login, program).await?;
+                show_link(quota, &account, (RESET_TTL, "30 minutes"), &url, output).await
+            }
+            Self::Invite { login, url } => {
+                let url = url.or(public_url)?;
+                let account = invited(quota, login).await?;
+                show_link(quota, &account, (INVITATION_TTL, "7 days"), &url, output).await
+            }
         }
     }
+}
+
+impl LinkArgs {
+    fn or(&self, default: Option<String>) -> anyhow::Result<String> {
+        let url = self.public_url.clone().or(default);
+        url.context(
+            "a link needs the URL of the dashboard: set --public-url, such as https://keys.example.org",
+        )
+    }
+}
+
+async fn find(quota: &QuotaClient, login: &str, program: &str) -> anyhow::Result<Account> {
+    quota.find_account(login).await?.ok_or_else(|| {
+        let message =
+            format!("account {login} does not exist. To create it, run: {program} account create {login}");
+        CommandError { code: "account_not_found".to_owned(), message }.into()
+    })
+}
+
+/// Finds or creates an account without a password.
+async fn invited(quota: &QuotaClient, login: &str) -> anyhow::Result<Account> {
+    let Some(account) = quota.find_account(login).await? else {
+        let account = NewAccount { login: login.to_owned(), credential: None };
+        return Ok(quota.create_account(&account).await?);
+    };
+    if quota.credential(&account.id).await?.credential.is_some() {
+        let message = format!(
+            "account {login} already has a password. For a link to set a new one: reset-password {login} --link"
+        );
+        return Err(CommandError { code: "account_exists".to_owned(), message }.into());
+    }
+    Ok(account)
+}
+
+/// Creates a password link and prints it. `ttl` is its lifetime, also in words.
+async fn show_link(
+    quota: &QuotaClient,
+    account: &Account,
+    (ttl, lifetime): (Duration, &str),
+    public_url: &str,
+    output: Output,
+) -> anyhow::Result<()> {
+    let login = &account.login;
+    let link = LinkToken::create(quota, &account.id, ttl).await?.link(public_url);
+    output.show(&json!({ "account": login, "link": link, "expires_in_seconds": ttl.as_secs() }), || {
+        let is_local = public_url.parse().is_ok_and(|url| is_local_http(&url));
+        let hint = if is_local { " It opens on this machine only; for others, set --public-url." } else { "" };
+        format!(
+            "With this link, {login} can set a password, once and within {lifetime}. Whoever has it can do so: send it to \
+             nobody else.{hint}\n\n    {link}"
+        )
+    })
 }
 
 async fn change(quota: &QuotaClient, account: &Account, password: &SecretString) -> anyhow::Result<()> {

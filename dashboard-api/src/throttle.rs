@@ -1,4 +1,4 @@
-//! Limits password guesses and mass sign-ups.
+//! Limits guesses at passwords and password links, and mass sign-ups.
 //!
 //! Nobody may lock an owner out, so no limit that a stranger can use up applies to a browser that has signed in before
 //! or to a signed-in owner. Logins and addresses are not stored, only a keyed hash of each. The key is random and never
@@ -16,7 +16,7 @@ use crate::session::{BrowserId, normalized};
 /// Maximum number of entries, which use a few megabytes. When it is reached, [`evict`] makes room.
 const MAX_ENTRIES: usize = 65_536;
 
-/// An attempt to use a password or to create an account. Each kind is counted separately.
+/// An attempt to use a password or a password link, or to create an account. Each kind is counted separately.
 #[derive(Debug, Clone, Copy)]
 pub enum Attempt<'a> {
     /// A sign-in from a browser that has not signed in to this account before.
@@ -40,6 +40,10 @@ pub enum Attempt<'a> {
     TestEvent {
         account: &'a str,
     },
+    /// The use of a password link.
+    PasswordLink {
+        address: IpAddr,
+    },
 }
 
 /// Allows `burst` attempts without delay, then one per `interval`.
@@ -57,7 +61,7 @@ const fn rate(burst: u32, interval_seconds: u64) -> AttemptRate {
 const PER_CLIENT: AttemptRate = rate(10, 30);
 /// Guesses at one password by all clients together. Far larger, because a stranger can use it up.
 const PER_LOGIN: AttemptRate = rate(1_000, 10);
-/// Guesses by one address at any login. Many people may share an address; the interval is far longer than a hash takes,
+/// Guesses by one address at any login, or at any password link. Many people may share an address; the interval is far longer than a hash takes,
 /// so that one address can't occupy the hashing queue.
 const PER_ADDRESS: AttemptRate = rate(600, 1);
 const SIGN_UPS_PER_ADDRESS: AttemptRate = rate(20, 60);
@@ -133,6 +137,9 @@ impl Throttle {
             }
             Attempt::SignUp { address } => {
                 vec![(self.digest("sign-up", &[&network(address)]), SIGN_UPS_PER_ADDRESS)]
+            }
+            Attempt::PasswordLink { address } => {
+                vec![(self.digest("password link", &[&network(address)]), PER_ADDRESS)]
             }
         }
     }

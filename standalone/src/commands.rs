@@ -16,6 +16,7 @@ use service_kit::command_line::{ManualCommand, Output, OutputArgs, short_help};
 
 use crate::config::{Config, DATA_DIR};
 use crate::data_dir;
+use crate::service_urls::ServiceUrls;
 
 /// The flags that `-h` shows: what a first setup needs.
 const SHORT_HELP: &[&str] = &[
@@ -108,7 +109,8 @@ pub async fn run(command: Command, config: &Config, output: Output) -> anyhow::R
         Command::Password(command) => {
             let connection = Connection::open(config, false).await?;
             let (client, program) = (connection.client.clone(), program(config));
-            connection.close_after(command.run(&client, output, &program)).await
+            let public_url = ServiceUrls::at(config, config.listen, config.dashboard_addr()).dashboard;
+            connection.close_after(command.run(&client, output, &program, Some(public_url))).await
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Operations on the account: sign-up, sign-in, sign-out, password change, deletion.
+//! Operations on the account: sign-up, sign-in, sign-out, password change, password links, deletion.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use service_kit::SerdeJson;
 use super::Tag;
 use super::context::{Context, Csrf, RequestInfo, SessionRequired, WithCookies};
 use super::error::ApiError;
-use super::model::{Account, Confirmation, Credentials, Link, PasswordChange, Settings};
+use super::model::{Account, Confirmation, Credentials, Link, LinkPassword, PasswordChange, Settings};
 use crate::accounts::AccountError;
 use crate::session::{self, unix_now};
 
@@ -163,6 +163,24 @@ impl AccountApi {
         let PasswordChange { current_password, new_password } = change.0;
         let (current, new) = (SecretString::from(current_password), SecretString::from(new_password));
         self.0.accounts.change_password(&session, &current, &new).await.map_err(self.0.error())?;
+        Ok(Done::Done)
+    }
+
+    /// Set a password with a link
+    ///
+    /// The link comes from the operator and works once. Revokes every session of the account. Needs no session; sign in
+    /// afterwards.
+    #[oai(path = "/account/password-link", method = "post", operation_id = "setPasswordWithLink")]
+    async fn set_password_with_link(
+        &self,
+        request: RequestInfo,
+        #[oai(name = "X-CSRF-Token")] _csrf: Csrf,
+        link: SerdeJson<LinkPassword>,
+    ) -> Result<Done, ApiError> {
+        let address = self.0.address(&request);
+        let LinkPassword { token, password } = link.0;
+        let set = self.0.accounts.set_password_with_link(&token, &password.into(), address).await;
+        set.map_err(self.0.error())?;
         Ok(Done::Done)
     }
 

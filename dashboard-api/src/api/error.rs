@@ -27,7 +27,7 @@ pub enum ApiError {
     /// Not signed in (`unauthenticated`), or incorrect login or password (`invalid_credentials`).
     #[oai(status = 401)]
     Unauthenticated(Body),
-    /// Not allowed: `csrf_refused`, `wrong_password`, `signup_disabled`, `account_limit_reached`,
+    /// Not allowed: `csrf_refused`, `wrong_password`, `invalid_link`, `signup_disabled`, `account_limit_reached`,
     /// `webhooks_disabled`.
     #[oai(status = 403)]
     Forbidden(Body),
@@ -89,6 +89,9 @@ fn parts(error: &AccountError) -> ErrorParts<'_> {
         AccountError::Unauthenticated => UNAUTHENTICATED,
         AccountError::WrongCredentials => (401, "invalid_credentials", "Incorrect login or password."),
         AccountError::WrongPassword => (403, "wrong_password", "Incorrect password."),
+        AccountError::InvalidLink => {
+            (403, "invalid_link", "This link is no longer valid. Ask the operator for a new one.")
+        }
         AccountError::SignupDisabled => {
             (403, "signup_disabled", "Sign-up is closed. Ask the operator for an account.")
         }
@@ -178,13 +181,14 @@ pub fn add_examples(document: &mut OpenApiDocument, docs_url: &str) {
     let throttled = Throttled { retry_after: Duration::from_secs(29) };
     let login = "a login can't contain spaces";
     let name = SettingsError::Name;
-    let errors: [(&[&str], AccountError); 20] = [
+    let errors: [(&[&str], AccountError); 21] = [
         (&["signUp"], quota("invalid_login", login)),
-        (&["signUp", "changePassword"], PasswordError::Length.into()),
+        (&["signUp", "changePassword", "setPasswordWithLink"], PasswordError::Length.into()),
         (&["createKey", "changeKey"], quota(name.code(), &name.to_string())),
         (&[], AccountError::Unauthenticated),
         (&["signIn"], AccountError::WrongCredentials),
         (&["changePassword", "deleteAccount"], AccountError::WrongPassword),
+        (&["setPasswordWithLink"], AccountError::InvalidLink),
         (&["signUp"], AccountError::SignupDisabled),
         (&["signUp"], AccountError::AccountLimitReached),
         (&[], quota("key_not_found", "")),

@@ -28,6 +28,17 @@ pub struct PasswordChange {
     pub new_password: String,
 }
 
+/// A new password, set with a password link.
+#[derive(Object, Deserialize)]
+#[oai(deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
+pub struct LinkPassword {
+    /// What follows `#set-password=` in the link.
+    pub token: String,
+    /// 8 to 1,024 characters, not the login and not a common password.
+    pub password: String,
+}
+
 /// The password that confirms a deletion.
 #[derive(Object, Deserialize)]
 #[oai(deny_unknown_fields)]

@@ -10,6 +10,7 @@ mod headers;
 mod keys;
 mod matrix;
 mod page;
+mod password_link;
 mod set_password;
 mod throttling;
 mod webhook;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::harness::{Browser, Harness, PASSWORD, read};
 
 /// Operations that need no session.
-const PUBLIC: [&str; 3] = ["getSettings", "signUp", "signIn"];
+const PUBLIC: [&str; 4] = ["getSettings", "signUp", "signIn", "setPasswordWithLink"];
 
 #[derive(Debug, Clone)]
 struct Operation {
@@ -48,6 +48,7 @@ impl Operation {
             "changePassword" => {
                 Some(json!({"current_password": PASSWORD, "new_password": "another password"}))
             }
+            "setPasswordWithLink" => Some(json!({"token": "x", "password": PASSWORD})),
             "deleteAccount" => Some(json!({"password": PASSWORD})),
             "setWebhook" => Some(json!({"url": "https://hooks.example/", "enabled": true})),
             "createKey" => Some(json!({"name": "stolen", "scope": "full"})),
@@ -75,7 +76,7 @@ async fn operations(harness: &Harness) -> Vec<Operation> {
             });
         }
     }
-    assert!(found.len() >= 17, "operations are missing: {found:?}");
+    assert!(found.len() >= 18, "operations are missing: {found:?}");
     found
 }
 

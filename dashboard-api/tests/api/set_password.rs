@@ -14,7 +14,8 @@ fn set_password(harness: &Harness, login: &str, input: &str) -> Output {
     run(harness, &["set-password", login], input)
 }
 
-fn run(harness: &Harness, args: &[&str], input: &str) -> Output {
+/// Runs a command of dashboard-api.
+pub fn run(harness: &Harness, args: &[&str], input: &str) -> Output {
     let mut command = Command::new(binary("dashboard-api"));
     command.args(args).args(["--quota-url", harness.quota.url()]).env(TOKEN_FILE, token_file());
     let mut child =

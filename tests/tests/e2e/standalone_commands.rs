@@ -151,9 +151,18 @@ impl Running {
 
     /// The status of a sign-in to the dashboard.
     async fn sign_in(&mut self, login: &str, password: &str) -> u16 {
+        self.post("session", &json!({ "login": login, "password": password })).await
+    }
+
+    /// The status of setting a password with a link.
+    async fn set_password(&mut self, link: &Value, password: &str) -> u16 {
+        let (_, token) = link.as_str().unwrap().split_once("#set-password=").unwrap();
+        self.post("account/password-link", &json!({ "token": token, "password": password })).await
+    }
+
+    async fn post(&mut self, path: &str, body: &Value) -> u16 {
         let dashboard = self.service.listen_addr("dashboard").await;
-        let body = json!({ "login": login, "password": password });
-        let request = http::client().post(format!("http://{dashboard}/api/v1/session")).json(&body);
+        let request = http::client().post(format!("http://{dashboard}/api/v1/{path}")).json(body);
         let request = request.header("origin", format!("http://{dashboard}")).header("x-csrf-token", "1");
         request.send().await.unwrap().status().as_u16()
     }
@@ -246,6 +255,41 @@ async fn passwords_are_set_and_reset_while_the_service_is_stopped() {
     let create = error.trim().split("run: ").nth(1).unwrap();
     assert!(create.contains("ip-lookup --data-dir ") && create.ends_with(" account create eve"), "{error}");
     shell(create, "").await.success();
+}
+
+#[tokio::test]
+async fn links_of_a_stopped_service_have_its_public_url_and_set_passwords() {
+    let instance = Instance::new();
+    let no_store = instance.run(&["invite", "ada"]).await.failure();
+    assert!(no_store.contains("has no store"), "{no_store}");
+    instance.start().await.stop().await;
+    let invitation = instance.json(&["invite", "ada"]).await;
+    let link = invitation["link"].as_str().unwrap();
+    assert!(link.starts_with("http://localhost:8081/#set-password="), "{link}");
+    let printed = instance.run(&["invite", "bob"]).await.success().stdout;
+    assert!(printed.contains("within 7 days") && printed.contains("set --public-url"), "{printed}");
+    let flags = ["--api-host", "ip.example", "--dashboard-host", "keys.example", "reset-password", "admin"];
+    let reset = instance.json(&[&flags[..], &["--link"]].concat()).await;
+    assert!(reset["link"].as_str().unwrap().starts_with("https://keys.example/#"), "{reset}");
+    let given = ["reset-password", "admin", "--link", "--public-url", "https://other.example/"];
+    let printed = instance.run(&given).await.success().stdout;
+    assert!(
+        printed.contains("https://other.example/#") && printed.contains("within 30 minutes"),
+        "{printed}"
+    );
+    assert!(!printed.contains("set --public-url"), "{printed}");
+    let without_link =
+        instance.run(&["reset-password", "admin", "--public-url", "https://other.example"]).await;
+    assert_eq!(without_link.status.code(), Some(2), "{without_link:?}");
+
+    let mut running = instance.start().await;
+    assert_eq!(running.set_password(&invitation["link"], "chosen by ada").await, 204);
+    assert_eq!(running.set_password(&invitation["link"], "chosen by eve").await, 403);
+    assert_eq!(running.sign_in("ada", "chosen by ada").await, 200);
+    assert_eq!(running.set_password(&reset["link"], "chosen by admin").await, 204);
+    assert_eq!(running.sign_in("admin", "chosen by admin").await, 200);
+    let error = instance.run(&["invite", "ada", "--output=json"]).await.failure();
+    assert_eq!(serde_json::from_str::<Value>(&error).unwrap()["error"], "account_exists");
 }
 
 #[tokio::test]

@@ -1,9 +1,10 @@
 //! Sign-up, sign-in, sign-out, password change and account deletion.
 
+use testkit::process::{TOKEN_FILE, binary, token_file};
 use thirtyfour::prelude::*;
 
 use super::stack::{PASSWORD, Stack};
-use crate::browser::Browser;
+use crate::browser::{Appearance, Browser};
 
 share_browser!(
     owner_signs_in_and_out,
@@ -13,7 +14,8 @@ share_browser!(
         wrong_password_shows_error_and_correct_one_signs_in,
         keys_can_be_managed_by_keyboard_alone,
         sign_out_in_another_tab_ends_the_session,
-        password_change_and_account_deletion_work
+        password_change_and_account_deletion_work,
+        link_sets_a_password_once
     ]
 );
 
@@ -92,6 +94,55 @@ async fn password_change_and_account_deletion_work(browser: &Browser, stack: &St
     browser.fill("#password-delete", "another password").await;
     browser.press("dialog", "Delete account and keys").await;
     browser.wait_for_text(".lead", "Your account and its keys have been deleted.").await;
+}
+
+/// Runs `dashboard-api invite` or `reset-password --link`, and returns the link.
+async fn link(stack: &Stack, args: &[&str]) -> String {
+    let mut command = tokio::process::Command::new(binary("dashboard-api"));
+    command.args(args).args(["--public-url", &stack.dashboard_url, "--quota-url", stack.quotas[0].url()]);
+    let output = command.args(["--output", "json"]).env(TOKEN_FILE, token_file()).output().await.unwrap();
+    let printed: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    printed["link"].as_str().unwrap().to_owned()
+}
+
+async fn link_sets_a_password_once(browser: &Browser, stack: &Stack) {
+    let invitation = link(stack, &["invite", "edsger"]).await;
+    browser.goto(&invitation).await;
+    browser.wait_for_text("h1", "Set your password").await;
+    browser.wait_for_value("document.activeElement.id", "password").await;
+    browser.wait_for_value("location.href", format!("{}/", stack.dashboard_url)).await;
+    assert_eq!(browser.count("#login").await, 0);
+    browser.check_axe("set-password").await;
+    browser.screenshot("set-password").await;
+    browser.type_keys(TypingData::from("password1") + Key::Enter).await;
+    browser.wait_for_text(".problem", "This password is one of the most common ones").await;
+    browser.fill("#password", "chosen by edsger").await;
+    browser.press(".sign-in", "Set password").await;
+    browser.wait_for_text(".lead", "Password set. Sign in.").await;
+    browser.wait_for_value("document.activeElement.id", "login").await;
+    browser.fill("#login", "edsger").await;
+    browser.fill("#password", "chosen by edsger").await;
+    browser.press(".sign-in", "Sign in").await;
+    browser.wait_for_text("h1", "API keys").await;
+
+    // In the same tab, a link changes only the fragment, so the page is not loaded again.
+    browser.goto(&invitation).await;
+    browser.wait_for_text("h1", "Set your password").await;
+    browser.set_appearance(Appearance { dark: true, phone: true }).await;
+    browser.fill("#password", "chosen by another").await;
+    browser.press(".sign-in", "Set password").await;
+    let message = "This link is no longer valid. Ask the operator for a new one.";
+    browser.wait_for_text(".problem", message).await;
+    browser.check_axe("invalid link, dark").await;
+    browser.check_fits(360, "invalid link").await;
+    browser.screenshot("invalid-link").await;
+    browser.click(".alternative a").await;
+    browser.wait_for_text("h1", "Sign in").await;
+
+    // A link opens its form even if the browser has a session.
+    browser.goto("about:blank").await;
+    browser.goto(&link(stack, &["reset-password", "edsger", "--link"]).await).await;
+    browser.wait_for_text("h1", "Set your password").await;
 }
 
 #[tokio::test]

@@ -1,0 +1,62 @@
+//! Password links: whoever has one can set the password of its account once, without signing in.
+//!
+//! quota-svc stores the SHA-256 of a link's token as a session of the account. So links expire as sessions do, and every
+//! change of the password revokes them.
+
+use std::time::Duration;
+
+use data_encoding::{BASE64URL_NOPAD, HEXLOWER};
+use quota_client::wire::NewSession;
+use quota_client::{ClientError, QuotaClient};
+use sha2::{Digest, Sha256};
+
+/// Lifetime of an invitation.
+pub const INVITATION_TTL: Duration = Duration::from_secs(7 * 86_400);
+/// Lifetime of a link for a forgotten password.
+pub const RESET_TTL: Duration = Duration::from_secs(30 * 60);
+
+const ACCOUNT_LEN: usize = 16;
+const TOKEN_LEN: usize = ACCOUNT_LEN + 32;
+
+/// The token of a password link: the account's ID, and 32 random bytes.
+pub struct LinkToken([u8; TOKEN_LEN]);
+
+impl LinkToken {
+    /// Generates a token and stores its hash. `account` is the account's ID.
+    pub async fn create(quota: &QuotaClient, account: &str, ttl: Duration) -> anyhow::Result<Self> {
+        let mut token = [0; TOKEN_LEN];
+        let (id, random) = token.split_at_mut(ACCOUNT_LEN);
+        id.copy_from_slice(&HEXLOWER.decode(account.as_bytes())?);
+        getrandom::fill(random)?;
+        let token = Self(token);
+        let (id_sha256, ttl_seconds) = (token.sha256(), u32::try_from(ttl.as_secs())?);
+        let session = NewSession { id_sha256, ttl_seconds, expected_credential: None };
+        quota.create_session(account, &session).await?;
+        Ok(token)
+    }
+
+    /// `None` if the text is not a token.
+    pub fn parse(text: &str) -> Option<Self> {
+        Some(Self(BASE64URL_NOPAD.decode(text.as_bytes()).ok()?.try_into().ok()?))
+    }
+
+    /// The link. The token is in its fragment, which browsers don't send, so no server or proxy logs it.
+    pub fn link(&self, public_url: &str) -> String {
+        format!("{public_url}/#set-password={}", BASE64URL_NOPAD.encode(&self.0))
+    }
+
+    /// The account's ID.
+    pub fn account(&self) -> String {
+        HEXLOWER.encode(&self.0[..ACCOUNT_LEN])
+    }
+
+    /// Whether the link can still be used.
+    pub async fn is_active(&self, quota: &QuotaClient) -> Result<bool, ClientError> {
+        quota.session_is_active(&self.account(), &self.sha256()).await
+    }
+
+    /// The prefix separates the hashes from those of session IDs.
+    fn sha256(&self) -> String {
+        HEXLOWER.encode(&Sha256::new().chain_update("password-link:").chain_update(self.0).finalize())
+    }
+}
