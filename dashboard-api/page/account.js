@@ -14,12 +14,12 @@ export function showAccount(account, webhooks, onDeleted) {
   const dialog = open("Your account", [
     h("div", { class: "content" },
       h("p", { class: "identity" }, h("strong", null, account.login), h("span", null, `created ${date(account.created_at)}`)),
-      webhooks ? webhookSection() : null,
       h("h3", null, "Change password"),
       passwordForm(() => {
         dialog.close();
         toast("Password changed. You are signed out everywhere else.");
       }),
+      webhooks ? webhookSection() : null,
       h("details", { class: "delete-account" }, h("summary", null, "Delete this account"), deleteForm(() => {
         dialog.close();
         onDeleted();

@@ -26,9 +26,10 @@ function show(settings, account, notice) {
   stopPolling = () => {};
   closeAll();
   if (account) {
+    const linkedKey = /^#key=([0-9a-f]{32})$/.exec(location.hash)?.[1];
     history.replaceState(null, "", location.pathname);
     document.title = "API keys · IP Lookup";
-    const view = keysView(settings);
+    const view = keysView(settings, linkedKey);
     stopPolling = view.stop;
     app.replaceChildren(header(settings, account), view.element, footer(settings));
   } else {

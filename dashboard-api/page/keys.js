@@ -17,9 +17,10 @@ const USAGE_REFRESH_MS = 60_000;
 
 /**
  * @param {import("./api.js").Settings} settings
+ * @param {string} [linkedKey] ID of the key to focus first
  * @returns {{element: HTMLElement, stop: () => void}}
  */
-export function keysView(settings) {
+export function keysView(settings, linkedKey) {
   /** Usage by key ID. `days` is null until a request has succeeded. @type {Map<string, {days: DayUsage[] | null, attemptedAt: number}>} */
   const usage = new Map();
   /** @type {Map<string, import("./card.js").Card<Key>>} */
@@ -83,11 +84,8 @@ export function keysView(settings) {
 
   /** Moves to the key that a notice links to, once. */
   function focusLinkedKey() {
-    const id = /^#key=([0-9a-f]{32})$/.exec(location.hash)?.[1];
-    const heading = id && document.querySelector(`[data-key="${id}"] h2`);
-    if (!(heading instanceof HTMLElement)) return;
-    history.replaceState(null, "", location.pathname);
-    heading.focus();
+    if (linkedKey) cards.get(linkedKey)?.heading.focus();
+    linkedKey = undefined;
   }
 
   /** Schedules the next refresh. While the page is hidden, it is postponed. */

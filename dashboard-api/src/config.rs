@@ -10,7 +10,7 @@ use edge::EdgeArgs;
 use http_server::{ListenerArgs, ServeArgs, Tls, TlsArgs};
 use ipnet::IpNet;
 use service_kit::command_line::{ManualCommand, OutputArgs, short_help};
-use service_kit::{ListenAddrParser, PortArgs, TelemetryArgs, web_url};
+use service_kit::{ListenAddrParser, PortArgs, TelemetryArgs, is_local_http, web_url};
 use url::Url;
 
 use crate::notices::target::TargetRules;
@@ -284,17 +284,6 @@ pub fn check_cookies(url: &Url, insecure_cookies: bool) -> anyhow::Result<()> {
         "nobody could sign in to the dashboard at {url}: browsers reject its cookies over plain HTTP. Serve it through a \
          proxy with TLS and set --public-url to its https:// URL, or set --insecure-cookies if you trust the network"
     )
-}
-
-/// Whether this is a plain HTTP URL of this machine, such as `http://localhost:8081`.
-pub fn is_local_http(url: &Url) -> bool {
-    let is_local = match url.host() {
-        Some(url::Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
-        Some(url::Host::Ipv4(address)) => address.is_loopback(),
-        Some(url::Host::Ipv6(address)) => address.is_loopback(),
-        None => false,
-    };
-    url.scheme() == "http" && is_local
 }
 
 #[cfg(test)]

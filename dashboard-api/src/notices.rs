@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use base::log_throttle::LogThrottle;
 use opentelemetry::KeyValue;
-use opentelemetry::metrics::{Counter, Gauge, Meter};
+use opentelemetry::metrics::{Counter, Meter};
 use quota_client::wire::{ClaimedNotice, Delivery, NoticeResult};
 use quota_client::{ClientError, QuotaClient};
 use target::TargetRules;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 use webhook::{Message, SendError};
 
 use crate::session::unix_now;
@@ -23,10 +23,6 @@ use crate::session::unix_now;
 const CONCURRENCY: usize = 64;
 /// How often notices are claimed while there are none.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// Pause after a failed call to quota-svc.
-const RETRY_INTERVAL: Duration = Duration::from_secs(5);
-/// How often the age of the oldest notice is measured.
-const METRICS_INTERVAL: Duration = Duration::from_secs(15);
 /// Seconds until the next attempt, by the number of failed ones. The last number repeats.
 const BACKOFF: [u32; 6] = [5, 30, 120, 600, 1_800, 3_600];
 /// After this time, a notice that could not be delivered is dropped.
@@ -38,7 +34,6 @@ pub struct Deliveries {
     /// URL of the dashboard.
     link: String,
     results: Counter<u64>,
-    oldest_age: Gauge<f64>,
     failures: LogThrottle,
 }
 
@@ -48,23 +43,14 @@ impl Deliveries {
             .u64_counter("notice_deliveries")
             .with_description("Attempts to deliver a notice to an owner, by channel and result")
             .build();
-        let oldest_age = meter
-            .f64_gauge("notice_oldest_age")
-            .with_unit("s")
-            .with_description("Age of the oldest notice that waits for its delivery; 0 if there is none")
-            .build();
-        Self { quota, rules, link, results, oldest_age, failures: LogThrottle::default() }
+        Self { quota, rules, link, results, failures: LogThrottle::default() }
     }
 
     /// Runs until it is canceled.
     pub async fn run(self) {
         let (deliveries, mut in_progress) = (Arc::new(self), JoinSet::new());
-        let mut next_metrics = Instant::now();
+        deliveries.quota.wait_for_store(|_| {}).await;
         loop {
-            if Instant::now() >= next_metrics {
-                next_metrics = Instant::now() + METRICS_INTERVAL;
-                deliveries.measure().await;
-            }
             let free = u32::try_from(CONCURRENCY - in_progress.len()).unwrap_or(0);
             let wait = match deliveries.quota.claim_notices(free.max(1)).await {
                 Ok(claimed) if claimed.is_empty() => POLL_INTERVAL,
@@ -77,7 +63,8 @@ impl Deliveries {
                 }
                 Err(error) => {
                     deliveries.log(&error, "can't claim notices");
-                    RETRY_INTERVAL
+                    deliveries.quota.wait_for_store(|_| {}).await;
+                    POLL_INTERVAL
                 }
             };
             if in_progress.len() >= CONCURRENCY {
@@ -85,13 +72,6 @@ impl Deliveries {
             }
             sleep(wait).await;
             while in_progress.try_join_next().is_some() {}
-        }
-    }
-
-    async fn measure(&self) {
-        if let Ok(outbox) = self.quota.outbox().await {
-            let age = outbox.oldest.map_or(0, |oldest| (now_ms() - oldest).max(0));
-            self.oldest_age.record(age as f64 / 1000.0, &[]);
         }
     }
 

@@ -12,8 +12,8 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::json;
 use service_kit::base_url;
 use service_kit::command_line::{CommandError, Output};
+use service_kit::is_local_http;
 
-use crate::config::is_local_http;
 use crate::password::{self, random_password};
 use crate::password_link::{INVITATION_TTL, LinkToken, RESET_TTL};
 

@@ -1,9 +1,8 @@
 -- Ends a claim: removes its notice, or sets the time of the next attempt.
 --
 -- KEYS[1]  when each account's oldest notice is due (`{outbox}:q`)
--- KEYS[2]  times of the oldest notices (`{outbox}:t`)
--- KEYS[3]  notices of the account, oldest first (`{outbox}:l:ACCOUNT`)
--- KEYS[4]  claims (`{outbox}:c`)
+-- KEYS[2]  notices of the account, oldest first (`{outbox}:l:ACCOUNT`)
+-- KEYS[3]  claims (`{outbox}:c`)
 -- ARGV[1]  the time in ms, or '' for this server's clock
 -- ARGV[2]  account ID
 -- ARGV[3]  number of the claim
@@ -12,7 +11,7 @@
 --
 -- Atomic because queue, lists and claims must agree.
 
-local claim, attempts = string.match(redis.call('HGET', KEYS[4], ARGV[2]) or '', '^(%d+):(%d+)$')
+local claim, attempts = string.match(redis.call('HGET', KEYS[3], ARGV[2]) or '', '^(%d+):(%d+)$')
 if claim ~= ARGV[3] then return 0 end
 local now = tonumber(ARGV[1])
 if not now then
@@ -20,18 +19,15 @@ if not now then
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
 if ARGV[4] ~= '' then
-  redis.call('HSET', KEYS[4], ARGV[2], '0:' .. string.format('%.0f', attempts + 1))
+  redis.call('HSET', KEYS[3], ARGV[2], '0:' .. string.format('%.0f', attempts + 1))
   redis.call('ZADD', KEYS[1], now + tonumber(ARGV[4]), ARGV[2])
   return 1
 end
-redis.call('LPOP', KEYS[3])
-redis.call('HDEL', KEYS[4], ARGV[2])
-local next = redis.call('LINDEX', KEYS[3], 0)
-if next then
+redis.call('LPOP', KEYS[2])
+redis.call('HDEL', KEYS[3], ARGV[2])
+if redis.call('EXISTS', KEYS[2]) == 1 then
   redis.call('ZADD', KEYS[1], now, ARGV[2])
-  redis.call('ZADD', KEYS[2], string.match(next, '"at":(%d+)'), ARGV[2])
 else
   redis.call('ZREM', KEYS[1], ARGV[2])
-  redis.call('ZREM', KEYS[2], ARGV[2])
 end
 return 1

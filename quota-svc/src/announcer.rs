@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
-use opentelemetry::metrics::{Counter, Meter};
 use quick_cache::sync::Cache;
 use quota_api::NoticeKind;
 use tokio::sync::mpsc::{self, Receiver, Sender};
@@ -11,6 +10,7 @@ use tokio::sync::mpsc::{self, Receiver, Sender};
 use crate::domain::id::KeyId;
 use crate::domain::notice::Announcement;
 use crate::domain::time::day_of;
+use crate::metrics::Metrics;
 use crate::store::Store;
 
 /// Announcements that wait for the store. Further ones are dropped: a pause is announced by the key's next charge.
@@ -28,15 +28,9 @@ pub struct Announcer {
 
 impl Announcer {
     /// Returns the announcer and its task.
-    pub fn new(store: Arc<dyn Store>, meter: &Meter) -> (Self, impl Future<Output = ()> + Send + use<>) {
+    pub fn new(store: Arc<dyn Store>, metrics: Metrics) -> (Self, impl Future<Output = ()> + Send + use<>) {
         let (queue, announcements) = mpsc::channel(QUEUE);
-        let dropped = meter
-            .u64_counter("quota_notices_dropped")
-            .with_description(
-                "Notices to owners that were dropped, because too many waited for their delivery",
-            )
-            .build();
-        (Self { queue, limit_days: Cache::new(LIMITED_KEYS) }, run(store, announcements, dropped))
+        (Self { queue, limit_days: Cache::new(LIMITED_KEYS) }, run(store, announcements, metrics))
     }
 
     pub fn announce(&self, announcement: Announcement) {
@@ -51,13 +45,12 @@ impl Announcer {
     }
 }
 
-async fn run(store: Arc<dyn Store>, announcements: Receiver<Announcement>, dropped: Counter<u64>) {
+async fn run(store: Arc<dyn Store>, announcements: Receiver<Announcement>, metrics: Metrics) {
     let next = async |mut announcements: Receiver<Announcement>| {
         announcements.recv().await.map(|announcement| (announcement, announcements))
     };
     let announce = async |announcement: Announcement| match store.announce(&announcement).await {
-        Ok(0) => {}
-        Ok(count) => dropped.add(count, &[]),
+        Ok(dropped) => metrics.record_dropped_notices(dropped),
         // A pause stays unannounced until the next charge of its key.
         Err(error) => tracing::warn!(%error, key = %announcement.key, "can't announce an event of a key yet"),
     };

@@ -17,12 +17,14 @@ use crate::api::{self, Context, Guard};
 use crate::config::Config;
 use crate::denial_cache::DenialCache;
 use crate::metrics::Metrics;
-use crate::router;
+use crate::router::{self, Serve};
 use crate::store::Store;
 use crate::store::embedded::EmbeddedStore;
 
 /// How often the store's health is copied to /readyz and to the gauges.
 const HEALTH_INTERVAL: Duration = Duration::from_millis(100);
+/// How often the outbox is measured.
+const OUTBOX_INTERVAL: Duration = Duration::from_secs(5);
 /// The port stays closed until the store is connected, so that the first requests don't fail, but at most this long.
 const STORE_WAIT: Duration = Duration::from_secs(1);
 const STORE_WAIT_POLL: Duration = Duration::from_millis(2);
@@ -68,6 +70,11 @@ impl QuotaService {
         let mut tasks = JoinSet::new();
         tasks.spawn(kit.tasks.watch("store health", health_report));
         tasks.spawn(kit.tasks.watch("announcements", announcements));
+        // A quota-svc that serves only charges may not be allowed to read the outbox.
+        if config.serve == Serve::All {
+            let outbox_report = report_outbox(store.clone(), kit.telemetry.meter());
+            tasks.spawn(kit.tasks.watch("outbox", outbox_report));
+        }
         Ok(Self { server, endpoint, store, tasks, kit: kit.clone() })
     }
 
@@ -104,7 +111,7 @@ fn context(
     telemetry: &Telemetry,
 ) -> (Arc<Context>, impl Future<Output = ()> + Send + use<>) {
     let (metrics, denial_cache) = (Metrics::new(&telemetry.meter()), DenialCache::default());
-    let (announcer, announcements) = Announcer::new(store.clone(), &telemetry.meter());
+    let (announcer, announcements) = Announcer::new(store.clone(), metrics.clone());
     (Arc::new(Context { store, limits, metrics, denial_cache, announcer }), announcements)
 }
 
@@ -132,6 +139,23 @@ async fn report_store_health(store: Arc<dyn Store>, condition: Condition, meter:
         match reason {
             None => condition.set_ready("the store is reachable"),
             Some(reason) => condition.set_not_ready(reason),
+        }
+    }
+}
+
+async fn report_outbox(store: Arc<dyn Store>, meter: Meter) {
+    let overdue = meter
+        .f64_gauge("quota_notices_overdue")
+        .with_unit("s")
+        .with_description("How long a notice to an owner has waited for dashboard-api to deliver it")
+        .build();
+    // So that the metric exists before the store can be reached.
+    overdue.record(0.0, &[]);
+    let mut tick = tokio::time::interval(OUTBOX_INTERVAL);
+    loop {
+        tick.tick().await;
+        if let Ok(ms) = store.overdue_ms().await {
+            overdue.record(ms as f64 / 1000.0, &[]);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Metrics of charging. The only label is the outcome, so the number of series is bounded.
+//! Metrics of charging and of notices. The only label is the outcome, so the number of series is bounded.
 
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ pub struct Metrics {
     cached_denials: Counter<u64>,
     batch_size: Histogram<u64>,
     store_seconds: Histogram<f64>,
+    dropped_notices: Counter<u64>,
 }
 
 impl Metrics {
@@ -35,6 +36,12 @@ impl Metrics {
                 .with_description("Duration of the store call for a batch of charges")
                 .with_boundaries(seconds)
                 .build(),
+            dropped_notices: meter
+                .u64_counter("quota_notices_dropped")
+                .with_description(
+                    "Notices to owners that were dropped, because too many waited for their delivery",
+                )
+                .build(),
         }
     }
 
@@ -49,6 +56,12 @@ impl Metrics {
             if count > 0 {
                 self.charges.add(count as u64, &[KeyValue::new("outcome", outcome.as_str())]);
             }
+        }
+    }
+
+    pub fn record_dropped_notices(&self, count: u64) {
+        if count > 0 {
+            self.dropped_notices.add(count, &[]);
         }
     }
 

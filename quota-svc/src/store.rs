@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use base::flags::{flag_defaults, parse_duration};
 use embedded::EmbeddedStore;
 use quota_api::{
-    Actor, ClaimedNotice, Contact, ContactStatus, Delivery, Event, ImportReport, Limits, NewKey, Outbox,
+    Actor, ClaimedNotice, Contact, ContactStatus, Delivery, Event, ImportReport, Limits, NewKey,
     SetCredential, StoredAccount,
 };
 use secrecy::{ExposeSecret, SecretString};
@@ -278,14 +278,23 @@ pub trait KeyStore: Send + Sync {
     async fn events(&self, id: KeyId, owner: Option<AccountId>) -> Result<Vec<Event>, StoreError>;
 }
 
+/// Claimed notices.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Claims {
+    pub notices: Vec<ClaimedNotice>,
+    /// Notices that were dropped, because too many of an account wait.
+    pub dropped: u64,
+}
+
 /// Notices to owners: the outbox, where they wait for their delivery, and where the owners want them.
 #[async_trait]
 pub trait NoticeStore: Send + Sync {
-    /// Adds a notice to the outbox, if the owner of the key wants notices, and marks the pause or the day as announced.
-    /// Safe to repeat. Returns the number of notices that were dropped, because the outbox is bounded.
+    /// Announces an event of a key, for a notice to its owner. Needs no access to accounts: the quota-svc of a lookup-svc has
+    /// none. Safe to repeat. Returns the number of announcements that were dropped, because the outbox is bounded.
     async fn announce(&self, announcement: &Announcement) -> Result<u64, StoreError>;
-    /// Claims the oldest notice of up to `limit` accounts whose turn it is.
-    async fn claim_notices(&self, limit: usize) -> Result<Vec<ClaimedNotice>, StoreError>;
+    /// Makes notices of announcements, if the owners want them, and marks the pauses and days as announced. Then claims the
+    /// oldest notice of up to `limit` accounts whose turn it is.
+    async fn claim_notices(&self, limit: usize) -> Result<Claims, StoreError>;
     /// Ends a claim: removes its notice, or delays its next attempt by `retry_seconds`. Returns `false` if the claim is no longer
     /// valid.
     async fn finish_notice(
@@ -294,7 +303,8 @@ pub trait NoticeStore: Send + Sync {
         claim: u64,
         retry_seconds: Option<u32>,
     ) -> Result<bool, StoreError>;
-    async fn outbox(&self) -> Result<Outbox, StoreError>;
+    /// How long the notice that is due longest has waited for a process to claim it, ms; 0 if none is due.
+    async fn overdue_ms(&self) -> Result<i64, StoreError>;
 
     async fn contact(&self, id: AccountId) -> Result<ContactStatus, StoreError>;
     async fn set_contact(&self, id: AccountId, contact: &Contact) -> Result<(), StoreError>;

@@ -3,7 +3,8 @@
 use std::net::SocketAddr;
 
 use anyhow::{Context, bail};
-use dashboard_api::config::{check_cookies, is_local_http};
+use dashboard_api::config::check_cookies;
+use service_kit::is_local_http;
 use url::Url;
 
 use crate::config::Config;

@@ -37,6 +37,6 @@ pub use key::{
 };
 pub use notice::{
     ClaimedNotice, ClaimedNotices, Contact, ContactStatus, Delivery, Notice, NoticeKind, NoticeResult,
-    Outbox, Webhook,
+    Webhook,
 };
 pub use transfer::{ExportPage, ExportedAccount, ExportedKey, ImportReport, ImportRequest, LeftOut};

@@ -80,16 +80,6 @@ pub struct Delivery {
     pub error: Option<String>,
 }
 
-/// The notices that wait for their delivery.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Object, Serialize, Deserialize)]
-pub struct Outbox {
-    /// Number of accounts that have some.
-    pub accounts: u64,
-    /// Time of the oldest one: Unix time in milliseconds. Absent if there are none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub oldest: Option<i64>,
-}
-
 /// Where an account's owner wants to be told about its keys.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Object, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

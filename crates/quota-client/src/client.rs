@@ -21,7 +21,7 @@ use charge_calls::ChargeTarget;
 use quota_api::{
     Account, AccountDeletion, AccountPage, Actor, ChargeRequest, ChargeResponse, ClaimedNotice,
     ClaimedNotices, Contact, ContactStatus, CreatedKey, Credential, EventList, ExportPage, ImportReport,
-    ImportRequest, KeyList, NewAccount, NewKey, NewSession, NoticeResult, Outbox, OwnedKey, SetCredential,
+    ImportRequest, KeyList, NewAccount, NewKey, NewSession, NoticeResult, OwnedKey, SetCredential,
     SetDailyLimit, SettingsChange, StateChange, Status, Usage,
 };
 
@@ -340,10 +340,6 @@ impl QuotaClient {
     /// Reports the result of a delivery.
     pub async fn report_notice(&self, result: &NoticeResult) -> Result<(), ClientError> {
         self.send(self.request(Method::POST, &["notices", "results"], &[])?.json(result)).await.map(drop)
-    }
-
-    pub async fn outbox(&self) -> Result<Outbox, ClientError> {
-        self.get(&["notices"], &[]).await
     }
 
     pub async fn contact(&self, account: &str) -> Result<ContactStatus, ClientError> {

@@ -124,6 +124,17 @@ pub fn web_url(text: &str) -> Result<Url, String> {
     }
 }
 
+/// Whether this is a plain HTTP URL of this machine, such as `http://localhost:8081`.
+pub fn is_local_http(url: &Url) -> bool {
+    let is_local = match url.host() {
+        Some(url::Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+        Some(url::Host::Ipv4(address)) => address.is_loopback(),
+        Some(url::Host::Ipv6(address)) => address.is_loopback(),
+        None => false,
+    };
+    url.scheme() == "http" && is_local
+}
+
 /// Parses an http or https URL to which paths are appended, and removes a trailing slash.
 pub fn base_url(text: &str) -> Result<String, String> {
     let url = web_url(text)?;

@@ -175,6 +175,7 @@ pub fn examples() -> Vec<Example<'static>> {
         invalid(&["chargeBatch"], RequestError::BatchSize { max: MAX_BATCH, items: "charges", actual: 0 }),
         invalid(&["createAccount", "listAccounts"], LoginError::Space.into()),
         invalid(&["createAccount", "setCredential"], RequestError::Credential),
+        invalid(&["setContact"], RequestError::Contact),
         invalid(&["createSession", "setCredential"], DigestError.into()),
         invalid(&["createKey", "changeKey"], SettingsError::Name.into()),
         invalid(&["createKey", "setDailyLimit"], RequestError::DailyLimit),

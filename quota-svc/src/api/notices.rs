@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use poem_openapi::OpenApi;
 use poem_openapi::param::{Path, Query};
-use quota_api::{ClaimedNotices, Contact, ContactStatus, NoticeResult, Outbox};
+use quota_api::{ClaimedNotices, Contact, ContactStatus, NoticeResult};
 use service_kit::SerdeJson;
 
 use super::Context;
@@ -30,7 +30,9 @@ impl NoticesApi {
         limit: Query<Option<u32>>,
     ) -> Result<SerdeJson<ClaimedNotices>, ApiError> {
         let limit = limit.0.unwrap_or(16).clamp(1, MAX_CLAIMS) as usize;
-        Ok(SerdeJson(ClaimedNotices { notices: self.0.store.claim_notices(limit).await? }))
+        let claims = self.0.store.claim_notices(limit).await?;
+        self.0.metrics.record_dropped_notices(claims.dropped);
+        Ok(SerdeJson(ClaimedNotices { notices: claims.notices }))
     }
 
     /// Report the result of a delivery
@@ -49,14 +51,6 @@ impl NoticesApi {
             }
         }
         Ok(Done::Done)
-    }
-
-    /// Show how many notices wait
-    ///
-    /// For the metrics of dashboard-api.
-    #[oai(path = "/notices", method = "get", operation_id = "getOutbox")]
-    async fn outbox(&self) -> Result<SerdeJson<Outbox>, ApiError> {
-        Ok(SerdeJson(self.0.store.outbox().await?))
     }
 
     /// Show an account's contact

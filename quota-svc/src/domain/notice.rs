@@ -39,6 +39,12 @@ impl Announcement {
         }
     }
 
+    /// The announcement of a notice. `None` if its key is not an ID.
+    pub fn from_notice(notice: &Notice) -> Option<Self> {
+        let Notice { kind, key, at, limit } = notice;
+        Some(Self { key: KeyId::from_hex(key).ok()?, kind: *kind, at: *at, limit: *limit })
+    }
+
     /// The same for every announcement of the same pause or day.
     pub fn notice(&self) -> Notice {
         let at = match self.kind {

@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
 use quota_api::{
-    Actor, ClaimedNotice, Contact, ContactStatus, Delivery, Event, EventKind, ImportReport, Limits,
-    NoticeKind, Outbox, SetCredential, StoredAccount,
+    Actor, Contact, ContactStatus, Delivery, Event, EventKind, ImportReport, Limits, NoticeKind,
+    SetCredential, StoredAccount,
 };
 use redb::StorageBackend;
 use redb::backends::InMemoryBackend;
@@ -24,7 +24,9 @@ pub use store_file::OpenError;
 use store_file::StoreFile;
 use writer::{Save, Writer, lock};
 
-use super::{AccountListing, AccountStore, KeyDraft, KeyListing, KeyStore, NoticeStore, Store, StoreError};
+use super::{
+    AccountListing, AccountStore, Claims, KeyDraft, KeyListing, KeyStore, NoticeStore, Store, StoreError,
+};
 use crate::domain::account::Login;
 use crate::domain::event;
 use crate::domain::id::{AccountId, KeyId};
@@ -244,7 +246,11 @@ impl NoticeStore for EmbeddedStore {
         let account = self.state().account_to_notify(key);
         let notice = announcement.notice();
         let dropped = match account {
-            Some(account) => self.writer.change(move |draft, _| draft.add_notice(account, notice)).await?,
+            Some(account) => {
+                let dropped = self.writer.change(move |draft, _| draft.add_notice(account, notice)).await?;
+                self.state().set_due(account, self.clock.now());
+                dropped
+            }
             None => 0,
         };
         // Marked last: until then, the next charge of the key repeats the announcement.
@@ -254,8 +260,9 @@ impl NoticeStore for EmbeddedStore {
         Ok(dropped)
     }
 
-    async fn claim_notices(&self, limit: usize) -> Result<Vec<ClaimedNotice>, StoreError> {
-        Ok(self.state().claim_notices(limit, self.clock.now()))
+    async fn claim_notices(&self, limit: usize) -> Result<Claims, StoreError> {
+        let notices = self.state().claim_notices(limit, self.clock.now());
+        Ok(Claims { notices, dropped: 0 })
     }
 
     async fn finish_notice(
@@ -278,8 +285,8 @@ impl NoticeStore for EmbeddedStore {
         Ok(true)
     }
 
-    async fn outbox(&self) -> Result<Outbox, StoreError> {
-        Ok(self.state().outbox())
+    async fn overdue_ms(&self) -> Result<i64, StoreError> {
+        Ok(self.state().overdue_ms(self.clock.now()))
     }
 
     async fn contact(&self, id: AccountId) -> Result<ContactStatus, StoreError> {

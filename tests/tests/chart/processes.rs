@@ -108,7 +108,7 @@ async fn check_queried_metrics(lookup: &Pod, dashboard: &Pod) {
     let panels = text(&chart.object("ConfigMap", "-grafana")["data"]["ip-lookup.json"]).to_owned();
     let _: Value = serde_json::from_str(&panels).unwrap();
     let mut metrics = String::new();
-    for addr in [lookup.addr(9080), lookup.addr(9082), dashboard.addr(9081)] {
+    for addr in [lookup.addr(9080), lookup.addr(9082), dashboard.addr(9081), dashboard.addr(9082)] {
         metrics += text(&get(format!("http://{addr}/metrics")).await.1);
     }
     // Finds names by the `{` that follows them and starts the labels.

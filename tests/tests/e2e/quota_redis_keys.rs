@@ -9,6 +9,7 @@ use quota_client::QuotaClient;
 use quota_client::wire::{NewAccount, NewKey, NewSession, Outcome, Scope, SettingsChange};
 use testkit::quota::{Quota, StoreChoice, TestKey};
 use testkit::redis::Redis;
+use testkit::wait::eventually;
 
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -71,6 +72,7 @@ fn table() -> BTreeMap<char, (&'static str, u32, bool)> {
         ('s', ("hash", 10, true)),
         ('i', ("set", 0, false)),
         ('d', ("string", 8, true)),
+        ('n', ("zset", 0, false)),
     ])
 }
 
@@ -80,12 +82,16 @@ async fn check_redis_key(redis: &Redis, prefix: &str, name: &str) {
     let letter: char = letter.parse().expect("ends with one letter");
     let (kind, max, expires) =
         table().remove(&letter).unwrap_or_else(|| panic!("{name} is not in the table"));
-    assert!(tag == "demo" || tag.len() == 32 || (tag.len() == 2 && letter == 'i'), "{name}");
+    assert!(
+        ["demo", "outbox"].contains(&tag) || tag.len() == 32 || (tag.len() == 2 && letter == 'i'),
+        "{name}"
+    );
     assert_eq!(redis.cli(&["TYPE", name]).await, kind, "{name}");
     let length = match kind {
         "string" => "STRLEN",
         "hash" => "HLEN",
         "list" => "LLEN",
+        "zset" => "ZCARD",
         _ => "SCARD",
     };
     let length: u32 = redis.cli(&[length, name]).await.parse().unwrap();
@@ -101,16 +107,22 @@ async fn redis_keys_match_the_table_and_are_removed_with_their_account() {
     let (store, quota) = start(&redis).await;
     let client = quota.client();
     let accounts = use_everything(&client).await;
-    let redis_keys = all_redis_keys(&redis).await;
+    let announced = async || {
+        let redis_keys = all_redis_keys(&redis).await;
+        redis_keys.iter().any(|name| name.ends_with("{outbox}:n")).then_some(redis_keys)
+    };
+    let redis_keys = eventually(Duration::from_secs(10), "the pause is announced", announced).await;
     for name in &redis_keys {
         check_redis_key(&redis, store.prefix(), name).await;
     }
     let letters: std::collections::BTreeSet<_> =
         redis_keys.iter().filter_map(|name| name.chars().last()).collect();
-    assert_eq!(letters.into_iter().collect::<String>(), "adeikmps", "every kind of Redis key was created");
+    assert_eq!(letters.into_iter().collect::<String>(), "adeikmnps", "every kind of Redis key was created");
     for id in accounts {
         client.delete_account(&id, None).await.unwrap();
     }
+    // Makes notices of announcements; none, because no account has a webhook.
+    assert_eq!(client.claim_notices(1).await.unwrap(), []);
     let left = all_redis_keys(&redis).await;
     assert_eq!(
         left,

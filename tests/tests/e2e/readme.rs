@@ -27,7 +27,7 @@ const OTHER_FLAGS: &str = "--release --profile --bin --bins --lib --test --works
     --tag --detach --name --volume --volumes-from --publish --force --rm --network --build --pull --no-build --cacert \
     --haproxy-protocol --insecure --fail --silent --show-error --max-time --dry-run --now --unit --follow \
     --build-arg --to --sign --check --ignore-missing --repo --bundle --new-bundle-format --certificate-identity \
-    --certificate-oidc-issuer --version --tags --compare";
+    --certificate-oidc-issuer --retry --retry-all-errors --version --tags --compare";
 
 /// Every document in the top directory, in `docs` and its directories, and the README of the tests.
 fn documents() -> Vec<String> {
@@ -261,7 +261,7 @@ fn paths_in_documents_exist() {
 fn flags_in_documents_exist() {
     let commands = "ip-lookup|lookup-svc|quota-svc|dashboard-api|lookup-svc geo-update|lookup-svc selftest|lookup-svc explain|\
         quota-svc export|quota-svc key create|quota-svc key set-limit|quota-svc account delete|ip-lookup man|\
-        ip-lookup geo-update|ip-lookup explain|ip-lookup account delete|ip-lookup reset-password";
+        ip-lookup geo-update|ip-lookup explain|ip-lookup account delete|ip-lookup key list|ip-lookup reset-password";
     let known: String = commands.split('|').map(help_of).chain([OTHER_FLAGS.to_owned()]).collect();
     let is_flag_char = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     let known: BTreeSet<&str> =

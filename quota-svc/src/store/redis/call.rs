@@ -90,6 +90,7 @@ script!(SET_CREDENTIAL, "set_credential.lua");
 script!(SESSION, "session.lua");
 script!(SET_ACCOUNT_FIELD, "set_account_field.lua");
 script!(MARK_ANNOUNCED, "mark_announced.lua");
+script!(ANNOUNCE, "announce.lua");
 script!(ADD_NOTICE, "add_notice.lua");
 script!(CLAIM_NOTICES, "claim_notices.lua");
 script!(FINISH_NOTICE, "finish_notice.lua");

@@ -1,43 +1,45 @@
 //! The outbox in Redis: notices that wait for their delivery, in one slot of a Cluster.
 
 use async_trait::async_trait;
-use quota_api::{ClaimedNotice, Contact, ContactStatus, Delivery, NoticeKind, Outbox};
+use futures_util::future::try_join_all;
+use quota_api::{ClaimedNotice, Contact, ContactStatus, Delivery, NoticeKind};
 
 use super::RedisStore;
 use super::accounts::check_account;
-use super::call::{ADD_NOTICE, CLAIM_NOTICES, FINISH_NOTICE, MARK_ANNOUNCED, SET_ACCOUNT_FIELD, command};
+use super::call::{
+    ADD_NOTICE, ANNOUNCE, CLAIM_NOTICES, FINISH_NOTICE, MARK_ANNOUNCED, SET_ACCOUNT_FIELD, command,
+};
 use super::keys::readable;
 use super::operation::{Operation, convert};
+use super::topology::Reply;
 use crate::domain::account::to_json;
 use crate::domain::id::AccountId;
 use crate::domain::key::KeyMeta;
 use crate::domain::notice::{Announcement, CLAIM_MS, MAX_ACCOUNTS, MAX_NOTICES};
 use crate::domain::time::day_of;
-use crate::store::{NoticeStore, StoreError};
+use crate::store::{Claims, NoticeStore, StoreError};
+
+/// Announcements that are sorted before each claim.
+const SORTED_AT_ONCE: usize = 32;
 
 #[async_trait]
 impl NoticeStore for RedisStore {
     async fn announce(&self, announcement: &Announcement) -> Result<u64, StoreError> {
-        let operation = self.operation();
-        match announcement.kind {
-            // Marked last: until then, the next charge of the key repeats the announcement.
-            NoticeKind::KeyPaused => {
-                let dropped = operation.add_notice(announcement).await?;
-                operation.mark_announced(announcement).await?;
-                Ok(dropped)
-            }
-            // Marked first, because every denied request of the day would announce it again.
-            NoticeKind::KeyDailyLimit => match operation.mark_announced(announcement).await? {
-                true => operation.add_notice(announcement).await,
-                false => Ok(0),
-            },
-        }
+        let [announcements, ..] = self.redis_keys.outbox();
+        let call = ANNOUNCE
+            .on([&announcements])
+            .arg(to_json(&announcement.notice()))
+            .arg(announcement.at)
+            .arg(MAX_ACCOUNTS);
+        self.operation().query(&call).await
     }
 
-    async fn claim_notices(&self, limit: usize) -> Result<Vec<ClaimedNotice>, StoreError> {
-        let [queue, _, claims] = self.redis_keys.outbox();
+    async fn claim_notices(&self, limit: usize) -> Result<Claims, StoreError> {
+        let operation = self.operation();
+        let dropped = operation.sort_announcements().await?;
+        let [_, queue, claims] = self.redis_keys.outbox();
         let call = CLAIM_NOTICES.on([&queue, &claims]).arg(self.now_arg()).arg(limit).arg(CLAIM_MS);
-        let reply: Vec<String> = convert(self.operation().write(&call).await?.value)?;
+        let reply: Vec<String> = convert(operation.write(&call).await?.value)?;
         let claimed = reply.as_chunks::<4>().0.iter().map(|[account, notice, claim, attempts]| {
             let invalid = |_| StoreError::InvalidData("a notice in the outbox".into());
             Ok(ClaimedNotice {
@@ -48,7 +50,7 @@ impl NoticeStore for RedisStore {
                 attempts: attempts.parse().map_err(invalid)?,
             })
         });
-        claimed.collect()
+        Ok(Claims { notices: claimed.collect::<Result<_, StoreError>>()?, dropped })
     }
 
     async fn finish_notice(
@@ -57,10 +59,10 @@ impl NoticeStore for RedisStore {
         claim: u64,
         retry_seconds: Option<u32>,
     ) -> Result<bool, StoreError> {
-        let [queue, times, claims] = self.redis_keys.outbox();
+        let [_, queue, claims] = self.redis_keys.outbox();
         let list = self.redis_keys.notices(account);
         let call = FINISH_NOTICE
-            .on([&queue, &times, &list, &claims])
+            .on([&queue, &list, &claims])
             .arg(self.now_arg())
             .arg(account.to_string())
             .arg(claim)
@@ -71,12 +73,18 @@ impl NoticeStore for RedisStore {
         Ok(finished == 1)
     }
 
-    async fn outbox(&self) -> Result<Outbox, StoreError> {
-        let (operation, [queue, times, _]) = (self.operation(), self.redis_keys.outbox());
-        let accounts = operation.query(&command("ZCARD", &queue)).await?;
-        let oldest: Vec<(String, f64)> =
-            operation.query(&command("ZRANGE", &times).arg(0).arg(0).arg("WITHSCORES")).await?;
-        Ok(Outbox { accounts, oldest: oldest.first().map(|(_, at)| *at as i64) })
+    async fn overdue_ms(&self) -> Result<i64, StoreError> {
+        let (operation, [announcements, queue, _]) = (self.operation(), self.redis_keys.outbox());
+        let mut first_due = None;
+        for set in [&announcements, &queue] {
+            let first = command("ZRANGE", set).arg(0).arg(0).arg("WITHSCORES");
+            let first: Vec<(String, f64)> = operation.query(&first).await?;
+            first_due = first.first().map(|(_, due)| *due as i64).into_iter().chain(first_due).min();
+        }
+        match first_due {
+            Some(due) => Ok((operation.read_now().await? - due).max(0)),
+            None => Ok(0),
+        }
     }
 
     async fn contact(&self, id: AccountId) -> Result<ContactStatus, StoreError> {
@@ -99,30 +107,57 @@ impl NoticeStore for RedisStore {
 }
 
 impl Operation<'_> {
-    /// Adds the notice, if the owner of the key wants notices. Returns the number of notices that were dropped for it.
-    async fn add_notice(&self, announcement: &Announcement) -> Result<u64, StoreError> {
+    /// Makes notices of announcements, in their order. Returns the number of notices that were dropped.
+    async fn sort_announcements(&self) -> Result<u64, StoreError> {
+        let [announcements, ..] = self.redis_keys.outbox();
+        let first = command("ZRANGE", &announcements).arg(0).arg(SORTED_AT_ONCE - 1);
+        let lines: Vec<String> = self.query(&first).await?;
+        if lines.is_empty() {
+            return Ok(0);
+        }
+        let parse = |line: &String| Announcement::from_notice(&serde_json::from_str(line).ok()?);
+        let sorted: Vec<Announcement> = lines.iter().filter_map(parse).collect();
+        let (mut dropped, mut written) = (0, Vec::new());
+        for announcement in &sorted {
+            // Marked first, because every denied request of the day announces it again.
+            let is_new =
+                announcement.kind == NoticeKind::KeyPaused || self.mark_announced(announcement).await?;
+            if is_new && let Some((count, reply)) = self.add_notice(announcement).await? {
+                dropped += count;
+                written.push(reply);
+            }
+        }
+        self.confirm(written).await?;
+        // Marked last: until then, the next charge of the key repeats the announcement.
+        let pauses = sorted.iter().filter(|announcement| announcement.kind == NoticeKind::KeyPaused);
+        try_join_all(pauses.map(|announcement| self.mark_announced(announcement))).await?;
+        self.write(&command("ZREM", &announcements).arg(&lines)).await?;
+        Ok(dropped)
+    }
+
+    /// Adds the notice without confirming the write, if the owner of the key wants notices. Returns the number of notices that
+    /// were dropped for it.
+    async fn add_notice(&self, announcement: &Announcement) -> Result<Option<(u64, Reply)>, StoreError> {
         let [_, meta, _] = self.redis_keys.key(announcement.key);
         let meta = readable(self.query::<Option<Vec<u8>>>(&command("GET", &meta)).await)?;
         let meta = meta.ok().flatten().and_then(|text| KeyMeta::from_json(&text, announcement.key));
         // A key that can't be read, or was deleted, has no owner to tell.
-        let Some(KeyMeta { account, .. }) = meta else { return Ok(0) };
+        let Some(KeyMeta { account, .. }) = meta else { return Ok(None) };
         match self.read_account(account).await {
             Ok(account) if account.contact.wants_notices() => {}
-            Ok(_) | Err(StoreError::AccountNotFound | StoreError::UnreadableAccount(_)) => return Ok(0),
+            Ok(_) | Err(StoreError::AccountNotFound | StoreError::UnreadableAccount(_)) => return Ok(None),
             Err(error) => return Err(error),
         }
-        let [queue, times, _] = self.redis_keys.outbox();
-        let (list, notice) = (self.redis_keys.notices(account), announcement.notice());
+        let ([_, queue, _], list) = (self.redis_keys.outbox(), self.redis_keys.notices(account));
         let call = ADD_NOTICE
-            .on([&queue, &times, &list])
+            .on([&queue, &list])
+            .arg(self.now_arg())
             .arg(account.to_string())
-            .arg(to_json(&notice))
-            .arg(notice.at)
+            .arg(to_json(&announcement.notice()))
             .arg(MAX_NOTICES)
             .arg(MAX_ACCOUNTS);
         let (dropped, reply) = self.write_int(&call).await?;
-        self.confirm([reply]).await?;
-        Ok(dropped.unsigned_abs())
+        Ok(Some((dropped.unsigned_abs(), reply)))
     }
 
     async fn mark_announced(&self, announcement: &Announcement) -> Result<bool, StoreError> {

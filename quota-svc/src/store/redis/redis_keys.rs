@@ -13,7 +13,8 @@
 //! | `{00}:i` … `{3f}:i` | set | IDs of all accounts, in 64 shards |
 //! | `{demo}:d` | string | the demo's day and count; expires after two days |
 //! | `{outbox}:l:ACCOUNT` | list | an account's notices that wait for their delivery, oldest first, at most 100 |
-//! | `{outbox}:q`, `{outbox}:t` | sorted set | account ID → when its oldest notice is due; → the time of that notice |
+//! | `{outbox}:n` | sorted set | announcements, by their time: notices whose accounts are not known yet |
+//! | `{outbox}:q` | sorted set | account ID → when its oldest notice is due |
 //! | `{outbox}:c` | hash | account ID → claim of its oldest notice and failed attempts; an empty field counts the claims |
 
 use data_encoding::HEXLOWER;
@@ -74,9 +75,9 @@ impl RedisKeys {
         RedisKey(format!("{}{{demo}}:d", self.prefix))
     }
 
-    /// The outbox: when notices are due, the times of the oldest ones, and the claims.
+    /// The outbox: announcements, when notices are due, and the claims.
     pub fn outbox(&self) -> [RedisKey; 3] {
-        ['q', 't', 'c'].map(|letter| RedisKey(format!("{}{{outbox}}:{letter}", self.prefix)))
+        ['n', 'q', 'c'].map(|letter| RedisKey(format!("{}{{outbox}}:{letter}", self.prefix)))
     }
 
     /// The notices of an account.

@@ -1,8 +1,8 @@
 //! The outbox of the state in memory. Each account has its notices in its own row.
 
-use quota_api::{ClaimedNotice, Contact, Delivery, Notice, Outbox};
+use quota_api::{ClaimedNotice, Contact, Delivery, Notice};
 
-use super::{AccountRow, Draft, State};
+use super::{Draft, State};
 use crate::domain::id::{AccountId, KeyId};
 use crate::domain::notice::{CLAIM_MS, MAX_NOTICES};
 use crate::store::StoreError;
@@ -46,14 +46,14 @@ impl State {
         true
     }
 
-    fn accounts_with_notices(&self) -> impl Iterator<Item = (AccountId, &AccountRow, &Notice)> {
-        self.accounts.iter().filter_map(|(id, row)| Some((*id, row, row.notices.first()?)))
+    fn accounts_with_notices(&self) -> impl Iterator<Item = (AccountId, &Notice)> {
+        self.accounts.iter().filter_map(|(id, row)| Some((*id, row.notices.first()?)))
     }
 
     pub fn claim_notices(&mut self, limit: usize, now: i64) -> Vec<ClaimedNotice> {
         let is_due = |id: &AccountId| self.claims.get(id).is_none_or(|claim| claim.until <= now);
-        let due = self.accounts_with_notices().filter(|(id, ..)| is_due(id)).take(limit);
-        let due: Vec<_> = due.map(|(id, _, notice)| (id, notice.clone())).collect();
+        let due = self.accounts_with_notices().filter(|(id, _)| is_due(id)).take(limit);
+        let due: Vec<_> = due.map(|(id, notice)| (id, notice.clone())).collect();
         let mut claim = |(id, notice): (AccountId, Notice)| {
             self.last_claim += 1;
             let claim = self.claims.entry(id).or_insert(Claim { number: 0, until: 0, attempts: 0 });
@@ -76,9 +76,18 @@ impl State {
         }
     }
 
-    pub fn outbox(&self) -> Outbox {
-        let oldest = self.accounts_with_notices().map(|(.., notice)| notice.at).min();
-        Outbox { accounts: self.accounts_with_notices().count() as u64, oldest }
+    /// Makes a new notice due now, unless an earlier one of the account is being delivered.
+    pub fn set_due(&mut self, id: AccountId, now: i64) {
+        self.claims.entry(id).or_insert(Claim { number: 0, until: now, attempts: 0 });
+    }
+
+    /// How long the notice that is due longest has waited.
+    pub fn overdue_ms(&mut self, now: i64) -> i64 {
+        // After a restart, all notices are due from the first call of this function on.
+        let ids: Vec<_> = self.accounts_with_notices().map(|(id, _)| id).collect();
+        ids.iter().for_each(|id| self.set_due(*id, now));
+        let waits = ids.iter().filter_map(|id| Some(now - self.claims.get(id)?.until));
+        waits.max().unwrap_or(0).max(0)
     }
 }
 
