@@ -23,3 +23,4 @@ pub mod tls;
 pub mod tools;
 pub mod tzif;
 pub mod wait;
+pub mod webhook;

@@ -1,7 +1,5 @@
 //! Webhooks: who may be reached, and the delivery of notices to receivers that fail.
 
-use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use data_encoding::BASE64;
@@ -10,100 +8,13 @@ use reqwest::Method;
 use ring::hmac;
 use serde_json::{Value, json};
 use testkit::wait::{eventually, within};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use testkit::webhook::{ENDLESS, FAILED, OK, Received, Receiver, SILENT};
 
 use crate::harness::{Browser, Harness};
 
 const WAIT: Duration = Duration::from_secs(30);
 /// Lets the tests' own receivers be reached.
 const OPEN: [&str; 3] = ["--webhook-allow-http", "--webhook-allow-network", "127.0.0.0/8"];
-
-#[derive(Clone, Debug)]
-struct Received {
-    headers: String,
-    body: String,
-}
-
-impl Received {
-    fn header(&self, name: &str) -> &str {
-        let prefix = format!("{name}: ");
-        self.headers.lines().find_map(|line| line.strip_prefix(&prefix)).unwrap_or_default()
-    }
-
-    fn json(&self) -> Value {
-        serde_json::from_str(&self.body).unwrap()
-    }
-}
-
-/// A receiver that answers with these bytes, and keeps the connection open if they end with `…`.
-struct Receiver {
-    address: SocketAddr,
-    received: Arc<Mutex<Vec<Received>>>,
-    answer: Arc<Mutex<&'static str>>,
-}
-
-const OK: &str = "HTTP/1.1 204 No Content\r\n\r\n";
-const FAILED: &str = "HTTP/1.1 500 Oops\r\ncontent-length: 6\r\n\r\nsecret";
-const SILENT: &str = "…";
-const ENDLESS: &str = "HTTP/1.1 200 OK\r\n\r\nendless…";
-
-impl Receiver {
-    async fn start(answer: &'static str) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let (received, answer) = (Arc::<Mutex<Vec<Received>>>::default(), Arc::new(Mutex::new(answer)));
-        let (log, current) = (received.clone(), answer.clone());
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(serve(stream, log.clone(), *current.lock().unwrap()));
-            }
-        });
-        Self { address, received, answer }
-    }
-
-    fn url(&self) -> String {
-        format!("http://{}/hook", self.address)
-    }
-
-    fn answer(&self, answer: &'static str) {
-        *self.answer.lock().unwrap() = answer;
-    }
-
-    fn received(&self) -> Vec<Received> {
-        self.received.lock().unwrap().clone()
-    }
-
-    async fn wait_for(&self, count: usize) -> Vec<Received> {
-        let enough = async || Some(self.received()).filter(|received| received.len() >= count);
-        eventually(WAIT, format!("{count} messages"), enough).await
-    }
-}
-
-async fn serve(mut stream: TcpStream, log: Arc<Mutex<Vec<Received>>>, answer: &'static str) {
-    let mut bytes = Vec::new();
-    loop {
-        let text = String::from_utf8_lossy(&bytes).to_string();
-        if let Some((headers, body)) = text.split_once("\r\n\r\n") {
-            let received = Received { headers: headers.to_owned(), body: body.to_owned() };
-            if body.len() == received.header("content-length").parse::<usize>().unwrap() {
-                log.lock().unwrap().push(received);
-                break;
-            }
-        }
-        let mut chunk = [0; 4096];
-        match stream.read(&mut chunk).await {
-            Ok(read) if read > 0 => bytes.extend(&chunk[..read]),
-            _ => return,
-        }
-    }
-    let _ = stream.write_all(answer.trim_end_matches('…').as_bytes()).await;
-    if answer == ENDLESS {
-        while stream.write_all(&[b'x'; 4096]).await.is_ok() {}
-    } else if answer == SILENT {
-        let _ = stream.read(&mut [0; 1]).await;
-    }
-}
 
 async fn set_webhook(browser: &Browser, url: &str) -> String {
     let response = browser.put("/account/webhook", json!({"url": url, "enabled": true})).await;

@@ -29,6 +29,7 @@ mod lookup_limits;
 mod lookup_privacy;
 mod lookup_round_trip;
 mod monitoring;
+mod notices_crash;
 mod openapi_lint;
 mod proxy_protocol;
 mod quota_batches;
