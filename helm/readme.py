@@ -103,6 +103,7 @@ With `edge.profile=direct`, the services serve HTTPS themselves, and all connect
 
 ```sh
 helm install ip-lookup helm/ip-lookup --namespace ip-lookup --create-namespace \\
+  --set global.imageRegistry=$REGISTRY \\
   --set hosts.api=ip.example.org,hosts.dashboard=keys.example.org \\
   --set edge.profile=direct,edge.direct.issuer.kind=ClusterIssuer,edge.direct.issuer.name=letsencrypt
 ```
@@ -194,7 +195,8 @@ kubectl -n ip-lookup exec -i deploy/ip-lookup-dashboard-api -c quota-svc -- quot
 ## Move to your own Redis
 
 With `externalRedis.url`, the pods use your Redis, and `valkey.enabled=true` (the default) keeps the bundled Valkey running,
-so that `helm rollback` can return to it. Copy the data right before the upgrade:
+so that `helm rollback` can return to it. Copy the data right before the upgrade; this needs the image `ip-lookup`, built
+and pushed as above with `--target ip-lookup`:
 
 ```sh
 kubectl -n ip-lookup exec deploy/ip-lookup-dashboard-api -c quota-svc -- quota-svc export > export.jsonl
