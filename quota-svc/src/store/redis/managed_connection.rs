@@ -140,7 +140,7 @@ impl ConnectionTask {
                     tracing::info!(server, "connected to the store");
                     return connection;
                 }
-                Err(error) if self.options.outages.begin(&server) => {
+                Err(error) if self.options.outages.is_new(&server, error.to_string()) => {
                     tracing::warn!(server, %error, "can't connect to the store; retrying");
                 }
                 Err(error) => tracing::debug!(server, %error, "can't connect to the store"),

@@ -108,15 +108,20 @@ impl Assessment {
     }
 }
 
-/// The servers that can't be reached. The connections of a store share it: there are several to each server, and an outage
-/// is worth one warning.
+/// The servers that can't be reached, each with its errors. The connections of a store share it: there are several to each
+/// server, and each error of an outage is worth one warning.
 #[derive(Debug, Default)]
-pub struct OutageLog(Mutex<HashSet<String>>);
+pub struct OutageLog(Mutex<HashMap<String, HashSet<String>>>);
+
+/// Maximum number of errors of one outage.
+const MAX_ERRORS: usize = 8;
 
 impl OutageLog {
-    /// Records that an attempt has failed. Returns whether it is the first one since a connection to the server was made.
-    pub fn begin(&self, server: &str) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(server.to_owned())
+    /// Records that an attempt has failed. Returns whether its error is new since a connection to the server was made.
+    pub fn is_new(&self, server: &str, error: String) -> bool {
+        let mut outages = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let errors = outages.entry(server.to_owned()).or_default();
+        errors.len() < MAX_ERRORS && errors.insert(error)
     }
 
     /// Records that a connection was made.
@@ -130,11 +135,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn outage_of_each_server_begins_once() {
+    fn each_error_of_an_outage_is_new_once() {
         let log = OutageLog::default();
-        assert!(log.begin("a") && log.begin("b") && !log.begin("a"));
+        let is_new = |server, error: &str| log.is_new(server, error.to_owned());
+        assert!(is_new("a", "timed out") && is_new("b", "timed out") && !is_new("a", "timed out"));
+        assert!(is_new("a", "certificate") && !is_new("a", "timed out"));
         log.end("a");
-        assert!(log.begin("a") && !log.begin("b"));
+        assert!(is_new("a", "timed out") && !is_new("b", "timed out"));
+        let new = (0..20).filter(|n| is_new("c", &n.to_string())).count();
+        assert_eq!(new, MAX_ERRORS);
     }
 
     fn info(role: &str, maxmemory: &str, policy: &str) -> String {
