@@ -36,6 +36,13 @@ pub enum AccountError {
     SignupDisabled,
     #[error("the maximum number of accounts has been reached")]
     AccountLimitReached,
+    #[error("no API key")]
+    MissingKey,
+    /// No key has this secret.
+    #[error("unknown API key")]
+    UnknownKey,
+    #[error("the API key may not be used by this origin")]
+    WrongOrigin,
     #[error("this service sends no webhooks")]
     WebhooksDisabled,
     #[error("the account has no webhook")]
@@ -151,12 +158,8 @@ impl Accounts {
     /// quota-svc.
     fn enter(&self, attempt: Attempt<'_>) -> Result<Place<'_>, AccountError> {
         let place = self.passwords.enter(match attempt {
-            Attempt::KnownBrowser { .. } | Attempt::Confirmation { .. } | Attempt::TestEvent { .. } => {
-                Share::Known
-            }
-            Attempt::SignIn { .. } | Attempt::SignUp { .. } | Attempt::PasswordLink { .. } => {
-                Share::Strangers
-            }
+            Attempt::KnownBrowser { .. } | Attempt::Confirmation { .. } => Share::Known,
+            _ => Share::Strangers,
         })?;
         self.throttle.attempt(attempt, Instant::now())?;
         Ok(place)

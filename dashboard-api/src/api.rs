@@ -6,6 +6,7 @@ mod csrf;
 mod error;
 mod keys;
 mod model;
+mod quota;
 mod webhook;
 
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use std::sync::Arc;
 use account::AccountApi;
 use keys::KeysApi;
 use poem_openapi::{OpenApiService, Tags};
+use quota::QuotaApi;
 use service_kit::error::INTERNAL_ERROR;
 use service_kit::openapi::{self, OpenApiDocument};
 use webhook::WebhookApi;
@@ -21,6 +23,8 @@ pub use context::Context;
 pub use csrf::CsrfGuard;
 
 pub const PREFIX: &str = "/api/v1";
+/// The only operation that pages of other origins may call.
+pub const QUOTA_PATH: &str = "/api/v1/quota";
 
 /// Sections of the OpenAPI document.
 #[derive(Tags)]
@@ -29,9 +33,11 @@ enum Tag {
     Account,
     /// API keys and their state, usage and events.
     Keys,
+    /// What the holder of an API key can ask with it.
+    Quota,
 }
 
-type Service = OpenApiService<(AccountApi, WebhookApi, KeysApi), ()>;
+type Service = OpenApiService<(AccountApi, WebhookApi, KeysApi, QuotaApi), ()>;
 
 /// Returns the OpenAPI document as pretty-printed JSON.
 pub fn document(context: &Arc<Context>) -> anyhow::Result<String> {
@@ -43,7 +49,12 @@ pub fn document(context: &Arc<Context>) -> anyhow::Result<String> {
 
 /// The operations, without middleware.
 pub fn service(context: &Arc<Context>) -> Service {
-    let apis = (AccountApi(context.clone()), WebhookApi(context.clone()), KeysApi(context.clone()));
+    let apis = (
+        AccountApi(context.clone()),
+        WebhookApi(context.clone()),
+        KeysApi(context.clone()),
+        QuotaApi(context.clone()),
+    );
     OpenApiService::new(apis, "IP lookup dashboard", "1.1.0")
         .description(include_str!("api/description.md"))
         .contact(openapi::contact(Some(&context.docs_url)))

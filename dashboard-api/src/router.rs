@@ -3,8 +3,8 @@
 use std::future::ready;
 use std::sync::Arc;
 
-use http::StatusCode;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::{Method, StatusCode};
 use http_server::{hsts_header, is_for_host, wrong_host};
 use poem::endpoint::BoxEndpoint;
 use poem::{Endpoint, EndpointExt, Error, IntoResponse, Request, Response, Result, Route, get};
@@ -60,6 +60,7 @@ pub fn endpoint(context: &Arc<Context>, telemetry: &Telemetry) -> anyhow::Result
         .nest("/", page::routes(&context.docs_url));
     Ok(routes
         .with(catch_all(errors))
+        .around(allow_quota_from_other_origins)
         .around(move |endpoint, request| add_to_405(methods.clone(), endpoint, request))
         // Without a known URL, every host is accepted.
         .before(move |request| match &host {
@@ -92,6 +93,27 @@ pub fn security_headers(public_origin: Option<&str>) -> HeaderMap {
     headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
     headers.extend(public_origin.and_then(hsts_header));
     headers
+}
+
+/// Lets pages of other origins read a key's quota, with the key and without cookies. Responds to the preflight.
+async fn allow_quota_from_other_origins(endpoint: Arc<impl Endpoint>, request: Request) -> Result<Response> {
+    let is_quota = request.uri().path() == api::QUOTA_PATH;
+    let is_preflight = is_quota && request.method() == Method::OPTIONS;
+    let mut response = match is_preflight {
+        true => StatusCode::NO_CONTENT.into_response(),
+        false => endpoint.call(request).await?.into_response(),
+    };
+    let mut add = |name, value| drop(response.headers_mut().insert(name, HeaderValue::from_static(value)));
+    if is_quota {
+        add(header::ACCESS_CONTROL_ALLOW_ORIGIN, "*");
+        add(header::ACCESS_CONTROL_EXPOSE_HEADERS, "Retry-After, X-Request-Id");
+    }
+    if is_preflight {
+        add(header::ACCESS_CONTROL_ALLOW_METHODS, "GET");
+        add(header::ACCESS_CONTROL_ALLOW_HEADERS, "Authorization");
+        add(header::ACCESS_CONTROL_MAX_AGE, "86400");
+    }
+    Ok(response)
 }
 
 /// The `Allow` header of 405 responses by path template. Paths outside the OpenAPI document allow GET and HEAD.

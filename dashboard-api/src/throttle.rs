@@ -44,6 +44,11 @@ pub enum Attempt<'a> {
     PasswordLink {
         address: IpAddr,
     },
+    /// A question about a key's quota.
+    Quota {
+        key: &'a str,
+        address: IpAddr,
+    },
 }
 
 /// Allows `burst` attempts without delay, then one per `interval`.
@@ -66,6 +71,8 @@ const PER_LOGIN: AttemptRate = rate(1_000, 10);
 const PER_ADDRESS: AttemptRate = rate(600, 1);
 const SIGN_UPS_PER_ADDRESS: AttemptRate = rate(20, 60);
 const TEST_EVENTS_PER_ACCOUNT: AttemptRate = rate(1, 60);
+/// Questions about one key's quota by one address.
+const QUOTA_PER_CLIENT: AttemptRate = rate(60, 1);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("too many attempts")]
@@ -140,6 +147,9 @@ impl Throttle {
             }
             Attempt::PasswordLink { address } => {
                 vec![(self.digest("password link", &[&network(address)]), PER_ADDRESS)]
+            }
+            Attempt::Quota { key, address } => {
+                vec![(self.digest("quota", &[key.as_bytes(), &network(address)]), QUOTA_PER_CLIENT)]
             }
         }
     }

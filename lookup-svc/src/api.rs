@@ -17,7 +17,7 @@ use poem::error::{MethodNotAllowedError, NotFoundError};
 use poem::{Endpoint, Request, Response};
 use poem_openapi::OperationId;
 use quota_client::ChargeError;
-use quota_client::wire::Scope;
+use quota_client::wire::{Scope, origin_hash};
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
@@ -95,7 +95,8 @@ impl Api {
         let key = request::key(request.headers(), query).ok_or(ApiError::MissingKey)?;
         let requested = request::scope(query)?;
         let key = ApiKey::parse(&key).map_err(|_| ApiError::MalformedKey)?;
-        let allowed = self.backends.charge(&key).await.map_err(ApiError::Denied)?;
+        let origin = request::origin(request.headers()).map(origin_hash);
+        let allowed = self.backends.charge(&key, origin).await.map_err(ApiError::Denied)?;
         let key_scope = allowed.scope.ok_or(ApiError::NO_VERDICT)?;
         Ok((allowed, requested.map_or(key_scope, |requested| requested.min(key_scope))))
     }

@@ -45,8 +45,8 @@ pub struct Allowed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denial {
     UnknownKey,
-    /// The key is deactivated.
-    Inactive,
+    /// The key can't be used, whatever its limits are.
+    Inactive(KeyReason),
     /// The key is paused because of a burst.
     Burst {
         /// Whether this request caused the pause.
@@ -67,11 +67,35 @@ pub enum Denial {
     NoVerdict(ChargeError),
 }
 
+/// Why a request gets 403: the value of `X-Key-Reason`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyReason {
+    Deactivated,
+    Expired {
+        /// Unix time in seconds.
+        at: u32,
+    },
+    /// The request comes from a web page that may not use the key, or from no web page.
+    Origin,
+}
+
+impl KeyReason {
+    pub const ALL: [Self; 3] = [Self::Deactivated, Self::Expired { at: 1_798_761_600 }, Self::Origin];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Deactivated => "deactivated",
+            Self::Expired { .. } => "expired",
+            Self::Origin => "origin",
+        }
+    }
+}
+
 impl Backends {
-    /// Charges a key for one request.
-    pub async fn charge(&self, key: &ApiKey) -> Result<Allowed, Denial> {
+    /// Charges a key for one request, given with the hash of its origin.
+    pub async fn charge(&self, key: &ApiKey, origin: Option<u128>) -> Result<Allowed, Denial> {
         let digest = key.digest();
-        check_verdict(self.charger.charge(&digest.0).instrument(quota_span()).await)
+        check_verdict(self.charger.charge(&digest.0, origin).instrument(quota_span()).await)
     }
 
     /// Charges one request to the demo quota.
@@ -109,7 +133,11 @@ fn check_verdict(verdict: Result<Verdict, ChargeError>) -> Result<Allowed, Denia
     Err(match verdict.outcome {
         Outcome::Allowed => return Ok(Allowed { scope: verdict.scope, rate_limit: rate_limit()? }),
         Outcome::UnknownKey => Denial::UnknownKey,
-        Outcome::Inactive => Denial::Inactive,
+        Outcome::Inactive => Denial::Inactive(KeyReason::Deactivated),
+        Outcome::Expired => {
+            Denial::Inactive(KeyReason::Expired { at: verdict.expired_at.ok_or(unavailable)? })
+        }
+        Outcome::WrongOrigin => Denial::Inactive(KeyReason::Origin),
         Outcome::Paused => {
             Denial::Burst { paused_now: false, rate_limit: rate_limit()?, retry_after: retry_after()? }
         }
@@ -137,6 +165,7 @@ mod tests {
             remaining: Some(0),
             reset: Some(1_000),
             retry_after: Some(60),
+            expired_at: Some(7),
         }
     }
 
@@ -146,7 +175,13 @@ mod tests {
         let check = |outcome| check_verdict(Ok(verdict(outcome)));
         assert_eq!(check(Outcome::Allowed), Ok(Allowed { scope: Some(Scope::Geo), rate_limit }));
         assert_eq!(check(Outcome::UnknownKey), Err(Denial::UnknownKey));
-        assert_eq!(check(Outcome::Inactive), Err(Denial::Inactive));
+        for (outcome, reason) in [
+            (Outcome::Inactive, KeyReason::Deactivated),
+            (Outcome::Expired, KeyReason::Expired { at: 7 }),
+            (Outcome::WrongOrigin, KeyReason::Origin),
+        ] {
+            assert_eq!(check(outcome), Err(Denial::Inactive(reason)));
+        }
         for (outcome, paused_now) in [(Outcome::Paused, false), (Outcome::BurstExceeded, true)] {
             assert_eq!(check(outcome), Err(Denial::Burst { paused_now, rate_limit, retry_after: 60 }));
         }

@@ -19,7 +19,7 @@ if redis.call('GET', KEYS[2]) ~= ARGV[3] then return 0 end
 if ARGV[6] == '' then return 1 end
 redis.call('SETRANGE', KEYS[1], 0, ARGV[2])
 -- Latest arrival, burst limit, capacity, length and head.
-if ARGV[5] == '1' then redis.call('SETRANGE', KEYS[1], 24, string.rep('\0', 18)) end
+if ARGV[5] == '1' then redis.call('SETRANGE', KEYS[1], 28, string.rep('\0', 18)) end
 redis.call('SET', KEYS[2], ARGV[4])
 redis.call('LPUSH', KEYS[3], ARGV[6])
 redis.call('LTRIM', KEYS[3], 0, 99)

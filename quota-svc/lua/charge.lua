@@ -5,14 +5,17 @@
 -- ARGV[2]      burst limit: requests within 60,000 ms
 -- ARGV[3]      daily limit of the demo, or '' if no group is the demo
 -- ARGV[4]      the time in ms, or '' for this server's clock (tests set it to cross midnight)
--- ARGV[4 + i]  number of charges in the i-th group: 1 to 1,023; all are omitted if every group has one charge
+-- ARGV[4 + i]  number of charges in the i-th group: 1 to 1,023; all are omitted if every group has one charge and no origin
+-- ARGV[4 + #KEYS + i]  hash of the origin of the i-th group's requests, or '' if they have none; all are omitted if no group
+--              has one
 -- returns      one string of 8-byte little-endian numbers: the time in ms, then two numbers per group. Integers would be
 --              slower: each costs time here and in quota-svc. The two numbers are:
 --              status: limit * 64 + outcome * 4 + scope
 --                outcome: 0 counted, 1 unknown key, 2 inactive, 3 already paused, 4 invalid record,
 --                         5 counted, then paused; 6 and 7 are 0 and 5 after correcting a day from the future;
---                         8 already paused, and its owner has not been told yet
---              counts: used * 2^20 + allowed * 1024 + over_daily (exact in a double); for outcome 8, time of the pause
+--                         8 already paused, and its owner has not been told yet; 9 expired; 10 wrong origin
+--              counts: used * 2^20 + allowed * 1024 + over_daily (exact in a double); for outcome 8, time of the pause; for
+--                9, when the key expired, in seconds
 --                used: requests allowed today, including these; over_daily: charges over the daily limit
 --
 -- Atomic because state, burst window and daily count must be checked together: otherwise two replicas of quota-svc
@@ -30,9 +33,9 @@
 
 -- Moves the count of a finished day to the usage history. Days without requests become 0.
 local function roll_over(key, day, used, today)
-  redis.call('SETRANGE', key, 56 + 4 * (day % 31), struct.pack('<I4', used))
+  redis.call('SETRANGE', key, 60 + 4 * (day % 31), struct.pack('<I4', used))
   for idle = math.max(day + 1, today - 31), today - 1 do
-    redis.call('SETRANGE', key, 56 + 4 * (idle % 31), '\0\0\0\0')
+    redis.call('SETRANGE', key, 60 + 4 * (idle % 31), '\0\0\0\0')
   end
 end
 
@@ -41,21 +44,21 @@ end
 -- history after today now stand for days a month ago. The same as KeyRecord::correct_day in src/domain/record.rs.
 local function correct_day(key, day, used, today)
   if day - today <= 31 then
-    local at = 56 + 4 * (today % 31)
+    local at = 60 + 4 * (today % 31)
     local counted = redis.call('GETRANGE', key, at, at + 3)
     if #counted == 4 then used = math.min(2 ^ 32 - 1, used + struct.unpack('<I4', counted)) end
   end
   for later = today + 1, math.min(day, today + 31) do
-    redis.call('SETRANGE', key, 56 + 4 * (later % 31), '\0\0\0\0')
+    redis.call('SETRANGE', key, 60 + 4 * (later % 31), '\0\0\0\0')
   end
   return used
 end
 
-local function pause(key, now, burst)
+local function pause(key, flags, now, burst)
   local at = struct.pack('<I8', now)
-  redis.call('SETRANGE', key, 2, '\1\1') -- paused, and not announced yet
+  redis.call('SETRANGE', key, 2, struct.pack('<BB', 1, flags - flags % 2 + 1)) -- paused, and not announced yet
   redis.call('SETRANGE', key, 8, at)
-  redis.call('SETRANGE', key, 44, at)
+  redis.call('SETRANGE', key, 48, at)
   local events = string.sub(key, 1, -2) .. 'e'
   local event = string.format('%.0f paused more than %d requests within 60 seconds (by the system)', now, burst)
   redis.call('LPUSH', events, event)
@@ -119,6 +122,28 @@ local function move_back(key, ring, capacity, len, head, last, now)
   return true
 end
 
+-- Returns the status and the counts of a key that is denied whatever its limits are, and of an invalid record. Returns nil if
+-- the limits decide. The same as StoredKey::denial in src/domain/key.rs. The hashes of the allowed origins are in the
+-- metadata (`…:m`).
+local function denial(key, header, expires, now, origin)
+  local version, scope, state, flags = struct.unpack('<BBBB', header)
+  if version ~= 1 or scope > 2 or state > 2 then return 16, 0 end
+  if state == 2 then return 8, 0 end
+  if expires > 0 and now >= expires * 1000 then return 36, expires end
+  if flags >= 2 then -- restricted
+    local meta = redis.pcall('GET', string.sub(key, 1, -2) .. 'm')
+    local is_valid, fields = pcall(cjson.decode, meta)
+    if not is_valid or type(fields) ~= 'table' or type(fields.origin_hashes) ~= 'table' then return 16, 0 end
+    local is_allowed = false
+    for _, hash in ipairs(fields.origin_hashes) do is_allowed = is_allowed or hash == origin end
+    if not is_allowed then return 40, 0 end
+  end
+  if state == 0 then return nil end
+  local at = flags % 2 == 1 and redis.call('GETRANGE', key, 48, 55) or ''
+  if #at == 8 then return 32, struct.unpack('<I8', at) end
+  return 12, 0
+end
+
 local function charge_demo(key, count, limit, today)
   local counter = redis.pcall('GET', key)
   if type(counter) == 'table' then return 16, 0 end -- outcome 4: invalid record
@@ -138,7 +163,7 @@ end
 
 local call, pcall, format = redis.call, redis.pcall, string.format
 local pack, unpack = struct.pack, struct.unpack
-local WINDOW, DAY, RING = 60000, 86400000, 180
+local WINDOW, DAY, RING = 60000, 86400000, 184
 local keys, argv = KEYS, ARGV
 local daily_default, burst, demo_limit = argv[1] + 0, argv[2] + 0, argv[3]
 local now
@@ -160,24 +185,22 @@ for i = 1, #keys do
       status, counts = charge_demo(key, count, demo_limit + 0, today)
       break
     end
-    local header = pcall('GETRANGE', key, '0', '43')
-    if #header < 44 then -- an error is a table without elements, so its length is 0, too
+    local header = pcall('GETRANGE', key, '0', '47')
+    if #header < 48 then -- an error is a table without elements, so its length is 0, too
       if header == '' then status = 4 end
       break
     end
-    local first, own_limit, _, day, used, last, _, capacity, len, head = unpack('<IILIILIHHH', header)
+    local first, own_limit, _, expires, day, used, last, _, capacity, len, head = unpack('<IILIIILIHHH', header)
     if len > capacity then break end
-    -- The low three bytes of `first` are version, scope and state: 1 + 256 * scope for an active key. Byte 3 matters only
-    -- for a paused one.
+    -- The low three bytes of `first` are version, scope and state: 1 + 256 * scope for an active key. Its highest byte has the
+    -- flags: 2^25 and more if the key is restricted.
     local scope = (first % 2 ^ 24 - 1) / 256
-    if scope ~= 2 and scope ~= 1 and scope ~= 0 then -- not active, or invalid
-      local version, stored_scope, state, unannounced = unpack('<BBBB', header)
-      if version == 1 and stored_scope <= 2 then status = state == 1 and 12 or state == 2 and 8 or 16 end
-      if status == 12 and unannounced == 1 then
-        local at = call('GETRANGE', key, '44', '51')
-        if #at == 8 then status, counts = 32, unpack('<I8', at) end
+    if expires > 0 or first >= 33554432 or (scope ~= 2 and scope ~= 1 and scope ~= 0) then
+      local denied, detail = denial(key, header, expires, now, argv[4 + #keys + i])
+      if denied then
+        status, counts = denied, detail
+        break
       end
-      break
     end
 
     local limit = own_limit > 0 and own_limit or daily_default
@@ -216,7 +239,7 @@ for i = 1, #keys do
         elseif capacity < burst then
           capacity, head = grow(key, RING, capacity, head, burst), 0
         else
-          pause(key, now, burst)
+          pause(key, math.floor(first / 2 ^ 24), now, burst)
           outcome = 5
           break
         end
@@ -231,7 +254,7 @@ for i = 1, #keys do
     end
     if outcome == 4 then break end
     if corrected then outcome = outcome == 5 and 7 or 6 end
-    call('SETRANGE', key, '16', pack('<IILIHHH', day, used, at, burst, capacity, len, head))
+    call('SETRANGE', key, '20', pack('<IILIHHH', day, used, at, burst, capacity, len, head))
     status, counts = limit * 64 + outcome * 4 + scope, used * 1048576 + allowed * 1024 + over_daily
   until true
   reply[i + 1] = pack('<LL', status, counts)

@@ -7,12 +7,13 @@
 --
 -- Atomic because a late mark must not hide a second pause, and because only one of several processes may announce a day.
 
-if redis.call('STRLEN', KEYS[1]) < 180 then return 0 end
+if redis.call('STRLEN', KEYS[1]) < 184 then return 0 end
 if ARGV[1] ~= '' then
-  if redis.call('GETRANGE', KEYS[1], 44, 51) ~= ARGV[1] then return 0 end
-  redis.call('SETRANGE', KEYS[1], 3, '\0')
+  if redis.call('GETRANGE', KEYS[1], 48, 55) ~= ARGV[1] then return 0 end
+  local flags = struct.unpack('B', redis.call('GETRANGE', KEYS[1], 3, 3))
+  redis.call('SETRANGE', KEYS[1], 3, struct.pack('B', flags - flags % 2))
 else
-  if redis.call('GETRANGE', KEYS[1], 52, 55) == ARGV[2] then return 0 end
-  redis.call('SETRANGE', KEYS[1], 52, ARGV[2])
+  if redis.call('GETRANGE', KEYS[1], 56, 59) == ARGV[2] then return 0 end
+  redis.call('SETRANGE', KEYS[1], 56, ARGV[2])
 end
 return 1

@@ -216,8 +216,11 @@ mod tests {
         armed.store(true, Ordering::SeqCst);
         let login = Login::parse("ada").expect("valid login");
         assert!(store.create_account(&login, None).await.is_err());
-        let demo =
-            crate::domain::verdict::ChargeGroup { subject: crate::domain::verdict::Subject::Demo, count: 1 };
+        let demo = crate::domain::verdict::ChargeGroup {
+            subject: crate::domain::verdict::Subject::Demo,
+            origin: None,
+            count: 1,
+        };
         let outcome = store.charge(&[demo]).await;
         assert!(matches!(outcome[..], [crate::domain::verdict::GroupOutcome::Unavailable]), "{outcome:?}");
         let ended = tokio::time::timeout(Duration::from_secs(10), service).await.expect("the service ends");

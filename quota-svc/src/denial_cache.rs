@@ -1,7 +1,10 @@
 //! Caches, for 1.8 s, denials that change no counter. A change of a key through this process drops its cached denial.
 //!
 //! Cached outcomes: a paused key, an unknown key, the demo's daily quota used up. A key over its daily limit is not
-//! cached, because its requests still count toward the burst limit. `allowed` is never cached.
+//! cached, because its requests still count toward the burst limit. `allowed` is never cached, nor is a wrong origin.
+//!
+//! A pause that requests with an origin have shown is cached for that origin only: if the key is restricted, other origins
+//! get another denial. A key that is paused for requests without an origin is not restricted, so all others may know it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -9,7 +12,7 @@ use std::time::{Duration, Instant};
 use quick_cache::sync::Cache;
 
 use crate::domain::time::{day_of, midnight_after};
-use crate::domain::verdict::{GroupCounts, GroupOutcome, Subject};
+use crate::domain::verdict::{ChargeGroup, GroupCounts, GroupOutcome, Subject};
 
 /// How long a denial is cached. A resume made through another replica of quota-svc must take effect here within 2 s;
 /// this TTL leaves 200 ms of them for the store call.
@@ -28,6 +31,8 @@ pub struct DenialCache {
 #[derive(Clone, Copy)]
 struct CachedDenial {
     outcome: GroupOutcome,
+    /// The denial is for requests with this origin; `None`: for all.
+    origin: Option<u128>,
     inserted: Instant,
     expires: Instant,
 }
@@ -39,8 +44,9 @@ impl DenialCache {
     }
 
     /// Returns the cached denial, with its time advanced to `now`.
-    pub fn get(&self, subject: &Subject, now: Instant) -> Option<GroupOutcome> {
-        let denial = self.entries.get(subject).filter(|denial| now < denial.expires)?;
+    pub fn get(&self, subject: &Subject, origin: Option<u128>, now: Instant) -> Option<GroupOutcome> {
+        let applies = |denial: &CachedDenial| denial.origin.is_none() || denial.origin == origin;
+        let denial = self.entries.get(subject).filter(|denial| now < denial.expires && applies(denial))?;
         let age_ms = i64::try_from(now.duration_since(denial.inserted).as_millis()).unwrap_or(0);
         Some(match denial.outcome {
             GroupOutcome::Paused { now, .. } => GroupOutcome::Paused { now: now + age_ms, unannounced: None },
@@ -52,10 +58,12 @@ impl DenialCache {
     }
 
     /// Caches the outcome, if it is cacheable and nothing has changed since `generation` was read.
-    pub fn insert(&self, subject: Subject, outcome: &GroupOutcome, generation: u64, now: Instant) {
+    pub fn insert(&self, group: &ChargeGroup, outcome: &GroupOutcome, generation: u64, now: Instant) {
+        let ChargeGroup { subject, origin, .. } = *group;
         let Some((outcome, ttl)) = cacheable(subject, outcome) else { return };
+        let origin = origin.filter(|_| outcome != GroupOutcome::UnknownKey);
         if self.generation.load(Ordering::Acquire) == generation {
-            self.entries.insert(subject, CachedDenial { outcome, inserted: now, expires: now + ttl });
+            self.entries.insert(subject, CachedDenial { outcome, origin, inserted: now, expires: now + ttl });
             // A change may have happened between the check and the insert.
             if self.generation.load(Ordering::Acquire) != generation {
                 self.entries.remove(&subject);
@@ -100,6 +108,10 @@ mod tests {
 
     const KEY: Subject = Subject::Key(KeyId([7; 16]));
 
+    fn group(subject: Subject, origin: Option<u128>) -> ChargeGroup {
+        ChargeGroup { subject, origin, count: 1 }
+    }
+
     fn counted(allowed: u32, over_daily: u32, burst_exceeded: bool) -> GroupOutcome {
         GroupOutcome::Counted(GroupCounts {
             now: 1_000,
@@ -116,11 +128,16 @@ mod tests {
     fn other_outcomes_are_not_cached() {
         let cache = DenialCache::default();
         let now = Instant::now();
-        for outcome in
-            [counted(1, 0, false), counted(0, 1, false), GroupOutcome::Inactive, GroupOutcome::Unavailable]
-        {
-            cache.insert(KEY, &outcome, cache.generation(), now);
-            assert_eq!(cache.get(&KEY, now), None, "{outcome:?}");
+        for outcome in [
+            counted(1, 0, false),
+            counted(0, 1, false),
+            GroupOutcome::Inactive,
+            GroupOutcome::Expired { at: 1 },
+            GroupOutcome::WrongOrigin,
+            GroupOutcome::Unavailable,
+        ] {
+            cache.insert(&group(KEY, None), &outcome, cache.generation(), now);
+            assert_eq!(cache.get(&KEY, None, now), None, "{outcome:?}");
         }
     }
 
@@ -128,10 +145,24 @@ mod tests {
     fn cached_pause_expires_and_advances_its_time() {
         let cache = DenialCache::default();
         let now = Instant::now();
-        cache.insert(KEY, &counted(3, 0, true), cache.generation(), now);
+        cache.insert(&group(KEY, None), &counted(3, 0, true), cache.generation(), now);
         let later = now + Duration::from_millis(1_500);
-        assert_eq!(cache.get(&KEY, later), Some(GroupOutcome::Paused { now: 2_500, unannounced: None }));
-        assert_eq!(cache.get(&KEY, now + TTL), None);
+        assert_eq!(
+            cache.get(&KEY, None, later),
+            Some(GroupOutcome::Paused { now: 2_500, unannounced: None })
+        );
+        assert_eq!(cache.get(&KEY, None, now + TTL), None);
+    }
+
+    #[test]
+    fn pause_shown_to_an_origin_is_cached_for_it_alone() {
+        let (cache, now) = (DenialCache::default(), Instant::now());
+        let paused = GroupOutcome::Paused { now: 1_000, unannounced: None };
+        let cached = |origin| cache.get(&KEY, origin, now).is_some();
+        cache.insert(&group(KEY, Some(7)), &paused, cache.generation(), now);
+        assert_eq!([Some(7), Some(8), None].map(cached), [true, false, false]);
+        cache.insert(&group(KEY, None), &paused, cache.generation(), now);
+        assert_eq!([Some(7), Some(8), None].map(cached), [true; 3]);
     }
 
     #[test]
@@ -140,12 +171,12 @@ mod tests {
         let now = Instant::now();
         let before = cache.generation();
         cache.invalidate(&KEY);
-        cache.insert(KEY, &GroupOutcome::UnknownKey, before, now);
-        assert_eq!(cache.get(&KEY, now), None);
-        cache.insert(KEY, &GroupOutcome::UnknownKey, cache.generation(), now);
-        assert_eq!(cache.get(&KEY, now), Some(GroupOutcome::UnknownKey));
+        cache.insert(&group(KEY, None), &GroupOutcome::UnknownKey, before, now);
+        assert_eq!(cache.get(&KEY, None, now), None);
+        cache.insert(&group(KEY, None), &GroupOutcome::UnknownKey, cache.generation(), now);
+        assert_eq!(cache.get(&KEY, None, now), Some(GroupOutcome::UnknownKey));
         cache.invalidate(&KEY);
-        assert_eq!(cache.get(&KEY, now), None);
+        assert_eq!(cache.get(&KEY, None, now), None);
     }
 
     #[test]
@@ -153,11 +184,11 @@ mod tests {
         let cache = DenialCache::default();
         let now = Instant::now();
         let exhausted = GroupOutcome::Counted(GroupCounts::demo(86_399_500, 5, 5, 1, 0));
-        cache.insert(Subject::Demo, &exhausted, cache.generation(), now);
-        let Some(GroupOutcome::Counted(cached)) = cache.get(&Subject::Demo, now) else {
+        cache.insert(&group(Subject::Demo, None), &exhausted, cache.generation(), now);
+        let Some(GroupOutcome::Counted(cached)) = cache.get(&Subject::Demo, None, now) else {
             panic!("not cached")
         };
         assert_eq!((cached.allowed, cached.over_daily), (0, u32::MAX));
-        assert_eq!(cache.get(&Subject::Demo, now + Duration::from_millis(500)), None);
+        assert_eq!(cache.get(&Subject::Demo, None, now + Duration::from_millis(500)), None);
     }
 }

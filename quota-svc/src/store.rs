@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use self::redis::RedisStore;
 use anyhow::bail;
+use api_key::ApiKey;
 use async_trait::async_trait;
 use base::flags::{flag_defaults, parse_duration};
 use embedded::EmbeddedStore;
 use quota_api::{
-    Actor, ClaimedNotice, Contact, ContactStatus, Delivery, Event, ImportReport, Limits, NewKey,
-    SetCredential, StoredAccount,
+    Actor, ClaimedNotice, Contact, ContactStatus, Delivery, Event, ImportReport, KeySettings, Limits, NewKey,
+    SetCredential, SettingsChange, StoredAccount,
 };
 use secrecy::{ExposeSecret, SecretString};
 
@@ -22,7 +23,6 @@ use crate::domain::account::Login;
 use crate::domain::id::{AccountId, KeyId};
 use crate::domain::key::{KeyChange, KeyChangeError, KeyMeta, StoredKey};
 use crate::domain::notice::Announcement;
-use crate::domain::record::KeyRecord;
 use crate::domain::time::Clock;
 use crate::domain::transfer::ImportAccount;
 use crate::domain::verdict::{ChargeGroup, GroupOutcome};
@@ -147,8 +147,32 @@ pub struct KeyDraft {
 impl KeyDraft {
     fn into_key(self, account: AccountId, now: i64) -> StoredKey {
         let Self { new: NewKey { settings, daily_limit }, digest, hint, .. } = self;
-        let record = KeyRecord::new(settings.scope, daily_limit, now);
-        StoredKey { meta: KeyMeta { account, digest, hint, created_at: now, settings }, record }
+        StoredKey::new(KeyMeta { account, digest, hint, created_at: now, settings }, daily_limit, now)
+    }
+}
+
+/// Replaces a key: creates a copy of it with a new secret, and lets the old key expire after `overlap` seconds, unless it
+/// expires earlier. If this fails in between, the copy exists and the old key has not changed.
+pub async fn rotate_key(
+    store: &dyn Store,
+    id: KeyId,
+    owner: Option<AccountId>,
+    secret: &ApiKey,
+    overlap: u32,
+    actor: Actor,
+) -> Result<StoredKey, StoreError> {
+    let old = store.key(id, owner).await?;
+    let settings = KeySettings { expires_at: None, ..old.meta.settings };
+    let new = NewKey { settings, daily_limit: old.record.daily_limit };
+    let draft = KeyDraft { new, digest: secret.digest(), hint: secret.hint(), actor };
+    let copy = store.create_key(old.meta.account, draft).await?;
+    let end = u32::try_from(copy.meta.created_at / 1000).unwrap_or(u32::MAX).saturating_add(overlap);
+    let expires_at = old.record.expires_at.map_or(end, |at| at.min(end)).into();
+    let expiry = KeyChange::Settings(SettingsChange { expires_at, ..SettingsChange::default() });
+    match store.change_key(id, owner, &expiry, actor).await {
+        // Its owner has deleted it in the meantime.
+        Ok(_) | Err(StoreError::KeyNotFound) => Ok(copy),
+        Err(error) => Err(error),
     }
 }
 

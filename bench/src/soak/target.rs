@@ -190,7 +190,7 @@ async fn create_keys(
 /// Pauses a key by exceeding its burst limit.
 async fn pause(client: &QuotaClient, key: &KeyWithId) -> anyhow::Result<()> {
     let digest = ApiKey::parse(&key.secret)?.digest();
-    let charge = Charge { key_sha256: Some(digest.to_hex()), demo: None };
+    let charge = Charge { key_sha256: Some(digest.to_hex()), demo: None, origin: None };
     let batch = ChargeRequest { charges: vec![charge; MAX_BATCH] };
     for _ in 0..=BURST_LIMIT / MAX_BATCH {
         client.charge(&batch).await?;

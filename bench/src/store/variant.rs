@@ -90,7 +90,8 @@ async fn incr(
 }
 
 async fn charge(store: &dyn Store, keys: &[KeyId], start: usize, batch_size: usize) -> anyhow::Result<()> {
-    let group = |n| ChargeGroup { subject: Subject::Key(keys[(start + n) % keys.len()]), count: 1 };
+    let group =
+        |n| ChargeGroup { subject: Subject::Key(keys[(start + n) % keys.len()]), origin: None, count: 1 };
     let groups: Vec<ChargeGroup> = (0..batch_size).map(group).collect();
     let outcomes = store.charge(&groups).await;
     let is_allowed =

@@ -3,6 +3,8 @@
 use poem_openapi::{Enum, Object};
 use serde::{Deserialize, Serialize};
 
+use sha2::{Digest, Sha256};
+
 use super::Scope;
 
 /// Header of a batch with the trace spans of its charges, except the one in `traceparent`: values in the format of
@@ -12,8 +14,9 @@ pub const TRACE_LINKS: &str = "x-trace-links";
 /// Maximum number of charges per call.
 pub const MAX_BATCH: usize = 256;
 
-/// The code that a charge results in. Only `allowed` lets the request through. `burst_exceeded`: this request paused
-/// the key. `paused`: the key was already paused. `unavailable`: the charge could not be processed.
+/// The code that a charge results in. Only `allowed` lets the request through. `wrong_origin`: the key is for other web
+/// pages. `burst_exceeded`: this request paused the key. `paused`: the key was already paused. `unavailable`: the charge
+/// could not be processed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Enum, Serialize, Deserialize)]
 #[oai(rename_all = "snake_case")]
 #[serde(rename_all = "snake_case")]
@@ -21,6 +24,8 @@ pub enum Outcome {
     Allowed,
     UnknownKey,
     Inactive,
+    Expired,
+    WrongOrigin,
     Paused,
     BurstExceeded,
     DailyExceeded,
@@ -31,13 +36,15 @@ names!(Outcome:
     Allowed => "allowed",
     UnknownKey => "unknown_key",
     Inactive => "inactive",
+    Expired => "expired",
+    WrongOrigin => "wrong_origin",
     Paused => "paused",
     BurstExceeded => "burst_exceeded",
     DailyExceeded => "daily_exceeded",
     Unavailable => "unavailable",
 );
 
-/// One request to count against its limits. Exactly one of the two fields must be set.
+/// One request to count against its limits. Exactly one of `key_sha256` and `demo` must be set.
 #[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Charge {
@@ -47,6 +54,16 @@ pub struct Charge {
     /// Charges the demo quota, which all callers without a key share. Must be `true`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub demo: Option<bool>,
+    /// Hash of the request's `Origin`, 32 lowercase hexadecimal digits: the first half of its SHA-256. Absent unless the
+    /// request has exactly one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<String>,
+}
+
+/// The hash of an origin: the first half of its SHA-256.
+pub fn origin_hash(origin: &[u8]) -> u128 {
+    let digest = Sha256::digest(origin);
+    digest.iter().take(16).fold(0, |hash, byte| hash << 8 | u128::from(*byte))
 }
 
 /// A batch of charges, processed in order.
@@ -78,6 +95,9 @@ pub struct Verdict {
     /// Seconds to wait before a retry. Retries with a paused key are denied until the key is resumed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after: Option<u32>,
+    /// For `expired`: when the key expired, Unix time in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expired_at: Option<u32>,
 }
 
 /// The verdicts of a batch.

@@ -1,8 +1,12 @@
 //! Keys with their settings, state, usage and events.
 
+use std::time::{Duration, UNIX_EPOCH};
+
 use clap::ValueEnum;
+use poem_openapi::types::MaybeUndefined;
 use poem_openapi::{Enum, Object};
 use serde::{Deserialize, Serialize};
+use url::Url;
 
 use super::invisible::{is_invisible, is_variation_selector};
 
@@ -11,6 +15,10 @@ pub const KEYS_PER_ACCOUNT: usize = 10;
 
 /// Maximum length of a key's name in characters.
 const MAX_NAME: usize = 64;
+/// Maximum number of a key's origins.
+const MAX_ORIGINS: usize = 10;
+/// Maximum length of an origin in bytes.
+const MAX_ORIGIN: usize = 300;
 
 /// Which response fields a key may see. `ip`: the IP address. `geo` adds the location, and the number and organization
 /// of the AS. `full` adds connection details and the `proxy` and `hosting` flags.
@@ -67,6 +75,14 @@ pub struct KeySettings {
     pub name: String,
     /// Which fields a lookup with this key returns.
     pub scope: Scope,
+    /// When the key expires: Unix time in seconds. Absent if it does not expire.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<u32>,
+    /// Origins of the web pages that may use the key, such as `https://www.example.org`: at most 10. Other requests get 403.
+    /// Absent if every request may use it.
+    #[oai(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allowed_origins: Vec<String>,
 }
 
 /// A change of a key's settings. Fields that are absent stay as they are.
@@ -76,6 +92,12 @@ pub struct SettingsChange {
     /// Name of the key: 1 to 64 characters, without control characters or invisible characters. Not necessarily unique.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// When the key expires: Unix time in seconds, in the future. `null`: never.
+    #[serde(default, skip_serializing_if = "MaybeUndefined::is_undefined")]
+    pub expires_at: MaybeUndefined<u32>,
+    /// Origins of the web pages that may use the key: at most 10. Without any, every request may use it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allowed_origins: Option<Vec<String>>,
 }
 
 /// Why the settings of a key are rejected.
@@ -83,47 +105,95 @@ pub struct SettingsChange {
 pub enum SettingsError {
     #[error("a key name must be 1 to 64 characters, without control characters or invisible characters")]
     Name,
+    #[error("the time at which a key expires must be in the future")]
+    Expiry,
+    #[error(
+        "a key can have at most 10 origins, each a scheme, a host and possibly a port, such as https://www.example.org"
+    )]
+    Origins,
 }
 
 impl SettingsError {
     pub fn code(self) -> &'static str {
         match self {
             Self::Name => "invalid_name",
+            Self::Expiry => "invalid_expiry",
+            Self::Origins => "invalid_origins",
         }
     }
 }
 
 impl KeySettings {
     pub fn new(name: &str, scope: Scope) -> Self {
-        Self { name: name.to_owned(), scope }
+        Self { name: name.to_owned(), scope, expires_at: None, allowed_origins: Vec::new() }
     }
 
-    /// Checks the settings of a new or imported key, and trims the name.
+    /// Checks the settings of a new or imported key. Trims the name, and brings the origins into the form that browsers send.
     pub fn checked(self) -> Result<Self, SettingsError> {
-        Ok(Self { name: checked_name(&self.name)?, ..self })
+        let (name, allowed_origins) = (checked_name(&self.name)?, checked_origins(&self.allowed_origins)?);
+        Ok(Self { name, allowed_origins, ..self })
     }
 
     /// Applies a change that was checked. Returns the kind and the reason of its event; `None` if it has no effect.
     pub fn apply(&mut self, change: &SettingsChange) -> Option<(EventKind, String)> {
-        match &change.name {
-            Some(name) if *name != self.name => {
-                self.name.clone_from(name);
-                Some((EventKind::Renamed, format!("renamed to {name}")))
-            }
-            _ => None,
+        let mut events = Vec::new();
+        if let Some(name) = change.name.as_ref().filter(|name| **name != self.name) {
+            self.name.clone_from(name);
+            events.push((EventKind::Renamed, format!("renamed to {name}")));
         }
+        if let Some(expires_at) = change.expires_at.as_opt_ref().map(Option::<&u32>::copied)
+            && expires_at != self.expires_at
+        {
+            self.expires_at = expires_at;
+            let reason =
+                expires_at.map_or("never expires".to_owned(), |at| format!("expires at {}", rfc3339(at)));
+            events.push((EventKind::ExpiryChanged, reason));
+        }
+        if let Some(origins) =
+            change.allowed_origins.as_ref().filter(|origins| **origins != self.allowed_origins)
+        {
+            self.allowed_origins.clone_from(origins);
+            events.push((EventKind::OriginsChanged, format!("{} allowed origins", origins.len())));
+        }
+        let kind = events.first()?.0;
+        let reasons: Vec<String> = events.into_iter().map(|(_, reason)| reason).collect();
+        Some((kind, reasons.join("; ")))
     }
+}
+
+/// A time in seconds as text, such as `2026-12-01T00:00:00Z`.
+pub fn rfc3339(seconds: u32) -> String {
+    humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(seconds.into())).to_string()
 }
 
 impl SettingsChange {
     pub fn rename(name: &str) -> Self {
-        Self { name: Some(name.to_owned()) }
+        Self { name: Some(name.to_owned()), ..Self::default() }
     }
 
-    /// Checks the change, and trims the name.
+    /// Checks the change as [`KeySettings::checked`] does.
     pub fn checked(self) -> Result<Self, SettingsError> {
-        Ok(Self { name: self.name.as_deref().map(checked_name).transpose()? })
+        Ok(Self {
+            name: self.name.as_deref().map(checked_name).transpose()?,
+            allowed_origins: self.allowed_origins.as_deref().map(checked_origins).transpose()?,
+            ..self
+        })
     }
+}
+
+/// The origins without repetitions, each as browsers send it.
+fn checked_origins(origins: &[String]) -> Result<Vec<String>, SettingsError> {
+    let origin = |text: &String| {
+        let url = Url::parse(text.trim()).ok()?;
+        let origin = url.origin().ascii_serialization();
+        let is_origin = matches!(url.scheme(), "http" | "https") && url.as_str() == format!("{origin}/");
+        (is_origin && origin.len() <= MAX_ORIGIN).then_some(origin)
+    };
+    let mut checked: Vec<String> =
+        origins.iter().map(origin).collect::<Option<_>>().ok_or(SettingsError::Origins)?;
+    checked.sort();
+    checked.dedup();
+    if checked.len() > MAX_ORIGINS { Err(SettingsError::Origins) } else { Ok(checked) }
 }
 
 fn checked_name(text: &str) -> Result<String, SettingsError> {
@@ -139,7 +209,7 @@ fn checked_name(text: &str) -> Result<String, SettingsError> {
 #[derive(Debug, Clone, Object, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewKey {
-    /// Name and scope.
+    /// What the owner chooses.
     #[oai(flatten)]
     #[serde(flatten)]
     pub settings: KeySettings,
@@ -159,7 +229,7 @@ impl NewKey {
 pub struct Key {
     /// ID of the key: 32 hexadecimal digits.
     pub id: String,
-    /// Name and scope.
+    /// What the owner chose.
     #[oai(flatten)]
     #[serde(flatten)]
     pub settings: KeySettings,
@@ -177,6 +247,8 @@ pub struct Key {
     pub burst_limit: u16,
     /// Requests counted against the daily limit today (UTC).
     pub used_today: u32,
+    /// Requests within the last 60 seconds that count toward the burst limit.
+    pub burst_used: u16,
 }
 
 /// A key with the ID of its account.
@@ -234,6 +306,20 @@ pub struct SetDailyLimit {
     pub daily_limit: Option<u32>,
 }
 
+/// Longest overlap of a rotation in seconds: 7 days.
+pub const MAX_OVERLAP: u32 = 7 * 86_400;
+/// Overlap of a rotation that names none, in seconds: 24 hours.
+pub const DEFAULT_OVERLAP: u32 = 86_400;
+
+/// How a key is replaced.
+#[derive(Debug, Clone, Default, Object, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rotation {
+    /// How long the old key still works, in seconds: at most 604,800 (7 days). If absent, 86,400 (24 hours).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overlap: Option<u32>,
+}
+
 /// Usage of a key on one day.
 #[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
 pub struct DayUsage {
@@ -278,6 +364,8 @@ pub enum EventKind {
     Reactivated,
     Renamed,
     LimitChanged,
+    ExpiryChanged,
+    OriginsChanged,
 }
 
 names!(EventKind:
@@ -289,6 +377,8 @@ names!(EventKind:
     Reactivated => "reactivated",
     Renamed => "renamed",
     LimitChanged => "limit_changed",
+    ExpiryChanged => "expiry_changed",
+    OriginsChanged => "origins_changed",
 );
 
 /// One entry in a key's history.
@@ -325,5 +415,51 @@ mod tests {
             checked(" Büro · 東京 ❤\u{fe0f} ").map(|settings| settings.name),
             Ok("Büro · 東京 ❤\u{fe0f}".to_owned())
         );
+    }
+
+    #[test]
+    fn origins_are_brought_into_the_form_that_browsers_send() {
+        let checked = |origins: &[&str]| {
+            checked_origins(&origins.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>())
+        };
+        let valid =
+            ["https://b.example:8443", " HTTPS://A.Example/ ", "https://a.example:443", "http://[::1]:3000"];
+        assert_eq!(
+            checked(&valid).unwrap(),
+            ["http://[::1]:3000", "https://a.example", "https://b.example:8443"]
+        );
+        assert_eq!(checked(&["https://bücher.example"]).unwrap(), ["https://xn--bcher-kva.example"]);
+        for invalid in [
+            "",
+            "null",
+            "*",
+            "a.example",
+            "https://a.example/x",
+            "https://u@a.example",
+            "https://a.example?q",
+            "https://a.example/#f",
+            "ftp://a.example",
+            "https://*.example/x",
+            "file:///etc",
+        ] {
+            assert_eq!(checked(&[invalid]), Err(SettingsError::Origins), "{invalid}");
+        }
+        let many: Vec<String> = (0..11).map(|n| format!("https://{n}.example")).collect();
+        assert_eq!(checked_origins(&many), Err(SettingsError::Origins));
+        assert!(checked_origins(&many[..10]).is_ok());
+        assert_eq!(checked(&[&format!("https://{}.example", "a".repeat(300))]), Err(SettingsError::Origins));
+    }
+
+    #[test]
+    fn change_of_several_settings_is_one_event() {
+        let mut settings = KeySettings::new("laptop", Scope::Ip);
+        let change: SettingsChange =
+            serde_json::from_str(r#"{"name": "web", "expires_at": 1800000000}"#).unwrap();
+        let (kind, reason) = settings.apply(&change).unwrap();
+        assert_eq!((kind, &*reason), (EventKind::Renamed, "renamed to web; expires at 2027-01-15T08:00:00Z"));
+        assert_eq!(settings.apply(&change), None);
+        let never: SettingsChange = serde_json::from_str(r#"{"expires_at": null}"#).unwrap();
+        assert_eq!(settings.apply(&never), Some((EventKind::ExpiryChanged, "never expires".to_owned())));
+        assert_eq!(settings.expires_at, None);
     }
 }

@@ -29,11 +29,12 @@ pub use account::{
 };
 pub use charge::{
     Charge, ChargeRequest, ChargeResponse, Limits, MAX_BATCH, Outcome, Status, TRACE_LINKS, Verdict,
+    origin_hash,
 };
 pub use key::{
-    Actor, CreatedKey, DayUsage, Event, EventKind, EventList, KEYS_PER_ACCOUNT, Key, KeyList, KeySettings,
-    KeyState, NewKey, OwnedKey, Scope, SetDailyLimit, SettingsChange, SettingsError, StateChange,
-    UnreadableKey, Usage,
+    Actor, CreatedKey, DEFAULT_OVERLAP, DayUsage, Event, EventKind, EventList, KEYS_PER_ACCOUNT, Key,
+    KeyList, KeySettings, KeyState, MAX_OVERLAP, NewKey, OwnedKey, Rotation, Scope, SetDailyLimit,
+    SettingsChange, SettingsError, StateChange, UnreadableKey, Usage, rfc3339,
 };
 pub use notice::{
     ClaimedNotice, ClaimedNotices, Contact, ContactStatus, Delivery, Notice, NoticeKind, NoticeResult,

@@ -148,9 +148,10 @@ impl Charger {
         Self { queue, observer, deadline, inject_trace_context }
     }
 
-    /// Charges the key with this SHA-256. The outcome is never `unavailable`: that becomes an error.
-    pub async fn charge(&self, key_sha256: &[u8; 32]) -> Result<Verdict, ChargeError> {
-        self.submit(Subject::Key(*key_sha256)).await
+    /// Charges the key with this SHA-256 for a request, given with the hash of its origin
+    /// ([`origin_hash`](quota_api::origin_hash)). The outcome is never `unavailable`: that becomes an error.
+    pub async fn charge(&self, key_sha256: &[u8; 32], origin: Option<u128>) -> Result<Verdict, ChargeError> {
+        self.submit(Subject::Key(*key_sha256, origin)).await
     }
 
     pub async fn charge_demo(&self) -> Result<Verdict, ChargeError> {

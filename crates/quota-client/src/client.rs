@@ -21,7 +21,7 @@ use charge_calls::ChargeTarget;
 use quota_api::{
     Account, AccountDeletion, AccountPage, Actor, ChargeRequest, ChargeResponse, ClaimedNotice,
     ClaimedNotices, Contact, ContactStatus, CreatedKey, Credential, EventList, ExportPage, ImportReport,
-    ImportRequest, KeyList, NewAccount, NewKey, NewSession, NoticeResult, OwnedKey, SetCredential,
+    ImportRequest, KeyList, NewAccount, NewKey, NewSession, NoticeResult, OwnedKey, Rotation, SetCredential,
     SetDailyLimit, SettingsChange, StateChange, Status, Usage,
 };
 
@@ -272,6 +272,16 @@ impl QuotaClient {
     /// Creates a key. Fails with `key_limit_reached` if the account has 10 keys.
     pub async fn create_key(&self, account: &str, key: &NewKey) -> Result<CreatedKey, ClientError> {
         self.send_json(Method::POST, &["accounts", account, "keys"], &self.change_query(None), key).await
+    }
+
+    /// Replaces a key by a copy with a new secret.
+    pub async fn rotate_key(
+        &self,
+        id: &str,
+        account: Option<&str>,
+        rotation: &Rotation,
+    ) -> Result<CreatedKey, ClientError> {
+        self.send_json(Method::POST, &["keys", id, "rotate"], &self.change_query(account), rotation).await
     }
 
     pub async fn key(&self, id: &str, account: Option<&str>) -> Result<OwnedKey, ClientError> {

@@ -20,15 +20,16 @@ type Body = SerdeJson<ErrorBody>;
 /// The error responses of the operations.
 #[derive(ApiResponse, Debug)]
 pub enum ApiError {
-    /// Invalid request: `invalid_login`, `invalid_password`, `invalid_name`, `invalid_webhook`,
-    /// `bad_request`.
+    /// Invalid request: `invalid_login`, `invalid_password`, `invalid_name`, `invalid_expiry`, `invalid_origins`,
+    /// `invalid_overlap`, `invalid_webhook`, `bad_request`.
     #[oai(status = 400)]
     Invalid(Body),
-    /// Not signed in (`unauthenticated`), or incorrect login or password (`invalid_credentials`).
+    /// Not signed in (`unauthenticated`), incorrect login or password (`invalid_credentials`), or no or an
+    /// unknown API key (`missing_api_key`, `invalid_api_key`).
     #[oai(status = 401)]
     Unauthenticated(Body),
     /// Not allowed: `csrf_refused`, `wrong_password`, `invalid_link`, `signup_disabled`, `account_limit_reached`,
-    /// `webhooks_disabled`.
+    /// `webhooks_disabled`, `inactive_api_key`.
     #[oai(status = 403)]
     Forbidden(Body),
     /// This key does not exist in your account: `key_not_found`.
@@ -98,6 +99,20 @@ fn parts(error: &AccountError) -> ErrorParts<'_> {
         AccountError::AccountLimitReached => {
             let message = "Sign-up is closed: this service has reached its maximum number of accounts.";
             (403, "account_limit_reached", message)
+        }
+        AccountError::MissingKey => (
+            401,
+            "missing_api_key",
+            "No API key in this request. Send it in the header `Authorization: Bearer <API_KEY>`.",
+        ),
+        AccountError::UnknownKey => (
+            401,
+            "invalid_api_key",
+            "This API key does not exist. Check that you copied all of it, or create a key in the dashboard.",
+        ),
+        AccountError::WrongOrigin => {
+            let message = "This API key is for certain web pages only, and this request does not come from one of them.";
+            (403, "inactive_api_key", message)
         }
         AccountError::WebhooksDisabled => (403, "webhooks_disabled", "This service sends no webhooks."),
         AccountError::NoWebhook => (409, "no_webhook", "Set a webhook first."),
@@ -180,11 +195,16 @@ pub fn add_examples(document: &mut OpenApiDocument, docs_url: &str) {
     };
     let throttled = Throttled { retry_after: Duration::from_secs(29) };
     let login = "a login can't contain spaces";
-    let name = SettingsError::Name;
-    let errors: [(&[&str], AccountError); 21] = [
+    let of_settings = |error: SettingsError| quota(error.code(), &error.to_string());
+    let errors: Vec<(&[&str], AccountError)> = vec![
         (&["signUp"], quota("invalid_login", login)),
         (&["signUp", "changePassword", "setPasswordWithLink"], PasswordError::Length.into()),
-        (&["createKey", "changeKey"], quota(name.code(), &name.to_string())),
+        (&["createKey", "changeKey"], of_settings(SettingsError::Name)),
+        (&["createKey", "changeKey"], of_settings(SettingsError::Expiry)),
+        (&["createKey", "changeKey"], of_settings(SettingsError::Origins)),
+        (&["getQuota"], AccountError::MissingKey),
+        (&["getQuota"], AccountError::UnknownKey),
+        (&["getQuota"], AccountError::WrongOrigin),
         (&[], AccountError::Unauthenticated),
         (&["signIn"], AccountError::WrongCredentials),
         (&["changePassword", "deleteAccount"], AccountError::WrongPassword),
@@ -192,7 +212,7 @@ pub fn add_examples(document: &mut OpenApiDocument, docs_url: &str) {
         (&["signUp"], AccountError::SignupDisabled),
         (&["signUp"], AccountError::AccountLimitReached),
         (&[], quota("key_not_found", "")),
-        (&["createKey"], quota("key_limit_reached", "")),
+        (&["createKey", "rotateKey"], quota("key_limit_reached", "")),
         (&["resumeKey"], quota("key_inactive", "")),
         (&["reactivateKey"], quota("key_paused", "")),
         (&["signUp"], quota("account_exists", "")),

@@ -6,7 +6,7 @@ use poem_openapi::param::Path;
 use poem_openapi::{ApiResponse, OpenApi};
 use quota_client::ClientError;
 use quota_client::wire::{
-    self, EventList, KeySettings, KeyState, NewKey, OwnedKey, SettingsChange, StateChange, Usage,
+    self, EventList, KeySettings, KeyState, NewKey, OwnedKey, Rotation, SettingsChange, StateChange, Usage,
 };
 use service_kit::SerdeJson;
 
@@ -57,9 +57,25 @@ impl KeysApi {
         let session = self.0.session(&request).await?;
         let new = NewKey { settings: settings.0, daily_limit: None };
         let created = self.0.quota.create_key(&session.account, &new).await.map_err(self.0.error())?;
-        let curl = curl_command(&created.secret, &self.0.lookup_url);
-        let key = KeyWithPause::new(created.key, &[]);
-        Ok(CreatedResponse::Key(SerdeJson(CreatedKey { secret: created.secret, curl, key })))
+        Ok(self.created(created))
+    }
+
+    /// Replace a key
+    ///
+    /// Creates a copy with a new secret, and lets the old key expire after the overlap, so that nothing stops working while
+    /// you replace it. The copy needs a free place among your 10 keys. The two count separately.
+    #[oai(path = "/keys/:id/rotate", method = "post", operation_id = "rotateKey")]
+    async fn rotate(
+        &self,
+        request: SessionRequired,
+        id: Path<String>,
+        #[oai(name = "X-CSRF-Token")] _csrf: Csrf,
+        rotation: SerdeJson<Rotation>,
+    ) -> Result<CreatedResponse, ApiError> {
+        let owner = self.owner(&request).await?;
+        let created =
+            self.0.quota.rotate_key(&id, Some(&owner), &rotation.0).await.map_err(self.0.error())?;
+        Ok(self.created(created))
     }
 
     /// Get a key
@@ -167,6 +183,12 @@ impl KeysApi {
 }
 
 impl KeysApi {
+    fn created(&self, created: wire::CreatedKey) -> CreatedResponse {
+        let curl = curl_command(&created.secret, &self.0.lookup_url);
+        let key = KeyWithPause::new(created.key, &[]);
+        CreatedResponse::Key(SerdeJson(CreatedKey { secret: created.secret, curl, key }))
+    }
+
     async fn owner(&self, request: &SessionRequired) -> Result<String, ApiError> {
         Ok(self.0.session(request).await?.account)
     }

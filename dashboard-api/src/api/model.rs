@@ -1,8 +1,8 @@
 //! Request and response types that differ from those of the model. Their doc comments are the descriptions in
 //! `openapi/dashboard-api.json`.
 
-use poem_openapi::Object;
-use quota_client::wire::{self, EventKind, KeyState};
+use poem_openapi::{Enum, Object};
+use quota_client::wire::{self, EventKind, KeyState, Scope};
 use serde::{Deserialize, Serialize};
 
 /// A login and a password.
@@ -177,6 +177,46 @@ impl KeyWithPause {
 /// The reason without who acted: only the system pauses keys.
 fn without_actor(reason: &str) -> &str {
     reason.strip_suffix(" (by the system)").unwrap_or(reason)
+}
+
+/// State and quota of a key. Without its name and origins.
+#[derive(Object, Serialize)]
+#[oai(skip_serializing_if_is_none)]
+pub struct QuotaState {
+    /// State of the key. A key that has expired is `inactive`.
+    pub state: KeyState,
+    /// Why the key is not active. Absent if it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<QuotaReason>,
+    /// Which fields a lookup with this key returns.
+    pub scope: Scope,
+    /// Requests allowed per day (UTC).
+    pub daily_limit: u32,
+    /// Requests counted against the daily limit today.
+    pub used_today: u32,
+    /// Requests left today.
+    pub remaining_today: u32,
+    /// When the day ends: Unix time in seconds.
+    pub reset: u64,
+    /// Requests allowed within 60 seconds. One more pauses the key.
+    pub burst_limit: u16,
+    /// Requests within the last 60 seconds.
+    pub burst_used: u16,
+    /// Requests left within 60 seconds.
+    pub burst_remaining: u16,
+    /// When the key expires: Unix time in seconds. Absent if it does not expire.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<u32>,
+}
+
+/// Why a key is not active. `burst`: it exceeded the burst limit.
+#[derive(Enum, Serialize)]
+#[oai(rename_all = "lowercase")]
+#[serde(rename_all = "lowercase")]
+pub enum QuotaReason {
+    Deactivated,
+    Expired,
+    Burst,
 }
 
 /// The account's keys.

@@ -123,7 +123,7 @@ async fn kinds(browser: &Browser, id: &str) -> Vec<String> {
 /// Charges the key `times` times and returns the last outcome.
 async fn charge(harness: &Harness, secret: &str, times: usize) -> Outcome {
     let digest = api_key::ApiKey::parse(secret).unwrap().digest().to_hex();
-    let charge = Charge { key_sha256: Some(digest), demo: None };
+    let charge = Charge { key_sha256: Some(digest), demo: None, origin: None };
     let mut last = Outcome::Unavailable;
     for batch in vec![charge; times].chunks(256) {
         let verdicts =

@@ -26,7 +26,8 @@ async fn set_webhook(browser: &Browser, url: &str) -> String {
 async fn pause_key(harness: &Harness, browser: &Browser) -> String {
     let (id, created) = browser.create_key("Nightly import").await;
     let key = api_key::ApiKey::parse(created.body["secret"].as_str().unwrap()).unwrap();
-    let charge = quota_client::wire::Charge { key_sha256: Some(key.digest().to_hex()), demo: None };
+    let charge =
+        quota_client::wire::Charge { key_sha256: Some(key.digest().to_hex()), demo: None, origin: None };
     let client = harness.quota.client();
     for count in [200, 101] {
         let batch = quota_client::wire::ChargeRequest { charges: vec![charge.clone(); count] };

@@ -17,6 +17,7 @@ use service_kit::openapi::{self, Example, Mapping, OpenApiDocument};
 use super::error::{ApiError, ErrorBodies};
 use super::rate_limit::Reason;
 use crate::fields::{self, FieldSet, STATUS};
+use crate::lookup::KeyReason;
 use crate::metrics::Operation;
 use crate::public_urls::PublicUrls;
 use crate::quota_status::grouped;
@@ -35,8 +36,8 @@ type Header = (&'static str, &'static str, HeaderValue);
 enum HeaderValue {
     /// A number that is always sent.
     Integer,
-    /// One of the reasons for 429. Optional: an addition to the contract.
-    Reason,
+    /// One of these texts. Optional: an addition to the contract.
+    OneOf(fn() -> Vec<&'static str>),
 }
 
 const SUCCESS_HEADERS: [Header; 3] = [
@@ -57,9 +58,15 @@ const TOO_MANY_REQUESTS_HEADERS: [Header; 5] = [
     (
         "X-RateLimit-Reason",
         "`burst`: this request exceeded the burst limit and paused the key. `paused`: the key was paused before. `daily`: the key's daily quota is used up. `demo`: the demo's shared quota is used up.",
-        HeaderValue::Reason,
+        HeaderValue::OneOf(|| Reason::ALL.map(Reason::as_str).into()),
     ),
 ];
+
+const FORBIDDEN_HEADERS: [Header; 1] = [(
+    "X-Key-Reason",
+    "Why the key can't be used. `deactivated`: its owner or the operator has deactivated it. `expired`: its time is over. `origin`: it is for other web pages.",
+    HeaderValue::OneOf(|| KeyReason::ALL.map(KeyReason::as_str).into()),
+)];
 
 /// The headers of the IETF draft: name, description and example.
 const DRAFT_HEADERS: [[&str; 3]; 2] = [
@@ -109,7 +116,13 @@ impl ResponseDoc {
             "`invalid_scope`: `scope` is not `ip`, `geo` or `full`. The request does not count against your quota.",
         ),
         error(401, "`missing_api_key`: no key was sent. `invalid_api_key`: the key does not exist."),
-        error(403, "`inactive_api_key`: the key is deactivated."),
+        Self {
+            headers: &FORBIDDEN_HEADERS,
+            ..error(
+                403,
+                "`inactive_api_key`: the key is deactivated, has expired, or may not be used by this web page.",
+            )
+        },
         Self {
             headers: &TOO_MANY_REQUESTS_HEADERS,
             ..error(
@@ -170,8 +183,8 @@ fn media_type(schema: &str) -> MetaMediaType {
 fn header((name, description, value): &Header) -> MetaHeader {
     let (required, schema) = match value {
         HeaderValue::Integer => (true, MetaSchema::new_with_format("integer", "int64")),
-        HeaderValue::Reason => {
-            let enum_items = Reason::ALL.map(|reason| reason.as_str().into()).into();
+        HeaderValue::OneOf(texts) => {
+            let enum_items = texts().into_iter().map(Value::from).collect();
             (false, MetaSchema { enum_items, ..MetaSchema::new("string") })
         }
     };
@@ -416,9 +429,10 @@ fn examples(urls: &PublicUrls, limits: Option<Limits>) -> Vec<Example<'static>> 
     let successes =
         successes.map(|(name, operation, fields)| example(name, operation, 200, fields.example().as_bytes()));
     let bodies = ErrorBodies::new(urls);
-    let errors = ApiError::examples(limits.unwrap_or_default()).map(|(name, operation, error)| {
-        let (status, body) = bodies.status_and_body(operation, &error);
-        example(name, operation, status.as_u16(), &body)
-    });
+    let errors =
+        ApiError::examples(limits.unwrap_or_default()).into_iter().map(|(name, operation, error)| {
+            let (status, body) = bodies.status_and_body(operation, &error);
+            example(name, operation, status.as_u16(), &body)
+        });
     successes.into_iter().chain(errors).collect()
 }

@@ -3,11 +3,11 @@
 use bytes::Bytes;
 use http::StatusCode;
 use quota_client::ChargeError;
-use quota_client::wire::Limits;
+use quota_client::wire::{Limits, rfc3339};
 use service_kit::ErrorBody;
 
 use super::rate_limit::Reason;
-use crate::lookup::{Denial, RateLimit};
+use crate::lookup::{Denial, KeyReason, RateLimit};
 use crate::metrics::{Operation, RequestOutcome};
 use crate::public_urls::PublicUrls;
 
@@ -29,22 +29,26 @@ impl ApiError {
     pub(super) const NO_VERDICT: Self = Self::Denied(Denial::NoVerdict(ChargeError::Unavailable));
 
     /// Each kind of error, with a name and an operation that responds with it.
-    pub(super) fn examples(limits: Limits) -> [(&'static str, Operation, Self); 9] {
+    pub(super) fn examples(limits: Limits) -> Vec<(&'static str, Operation, Self)> {
         let rate_limit = |limit| RateLimit { limit, remaining: 0, reset: 0 };
         let daily = |limit| Self::Denied(Denial::Daily { rate_limit: rate_limit(limit), retry_after: 0 });
         let burst =
             Denial::Burst { paused_now: false, rate_limit: rate_limit(limits.burst.into()), retry_after: 0 };
-        [
+        let inactive =
+            ["inactive_api_key", "expired_api_key", "wrong_origin"].into_iter().zip(KeyReason::ALL);
+        let inactive =
+            inactive.map(|(name, reason)| (name, Operation::Lookup, Self::Denied(Denial::Inactive(reason))));
+        let others = [
             ("invalid_scope", Operation::Lookup, Self::InvalidScope),
             ("missing_api_key", Operation::Lookup, Self::MissingKey),
             ("invalid_api_key", Operation::Lookup, Self::MalformedKey),
-            ("inactive_api_key", Operation::Lookup, Self::Denied(Denial::Inactive)),
             ("daily_quota_used_up", Operation::Lookup, daily(limits.daily)),
             ("key_paused", Operation::Lookup, Self::Denied(burst)),
             ("demo_quota_used_up", Operation::Demo, daily(limits.demo)),
             ("internal_error", Operation::Lookup, Self::NO_VERDICT),
             ("internal_error", Operation::Demo, Self::NO_VERDICT),
-        ]
+        ];
+        others.into_iter().chain(inactive).collect()
     }
 
     /// The outcome for metrics and traces.
@@ -54,7 +58,7 @@ impl ApiError {
             Self::InvalidScope => RequestOutcome::InvalidScope,
             Self::MalformedKey => RequestOutcome::MalformedKey,
             Self::Denied(Denial::UnknownKey) => RequestOutcome::UnknownKey,
-            Self::Denied(Denial::Inactive) => RequestOutcome::Inactive,
+            Self::Denied(Denial::Inactive(_)) => RequestOutcome::Inactive,
             Self::Denied(Denial::Burst { paused_now: false, .. }) => RequestOutcome::Paused,
             Self::Denied(Denial::Burst { paused_now: true, .. }) => RequestOutcome::BurstExceeded,
             Self::Denied(Denial::Daily { .. }) => RequestOutcome::DailyExceeded,
@@ -80,7 +84,6 @@ pub(super) struct ErrorBodies {
     urls: PublicUrls,
     missing_key: Bytes,
     invalid_key: Bytes,
-    inactive_key: Bytes,
     invalid_scope: Bytes,
     internal: Bytes,
 }
@@ -97,10 +100,6 @@ impl ErrorBodies {
                     "This API key does not exist. Check that you copied all of it, or create a key at {dashboard}."
                 ),
             ),
-            inactive_key: body(
-                "inactive_api_key",
-                format!("This API key is deactivated. Its owner can reactivate it at {dashboard}."),
-            ),
             invalid_scope: body("invalid_scope", INVALID_SCOPE.to_owned()),
             internal: body("internal_error", INTERNAL.to_owned()),
             urls: urls.clone(),
@@ -114,7 +113,7 @@ impl ErrorBodies {
             ApiError::MalformedKey | ApiError::Denied(Denial::UnknownKey) => {
                 (StatusCode::UNAUTHORIZED, self.invalid_key.clone())
             }
-            ApiError::Denied(Denial::Inactive) => (StatusCode::FORBIDDEN, self.inactive_key.clone()),
+            ApiError::Denied(Denial::Inactive(reason)) => (StatusCode::FORBIDDEN, self.inactive(*reason)),
             ApiError::Denied(Denial::Burst { rate_limit, .. }) => {
                 (StatusCode::TOO_MANY_REQUESTS, self.burst(rate_limit.limit))
             }
@@ -127,10 +126,26 @@ impl ErrorBodies {
         }
     }
 
+    fn inactive(&self, reason: KeyReason) -> Bytes {
+        let dashboard = &self.urls.dashboard;
+        let message = match reason {
+            KeyReason::Deactivated => {
+                format!("This API key is deactivated. Its owner can reactivate it at {dashboard}.")
+            }
+            KeyReason::Expired { at } => {
+                format!("This API key expired at {}. Its owner can replace it at {dashboard}.", rfc3339(at))
+            }
+            KeyReason::Origin => format!(
+                "This API key is for certain web pages only, and this request does not come from one of them. Its owner can change the allowed origins at {dashboard}."
+            ),
+        };
+        serialize(&ErrorBody::new("inactive_api_key", message, &self.urls.docs))
+    }
+
     fn burst(&self, limit: u32) -> Bytes {
         let dashboard = &self.urls.dashboard;
         let message = format!(
-            "This API key is paused because it exceeded the burst limit of {limit} requests per minute. It stays paused until its owner resumes it at {dashboard}."
+            "This API key is paused because it exceeded the burst limit of {limit} requests per minute. It stays paused until its owner resumes it at {dashboard}. To ask for its state without being charged, use GET {dashboard}/api/v1/quota with the same key."
         );
         serialize(&self.rate_limit_exceeded(message))
     }

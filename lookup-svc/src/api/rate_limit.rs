@@ -10,6 +10,7 @@ pub(super) const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit"
 pub(super) const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 pub(super) const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 pub(super) const REASON: HeaderName = HeaderName::from_static("x-ratelimit-reason");
+pub(super) const KEY_REASON: HeaderName = HeaderName::from_static("x-key-reason");
 const IETF_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const IETF_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 
@@ -20,10 +21,10 @@ pub(super) const PLACEHOLDER: HeaderValue = HeaderValue::from_static("0");
 pub(super) const fn exposed(ietf: bool) -> HeaderValue {
     HeaderValue::from_static(match ietf {
         false => {
-            "X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, X-RateLimit-Reason, Retry-After, X-Request-Id"
+            "X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, X-RateLimit-Reason, X-Key-Reason, Retry-After, X-Request-Id"
         }
         true => {
-            "X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, X-RateLimit-Reason, RateLimit, \
+            "X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, X-RateLimit-Reason, X-Key-Reason, RateLimit, \
              RateLimit-Policy, Retry-After, X-Request-Id"
         }
     })
@@ -133,7 +134,7 @@ impl Reason {
             (Denial::Burst { paused_now: false, .. }, _) => Self::Paused,
             (Denial::Daily { .. }, Operation::Lookup) => Self::Daily,
             (Denial::Daily { .. }, Operation::Demo) => Self::Demo,
-            (Denial::UnknownKey | Denial::Inactive | Denial::NoVerdict(_), _) => return None,
+            (Denial::UnknownKey | Denial::Inactive(_) | Denial::NoVerdict(_), _) => return None,
         })
     }
 
@@ -207,8 +208,8 @@ mod tests {
             let exposed = exposed.to_str().expect("ASCII").to_lowercase();
             let mut exposed: Vec<_> = exposed.split(", ").collect();
             let sent = placeholders(ietf).into_iter().map(|(name, _)| name.to_string());
-            let others =
-                [&REASON, &header::RETRY_AFTER, &http_server::X_REQUEST_ID].map(HeaderName::to_string);
+            let others = [&REASON, &KEY_REASON, &header::RETRY_AFTER, &http_server::X_REQUEST_ID]
+                .map(HeaderName::to_string);
             let mut sent: Vec<_> = sent.chain(others).collect();
             sent.sort();
             exposed.sort_unstable();

@@ -27,6 +27,13 @@ pub(super) fn scope(query: Option<&str>) -> Result<Option<Scope>, ApiError> {
     found.copied().map(Some).ok_or(ApiError::InvalidScope)
 }
 
+/// The request's origin, as browsers send it; `None` unless there is exactly one.
+pub(super) fn origin(headers: &HeaderMap) -> Option<&[u8]> {
+    let mut origins = headers.get_all(header::ORIGIN).iter();
+    let origin = origins.next()?;
+    origins.next().is_none().then(|| origin.as_bytes())
+}
+
 /// The Bearer token of the first `Authorization` header; `None` if there is no token or it is empty.
 fn bearer_token(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(header::AUTHORIZATION)?.as_bytes().trim_ascii();

@@ -8,7 +8,7 @@ use quota_client::ChargeError;
 
 use super::error::{ApiError, ErrorBodies};
 use super::headers::HeaderTemplates;
-use super::rate_limit::{self, QuotaPolicy, REASON};
+use super::rate_limit::{self, KEY_REASON, QuotaPolicy, REASON};
 use crate::lookup::{Denial, RateLimit, unix_now};
 use crate::metrics::Operation;
 use crate::public_urls::PublicUrls;
@@ -61,6 +61,9 @@ impl Responses {
             (None, _) => self.headers.other_error.clone(),
         };
         let mut response = respond(status, headers, body);
+        if let ApiError::Denied(Denial::Inactive(reason)) = error {
+            response.headers_mut().insert(KEY_REASON, HeaderValue::from_static(reason.as_str()));
+        }
         // Another pod, with a quota-svc of its own, may work: the client's next connection may reach it.
         let close = match error {
             ApiError::Denied(Denial::NoVerdict(ChargeError::Unreachable)) => true,

@@ -45,9 +45,9 @@ impl ChargesApi {
             let actual = charges.len();
             return Err(RequestError::BatchSize { max: MAX_BATCH, items: "charges", actual }.into());
         }
-        let subjects = charges.iter().enumerate().map(|(index, charge)| subject(index, charge));
-        let subjects: Vec<Subject> = subjects.collect::<Result<_, _>>()?;
-        Ok(SerdeJson(ChargeResponse { verdicts: self.0.charge(&subjects).await }))
+        let charges = charges.iter().enumerate().map(|(index, charge)| parse(index, charge));
+        let charges: Vec<_> = charges.collect::<Result<_, _>>()?;
+        Ok(SerdeJson(ChargeResponse { verdicts: self.0.charge(&charges).await }))
     }
 
     /// Show the state of the service
@@ -60,15 +60,26 @@ impl ChargesApi {
     }
 }
 
-fn subject(index: usize, charge: &Charge) -> Result<Subject, RequestError> {
+/// Who is charged, and the hash of the request's origin. The demo is for every origin.
+type Charged = (Subject, Option<u128>);
+
+fn parse(index: usize, charge: &Charge) -> Result<Charged, RequestError> {
+    let invalid = |reason: String| RequestError::Charge(index, reason);
     match (&charge.key_sha256, charge.demo) {
-        (Some(digest), None) => match KeyDigest::from_hex(digest) {
-            Ok(digest) => Ok(Subject::Key(KeyId::of(&digest))),
-            Err(error) => Err(RequestError::Charge(index, error.to_string())),
-        },
-        (None, Some(true)) => Ok(Subject::Demo),
-        _ => Err(RequestError::Charge(index, NO_SUBJECT.to_owned())),
+        (Some(digest), None) => {
+            let digest = KeyDigest::from_hex(digest).map_err(|error| invalid(error.to_string()))?;
+            let origin = charge.origin.as_deref().map(parse_origin).transpose().map_err(invalid)?;
+            Ok((Subject::Key(KeyId::of(&digest)), origin))
+        }
+        (None, Some(true)) => Ok((Subject::Demo, None)),
+        _ => Err(invalid(NO_SUBJECT.to_owned())),
     }
+}
+
+fn parse_origin(hash: &str) -> Result<u128, String> {
+    let is_hash = hash.len() == 32 && hash.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let number = u128::from_str_radix(hash, 16).ok().filter(|_| is_hash);
+    number.ok_or_else(|| "`origin` must have 32 lowercase hexadecimal digits".to_owned())
 }
 
 /// Where a charge's verdict comes from.
@@ -79,10 +90,10 @@ enum VerdictSource {
 }
 
 impl Context {
-    /// Charges a batch: cached denials first, one store call for the rest. Returns one verdict per subject, in order, as
+    /// Charges a batch: cached denials first, one store call for the rest. Returns one verdict per charge, in order, as
     /// if the charges had arrived one by one.
-    async fn charge(&self, subjects: &[Subject]) -> Vec<Verdict> {
-        let (sources, groups) = self.group(subjects);
+    async fn charge(&self, charges: &[Charged]) -> Vec<Verdict> {
+        let (sources, groups) = self.group(charges);
         let outcomes = self.charge_store(&groups).await;
         let verdicts: Vec<Verdict> = sources
             .iter()
@@ -95,21 +106,21 @@ impl Context {
         verdicts
     }
 
-    /// Looks up each subject in the denial cache. Puts the charges that are not in the cache into one group per subject.
-    fn group(&self, subjects: &[Subject]) -> (Vec<VerdictSource>, Vec<ChargeGroup>) {
+    /// Looks up each charge in the denial cache. Puts those that are not in the cache into one group per subject and origin.
+    fn group(&self, charges: &[Charged]) -> (Vec<VerdictSource>, Vec<ChargeGroup>) {
         let now = Instant::now();
-        let mut groups: Vec<ChargeGroup> = Vec::with_capacity(subjects.len());
-        let mut group_of: HashMap<Subject, usize> = HashMap::with_capacity(subjects.len());
-        let sources = subjects.iter().map(|subject| match group_of.entry(*subject) {
+        let mut groups: Vec<ChargeGroup> = Vec::with_capacity(charges.len());
+        let mut group_of: HashMap<Charged, usize> = HashMap::with_capacity(charges.len());
+        let sources = charges.iter().map(|&(subject, origin)| match group_of.entry((subject, origin)) {
             Entry::Occupied(group) => {
                 let group = *group.get();
                 groups[group].count += 1;
                 VerdictSource::Group(group, groups[group].count - 1)
             }
-            Entry::Vacant(new) => match self.denial_cache.get(subject, now) {
+            Entry::Vacant(new) => match self.denial_cache.get(&subject, origin, now) {
                 Some(outcome) => VerdictSource::Cached(outcome),
                 None => {
-                    groups.push(ChargeGroup { subject: *subject, count: 1 });
+                    groups.push(ChargeGroup { subject, origin, count: 1 });
                     VerdictSource::Group(*new.insert(groups.len() - 1), 0)
                 }
             },
@@ -127,7 +138,7 @@ impl Context {
         let now = Instant::now();
         self.metrics.record_store_call(now - started);
         for (group, outcome) in groups.iter().zip(&outcomes) {
-            self.denial_cache.insert(group.subject, outcome, generation, now);
+            self.denial_cache.insert(group, outcome, generation, now);
             if let Some(announcement) = Announcement::of(group, outcome, self.limits.burst) {
                 self.announcer.announce(announcement);
             }

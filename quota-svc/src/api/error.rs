@@ -3,7 +3,7 @@
 
 use api_key::DigestError;
 use poem_openapi::ApiResponse;
-use quota_api::{MAX_BATCH, SettingsError};
+use quota_api::{MAX_BATCH, MAX_OVERLAP, SettingsError};
 use service_kit::openapi::Example;
 use service_kit::{ErrorBody, SerdeJson};
 
@@ -54,6 +54,8 @@ pub enum RequestError {
     Settings(#[from] SettingsError),
     #[error("a daily limit must be at least 1")]
     DailyLimit,
+    #[error("an overlap must be at most {MAX_OVERLAP} seconds (7 days)")]
+    Overlap,
     #[error("charges[{0}]: {1}")]
     Charge(usize, String),
     #[error("accounts[{0}]: {1}")]
@@ -73,6 +75,7 @@ impl RequestError {
             Self::Session(_) | Self::SessionTtl => "invalid_session",
             Self::Settings(error) => error.code(),
             Self::DailyLimit => "invalid_limit",
+            Self::Overlap => "invalid_overlap",
             Self::Charge(..) => "invalid_charge",
             Self::Account(..) => "invalid_account",
             Self::BatchSize { .. } => "batch_too_large",
@@ -178,6 +181,9 @@ pub fn examples() -> Vec<Example<'static>> {
         invalid(&["setContact"], RequestError::Contact),
         invalid(&["createSession", "setCredential"], DigestError.into()),
         invalid(&["createKey", "changeKey"], SettingsError::Name.into()),
+        invalid(&["createKey", "changeKey"], SettingsError::Expiry.into()),
+        invalid(&["createKey", "changeKey"], SettingsError::Origins.into()),
+        invalid(&["rotateKey"], RequestError::Overlap),
         invalid(&["createKey", "setDailyLimit"], RequestError::DailyLimit),
         invalid(&["importAccounts"], RequestError::Account(0, LoginError::Space.into())),
         of_store(&["listAccounts", "exportAccounts"], StoreError::InvalidCursor),
@@ -185,7 +191,7 @@ pub fn examples() -> Vec<Example<'static>> {
         of_store(&[], StoreError::KeyNotFound),
         of_store(&["getSession"], StoreError::SessionNotFound),
         of_store(&["createAccount"], StoreError::AccountExists),
-        of_store(&["createKey"], StoreError::KeyLimitReached),
+        of_store(&["createKey", "rotateKey"], StoreError::KeyLimitReached),
         of_store(&["setCredential", "createSession", "deleteAccount"], StoreError::CredentialConflict),
         of_store(&["changeKeyState"], KeyChangeError::Inactive.into()),
         of_store(&["changeKeyState"], KeyChangeError::Paused.into()),

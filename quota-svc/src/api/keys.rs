@@ -6,8 +6,8 @@ use api_key::ApiKey;
 use poem_openapi::param::{Path, Query};
 use poem_openapi::{ApiResponse, OpenApi};
 use quota_api::{
-    Actor, CreatedKey, EventList, KeyList, NewKey, OwnedKey, SetDailyLimit, SettingsChange, StateChange,
-    UnreadableKey, Usage,
+    Actor, CreatedKey, DEFAULT_OVERLAP, EventList, KeyList, MAX_OVERLAP, NewKey, OwnedKey, Rotation,
+    SetDailyLimit, SettingsChange, SettingsError, StateChange, UnreadableKey, Usage,
 };
 use service_kit::SerdeJson;
 
@@ -59,6 +59,7 @@ impl KeysApi {
         let NewKey { settings, daily_limit } = key.0;
         check_limit(daily_limit)?;
         let settings = settings.checked().map_err(RequestError::Settings)?;
+        self.check_expiry(settings.expires_at).await?;
         let secret = ApiKey::generate().map_err(ApiError::internal)?;
         let draft = KeyDraft {
             new: NewKey { settings, daily_limit },
@@ -69,9 +70,33 @@ impl KeysApi {
         let key_id = KeyId::of(&draft.digest);
         let (store, account) = (self.0.store.clone(), account_id(&id)?);
         let result = self.0.complete(async move { store.create_key(account, draft).await }).await;
-        let created = self.0.invalidate_after(key_id, result)?;
-        let key = created.view(&self.0.limits, created.meta.created_at);
-        Ok(Created::Key(SerdeJson(CreatedKey { secret: secret.expose().to_owned(), key })))
+        Ok(self.created(&secret, &self.0.invalidate_after(key_id, result)?))
+    }
+
+    /// Replace a key
+    ///
+    /// Creates a copy with a new secret, and lets the old key expire after the overlap. The copy needs a free place among the
+    /// account's 10 keys. The two count separately.
+    #[oai(path = "/keys/:id/rotate", method = "post", operation_id = "rotateKey")]
+    async fn rotate(
+        &self,
+        id: Path<String>,
+        account: Owner,
+        /// Who replaces the key, for the events.
+        actor: Query<Actor>,
+        rotation: SerdeJson<Rotation>,
+    ) -> Result<Created, ApiError> {
+        let overlap = rotation.0.overlap.unwrap_or(DEFAULT_OVERLAP);
+        if overlap > MAX_OVERLAP {
+            return Err(RequestError::Overlap.into());
+        }
+        let ((id, owner), secret) =
+            (parse_ids(&id, &account)?, ApiKey::generate().map_err(ApiError::internal)?);
+        let (store, new) = (self.0.store.clone(), secret.clone());
+        let rotation = async move { store::rotate_key(&*store, id, owner, &new, overlap, actor.0).await };
+        let result = self.0.complete(rotation).await;
+        self.0.invalidate(KeyId::of(&secret.digest()));
+        Ok(self.created(&secret, &self.0.invalidate_after(id, result)?))
     }
 
     /// Show a key
@@ -101,6 +126,7 @@ impl KeysApi {
         change: SerdeJson<SettingsChange>,
     ) -> KeyResult {
         let change = change.0.checked().map_err(RequestError::Settings)?;
+        self.check_expiry(change.expires_at.value().copied()).await?;
         self.change(&id, &account, actor, KeyChange::Settings(change)).await
     }
 
@@ -170,6 +196,21 @@ impl KeysApi {
 }
 
 impl KeysApi {
+    /// Rejects a time that is not in the future.
+    async fn check_expiry(&self, expires_at: Option<u32>) -> Result<(), ApiError> {
+        match expires_at {
+            Some(at) if i64::from(at) * 1000 <= self.0.store.now().await? => {
+                Err(RequestError::Settings(SettingsError::Expiry).into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn created(&self, secret: &ApiKey, created: &StoredKey) -> Created {
+        let key = created.view(&self.0.limits, created.meta.created_at);
+        Created::Key(SerdeJson(CreatedKey { secret: secret.expose().to_owned(), key }))
+    }
+
     async fn change(&self, id: &str, account: &Owner, actor: Query<Actor>, change: KeyChange) -> KeyResult {
         let (id, owner) = parse_ids(id, account)?;
         let result = self.0.store.change_key(id, owner, &change, actor.0).await;

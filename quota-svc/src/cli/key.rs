@@ -1,11 +1,15 @@
 //! The `key` commands: create, list, find, change, delete, usage and events.
 
 use std::io::{self, IsTerminal, Read};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, bail};
 use api_key::ApiKey;
+use base::flags::parse_duration;
+use poem_openapi::types::MaybeUndefined;
 use quota_api::{
-    KeyList, KeySettings, KeyState, NewKey, OwnedKey, Scope, SetDailyLimit, SettingsChange, StateChange,
+    Key, KeyList, KeySettings, KeyState, NewKey, OwnedKey, Rotation, Scope, SetDailyLimit, SettingsChange,
+    StateChange,
 };
 use quota_client::ClientError;
 use serde_json::json;
@@ -36,6 +40,12 @@ pub enum KeyCommand {
         /// Requests per day, if other than the default
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
         daily_limit: Option<u32>,
+        /// When the key expires: a time such as 30d from now, or a date in UTC such as 2027-01-31
+        #[arg(long, value_name = "TIME", value_parser = parse_time)]
+        expires: Option<u32>,
+        /// Origin of a web page that may use the key, such as https://www.example.org; repeat it for others
+        #[arg(long, value_name = "ORIGIN")]
+        origin: Vec<String>,
     },
     /// Print a new key that no account has yet, for the first account of the Helm chart
     Generate,
@@ -75,6 +85,30 @@ pub enum KeyCommand {
         #[arg(long, value_name = "N|default", value_parser = parse_daily_limit)]
         daily_limit: SetDailyLimit,
     },
+    /// Set when a key expires
+    SetExpiry {
+        #[command(flatten)]
+        key: KeyArg,
+        /// A time such as 30d from now, a date in UTC such as 2027-01-31, or `never`
+        #[arg(long, value_name = "TIME|never", value_parser = parse_expiry)]
+        expires: MaybeUndefined<u32>,
+    },
+    /// Set the origins of the web pages that may use a key; without any, every request may use it
+    SetOrigins {
+        #[command(flatten)]
+        key: KeyArg,
+        /// An origin, such as https://www.example.org; repeat it for others
+        #[arg(long, value_name = "ORIGIN")]
+        origin: Vec<String>,
+    },
+    /// Replace a key by a copy with a new secret, and let the old one expire
+    Rotate {
+        #[command(flatten)]
+        key: KeyArg,
+        /// How long the old key still works, at most 7d
+        #[arg(long, value_name = "TIME", default_value = "24h", value_parser = parse_duration)]
+        overlap: Duration,
+    },
     /// Delete a key permanently
     Delete {
         #[command(flatten)]
@@ -90,23 +124,77 @@ pub enum KeyCommand {
 
 #[derive(clap::Args, Debug)]
 pub struct KeyArg {
-    /// ID of the key, as shown by `key list` (not the key itself)
-    id: String,
+    /// ID of the key or its first digits, its hint such as ipl_abcd…wxyz, or LOGIN/NAME (not the key itself)
+    #[arg(value_name = "KEY")]
+    key: String,
 }
 
+/// Fewest digits of an ID that may stand for it.
+const MIN_DIGITS: usize = 4;
+
 impl KeyArg {
-    /// An error never repeats the argument: it may be the secret key itself.
-    fn id(&self, program: &str) -> anyhow::Result<&str> {
-        match KeyId::from_hex(&self.id) {
-            Ok(_) => Ok(&self.id),
-            Err(_) if self.id.starts_with(api_key::PREFIX) => {
-                bail!(
-                    "this is an API key, not its ID. To find the ID, run: {program} key find, and enter the key there"
-                )
+    /// Finds the ID. An error never repeats the argument: it may be the secret key itself.
+    async fn id(&self, context: &CliContext) -> anyhow::Result<String> {
+        let (text, program) = (self.key.as_str(), &context.program);
+        if KeyId::from_hex(text).is_ok() {
+            return Ok(text.to_owned());
+        }
+        if ApiKey::parse(text).is_ok() {
+            bail!(
+                "this is an API key, not its ID. To find the ID, run: {program} key find, and enter the key there"
+            );
+        }
+        let found = match text.split_once('/') {
+            Some((login, name)) => {
+                let account = context.account(login).await?;
+                let keys = context.client.keys(&account.id).await;
+                let keys = keys.map_err(context.explain(ErrorContext::Account(login)))?.keys;
+                keys.into_iter().filter(|key| key.settings.name == name).map(|key| key.id).collect()
             }
-            Err(error) => bail!("{error}. To see the IDs, run: {program} key list"),
+            None => self.find(context).await?,
+        };
+        match &found[..] {
+            [id] => Ok(id.clone()),
+            [] => bail!("no such key. To see the keys, run: {program} key list"),
+            _ => bail!("there are several such keys: give the ID. To see the IDs, run: {program} key list"),
         }
     }
+
+    /// Searches all keys for the hint or the first digits of an ID.
+    async fn find(&self, context: &CliContext) -> anyhow::Result<Vec<String>> {
+        let (text, mut found) = (self.key.replace("...", "…"), Vec::new());
+        let is_prefix = text.len() >= MIN_DIGITS && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        if !is_prefix && !text.contains('…') {
+            bail!(
+                "expected an ID, its first {MIN_DIGITS} or more digits, a hint such as ipl_abcd…wxyz, or LOGIN/NAME. To see \
+                 the keys, run: {} key list",
+                context.program
+            );
+        }
+        listing::for_each_key(context, |key| {
+            if key.hint == text || (is_prefix && key.id.starts_with(&text)) {
+                found.push(key.id.clone());
+            }
+        })
+        .await?;
+        Ok(found)
+    }
+}
+
+/// A point in time: a duration from now on, a date, or a date with a time, in UTC.
+fn parse_time(text: &str) -> Result<u32, String> {
+    let midnight = format!("{text}T00:00:00Z");
+    let date = || humantime::parse_rfc3339_weak(text).or_else(|_| humantime::parse_rfc3339(&midnight));
+    let time = match humantime::parse_duration(text) {
+        Ok(duration) => SystemTime::now() + duration,
+        Err(_) => date().map_err(|_| "must be a time such as 30d or a date such as 2027-01-31".to_owned())?,
+    };
+    let seconds = time.duration_since(UNIX_EPOCH).ok().and_then(|time| u32::try_from(time.as_secs()).ok());
+    seconds.ok_or_else(|| "must be a time before 2106".to_owned())
+}
+
+fn parse_expiry(text: &str) -> Result<MaybeUndefined<u32>, String> {
+    if text == "never" { Ok(MaybeUndefined::Null) } else { parse_time(text).map(MaybeUndefined::Value) }
 }
 
 fn parse_daily_limit(text: &str) -> Result<SetDailyLimit, &'static str> {
@@ -126,26 +214,35 @@ pub(super) fn generate(output: Output) -> anyhow::Result<()> {
 pub(super) async fn run(command: KeyCommand, context: &CliContext) -> anyhow::Result<()> {
     let client = &context.client;
     let change_state = async |key: &KeyArg, change| {
-        show_key(key, async |id| client.change_state(id, None, change).await, context).await
+        show_change(key, async |id| client.change_state(id, None, change).await, context).await
+    };
+    let change_settings = async |key: &KeyArg, change: SettingsChange| {
+        show_change(key, async |id| client.change_key(id, None, &change).await, context).await
     };
     match command {
-        KeyCommand::Create { account, name, scope, daily_limit } => {
-            create(&account, NewKey { settings: KeySettings::new(&name, scope), daily_limit }, context).await
+        KeyCommand::Create { account, name, scope, daily_limit, expires, origin } => {
+            let settings = KeySettings { name, scope, expires_at: expires, allowed_origins: origin };
+            create(&account, NewKey { settings, daily_limit }, context).await
         }
         KeyCommand::Generate => generate(context.output),
         KeyCommand::List { account: Some(login), state } => list(&login, state, context).await,
         KeyCommand::List { account: None, state } => listing::keys(state, context).await,
         KeyCommand::Find => find(context).await,
-        KeyCommand::Show(key) => show_key(&key, async |id| client.key(id, None).await, context).await,
+        KeyCommand::Show(key) => show_key(&key.id(context).await?, context).await,
         KeyCommand::Resume(key) => change_state(&key, StateChange::Resume).await,
         KeyCommand::Deactivate(key) => change_state(&key, StateChange::Deactivate).await,
         KeyCommand::Reactivate(key) => change_state(&key, StateChange::Reactivate).await,
-        KeyCommand::Rename { key, name } => {
-            let change = SettingsChange::rename(&name);
-            show_key(&key, async |id| client.change_key(id, None, &change).await, context).await
+        KeyCommand::Rename { key, name } => change_settings(&key, SettingsChange::rename(&name)).await,
+        KeyCommand::SetExpiry { key, expires } => {
+            change_settings(&key, SettingsChange { expires_at: expires, ..SettingsChange::default() }).await
         }
+        KeyCommand::SetOrigins { key, origin } => {
+            let change = SettingsChange { allowed_origins: Some(origin), ..SettingsChange::default() };
+            change_settings(&key, change).await
+        }
+        KeyCommand::Rotate { key, overlap } => rotate(&key, overlap, context).await,
         KeyCommand::SetLimit { key, daily_limit } => {
-            show_key(&key, async |id| client.set_daily_limit(id, &daily_limit).await, context).await
+            show_change(&key, async |id| client.set_daily_limit(id, &daily_limit).await, context).await
         }
         KeyCommand::Delete { key, confirm } => delete(&key, confirm, context).await,
         KeyCommand::Usage(key) => usage(&key, context).await,
@@ -157,10 +254,28 @@ async fn create(login: &str, new: NewKey, context: &CliContext) -> anyhow::Resul
     let account = context.account(login).await?;
     let created = context.client.create_key(&account.id, &new).await;
     let created = created.map_err(context.explain(ErrorContext::Account(login)))?;
-    let view = KeyView { key: &created.key, account_id: &account.id, account: Some(&account.login) };
+    show_created(
+        KeyView { key: &created.key, account_id: &account.id, account: Some(&account.login) },
+        &created.secret,
+        context,
+    )
+}
+
+fn show_created(view: KeyView<'_>, secret: &str, context: &CliContext) -> anyhow::Result<()> {
     let mut object = json!(view);
-    object["key"] = json!(created.secret);
-    context.show(&object, || key_view::created(view, &created.secret, &context.program))
+    object["key"] = json!(secret);
+    context.show(&object, || key_view::created(view, secret, &context.program))
+}
+
+async fn rotate(key: &KeyArg, overlap: Duration, context: &CliContext) -> anyhow::Result<()> {
+    let id = key.id(context).await?;
+    let explain = context.explain(ErrorContext::Key(&id));
+    let old = context.client.key(&id, None).await.map_err(explain)?;
+    let rotation = Rotation { overlap: Some(u32::try_from(overlap.as_secs()).unwrap_or(u32::MAX)) };
+    let created = context.client.rotate_key(&id, None, &rotation).await.map_err(explain)?;
+    let login = login_of(&old, context).await;
+    let view = KeyView { key: &created.key, account_id: &old.account, account: login.as_deref() };
+    show_created(view, &created.secret, context)
 }
 
 async fn list(login: &str, state: Option<KeyState>, context: &CliContext) -> anyhow::Result<()> {
@@ -180,8 +295,7 @@ async fn list(login: &str, state: Option<KeyState>, context: &CliContext) -> any
 async fn find(context: &CliContext) -> anyhow::Result<()> {
     let input = tokio::task::spawn_blocking(read_key).await??;
     let key = ApiKey::parse(input.trim()).context("standard input has no API key")?;
-    let id = KeyId::of(&key.digest()).to_string();
-    show_key(&KeyArg { id }, async |id| context.client.key(id, None).await, context).await
+    show_key(&KeyId::of(&key.digest()).to_string(), context).await
 }
 
 /// Reads standard input to its end; from a terminal, one line.
@@ -197,17 +311,33 @@ fn read_key() -> anyhow::Result<String> {
     Ok(input)
 }
 
-/// Makes a call and prints the key that it returns.
-async fn show_key(
+async fn show_key(id: &str, context: &CliContext) -> anyhow::Result<()> {
+    let key = context.client.key(id, None).await.map_err(context.explain(ErrorContext::Key(id)))?;
+    let login = login_of(&key, context).await;
+    let view = KeyView::of(&key, login.as_deref());
+    context.show(&view, || key_view::details(view, &context.program))
+}
+
+/// Makes a call that changes a key. Prints the key, and whether it has changed.
+async fn show_change(
     key: &KeyArg,
     call: impl AsyncFnOnce(&str) -> Result<OwnedKey, ClientError>,
     context: &CliContext,
 ) -> anyhow::Result<()> {
-    let id = key.id(&context.program)?;
-    let key = call(id).await.map_err(context.explain(ErrorContext::Key(id)))?;
+    let id = &key.id(context).await?;
+    let explain = context.explain(ErrorContext::Key(id));
+    let before = context.client.key(id, None).await.map_err(explain)?.key;
+    let key = call(id).await.map_err(explain)?;
+    let settings = |key: &Key| (key.settings.clone(), key.state, key.daily_limit);
+    let changed = settings(&before) != settings(&key.key);
     let login = login_of(&key, context).await;
     let view = KeyView::of(&key, login.as_deref());
-    context.show(&view, || key_view::details(view, &context.program))
+    let mut object = json!(view);
+    object["changed"] = json!(changed);
+    context.show(&object, || {
+        let note = if changed { "" } else { "Nothing has changed: the key was already as requested.\n\n" };
+        format!("{note}{}", key_view::details(view, &context.program))
+    })
 }
 
 /// The login of the key's account. An error yields `None`: a change of the key may already have been made, and an error
@@ -217,7 +347,7 @@ async fn login_of(key: &OwnedKey, context: &CliContext) -> Option<String> {
 }
 
 async fn delete(key: &KeyArg, confirm: ConfirmArgs, context: &CliContext) -> anyhow::Result<()> {
-    let id = key.id(&context.program)?;
+    let id = &key.id(context).await?;
     confirm.check_possible()?;
     let explain = context.explain(ErrorContext::Key(id));
     let key = match context.client.key(id, None).await {
@@ -237,7 +367,7 @@ async fn delete(key: &KeyArg, confirm: ConfirmArgs, context: &CliContext) -> any
 }
 
 async fn usage(key: &KeyArg, context: &CliContext) -> anyhow::Result<()> {
-    let id = key.id(&context.program)?;
+    let id = &key.id(context).await?;
     let explain = context.explain(ErrorContext::Key(id));
     let key = context.client.key(id, None).await.map_err(explain)?.key;
     let usage = context.client.usage(id, None).await.map_err(explain)?;
@@ -246,7 +376,7 @@ async fn usage(key: &KeyArg, context: &CliContext) -> anyhow::Result<()> {
 }
 
 async fn events(key: &KeyArg, context: &CliContext) -> anyhow::Result<()> {
-    let id = key.id(&context.program)?;
+    let id = &key.id(context).await?;
     let events = context.client.events(id, None).await;
     let events = events.map_err(context.explain(ErrorContext::Key(id)))?.events;
     context.show(&json!({ "id": id, "events": events }), || key_view::events(&events))
@@ -266,15 +396,15 @@ mod tests {
     }
 
     #[test]
-    fn invalid_id_is_rejected_and_not_repeated() {
-        let error = |id: &str| KeyArg { id: id.to_owned() }.id("quota-svc").unwrap_err().to_string();
-        assert!(error("ipl_hush").contains("not its ID") && error("ipl_hush").contains("quota-svc key find"));
-        for invalid in ["hush", "0123", "0123456789ABCDEF0123456789ABCDEF", "../hush"] {
-            assert!(
-                !error(invalid).contains("hush") && error(invalid).contains("quota-svc key list"),
-                "{invalid}"
-            );
+    fn time_is_a_duration_or_a_date() {
+        assert_eq!(parse_time("2027-01-15"), Ok(1_799_971_200));
+        assert_eq!(parse_time("2027-01-15T08:00:00Z"), Ok(1_800_000_000));
+        assert_eq!(parse_time("2027-01-15 08:00:00"), Ok(1_800_000_000));
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+        assert!(u64::from(parse_time("30d").unwrap()).abs_diff(now + 30 * 86_400) < 60);
+        for invalid in ["", "tomorrow", "2027-13-01", "1960-01-01", "2200-01-01", "-1d", "never"] {
+            assert!(parse_time(invalid).is_err(), "{invalid:?}");
         }
-        assert!(KeyArg { id: "0123456789abcdef0123456789abcdef".to_owned() }.id("quota-svc").is_ok());
+        assert_eq!(parse_expiry("never"), Ok(MaybeUndefined::Null));
     }
 }

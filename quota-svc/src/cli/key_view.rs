@@ -35,6 +35,11 @@ impl<'a> KeyView<'a> {
     }
 }
 
+/// A time in seconds, as [`time`] shows those in milliseconds.
+fn seconds(at: u32) -> String {
+    time(i64::from(at) * 1000)
+}
+
 fn usage_today(key: &Key) -> String {
     format!("{} of {}", with_commas(key.used_today), with_commas(key.daily_limit))
 }
@@ -57,6 +62,10 @@ pub(super) fn details(view: KeyView<'_>, program: &str) -> String {
         Cell::new(format!("{} per minute; one more pauses the key", with_commas(key.burst_limit))),
     );
     row("created", Cell::new(time(key.created_at)));
+    row("expires", Cell::new(key.settings.expires_at.map_or("never".to_owned(), seconds)));
+    if !key.settings.allowed_origins.is_empty() {
+        row("origins", cell(key.settings.allowed_origins.join("\n")));
+    }
     let id = &key.id;
     let next = match key.state {
         KeyState::Active => String::new(),
@@ -85,8 +94,11 @@ pub(super) fn list(keys: &[Key], unreadable: &[UnreadableKey], program: &str) ->
 
 /// A part of the list of all keys. All columns before the account have a fixed width, so that parts align.
 pub(super) fn page(views: &[KeyView<'_>], first: bool) -> String {
-    let mut rows =
-        table(if first { &["id", "key", "scope", "state", "created", "account", "name"] } else { &[] });
+    let mut rows = table(if first {
+        &["id", "key", "scope", "state", "created", "today", "account", "name"]
+    } else {
+        &[]
+    });
     for view in views {
         let key = view.key;
         rows.add_row([
@@ -96,6 +108,7 @@ pub(super) fn page(views: &[KeyView<'_>], first: bool) -> String {
             Cell::new(format!("{:5}", key.settings.scope.as_str())),
             state(key.state, &" ".repeat("inactive".len().saturating_sub(key.state.as_str().len()))),
             cell(time(key.created_at)),
+            Cell::new(format!("{:>10}", with_commas(key.used_today))),
             cell(view.owner()),
             cell(&key.settings.name),
         ]);
@@ -131,7 +144,7 @@ fn readable_list(keys: &[Key], program: &str) -> String {
             "No keys. To create one: {program} key create --account LOGIN --name NAME --scope full"
         );
     }
-    let mut rows = table(&["id", "name", "key", "scope", "state", "since", "today"]);
+    let mut rows = table(&["id", "name", "key", "scope", "state", "since", "today", "expires"]);
     for key in keys {
         rows.add_row([
             cell(&key.id),
@@ -141,6 +154,7 @@ fn readable_list(keys: &[Key], program: &str) -> String {
             state(key.state, ""),
             Cell::new(time(key.state_since)),
             Cell::new(usage_today(key)),
+            Cell::new(key.settings.expires_at.map_or("never".to_owned(), seconds)),
         ]);
     }
     rows.trim_fmt()

@@ -1,7 +1,7 @@
 //! Lists of accounts and keys, printed page by page, because there may be millions.
 
 use futures_util::{StreamExt, TryStreamExt, stream};
-use quota_api::{Account, KeyList, KeyState};
+use quota_api::{Account, Key, KeyList, KeyState};
 use serde::Serialize;
 use serde_json::json;
 use service_kit::command_line::{Output, print};
@@ -79,9 +79,8 @@ pub(super) async fn keys(state: Option<KeyState>, context: &CliContext) -> anyho
     let mut listing = Listing { noun: "key", output: context.output, printed: 0 };
     let mut unreadable = Vec::new();
     for_each_page(context, async |accounts| {
-        let calls = accounts.iter().map(async |account| keys_of(account, context).await);
-        let lists = stream::iter(calls).buffered(CONCURRENT_CALLS).map_ok(|list| in_state(list, state));
-        let lists: Vec<_> = lists.try_collect().await?;
+        let lists = key_lists(&accounts, context).await?;
+        let lists: Vec<_> = lists.into_iter().map(|list| in_state(list, state)).collect();
         let views = accounts.iter().zip(&lists).flat_map(|(account, list)| {
             list.keys.iter().map(|key| KeyView {
                 key,
@@ -125,6 +124,22 @@ async fn for_each_page(
         })
         .await?;
     Ok(unreadable)
+}
+
+/// Calls `each` with every readable key.
+pub(super) async fn for_each_key(context: &CliContext, mut each: impl FnMut(&Key)) -> anyhow::Result<()> {
+    let all = for_each_page(context, async |accounts| {
+        let lists = key_lists(&accounts, context).await?;
+        lists.iter().flat_map(|list| &list.keys).for_each(&mut each);
+        Ok(())
+    });
+    all.await.map(drop)
+}
+
+/// The keys of each account.
+async fn key_lists(accounts: &[Account], context: &CliContext) -> anyhow::Result<Vec<KeyList>> {
+    let calls = accounts.iter().map(async |account| keys_of(account, context).await);
+    stream::iter(calls).buffered(CONCURRENT_CALLS).try_collect().await
 }
 
 /// An account that was deleted meanwhile has no keys.

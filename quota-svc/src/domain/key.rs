@@ -1,12 +1,13 @@
 //! API keys as stored: metadata, record, and the changes that can be made to a key.
 
 use api_key::KeyDigest;
-use quota_api::{EventKind, Key, KeySettings, KeyState, Limits, SettingsChange, StateChange};
+use quota_api::{EventKind, Key, KeySettings, KeyState, Limits, SettingsChange, StateChange, origin_hash};
 use serde::{Deserialize, Serialize};
 
 use super::id::{AccountId, KeyId};
 use super::record::KeyRecord;
 use super::time::day_of;
+use super::verdict::GroupOutcome;
 use super::window::BurstWindow;
 
 /// Key metadata: the part of a key that charges never change. Stored as JSON in both stores.
@@ -43,8 +44,18 @@ impl KeyMeta {
         KeyId::of(&self.digest)
     }
 
+    /// With the hashes of the allowed origins, which `lua/charge.lua` compares.
     pub fn to_json(&self) -> Vec<u8> {
-        serde_json::to_vec(self).expect("strings and numbers serialize")
+        #[derive(Serialize)]
+        struct WithHashes<'a> {
+            #[serde(flatten)]
+            meta: &'a KeyMeta,
+            #[serde(skip_serializing_if = "Vec::is_empty")]
+            origin_hashes: Vec<String>,
+        }
+        let hash = |origin: &String| format!("{:032x}", origin_hash(origin.as_bytes()));
+        let origin_hashes = self.settings.allowed_origins.iter().map(hash).collect();
+        serde_json::to_vec(&WithHashes { meta: self, origin_hashes }).expect("strings and numbers serialize")
     }
 
     /// `None` if the text is not the metadata of the key with this ID.
@@ -77,6 +88,26 @@ pub enum KeyChangeError {
 }
 
 impl StoredKey {
+    pub fn new(meta: KeyMeta, daily_limit: Option<u32>, now: i64) -> Self {
+        let mut record = KeyRecord::new(meta.settings.scope, daily_limit, now);
+        record.copy_settings(&meta.settings);
+        Self { meta, record }
+    }
+
+    /// Why a request is denied whatever the key's limits are; `None` if they decide. `origin` is the hash of the request's
+    /// origin.
+    pub fn denial(&self, now: i64, origin: Option<u128>) -> Option<GroupOutcome> {
+        let (record, allowed) = (&self.record, &self.meta.settings.allowed_origins);
+        if record.state == KeyState::Inactive {
+            return Some(GroupOutcome::Inactive);
+        }
+        if let Some(at) = record.expires_at.filter(|at| now >= i64::from(*at) * 1000) {
+            return Some(GroupOutcome::Expired { at });
+        }
+        let is_allowed = |origin| allowed.iter().any(|allowed| origin_hash(allowed.as_bytes()) == origin);
+        (record.restricted && !origin.is_some_and(is_allowed)).then_some(GroupOutcome::WrongOrigin)
+    }
+
     /// Applies a change. Returns the kind and the reason of its event; `None` if it had no effect.
     pub fn apply(
         &mut self,
@@ -87,7 +118,11 @@ impl StoredKey {
             KeyChange::State(change) => {
                 self.change_state(*change, now)?.map(|kind| (kind, kind.as_str().to_owned()))
             }
-            KeyChange::Settings(change) => self.meta.settings.apply(change),
+            KeyChange::Settings(change) => {
+                let event = self.meta.settings.apply(change);
+                self.record.copy_settings(&self.meta.settings);
+                event
+            }
             KeyChange::DailyLimit(limit) if *limit == self.record.daily_limit => None,
             KeyChange::DailyLimit(limit) => {
                 self.record.daily_limit = *limit;
@@ -128,6 +163,7 @@ impl StoredKey {
             daily_limit: record.limit(limits),
             burst_limit: limits.burst,
             used_today: record.used_on(today, today),
+            burst_used: record.window.used(now),
         }
     }
 }

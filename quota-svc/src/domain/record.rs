@@ -3,7 +3,7 @@
 mod codec;
 
 pub use codec::{CodecError, HEAD_BYTES, USAGE_DAYS, decode, encode};
-use quota_api::{DayUsage, KeyState, Limits, Scope};
+use quota_api::{DayUsage, KeySettings, KeyState, Limits, Scope};
 
 use super::time::{date_of, day_of};
 use super::window::BurstWindow;
@@ -25,6 +25,10 @@ pub struct KeyRecord {
     pub limit_notice_day: u32,
     /// The key's own limit; `None` for the default.
     pub daily_limit: Option<u32>,
+    /// When the key expires: Unix time in seconds.
+    pub expires_at: Option<u32>,
+    /// Whether only web pages of the origins in the metadata may use the key.
+    pub restricted: bool,
     /// The day that `used` refers to.
     pub day: u32,
     /// Number of requests that were allowed on `day`.
@@ -55,11 +59,20 @@ impl KeyRecord {
             paused_at: 0,
             limit_notice_day: 0,
             daily_limit,
+            expires_at: None,
+            restricted: false,
             day: day_of(now),
             used: 0,
             past: [0; USAGE_DAYS],
             window: BurstWindow::default(),
         }
+    }
+
+    /// Copies what charges need of the settings.
+    pub fn copy_settings(&mut self, settings: &KeySettings) {
+        self.scope = settings.scope;
+        self.expires_at = settings.expires_at;
+        self.restricted = !settings.allowed_origins.is_empty();
     }
 
     /// Charges one request at `now`. The burst limit is checked before the daily limit, so a request over the

@@ -7,7 +7,6 @@ use quota_api::{DayUsage, ExportedAccount, ExportedKey, KEYS_PER_ACCOUNT, Stored
 use super::account::{Login, MAX_CONTACT, MAX_CREDENTIAL, contact_fits};
 use super::id::AccountId;
 use super::key::{KeyMeta, StoredKey};
-use super::record::KeyRecord;
 use super::time::day_of_date;
 
 /// Maximum length of a hint in an import, in characters.
@@ -71,7 +70,8 @@ fn import_key(key: &ExportedKey, account: AccountId, now: i64) -> Result<StoredK
         created_at: key.created_at,
         settings: key.settings.clone().checked()?,
     };
-    let mut record = KeyRecord::new(meta.settings.scope, key.daily_limit.filter(|limit| *limit > 0), now);
+    let StoredKey { meta, mut record } =
+        StoredKey::new(meta, key.daily_limit.filter(|limit| *limit > 0), now);
     (record.state, record.state_since) = (key.state, key.state_since);
     for DayUsage { day, requests } in &key.usage {
         let day = day_of_date(day).ok_or_else(|| format!("`{day}` is not a date (YYYY-MM-DD)"))?;
@@ -102,9 +102,13 @@ mod tests {
             digest: KeyDigest([9; 32]),
             hint: "ipl_abcd…wxyz".to_owned(),
             created_at: 7,
-            settings: KeySettings::new("laptop", Scope::Geo),
+            settings: KeySettings {
+                expires_at: Some(1_900_000_000),
+                allowed_origins: vec!["https://a.example".to_owned()],
+                ..KeySettings::new("laptop", Scope::Geo)
+            },
         };
-        let mut record = KeyRecord::new(Scope::Geo, Some(77), NOW - 3 * 86_400_000);
+        let StoredKey { meta, mut record } = StoredKey::new(meta, Some(77), NOW - 3 * 86_400_000);
         for time in [NOW - 3 * 86_400_000, NOW - 86_400_000, NOW, NOW] {
             record.charge(time, &Limits::default());
         }

@@ -15,10 +15,12 @@ pub enum Subject {
     Demo,
 }
 
-/// The charges of one subject within a batch. All of them count as made at the same time.
+/// The charges of one subject and origin within a batch. All of them count as made at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChargeGroup {
     pub subject: Subject,
+    /// Hash of the origin of the requests, if each has exactly one. `None` for the demo.
+    pub origin: Option<u128>,
     /// Number of charges: at most 256, the API's limit on a batch.
     pub count: u32,
 }
@@ -28,6 +30,12 @@ pub struct ChargeGroup {
 pub enum GroupOutcome {
     UnknownKey,
     Inactive,
+    /// The key has expired at this Unix time in seconds.
+    Expired {
+        at: u32,
+    },
+    /// The requests come from a web page that may not use the key, or from no web page.
+    WrongOrigin,
     /// The key was paused before these charges.
     Paused {
         now: i64,
@@ -63,6 +71,8 @@ impl GroupOutcome {
         match self {
             Self::UnknownKey => without_numbers(Outcome::UnknownKey),
             Self::Inactive => without_numbers(Outcome::Inactive),
+            Self::Expired { at } => Verdict { expired_at: Some(*at), ..without_numbers(Outcome::Expired) },
+            Self::WrongOrigin => without_numbers(Outcome::WrongOrigin),
             Self::Unavailable => without_numbers(Outcome::Unavailable),
             Self::Paused { now, .. } => burst_denial(Outcome::Paused, *now, limits),
             Self::Counted(counts) => counts.verdict(index, limits),
@@ -80,6 +90,7 @@ impl GroupCounts {
             remaining: Some(remaining),
             reset: Some(reset),
             retry_after,
+            expired_at: None,
         };
         if index < self.allowed {
             let used = self.used - (self.allowed - index - 1);
@@ -107,17 +118,24 @@ impl GroupCounts {
 fn burst_denial(outcome: Outcome, now: i64, limits: &Limits) -> Verdict {
     let seconds = u64::try_from(now.max(0) / 1000).unwrap_or(0);
     Verdict {
-        outcome,
-        scope: None,
         limit: Some(u32::from(limits.burst)),
         remaining: Some(0),
         reset: Some(seconds + u64::from(PAUSE_RETRY_SECONDS)),
         retry_after: Some(PAUSE_RETRY_SECONDS),
+        ..without_numbers(outcome)
     }
 }
 
 fn without_numbers(outcome: Outcome) -> Verdict {
-    Verdict { outcome, scope: None, limit: None, remaining: None, reset: None, retry_after: None }
+    Verdict {
+        outcome,
+        scope: None,
+        limit: None,
+        remaining: None,
+        reset: None,
+        retry_after: None,
+        expired_at: None,
+    }
 }
 
 #[cfg(test)]

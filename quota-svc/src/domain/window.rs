@@ -47,6 +47,18 @@ impl BurstWindow {
         true
     }
 
+    /// Arrivals within the 60 seconds before `now`.
+    pub fn used(&self, now: i64) -> u16 {
+        let now = now.max(self.last);
+        if now - self.last >= WINDOW_MS {
+            return 0;
+        }
+        let arrivals =
+            (0..usize::from(self.len)).map(|n| self.ring[(usize::from(self.head) + n) % self.ring.len()]);
+        let recent = arrivals.filter(|at| i64::from(low_bits(now).wrapping_sub(*at)) < WINDOW_MS);
+        u16::try_from(recent.count()).unwrap_or(u16::MAX)
+    }
+
     /// Moves the window to `now`, or keeps it at the latest arrival if that is at most [`MAX_AHEAD_MS`] ahead. Returns
     /// the window's time.
     fn advance(&mut self, now: i64, limit: u16) -> i64 {

@@ -86,7 +86,7 @@ async fn lookup_user_can_charge_and_nothing_else() {
     assert_eq!(key.charge(&sidecar.client(), 200).await, [Outcome::Allowed; 200]);
     assert_eq!(key.charge(&sidecar.client(), 101).await.pop(), Some(Outcome::BurstExceeded));
     assert_eq!(dashboard.client().events(&key.key.id, None).await.unwrap().events.len(), 2);
-    let demo = ChargeRequest { charges: vec![Charge { key_sha256: None, demo: Some(true) }] };
+    let demo = ChargeRequest { charges: vec![Charge { key_sha256: None, demo: Some(true), origin: None }] };
     let response = sidecar.client().charge(&demo).await.unwrap();
     assert_eq!(response.verdicts[0].outcome, Outcome::Allowed);
     assert!(!sidecar.service.logs().contains("NOPERM"), "{}", sidecar.service.logs());
@@ -166,6 +166,6 @@ async fn charges_work_without_a_user_name() {
     let flags = ["--serve", "charges", "--redis-password-file", file.to_str().unwrap()];
     let quota = Quota::start_with(store, &flags).await;
     quota.wait_ready(WAIT_TIMEOUT).await;
-    let demo = ChargeRequest { charges: vec![Charge { key_sha256: None, demo: Some(true) }] };
+    let demo = ChargeRequest { charges: vec![Charge { key_sha256: None, demo: Some(true), origin: None }] };
     assert_eq!(quota.client().charge(&demo).await.unwrap().verdicts[0].outcome, Outcome::Allowed);
 }

@@ -108,7 +108,7 @@ async fn paused_key(quota: &Quota, url: &str) -> String {
     let key = NewKey::new("busy", Scope::Full);
     let created = client.create_key(&account.id, &key).await.unwrap();
     let key_sha256 = Some(api_key::ApiKey::parse(&created.secret).unwrap().digest().to_hex());
-    let charges = vec![Charge { key_sha256, demo: None }; 301];
+    let charges = vec![Charge { key_sha256, demo: None, origin: None }; 301];
     for batch in charges.chunks(256) {
         client.charge(&ChargeRequest { charges: batch.to_vec() }).await.unwrap();
     }

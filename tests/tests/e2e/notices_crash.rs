@@ -59,7 +59,7 @@ async fn kill_during_pauses(store: StoreChoice, kills: usize) -> BTreeMap<String
         client.set_contact(&account.id, &Contact { webhook: Some(webhook) }).await.unwrap();
         let key = client.create_key(&account.id, &NewKey::new("in use", Scope::Ip)).await.unwrap();
         let digest = api_key::ApiKey::parse(&key.secret).unwrap().digest().to_hex();
-        let charge = quota_client::wire::Charge { key_sha256: Some(digest), demo: None };
+        let charge = quota_client::wire::Charge { key_sha256: Some(digest), demo: None, origin: None };
         let batch = quota_client::wire::ChargeRequest { charges: vec![charge; 2] };
         charging.client().charge(&batch).await.unwrap();
         if round % 2 == 0 {

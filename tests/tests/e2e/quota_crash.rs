@@ -94,7 +94,7 @@ async fn make_changes(
 
 /// Charges the demo, which has no burst limit, until the kill makes a call fail.
 async fn make_charges(client: QuotaClient, ledger: Ledger) -> Result<(), quota_client::ClientError> {
-    let demo = quota_client::wire::Charge { key_sha256: None, demo: Some(true) };
+    let demo = quota_client::wire::Charge { key_sha256: None, demo: Some(true), origin: None };
     let batch = quota_client::wire::ChargeRequest { charges: vec![demo] };
     loop {
         ledger.lock().unwrap().charges_sent += 1;
@@ -107,7 +107,7 @@ async fn make_charges(client: QuotaClient, ledger: Ledger) -> Result<(), quota_c
 
 /// Number of demo charges counted so far, including the one that this call makes.
 async fn demo_count(client: &QuotaClient) -> usize {
-    let demo = quota_client::wire::Charge { key_sha256: None, demo: Some(true) };
+    let demo = quota_client::wire::Charge { key_sha256: None, demo: Some(true), origin: None };
     let batch = quota_client::wire::ChargeRequest { charges: vec![demo] };
     let verdict = client.charge(&batch).await.unwrap().verdicts[0];
     (verdict.limit.unwrap() - verdict.remaining.unwrap()) as usize

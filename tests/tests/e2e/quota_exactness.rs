@@ -83,7 +83,7 @@ async fn burst_limit_is_exact_for_batching_clients() {
             workers.spawn(async move {
                 let mut verdicts = Vec::new();
                 for _ in 0..20 {
-                    verdicts.push(charger.charge(&sha256).await.unwrap());
+                    verdicts.push(charger.charge(&sha256, None).await.unwrap());
                 }
                 verdicts
             });

@@ -70,7 +70,7 @@ async fn charges_only_sidecar_gives_404_for_other_operations() {
         assert_eq!(status, 404, "{method} {path}: {body}");
         assert!(body.contains("\"not_found\""), "{body}");
     }
-    let demo = Charge { key_sha256: None, demo: Some(true) };
+    let demo = Charge { key_sha256: None, demo: Some(true), origin: None };
     let response = quota.client().charge(&ChargeRequest { charges: vec![demo] }).await.unwrap();
     assert_eq!(response.verdicts[0].outcome, Outcome::Allowed);
 }

@@ -49,7 +49,7 @@ fn account_with_key(login: &str, key: &ApiKey) -> ImportRequest {
 }
 
 async fn charge(client: &QuotaClient, key: &ApiKey) -> Outcome {
-    let charge = Charge { key_sha256: Some(key.digest().to_hex()), demo: None };
+    let charge = Charge { key_sha256: Some(key.digest().to_hex()), demo: None, origin: None };
     client.charge(&ChargeRequest { charges: vec![charge] }).await.unwrap().verdicts[0].outcome
 }
 

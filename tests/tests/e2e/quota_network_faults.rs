@@ -84,7 +84,7 @@ fn single_charges(charger: Charger, keys: Arc<Vec<TestKey>>) -> Load {
         let (charger, keys) = (charger.clone(), keys.clone());
         let turn = turn.fetch_add(1, Ordering::Relaxed) % keys.len();
         async move {
-            let outcome = match charger.charge(&keys[turn].sha256).await {
+            let outcome = match charger.charge(&keys[turn].sha256, None).await {
                 Ok(verdict) => outcome_for(&keys[turn], &verdict).to_owned(),
                 Err(error) => format!("{error:?}"),
             };
@@ -208,12 +208,12 @@ async fn charge_with_lost_response_is_counted_once() {
     let proxy = FaultProxy::start(quota.addr());
     let client = testkit::quota::client(&format!("http://{}", proxy.addr()), CHARGER_DEADLINE);
     let charger = Charger::new(&client, BatchConfig::default(), Arc::new(()));
-    charger.charge(&key.sha256).await.unwrap();
+    charger.charge(&key.sha256, None).await.unwrap();
     proxy.set(Fault::Blackhole);
-    assert_eq!(charger.charge(&key.sha256).await.unwrap_err(), ChargeError::TimedOut);
+    assert_eq!(charger.charge(&key.sha256, None).await.unwrap_err(), ChargeError::TimedOut);
     proxy.set(Fault::None);
     assert_eq!(key.fetch(&quota.client()).await.used_today, 2);
     proxy.set(Fault::ResetAfter(0));
-    assert_eq!(charger.charge(&key.sha256).await.unwrap_err(), ChargeError::Unreachable);
+    assert_eq!(charger.charge(&key.sha256, None).await.unwrap_err(), ChargeError::Unreachable);
     assert_eq!(key.fetch(&quota.client()).await.used_today, 3);
 }

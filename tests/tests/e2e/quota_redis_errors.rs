@@ -235,7 +235,7 @@ async fn damaged_demo_counter_does_not_affect_keys() {
     let quota = start(store.clone()).await;
     let key = quota.new_key().await;
     let redis_key = format!("{}1:{{demo}}:d", store.prefix());
-    let demo = Charge { key_sha256: None, demo: Some(true) };
+    let demo = Charge { key_sha256: None, demo: Some(true), origin: None };
     for (damage, expected) in [
         // Not 8 bytes: the count starts again.
         (&["SET", &redis_key, "short"][..], (Outcome::Allowed, Some(999))),

@@ -49,8 +49,8 @@ async fn use_everything(client: &QuotaClient) -> Vec<String> {
         }
         accounts.push(id);
     }
-    let demo = quota_client::wire::Charge { key_sha256: None, demo: Some(true) };
-    let unknown = quota_client::wire::Charge { key_sha256: Some("ab".repeat(32)), demo: None };
+    let demo = quota_client::wire::Charge { key_sha256: None, demo: Some(true), origin: None };
+    let unknown = quota_client::wire::Charge { key_sha256: Some("ab".repeat(32)), demo: None, origin: None };
     let batch = quota_client::wire::ChargeRequest { charges: vec![demo, unknown] };
     client.charge(&batch).await.unwrap();
     accounts

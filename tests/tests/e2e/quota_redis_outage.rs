@@ -44,7 +44,7 @@ impl TwoLoads {
         let batched = Load::start(8, move || {
             let charger = charger.clone();
             async move {
-                let outcome = charger.charge(&sha256).await;
+                let outcome = charger.charge(&sha256, None).await;
                 tokio::time::sleep(PACE).await;
                 outcome.map_or_else(|error| format!("{error:?}"), |verdict| format!("{:?}", verdict.outcome))
             }
@@ -177,7 +177,7 @@ async fn quota_svc_started_without_redis_is_not_ready_until_redis_starts() {
     let live = testkit::http::client().get(format!("{}/livez", quota.admin_url())).send().await.unwrap();
     assert_eq!(live.status(), 200, "quota-svc is live: a restart would not help");
     let started = Instant::now();
-    let demo = quota_client::wire::Charge { key_sha256: None, demo: Some(true) };
+    let demo = quota_client::wire::Charge { key_sha256: None, demo: Some(true), origin: None };
     let batch = quota_client::wire::ChargeRequest { charges: vec![demo] };
     assert_eq!(client.charge(&batch).await.unwrap().verdicts[0].outcome, Outcome::Unavailable);
     assert!(started.elapsed() < STORE_TIMEOUT + SLACK);

@@ -17,8 +17,8 @@ const MAX_TRACE_LINKS: usize = 128;
 pub(super) type ChargeResult = Result<Verdict, ChargeError>;
 
 pub(super) enum Subject {
-    /// SHA-256 of an API key.
-    Key([u8; 32]),
+    /// SHA-256 of an API key, and the hash of the request's origin.
+    Key([u8; 32], Option<u128>),
     Demo,
 }
 
@@ -81,7 +81,7 @@ impl Batch {
 
     /// Writes the JSON of a [`quota_api::ChargeRequest`] directly, without building that struct.
     pub(super) fn body(&self) -> String {
-        const MAX_CHARGE_LEN: usize = r#"{"key_sha256":""},"#.len() + 64;
+        const MAX_CHARGE_LEN: usize = r#"{"key_sha256":"","origin":""},"#.len() + 64 + 32;
         let mut body = String::with_capacity(16 + MAX_CHARGE_LEN * self.len());
         body.push_str(r#"{"charges":["#);
         for (index, charge) in self.0.iter().enumerate() {
@@ -127,9 +127,13 @@ impl PendingCharge {
 impl Subject {
     fn write(&self, body: &mut String) {
         match self {
-            Self::Key(sha256) => {
+            Self::Key(sha256, origin) => {
                 body.push_str(r#"{"key_sha256":""#);
                 HEXLOWER.encode_append(sha256, body);
+                if let Some(origin) = origin {
+                    body.push_str(r#"","origin":""#);
+                    HEXLOWER.encode_append(&origin.to_be_bytes(), body);
+                }
                 body.push_str(r#""}"#);
             }
             Self::Demo => body.push_str(r#"{"demo":true}"#),
@@ -154,7 +158,8 @@ mod tests {
         let now = Instant::now();
         let (expired, mut expired_result) = pending(Subject::Demo, now);
         let (canceled, canceled_result) = pending(Subject::Demo, now + Duration::from_secs(1));
-        let (waiting, mut waiting_result) = pending(Subject::Key([1; 32]), now + Duration::from_millis(1));
+        let (waiting, mut waiting_result) =
+            pending(Subject::Key([1; 32], None), now + Duration::from_millis(1));
         drop(canceled_result);
         let mut batch = Batch::new(vec![expired, canceled, waiting]);
         batch.drop_abandoned(now);
@@ -167,12 +172,15 @@ mod tests {
 
     #[test]
     fn body_parses_as_charge_request() {
-        let (one, _one_result) = pending(Subject::Key([0xab; 32]), Instant::now());
+        let (one, _one_result) = pending(Subject::Key([0xab; 32], None), Instant::now());
         let (two, _two_result) = pending(Subject::Demo, Instant::now());
-        let batch = Batch::new(vec![one, two]);
+        let (three, _three_result) = pending(Subject::Key([1; 32], Some(0xcd)), Instant::now());
+        let batch = Batch::new(vec![one, two, three]);
         let parsed: ChargeRequest = serde_json::from_str(&batch.body()).expect("valid ChargeRequest");
-        let key = Charge { key_sha256: Some("ab".repeat(32)), demo: None };
-        let demo = Charge { key_sha256: None, demo: Some(true) };
-        assert_eq!(parsed.charges, [key, demo]);
+        let key = Charge { key_sha256: Some("ab".repeat(32)), demo: None, origin: None };
+        let demo = Charge { key_sha256: None, demo: Some(true), origin: None };
+        let origin = Some("0".repeat(30) + "cd");
+        let restricted = Charge { key_sha256: Some("01".repeat(32)), demo: None, origin };
+        assert_eq!(parsed.charges, [key, demo, restricted]);
     }
 }

@@ -196,7 +196,7 @@ async fn concurrent_callers_get_their_own_verdicts() {
         let charger = charger.clone();
         callers.spawn(async move {
             for number in (caller * 1000)..(caller * 1000 + 50) {
-                assert_eq!(charger.charge(&key(number)).await, Ok(verdict(number)));
+                assert_eq!(charger.charge(&key(number), None).await, Ok(verdict(number)));
             }
         });
     }
@@ -244,7 +244,7 @@ async fn charge_fails_immediately_if_queue_is_full() {
     let first = begin(&charger, 0);
     let first_call = fake.next().await;
     let (one, two) = (begin(&charger, 1), begin(&charger, 2));
-    assert_eq!(charger.charge(&key(3)).await, Err(ChargeError::Overloaded));
+    assert_eq!(charger.charge(&key(3), None).await, Err(ChargeError::Overloaded));
     assert_eq!(*log.errors.lock().unwrap(), [ChargeError::Overloaded]);
     first_call.allow();
     fake.next().await.allow();
@@ -257,7 +257,7 @@ async fn demo_charge_sets_demo_field() {
     let charger = fake.charger(one_call_at_a_time());
     let charge = tokio::spawn(async move { charger.charge_demo().await });
     let exchange = fake.next().await;
-    assert_eq!(exchange.charges(), [Charge { key_sha256: None, demo: Some(true) }]);
+    assert_eq!(exchange.charges(), [Charge { key_sha256: None, demo: Some(true), origin: None }]);
     exchange.json(200, r#"{"verdicts":[{"outcome":"allowed","limit":1000,"remaining":9,"reset":7}]}"#);
     assert_eq!(charge.await.unwrap().unwrap().remaining, Some(9));
 }

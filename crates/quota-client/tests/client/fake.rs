@@ -185,6 +185,7 @@ pub fn verdict(number: u32) -> Verdict {
         remaining: Some(1),
         reset: None,
         retry_after: None,
+        expired_at: None,
     }
 }
 
@@ -204,7 +205,7 @@ pub type ChargeFuture = Pin<Box<dyn Future<Output = Result<Verdict, ChargeError>
 /// Starts a charge. It is in the queue when this returns.
 pub fn begin(charger: &Charger, number: u32) -> ChargeFuture {
     let charger = charger.clone();
-    let mut charge: ChargeFuture = Box::pin(async move { charger.charge(&key(number)).await });
+    let mut charge: ChargeFuture = Box::pin(async move { charger.charge(&key(number), None).await });
     let poll = charge.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     assert_eq!(poll, Poll::Pending);
     charge

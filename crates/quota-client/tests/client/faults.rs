@@ -29,7 +29,7 @@ async fn charge_times_out_and_late_response_is_ignored() {
     let deadline = Duration::from_millis(150);
     let charger = fake.charger(BatchConfig { deadline, ..long_deadline() });
     let started = Instant::now();
-    assert_eq!(charger.charge(&key(1)).await, Err(ChargeError::TimedOut));
+    assert_eq!(charger.charge(&key(1), None).await, Err(ChargeError::TimedOut));
     let waited = started.elapsed();
     assert!(waited >= deadline && waited < LONG / 2, "{waited:?}");
     let late = fake.next().await;
@@ -47,7 +47,7 @@ async fn deadline_includes_time_in_queue() {
     let charger = fake.charger(BatchConfig { deadline: Duration::from_millis(100), ..long_deadline() });
     let first = begin(&charger, 1);
     let _no_response = fake.next().await;
-    assert_eq!(charger.charge(&key(2)).await, Err(ChargeError::TimedOut));
+    assert_eq!(charger.charge(&key(2), None).await, Err(ChargeError::TimedOut));
     assert_eq!(first.await, Err(ChargeError::TimedOut));
 }
 
@@ -58,7 +58,7 @@ async fn unreachable_server_is_retried_once_then_unreachable() {
     let client = QuotaClient::new(&format!("http://{closed}"), LONG).unwrap();
     let charger = Charger::new(&client, long_deadline(), log.clone());
     let started = Instant::now();
-    assert_eq!(charger.charge(&key(1)).await, Err(ChargeError::Unreachable));
+    assert_eq!(charger.charge(&key(1), None).await, Err(ChargeError::Unreachable));
     assert!(started.elapsed() < LONG / 5);
     assert_eq!(outcomes(&log), [CallOutcome::Unreachable, CallOutcome::Unreachable]);
     assert_eq!(*log.errors.lock().unwrap(), [ChargeError::Unreachable]);

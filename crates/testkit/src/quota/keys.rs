@@ -44,7 +44,8 @@ impl TestKey {
     /// A batch of `count` charges of this key.
     #[must_use]
     pub fn charges(&self, count: usize) -> ChargeRequest {
-        let charge = Charge { key_sha256: Some(api_key::KeyDigest(self.sha256).to_hex()), demo: None };
+        let charge =
+            Charge { key_sha256: Some(api_key::KeyDigest(self.sha256).to_hex()), demo: None, origin: None };
         ChargeRequest { charges: vec![charge; count] }
     }
 

@@ -125,7 +125,15 @@ impl Endpoint for FakeQuota {
 
 /// A verdict without scope and numbers.
 pub fn bare(outcome: Outcome) -> Verdict {
-    Verdict { outcome, scope: None, limit: None, remaining: None, reset: None, retry_after: None }
+    Verdict {
+        outcome,
+        scope: None,
+        limit: None,
+        remaining: None,
+        reset: None,
+        retry_after: None,
+        expired_at: None,
+    }
 }
 
 /// The verdict for an allowed request of a key with this scope.

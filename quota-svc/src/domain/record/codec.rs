@@ -7,18 +7,19 @@
 //! | 0 | 1 | format version |
 //! | 1 | 1 | scope |
 //! | 2 | 1 | state |
-//! | 3 | 1 | 1 if the last pause has not been announced to the owner yet |
+//! | 3 | 1 | flags: 1 the last pause has not been announced to the owner yet, 2 only some origins may use the key |
 //! | 4 | 4 | the key's own daily limit, 0 for the default |
 //! | 8 | 8 | time of the last state change, ms |
-//! | 16 | 4 | current day |
-//! | 20 | 4 | requests allowed on the current day |
-//! | 24 | 8 | latest arrival, ms |
-//! | 32 | 4 | burst limit of the last charge |
-//! | 36 | 2 + 2 + 2 | the ring's capacity, number of arrivals, index of the oldest |
-//! | 44 | 8 | time of the last pause, ms |
-//! | 52 | 4 | last day on which the owner was told about the daily limit |
-//! | 56 | 31 × 4 | requests allowed on earlier days, indexed by day modulo 31 |
-//! | 180 | capacity × 4 | the ring: low 32 bits of arrival times, ms |
+//! | 16 | 4 | when the key expires, s; 0 if it does not |
+//! | 20 | 4 | current day |
+//! | 24 | 4 | requests allowed on the current day |
+//! | 28 | 8 | latest arrival, ms |
+//! | 36 | 4 | burst limit of the last charge |
+//! | 40 | 2 + 2 + 2 | the ring's capacity, number of arrivals, index of the oldest |
+//! | 48 | 8 | time of the last pause, ms |
+//! | 56 | 4 | last day on which the owner was told about the daily limit |
+//! | 60 | 31 × 4 | requests allowed on earlier days, indexed by day modulo 31 |
+//! | 184 | capacity × 4 | the ring: low 32 bits of arrival times, ms |
 
 use quota_api::{KeyState, Scope};
 
@@ -30,8 +31,10 @@ const VERSION: u8 = 1;
 /// Days of usage stored in addition to the current day.
 pub const USAGE_DAYS: usize = 31;
 /// The first bytes of a record, which changes of a key replace. Of these, charges write only state, announcement and time.
-pub const HEAD_BYTES: usize = 16;
-const USAGE_OFFSET: usize = 56;
+pub const HEAD_BYTES: usize = 20;
+const UNANNOUNCED: u8 = 1;
+const RESTRICTED: u8 = 2;
+const USAGE_OFFSET: usize = 60;
 const RING_OFFSET: usize = USAGE_OFFSET + 4 * USAGE_DAYS;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -47,9 +50,11 @@ pub enum CodecError {
 pub fn encode(record: &KeyRecord) -> Vec<u8> {
     let window = &record.window;
     let mut out = Vec::with_capacity(RING_OFFSET + 4 * window.ring.len());
-    out.extend([VERSION, record.scope as u8, record.state as u8, u8::from(record.unannounced)]);
+    let flags = u8::from(record.unannounced) * UNANNOUNCED + u8::from(record.restricted) * RESTRICTED;
+    out.extend([VERSION, record.scope as u8, record.state as u8, flags]);
     out.extend(record.daily_limit.unwrap_or(0).to_le_bytes());
     out.extend(record.state_since.to_le_bytes());
+    out.extend(record.expires_at.unwrap_or(0).to_le_bytes());
     out.extend(record.day.to_le_bytes());
     out.extend(record.used.to_le_bytes());
     out.extend(window.last.to_le_bytes());
@@ -80,20 +85,22 @@ pub fn decode(bytes: &[u8]) -> Result<KeyRecord, CodecError> {
         scope: *Scope::ALL.get(usize::from(bytes[1])).ok_or(CodecError::Field("scope"))?,
         state: *KeyState::ALL.get(usize::from(bytes[2])).ok_or(CodecError::Field("state"))?,
         state_since: i64_at(bytes, 8),
-        unannounced: bytes[3] == 1,
-        paused_at: i64_at(bytes, 44),
-        limit_notice_day: u32_at(bytes, 52),
+        unannounced: bytes[3] & UNANNOUNCED != 0,
+        restricted: bytes[3] & RESTRICTED != 0,
+        paused_at: i64_at(bytes, 48),
+        limit_notice_day: u32_at(bytes, 56),
         daily_limit: Some(u32_at(bytes, 4)).filter(|limit| *limit > 0),
-        day: u32_at(bytes, 16),
-        used: u32_at(bytes, 20),
+        expires_at: Some(u32_at(bytes, 16)).filter(|at| *at > 0),
+        day: u32_at(bytes, 20),
+        used: u32_at(bytes, 24),
         past,
         window: decode_window(bytes)?,
     })
 }
 
 fn decode_window(bytes: &[u8]) -> Result<BurstWindow, CodecError> {
-    let (capacity, len, head) = (u16_at(bytes, 36), u16_at(bytes, 38), u16_at(bytes, 40));
-    let limit = u16::try_from(u32_at(bytes, 32)).map_err(|_| CodecError::Field("burst limit"))?;
+    let (capacity, len, head) = (u16_at(bytes, 40), u16_at(bytes, 42), u16_at(bytes, 44));
+    let limit = u16::try_from(u32_at(bytes, 36)).map_err(|_| CodecError::Field("burst limit"))?;
     // `lua/charge.lua` appends to the string as the ring fills, so unused entries at the end may be missing.
     let used = head.saturating_add(len).min(capacity);
     let truncated = bytes.len() < RING_OFFSET + 4 * usize::from(used);
@@ -102,7 +109,7 @@ fn decode_window(bytes: &[u8]) -> Result<BurstWindow, CodecError> {
     }
     let offsets = (0..usize::from(capacity)).map(|index| RING_OFFSET + 4 * index);
     let ring = offsets.map(|at| if at + 4 <= bytes.len() { u32_at(bytes, at) } else { 0 }).collect();
-    Ok(BurstWindow { last: i64_at(bytes, 24), limit, len, head, ring })
+    Ok(BurstWindow { last: i64_at(bytes, 28), limit, len, head, ring })
 }
 
 fn take<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
@@ -135,9 +142,11 @@ mod tests {
         fn record_round_trips(
             steps in prop::collection::vec((0i64..40_000_000, 1usize..6), 0..60),
             limit in proptest::option::of(1u32..50),
+            (expires_at, restricted) in (proptest::option::of(1u32..), any::<bool>()),
         ) {
             let limits = Limits { daily: 20, burst: 30, demo: 1 };
             let mut record = KeyRecord::new(Scope::Geo, limit, 1_700_000_000_000);
+            (record.expires_at, record.restricted) = (expires_at, restricted);
             let mut now = 1_700_000_000_000;
             for (step, times) in steps {
                 now += step;

@@ -98,21 +98,24 @@ impl State {
     pub fn charge(&mut self, group: &ChargeGroup, now: i64, limits: &Limits) -> GroupOutcome {
         match group.subject {
             Subject::Demo => GroupOutcome::Counted(self.demo.charge(group.count, now, limits)),
-            Subject::Key(id) => self.charge_key(id, group.count, now, limits),
+            Subject::Key(id) => self.charge_key(id, group, now, limits),
         }
     }
 
-    fn charge_key(&mut self, id: KeyId, count: u32, now: i64, limits: &Limits) -> GroupOutcome {
+    fn charge_key(&mut self, id: KeyId, group: &ChargeGroup, now: i64, limits: &Limits) -> GroupOutcome {
         let Some(entry) = self.keys.get_mut(&id) else {
             let unreadable = self.unreadable_keys.contains_key(&id);
             return if unreadable { GroupOutcome::Unavailable } else { GroupOutcome::UnknownKey };
         };
+        if let Some(denial) = entry.key.denial(now, group.origin) {
+            return denial;
+        }
         let record = &mut entry.key.record;
         if record.state == KeyState::Active && record.is_ahead_of(now) {
             tracing::warn!(key = %id, "{CORRECTED_FUTURE}");
         }
         let (mut allowed, mut over_daily, mut burst_exceeded) = (0, 0, false);
-        for _ in 0..count {
+        for _ in 0..group.count {
             match record.charge(now, limits) {
                 RecordOutcome::Allowed => allowed += 1,
                 RecordOutcome::DailyExceeded => over_daily += 1,

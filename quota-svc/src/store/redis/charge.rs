@@ -91,11 +91,14 @@ impl RedisStore {
         let demo_limit = if has_demo { limits.demo.to_string() } else { String::new() };
         let call = CHARGE.on(redis_keys).arg(limits.daily).arg(limits.burst).arg(demo_limit);
         let call = call.arg(self.now_arg());
-        // Common case: every count is 1, so omit them.
-        if groups.iter().all(|group| group.count == 1) {
+        let has_origins = groups.iter().any(|group| group.origin.is_some());
+        // Common case: every count is 1 and no request has an origin, so omit both.
+        if !has_origins && groups.iter().all(|group| group.count == 1) {
             return call;
         }
-        groups.iter().fold(call, |call, group| call.arg(group.count))
+        let call = groups.iter().fold(call, |call, group| call.arg(group.count));
+        let hash = |group: &ChargeGroup| group.origin.map_or_else(String::new, |hash| format!("{hash:032x}"));
+        groups.iter().filter(|_| has_origins).fold(call, |call, group| call.arg(hash(group)))
     }
 }
 
@@ -145,6 +148,8 @@ fn parse_group(group: &ChargeGroup, now: i64, status: i64, counts: i64) -> Optio
         2 => Some(GroupOutcome::Inactive),
         3 => Some(GroupOutcome::Paused { now, unannounced: None }),
         8 => Some(GroupOutcome::Paused { now, unannounced: Some(counts) }),
+        9 => Some(GroupOutcome::Expired { at: number(counts)? }),
+        10 => Some(GroupOutcome::WrongOrigin),
         5 | 7 => counted(true),
         _ => Some(GroupOutcome::Unavailable),
     }
@@ -159,8 +164,8 @@ mod tests {
     use super::*;
     use crate::domain::id::KeyId;
 
-    const KEY: ChargeGroup = ChargeGroup { subject: Subject::Key(KeyId([7; 16])), count: 3 };
-    const DEMO: ChargeGroup = ChargeGroup { subject: Subject::Demo, count: 1 };
+    const KEY: ChargeGroup = ChargeGroup { subject: Subject::Key(KeyId([7; 16])), origin: None, count: 3 };
+    const DEMO: ChargeGroup = ChargeGroup { subject: Subject::Demo, origin: None, count: 1 };
 
     fn reply(numbers: &[i64]) -> Value {
         Value::BulkString(numbers.iter().flat_map(|number| number.to_le_bytes()).collect())
@@ -205,7 +210,7 @@ mod tests {
         fn verdicts_of_any_valid_counts_do_not_panic(
             now in 0..i64::MAX,
             limit in any::<u32>(),
-            (outcome, scope) in (0..9i64, 0..3i64),
+            (outcome, scope) in (0..11i64, 0..3i64),
             (used, allowed, over_daily) in (any::<u32>(), 0..1024i64, 0..1024i64),
         ) {
             let status = i64::from(limit) * 64 + outcome * 4 + scope;

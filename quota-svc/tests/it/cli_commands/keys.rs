@@ -9,7 +9,7 @@ impl CliHarness {
     /// Charges a key `times` times in one batch; returns the last outcome.
     pub async fn charge(&self, key: &str, times: usize) -> Outcome {
         let key_sha256 = Some(ApiKey::parse(key).expect("key is valid").digest().to_hex());
-        let charges = vec![Charge { key_sha256, demo: None }; times];
+        let charges = vec![Charge { key_sha256, demo: None, origin: None }; times];
         let response = self.quota.client().charge(&ChargeRequest { charges }).await.unwrap();
         response.verdicts.last().unwrap().outcome
     }

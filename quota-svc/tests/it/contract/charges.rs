@@ -188,8 +188,8 @@ pub async fn batched_charges_equal_single_charges(harness: &Harness) {
     let mut in_batches = Vec::new();
     for count in [1, 49, 100, 120, 80] {
         let groups = [
-            ChargeGroup { subject: Subject::Key(other), count: 1 },
-            ChargeGroup { subject: Subject::Key(batched), count },
+            ChargeGroup { subject: Subject::Key(other), origin: None, count: 1 },
+            ChargeGroup { subject: Subject::Key(batched), origin: None, count },
         ];
         let outcomes = harness.store.charge(&groups).await;
         assert_eq!(outcomes[0].verdict(0, &harness.limits).outcome, Outcome::Allowed);
@@ -206,7 +206,7 @@ pub async fn outcomes_of_a_batch_have_the_order_of_its_groups(harness: &Harness)
             account = harness.account().await;
         }
         let key = harness.key_in(account, Scope::Full, Some(limit)).await.unwrap();
-        groups.push(ChargeGroup { subject: Subject::Key(key), count: 1 });
+        groups.push(ChargeGroup { subject: Subject::Key(key), origin: None, count: 1 });
     }
     let outcomes = harness.store.charge(&groups).await;
     let limits: Vec<_> = outcomes.iter().map(|o| o.verdict(0, &harness.limits).limit.unwrap()).collect();
@@ -217,7 +217,7 @@ pub async fn demo_and_keys_of_one_batch_are_counted_separately(harness: &Harness
     let (first, second) = (harness.key().await, harness.key().await);
     let mut used = [0; 3];
     for (position, count) in [(0, 1), (1, 1), (2, 1), (0, 3), (1, 2), (2, 5)] {
-        let group = |subject, count| ChargeGroup { subject, count };
+        let group = |subject, count| ChargeGroup { subject, origin: None, count };
         let mut groups = vec![group(Subject::Key(first), 1), group(Subject::Key(second), 1)];
         groups.insert(position, group(Subject::Demo, count));
         let outcomes = harness.store.charge(&groups).await;

@@ -114,7 +114,7 @@ impl Harness {
 
     /// Makes `count` charges in one call.
     pub async fn charge(&self, subject: Subject, count: u32) -> Vec<Verdict> {
-        let outcomes = self.store.charge(&[ChargeGroup { subject, count }]).await;
+        let outcomes = self.store.charge(&[ChargeGroup { subject, origin: None, count }]).await;
         assert_eq!(outcomes.len(), 1);
         (0..count).map(|nth| outcomes[0].verdict(nth, &self.limits)).collect()
     }

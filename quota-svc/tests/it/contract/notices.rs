@@ -22,7 +22,7 @@ async fn account_and_key(harness: &Harness) -> (AccountId, KeyId) {
 
 /// Charges a key and returns what its outcome gives reason to announce.
 async fn announcement(harness: &Harness, key: KeyId, count: u32) -> Option<Announcement> {
-    let group = ChargeGroup { subject: Subject::Key(key), count };
+    let group = ChargeGroup { subject: Subject::Key(key), origin: None, count };
     let outcomes = harness.store.charge(&[group]).await;
     Announcement::of(&group, &outcomes[0], harness.limits.burst)
 }
@@ -164,7 +164,7 @@ pub async fn owner_without_a_webhook_gets_no_notice(harness: &Harness) {
     assert_eq!(announcement(harness, key, 1).await, None, "marked, so that no charge announces it again");
     let unknown = Announcement { key: KeyId([1; 16]), ..paused };
     harness.store.announce(&unknown).await.unwrap();
-    let group = ChargeGroup { subject: Subject::Key(unknown.key), count: 1 };
+    let group = ChargeGroup { subject: Subject::Key(unknown.key), origin: None, count: 1 };
     assert_eq!(harness.store.charge(&[group]).await, [GroupOutcome::UnknownKey], "no record was created");
 }
 
