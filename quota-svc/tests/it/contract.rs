@@ -8,6 +8,7 @@ pub(crate) mod harness;
 mod keys;
 mod notices;
 mod replicas;
+mod settings;
 mod transfer;
 mod unreadable;
 mod write_faults;
@@ -99,6 +100,12 @@ contract! {
     charges::demo_quota_is_shared_and_resets_daily,
     charges::usage_covers_31_days,
     charges::pause_adds_one_event_with_reason,
+    settings::key_expires_at_the_exact_second,
+    settings::expired_key_stays_deactivated_and_a_paused_one_expires,
+    settings::wrong_origin_is_denied_without_counting,
+    settings::pause_and_its_announcement_keep_the_origins,
+    settings::rotation_copies_the_key_and_lets_the_old_one_expire,
+    settings::deletion_during_rotation_leaves_a_copy_or_nothing,
     transfer::import_adds_missing_and_keeps_existing,
     transfer::imported_keys_keep_their_state_and_usage,
     transfer::import_skips_keys_that_another_account_holds,

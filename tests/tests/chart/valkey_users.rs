@@ -7,7 +7,7 @@ use std::process::Command;
 
 use e2e::chart::release::{render, start_store};
 use e2e::chart::{Chart, project_root, text, venv_tool};
-use quota_client::wire::{Charge, ChargeRequest, Outcome};
+use quota_client::wire::{Charge, ChargeRequest, Outcome, SettingsChange};
 use testkit::lookup::WAIT_TIMEOUT;
 use testkit::quota::{Quota, StoreChoice};
 use testkit::tools::{require_tool, require_valkey};
@@ -86,6 +86,11 @@ async fn lookup_user_can_charge_and_nothing_else() {
     assert_eq!(key.charge(&sidecar.client(), 200).await, [Outcome::Allowed; 200]);
     assert_eq!(key.charge(&sidecar.client(), 101).await.pop(), Some(Outcome::BurstExceeded));
     assert_eq!(dashboard.client().events(&key.key.id, None).await.unwrap().events.len(), 2);
+    let restricted =
+        SettingsChange { allowed_origins: Some(vec!["https://a.example".to_owned()]), ..Default::default() };
+    let key = dashboard.new_key().await;
+    dashboard.client().change_key(&key.key.id, None, &restricted).await.unwrap();
+    assert_eq!(key.charge(&sidecar.client(), 1).await, [Outcome::WrongOrigin]);
     let demo = ChargeRequest { charges: vec![Charge { key_sha256: None, demo: Some(true), origin: None }] };
     let response = sidecar.client().charge(&demo).await.unwrap();
     assert_eq!(response.verdicts[0].outcome, Outcome::Allowed);
@@ -102,7 +107,7 @@ async fn lookup_user_can_charge_and_nothing_else() {
         format!("HGETALL ipl:1:{{{account}}}:a"),
         format!("GET ipl:1:{{{account}}}:a"),
         format!("HGETALL ipl:1:{{{account}}}:s"),
-        format!("HGETALL ipl:1:{{{id}}}:m"),
+        format!("SET ipl:1:{{{id}}}:m x"),
         format!("DEL ipl:1:{{{id}}}:k"),
         "SMEMBERS ipl:1:{00}:i".to_owned(),
         "GET other".to_owned(),

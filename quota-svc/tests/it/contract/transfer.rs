@@ -1,10 +1,9 @@
 //! Import into a store.
 
 use api_key::ApiKey;
-use quota_api::{EventKind, KeyState, NewKey, Outcome, Scope, StoredAccount};
+use quota_api::{EventKind, KeySettings, KeyState, Outcome, Scope, StoredAccount};
 use quota_svc::domain::id::AccountId;
 use quota_svc::domain::key::{KeyMeta, StoredKey};
-use quota_svc::domain::record::KeyRecord;
 use quota_svc::domain::transfer::ImportAccount;
 
 use super::harness::{DAY, Harness, random};
@@ -27,9 +26,13 @@ fn account_to_import(login: &str, key_count: usize, now: i64) -> ImportAccount {
             digest: key.digest(),
             hint: key.hint(),
             created_at: 200 + n as i64,
-            settings: NewKey::new(&format!("key {n}"), Scope::Geo).settings,
+            settings: KeySettings {
+                expires_at: Some(4_000_000_000),
+                allowed_origins: vec!["https://a.example".to_owned()],
+                ..KeySettings::new(&format!("key {n}"), Scope::Geo)
+            },
         };
-        StoredKey { meta, record: KeyRecord::new(Scope::Geo, None, now) }
+        StoredKey::new(meta, None, now)
     });
     ImportAccount { keys: keys.collect(), account }
 }

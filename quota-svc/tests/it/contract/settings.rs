@@ -1,0 +1,169 @@
+//! Expiry, origins and rotation of keys.
+
+use api_key::ApiKey;
+use futures_util::future::join_all;
+use quota_api::{Actor, KeySettings, NewKey, Outcome, Scope, SettingsChange, StateChange, origin_hash};
+use quota_svc::domain::id::{AccountId, KeyId};
+use quota_svc::domain::key::{KeyChange, StoredKey};
+use quota_svc::domain::verdict::{ChargeGroup, Subject};
+use quota_svc::store::{StoreError, rotate_key};
+
+use super::harness::{Harness, NOON, draft};
+use super::notices::webhook_contact;
+
+const ALLOWED: &str = "https://shop.example";
+
+async fn change(harness: &Harness, key: KeyId, json: &str) -> StoredKey {
+    let change: SettingsChange = serde_json::from_str(json).unwrap();
+    harness.store.change_key(key, None, &KeyChange::Settings(change), Actor::Owner).await.unwrap()
+}
+
+async fn create(harness: &Harness, account: AccountId, settings: KeySettings) -> StoredKey {
+    let new = NewKey { settings, daily_limit: Some(77) };
+    harness.store.create_key(account, draft(&ApiKey::generate().unwrap(), new)).await.unwrap()
+}
+
+/// Charges a key once, for a request from this origin.
+async fn outcome_from(harness: &Harness, key: KeyId, origin: Option<&str>) -> Outcome {
+    let origin = origin.map(|origin| origin_hash(origin.as_bytes()));
+    let outcomes =
+        harness.store.charge(&[ChargeGroup { subject: Subject::Key(key), origin, count: 1 }]).await;
+    outcomes[0].verdict(0, &harness.limits).outcome
+}
+
+pub async fn key_expires_at_the_exact_second(harness: &Harness) {
+    let key = harness.key().await;
+    let at = NOON / 1000 + 10;
+    change(harness, key, &format!(r#"{{"expires_at": {at}}}"#)).await;
+    harness.set_time(at * 1000 - 1);
+    assert_eq!(harness.outcome(key).await, Outcome::Allowed);
+    harness.set_time(at * 1000);
+    let verdict = harness.charge_key(key, 1).await[0];
+    assert_eq!((verdict.outcome, verdict.expired_at.map(i64::from)), (Outcome::Expired, Some(at)));
+    // Nothing is remembered: if the clock was ahead, the key works again when it is corrected.
+    harness.set_time(NOON);
+    assert_eq!(harness.outcome(key).await, Outcome::Allowed);
+    harness.set_time(at * 1000 + 5_000);
+    assert_eq!(harness.charge_key(key, 400).await[399].outcome, Outcome::Expired);
+    change(harness, key, &format!(r#"{{"expires_at": {}}}"#, at + 6)).await;
+    assert_eq!(harness.charge_key(key, 1).await[0].remaining, Some(9_997), "denied requests are not counted");
+    harness.set_time(at * 1000 + 6_000);
+    assert_eq!(harness.outcome(key).await, Outcome::Expired);
+    let never = change(harness, key, r#"{"expires_at": null}"#).await;
+    assert_eq!((never.meta.settings.expires_at, never.record.expires_at), (None, None));
+    assert_eq!(harness.outcome(key).await, Outcome::Allowed);
+}
+
+pub async fn expired_key_stays_deactivated_and_a_paused_one_expires(harness: &Harness) {
+    let [deactivated, paused] = [harness.key().await, harness.key().await];
+    harness.charge_key(paused, 301).await;
+    let deactivate = KeyChange::State(StateChange::Deactivate);
+    harness.store.change_key(deactivated, None, &deactivate, Actor::Owner).await.unwrap();
+    for key in [deactivated, paused] {
+        change(harness, key, &format!(r#"{{"expires_at": {}}}"#, NOON / 1000 + 1)).await;
+    }
+    assert_eq!(harness.outcome(paused).await, Outcome::Paused);
+    harness.advance(1_000);
+    assert_eq!(harness.outcome(deactivated).await, Outcome::Inactive);
+    assert_eq!(harness.outcome(paused).await, Outcome::Expired);
+}
+
+pub async fn wrong_origin_is_denied_without_counting(harness: &Harness) {
+    let account = harness.account().await;
+    let settings =
+        KeySettings { allowed_origins: vec![ALLOWED.to_owned()], ..KeySettings::new("web", Scope::Geo) };
+    let key = create(harness, account, settings).await.meta.id();
+    let wrong =
+        [None, Some("null"), Some("https://shop.example:8443"), Some("http://shop.example"), Some("")];
+    for origin in wrong {
+        assert_eq!(outcome_from(harness, key, origin).await, Outcome::WrongOrigin, "{origin:?}");
+    }
+    let groups =
+        [Some(ALLOWED), None, Some("https://copy.example"), Some(ALLOWED)].map(|origin| ChargeGroup {
+            subject: Subject::Key(key),
+            origin: origin.map(|origin| origin_hash(origin.as_bytes())),
+            count: 2,
+        });
+    let outcomes = harness.store.charge(&groups).await;
+    let verdicts = outcomes.iter().map(|outcome| outcome.verdict(1, &harness.limits));
+    let verdicts: Vec<_> = verdicts.map(|verdict| (verdict.outcome, verdict.remaining)).collect();
+    let denied = (Outcome::WrongOrigin, None);
+    assert_eq!(verdicts, [(Outcome::Allowed, Some(75)), denied, denied, (Outcome::Allowed, Some(73))]);
+    let record = harness.store.key(key, None).await.unwrap().record;
+    assert_eq!((record.used, record.window.used(harness.now())), (4, 4));
+
+    change(harness, key, r#"{"allowed_origins": []}"#).await;
+    assert_eq!(outcome_from(harness, key, None).await, Outcome::Allowed);
+    change(harness, key, r#"{"allowed_origins": ["https://other.example"]}"#).await;
+    assert_eq!(outcome_from(harness, key, Some(ALLOWED)).await, Outcome::WrongOrigin);
+    assert_eq!(outcome_from(harness, key, Some("https://other.example")).await, Outcome::Allowed);
+}
+
+pub async fn pause_and_its_announcement_keep_the_origins(harness: &Harness) {
+    let account = harness.account().await;
+    harness.store.set_contact(account, &webhook_contact()).await.unwrap();
+    let settings =
+        KeySettings { allowed_origins: vec![ALLOWED.to_owned()], ..KeySettings::new("web", Scope::Geo) };
+    let key = create(harness, account, settings).await.meta.id();
+    let group =
+        ChargeGroup { subject: Subject::Key(key), origin: Some(origin_hash(ALLOWED.as_bytes())), count: 301 };
+    let outcome = harness.store.charge(&[group]).await[0];
+    assert_eq!(outcome.verdict(300, &harness.limits).outcome, Outcome::BurstExceeded);
+    assert_eq!(outcome_from(harness, key, Some(ALLOWED)).await, Outcome::Paused);
+    assert_eq!(outcome_from(harness, key, None).await, Outcome::WrongOrigin);
+    let announcement =
+        quota_svc::domain::notice::Announcement::of(&group, &outcome, harness.limits.burst).unwrap();
+    harness.store.announce(&announcement).await.unwrap();
+    harness.store.claim_notices(10).await.unwrap();
+    let record = harness.store.key(key, None).await.unwrap().record;
+    assert!(record.restricted && !record.unannounced, "{record:?}");
+    assert_eq!(outcome_from(harness, key, None).await, Outcome::WrongOrigin);
+}
+
+pub async fn rotation_copies_the_key_and_lets_the_old_one_expire(harness: &Harness) {
+    let account = harness.account().await;
+    let settings = KeySettings {
+        expires_at: Some(u32::try_from(NOON / 1000 + 500).unwrap()),
+        allowed_origins: vec![ALLOWED.to_owned()],
+        ..KeySettings::new("web", Scope::Geo)
+    };
+    let old = create(harness, account, settings.clone()).await.meta.id();
+    let rotate = async |overlap| {
+        let secret = ApiKey::generate().unwrap();
+        rotate_key(&*harness.store, old, Some(account), &secret, overlap, Actor::Owner).await
+    };
+    let copy = rotate(10).await.unwrap();
+    assert_eq!(copy.meta.settings, KeySettings { expires_at: None, ..settings.clone() });
+    assert_eq!(copy.record.daily_limit, Some(77));
+    assert_eq!(outcome_from(harness, old, Some(ALLOWED)).await, Outcome::Allowed);
+    assert_eq!(outcome_from(harness, copy.meta.id(), Some(ALLOWED)).await, Outcome::Allowed);
+    harness.advance(10_000);
+    assert_eq!(outcome_from(harness, old, Some(ALLOWED)).await, Outcome::Expired);
+    assert_eq!(outcome_from(harness, copy.meta.id(), Some(ALLOWED)).await, Outcome::Allowed);
+    // Twice at once: two copies, and neither extends the old key.
+    let copies = join_all([rotate(60), rotate(70)]).await;
+    assert!(copies.iter().all(Result::is_ok), "{copies:?}");
+    assert_eq!(outcome_from(harness, old, Some(ALLOWED)).await, Outcome::Expired);
+    for _ in 0..6 {
+        rotate(0).await.unwrap();
+    }
+    assert!(matches!(rotate(0).await, Err(StoreError::KeyLimitReached)), "the tenth key is the last");
+    assert_eq!(harness.store.keys(account).await.unwrap().keys.len(), 10);
+}
+
+pub async fn deletion_during_rotation_leaves_a_copy_or_nothing(harness: &Harness) {
+    for _ in 0..10 {
+        let account = harness.account().await;
+        let old = harness.key_in(account, Scope::Ip, None).await.unwrap();
+        let secret = ApiKey::generate().unwrap();
+        let rotation = rotate_key(&*harness.store, old, None, &secret, 60, Actor::Operator);
+        let (rotated, deleted) = tokio::join!(rotation, harness.store.delete_key(old, None));
+        deleted.unwrap();
+        let left = harness.store.keys(account).await.unwrap().keys;
+        match rotated {
+            Ok(copy) => assert_eq!(left, [copy]),
+            Err(error) => assert!(matches!(error, StoreError::KeyNotFound) && left.is_empty(), "{error}"),
+        }
+        assert_eq!(harness.outcome(old).await, Outcome::UnknownKey);
+    }
+}
