@@ -130,7 +130,7 @@ async fn failed_delivery_is_retried_with_the_same_id_and_its_error_is_shown() {
 }
 
 #[tokio::test]
-async fn dead_endpoint_delays_no_other_account_and_is_given_up() {
+async fn dead_endpoint_delays_no_other_account() {
     let harness = Harness::start_with(&OPEN).await;
     let (dead, alive) = (Receiver::start(SILENT).await, Receiver::start(OK).await);
     let (ada, grace) = (harness.sign_up("ada").await, harness.sign_up("grace").await);
