@@ -1,5 +1,4 @@
 //! Many pauses at once: memory stays bounded, charges are answered meanwhile, and every owner is told.
-#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::time::{Duration, Instant};
 
@@ -12,12 +11,12 @@ use testkit::redis::Redis;
 use testkit::wait::eventually_ok;
 
 const PAUSES: usize = 10_000;
-/// A debug build delivers about 30 messages per second.
+/// A debug build delivers about 12 messages per second on two busy cores.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(1_500);
 /// With fewer entries in the outbox, all keys are used again.
 const MIN_WAITING: usize = 64;
 /// Of each process.
-const MAX_MEMORY: u64 = 192 << 20;
+const MAX_MEMORY: u64 = 96 << 20;
 /// Pause between two charges of the demo.
 const PACE: Duration = Duration::from_millis(20);
 
