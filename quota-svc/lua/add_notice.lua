@@ -11,7 +11,10 @@
 --
 -- Atomic because the queue and the lists must agree.
 
-if redis.call('LPOS', KEYS[2], ARGV[3]) then return 0 end
+local position = redis.pcall('LPOS', KEYS[2], ARGV[3])
+if type(position) == 'number' then return 0 end
+-- A value that is not a list is replaced: an error would end the delivery to all accounts.
+if position then redis.call('DEL', KEYS[2]) end
 if not redis.call('ZSCORE', KEYS[1], ARGV[2]) then
   if redis.call('ZCARD', KEYS[1]) >= tonumber(ARGV[5]) then return 1 end
   local now = tonumber(ARGV[1])

@@ -15,16 +15,20 @@ if not now then
   local time = redis.call('TIME')
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
+-- Damaged claims are forgotten, and a value that is not a list is removed: an error would end the delivery to all accounts.
+local last = redis.pcall('HGET', KEYS[2], '')
+if last and not (type(last) == 'string' and #last < 16 and string.match(last, '^%d+$')) then redis.call('DEL', KEYS[2]) end
 local lists, claimed = string.sub(KEYS[1], 1, -2) .. 'l:', {}
-for _, account in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], 0, now, 'LIMIT', 0, ARGV[2])) do
-  local notice = redis.call('LINDEX', lists .. account, 0)
-  if notice then
+for _, account in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', 0, ARGV[2])) do
+  local notice = redis.pcall('LINDEX', lists .. account, 0)
+  if type(notice) == 'string' then
     local attempts = string.match(redis.call('HGET', KEYS[2], account) or '', ':(%d+)$') or '0'
     local claim = string.format('%.0f', redis.call('HINCRBY', KEYS[2], '', 1))
     redis.call('HSET', KEYS[2], account, claim .. ':' .. attempts)
     redis.call('ZADD', KEYS[1], now + tonumber(ARGV[3]), account)
     for _, part in ipairs({ account, notice, claim, attempts }) do claimed[#claimed + 1] = part end
   else
+    if notice then redis.call('DEL', lists .. account) end
     redis.call('ZREM', KEYS[1], account)
   end
 end

@@ -11,6 +11,7 @@ pub mod kube_api;
 pub mod loadgen;
 pub mod lookup;
 pub mod mmdb;
+pub mod namespace;
 pub mod otlp;
 pub mod pebble;
 pub mod ports;

@@ -54,7 +54,15 @@ impl Receiver {
     /// # Panics
     /// If no port can be opened.
     pub async fn start(answer: &'static str) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::start_on("127.0.0.1:0", answer).await
+    }
+
+    /// Like [`Receiver::start`], at this address.
+    ///
+    /// # Panics
+    /// If the port can't be opened.
+    pub async fn start_on(address: &str, answer: &'static str) -> Self {
+        let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
         let (received, answer) = (Arc::<Mutex<Vec<Received>>>::default(), Arc::new(Mutex::new(answer)));
         let (log, current) = (received.clone(), answer.clone());
@@ -80,6 +88,12 @@ impl Receiver {
     #[must_use]
     pub fn received(&self) -> Vec<Received> {
         self.received.lock().unwrap().clone()
+    }
+
+    /// All messages since the last call.
+    #[must_use]
+    pub fn take(&self) -> Vec<Received> {
+        std::mem::take(&mut *self.received.lock().unwrap())
     }
 
     /// Waits for this number of messages.

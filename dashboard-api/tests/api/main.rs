@@ -14,3 +14,4 @@ mod password_link;
 mod set_password;
 mod throttling;
 mod webhook;
+mod webhook_dns;

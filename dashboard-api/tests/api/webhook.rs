@@ -2,28 +2,27 @@
 
 use std::time::Duration;
 
-use data_encoding::BASE64;
 use quota_client::wire::Outcome;
 use reqwest::Method;
-use ring::hmac;
 use serde_json::{Value, json};
+use testkit::tools::{project_root, require_installed};
 use testkit::wait::{eventually, within};
 use testkit::webhook::{ENDLESS, FAILED, OK, Received, Receiver, SILENT};
 
 use crate::harness::{Browser, Harness};
 
-const WAIT: Duration = Duration::from_secs(30);
+pub const WAIT: Duration = Duration::from_secs(30);
 /// Lets the tests' own receivers be reached.
 const OPEN: [&str; 3] = ["--webhook-allow-http", "--webhook-allow-network", "127.0.0.0/8"];
 
-async fn set_webhook(browser: &Browser, url: &str) -> String {
+pub async fn set_webhook(browser: &Browser, url: &str) -> String {
     let response = browser.put("/account/webhook", json!({"url": url, "enabled": true})).await;
     assert_eq!(response.status, 200, "{response:?}");
     response.body["secret"].as_str().unwrap_or_default().to_owned()
 }
 
 /// Uses a key until it is paused. Returns its ID.
-async fn pause_key(harness: &Harness, browser: &Browser) -> String {
+pub async fn pause_key(harness: &Harness, browser: &Browser) -> String {
     let (id, created) = browser.create_key("Nightly import").await;
     let key = api_key::ApiKey::parse(created.body["secret"].as_str().unwrap()).unwrap();
     let charge =
@@ -39,10 +38,10 @@ async fn pause_key(harness: &Harness, browser: &Browser) -> String {
 }
 
 #[tokio::test]
-async fn pause_is_delivered_signed_and_without_the_key() {
+async fn pause_is_delivered_without_the_key() {
     let (harness, receiver) = (Harness::start_with(&OPEN).await, Receiver::start(OK).await);
     let browser = harness.sign_up("ada").await;
-    let secret = set_webhook(&browser, &receiver.url()).await;
+    set_webhook(&browser, &receiver.url()).await;
     let id = pause_key(&harness, &browser).await;
     let message = receiver.wait_for(1).await.remove(0);
     let body = message.json();
@@ -56,18 +55,59 @@ async fn pause_is_delivered_signed_and_without_the_key() {
         "{body}"
     );
     assert!(!message.body.contains("127.0.0.1:") || message.body.contains("localhost"), "{body}");
-    let signed =
-        format!("{}.{}.{}", message.header("webhook-id"), message.header("webhook-timestamp"), message.body);
-    let secret = BASE64.decode(secret.strip_prefix("whsec_").unwrap().as_bytes()).unwrap();
-    let signature = message.header("webhook-signature").strip_prefix("v1,").unwrap();
-    let signature = BASE64.decode(signature.as_bytes()).unwrap();
-    hmac::verify(&hmac::Key::new(hmac::HMAC_SHA256, &secret), signed.as_bytes(), &signature).unwrap();
     eventually(WAIT, "the delivery is shown", async || {
         let status = browser.get("/account/webhook").await.body;
         (status["last_delivery"]["at"].is_i64() && status["last_delivery"]["error"].is_null()).then_some(())
     })
     .await;
     assert_eq!(receiver.received().len(), 1);
+}
+
+/// Verifies a message with the library of the specification and with the code of the guide. Its arguments are the guide,
+/// the secret, the three headers and the body; it prints the two results.
+const VERIFY: &str = r#"
+import sys
+from standardwebhooks.webhooks import Webhook, WebhookVerificationError
+guide, secret, *values, body = sys.argv[1:]
+headers = dict(zip(["webhook-id", "webhook-timestamp", "webhook-signature"], values))
+exec(open(guide).read().split("```python\n")[1].split("```")[0])
+try:
+    Webhook(secret).verify(body, headers)
+    print("valid", is_valid(secret, headers, body.encode()))
+except WebhookVerificationError as error:
+    print(error, is_valid(secret, headers, body.encode()))
+"#;
+
+#[tokio::test]
+async fn signature_is_verified_by_another_library_and_the_guide() {
+    let Some(python) = require_installed(".venv/bin/python") else { return };
+    let (harness, receiver) = (Harness::start_with(&OPEN).await, Receiver::start(OK).await);
+    let browser = harness.sign_up("ada").await;
+    let secret = set_webhook(&browser, &receiver.url()).await;
+    pause_key(&harness, &browser).await;
+    let message = receiver.wait_for(1).await.remove(0);
+    let headers =
+        ["webhook-id", "webhook-timestamp", "webhook-signature"].map(|name| message.header(name).to_owned());
+    let verify = |secret: &str, headers: &[String; 3], body: &str| {
+        let mut command = std::process::Command::new(&python);
+        command.args(["-c", VERIFY]).arg(project_root().join("docs/guides/webhooks.md"));
+        let output = command.arg(secret).args(headers).arg(body).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
+    };
+    let [id, timestamp, signature] = headers.clone();
+    assert_eq!(verify(&secret, &headers, &message.body), "valid True", "{message:?}");
+    let other_id = ["msg_other".to_owned(), timestamp.clone(), signature.clone()];
+    let earlier = [id, (timestamp.parse::<i64>().unwrap() - 1).to_string(), signature];
+    let changed = message.body.replacen("300", "301", 1);
+    for (secret, headers, body) in [
+        (secret.as_str(), &headers, changed.as_str()),
+        (&secret, &other_id, &message.body),
+        (&secret, &earlier, &message.body),
+        ("whsec_b3RoZXI=", &headers, &message.body),
+    ] {
+        assert_eq!(verify(secret, headers, body), "No matching signature found False", "{headers:?} {body}");
+    }
 }
 
 #[tokio::test]
@@ -102,6 +142,11 @@ async fn dead_endpoint_delays_no_other_account() {
     pause_key(&harness, &grace).await;
     within("the other account's notice", alive.wait_for(1)).await;
     assert_eq!(dead.received().len(), 1, "the first attempt is still in progress");
+    let error = eventually(WAIT, "the error is shown", async || {
+        let status = ada.get("/account/webhook").await.body;
+        status["last_delivery"]["error"].as_str().map(str::to_owned)
+    });
+    assert_eq!(error.await, "no response within 10 seconds");
 }
 
 #[tokio::test]

@@ -12,6 +12,8 @@ pub const MAX_NOTICES: usize = 100;
 pub const MAX_ACCOUNTS: usize = 100_000;
 /// Duration of a claim, after which another process may deliver the notice.
 pub const CLAIM_MS: i64 = 60_000;
+/// Start of the year 10,000 in ms, which RFC 3339 has no text for.
+const END_OF_TIME: i64 = 253_402_300_800_000;
 
 /// A pause or a first denied request of a day, which the owner must be told about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,9 +41,12 @@ impl Announcement {
         }
     }
 
-    /// The announcement of a notice. `None` if its key is not an ID.
+    /// The announcement of a notice. `None` if its key is not an ID, or its time can't be formatted.
     pub fn from_notice(notice: &Notice) -> Option<Self> {
         let Notice { kind, key, at, limit } = notice;
+        if !(0..END_OF_TIME).contains(at) {
+            return None;
+        }
         Some(Self { key: KeyId::from_hex(key).ok()?, kind: *kind, at: *at, limit: *limit })
     }
 

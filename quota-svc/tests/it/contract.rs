@@ -4,6 +4,7 @@
 
 mod accounts;
 mod charges;
+mod damaged_outbox;
 pub(crate) mod harness;
 mod keys;
 mod notices;
@@ -117,6 +118,7 @@ async fn embedded_store_rejects_changes_while_writes_fail_and_recovers() {
     let backend = disk.clone();
     let harness = Harness::on_backend(write_faults::LIMITS, move || backend.clone());
     write_faults::rejected_changes_have_no_effect(&harness, async |fail| disk.fail_all_writes(fail)).await;
+    write_faults::failed_writes_lose_no_notice(&harness, async |fail| disk.fail_all_writes(fail)).await;
 }
 
 #[tokio::test]
@@ -129,6 +131,7 @@ async fn redis_store_rejects_changes_while_writes_fail_and_recovers() {
         redis.cli(&["config", "set", "min-replicas-to-write", replicas]).await;
     };
     write_faults::rejected_changes_have_no_effect(&harness, fail_writes).await;
+    write_faults::failed_writes_lose_no_notice(&harness, fail_writes).await;
 }
 
 #[tokio::test]

@@ -1,34 +1,28 @@
 //! One machine, one command: a complete public service on the ports 80 and 443, with certificates from Pebble, in a network
 //! namespace with its own addresses and host names.
 //!
-//! The test starts itself again in the namespace, so that the CA, the service, curl and the browser are all in there. The
-//! machine's own network and files are not touched, and the namespaces end with the last process.
+//! The CA, the service, curl and the browser are all in there.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
 use reqwest::tls::TlsInfo;
-use rustix::process::getuid;
 use serde_json::{Value as Json, json};
 use testkit::http;
 use testkit::mmdb::{Builder, Value};
+use testkit::namespace::Namespace;
 use testkit::pebble::Pebble;
 use testkit::process::Service;
-use testkit::spawner::ChildGuard;
-use testkit::tools::{STRICT, announce_skip, require_tool};
+use testkit::tools::require_tool;
 use testkit::wait::eventually_ok;
 use tokio::process::Command;
 
 use crate::browser::Browser;
 
 const TEST: &str = "single_machine::as_root_one_command_is_a_complete_public_service";
-
-/// Environment variable with the folder of the test. It is set only in the namespace.
-const FOLDER: &str = "SINGLE_MACHINE_FOLDER";
 
 /// The command of docs/tls.md.
 const COMMAND: &str =
@@ -41,47 +35,8 @@ const CLIENT: [&str; 2] = ["81.2.69.142", "2a02:c0de::142"];
 /// The client's networks in the test databases.
 const CLIENT_NETWORKS: [&str; 2] = ["81.2.69.0/24", "2a02:c0de::/32"];
 
-/// Sets up addresses and the hosts file, then runs the program. Removes proxies from the environment, because curl and Chromium
-/// would send requests for public names to them.
-const PREPARE: &str = r#"
-hosts=$1 addresses=$2
-shift 2
-ip link set lo up
-for address in $addresses; do ip address add "$address" dev lo; done
-mount --bind "$hosts" /etc/hosts
-unset http_proxy https_proxy all_proxy HTTP_PROXY HTTPS_PROXY ALL_PROXY
-exec "$@"
-"#;
-
 /// An order takes a second.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// Whether this machine can run the test.
-fn is_possible() -> bool {
-    if !getuid().is_root() {
-        assert!(env::var_os(STRICT).is_none(), "network namespaces need root");
-        announce_skip("network namespaces need root");
-        return false;
-    }
-    ["ip", "unshare", "curl", "pebble", "chromium", "chromedriver"].into_iter().all(require_tool)
-}
-
-/// Runs this test again, in new network and mount namespaces.
-fn run_in_namespace() {
-    let folder = tempfile::tempdir().unwrap();
-    let (hosts, done) = (folder.path().join("hosts"), folder.path().join("done"));
-    let names = SERVER.map(|address| format!("{address} ip.example.org keys.example.org\n")).concat();
-    fs::write(&hosts, format!("127.0.0.1 localhost\n::1 localhost\n{names}")).unwrap();
-    let mut process = ChildGuard::spawn("unshare", |command| {
-        command.args(["--net", "--mount", "sh", "-ec", PREPARE, "sh"]).arg(&hosts);
-        command.arg([SERVER, CLIENT].concat().join(" "));
-        command.arg(env::current_exe().unwrap()).args(["--exact", TEST, "--nocapture"]);
-        command.env(FOLDER, folder.path()).stdin(Stdio::null());
-    });
-    let status = process.child().wait().unwrap();
-    // Without the file, a wrong name would mean that no test has run.
-    assert!(status.success() && done.exists(), "the test in the namespace: {status}");
-}
 
 /// Writes databases with all fields of the client's networks, as MaxMind distributes them.
 fn write_databases(geo: &Path) {
@@ -262,13 +217,14 @@ async fn sign_in(banner: &str) {
 
 #[tokio::test]
 async fn as_root_one_command_is_a_complete_public_service() {
-    let Some(folder) = env::var_os(FOLDER).map(PathBuf::from) else {
-        if is_possible() {
-            run_in_namespace();
-        }
+    if !["curl", "pebble", "chromium", "chromedriver"].into_iter().all(require_tool) {
         return;
-    };
-    let machine = Machine::new(folder).await;
+    }
+    let names = SERVER.map(|address| format!("{address} ip.example.org keys.example.org\n")).concat();
+    let hosts = format!("127.0.0.1 localhost\n::1 localhost\n{names}");
+    let namespace = Namespace::enter(TEST, &[SERVER, CLIENT].concat(), &[("hosts", &hosts)]);
+    let Some(namespace) = namespace else { return };
+    let machine = Machine::new(namespace.folder.clone()).await;
     let (mut service, banner) = machine.start().await;
     let certificate = machine.wait_certificate(&service).await;
     let key = value(&banner, "API key");
@@ -289,5 +245,5 @@ async fn as_root_one_command_is_a_complete_public_service() {
     assert!(!service.logs().contains("ordering a certificate"), "{}", service.logs());
     assert_eq!(machine.pebble.orders(), 1);
     machine.check_lookups(key).await;
-    fs::write(machine.folder.join("done"), "").unwrap();
+    namespace.finish();
 }

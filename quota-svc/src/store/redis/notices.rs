@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use futures_util::future::try_join_all;
-use quota_api::{ClaimedNotice, Contact, ContactStatus, Delivery, NoticeKind};
+use quota_api::{ClaimedNotice, Contact, ContactStatus, Delivery, Notice, NoticeKind};
 
 use super::RedisStore;
 use super::accounts::check_account;
@@ -36,21 +36,28 @@ impl NoticeStore for RedisStore {
 
     async fn claim_notices(&self, limit: usize) -> Result<Claims, StoreError> {
         let operation = self.operation();
-        let dropped = operation.sort_announcements().await?;
+        let mut dropped = operation.sort_announcements().await?;
         let [_, queue, claims] = self.redis_keys.outbox();
         let call = CLAIM_NOTICES.on([&queue, &claims]).arg(self.now_arg()).arg(limit).arg(CLAIM_MS);
-        let reply: Vec<String> = convert(operation.write(&call).await?.value)?;
-        let claimed = reply.as_chunks::<4>().0.iter().map(|[account, notice, claim, attempts]| {
-            let invalid = |_| StoreError::InvalidData("a notice in the outbox".into());
-            Ok(ClaimedNotice {
-                account: account.clone(),
-                notice: serde_json::from_str(notice)
-                    .map_err(|error| StoreError::InvalidData(error.into()))?,
-                claim: claim.parse().map_err(invalid)?,
-                attempts: attempts.parse().map_err(invalid)?,
-            })
-        });
-        Ok(Claims { notices: claimed.collect::<Result<_, StoreError>>()?, dropped })
+        let reply: Vec<Vec<u8>> = convert(operation.write(&call).await?.value)?;
+        let mut notices = Vec::new();
+        for [account, notice, claim, attempts] in reply.as_chunks::<4>().0 {
+            let claim = number(claim).ok_or(StoreError::InvalidData("the claims of the outbox".into()))?;
+            let id = std::str::from_utf8(account).ok().and_then(|id| AccountId::from_hex(id).ok());
+            match (id, parse_notice(notice)) {
+                (Some(id), Some((notice, _))) => {
+                    let attempts =
+                        number(attempts).and_then(|count| count.try_into().ok()).unwrap_or(u32::MAX);
+                    notices.push(ClaimedNotice { account: id.to_string(), notice, claim, attempts });
+                    continue;
+                }
+                // An unreadable notice is removed, because it would be claimed again and again.
+                (Some(id), None) => drop(self.finish_notice(id, claim, None).await?),
+                (None, _) => drop(operation.write(&command("ZREM", &queue).arg(account)).await?),
+            }
+            dropped += 1;
+        }
+        Ok(Claims { notices, dropped })
     }
 
     async fn finish_notice(
@@ -78,11 +85,11 @@ impl NoticeStore for RedisStore {
         let mut first_due = None;
         for set in [&announcements, &queue] {
             let first = command("ZRANGE", set).arg(0).arg(0).arg("WITHSCORES");
-            let first: Vec<(String, f64)> = operation.query(&first).await?;
+            let first: Vec<(Vec<u8>, f64)> = operation.query(&first).await?;
             first_due = first.first().map(|(_, due)| *due as i64).into_iter().chain(first_due).min();
         }
         match first_due {
-            Some(due) => Ok((operation.read_now().await? - due).max(0)),
+            Some(due) => Ok(operation.read_now().await?.saturating_sub(due).max(0)),
             None => Ok(0),
         }
     }
@@ -111,12 +118,11 @@ impl Operation<'_> {
     async fn sort_announcements(&self) -> Result<u64, StoreError> {
         let [announcements, ..] = self.redis_keys.outbox();
         let first = command("ZRANGE", &announcements).arg(0).arg(SORTED_AT_ONCE - 1);
-        let lines: Vec<String> = self.query(&first).await?;
+        let lines: Vec<Vec<u8>> = self.query(&first).await?;
         if lines.is_empty() {
             return Ok(0);
         }
-        let parse = |line: &String| Announcement::from_notice(&serde_json::from_str(line).ok()?);
-        let sorted: Vec<Announcement> = lines.iter().filter_map(parse).collect();
+        let sorted: Vec<Announcement> = lines.iter().filter_map(|line| Some(parse_notice(line)?.1)).collect();
         let (mut dropped, mut written) = (0, Vec::new());
         for announcement in &sorted {
             // Marked first, because every denied request of the day announces it again.
@@ -167,7 +173,8 @@ impl Operation<'_> {
             NoticeKind::KeyDailyLimit => (&[], &day_of(announcement.at).to_le_bytes()),
         };
         let call = MARK_ANNOUNCED.on([&record]).arg(paused_at).arg(day);
-        Ok(self.write_int(&call).await?.0 == 1)
+        // A record that is not a string has no mark.
+        Ok(readable(self.write_int(&call).await)?.is_ok_and(|(marked, _)| marked == 1))
     }
 
     async fn set_account_field(&self, id: AccountId, field: &str, value: &str) -> Result<(), StoreError> {
@@ -176,4 +183,15 @@ impl Operation<'_> {
         check_account(code)?;
         self.confirm([reply]).await
     }
+}
+
+/// `None` if the notice can't be read.
+fn parse_notice(json: &[u8]) -> Option<(Notice, Announcement)> {
+    let notice = serde_json::from_slice(json).ok()?;
+    let announcement = Announcement::from_notice(&notice)?;
+    Some((notice, announcement))
+}
+
+fn number(digits: &[u8]) -> Option<u64> {
+    std::str::from_utf8(digits).ok()?.parse().ok()
 }

@@ -24,7 +24,7 @@ pub struct Harness {
     pub limits: Limits,
     clock: Arc<AtomicI64>,
     /// Prefix of the Redis keys; `None` for the embedded store.
-    prefix: Option<String>,
+    pub prefix: Option<String>,
 }
 
 impl Harness {

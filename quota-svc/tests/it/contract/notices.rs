@@ -14,20 +14,20 @@ pub fn webhook_contact() -> Contact {
 }
 
 /// An account that wants notices, and its key.
-async fn account_and_key(harness: &Harness) -> (AccountId, KeyId) {
+pub async fn account_and_key(harness: &Harness) -> (AccountId, KeyId) {
     let account = harness.account().await;
     harness.store.set_contact(account, &webhook_contact()).await.unwrap();
     (account, harness.key_in(account, Scope::Full, Some(500)).await.unwrap())
 }
 
 /// Charges a key and returns what its outcome gives reason to announce.
-async fn announcement(harness: &Harness, key: KeyId, count: u32) -> Option<Announcement> {
+pub async fn announcement(harness: &Harness, key: KeyId, count: u32) -> Option<Announcement> {
     let group = ChargeGroup { subject: Subject::Key(key), origin: None, count };
     let outcomes = harness.store.charge(&[group]).await;
     Announcement::of(&group, &outcomes[0], harness.limits.burst)
 }
 
-async fn pause(harness: &Harness, key: KeyId) -> Announcement {
+pub async fn pause(harness: &Harness, key: KeyId) -> Announcement {
     announcement(harness, key, u32::from(harness.limits.burst) + 1).await.unwrap()
 }
 

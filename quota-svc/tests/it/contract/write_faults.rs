@@ -8,18 +8,20 @@ use std::time::Duration;
 use api_key::ApiKey;
 use futures_util::future::join_all;
 use quota_api::{
-    Actor, Event, EventKind, KeyState, Limits, NewKey, Outcome, Scope, SetCredential, StateChange,
+    Actor, Delivery, Event, EventKind, KeyState, Limits, NewKey, Outcome, Scope, SetCredential, StateChange,
     StoredAccount,
 };
 use quota_svc::domain::account::Login;
 use quota_svc::domain::id::{AccountId, KeyId};
 use quota_svc::domain::key::{KeyChange, StoredKey};
+use quota_svc::domain::notice::CLAIM_MS;
 use quota_svc::domain::transfer::ImportAccount;
 use quota_svc::store::{Store, StoreError};
 use redb::StorageBackend;
 use testkit::wait::eventually;
 
 use super::harness::{Harness, draft, rename};
+use super::notices::{account_and_key, announcement, pause, webhook_contact};
 
 const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 const SESSION: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
@@ -128,11 +130,12 @@ enum Step {
     Pause,
     Resume,
     Import,
+    SetContact,
     DeleteKey,
     DeleteAccount,
 }
 
-const STEPS: [Step; 13] = [
+const STEPS: [Step; 14] = [
     Step::CreateAccount,
     Step::CreateKey,
     Step::Deactivate,
@@ -144,6 +147,7 @@ const STEPS: [Step; 13] = [
     Step::Pause,
     Step::Resume,
     Step::Import,
+    Step::SetContact,
     Step::DeleteKey,
     Step::DeleteAccount,
 ];
@@ -192,6 +196,7 @@ impl Subjects {
             Step::Pause => self.pause(harness).await,
             Step::Resume => change(KeyChange::State(StateChange::Resume)).await,
             Step::Import => store.import(&[self.backup().await]).await.map(drop),
+            Step::SetContact => store.set_contact(account, &webhook_contact()).await,
             Step::DeleteKey => store.delete_key(key, Some(account)).await,
             Step::DeleteAccount => store.delete_account(account, None).await.map(drop),
         }
@@ -268,6 +273,46 @@ pub async fn rejected_changes_have_no_effect(harness: &Harness, fail_writes: imp
     }
 }
 
+/// Changes of the outbox are rejected while writes fail, and a rejected one loses no notice.
+pub async fn failed_writes_lose_no_notice(harness: &Harness, fail_writes: impl AsyncFn(bool)) {
+    let store = &*harness.store;
+    let rejected = async |result: Result<(), StoreError>| {
+        assert!(matches!(result, Err(StoreError::Unavailable(_))), "{result:?}");
+        fail_writes(false).await;
+        wait_available(store).await;
+    };
+    let (account, key) = account_and_key(harness).await;
+    let status = store.contact(account).await.unwrap();
+    fail_writes(true).await;
+    rejected(store.set_last_delivery(account, &Delivery { at: 1, error: None }).await).await;
+    assert_eq!(store.contact(account).await.unwrap(), status);
+
+    let paused = pause(harness, key).await;
+    fail_writes(true).await;
+    rejected(store.announce(&paused).await.map(drop)).await;
+    assert_eq!(store.claim_notices(10).await.unwrap().notices, []);
+    assert_eq!(announcement(harness, key, 1).await, Some(paused), "announced again");
+    store.announce(&paused).await.unwrap();
+    fail_writes(true).await;
+    let claimed = match store.claim_notices(10).await {
+        // The embedded store writes no claims.
+        Ok(claims) => claims.notices,
+        Err(error) => {
+            rejected(Err(error)).await;
+            store.claim_notices(10).await.unwrap().notices
+        }
+    };
+    assert_eq!(claimed.len(), 1, "{claimed:?}");
+    fail_writes(true).await;
+    rejected(store.finish_notice(account, claimed[0].claim, None).await.map(drop)).await;
+    harness.advance(CLAIM_MS);
+    let again = store.claim_notices(10).await.unwrap().notices;
+    assert_eq!((again.len(), &again[0].notice), (1, &claimed[0].notice));
+    assert!(store.finish_notice(account, again[0].claim, None).await.unwrap());
+    harness.advance(CLAIM_MS);
+    assert_eq!(store.claim_notices(10).await.unwrap().notices, []);
+}
+
 /// Makes all steps with a fault that begins after `skip` writes. Returns whether the fault occurred.
 async fn run_with_fault(skip: usize, count: usize) -> bool {
     let (disk, subjects) = (FaultyDisk::default(), Subjects::new());
@@ -292,7 +337,8 @@ async fn run_with_fault(skip: usize, count: usize) -> bool {
         assert_on_disk(&disk, &subjects, &recovered, &context).await;
         subjects.run(step, &harness).await.unwrap_or_else(|error| panic!("{context}, again: {error}"));
         let after = subjects.full_snapshot(store).await;
-        let expected_pauses = usize::from(matches!(step, Step::Pause | Step::Resume | Step::Import));
+        let expected_pauses =
+            usize::from(matches!(step, Step::Pause | Step::Resume | Step::Import | Step::SetContact));
         assert_eq!(pauses(&after), expected_pauses, "{context}");
         let crashed = subjects.full_snapshot(&*crashed.store().store).await;
         let whole = [&before, &recovered.0, &after.0].contains(&&crashed.0);
