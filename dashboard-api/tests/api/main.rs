@@ -11,6 +11,7 @@ mod keys;
 mod matrix;
 mod page;
 mod password_link;
+mod quota;
 mod set_password;
 mod throttling;
 mod webhook;

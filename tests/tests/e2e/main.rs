@@ -16,6 +16,7 @@ mod harness_orphans;
 mod hostile_clients;
 mod imports;
 mod key_lifecycle;
+mod key_settings;
 mod lookup_api;
 mod lookup_clients;
 mod lookup_discovery;

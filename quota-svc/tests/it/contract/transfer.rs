@@ -28,7 +28,7 @@ fn account_to_import(login: &str, key_count: usize, now: i64) -> ImportAccount {
             created_at: 200 + n as i64,
             settings: KeySettings {
                 expires_at: Some(4_000_000_000),
-                allowed_origins: vec!["https://a.example".to_owned()],
+                allowed_origins: vec!["https://a.example".to_owned(); n % 2],
                 ..KeySettings::new(&format!("key {n}"), Scope::Geo)
             },
         };
