@@ -36,7 +36,7 @@ pub use key::{
     UnreadableKey, Usage,
 };
 pub use notice::{
-    ClaimedNotice, ClaimedNotices, Contact, ContactStatus, Delivery, Notice, NoticeKind, NoticeResult,
-    Webhook,
+    Channel, ClaimedNotice, ClaimedNotices, Contact, ContactStatus, Delivery, Mail, Notice, NoticeKind,
+    NoticeResult, Webhook,
 };
 pub use transfer::{ExportPage, ExportedAccount, ExportedKey, ImportReport, ImportRequest, LeftOut};

@@ -1,5 +1,7 @@
 //! Notices: what an owner is told about a key, and where.
 
+use std::collections::BTreeMap;
+
 use poem_openapi::{Enum, Object};
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +19,17 @@ pub enum NoticeKind {
 
 names!(NoticeKind: KeyPaused => "key.paused", KeyDailyLimit => "key.daily_limit");
 
+/// How a notice reaches its owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Enum, Serialize, Deserialize)]
+#[oai(rename_all = "lowercase")]
+#[serde(rename_all = "lowercase")]
+pub enum Channel {
+    Webhook,
+    Mail,
+}
+
+names!(Channel: Webhook => "webhook", Mail => "mail");
+
 /// What happened to a key.
 // The same event always has the same fields, so the outbox recognizes a repeat.
 #[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
@@ -32,12 +45,14 @@ pub struct Notice {
     pub limit: u32,
 }
 
-/// The oldest notice of an account, claimed by a process that delivers it. Other processes get it again after 60 seconds,
+/// The oldest notice of an account in a channel, claimed by a process that delivers it. Other processes get it again after 60 seconds,
 /// unless the result is reported first.
 #[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
 pub struct ClaimedNotice {
     /// ID of the account.
     pub account: String,
+    /// Channel of the notice.
+    pub channel: Channel,
     /// The notice.
     pub notice: Notice,
     /// Number of this claim, to report its result with.
@@ -49,7 +64,7 @@ pub struct ClaimedNotice {
 /// Notices to deliver.
 #[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
 pub struct ClaimedNotices {
-    /// At most one per account.
+    /// At most one per account and channel.
     pub notices: Vec<ClaimedNotice>,
 }
 
@@ -59,6 +74,8 @@ pub struct ClaimedNotices {
 pub struct NoticeResult {
     /// ID of the account.
     pub account: String,
+    /// Channel of the notice.
+    pub channel: Channel,
     /// `claim` of the notice.
     pub claim: u64,
     /// When to try again, in seconds. If absent, the notice is removed.
@@ -69,7 +86,7 @@ pub struct NoticeResult {
     pub delivery: Option<Delivery>,
 }
 
-/// The last attempt to deliver a notice to an account's webhook.
+/// An attempt to deliver a notice.
 #[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Delivery {
@@ -87,6 +104,9 @@ pub struct Contact {
     /// Webhook of the account. Absent if it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub webhook: Option<Webhook>,
+    /// Mail address of the account. Absent if it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mail: Option<Mail>,
 }
 
 impl Contact {
@@ -94,9 +114,16 @@ impl Contact {
         *self == Self::default()
     }
 
-    /// Whether notices are sent anywhere.
-    pub fn wants_notices(&self) -> bool {
-        self.webhook.as_ref().is_some_and(|webhook| webhook.enabled)
+    /// Where notices are sent.
+    pub fn channels(&self) -> Vec<Channel> {
+        let webhook = self.webhook.iter().filter(|webhook| webhook.enabled).map(|_| Channel::Webhook);
+        let mail = self.mail.iter().filter(|mail| mail.verified && mail.notices).map(|_| Channel::Mail);
+        webhook.chain(mail).collect()
+    }
+
+    /// The mail address, if its owner has verified it.
+    pub fn verified_address(&self) -> Option<&str> {
+        self.mail.as_ref().filter(|mail| mail.verified).map(|mail| &*mail.address)
     }
 }
 
@@ -112,12 +139,24 @@ pub struct Webhook {
     pub enabled: bool,
 }
 
-/// An account's contact and the last delivery.
+/// A mail address.
+#[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Mail {
+    /// The address.
+    pub address: String,
+    /// Whether a link that was sent to the address has been used. Until then, it gets no other mail.
+    pub verified: bool,
+    /// Whether notices are sent.
+    pub notices: bool,
+}
+
+/// An account's contact and the last deliveries.
 #[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
 pub struct ContactStatus {
     /// Where the owner wants to be told.
     pub contact: Contact,
-    /// Last attempt to deliver a notice. Absent if there was none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_delivery: Option<Delivery>,
+    /// Last attempt to deliver a notice in each channel, by its name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub last_deliveries: BTreeMap<String, Delivery>,
 }

@@ -1,17 +1,41 @@
 //! What is announced to the owner of a key.
 
-use quota_api::{Notice, NoticeKind};
+use std::fmt;
 
-use super::id::KeyId;
+use quota_api::{Channel, Notice, NoticeKind};
+
+use super::id::{AccountId, KeyId};
 use super::time::{MS_PER_DAY, day_of};
 use super::verdict::{ChargeGroup, GroupOutcome, Subject};
 
-/// Maximum number of notices of an account that wait for their delivery. A further one replaces an older one.
+/// Maximum number of notices of a queue that wait for their delivery. A further one replaces an older one.
 pub const MAX_NOTICES: usize = 100;
-/// Maximum number of accounts with such notices.
-pub const MAX_ACCOUNTS: usize = 100_000;
+/// Maximum number of queues with such notices.
+pub const MAX_QUEUES: usize = 100_000;
 /// Duration of a claim, after which another process may deliver the notice.
 pub const CLAIM_MS: i64 = 60_000;
+
+/// The notices of an account in one channel. They are delivered one after another, so that a channel that fails delays no
+/// other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Queue {
+    pub account: AccountId,
+    pub channel: Channel,
+}
+
+impl fmt::Display for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.account, self.channel.as_str())
+    }
+}
+
+impl Queue {
+    pub fn parse(text: &str) -> Option<Self> {
+        let (account, channel) = text.split_once(':')?;
+        let channel = *Channel::ALL.iter().find(|known| known.as_str() == channel)?;
+        Some(Self { account: AccountId::from_hex(account).ok()?, channel })
+    }
+}
 
 /// A pause or a first denied request of a day, which the owner must be told about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

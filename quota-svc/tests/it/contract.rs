@@ -80,6 +80,8 @@ contract! {
     notices::daily_limit_is_announced_once_a_day,
     notices::full_outbox_drops_an_older_notice_and_counts_it,
     notices::owner_without_a_webhook_gets_no_notice,
+    notices::channels_have_their_own_queues_attempts_and_deliveries,
+    notices::unverified_or_switched_off_mail_gets_no_notice,
     notices::contact_is_replaced_and_gone_with_the_account,
     charges::unknown_key_is_denied,
     charges::request_301_in_a_minute_pauses_the_key,

@@ -56,7 +56,7 @@ async fn kill_during_pauses(store: StoreChoice, kills: usize) -> BTreeMap<String
         let new = NewAccount { login: format!("owner-{round}"), credential: None };
         let account = client.create_account(&new).await.unwrap();
         let webhook = Webhook { url: receiver.url(), secret: "whsec_eA==".to_owned(), enabled: true };
-        client.set_contact(&account.id, &Contact { webhook: Some(webhook) }).await.unwrap();
+        client.set_contact(&account.id, &Contact { webhook: Some(webhook), mail: None }).await.unwrap();
         let key = client.create_key(&account.id, &NewKey::new("in use", Scope::Ip)).await.unwrap();
         let digest = api_key::ApiKey::parse(&key.secret).unwrap().digest().to_hex();
         let charge = quota_client::wire::Charge { key_sha256: Some(digest), demo: None };

@@ -10,13 +10,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 pub use draft::Draft;
 use notices::Claim;
-use quota_api::{Delivery, Event, EventKind, KeyState, Limits, Notice, StoredAccount};
+use quota_api::{Channel, Delivery, Event, EventKind, KeyState, Limits, Notice, StoredAccount};
 use serde::{Deserialize, Serialize};
 
 use super::store_file::{LoadedRow, OpenError, Row, RowWrite, StoreFile};
 use crate::domain::event::{self, pause_reason};
 use crate::domain::id::{AccountId, KeyId};
 use crate::domain::key::StoredKey;
+use crate::domain::notice::Queue;
 use crate::domain::record::{CORRECTED_FUTURE, RecordOutcome, encode};
 use crate::domain::time::day_of;
 use crate::domain::verdict::{ChargeGroup, GroupCounts, GroupOutcome, Subject};
@@ -37,7 +38,7 @@ pub struct State {
     /// Keys that were paused since the last save, with the line of the event.
     unsaved_pauses: Vec<(KeyId, String)>,
     /// Claims of notices, and attempts that wait for a retry. Only in memory: after a restart, all notices are due.
-    claims: HashMap<AccountId, Claim>,
+    claims: HashMap<Queue, Claim>,
     last_claim: u64,
 }
 
@@ -50,10 +51,10 @@ pub struct AccountRow {
     pub sessions: BTreeMap<String, i64>,
     pub keys: Vec<KeyId>,
     /// Notices that wait for their delivery, oldest first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub notices: Vec<Notice>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_delivery: Option<Delivery>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub notices: BTreeMap<Channel, Vec<Notice>>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub last_deliveries: BTreeMap<String, Delivery>,
 }
 
 /// What charges have changed and a commit is about to save.

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use futures_util::future::try_join_all;
-use quota_api::{ClaimedNotice, Contact, ContactStatus, Delivery, NoticeKind};
+use quota_api::{Channel, ClaimedNotice, Contact, ContactStatus, Delivery, NoticeKind};
 
 use super::RedisStore;
 use super::accounts::check_account;
@@ -15,7 +15,7 @@ use super::topology::Reply;
 use crate::domain::account::to_json;
 use crate::domain::id::AccountId;
 use crate::domain::key::KeyMeta;
-use crate::domain::notice::{Announcement, CLAIM_MS, MAX_ACCOUNTS, MAX_NOTICES};
+use crate::domain::notice::{Announcement, CLAIM_MS, MAX_NOTICES, MAX_QUEUES, Queue};
 use crate::domain::time::day_of;
 use crate::store::{Claims, NoticeStore, StoreError};
 
@@ -30,7 +30,7 @@ impl NoticeStore for RedisStore {
             .on([&announcements])
             .arg(to_json(&announcement.notice()))
             .arg(announcement.at)
-            .arg(MAX_ACCOUNTS);
+            .arg(MAX_QUEUES);
         self.operation().query(&call).await
     }
 
@@ -40,36 +40,41 @@ impl NoticeStore for RedisStore {
         let [_, queue, claims] = self.redis_keys.outbox();
         let call = CLAIM_NOTICES.on([&queue, &claims]).arg(self.now_arg()).arg(limit).arg(CLAIM_MS);
         let reply: Vec<String> = convert(operation.write(&call).await?.value)?;
-        let claimed = reply.as_chunks::<4>().0.iter().map(|[account, notice, claim, attempts]| {
-            let invalid = |_| StoreError::InvalidData("a notice in the outbox".into());
-            Ok(ClaimedNotice {
-                account: account.clone(),
-                notice: serde_json::from_str(notice)
-                    .map_err(|error| StoreError::InvalidData(error.into()))?,
-                claim: claim.parse().map_err(invalid)?,
-                attempts: attempts.parse().map_err(invalid)?,
-            })
+        let claimed = reply.as_chunks::<4>().0.iter().map(|[queue, notice, claim, attempts]| {
+            let Queue { account, channel } = Queue::parse(queue)?;
+            let (notice, account) = (serde_json::from_str(notice).ok()?, account.to_string());
+            let (claim, attempts) = (claim.parse().ok()?, attempts.parse().ok()?);
+            Some(ClaimedNotice { account, channel, notice, claim, attempts })
         });
-        Ok(Claims { notices: claimed.collect::<Result<_, StoreError>>()?, dropped })
+        let invalid = || StoreError::InvalidData("a notice in the outbox".into());
+        Ok(Claims { notices: claimed.collect::<Option<_>>().ok_or_else(invalid)?, dropped })
     }
 
     async fn finish_notice(
         &self,
-        account: AccountId,
+        queue: Queue,
         claim: u64,
         retry_seconds: Option<u32>,
+        delivery: Option<Delivery>,
     ) -> Result<bool, StoreError> {
-        let [_, queue, claims] = self.redis_keys.outbox();
-        let list = self.redis_keys.notices(account);
+        let [_, due, claims] = self.redis_keys.outbox();
+        let list = self.redis_keys.notices(queue);
         let call = FINISH_NOTICE
-            .on([&queue, &list, &claims])
+            .on([&due, &list, &claims])
             .arg(self.now_arg())
-            .arg(account.to_string())
+            .arg(queue.to_string())
             .arg(claim)
             .arg(retry_seconds.map_or_else(String::new, |seconds| (u64::from(seconds) * 1000).to_string()));
         let operation = self.operation();
         let (finished, reply) = operation.write_int(&call).await?;
         operation.confirm([reply]).await?;
+        if let Some(delivery) = delivery.filter(|_| finished == 1) {
+            let (account, field) = (queue.account, delivery_field(queue.channel));
+            match operation.set_account_field(account, &field, &to_json(&delivery)).await {
+                Err(StoreError::AccountNotFound) => {}
+                result => result?,
+            }
+        }
         Ok(finished == 1)
     }
 
@@ -91,19 +96,23 @@ impl NoticeStore for RedisStore {
         let operation = self.operation();
         let contact = operation.read_account(id).await?.contact;
         let [account, ..] = self.redis_keys.account(id);
-        let last: Option<String> = operation.query(&command("HGET", &account).arg("delivery")).await?;
-        let last_delivery = last.and_then(|last| serde_json::from_str(&last).ok());
-        Ok(ContactStatus { contact, last_delivery })
+        let fields: Vec<_> = Channel::ALL.iter().map(|channel| delivery_field(*channel)).collect();
+        let stored: Vec<Option<String>> = operation.query(&command("HMGET", &account).arg(&fields)).await?;
+        let parsed = Channel::ALL.iter().zip(stored).filter_map(|(channel, stored)| {
+            Some((channel.as_str().to_owned(), serde_json::from_str(&stored?).ok()?))
+        });
+        Ok(ContactStatus { contact, last_deliveries: parsed.collect() })
     }
 
     async fn set_contact(&self, id: AccountId, contact: &Contact) -> Result<(), StoreError> {
         let contact = if contact.is_empty() { String::new() } else { to_json(contact) };
         self.operation().set_account_field(id, "contact", &contact).await
     }
+}
 
-    async fn set_last_delivery(&self, id: AccountId, delivery: &Delivery) -> Result<(), StoreError> {
-        self.operation().set_account_field(id, "delivery", &to_json(delivery)).await
-    }
+/// The account's field for the last delivery in a channel.
+fn delivery_field(channel: Channel) -> String {
+    format!("delivery:{}", channel.as_str())
 }
 
 impl Operation<'_> {
@@ -122,8 +131,9 @@ impl Operation<'_> {
             // Marked first, because every denied request of the day announces it again.
             let is_new =
                 announcement.kind == NoticeKind::KeyPaused || self.mark_announced(announcement).await?;
-            if is_new && let Some((count, reply)) = self.add_notice(announcement).await? {
-                dropped += count;
+            for queue in if is_new { self.queues(announcement).await? } else { Vec::new() } {
+                let (count, reply) = self.add_notice(queue, announcement).await?;
+                dropped += count.unsigned_abs();
                 written.push(reply);
             }
         }
@@ -135,29 +145,36 @@ impl Operation<'_> {
         Ok(dropped)
     }
 
-    /// Adds the notice without confirming the write, if the owner of the key wants notices. Returns the number of notices that
-    /// were dropped for it.
-    async fn add_notice(&self, announcement: &Announcement) -> Result<Option<(u64, Reply)>, StoreError> {
+    /// Where the owner of the key wants notices.
+    async fn queues(&self, announcement: &Announcement) -> Result<Vec<Queue>, StoreError> {
         let [_, meta, _] = self.redis_keys.key(announcement.key);
         let meta = readable(self.query::<Option<Vec<u8>>>(&command("GET", &meta)).await)?;
         let meta = meta.ok().flatten().and_then(|text| KeyMeta::from_json(&text, announcement.key));
         // A key that can't be read, or was deleted, has no owner to tell.
-        let Some(KeyMeta { account, .. }) = meta else { return Ok(None) };
-        match self.read_account(account).await {
-            Ok(account) if account.contact.wants_notices() => {}
-            Ok(_) | Err(StoreError::AccountNotFound | StoreError::UnreadableAccount(_)) => return Ok(None),
+        let Some(KeyMeta { account, .. }) = meta else { return Ok(Vec::new()) };
+        let channels = match self.read_account(account).await {
+            Ok(account) => account.contact.channels(),
+            Err(StoreError::AccountNotFound | StoreError::UnreadableAccount(_)) => Vec::new(),
             Err(error) => return Err(error),
-        }
-        let ([_, queue, _], list) = (self.redis_keys.outbox(), self.redis_keys.notices(account));
+        };
+        Ok(channels.into_iter().map(|channel| Queue { account, channel }).collect())
+    }
+
+    /// Adds the notice without confirming the write. Returns the number of notices that were dropped for it.
+    async fn add_notice(
+        &self,
+        queue: Queue,
+        announcement: &Announcement,
+    ) -> Result<(i64, Reply), StoreError> {
+        let ([_, due, _], list) = (self.redis_keys.outbox(), self.redis_keys.notices(queue));
         let call = ADD_NOTICE
-            .on([&queue, &list])
+            .on([&due, &list])
             .arg(self.now_arg())
-            .arg(account.to_string())
+            .arg(queue.to_string())
             .arg(to_json(&announcement.notice()))
             .arg(MAX_NOTICES)
-            .arg(MAX_ACCOUNTS);
-        let (dropped, reply) = self.write_int(&call).await?;
-        Ok(Some((dropped.unsigned_abs(), reply)))
+            .arg(MAX_QUEUES);
+        self.write_int(&call).await
     }
 
     async fn mark_announced(&self, announcement: &Announcement) -> Result<bool, StoreError> {
