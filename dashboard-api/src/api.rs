@@ -5,6 +5,7 @@ mod context;
 mod csrf;
 mod error;
 mod keys;
+mod mail;
 mod model;
 mod webhook;
 
@@ -12,6 +13,7 @@ use std::sync::Arc;
 
 use account::AccountApi;
 use keys::KeysApi;
+use mail::MailApi;
 use poem_openapi::{OpenApiService, Tags};
 use service_kit::error::INTERNAL_ERROR;
 use service_kit::openapi::{self, OpenApiDocument};
@@ -31,7 +33,7 @@ enum Tag {
     Keys,
 }
 
-type Service = OpenApiService<(AccountApi, WebhookApi, KeysApi), ()>;
+type Service = OpenApiService<(AccountApi, WebhookApi, MailApi, KeysApi), ()>;
 
 /// Returns the OpenAPI document as pretty-printed JSON.
 pub fn document(context: &Arc<Context>) -> anyhow::Result<String> {
@@ -43,7 +45,8 @@ pub fn document(context: &Arc<Context>) -> anyhow::Result<String> {
 
 /// The operations, without middleware.
 pub fn service(context: &Arc<Context>) -> Service {
-    let apis = (AccountApi(context.clone()), WebhookApi(context.clone()), KeysApi(context.clone()));
+    let (account, webhook) = (AccountApi(context.clone()), WebhookApi(context.clone()));
+    let apis = (account, webhook, MailApi(context.clone()), KeysApi(context.clone()));
     OpenApiService::new(apis, "IP lookup dashboard", "1.1.0")
         .description(include_str!("api/description.md"))
         .contact(openapi::contact(Some(&context.docs_url)))

@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use crate::harness::{Browser, Harness, PASSWORD, read};
 
 /// Operations that need no session.
-const PUBLIC: [&str; 4] = ["getSettings", "signUp", "signIn", "setPasswordWithLink"];
+const PUBLIC: [&str; 6] =
+    ["getSettings", "signUp", "signIn", "setPasswordWithLink", "verifyMail", "forgotPassword"];
 
 #[derive(Debug, Clone)]
 struct Operation {
@@ -51,10 +52,13 @@ impl Operation {
             "setPasswordWithLink" => Some(json!({"token": "x", "password": PASSWORD})),
             "deleteAccount" => Some(json!({"password": PASSWORD})),
             "setWebhook" => Some(json!({"url": "https://hooks.example/", "enabled": true})),
+            "setMail" => Some(json!({"address": "ada@example.org", "notices": true, "password": PASSWORD})),
+            "verifyMail" => Some(json!({"token": "x"})),
+            "forgotPassword" => Some(json!({"login": "ada"})),
             "createKey" => Some(json!({"name": "stolen", "scope": "full"})),
             "changeKey" => Some(json!({"name": "stolen"})),
             "signOut" | "resumeKey" | "deactivateKey" | "reactivateKey" | "deleteKey" => None,
-            "replaceWebhookSecret" | "testWebhook" => None,
+            "replaceWebhookSecret" | "testWebhook" | "sendVerification" => None,
             id => {
                 assert_eq!(self.method, Method::GET, "add the body of {id} to this test");
                 None

@@ -23,7 +23,7 @@ async fn set_webhook(browser: &Browser, url: &str) -> String {
 }
 
 /// Uses a key until it is paused. Returns its ID.
-async fn pause_key(harness: &Harness, browser: &Browser) -> String {
+pub async fn pause_key(harness: &Harness, browser: &Browser) -> String {
     let (id, created) = browser.create_key("Nightly import").await;
     let key = api_key::ApiKey::parse(created.body["secret"].as_str().unwrap()).unwrap();
     let charge = quota_client::wire::Charge { key_sha256: Some(key.digest().to_hex()), demo: None };
