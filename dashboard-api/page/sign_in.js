@@ -108,7 +108,7 @@ function signUp(settings, onSignedIn) {
   password.minLength = 8;
   const submit = button("Create account", { class: "primary wide", type: "submit" });
   const form = formOf(
-    [field("Login", login, "An email address or any name without spaces."), field("Password", password, PASSWORD_HINT)],
+    [field("Login", login, "An email address or any name without spaces."), field("Password", password, `${PASSWORD_HINT} If you forget it, ${settings.mail ? "a verified mail address can reset it" : "ask the operator"}.`)],
     [submit],
     async () => onSignedIn(await call("post", "/api/v1/account", { body: { login: login.value, password: password.value } })));
   const alternative = h("p", { class: "alternative" }, "Have an account? ", h("a", { href: "#sign-in" }, "Sign in"));

@@ -47,7 +47,7 @@ impl DashboardService {
         let token = QuotaToken::load_flag(config.quota_token_file.as_deref())?;
         let quota = quota_client(config)?.with_token(&token);
         let (key, mut tasks) = (config.accounts.session_key()?, JoinSet::new());
-        let mail = Mailer::start(&config.notices, &key, quota.clone(), config.dashboard_url())?;
+        let mail = Mailer::start(&config.notices.mail, &key, quota.clone(), config.dashboard_url())?;
         let mail = mail.map(|(mailer, task)| {
             tasks.spawn(kit.tasks.watch("mail", task));
             mailer

@@ -9,11 +9,11 @@ use clap::Parser;
 use edge::EdgeArgs;
 use http_server::{ListenerArgs, ServeArgs, Tls, TlsArgs};
 use ipnet::IpNet;
-use lettre::message::Mailbox;
 use service_kit::command_line::{ManualCommand, OutputArgs, short_help};
 use service_kit::{ListenAddrParser, PortArgs, TelemetryArgs, is_local_http, web_url};
 use url::Url;
 
+use crate::mail::MailArgs;
 use crate::notices::target::TargetRules;
 use crate::password_commands::PasswordCommand;
 use crate::session::SessionKey;
@@ -156,16 +156,8 @@ pub struct NoticeArgs {
     /// owner reaches your own network
     #[arg(long, env, value_name = "CIDR", value_delimiter = ',')]
     pub webhook_allow_network: Vec<IpNet>,
-    /// Mail server, for notices and password links: smtp://USER@HOST (STARTTLS, port 587) or smtps://USER@HOST (TLS from the
-    /// start, port 465). Needs --public-url
-    #[arg(long, env, value_name = "URL", value_parser = smtp_url, requires = "mail_from")]
-    pub smtp_url: Option<Url>,
-    /// File with the password of the user in --smtp-url
-    #[arg(long, env, value_name = "PATH")]
-    pub smtp_password_file: Option<PathBuf>,
-    /// Sender of mail, such as "IP Lookup <noreply@example.org>"
-    #[arg(long, env, value_name = "ADDRESS")]
-    pub mail_from: Option<Mailbox>,
+    #[command(flatten)]
+    pub mail: MailArgs,
 }
 
 impl NoticeArgs {
@@ -261,7 +253,7 @@ impl Config {
     pub fn check(&self) -> anyhow::Result<()> {
         match &self.public_url {
             Some(url) => check_cookies(url, self.accounts.insecure_cookies),
-            None if self.notices.smtp_url.is_some() => {
+            None if self.notices.mail.smtp_url.is_some() => {
                 bail!("--smtp-url needs --public-url, for the links in mail")
             }
             None => Ok(()),
@@ -287,20 +279,6 @@ impl AccountArgs {
             ),
         }
     }
-}
-
-/// Parses the URL of a mail server.
-fn smtp_url(text: &str) -> Result<Url, String> {
-    let url = Url::parse(text).map_err(|error| error.to_string())?;
-    let problem = match url.scheme() {
-        "smtp" | "smtps" if url.password().is_some() => "put the password into --smtp-password-file",
-        "smtp" | "smtps" if url.path().len() > 1 || url.query().is_some() || !url.has_host() => {
-            "expected a user, a host and a port only, as in smtp://user@mail.example.org"
-        }
-        "smtp" | "smtps" => return Ok(url),
-        _ => "it must begin with smtp:// or smtps://",
-    };
-    Err(problem.to_owned())
 }
 
 /// Rejects a dashboard URL at which nobody could sign in: browsers reject Secure cookies over plain HTTP.

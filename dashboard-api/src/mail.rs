@@ -2,6 +2,7 @@
 
 pub mod message;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,8 +22,8 @@ use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
+use url::Url;
 
-use crate::config::NoticeArgs;
 use crate::password_link::{LinkToken, RESET_TTL};
 use crate::session::{SessionKey, unix_now};
 use crate::throttle::{Attempt, Purpose, Throttle, Throttled};
@@ -41,6 +42,35 @@ const BACKOFF: [Duration; 3] = [Duration::from_secs(5), Duration::from_secs(60),
 const VERIFICATION_TTL: Duration = Duration::from_secs(86_400);
 const MAX_ADDRESS: usize = 254;
 const ACCOUNT_LEN: usize = 16;
+
+#[derive(clap::Args, Debug, Clone, Default)]
+#[command(next_help_heading = "Notices")]
+pub struct MailArgs {
+    /// Mail server, for notices and password links: smtp://USER@HOST (STARTTLS, port 587) or smtps://USER@HOST (TLS from the
+    /// start, port 465). Needs --public-url
+    #[arg(long, env, value_name = "URL", value_parser = smtp_url, requires = "mail_from")]
+    pub smtp_url: Option<Url>,
+    /// File with the password of the user in --smtp-url
+    #[arg(long, env, value_name = "PATH")]
+    pub smtp_password_file: Option<PathBuf>,
+    /// Sender of mail, such as "IP Lookup <noreply@example.org>"
+    #[arg(long, env, value_name = "ADDRESS")]
+    pub mail_from: Option<Mailbox>,
+}
+
+/// Parses the URL of a mail server.
+fn smtp_url(text: &str) -> Result<Url, String> {
+    let url = Url::parse(text).map_err(|error| error.to_string())?;
+    let problem = match url.scheme() {
+        "smtp" | "smtps" if url.password().is_some() => "put the password into --smtp-password-file",
+        "smtp" | "smtps" if url.path().len() > 1 || url.query().is_some() || !url.has_host() => {
+            "expected a user, a host and a port only, as in smtp://user@mail.example.org"
+        }
+        "smtp" | "smtps" => return Ok(url),
+        _ => "it must begin with smtp:// or smtps://",
+    };
+    Err(problem.to_owned())
+}
 
 /// Why a message was not sent. The owner sees this text, so it must not tell anything about the operator's network.
 #[derive(Debug, thiserror::Error)]
@@ -90,7 +120,7 @@ pub fn address(text: &str) -> Result<Address, AddressError> {
 impl Mailer {
     /// The mailer and its task; `None` if no mail server is set.
     pub fn start(
-        args: &NoticeArgs,
+        args: &MailArgs,
         key: &SessionKey,
         quota: QuotaClient,
         url: String,
@@ -267,10 +297,10 @@ mod tests {
     #[tokio::test]
     async fn server_that_never_responds_times_out() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let args = NoticeArgs {
+        let args = MailArgs {
             smtp_url: Some(format!("smtp://{}", listener.local_addr().unwrap()).parse().unwrap()),
             mail_from: Some("noreply@example.org".parse().unwrap()),
-            ..NoticeArgs::default()
+            ..MailArgs::default()
         };
         let quota = QuotaClient::new("http://127.0.0.1:9", TIMEOUT).unwrap();
         let key = SessionKey::generate().unwrap();
