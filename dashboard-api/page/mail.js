@@ -5,7 +5,6 @@ import { field, formOf } from "./dialogs.js";
 import { lastDelivery } from "./format.js";
 
 const LINK = /^#verify-mail=([\w-]+)$/;
-const NOT_SENT = "The message with the link could not be sent:";
 
 /** If the page was opened with a link that verifies an address, verifies it. Takes the token out of the address bar. */
 export async function verifyMail() {
@@ -42,16 +41,8 @@ async function load(section, message = "") {
     password.required = !confirmation.hidden;
   });
   const result = h("p", { class: "hint", role: "status" }, message);
-  const resend = button("Send the link again", { class: "quiet", onclick: async () => {
-    try {
-      const { error } = await call("post", "/api/v1/account/mail/verification", {});
-      result.textContent = error ? `${NOT_SENT} ${error}.` : "Sent. Check your inbox.";
-    } catch (error) {
-      result.textContent = errorMessage(error);
-    }
-  } });
   const isPending = mail.address && !mail.verified;
-  const save = button("Save mail address", { class: "primary", type: "submit" });
+  const save = button(isPending ? "Save and send the link again" : "Save mail address", { class: "primary", type: "submit" });
   section.replaceChildren(h("h3", null, "Mail"), formOf([
     h("p", null, "Reset a forgotten password, hear about changes of your account, and get notices about your keys."),
     field("Mail address", address, isPending ? "Not verified yet: open the link in your inbox within 24 hours." : mail.verified ? "Verified." : "Leave it empty to get no mail."),
@@ -59,11 +50,11 @@ async function load(section, message = "") {
     h("label", { class: "check", for: notices.id }, notices, h("span", null, "Send notices")),
     lastDelivery(mail.last_delivery),
     result,
-  ], isPending ? [resend, save] : [save], async () => {
+  ], [save], async () => {
     const text = address.value.trim();
     const body = { address: text || undefined, notices: notices.checked, password: password.value || undefined };
     const { error } = await call("put", "/api/v1/account/mail", { body });
-    const saved = text === (mail.address ?? "") ? "Saved." : text ? "Saved. Check your inbox for the link." : "Mail address removed.";
-    await load(section, error ? `${NOT_SENT} ${error}.` : saved);
+    const isSent = text && (isPending || text !== mail.address);
+    await load(section, error ? `Saved, but the link could not be sent: ${error}.` : isSent ? "Saved. Check your inbox for the link." : "Saved.");
   }));
 }

@@ -222,10 +222,17 @@ impl Mailer {
     }
 
     /// Logs why a message was not sent.
-    pub fn log(&self, error: anyhow::Error) {
+    fn log(&self, error: anyhow::Error) {
         if let Some(occurrences) = self.failures.allow() {
             tracing::warn!(error = format!("{error:#}"), occurrences, "can't send mail");
         }
+    }
+
+    /// Logs why a message was not sent, and returns what its recipient sees of it.
+    pub fn log_failure(&self, error: MailError) -> String {
+        let shown = error.to_string();
+        self.log(error.into());
+        shown
     }
 
     async fn run(self: Arc<Self>, mut tasks: Receiver<Task>) {

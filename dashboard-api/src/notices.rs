@@ -130,11 +130,7 @@ impl Deliveries {
                     return Ok(finished(Some(seconds.saturating_add(1)), None));
                 }
                 let sent = mailer.send(&mail.address, &message::Message::notice(notice, &key, &link)).await;
-                sent.map_err(|error| {
-                    let shown = error.to_string();
-                    mailer.log(error.into());
-                    shown
-                })
+                sent.map_err(|error| mailer.log_failure(error))
             }
             // This service does not use the channel any more.
             _ => return Ok(finished(None, None)),

@@ -192,7 +192,7 @@ pub fn add_examples(document: &mut OpenApiDocument, docs_url: &str) {
         (&["changePassword", "deleteAccount", "setMail"], AccountError::WrongPassword),
         (&["setPasswordWithLink", "verifyMail"], AccountError::InvalidLink),
         (&["setMail"], AccountError::InvalidAddress),
-        (&["setMail", "sendVerification", "verifyMail", "forgotPassword"], AccountError::MailDisabled),
+        (&["setMail", "verifyMail", "forgotPassword"], AccountError::MailDisabled),
         (&["signUp"], AccountError::SignupDisabled),
         (&["signUp"], AccountError::AccountLimitReached),
         (&[], quota("key_not_found", "")),

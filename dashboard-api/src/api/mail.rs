@@ -16,8 +16,7 @@ use super::model::{ForgottenPassword, LinkToken, MailStatus, SendResult, SetMail
 use crate::accounts::AccountError;
 use crate::deadline;
 use crate::mail::{self, MailError, Mailer, Task};
-use crate::session::Session;
-use crate::throttle::{Attempt, Purpose};
+use crate::throttle::{Attempt, Purpose, Throttled};
 
 /// How long an owner waits for the result of a verification message. Less than the page waits for a response.
 const WAIT: Duration = Duration::from_secs(15);
@@ -44,7 +43,7 @@ impl MailApi {
 
     /// Set or remove the mail address
     ///
-    /// A new address gets a link, which verifies it. The old one is told about the change.
+    /// An address that is not verified gets a link, which verifies it, with every call. The old one is told about a change.
     #[oai(path = "/account/mail", method = "put", operation_id = "setMail")]
     async fn set(
         &self,
@@ -56,42 +55,32 @@ impl MailApi {
         let session = self.0.session(&request).await?;
         let SetMail { address, notices, password } = change.0;
         let mut contact = self.0.quota.contact(&session.account).await.map_err(self.0.error())?.contact;
-        let old = contact.mail.as_ref().map(|mail| mail.address.clone());
-        let is_new = address != old;
+        let old = contact.mail.take();
+        let is_new = address.as_ref() != old.as_ref().map(|mail| &mail.address);
+        let (was_verified, old) = old.map(|mail| (mail.verified, mail.address)).unzip();
+        let verified = was_verified == Some(true) && !is_new;
         if is_new {
             let password = password.ok_or(AccountError::WrongPassword).map_err(self.0.error())?;
-            let confirmed = self.0.accounts.confirm(&session, &password.into()).await;
-            confirmed.map_err(self.0.error())?;
+            self.0.accounts.confirm(&session, &password.into()).await.map_err(self.0.error())?;
         }
-        if let Some(address) = address.as_deref().filter(|_| is_new) {
+        let link = address.clone().filter(|_| !verified);
+        if let Some(address) = &link {
+            let mailer = self.mailer().map_err(self.0.error())?;
             mail::address(address).map_err(|_| AccountError::InvalidAddress).map_err(self.0.error())?;
-            self.allow_verification(&client, address)?;
+            self.allow_request(&client).map_err(self.0.error())?;
+            mailer.allow(Purpose::Verification, address).map_err(self.0.error())?;
         }
-        let told = old.filter(|_| is_new && contact.verified_address().is_some());
-        let verified = !is_new && contact.verified_address().is_some();
         contact.mail = address.map(|address| Mail { address, verified, notices });
         self.0.quota.set_contact(&session.account, &contact).await.map_err(self.0.error())?;
-        if let Some(old) = told {
+        if let Some(old) = old.filter(|_| is_new && was_verified == Some(true)) {
             self.0.spawn_mail(Task::AddressChanged { account: session.account.clone(), old });
         }
-        self.send_verification(&session, contact.mail.filter(|_| is_new)).await
-    }
-
-    /// Send the link that verifies the address again
-    #[oai(path = "/account/mail/verification", method = "post", operation_id = "sendVerification")]
-    async fn resend(
-        &self,
-        request: SessionRequired,
-        client: RequestInfo,
-        #[oai(name = "X-CSRF-Token")] _csrf: Csrf,
-    ) -> Result<SerdeJson<SendResult>, ApiError> {
-        let session = self.0.session(&request).await?;
-        let contact = self.0.quota.contact(&session.account).await.map_err(self.0.error())?.contact;
-        let mail = contact.mail.filter(|mail| !mail.verified);
-        if let Some(mail) = &mail {
-            self.allow_verification(&client, &mail.address)?;
-        }
-        self.send_verification(&session, mail).await
+        let Some(address) = link else { return Ok(SerdeJson(SendResult { error: None })) };
+        let mailer = self.mailer().map_err(self.0.error())?;
+        let message = mailer.verification(&session.account, &address);
+        let sent = deadline::excluding(timeout(WAIT, mailer.send(&address, &message))).await;
+        let error = sent.unwrap_or(Err(MailError::TimedOut)).err().map(|error| mailer.log_failure(error));
+        Ok(SerdeJson(SendResult { error }))
     }
 
     /// Verify a mail address with a link
@@ -106,7 +95,8 @@ impl MailApi {
     ) -> Result<Done, ApiError> {
         let attempt = Attempt::PasswordLink { address: self.0.address(&client) };
         self.0.accounts.throttle(attempt, Instant::now()).map_err(self.0.error())?;
-        match self.mailer()?.verify(&link.0.token).await.map_err(self.0.error())? {
+        let mailer = self.mailer().map_err(self.0.error())?;
+        match mailer.verify(&link.0.token).await.map_err(self.0.error())? {
             true => Ok(Done::Done),
             false => Err(self.0.error()(AccountError::InvalidLink)),
         }
@@ -123,43 +113,20 @@ impl MailApi {
         #[oai(name = "X-CSRF-Token")] _csrf: Csrf,
         forgotten: SerdeJson<ForgottenPassword>,
     ) -> Result<Done, ApiError> {
-        let mailer = self.mailer()?;
-        self.allow_request(&client)?;
+        let mailer = self.mailer().map_err(self.0.error())?;
+        self.allow_request(&client).map_err(self.0.error())?;
         mailer.spawn(Task::PasswordReset { login: forgotten.0.login });
         Ok(Done::Done)
     }
 }
 
 impl MailApi {
-    fn mailer(&self) -> Result<&Mailer, ApiError> {
-        self.0.mail.as_deref().ok_or(AccountError::MailDisabled).map_err(self.0.error())
+    fn mailer(&self) -> Result<&Mailer, AccountError> {
+        self.0.mail.as_deref().ok_or(AccountError::MailDisabled)
     }
 
-    fn allow_request(&self, client: &RequestInfo) -> Result<(), ApiError> {
+    fn allow_request(&self, client: &RequestInfo) -> Result<(), Throttled> {
         let attempt = Attempt::MailRequest { address: self.0.address(client) };
-        self.0.accounts.throttle(attempt, Instant::now()).map_err(self.0.error())
-    }
-
-    fn allow_verification(&self, client: &RequestInfo, address: &str) -> Result<(), ApiError> {
-        let mailer = self.mailer()?;
-        self.allow_request(client)?;
-        mailer.allow(Purpose::Verification, address).map_err(self.0.error())
-    }
-
-    async fn send_verification(
-        &self,
-        session: &Session,
-        mail: Option<Mail>,
-    ) -> Result<SerdeJson<SendResult>, ApiError> {
-        let Some(Mail { address, .. }) = mail else { return Ok(SerdeJson(SendResult { error: None })) };
-        let mailer = self.mailer()?;
-        let message = mailer.verification(&session.account, &address);
-        let sent = deadline::excluding(timeout(WAIT, mailer.send(&address, &message))).await;
-        let error = sent.unwrap_or(Err(MailError::TimedOut)).err().map(|error| {
-            let shown = error.to_string();
-            mailer.log(error.into());
-            shown
-        });
-        Ok(SerdeJson(SendResult { error }))
+        self.0.accounts.throttle(attempt, Instant::now())
     }
 }

@@ -58,7 +58,7 @@ impl Operation {
             "createKey" => Some(json!({"name": "stolen", "scope": "full"})),
             "changeKey" => Some(json!({"name": "stolen"})),
             "signOut" | "resumeKey" | "deactivateKey" | "reactivateKey" | "deleteKey" => None,
-            "replaceWebhookSecret" | "testWebhook" | "sendVerification" => None,
+            "replaceWebhookSecret" | "testWebhook" => None,
             id => {
                 assert_eq!(self.method, Method::GET, "add the body of {id} to this test");
                 None
