@@ -1,16 +1,17 @@
-// The account drawer: the webhook, the password, and the deletion of the account.
+// The account drawer: the password, the mail address, the webhook, and the deletion of the account.
 import { call } from "./api.js";
 import { button, h, toast } from "./dom.js";
 import { field, formOf, open } from "./dialogs.js";
 import { date } from "./format.js";
+import { mailSection } from "./mail.js";
 import { webhookSection } from "./webhook.js";
 
 /**
  * @param {import("./api.js").Account} account
- * @param {boolean} webhooks whether the service sends some
+ * @param {import("./api.js").Settings} settings
  * @param {() => void} onDeleted
  */
-export function showAccount(account, webhooks, onDeleted) {
+export function showAccount(account, settings, onDeleted) {
   const dialog = open("Your account", [
     h("div", { class: "content" },
       h("p", { class: "identity" }, h("strong", null, account.login), h("span", null, `created ${date(account.created_at)}`)),
@@ -19,7 +20,8 @@ export function showAccount(account, webhooks, onDeleted) {
         dialog.close();
         toast("Password changed. You are signed out everywhere else.");
       }),
-      webhooks ? webhookSection() : null,
+      settings.mail ? mailSection() : null,
+      settings.webhooks ? webhookSection() : null,
       h("details", { class: "delete-account" }, h("summary", null, "Delete this account"), deleteForm(() => {
         dialog.close();
         onDeleted();

@@ -4,6 +4,7 @@ import { closeAll } from "./dialogs.js";
 import { announce, button, errorToast, focusMain, h, icon } from "./dom.js";
 import { keysView } from "./keys.js";
 import { showAccount } from "./account.js";
+import { verifyMail } from "./mail.js";
 import { hasPasswordLink, signInPage } from "./sign_in.js";
 
 /** @typedef {import("./api.js").Account} Account */
@@ -54,7 +55,7 @@ function header(settings, account) {
   if (!account) return h("header", { class: "top" }, brand, h("nav", { "aria-label": "Pages" }, ...pages));
   const accountButton = h("button", {
     type: "button", class: "ghost account", "aria-label": `Your account, ${account.login}`,
-    onclick: () => showAccount(account, settings.webhooks, () => show(settings, null, "Your account and its keys have been deleted.")),
+    onclick: () => showAccount(account, settings, () => show(settings, null, "Your account and its keys have been deleted.")),
   }, icon("user"), h("span", null, account.login));
   const signOut = button("Sign out", {
     class: "ghost", onclick: async () => {
@@ -81,9 +82,11 @@ function footer(settings) {
 async function start() {
   app.replaceChildren(...loading);
   try {
+    await verifyMail();
     const [settings, account] = await Promise.all([call("get", "/api/v1/settings", {}), currentAccount()]);
     show(settings, hasPasswordLink() ? null : account);
     window.addEventListener("hashchange", () => {
+      verifyMail();
       if (hasPasswordLink()) show(settings, null);
     });
     window.addEventListener("session-ended", () => {

@@ -46,6 +46,11 @@ export function refreshTimes(root) {
   }
 }
 
+/** @param {import("./api.js").Schemas["Delivery"]} [delivery] the last attempt to deliver a notice */
+export function lastDelivery(delivery) {
+  return delivery ? h("p", { class: "hint last-delivery" }, `Last delivery ${ago(delivery.at)}: ${delivery.error ?? "delivered"}`) : null;
+}
+
 /** Time until the daily quotas reset, at midnight UTC. */
 export function untilMidnight(now = Date.now()) {
   const minutes = Math.ceil((86_400_000 - (now % 86_400_000)) / 60_000);

@@ -1,4 +1,4 @@
-// The page for visitors who are not signed in: the forms to sign in, to sign up and to set a password with a link.
+// The page for visitors who are not signed in: the forms to sign in, to sign up, and to set a forgotten password.
 import { ApiError, call } from "./api.js";
 import { announce, button, focusMain, h, icon } from "./dom.js";
 import { field, formOf } from "./dialogs.js";
@@ -44,6 +44,11 @@ export function signInPage(settings, onSignedIn, notice) {
       }));
       return;
     }
+    if (settings.mail && location.hash === "#forgot-password") {
+      document.title = "Forgot your password? · IP Lookup";
+      panel.replaceChildren(...forgotPassword());
+      return;
+    }
     const isSignUp = settings.signup && location.hash === "#sign-up";
     document.title = `${isSignUp ? "Create account" : "Sign in"} · IP Lookup`;
     panel.replaceChildren(...(isSignUp ? signUp(settings, onSignedIn) : signIn(settings, onSignedIn, notice)));
@@ -85,7 +90,9 @@ function signIn(settings, onSignedIn, notice) {
       throw isOutage ? new ApiError(503, "unavailable", "Sign-in is unavailable right now. Try again in a minute.") : error;
     }
   });
-  const forgotten = h("p", { class: "forgotten hint" }, "Forgot your password? Ask the operator of this service for a new one.");
+  const forgotten = settings.mail
+    ? h("p", { class: "forgotten" }, h("a", { href: "#forgot-password" }, "Forgot your password?"))
+    : h("p", { class: "forgotten hint" }, "Forgot your password? Ask the operator of this service for a new one.");
   const alternative = settings.signup
     ? h("p", { class: "alternative" }, "New here? ", h("a", { href: "#sign-up" }, "Create an account"))
     : h("p", { class: "alternative" }, "Sign-up is closed. Ask the operator for an account.");
@@ -101,7 +108,7 @@ function signUp(settings, onSignedIn) {
   password.minLength = 8;
   const submit = button("Create account", { class: "primary wide", type: "submit" });
   const form = formOf(
-    [field("Login", login, "An email address or any name without spaces."), field("Password", password, PASSWORD_HINT)],
+    [field("Login", login, "An email address or any name without spaces."), field("Password", password, `${PASSWORD_HINT} If you forget it, ${settings.mail ? "a verified mail address can reset it" : "ask the operator"}.`)],
     [submit],
     async () => onSignedIn(await call("post", "/api/v1/account", { body: { login: login.value, password: password.value } })));
   const alternative = h("p", { class: "alternative" }, "Have an account? ", h("a", { href: "#sign-in" }, "Sign in"));
@@ -124,6 +131,19 @@ function setPassword(onDone) {
   });
   const alternative = h("p", { class: "alternative" }, "Have a password? ", h("a", { href: "#sign-in" }, "Sign in"));
   return [h("h1", null, "Set your password"), h("p", { class: "lead" }, "Then sign in with it. This signs you out everywhere."), form, alternative];
+}
+
+function forgotPassword() {
+  const [login] = inputs("current-password");
+  const result = h("p", { class: "hint", role: "status" });
+  const submit = button("Send the link", { class: "primary wide", type: "submit" });
+  const form = formOf([field("Login", login), result], [submit], async () => {
+    result.textContent = "";
+    await call("post", "/api/v1/account/forgot-password", { body: { login: login.value } });
+    result.textContent = "If this account exists and has a verified mail address, a link is on its way. It works once, within 30 minutes.";
+  });
+  const alternative = h("p", { class: "alternative" }, "No mail address in your account? Ask the operator. ", h("a", { href: "#sign-in" }, "Sign in"));
+  return [h("h1", null, "Forgot your password?"), h("p", { class: "lead" }, "Get a link by mail to set a new one."), form, alternative];
 }
 
 /** @param {"current-password" | "new-password"} autocomplete */

@@ -3,11 +3,11 @@ import { call, errorMessage } from "./api.js";
 import { copyable } from "./create.js";
 import { button, h } from "./dom.js";
 import { field, formOf } from "./dialogs.js";
-import { ago } from "./format.js";
+import { lastDelivery } from "./format.js";
 
 /** A section that loads the webhook, and shows a form for it. */
 export function webhookSection() {
-  const section = h("section", { class: "webhook" }, h("h3", null, "Notices"), h("p", { class: "hint" }, "Loading …"));
+  const section = h("section", { class: "webhook" }, h("h3", null, "Webhook"), h("p", { class: "hint" }, "Loading …"));
   load(section).catch((error) => section.lastChild?.replaceWith(h("p", { class: "problem", role: "alert" }, errorMessage(error))));
   return section;
 }
@@ -27,7 +27,7 @@ async function load(section, message = "") {
     h("p", null, "Get a message when a key is paused or reaches its daily limit. Webhooks of Slack, Discord and Mattermost show it as text."),
     field("Webhook URL", url, "Leave it empty to get no messages."),
     h("label", { class: "check", for: enabled.id }, enabled, h("span", null, "Send notices")),
-    webhook.last_delivery ? h("p", { class: "hint last-delivery" }, `Last delivery ${ago(webhook.last_delivery.at)}: ${webhook.last_delivery.error ?? "delivered"}`) : null,
+    lastDelivery(webhook.last_delivery),
     secret,
     result,
   ], webhook.url ? [replaceButton(secret, result), testButton(result), save] : [save], async () => {
@@ -35,7 +35,7 @@ async function load(section, message = "") {
     await load(section, url.value.trim() ? "Webhook saved." : "Webhook removed.");
     if (changed.secret) showSecret(section.querySelector(".webhook-secret"), changed.secret);
   });
-  section.replaceChildren(h("h3", null, "Notices"), form);
+  section.replaceChildren(h("h3", null, "Webhook"), form);
 }
 
 /** @param {HTMLElement} result */

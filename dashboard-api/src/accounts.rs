@@ -49,6 +49,10 @@ pub enum AccountError {
     NoWebhook,
     #[error(transparent)]
     Webhook(#[from] TargetError),
+    #[error("this service sends no mail")]
+    MailDisabled,
+    #[error("the mail address is not valid")]
+    InvalidAddress,
     #[error(transparent)]
     Throttled(#[from] Throttled),
     #[error(transparent)]
@@ -157,10 +161,8 @@ impl Accounts {
     /// Takes a place in the queue for hashing, then counts the attempt: a full queue costs no attempt, and no call to
     /// quota-svc.
     fn enter(&self, attempt: Attempt<'_>) -> Result<Place<'_>, AccountError> {
-        let place = self.passwords.enter(match attempt {
-            Attempt::KnownBrowser { .. } | Attempt::Confirmation { .. } => Share::Known,
-            _ => Share::Strangers,
-        })?;
+        let is_known = matches!(attempt, Attempt::KnownBrowser { .. } | Attempt::Confirmation { .. });
+        let place = self.passwords.enter(if is_known { Share::Known } else { Share::Strangers })?;
         self.throttle.attempt(attempt, Instant::now())?;
         Ok(place)
     }
@@ -234,14 +236,14 @@ impl Accounts {
         Ok(())
     }
 
-    /// Sets the password of the account that a password link names, and revokes all its sessions and links. An error
-    /// leaves the link valid.
+    /// Sets the password of the account that a password link names, and revokes all its sessions and links. Returns the
+    /// account's ID. An error leaves the link valid.
     pub async fn set_password_with_link(
         &self,
         token: &str,
         password: &SecretString,
         address: IpAddr,
-    ) -> Result<(), AccountError> {
+    ) -> Result<String, AccountError> {
         let place = self.enter(Attempt::PasswordLink { address })?;
         let token = LinkToken::parse(token).ok_or(AccountError::InvalidLink)?;
         match self.use_link(&token, password, &place).await {
@@ -251,7 +253,7 @@ impl Accounts {
             {
                 Err(AccountError::InvalidLink)
             }
-            result => result,
+            result => result.map(|()| token.account()),
         }
     }
 
@@ -282,6 +284,11 @@ impl Accounts {
     pub async fn delete(&self, session: &Session, password: &SecretString) -> Result<(), AccountError> {
         let (_, expected_credential, _) = self.check_password(session, password).await?;
         Ok(self.quota.delete_account(&session.account, Some(&expected_credential)).await?)
+    }
+
+    /// Checks the password before a change that is made elsewhere.
+    pub async fn confirm(&self, session: &Session, password: &SecretString) -> Result<(), AccountError> {
+        self.check_password(session, password).await.map(drop)
     }
 
     /// Checks the password before a change that a stolen session must not be able to make. Returns the place in the

@@ -5,6 +5,7 @@ mod context;
 mod csrf;
 mod error;
 mod keys;
+mod mail;
 mod model;
 mod quota;
 mod webhook;
@@ -13,6 +14,7 @@ use std::sync::Arc;
 
 use account::AccountApi;
 use keys::KeysApi;
+use mail::MailApi;
 use poem_openapi::{OpenApiService, Tags};
 use quota::QuotaApi;
 use service_kit::error::INTERNAL_ERROR;
@@ -37,7 +39,7 @@ enum Tag {
     Quota,
 }
 
-type Service = OpenApiService<(AccountApi, WebhookApi, KeysApi, QuotaApi), ()>;
+type Service = OpenApiService<(AccountApi, WebhookApi, MailApi, KeysApi, QuotaApi), ()>;
 
 /// Returns the OpenAPI document as pretty-printed JSON.
 pub fn document(context: &Arc<Context>) -> anyhow::Result<String> {
@@ -49,12 +51,9 @@ pub fn document(context: &Arc<Context>) -> anyhow::Result<String> {
 
 /// The operations, without middleware.
 pub fn service(context: &Arc<Context>) -> Service {
-    let apis = (
-        AccountApi(context.clone()),
-        WebhookApi(context.clone()),
-        KeysApi(context.clone()),
-        QuotaApi(context.clone()),
-    );
+    let (account, webhook) = (AccountApi(context.clone()), WebhookApi(context.clone()));
+    let (mail, keys) = (MailApi(context.clone()), KeysApi(context.clone()));
+    let apis = (account, webhook, mail, keys, QuotaApi(context.clone()));
     OpenApiService::new(apis, "IP lookup dashboard", "1.1.0")
         .description(include_str!("api/description.md"))
         .contact(openapi::contact(Some(&context.docs_url)))

@@ -16,6 +16,7 @@ use crate::api::{self, Context};
 use crate::config::{Config, Switch};
 use crate::deadline::{self, QUOTA_TIMEOUT};
 use crate::first_account::FirstAccount;
+use crate::mail::Mailer;
 use crate::notices::Deliveries;
 use crate::router;
 use crate::session::{Cookies, KnownBrowsers, SessionKey};
@@ -45,9 +46,14 @@ impl DashboardService {
             kit.readiness.condition("dashboard-edge").follow(edge.status(), DiscoveryStatus::readiness);
         let token = QuotaToken::load_flag(config.quota_token_file.as_deref())?;
         let quota = quota_client(config)?.with_token(&token);
-        let context = Arc::new(context(config, &config.accounts.session_key()?, edge, quota)?);
+        let (key, mut tasks) = (config.accounts.session_key()?, JoinSet::new());
+        let mail = Mailer::start(&config.notices.mail, &key, quota.clone(), config.dashboard_url())?;
+        let mail = mail.map(|(mailer, task)| {
+            tasks.spawn(kit.tasks.watch("mail", task));
+            mailer
+        });
+        let context = Arc::new(context(config, &key, edge, quota, mail)?);
         let endpoint = router::endpoint(&context, &kit.telemetry)?;
-        let mut tasks = JoinSet::new();
         let quota = context.quota.clone();
         let first_account =
             config.accounts.first_account_dir.as_deref().map(FirstAccount::read).transpose()?;
@@ -58,11 +64,11 @@ impl DashboardService {
             }
         }));
         tasks.spawn(kit.tasks.watch("proxy discovery", discovery_report));
-        if let Some(rules) = context.webhooks.clone() {
-            let (quota, link) = (context.quota.clone(), context.dashboard_url.clone());
-            let deliveries = Deliveries::new(quota, rules, link, &kit.telemetry.meter());
-            tasks.spawn(kit.tasks.watch("notices", deliveries.run()));
-        }
+        // Even if this service sends neither webhooks nor mail: notices that nobody takes would wait forever.
+        let (webhooks, mail) = (context.webhooks.clone(), context.mail.clone());
+        let (quota, link) = (context.quota.clone(), context.dashboard_url.clone());
+        let deliveries = Deliveries::new(quota, webhooks, mail, link, &kit.telemetry.meter());
+        tasks.spawn(kit.tasks.watch("notices", deliveries.run()));
         Ok(Self { endpoint, context, tasks })
     }
 
@@ -87,7 +93,7 @@ pub async fn document() -> anyhow::Result<String> {
     let config = Config::default();
     let edge = Edge::start(&config.edge).await?;
     let quota = quota_client(&config)?;
-    let context = Arc::new(context(&config, &SessionKey::generate()?, edge, quota)?);
+    let context = Arc::new(context(&config, &SessionKey::generate()?, edge, quota, None)?);
     api::document(&context)
 }
 
@@ -97,7 +103,13 @@ fn quota_client(config: &Config) -> anyhow::Result<QuotaClient> {
     Ok(quota.with_context(inject_request_context).with_deadline(deadline::current))
 }
 
-fn context(config: &Config, key: &SessionKey, edge: Edge, quota: QuotaClient) -> anyhow::Result<Context> {
+fn context(
+    config: &Config,
+    key: &SessionKey,
+    edge: Edge,
+    quota: QuotaClient,
+    mail: Option<Arc<Mailer>>,
+) -> anyhow::Result<Context> {
     let args = &config.accounts;
     let max_accounts = (args.signup == Switch::On).then_some(args.max_accounts);
     Ok(Context {
@@ -111,6 +123,7 @@ fn context(config: &Config, key: &SessionKey, edge: Edge, quota: QuotaClient) ->
         public_origin: config.public_origin(),
         dashboard_url: config.dashboard_url(),
         webhooks: config.notices.webhook_rules(),
+        mail,
         host: config.host(),
         attribution: config.attribution.clone(),
     })

@@ -13,6 +13,7 @@ use service_kit::command_line::{ManualCommand, OutputArgs, short_help};
 use service_kit::{ListenAddrParser, PortArgs, TelemetryArgs, is_local_http, web_url};
 use url::Url;
 
+use crate::mail::MailArgs;
 use crate::notices::target::TargetRules;
 use crate::password_commands::PasswordCommand;
 use crate::session::SessionKey;
@@ -155,6 +156,8 @@ pub struct NoticeArgs {
     /// owner reaches your own network
     #[arg(long, env, value_name = "CIDR", value_delimiter = ',')]
     pub webhook_allow_network: Vec<IpNet>,
+    #[command(flatten)]
+    pub mail: MailArgs,
 }
 
 impl NoticeArgs {
@@ -246,10 +249,13 @@ impl Config {
         host.map(|host| host.trim_matches(['[', ']']).to_owned())
     }
 
-    /// Rejects a `--public-url` at which browsers would reject the session cookies.
+    /// Rejects a `--public-url` at which browsers would reject the session cookies, and mail without a public URL.
     pub fn check(&self) -> anyhow::Result<()> {
         match &self.public_url {
             Some(url) => check_cookies(url, self.accounts.insecure_cookies),
+            None if self.notices.mail.smtp_url.is_some() => {
+                bail!("--smtp-url needs --public-url, for the links in mail")
+            }
             None => Ok(()),
         }
     }

@@ -7,6 +7,7 @@ pub mod cli;
 pub mod config;
 pub mod deadline;
 pub mod first_account;
+pub mod mail;
 pub mod notices;
 pub mod page;
 pub mod password;

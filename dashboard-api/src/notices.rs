@@ -10,16 +10,18 @@ use std::time::Duration;
 use base::log_throttle::LogThrottle;
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Meter};
-use quota_client::wire::{ClaimedNotice, Delivery, NoticeResult};
+use quota_client::wire::{Channel, ClaimedNotice, Delivery, NoticeResult};
 use quota_client::{ClientError, QuotaClient};
 use target::TargetRules;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
-use webhook::{Message, SendError};
+use webhook::Message;
 
+use crate::mail::{Mailer, message};
 use crate::session::unix_now;
+use crate::throttle::Purpose;
 
-/// Notices in delivery at the same time: at most one per account.
+/// Notices in delivery at the same time: at most one per account and channel.
 const CONCURRENCY: usize = 64;
 /// How often notices are claimed while there are none.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -30,7 +32,10 @@ const MAX_AGE_MS: i64 = 86_400_000;
 
 pub struct Deliveries {
     quota: QuotaClient,
-    rules: TargetRules,
+    /// Where webhooks may be sent; `None` if none are sent.
+    webhooks: Option<TargetRules>,
+    /// `None` if no mail is sent.
+    mail: Option<Arc<Mailer>>,
     /// URL of the dashboard.
     link: String,
     results: Counter<u64>,
@@ -38,12 +43,18 @@ pub struct Deliveries {
 }
 
 impl Deliveries {
-    pub fn new(quota: QuotaClient, rules: TargetRules, link: String, meter: &Meter) -> Self {
+    pub fn new(
+        quota: QuotaClient,
+        webhooks: Option<TargetRules>,
+        mail: Option<Arc<Mailer>>,
+        link: String,
+        meter: &Meter,
+    ) -> Self {
         let results = meter
             .u64_counter("notice_deliveries")
             .with_description("Attempts to deliver a notice to an owner, by channel and result")
             .build();
-        Self { quota, rules, link, results, failures: LogThrottle::default() }
+        Self { quota, webhooks, mail, link, results, failures: LogThrottle::default() }
     }
 
     /// Runs until it is canceled.
@@ -88,9 +99,10 @@ impl Deliveries {
 
     /// Sends a notice, unless its account or key is gone or wants none.
     async fn attempt(&self, claimed: &ClaimedNotice) -> Result<NoticeResult, ClientError> {
-        let ClaimedNotice { account, notice, claim, attempts } = claimed;
+        let ClaimedNotice { account, channel, notice, claim, attempts } = claimed;
         let finished = |retry_seconds, delivery| NoticeResult {
             account: account.clone(),
+            channel: *channel,
             claim: *claim,
             retry_seconds,
             delivery,
@@ -99,27 +111,39 @@ impl Deliveries {
             Err(error) if error.status() == Some(404) => return Ok(finished(None, None)),
             contact => contact?.contact,
         };
-        let Some(webhook) = contact.webhook.filter(|webhook| webhook.enabled) else {
+        if !contact.channels().contains(channel) {
             return Ok(finished(None, None));
-        };
+        }
         let key = match self.quota.key(&notice.key, Some(account)).await {
             Err(error) if error.status() == Some(404) => return Ok(finished(None, None)),
             key => key?.key,
         };
         let link = format!("{}/#key={}", self.link, key.id);
-        let sent = webhook::send(&self.rules, &webhook, &Message::new(notice, &key, &link)).await;
+        let sent = match (channel, contact.webhook, contact.mail, &self.webhooks, &self.mail) {
+            (Channel::Webhook, Some(webhook), _, Some(rules), _) => {
+                let sent = webhook::send(rules, &webhook, &Message::new(notice, &key, &link)).await;
+                sent.map_err(|error| error.to_string())
+            }
+            (Channel::Mail, _, Some(mail), _, Some(mailer)) => {
+                if let Err(throttled) = mailer.allow(Purpose::Notice, &mail.address) {
+                    let seconds = u32::try_from(throttled.retry_after.as_secs()).unwrap_or(u32::MAX);
+                    return Ok(finished(Some(seconds.saturating_add(1)), None));
+                }
+                let sent = mailer.send(&mail.address, &message::Message::notice(notice, &key, &link)).await;
+                sent.map_err(|error| mailer.log_failure(error))
+            }
+            // This service does not use the channel any more.
+            _ => return Ok(finished(None, None)),
+        };
         let backoff = BACKOFF.get(*attempts as usize).or(BACKOFF.last()).copied();
         let retry = backoff.filter(|_| sent.is_err() && now_ms() - notice.at < MAX_AGE_MS);
-        self.count(match (&sent, retry) {
+        let result = match (&sent, retry) {
             (Ok(()), _) => "delivered",
             (Err(_), Some(_)) => "failed",
             (Err(_), None) => "dropped",
-        });
-        Ok(finished(retry, Some(delivery(&sent))))
-    }
-
-    fn count(&self, result: &'static str) {
-        self.results.add(1, &[KeyValue::new("channel", "webhook"), KeyValue::new("result", result)]);
+        };
+        self.results.add(1, &[KeyValue::new("channel", channel.as_str()), KeyValue::new("result", result)]);
+        Ok(finished(retry, Some(Delivery { at: now_ms(), error: sent.err() })))
     }
 
     fn log(&self, error: &ClientError, message: &str) {
@@ -127,11 +151,6 @@ impl Deliveries {
             tracing::warn!(%error, occurrences, "{message}");
         }
     }
-}
-
-/// What the owner sees of an attempt.
-pub fn delivery(sent: &Result<(), SendError>) -> Delivery {
-    Delivery { at: now_ms(), error: sent.as_ref().err().map(ToString::to_string) }
 }
 
 pub fn now_ms() -> i64 {

@@ -36,6 +36,7 @@ const ASSETS: &[Asset] = &[
     asset!("dialogs.js", SCRIPT),
     asset!("create.js", SCRIPT),
     asset!("account.js", SCRIPT),
+    asset!("mail.js", SCRIPT),
     asset!("webhook.js", SCRIPT),
 ];
 

@@ -1,4 +1,4 @@
-//! Limits guesses at passwords and password links, and mass sign-ups.
+//! Limits guesses at passwords and password links, mass sign-ups, and mail.
 //!
 //! Nobody may lock an owner out, so no limit that a stranger can use up applies to a browser that has signed in before
 //! or to a signed-in owner. Logins and addresses are not stored, only a keyed hash of each. The key is random and never
@@ -16,7 +16,7 @@ use crate::session::{BrowserId, normalized};
 /// Maximum number of entries, which use a few megabytes. When it is reached, [`evict`] makes room.
 const MAX_ENTRIES: usize = 65_536;
 
-/// An attempt to use a password or a password link, or to create an account. Each kind is counted separately.
+/// An attempt to use a password or a link, to create an account, or to send something. Each kind is counted separately.
 #[derive(Debug, Clone, Copy)]
 pub enum Attempt<'a> {
     /// A sign-in from a browser that has not signed in to this account before.
@@ -40,7 +40,7 @@ pub enum Attempt<'a> {
     TestEvent {
         account: &'a str,
     },
-    /// The use of a password link.
+    /// The use of a password link, or of a link that verifies a mail address.
     PasswordLink {
         address: IpAddr,
     },
@@ -49,6 +49,24 @@ pub enum Attempt<'a> {
         key: &'a str,
         address: IpAddr,
     },
+    /// A request for mail by a visitor or an owner.
+    MailRequest {
+        address: IpAddr,
+    },
+    /// A message to this mail address.
+    Mail {
+        purpose: Purpose,
+        recipient: &'a str,
+    },
+}
+
+/// What mail is sent for. Each purpose has its own limits, so that none can be used to prevent another.
+#[derive(Debug, Clone, Copy)]
+pub enum Purpose {
+    Notice,
+    Security,
+    Verification,
+    PasswordReset,
 }
 
 /// Allows `burst` attempts without delay, then one per `interval`.
@@ -73,6 +91,12 @@ const SIGN_UPS_PER_ADDRESS: AttemptRate = rate(20, 60);
 const TEST_EVENTS_PER_ACCOUNT: AttemptRate = rate(1, 60);
 /// Questions about one key's quota by one address.
 const QUOTA_PER_CLIENT: AttemptRate = rate(60, 1);
+/// 20 per hour.
+const MAIL_REQUESTS_PER_ADDRESS: AttemptRate = rate(20, 180);
+/// 10 per hour.
+const MAIL_PER_RECIPIENT: AttemptRate = rate(10, 360);
+/// 1,200 per hour.
+const MAIL_IN_TOTAL: AttemptRate = rate(1_200, 3);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("too many attempts")]
@@ -150,6 +174,19 @@ impl Throttle {
             }
             Attempt::Quota { key, address } => {
                 vec![(self.digest("quota", &[key.as_bytes(), &network(address)]), QUOTA_PER_CLIENT)]
+            }
+            Attempt::MailRequest { address } => {
+                vec![(self.digest("mail request", &[&network(address)]), MAIL_REQUESTS_PER_ADDRESS)]
+            }
+            Attempt::Mail { purpose, recipient } => {
+                let (purpose, recipient) = (format!("{purpose:?}"), recipient.to_lowercase());
+                vec![
+                    (
+                        self.digest("recipient", &[purpose.as_bytes(), recipient.as_bytes()]),
+                        MAIL_PER_RECIPIENT,
+                    ),
+                    (self.digest("all mail", &[purpose.as_bytes()]), MAIL_IN_TOTAL),
+                ]
             }
         }
     }
@@ -293,6 +330,25 @@ mod tests {
             throttle.reset(sign_in("Ada", 1));
         }
         assert_eq!(attempts(&throttle, sign_in("ada", 1), 10, now), 0, "the address has made 600 attempts");
+    }
+
+    #[test]
+    fn mail_is_limited_per_recipient_and_in_total_for_each_purpose() {
+        fn mail(purpose: Purpose, recipient: &str) -> Attempt<'_> {
+            Attempt::Mail { purpose, recipient }
+        }
+        let (throttle, now) = (Throttle::new().unwrap(), Instant::now());
+        assert_eq!(attempts(&throttle, mail(Purpose::PasswordReset, "ada@a.example"), 20, now), 10);
+        assert_eq!(attempts(&throttle, mail(Purpose::PasswordReset, "Ada@A.example"), 1, now), 0);
+        assert_eq!(attempts(&throttle, mail(Purpose::Security, "ada@a.example"), 20, now), 10);
+        let recipients = (0..2_000).map(|n| format!("{n}@a.example"));
+        let sent = recipients.filter(|to| throttle.attempt(mail(Purpose::PasswordReset, to), now).is_ok());
+        assert_eq!(sent.count(), 1_190, "1,200 in total");
+        assert_eq!(attempts(&throttle, mail(Purpose::Security, "grace@a.example"), 1, now), 1);
+        let later = now + Duration::from_secs(3_600);
+        assert_eq!(attempts(&throttle, mail(Purpose::PasswordReset, "ada@a.example"), 20, later), 10);
+        let request = Attempt::MailRequest { address: address(1) };
+        assert_eq!(attempts(&throttle, request, 30, now), 20);
     }
 
     #[test]

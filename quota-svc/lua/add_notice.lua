@@ -1,15 +1,15 @@
--- Adds a notice to the outbox, unless the account has the same one already.
+-- Adds a notice to the outbox, unless its queue has the same one already.
 --
--- KEYS[1]  when each account's oldest notice is due (`{outbox}:q`)
--- KEYS[2]  notices of the account, oldest first (`{outbox}:l:ACCOUNT`)
+-- KEYS[1]  when each queue's oldest notice is due (`{outbox}:q`)
+-- KEYS[2]  notices of the queue, oldest first (`{outbox}:l:ACCOUNT:CHANNEL`)
 -- ARGV[1]  the time in ms, or '' for this server's clock
--- ARGV[2]  account ID
+-- ARGV[2]  the queue, as `ACCOUNT:CHANNEL`
 -- ARGV[3]  the notice as JSON
--- ARGV[4]  maximum number of notices of an account
--- ARGV[5]  maximum number of accounts with notices
+-- ARGV[4]  maximum number of notices of a queue
+-- ARGV[5]  maximum number of queues with notices
 -- returns  number of notices that were dropped: 0 or 1
 --
--- Atomic because the queue and the lists must agree.
+-- Atomic because queues and lists must agree.
 
 local position = redis.pcall('LPOS', KEYS[2], ARGV[3])
 if type(position) == 'number' then return 0 end

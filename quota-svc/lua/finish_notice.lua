@@ -1,15 +1,15 @@
 -- Ends a claim: removes its notice, or sets the time of the next attempt.
 --
--- KEYS[1]  when each account's oldest notice is due (`{outbox}:q`)
--- KEYS[2]  notices of the account, oldest first (`{outbox}:l:ACCOUNT`)
+-- KEYS[1]  when each queue's oldest notice is due (`{outbox}:q`)
+-- KEYS[2]  notices of the queue, oldest first (`{outbox}:l:ACCOUNT:CHANNEL`)
 -- KEYS[3]  claims (`{outbox}:c`)
 -- ARGV[1]  the time in ms, or '' for this server's clock
--- ARGV[2]  account ID
+-- ARGV[2]  the queue, as `ACCOUNT:CHANNEL`
 -- ARGV[3]  number of the claim
 -- ARGV[4]  time until the next attempt in ms, or '' to remove the notice
 -- returns  1, or 0 if the claim is no longer valid: another process has claimed the notice
 --
--- Atomic because queue, lists and claims must agree.
+-- Atomic because queues, lists and claims must agree.
 
 local claim, attempts = string.match(redis.call('HGET', KEYS[3], ARGV[2]) or '', '^(%d+):(%d+)$')
 if claim ~= ARGV[3] then return 0 end

@@ -22,7 +22,7 @@ use secrecy::{ExposeSecret, SecretString};
 use crate::domain::account::Login;
 use crate::domain::id::{AccountId, KeyId};
 use crate::domain::key::{KeyChange, KeyChangeError, KeyMeta, StoredKey};
-use crate::domain::notice::Announcement;
+use crate::domain::notice::{Announcement, Queue};
 use crate::domain::time::Clock;
 use crate::domain::transfer::ImportAccount;
 use crate::domain::verdict::{ChargeGroup, GroupOutcome};
@@ -306,7 +306,7 @@ pub trait KeyStore: Send + Sync {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Claims {
     pub notices: Vec<ClaimedNotice>,
-    /// Notices that were dropped, because too many of an account wait.
+    /// Notices that were dropped, because too many of a queue wait.
     pub dropped: u64,
 }
 
@@ -317,20 +317,20 @@ pub trait NoticeStore: Send + Sync {
     /// none. Safe to repeat. Returns the number of announcements that were dropped, because the outbox is bounded.
     async fn announce(&self, announcement: &Announcement) -> Result<u64, StoreError>;
     /// Makes notices of announcements, if the owners want them, and marks the pauses and days as announced. Then claims the
-    /// oldest notice of up to `limit` accounts whose turn it is.
+    /// oldest notice of up to `limit` queues whose turn it is.
     async fn claim_notices(&self, limit: usize) -> Result<Claims, StoreError>;
-    /// Ends a claim: removes its notice, or delays its next attempt by `retry_seconds`. Returns `false` if the claim is no longer
-    /// valid.
+    /// Ends a claim: removes its notice, or delays its next attempt by `retry_seconds`, and stores the delivery as the last one.
+    /// Returns `false` if the claim is no longer valid.
     async fn finish_notice(
         &self,
-        account: AccountId,
+        queue: Queue,
         claim: u64,
         retry_seconds: Option<u32>,
+        delivery: Option<Delivery>,
     ) -> Result<bool, StoreError>;
     /// How long the notice that is due longest has waited for a process to claim it, ms; 0 if none is due.
     async fn overdue_ms(&self) -> Result<i64, StoreError>;
 
     async fn contact(&self, id: AccountId) -> Result<ContactStatus, StoreError>;
     async fn set_contact(&self, id: AccountId, contact: &Contact) -> Result<(), StoreError>;
-    async fn set_last_delivery(&self, id: AccountId, delivery: &Delivery) -> Result<(), StoreError>;
 }

@@ -37,7 +37,7 @@ pub use key::{
     SettingsChange, SettingsError, StateChange, UnreadableKey, Usage, rfc3339,
 };
 pub use notice::{
-    ClaimedNotice, ClaimedNotices, Contact, ContactStatus, Delivery, Notice, NoticeKind, NoticeResult,
-    Webhook,
+    Channel, ClaimedNotice, ClaimedNotices, Contact, ContactStatus, Delivery, Mail, Notice, NoticeKind,
+    NoticeResult, Webhook,
 };
 pub use transfer::{ExportPage, ExportedAccount, ExportedKey, ImportReport, ImportRequest, LeftOut};

@@ -1,10 +1,12 @@
 //! Notices: what an owner is told about a key, and where.
 
+use std::collections::BTreeMap;
+
 use poem_openapi::{Enum, Object};
 use serde::{Deserialize, Serialize};
 
 /// Kind of a notice. `key.paused`: the key exceeded the burst limit. `key.daily_limit`: the key's first request over the
-/// daily limit was denied today.
+/// daily limit was denied today. `key.expiring`: the key expires in 7 days or less, or in a day or less.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Enum, Serialize, Deserialize)]
 pub enum NoticeKind {
     #[oai(rename = "key.paused")]
@@ -13,9 +15,23 @@ pub enum NoticeKind {
     #[oai(rename = "key.daily_limit")]
     #[serde(rename = "key.daily_limit")]
     KeyDailyLimit,
+    #[oai(rename = "key.expiring")]
+    #[serde(rename = "key.expiring")]
+    KeyExpiring,
 }
 
-names!(NoticeKind: KeyPaused => "key.paused", KeyDailyLimit => "key.daily_limit");
+names!(NoticeKind: KeyPaused => "key.paused", KeyDailyLimit => "key.daily_limit", KeyExpiring => "key.expiring");
+
+/// How a notice reaches its owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Enum, Serialize, Deserialize)]
+#[oai(rename_all = "lowercase")]
+#[serde(rename_all = "lowercase")]
+pub enum Channel {
+    Webhook,
+    Mail,
+}
+
+names!(Channel: Webhook => "webhook", Mail => "mail");
 
 /// What happened to a key.
 // The same event always has the same fields, so the outbox recognizes a repeat.
@@ -26,18 +42,21 @@ pub struct Notice {
     pub kind: NoticeKind,
     /// ID of the key.
     pub key: String,
-    /// Time of the pause, or the start of the day (UTC) of the daily limit: Unix time in milliseconds.
+    /// Time of the pause, the start of the day (UTC) of the daily limit, or 7 days or 1 day before the key expires: Unix time
+    /// in milliseconds.
     pub at: i64,
-    /// The limit that was exceeded.
+    /// The limit that was exceeded; 0 for `key.expiring`.
     pub limit: u32,
 }
 
-/// The oldest notice of an account, claimed by a process that delivers it. Other processes get it again after 60 seconds,
+/// The oldest notice of an account in a channel, claimed by a process that delivers it. Other processes get it again after 60 seconds,
 /// unless the result is reported first.
 #[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
 pub struct ClaimedNotice {
     /// ID of the account.
     pub account: String,
+    /// Channel of the notice.
+    pub channel: Channel,
     /// The notice.
     pub notice: Notice,
     /// Number of this claim, to report its result with.
@@ -49,7 +68,7 @@ pub struct ClaimedNotice {
 /// Notices to deliver.
 #[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
 pub struct ClaimedNotices {
-    /// At most one per account.
+    /// At most one per account and channel.
     pub notices: Vec<ClaimedNotice>,
 }
 
@@ -59,6 +78,8 @@ pub struct ClaimedNotices {
 pub struct NoticeResult {
     /// ID of the account.
     pub account: String,
+    /// Channel of the notice.
+    pub channel: Channel,
     /// `claim` of the notice.
     pub claim: u64,
     /// When to try again, in seconds. If absent, the notice is removed.
@@ -69,7 +90,7 @@ pub struct NoticeResult {
     pub delivery: Option<Delivery>,
 }
 
-/// The last attempt to deliver a notice to an account's webhook.
+/// An attempt to deliver a notice.
 #[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Delivery {
@@ -87,6 +108,9 @@ pub struct Contact {
     /// Webhook of the account. Absent if it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub webhook: Option<Webhook>,
+    /// Mail address of the account. Absent if it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mail: Option<Mail>,
 }
 
 impl Contact {
@@ -94,9 +118,16 @@ impl Contact {
         *self == Self::default()
     }
 
-    /// Whether notices are sent anywhere.
-    pub fn wants_notices(&self) -> bool {
-        self.webhook.as_ref().is_some_and(|webhook| webhook.enabled)
+    /// Where notices are sent.
+    pub fn channels(&self) -> Vec<Channel> {
+        let webhook = self.webhook.iter().filter(|webhook| webhook.enabled).map(|_| Channel::Webhook);
+        let mail = self.mail.iter().filter(|mail| mail.verified && mail.notices).map(|_| Channel::Mail);
+        webhook.chain(mail).collect()
+    }
+
+    /// The mail address, if its owner has verified it.
+    pub fn verified_address(&self) -> Option<&str> {
+        self.mail.as_ref().filter(|mail| mail.verified).map(|mail| &*mail.address)
     }
 }
 
@@ -112,12 +143,24 @@ pub struct Webhook {
     pub enabled: bool,
 }
 
-/// An account's contact and the last delivery.
+/// A mail address.
+#[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Mail {
+    /// The address.
+    pub address: String,
+    /// Whether a link that was sent to the address has been used. Until then, it gets no other mail.
+    pub verified: bool,
+    /// Whether notices are sent.
+    pub notices: bool,
+}
+
+/// An account's contact and the last deliveries.
 #[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
 pub struct ContactStatus {
     /// Where the owner wants to be told.
     pub contact: Contact,
-    /// Last attempt to deliver a notice. Absent if there was none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_delivery: Option<Delivery>,
+    /// Last attempt to deliver a notice in each channel, by its name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub last_deliveries: BTreeMap<String, Delivery>,
 }

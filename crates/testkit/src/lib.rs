@@ -19,6 +19,7 @@ pub mod process;
 pub mod quota;
 pub mod redis;
 pub mod sentinel;
+pub mod smtp;
 pub mod spawner;
 pub mod tls;
 pub mod tools;

@@ -12,6 +12,7 @@ use super::context::{Context, Csrf, RequestInfo, SessionRequired, WithCookies};
 use super::error::ApiError;
 use super::model::{Account, Confirmation, Credentials, Link, LinkPassword, PasswordChange, Settings};
 use crate::accounts::AccountError;
+use crate::mail::Task;
 use crate::session::{self, unix_now};
 
 pub struct AccountApi(pub Arc<Context>);
@@ -78,6 +79,7 @@ impl AccountApi {
             docs_url: self.0.docs_url.clone(),
             keys_per_account: KEYS_PER_ACCOUNT as u32,
             webhooks: self.0.webhooks.is_some(),
+            mail: self.0.mail.is_some(),
             attribution: attribution.map(link).collect(),
         })
     }
@@ -163,12 +165,13 @@ impl AccountApi {
         let PasswordChange { current_password, new_password } = change.0;
         let (current, new) = (SecretString::from(current_password), SecretString::from(new_password));
         self.0.accounts.change_password(&session, &current, &new).await.map_err(self.0.error())?;
+        self.0.spawn_mail(Task::PasswordChanged { account: session.account });
         Ok(Done::Done)
     }
 
     /// Set a password with a link
     ///
-    /// The link comes from the operator and works once. Revokes every session of the account. Needs no session; sign in
+    /// The link comes by mail or from the operator, and works once. Revokes every session of the account. Needs no session; sign in
     /// afterwards.
     #[oai(path = "/account/password-link", method = "post", operation_id = "setPasswordWithLink")]
     async fn set_password_with_link(
@@ -180,7 +183,8 @@ impl AccountApi {
         let address = self.0.address(&request);
         let LinkPassword { token, password } = link.0;
         let set = self.0.accounts.set_password_with_link(&token, &password.into(), address).await;
-        set.map_err(self.0.error())?;
+        let account = set.map_err(self.0.error())?;
+        self.0.spawn_mail(Task::PasswordChanged { account });
         Ok(Done::Done)
     }
 

@@ -1,6 +1,7 @@
 //! State shared by the handlers, and what they extract from a request: its session, client address and CSRF header.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 
 use edge::{ConnectionFacts, Edge, Peer};
 use http::header::SET_COOKIE;
@@ -15,6 +16,7 @@ use quota_client::QuotaClient;
 use super::error::{ApiError, api_error};
 use crate::accounts::{AccountError, Accounts};
 use crate::config::Attribution;
+use crate::mail::{Mailer, Task};
 use crate::notices::target::TargetRules;
 use crate::session::{self, Cookies, KnownBrowsers, Session, unix_now};
 
@@ -38,6 +40,8 @@ pub struct Context {
     pub dashboard_url: String,
     /// Where webhooks may be sent; `None` if none are sent.
     pub webhooks: Option<TargetRules>,
+    /// `None` if no mail is sent.
+    pub mail: Option<Arc<Mailer>>,
     /// Host name of the dashboard's URL, without a port. `None` if every host is accepted.
     pub host: Option<String>,
     /// Links in the page's footer.
@@ -60,6 +64,13 @@ impl Context {
         // Only connections over a Unix socket have no peer address. The throttle counts all of them as one address.
         let peer = request.peer.unwrap_or(Peer::Address(IpAddr::V4(Ipv4Addr::UNSPECIFIED)));
         self.edge.identify(peer, &request.headers, ConnectionFacts::direct(request.version)).ip
+    }
+
+    /// Starts to send mail, if this service sends any.
+    pub fn spawn_mail(&self, task: Task) {
+        if let Some(mailer) = &self.mail {
+            mailer.spawn(task);
+        }
     }
 
     /// Adds the cookies of a new session to the response: the known-browser cookie and the session cookie.

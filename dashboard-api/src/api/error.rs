@@ -21,7 +21,7 @@ type Body = SerdeJson<ErrorBody>;
 #[derive(ApiResponse, Debug)]
 pub enum ApiError {
     /// Invalid request: `invalid_login`, `invalid_password`, `invalid_name`, `invalid_expiry`, `invalid_origins`,
-    /// `invalid_overlap`, `invalid_webhook`, `bad_request`.
+    /// `invalid_overlap`, `invalid_webhook`, `invalid_address`, `bad_request`.
     #[oai(status = 400)]
     Invalid(Body),
     /// Not signed in (`unauthenticated`), incorrect login or password (`invalid_credentials`), or no or an
@@ -29,7 +29,7 @@ pub enum ApiError {
     #[oai(status = 401)]
     Unauthenticated(Body),
     /// Not allowed: `csrf_refused`, `wrong_password`, `invalid_link`, `signup_disabled`, `account_limit_reached`,
-    /// `webhooks_disabled`, `inactive_api_key`.
+    /// `webhooks_disabled`, `mail_disabled`, `inactive_api_key`.
     #[oai(status = 403)]
     Forbidden(Body),
     /// This key does not exist in your account: `key_not_found`.
@@ -91,7 +91,7 @@ fn parts(error: &AccountError) -> ErrorParts<'_> {
         AccountError::WrongCredentials => (401, "invalid_credentials", "Incorrect login or password."),
         AccountError::WrongPassword => (403, "wrong_password", "Incorrect password."),
         AccountError::InvalidLink => {
-            (403, "invalid_link", "This link is no longer valid. Ask the operator for a new one.")
+            (403, "invalid_link", "This link is no longer valid. Request a new one.")
         }
         AccountError::SignupDisabled => {
             (403, "signup_disabled", "Sign-up is closed. Ask the operator for an account.")
@@ -116,6 +116,8 @@ fn parts(error: &AccountError) -> ErrorParts<'_> {
         }
         AccountError::WebhooksDisabled => (403, "webhooks_disabled", "This service sends no webhooks."),
         AccountError::NoWebhook => (409, "no_webhook", "Set a webhook first."),
+        AccountError::MailDisabled => (403, "mail_disabled", "This service sends no mail."),
+        AccountError::InvalidAddress => (400, "invalid_address", "This is not a valid mail address."),
         AccountError::Webhook(error) => return (400, "invalid_webhook", error.to_string().into()),
         AccountError::Throttled(_) => {
             let message = format!("Too many attempts. Try again in {} seconds.", retry_seconds(error));
@@ -207,8 +209,10 @@ pub fn add_examples(document: &mut OpenApiDocument, docs_url: &str) {
         (&["getQuota"], AccountError::WrongOrigin),
         (&[], AccountError::Unauthenticated),
         (&["signIn"], AccountError::WrongCredentials),
-        (&["changePassword", "deleteAccount"], AccountError::WrongPassword),
-        (&["setPasswordWithLink"], AccountError::InvalidLink),
+        (&["changePassword", "deleteAccount", "setMail"], AccountError::WrongPassword),
+        (&["setPasswordWithLink", "verifyMail"], AccountError::InvalidLink),
+        (&["setMail"], AccountError::InvalidAddress),
+        (&["setMail", "verifyMail", "forgotPassword"], AccountError::MailDisabled),
         (&["signUp"], AccountError::SignupDisabled),
         (&["signUp"], AccountError::AccountLimitReached),
         (&[], quota("key_not_found", "")),

@@ -98,11 +98,60 @@ pub struct WebhookSecret {
     pub secret: Option<String>,
 }
 
-/// Result of a test event.
+/// The account's mail address.
 #[derive(Object, Serialize)]
 #[oai(skip_serializing_if_is_none)]
-pub struct TestResult {
-    /// Why it was not delivered. Absent if it was.
+pub struct MailStatus {
+    /// The address. Absent if there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// Whether the link that was sent to the address has been used. Until then, it gets no other mail.
+    pub verified: bool,
+    /// Whether notices are sent.
+    pub notices: bool,
+    /// Last attempt to deliver a notice. Absent if there was none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_delivery: Option<wire::Delivery>,
+}
+
+/// A mail address to set.
+#[derive(Object, Deserialize)]
+#[oai(deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
+pub struct SetMail {
+    /// At most 254 characters. If absent, the address is removed.
+    #[serde(default)]
+    pub address: Option<String>,
+    /// Whether notices are sent.
+    pub notices: bool,
+    /// The account's password. Needed to set, change or remove the address.
+    #[serde(default)]
+    pub password: Option<String>,
+}
+
+/// Whose password was forgotten.
+#[derive(Object, Deserialize)]
+#[oai(deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
+pub struct ForgottenPassword {
+    /// Login of the account.
+    pub login: String,
+}
+
+/// The token of a link.
+#[derive(Object, Deserialize)]
+#[oai(deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
+pub struct LinkToken {
+    /// What follows `#verify-mail=` in the link.
+    pub token: String,
+}
+
+/// Result of a test event, or of mail with a link.
+#[derive(Object, Serialize)]
+#[oai(skip_serializing_if_is_none)]
+pub struct SendResult {
+    /// Why it was not delivered. Absent if it was, or if nothing had to be sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -120,6 +169,8 @@ pub struct Settings {
     pub keys_per_account: u32,
     /// Whether accounts can have a webhook.
     pub webhooks: bool,
+    /// Whether accounts can have a mail address, and passwords can be reset by mail.
+    pub mail: bool,
     /// Links that the licenses of the geo data require, for the page's footer.
     pub attribution: Vec<Link>,
 }

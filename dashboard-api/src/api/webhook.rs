@@ -4,17 +4,17 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use poem_openapi::OpenApi;
-use quota_client::wire::{Contact, Webhook};
+use quota_client::wire::{Channel, Webhook};
 use service_kit::SerdeJson;
 
 use super::Tag;
 use super::context::{Context, Csrf, SessionRequired};
 use super::error::ApiError;
-use super::model::{SetWebhook, TestResult, WebhookSecret, WebhookStatus};
+use super::model::{SendResult, SetWebhook, WebhookSecret, WebhookStatus};
 use crate::accounts::AccountError;
 use crate::deadline;
+use crate::notices::now_ms;
 use crate::notices::webhook::{self, Message, new_secret};
-use crate::notices::{delivery, now_ms};
 use crate::throttle::Attempt;
 
 pub struct WebhookApi(pub Arc<Context>);
@@ -27,12 +27,12 @@ impl WebhookApi {
     #[oai(path = "/account/webhook", method = "get", operation_id = "getWebhook")]
     async fn show(&self, request: SessionRequired) -> Result<SerdeJson<WebhookStatus>, ApiError> {
         let session = self.0.session(&request).await?;
-        let status = self.0.quota.contact(&session.account).await.map_err(self.0.error())?;
+        let mut status = self.0.quota.contact(&session.account).await.map_err(self.0.error())?;
         let webhook = status.contact.webhook;
         Ok(SerdeJson(WebhookStatus {
             enabled: webhook.as_ref().is_some_and(|webhook| webhook.enabled),
             url: webhook.map(|webhook| webhook.url),
-            last_delivery: status.last_delivery,
+            last_delivery: status.last_deliveries.remove(Channel::Webhook.as_str()),
         }))
     }
 
@@ -48,13 +48,14 @@ impl WebhookApi {
     ) -> Result<SerdeJson<WebhookSecret>, ApiError> {
         let session = self.0.session(&request).await?;
         let SetWebhook { url, enabled } = change.0;
+        let mut contact = self.0.quota.contact(&session.account).await.map_err(self.0.error())?.contact;
         let Some(url) = url else {
-            self.save(&session.account, Contact::default()).await?;
+            contact.webhook = None;
+            self.0.quota.set_contact(&session.account, &contact).await.map_err(self.0.error())?;
             return Ok(SerdeJson(WebhookSecret { secret: None }));
         };
         let rules = self.0.webhooks.as_ref().ok_or(AccountError::WebhooksDisabled).map_err(self.0.error())?;
         rules.parse(&url).map_err(AccountError::from).map_err(self.0.error())?;
-        let contact = self.0.quota.contact(&session.account).await.map_err(self.0.error())?.contact;
         let (new, secret) = match contact.webhook {
             Some(webhook) => (None, webhook.secret),
             None => {
@@ -62,7 +63,8 @@ impl WebhookApi {
                 (Some(secret.clone()), secret)
             }
         };
-        self.save(&session.account, Contact { webhook: Some(Webhook { url, secret, enabled }) }).await?;
+        contact.webhook = Some(Webhook { url, secret, enabled });
+        self.0.quota.set_contact(&session.account, &contact).await.map_err(self.0.error())?;
         Ok(SerdeJson(WebhookSecret { secret: new }))
     }
 
@@ -76,10 +78,11 @@ impl WebhookApi {
         #[oai(name = "X-CSRF-Token")] _csrf: Csrf,
     ) -> Result<SerdeJson<WebhookSecret>, ApiError> {
         let session = self.0.session(&request).await?;
-        let webhook = self.webhook(&session.account).await?;
         let secret = new_secret().map_err(self.0.error())?;
-        let webhook = Webhook { secret: secret.clone(), ..webhook };
-        self.save(&session.account, Contact { webhook: Some(webhook) }).await?;
+        let mut contact = self.0.quota.contact(&session.account).await.map_err(self.0.error())?.contact;
+        let webhook = contact.webhook.as_mut().ok_or(AccountError::NoWebhook).map_err(self.0.error())?;
+        webhook.secret.clone_from(&secret);
+        self.0.quota.set_contact(&session.account, &contact).await.map_err(self.0.error())?;
         Ok(SerdeJson(WebhookSecret { secret: Some(secret) }))
     }
 
@@ -91,25 +94,15 @@ impl WebhookApi {
         &self,
         request: SessionRequired,
         #[oai(name = "X-CSRF-Token")] _csrf: Csrf,
-    ) -> Result<SerdeJson<TestResult>, ApiError> {
+    ) -> Result<SerdeJson<SendResult>, ApiError> {
         let session = self.0.session(&request).await?;
-        let webhook = self.webhook(&session.account).await?;
+        let contact = self.0.quota.contact(&session.account).await.map_err(self.0.error())?.contact;
+        let webhook = contact.webhook.ok_or(AccountError::NoWebhook).map_err(self.0.error())?;
         let rules = self.0.webhooks.as_ref().ok_or(AccountError::WebhooksDisabled).map_err(self.0.error())?;
         let attempt = Attempt::TestEvent { account: &session.account };
         self.0.accounts.throttle(attempt, Instant::now()).map_err(self.0.error())?;
         let message = Message::test(now_ms(), &self.0.dashboard_url).map_err(self.0.error())?;
         let sent = deadline::excluding(webhook::send(rules, &webhook, &message)).await;
-        Ok(SerdeJson(TestResult { error: delivery(&sent).error }))
-    }
-}
-
-impl WebhookApi {
-    async fn webhook(&self, account: &str) -> Result<Webhook, ApiError> {
-        let contact = self.0.quota.contact(account).await.map_err(self.0.error())?.contact;
-        contact.webhook.ok_or(AccountError::NoWebhook).map_err(self.0.error())
-    }
-
-    async fn save(&self, account: &str, contact: Contact) -> Result<(), ApiError> {
-        self.0.quota.set_contact(account, &contact).await.map_err(self.0.error())
+        Ok(SerdeJson(SendResult { error: sent.err().map(|error| error.to_string()) }))
     }
 }

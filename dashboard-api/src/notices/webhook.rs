@@ -3,13 +3,13 @@
 use std::time::{Duration, SystemTime};
 
 use data_encoding::BASE64;
-use quota_client::wire::{Key, Notice, NoticeKind, Webhook};
+use quota_client::wire::{Key, Notice, Webhook};
 use reqwest::redirect;
 use ring::hmac;
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
 use super::target::{TargetError, TargetRules};
+use crate::mail::message;
 
 /// Time for one attempt, from resolving the host to the end of the response.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -41,24 +41,14 @@ pub struct Message {
 
 impl Message {
     pub fn new(notice: &Notice, key: &Key, link: &str) -> Self {
-        let text = match notice.kind {
-            NoticeKind::KeyPaused => format!(
-                "Key “{}” ({}) is paused: it made more than {} requests within 60 seconds. Its requests get 429 until you resume it: {link}",
-                key.settings.name, key.hint, notice.limit
-            ),
-            NoticeKind::KeyDailyLimit => format!(
-                "Key “{}” ({}) has used up its daily limit of {} requests. Its requests get 429 until midnight UTC: {link}",
-                key.settings.name, key.hint, notice.limit
-            ),
-        };
+        let text = format!("{}: {link}", message::sentence(notice, key));
         let data = json!({
             "key": { "id": key.id, "name": key.settings.name, "hint": key.hint, "link": link },
             "limit": notice.limit,
             "used_today": key.used_today,
         });
-        let digest = Sha256::digest(format!("{} {} {}", notice.kind.as_str(), notice.key, notice.at));
-        let id = format!("msg_{}", data_encoding::HEXLOWER.encode(&digest[..16]));
-        Self { id, body: body(notice.kind.as_str(), notice.at, &data, &text) }
+        let body = body(notice.kind.as_str(), notice.at, &data, &text);
+        Self { id: message::notice_id(notice), body }
     }
 
     /// A message that says that the webhook works.

@@ -82,10 +82,10 @@ impl SessionKey {
         ))
     }
 
-    /// Derives the key that signs known-browser cookies.
-    pub(super) fn known_browser_key(&self) -> hmac::Key {
-        let derived = self.extract();
-        let derived = derived.expand(&[b"known-browser cookie v1"], hmac::HMAC_SHA256);
+    /// Derives the key that signs what has this name.
+    pub fn signing_key(&self, name: &str) -> hmac::Key {
+        let (derived, name) = (self.extract(), [name.as_bytes()]);
+        let derived = derived.expand(&name, hmac::HMAC_SHA256);
         derived.expect("HKDF can produce output of the length of this key").into()
     }
 

@@ -37,7 +37,7 @@ pub struct KnownBrowsers {
 impl KnownBrowsers {
     /// Signs with a key derived from `key`. `secure` sets the Secure attribute.
     pub fn new(key: &SessionKey, secure: bool) -> Self {
-        Self { key: key.known_browser_key(), secure }
+        Self { key: key.signing_key("known-browser cookie v1"), secure }
     }
 
     /// `Set-Cookie` value that marks the browser as known to the account with this login.

@@ -54,6 +54,16 @@ impl Harness {
 
     /// Starts the services on `store`. `dir` is for the session key.
     pub async fn start_on(store: StoreChoice, dir: TempDir, flags: &[&str]) -> Self {
+        Self::start_with_env(store, dir, flags, &[]).await
+    }
+
+    /// Starts the services with environment variables for dashboard-api.
+    pub async fn start_with_env(
+        store: StoreChoice,
+        dir: TempDir,
+        flags: &[&str],
+        env: &[(&str, &str)],
+    ) -> Self {
         let quota = Quota::start(store).await;
         quota.wait_ready(Duration::from_secs(20)).await;
         let key = dir.path().join("session.key");
@@ -63,7 +73,7 @@ impl Harness {
         let quota_url = format!("http://{}", proxy.addr());
         args.extend(["--quota-url", &quota_url, "--session-key-file", key.to_str().unwrap()]);
         args.extend(flags);
-        let mut service = Service::spawn("dashboard-api", &args, &[]);
+        let mut service = Service::spawn("dashboard-api", &args, env);
         let url = format!("http://{}", service.listen_addr("dashboard").await);
         Self { service, quota, proxy, url, dir }
     }

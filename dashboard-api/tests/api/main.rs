@@ -8,6 +8,7 @@ mod first_account;
 mod harness;
 mod headers;
 mod keys;
+mod mail;
 mod matrix;
 mod page;
 mod password_link;

@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use crate::harness::{Browser, Harness, PASSWORD, read};
 
 /// Operations that need no session.
-const PUBLIC: [&str; 5] = ["getSettings", "getQuota", "signUp", "signIn", "setPasswordWithLink"];
+const PUBLIC: [&str; 7] =
+    ["getSettings", "getQuota", "signUp", "signIn", "setPasswordWithLink", "verifyMail", "forgotPassword"];
 
 #[derive(Debug, Clone)]
 struct Operation {
@@ -51,6 +52,9 @@ impl Operation {
             "setPasswordWithLink" => Some(json!({"token": "x", "password": PASSWORD})),
             "deleteAccount" => Some(json!({"password": PASSWORD})),
             "setWebhook" => Some(json!({"url": "https://hooks.example/", "enabled": true})),
+            "setMail" => Some(json!({"address": "ada@example.org", "notices": true, "password": PASSWORD})),
+            "verifyMail" => Some(json!({"token": "x"})),
+            "forgotPassword" => Some(json!({"login": "ada"})),
             "createKey" => Some(json!({"name": "stolen", "scope": "full"})),
             "changeKey" => Some(json!({"name": "stolen"})),
             "rotateKey" => Some(json!({"overlap": 60})),

@@ -97,7 +97,7 @@ async fn malformed_unknown_and_expired_links_get_the_same_403() {
     ];
     let first = set_password(&harness.browser(), &wrong[0], NEW_PASSWORD).await;
     assert_eq!(first.status_and_code(), "403 invalid_link");
-    assert_eq!(first.body["message"], "This link is no longer valid. Ask the operator for a new one.");
+    assert_eq!(first.body["message"], "This link is no longer valid. Request a new one.");
     for token in &wrong {
         // The password is not checked before the link.
         for password in [NEW_PASSWORD, "short"] {

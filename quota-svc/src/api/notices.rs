@@ -12,7 +12,7 @@ use super::accounts::{Done, account_id};
 use super::charges::Tag;
 use super::error::{ApiError, RequestError};
 use crate::domain::account::contact_fits;
-use crate::store::StoreError;
+use crate::domain::notice::Queue;
 
 const MAX_CLAIMS: u32 = 100;
 
@@ -22,7 +22,7 @@ pub struct NoticesApi(pub Arc<Context>);
 impl NoticesApi {
     /// Claim notices for delivery
     ///
-    /// The oldest one of each account whose turn it is. A claim ends after 60 seconds, unless its result is reported first.
+    /// The oldest one of each account and channel whose turn it is. A claim ends after 60 seconds, unless its result is reported first.
     #[oai(path = "/notices/claims", method = "post", operation_id = "claimNotices")]
     async fn claim(
         &self,
@@ -40,22 +40,15 @@ impl NoticesApi {
     /// Removes the notice, or sets the time of the next attempt. Without effect if the claim has ended.
     #[oai(path = "/notices/results", method = "post", operation_id = "reportNotice")]
     async fn report(&self, result: SerdeJson<NoticeResult>) -> Result<Done, ApiError> {
-        let NoticeResult { account, claim, retry_seconds, delivery } = result.0;
-        let id = account_id(&account)?;
-        if self.0.store.finish_notice(id, claim, retry_seconds).await?
-            && let Some(delivery) = delivery
-        {
-            match self.0.store.set_last_delivery(id, &delivery).await {
-                Err(StoreError::AccountNotFound) => {}
-                result => result?,
-            }
-        }
+        let NoticeResult { account, channel, claim, retry_seconds, delivery } = result.0;
+        let queue = Queue { account: account_id(&account)?, channel };
+        self.0.store.finish_notice(queue, claim, retry_seconds, delivery).await?;
         Ok(Done::Done)
     }
 
     /// Show an account's contact
     ///
-    /// With the result of the last delivery.
+    /// With the results of the last deliveries.
     #[oai(path = "/accounts/:id/contact", method = "get", operation_id = "getContact")]
     async fn contact(&self, id: Path<String>) -> Result<SerdeJson<ContactStatus>, ApiError> {
         Ok(SerdeJson(self.0.store.contact(account_id(&id)?).await?))

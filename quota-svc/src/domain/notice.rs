@@ -1,21 +1,55 @@
 //! What is announced to the owner of a key.
 
-use quota_api::{Notice, NoticeKind};
+use std::fmt;
 
-use super::id::KeyId;
+use quota_api::{Channel, Notice, NoticeKind};
+
+use super::id::{AccountId, KeyId};
 use super::time::{MS_PER_DAY, day_of};
 use super::verdict::{ChargeGroup, GroupOutcome, Subject};
 
-/// Maximum number of notices of an account that wait for their delivery. A further one replaces an older one.
+/// Maximum number of notices of a queue that wait for their delivery. A further one replaces an older one.
 pub const MAX_NOTICES: usize = 100;
-/// Maximum number of accounts with such notices.
-pub const MAX_ACCOUNTS: usize = 100_000;
+/// Maximum number of queues with such notices.
+pub const MAX_QUEUES: usize = 100_000;
 /// Duration of a claim, after which another process may deliver the notice.
 pub const CLAIM_MS: i64 = 60_000;
 /// Start of the year 10,000 in ms, which RFC 3339 has no text for.
 const END_OF_TIME: i64 = 253_402_300_800_000;
 
-/// A pause or a first denied request of a day, which the owner must be told about.
+/// The notices of an account in one channel. They are delivered one after another, so that a channel that fails delays no
+/// other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Queue {
+    pub account: AccountId,
+    pub channel: Channel,
+}
+
+impl fmt::Display for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.account, self.channel.as_str())
+    }
+}
+
+impl Queue {
+    pub fn parse(text: &str) -> Option<Self> {
+        let (account, channel) = text.split_once(':')?;
+        let channel = *Channel::ALL.iter().find(|known| known.as_str() == channel)?;
+        Some(Self { account: AccountId::from_hex(account).ok()?, channel })
+    }
+}
+
+/// When the owner of a key that expires at this time, in seconds, is told: 7 days and 1 day before, ms.
+fn expiry_notices(expires_at: u32) -> impl Iterator<Item = i64> {
+    [7, 1].into_iter().map(move |days| i64::from(expires_at) * 1000 - days * MS_PER_DAY)
+}
+
+/// When the owner is told next that the key expires; `None` if no more.
+pub fn next_expiry_notice(expires_at: u32, now: i64) -> Option<i64> {
+    expiry_notices(expires_at).find(|at| *at > now)
+}
+
+/// A pause, a first denied request of a day or a key that expires, which the owner must be told about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Announcement {
     pub key: KeyId,
@@ -41,6 +75,13 @@ impl Announcement {
         }
     }
 
+    /// That the key expires, if that is due at `now`. `expires_at` is in seconds.
+    pub fn of_expiry(key: KeyId, expires_at: u32, now: i64) -> Option<Self> {
+        let at = expiry_notices(expires_at).filter(|at| *at <= now).last()?;
+        let is_over = now >= i64::from(expires_at) * 1000;
+        (!is_over).then_some(Self { key, kind: NoticeKind::KeyExpiring, at, limit: 0 })
+    }
+
     /// The announcement of a notice. `None` if its key is not an ID, or its time can't be formatted.
     pub fn from_notice(notice: &Notice) -> Option<Self> {
         let Notice { kind, key, at, limit } = notice;
@@ -53,7 +94,7 @@ impl Announcement {
     /// The same for every announcement of the same pause or day.
     pub fn notice(&self) -> Notice {
         let at = match self.kind {
-            NoticeKind::KeyPaused => self.at,
+            NoticeKind::KeyPaused | NoticeKind::KeyExpiring => self.at,
             NoticeKind::KeyDailyLimit => i64::from(day_of(self.at)) * MS_PER_DAY,
         };
         Notice { kind: self.kind, key: self.key.to_string(), at, limit: self.limit }

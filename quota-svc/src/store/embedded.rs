@@ -31,7 +31,7 @@ use crate::domain::account::Login;
 use crate::domain::event;
 use crate::domain::id::{AccountId, KeyId};
 use crate::domain::key::{KeyChange, StoredKey};
-use crate::domain::notice::Announcement;
+use crate::domain::notice::{Announcement, Queue};
 use crate::domain::time::{Clock, day_of};
 use crate::domain::transfer::ImportAccount;
 use crate::domain::verdict::{ChargeGroup, GroupOutcome};
@@ -243,16 +243,13 @@ impl NoticeStore for EmbeddedStore {
         if kind == NoticeKind::KeyDailyLimit && !self.state().mark_limit_announced(key, day_of(at)) {
             return Ok(0);
         }
-        let account = self.state().account_to_notify(key);
-        let notice = announcement.notice();
-        let dropped = match account {
-            Some(account) => {
-                let dropped = self.writer.change(move |draft, _| draft.add_notice(account, notice)).await?;
-                self.state().set_due(account, self.clock.now());
-                dropped
-            }
-            None => 0,
-        };
+        let (queues, notice) = (self.state().queues(key), announcement.notice());
+        let mut dropped = 0;
+        if !queues.is_empty() {
+            let added = queues.clone();
+            dropped = self.writer.change(move |draft, _| draft.add_notice(&added, &notice)).await?;
+            queues.into_iter().for_each(|queue| self.state().set_due(queue, self.clock.now()));
+        }
         // Marked last: until then, the next charge of the key repeats the announcement.
         if kind == NoticeKind::KeyPaused {
             self.state().mark_pause_announced(key, at);
@@ -261,27 +258,35 @@ impl NoticeStore for EmbeddedStore {
     }
 
     async fn claim_notices(&self, limit: usize) -> Result<Claims, StoreError> {
-        let notices = self.state().claim_notices(limit, self.clock.now());
-        Ok(Claims { notices, dropped: 0 })
+        let (now, mut dropped) = (self.clock.now(), 0);
+        let expiring = self.state().due_expiry_notices(now);
+        for announcement in expiring.iter().flatten() {
+            dropped += self.announce(announcement).await?;
+        }
+        if expiring.is_some() {
+            self.state().set_expiry_checked(now);
+        }
+        let notices = self.state().claim_notices(limit, now);
+        Ok(Claims { notices, dropped })
     }
 
     async fn finish_notice(
         &self,
-        account: AccountId,
+        queue: Queue,
         claim: u64,
         retry_seconds: Option<u32>,
+        delivery: Option<Delivery>,
     ) -> Result<bool, StoreError> {
-        if !self.state().has_claim(account, claim) {
+        if !self.state().has_claim(queue, claim) {
             return Ok(false);
         }
-        if retry_seconds.is_none() {
-            match self.writer.change(move |draft, _| draft.remove_oldest_notice(account)).await {
-                Err(StoreError::AccountNotFound) => {}
-                result => result?,
-            }
+        let is_done = retry_seconds.is_none();
+        match self.writer.change(move |draft, _| draft.finish_notice(queue, is_done, delivery)).await {
+            Err(StoreError::AccountNotFound) => {}
+            result => result?,
         }
         let retry_at = retry_seconds.map(|seconds| self.clock.now() + i64::from(seconds) * 1000);
-        self.state().end_claim(account, retry_at);
+        self.state().end_claim(queue, retry_at);
         Ok(true)
     }
 
@@ -292,17 +297,13 @@ impl NoticeStore for EmbeddedStore {
     async fn contact(&self, id: AccountId) -> Result<ContactStatus, StoreError> {
         let state = self.state();
         let row = state.account(id)?;
-        Ok(ContactStatus { contact: row.account.contact.clone(), last_delivery: row.last_delivery.clone() })
+        let (contact, last_deliveries) = (row.account.contact.clone(), row.last_deliveries.clone());
+        Ok(ContactStatus { contact, last_deliveries })
     }
 
     async fn set_contact(&self, id: AccountId, contact: &Contact) -> Result<(), StoreError> {
         let contact = contact.clone();
         self.writer.change(move |draft, _| draft.set_contact(id, &contact)).await
-    }
-
-    async fn set_last_delivery(&self, id: AccountId, delivery: &Delivery) -> Result<(), StoreError> {
-        let delivery = delivery.clone();
-        self.writer.change(move |draft, _| draft.set_last_delivery(id, &delivery)).await
     }
 }
 

@@ -256,6 +256,32 @@ fn single_fields_of_security_contexts_can_be_removed() {
     assert_eq!(dns["ports"], json!([{"port": 5353, "protocol": "UDP"}, {"port": 5353, "protocol": "TCP"}]));
 }
 
+#[test]
+fn mail_server_gets_flags_its_password_and_egress_to_its_port() {
+    if !has_helm() {
+        return;
+    }
+    let egress =
+        |chart: &Chart| chart.object("NetworkPolicy", "-dashboard-api")["spec"]["egress"].to_string();
+    let chart = render_file("full-values.yaml");
+    let pod = chart.object("Deployment", "-dashboard-api").to_string();
+    for part in [
+        "--smtp-url=smtp://mailer@mail.example.org:2525",
+        "--mail-from=IP Lookup <noreply@example.org>",
+        "--smtp-password-file=/run/secrets/mail/password",
+        r#""secretName":"mail""#,
+    ] {
+        assert!(pod.contains(part), "{part}: {pod}");
+    }
+    assert!(egress(&chart).contains("2525"), "{}", egress(&chart));
+    for (url, port) in [("smtp://mail.example.org", "587"), ("smtps://mail.example.org", "465")] {
+        let chart = render(&format!("dashboard.mail.smtpUrl={url},dashboard.mail.from=a@example.org"));
+        assert!(egress(&chart).contains(port), "{}", egress(&chart));
+    }
+    let without = egress(&render(""));
+    assert!(!without.contains("587") && !without.contains("465"), "{without}");
+}
+
 /// A node-local DNS cache runs on the node's network, which no selector matches.
 #[test]
 fn node_local_dns_caches_can_be_reached() {

@@ -88,7 +88,7 @@ async fn mutated_notice_requests_get_400_and_change_nothing() {
     quota.wait_ready(WAIT_TIMEOUT).await;
     let (client, key) = (quota.client(), quota.new_key().await);
     let (url, secret) = ("https://hooks.example/".to_owned(), "whsec_eA==".to_owned());
-    let contact = Contact { webhook: Some(Webhook { url, secret, enabled: true }) };
+    let contact = Contact { webhook: Some(Webhook { url, secret, enabled: true }), mail: None };
     client.set_contact(&key.account, &contact).await.unwrap();
     key.charge(&client, 2).await;
     let claimed = eventually(WAIT_TIMEOUT, "the pause is announced", async || {
@@ -103,7 +103,7 @@ async fn mutated_notice_requests_get_400_and_change_nothing() {
         assert_eq!(sender.status(&Method::POST, &path, Vec::new()).await, 400, "{query}");
     }
     let result = json!({
-        "account": key.account, "claim": claimed.claim, "retry_seconds": 5, "delivery": {"at": 5, "error": "failed"},
+        "account": key.account, "channel": "webhook", "claim": claimed.claim, "retry_seconds": 5, "delivery": {"at": 5, "error": "failed"},
     });
     let contact_path = format!("/accounts/{}/contact", key.account);
     let mut rejected = 0;
@@ -120,7 +120,9 @@ async fn mutated_notice_requests_get_400_and_change_nothing() {
     let long = json!({"webhook": {"url": "x".repeat(4096), "secret": "x", "enabled": true}});
     assert_eq!(sender.status(&Method::PUT, &contact_path, long.to_string().into_bytes()).await, 400);
     for account in ["x", &"0".repeat(32)] {
-        let result = json!({"account": account, "claim": claimed.claim}).to_string().into_bytes();
+        let result = json!({"account": account, "channel": "webhook", "claim": claimed.claim})
+            .to_string()
+            .into_bytes();
         let status = sender.status(&Method::POST, "/notices/results", result).await;
         assert!([204, 404].contains(&status), "an unknown account has no claim: {status}");
     }

@@ -10,13 +10,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 pub use draft::Draft;
 use notices::Claim;
-use quota_api::{Delivery, Event, EventKind, KeyState, Limits, Notice, StoredAccount};
+use quota_api::{Channel, Delivery, Event, EventKind, KeyState, Limits, Notice, StoredAccount};
 use serde::{Deserialize, Serialize};
 
 use super::store_file::{LoadedRow, OpenError, Row, RowWrite, StoreFile};
 use crate::domain::event::{self, pause_reason};
 use crate::domain::id::{AccountId, KeyId};
 use crate::domain::key::StoredKey;
+use crate::domain::notice::Queue;
 use crate::domain::record::{CORRECTED_FUTURE, RecordOutcome, encode};
 use crate::domain::time::day_of;
 use crate::domain::verdict::{ChargeGroup, GroupCounts, GroupOutcome, Subject};
@@ -37,7 +38,7 @@ pub struct State {
     /// Keys that were paused since the last save, with the line of the event.
     unsaved_pauses: Vec<(KeyId, String)>,
     /// Claims of notices, and attempts that wait for a retry. Only in memory: after a restart, all notices are due.
-    claims: HashMap<AccountId, Claim>,
+    claims: HashMap<Queue, Claim>,
     last_claim: u64,
 }
 
@@ -50,10 +51,10 @@ pub struct AccountRow {
     pub sessions: BTreeMap<String, i64>,
     pub keys: Vec<KeyId>,
     /// Notices that wait for their delivery, oldest first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub notices: Vec<Notice>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_delivery: Option<Delivery>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub notices: BTreeMap<Channel, Vec<Notice>>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub last_deliveries: BTreeMap<String, Delivery>,
 }
 
 /// What charges have changed and a commit is about to save.
@@ -75,10 +76,13 @@ struct UnreadableEntry {
     account: Option<AccountId>,
 }
 
+/// The demo's counter, and what else is neither an account's nor a key's.
 #[derive(Default)]
 struct Demo {
     day: u32,
     used: u32,
+    /// When keys that expire were last looked for, ms.
+    expiry_checked: i64,
     dirty: bool,
 }
 
@@ -196,14 +200,16 @@ impl State {
 
 impl Demo {
     fn to_bytes(&self) -> Vec<u8> {
-        [self.day.to_le_bytes(), self.used.to_le_bytes()].concat()
+        let counter = [self.day.to_le_bytes(), self.used.to_le_bytes()].concat();
+        [&counter[..], &self.expiry_checked.to_le_bytes()].concat()
     }
 
     /// Starts over if the bytes are damaged.
     fn from_bytes(bytes: &[u8]) -> Self {
         let number = |at| bytes.get(at..at + 4).and_then(|part| part.try_into().ok()).map(u32::from_le_bytes);
         let (day, used) = number(0).zip(number(4)).unwrap_or_default();
-        Self { day, used, dirty: false }
+        let checked = bytes.get(8..16).and_then(|part| part.try_into().ok()).map(i64::from_le_bytes);
+        Self { day, used, expiry_checked: checked.unwrap_or(0), dirty: false }
     }
 
     fn charge(&mut self, count: u32, now: i64, limits: &Limits) -> GroupCounts {

@@ -25,16 +25,16 @@ pub(super) enum KeyWrite {
     Existing(Option<AccountId>),
 }
 
-type FoundKey = Result<StoredKey, UnreadableKey>;
+pub(super) type FoundKey = Result<StoredKey, UnreadableKey>;
 
 /// The stored parts of an API key. An error is the reason why a part can't be read.
-struct KeyParts {
+pub(super) struct KeyParts {
     record: Result<Option<Vec<u8>>, String>,
     meta: Result<Option<Vec<u8>>, String>,
 }
 
 impl KeyParts {
-    fn decode(&self, id: KeyId) -> Option<FoundKey> {
+    pub(super) fn decode(&self, id: KeyId) -> Option<FoundKey> {
         if self.record == Ok(None) && self.meta == Ok(None) {
             return None;
         }
@@ -124,6 +124,9 @@ impl KeyStore for RedisStore {
             let event = key.apply(change, now)?.map_or_else(String::new, |(kind, reason)| {
                 event::to_line(&Event { at: now, kind, reason: with_actor(&reason, actor) })
             });
+            if matches!(change, KeyChange::Settings(_)) {
+                operation.index_expiry(&key, now).await?;
+            }
             let clears_window =
                 matches!(change, KeyChange::State(StateChange::Resume | StateChange::Reactivate));
             let call = CHANGE_KEY
@@ -192,6 +195,7 @@ impl Operation<'_> {
     /// Writes a reserved key unless it exists, without confirming the write. The caller then calls
     /// [`Self::check_reservations`].
     pub(super) async fn write_key(&self, key: &StoredKey, event: &Event) -> Result<KeyWrite, StoreError> {
+        self.index_expiry(key, event.at).await?;
         let redis_keys = self.redis_keys.key(key.meta.id());
         let call = CREATE_KEY
             .on(&redis_keys)
@@ -327,7 +331,7 @@ impl Operation<'_> {
         self.query(&command("HEXISTS", &reservations).arg(id.to_string())).await
     }
 
-    async fn find_parts(&self, id: KeyId) -> Result<KeyParts, StoreError> {
+    pub(super) async fn find_parts(&self, id: KeyId) -> Result<KeyParts, StoreError> {
         let parts = self.read_parts(id).await?;
         // The key may have been created or deleted between the two reads.
         let is_incomplete = (parts.record == Ok(None)) != (parts.meta == Ok(None));

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use futures_util::future::try_join_all;
-use quota_api::{ClaimedNotice, Contact, ContactStatus, Delivery, Notice, NoticeKind};
+use quota_api::{Channel, ClaimedNotice, Contact, ContactStatus, Delivery, Notice, NoticeKind};
 
 use super::RedisStore;
 use super::accounts::check_account;
@@ -13,9 +13,9 @@ use super::keys::readable;
 use super::operation::{Operation, convert};
 use super::topology::Reply;
 use crate::domain::account::to_json;
-use crate::domain::id::AccountId;
-use crate::domain::key::KeyMeta;
-use crate::domain::notice::{Announcement, CLAIM_MS, MAX_ACCOUNTS, MAX_NOTICES};
+use crate::domain::id::{AccountId, KeyId};
+use crate::domain::key::{KeyMeta, StoredKey};
+use crate::domain::notice::{Announcement, CLAIM_MS, MAX_NOTICES, MAX_QUEUES, Queue, next_expiry_notice};
 use crate::domain::time::day_of;
 use crate::store::{Claims, NoticeStore, StoreError};
 
@@ -30,30 +30,31 @@ impl NoticeStore for RedisStore {
             .on([&announcements])
             .arg(to_json(&announcement.notice()))
             .arg(announcement.at)
-            .arg(MAX_ACCOUNTS);
+            .arg(MAX_QUEUES);
         self.operation().query(&call).await
     }
 
     async fn claim_notices(&self, limit: usize) -> Result<Claims, StoreError> {
         let operation = self.operation();
+        self.announce_expiring().await?;
         let mut dropped = operation.sort_announcements().await?;
         let [_, queue, claims] = self.redis_keys.outbox();
         let call = CLAIM_NOTICES.on([&queue, &claims]).arg(self.now_arg()).arg(limit).arg(CLAIM_MS);
         let reply: Vec<Vec<u8>> = convert(operation.write(&call).await?.value)?;
         let mut notices = Vec::new();
-        for [account, notice, claim, attempts] in reply.as_chunks::<4>().0 {
+        for [member, notice, claim, attempts] in reply.as_chunks::<4>().0 {
             let claim = number(claim).ok_or(StoreError::InvalidData("the claims of the outbox".into()))?;
-            let id = std::str::from_utf8(account).ok().and_then(|id| AccountId::from_hex(id).ok());
-            match (id, parse_notice(notice)) {
-                (Some(id), Some((notice, _))) => {
+            match (std::str::from_utf8(member).ok().and_then(Queue::parse), parse_notice(notice)) {
+                (Some(Queue { account, channel }), Some((notice, _))) => {
                     let attempts =
                         number(attempts).and_then(|count| count.try_into().ok()).unwrap_or(u32::MAX);
-                    notices.push(ClaimedNotice { account: id.to_string(), notice, claim, attempts });
+                    let account = account.to_string();
+                    notices.push(ClaimedNotice { account, channel, notice, claim, attempts });
                     continue;
                 }
                 // An unreadable notice is removed, because it would be claimed again and again.
-                (Some(id), None) => drop(self.finish_notice(id, claim, None).await?),
-                (None, _) => drop(operation.write(&command("ZREM", &queue).arg(account)).await?),
+                (Some(unreadable), None) => drop(self.finish_notice(unreadable, claim, None, None).await?),
+                (None, _) => drop(operation.write(&command("ZREM", &queue).arg(member)).await?),
             }
             dropped += 1;
         }
@@ -62,21 +63,29 @@ impl NoticeStore for RedisStore {
 
     async fn finish_notice(
         &self,
-        account: AccountId,
+        queue: Queue,
         claim: u64,
         retry_seconds: Option<u32>,
+        delivery: Option<Delivery>,
     ) -> Result<bool, StoreError> {
-        let [_, queue, claims] = self.redis_keys.outbox();
-        let list = self.redis_keys.notices(account);
+        let [_, due, claims] = self.redis_keys.outbox();
+        let list = self.redis_keys.notices(queue);
         let call = FINISH_NOTICE
-            .on([&queue, &list, &claims])
+            .on([&due, &list, &claims])
             .arg(self.now_arg())
-            .arg(account.to_string())
+            .arg(queue.to_string())
             .arg(claim)
             .arg(retry_seconds.map_or_else(String::new, |seconds| (u64::from(seconds) * 1000).to_string()));
         let operation = self.operation();
         let (finished, reply) = operation.write_int(&call).await?;
         operation.confirm([reply]).await?;
+        if let Some(delivery) = delivery.filter(|_| finished == 1) {
+            let (account, field) = (queue.account, delivery_field(queue.channel));
+            match operation.set_account_field(account, &field, &to_json(&delivery)).await {
+                Err(StoreError::AccountNotFound) => {}
+                result => result?,
+            }
+        }
         Ok(finished == 1)
     }
 
@@ -98,22 +107,65 @@ impl NoticeStore for RedisStore {
         let operation = self.operation();
         let contact = operation.read_account(id).await?.contact;
         let [account, ..] = self.redis_keys.account(id);
-        let last: Option<String> = operation.query(&command("HGET", &account).arg("delivery")).await?;
-        let last_delivery = last.and_then(|last| serde_json::from_str(&last).ok());
-        Ok(ContactStatus { contact, last_delivery })
+        let fields: Vec<_> = Channel::ALL.iter().map(|channel| delivery_field(*channel)).collect();
+        let stored: Vec<Option<String>> = operation.query(&command("HMGET", &account).arg(&fields)).await?;
+        let parsed = Channel::ALL.iter().zip(stored).filter_map(|(channel, stored)| {
+            Some((channel.as_str().to_owned(), serde_json::from_str(&stored?).ok()?))
+        });
+        Ok(ContactStatus { contact, last_deliveries: parsed.collect() })
     }
 
     async fn set_contact(&self, id: AccountId, contact: &Contact) -> Result<(), StoreError> {
         let contact = if contact.is_empty() { String::new() } else { to_json(contact) };
         self.operation().set_account_field(id, "contact", &contact).await
     }
+}
 
-    async fn set_last_delivery(&self, id: AccountId, delivery: &Delivery) -> Result<(), StoreError> {
-        self.operation().set_account_field(id, "delivery", &to_json(delivery)).await
+/// The account's field for the last delivery in a channel.
+fn delivery_field(channel: Channel) -> String {
+    format!("delivery:{}", channel.as_str())
+}
+
+impl RedisStore {
+    /// Announces the keys that expire soon, in the order of their index.
+    async fn announce_expiring(&self) -> Result<(), StoreError> {
+        let (operation, index) = (self.operation(), self.redis_keys.expiring());
+        let now = operation.read_now().await?;
+        let due =
+            command("ZRANGEBYSCORE", &index).arg("-inf").arg(now).arg("LIMIT").arg(0).arg(SORTED_AT_ONCE);
+        for member in operation.query::<Vec<Vec<u8>>>(&due).await? {
+            let id = std::str::from_utf8(&member).ok().and_then(|text| KeyId::from_hex(text).ok());
+            let key = match id {
+                Some(id) => operation.find_parts(id).await?.decode(id).and_then(Result::ok),
+                None => None,
+            };
+            // A key that was deleted, or does not expire anymore, is not announced.
+            let expires_at = key.and_then(|key| key.record.expires_at);
+            let announcement = id.zip(expires_at).and_then(|(id, at)| Announcement::of_expiry(id, at, now));
+            if let Some(announcement) = announcement {
+                self.announce(&announcement).await?;
+            }
+            operation
+                .write(&match expires_at.and_then(|at| next_expiry_notice(at, now)) {
+                    Some(next) => command("ZADD", &index).arg(next).arg(&member),
+                    None => command("ZREM", &index).arg(&member),
+                })
+                .await?;
+        }
+        Ok(())
     }
 }
 
 impl Operation<'_> {
+    /// Puts a key that expires into the index of the next notices about it. Called before the key is written: an entry
+    /// without its key does no harm.
+    pub(super) async fn index_expiry(&self, key: &StoredKey, now: i64) -> Result<(), StoreError> {
+        let next = key.record.expires_at.and_then(|at| next_expiry_notice(at, now));
+        let Some(next) = next else { return Ok(()) };
+        let index = self.redis_keys.expiring();
+        self.write(&command("ZADD", &index).arg(next).arg(key.meta.id().to_string())).await.map(drop)
+    }
+
     /// Makes notices of announcements, in their order. Returns the number of notices that were dropped.
     async fn sort_announcements(&self) -> Result<u64, StoreError> {
         let [announcements, ..] = self.redis_keys.outbox();
@@ -127,9 +179,10 @@ impl Operation<'_> {
         for announcement in &sorted {
             // Marked first, because every denied request of the day announces it again.
             let is_new =
-                announcement.kind == NoticeKind::KeyPaused || self.mark_announced(announcement).await?;
-            if is_new && let Some((count, reply)) = self.add_notice(announcement).await? {
-                dropped += count;
+                announcement.kind != NoticeKind::KeyDailyLimit || self.mark_announced(announcement).await?;
+            for queue in if is_new { self.queues(announcement).await? } else { Vec::new() } {
+                let (count, reply) = self.add_notice(queue, announcement).await?;
+                dropped += count.unsigned_abs();
                 written.push(reply);
             }
         }
@@ -141,29 +194,36 @@ impl Operation<'_> {
         Ok(dropped)
     }
 
-    /// Adds the notice without confirming the write, if the owner of the key wants notices. Returns the number of notices that
-    /// were dropped for it.
-    async fn add_notice(&self, announcement: &Announcement) -> Result<Option<(u64, Reply)>, StoreError> {
+    /// Where the owner of the key wants notices.
+    async fn queues(&self, announcement: &Announcement) -> Result<Vec<Queue>, StoreError> {
         let [_, meta, _] = self.redis_keys.key(announcement.key);
         let meta = readable(self.query::<Option<Vec<u8>>>(&command("GET", &meta)).await)?;
         let meta = meta.ok().flatten().and_then(|text| KeyMeta::from_json(&text, announcement.key));
         // A key that can't be read, or was deleted, has no owner to tell.
-        let Some(KeyMeta { account, .. }) = meta else { return Ok(None) };
-        match self.read_account(account).await {
-            Ok(account) if account.contact.wants_notices() => {}
-            Ok(_) | Err(StoreError::AccountNotFound | StoreError::UnreadableAccount(_)) => return Ok(None),
+        let Some(KeyMeta { account, .. }) = meta else { return Ok(Vec::new()) };
+        let channels = match self.read_account(account).await {
+            Ok(account) => account.contact.channels(),
+            Err(StoreError::AccountNotFound | StoreError::UnreadableAccount(_)) => Vec::new(),
             Err(error) => return Err(error),
-        }
-        let ([_, queue, _], list) = (self.redis_keys.outbox(), self.redis_keys.notices(account));
+        };
+        Ok(channels.into_iter().map(|channel| Queue { account, channel }).collect())
+    }
+
+    /// Adds the notice without confirming the write. Returns the number of notices that were dropped for it.
+    async fn add_notice(
+        &self,
+        queue: Queue,
+        announcement: &Announcement,
+    ) -> Result<(i64, Reply), StoreError> {
+        let ([_, due, _], list) = (self.redis_keys.outbox(), self.redis_keys.notices(queue));
         let call = ADD_NOTICE
-            .on([&queue, &list])
+            .on([&due, &list])
             .arg(self.now_arg())
-            .arg(account.to_string())
+            .arg(queue.to_string())
             .arg(to_json(&announcement.notice()))
             .arg(MAX_NOTICES)
-            .arg(MAX_ACCOUNTS);
-        let (dropped, reply) = self.write_int(&call).await?;
-        Ok(Some((dropped.unsigned_abs(), reply)))
+            .arg(MAX_QUEUES);
+        self.write_int(&call).await
     }
 
     async fn mark_announced(&self, announcement: &Announcement) -> Result<bool, StoreError> {
@@ -171,6 +231,7 @@ impl Operation<'_> {
         let (paused_at, day): (&[u8], &[u8]) = match announcement.kind {
             NoticeKind::KeyPaused => (&announcement.at.to_le_bytes(), &[]),
             NoticeKind::KeyDailyLimit => (&[], &day_of(announcement.at).to_le_bytes()),
+            NoticeKind::KeyExpiring => return Ok(false),
         };
         let call = MARK_ANNOUNCED.on([&record]).arg(paused_at).arg(day);
         // A record that is not a string has no mark.

@@ -7,19 +7,20 @@
 //! | `{key id}:k` | string | the record (`domain/record/codec.rs`) |
 //! | `{key id}:m` | string | metadata as JSON (`KeyMeta` in `domain/key.rs`) |
 //! | `{key id}:e` | list | events, newest first, at most 100 |
-//! | `{account id}:a` | hash | login, created, credential, version, contact, delivery; `deleting` during a deletion |
+//! | `{account id}:a` | hash | login, created, credential, version, contact, `delivery:CHANNEL`; `deleting` during a deletion |
 //! | `{account id}:p` | hash | reservations: key ID → time of the reservation |
 //! | `{account id}:s` | hash | sessions: SHA-256 of the session ID → expiry; the hash expires with the last session |
 //! | `{00}:i` … `{3f}:i` | set | IDs of all accounts, in 64 shards |
 //! | `{demo}:d` | string | the demo's day and count; expires after two days |
-//! | `{outbox}:l:ACCOUNT` | list | an account's notices that wait for their delivery, oldest first, at most 100 |
+//! | `{outbox}:l:ACCOUNT:CHANNEL` | list | an account's notices that wait for their delivery, oldest first, at most 100 |
 //! | `{outbox}:n` | sorted set | announcements, by their time: notices whose accounts are not known yet |
-//! | `{outbox}:q` | sorted set | account ID → when its oldest notice is due |
-//! | `{outbox}:c` | hash | account ID → claim of its oldest notice and failed attempts; an empty field counts the claims |
+//! | `{outbox}:q` | sorted set | `ACCOUNT:CHANNEL` → when its oldest notice is due |
+//! | `{outbox}:c` | hash | `ACCOUNT:CHANNEL` → claim of its oldest notice and failed attempts; an empty field counts the claims |
 
 use data_encoding::HEXLOWER;
 
 use crate::domain::id::{AccountId, KeyId};
+use crate::domain::notice::Queue;
 
 /// Number of sets that the index of accounts is spread over.
 pub const INDEX_SHARDS: u8 = 64;
@@ -80,9 +81,13 @@ impl RedisKeys {
         ['n', 'q', 'c'].map(|letter| RedisKey(format!("{}{{outbox}}:{letter}", self.prefix)))
     }
 
-    /// The notices of an account.
-    pub fn notices(&self, account: AccountId) -> RedisKey {
-        RedisKey(format!("{}{{outbox}}:l:{account}", self.prefix))
+    /// The keys that expire, by the time of the next notice about it.
+    pub fn expiring(&self) -> RedisKey {
+        RedisKey(format!("{}{{outbox}}:x", self.prefix))
+    }
+
+    pub fn notices(&self, queue: Queue) -> RedisKey {
+        RedisKey(format!("{}{{outbox}}:l:{queue}", self.prefix))
     }
 
     /// Avoids `format!`, which is slower: every charge builds a Redis key.

@@ -1,16 +1,29 @@
 //! Announcements and the outbox.
 
-use quota_api::{ClaimedNotice, Contact, NoticeKind, Scope, StateChange, Webhook};
+use quota_api::{Channel, ClaimedNotice, Contact, Delivery, Mail, NoticeKind, Scope, StateChange, Webhook};
 use quota_svc::domain::id::{AccountId, KeyId};
 use quota_svc::domain::key::KeyChange;
-use quota_svc::domain::notice::{Announcement, MAX_NOTICES};
+use quota_svc::domain::notice::{Announcement, MAX_NOTICES, Queue};
 use quota_svc::domain::verdict::{ChargeGroup, GroupOutcome, Subject};
 
 use super::harness::{DAY, Harness};
 
 pub fn webhook_contact() -> Contact {
     let (url, secret) = ("https://hooks.example/x".to_owned(), "whsec_eA==".to_owned());
-    Contact { webhook: Some(Webhook { url, secret, enabled: true }) }
+    Contact { webhook: Some(Webhook { url, secret, enabled: true }), mail: None }
+}
+
+/// A contact with a webhook and a verified mail address.
+fn both_channels() -> Contact {
+    let mail = Mail { address: "ada@example.org".to_owned(), verified: true, notices: true };
+    Contact { mail: Some(mail), ..webhook_contact() }
+}
+
+/// Ends the claim of a notice without a delivery.
+pub async fn finish(harness: &Harness, claimed: &ClaimedNotice, retry_seconds: Option<u32>) -> bool {
+    let account = AccountId::from_hex(&claimed.account).unwrap();
+    let queue = Queue { account, channel: claimed.channel };
+    harness.store.finish_notice(queue, claimed.claim, retry_seconds, None).await.unwrap()
 }
 
 /// An account that wants notices, and its key.
@@ -51,7 +64,7 @@ pub async fn pause_is_announced_until_it_is_marked(harness: &Harness) {
     assert_eq!(store.overdue_ms().await.unwrap(), 0, "claimed");
     assert_eq!(claimed.len(), 1, "{claimed:?}");
     assert_eq!((&claimed[0].account, &claimed[0].notice), (&account.to_string(), &paused.notice()));
-    assert!(store.finish_notice(account, claimed[0].claim, None).await.unwrap());
+    assert!(finish(harness, &claimed[0], None).await);
     harness.advance(DAY);
     assert_eq!(claim(harness).await, [], "a repeated announcement added nothing");
     assert_eq!(store.overdue_ms().await.unwrap(), 0);
@@ -82,7 +95,7 @@ pub async fn resume_keeps_a_pause_unannounced(harness: &Harness) {
 }
 
 pub async fn claim_ends_after_a_minute_and_failed_attempts_are_counted(harness: &Harness) {
-    let ((account, key), store) = (account_and_key(harness).await, &harness.store);
+    let ((_, key), store) = (account_and_key(harness).await, &harness.store);
     store.announce(&pause(harness, key).await).await.unwrap();
     let first = claim(harness).await;
     harness.advance(59_999);
@@ -90,9 +103,9 @@ pub async fn claim_ends_after_a_minute_and_failed_attempts_are_counted(harness: 
     harness.advance(1);
     let second = claim(harness).await;
     assert_eq!((second.len(), second[0].attempts), (1, 0));
-    assert!(!store.finish_notice(account, first[0].claim, None).await.unwrap(), "the claim has ended");
-    assert!(store.finish_notice(account, second[0].claim, Some(300)).await.unwrap());
-    assert!(!store.finish_notice(account, second[0].claim, Some(300)).await.unwrap(), "already reported");
+    assert!(!finish(harness, &first[0], None).await, "the claim has ended");
+    assert!(finish(harness, &second[0], Some(300)).await);
+    assert!(!finish(harness, &second[0], Some(300)).await, "already reported");
     harness.advance(299_999);
     assert_eq!(claim(harness).await, []);
     harness.advance(1);
@@ -112,7 +125,7 @@ pub async fn notices_of_an_account_are_claimed_one_after_another(harness: &Harne
         let claimed = claim(harness).await;
         assert_eq!(claimed.len(), 1, "{claimed:?}");
         assert_eq!(claimed[0].notice.key, key.to_string());
-        store.finish_notice(account, claimed[0].claim, None).await.unwrap();
+        finish(harness, &claimed[0], None).await;
     }
 }
 
@@ -125,7 +138,7 @@ pub async fn daily_limit_is_announced_once_a_day(harness: &Harness) {
         harness.store.announce(&limited).await.unwrap();
         let claimed = claim(harness).await;
         assert_eq!(claimed[0].notice.at, harness.now() / DAY * DAY);
-        harness.store.finish_notice(account, claimed[0].claim, None).await.unwrap();
+        finish(harness, &claimed[0], None).await;
         harness.advance(1_000);
         let again = announcement(harness, key, 1).await.unwrap();
         harness.store.announce(&again).await.unwrap();
@@ -135,7 +148,7 @@ pub async fn daily_limit_is_announced_once_a_day(harness: &Harness) {
 }
 
 pub async fn full_outbox_drops_an_older_notice_and_counts_it(harness: &Harness) {
-    let ((account, key), store) = (account_and_key(harness).await, &harness.store);
+    let ((_, key), store) = (account_and_key(harness).await, &harness.store);
     let announcement = |at| Announcement { key, kind: NoticeKind::KeyPaused, at, limit: 300 };
     let mut dropped = 0;
     for at in (0..MAX_NOTICES as i64).chain([1_000]) {
@@ -150,7 +163,7 @@ pub async fn full_outbox_drops_an_older_notice_and_counts_it(harness: &Harness) 
     let mut delivered = Vec::new();
     while let [claimed] = &claim(harness).await[..] {
         delivered.push(claimed.notice.at);
-        store.finish_notice(account, claimed.claim, None).await.unwrap();
+        finish(harness, claimed, None).await;
     }
     let expected: Vec<i64> = [0].into_iter().chain(2..100).chain([1_000]).collect();
     assert_eq!(delivered, expected, "the oldest stays, because it may be claimed");
@@ -168,25 +181,72 @@ pub async fn owner_without_a_webhook_gets_no_notice(harness: &Harness) {
     assert_eq!(harness.store.charge(&[group]).await, [GroupOutcome::UnknownKey], "no record was created");
 }
 
+pub async fn channels_have_their_own_queues_attempts_and_deliveries(harness: &Harness) {
+    let ((account, key), store) = (account_and_key(harness).await, &harness.store);
+    store.set_contact(account, &both_channels()).await.unwrap();
+    for _ in 0..2 {
+        store.announce(&pause(harness, key).await).await.unwrap();
+        let resume = KeyChange::State(StateChange::Resume);
+        store.change_key(key, None, &resume, quota_api::Actor::Owner).await.unwrap();
+        harness.advance(1);
+    }
+    let mut first = claim(harness).await;
+    first.sort_by_key(|claimed| claimed.channel);
+    let channels: Vec<_> = first.iter().map(|claimed| claimed.channel).collect();
+    assert_eq!(channels, [Channel::Webhook, Channel::Mail]);
+    assert_eq!(first[0].notice, first[1].notice);
+    let failed = Delivery { at: 5, error: Some("status 500".to_owned()) };
+    let delivered = Delivery { at: 6, error: None };
+    let [webhook, mail] = [Channel::Webhook, Channel::Mail].map(|channel| Queue { account, channel });
+    assert!(
+        !store.finish_notice(mail, first[0].claim, None, Some(failed.clone())).await.unwrap(),
+        "the claim is of the other channel"
+    );
+    store.finish_notice(webhook, first[0].claim, Some(300), Some(failed.clone())).await.unwrap();
+    store.finish_notice(mail, first[1].claim, None, Some(delivered.clone())).await.unwrap();
+    let second = claim(harness).await;
+    assert_eq!((second.len(), second[0].channel), (1, Channel::Mail), "a failing webhook delays no mail");
+    assert_ne!(second[0].notice, first[0].notice);
+    let status = store.contact(account).await.unwrap();
+    let expected = [("mail".to_owned(), delivered), ("webhook".to_owned(), failed)];
+    assert_eq!(status.last_deliveries, expected.into_iter().collect());
+    finish(harness, &second[0], None).await;
+    harness.advance(300_000);
+    let third = claim(harness).await;
+    assert_eq!((third.len(), third[0].channel, third[0].attempts), (1, Channel::Webhook, 1));
+}
+
+pub async fn unverified_or_switched_off_mail_gets_no_notice(harness: &Harness) {
+    let ((account, key), store) = (account_and_key(harness).await, &harness.store);
+    for (verified, notices) in [(false, true), (true, false)] {
+        let mail = Mail { address: "ada@example.org".to_owned(), verified, notices };
+        store.set_contact(account, &Contact { webhook: None, mail: Some(mail) }).await.unwrap();
+        store.announce(&pause(harness, key).await).await.unwrap();
+        assert_eq!(claim(harness).await, []);
+        let resume = KeyChange::State(StateChange::Resume);
+        store.change_key(key, None, &resume, quota_api::Actor::Owner).await.unwrap();
+        harness.advance(1);
+    }
+}
+
 pub async fn contact_is_replaced_and_gone_with_the_account(harness: &Harness) {
     let ((account, key), store) = (account_and_key(harness).await, &harness.store);
     assert_eq!(store.contact(account).await.unwrap().contact, webhook_contact());
     assert_eq!(store.account(account).await.unwrap().contact, webhook_contact());
-    let delivery = quota_api::Delivery { at: 5, error: Some("status 500".to_owned()) };
-    store.set_last_delivery(account, &delivery).await.unwrap();
     store.set_contact(account, &Contact::default()).await.unwrap();
-    let status = store.contact(account).await.unwrap();
-    assert_eq!((status.contact, status.last_delivery), (Contact::default(), Some(delivery.clone())));
-    store.set_contact(account, &webhook_contact()).await.unwrap();
+    assert_eq!(store.contact(account).await.unwrap().contact, Contact::default());
+    store.set_contact(account, &both_channels()).await.unwrap();
     store.announce(&pause(harness, key).await).await.unwrap();
+    let claimed = claim(harness).await;
     store.delete_account(account, None).await.unwrap();
     assert!(store.set_contact(account, &webhook_contact()).await.is_err());
-    assert!(store.set_last_delivery(account, &delivery).await.is_err());
-    assert!(store.account(account).await.is_err(), "not created again");
-    // The notice of a deleted account can still be claimed, and removed.
-    for claimed in claim(harness).await {
-        assert!(store.finish_notice(account, claimed.claim, None).await.unwrap());
+    // The notices of a deleted account can still be reported.
+    assert_eq!(claimed.len(), 2);
+    for ClaimedNotice { channel, claim, .. } in claimed {
+        let delivery = Some(Delivery { at: 5, error: None });
+        assert!(store.finish_notice(Queue { account, channel }, claim, None, delivery).await.unwrap());
     }
+    assert!(store.account(account).await.is_err(), "not created again");
     harness.advance(DAY);
     assert_eq!((claim(harness).await, store.overdue_ms().await.unwrap()), (Vec::new(), 0));
 }

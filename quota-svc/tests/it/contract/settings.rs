@@ -2,14 +2,16 @@
 
 use api_key::ApiKey;
 use futures_util::future::join_all;
-use quota_api::{Actor, KeySettings, NewKey, Outcome, Scope, SettingsChange, StateChange, origin_hash};
+use quota_api::{
+    Actor, KeySettings, NewKey, NoticeKind, Outcome, Scope, SettingsChange, StateChange, origin_hash,
+};
 use quota_svc::domain::id::{AccountId, KeyId};
 use quota_svc::domain::key::{KeyChange, StoredKey};
 use quota_svc::domain::verdict::{ChargeGroup, Subject};
 use quota_svc::store::{StoreError, rotate_key};
 
-use super::harness::{Harness, NOON, draft};
-use super::notices::webhook_contact;
+use super::harness::{DAY, Harness, NOON, draft};
+use super::notices::{account_and_key, finish, webhook_contact};
 
 const ALLOWED: &str = "https://shop.example";
 
@@ -166,4 +168,40 @@ pub async fn deletion_during_rotation_leaves_a_copy_or_nothing(harness: &Harness
         }
         assert_eq!(harness.outcome(old).await, Outcome::UnknownKey);
     }
+}
+
+pub async fn owner_is_told_seven_days_and_one_day_before_a_key_expires(harness: &Harness) {
+    let (account, key) = account_and_key(harness).await;
+    let told = async || {
+        let claimed = harness.store.claim_notices(10).await.unwrap().notices;
+        for notice in &claimed {
+            assert!(finish(harness, notice, None).await);
+        }
+        claimed.into_iter().map(|claimed| (claimed.notice.kind, claimed.notice.at)).collect::<Vec<_>>()
+    };
+    assert_eq!(told().await, []);
+    let end = NOON + 10 * DAY;
+    change(harness, key, &format!(r#"{{"expires_at": {}}}"#, end / 1000)).await;
+    let short = KeySettings {
+        expires_at: Some(u32::try_from(NOON / 1000 + 3_600).unwrap()),
+        ..KeySettings::new("short", Scope::Ip)
+    };
+    create(harness, account, short).await;
+    for (days, expected) in [(8, 0), (7, 1), (6, 0), (2, 0), (1, 1)] {
+        harness.set_time(end - days * DAY);
+        let notices = vec![(NoticeKind::KeyExpiring, end - days * DAY); expected];
+        assert_eq!(told().await, notices, "{days} days before");
+        assert_eq!(told().await, [], "once");
+    }
+    // Extended: told again; then never, and deleted: not told.
+    change(harness, key, &format!(r#"{{"expires_at": {}}}"#, (end + 9 * DAY) / 1000)).await;
+    harness.set_time(end + 2 * DAY + 5_000);
+    assert_eq!(told().await, [(NoticeKind::KeyExpiring, end + 2 * DAY)]);
+    change(harness, key, r#"{"expires_at": null}"#).await;
+    harness.set_time(end + 8 * DAY + 100_000);
+    assert_eq!(told().await, []);
+    change(harness, key, &format!(r#"{{"expires_at": {}}}"#, (end + 20 * DAY) / 1000)).await;
+    harness.store.delete_key(key, None).await.unwrap();
+    harness.set_time(end + 19 * DAY);
+    assert_eq!(told().await, []);
 }

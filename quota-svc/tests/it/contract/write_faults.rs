@@ -14,7 +14,7 @@ use quota_api::{
 use quota_svc::domain::account::Login;
 use quota_svc::domain::id::{AccountId, KeyId};
 use quota_svc::domain::key::{KeyChange, StoredKey};
-use quota_svc::domain::notice::CLAIM_MS;
+use quota_svc::domain::notice::{CLAIM_MS, Queue};
 use quota_svc::domain::transfer::ImportAccount;
 use quota_svc::store::{Store, StoreError};
 use redb::StorageBackend;
@@ -282,11 +282,9 @@ pub async fn failed_writes_lose_no_notice(harness: &Harness, fail_writes: impl A
         wait_available(store).await;
     };
     let (account, key) = account_and_key(harness).await;
-    let status = store.contact(account).await.unwrap();
-    fail_writes(true).await;
-    rejected(store.set_last_delivery(account, &Delivery { at: 1, error: None }).await).await;
-    assert_eq!(store.contact(account).await.unwrap(), status);
-
+    let (status, queue) =
+        (store.contact(account).await.unwrap(), Queue { account, channel: Channel::Webhook });
+    let delivery = Some(Delivery { at: 1, error: None });
     let paused = pause(harness, key).await;
     fail_writes(true).await;
     rejected(store.announce(&paused).await.map(drop)).await;
@@ -304,11 +302,12 @@ pub async fn failed_writes_lose_no_notice(harness: &Harness, fail_writes: impl A
     };
     assert_eq!(claimed.len(), 1, "{claimed:?}");
     fail_writes(true).await;
-    rejected(store.finish_notice(account, claimed[0].claim, None).await.map(drop)).await;
+    rejected(store.finish_notice(queue, claimed[0].claim, None, delivery.clone()).await.map(drop)).await;
+    assert_eq!(store.contact(account).await.unwrap(), status);
     harness.advance(CLAIM_MS);
     let again = store.claim_notices(10).await.unwrap().notices;
     assert_eq!((again.len(), &again[0].notice), (1, &claimed[0].notice));
-    assert!(store.finish_notice(account, again[0].claim, None).await.unwrap());
+    assert!(store.finish_notice(queue, again[0].claim, None, delivery).await.unwrap());
     harness.advance(CLAIM_MS);
     assert_eq!(store.claim_notices(10).await.unwrap().notices, []);
 }

@@ -1,10 +1,11 @@
 //! API keys on the dashboard page: the limit of ten, state changes, store outage.
 
 use quota_client::wire::{NewKey, Scope};
+use testkit::smtp::SmtpServer;
 use testkit::wait::eventually_ok;
 
-use super::stack::Stack;
-use crate::browser::{Browser, WAIT_TIMEOUT};
+use super::stack::{PASSWORD, Stack};
+use crate::browser::{Appearance, Browser, WAIT_TIMEOUT};
 
 /// Creates keys through quota-svc, so that the page does not know of them yet.
 async fn create_keys(stack: &Stack, login: &str, names: &[&str]) {
@@ -50,6 +51,53 @@ async fn webhook_is_saved_tested_and_its_error_is_shown(browser: &Browser, stack
     browser.goto("about:blank").await;
     browser.goto(&format!("{}/#key={}", stack.dashboard_url, key.id)).await;
     browser.wait_for_focus("H2 Linked").await;
+}
+
+/// The form for a forgotten password, and the mail address in the account drawer.
+#[tokio::test]
+async fn mail_address_is_verified_and_a_forgotten_password_reset() {
+    let Some(browser) = Browser::start().await else { return };
+    let Some(server) = SmtpServer::start("smtps").await else { return };
+    let flags = server.flags();
+    let stack = Stack::start_with_mail(&flags.each_ref().map(String::as_str), server.trust()).await;
+    stack.sign_up(&browser, "katherine").await;
+    browser.click(".account").await;
+    browser.fill("#mail-address", "katherine@example.org").await;
+    browser.fill("#mail-password", PASSWORD).await;
+    browser.press("dialog", "Save mail address").await;
+    browser.wait_for_text(".mail [role=status]", "Check your inbox for the link.").await;
+    browser.check_axe("mail").await;
+    browser.screenshot("mail").await;
+    browser.press("dialog", "Save and send the link again").await;
+    server.wait_for(2).await;
+    browser.set_appearance(Appearance { dark: true, phone: true }).await;
+    browser.check_axe("mail, dark").await;
+    browser.check_fits(360, "mail").await;
+    browser.screenshot("mail-dark-phone").await;
+    let link = format!("{}/#verify-mail=", stack.dashboard_url);
+    let token = server.wait_for(2).await.after(&link);
+    browser.goto("about:blank").await;
+    browser.goto(&format!("{link}{token}")).await;
+    browser.wait_for_text("#notices", "Mail address verified.").await;
+    browser.wait_for_value("location.hash", "").await;
+    browser.click(".account").await;
+    browser.wait_for_text("#mail-address-hint", "Verified.").await;
+    browser.goto("about:blank").await;
+    browser.set_appearance(Appearance { dark: false, phone: false }).await;
+    browser.goto(&stack.dashboard_url).await;
+    browser.press("header", "Sign out").await;
+    browser.click(".forgotten a").await;
+    browser.wait_for_text("h1", "Forgot your password?").await;
+    browser.fill("#login", "katherine").await;
+    browser.press(".sign-in", "Send the link").await;
+    browser.wait_for_text(".sign-in [role=status]", "a link is on its way").await;
+    browser.check_axe("forgot-password").await;
+    browser.screenshot("forgot-password").await;
+    let link = format!("{}/#set-password=", stack.dashboard_url);
+    let token = server.wait_for(3).await.after(&link);
+    browser.goto(&format!("{link}{token}")).await;
+    browser.wait_for_text("h1", "Set your password").await;
+    assert_eq!(browser.console_errors().await, Vec::<String>::new());
 }
 
 async fn eleventh_key_is_rejected(browser: &Browser, stack: &Stack) {

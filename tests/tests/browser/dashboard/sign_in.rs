@@ -131,7 +131,7 @@ async fn link_sets_a_password_once(browser: &Browser, stack: &Stack) {
     browser.set_appearance(Appearance { dark: true, phone: true }).await;
     browser.fill("#password", "chosen by another").await;
     browser.press(".sign-in", "Set password").await;
-    let message = "This link is no longer valid. Ask the operator for a new one.";
+    let message = "This link is no longer valid. Request a new one.";
     browser.wait_for_text(".problem", message).await;
     browser.check_axe("invalid link, dark").await;
     browser.check_fits(360, "invalid link").await;

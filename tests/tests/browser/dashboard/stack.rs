@@ -31,6 +31,15 @@ impl Stack {
 
     /// Starts everything, with additional flags for each quota-svc and for dashboard-api.
     pub async fn start_with(quota_flags: &[&str], dashboard_flags: &[&str]) -> Self {
+        Self::start_all(quota_flags, dashboard_flags, &[]).await
+    }
+
+    /// Starts everything, with a mail server and the variable that makes it trusted.
+    pub async fn start_with_mail(mail_flags: &[&str], trust: (&str, &str)) -> Self {
+        Self::start_all(&[], mail_flags, &[trust]).await
+    }
+
+    async fn start_all(quota_flags: &[&str], dashboard_flags: &[&str], env: &[(&str, &str)]) -> Self {
         let redis = Redis::start().await;
         let store = StoreChoice::from(&redis);
         let start_quota = async || {
@@ -51,11 +60,15 @@ impl Stack {
             vec!["--quota-url", quotas[0].url(), "--lookup-url", &lookup_url, "--insecure-cookies"];
         dashboard_args.extend(["--session-key-file", key]);
         dashboard_args.extend(dashboard_flags);
+        if !env.is_empty() {
+            // Mail needs it.
+            dashboard_args.extend(["--public-url", &dashboard_url]);
+        }
         let lookup_args =
             ["--quota-url", quotas[1].url(), "--dashboard-url", &dashboard_url, "--base-url", &lookup_url];
         let (dashboard, lookup) = tokio::join!(
-            spawn("dashboard-api", "dashboard", &dashboard_addr, &dashboard_args),
-            spawn("lookup-svc", "lookup", &lookup_addr, &lookup_args),
+            spawn("dashboard-api", "dashboard", &dashboard_addr, &dashboard_args, env),
+            spawn("lookup-svc", "lookup", &lookup_addr, &lookup_args, &[]),
         );
         Self { dashboard_url, lookup_url, dashboard, lookup, quotas, redis, _ports: ports, _dir: dir }
     }
@@ -83,10 +96,10 @@ impl Stack {
 }
 
 /// Starts a service and waits until it listens. `server` is the name of its listener in the log.
-async fn spawn(bin: &str, server: &str, listen: &str, flags: &[&str]) -> Service {
+async fn spawn(bin: &str, server: &str, listen: &str, flags: &[&str], env: &[(&str, &str)]) -> Service {
     let mut args = vec!["--listen", listen, "--admin-listen", "127.0.0.1:0"];
     args.extend(flags);
-    let mut service = Service::spawn(bin, &args, &[]);
+    let mut service = Service::spawn(bin, &args, env);
     service.listen_addr(server).await;
     service
 }

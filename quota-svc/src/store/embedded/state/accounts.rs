@@ -1,5 +1,6 @@
 //! The accounts and sessions of the state in memory.
 
+use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use quota_api::{SetCredential, StoredAccount};
@@ -66,8 +67,8 @@ impl Draft<'_> {
             account: account.clone(),
             sessions: Default::default(),
             keys: Vec::new(),
-            notices: Vec::new(),
-            last_delivery: None,
+            notices: BTreeMap::new(),
+            last_deliveries: BTreeMap::new(),
         });
         Ok(account)
     }

@@ -4,10 +4,13 @@ use quota_api::{ClaimedNotice, Contact, Delivery, Notice};
 
 use super::{Draft, State};
 use crate::domain::id::{AccountId, KeyId};
-use crate::domain::notice::{CLAIM_MS, MAX_NOTICES};
+use crate::domain::notice::{Announcement, CLAIM_MS, MAX_NOTICES, Queue};
 use crate::store::StoreError;
 
-/// The claim of an account's oldest notice.
+/// How often keys that expire are looked for, ms.
+const EXPIRY_CHECK_MS: i64 = 60_000;
+
+/// The claim of a queue's oldest notice.
 pub struct Claim {
     /// 0 between a failed attempt and the next one.
     number: u64,
@@ -17,10 +20,12 @@ pub struct Claim {
 }
 
 impl State {
-    /// The account of a key, if its owner wants notices.
-    pub fn account_to_notify(&self, key: KeyId) -> Option<AccountId> {
-        let account = self.key(key, None).ok()?.meta.account;
-        self.account(account).ok().filter(|row| row.account.contact.wants_notices()).map(|_| account)
+    /// Where the owner of a key wants notices.
+    pub fn queues(&self, key: KeyId) -> Vec<Queue> {
+        let account = self.key(key, None).map(|key| key.meta.account);
+        let row = account.and_then(|account| Ok((account, self.account(account)?)));
+        let Ok((account, row)) = row else { return Vec::new() };
+        row.account.contact.channels().into_iter().map(|channel| Queue { account, channel }).collect()
     }
 
     /// Marks the pause at this time as announced, unless the key was paused again.
@@ -46,73 +51,105 @@ impl State {
         true
     }
 
-    fn accounts_with_notices(&self) -> impl Iterator<Item = (AccountId, &Notice)> {
-        self.accounts.iter().filter_map(|(id, row)| Some((*id, row.notices.first()?)))
+    /// The notices about keys that expire that became due since the last check; `None` if that was less than a minute ago.
+    pub fn due_expiry_notices(&self, now: i64) -> Option<Vec<Announcement>> {
+        let checked = self.demo.expiry_checked;
+        if now < checked.saturating_add(EXPIRY_CHECK_MS) {
+            return None;
+        }
+        let expiring = self.keys.iter().filter_map(|(id, entry)| Some((*id, entry.key.record.expires_at?)));
+        let due = expiring.filter_map(|(id, at)| Announcement::of_expiry(id, at, now));
+        // Before the first check, there was nobody to tell.
+        Some(due.filter(|announcement| checked > 0 && announcement.at > checked).collect())
+    }
+
+    pub fn set_expiry_checked(&mut self, now: i64) {
+        (self.demo.expiry_checked, self.demo.dirty) = (now, true);
+    }
+
+    fn oldest_notices(&self) -> impl Iterator<Item = (Queue, &Notice)> {
+        self.accounts.iter().flat_map(|(id, row)| {
+            let queue = |channel| Queue { account: *id, channel };
+            row.notices.iter().filter_map(move |(channel, list)| Some((queue(*channel), list.first()?)))
+        })
     }
 
     pub fn claim_notices(&mut self, limit: usize, now: i64) -> Vec<ClaimedNotice> {
-        let is_due = |id: &AccountId| self.claims.get(id).is_none_or(|claim| claim.until <= now);
-        let due = self.accounts_with_notices().filter(|(id, _)| is_due(id)).take(limit);
-        let due: Vec<_> = due.map(|(id, notice)| (id, notice.clone())).collect();
-        let mut claim = |(id, notice): (AccountId, Notice)| {
+        let is_due = |queue: &Queue| self.claims.get(queue).is_none_or(|claim| claim.until <= now);
+        let due = self.oldest_notices().filter(|(queue, _)| is_due(queue)).take(limit);
+        let due: Vec<_> = due.map(|(queue, notice)| (queue, notice.clone())).collect();
+        let mut claim = |(queue, notice): (Queue, Notice)| {
             self.last_claim += 1;
-            let claim = self.claims.entry(id).or_insert(Claim { number: 0, until: 0, attempts: 0 });
+            let claim = self.claims.entry(queue).or_insert(Claim { number: 0, until: 0, attempts: 0 });
             (claim.number, claim.until) = (self.last_claim, now + CLAIM_MS);
-            let (account, claim, attempts) = (id.to_string(), claim.number, claim.attempts);
-            ClaimedNotice { account, notice, claim, attempts }
+            let (account, channel) = (queue.account.to_string(), queue.channel);
+            ClaimedNotice { account, channel, notice, claim: claim.number, attempts: claim.attempts }
         };
         due.into_iter().map(&mut claim).collect()
     }
 
-    pub fn has_claim(&self, id: AccountId, number: u64) -> bool {
-        self.claims.get(&id).is_some_and(|claim| claim.number == number)
+    pub fn has_claim(&self, queue: Queue, number: u64) -> bool {
+        self.claims.get(&queue).is_some_and(|claim| claim.number == number)
     }
 
     /// Ends a claim. The next one can be made at `retry_at`, or immediately.
-    pub fn end_claim(&mut self, id: AccountId, retry_at: Option<i64>) {
-        match (retry_at, self.claims.get_mut(&id)) {
+    pub fn end_claim(&mut self, queue: Queue, retry_at: Option<i64>) {
+        match (retry_at, self.claims.get_mut(&queue)) {
             (Some(until), Some(claim)) => *claim = Claim { number: 0, until, attempts: claim.attempts + 1 },
-            _ => drop(self.claims.remove(&id)),
+            _ => drop(self.claims.remove(&queue)),
         }
     }
 
-    /// Makes a new notice due now, unless an earlier one of the account is being delivered.
-    pub fn set_due(&mut self, id: AccountId, now: i64) {
-        self.claims.entry(id).or_insert(Claim { number: 0, until: now, attempts: 0 });
+    /// Makes a new notice due now, unless an earlier one of the queue is being delivered.
+    pub fn set_due(&mut self, queue: Queue, now: i64) {
+        self.claims.entry(queue).or_insert(Claim { number: 0, until: now, attempts: 0 });
     }
 
     /// How long the notice that is due longest has waited.
     pub fn overdue_ms(&mut self, now: i64) -> i64 {
         // After a restart, all notices are due from the first call of this function on.
-        let ids: Vec<_> = self.accounts_with_notices().map(|(id, _)| id).collect();
-        ids.iter().for_each(|id| self.set_due(*id, now));
-        let waits = ids.iter().filter_map(|id| Some(now - self.claims.get(id)?.until));
+        let queues: Vec<_> = self.oldest_notices().map(|(queue, _)| queue).collect();
+        queues.iter().for_each(|queue| self.set_due(*queue, now));
+        let waits = queues.iter().filter_map(|queue| Some(now - self.claims.get(queue)?.until));
         waits.max().unwrap_or(0).max(0)
     }
 }
 
 impl Draft<'_> {
-    /// Adds a notice unless the account has it already. Returns the number of notices that were dropped.
-    pub fn add_notice(&mut self, id: AccountId, notice: Notice) -> Result<u64, StoreError> {
-        self.update_account(id, |row| {
-            if row.notices.contains(&notice) {
-                return Ok(0);
-            }
-            row.notices.push(notice);
-            // The oldest one may be claimed, so it stays: its claim must find it. The next one goes.
-            let is_full = row.notices.len() > MAX_NOTICES;
-            if is_full {
-                row.notices.remove(1);
-            }
-            Ok(u64::from(is_full))
-        })
+    /// Adds a notice to these queues of an account, unless they have it already. Returns the number of notices that were
+    /// dropped.
+    pub fn add_notice(&mut self, queues: &[Queue], notice: &Notice) -> Result<u64, StoreError> {
+        let mut dropped = 0;
+        for queue in queues {
+            self.update_account(queue.account, |row| {
+                let notices = row.notices.entry(queue.channel).or_default();
+                if !notices.contains(notice) {
+                    notices.push(notice.clone());
+                }
+                // The oldest one may be claimed, so it stays: its claim must find it. The next one goes.
+                if notices.len() > MAX_NOTICES {
+                    notices.remove(1);
+                    dropped += 1;
+                }
+                Ok(())
+            })?;
+        }
+        Ok(dropped)
     }
 
-    pub fn remove_oldest_notice(&mut self, id: AccountId) -> Result<(), StoreError> {
-        self.update_account(id, |row| {
-            if !row.notices.is_empty() {
-                row.notices.remove(0);
+    /// Removes the oldest notice of a queue, if it `is_done`, and stores the delivery.
+    pub fn finish_notice(
+        &mut self,
+        Queue { account, channel }: Queue,
+        is_done: bool,
+        delivery: Option<Delivery>,
+    ) -> Result<(), StoreError> {
+        self.update_account(account, |row| {
+            row.last_deliveries.extend(delivery.map(|delivery| (channel.as_str().to_owned(), delivery)));
+            if let Some(notices) = row.notices.get_mut(&channel).filter(|list| is_done && !list.is_empty()) {
+                notices.remove(0);
             }
+            row.notices.retain(|_, list| !list.is_empty());
             Ok(())
         })
     }
@@ -120,13 +157,6 @@ impl Draft<'_> {
     pub fn set_contact(&mut self, id: AccountId, contact: &Contact) -> Result<(), StoreError> {
         self.update_account(id, |row| {
             row.account.contact = contact.clone();
-            Ok(())
-        })
-    }
-
-    pub fn set_last_delivery(&mut self, id: AccountId, delivery: &Delivery) -> Result<(), StoreError> {
-        self.update_account(id, |row| {
-            row.last_delivery = Some(delivery.clone());
             Ok(())
         })
     }

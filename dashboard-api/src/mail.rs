@@ -1,0 +1,327 @@
+//! Mail to owners: notices, links, and messages about the security of their accounts.
+
+pub mod message;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use base::log_throttle::LogThrottle;
+use data_encoding::{BASE64URL_NOPAD, HEXLOWER};
+use lettre::address::AddressError;
+use lettre::message::Mailbox;
+use lettre::transport::smtp::extension::ClientId;
+use lettre::transport::smtp::{self, AsyncSmtpTransport};
+use lettre::{Address, AsyncTransport, Tokio1Executor};
+use message::Message;
+use quota_client::wire::Mail;
+use quota_client::{ClientError, QuotaClient};
+use ring::hmac;
+use tokio::sync::Semaphore;
+use tokio::sync::mpsc::{self, Receiver, Sender};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use url::Url;
+
+use crate::password_link::{LinkToken, RESET_TTL};
+use crate::session::{SessionKey, unix_now};
+use crate::throttle::{Attempt, Purpose, Throttle, Throttled};
+
+/// Time for one attempt, with the wait for other messages.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// Connections to the mail server at the same time.
+const CONNECTIONS: usize = 8;
+/// Messages that wait to be sent in the background. Further ones are dropped.
+const QUEUE: usize = 256;
+/// Messages that are sent in the background at the same time, or wait for their next attempt.
+const CONCURRENCY: usize = 64;
+/// Time after each failed attempt in the background.
+const BACKOFF: [Duration; 3] = [Duration::from_secs(5), Duration::from_secs(60), Duration::ZERO];
+/// Lifetime of the link that verifies an address.
+const VERIFICATION_TTL: Duration = Duration::from_secs(86_400);
+const MAX_ADDRESS: usize = 254;
+const ACCOUNT_LEN: usize = 16;
+
+#[derive(clap::Args, Debug, Clone, Default)]
+#[command(next_help_heading = "Notices")]
+pub struct MailArgs {
+    /// Mail server, for notices and password links: smtp://USER@HOST (STARTTLS, port 587) or smtps://USER@HOST (TLS from the
+    /// start, port 465). Needs --public-url
+    #[arg(long, env, value_name = "URL", value_parser = smtp_url, requires = "mail_from")]
+    pub smtp_url: Option<Url>,
+    /// File with the password of the user in --smtp-url
+    #[arg(long, env, value_name = "PATH")]
+    pub smtp_password_file: Option<PathBuf>,
+    /// Sender of mail, such as "IP Lookup <noreply@example.org>"
+    #[arg(long, env, value_name = "ADDRESS")]
+    pub mail_from: Option<Mailbox>,
+}
+
+/// Parses the URL of a mail server.
+fn smtp_url(text: &str) -> Result<Url, String> {
+    let url = Url::parse(text).map_err(|error| error.to_string())?;
+    let problem = match url.scheme() {
+        "smtp" | "smtps" if url.password().is_some() => "put the password into --smtp-password-file",
+        "smtp" | "smtps" if url.path().len() > 1 || url.query().is_some() || !url.has_host() => {
+            "expected a user, a host and a port only, as in smtp://user@mail.example.org"
+        }
+        "smtp" | "smtps" => return Ok(url),
+        _ => "it must begin with smtp:// or smtps://",
+    };
+    Err(problem.to_owned())
+}
+
+/// Why a message was not sent. The owner sees this text, so it must not tell anything about the operator's network.
+#[derive(Debug, thiserror::Error)]
+pub enum MailError {
+    #[error("the mail address is not valid")]
+    Address(#[from] AddressError),
+    #[error("the message can't be written")]
+    Message(#[from] lettre::error::Error),
+    #[error("the mail server did not respond in time")]
+    TimedOut,
+    #[error("the mail server rejected the message with status {0}")]
+    Rejected(u16),
+    #[error("the connection to the mail server failed")]
+    Connection(#[source] smtp::Error),
+}
+
+/// Work in the background.
+pub enum Task {
+    /// Sends a password link to the owner of this login, if there is one with a verified address.
+    PasswordReset { login: String },
+    /// Tells the owner of this account that its password was changed.
+    PasswordChanged { account: String },
+    /// Tells the old address of this account that it was replaced or removed.
+    AddressChanged { account: String, old: String },
+}
+
+pub struct Mailer {
+    transport: AsyncSmtpTransport<Tokio1Executor>,
+    from: Mailbox,
+    timeout: Duration,
+    connections: Semaphore,
+    throttle: Throttle,
+    quota: QuotaClient,
+    /// URL of the dashboard, without a trailing slash.
+    url: String,
+    verification_key: hmac::Key,
+    tasks: Sender<Task>,
+    failures: LogThrottle,
+}
+
+/// Parses a mail address.
+pub fn address(text: &str) -> Result<Address, AddressError> {
+    let address: Address = text.parse()?;
+    if text.len() > MAX_ADDRESS { Err(AddressError::InvalidInput) } else { Ok(address) }
+}
+
+impl Mailer {
+    /// The mailer and its task; `None` if no mail server is set.
+    pub fn start(
+        args: &MailArgs,
+        key: &SessionKey,
+        quota: QuotaClient,
+        url: String,
+    ) -> anyhow::Result<Option<(Arc<Self>, impl Future<Output = ()> + Send + use<>)>> {
+        let Some(server) = &args.smtp_url else { return Ok(None) };
+        let from = args.mail_from.clone().context("--smtp-url needs --mail-from")?;
+        let mut server = server.clone();
+        server.set_query(Some("tls=required"));
+        match (server.username(), &args.smtp_password_file) {
+            ("", None) => {}
+            ("", Some(_)) => bail!("--smtp-password-file needs a user in --smtp-url, as in smtp://user@host"),
+            (_, None) => bail!("--smtp-url has a user: set --smtp-password-file"),
+            (_, Some(path)) => {
+                let password = std::fs::read_to_string(path);
+                let password =
+                    password.with_context(|| format!("--smtp-password-file {}", path.display()))?;
+                let _ = server.set_password(Some(password.trim_end_matches(['\r', '\n'])));
+            }
+        }
+        let transport = AsyncSmtpTransport::<Tokio1Executor>::from_url(server.as_str());
+        let transport = transport.context("--smtp-url")?.timeout(Some(TIMEOUT));
+        let transport = transport.hello_name(ClientId::Domain(from.email.domain().to_owned()));
+        let (tasks, receiver) = mpsc::channel(QUEUE);
+        let mailer = Arc::new(Self {
+            transport: transport.build(),
+            from,
+            timeout: TIMEOUT,
+            connections: Semaphore::new(CONNECTIONS),
+            throttle: Throttle::new()?,
+            quota,
+            url,
+            verification_key: key.signing_key("mail verification v1"),
+            tasks,
+            failures: LogThrottle::default(),
+        });
+        Ok(Some((mailer.clone(), mailer.run(receiver))))
+    }
+
+    /// Counts a message to this address, or rejects it.
+    pub fn allow(&self, purpose: Purpose, recipient: &str) -> Result<(), Throttled> {
+        self.throttle.attempt(Attempt::Mail { purpose, recipient }, Instant::now())
+    }
+
+    /// Sends a message.
+    pub async fn send(&self, to: &str, message: &Message) -> Result<(), MailError> {
+        let message = message.build(&self.from, address(to)?)?;
+        let attempt = async {
+            // Never closed.
+            let _connection = self.connections.acquire().await;
+            self.transport.send(message).await
+        };
+        match timeout(self.timeout, attempt).await {
+            Err(_) => Err(MailError::TimedOut),
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(match error.status() {
+                Some(status) => MailError::Rejected(status.into()),
+                None if error.is_timeout() => MailError::TimedOut,
+                None => MailError::Connection(error),
+            }),
+        }
+    }
+
+    /// Starts work in the background.
+    pub fn spawn(&self, task: Task) {
+        if self.tasks.try_send(task).is_err() {
+            self.log(anyhow::anyhow!("too many messages wait"));
+        }
+    }
+
+    /// The message with the link that verifies an address of an account.
+    pub fn verification(&self, account: &str, address: &str) -> Message {
+        let expires = (unix_now() + VERIFICATION_TTL.as_secs()).to_be_bytes();
+        let signed = [HEXLOWER.decode(account.as_bytes()).unwrap_or_default(), expires.to_vec()].concat();
+        let tag = hmac::sign(&self.verification_key, &[&signed, address.as_bytes()].concat());
+        let token = BASE64URL_NOPAD.encode(&[&signed, tag.as_ref()].concat());
+        Message::verification(&format!("{}/#verify-mail={token}", self.url))
+    }
+
+    /// Marks the address that a link was sent to as verified. Returns `false` if the link is malformed or has expired, or the
+    /// account has another address by now.
+    pub async fn verify(&self, token: &str) -> Result<bool, ClientError> {
+        let bytes = BASE64URL_NOPAD.decode(token.as_bytes()).unwrap_or_default();
+        let Some((signed, tag)) = bytes.split_at_checked(ACCOUNT_LEN + 8) else { return Ok(false) };
+        let (account, expires) = signed.split_at(ACCOUNT_LEN);
+        let account = HEXLOWER.encode(account);
+        let mut contact = match self.quota.contact(&account).await {
+            Err(error) if error.status() == Some(404) => return Ok(false),
+            contact => contact?.contact,
+        };
+        let is_valid = |mail: &&mut Mail| {
+            let message = [signed, mail.address.as_bytes()].concat();
+            expires > &unix_now().to_be_bytes()[..]
+                && hmac::verify(&self.verification_key, &message, tag).is_ok()
+        };
+        let Some(mail) = contact.mail.as_mut().filter(is_valid) else { return Ok(false) };
+        mail.verified = true;
+        self.quota.set_contact(&account, &contact).await?;
+        Ok(true)
+    }
+
+    /// Logs why a message was not sent.
+    fn log(&self, error: anyhow::Error) {
+        if let Some(occurrences) = self.failures.allow() {
+            tracing::warn!(error = format!("{error:#}"), occurrences, "can't send mail");
+        }
+    }
+
+    /// Logs why a message was not sent, and returns what its recipient sees of it.
+    pub fn log_failure(&self, error: MailError) -> String {
+        let shown = error.to_string();
+        self.log(error.into());
+        shown
+    }
+
+    async fn run(self: Arc<Self>, mut tasks: Receiver<Task>) {
+        let mut in_progress = JoinSet::new();
+        while let Some(task) = tasks.recv().await {
+            if in_progress.len() >= CONCURRENCY {
+                in_progress.join_next().await;
+            }
+            let mailer = self.clone();
+            in_progress.spawn(async move { mailer.perform(task).await });
+            while in_progress.try_join_next().is_some() {}
+        }
+    }
+
+    async fn perform(&self, task: Task) {
+        let (address, message) = match self.message(task).await {
+            Ok(Some(message)) => message,
+            Ok(None) => return,
+            Err(error) => return self.log(error),
+        };
+        for wait in BACKOFF {
+            match self.send(&address, &message).await {
+                Ok(()) => return,
+                Err(error) => self.log(error.into()),
+            }
+            sleep(wait).await;
+        }
+    }
+
+    /// The message of a task and its recipient; `None` if nobody gets one.
+    async fn message(&self, task: Task) -> anyhow::Result<Option<(String, Message)>> {
+        let (account, old) = match task {
+            Task::PasswordReset { login } => {
+                let account = match self.quota.find_account(&login).await {
+                    Err(error) if error.status() == Some(400) => None,
+                    account => account?,
+                };
+                let Some(account) = account else { return Ok(None) };
+                let contact = self.quota.contact(&account.id).await?.contact;
+                let Some(address) = contact.verified_address() else { return Ok(None) };
+                if self.allow(Purpose::PasswordReset, address).is_err() {
+                    return Ok(None);
+                }
+                let link = LinkToken::create(&self.quota, &account.id, RESET_TTL).await?.link(&self.url);
+                return Ok(Some((address.to_owned(), Message::password_reset(&account.login, &link))));
+            }
+            Task::PasswordChanged { account } => (account, None),
+            Task::AddressChanged { account, old } => (account, Some(old)),
+        };
+        let login = self.quota.account(&account).await?.login;
+        let (address, message) = match old {
+            Some(old) => (old, Message::address_changed(&login, &self.url)),
+            None => match self.quota.contact(&account).await?.contact.verified_address() {
+                Some(address) => (address.to_owned(), Message::password_changed(&login, &self.url)),
+                None => return Ok(None),
+            },
+        };
+        Ok(self.allow(Purpose::Security, &address).is_ok().then_some((address, message)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn server_that_never_responds_times_out() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let args = MailArgs {
+            smtp_url: Some(format!("smtp://{}", listener.local_addr().unwrap()).parse().unwrap()),
+            mail_from: Some("noreply@example.org".parse().unwrap()),
+            ..MailArgs::default()
+        };
+        let quota = QuotaClient::new("http://127.0.0.1:9", TIMEOUT).unwrap();
+        let key = SessionKey::generate().unwrap();
+        let (mailer, task) = Mailer::start(&args, &key, quota, String::new()).unwrap().unwrap();
+        drop(task);
+        let mut mailer = Arc::into_inner(mailer).unwrap();
+        mailer.timeout = Duration::from_millis(200);
+        let silent = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            // Ends when the mailer gives up.
+            stream.read_to_end(&mut Vec::new()).await.unwrap();
+        };
+        let message = Message::verification("https://keys.example");
+        let (sent, ()) = tokio::join!(mailer.send("ada@example.org", &message), silent);
+        assert!(matches!(sent, Err(MailError::TimedOut)), "{sent:?}");
+    }
+}
