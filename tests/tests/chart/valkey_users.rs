@@ -7,10 +7,13 @@ use std::process::Command;
 
 use e2e::chart::release::{render, start_store};
 use e2e::chart::{Chart, project_root, text, venv_tool};
-use quota_client::wire::{Charge, ChargeRequest, Outcome, SettingsChange};
+use quota_client::wire::{
+    Charge, ChargeRequest, ClaimedNotice, Contact, Delivery, Mail, NoticeResult, Outcome, SettingsChange,
+};
 use testkit::lookup::WAIT_TIMEOUT;
 use testkit::quota::{Quota, StoreChoice};
 use testkit::tools::{require_tool, require_valkey};
+use testkit::wait::eventually;
 
 /// The permissions that redis.md lists for a user, sorted.
 fn documented(user: &str) -> Vec<String> {
@@ -83,17 +86,30 @@ async fn lookup_user_can_charge_and_nothing_else() {
     sidecar.wait_ready(WAIT_TIMEOUT).await;
 
     let key = dashboard.new_key().await;
+    let mail = Mail { address: "ada@example.org".to_owned(), verified: true, notices: true };
+    let contact = Contact { webhook: None, mail: Some(mail) };
+    dashboard.client().set_contact(&key.account, &contact).await.unwrap();
     assert_eq!(key.charge(&sidecar.client(), 200).await, [Outcome::Allowed; 200]);
     assert_eq!(key.charge(&sidecar.client(), 101).await.pop(), Some(Outcome::BurstExceeded));
     assert_eq!(dashboard.client().events(&key.key.id, None).await.unwrap().events.len(), 2);
     let restricted =
         SettingsChange { allowed_origins: Some(vec!["https://a.example".to_owned()]), ..Default::default() };
-    let key = dashboard.new_key().await;
-    dashboard.client().change_key(&key.key.id, None, &restricted).await.unwrap();
-    assert_eq!(key.charge(&sidecar.client(), 1).await, [Outcome::WrongOrigin]);
+    let for_pages = dashboard.new_key().await;
+    dashboard.client().change_key(&for_pages.key.id, None, &restricted).await.unwrap();
+    assert_eq!(for_pages.charge(&sidecar.client(), 1).await, [Outcome::WrongOrigin]);
     let demo = ChargeRequest { charges: vec![Charge { key_sha256: None, demo: Some(true), origin: None }] };
     let response = sidecar.client().charge(&demo).await.unwrap();
     assert_eq!(response.verdicts[0].outcome, Outcome::Allowed);
+    let claimed = eventually(WAIT_TIMEOUT, "the pause is announced", async || {
+        dashboard.client().claim_notices(1).await.unwrap().pop()
+    })
+    .await;
+    let delivery = Some(Delivery { at: 1, error: None });
+    let ClaimedNotice { account, channel, claim, .. } = claimed;
+    let result = NoticeResult { account, channel, claim, retry_seconds: None, delivery };
+    dashboard.client().report_notice(&result).await.unwrap();
+    let status = dashboard.client().contact(&key.account).await.unwrap();
+    assert!(status.contact == contact && status.last_deliveries.contains_key("mail"), "{status:?}");
     assert!(!sidecar.service.logs().contains("NOPERM"), "{}", sidecar.service.logs());
 
     let cli = |user: &str, password: &str, arguments: &str| {

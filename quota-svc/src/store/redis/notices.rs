@@ -1,5 +1,7 @@
 //! The outbox in Redis: notices that wait for their delivery, in one slot of a Cluster.
 
+use std::collections::BTreeMap;
+
 use async_trait::async_trait;
 use futures_util::future::try_join_all;
 use quota_api::{Channel, ClaimedNotice, Contact, ContactStatus, Delivery, Notice, NoticeKind};
@@ -107,12 +109,14 @@ impl NoticeStore for RedisStore {
         let operation = self.operation();
         let contact = operation.read_account(id).await?.contact;
         let [account, ..] = self.redis_keys.account(id);
-        let fields: Vec<_> = Channel::ALL.iter().map(|channel| delivery_field(*channel)).collect();
-        let stored: Vec<Option<String>> = operation.query(&command("HMGET", &account).arg(&fields)).await?;
-        let parsed = Channel::ALL.iter().zip(stored).filter_map(|(channel, stored)| {
-            Some((channel.as_str().to_owned(), serde_json::from_str(&stored?).ok()?))
-        });
-        Ok(ContactStatus { contact, last_deliveries: parsed.collect() })
+        let mut last_deliveries = BTreeMap::new();
+        for channel in Channel::ALL {
+            let last = command("HGET", &account).arg(delivery_field(*channel));
+            let last = operation.query::<Option<String>>(&last).await?;
+            let last = last.and_then(|last| serde_json::from_str(&last).ok());
+            last_deliveries.extend(last.map(|last| (channel.as_str().to_owned(), last)));
+        }
+        Ok(ContactStatus { contact, last_deliveries })
     }
 
     async fn set_contact(&self, id: AccountId, contact: &Contact) -> Result<(), StoreError> {
