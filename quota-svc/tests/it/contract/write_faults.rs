@@ -8,8 +8,8 @@ use std::time::Duration;
 use api_key::ApiKey;
 use futures_util::future::join_all;
 use quota_api::{
-    Actor, Delivery, Event, EventKind, KeyState, Limits, NewKey, Outcome, Scope, SetCredential, StateChange,
-    StoredAccount,
+    Actor, Channel, Delivery, Event, EventKind, KeyState, Limits, NewKey, Outcome, Scope, SetCredential,
+    StateChange, StoredAccount,
 };
 use quota_svc::domain::account::Login;
 use quota_svc::domain::id::{AccountId, KeyId};
