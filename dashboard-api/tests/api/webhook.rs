@@ -90,7 +90,7 @@ async fn signature_is_verified_by_another_library_and_the_guide() {
         ["webhook-id", "webhook-timestamp", "webhook-signature"].map(|name| message.header(name).to_owned());
     let verify = |secret: &str, headers: &[String; 3], body: &str| {
         let mut command = std::process::Command::new(&python);
-        command.args(["-c", VERIFY]).arg(project_root().join("docs/guides/webhooks.md"));
+        command.args(["-c", VERIFY]).arg(project_root().join("docs/guides/notices.md"));
         let output = command.arg(secret).args(headers).arg(body).output().unwrap();
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stdout).unwrap().trim_end().to_owned()

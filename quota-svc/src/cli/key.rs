@@ -139,7 +139,8 @@ impl KeyArg {
         if KeyId::from_hex(text).is_ok() {
             return Ok(text.to_owned());
         }
-        if ApiKey::parse(text).is_ok() {
+        let is_hint = text.contains('…') || text.contains("...");
+        if text.starts_with(api_key::PREFIX) && !is_hint {
             bail!(
                 "this is an API key, not its ID. To find the ID, run: {program} key find, and enter the key there"
             );

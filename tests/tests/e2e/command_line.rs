@@ -205,7 +205,7 @@ fn bash_completes_commands_and_flags() {
         assert_eq!(complete("compl").trim(), "completions", "{program}");
         assert!(complete("--adm").contains("--admin-listen"), "{program}");
         if ["ip-lookup", "quota-svc"].contains(&program) {
-            assert_eq!(complete("key set-").trim(), "set-limit", "{program}");
+            assert_eq!(complete("key set-l").trim(), "set-limit", "{program}");
             assert_eq!(complete("key set-limit --dail").trim(), "--daily-limit", "{program}");
         }
     }

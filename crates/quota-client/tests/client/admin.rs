@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::fake::{Exchange, Fake};
 
-const KEY: &str = r#"{"id":"k1","account":"a1","name":"n","hint":"h","scope":"geo","state":"active","state_since":1,"created_at":2,"daily_limit":3,"burst_limit":4,"used_today":5}"#;
+const KEY: &str = r#"{"id":"k1","account":"a1","name":"n","hint":"h","scope":"geo","state":"active","state_since":1,"created_at":2,"daily_limit":3,"burst_limit":4,"used_today":5,"burst_used":0}"#;
 const ACCOUNT: &str = r#"{"id":"a1","login":"me","created_at":1,"credential_version":0}"#;
 
 /// Makes a call, checks its request line and JSON body against the expected ones, sends a response and returns the call's result.

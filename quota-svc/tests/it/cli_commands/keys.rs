@@ -109,8 +109,59 @@ async fn key_passed_as_id_or_login_is_not_repeated() {
     }
     let error = cli.error(&["key", "list", "--account", &secret]).await;
     assert!(!error.contains(&secret[4..]), "{error}");
-    // Only complete IDs are accepted: a prefix could match another key.
-    assert!(cli.error(&["key", "show", &id[..8]]).await.contains("32 lowercase hexadecimal digits"));
+    assert!(cli.error(&["key", "show", &secret[..20]]).await.contains("not its ID"), "an incomplete key");
+    assert!(cli.text(&["key", "show", &id]).await.contains(&id));
+}
+
+#[tokio::test]
+async fn key_is_found_by_the_start_of_its_id_its_hint_or_its_name() {
+    let cli = CliHarness::start().await;
+    let (id, secret) = cli.create_account_and_key("ada").await;
+    cli.create_account_and_key("bob").await;
+    let hint = ApiKey::parse(&secret).unwrap().hint();
+    for key in [&id, &id[..8], &hint, &hint.replace('…', "..."), "ada/laptop", "ADA/laptop"] {
+        assert!(cli.text(&["key", "show", key]).await.contains(&id), "{key}");
+    }
+    for key in ["ada/other", "eve/laptop", &id[..3], "ffffffffffffff", "ipl_0000…0000", ""] {
+        let error = cli.error(&["key", "show", key]).await;
+        assert!(error.contains("key list") || error.contains("account create"), "{key}: {error}");
+    }
+    cli.text(&["key", "create", "--account", "ada", "--name", "laptop", "--scope", "ip"]).await;
+    assert!(cli.error(&["key", "show", "ada/laptop"]).await.contains("several such keys"));
+}
+
+#[tokio::test]
+async fn expiry_origins_and_rotation_are_set_and_a_change_without_effect_says_so() {
+    let cli = CliHarness::start().await;
+    let (id, _) = cli.create_account_and_key("ada").await;
+    let origins =
+        ["key", "set-origins", &id, "--origin", "https://a.example", "--origin", "HTTP://b.example:80/"];
+    let changed = cli.text(&origins).await;
+    assert!(changed.contains("https://a.example") && changed.contains("http://b.example"), "{changed}");
+    assert!(!changed.contains("Nothing has changed"), "{changed}");
+    assert!(cli.text(&origins).await.contains("Nothing has changed"));
+    assert!(cli.text(&["key", "resume", &id]).await.contains("Nothing has changed"));
+    let dated = cli.text(&["key", "set-expiry", &id, "--expires", "2099-12-31"]).await;
+    assert!(dated.contains("2099-12-31 00:00:00 UTC"), "{dated}");
+    assert!(
+        cli.error(&["key", "set-expiry", &id, "--expires", "2020-01-01"]).await.contains("in the future")
+    );
+    assert!(
+        cli.error(&["key", "set-origins", &id, "--origin", "a.example"]).await.contains("at most 10 origins")
+    );
+    let rotated = cli.text(&["key", "rotate", &id, "--overlap", "1h", "--output", "json"]).await;
+    let rotated: serde_json::Value = serde_json::from_str(&rotated).unwrap();
+    assert!(
+        ApiKey::parse(rotated["key"].as_str().unwrap()).is_ok() && rotated["id"] != id.as_str(),
+        "{rotated}"
+    );
+    assert_eq!(rotated["allowed_origins"][0], "http://b.example");
+    assert!(!cli.text(&["key", "show", &id]).await.contains("2099"), "the old key expires within an hour");
+    assert!(cli.error(&["key", "rotate", &id, "--overlap", "8d"]).await.contains("7 days"));
+    let never = cli.text(&["key", "set-expiry", &id, "--expires", "never"]).await;
+    assert!(never.contains("never"), "{never}");
+    let list = cli.text(&["key", "list"]).await;
+    assert!(list.contains("today"), "{list}");
 }
 
 #[tokio::test]
