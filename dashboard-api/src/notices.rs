@@ -106,7 +106,7 @@ impl Deliveries {
             Err(error) if error.status() == Some(404) => return Ok(finished(None, None)),
             key => key?.key,
         };
-        let link = format!("{}/#key={}", self.link, key.id);
+        let link = format!("{}/#/keys/{}", self.link, key.id);
         let sent = webhook::send(&self.rules, &webhook, &Message::new(notice, &key, &link)).await;
         let backoff = BACKOFF.get(*attempts as usize).or(BACKOFF.last()).copied();
         let retry = backoff.filter(|_| sent.is_err() && now_ms() - notice.at < MAX_AGE_MS);
