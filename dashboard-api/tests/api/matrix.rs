@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::harness::{Browser, Harness, PASSWORD, read};
 
 /// Operations that need no session.
-const PUBLIC: [&str; 4] = ["getSettings", "signUp", "signIn", "setPasswordWithLink"];
+const PUBLIC: [&str; 5] = ["getSettings", "getQuota", "signUp", "signIn", "setPasswordWithLink"];
 
 #[derive(Debug, Clone)]
 struct Operation {
@@ -53,6 +53,7 @@ impl Operation {
             "setWebhook" => Some(json!({"url": "https://hooks.example/", "enabled": true})),
             "createKey" => Some(json!({"name": "stolen", "scope": "full"})),
             "changeKey" => Some(json!({"name": "stolen"})),
+            "rotateKey" => Some(json!({"overlap": 0})),
             "signOut" | "resumeKey" | "deactivateKey" | "reactivateKey" | "deleteKey" => None,
             "replaceWebhookSecret" | "testWebhook" => None,
             id => {
