@@ -2,7 +2,7 @@
 import { ApiError, call, errorMessage } from "./api.js";
 import { closeAll } from "./dialogs.js";
 import { announce, button, errorToast, focusMain, h, icon } from "./dom.js";
-import { keysView } from "./keys.js";
+import { keysView, openKey } from "./keys.js";
 import { showAccount } from "./account.js";
 import { verifyMail } from "./mail.js";
 import { hasPasswordLink, signInPage } from "./sign_in.js";
@@ -27,10 +27,8 @@ function show(settings, account, notice) {
   stopPolling = () => {};
   closeAll();
   if (account) {
-    const linkedKey = /^#key=([0-9a-f]{32})$/.exec(location.hash)?.[1];
-    history.replaceState(null, "", location.pathname);
-    document.title = "API keys · IP Lookup";
-    const view = keysView(settings, linkedKey);
+    if (!openKey()) clearHash();
+    const view = keysView(settings);
     stopPolling = view.stop;
     app.replaceChildren(header(settings, account), view.element, footer(settings));
   } else {
@@ -38,6 +36,17 @@ function show(settings, account, notice) {
     if (notice) announce(notice);
   }
   focusMain();
+}
+
+const clearHash = () => history.replaceState(null, "", location.pathname);
+
+/**
+ * @param {Settings} settings
+ * @param {string} notice
+ */
+function leave(settings, notice) {
+  clearHash();
+  show(settings, null, notice);
 }
 
 /**
@@ -55,13 +64,13 @@ function header(settings, account) {
   if (!account) return h("header", { class: "top" }, brand, h("nav", { "aria-label": "Pages" }, ...pages));
   const accountButton = h("button", {
     type: "button", class: "ghost account", "aria-label": `Your account, ${account.login}`,
-    onclick: () => showAccount(account, settings, () => show(settings, null, "Your account and its keys have been deleted.")),
+    onclick: () => showAccount(account, settings, () => leave(settings, "Your account and its keys have been deleted.")),
   }, icon("user"), h("span", null, account.login));
   const signOut = button("Sign out", {
     class: "ghost", onclick: async () => {
       try {
         await call("delete", "/api/v1/session", {});
-        show(settings, null, "You are signed out.");
+        leave(settings, "You are signed out.");
       } catch (error) {
         if (!(error instanceof ApiError && error.status === 401)) errorToast(errorMessage(error));
       }

@@ -16,7 +16,6 @@ let count = 0;
 export function open(title, content, options = {}) {
   const { persistent = false } = options;
   const id = `dialog-${++count}`;
-  const card = document.activeElement?.closest(".card");
   const close = h("button", { type: "button", class: "icon-button", "aria-label": "Close", onclick: () => dialog.close() }, icon("close"));
   const dialog = h("dialog", { class: options.class ?? "", "aria-labelledby": id, closedby: persistent ? "none" : null },
     h("div", { class: "dialog-head" }, h("h2", { id }, title), persistent ? null : close), ...content,
@@ -31,10 +30,7 @@ export function open(title, content, options = {}) {
     }
     dialog.remove();
     // The browser returns the focus to the button that opened the dialog, unless that is gone.
-    if (document.activeElement && document.activeElement !== document.body) return;
-    const heading = card?.isConnected ? card.querySelector("h2") : null;
-    if (heading) heading.focus();
-    else focusMain();
+    if (!document.activeElement || document.activeElement === document.body) focusMain();
   });
   document.body.append(dialog);
   dialog.showModal();
@@ -93,24 +89,6 @@ export function confirm(options, act) {
 }
 
 /**
- * Prompts for one line of text, then calls `act` with it. If it fails, the dialog stays open and shows the error.
- * @param {{title: string, label: string, value: string, action: string, done: (text: string) => string}} options `done` is shown after success
- * @param {(text: string) => Promise<unknown>} act
- */
-export function prompt(options, act) {
-  const input = h("input", { id: "prompt-input", name: "prompt-input", value: options.value, maxlength: 64, required: true, autocomplete: "off" });
-  const cancel = button("Cancel", { class: "quiet", onclick: () => dialog.close() });
-  const save = button(options.action, { class: "primary", type: "submit" });
-  const form = formOf([field(options.label, input)], [cancel, save], async () => {
-    await act(input.value);
-    dialog.close();
-    toast(options.done(input.value));
-  });
-  const dialog = open(options.title, [form]);
-  input.select();
-}
-
-/**
  * A form that shows errors and ignores a second submit while the first is in flight.
  * @param {import("./dom.js").Child[]} content
  * @param {HTMLElement[]} buttons
@@ -137,7 +115,7 @@ export function formOf(content, buttons, submit) {
 
 /**
  * @param {string} label
- * @param {HTMLInputElement} input
+ * @param {HTMLInputElement | HTMLTextAreaElement} input
  * @param {string} [hint]
  */
 export function field(label, input, hint) {

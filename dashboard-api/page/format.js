@@ -16,6 +16,12 @@ export const shortDay = (day) => DAY.format(new Date(`${day}T00:00:00Z`));
 /** @param {number} at Unix time in milliseconds */
 export const date = (at) => DATE.format(at);
 
+/** @param {number} at */
+export const timestamp = (at) => TIMESTAMP.format(at);
+
+/** Today in UTC, as `YYYY-MM-DD`. */
+export const today = () => new Date().toISOString().slice(0, 10);
+
 /**
  * @param {number} at
  * @param {number} now
@@ -27,7 +33,7 @@ export function ago(at, now = Date.now()) {
   for (const [size, unit] of units) {
     if (Math.abs(seconds) >= size) return AGO.format(Math.trunc(seconds / size), unit);
   }
-  return seconds > -10 ? "just now" : AGO.format(seconds, "second");
+  return Math.abs(seconds) < 10 ? "just now" : AGO.format(seconds, "second");
 }
 
 /**
@@ -35,8 +41,7 @@ export function ago(at, now = Date.now()) {
  * @param {number} at
  */
 export function time(at) {
-  const exact = TIMESTAMP.format(at);
-  return h("time", { datetime: new Date(at).toISOString(), title: exact, "data-at": at }, ago(at));
+  return h("time", { datetime: new Date(at).toISOString(), title: timestamp(at), "data-at": at }, ago(at));
 }
 
 /** @param {ParentNode} root */

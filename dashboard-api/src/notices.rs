@@ -118,7 +118,7 @@ impl Deliveries {
             Err(error) if error.status() == Some(404) => return Ok(finished(None, None)),
             key => key?.key,
         };
-        let link = format!("{}/#key={}", self.link, key.id);
+        let link = format!("{}/#/keys/{}", self.link, key.id);
         let sent = match (channel, contact.webhook, contact.mail, &self.webhooks, &self.mail) {
             (Channel::Webhook, Some(webhook), _, Some(rules), _) => {
                 let sent = webhook::send(rules, &webhook, &Message::new(notice, &key, &link)).await;

@@ -1,5 +1,6 @@
 //! HTTP client of the tests, and a server for a file.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -23,12 +24,17 @@ pub async fn serve(content: Vec<u8>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("free port");
     let url = format!("http://{}/", listener.local_addr().expect("bound address"));
     tokio::spawn(async move {
+        let length = content.len();
+        let head = format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n");
+        let response = Arc::new([head.as_bytes(), &content].concat());
         while let Ok((mut stream, _)) = listener.accept().await {
-            // The request is small and arrives in one read.
-            let _ = stream.read(&mut [0; 4096]).await;
-            let length = content.len();
-            let head = format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n");
-            let _ = stream.write_all(&[head.as_bytes(), &content].concat()).await;
+            let response = response.clone();
+            // A task each, because browsers open connections in advance.
+            tokio::spawn(async move {
+                // The request is small and arrives in one read.
+                let _ = stream.read(&mut [0; 4096]).await;
+                let _ = stream.write_all(&response).await;
+            });
         }
     });
     url

@@ -156,9 +156,11 @@ fn quota_parts<'a>(code: &'a str, message: &'a str) -> (u16, &'a str, &'a str) {
         "account_exists" => {
             (409, "login_taken", "This login is already taken. Choose another one or sign in.")
         }
-        "key_limit_reached" => {
-            (409, code, "You have reached the limit of 10 keys per account. Delete one to create another.")
-        }
+        "key_limit_reached" => (
+            409,
+            code,
+            "You have reached the limit of 10 keys per account, expired ones included. Delete one to create another.",
+        ),
         "key_inactive" => (409, code, "This key is deactivated, not paused. Reactivate it instead."),
         "key_paused" => (409, code, "This key is paused, not deactivated. Resume it instead."),
         "version_conflict" => (409, code, "The password was changed in the meantime. Sign in again."),

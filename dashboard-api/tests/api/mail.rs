@@ -76,7 +76,7 @@ async fn notice_is_sent_once_with_text_and_link_over_starttls_and_implicit_tls()
         assert!(message.text.starts_with("Key “Nightly import” (ipl_"), "{message:?}");
         let reason = "is paused: it made more than 300 requests within 60 seconds. Its requests get 429 until you resume it:";
         assert!(message.text.contains(reason), "{message:?}");
-        assert_eq!(message.after("http://keys.example/#key="), id);
+        assert_eq!(message.after("http://keys.example/#/keys/"), id);
         eventually(WAIT, "the delivery is shown", async || {
             let status = browser.get("/account/mail").await.body;
             (status["last_delivery"]["at"].is_i64() && status["last_delivery"]["error"].is_null())

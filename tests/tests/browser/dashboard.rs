@@ -5,6 +5,7 @@ mod accessibility;
 mod closing;
 mod demo_to_resumed_key;
 mod focus;
+mod key_page;
 mod keys;
 mod loading;
 mod pages;

@@ -49,10 +49,12 @@ async fn exhausted_demo_leads_to_sign_up_and_a_resumed_key() {
     let message = body["message"].as_str().unwrap();
     assert!(message.contains(&stack.dashboard_url), "the 429 links to the dashboard: {message}");
 
+    browser.wait_for_text(".badge", "Paused").await;
+    stack.open_key(&browser, "Production website").await;
     browser.wait_for_text(".pause", "More than 300 requests within 60 seconds").await;
     browser.wait_for_text(".pause", "Paused").await;
     browser.wait_for_text(".badge", "Paused").await;
-    browser.wait_for_text(".today-text", "300 of 10,000").await;
+    browser.wait_for_text(".today-text", "300 of 10,000 today").await;
     browser.screenshot("paused").await;
     browser.press(".pause", "Resume key").await;
     browser.wait_for_text(".badge", "Active").await;
@@ -65,7 +67,6 @@ async fn exhausted_demo_leads_to_sign_up_and_a_resumed_key() {
     assert!(resumed.elapsed() < Duration::from_secs(2));
     browser.wait_for_text(".toast", "Resumed").await;
     browser.screenshot("resumed").await;
-    browser.press(".card", "Events").await;
     browser.wait_for_text(".events li:nth-child(2)", "More than 300 requests within 60 seconds").await;
     browser.screenshot("events-paused").await;
     assert_eq!(browser.console_errors().await, Vec::<String>::new());

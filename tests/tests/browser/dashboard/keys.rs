@@ -49,8 +49,9 @@ async fn webhook_is_saved_tested_and_its_error_is_shown(browser: &Browser, stack
     let account = quota.find_account("hopper").await.unwrap().unwrap();
     let key = quota.keys(&account.id).await.unwrap().keys.remove(0);
     browser.goto("about:blank").await;
-    browser.goto(&format!("{}/#key={}", stack.dashboard_url, key.id)).await;
-    browser.wait_for_focus("H2 Linked").await;
+    browser.goto(&format!("{}/#/keys/{}", stack.dashboard_url, key.id)).await;
+    browser.wait_for_focus("H1 Linked").await;
+    browser.wait_for_value("document.title", "Linked · IP Lookup").await;
 }
 
 /// The form for a forgotten password, and the mail address in the account drawer.
@@ -110,15 +111,21 @@ async fn eleventh_key_is_rejected(browser: &Browser, stack: &Stack) {
     browser.screenshot("create").await;
     create_keys(stack, "ada", &["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"]).await;
     browser.press("dialog", "Create key").await;
-    browser.wait_for_text("dialog .problem", "You have reached the limit of 10 keys per account.").await;
+    browser
+        .wait_for_text(
+            "dialog .problem",
+            "You have reached the limit of 10 keys per account, expired ones included.",
+        )
+        .await;
     let problem = browser.text("dialog .problem").await;
     assert!(!problem.contains("Request ID"), "only failures of the service have an ID to report: {problem}");
     browser.screenshot("key-limit").await;
     browser.press("dialog", "Cancel").await;
     browser.wait_for_text(".key-count", "10 of 10 keys").await;
     assert!(!browser.find(".title .primary").await.is_enabled().await.unwrap());
-    assert_eq!(browser.count(".card").await, 10);
-    browser.press(".card:first-child", "Delete").await;
+    assert_eq!(browser.count(".rows li").await, 10);
+    stack.open_key(browser, "a").await;
+    browser.press(".key-page", "Delete").await;
     browser.screenshot("delete").await;
     browser.press("dialog", "Delete key").await;
     browser.wait_for_text(".key-count", "9 of 10 keys").await;
@@ -128,19 +135,18 @@ async fn eleventh_key_is_rejected(browser: &Browser, stack: &Stack) {
 async fn key_can_be_renamed_deactivated_and_reactivated(browser: &Browser, stack: &Stack) {
     stack.sign_up(browser, "grace").await;
     stack.create_key(browser, "<b>Bold</b>").await;
-    browser.wait_for_text(".card h2", "<b>Bold</b>").await;
-    browser.press(".card", "Rename").await;
-    browser.fill("#prompt-input", "Checkout").await;
+    stack.open_key(browser, "<b>Bold</b>").await;
+    browser.press(".key-page", "Edit").await;
+    browser.fill("#key-name", "Checkout").await;
     browser.press("dialog", "Save").await;
-    browser.wait_for_text(".card h2", "Checkout").await;
-    browser.press(".card", "Deactivate").await;
+    browser.wait_for_text("h1", "Checkout").await;
+    browser.press(".key-page", "Deactivate").await;
     browser.screenshot("deactivate").await;
     browser.press("dialog", "Deactivate").await;
-    browser.wait_for_text(".card .badge", "Inactive").await;
-    browser.press(".card", "Reactivate").await;
+    browser.wait_for_text(".badge", "Inactive").await;
+    browser.press(".key-page", "Reactivate").await;
     browser.press("dialog", "Reactivate").await;
-    browser.wait_for_text(".card .badge", "Active").await;
-    browser.press(".card", "Events").await;
+    browser.wait_for_text(".badge", "Active").await;
     browser.wait_for_text(".events li:nth-child(1)", "Reactivated").await;
     browser.wait_for_text(".events li:nth-child(3)", "Renamed").await;
     browser.screenshot("events").await;
@@ -152,7 +158,7 @@ async fn store_outage_shows_warning_until_recovery(browser: &Browser, stack: &St
     stack.create_key(browser, "Production").await;
     stack.redis.freeze();
     browser.wait_for_text(".warning", "Showing the last known numbers.").await;
-    assert_eq!(browser.count(".card").await, 1, "the last known keys stay visible");
+    assert_eq!(browser.count(".rows li").await, 1, "the last known keys stay visible");
     let warning = browser.text(".warning").await;
     let request_id = warning.rsplit_once(" Request ID: ").map(|(_, id)| id.len());
     assert_eq!(request_id, Some(16), "{warning}");

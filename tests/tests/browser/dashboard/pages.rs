@@ -6,6 +6,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use quota_client::wire::{
     DayUsage, ExportedAccount, ExportedKey, ImportRequest, KeyState, NewKey, Scope, StoredAccount,
 };
+use serde_json::json;
+use thirtyfour::{Key, TypingData};
 
 use super::stack::Stack;
 use crate::browser::{Appearance, Browser};
@@ -23,21 +25,57 @@ async fn chart_shows_30_days_of_usage(browser: &Browser, stack: &Stack) {
     stack.sign_up(browser, "ada@example.org").await;
     import(stack, "ada@example.org").await;
     browser.wait_for_text(".key-count", "4 of 10 keys").await;
-    browser.find(".card:nth-child(4) .month").await;
-    assert_eq!(browser.count(".card:first-child .bar").await, 30);
-    let total: u64 = (0..30).map(|ago| u64::from(used(0, ago))).sum();
-    let shown = browser.text(".card:first-child figcaption strong").await.replace(',', "");
-    assert_eq!(shown, total.to_string());
-    let expected = format!("{} of 10,000", thousands(used(0, 0)));
-    browser.wait_for_text(".card:first-child .today-text", &expected).await;
-    browser.wait_for_text(".card:nth-child(3) .pause", "2 hours ago").await;
-    browser.wait_for_text(".card:nth-child(2) .hint", "Daily limit reached").await;
-    browser.wait_for_text(".card:nth-child(2) .badge", "Daily limit reached").await;
+    browser.find(".row:nth-child(4) .month").await;
+    // What needs attention is first.
+    let order = "[...document.querySelectorAll('.rows li')].map(row => row.innerText.split('\\n')[0])";
+    let expected = ["Nightly import", "Checkout fraud check", "Production website", "Old laptop"];
+    assert_eq!(browser.eval(order).await, json!(expected));
+    browser.wait_for_text(".row:nth-child(1) .last-used", "today").await;
+    let last = browser.text(".row:nth-child(4) .last-used").await;
+    assert!(!last.contains("today") && last.ends_with(|c: char| c.is_ascii_digit()), "a day: {last}");
     browser.wait_for_text(".totals", "At limit").await;
     browser.wait_for_text(".bottom", "IP Geolocation by DB-IP").await;
     browser.screenshot("busy").await;
-    browser.driver.execute("document.querySelector('.bottom').scrollIntoView()", vec![]).await.unwrap();
-    browser.screenshot("busy-below").await;
+    stack.open_key(browser, "Checkout fraud check").await;
+    browser.wait_for_text(".badge", "At limit").await;
+    browser.wait_for_text(".today .hint", "Daily limit reached").await;
+    browser.click(".back").await;
+    stack.open_key(browser, "Nightly import").await;
+    browser.wait_for_text(".pause", "2 hours ago").await;
+    browser.click(".back").await;
+    stack.open_key(browser, "Production website").await;
+    browser.wait_for_text(".today-text", &format!("{} of 10,000", thousands(used(0, 0)))).await;
+    assert_eq!(browser.count(".bar").await, 30);
+    let total: u32 = (0..30).map(|ago| used(0, ago)).sum();
+    let label = browser.find(".month").await.attr("aria-label").await.unwrap().unwrap();
+    assert!(label.replace(',', "").contains(&format!("{total} in total")), "{label}");
+    browser.wait_for_text(".axis", "4,000").await;
+
+    // The value of a day, by keyboard, pointer and touch.
+    let wait_for_day = async |ago: u32| {
+        let value = format!(": {} requests", thousands(used(0, ago)));
+        browser.wait_for_text("figcaption", &value).await;
+        let read = browser.find(".days").await.attr("aria-valuetext").await.unwrap().unwrap();
+        assert!(read.ends_with(&value), "what a screen reader says: {read}");
+    };
+    wait_for_day(0).await;
+    browser.find(".days").await.focus().await.unwrap();
+    browser.type_keys(TypingData::from(Key::Left) + Key::Left).await;
+    wait_for_day(2).await;
+    browser.type_keys(Key::Home).await;
+    wait_for_day(29).await;
+    let point = "(() => { const box = document.querySelector('.days').getBoundingClientRect(); \
+                 return [box.left + box.width * 10.5 / 30, box.top + 20, box.left + box.width * 20.5 / 30]; })()";
+    let point = browser.eval(point).await;
+    let [x, y, touched] = [0, 1, 2].map(|i: usize| point[i].as_f64().unwrap() as i64);
+    browser.driver.action_chain().move_to(x, y).perform().await.unwrap();
+    wait_for_day(19).await;
+    let touch = |kind: &str, points: serde_json::Value| json!({"type": kind, "touchPoints": points});
+    let at = json!([{"x": touched, "y": y}]);
+    browser.devtools("Input.dispatchTouchEvent", touch("touchStart", at)).await;
+    browser.devtools("Input.dispatchTouchEvent", touch("touchEnd", json!([]))).await;
+    wait_for_day(9).await;
+    browser.screenshot("key").await;
     assert_eq!(browser.console_errors().await, Vec::<String>::new());
 }
 
@@ -48,7 +86,7 @@ async fn dark_theme_is_applied(browser: &Browser, stack: &Stack) {
     browser.screenshot("dark-sign-in").await;
     stack.sign_up(browser, "grace@example.org").await;
     import(stack, "grace@example.org").await;
-    browser.find(".card:nth-child(4) .month").await;
+    browser.find(".row:nth-child(4) .month").await;
     browser.screenshot("dark-busy").await;
     let background = browser.eval("getComputedStyle(document.body).backgroundColor").await;
     assert_eq!(background, "rgb(13, 16, 21)");

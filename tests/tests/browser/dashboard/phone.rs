@@ -34,6 +34,9 @@ async fn page_fits_the_width_of_small_phones() {
         request().await;
     }
     browser.wait_for_text(".badge", "Paused").await;
+    browser.check_fits(WIDTH, "phone-list").await;
+    browser.click(".rows a").await;
+    browser.wait_for_text(".events", "Paused").await;
     browser.check_fits(WIDTH, "phone-paused").await;
     browser
         .driver
@@ -41,18 +44,17 @@ async fn page_fits_the_width_of_small_phones() {
         .await
         .unwrap();
     browser.check_fits(WIDTH, "phone-actions").await;
-    browser.press(".card", "Events").await;
-    browser.wait_for_text(".events", "Paused").await;
-    browser.check_fits(WIDTH, "phone-events").await;
-    browser.click("dialog .icon-button").await;
+    browser.press(".key-page", "Replace").await;
+    browser.check_fits(WIDTH, "phone-replace").await;
+    browser.press("dialog", "Cancel").await;
     browser.press(".pause", "Resume key").await;
     browser.wait_for_text(".badge", "Active").await;
     for _ in 0..3 {
         request().await;
     }
-    browser.wait_for_text(".badge", "Daily limit reached").await;
+    browser.wait_for_text(".badge", "At limit").await;
     browser.check_fits(WIDTH, "phone-limit").await;
     browser.click(".account").await;
-    browser.click("summary").await;
+    browser.click("dialog summary").await;
     browser.check_fits(WIDTH, "phone-account").await;
 }

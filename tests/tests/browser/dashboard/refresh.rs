@@ -79,22 +79,27 @@ async fn unreadable_keys_stay_listed_when_a_refresh_fails(browser: &Browser, sta
     instrument(browser).await;
     stack.sign_up(browser, "grace").await;
     let id = create_key(stack, "grace", "Production").await;
-    browser.find(".card .month").await;
+    browser.find(".rows .month").await;
     let redis_key = stack.redis.cli(&["KEYS", &format!("*{{{id}}}:k")]).await.trim().to_owned();
     stack.redis.cli(&["RENAME", &redis_key, "backup"]).await;
     stack.redis.cli(&["SET", &redis_key, "\u{1}truncated"]).await;
-    browser.wait_for_text(".card .badge", "Unreadable").await;
+    browser.wait_for_text(".rows .badge", "Unreadable").await;
     browser.block_urls(&["*/api/v1/keys"]).await;
     let message =
-        "[...document.querySelectorAll('.warning, .cards > .empty')].map((e) => e.textContent).join('')";
+        "[...document.querySelectorAll('.warning, .slot > .empty')].map((e) => e.textContent).join('')";
     browser.wait_for_value(&format!("{message} !== ''"), true).await;
-    assert_eq!(browser.count(".card").await, 1);
+    assert_eq!(browser.count(".rows li").await, 1);
     browser.wait_for_text(".warning", "Showing the last known numbers.").await;
+    browser.check_axe("unreadable").await;
+    browser.click(".rows a").await;
+    browser.wait_for_text(".key-page .problem", "The data of this key can't be read").await;
+    browser.check_axe("unreadable key").await;
+    browser.driver.back().await.unwrap();
 
     // The usage of a key that was not listed for a while is loaded again.
     browser.block_urls(&[]).await;
     stack.redis.cli(&["RENAME", "backup", &redis_key]).await;
-    browser.find(".card .month").await;
+    browser.find(".rows .month").await;
     browser.wait_for_value(&requests(&format!("/api/v1/keys/{id}/usage")), 2).await;
 }
 
@@ -116,6 +121,8 @@ async fn failed_usage_request_shows_current_keys_and_is_not_repeated_at_each_ref
         assert_eq!(browser.eval(&count).await, 1);
     }
     browser.find(&format!("[data-key='{working}'] .month")).await;
+    browser.wait_for_text(&format!("[data-key='{failing}'] .spark"), "Can't be loaded").await;
+    stack.open_key(browser, "Failing").await;
     let placeholder = format!("[data-key='{failing}'] .chart");
     browser.wait_for_text(&placeholder, "The usage of the last 30 days can't be loaded.").await;
     browser.screenshot("usage-failed").await;

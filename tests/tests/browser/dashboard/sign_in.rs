@@ -53,7 +53,10 @@ async fn keys_can_be_managed_by_keyboard_alone(browser: &Browser, stack: &Stack)
     // The button to copy the key has the focus. The key, the curl line and its button are before "I have saved it".
     type_keys(TypingData::from(Key::Tab) + Key::Tab + Key::Tab + Key::Tab + Key::Enter).await;
     browser.wait_gone("dialog").await;
-    browser.wait_for_text(".card .scope", "geo").await;
+    // The link to the new key has the focus.
+    browser.wait_for_focus("A by keyboard").await;
+    type_keys(TypingData::from(Key::Enter)).await;
+    browser.wait_for_text(".key-page .scope", "geo").await;
     browser.find("[data-action=delete]").await.focus().await.unwrap();
     type_keys(TypingData::from(Key::Enter)).await;
     browser.wait_for_text("dialog h2", "permanently?").await;
@@ -61,7 +64,9 @@ async fn keys_can_be_managed_by_keyboard_alone(browser: &Browser, stack: &Stack)
     assert_eq!(browser.eval("document.activeElement.textContent").await, "Cancel");
     type_keys(TypingData::from(Key::Escape)).await;
     browser.wait_gone("dialog").await;
-    assert_eq!(browser.count(".card").await, 1);
+    browser.find(".back").await.focus().await.unwrap();
+    type_keys(TypingData::from(Key::Enter)).await;
+    browser.wait_for_focus("A by keyboard").await;
 }
 
 async fn sign_out_in_another_tab_ends_the_session(browser: &Browser, stack: &Stack) {

@@ -83,6 +83,12 @@ impl Stack {
         browser.wait_for_text("h1", "API keys").await;
     }
 
+    /// Opens the page of a key from the list.
+    pub async fn open_key(&self, browser: &Browser, name: &str) {
+        browser.click(&format!(".rows a[aria-label='{name}']")).await;
+        browser.wait_for_focus(&format!("H1 {name}")).await;
+    }
+
     /// Creates a key through the page. Returns the key and the curl line that the page shows.
     pub async fn create_key(&self, browser: &Browser, name: &str) -> (String, String) {
         browser.press(".title", "Create key").await;
