@@ -130,7 +130,7 @@ local function denial(key, header, expires, now, origin)
   if version ~= 1 or scope > 2 or state > 2 then return 16, 0 end
   if state == 2 then return 8, 0 end
   if expires > 0 and now >= expires * 1000 then return 36, expires end
-  if flags >= 2 then -- restricted
+  if math.floor(flags / 2) % 2 == 1 then -- restricted
     local meta = redis.pcall('GET', string.sub(key, 1, -2) .. 'm')
     local is_valid, fields = pcall(cjson.decode, meta)
     if not is_valid or type(fields) ~= 'table' or type(fields.origin_hashes) ~= 'table' then return 16, 0 end

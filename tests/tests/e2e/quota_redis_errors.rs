@@ -175,13 +175,13 @@ async fn damaged_header_or_ring_fails_only_its_key() {
     let store = StoreChoice::from(&redis);
     let truncated = "redis.call('SET', KEYS[1], string.sub(redis.call('GET', KEYS[1]), 1, 170))";
     // More arrivals than the ring's capacity: a check for equality would never find this ring full.
-    let overfull = "redis.call('SETRANGE', KEYS[1], 38, struct.pack('<I2', 9))";
+    let overfull = "redis.call('SETRANGE', KEYS[1], 42, struct.pack('<I2', 9))";
     // The index of the oldest arrival is outside the ring.
-    let bad_index = "redis.call('SETRANGE', KEYS[1], 40, struct.pack('<I2', 8))";
+    let bad_index = "redis.call('SETRANGE', KEYS[1], 44, struct.pack('<I2', 8))";
     // The latest arrival is ahead of the clock, so the next charge moves the window back.
-    let ahead = "redis.call('SETRANGE', KEYS[1], 24, struct.pack('<I8', 4e12))";
+    let ahead = "redis.call('SETRANGE', KEYS[1], 28, struct.pack('<I8', 4e12))";
     let damaged_and_ahead = [truncated, bad_index].map(|damage| format!("{ahead} {damage}"));
-    let cut_header = "redis.call('SET', KEYS[1], string.sub(redis.call('GET', KEYS[1]), 1, 43))";
+    let cut_header = "redis.call('SET', KEYS[1], string.sub(redis.call('GET', KEYS[1]), 1, 47))";
     // The script's reply has two bits for the scope, so these would be read as another outcome or limit.
     let bad_scopes = [3, 8, 200].map(|n| format!("redis.call('SETRANGE', KEYS[1], 1, string.char({n}))"));
     let bad_state = "redis.call('SETRANGE', KEYS[1], 2, string.char(3))";
@@ -215,7 +215,7 @@ async fn damaged_header_or_ring_fails_only_its_key() {
 }
 
 #[tokio::test]
-async fn unused_byte_of_header_is_ignored_and_kept() {
+async fn unused_flags_of_a_record_are_ignored_and_kept() {
     let redis = Redis::start().await;
     let store = StoreChoice::from(&redis);
     let quota = start(store.clone()).await;

@@ -40,6 +40,8 @@ async fn use_everything(client: &QuotaClient) -> Vec<String> {
             let name = SettingsChange::rename(&format!("name {i}"));
             client.change_key(&key.key.id, None, &name).await.unwrap();
         }
+        let expiry = SettingsChange { expires_at: 4_000_000_000.into(), ..SettingsChange::default() };
+        client.change_key(&key.key.id, None, &expiry).await.unwrap();
         let deleted = client.create_key(&id, &new_key("deleted")).await.unwrap();
         client.delete_key(&deleted.key.id, None).await.unwrap();
         for i in 0..14_u8 {
@@ -64,7 +66,7 @@ async fn all_redis_keys(redis: &Redis) -> Vec<String> {
 /// Type, maximum length (0: unlimited) and whether it must expire, by the last letter of the Redis key.
 fn table() -> BTreeMap<char, (&'static str, u32, bool)> {
     BTreeMap::from([
-        ('k', ("string", 180 + 4 * 20, false)),
+        ('k', ("string", 184 + 4 * 20, false)),
         ('m', ("string", 600, false)),
         ('e', ("list", 100, false)),
         ('a', ("hash", 4, false)),
@@ -73,6 +75,7 @@ fn table() -> BTreeMap<char, (&'static str, u32, bool)> {
         ('i', ("set", 0, false)),
         ('d', ("string", 8, true)),
         ('n', ("zset", 0, false)),
+        ('x', ("zset", 0, false)),
     ])
 }
 
@@ -117,7 +120,7 @@ async fn redis_keys_match_the_table_and_are_removed_with_their_account() {
     }
     let letters: std::collections::BTreeSet<_> =
         redis_keys.iter().filter_map(|name| name.chars().last()).collect();
-    assert_eq!(letters.into_iter().collect::<String>(), "adeikmnps", "every kind of Redis key was created");
+    assert_eq!(letters.into_iter().collect::<String>(), "adeikmnpsx", "every kind of Redis key was created");
     for id in accounts {
         client.delete_account(&id, None).await.unwrap();
     }

@@ -67,7 +67,7 @@ fn four_operations_have_their_statuses_and_headers() {
                 ("200", &rate_limit),
                 ("400", &none),
                 ("401", &none),
-                ("403", &none),
+                ("403", &["X-Key-Reason"]),
                 ("429", &denied),
                 ("500", &none),
             ],
@@ -97,11 +97,15 @@ fn check_response(response: &Value, status: &str, names: &[&str]) {
     documented.sort_unstable();
     assert_eq!(documented, names, "{status}");
     for (name, header) in headers.iter().flat_map(|headers| headers.iter()) {
-        let is_reason = name == "X-RateLimit-Reason";
+        let is_reason = name.ends_with("-Reason");
         assert_eq!(header["schema"]["type"], if is_reason { "string" } else { "integer" });
         assert_eq!(header["required"] == json!(true), !is_reason);
         if is_reason {
-            assert_eq!(header["schema"]["enum"], json!(["burst", "paused", "daily", "demo"]));
+            let reasons = match status {
+                "403" => json!(["deactivated", "expired", "origin"]),
+                _ => json!(["burst", "paused", "daily", "demo"]),
+            };
+            assert_eq!(header["schema"]["enum"], reasons);
         }
     }
     let schema = &response["content"]["application/json"]["schema"]["$ref"];
@@ -175,7 +179,7 @@ fn every_error_response_has_real_examples() {
     let expected: [(&str, &str, &[&str]); 7] = [
         ("/api/v1/ip", "400", &["invalid_scope"]),
         ("/api/v1/ip", "401", &["missing_api_key", "invalid_api_key"]),
-        ("/api/v1/ip", "403", &["inactive_api_key"]),
+        ("/api/v1/ip", "403", &["inactive_api_key"; 3]),
         ("/api/v1/ip", "429", &["rate_limit_exceeded", "rate_limit_exceeded"]),
         ("/api/v1/ip", "500", &["internal_error"]),
         ("/api/v1/ip/demo", "429", &["rate_limit_exceeded"]),

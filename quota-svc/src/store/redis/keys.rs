@@ -365,6 +365,10 @@ impl Operation<'_> {
             },
             _ => DeletedKey::NotFound,
         };
+        if matches!(deleted, DeletedKey::Of(_)) {
+            // An entry that stays is dropped when it is due.
+            let _ = self.write(&command("ZREM", &self.redis_keys.expiring()).arg(id.to_string())).await;
+        }
         Ok((deleted, reply))
     }
 }
