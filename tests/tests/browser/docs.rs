@@ -86,7 +86,7 @@ async fn search_shows_only_sections_with_all_words(browser: &Browser, stack: &St
     assert_eq!(browser.eval(buttons).await, 0, "the buttons of hidden blocks are hidden");
     browser.screenshot("docs-search").await;
 
-    browser.fill("#query", "no such words").await;
+    browser.fill("#query", "xyzzy").await;
     browser.wait_for_text("#found", "Nothing found.").await;
     browser.find("#query").await.send_keys(Key::Escape).await.unwrap();
     wait_for(browser, HEADINGS, all.clone()).await;

@@ -210,7 +210,7 @@ async fn sign_in(banner: &str) {
     browser.fill("#password", value(banner, "Password")).await;
     browser.press(".sign-in", "Sign in").await;
     browser.wait_for_text("h1", "API keys").await;
-    browser.find(".card").await;
+    browser.find("li.row").await;
     assert_eq!(browser.eval("location.origin").await, "https://keys.example.org");
     assert_eq!(browser.console_errors().await, Vec::<String>::new());
 }
