@@ -225,6 +225,7 @@ function eventList(id) {
       }));
       if (!events.length) element.replaceChildren(h("li", null, "No events in the last 31 days."));
     } catch (error) {
+      loadedFor = ""; // The next refresh tries again.
       element.replaceChildren(h("li", { class: "problem" }, errorMessage(error)));
     }
     element.removeAttribute("aria-busy");

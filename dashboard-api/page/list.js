@@ -177,7 +177,7 @@ function lastUse(days, key) {
   if (key.used_today) return "today";
   if (!days.length) return "…";
   const last = [...days].reverse().find((day) => day.requests);
-  if (!last) return key.created_at > Date.parse(days[0].day) ? "never" : "over 30 days ago";
+  if (!last) return key.created_at > Date.parse(days[0].day) ? "never" : "not in 30 days";
   return Date.parse(today()) - Date.parse(last.day) === DAY_MS ? "yesterday" : shortDay(last.day);
 }
 

@@ -28,7 +28,7 @@ use crate::password_link::{LinkToken, RESET_TTL};
 use crate::session::{SessionKey, unix_now};
 use crate::throttle::{Attempt, Purpose, Throttle, Throttled};
 
-/// Time for one attempt, with the wait for other messages.
+/// Time for one attempt, including the wait for a free connection.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Connections to the mail server at the same time.
 const CONNECTIONS: usize = 8;
@@ -137,7 +137,9 @@ impl Mailer {
                 let password = std::fs::read_to_string(path);
                 let password =
                     password.with_context(|| format!("--smtp-password-file {}", path.display()))?;
-                let _ = server.set_password(Some(password.trim_end_matches(['\r', '\n'])));
+                // Encoded by hand, because `set_password` leaves a `%` as it is, and lettre decodes it.
+                let password = password.trim_end_matches(['\r', '\n']).replace('%', "%25");
+                let _ = server.set_password(Some(&password));
             }
         }
         let transport = AsyncSmtpTransport::<Tokio1Executor>::from_url(server.as_str());
@@ -168,7 +170,7 @@ impl Mailer {
     pub async fn send(&self, to: &str, message: &Message) -> Result<(), MailError> {
         let message = message.build(&self.from, address(to)?)?;
         let attempt = async {
-            // Never closed.
+            // Fails only if the semaphore is closed, which never happens.
             let _connection = self.connections.acquire().await;
             self.transport.send(message).await
         };

@@ -27,8 +27,8 @@ const CONCURRENCY: usize = 64;
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Seconds until the next attempt, by the number of failed ones. The last number repeats.
 const BACKOFF: [u32; 6] = [5, 30, 120, 600, 1_800, 3_600];
-/// After this time, a notice that could not be delivered is dropped.
-const MAX_AGE_MS: i64 = 86_400_000;
+/// After this many failed attempts, about a day after the first, a notice is dropped.
+const MAX_ATTEMPTS: u32 = 28;
 
 pub struct Deliveries {
     quota: QuotaClient,
@@ -136,7 +136,7 @@ impl Deliveries {
             _ => return Ok(finished(None, None)),
         };
         let backoff = BACKOFF.get(*attempts as usize).or(BACKOFF.last()).copied();
-        let retry = backoff.filter(|_| sent.is_err() && now_ms() - notice.at < MAX_AGE_MS);
+        let retry = backoff.filter(|_| sent.is_err() && *attempts < MAX_ATTEMPTS);
         let result = match (&sent, retry) {
             (Ok(()), _) => "delivered",
             (Err(_), Some(_)) => "failed",

@@ -20,8 +20,9 @@
 --
 -- Atomic because state, burst window and daily count must be checked together: otherwise two replicas of quota-svc
 -- could both allow the last request. On a single server one call charges a whole batch; in a Cluster, one group.
--- The offsets are those of the table in src/domain/record/codec.rs. A pause also writes to the event list (`…:e`).
--- That Redis key is derived, not declared in KEYS, which is safe in a Cluster because it has the record's hash tag.
+-- The offsets are those of the table in src/domain/record/codec.rs. A pause also writes to the event list (`…:e`), and
+-- a restricted key's metadata (`…:m`) is read. These Redis keys are derived, not declared in KEYS, which is safe in a Cluster
+-- because they have the record's hash tag.
 --
 -- Performance: every call runs the script from the top, so setup code costs time even for one charge. The hot path is
 -- inline in the loop. Rare code is in functions that use only their arguments, because Lua allocates an upvalue for
@@ -123,7 +124,8 @@ local function move_back(key, ring, capacity, len, head, last, now)
 end
 
 -- Returns the status and the counts of a key that is denied whatever its limits are, and of an invalid record. Returns nil if
--- the limits decide. The same as StoredKey::denial in src/domain/key.rs. The hashes of the allowed origins are in the
+-- the limits decide. StoredKey::denial in src/domain/key.rs does the same, except for
+-- pauses and invalid records. The hashes of the allowed origins are in the
 -- metadata (`…:m`).
 local function denial(key, header, expires, now, origin)
   local version, scope, state, flags = struct.unpack('<BBBB', header)

@@ -152,7 +152,7 @@ impl KeyDraft {
 }
 
 /// Replaces a key: creates a copy of it with a new secret, and lets the old key expire after `overlap` seconds, unless it
-/// expires earlier. If this fails in between, the copy exists and the old key has not changed.
+/// expires earlier. A crash in between leaves both keys, and the old one does not expire.
 pub async fn rotate_key(
     store: &dyn Store,
     id: KeyId,
@@ -172,7 +172,11 @@ pub async fn rotate_key(
     match store.change_key(id, owner, &expiry, actor).await {
         // Its owner has deleted it in the meantime.
         Ok(_) | Err(StoreError::KeyNotFound) => Ok(copy),
-        Err(error) => Err(error),
+        Err(error) => {
+            // Nobody would learn its secret.
+            let _ = store.delete_key(copy.meta.id(), None).await;
+            Err(error)
+        }
     }
 }
 

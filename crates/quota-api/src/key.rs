@@ -153,7 +153,12 @@ impl KeySettings {
             change.allowed_origins.as_ref().filter(|origins| **origins != self.allowed_origins)
         {
             self.allowed_origins.clone_from(origins);
-            events.push((EventKind::OriginsChanged, format!("{} allowed origins", origins.len())));
+            let reason = match origins.len() {
+                0 => "all origins allowed".to_owned(),
+                1 => "1 allowed origin".to_owned(),
+                count => format!("{count} allowed origins"),
+            };
+            events.push((EventKind::OriginsChanged, reason));
         }
         let kind = events.first()?.0;
         let reasons: Vec<String> = events.into_iter().map(|(_, reason)| reason).collect();
@@ -187,6 +192,8 @@ fn checked_origins(origins: &[String]) -> Result<Vec<String>, SettingsError> {
         let url = Url::parse(text.trim()).ok()?;
         let origin = url.origin().ascii_serialization();
         let is_origin = matches!(url.scheme(), "http" | "https") && url.as_str() == format!("{origin}/");
+        // The URL standard allows `*` in a host, but no browser sends it.
+        let is_origin = is_origin && !origin.contains('*');
         (is_origin && origin.len() <= MAX_ORIGIN).then_some(origin)
     };
     let mut checked: Vec<String> =
@@ -439,7 +446,7 @@ mod tests {
             "https://a.example?q",
             "https://a.example/#f",
             "ftp://a.example",
-            "https://*.example/x",
+            "https://*.example",
             "file:///etc",
         ] {
             assert_eq!(checked(&[invalid]), Err(SettingsError::Origins), "{invalid}");

@@ -58,7 +58,7 @@ impl SmtpServer {
         let lib = require_installed(".venv/bin/aiosmtpd")?;
         let (dir, port) = (tempfile::tempdir().unwrap(), ReservedPort::new());
         let tls = TlsFiles::create(dir.path());
-        std::fs::write(dir.path().join("password"), "päss:word\n").unwrap();
+        std::fs::write(dir.path().join("password"), "päss:%41word\n").unwrap();
         let process = ChildGuard::spawn(lib.with_file_name("python").to_str().unwrap(), |command| {
             command.arg(project_root().join("crates/testkit/src/smtp/server.py"));
             command.args([mode, &port.number().to_string()]).args([&tls.cert, &tls.key]);

@@ -34,7 +34,7 @@ pub fn sentence(notice: &Notice, key: &Key) -> String {
         NoticeKind::KeyExpiring => {
             let time = key.settings.expires_at.map_or("soon".to_owned(), |at| format!("at {}", rfc3339(at)));
             format!(
-                "Key “{name}” ({hint}) expires {time}. After that its requests get 403. Replace it or let it live longer"
+                "Key “{name}” ({hint}) expires {time}. After that its requests get 403. Replace it or extend its expiry"
             )
         }
     }
@@ -59,14 +59,14 @@ impl Message {
     pub fn verification(link: &str) -> Self {
         let text = format!(
             "Somebody, probably you, entered this address in an account of the IP lookup dashboard. To verify it, open this link \
-             within 24 hours:\n\n{link}\n\nIf it was not you, ignore this message: you will get no other one."
+             within 24 hours:\n\n{link}\n\nIf it was not you, ignore this message."
         );
         Self::new("Verify your mail address", text)
     }
 
     pub fn password_reset(login: &str, link: &str) -> Self {
         let text = format!(
-            "Somebody, probably you, has forgotten the password of {login}. To set a new one, open this link within 30 minutes. It \
+            "Somebody, probably you, requested a new password for {login}. To set it, open this link within 30 minutes. It \
              works once:\n\n{link}\n\nIf it was not you, ignore this message: the password stays as it is."
         );
         Self::new("Set a new password", text)

@@ -93,12 +93,12 @@ pub enum KeyCommand {
         #[arg(long, value_name = "TIME|never", value_parser = parse_expiry)]
         expires: MaybeUndefined<u32>,
     },
-    /// Set the origins of the web pages that may use a key; without any, every request may use it
+    /// Set the origins of the web pages that may use a key
     SetOrigins {
         #[command(flatten)]
         key: KeyArg,
-        /// An origin, such as https://www.example.org; repeat it for others
-        #[arg(long, value_name = "ORIGIN")]
+        /// An origin, such as https://www.example.org; repeat it for others. `any`: every request may use the key
+        #[arg(long, value_name = "ORIGIN|any", required = true)]
         origin: Vec<String>,
     },
     /// Replace a key by a copy with a new secret, and let the old one expire
@@ -133,7 +133,7 @@ pub struct KeyArg {
 const MIN_DIGITS: usize = 4;
 
 impl KeyArg {
-    /// Finds the ID. An error never repeats the argument: it may be the secret key itself.
+    /// Finds the ID. An error does not repeat the argument, which may be the secret key itself, except for a login.
     async fn id(&self, context: &CliContext) -> anyhow::Result<String> {
         let (text, program) = (self.key.as_str(), &context.program);
         if KeyId::from_hex(text).is_ok() {
@@ -173,7 +173,7 @@ impl KeyArg {
             );
         }
         listing::for_each_key(context, |key| {
-            if key.hint == text || (is_prefix && key.id.starts_with(&text)) {
+            if key.hint == text || (is_prefix && key.id.starts_with(&text.to_lowercase())) {
                 found.push(key.id.clone());
             }
         })
@@ -187,11 +187,11 @@ fn parse_time(text: &str) -> Result<u32, String> {
     let midnight = format!("{text}T00:00:00Z");
     let date = || humantime::parse_rfc3339_weak(text).or_else(|_| humantime::parse_rfc3339(&midnight));
     let time = match humantime::parse_duration(text) {
-        Ok(duration) => SystemTime::now() + duration,
+        Ok(duration) => SystemTime::now().checked_add(duration).ok_or("is too far in the future")?,
         Err(_) => date().map_err(|_| "must be a time such as 30d or a date such as 2027-01-31".to_owned())?,
     };
     let seconds = time.duration_since(UNIX_EPOCH).ok().and_then(|time| u32::try_from(time.as_secs()).ok());
-    seconds.ok_or_else(|| "must be a time before 2106".to_owned())
+    seconds.ok_or_else(|| "must be a time between 1970 and 2106".to_owned())
 }
 
 fn parse_expiry(text: &str) -> Result<MaybeUndefined<u32>, String> {
@@ -238,7 +238,8 @@ pub(super) async fn run(command: KeyCommand, context: &CliContext) -> anyhow::Re
             change_settings(&key, SettingsChange { expires_at: expires, ..SettingsChange::default() }).await
         }
         KeyCommand::SetOrigins { key, origin } => {
-            let change = SettingsChange { allowed_origins: Some(origin), ..SettingsChange::default() };
+            let origins = if origin == ["any"] { Vec::new() } else { origin };
+            let change = SettingsChange { allowed_origins: Some(origins), ..SettingsChange::default() };
             change_settings(&key, change).await
         }
         KeyCommand::Rotate { key, overlap } => rotate(&key, overlap, context).await,

@@ -1,5 +1,7 @@
 //! Formats keys for the command line, as JSON or tables, with the login of their account.
 
+use std::time::UNIX_EPOCH;
+
 use comfy_table::{Cell, Color};
 use quota_api::{Account, DayUsage, Event, Key, KeyList, KeyState, OwnedKey, UnreadableKey};
 use serde::Serialize;
@@ -35,9 +37,11 @@ impl<'a> KeyView<'a> {
     }
 }
 
-/// A time in seconds, as [`time`] shows those in milliseconds.
-fn seconds(at: u32) -> String {
-    time(i64::from(at) * 1000)
+/// When a key expires, and whether that was in the past.
+fn expiry(at: Option<u32>) -> String {
+    let Some(at) = at else { return "never".to_owned() };
+    let is_over = UNIX_EPOCH.elapsed().is_ok_and(|now| now.as_secs() >= u64::from(at));
+    format!("{}{}", time(i64::from(at) * 1000), if is_over { " (expired)" } else { "" })
 }
 
 fn usage_today(key: &Key) -> String {
@@ -62,7 +66,7 @@ pub(super) fn details(view: KeyView<'_>, program: &str) -> String {
         Cell::new(format!("{} per minute; one more pauses the key", with_commas(key.burst_limit))),
     );
     row("created", Cell::new(time(key.created_at)));
-    row("expires", Cell::new(key.settings.expires_at.map_or("never".to_owned(), seconds)));
+    row("expires", Cell::new(expiry(key.settings.expires_at)));
     if !key.settings.allowed_origins.is_empty() {
         row("origins", cell(key.settings.allowed_origins.join("\n")));
     }
@@ -154,7 +158,7 @@ fn readable_list(keys: &[Key], program: &str) -> String {
             state(key.state, ""),
             Cell::new(time(key.state_since)),
             Cell::new(usage_today(key)),
-            Cell::new(key.settings.expires_at.map_or("never".to_owned(), seconds)),
+            Cell::new(expiry(key.settings.expires_at)),
         ]);
     }
     rows.trim_fmt()

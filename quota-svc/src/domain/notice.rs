@@ -17,8 +17,8 @@ pub const CLAIM_MS: i64 = 60_000;
 /// Start of the year 10,000 in ms, which RFC 3339 has no text for.
 const END_OF_TIME: i64 = 253_402_300_800_000;
 
-/// The notices of an account in one channel. They are delivered one after another, so that a channel that fails delays no
-/// other.
+/// The notices of an account in one channel, delivered one at a time and in order. Each channel has a queue of its own, so
+/// that one that fails does not delay the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Queue {
     pub account: AccountId,

@@ -21,8 +21,8 @@ use crate::domain::notice::{Announcement, CLAIM_MS, MAX_NOTICES, MAX_QUEUES, Que
 use crate::domain::time::day_of;
 use crate::store::{Claims, NoticeStore, StoreError};
 
-/// Announcements that are sorted before each claim.
-const SORTED_AT_ONCE: usize = 32;
+/// Announcements that become notices before each claim.
+const BATCH: usize = 32;
 
 #[async_trait]
 impl NoticeStore for RedisStore {
@@ -39,7 +39,7 @@ impl NoticeStore for RedisStore {
     async fn claim_notices(&self, limit: usize) -> Result<Claims, StoreError> {
         let operation = self.operation();
         self.announce_expiring().await?;
-        let mut dropped = operation.sort_announcements().await?;
+        let mut dropped = operation.route_announcements().await?;
         let [_, queue, claims] = self.redis_keys.outbox();
         let call = CLAIM_NOTICES.on([&queue, &claims]).arg(self.now_arg()).arg(limit).arg(CLAIM_MS);
         let reply: Vec<Vec<u8>> = convert(operation.write(&call).await?.value)?;
@@ -135,15 +135,14 @@ impl RedisStore {
     async fn announce_expiring(&self) -> Result<(), StoreError> {
         let (operation, index) = (self.operation(), self.redis_keys.expiring());
         let now = operation.read_now().await?;
-        let due =
-            command("ZRANGEBYSCORE", &index).arg("-inf").arg(now).arg("LIMIT").arg(0).arg(SORTED_AT_ONCE);
+        let due = command("ZRANGEBYSCORE", &index).arg("-inf").arg(now).arg("LIMIT").arg(0).arg(BATCH);
         for member in operation.query::<Vec<Vec<u8>>>(&due).await? {
             let id = std::str::from_utf8(&member).ok().and_then(|text| KeyId::from_hex(text).ok());
             let key = match id {
                 Some(id) => operation.find_parts(id).await?.decode(id).and_then(Result::ok),
                 None => None,
             };
-            // A key that was deleted, or does not expire anymore, is not announced.
+            // A key that was deleted, can't be read or does not expire anymore is not announced.
             let expires_at = key.and_then(|key| key.record.expires_at);
             let announcement = id.zip(expires_at).and_then(|(id, at)| Announcement::of_expiry(id, at, now));
             if let Some(announcement) = announcement {
@@ -171,9 +170,9 @@ impl Operation<'_> {
     }
 
     /// Makes notices of announcements, in their order. Returns the number of notices that were dropped.
-    async fn sort_announcements(&self) -> Result<u64, StoreError> {
+    async fn route_announcements(&self) -> Result<u64, StoreError> {
         let [announcements, ..] = self.redis_keys.outbox();
-        let first = command("ZRANGE", &announcements).arg(0).arg(SORTED_AT_ONCE - 1);
+        let first = command("ZRANGE", &announcements).arg(0).arg(BATCH - 1);
         let lines: Vec<Vec<u8>> = self.query(&first).await?;
         if lines.is_empty() {
             return Ok(0);

@@ -14,6 +14,7 @@
 //! | `{demo}:d` | string | the demo's day and count; expires after two days |
 //! | `{outbox}:l:ACCOUNT:CHANNEL` | list | an account's notices that wait for their delivery, oldest first, at most 100 |
 //! | `{outbox}:n` | sorted set | announcements, by their time: notices whose accounts are not known yet |
+//! | `{outbox}:x` | sorted set | IDs of keys that expire, by the time of the next notice about it |
 //! | `{outbox}:q` | sorted set | `ACCOUNT:CHANNEL` → when its oldest notice is due |
 //! | `{outbox}:c` | hash | `ACCOUNT:CHANNEL` → claim of its oldest notice and failed attempts; an empty field counts the claims |
 

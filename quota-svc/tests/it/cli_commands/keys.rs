@@ -158,10 +158,12 @@ async fn expiry_origins_and_rotation_are_set_and_a_change_without_effect_says_so
     assert_eq!(rotated["allowed_origins"][0], "http://b.example");
     assert!(!cli.text(&["key", "show", &id]).await.contains("2099"), "the old key expires within an hour");
     assert!(cli.error(&["key", "rotate", &id, "--overlap", "8d"]).await.contains("7 days"));
+    let any = cli.text(&["key", "set-origins", &id, "--origin", "any"]).await;
+    assert!(!any.contains("a.example"), "{any}");
     let never = cli.text(&["key", "set-expiry", &id, "--expires", "never"]).await;
     assert!(never.contains("never"), "{never}");
     let list = cli.text(&["key", "list"]).await;
-    assert!(list.contains("today"), "{list}");
+    assert!(list.contains("TODAY"), "{list}");
 }
 
 #[tokio::test]
