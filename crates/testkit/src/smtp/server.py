@@ -34,7 +34,7 @@ class Handler:
 
 
 def authenticate(server, session, envelope, mechanism, data):
-    expected = LoginPassword(b"mailer@example.org", b"p\xc3\xa4ss:word")
+    expected = LoginPassword(b"mailer@example.org", b"p\xc3\xa4ss:%41word")
     return AuthResult(success=data == expected)
 
 
