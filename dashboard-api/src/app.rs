@@ -64,7 +64,7 @@ impl DashboardService {
             }
         }));
         tasks.spawn(kit.tasks.watch("proxy discovery", discovery_report));
-        // Even if this service sends neither webhooks nor mail: notices that nobody takes would wait forever.
+        // Also without webhooks and mail: it removes the notices, which would wait forever.
         let (webhooks, mail) = (context.webhooks.clone(), context.mail.clone());
         let (quota, link) = (context.quota.clone(), context.dashboard_url.clone());
         let deliveries = Deliveries::new(quota, webhooks, mail, link, &kit.telemetry.meter());

@@ -146,7 +146,7 @@ pub struct AccountArgs {
 #[derive(clap::Args, Debug, Clone)]
 #[command(next_help_heading = "Notices")]
 pub struct NoticeArgs {
-    /// Let owners set a webhook, which is told about paused keys and exceeded daily limits
+    /// Let owners set a webhook, which gets notices about paused keys, exceeded daily limits and keys that expire
     #[arg(long, env, value_enum, default_value_t = Switch::On)]
     pub webhooks: Switch,
     /// Accept webhooks with plain http:// URLs, for closed networks

@@ -145,8 +145,8 @@ async fn show_link(
         let is_local = public_url.parse().is_ok_and(|url| is_local_http(&url));
         let hint = if is_local { " It opens on this machine only; for others, set --public-url." } else { "" };
         format!(
-            "With this link, {login} can set a password, once and within {lifetime}. Whoever has it can do so: send it to \
-             nobody else.{hint}\n\n    {link}"
+            "With this link, {login} can set a password, once and within {lifetime}. Anyone who has it can do so: send it to \
+             its owner only.{hint}\n\n    {link}"
         )
     })
 }

@@ -1,4 +1,4 @@
-//! Password links: whoever has one can set the password of its account once, without signing in.
+//! Password links. With one, the password of its account can be set once, without signing in.
 //!
 //! quota-svc stores the SHA-256 of a link's token as a session of the account. So links expire as sessions do, and every
 //! change of the password revokes them.

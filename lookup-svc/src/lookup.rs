@@ -80,6 +80,7 @@ pub enum KeyReason {
 }
 
 impl KeyReason {
+    /// Each reason, with an example of a time.
     pub const ALL: [Self; 3] = [Self::Deactivated, Self::Expired { at: 1_798_761_600 }, Self::Origin];
 
     pub const fn as_str(self) -> &'static str {

@@ -1,4 +1,4 @@
-//! Notices: what an owner is told about a key, and where.
+//! Notices: messages to an owner about a key, and where they are sent.
 
 use std::collections::BTreeMap;
 

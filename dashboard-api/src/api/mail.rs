@@ -43,7 +43,7 @@ impl MailApi {
 
     /// Set or remove the mail address
     ///
-    /// An address that is not verified gets a link, which verifies it, with every call. The old one is told about a change.
+    /// An address that is not verified gets a link, which verifies it, with every call. The old one is notified of a change.
     #[oai(path = "/account/mail", method = "put", operation_id = "setMail")]
     async fn set(
         &self,

@@ -77,9 +77,11 @@ fn parse(index: usize, charge: &Charge) -> Result<Charged, RequestError> {
 }
 
 fn parse_origin(hash: &str) -> Result<u128, String> {
-    let is_hash = hash.len() == 32 && hash.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-    let number = u128::from_str_radix(hash, 16).ok().filter(|_| is_hash);
-    number.ok_or_else(|| "`origin` must have 32 lowercase hexadecimal digits".to_owned())
+    // As long as an ID, and written like one.
+    let bytes = KeyId::from_hex(hash).map(|KeyId(bytes)| bytes);
+    bytes
+        .map(u128::from_be_bytes)
+        .map_err(|_| "`origin` must have 32 lowercase hexadecimal digits".to_owned())
 }
 
 /// Where a charge's verdict comes from.

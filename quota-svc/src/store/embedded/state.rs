@@ -70,6 +70,15 @@ struct KeyEntry {
     dirty: bool,
 }
 
+impl KeyEntry {
+    /// Adds the key to `State::dirty`, unless it is there.
+    fn mark_dirty(&mut self, id: KeyId, dirty: &mut Vec<KeyId>) {
+        if !std::mem::replace(&mut self.dirty, true) {
+            dirty.push(id);
+        }
+    }
+}
+
 struct UnreadableEntry {
     key: UnreadableKey,
     /// `None` if no account has the key.
@@ -138,10 +147,10 @@ impl State {
         if burst_exceeded {
             let event = Event { at: now, kind: EventKind::Paused, reason: pause_reason(limits.burst) };
             self.unsaved_pauses.push((id, event::to_line(&event)));
-        } else if !entry.dirty {
-            entry.dirty = true;
-            self.dirty.push(id);
+        } else {
+            entry.mark_dirty(id, &mut self.dirty);
         }
+        let record = &entry.key.record;
         let limit = record.limit(limits);
         GroupOutcome::Counted(GroupCounts {
             now,
@@ -189,10 +198,8 @@ impl State {
         // Events are added in this order, so those of the failed commit come first.
         self.unsaved_pauses.splice(0..0, unsaved.pauses);
         for id in unsaved.counters {
-            if let Some(entry) = self.keys.get_mut(&id)
-                && !std::mem::replace(&mut entry.dirty, true)
-            {
-                self.dirty.push(id);
+            if let Some(entry) = self.keys.get_mut(&id) {
+                entry.mark_dirty(id, &mut self.dirty);
             }
         }
     }

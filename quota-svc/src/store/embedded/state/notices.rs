@@ -33,9 +33,7 @@ impl State {
         let Some(entry) = self.keys.get_mut(&id) else { return };
         if entry.key.record.paused_at == paused_at {
             entry.key.record.unannounced = false;
-            if !std::mem::replace(&mut entry.dirty, true) {
-                self.dirty.push(id);
-            }
+            entry.mark_dirty(id, &mut self.dirty);
         }
     }
 
@@ -45,9 +43,7 @@ impl State {
         if std::mem::replace(&mut entry.key.record.limit_notice_day, day) == day {
             return false;
         }
-        if !std::mem::replace(&mut entry.dirty, true) {
-            self.dirty.push(id);
-        }
+        entry.mark_dirty(id, &mut self.dirty);
         true
     }
 
@@ -59,7 +55,7 @@ impl State {
         }
         let expiring = self.keys.iter().filter_map(|(id, entry)| Some((*id, entry.key.record.expires_at?)));
         let due = expiring.filter_map(|(id, at)| Announcement::of_expiry(id, at, now));
-        // Before the first check, there was nobody to tell.
+        // The first check ever announces nothing: what was due before it is not known.
         Some(due.filter(|announcement| checked > 0 && announcement.at > checked).collect())
     }
 
