@@ -1,6 +1,7 @@
-//! Two benchmarks and a soak test. The benchmarks compare variants within one run, because only ratios are meaningful:
+//! Three benchmarks and a soak test. The benchmarks compare variants within one run, because only ratios are meaningful:
 //! absolute figures differ from machine to machine.
 
+pub mod admin;
 pub mod gate;
 pub mod lookup;
 pub mod seed;

@@ -23,6 +23,7 @@ use crate::gate::Gate;
 use crate::table::thousands;
 use chain::Chain;
 pub(crate) use chain::Programs;
+pub(crate) use chain::connect_store;
 pub(crate) use locations::client_addresses;
 use nginx::{Databases, Nginx};
 use quota_client::wire::Limits;

@@ -16,9 +16,19 @@ const ACCOUNTS_PER_IMPORT: usize = 100;
 /// Creates `count` keys of scope `full`, ten per account, and returns them. Each is charged once under `limits`, so
 /// that a benchmark does not measure the first charge of a key, which costs more than a later one.
 pub async fn keys(store: &dyn Store, count: usize, limits: &Limits) -> anyhow::Result<Vec<ApiKey>> {
+    keys_of_accounts(store, count, KEYS_PER_ACCOUNT, limits).await
+}
+
+/// Like [`keys`], with another number of keys per account.
+pub async fn keys_of_accounts(
+    store: &dyn Store,
+    count: usize,
+    per_account: usize,
+    limits: &Limits,
+) -> anyhow::Result<Vec<ApiKey>> {
     let now = store.now().await?;
     let keys = (0..count).map(|_| ApiKey::generate()).collect::<Result<Vec<_>, _>>()?;
-    let chunks = keys.chunks(KEYS_PER_ACCOUNT).enumerate();
+    let chunks = keys.chunks(per_account).enumerate();
     let accounts: Vec<_> = chunks.map(|(n, keys)| import_account(n, keys, now, limits)).collect();
     let mut created = 0;
     for accounts in accounts.chunks(ACCOUNTS_PER_IMPORT) {
@@ -31,13 +41,7 @@ pub async fn keys(store: &dyn Store, count: usize, limits: &Limits) -> anyhow::R
 fn import_account(number: usize, keys: &[ApiKey], now: i64, limits: &Limits) -> ImportAccount {
     let login = format!("bench-{number}");
     let id = AccountId::of(&login);
-    let account = StoredAccount {
-        login,
-        created_at: now,
-        credential: None,
-        credential_version: 0,
-        contact: Default::default(),
-    };
+    let account = StoredAccount::new(login, None, now);
     let keys = keys.iter().map(|key| stored_key(id, key, now, limits)).collect();
     ImportAccount { account, keys }
 }

@@ -1,8 +1,9 @@
 // The account drawer: the password, the mail address, the webhook, and the deletion of the account.
-import { call } from "./api.js";
+import { call, errorMessage } from "./api.js";
 import { button, h, toast } from "./dom.js";
 import { field, formOf, open } from "./dialogs.js";
 import { date } from "./format.js";
+import { eventItems } from "./key.js";
 import { mailSection } from "./mail.js";
 import { webhookSection } from "./webhook.js";
 
@@ -22,11 +23,25 @@ export function showAccount(account, settings, onDeleted) {
       }),
       settings.mail ? mailSection() : null,
       settings.webhooks ? webhookSection() : null,
+      historySection(),
       h("details", { class: "delete-account" }, h("summary", null, "Delete this account"), deleteForm(() => {
         dialog.close();
         onDeleted();
       }))),
   ], { class: "drawer" });
+}
+
+/** What admins and the operator did with the account, if anything. */
+function historySection() {
+  const section = h("section", { hidden: true }, h("h3", null, "History"));
+  call("get", "/api/v1/account/events", {}).then(({ events }) => {
+    section.hidden = !events.length;
+    section.append(h("ol", { class: "events" }, ...eventItems(events)));
+  }, (error) => {
+    section.hidden = false;
+    section.append(h("p", { class: "problem", role: "alert" }, errorMessage(error)));
+  });
+  return section;
 }
 
 /** @param {() => void} onDone */

@@ -5,7 +5,7 @@
 /** @typedef {import("./dashboard-api").components["schemas"]} Schemas */
 /** @typedef {Schemas["KeyWithPause"]} Key */
 /** @typedef {Schemas["UnreadableKey"]} UnreadableKey */
-/** @typedef {Schemas["Account"]} Account */
+/** @typedef {Schemas["OwnAccount"]} Account */
 /** @typedef {Schemas["Settings"]} Settings */
 /** @typedef {Schemas["DayUsage"]} DayUsage */
 /** @typedef {Schemas["Event"]} KeyEvent */
@@ -24,9 +24,9 @@
  *   : O extends {responses: {201: {content: {[type: string]: infer T}}}} ? T : void} ResponseOf
  */
 /**
- * Arguments of an operation: the key's ID and the request body, where it has them.
+ * Arguments of an operation: the ID in its path, its query and the request body, where it has them.
  * @template O
- * @typedef {(O extends {parameters: {path: {id: string}}} ? {id: string} : {id?: undefined})
+ * @typedef {{query?: Record<string, string | undefined>} & (O extends {parameters: {path: {id: string}}} ? {id: string} : {id?: undefined})
  *   & (O extends {requestBody: {content: {[type: string]: infer T}}} ? {body: T} : {body?: undefined})} ArgumentsOf
  */
 
@@ -56,7 +56,8 @@ export class ApiError extends Error {
  * @returns {Promise<ResponseOf<Paths[P][M]>>}
  */
 export async function call(method, path, args) {
-  const { response, text } = await send(method, String(path).replace("{id}", args.id ?? ""), args.body);
+  const query = new URLSearchParams(Object.entries(args.query ?? {}).flatMap(([name, value]) => (value === undefined ? [] : [[name, value]])));
+  const { response, text } = await send(method, `${String(path).replace("{id}", args.id ?? "")}${query.size ? `?${query}` : ""}`, args.body);
   const requestId = response.status >= 500 ? response.headers.get("X-Request-Id") : null;
   /** @type {any} */
   let body;

@@ -1,8 +1,10 @@
 // Entry point: shows the sign-in form or, when signed in, the keys.
 import { ApiError, call, errorMessage } from "./api.js";
+import { adminView, isAdminPage } from "./admin.js";
 import { closeAll } from "./dialogs.js";
 import { announce, button, errorToast, focusMain, h, icon } from "./dom.js";
 import { keysView, openKey } from "./keys.js";
+import { time } from "./format.js";
 import { showAccount } from "./account.js";
 import { verifyMail } from "./mail.js";
 import { hasPasswordLink, signInPage } from "./sign_in.js";
@@ -16,6 +18,8 @@ const app = /** @type {HTMLElement} */ (document.getElementById("app"));
 /** What index.html shows until the page has loaded. */
 const loading = [...app.childNodes];
 let stopPolling = () => {};
+/** Who is signed in. @type {Account | null} */
+let shownAccount = null;
 
 /**
  * @param {Settings} settings
@@ -25,10 +29,13 @@ let stopPolling = () => {};
 function show(settings, account, notice) {
   stopPolling();
   stopPolling = () => {};
+  shownAccount = account;
   closeAll();
   if (account) {
-    if (!openKey()) clearHash();
-    const view = keysView(settings);
+    const isAdmin = account.role === "admin" && isAdminPage();
+    if (!isAdmin && !openKey()) clearHash();
+    const view = isAdmin ? adminView(settings) : keysView(settings);
+    if (account.suspension) view.element.prepend(suspensionBanner(account.suspension));
     stopPolling = view.stop;
     app.replaceChildren(header(settings, account), view.element, footer(settings));
   } else {
@@ -36,6 +43,12 @@ function show(settings, account, notice) {
     if (notice) announce(notice);
   }
   focusMain();
+}
+
+/** @param {import("./api.js").Schemas["Suspension"]} suspension */
+function suspensionBanner({ reason, at }) {
+  return h("div", { class: "pause" }, icon("stop"), h("div", { class: "pause-text" }, h("strong", null, "Your account was suspended ", time(at)),
+    h("span", null, `${reason}. Your keys get 403, and you can't change anything. Ask the operator of this service.`)));
 }
 
 const clearHash = () => history.replaceState(null, "", location.pathname);
@@ -59,8 +72,9 @@ function header(settings, account) {
     h("a", { href: `${settings.lookup_url}/` }, "Home"),
     h("a", { href: settings.docs_url }, "Docs"),
     h("a", { href: `${settings.lookup_url}/swagger` }, "API explorer"),
-    h("a", { href: "/", "aria-current": "page" }, "Dashboard"),
+    h("a", { href: "/", "aria-current": isAdminPage() ? null : "page" }, "Dashboard"),
   ];
+  if (account?.role === "admin") pages.push(h("a", { href: "#/admin", "aria-current": isAdminPage() ? "page" : null }, "Admin"));
   if (!account) return h("header", { class: "top" }, brand, h("nav", { "aria-label": "Pages" }, ...pages));
   const accountButton = h("button", {
     type: "button", class: "ghost account", "aria-label": `Your account, ${account.login}`,
@@ -97,6 +111,7 @@ async function start() {
     window.addEventListener("hashchange", () => {
       verifyMail();
       if (hasPasswordLink()) show(settings, null);
+      else if (shownAccount?.role === "admin" && isAdminPage() !== Boolean(app.querySelector(".admin"))) show(settings, shownAccount);
     });
     window.addEventListener("session-ended", () => {
       if (app.querySelector(".keys")) show(settings, null, "Your session has ended. Sign in again.");

@@ -13,14 +13,16 @@ import { date, number, time, timestamp } from "./format.js";
 /** @typedef {import("./api.js").DayUsage} DayUsage */
 /** @typedef {{element: HTMLElement, update: (key: Key, usage?: DayUsage[] | null) => void}} KeyPage */
 
-export const STATES = { active: "Active", paused: "Paused", limited: "At limit", expired: "Expired", inactive: "Inactive", unreadable: "Unreadable" };
+export const STATES = { active: "Active", paused: "Paused", limited: "At limit", expired: "Expired", suspended: "Suspended", inactive: "Inactive", unreadable: "Unreadable" };
 
 /**
- * What a request with this key meets. The API has no state for a key that has expired or reached its daily limit.
+ * What a request with this key meets. The API has no state for a key that has expired or reached its daily limit, or whose
+ * account is suspended.
  * @param {Key} key
  * @returns {keyof typeof STATES}
  */
 export function stateOf(key) {
+  if (key.suspended) return "suspended";
   if (key.state === "inactive") return "inactive";
   if (hasExpired(key)) return "expired";
   return key.state === "active" && isUsedUp(key) ? "limited" : key.state;
@@ -209,21 +211,13 @@ function eventList(id) {
   let loadedFor = "";
 
   /** @param {Key} key */
-  async function update({ state_since, name, expires_at, allowed_origins, daily_limit }) {
-    const current = JSON.stringify([state_since, name, expires_at, allowed_origins, daily_limit]);
+  async function update({ state_since, name, expires_at, allowed_origins, daily_limit, suspended }) {
+    const current = JSON.stringify([state_since, name, expires_at, allowed_origins, daily_limit, suspended]);
     if (current === loadedFor) return;
     loadedFor = current;
     try {
       const { events } = await call("get", "/api/v1/keys/{id}/events", { id });
-      element.replaceChildren(...events.map((event) => {
-        // A reason such as "resumed (by the owner)".
-        const actor = / \(by the \w+\)$/.exec(event.reason)?.[0] ?? "";
-        const text = event.reason.slice(0, event.reason.length - actor.length);
-        return h("li", { class: event.kind }, h("strong", null, capitalize(event.kind.replace("_", " "))), time(event.at),
-          text === event.kind ? null : h("span", null, capitalize(text)),
-          actor ? h("span", null, capitalize(actor.slice(2, -1))) : null);
-      }));
-      if (!events.length) element.replaceChildren(h("li", null, "No events in the last 31 days."));
+      element.replaceChildren(...eventItems(events));
     } catch (error) {
       loadedFor = ""; // The next refresh tries again.
       element.replaceChildren(h("li", { class: "problem" }, errorMessage(error)));
@@ -232,6 +226,19 @@ function eventList(id) {
   }
 
   return { element, update };
+}
+
+/** @param {import("./api.js").KeyEvent[]} events newest first */
+export function eventItems(events) {
+  if (!events.length) return [h("li", null, "No events in the last 31 days.")];
+  return events.map((event) => {
+    // A reason such as "resumed (by the owner)" or "abuse (by admin ada)".
+    const actor = / \(by (the \w+|admin \S+)\)$/.exec(event.reason)?.[0] ?? "";
+    const text = event.reason.slice(0, event.reason.length - actor.length);
+    return h("li", { class: event.kind }, h("strong", null, capitalize(event.kind.replace("_", " "))), time(event.at),
+      text === event.kind ? null : h("span", null, capitalize(text)),
+      actor ? h("span", null, capitalize(actor.slice(2, -1))) : null);
+  });
 }
 
 /** @param {string} text */

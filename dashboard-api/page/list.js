@@ -13,7 +13,7 @@ import { ago, date, number, shortDay, today } from "./format.js";
 /** @type {State[]} */
 const FILTERS = ["active", "paused", "limited", "expired", "inactive"];
 /** What needs attention is listed first. @type {State[]} */
-const ORDER = ["paused", "limited", "expired", "active", "inactive"];
+const ORDER = ["paused", "limited", "suspended", "expired", "active", "inactive"];
 const DAY_MS = 86_400_000;
 /** An expiry within this time stands out. */
 const SOON_MS = 7 * DAY_MS;

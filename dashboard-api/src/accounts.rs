@@ -43,6 +43,21 @@ pub enum AccountError {
     UnknownKey,
     #[error("the API key may not be used by this origin")]
     WrongOrigin,
+    /// The account is suspended, with this reason.
+    #[error("the account is suspended: {0}")]
+    Suspended(String),
+    #[error("the account is not an admin's")]
+    AdminRequired,
+    #[error("no such account")]
+    NoSuchAccount,
+    #[error("the account is the admin's own")]
+    OwnAccount,
+    #[error("only the operator changes roles")]
+    OperatorOnly,
+    #[error("the login does not match the account")]
+    WrongLogin,
+    #[error("the login is taken")]
+    LoginTaken,
     #[error("this service sends no webhooks")]
     WebhooksDisabled,
     #[error("the account has no webhook")]

@@ -1,6 +1,8 @@
 //! The JSON API: its operations, and the checks and headers of its requests.
 
+mod access;
 mod account;
+mod admin;
 mod context;
 mod csrf;
 mod error;
@@ -13,6 +15,7 @@ mod webhook;
 use std::sync::Arc;
 
 use account::AccountApi;
+use admin::AdminApi;
 use keys::KeysApi;
 use mail::MailApi;
 use poem_openapi::{OpenApiService, Tags};
@@ -37,9 +40,11 @@ enum Tag {
     Keys,
     /// What the holder of an API key can ask with it.
     Quota,
+    /// All accounts and keys, for accounts with the role `admin`.
+    Admin,
 }
 
-type Service = OpenApiService<(AccountApi, WebhookApi, MailApi, KeysApi, QuotaApi), ()>;
+type Service = OpenApiService<(AccountApi, WebhookApi, MailApi, KeysApi, QuotaApi, AdminApi), ()>;
 
 /// Returns the OpenAPI document as pretty-printed JSON.
 pub fn document(context: &Arc<Context>) -> anyhow::Result<String> {
@@ -53,7 +58,7 @@ pub fn document(context: &Arc<Context>) -> anyhow::Result<String> {
 pub fn service(context: &Arc<Context>) -> Service {
     let (account, webhook) = (AccountApi(context.clone()), WebhookApi(context.clone()));
     let (mail, keys) = (MailApi(context.clone()), KeysApi(context.clone()));
-    let apis = (account, webhook, mail, keys, QuotaApi(context.clone()));
+    let apis = (account, webhook, mail, keys, QuotaApi(context.clone()), AdminApi(context.clone()));
     OpenApiService::new(apis, "IP lookup dashboard", "1.1.0")
         .description(include_str!("api/description.md"))
         .contact(openapi::contact(Some(&context.docs_url)))

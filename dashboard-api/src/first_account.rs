@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use api_key::ApiKey;
 use quota_client::QuotaClient;
 use quota_client::wire::{
-    ExportedAccount, ExportedKey, ImportRequest, KeySettings, KeyState, Scope, StoredAccount,
+    ExportedAccount, ExportedKey, ImportRequest, KeySettings, KeyState, Role, Scope, Standing, StoredAccount,
 };
 use secrecy::SecretString;
 use tokio::time::sleep;
@@ -86,14 +86,9 @@ impl FirstAccount {
             daily_limit: None,
             usage: Vec::new(),
         };
-        let (login, credential) = (self.login.clone(), Some(credential));
-        let account = StoredAccount {
-            login,
-            created_at,
-            credential,
-            credential_version: 0,
-            contact: Default::default(),
-        };
+        let standing = Standing { role: Role::Admin, ..Standing::default() };
+        let account = StoredAccount::new(self.login.clone(), Some(credential), created_at);
+        let account = StoredAccount { standing, ..account };
         Ok(ImportRequest { accounts: vec![ExportedAccount { account, keys: vec![key] }] })
     }
 }

@@ -278,7 +278,9 @@ impl Mailer {
                 if self.allow(Purpose::PasswordReset, address).is_err() {
                     return Ok(None);
                 }
-                let link = LinkToken::create(&self.quota, &account.id, RESET_TTL).await?.link(&self.url);
+                let token = LinkToken::generate(&account.id)?;
+                token.store(&self.quota, RESET_TTL).await?;
+                let link = token.link(&self.url);
                 return Ok(Some((address.to_owned(), Message::password_reset(&account.login, &link))));
             }
             Task::PasswordChanged { account } => (account, None),

@@ -40,6 +40,8 @@ const ASSETS: &[Asset] = &[
     asset!("account.js", SCRIPT),
     asset!("mail.js", SCRIPT),
     asset!("webhook.js", SCRIPT),
+    asset!("admin.js", SCRIPT),
+    asset!("admin_account.js", SCRIPT),
 ];
 
 struct Asset {
@@ -48,10 +50,11 @@ struct Asset {
     content: &'static str,
 }
 
-/// The page at `/` and its assets. `docs_url` is the link for browsers without JavaScript.
-pub fn routes(docs_url: &str) -> Route {
+/// The page at `/` and its assets. `docs_url` is the link for browsers without JavaScript. The page reads the age of the geo
+/// data from the lookup API at `lookup_url`.
+pub fn routes(docs_url: &str, lookup_url: &str) -> Route {
     let version = version();
-    let index = index(&version, docs_url);
+    let index = index(&version, docs_url, lookup_url);
     let routes = Route::new().at("/", get(named("page", move |request| index.respond(request))));
     ASSETS.iter().fold(routes, |routes, asset| {
         let file = StaticFile::new(asset.content_type, asset.content);
@@ -76,7 +79,7 @@ fn version() -> String {
     HEXLOWER.encode(&hash.finalize()[..8])
 }
 
-fn index(version: &str, docs_url: &str) -> StaticFile {
+fn index(version: &str, docs_url: &str, lookup_url: &str) -> StaticFile {
     let assets = format!("/assets/{version}");
     let imported = ASSETS.iter().filter(|asset| asset.content_type == SCRIPT && asset.name != "app.js");
     let preloads =
@@ -89,14 +92,14 @@ fn index(version: &str, docs_url: &str) -> StaticFile {
         .replace("{{docs}}", &docs_url.replace('&', "&amp;").replace('"', "&quot;"));
     StaticFile::new("text/html; charset=utf-8", html)
         .header(header::CACHE_CONTROL, "no-cache")
-        .header(header::CONTENT_SECURITY_POLICY, &policy(&csp_hash(&style)))
+        .header(header::CONTENT_SECURITY_POLICY, &policy(&csp_hash(&style), lookup_url))
 }
 
-/// Content security policy of the page: it may use its own scripts and images, the inline style sheet with this hash, and
-/// its own API.
-fn policy(style_hash: &str) -> String {
+/// Content security policy of the page: it may use its own scripts and images, the inline style sheet with this hash, its
+/// own API, and the age of the geo data.
+fn policy(style_hash: &str, lookup_url: &str) -> String {
     format!(
-        "default-src 'none'; script-src 'self'; style-src {style_hash}; img-src 'self'; connect-src 'self'; \
+        "default-src 'none'; script-src 'self'; style-src {style_hash}; img-src 'self'; connect-src 'self' {lookup_url}/geo-data.json; \
          manifest-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
          require-trusted-types-for 'script'; trusted-types 'none'"
     )

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use quota_client::QuotaClient;
-use quota_client::wire::{Account, NewAccount, SetCredential};
+use quota_client::wire::{Account, AccountAction, AccountChange, NewAccount, SetCredential};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::json;
@@ -140,7 +140,10 @@ async fn show_link(
     output: Output,
 ) -> anyhow::Result<()> {
     let login = &account.login;
-    let link = LinkToken::create(quota, &account.id, ttl).await?.link(public_url);
+    let token = LinkToken::generate(&account.id)?;
+    token.store(quota, ttl).await?;
+    let link = token.link(public_url);
+    quota.change_account(&account.id, &AccountChange::new(AccountAction::PasswordLink)).await?;
     output.show(&json!({ "account": login, "link": link, "expires_in_seconds": ttl.as_secs() }), || {
         let is_local = public_url.parse().is_ok_and(|url| is_local_http(&url));
         let hint = if is_local { " It opens on this machine only; for others, set --public-url." } else { "" };

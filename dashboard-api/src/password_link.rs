@@ -22,17 +22,25 @@ const TOKEN_LEN: usize = ACCOUNT_LEN + 32;
 pub struct LinkToken([u8; TOKEN_LEN]);
 
 impl LinkToken {
-    /// Generates a token and stores its hash. `account` is the account's ID.
-    pub async fn create(quota: &QuotaClient, account: &str, ttl: Duration) -> anyhow::Result<Self> {
+    /// Generates a token. It is valid once it is stored. `account` is the account's ID.
+    pub fn generate(account: &str) -> Result<Self, getrandom::Error> {
         let mut token = [0; TOKEN_LEN];
         let (id, random) = token.split_at_mut(ACCOUNT_LEN);
-        id.copy_from_slice(&HEXLOWER.decode(account.as_bytes())?);
+        // Without an ID, quota-svc does not find the account.
+        if let Ok(bytes) = HEXLOWER.decode(account.as_bytes())
+            && bytes.len() == ACCOUNT_LEN
+        {
+            id.copy_from_slice(&bytes);
+        }
         getrandom::fill(random)?;
-        let token = Self(token);
-        let (id_sha256, ttl_seconds) = (token.sha256(), u32::try_from(ttl.as_secs())?);
+        Ok(Self(token))
+    }
+
+    /// Stores the token's hash.
+    pub async fn store(&self, quota: &QuotaClient, ttl: Duration) -> Result<(), ClientError> {
+        let (id_sha256, ttl_seconds) = (self.sha256(), u32::try_from(ttl.as_secs()).unwrap_or(u32::MAX));
         let session = NewSession { id_sha256, ttl_seconds, expected_credential: None };
-        quota.create_session(account, &session).await?;
-        Ok(token)
+        quota.create_session(&self.account(), &session).await
     }
 
     /// `None` if the text is not a token.
@@ -52,7 +60,7 @@ impl LinkToken {
 
     /// Whether the link can still be used.
     pub async fn is_active(&self, quota: &QuotaClient) -> Result<bool, ClientError> {
-        quota.session_is_active(&self.account(), &self.sha256()).await
+        Ok(quota.session_account(&self.account(), &self.sha256()).await?.is_some())
     }
 
     /// The prefix separates the hashes from those of session IDs.

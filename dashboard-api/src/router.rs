@@ -57,7 +57,7 @@ pub fn endpoint(context: &Arc<Context>, telemetry: &Telemetry) -> anyhow::Result
         .nest(api::PREFIX, api)
         .at("/swagger", get(named("swagger", move |request| swagger.respond(request))))
         .at("/openapi.json", get(named("openapi", move |request| document.respond(request))))
-        .nest("/", page::routes(&context.docs_url));
+        .nest("/", page::routes(&context.docs_url, lookup_url));
     Ok(routes
         .with(catch_all(errors))
         .around(allow_quota_from_other_origins)

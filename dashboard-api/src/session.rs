@@ -8,7 +8,7 @@ mod known_browser;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use data_encoding::HEXLOWER;
-use quota_client::wire::NewSession;
+use quota_client::wire::{Account, NewSession};
 use quota_client::{ClientError, QuotaClient};
 use sha2::{Digest, Sha256};
 
@@ -59,10 +59,10 @@ pub async fn create(quota: &QuotaClient, session: &Session, credential: String) 
     quota.create_session(&session.account, &new).await
 }
 
-/// Whether the session is active. A session of a deleted account is not.
-pub async fn is_active(quota: &QuotaClient, session: &Session) -> Result<bool, ClientError> {
-    match quota.session_is_active(&session.account, &session.id_sha256()).await {
-        Err(error) if error.status() == Some(404) => Ok(false),
+/// The account of the session; `None` if the session is not active, or its account was deleted.
+pub async fn account(quota: &QuotaClient, session: &Session) -> Result<Option<Account>, ClientError> {
+    match quota.session_account(&session.account, &session.id_sha256()).await {
+        Err(error) if error.status() == Some(404) => Ok(None),
         result => result,
     }
 }

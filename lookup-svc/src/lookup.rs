@@ -77,17 +77,21 @@ pub enum KeyReason {
     },
     /// The request comes from a web page that may not use the key, or from no web page.
     Origin,
+    /// The key's account is suspended.
+    Suspended,
 }
 
 impl KeyReason {
     /// Each reason, with an example of a time.
-    pub const ALL: [Self; 3] = [Self::Deactivated, Self::Expired { at: 1_798_761_600 }, Self::Origin];
+    pub const ALL: [Self; 4] =
+        [Self::Deactivated, Self::Expired { at: 1_798_761_600 }, Self::Origin, Self::Suspended];
 
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Deactivated => "deactivated",
             Self::Expired { .. } => "expired",
             Self::Origin => "origin",
+            Self::Suspended => "suspended",
         }
     }
 }
@@ -139,6 +143,7 @@ fn check_verdict(verdict: Result<Verdict, ChargeError>) -> Result<Allowed, Denia
             Denial::Inactive(KeyReason::Expired { at: verdict.expired_at.ok_or(unavailable)? })
         }
         Outcome::WrongOrigin => Denial::Inactive(KeyReason::Origin),
+        Outcome::Suspended => Denial::Inactive(KeyReason::Suspended),
         Outcome::Paused => {
             Denial::Burst { paused_now: false, rate_limit: rate_limit()?, retry_after: retry_after()? }
         }
@@ -180,6 +185,7 @@ mod tests {
             (Outcome::Inactive, KeyReason::Deactivated),
             (Outcome::Expired, KeyReason::Expired { at: 7 }),
             (Outcome::WrongOrigin, KeyReason::Origin),
+            (Outcome::Suspended, KeyReason::Suspended),
         ] {
             assert_eq!(check(outcome), Err(Denial::Inactive(reason)));
         }

@@ -6,9 +6,11 @@ mod template;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use geo::{DatabaseInfo, Geo};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use poem::{Request, Response, Route, get};
 use quota_client::wire::Limits;
+use serde_json::json;
 use service_kit::{ICON, PageLinks, StaticFile, THEME, csp_hash, escape, icon_url, named, swagger};
 
 use crate::api::Document;
@@ -48,6 +50,7 @@ pub fn not_found(urls: &PublicUrls) -> StaticFile {
 /// the IETF draft are sent, which they describe, too.
 pub fn routes(urls: &PublicUrls, backends: Arc<Backends>, quota: QuotaStatus, ietf: bool) -> Route {
     let docs = Docs::new(urls, backends.geo.clone(), quota.clone(), ietf);
+    let geo = backends.geo.clone();
     let home = Arc::new(Home::new(backends, urls));
     let view = |name, view| {
         let home = home.clone();
@@ -66,9 +69,26 @@ pub fn routes(urls: &PublicUrls, backends: Arc<Backends>, quota: QuotaStatus, ie
         .at("/favicon.ico", get(named("icon", move |request| icon.respond(request))))
         .at("/robots.txt", get(named("robots", move |request| robots.respond(request))))
         .at("/docs", get(named("docs", move |request| docs.respond(request))))
+        .at("/geo-data.json", get(named("geo_data", move |_| geo_data(&geo))))
         .at("/swagger", get(named("swagger", move |request| swagger.swagger(request))))
         .at("/openapi.json", get(named("openapi_json", move |request| json.json(request))))
         .at("/openapi.yaml", get(named("openapi_yaml", move |request| yaml.yaml(request))))
+}
+
+/// The geo databases in use, with their build times. Pages of other origins, such as the dashboard, may read it.
+fn geo_data(geo: &Geo) -> Response {
+    let database = |database: &DatabaseInfo| {
+        json!({
+            "name": database.name,
+            "kind": database.kind.as_str(),
+            "built_at": database.build_epoch,
+        })
+    };
+    let databases: Vec<_> = geo.databases().iter().map(database).collect();
+    Response::builder()
+        .content_type("application/json")
+        .header(header::ACCESS_CONTROL_ALLOW_ORIGIN, "*")
+        .body(json!({ "databases": databases }).to_string())
 }
 
 /// Swagger UI and the OpenAPI document. Both state the limits of quota-svc.

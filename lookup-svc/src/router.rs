@@ -18,7 +18,7 @@ const API_PREFIX: &str = "/api/";
 /// The endpoint of the public port.
 ///
 /// - `/api/v1/ip`, `/api/v1/ip/demo`: the API (`api`)
-/// - `/`, `/ip`, `/example`, `/world-map.svg`, `/favicon.ico`, `/robots.txt`, `/docs`, `/swagger`, `/openapi.json`, `/openapi.yaml`: pages (`pages`)
+/// - `/`, `/ip`, `/example`, `/world-map.svg`, `/favicon.ico`, `/robots.txt`, `/docs`, `/geo-data.json`, `/swagger`, `/openapi.json`, `/openapi.yaml`: pages (`pages`)
 pub fn endpoint(
     api: Api,
     pages: Route,

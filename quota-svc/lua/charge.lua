@@ -13,7 +13,7 @@
 --              status: limit * 64 + outcome * 4 + scope
 --                outcome: 0 counted, 1 unknown key, 2 inactive, 3 already paused, 4 invalid record,
 --                         5 counted, then paused; 6 and 7 are 0 and 5 after correcting a day from the future;
---                         8 already paused, and its owner has not been told yet; 9 expired; 10 wrong origin
+--                         8 already paused, and its owner has not been told yet; 9 expired; 10 wrong origin; 11 suspended
 --              counts: used * 2^20 + allowed * 1024 + over_daily (exact in a double); for outcome 8, time of the pause; for
 --                9, when the key expired, in seconds
 --                used: requests allowed today, including these; over_daily: charges over the daily limit
@@ -130,6 +130,7 @@ end
 local function denial(key, header, expires, now, origin)
   local version, scope, state, flags = struct.unpack('<BBBB', header)
   if version ~= 1 or scope > 2 or state > 2 then return 16, 0 end
+  if math.floor(flags / 4) % 2 == 1 then return 44, 0 end -- suspended
   if state == 2 then return 8, 0 end
   if expires > 0 and now >= expires * 1000 then return 36, expires end
   if math.floor(flags / 2) % 2 == 1 then -- restricted
@@ -195,7 +196,7 @@ for i = 1, #keys do
     local first, own_limit, _, expires, day, used, last, _, capacity, len, head = unpack('<IILIIILIHHH', header)
     if len > capacity then break end
     -- The low three bytes of `first` are version, scope and state: 1 + 256 * scope for an active key. Its highest byte has the
-    -- flags: 2^25 and more if the key is restricted.
+    -- flags: 2^25 and more if the key is restricted or its account suspended.
     local scope = (first % 2 ^ 24 - 1) / 256
     if expires > 0 or first >= 33554432 or (scope ~= 2 and scope ~= 1 and scope ~= 0) then
       local denied, detail = denial(key, header, expires, now, argv[4 + #keys + i])

@@ -5,7 +5,8 @@
 -- ARGV[1]  time of the reservations, ms
 -- ARGV[2]  the time in ms, or '' for this server's clock
 -- ARGV[3…] key IDs
--- returns  1 all are valid, 0 one is missing or over 30 s old, -1 no such account
+-- returns  1 all are valid, 2 all are valid and the account is suspended, 0 one is missing or over 30 s old,
+--          -1 no such account
 --
 -- Atomic because the account and all reservations must be valid at the same moment. An account deletion marks the
 -- account first and reads the reservations next, so a key that passes this check is either deleted with its account or
@@ -23,4 +24,6 @@ if math.abs(now - tonumber(ARGV[1])) > 30000 then return 0 end
 for i = 3, #ARGV do
   if redis.call('HGET', KEYS[2], ARGV[i]) ~= ARGV[1] then return 0 end
 end
+local standing = redis.call('HGET', KEYS[1], 'standing')
+if standing and cjson.decode(standing).suspension then return 2 end
 return 1

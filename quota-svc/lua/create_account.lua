@@ -7,6 +7,7 @@
 -- ARGV[4]  credential, or '' for none
 -- ARGV[5]  the credential's version
 -- ARGV[6]  the contact as JSON, or '' for none
+-- ARGV[7]  the standing as JSON, or '' for none
 -- returns  the time of creation in ms, or 0 if the login is taken
 --
 -- Atomic because only one of two concurrent sign-ups with the same login may succeed.
@@ -20,4 +21,5 @@ end
 redis.call('HSET', KEYS[1], 'login', ARGV[3], 'created', string.format('%.0f', now), 'version', ARGV[5])
 if ARGV[4] ~= '' then redis.call('HSET', KEYS[1], 'credential', ARGV[4]) end
 if ARGV[6] ~= '' then redis.call('HSET', KEYS[1], 'contact', ARGV[6]) end
+if ARGV[7] ~= '' then redis.call('HSET', KEYS[1], 'standing', ARGV[7]) end
 return now

@@ -7,6 +7,7 @@ mod error;
 mod guard;
 mod keys;
 mod notices;
+mod overview;
 mod transfer;
 
 use std::sync::Arc;
@@ -17,6 +18,7 @@ pub use error::examples;
 pub use guard::Guard;
 pub use keys::KeysApi;
 pub use notices::NoticesApi;
+pub use overview::OverviewApi;
 use quota_api::Limits;
 pub use transfer::TransferApi;
 

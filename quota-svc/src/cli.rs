@@ -9,6 +9,7 @@ mod import;
 mod key;
 mod key_view;
 mod listing;
+mod overview;
 mod table;
 
 use std::process::ExitCode;
@@ -82,7 +83,7 @@ enum Command {
 /// The commands that call a quota-svc. `ip-lookup` has them, too.
 #[derive(clap::Subcommand, Debug)]
 pub enum ClientCommand {
-    /// Create, list, show and delete accounts
+    /// Create, list, show, suspend and delete accounts
     #[command(subcommand)]
     Account(AccountCommand),
     /// Create, list, find, change and delete API keys
@@ -94,6 +95,8 @@ Examples:
   PROGRAM key list --account ada --output json"
     )]
     Key(KeyCommand),
+    /// Show the service in numbers: accounts, keys by state, requests of today; reads every key
+    Overview,
     /// Write all accounts and keys as JSON lines, for a backup or to import them into another store
     #[command(after_long_help = "Examples:\n  PROGRAM export > backup.jsonl")]
     Export(ExportArgs),
@@ -135,6 +138,7 @@ impl ClientCommand {
         match self {
             Self::Account(command) => account::run(command, context).await,
             Self::Key(command) => key::run(command, context).await,
+            Self::Overview => overview::run(context).await,
             Self::Export(args) => export::run(&args, context).await,
             Self::Import(args) => import::run(&args, context).await,
         }

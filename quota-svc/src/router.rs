@@ -14,7 +14,8 @@ use service_kit::openapi::{self, OpenApiDocument};
 use service_kit::{RequestTelemetry, StaticFile, Telemetry, catch_all, responder};
 
 use crate::api::{
-    AccountsApi, ChargesApi, Context, DOCS, Guard, KeysApi, NoticesApi, TransferApi, body_limits, examples,
+    AccountsApi, ChargesApi, Context, DOCS, Guard, KeysApi, NoticesApi, OverviewApi, TransferApi,
+    body_limits, examples,
 };
 use crate::direct_router::DirectRouter;
 
@@ -75,10 +76,13 @@ impl<C: Endpoint<Output = Response>> Endpoint for Root<C> {
     }
 }
 
-fn all_apis(context: &Arc<Context>) -> (ChargesApi, AccountsApi, KeysApi, NoticesApi, TransferApi) {
+type AllApis = (ChargesApi, AccountsApi, KeysApi, NoticesApi, TransferApi, OverviewApi);
+
+fn all_apis(context: &Arc<Context>) -> AllApis {
     let context = || context.clone();
     let (keys, notices) = (KeysApi(context()), NoticesApi(context()));
-    (ChargesApi(context()), AccountsApi(context()), keys, notices, TransferApi(context()))
+    let (transfer, overview) = (TransferApi(context()), OverviewApi(context()));
+    (ChargesApi(context()), AccountsApi(context()), keys, notices, transfer, overview)
 }
 
 pub fn document(context: &Arc<Context>) -> String {

@@ -14,8 +14,8 @@ use async_trait::async_trait;
 use base::flags::{flag_defaults, parse_duration};
 use embedded::EmbeddedStore;
 use quota_api::{
-    Actor, ClaimedNotice, Contact, ContactStatus, Delivery, Event, ImportReport, KeySettings, Limits, NewKey,
-    SetCredential, SettingsChange, StoredAccount,
+    AccountChange, Actor, ClaimedNotice, Contact, ContactStatus, Delivery, Event, ImportReport, KeySettings,
+    Limits, NewKey, SetCredential, SettingsChange, StoredAccount,
 };
 use secrecy::{ExposeSecret, SecretString};
 
@@ -159,12 +159,12 @@ pub async fn rotate_key(
     owner: Option<AccountId>,
     secret: &ApiKey,
     overlap: u32,
-    actor: Actor,
+    actor: &Actor,
 ) -> Result<StoredKey, StoreError> {
     let old = store.key(id, owner).await?;
     let settings = KeySettings { expires_at: None, ..old.meta.settings };
     let new = NewKey { settings, daily_limit: old.record.daily_limit };
-    let draft = KeyDraft { new, digest: secret.digest(), hint: secret.hint(), actor };
+    let draft = KeyDraft { new, digest: secret.digest(), hint: secret.hint(), actor: actor.clone() };
     let copy = store.create_key(old.meta.account, draft).await?;
     let end = u32::try_from(copy.meta.created_at / 1000).unwrap_or(u32::MAX).saturating_add(overlap);
     let expires_at = old.record.expires_at.map_or(end, |at| at.min(end)).into();
@@ -238,6 +238,12 @@ pub trait Store: AccountStore + KeyStore + NoticeStore {
     /// Saves what is only in memory. The store must not be used afterward.
     async fn close(&self) {}
 
+    /// `file` or `redis`.
+    fn kind(&self) -> &'static str;
+
+    /// Requests of the demo on the current day.
+    async fn demo_used(&self) -> Result<u32, StoreError>;
+
     /// The server's settings that endanger the data, if there are any.
     fn unsafe_settings(&self) -> Option<String> {
         None
@@ -267,6 +273,13 @@ pub trait AccountStore: Send + Sync {
         id: AccountId,
         expected_credential: Option<&str>,
     ) -> Result<Vec<KeyId>, StoreError>;
+    /// Applies a checked change. While the account is suspended, so are all its keys.
+    async fn change_account(
+        &self,
+        id: AccountId,
+        change: &AccountChange,
+        actor: &Actor,
+    ) -> Result<StoredAccount, StoreError>;
     /// Replaces the credential if the current one is the expected one, and revokes sessions. Returns the new version.
     async fn set_credential(&self, id: AccountId, change: &SetCredential) -> Result<u32, StoreError>;
 
@@ -299,7 +312,7 @@ pub trait KeyStore: Send + Sync {
         id: KeyId,
         owner: Option<AccountId>,
         change: &KeyChange,
-        actor: Actor,
+        actor: &Actor,
     ) -> Result<StoredKey, StoreError>;
     /// Deletes a key, readable or not, and frees its key slot in the account.
     async fn delete_key(&self, id: KeyId, owner: Option<AccountId>) -> Result<(), StoreError>;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dashboard_api::config::Switch;
 use dashboard_api::password::{hash_new, random_password};
-use quota_client::wire::{NewAccount, NewKey, Scope};
+use quota_client::wire::{AccountAction, AccountChange, NewAccount, NewKey, Scope};
 use quota_client::{ClientError, QuotaClient};
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -33,14 +33,15 @@ pub async fn create_account(
     if count_accounts(quota).await? > 0 {
         return Ok(None);
     }
-    if print_credentials == Switch::Off {
-        quota.create_account(&NewAccount { login: LOGIN.to_owned(), credential: None }).await?;
-        return Ok(Some(FirstStart::NoPassword));
-    }
-    let password = random_password()?;
-    let credential = hash_new(&password.clone().into(), LOGIN)?;
-    let account = NewAccount { login: LOGIN.to_owned(), credential: Some(credential) };
+    let password = match print_credentials {
+        Switch::On => Some(random_password()?),
+        Switch::Off => None,
+    };
+    let credential = password.clone().map(|password| hash_new(&password.into(), LOGIN)).transpose()?;
+    let account = NewAccount { login: LOGIN.to_owned(), credential };
     let account = quota.create_account(&account).await?;
+    quota.change_account(&account.id, &AccountChange::new(AccountAction::MakeAdmin)).await?;
+    let Some(password) = password else { return Ok(Some(FirstStart::NoPassword)) };
     let key = NewKey::new("first key", Scope::Full);
     let key = quota.create_key(&account.id, &key).await?.secret;
     Ok(Some(FirstStart::Credentials { password, key }))

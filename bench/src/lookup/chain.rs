@@ -101,7 +101,7 @@ async fn start_lookup(quota: &Server, programs: &Programs, flags: &[&str]) -> an
     programs.start("lookup-svc", &[&common[..], flags].concat()).await
 }
 
-async fn connect_store(redis: &Redis) -> anyhow::Result<RedisStore> {
+pub async fn connect_store(redis: &Redis) -> anyhow::Result<RedisStore> {
     let args = StoreArgs {
         key_prefix: KEY_PREFIX.to_owned(),
         store_timeout: STORE_TIMEOUT,

@@ -1,9 +1,88 @@
 //! Accounts, credentials and sessions.
 
-use poem_openapi::Object;
+use std::ops::AddAssign;
+
+use clap::ValueEnum;
+use poem_openapi::{Enum, Object};
 use serde::{Deserialize, Serialize};
 
-use super::Contact;
+use super::{Contact, Event};
+
+/// What an account may do in the dashboard. `owner`: manage its own keys. `admin`: manage all accounts, too.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Enum, ValueEnum, Serialize, Deserialize)]
+#[oai(rename_all = "lowercase")]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Manages its own keys.
+    #[default]
+    Owner,
+    /// Manages all accounts.
+    Admin,
+}
+
+names!(Role: Owner => "owner", Admin => "admin");
+
+/// Why and since when an account is suspended.
+#[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
+pub struct Suspension {
+    /// Reason, which the owner sees.
+    pub reason: String,
+    /// Start of the suspension: Unix time in milliseconds.
+    pub at: i64,
+}
+
+/// What admins and the operator have decided about an account, and its history.
+// Stored and exported as a whole.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Object, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Standing {
+    /// Role of the account.
+    pub role: Role,
+    /// Present while the account is suspended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub suspension: Option<Suspension>,
+    /// Up to 100 events, newest first.
+    #[oai(default)]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<Event>,
+}
+
+impl Standing {
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// A change of an account by an admin or the operator.
+#[derive(Debug, Clone, Object, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AccountChange {
+    /// What to do.
+    pub action: AccountAction,
+    /// Reason of a suspension, which the owner sees: 1 to 200 characters, without control characters or invisible characters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+impl AccountChange {
+    pub fn new(action: AccountAction) -> Self {
+        Self { action, reason: None }
+    }
+}
+
+/// What to do with an account. `suspend`: its keys get 403 and its owner can change nothing. `restore`: ends the suspension.
+/// `end_sessions`: signs its owner out everywhere, and revokes password links. `password_link`: records that one was created.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Enum, Serialize, Deserialize)]
+#[oai(rename_all = "snake_case")]
+#[serde(rename_all = "snake_case")]
+pub enum AccountAction {
+    Suspend,
+    Restore,
+    EndSessions,
+    MakeAdmin,
+    MakeOwner,
+    PasswordLink,
+}
 
 /// An account to create.
 #[derive(Debug, Clone, Object, Serialize, Deserialize)]
@@ -34,6 +113,19 @@ pub struct StoredAccount {
     #[oai(default)]
     #[serde(default, skip_serializing_if = "Contact::is_empty")]
     pub contact: Contact,
+    /// Role, suspension and history. Absent for an owner without any.
+    #[oai(default)]
+    #[serde(default, skip_serializing_if = "Standing::is_default")]
+    pub standing: Standing,
+}
+
+impl StoredAccount {
+    /// An account that was just created.
+    pub fn new(login: String, credential: Option<String>, created_at: i64) -> Self {
+        let (contact, standing) = (Contact::default(), Standing::default());
+        let credential_version = u32::from(credential.is_some());
+        Self { login, created_at, credential, credential_version, contact, standing }
+    }
 }
 
 /// An account, without its credential.
@@ -47,6 +139,11 @@ pub struct Account {
     pub created_at: i64,
     /// Version of the credential, incremented by each change. 0 if the account has no credential.
     pub credential_version: u32,
+    /// Role of the account.
+    pub role: Role,
+    /// Present while the account is suspended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suspension: Option<Suspension>,
 }
 
 /// A page of accounts.
@@ -63,6 +160,58 @@ pub struct AccountPage {
     #[oai(default)]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<String>,
+}
+
+/// The state of the service, in numbers that are cheap to read.
+#[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
+pub struct Overview {
+    /// Number of accounts.
+    pub accounts: u64,
+    /// Requests of the demo today (UTC).
+    pub demo_used: u32,
+    /// Requests per day (UTC) for the demo.
+    pub demo_limit: u32,
+    /// The store: `file` or `redis`.
+    pub store: String,
+    /// What endangers the stored data. Absent if nothing does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store_problem: Option<String>,
+}
+
+/// The keys of a page of accounts, counted. Every key is read, so all pages together take a while.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Object, Serialize, Deserialize)]
+pub struct UsageCount {
+    /// Accounts on this page.
+    pub accounts: u64,
+    /// Of these, suspended ones.
+    pub suspended: u64,
+    /// Active keys.
+    pub active: u64,
+    /// Paused keys.
+    pub paused: u64,
+    /// Inactive keys.
+    pub inactive: u64,
+    /// Keys whose stored data can't be read.
+    pub unreadable: u64,
+    /// Requests of these keys today (UTC).
+    pub requests_today: u64,
+    /// `cursor` of the next page. Absent on the last page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+/// Adds the counts of another page, and continues after it.
+impl AddAssign for UsageCount {
+    fn add_assign(&mut self, page: Self) {
+        self.accounts += page.accounts;
+        self.suspended += page.suspended;
+        self.active += page.active;
+        self.paused += page.paused;
+        self.inactive += page.inactive;
+        self.unreadable += page.unreadable;
+        self.requests_today += page.requests_today;
+        self.next = page.next;
+    }
 }
 
 /// An account's credential and its version.

@@ -15,7 +15,7 @@ pub const TRACE_LINKS: &str = "x-trace-links";
 pub const MAX_BATCH: usize = 256;
 
 /// The code that a charge results in. Only `allowed` lets the request through. `wrong_origin`: the key is for other web
-/// pages. `burst_exceeded`: this request paused the key. `paused`: the key was already paused. `unavailable`: the charge
+/// pages. `suspended`: the key's account is. `burst_exceeded`: this request paused the key. `paused`: the key was already paused. `unavailable`: the charge
 /// could not be processed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Enum, Serialize, Deserialize)]
 #[oai(rename_all = "snake_case")]
@@ -26,6 +26,7 @@ pub enum Outcome {
     Inactive,
     Expired,
     WrongOrigin,
+    Suspended,
     Paused,
     BurstExceeded,
     DailyExceeded,
@@ -38,6 +39,7 @@ names!(Outcome:
     Inactive => "inactive",
     Expired => "expired",
     WrongOrigin => "wrong_origin",
+    Suspended => "suspended",
     Paused => "paused",
     BurstExceeded => "burst_exceeded",
     DailyExceeded => "daily_exceeded",

@@ -1,5 +1,6 @@
 //! Keys with their settings, state, usage and events.
 
+use std::fmt;
 use std::time::{Duration, UNIX_EPOCH};
 
 use clap::ValueEnum;
@@ -256,6 +257,10 @@ pub struct Key {
     pub used_today: u32,
     /// Requests within the last 60 seconds that count toward the burst limit.
     pub burst_used: u16,
+    /// Whether the key is denied because its account is suspended.
+    #[oai(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub suspended: bool,
 }
 
 /// A key with the ID of its account.
@@ -344,9 +349,7 @@ pub struct Usage {
 }
 
 /// Who makes a change. The reason of the change's event names the actor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Enum, Serialize, Deserialize)]
-#[oai(rename_all = "lowercase")]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Actor {
     /// The owner of the account, in the dashboard.
     Owner,
@@ -354,9 +357,21 @@ pub enum Actor {
     Operator,
     /// The service itself.
     System,
+    /// An admin with this login, in the dashboard.
+    Admin(String),
 }
 
-names!(Actor: Owner => "owner", Operator => "operator", System => "system");
+/// As in the query of a request: `owner`, `operator`, `system`, or `admin:LOGIN`.
+impl fmt::Display for Actor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Owner => f.write_str("owner"),
+            Self::Operator => f.write_str("operator"),
+            Self::System => f.write_str("system"),
+            Self::Admin(login) => write!(f, "admin:{login}"),
+        }
+    }
+}
 
 /// Kind of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Enum, Serialize, Deserialize)]
@@ -373,6 +388,11 @@ pub enum EventKind {
     LimitChanged,
     ExpiryChanged,
     OriginsChanged,
+    Suspended,
+    Restored,
+    RoleChanged,
+    SessionsEnded,
+    PasswordLink,
 }
 
 names!(EventKind:
@@ -386,9 +406,14 @@ names!(EventKind:
     LimitChanged => "limit_changed",
     ExpiryChanged => "expiry_changed",
     OriginsChanged => "origins_changed",
+    Suspended => "suspended",
+    Restored => "restored",
+    RoleChanged => "role_changed",
+    SessionsEnded => "sessions_ended",
+    PasswordLink => "password_link",
 );
 
-/// One entry in a key's history.
+/// One entry in the history of a key or an account.
 #[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
 pub struct Event {
     /// Time of the event: Unix time in milliseconds.
@@ -399,7 +424,7 @@ pub struct Event {
     pub reason: String,
 }
 
-/// History of a key.
+/// History of a key or an account.
 #[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
 pub struct EventList {
     /// Up to 100 events of the last 31 days, newest first.

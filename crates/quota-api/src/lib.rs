@@ -25,7 +25,8 @@ mod notice;
 mod transfer;
 
 pub use account::{
-    Account, AccountDeletion, AccountPage, Credential, NewAccount, NewSession, SetCredential, StoredAccount,
+    Account, AccountAction, AccountChange, AccountDeletion, AccountPage, Credential, NewAccount, NewSession,
+    Overview, Role, SetCredential, Standing, StoredAccount, Suspension, UsageCount,
 };
 pub use charge::{
     Charge, ChargeRequest, ChargeResponse, Limits, MAX_BATCH, Outcome, Status, TRACE_LINKS, Verdict,

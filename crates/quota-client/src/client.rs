@@ -19,10 +19,10 @@ use crate::token::QuotaToken;
 pub(crate) use charge_calls::ChargeCalls;
 use charge_calls::ChargeTarget;
 use quota_api::{
-    Account, AccountDeletion, AccountPage, Actor, ChargeRequest, ChargeResponse, ClaimedNotice,
-    ClaimedNotices, Contact, ContactStatus, CreatedKey, Credential, EventList, ExportPage, ImportReport,
-    ImportRequest, KeyList, NewAccount, NewKey, NewSession, NoticeResult, OwnedKey, Rotation, SetCredential,
-    SetDailyLimit, SettingsChange, StateChange, Status, Usage,
+    Account, AccountChange, AccountDeletion, AccountPage, Actor, ChargeRequest, ChargeResponse,
+    ClaimedNotice, ClaimedNotices, Contact, ContactStatus, CreatedKey, Credential, EventList, ExportPage,
+    ImportReport, ImportRequest, KeyList, NewAccount, NewKey, NewSession, NoticeResult, Overview, OwnedKey,
+    Rotation, SetCredential, SetDailyLimit, SettingsChange, StateChange, Status, Usage, UsageCount,
 };
 
 /// Maximum response size in bytes. The largest response is a page of an export.
@@ -43,7 +43,8 @@ pub struct QuotaClient {
     charges: ChargeTarget,
     timeout: Duration,
     token: Option<QuotaToken>,
-    actor: Actor,
+    /// As in the query of a request.
+    actor: String,
     inject_context: Option<fn(&mut HeaderMap)>,
     deadline: Option<fn() -> Option<Instant>>,
 }
@@ -68,7 +69,7 @@ impl QuotaClient {
             base: Arc::new(base),
             timeout,
             token: None,
-            actor: Actor::Operator,
+            actor: Actor::Operator.to_string(),
             inject_context: None,
             deadline: None,
         })
@@ -83,7 +84,7 @@ impl QuotaClient {
     /// Names who makes the changes of this client, if it is not the operator. The events of the changed keys record it.
     #[must_use]
     pub fn acting_as(self, actor: Actor) -> Self {
-        Self { actor, ..self }
+        Self { actor: actor.to_string(), ..self }
     }
 
     /// Adds headers to each request, on behalf of the request that its caller handles: its ID and its trace context. Not to
@@ -246,13 +247,15 @@ impl QuotaClient {
         self.send(request.json(session)).await.map(drop)
     }
 
-    /// Returns whether the session exists and has not expired.
-    pub async fn session_is_active(&self, account: &str, id_sha256: &str) -> Result<bool, ClientError> {
-        let request = self.request(Method::GET, &["accounts", account, "sessions", id_sha256], &[])?;
-        match self.send(request).await {
-            Ok(_) => Ok(true),
-            Err(error) if error.code() == Some("session_not_found") => Ok(false),
-            Err(error) => Err(error),
+    /// Returns the account of a session; `None` if the session does not exist or has expired.
+    pub async fn session_account(
+        &self,
+        account: &str,
+        id_sha256: &str,
+    ) -> Result<Option<Account>, ClientError> {
+        match self.get(&["accounts", account, "sessions", id_sha256], &[]).await {
+            Err(error) if error.code() == Some("session_not_found") => Ok(None),
+            result => result.map(Some),
         }
     }
 
@@ -330,8 +333,28 @@ impl QuotaClient {
 
     /// Query parameters of a change that is recorded as an event of the key: the account that must own the key, if given,
     /// and who makes the change.
-    fn change_query<'a>(&self, account: Option<&'a str>) -> Vec<(&'static str, &'a str)> {
-        account_query(&account).into_iter().chain([("actor", self.actor.as_str())]).collect()
+    fn change_query<'a>(&'a self, account: Option<&'a str>) -> Vec<(&'static str, &'a str)> {
+        account_query(&account).into_iter().chain([("actor", &*self.actor)]).collect()
+    }
+
+    /// Suspends, restores or signs out an account, or changes its role.
+    pub async fn change_account(&self, id: &str, change: &AccountChange) -> Result<Account, ClientError> {
+        self.send_json(Method::POST, &["accounts", id, "changes"], &self.change_query(None), change).await
+    }
+
+    /// Lists the account's events, newest first.
+    pub async fn account_events(&self, id: &str) -> Result<EventList, ClientError> {
+        self.get(&["accounts", id, "events"], &[]).await
+    }
+
+    pub async fn overview(&self) -> Result<Overview, ClientError> {
+        self.get(&["overview"], &[]).await
+    }
+
+    /// Counts the keys of a page of accounts. `cursor` is the `next` of the previous page.
+    pub async fn count_keys(&self, cursor: Option<&str>) -> Result<UsageCount, ClientError> {
+        let query = cursor.map(|cursor| ("cursor", cursor));
+        self.get(&["counts"], query.as_slice()).await
     }
 
     /// Exports a page of about `limit` accounts with their credentials and keys. `cursor` is the `next` of the

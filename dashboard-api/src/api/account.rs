@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use poem_openapi::{ApiResponse, OpenApi};
-use quota_client::wire::KEYS_PER_ACCOUNT;
+use quota_client::wire::{EventList, KEYS_PER_ACCOUNT};
 use secrecy::SecretString;
 use service_kit::SerdeJson;
 
@@ -135,7 +135,7 @@ impl AccountApi {
         #[oai(name = "X-CSRF-Token")] _csrf: Csrf,
     ) -> Result<SignedOutResponse, ApiError> {
         // Even if the session has expired or was revoked: at time 0 no cookie has expired.
-        let session = self.0.cookies.read(&request.0, 0).ok_or(AccountError::Unauthenticated);
+        let session = self.0.cookies.read(&request.headers, 0).ok_or(AccountError::Unauthenticated);
         let session = session.map_err(self.0.error())?;
         session::revoke(&self.0.quota, &session).await.map_err(self.0.error())?;
         Ok(SignedOutResponse::Done(self.0.cookies.clear()))
@@ -149,6 +149,15 @@ impl AccountApi {
         let session = self.0.session(&request).await?;
         let account = self.0.quota.account(&session.account).await.map_err(self.0.error())?;
         Ok(SerdeJson(account.into()))
+    }
+
+    /// List the account's events
+    ///
+    /// What admins and the operator did with it.
+    #[oai(path = "/account/events", method = "get", operation_id = "listAccountEvents")]
+    async fn events(&self, request: SessionRequired) -> Result<SerdeJson<EventList>, ApiError> {
+        let session = self.0.session(&request).await?;
+        Ok(SerdeJson(self.0.quota.account_events(&session.account).await.map_err(self.0.error())?))
     }
 
     /// Change the password

@@ -12,7 +12,9 @@ use poem_openapi::param::Header;
 use poem_openapi::registry::{MetaSecurityScheme, Registry};
 use poem_openapi::{ApiExtractor, ApiExtractorType, Enum, ExtractParamOptions};
 use quota_client::QuotaClient;
+use quota_client::wire::{Account, Actor};
 
+use super::access::Access;
 use super::error::{ApiError, api_error};
 use crate::accounts::{AccountError, Accounts};
 use crate::config::Attribution;
@@ -48,15 +50,48 @@ pub struct Context {
     pub attribution: Vec<Attribution>,
 }
 
+/// A signed-in admin.
+pub struct Admin {
+    /// ID of the admin's account.
+    account: String,
+    login: String,
+    /// The events of its changes name the admin.
+    pub quota: QuotaClient,
+}
+
+impl Admin {
+    /// Admins who suspend or delete themselves could not undo it.
+    pub fn check_other(&self, account: &str) -> Result<(), AccountError> {
+        if self.account == account { Err(AccountError::OwnAccount) } else { Ok(()) }
+    }
+
+    /// Logs what the admin did with the account or key of this ID.
+    pub fn log(&self, action: &str, id: &str) {
+        tracing::info!(admin = self.login, action, id, "admin action");
+    }
+}
+
 impl Context {
     /// Returns the request's active session: the only source of an account ID for the handlers.
     pub async fn session(&self, request: &SessionRequired) -> Result<Session, ApiError> {
-        let session = self.cookies.read(&request.0, unix_now());
-        let session = session.ok_or(AccountError::Unauthenticated).map_err(self.error())?;
-        match session::is_active(&self.quota, &session).await.map_err(self.error())? {
-            true => Ok(session),
-            false => Err(self.error()(AccountError::Unauthenticated)),
-        }
+        Ok(self.authorize(request).await.map_err(self.error())?.0)
+    }
+
+    /// For the operations below `/admin`.
+    pub async fn admin(&self, request: &SessionRequired) -> Result<Admin, ApiError> {
+        let (_, Account { id, login, .. }) = self.authorize(request).await.map_err(self.error())?;
+        let quota = self.quota.clone().acting_as(Actor::Admin(login.clone()));
+        Ok(Admin { account: id, login, quota })
+    }
+
+    /// Reads the account with each request, so that a suspension and a change of the role apply immediately.
+    async fn authorize(&self, request: &SessionRequired) -> Result<(Session, Account), AccountError> {
+        let session = self.cookies.read(&request.headers, unix_now());
+        let session = session.ok_or(AccountError::Unauthenticated)?;
+        let account = session::account(&self.quota, &session).await?;
+        let account = account.ok_or(AccountError::Unauthenticated)?;
+        request.access.check(&account)?;
+        Ok((session, account))
     }
 
     /// Returns the client address, for throttling.
@@ -110,8 +145,11 @@ impl<'a> FromRequest<'a> for RequestInfo {
 }
 
 /// Extractor for operations that need a session. It adds this requirement to the OpenAPI document but does not check
-/// the session: the handler does, with [`Context::session`](Context::session).
-pub struct SessionRequired(pub HeaderMap);
+/// the session: the handler does, with [`Context::session`] or [`Context::admin`].
+pub struct SessionRequired {
+    pub headers: HeaderMap,
+    access: Access,
+}
 
 const SCHEME: &str = "session";
 
@@ -146,7 +184,8 @@ impl<'a> ApiExtractor<'a> for SessionRequired {
         _body: &mut RequestBody,
         _options: ExtractParamOptions<()>,
     ) -> poem::Result<Self> {
-        Ok(Self(request.headers().clone()))
+        let access = Access::of(request.method(), request.original_uri().path());
+        Ok(Self { headers: request.headers().clone(), access })
     }
 }
 

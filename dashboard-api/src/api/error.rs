@@ -114,6 +114,16 @@ fn parts(error: &AccountError) -> ErrorParts<'_> {
             let message = "This API key is for certain web pages only, and this request does not come from one of them.";
             (403, "inactive_api_key", message)
         }
+        AccountError::Suspended(reason) => {
+            let message = format!("Your account is suspended: {reason}. Ask the operator of this service.");
+            return (403, "account_suspended", message.into());
+        }
+        AccountError::AdminRequired => (403, "admin_required", "Only admins can do this."),
+        AccountError::NoSuchAccount => (404, "account_not_found", "This account does not exist."),
+        AccountError::OwnAccount => (409, "own_account", "You can't do this with your own account."),
+        AccountError::OperatorOnly => (403, "admin_required", "Only the operator can do this."),
+        AccountError::WrongLogin => (400, "wrong_login", "This is not the login of the account."),
+        AccountError::LoginTaken => LOGIN_TAKEN,
         AccountError::WebhooksDisabled => (403, "webhooks_disabled", "This service sends no webhooks."),
         AccountError::NoWebhook => (409, "no_webhook", "Set a webhook first."),
         AccountError::MailDisabled => (403, "mail_disabled", "This service sends no mail."),
@@ -144,6 +154,8 @@ fn parts(error: &AccountError) -> ErrorParts<'_> {
 
 const UNAUTHENTICATED: (u16, &str, &str) =
     (401, "unauthenticated", "You are not signed in, or your session has ended. Sign in.");
+const LOGIN_TAKEN: (u16, &str, &str) =
+    (409, "login_taken", "This login is already taken. Choose another one or sign in.");
 const UNAVAILABLE: (u16, &str, &str) =
     (503, "unavailable", "The key store is unavailable. Retry in a few seconds.");
 const INTERNAL: (u16, &str, &str) = (500, "internal_error", INTERNAL_ERROR);
@@ -153,9 +165,7 @@ fn quota_parts<'a>(code: &'a str, message: &'a str) -> (u16, &'a str, &'a str) {
         // The account was deleted in another session.
         "account_not_found" => UNAUTHENTICATED,
         "key_not_found" | "not_found" => (404, "key_not_found", "This key does not exist in your account."),
-        "account_exists" => {
-            (409, "login_taken", "This login is already taken. Choose another one or sign in.")
-        }
+        "account_exists" => LOGIN_TAKEN,
         "key_limit_reached" => (
             409,
             code,
@@ -191,6 +201,21 @@ fn sentence(text: &str) -> String {
     first.unwrap_or_default() + chars.as_str() + "."
 }
 
+/// The operations below `/admin`.
+const ADMIN: &[&str] = &[
+    "getOverview",
+    "countKeys",
+    "listAccounts",
+    "getAccountDetails",
+    "changeAccount",
+    "invite",
+    "createPasswordLink",
+    "deleteAccountOf",
+    "getKeyDetails",
+    "setDailyLimit",
+    "deactivateKeyOf",
+];
+
 /// Adds the errors as examples to the OpenAPI document.
 pub fn add_examples(document: &mut OpenApiDocument, docs_url: &str) {
     let quota = |code: &str, message: &str| {
@@ -210,6 +235,12 @@ pub fn add_examples(document: &mut OpenApiDocument, docs_url: &str) {
         (&["getQuota"], AccountError::UnknownKey),
         (&["getQuota"], AccountError::WrongOrigin),
         (&[], AccountError::Unauthenticated),
+        (&[], AccountError::Suspended("abuse".to_owned())),
+        (ADMIN, AccountError::AdminRequired),
+        (ADMIN, AccountError::NoSuchAccount),
+        (&["changeAccount", "deleteAccountOf"], AccountError::OwnAccount),
+        (&["deleteAccountOf"], AccountError::WrongLogin),
+        (&["invite"], AccountError::LoginTaken),
         (&["signIn"], AccountError::WrongCredentials),
         (&["changePassword", "deleteAccount", "setMail"], AccountError::WrongPassword),
         (&["setPasswordWithLink", "verifyMail"], AccountError::InvalidLink),

@@ -12,7 +12,7 @@ use super::Tag;
 use super::account::Done;
 use super::context::{Context, Csrf, RequestInfo, SessionRequired};
 use super::error::ApiError;
-use super::model::{ForgottenPassword, LinkToken, MailStatus, SendResult, SetMail};
+use super::model::{LinkToken, LoginBody, MailStatus, SendResult, SetMail};
 use crate::accounts::AccountError;
 use crate::deadline;
 use crate::mail::{self, MailError, Mailer, Task};
@@ -111,7 +111,7 @@ impl MailApi {
         &self,
         client: RequestInfo,
         #[oai(name = "X-CSRF-Token")] _csrf: Csrf,
-        forgotten: SerdeJson<ForgottenPassword>,
+        forgotten: SerdeJson<LoginBody>,
     ) -> Result<Done, ApiError> {
         let mailer = self.mailer().map_err(self.0.error())?;
         self.allow_request(&client).map_err(self.0.error())?;

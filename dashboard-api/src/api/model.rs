@@ -2,7 +2,7 @@
 //! `openapi/dashboard-api.json`.
 
 use poem_openapi::{Enum, Object};
-use quota_client::wire::{self, EventKind, KeyState, Scope};
+use quota_client::wire::{self, DayUsage, Event, EventKind, KeyState, Role, Scope, Suspension};
 use serde::{Deserialize, Serialize};
 
 /// A login and a password.
@@ -50,17 +50,58 @@ pub struct Confirmation {
 
 /// The signed-in account.
 #[derive(Object, Serialize)]
+#[oai(rename = "OwnAccount", skip_serializing_if_is_none)]
 pub struct Account {
     /// Login of the account, in lowercase.
     pub login: String,
     /// Time of creation: Unix time in milliseconds.
     pub created_at: i64,
+    /// Role of the account.
+    pub role: Role,
+    /// Present while the account is suspended. Then its keys get 403, and it can change nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub suspension: Option<Suspension>,
 }
 
 impl From<wire::Account> for Account {
-    fn from(account: wire::Account) -> Self {
-        Self { login: account.login, created_at: account.created_at }
+    fn from(wire::Account { login, created_at, role, suspension, .. }: wire::Account) -> Self {
+        Self { login, created_at, role, suspension }
     }
+}
+
+/// An account with its keys and events, for an admin.
+#[derive(Object, Serialize)]
+pub struct AccountDetails {
+    /// The account.
+    pub account: wire::Account,
+    /// Its keys.
+    pub keys: KeyList,
+    /// What admins and the operator did with the account in the last 31 days, newest first.
+    pub events: Vec<Event>,
+}
+
+/// A key with its usage and events, for an admin.
+#[derive(Object, Serialize)]
+pub struct KeyDetails {
+    /// ID of the key's account.
+    pub account: String,
+    /// The key.
+    pub key: KeyWithPause,
+    /// The last 31 days (UTC), oldest first and ending with today, including days without requests.
+    pub usage: Vec<DayUsage>,
+    /// Up to 100 events of the last 31 days, newest first.
+    pub events: Vec<Event>,
+}
+
+/// A link with which an owner sets a password, once. Anyone who has it can do so: send it to the owner only.
+#[derive(Object, Serialize)]
+pub struct PasswordLink {
+    /// Login of the account.
+    pub login: String,
+    /// The link.
+    pub link: String,
+    /// How long the link is valid, in seconds.
+    pub expires_in: u64,
 }
 
 /// The account's webhook, without its secret.
@@ -129,11 +170,11 @@ pub struct SetMail {
     pub password: Option<String>,
 }
 
-/// Whose password was forgotten.
+/// Which account is meant.
 #[derive(Object, Deserialize)]
 #[oai(deny_unknown_fields)]
 #[serde(deny_unknown_fields)]
-pub struct ForgottenPassword {
+pub struct LoginBody {
     /// Login of the account.
     pub login: String,
 }
@@ -234,7 +275,7 @@ fn without_actor(reason: &str) -> &str {
 #[derive(Object, Serialize)]
 #[oai(skip_serializing_if_is_none)]
 pub struct QuotaState {
-    /// State of the key. A key that has expired is `inactive`.
+    /// State of the key. A key that has expired, or whose account is suspended, is `inactive`.
     pub state: KeyState,
     /// Why the key is not active. Absent if it is.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -260,7 +301,7 @@ pub struct QuotaState {
     pub expires_at: Option<u32>,
 }
 
-/// Why a key is not active. `burst`: it exceeded the burst limit.
+/// Why a key is not active. `burst`: it exceeded the burst limit. `suspended`: its account is.
 #[derive(Enum, Serialize)]
 #[oai(rename_all = "lowercase")]
 #[serde(rename_all = "lowercase")]
@@ -268,6 +309,7 @@ pub enum QuotaReason {
     Deactivated,
     Expired,
     Burst,
+    Suspended,
 }
 
 /// The account's keys.

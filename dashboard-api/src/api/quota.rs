@@ -72,6 +72,7 @@ fn state(key: &Key, now: u64) -> QuotaState {
     let expires_at = key.settings.expires_at;
     let is_expired = expires_at.is_some_and(|at| u64::from(at) <= now);
     let (state, reason) = match key.state {
+        _ if key.suspended => (KeyState::Inactive, Some(QuotaReason::Suspended)),
         KeyState::Inactive => (KeyState::Inactive, Some(QuotaReason::Deactivated)),
         _ if is_expired => (KeyState::Inactive, Some(QuotaReason::Expired)),
         KeyState::Paused => (KeyState::Paused, Some(QuotaReason::Burst)),

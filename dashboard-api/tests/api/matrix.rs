@@ -1,7 +1,7 @@
-//! Every operation rejects requests without a valid session, CSRF header or Origin, and requests for another account's
-//! key. Rejected requests change nothing.
+//! Every operation rejects requests without a valid session, CSRF header or Origin, requests for another account's key, and
+//! requests of an account that is not an admin's or is suspended. Rejected requests change nothing.
 
-use quota_client::wire::{EventList, ExportPage};
+use quota_client::wire::{AccountAction, AccountChange, EventList, ExportPage};
 use reqwest::header::{COOKIE, ORIGIN};
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
@@ -28,8 +28,12 @@ impl Operation {
         self.method != Method::GET
     }
 
+    fn is_for_admins(&self) -> bool {
+        self.path.starts_with("/admin/")
+    }
+
     fn names_a_key(&self) -> bool {
-        self.path.contains("{id}")
+        self.path.contains("{id}") && !self.is_for_admins()
     }
 
     /// A request with the browser's session, this key and a valid body, but without Origin and CSRF header.
@@ -60,6 +64,11 @@ impl Operation {
             "rotateKey" => Some(json!({"overlap": 60})),
             "signOut" | "resumeKey" | "deactivateKey" | "reactivateKey" | "deleteKey" => None,
             "replaceWebhookSecret" | "testWebhook" => None,
+            "changeAccount" => Some(json!({"action": "suspend", "reason": "abuse"})),
+            "invite" => Some(json!({"login": "mallory"})),
+            "deleteAccountOf" => Some(json!({"login": "grace"})),
+            "setDailyLimit" => Some(json!({"daily_limit": 7})),
+            "createPasswordLink" | "deactivateKeyOf" => None,
             id => {
                 assert_eq!(self.method, Method::GET, "add the body of {id} to this test");
                 None
@@ -81,7 +90,7 @@ async fn operations(harness: &Harness) -> Vec<Operation> {
             });
         }
     }
-    assert!(found.len() >= 18, "operations are missing: {found:?}");
+    assert!(found.len() >= 40, "operations are missing: {found:?}");
     found
 }
 
@@ -158,12 +167,83 @@ fn cases(operation: &Operation, fixture: &Fixture<'_>) -> Vec<(&'static str, Req
             cases.push(("the cookie of a revoked session", with_cookie(revoked), "401 unauthenticated"));
         }
     }
+    if operation.is_for_admins() {
+        cases.push(("an owner's session", with_headers(plain(ada)), "403 admin_required"));
+    }
     if operation.names_a_key() {
         cases.push(("another account's key", with_headers(plain(grace)), "404 key_not_found"));
         let unknown_key = with_headers(operation.request(grace, "00000000000000000000000000000000"));
         cases.push(("an unknown key", unknown_key, "404 key_not_found"));
     }
     cases
+}
+
+#[tokio::test]
+async fn suspended_owner_can_read_and_sign_out_but_change_nothing() {
+    let harness = Harness::start().await;
+    let ada = harness.sign_up("ada").await;
+    let (key, _) = ada.create_key("key of ada").await;
+    let quota = harness.quota.client();
+    let account = quota.find_account("ada").await.unwrap().unwrap().id;
+    for action in [AccountAction::MakeAdmin, AccountAction::Suspend] {
+        let reason = (action == AccountAction::Suspend).then(|| "abuse".to_owned());
+        quota.change_account(&account, &AccountChange { action, reason }).await.unwrap();
+    }
+    let before = stored_data(&harness, &key).await;
+    for operation in operations(&harness).await {
+        if operation.is_public() || operation.id == "signOut" {
+            continue;
+        }
+        let request = operation.request(&ada, &key).header(ORIGIN, &harness.url).header("X-CSRF-Token", "1");
+        let response = read(request).await;
+        if operation.is_change() || operation.is_for_admins() {
+            assert_eq!(response.status_and_code(), "403 account_suspended", "{}", operation.id);
+            assert!(response.body["message"].as_str().unwrap().contains("abuse"), "{response:?}");
+        } else {
+            assert_eq!(response.status, 200, "{}: {response:?}", operation.id);
+        }
+    }
+    assert_eq!(stored_data(&harness, &key).await, before, "stored data must not change");
+    assert_eq!(ada.get("/account").await.body["suspension"]["reason"], "abuse");
+    assert_eq!(ada.delete("/session").await.status, 204);
+}
+
+#[tokio::test]
+async fn admin_may_call_every_operation_and_gets_no_secret() {
+    let harness = Harness::start().await;
+    let (admin, grace) = (harness.sign_up("root").await, harness.sign_up("grace").await);
+    let (key, created) = grace.create_key("key of grace").await;
+    let secret = created.body["secret"].as_str().unwrap();
+    let quota = harness.quota.client();
+    let id_of = async |login: &str| quota.find_account(login).await.unwrap().unwrap().id;
+    let (root, account) = (id_of("root").await, id_of("grace").await);
+    quota.change_account(&root, &AccountChange::new(AccountAction::MakeAdmin)).await.unwrap();
+    let stored = quota.credential(&account).await.unwrap().credential.unwrap();
+    let mut operations: Vec<_> = operations(&harness).await;
+    operations.retain(Operation::is_for_admins);
+    // The deletion last.
+    operations.sort_by_key(|operation| operation.id == "deleteAccountOf");
+    for operation in &operations {
+        let is_of_key = operation.path.starts_with("/admin/keys");
+        let send = |id: &str| {
+            let request = operation.request(&admin, id).header(ORIGIN, &harness.url);
+            read(request.header("X-CSRF-Token", "1"))
+        };
+        if operation.path.contains("{id}") {
+            let missing = send("00000000000000000000000000000000").await;
+            let code = if is_of_key { "404 key_not_found" } else { "404 account_not_found" };
+            assert_eq!(missing.status_and_code(), code, "{}", operation.id);
+        }
+        if matches!(operation.id.as_str(), "changeAccount" | "deleteAccountOf") {
+            assert_eq!(send(&root).await.status_and_code(), "409 own_account", "{}", operation.id);
+        }
+        let response = send(if is_of_key { &key } else { &account }).await;
+        assert!((200..300).contains(&response.status), "{}: {response:?}", operation.id);
+        let text = response.body.to_string();
+        assert!(!text.contains(secret) && !text.contains(&stored), "{}: {text}", operation.id);
+    }
+    assert!(quota.find_account("grace").await.unwrap().is_none(), "the last operation has deleted it");
+    assert!(operations.len() >= 11, "{operations:?}");
 }
 
 /// The cookie with one character changed.

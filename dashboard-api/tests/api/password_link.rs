@@ -20,7 +20,9 @@ const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 async fn create_token(harness: &Harness, login: &str) -> String {
     let quota = harness.quota.client();
     let account = quota.find_account(login).await.unwrap().unwrap();
-    token_of(&LinkToken::create(&quota, &account.id, HOUR).await.unwrap().link("http://keys.example"))
+    let token = LinkToken::generate(&account.id).unwrap();
+    token.store(&quota, HOUR).await.unwrap();
+    token_of(&token.link("http://keys.example"))
 }
 
 fn token_of(link: &str) -> String {
@@ -81,7 +83,8 @@ async fn malformed_unknown_and_expired_links_get_the_same_403() {
     harness.sign_up("ada").await;
     let quota = harness.quota.client();
     let account = quota.find_account("ada").await.unwrap().unwrap().id;
-    let expired = LinkToken::create(&quota, &account, Duration::from_secs(1)).await.unwrap();
+    let expired = LinkToken::generate(&account).unwrap();
+    expired.store(&quota, Duration::from_secs(1)).await.unwrap();
     let is_inactive = async || (!expired.is_active(&quota).await.unwrap()).then_some(());
     eventually(WAIT_TIMEOUT, "link expires", is_inactive).await;
     let valid = create_token(&harness, "ada").await;

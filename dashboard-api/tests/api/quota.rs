@@ -101,7 +101,7 @@ async fn ten_thousand_reads_beside_load_change_no_counter() {
     let harness = Harness::start_with(&["--trusted-proxies", "127.0.0.1"]).await;
     let ada = harness.sign_up("ada").await;
     let key = key_of(&ada.create_key("a").await.1.body);
-    let mut readers = JoinSet::new();
+    let (mut readers, started) = (JoinSet::new(), std::time::Instant::now());
     let http = testkit::http::client();
     for reader in 0..20 {
         let (http, url, key) = (http.clone(), format!("{}/api/v1/quota", harness.url), key.clone());
@@ -112,7 +112,9 @@ async fn ten_thousand_reads_beside_load_change_no_counter() {
                 let response = http.get(&url).bearer_auth(&key).header("x-forwarded-for", address).send();
                 let quota: Value = response.await.unwrap().json().await.unwrap();
                 let used = quota["used_today"].as_u64().unwrap_or_else(|| panic!("{quota}"));
-                assert!(used >= last && quota["burst_used"] == used, "{quota} after {last}");
+                // After 60 s, the first requests leave the window.
+                let is_exact = quota["burst_used"] == used || started.elapsed().as_secs() >= 59;
+                assert!(used >= last && is_exact, "{quota} after {last}");
                 last = used;
             }
         });

@@ -64,7 +64,7 @@ const TOO_MANY_REQUESTS_HEADERS: [Header; 5] = [
 
 const FORBIDDEN_HEADERS: [Header; 1] = [(
     "X-Key-Reason",
-    "Why the key can't be used. `deactivated`: its owner or the operator has deactivated it. `expired`: its time is over. `origin`: it is for other web pages.",
+    "Why the key can't be used. `deactivated`: its owner or the operator has deactivated it. `expired`: its time is over. `origin`: it is for other web pages. `suspended`: the operator has suspended its account.",
     HeaderValue::OneOf(|| KeyReason::ALL.map(KeyReason::as_str).into()),
 )];
 

@@ -34,8 +34,9 @@ impl ApiError {
         let daily = |limit| Self::Denied(Denial::Daily { rate_limit: rate_limit(limit), retry_after: 0 });
         let burst =
             Denial::Burst { paused_now: false, rate_limit: rate_limit(limits.burst.into()), retry_after: 0 };
-        let inactive =
-            ["inactive_api_key", "expired_api_key", "wrong_origin"].into_iter().zip(KeyReason::ALL);
+        let inactive = ["inactive_api_key", "expired_api_key", "wrong_origin", "suspended"]
+            .into_iter()
+            .zip(KeyReason::ALL);
         let inactive =
             inactive.map(|(name, reason)| (name, Operation::Lookup, Self::Denied(Denial::Inactive(reason))));
         let others = [
@@ -134,6 +135,9 @@ impl ErrorBodies {
             }
             KeyReason::Expired { at } => {
                 format!("This API key expired at {}. Its owner can replace it at {dashboard}.", rfc3339(at))
+            }
+            KeyReason::Suspended => {
+                format!("The account of this API key is suspended. Its owner sees the reason at {dashboard}.")
             }
             KeyReason::Origin => format!(
                 "This API key is for certain web pages only, and this request does not come from one of them. Its owner can change the allowed origins at {dashboard}."

@@ -5,14 +5,16 @@ use std::sync::Arc;
 use poem_openapi::param::{Path, Query};
 use poem_openapi::{ApiResponse, OpenApi};
 use quota_api::{
-    Account, AccountDeletion, AccountPage, Credential, NewAccount, NewSession, SetCredential, StoredAccount,
+    Account, AccountChange, AccountDeletion, AccountPage, Actor, Credential, EventList, NewAccount,
+    NewSession, SetCredential, StoredAccount,
 };
 use service_kit::SerdeJson;
 
 use super::Context;
 use super::charges::Tag;
 use super::error::{ApiError, RequestError};
-use crate::domain::account::{Login, MAX_CREDENTIAL, MAX_SESSION_TTL};
+use crate::domain::account::{Login, MAX_CREDENTIAL, MAX_SESSION_TTL, checked_change};
+use crate::domain::event;
 use crate::domain::id::AccountId;
 use crate::store::StoreError;
 
@@ -79,6 +81,39 @@ impl AccountsApi {
         Ok(SerdeJson(view(self.0.store.account(account_id(&id)?).await?)))
     }
 
+    /// Suspend, restore or sign out an account, or change its role
+    ///
+    /// A change without an effect adds no event.
+    #[oai(path = "/accounts/:id/changes", method = "post", operation_id = "changeAccount")]
+    async fn change(
+        &self,
+        id: Path<String>,
+        /// Who makes the change, for its event.
+        actor: ActorParam,
+        change: SerdeJson<AccountChange>,
+    ) -> Result<SerdeJson<Account>, ApiError> {
+        let (id, actor) = (account_id(&id)?, parse_actor(&actor)?);
+        let change = checked_change(&change.0).ok_or(RequestError::Reason)?;
+        let store = self.0.store.clone();
+        let changed = async move { store.change_account(id, &change, &actor).await };
+        let account = self.0.complete(changed).await?;
+        for key in self.0.store.keys(id).await?.keys {
+            self.0.invalidate(key.meta.id());
+        }
+        Ok(SerdeJson(view(account)))
+    }
+
+    /// List an account's events
+    ///
+    /// What admins and the operator did with the account in the last 31 days, newest first.
+    #[oai(path = "/accounts/:id/events", method = "get", operation_id = "listAccountEvents")]
+    async fn events(&self, id: Path<String>) -> Result<SerdeJson<EventList>, ApiError> {
+        let mut events = self.0.store.account(account_id(&id)?).await?.standing.events;
+        let now = self.0.store.now().await?;
+        events.retain(|event| event::is_current(event, now));
+        Ok(SerdeJson(EventList { events }))
+    }
+
     /// Delete an account with its keys and sessions
     ///
     /// Can be repeated if it was interrupted.
@@ -136,19 +171,20 @@ impl AccountsApi {
         Ok(Done::Done)
     }
 
-    /// Check whether a session is active
+    /// Show the account of an active session
     ///
-    /// 204 if it is, 404 if it has expired, was revoked or does not exist.
+    /// 404 if the session has expired, was revoked or does not exist.
     #[oai(path = "/accounts/:id/sessions/:session", method = "get", operation_id = "getSession")]
     async fn session(
         &self,
         id: Path<String>,
         /// SHA-256 of the session ID: 64 lowercase hexadecimal digits.
         session: Path<String>,
-    ) -> Result<Done, ApiError> {
-        match self.0.store.has_session(account_id(&id)?, &session).await? {
-            true => Ok(Done::Done),
-            false => Err(StoreError::SessionNotFound.into()),
+    ) -> Result<SerdeJson<Account>, ApiError> {
+        let (store, id) = (&self.0.store, account_id(&id)?);
+        match tokio::try_join!(store.has_session(id, &session), store.account(id))? {
+            (true, account) => Ok(SerdeJson(view(account))),
+            (false, _) => Err(StoreError::SessionNotFound.into()),
         }
     }
 
@@ -185,9 +221,22 @@ pub(super) fn account_id(text: &str) -> Result<AccountId, ApiError> {
     AccountId::from_hex(text).map_err(|_| StoreError::AccountNotFound.into())
 }
 
+/// Who makes a change: `owner`, `operator`, `system`, or `admin:LOGIN`.
+pub(super) type ActorParam = Query<String>;
+
+pub(super) fn parse_actor(text: &str) -> Result<Actor, RequestError> {
+    let known = [Actor::Owner, Actor::Operator, Actor::System];
+    match text.strip_prefix("admin:").map(Login::parse) {
+        Some(login) => Ok(Actor::Admin(login?.as_str().to_owned())),
+        None => known.into_iter().find(|actor| actor.to_string() == text).ok_or(RequestError::Actor),
+    }
+}
+
 fn view(account: StoredAccount) -> Account {
-    let StoredAccount { login, created_at, credential: _, credential_version, contact: _ } = account;
-    Account { id: AccountId::of(&login).to_string(), login, created_at, credential_version }
+    let StoredAccount { login, created_at, credential_version, standing, .. } = account;
+    let id = AccountId::of(&login).to_string();
+    let (role, suspension) = (standing.role, standing.suspension);
+    Account { id, login, created_at, credential_version, role, suspension }
 }
 
 fn check_credential(credential: &str) -> Result<(), RequestError> {

@@ -8,7 +8,7 @@ use service_kit::openapi::Example;
 use service_kit::{ErrorBody, SerdeJson};
 
 use super::DOCS;
-use crate::domain::account::{LoginError, MAX_CONTACT, MAX_CREDENTIAL, MAX_SESSION_TTL};
+use crate::domain::account::{LoginError, MAX_CONTACT, MAX_CREDENTIAL, MAX_REASON, MAX_SESSION_TTL};
 use crate::domain::id::{AccountId, KeyId};
 use crate::domain::key::KeyChangeError;
 use crate::domain::transfer::ImportError;
@@ -56,6 +56,12 @@ pub enum RequestError {
     DailyLimit,
     #[error("an overlap must be at most {MAX_OVERLAP} seconds (7 days)")]
     Overlap,
+    #[error(
+        "a suspension needs a reason of 1 to {MAX_REASON} characters, without invisible characters; others have none"
+    )]
+    Reason,
+    #[error("actor must be owner, operator, system or admin:LOGIN")]
+    Actor,
     #[error("charges[{0}]: {1}")]
     Charge(usize, String),
     #[error("accounts[{0}]: {1}")]
@@ -76,6 +82,8 @@ impl RequestError {
             Self::Settings(error) => error.code(),
             Self::DailyLimit => "invalid_limit",
             Self::Overlap => "invalid_overlap",
+            Self::Reason => "invalid_reason",
+            Self::Actor => "invalid_actor",
             Self::Charge(..) => "invalid_charge",
             Self::Account(..) => "invalid_account",
             Self::BatchSize { .. } => "batch_too_large",
@@ -184,9 +192,14 @@ pub fn examples() -> Vec<Example<'static>> {
         invalid(&["createKey", "changeKey"], SettingsError::Expiry.into()),
         invalid(&["createKey", "changeKey"], SettingsError::Origins.into()),
         invalid(&["rotateKey"], RequestError::Overlap),
+        invalid(&["changeAccount"], RequestError::Reason),
+        invalid(
+            &["changeAccount", "createKey", "rotateKey", "changeKey", "setDailyLimit", "changeKeyState"],
+            RequestError::Actor,
+        ),
         invalid(&["createKey", "setDailyLimit"], RequestError::DailyLimit),
         invalid(&["importAccounts"], RequestError::Account(0, LoginError::Space.into())),
-        of_store(&["listAccounts", "exportAccounts"], StoreError::InvalidCursor),
+        of_store(&["listAccounts", "exportAccounts", "countKeys"], StoreError::InvalidCursor),
         of_store(&[], StoreError::AccountNotFound),
         of_store(&[], StoreError::KeyNotFound),
         of_store(&["getSession"], StoreError::SessionNotFound),

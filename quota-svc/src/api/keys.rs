@@ -6,13 +6,13 @@ use api_key::ApiKey;
 use poem_openapi::param::{Path, Query};
 use poem_openapi::{ApiResponse, OpenApi};
 use quota_api::{
-    Actor, CreatedKey, DEFAULT_OVERLAP, EventList, KeyList, MAX_OVERLAP, NewKey, OwnedKey, Rotation,
-    SetDailyLimit, SettingsChange, SettingsError, StateChange, UnreadableKey, Usage,
+    CreatedKey, DEFAULT_OVERLAP, EventList, KeyList, MAX_OVERLAP, NewKey, OwnedKey, Rotation, SetDailyLimit,
+    SettingsChange, SettingsError, StateChange, UnreadableKey, Usage,
 };
 use service_kit::SerdeJson;
 
 use super::Context;
-use super::accounts::{Done, account_id};
+use super::accounts::{ActorParam, Done, account_id, parse_actor};
 use super::charges::Tag;
 use super::error::{ApiError, RequestError};
 use crate::domain::id::{AccountId, KeyId};
@@ -53,7 +53,7 @@ impl KeysApi {
         &self,
         id: Path<String>,
         /// Who creates the key, for its first event.
-        actor: Query<Actor>,
+        actor: ActorParam,
         key: SerdeJson<NewKey>,
     ) -> Result<Created, ApiError> {
         let NewKey { settings, daily_limit } = key.0;
@@ -65,7 +65,7 @@ impl KeysApi {
             new: NewKey { settings, daily_limit },
             digest: secret.digest(),
             hint: secret.hint(),
-            actor: actor.0,
+            actor: parse_actor(&actor)?,
         };
         let key_id = KeyId::of(&draft.digest);
         let (store, account) = (self.0.store.clone(), account_id(&id)?);
@@ -83,7 +83,7 @@ impl KeysApi {
         id: Path<String>,
         account: Owner,
         /// Who replaces the key, for the events.
-        actor: Query<Actor>,
+        actor: ActorParam,
         rotation: SerdeJson<Rotation>,
     ) -> Result<Created, ApiError> {
         let overlap = rotation.0.overlap.unwrap_or(DEFAULT_OVERLAP);
@@ -92,8 +92,8 @@ impl KeysApi {
         }
         let ((id, owner), secret) =
             (parse_ids(&id, &account)?, ApiKey::generate().map_err(ApiError::internal)?);
-        let (store, new) = (self.0.store.clone(), secret.clone());
-        let rotation = async move { store::rotate_key(&*store, id, owner, &new, overlap, actor.0).await };
+        let (store, new, actor) = (self.0.store.clone(), secret.clone(), parse_actor(&actor)?);
+        let rotation = async move { store::rotate_key(&*store, id, owner, &new, overlap, &actor).await };
         let result = self.0.complete(rotation).await;
         self.0.invalidate(KeyId::of(&secret.digest()));
         Ok(self.created(&secret, &self.0.invalidate_after(id, result)?))
@@ -122,7 +122,7 @@ impl KeysApi {
         id: Path<String>,
         account: Owner,
         /// Who makes the change, for its event.
-        actor: Query<Actor>,
+        actor: ActorParam,
         change: SerdeJson<SettingsChange>,
     ) -> KeyResult {
         let change = change.0.checked().map_err(RequestError::Settings)?;
@@ -139,7 +139,7 @@ impl KeysApi {
         id: Path<String>,
         account: Owner,
         /// Who makes the change, for its event.
-        actor: Query<Actor>,
+        actor: ActorParam,
         limit: SerdeJson<SetDailyLimit>,
     ) -> KeyResult {
         check_limit(limit.0.daily_limit)?;
@@ -157,7 +157,7 @@ impl KeysApi {
         change: Path<StateChange>,
         account: Owner,
         /// Who makes the change, for its event.
-        actor: Query<Actor>,
+        actor: ActorParam,
     ) -> KeyResult {
         self.change(&id, &account, actor, KeyChange::State(change.0)).await
     }
@@ -211,9 +211,9 @@ impl KeysApi {
         Created::Key(SerdeJson(CreatedKey { secret: secret.expose().to_owned(), key }))
     }
 
-    async fn change(&self, id: &str, account: &Owner, actor: Query<Actor>, change: KeyChange) -> KeyResult {
+    async fn change(&self, id: &str, account: &Owner, actor: ActorParam, change: KeyChange) -> KeyResult {
         let (id, owner) = parse_ids(id, account)?;
-        let result = self.0.store.change_key(id, owner, &change, actor.0).await;
+        let result = self.0.store.change_key(id, owner, &change, &parse_actor(&actor)?).await;
         self.to_response(self.0.invalidate_after(id, result)?).await
     }
 

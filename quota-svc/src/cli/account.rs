@@ -1,6 +1,6 @@
-//! The `account` commands: create, list, show, delete.
+//! The `account` commands: create, list, show, change, delete, events.
 
-use quota_api::{Account, NewAccount};
+use quota_api::{Account, AccountAction, AccountChange, NewAccount, Role};
 use serde_json::json;
 
 use super::confirm::ConfirmArgs;
@@ -24,6 +24,37 @@ pub enum AccountCommand {
         /// Login of the account
         login: String,
     },
+    /// Let an account manage all accounts in the dashboard, or only its own keys
+    SetRole {
+        /// Login of the account
+        login: String,
+        /// The role
+        #[arg(value_enum)]
+        role: Role,
+    },
+    /// Suspend an account: its keys get 403, and its owner can sign in but change nothing
+    Suspend {
+        /// Login of the account
+        login: String,
+        /// Reason, which the owner sees
+        #[arg(long)]
+        reason: String,
+    },
+    /// End the suspension of an account: each key is in the state again that it had
+    Restore {
+        /// Login of the account
+        login: String,
+    },
+    /// Sign an account's owner out everywhere, and revoke links to set the password
+    EndSessions {
+        /// Login of the account
+        login: String,
+    },
+    /// Show what admins and the operator did with an account
+    Events {
+        /// Login of the account
+        login: String,
+    },
     /// Delete an account and all its keys permanently
     Delete {
         /// Login of the account, or its ID
@@ -38,8 +69,46 @@ pub(super) async fn run(command: AccountCommand, context: &CliContext) -> anyhow
         AccountCommand::Create { login } => create(login, context).await,
         AccountCommand::List => listing::accounts(context).await,
         AccountCommand::Show { login } => show(&login, context).await,
+        AccountCommand::SetRole { login, role } => {
+            let action = match role {
+                Role::Admin => AccountAction::MakeAdmin,
+                Role::Owner => AccountAction::MakeOwner,
+            };
+            change(&login, AccountChange::new(action), context).await
+        }
+        AccountCommand::Suspend { login, reason } => {
+            let change_to = AccountChange { action: AccountAction::Suspend, reason: Some(reason) };
+            change(&login, change_to, context).await
+        }
+        AccountCommand::Restore { login } => {
+            change(&login, AccountChange::new(AccountAction::Restore), context).await
+        }
+        AccountCommand::EndSessions { login } => {
+            change(&login, AccountChange::new(AccountAction::EndSessions), context).await
+        }
+        AccountCommand::Events { login } => {
+            let account = context.account(&login).await?;
+            let events = context.client.account_events(&account.id).await;
+            let events = events.map_err(context.explain(ErrorContext::Account(&login)))?;
+            context.show(&events, || key_view::events(&events.events))
+        }
         AccountCommand::Delete { login, confirm } => delete(&login, confirm, context).await,
     }
+}
+
+/// Changes an account. Prints it, and whether it has changed.
+async fn change(login: &str, change: AccountChange, context: &CliContext) -> anyhow::Result<()> {
+    let before = context.account(login).await?;
+    let changed = context.client.change_account(&before.id, &change).await;
+    let account = changed.map_err(context.explain(ErrorContext::Account(login)))?;
+    let changed = account != before || change.action == AccountAction::EndSessions;
+    let mut object = json!(account);
+    object["changed"] = json!(changed);
+    context.show(&object, || {
+        let note =
+            if changed { "" } else { "Nothing has changed: the account was already as requested.\n\n" };
+        format!("{note}{}", key_view::account_details(&account))
+    })
 }
 
 async fn create(login: String, context: &CliContext) -> anyhow::Result<()> {

@@ -121,13 +121,22 @@ pub(super) fn page(views: &[KeyView<'_>], first: bool) -> String {
 }
 
 pub(super) fn account(account: &Account, keys: &KeyList, program: &str) -> String {
+    format!("{}\n\n{}", account_details(account), list(&keys.keys, &keys.unreadable, program))
+}
+
+pub(super) fn account_details(account: &Account) -> String {
     let mut rows = table(&[]);
     let sign_in = if account.credential_version > 0 { "yes" } else { "no: the account has no password" };
     rows.add_row([Cell::new("id"), cell(&account.id)]);
     rows.add_row([Cell::new("login"), cell(&account.login)]);
     rows.add_row([Cell::new("created"), cell(time(account.created_at))]);
     rows.add_row([Cell::new("sign-in"), cell(sign_in)]);
-    format!("{}\n\n{}", rows.trim_fmt(), list(&keys.keys, &keys.unreadable, program))
+    rows.add_row([Cell::new("role"), cell(account.role.as_str())]);
+    if let Some(suspension) = &account.suspension {
+        let since = format!("since {}: {}", time(suspension.at), suspension.reason);
+        rows.add_row([Cell::new("suspended"), cell(since).fg(Color::Red)]);
+    }
+    rows.trim_fmt()
 }
 
 pub(super) fn unreadable_list(keys: &[UnreadableKey], program: &str) -> String {

@@ -1,9 +1,10 @@
-//! Logins, and the limits on logins, credentials, sessions and contacts.
+//! Logins, the limits on logins, credentials, sessions and contacts, and the changes that admins make to accounts.
 
-use quota_api::Contact;
 use quota_api::invisible::{is_invisible, is_variation_selector};
+use quota_api::{AccountAction, AccountChange, Actor, Contact, Event, EventKind, Role, Standing, Suspension};
 use serde::Serialize;
 
+use super::event::{MAX_EVENTS, with_actor};
 use super::id::AccountId;
 
 /// Maximum length of a login in characters: that of an email address.
@@ -23,6 +24,51 @@ pub const MAX_CONTACT: usize = 4096;
 /// Whether a contact is small enough to store.
 pub fn contact_fits(contact: &Contact) -> bool {
     to_json(contact).len() <= MAX_CONTACT
+}
+
+/// Maximum length of the reason of a suspension in characters.
+pub const MAX_REASON: usize = 200;
+
+/// Checks and trims the reason of a suspension. Other changes have none.
+pub fn checked_change(change: &AccountChange) -> Option<AccountChange> {
+    let reason = change.reason.as_deref().map(str::trim);
+    let is_valid = match reason {
+        Some(text) => {
+            let is_visible = !text.is_empty() && !text.chars().any(is_invisible);
+            change.action == AccountAction::Suspend && is_visible && text.chars().count() <= MAX_REASON
+        }
+        None => change.action != AccountAction::Suspend,
+    };
+    is_valid.then(|| AccountChange { action: change.action, reason: reason.map(str::to_owned) })
+}
+
+/// Applies a checked change, and adds its event if it has an effect.
+pub fn change_standing(standing: &mut Standing, change: &AccountChange, actor: &Actor, now: i64) {
+    let is_suspended = standing.suspension.is_some();
+    let (kind, text) = match (change.action, &change.reason) {
+        (AccountAction::Suspend, Some(reason)) if !is_suspended => {
+            standing.suspension = Some(Suspension { reason: reason.clone(), at: now });
+            (EventKind::Suspended, reason.clone())
+        }
+        (AccountAction::Restore, _) if standing.suspension.take().is_some() => {
+            (EventKind::Restored, "restored".to_owned())
+        }
+        (AccountAction::MakeAdmin, _) if standing.role != Role::Admin => {
+            standing.role = Role::Admin;
+            (EventKind::RoleChanged, "became an admin".to_owned())
+        }
+        (AccountAction::MakeOwner, _) if standing.role != Role::Owner => {
+            standing.role = Role::Owner;
+            (EventKind::RoleChanged, "is no longer an admin".to_owned())
+        }
+        (AccountAction::EndSessions, _) => (EventKind::SessionsEnded, "signed out everywhere".to_owned()),
+        (AccountAction::PasswordLink, _) => {
+            (EventKind::PasswordLink, "a link to set the password was created".to_owned())
+        }
+        _ => return,
+    };
+    standing.events.insert(0, Event { at: now, kind, reason: with_actor(&text, actor) });
+    standing.events.truncate(MAX_EVENTS);
 }
 
 /// The stored form of a part of an account, or of a notice.

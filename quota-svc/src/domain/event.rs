@@ -1,4 +1,4 @@
-//! The history of a key: its events, their stored form and how long they are shown.
+//! The history of a key or an account: the events, their stored form and how long they are shown.
 
 use quota_api::{Actor, Event, EventKind};
 
@@ -25,18 +25,24 @@ fn from_line(line: &str) -> Option<Event> {
 
 /// The events in stored lines that are still shown at `now`.
 pub fn current(lines: &[String], now: i64) -> Vec<Event> {
-    let events = lines.iter().filter_map(|line| from_line(line));
-    events.filter(|event| now - event.at < EVENT_TTL_MS).collect()
+    lines.iter().filter_map(|line| from_line(line)).filter(|event| is_current(event, now)).collect()
+}
+
+pub fn is_current(event: &Event, now: i64) -> bool {
+    now - event.at < EVENT_TTL_MS
 }
 
 /// The reason of a `paused` event. `lua/charge.lua` writes the same text.
 pub fn pause_reason(burst_limit: u16) -> String {
-    with_actor(&format!("more than {burst_limit} requests within 60 seconds"), Actor::System)
+    with_actor(&format!("more than {burst_limit} requests within 60 seconds"), &Actor::System)
 }
 
 /// Appends who acted to an event's reason. It comes last, so that a key's name can't imitate it.
-pub fn with_actor(reason: &str, actor: Actor) -> String {
-    format!("{reason} (by the {})", actor.as_str())
+pub fn with_actor(reason: &str, actor: &Actor) -> String {
+    match actor {
+        Actor::Admin(login) => format!("{reason} (by admin {login})"),
+        other => format!("{reason} (by the {other})"),
+    }
 }
 
 #[cfg(test)]

@@ -77,6 +77,8 @@ pub enum KeyChange {
     Settings(SettingsChange),
     /// `None` restores the default limit.
     DailyLimit(Option<u32>),
+    /// Whether the key's account is suspended.
+    Suspended(bool),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -98,6 +100,9 @@ impl StoredKey {
     /// origin.
     pub fn denial(&self, now: i64, origin: Option<u128>) -> Option<GroupOutcome> {
         let (record, allowed) = (&self.record, &self.meta.settings.allowed_origins);
+        if record.suspended {
+            return Some(GroupOutcome::Suspended);
+        }
         if record.state == KeyState::Inactive {
             return Some(GroupOutcome::Inactive);
         }
@@ -122,6 +127,12 @@ impl StoredKey {
                 let event = self.meta.settings.apply(change);
                 self.record.copy_settings(&self.meta.settings);
                 event
+            }
+            KeyChange::Suspended(suspended) if *suspended == self.record.suspended => None,
+            KeyChange::Suspended(suspended) => {
+                self.record.suspended = *suspended;
+                let kind = if *suspended { EventKind::Suspended } else { EventKind::Restored };
+                Some((kind, format!("{} with its account", kind.as_str())))
             }
             KeyChange::DailyLimit(limit) if *limit == self.record.daily_limit => None,
             KeyChange::DailyLimit(limit) => {
@@ -164,6 +175,7 @@ impl StoredKey {
             burst_limit: limits.burst,
             used_today: record.used_on(today, today),
             burst_used: record.window.used(now),
+            suspended: record.suspended,
         }
     }
 }

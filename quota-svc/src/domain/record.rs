@@ -29,6 +29,8 @@ pub struct KeyRecord {
     pub expires_at: Option<u32>,
     /// Whether only web pages of the origins in the metadata may use the key.
     pub restricted: bool,
+    /// Whether the key's account is suspended.
+    pub suspended: bool,
     /// The day that `used` refers to.
     pub day: u32,
     /// Number of requests that were allowed on `day`.
@@ -61,6 +63,7 @@ impl KeyRecord {
             daily_limit,
             expires_at: None,
             restricted: false,
+            suspended: false,
             day: day_of(now),
             used: 0,
             past: [0; USAGE_DAYS],

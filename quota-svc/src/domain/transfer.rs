@@ -89,13 +89,9 @@ mod tests {
     const NOW: i64 = 1_800_000_000_000;
 
     fn stored_account_and_key() -> (StoredAccount, StoredKey) {
-        let (login, credential) = ("ada".to_owned(), Some("x".to_owned()));
         let account = StoredAccount {
-            login,
-            created_at: 5,
-            credential,
             credential_version: 3,
-            contact: Default::default(),
+            ..StoredAccount::new("ada".to_owned(), Some("x".to_owned()), 5)
         };
         let meta = KeyMeta {
             account: AccountId::of("ada"),

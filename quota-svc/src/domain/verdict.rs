@@ -36,6 +36,8 @@ pub enum GroupOutcome {
     },
     /// The requests come from a web page that may not use the key, or from no web page.
     WrongOrigin,
+    /// The key's account is suspended.
+    Suspended,
     /// The key was paused before these charges.
     Paused {
         now: i64,
@@ -73,6 +75,7 @@ impl GroupOutcome {
             Self::Inactive => without_numbers(Outcome::Inactive),
             Self::Expired { at } => Verdict { expired_at: Some(*at), ..without_numbers(Outcome::Expired) },
             Self::WrongOrigin => without_numbers(Outcome::WrongOrigin),
+            Self::Suspended => without_numbers(Outcome::Suspended),
             Self::Unavailable => without_numbers(Outcome::Unavailable),
             Self::Paused { now, .. } => burst_denial(Outcome::Paused, *now, limits),
             Self::Counted(counts) => counts.verdict(index, limits),

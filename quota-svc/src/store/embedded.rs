@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
 use quota_api::{
-    Actor, Contact, ContactStatus, Delivery, Event, EventKind, ImportReport, Limits, NoticeKind,
-    SetCredential, StoredAccount,
+    AccountChange, Actor, Contact, ContactStatus, Delivery, Event, EventKind, ImportReport, Limits,
+    NoticeKind, SetCredential, StoredAccount,
 };
 use redb::StorageBackend;
 use redb::backends::InMemoryBackend;
@@ -110,6 +110,14 @@ impl Store for EmbeddedStore {
         self.writer.thread_ended().await;
     }
 
+    fn kind(&self) -> &'static str {
+        "file"
+    }
+
+    async fn demo_used(&self) -> Result<u32, StoreError> {
+        Ok(self.state().demo_used(self.clock.now()))
+    }
+
     async fn close(&self) {
         if let Err(error) = self.writer.save(Save::All).await {
             tracing::error!(%error, "can't save the latest counters; they are lost");
@@ -130,19 +138,8 @@ impl AccountStore for EmbeddedStore {
         credential: Option<&str>,
     ) -> Result<StoredAccount, StoreError> {
         let (login, credential) = (login.as_str().to_owned(), credential.map(str::to_owned));
-        let credential_version = u32::from(credential.is_some());
-        self.writer
-            .change(move |draft, created_at| {
-                let contact = Contact::default();
-                draft.create_account(StoredAccount {
-                    login,
-                    created_at,
-                    credential,
-                    credential_version,
-                    contact,
-                })
-            })
-            .await
+        let create = move |now| StoredAccount::new(login, credential, now);
+        self.writer.change(move |draft, now| draft.create_account(create(now))).await
     }
 
     async fn account(&self, id: AccountId) -> Result<StoredAccount, StoreError> {
@@ -160,6 +157,16 @@ impl AccountStore for EmbeddedStore {
     ) -> Result<Vec<KeyId>, StoreError> {
         let expected = expected_credential.map(str::to_owned);
         self.writer.change(move |draft, _| draft.delete_account(id, expected.as_deref())).await
+    }
+
+    async fn change_account(
+        &self,
+        id: AccountId,
+        change: &AccountChange,
+        actor: &Actor,
+    ) -> Result<StoredAccount, StoreError> {
+        let (change, actor) = (change.clone(), actor.clone());
+        self.writer.change(move |draft, now| draft.change_account(id, &change, &actor, now)).await
     }
 
     async fn set_credential(&self, id: AccountId, change: &SetCredential) -> Result<u32, StoreError> {
@@ -195,10 +202,10 @@ impl AccountStore for EmbeddedStore {
 #[async_trait]
 impl KeyStore for EmbeddedStore {
     async fn create_key(&self, account: AccountId, draft: KeyDraft) -> Result<StoredKey, StoreError> {
-        let (actor, new) = (draft.actor, draft);
+        let (actor, new) = (draft.actor.clone(), draft);
         self.writer
             .change(move |draft, now| {
-                draft.create_key(new.into_key(account, now), EventKind::Created, actor, now)
+                draft.create_key(new.into_key(account, now), EventKind::Created, &actor, now)
             })
             .await
     }
@@ -216,10 +223,10 @@ impl KeyStore for EmbeddedStore {
         id: KeyId,
         owner: Option<AccountId>,
         change: &KeyChange,
-        actor: Actor,
+        actor: &Actor,
     ) -> Result<StoredKey, StoreError> {
-        let change = change.clone();
-        self.writer.change(move |draft, now| draft.change_key(id, owner, &change, actor, now)).await
+        let (change, actor) = (change.clone(), actor.clone());
+        self.writer.change(move |draft, now| draft.change_key(id, owner, &change, &actor, now)).await
     }
 
     async fn delete_key(&self, id: KeyId, owner: Option<AccountId>) -> Result<(), StoreError> {

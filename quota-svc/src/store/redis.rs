@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use base::log_throttle::LogThrottle;
+use call::command;
 use futures_util::future::try_join_all;
 use keys::KeyWrite;
 use operation::Operation;
@@ -30,7 +31,7 @@ use topology::{Reply, Topology};
 use super::{Store, StoreArgs, StoreError};
 use crate::domain::event::with_actor;
 use crate::domain::id::{AccountId, KeyId};
-use crate::domain::time::Clock;
+use crate::domain::time::{Clock, day_of};
 use crate::domain::transfer::ImportAccount;
 use crate::domain::verdict::{ChargeGroup, GroupOutcome};
 
@@ -103,6 +104,19 @@ impl Store for RedisStore {
         }
     }
 
+    fn kind(&self) -> &'static str {
+        "redis"
+    }
+
+    async fn demo_used(&self) -> Result<u32, StoreError> {
+        let operation = self.operation();
+        let demo = self.redis_keys.demo();
+        let counter = command("GET", &demo);
+        let (counter, now) = tokio::try_join!(operation.query::<Vec<u8>>(&counter), operation.read_now())?;
+        let (day, used) = counter.split_at_checked(4).unwrap_or_default();
+        Ok(if day == day_of(now).to_le_bytes() { used.try_into().map_or(0, u32::from_le_bytes) } else { 0 })
+    }
+
     fn unsafe_settings(&self) -> Option<String> {
         self.settings.unsafe_settings()
     }
@@ -143,7 +157,7 @@ impl Operation<'_> {
         let account = AccountId::of(&import.account.login);
         let ids: Vec<KeyId> = import.keys.iter().map(|key| key.meta.id()).collect();
         let (now, reserved) = self.reserve(account, &ids).await?;
-        let reason = with_actor("imported", Actor::Operator);
+        let reason = with_actor("imported", &Actor::Operator);
         let event = Event { at: now, kind: EventKind::Imported, reason };
         let mut written = Vec::new();
         for (key, reserved) in import.keys.iter().zip(reserved) {
@@ -166,7 +180,7 @@ impl Operation<'_> {
             }
         }
         if !written.is_empty() {
-            replies.push(self.check_reservations(account, now, &written).await?);
+            replies.push(self.check_reservations(account, now, &written).await?.0);
         }
         Ok((report, replies))
     }

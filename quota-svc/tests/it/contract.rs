@@ -10,6 +10,7 @@ mod keys;
 mod notices;
 mod replicas;
 mod settings;
+mod standing;
 mod transfer;
 mod unreadable;
 mod write_faults;
@@ -74,6 +75,11 @@ contract! {
     keys::changes_add_events_and_old_events_are_dropped,
     keys::events_name_the_actor,
     keys::name_and_daily_limit_can_be_changed,
+    standing::suspension_denies_all_keys_and_its_end_restores_their_states,
+    standing::keys_created_during_suspensions_agree_with_their_account,
+    standing::imported_keys_of_a_suspended_account_are_suspended,
+    standing::account_events_name_the_change_and_its_actor,
+    standing::concurrent_account_changes_are_all_kept,
     notices::pause_is_announced_until_it_is_marked,
     notices::late_mark_does_not_hide_a_second_pause,
     notices::resume_keeps_a_pause_unannounced,

@@ -16,7 +16,7 @@ async fn operations_have_ids_and_the_common_error_body() {
     let document: serde_json::Value = serde_json::from_str(&quota_svc::app::document().unwrap()).unwrap();
     let paths = document["paths"].as_object().unwrap();
     let operations: Vec<_> = paths.values().flat_map(|path| path.as_object().unwrap().values()).collect();
-    assert_eq!(operations.len(), 27);
+    assert_eq!(operations.len(), 31);
     for operation in operations {
         assert!(operation["operationId"].is_string(), "{operation}");
         for (status, response) in operation["responses"].as_object().unwrap() {

@@ -183,7 +183,7 @@ async fn replay(replicas: &[Harness], steps: &[Step]) {
                 assert_eq!(actual, expected);
             }
             Step::Change(change) => {
-                let result = harness.store.change_key(key, None, change, Actor::Operator).await;
+                let result = harness.store.change_key(key, None, change, &Actor::Operator).await;
                 assert!(matches!(result, Ok(_) | Err(StoreError::KeyChange(_))));
                 assert_eq!(result.is_ok(), model.change(change), "{change:?}");
             }

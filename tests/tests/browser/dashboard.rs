@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod accessibility;
+mod admin;
 mod closing;
 mod demo_to_resumed_key;
 mod focus;

@@ -66,6 +66,7 @@ mod standalone;
 mod standalone_acme;
 mod standalone_commands;
 mod standalone_hosts;
+mod suspension;
 mod systemd_unit;
 mod test_names;
 mod workflows;

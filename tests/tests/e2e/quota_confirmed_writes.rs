@@ -107,7 +107,7 @@ async fn check_session_checks(options: RedisOptions) {
         }
     })
     .await;
-    assert!(client.session_is_active(&key.account, &session.id_sha256).await.unwrap());
+    assert!(client.session_account(&key.account, &session.id_sha256).await.unwrap().is_some());
     client.keys(&key.account).await.unwrap();
     assert!(!change.is_finished(), "the confirmation is still missing");
     assert_eq!(change.await.unwrap().unwrap_err().code(), Some("not_confirmed"));

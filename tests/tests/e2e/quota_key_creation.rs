@@ -37,14 +37,7 @@ fn account_with_key(login: &str, key: &ApiKey) -> ImportRequest {
         daily_limit: None,
         usage: Vec::new(),
     };
-    let (login, credential) = (login.to_owned(), None);
-    let account = StoredAccount {
-        login,
-        created_at: 0,
-        credential,
-        credential_version: 0,
-        contact: Default::default(),
-    };
+    let account = StoredAccount::new(login.to_owned(), None, 0);
     ImportRequest { accounts: vec![ExportedAccount { account, keys: vec![key] }] }
 }
 

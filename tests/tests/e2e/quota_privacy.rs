@@ -40,7 +40,7 @@ async fn use_everything(client: &QuotaClient, url: &str) -> TestKey {
         )
         .await
         .unwrap();
-    assert!(client.session_is_active(&account, SESSION).await.unwrap());
+    assert!(client.session_account(&account, SESSION).await.unwrap().is_some());
     let new = NewKey::new("first", Scope::Full);
     let key = TestKey::new(client.create_key(&account, &new).await.unwrap(), account.clone());
     client.change_key(&key.key.id, None, &SettingsChange::rename(KEY_NAME)).await.unwrap();

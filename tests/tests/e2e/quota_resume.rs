@@ -75,13 +75,7 @@ fn import_of(key: &testkit::quota::TestKey) -> quota_client::wire::ImportRequest
         daily_limit: None,
         usage: Vec::new(),
     };
-    let account = quota_client::wire::StoredAccount {
-        login: "imported".to_owned(),
-        created_at: key.key.created_at,
-        credential: None,
-        credential_version: 0,
-        contact: Default::default(),
-    };
+    let account = quota_client::wire::StoredAccount::new("imported".to_owned(), None, key.key.created_at);
     let account = quota_client::wire::ExportedAccount { account, keys: vec![exported] };
     quota_client::wire::ImportRequest { accounts: vec![account] }
 }

@@ -261,7 +261,7 @@ fn paths_in_documents_exist() {
 fn flags_in_documents_exist() {
     let commands = "ip-lookup|lookup-svc|quota-svc|dashboard-api|lookup-svc geo-update|lookup-svc selftest|lookup-svc explain|\
         quota-svc export|quota-svc key create|quota-svc key set-limit|quota-svc key set-expiry|quota-svc key set-origins|\
-        quota-svc key rotate|quota-svc account delete|ip-lookup man|\
+        quota-svc key rotate|quota-svc account suspend|quota-svc account delete|ip-lookup man|\
         ip-lookup geo-update|ip-lookup explain|ip-lookup account delete|ip-lookup key list|ip-lookup reset-password";
     let known: String = commands.split('|').map(help_of).chain([OTHER_FLAGS.to_owned()]).collect();
     let is_flag_char = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';

@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::fake::{Exchange, Fake};
 
 const KEY: &str = r#"{"id":"k1","account":"a1","name":"n","hint":"h","scope":"geo","state":"active","state_since":1,"created_at":2,"daily_limit":3,"burst_limit":4,"used_today":5,"burst_used":0}"#;
-const ACCOUNT: &str = r#"{"id":"a1","login":"me","created_at":1,"credential_version":0}"#;
+const ACCOUNT: &str = r#"{"id":"a1","login":"me","created_at":1,"credential_version":0,"role":"owner"}"#;
 
 /// Makes a call, checks its request line and JSON body against the expected ones, sends a response and returns the call's result.
 macro_rules! exchange {
@@ -78,9 +78,9 @@ async fn account_calls_use_documented_requests() {
     let expected_body = r#"{"id_sha256":"ff","ttl_seconds":60,"expected_credential":"h"}"#;
     exchange!(fake, |c| c.create_session("a1", &session), line, expected_body, 204, "").unwrap();
     let line = "GET /internal/v1/accounts/a1/sessions/ff";
-    assert!(exchange!(fake, |c| c.session_is_active("a1", "ff"), line, "", 204, "").unwrap());
+    assert!(exchange!(fake, |c| c.session_account("a1", "ff"), line, "", 200, ACCOUNT).unwrap().is_some());
     let not_found = r#"{"error":"session_not_found","message":"m","docs":"d"}"#;
-    assert!(!exchange!(fake, |c| c.session_is_active("a1", "ff"), line, "", 404, not_found).unwrap());
+    assert!(exchange!(fake, |c| c.session_account("a1", "ff"), line, "", 404, not_found).unwrap().is_none());
     let line = "DELETE /internal/v1/accounts/a1/sessions/ff";
     exchange!(fake, |c| c.delete_session("a1", "ff"), line, "", 204, "").unwrap();
 }

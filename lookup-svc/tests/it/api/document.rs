@@ -102,7 +102,7 @@ fn check_response(response: &Value, status: &str, names: &[&str]) {
         assert_eq!(header["required"] == json!(true), !is_reason);
         if is_reason {
             let reasons = match status {
-                "403" => json!(["deactivated", "expired", "origin"]),
+                "403" => json!(["deactivated", "expired", "origin", "suspended"]),
                 _ => json!(["burst", "paused", "daily", "demo"]),
             };
             assert_eq!(header["schema"]["enum"], reasons);
@@ -179,7 +179,7 @@ fn every_error_response_has_real_examples() {
     let expected: [(&str, &str, &[&str]); 7] = [
         ("/api/v1/ip", "400", &["invalid_scope"]),
         ("/api/v1/ip", "401", &["missing_api_key", "invalid_api_key"]),
-        ("/api/v1/ip", "403", &["inactive_api_key"; 3]),
+        ("/api/v1/ip", "403", &["inactive_api_key"; 4]),
         ("/api/v1/ip", "429", &["rate_limit_exceeded", "rate_limit_exceeded"]),
         ("/api/v1/ip", "500", &["internal_error"]),
         ("/api/v1/ip/demo", "429", &["rate_limit_exceeded"]),

@@ -7,7 +7,7 @@
 //! | 0 | 1 | format version |
 //! | 1 | 1 | scope |
 //! | 2 | 1 | state |
-//! | 3 | 1 | flags: 1 the last pause has not been announced to the owner yet, 2 only some origins may use the key |
+//! | 3 | 1 | flags: 1 the last pause has not been announced to the owner yet, 2 only some origins may use the key, 4 its account is suspended |
 //! | 4 | 4 | the key's own daily limit, 0 for the default |
 //! | 8 | 8 | time of the last state change, ms |
 //! | 16 | 4 | when the key expires, s; 0 if it does not |
@@ -34,6 +34,7 @@ pub const USAGE_DAYS: usize = 31;
 pub const HEAD_BYTES: usize = 20;
 const UNANNOUNCED: u8 = 1;
 const RESTRICTED: u8 = 2;
+const SUSPENDED: u8 = 4;
 const USAGE_OFFSET: usize = 60;
 const RING_OFFSET: usize = USAGE_OFFSET + 4 * USAGE_DAYS;
 
@@ -50,7 +51,9 @@ pub enum CodecError {
 pub fn encode(record: &KeyRecord) -> Vec<u8> {
     let window = &record.window;
     let mut out = Vec::with_capacity(RING_OFFSET + 4 * window.ring.len());
-    let flags = u8::from(record.unannounced) * UNANNOUNCED + u8::from(record.restricted) * RESTRICTED;
+    let flags =
+        [(record.unannounced, UNANNOUNCED), (record.restricted, RESTRICTED), (record.suspended, SUSPENDED)];
+    let flags = flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).sum();
     out.extend([VERSION, record.scope as u8, record.state as u8, flags]);
     out.extend(record.daily_limit.unwrap_or(0).to_le_bytes());
     out.extend(record.state_since.to_le_bytes());
@@ -87,6 +90,7 @@ pub fn decode(bytes: &[u8]) -> Result<KeyRecord, CodecError> {
         state_since: i64_at(bytes, 8),
         unannounced: bytes[3] & UNANNOUNCED != 0,
         restricted: bytes[3] & RESTRICTED != 0,
+        suspended: bytes[3] & SUSPENDED != 0,
         paused_at: i64_at(bytes, 48),
         limit_notice_day: u32_at(bytes, 56),
         daily_limit: Some(u32_at(bytes, 4)).filter(|limit| *limit > 0),

@@ -163,6 +163,10 @@ impl State {
         })
     }
 
+    pub fn demo_used(&self, now: i64) -> u32 {
+        if self.demo.day == day_of(now) { self.demo.used } else { 0 }
+    }
+
     /// Takes what must be saved: pauses, and counters if `flush` is set.
     pub fn take_unsaved(&mut self, flush: bool) -> Unsaved {
         let pauses = std::mem::take(&mut self.unsaved_pauses);

@@ -5,15 +5,16 @@ use std::fmt;
 
 use async_trait::async_trait;
 use futures_util::future::{join_all, try_join_all};
-use quota_api::{Contact, SetCredential, StoredAccount};
+use quota_api::{AccountAction, AccountChange, Actor, SetCredential, Standing, StoredAccount};
+use serde::de::DeserializeOwned;
 
 use super::RedisStore;
-use super::call::{BEGIN_DELETION, CREATE_ACCOUNT, SESSION, SET_CREDENTIAL, command};
+use super::call::{BEGIN_DELETION, CREATE_ACCOUNT, SESSION, SET_ACCOUNT_FIELD, SET_CREDENTIAL, command};
 use super::keys::{Unowned, readable};
 use super::operation::Operation;
 use super::redis_keys::{INDEX_SHARDS, RedisKey};
 use super::topology::Reply;
-use crate::domain::account::{Login, MAX_SESSIONS, to_json};
+use crate::domain::account::{Login, MAX_SESSIONS, change_standing, to_json};
 use crate::domain::id::{AccountId, KeyId};
 use crate::store::{AccountListing, AccountStore, StoreError};
 
@@ -64,18 +65,9 @@ impl AccountStore for RedisStore {
         credential: Option<&str>,
     ) -> Result<StoredAccount, StoreError> {
         let operation = self.operation();
-        let (id, login, credential) =
-            (login.account_id(), login.as_str().to_owned(), credential.map(str::to_owned));
-        let credential_version = u32::from(credential.is_some());
         // `created_at` is replaced below with the store's time.
-        let account = StoredAccount {
-            login,
-            created_at: 0,
-            credential,
-            credential_version,
-            contact: Contact::default(),
-        };
-        let mut written = operation.add_to_index([id]).await?;
+        let account = StoredAccount::new(login.as_str().to_owned(), credential.map(str::to_owned), 0);
+        let mut written = operation.add_to_index([login.account_id()]).await?;
         let (created_at, created) = operation.write_account(&account, None).await?;
         written.push(created);
         operation.confirm(written).await?;
@@ -127,6 +119,41 @@ impl AccountStore for RedisStore {
         written.push(operation.write(&delete).await?);
         operation.confirm(written).await?;
         Ok(keys)
+    }
+
+    /// Writes the account first, then its keys: who creates a key meanwhile reads the account after writing the key.
+    async fn change_account(
+        &self,
+        id: AccountId,
+        change: &AccountChange,
+        actor: &Actor,
+    ) -> Result<StoredAccount, StoreError> {
+        let operation = self.operation();
+        let [redis_key, _, sessions] = self.redis_keys.account(id);
+        if change.action == AccountAction::EndSessions {
+            operation.write(&command("DEL", &sessions)).await?;
+        }
+        // Repeated if another change is made in between.
+        loop {
+            let (now, mut account) = tokio::try_join!(operation.read_now(), operation.read_account(id))?;
+            let stored: Option<String> =
+                operation.query(&command("HGET", &redis_key).arg("standing")).await?;
+            account.standing = parse_field(stored.as_ref()).ok_or(StoreError::UnreadableAccount(id))?;
+            change_standing(&mut account.standing, change, actor, now);
+            let call = SET_ACCOUNT_FIELD
+                .on([&redis_key])
+                .arg("standing")
+                .arg(standing_field(&account.standing))
+                .arg(stored.unwrap_or_default());
+            let (code, reply) = operation.write_int(&call).await?;
+            check_account(code)?;
+            if code == 1 {
+                // Also suspends or restores the keys.
+                operation.read_keys(id).await?;
+                operation.confirm([reply]).await?;
+                return Ok(account);
+            }
+        }
     }
 
     async fn set_credential(&self, id: AccountId, change: &SetCredential) -> Result<u32, StoreError> {
@@ -202,7 +229,8 @@ impl Operation<'_> {
             .arg(&account.login)
             .arg(account.credential.as_deref().unwrap_or_default())
             .arg(account.credential_version)
-            .arg(if account.contact.is_empty() { String::new() } else { to_json(&account.contact) });
+            .arg(if account.contact.is_empty() { String::new() } else { to_json(&account.contact) })
+            .arg(standing_field(&account.standing));
         match self.write_int(&call).await? {
             (0, _) => Err(StoreError::AccountExists),
             created => Ok(created),
@@ -283,11 +311,18 @@ fn parse_account(fields: &HashMap<String, String>) -> Option<StoredAccount> {
         created_at: fields.get("created")?.parse().ok()?,
         credential: fields.get("credential").cloned(),
         credential_version: fields.get("version")?.parse().ok()?,
-        contact: fields
-            .get("contact")
-            .map_or(Ok(Contact::default()), |json| serde_json::from_str(json))
-            .ok()?,
+        contact: parse_field(fields.get("contact"))?,
+        standing: parse_field(fields.get("standing"))?,
     })
+}
+
+/// Parses a field with JSON. A field that does not exist has the default value.
+fn parse_field<T: DeserializeOwned + Default>(json: Option<&String>) -> Option<T> {
+    json.map_or(Some(T::default()), |json| serde_json::from_str(json).ok())
+}
+
+fn standing_field(standing: &Standing) -> String {
+    if standing.is_default() { String::new() } else { to_json(standing) }
 }
 
 #[cfg(test)]

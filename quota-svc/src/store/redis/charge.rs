@@ -150,6 +150,7 @@ fn parse_group(group: &ChargeGroup, now: i64, status: i64, counts: i64) -> Optio
         8 => Some(GroupOutcome::Paused { now, unannounced: Some(counts) }),
         9 => Some(GroupOutcome::Expired { at: number(counts)? }),
         10 => Some(GroupOutcome::WrongOrigin),
+        11 => Some(GroupOutcome::Suspended),
         5 | 7 => counted(true),
         _ => Some(GroupOutcome::Unavailable),
     }
@@ -210,7 +211,7 @@ mod tests {
         fn verdicts_of_any_valid_counts_do_not_panic(
             now in 0..i64::MAX,
             limit in any::<u32>(),
-            (outcome, scope) in (0..11i64, 0..3i64),
+            (outcome, scope) in (0..12i64, 0..3i64),
             (used, allowed, over_daily) in (any::<u32>(), 0..1024i64, 0..1024i64),
         ) {
             let status = i64::from(limit) * 64 + outcome * 4 + scope;

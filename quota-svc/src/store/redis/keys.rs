@@ -85,13 +85,14 @@ impl KeyStore for RedisStore {
         if reserved == [false] {
             return Err(StoreError::KeyLimitReached);
         }
-        let reason = with_actor("created", draft.actor);
-        let (key, event) =
+        let reason = with_actor("created", &draft.actor);
+        let (mut key, event) =
             (draft.into_key(account, now), Event { at: now, kind: EventKind::Created, reason });
         let KeyWrite::Written(written) = operation.write_key(&key, &event).await? else {
             return Err(StoreError::InvalidData(format!("the new key {id} already exists").into()));
         };
-        let checked = operation.check_reservations(account, now, &[id]).await?;
+        let (checked, suspended) = operation.check_reservations(account, now, &[id]).await?;
+        key.record.suspended = suspended;
         operation.confirm([written, checked]).await?;
         Ok(key)
     }
@@ -109,39 +110,9 @@ impl KeyStore for RedisStore {
         id: KeyId,
         owner: Option<AccountId>,
         change: &KeyChange,
-        actor: Actor,
+        actor: &Actor,
     ) -> Result<StoredKey, StoreError> {
-        let operation = self.operation();
-        let redis_keys = self.redis_keys.key(id);
-        // Repeated if a charge pauses the key in between, or someone else changes it.
-        loop {
-            let (parts, now) = tokio::try_join!(operation.find_parts(id), operation.read_now())?;
-            let mut key = operation.check_key(id, parts.decode(id), owner).await?;
-            let (Ok(Some(record)), Ok(Some(meta))) = (parts.record, parts.meta) else {
-                return Err(StoreError::KeyNotFound);
-            };
-            // Without an effect, the script writes nothing; earlier writes are confirmed nevertheless.
-            let event = key.apply(change, now)?.map_or_else(String::new, |(kind, reason)| {
-                event::to_line(&Event { at: now, kind, reason: with_actor(&reason, actor) })
-            });
-            if matches!(change, KeyChange::Settings(_)) {
-                operation.index_expiry(&key, now).await?;
-            }
-            let clears_window =
-                matches!(change, KeyChange::State(StateChange::Resume | StateChange::Reactivate));
-            let call = CHANGE_KEY
-                .on(&redis_keys)
-                .arg(&record[..HEAD_BYTES])
-                .arg(&encode(&key.record)[..HEAD_BYTES])
-                .arg(meta)
-                .arg(key.meta.to_json())
-                .arg(u8::from(clears_window))
-                .arg(event);
-            if let (1, reply) = operation.write_int(&call).await? {
-                operation.confirm([reply]).await?;
-                return Ok(key);
-            }
-        }
+        self.operation().change_key(id, owner, change, actor).await
     }
 
     async fn delete_key(&self, id: KeyId, owner: Option<AccountId>) -> Result<(), StoreError> {
@@ -211,20 +182,78 @@ impl Operation<'_> {
         })
     }
 
+    async fn change_key(
+        &self,
+        id: KeyId,
+        owner: Option<AccountId>,
+        change: &KeyChange,
+        actor: &Actor,
+    ) -> Result<StoredKey, StoreError> {
+        let redis_keys = self.redis_keys.key(id);
+        // Repeated if a charge pauses the key in between, or someone else changes it.
+        loop {
+            let (parts, now) = tokio::try_join!(self.find_parts(id), self.read_now())?;
+            let mut key = self.check_key(id, parts.decode(id), owner).await?;
+            let (Ok(Some(record)), Ok(Some(meta))) = (parts.record, parts.meta) else {
+                return Err(StoreError::KeyNotFound);
+            };
+            // Without an effect, the script writes nothing; earlier writes are confirmed nevertheless.
+            let event = key.apply(change, now)?.map_or_else(String::new, |(kind, reason)| {
+                event::to_line(&Event { at: now, kind, reason: with_actor(&reason, actor) })
+            });
+            if matches!(change, KeyChange::Settings(_)) {
+                self.index_expiry(&key, now).await?;
+            }
+            let clears_window =
+                matches!(change, KeyChange::State(StateChange::Resume | StateChange::Reactivate));
+            let call = CHANGE_KEY
+                .on(&redis_keys)
+                .arg(&record[..HEAD_BYTES])
+                .arg(&encode(&key.record)[..HEAD_BYTES])
+                .arg(meta)
+                .arg(key.meta.to_json())
+                .arg(u8::from(clears_window))
+                .arg(event);
+            if let (1, reply) = self.write_int(&call).await? {
+                self.confirm([reply]).await?;
+                return Ok(key);
+            }
+        }
+    }
+
+    /// Suspends or restores a key as its account is, and returns it. Reads the account after the key, again after each change of
+    /// the key: of two processes at once, the last one that changes the key sees the account as it is by then.
+    async fn adopt_suspension(&self, mut key: StoredKey) -> Result<StoredKey, StoreError> {
+        loop {
+            let suspended = self.read_account(key.meta.account).await?.standing.suspension.is_some();
+            if key.record.suspended == suspended {
+                return Ok(key);
+            }
+            let change = KeyChange::Suspended(suspended);
+            key = self.change_key(key.meta.id(), None, &change, &Actor::System).await?;
+        }
+    }
+
     /// Deletes the keys just written and returns an error if their account was deleted meanwhile, or if their
-    /// reservations, made at `reserved_at`, are no longer valid. No listing would contain such keys.
+    /// reservations, made at `reserved_at`, are no longer valid. No listing would contain such keys. Suspends the keys if the
+    /// account is suspended, and returns whether it is.
     pub(super) async fn check_reservations(
         &self,
         account: AccountId,
         reserved_at: i64,
         written: &[KeyId],
-    ) -> Result<Reply, StoreError> {
+    ) -> Result<(Reply, bool), StoreError> {
         let [redis_key, reservations, _] = self.redis_keys.account(account);
         let call = CHECK_RESERVATIONS.on([&redis_key, &reservations]).arg(reserved_at).arg(self.now_arg());
         let call = written.iter().fold(call, |call, key| call.arg(key.to_string()));
         let (code, reply) = self.write_int(&call).await?;
-        if code == 1 {
-            return Ok(reply);
+        if code == 2 {
+            for key in written {
+                self.adopt_suspension(self.read_key(*key, None).await?).await?;
+            }
+        }
+        if code > 0 {
+            return Ok((reply, code == 2));
         }
         for key in written {
             self.delete_redis_keys(*key, Some(account), Unowned::Keep).await?;
@@ -235,8 +264,10 @@ impl Operation<'_> {
         })
     }
 
-    async fn read_keys(&self, account: AccountId) -> Result<KeyListing, StoreError> {
-        self.read_account(account).await?;
+    /// Lists the keys. Completes what was interrupted: stale reservations are removed, and keys are suspended or restored as
+    /// their account is.
+    pub(super) async fn read_keys(&self, account: AccountId) -> Result<KeyListing, StoreError> {
+        let is_suspended = self.read_account(account).await?.standing.suspension.is_some();
         let (now, reserved) = self.list_reservations(account).await?;
         let mut listing = KeyListing::default();
         let found = reserved
@@ -252,6 +283,13 @@ impl Operation<'_> {
                 // An interrupted import has reserved a key that another account holds.
                 _ if holder.is_some_and(|holder| holder != account) => {
                     self.release(account, *id, *reserved_at).await?
+                }
+                Some(Ok(key)) if key.record.suspended != is_suspended => {
+                    match self.adopt_suspension(key).await {
+                        Ok(key) => listing.keys.push(key),
+                        Err(StoreError::KeyNotFound) => {}
+                        Err(error) => return Err(error),
+                    }
                 }
                 Some(Ok(key)) => listing.keys.push(key),
                 Some(Err(key)) => listing.unreadable.push(key),

@@ -81,13 +81,13 @@ pub async fn resume_and_reactivate_clear_the_burst_window(harness: &Harness) {
     ] {
         assert_eq!(harness.charge_key(key, 302).await[301].outcome, Outcome::Paused);
         for change in changes {
-            harness.store.change_key(key, None, &change, Actor::Operator).await.unwrap();
+            harness.store.change_key(key, None, &change, &Actor::Operator).await.unwrap();
         }
         assert_eq!(harness.charge_and_count(key, 300, Outcome::Allowed).await, 300);
         assert_eq!(harness.outcome(key).await, Outcome::BurstExceeded);
         harness
             .store
-            .change_key(key, None, &KeyChange::State(StateChange::Resume), Actor::Operator)
+            .change_key(key, None, &KeyChange::State(StateChange::Resume), &Actor::Operator)
             .await
             .unwrap();
     }
@@ -295,7 +295,7 @@ pub async fn charges_under_a_future_clock_move_to_today(harness: &Harness) {
     assert_eq!(harness.outcome(key).await, Outcome::BurstExceeded, "all arrivals moved to today");
     harness
         .store
-        .change_key(key, None, &KeyChange::State(StateChange::Resume), Actor::Operator)
+        .change_key(key, None, &KeyChange::State(StateChange::Resume), &Actor::Operator)
         .await
         .unwrap();
     harness.advance(DAY);

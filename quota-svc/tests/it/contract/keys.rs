@@ -26,7 +26,7 @@ pub async fn deleted_key_is_unknown_and_frees_its_slot(harness: &Harness) {
     assert!(matches!(harness.key_in(account, Scope::Geo, None).await, Err(StoreError::KeyLimitReached)));
     harness
         .store
-        .change_key(keys[3], None, &KeyChange::State(StateChange::Deactivate), Actor::Operator)
+        .change_key(keys[3], None, &KeyChange::State(StateChange::Deactivate), &Actor::Operator)
         .await
         .unwrap();
     harness.store.delete_key(keys[3], Some(account)).await.unwrap();
@@ -44,7 +44,7 @@ pub async fn key_state_transitions_match_documentation(harness: &Harness) {
     use KeyState::{Active, Inactive, Paused};
     let key = harness.key().await;
     let state_after = async |change: KeyChange| {
-        harness.store.change_key(key, None, &change, Actor::Operator).await.map(|key| key.record.state)
+        harness.store.change_key(key, None, &change, &Actor::Operator).await.map(|key| key.record.state)
     };
     assert_eq!(state_after(KeyChange::State(StateChange::Resume)).await.unwrap(), Active);
     assert_eq!(state_after(KeyChange::State(StateChange::Reactivate)).await.unwrap(), Active);
@@ -87,7 +87,7 @@ pub async fn key_of_another_account_is_not_found(harness: &Harness) {
         KeyChange::DailyLimit(Some(1)),
     ] {
         assert_not_found(
-            harness.store.change_key(key, Some(other), &change, Actor::Operator).await.map(drop),
+            harness.store.change_key(key, Some(other), &change, &Actor::Operator).await.map(drop),
         );
     }
     let unchanged = harness.store.key(key, Some(owner)).await.unwrap();
@@ -103,7 +103,7 @@ pub async fn changes_add_events_and_old_events_are_dropped(harness: &Harness) {
         KeyChange::DailyLimit(Some(5)),
     ] {
         harness.advance(1);
-        harness.store.change_key(key, None, &change, Actor::Operator).await.unwrap();
+        harness.store.change_key(key, None, &change, &Actor::Operator).await.unwrap();
     }
     let events = harness.store.events(key, None).await.unwrap();
     let kinds: Vec<_> = events.iter().map(|event| event.kind).collect();
@@ -116,7 +116,7 @@ pub async fn changes_add_events_and_old_events_are_dropped(harness: &Harness) {
     assert_eq!(events[0].at, harness.now());
     assert_eq!(events[0].reason, "daily limit set to 5 (by the operator)");
     for n in 0..130 {
-        harness.store.change_key(key, None, &rename(&format!("name {n}")), Actor::Owner).await.unwrap();
+        harness.store.change_key(key, None, &rename(&format!("name {n}")), &Actor::Owner).await.unwrap();
     }
     let events = harness.store.events(key, None).await.unwrap();
     assert_eq!((events.len(), events[0].reason.as_str()), (100, "renamed to name 129 (by the owner)"));
@@ -137,7 +137,7 @@ pub async fn events_name_the_actor(harness: &Harness) {
         (KeyChange::DailyLimit(None), Actor::System),
     ] {
         harness.advance(1);
-        harness.store.change_key(key, None, &change, actor).await.unwrap();
+        harness.store.change_key(key, None, &change, &actor).await.unwrap();
     }
     let events = harness.store.events(key, None).await.unwrap();
     let reasons: Vec<_> = events.iter().rev().map(|event| event.reason.as_str()).collect();
@@ -157,15 +157,15 @@ pub async fn events_name_the_actor(harness: &Harness) {
 pub async fn name_and_daily_limit_can_be_changed(harness: &Harness) {
     let account = harness.account().await;
     let key = harness.key_in(account, Scope::Ip, Some(2)).await.unwrap();
-    let renamed = harness.store.change_key(key, Some(account), &rename("Büro · 東京"), Actor::Owner).await;
+    let renamed = harness.store.change_key(key, Some(account), &rename("Büro · 東京"), &Actor::Owner).await;
     assert_eq!(renamed.unwrap().meta.settings.name, "Büro · 東京");
     let outcomes: Vec<_> = harness.charge_key(key, 3).await.iter().map(|verdict| verdict.outcome).collect();
     assert_eq!(outcomes, [Outcome::Allowed, Outcome::Allowed, Outcome::DailyExceeded]);
-    harness.store.change_key(key, None, &KeyChange::DailyLimit(Some(4)), Actor::Operator).await.unwrap();
+    harness.store.change_key(key, None, &KeyChange::DailyLimit(Some(4)), &Actor::Operator).await.unwrap();
     let verdict = harness.charge_key(key, 1).await[0];
     assert_eq!((verdict.outcome, verdict.limit, verdict.remaining), (Outcome::Allowed, Some(4), Some(1)));
-    harness.store.change_key(key, None, &KeyChange::DailyLimit(Some(1)), Actor::Operator).await.unwrap();
+    harness.store.change_key(key, None, &KeyChange::DailyLimit(Some(1)), &Actor::Operator).await.unwrap();
     assert_eq!(harness.charge_key(key, 1).await[0].remaining, Some(0), "remaining is never negative");
-    harness.store.change_key(key, None, &KeyChange::DailyLimit(None), Actor::Operator).await.unwrap();
+    harness.store.change_key(key, None, &KeyChange::DailyLimit(None), &Actor::Operator).await.unwrap();
     assert_eq!(harness.charge_key(key, 1).await[0].limit, Some(10_000));
 }

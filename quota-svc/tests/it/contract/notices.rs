@@ -74,7 +74,7 @@ pub async fn late_mark_does_not_hide_a_second_pause(harness: &Harness) {
     let (_, key) = account_and_key(harness).await;
     let first = pause(harness, key).await;
     let resume = KeyChange::State(StateChange::Resume);
-    harness.store.change_key(key, None, &resume, quota_api::Actor::Owner).await.unwrap();
+    harness.store.change_key(key, None, &resume, &quota_api::Actor::Owner).await.unwrap();
     harness.advance(1);
     let second = pause(harness, key).await;
     harness.store.announce(&first).await.unwrap();
@@ -89,7 +89,7 @@ pub async fn resume_keeps_a_pause_unannounced(harness: &Harness) {
     let (account, key) = account_and_key(harness).await;
     let paused = pause(harness, key).await;
     let resume = KeyChange::State(StateChange::Resume);
-    harness.store.change_key(key, Some(account), &resume, quota_api::Actor::Owner).await.unwrap();
+    harness.store.change_key(key, Some(account), &resume, &quota_api::Actor::Owner).await.unwrap();
     harness.store.announce(&paused).await.unwrap();
     assert_eq!(claim(harness).await[0].notice, paused.notice());
 }
@@ -187,7 +187,7 @@ pub async fn channels_have_their_own_queues_attempts_and_deliveries(harness: &Ha
     for _ in 0..2 {
         store.announce(&pause(harness, key).await).await.unwrap();
         let resume = KeyChange::State(StateChange::Resume);
-        store.change_key(key, None, &resume, quota_api::Actor::Owner).await.unwrap();
+        store.change_key(key, None, &resume, &quota_api::Actor::Owner).await.unwrap();
         harness.advance(1);
     }
     let mut first = claim(harness).await;
@@ -224,7 +224,7 @@ pub async fn unverified_or_switched_off_mail_gets_no_notice(harness: &Harness) {
         store.announce(&pause(harness, key).await).await.unwrap();
         assert_eq!(claim(harness).await, []);
         let resume = KeyChange::State(StateChange::Resume);
-        store.change_key(key, None, &resume, quota_api::Actor::Owner).await.unwrap();
+        store.change_key(key, None, &resume, &quota_api::Actor::Owner).await.unwrap();
         harness.advance(1);
     }
 }

@@ -17,7 +17,7 @@ const ALLOWED: &str = "https://shop.example";
 
 async fn change(harness: &Harness, key: KeyId, json: &str) -> StoredKey {
     let change: SettingsChange = serde_json::from_str(json).unwrap();
-    harness.store.change_key(key, None, &KeyChange::Settings(change), Actor::Owner).await.unwrap()
+    harness.store.change_key(key, None, &KeyChange::Settings(change), &Actor::Owner).await.unwrap()
 }
 
 async fn create(harness: &Harness, account: AccountId, settings: KeySettings) -> StoredKey {
@@ -60,7 +60,7 @@ pub async fn expired_key_stays_deactivated_and_a_paused_one_expires(harness: &Ha
     let [deactivated, paused] = [harness.key().await, harness.key().await];
     harness.charge_key(paused, 301).await;
     let deactivate = KeyChange::State(StateChange::Deactivate);
-    harness.store.change_key(deactivated, None, &deactivate, Actor::Owner).await.unwrap();
+    harness.store.change_key(deactivated, None, &deactivate, &Actor::Owner).await.unwrap();
     for key in [deactivated, paused] {
         change(harness, key, &format!(r#"{{"expires_at": {}}}"#, NOON / 1000 + 1)).await;
     }
@@ -132,7 +132,7 @@ pub async fn rotation_copies_the_key_and_lets_the_old_one_expire(harness: &Harne
     let old = create(harness, account, settings.clone()).await.meta.id();
     let rotate = async |overlap| {
         let secret = ApiKey::generate().unwrap();
-        rotate_key(&*harness.store, old, Some(account), &secret, overlap, Actor::Owner).await
+        rotate_key(&*harness.store, old, Some(account), &secret, overlap, &Actor::Owner).await
     };
     let copy = rotate(10).await.unwrap();
     assert_eq!(copy.meta.settings, KeySettings { expires_at: None, ..settings.clone() });
@@ -158,7 +158,7 @@ pub async fn deletion_during_rotation_leaves_a_copy_or_nothing(harness: &Harness
         let account = harness.account().await;
         let old = harness.key_in(account, Scope::Ip, None).await.unwrap();
         let secret = ApiKey::generate().unwrap();
-        let rotation = rotate_key(&*harness.store, old, None, &secret, 60, Actor::Operator);
+        let rotation = rotate_key(&*harness.store, old, None, &secret, 60, &Actor::Operator);
         let (rotated, deleted) = tokio::join!(rotation, harness.store.delete_key(old, None));
         deleted.unwrap();
         let left = harness.store.keys(account).await.unwrap().keys;

@@ -1,7 +1,7 @@
 //! Import into a store.
 
 use api_key::ApiKey;
-use quota_api::{EventKind, KeySettings, KeyState, Outcome, Scope, StoredAccount};
+use quota_api::{EventKind, KeySettings, KeyState, Outcome, Role, Scope, Standing, StoredAccount};
 use quota_svc::domain::id::AccountId;
 use quota_svc::domain::key::{KeyMeta, StoredKey};
 use quota_svc::domain::transfer::ImportAccount;
@@ -11,13 +11,12 @@ use super::notices::webhook_contact;
 
 /// An account with `key_count` new keys, as a backup would contain it.
 fn account_to_import(login: &str, key_count: usize, now: i64) -> ImportAccount {
-    let (id, login, credential) = (AccountId::of(login), login.to_owned(), Some("hash".to_owned()));
+    let id = AccountId::of(login);
     let account = StoredAccount {
-        login,
-        created_at: 123,
-        credential,
         credential_version: 4,
         contact: webhook_contact(),
+        standing: Standing { role: Role::Admin, ..Standing::default() },
+        ..StoredAccount::new(login.to_owned(), Some("hash".to_owned()), 123)
     };
     let keys = (0..key_count).map(|n| {
         let key = ApiKey::generate().unwrap();

@@ -8,8 +8,8 @@ use std::time::Duration;
 use api_key::ApiKey;
 use futures_util::future::join_all;
 use quota_api::{
-    Actor, Channel, Delivery, Event, EventKind, KeyState, Limits, NewKey, Outcome, Scope, SetCredential,
-    StateChange, StoredAccount,
+    AccountAction, AccountChange, Actor, Channel, Delivery, Event, EventKind, KeyState, Limits, NewKey,
+    Outcome, Scope, SetCredential, StateChange, StoredAccount,
 };
 use quota_svc::domain::account::Login;
 use quota_svc::domain::id::{AccountId, KeyId};
@@ -131,11 +131,13 @@ enum Step {
     Resume,
     Import,
     SetContact,
+    Suspend,
+    Restore,
     DeleteKey,
     DeleteAccount,
 }
 
-const STEPS: [Step; 14] = [
+const STEPS: [Step; 16] = [
     Step::CreateAccount,
     Step::CreateKey,
     Step::Deactivate,
@@ -148,6 +150,8 @@ const STEPS: [Step; 14] = [
     Step::Resume,
     Step::Import,
     Step::SetContact,
+    Step::Suspend,
+    Step::Restore,
     Step::DeleteKey,
     Step::DeleteAccount,
 ];
@@ -176,7 +180,7 @@ impl Subjects {
     async fn run(&self, step: Step, harness: &Harness) -> Result<(), StoreError> {
         let (store, account, key) = (&harness.store, self.account(), self.key());
         let change = async |change: KeyChange| {
-            store.change_key(key, Some(account), &change, Actor::Operator).await.map(drop)
+            store.change_key(key, Some(account), &change, &Actor::Operator).await.map(drop)
         };
         match step {
             Step::CreateAccount => store.create_account(&self.login, None).await.map(drop),
@@ -197,6 +201,15 @@ impl Subjects {
             Step::Resume => change(KeyChange::State(StateChange::Resume)).await,
             Step::Import => store.import(&[self.backup().await]).await.map(drop),
             Step::SetContact => store.set_contact(account, &webhook_contact()).await,
+            Step::Suspend => {
+                let reason = Some("abuse".to_owned());
+                let change = AccountChange { action: AccountAction::Suspend, reason };
+                store.change_account(account, &change, &Actor::Operator).await.map(drop)
+            }
+            Step::Restore => {
+                let change = AccountChange::new(AccountAction::Restore);
+                store.change_account(account, &change, &Actor::Operator).await.map(drop)
+            }
             Step::DeleteKey => store.delete_key(key, Some(account)).await,
             Step::DeleteAccount => store.delete_account(account, None).await.map(drop),
         }
@@ -263,7 +276,8 @@ pub async fn rejected_changes_have_no_effect(harness: &Harness, fail_writes: imp
         if step != Step::Pause {
             assert_eq!(subjects.snapshot(store).await, before, "{step:?}");
         }
-        if let Some(active) = before.keys.iter().find(|key| key.record.state == KeyState::Active) {
+        let is_active = |key: &&StoredKey| key.record.state == KeyState::Active && !key.record.suspended;
+        if let Some(active) = before.keys.iter().find(is_active) {
             assert_eq!(harness.outcome(active.meta.id()).await, Outcome::Unavailable, "{step:?}");
         }
         fail_writes(false).await;
@@ -336,8 +350,10 @@ async fn run_with_fault(skip: usize, count: usize) -> bool {
         assert_on_disk(&disk, &subjects, &recovered, &context).await;
         subjects.run(step, &harness).await.unwrap_or_else(|error| panic!("{context}, again: {error}"));
         let after = subjects.full_snapshot(store).await;
-        let expected_pauses =
-            usize::from(matches!(step, Step::Pause | Step::Resume | Step::Import | Step::SetContact));
+        let expected_pauses = usize::from(matches!(
+            step,
+            Step::Pause | Step::Resume | Step::Import | Step::SetContact | Step::Suspend | Step::Restore
+        ));
         assert_eq!(pauses(&after), expected_pauses, "{context}");
         let crashed = subjects.full_snapshot(&*crashed.store().store).await;
         let whole = [&before, &recovered.0, &after.0].contains(&&crashed.0);

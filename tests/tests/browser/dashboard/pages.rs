@@ -144,14 +144,7 @@ async fn import(stack: &Stack, login: &str) {
         daily_limit: None,
         usage: usage(i, &days),
     });
-    let login = login.to_owned();
-    let account = StoredAccount {
-        login,
-        created_at: now,
-        credential: None,
-        credential_version: 0,
-        contact: Default::default(),
-    };
+    let account = StoredAccount::new(login.to_owned(), None, now);
     let account = ExportedAccount { account, keys: keys.collect() };
     let report = stack.quotas[0].client().import(&ImportRequest { accounts: vec![account] }).await.unwrap();
     assert_eq!(report.keys_created, 4, "{report:?}");

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use quota_api::{SetCredential, StoredAccount};
+use quota_api::{AccountAction, AccountChange, Actor, SetCredential, StoredAccount};
 
 use super::{AccountRow, Draft, State};
-use crate::domain::account::MAX_SESSIONS;
+use crate::domain::account::{MAX_SESSIONS, change_standing};
 use crate::domain::id::{AccountId, KeyId};
+use crate::domain::key::KeyChange;
 use crate::store::{AccountListing, StoreError};
 
 impl State {
@@ -94,6 +95,32 @@ impl Draft<'_> {
         }
         self.remove_account(id);
         Ok(keys)
+    }
+
+    /// Changes an account, and with its suspension the keys.
+    pub fn change_account(
+        &mut self,
+        id: AccountId,
+        change: &AccountChange,
+        actor: &Actor,
+        now: i64,
+    ) -> Result<StoredAccount, StoreError> {
+        let (account, keys) = self.update_account(id, |stored| {
+            change_standing(&mut stored.account.standing, change, actor, now);
+            if change.action == AccountAction::EndSessions {
+                stored.sessions.clear();
+            }
+            Ok((stored.account.clone(), stored.keys.clone()))
+        })?;
+        let suspended = KeyChange::Suspended(account.standing.suspension.is_some());
+        for key in keys {
+            match self.change_key(key, None, &suspended, &Actor::System, now) {
+                // A key that can't be read is denied anyway.
+                Ok(_) | Err(StoreError::KeyNotFound | StoreError::UnreadableKey { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(account)
     }
 
     /// Replaces the credential and revokes sessions.

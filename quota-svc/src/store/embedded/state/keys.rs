@@ -65,18 +65,18 @@ impl State {
 impl Draft<'_> {
     pub fn create_key(
         &mut self,
-        key: StoredKey,
+        mut key: StoredKey,
         kind: EventKind,
-        actor: Actor,
+        actor: &Actor,
         now: i64,
     ) -> Result<StoredKey, StoreError> {
         let id = key.meta.id();
-        self.update_account(key.meta.account, |stored| {
+        key.record.suspended = self.update_account(key.meta.account, |stored| {
             if stored.keys.len() >= KEYS_PER_ACCOUNT {
                 return Err(StoreError::KeyLimitReached);
             }
             stored.keys.push(id);
-            Ok(())
+            Ok(stored.account.standing.suspension.is_some())
         })?;
         let reason = with_actor(kind.as_str(), actor);
         self.put_new_key(key.clone(), Event { at: now, kind, reason });
@@ -88,7 +88,7 @@ impl Draft<'_> {
         id: KeyId,
         owner: Option<AccountId>,
         change: &KeyChange,
-        actor: Actor,
+        actor: &Actor,
         now: i64,
     ) -> Result<StoredKey, StoreError> {
         let mut key = self.key(id, owner)?.clone();
@@ -130,10 +130,12 @@ impl Draft<'_> {
                     Ok(owner) if owner == Some(account) => report.keys_kept += 1,
                     Ok(_) => report.keys_refused += 1,
                     // There is no such key.
-                    Err(_) => match self.create_key(key.clone(), EventKind::Imported, Actor::Operator, now) {
-                        Ok(_) => report.keys_created += 1,
-                        Err(_) => report.keys_refused += 1,
-                    },
+                    Err(_) => {
+                        match self.create_key(key.clone(), EventKind::Imported, &Actor::Operator, now) {
+                            Ok(_) => report.keys_created += 1,
+                            Err(_) => report.keys_refused += 1,
+                        }
+                    }
                 }
             }
         }

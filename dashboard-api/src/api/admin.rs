@@ -1,0 +1,264 @@
+//! Operations of admins on all accounts and keys. They see neither keys nor passwords.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use poem_openapi::OpenApi;
+use poem_openapi::param::{Path, Query};
+use quota_client::ClientError;
+use quota_client::wire::{
+    self, AccountAction, AccountChange, AccountPage, NewAccount, Overview, OwnedKey, SetDailyLimit,
+    StateChange, UsageCount,
+};
+use service_kit::SerdeJson;
+
+use super::Tag;
+use super::account::Done;
+use super::context::{Admin, Context, Csrf, SessionRequired};
+use super::error::ApiError;
+use super::model::{
+    AccountDetails, KeyDetails, KeyList, KeyWithPause, LoginBody, PasswordLink, UnreadableKey,
+};
+use crate::accounts::AccountError;
+use crate::password_link::{INVITATION_TTL, LinkToken, RESET_TTL};
+
+/// Accounts per page.
+const PAGE: u32 = 50;
+
+pub struct AdminApi(pub Arc<Context>);
+
+type LinkResult = Result<SerdeJson<PasswordLink>, ApiError>;
+
+#[OpenApi(tag = "Tag::Admin")]
+impl AdminApi {
+    /// Get the service in numbers
+    ///
+    /// Takes about the same time for any number of accounts.
+    #[oai(path = "/admin/overview", method = "get", operation_id = "getOverview")]
+    async fn overview(&self, request: SessionRequired) -> Result<SerdeJson<Overview>, ApiError> {
+        let admin = self.0.admin(&request).await?;
+        Ok(SerdeJson(admin.quota.overview().await.map_err(self.error())?))
+    }
+
+    /// Count keys by state, and the requests of today
+    ///
+    /// Counts those of a page of accounts, because every key is read.
+    #[oai(path = "/admin/counts", method = "get", operation_id = "countKeys")]
+    async fn counts(
+        &self,
+        request: SessionRequired,
+        /// `next` of the previous page.
+        cursor: Query<Option<String>>,
+    ) -> Result<SerdeJson<UsageCount>, ApiError> {
+        let admin = self.0.admin(&request).await?;
+        Ok(SerdeJson(admin.quota.count_keys(cursor.0.as_deref()).await.map_err(self.error())?))
+    }
+
+    /// List accounts, or find one
+    ///
+    /// In no particular order. A page has about 50 accounts.
+    #[oai(path = "/admin/accounts", method = "get", operation_id = "listAccounts")]
+    async fn accounts(
+        &self,
+        request: SessionRequired,
+        /// Returns only the account with this login.
+        login: Query<Option<String>>,
+        /// Returns only the account that has the key with this ID.
+        key: Query<Option<String>>,
+        /// `next` of the previous page.
+        cursor: Query<Option<String>>,
+    ) -> Result<SerdeJson<AccountPage>, ApiError> {
+        let quota = self.0.admin(&request).await?.quota;
+        let found = match (&login.0, &key.0) {
+            (None, None) => {
+                let page = quota.list_accounts(cursor.0.as_deref(), PAGE).await.map_err(self.error())?;
+                return Ok(SerdeJson(page));
+            }
+            (Some(login), _) => quota.find_account(login).await,
+            (None, Some(id)) => match quota.key(id, None).await {
+                Ok(key) => quota.account(&key.account).await.map(Some),
+                Err(error) if error.code() == Some("key_not_found") => Ok(None),
+                Err(error) => Err(error),
+            },
+        };
+        let accounts: Vec<_> = found.map_err(self.error())?.into_iter().collect();
+        let (total, unreadable) = (accounts.len() as u64, Vec::new());
+        Ok(SerdeJson(AccountPage { accounts, total, next: None, unreadable }))
+    }
+
+    /// Get an account
+    ///
+    /// With its keys and its events.
+    #[oai(path = "/admin/accounts/:id", method = "get", operation_id = "getAccountDetails")]
+    async fn account(
+        &self,
+        request: SessionRequired,
+        id: Path<String>,
+    ) -> Result<SerdeJson<AccountDetails>, ApiError> {
+        let quota = self.0.admin(&request).await?.quota;
+        // The keys first: listing them completes a suspension that was interrupted.
+        let listed = quota.keys(&id).await.map_err(self.error())?;
+        let account = quota.account(&id).await.map_err(self.error())?;
+        let events = quota.account_events(&id).await.map_err(self.error())?.events;
+        let keys = listed.keys.into_iter().map(|key| KeyWithPause::new(key, &[])).collect();
+        let unreadable = listed.unreadable.into_iter().map(UnreadableKey::from).collect();
+        Ok(SerdeJson(AccountDetails { account, keys: KeyList { keys, unreadable }, events }))
+    }
+
+    /// Suspend, restore or sign out an account
+    ///
+    /// A suspended account's keys get 403. Its owner can sign in and sees the reason, but can change nothing. Only the operator
+    /// changes roles, on the command line.
+    #[oai(path = "/admin/accounts/:id/changes", method = "post", operation_id = "changeAccount")]
+    async fn change(
+        &self,
+        request: SessionRequired,
+        id: Path<String>,
+        #[oai(name = "X-CSRF-Token")] _csrf: Csrf,
+        change: SerdeJson<AccountChange>,
+    ) -> Result<SerdeJson<wire::Account>, ApiError> {
+        let admin = self.0.admin(&request).await?;
+        admin.check_other(&id).map_err(self.0.error())?;
+        let action = match change.0.action {
+            AccountAction::Suspend => "suspend",
+            AccountAction::Restore => "restore",
+            AccountAction::EndSessions => "end the sessions",
+            _ => return Err(self.0.error()(AccountError::OperatorOnly)),
+        };
+        let account = admin.quota.change_account(&id, &change.0).await.map_err(self.error())?;
+        admin.log(action, &id);
+        Ok(SerdeJson(account))
+    }
+
+    /// Invite an owner
+    ///
+    /// Creates an account, unless it exists without a password, and a link with which its owner sets one.
+    #[oai(path = "/admin/invitations", method = "post", operation_id = "invite")]
+    async fn invite(
+        &self,
+        request: SessionRequired,
+        #[oai(name = "X-CSRF-Token")] _csrf: Csrf,
+        invitation: SerdeJson<LoginBody>,
+    ) -> LinkResult {
+        let admin = self.0.admin(&request).await?;
+        let login = invitation.0.login;
+        let account = match admin.quota.find_account(&login).await.map_err(self.error())? {
+            Some(account) if account.credential_version > 0 => {
+                return Err(self.0.error()(AccountError::LoginTaken));
+            }
+            Some(account) => account,
+            None => {
+                let account = NewAccount { login, credential: None };
+                admin.quota.create_account(&account).await.map_err(self.error())?
+            }
+        };
+        self.link(&admin, account, INVITATION_TTL, "invite").await
+    }
+
+    /// Create a link to set an account's password
+    ///
+    /// Until it is used, the old password is valid.
+    #[oai(path = "/admin/accounts/:id/password-link", method = "post", operation_id = "createPasswordLink")]
+    async fn password_link(
+        &self,
+        request: SessionRequired,
+        id: Path<String>,
+        #[oai(name = "X-CSRF-Token")] _csrf: Csrf,
+    ) -> LinkResult {
+        let admin = self.0.admin(&request).await?;
+        let account = admin.quota.account(&id).await.map_err(self.error())?;
+        self.link(&admin, account, RESET_TTL, "reset the password").await
+    }
+
+    /// Delete an account with its keys
+    ///
+    /// Permanent. The login must be given, to confirm it.
+    #[oai(path = "/admin/accounts/:id/delete", method = "post", operation_id = "deleteAccountOf")]
+    async fn delete(
+        &self,
+        request: SessionRequired,
+        id: Path<String>,
+        #[oai(name = "X-CSRF-Token")] _csrf: Csrf,
+        deletion: SerdeJson<LoginBody>,
+    ) -> Result<Done, ApiError> {
+        let admin = self.0.admin(&request).await?;
+        admin.check_other(&id).map_err(self.0.error())?;
+        let account = admin.quota.account(&id).await.map_err(self.error())?;
+        if account.login != deletion.0.login.trim().to_lowercase() {
+            return Err(self.0.error()(AccountError::WrongLogin));
+        }
+        admin.quota.delete_account(&id, None).await.map_err(self.error())?;
+        admin.log("delete", &id);
+        Ok(Done::Done)
+    }
+
+    /// Get a key of any account
+    ///
+    /// With its usage and its events.
+    #[oai(path = "/admin/keys/:id", method = "get", operation_id = "getKeyDetails")]
+    async fn key(
+        &self,
+        request: SessionRequired,
+        id: Path<String>,
+    ) -> Result<SerdeJson<KeyDetails>, ApiError> {
+        let quota = self.0.admin(&request).await?.quota;
+        let OwnedKey { key, account } = quota.key(&id, None).await.map_err(self.error())?;
+        let events = quota.events(&id, None).await.map_err(self.error())?.events;
+        let usage = quota.usage(&id, None).await.map_err(self.error())?.days;
+        Ok(SerdeJson(KeyDetails { account, key: KeyWithPause::new(key, &events), usage, events }))
+    }
+
+    /// Set a key's daily limit
+    ///
+    /// Applies from the next request on.
+    #[oai(path = "/admin/keys/:id/daily-limit", method = "put", operation_id = "setDailyLimit")]
+    async fn limit(
+        &self,
+        request: SessionRequired,
+        id: Path<String>,
+        #[oai(name = "X-CSRF-Token")] _csrf: Csrf,
+        limit: SerdeJson<SetDailyLimit>,
+    ) -> Result<SerdeJson<OwnedKey>, ApiError> {
+        let admin = self.0.admin(&request).await?;
+        let key = admin.quota.set_daily_limit(&id, &limit.0).await.map_err(self.error())?;
+        admin.log("set the daily limit", &id);
+        Ok(SerdeJson(key))
+    }
+
+    /// Deactivate a key of any account
+    ///
+    /// Requests with it get 403 until its owner reactivates it.
+    #[oai(path = "/admin/keys/:id/deactivate", method = "post", operation_id = "deactivateKeyOf")]
+    async fn deactivate(
+        &self,
+        request: SessionRequired,
+        id: Path<String>,
+        #[oai(name = "X-CSRF-Token")] _csrf: Csrf,
+    ) -> Result<SerdeJson<OwnedKey>, ApiError> {
+        let admin = self.0.admin(&request).await?;
+        let key = admin.quota.change_state(&id, None, StateChange::Deactivate).await.map_err(self.error())?;
+        admin.log("deactivate", &id);
+        Ok(SerdeJson(key))
+    }
+}
+
+impl AdminApi {
+    /// For `map_err`: here, an account that does not exist is not the admin's own.
+    fn error(&self) -> impl Fn(ClientError) -> ApiError + '_ {
+        |error| match error.code() {
+            Some("account_not_found") => self.0.error()(AccountError::NoSuchAccount),
+            _ => self.0.error()(error),
+        }
+    }
+
+    async fn link(&self, admin: &Admin, account: wire::Account, ttl: Duration, action: &str) -> LinkResult {
+        let token = LinkToken::generate(&account.id).map_err(self.0.error())?;
+        token.store(&admin.quota, ttl).await.map_err(self.error())?;
+        let link = token.link(&self.0.dashboard_url);
+        let event = AccountChange::new(AccountAction::PasswordLink);
+        admin.quota.change_account(&account.id, &event).await.map_err(self.error())?;
+        admin.log(action, &account.id);
+        let (login, expires_in) = (account.login, ttl.as_secs());
+        Ok(SerdeJson(PasswordLink { login, link, expires_in }))
+    }
+}
