@@ -4,24 +4,24 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use quota_client::wire::{Account, NewAccount, SetCredential};
-use quota_client::{ClientError, QuotaClient};
+use quota_client::wire::{Account, NewAccount, NewSession, SetCredential};
+use quota_client::{ClientError, QuotaClient, found};
 use secrecy::SecretString;
 
 use crate::notices::target::TargetError;
 use crate::password::{self, PasswordError, Passwords, Place, Share};
 use crate::password_link::LinkToken;
-use crate::session::{self, BrowserId, Session, unix_now};
+use crate::session::{BrowserId, SESSION_TTL_SECONDS, Session, unix_now};
 use crate::throttle::{Attempt, Throttle, Throttled};
 
 /// For an unknown login, the credential of this ID is queried, so that the response takes as long as for a known login.
 /// No account has this ID.
 const DUMMY_ACCOUNT_ID: &str = "00000000000000000000000000000000";
 
-/// Why an account operation failed.
+/// Why an account operation failed. The owner sees these texts as sentences.
 #[derive(Debug, thiserror::Error)]
 pub enum AccountError {
-    #[error("no session, or one that is no longer active")]
+    #[error("you are not signed in, or your session has ended. Sign in")]
     Unauthenticated,
     /// Unknown login or wrong password. The caller must not learn which.
     #[error("incorrect login or password")]
@@ -30,43 +30,42 @@ pub enum AccountError {
     #[error("incorrect password")]
     WrongPassword,
     /// Malformed, unknown, expired or used. The caller must not learn which.
-    #[error("the password link is not valid")]
+    #[error("this link is no longer valid. Request a new one")]
     InvalidLink,
-    #[error("sign-up is closed")]
+    #[error("sign-up is closed. Ask the operator for an account")]
     SignupDisabled,
-    #[error("the maximum number of accounts has been reached")]
+    #[error("sign-up is closed: this service has reached its maximum number of accounts")]
     AccountLimitReached,
-    #[error("no API key")]
+    #[error("no API key in this request. Send it in the header `Authorization: Bearer <API_KEY>`")]
     MissingKey,
-    /// No key has this secret.
-    #[error("unknown API key")]
+    #[error("this API key does not exist. Check that you copied all of it, or create a key in the dashboard")]
     UnknownKey,
-    #[error("the API key may not be used by this origin")]
+    #[error("this API key is for certain web pages only, and this request does not come from one of them")]
     WrongOrigin,
     /// The account is suspended, with this reason.
-    #[error("the account is suspended: {0}")]
+    #[error("your account is suspended: {0}. Ask the operator of this service")]
     Suspended(String),
-    #[error("the account is not an admin's")]
+    #[error("only admins can do this")]
     AdminRequired,
-    #[error("no such account")]
-    NoSuchAccount,
-    #[error("the account is the admin's own")]
-    OwnAccount,
-    #[error("only the operator changes roles")]
+    #[error("only the operator can do this, on the command line")]
     OperatorOnly,
-    #[error("the login does not match the account")]
+    #[error("this account does not exist")]
+    NoSuchAccount,
+    #[error("you can't do this with your own account")]
+    OwnAccount,
+    #[error("this is not the login of the account")]
     WrongLogin,
-    #[error("the login is taken")]
+    #[error("this login is already taken. Choose another one or sign in")]
     LoginTaken,
     #[error("this service sends no webhooks")]
     WebhooksDisabled,
-    #[error("the account has no webhook")]
+    #[error("set a webhook first")]
     NoWebhook,
     #[error(transparent)]
     Webhook(#[from] TargetError),
     #[error("this service sends no mail")]
     MailDisabled,
-    #[error("the mail address is not valid")]
+    #[error("this is not a valid mail address")]
     InvalidAddress,
     #[error(transparent)]
     Throttled(#[from] Throttled),
@@ -78,6 +77,9 @@ pub enum AccountError {
     #[error("can't get random bytes from the operating system")]
     Random(#[from] getrandom::Error),
 }
+
+/// The result of an operation.
+pub type Result<T, E = AccountError> = std::result::Result<T, E>;
 
 pub struct Accounts {
     quota: QuotaClient,
@@ -107,7 +109,7 @@ impl Drop for Pending<'_> {
 }
 
 impl Accounts {
-    pub fn new(quota: QuotaClient, max_accounts: Option<u64>) -> Result<Self, AccountError> {
+    pub fn new(quota: QuotaClient, max_accounts: Option<u64>) -> Result<Self> {
         let (passwords, throttle) = (Passwords::new()?, Throttle::new()?);
         Ok(Self { quota, passwords, throttle, max_accounts, pending: AtomicU64::new(0) })
     }
@@ -128,9 +130,9 @@ impl Accounts {
         login: &str,
         password: &SecretString,
         address: IpAddr,
-    ) -> Result<(Account, Session), AccountError> {
+    ) -> Result<(Account, Session)> {
         let max_accounts = self.max_accounts.ok_or(AccountError::SignupDisabled)?;
-        let place = self.enter(Attempt::SignUp { address })?;
+        let place = self.enter(Attempt::SignUp(address))?;
         let credential = place.hash_new(password, login).await?;
         drop(place);
         let new = NewAccount { login: login.to_owned(), credential: Some(credential.clone()) };
@@ -139,7 +141,7 @@ impl Accounts {
         Ok((account, session.ok_or(AccountError::WrongCredentials)?))
     }
 
-    async fn create(&self, account: NewAccount, max_accounts: u64) -> Result<Account, AccountError> {
+    async fn create(&self, account: NewAccount, max_accounts: u64) -> Result<Account> {
         let (_pending, others) = Pending::start(&self.pending);
         if self.quota.list_accounts(None, 1).await?.total + others >= max_accounts {
             return Err(AccountError::AccountLimitReached);
@@ -155,10 +157,10 @@ impl Accounts {
         password: &SecretString,
         address: IpAddr,
         known_browser: Option<BrowserId>,
-    ) -> Result<(Account, Session), AccountError> {
+    ) -> Result<(Account, Session)> {
         let attempt = match known_browser {
-            Some(browser) => Attempt::KnownBrowser { browser, login },
-            None => Attempt::SignIn { login, address },
+            Some(browser) => Attempt::KnownBrowser(browser, login),
+            None => Attempt::SignIn(login, address),
         };
         let place = self.enter(attempt)?;
         // If the credential changes during the check, the password is checked once more, against the new one.
@@ -175,8 +177,8 @@ impl Accounts {
 
     /// Takes a place in the queue for hashing, then counts the attempt: a full queue costs no attempt, and no call to
     /// quota-svc.
-    fn enter(&self, attempt: Attempt<'_>) -> Result<Place<'_>, AccountError> {
-        let is_known = matches!(attempt, Attempt::KnownBrowser { .. } | Attempt::Confirmation { .. });
+    fn enter(&self, attempt: Attempt<'_>) -> Result<Place<'_>> {
+        let is_known = matches!(attempt, Attempt::KnownBrowser(..) | Attempt::Confirmation(_));
         let place = self.passwords.enter(if is_known { Share::Known } else { Share::Strangers })?;
         self.throttle.attempt(attempt, Instant::now())?;
         Ok(place)
@@ -188,7 +190,7 @@ impl Accounts {
         login: &str,
         password: &SecretString,
         place: &Place<'_>,
-    ) -> Result<(Account, String), AccountError> {
+    ) -> Result<(Account, String)> {
         let account = self.find(login).await?;
         let id = account.as_ref().map_or(DUMMY_ACCOUNT_ID, |account| &account.id);
         let stored_hash = self.credential(id).await?.map(|(hash, _)| hash);
@@ -237,7 +239,7 @@ impl Accounts {
         session: &Session,
         current: &SecretString,
         new: &SecretString,
-    ) -> Result<(), AccountError> {
+    ) -> Result<()> {
         let (place, expected_credential, expected_version) = self.check_password(session, current).await?;
         let login = self.quota.account(&session.account).await?.login;
         let change = SetCredential {
@@ -258,8 +260,8 @@ impl Accounts {
         token: &str,
         password: &SecretString,
         address: IpAddr,
-    ) -> Result<String, AccountError> {
-        let place = self.enter(Attempt::PasswordLink { address })?;
+    ) -> Result<String> {
+        let place = self.enter(Attempt::PasswordLink(address))?;
         let token = LinkToken::parse(token).ok_or(AccountError::InvalidLink)?;
         match self.use_link(&token, password, &place).await {
             // The account has been deleted, or another request has set a password in the meantime.
@@ -272,16 +274,11 @@ impl Accounts {
         }
     }
 
-    async fn use_link(
-        &self,
-        token: &LinkToken,
-        password: &SecretString,
-        place: &Place<'_>,
-    ) -> Result<(), AccountError> {
+    async fn use_link(&self, token: &LinkToken, password: &SecretString, place: &Place<'_>) -> Result<()> {
         let account = token.account();
         // Read before the link is checked: if another request uses the link after the check, the version differs.
         let (expected_credential, expected_version) = self.credential(&account).await?.unzip();
-        if !token.is_active(&self.quota).await? {
+        if self.quota.session_account(&account, &token.sha256()).await?.is_none() {
             return Err(AccountError::InvalidLink);
         }
         let login = self.quota.account(&account).await?.login;
@@ -296,13 +293,13 @@ impl Accounts {
     }
 
     /// Deletes the account with its keys and sessions. Fails if the password is changed before the deletion begins.
-    pub async fn delete(&self, session: &Session, password: &SecretString) -> Result<(), AccountError> {
+    pub async fn delete(&self, session: &Session, password: &SecretString) -> Result<()> {
         let (_, expected_credential, _) = self.check_password(session, password).await?;
         Ok(self.quota.delete_account(&session.account, Some(&expected_credential)).await?)
     }
 
     /// Checks the password before a change that is made elsewhere.
-    pub async fn confirm(&self, session: &Session, password: &SecretString) -> Result<(), AccountError> {
+    pub async fn confirm(&self, session: &Session, password: &SecretString) -> Result<()> {
         self.check_password(session, password).await.map(drop)
     }
 
@@ -312,10 +309,10 @@ impl Accounts {
         &self,
         session: &Session,
         password: &SecretString,
-    ) -> Result<(Place<'_>, String, u32), AccountError> {
+    ) -> Result<(Place<'_>, String, u32)> {
         // Counted per session: guesses by others, even in another session of the account, don't affect this one.
         let id_sha256 = session.id_sha256();
-        let attempt = Attempt::Confirmation { session: &id_sha256 };
+        let attempt = Attempt::Confirmation(&id_sha256);
         let place = self.enter(attempt)?;
         let stored = self.credential(&session.account).await?;
         let stored_hash = stored.as_ref().map(|(hash, _)| hash.clone());
@@ -327,13 +324,13 @@ impl Accounts {
 
     /// Creates a session for the owner of this credential; `None` if the account has another one by now, or has been
     /// deleted.
-    async fn create_session(
-        &self,
-        account: &str,
-        credential: String,
-    ) -> Result<Option<Session>, AccountError> {
+    async fn create_session(&self, account: &str, credential: String) -> Result<Option<Session>> {
         let session = Session::new(account, unix_now())?;
-        match session::create(&self.quota, &session, credential).await {
+        // Otherwise a sign-in with the old password could outlive a password change.
+        let expected_credential = Some(credential);
+        let (id_sha256, ttl_seconds) = (session.id_sha256(), SESSION_TTL_SECONDS);
+        let new = NewSession { id_sha256, ttl_seconds, expected_credential };
+        match self.quota.create_session(account, &new).await {
             Ok(()) => Ok(Some(session)),
             Err(error) if matches!(error.code(), Some("version_conflict" | "account_not_found")) => Ok(None),
             Err(error) => Err(error.into()),
@@ -350,11 +347,8 @@ impl Accounts {
 
     /// Returns the account's password hash and its version; `None` if the account does not exist or has no password.
     async fn credential(&self, account: &str) -> Result<Option<(String, u32)>, ClientError> {
-        match self.quota.credential(account).await {
-            Ok(stored) => Ok(stored.credential.map(|hash| (hash, stored.version))),
-            Err(error) if error.status() == Some(404) => Ok(None),
-            Err(error) => Err(error),
-        }
+        let stored = found(self.quota.credential(account).await)?;
+        Ok(stored.and_then(|stored| Some((stored.credential?, stored.version))))
     }
 }
 

@@ -18,6 +18,7 @@ use crate::deadline::{self, QUOTA_TIMEOUT};
 use crate::first_account::FirstAccount;
 use crate::mail::Mailer;
 use crate::notices::Deliveries;
+use crate::notices::target::TargetRules;
 use crate::router;
 use crate::session::{Cookies, KnownBrowsers, SessionKey};
 
@@ -47,11 +48,7 @@ impl DashboardService {
         let token = QuotaToken::load_flag(config.quota_token_file.as_deref())?;
         let quota = quota_client(config)?.with_token(&token);
         let (key, mut tasks) = (config.accounts.session_key()?, JoinSet::new());
-        let mail = Mailer::start(&config.notices.mail, &key, quota.clone(), config.dashboard_url())?;
-        let mail = mail.map(|(mailer, task)| {
-            tasks.spawn(kit.tasks.watch("mail", task));
-            mailer
-        });
+        let mail = Mailer::new(&config.notices.mail, &key, quota.clone(), config.dashboard_url())?;
         let context = Arc::new(context(config, &key, edge, quota, mail)?);
         let endpoint = router::endpoint(&context, &kit.telemetry)?;
         let quota = context.quota.clone();
@@ -110,7 +107,9 @@ fn context(
     quota: QuotaClient,
     mail: Option<Arc<Mailer>>,
 ) -> anyhow::Result<Context> {
-    let args = &config.accounts;
+    let (args, notices) = (&config.accounts, &config.notices);
+    let networks = notices.webhook_allow_network.clone();
+    let rules = || TargetRules { allow_http: notices.webhook_allow_http, networks };
     let max_accounts = (args.signup == Switch::On).then_some(args.max_accounts);
     Ok(Context {
         accounts: Accounts::new(quota.clone(), max_accounts)?,
@@ -122,7 +121,7 @@ fn context(
         lookup_url: config.lookup_url.as_str().trim_end_matches('/').to_owned(),
         public_origin: config.public_origin(),
         dashboard_url: config.dashboard_url(),
-        webhooks: config.notices.webhook_rules(),
+        webhooks: (notices.webhooks == Switch::On).then(rules),
         mail,
         host: config.host(),
         attribution: config.attribution.clone(),

@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
-use base::flags::flag_defaults;
 use clap::Parser;
 use edge::EdgeArgs;
 use http_server::{ListenerArgs, ServeArgs, Tls, TlsArgs};
@@ -14,7 +13,6 @@ use service_kit::{ListenAddrParser, PortArgs, TelemetryArgs, is_local_http, web_
 use url::Url;
 
 use crate::mail::MailArgs;
-use crate::notices::target::TargetRules;
 use crate::password_commands::PasswordCommand;
 use crate::session::SessionKey;
 
@@ -160,26 +158,7 @@ pub struct NoticeArgs {
     pub mail: MailArgs,
 }
 
-impl NoticeArgs {
-    /// Where webhooks may be sent; `None` if none are sent.
-    pub fn webhook_rules(&self) -> Option<TargetRules> {
-        let networks = self.webhook_allow_network.clone();
-        let rules = || TargetRules { allow_http: self.webhook_allow_http, networks };
-        (self.webhooks == Switch::On).then(rules)
-    }
-}
-
-impl Default for NoticeArgs {
-    fn default() -> Self {
-        flag_defaults()
-    }
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        flag_defaults()
-    }
-}
+base::default_from_flags!(Config);
 
 #[derive(clap::ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Switch {

@@ -15,12 +15,10 @@ use lettre::transport::smtp::extension::ClientId;
 use lettre::transport::smtp::{self, AsyncSmtpTransport};
 use lettre::{Address, AsyncTransport, Tokio1Executor};
 use message::Message;
-use quota_client::wire::Mail;
-use quota_client::{ClientError, QuotaClient};
+use quota_client::wire::{Account, Contact, Mail};
+use quota_client::{ClientError, QuotaClient, found};
 use ring::hmac;
 use tokio::sync::Semaphore;
-use tokio::sync::mpsc::{self, Receiver, Sender};
-use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use url::Url;
 
@@ -29,13 +27,11 @@ use crate::session::{SessionKey, unix_now};
 use crate::throttle::{Attempt, Purpose, Throttle, Throttled};
 
 /// Time for one attempt, including the wait for a free connection.
-const TIMEOUT: Duration = Duration::from_secs(30);
+pub const TIMEOUT: Duration = Duration::from_secs(30);
 /// Connections to the mail server at the same time.
 const CONNECTIONS: usize = 8;
-/// Messages that wait to be sent in the background. Further ones are dropped.
-const QUEUE: usize = 256;
-/// Messages that are sent in the background at the same time, or wait for their next attempt.
-const CONCURRENCY: usize = 64;
+/// Messages that are sent in the background, or wait for their next attempt. Further ones are dropped.
+const MAX_TASKS: usize = 256;
 /// Time after each failed attempt in the background.
 const BACKOFF: [Duration; 3] = [Duration::from_secs(5), Duration::from_secs(60), Duration::ZERO];
 /// Lifetime of the link that verifies an address.
@@ -85,6 +81,8 @@ pub enum MailError {
     Rejected(u16),
     #[error("the connection to the mail server failed")]
     Connection(#[source] smtp::Error),
+    #[error("too many messages wait")]
+    TooMany,
 }
 
 /// Work in the background.
@@ -100,14 +98,13 @@ pub enum Task {
 pub struct Mailer {
     transport: AsyncSmtpTransport<Tokio1Executor>,
     from: Mailbox,
-    timeout: Duration,
     connections: Semaphore,
+    tasks: Arc<Semaphore>,
     throttle: Throttle,
     quota: QuotaClient,
     /// URL of the dashboard, without a trailing slash.
     url: String,
     verification_key: hmac::Key,
-    tasks: Sender<Task>,
     failures: LogThrottle,
 }
 
@@ -118,13 +115,13 @@ pub fn address(text: &str) -> Result<Address, AddressError> {
 }
 
 impl Mailer {
-    /// The mailer and its task; `None` if no mail server is set.
-    pub fn start(
+    /// `None` if no mail server is set.
+    pub fn new(
         args: &MailArgs,
         key: &SessionKey,
         quota: QuotaClient,
         url: String,
-    ) -> anyhow::Result<Option<(Arc<Self>, impl Future<Output = ()> + Send + use<>)>> {
+    ) -> anyhow::Result<Option<Arc<Self>>> {
         let Some(server) = &args.smtp_url else { return Ok(None) };
         let from = args.mail_from.clone().context("--smtp-url needs --mail-from")?;
         let mut server = server.clone();
@@ -145,51 +142,52 @@ impl Mailer {
         let transport = AsyncSmtpTransport::<Tokio1Executor>::from_url(server.as_str());
         let transport = transport.context("--smtp-url")?.timeout(Some(TIMEOUT));
         let transport = transport.hello_name(ClientId::Domain(from.email.domain().to_owned()));
-        let (tasks, receiver) = mpsc::channel(QUEUE);
-        let mailer = Arc::new(Self {
+        Ok(Some(Arc::new(Self {
             transport: transport.build(),
             from,
-            timeout: TIMEOUT,
             connections: Semaphore::new(CONNECTIONS),
+            tasks: Arc::new(Semaphore::new(MAX_TASKS)),
             throttle: Throttle::new()?,
             quota,
             url,
             verification_key: key.signing_key("mail verification v1"),
-            tasks,
             failures: LogThrottle::default(),
-        });
-        Ok(Some((mailer.clone(), mailer.run(receiver))))
+        })))
     }
 
     /// Counts a message to this address, or rejects it.
     pub fn allow(&self, purpose: Purpose, recipient: &str) -> Result<(), Throttled> {
-        self.throttle.attempt(Attempt::Mail { purpose, recipient }, Instant::now())
+        self.throttle.attempt(Attempt::Mail(purpose, recipient), Instant::now())
     }
 
-    /// Sends a message.
-    pub async fn send(&self, to: &str, message: &Message) -> Result<(), MailError> {
+    /// Sends a message within `time`, or logs why it was not sent.
+    pub async fn send(&self, to: &str, message: &Message, time: Duration) -> Result<(), MailError> {
+        let sent = timeout(time, self.attempt(to, message)).await.unwrap_or(Err(MailError::TimedOut));
+        sent.inspect_err(|error| self.log(error))
+    }
+
+    async fn attempt(&self, to: &str, message: &Message) -> Result<(), MailError> {
         let message = message.build(&self.from, address(to)?)?;
-        let attempt = async {
-            // Fails only if the semaphore is closed, which never happens.
-            let _connection = self.connections.acquire().await;
-            self.transport.send(message).await
-        };
-        match timeout(self.timeout, attempt).await {
-            Err(_) => Err(MailError::TimedOut),
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(error)) => Err(match error.status() {
-                Some(status) => MailError::Rejected(status.into()),
-                None if error.is_timeout() => MailError::TimedOut,
-                None => MailError::Connection(error),
-            }),
-        }
+        // Fails only if the semaphore is closed, which never happens.
+        let _connection = self.connections.acquire().await;
+        let sent = self.transport.send(message).await;
+        sent.map(drop).map_err(|error| match error.status() {
+            Some(status) => MailError::Rejected(status.into()),
+            None if error.is_timeout() => MailError::TimedOut,
+            None => MailError::Connection(error),
+        })
     }
 
     /// Starts work in the background.
-    pub fn spawn(&self, task: Task) {
-        if self.tasks.try_send(task).is_err() {
-            self.log(anyhow::anyhow!("too many messages wait"));
-        }
+    pub fn spawn(self: &Arc<Self>, task: Task) {
+        let Ok(permit) = self.tasks.clone().try_acquire_owned() else { return self.log(&MailError::TooMany) };
+        let mailer = self.clone();
+        tokio::spawn(async move {
+            if let Err(error) = mailer.perform(task).await {
+                mailer.log(&*error);
+            }
+            drop(permit);
+        });
     }
 
     /// The message with the link that verifies an address of an account.
@@ -208,93 +206,65 @@ impl Mailer {
         let Some((signed, tag)) = bytes.split_at_checked(ACCOUNT_LEN + 8) else { return Ok(false) };
         let (account, expires) = signed.split_at(ACCOUNT_LEN);
         let account = HEXLOWER.encode(account);
-        let mut contact = match self.quota.contact(&account).await {
-            Err(error) if error.status() == Some(404) => return Ok(false),
-            contact => contact?.contact,
-        };
-        let is_valid = |mail: &&mut Mail| {
+        let Some(old) = found(self.quota.contact(&account).await)? else { return Ok(false) };
+        let is_valid = |mail: &Mail| {
             let message = [signed, mail.address.as_bytes()].concat();
             expires > &unix_now().to_be_bytes()[..]
                 && hmac::verify(&self.verification_key, &message, tag).is_ok()
         };
-        let Some(mail) = contact.mail.as_mut().filter(is_valid) else { return Ok(false) };
-        mail.verified = true;
-        self.quota.set_contact(&account, &contact).await?;
+        let Some(mail) = old.contact.mail.clone().filter(is_valid) else { return Ok(false) };
+        let contact = Contact { mail: Some(Mail { verified: true, ..mail }), ..old.contact.clone() };
+        self.quota.set_contact(&account, old.contact, contact).await?;
         Ok(true)
     }
 
     /// Logs why a message was not sent.
-    fn log(&self, error: anyhow::Error) {
+    fn log(&self, error: &(dyn std::error::Error + 'static)) {
         if let Some(occurrences) = self.failures.allow() {
-            tracing::warn!(error = format!("{error:#}"), occurrences, "can't send mail");
+            let causes: Vec<_> = anyhow::Chain::new(error).map(ToString::to_string).collect();
+            tracing::warn!(error = causes.join(": "), occurrences, "can't send mail");
         }
     }
 
-    /// Logs why a message was not sent, and returns what its recipient sees of it.
-    pub fn log_failure(&self, error: MailError) -> String {
-        let shown = error.to_string();
-        self.log(error.into());
-        shown
-    }
-
-    async fn run(self: Arc<Self>, mut tasks: Receiver<Task>) {
-        let mut in_progress = JoinSet::new();
-        while let Some(task) = tasks.recv().await {
-            if in_progress.len() >= CONCURRENCY {
-                in_progress.join_next().await;
+    /// Sends the message of a task, if anybody gets one.
+    async fn perform(&self, task: Task) -> anyhow::Result<()> {
+        let account = match &task {
+            Task::PasswordReset { login } => match self.quota.find_account(login).await {
+                Err(error) if error.status() == Some(400) => None,
+                account => account?,
+            },
+            Task::PasswordChanged { account } | Task::AddressChanged { account, .. } => {
+                Some(self.quota.account(account).await?)
             }
-            let mailer = self.clone();
-            in_progress.spawn(async move { mailer.perform(task).await });
-            while in_progress.try_join_next().is_some() {}
-        }
-    }
-
-    async fn perform(&self, task: Task) {
-        let (address, message) = match self.message(task).await {
-            Ok(Some(message)) => message,
-            Ok(None) => return,
-            Err(error) => return self.log(error),
+        };
+        let Some(Account { id, login, .. }) = account else { return Ok(()) };
+        let (purpose, address) = match &task {
+            Task::AddressChanged { old, .. } => (Purpose::Security, Some(old.clone())),
+            Task::PasswordChanged { .. } => (Purpose::Security, self.verified_address(&id).await?),
+            Task::PasswordReset { .. } => (Purpose::PasswordReset, self.verified_address(&id).await?),
+        };
+        let is_allowed = |address: &String| self.allow(purpose, address).is_ok();
+        let Some(address) = address.filter(is_allowed) else { return Ok(()) };
+        let message = match task {
+            Task::AddressChanged { .. } => Message::address_changed(&login, &self.url),
+            Task::PasswordChanged { .. } => Message::password_changed(&login, &self.url),
+            Task::PasswordReset { .. } => {
+                let token = LinkToken::generate(&id)?;
+                token.store(&self.quota, RESET_TTL).await?;
+                Message::password_reset(&login, &token.link(&self.url))
+            }
         };
         for wait in BACKOFF {
-            match self.send(&address, &message).await {
-                Ok(()) => return,
-                Err(error) => self.log(error.into()),
+            if self.send(&address, &message, TIMEOUT).await.is_ok() {
+                break;
             }
             sleep(wait).await;
         }
+        Ok(())
     }
 
-    /// The message of a task and its recipient; `None` if nobody gets one.
-    async fn message(&self, task: Task) -> anyhow::Result<Option<(String, Message)>> {
-        let (account, old) = match task {
-            Task::PasswordReset { login } => {
-                let account = match self.quota.find_account(&login).await {
-                    Err(error) if error.status() == Some(400) => None,
-                    account => account?,
-                };
-                let Some(account) = account else { return Ok(None) };
-                let contact = self.quota.contact(&account.id).await?.contact;
-                let Some(address) = contact.verified_address() else { return Ok(None) };
-                if self.allow(Purpose::PasswordReset, address).is_err() {
-                    return Ok(None);
-                }
-                let token = LinkToken::generate(&account.id)?;
-                token.store(&self.quota, RESET_TTL).await?;
-                let link = token.link(&self.url);
-                return Ok(Some((address.to_owned(), Message::password_reset(&account.login, &link))));
-            }
-            Task::PasswordChanged { account } => (account, None),
-            Task::AddressChanged { account, old } => (account, Some(old)),
-        };
-        let login = self.quota.account(&account).await?.login;
-        let (address, message) = match old {
-            Some(old) => (old, Message::address_changed(&login, &self.url)),
-            None => match self.quota.contact(&account).await?.contact.verified_address() {
-                Some(address) => (address.to_owned(), Message::password_changed(&login, &self.url)),
-                None => return Ok(None),
-            },
-        };
-        Ok(self.allow(Purpose::Security, &address).is_ok().then_some((address, message)))
+    async fn verified_address(&self, account: &str) -> Result<Option<String>, ClientError> {
+        Ok(self.quota.contact(account).await?.contact.verified_address().map(str::to_owned))
     }
 }
 
@@ -315,17 +285,15 @@ mod tests {
         };
         let quota = QuotaClient::new("http://127.0.0.1:9", TIMEOUT).unwrap();
         let key = SessionKey::generate().unwrap();
-        let (mailer, task) = Mailer::start(&args, &key, quota, String::new()).unwrap().unwrap();
-        drop(task);
-        let mut mailer = Arc::into_inner(mailer).unwrap();
-        mailer.timeout = Duration::from_millis(200);
+        let mailer = Mailer::new(&args, &key, quota, String::new()).unwrap().unwrap();
         let silent = async {
             let (mut stream, _) = listener.accept().await.unwrap();
             // Ends when the mailer gives up.
             stream.read_to_end(&mut Vec::new()).await.unwrap();
         };
         let message = Message::verification("https://keys.example");
-        let (sent, ()) = tokio::join!(mailer.send("ada@example.org", &message), silent);
+        let time = Duration::from_millis(200);
+        let (sent, ()) = tokio::join!(mailer.send("ada@example.org", &message, time), silent);
         assert!(matches!(sent, Err(MailError::TimedOut)), "{sent:?}");
     }
 }

@@ -10,14 +10,14 @@ use std::time::Duration;
 use base::log_throttle::LogThrottle;
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Meter};
-use quota_client::wire::{Channel, ClaimedNotice, Delivery, NoticeResult};
-use quota_client::{ClientError, QuotaClient};
+use quota_client::wire::{Channel, ClaimedNotice, Delivery, NoticeResult, OwnedKey};
+use quota_client::{ClientError, QuotaClient, found};
 use target::TargetRules;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use webhook::Message;
 
-use crate::mail::{Mailer, message};
+use crate::mail::{Mailer, TIMEOUT, message};
 use crate::session::unix_now;
 use crate::throttle::Purpose;
 
@@ -87,53 +87,48 @@ impl Deliveries {
     }
 
     async fn deliver(&self, claimed: ClaimedNotice) {
-        let result = match self.attempt(&claimed).await {
+        let (retry_seconds, delivery) = match self.attempt(&claimed).await {
             Ok(result) => result,
             // The claim ends by itself.
             Err(error) => return self.log(&error, "can't deliver a notice"),
         };
+        let ClaimedNotice { account, channel, claim, .. } = claimed;
+        let result = NoticeResult { account, channel, claim, retry_seconds, delivery };
         if let Err(error) = self.quota.report_notice(&result).await {
             self.log(&error, "can't report the delivery of a notice; it may be repeated");
         }
     }
 
-    /// Sends a notice, unless its account or key is gone or wants none.
-    async fn attempt(&self, claimed: &ClaimedNotice) -> Result<NoticeResult, ClientError> {
-        let ClaimedNotice { account, channel, notice, claim, attempts } = claimed;
-        let finished = |retry_seconds, delivery| NoticeResult {
-            account: account.clone(),
-            channel: *channel,
-            claim: *claim,
-            retry_seconds,
-            delivery,
-        };
-        let contact = match self.quota.contact(account).await {
-            Err(error) if error.status() == Some(404) => return Ok(finished(None, None)),
-            contact => contact?.contact,
-        };
+    /// Sends a notice, unless its account or key is gone or wants none. Returns when to try again, and the attempt.
+    async fn attempt(
+        &self,
+        ClaimedNotice { account, channel, notice, attempts, .. }: &ClaimedNotice,
+    ) -> Result<(Option<u32>, Option<Delivery>), ClientError> {
+        let contact = found(self.quota.contact(account).await)?.unwrap_or_default().contact;
         if !contact.channels().contains(channel) {
-            return Ok(finished(None, None));
+            return Ok((None, None));
         }
-        let key = match self.quota.key(&notice.key, Some(account)).await {
-            Err(error) if error.status() == Some(404) => return Ok(finished(None, None)),
-            key => key?.key,
-        };
+        let key = found(self.quota.key(&notice.key, Some(account)).await)?;
+        let Some(OwnedKey { key, .. }) = key else { return Ok((None, None)) };
         let link = format!("{}/#/keys/{}", self.link, key.id);
         let sent = match (channel, contact.webhook, contact.mail, &self.webhooks, &self.mail) {
             (Channel::Webhook, Some(webhook), _, Some(rules), _) => {
-                let sent = webhook::send(rules, &webhook, &Message::new(notice, &key, &link)).await;
+                let sent =
+                    webhook::send(rules, &webhook, &Message::new(notice, &key, &link), webhook::TIMEOUT)
+                        .await;
                 sent.map_err(|error| error.to_string())
             }
             (Channel::Mail, _, Some(mail), _, Some(mailer)) => {
                 if let Err(throttled) = mailer.allow(Purpose::Notice, &mail.address) {
-                    let seconds = u32::try_from(throttled.retry_after.as_secs()).unwrap_or(u32::MAX);
-                    return Ok(finished(Some(seconds.saturating_add(1)), None));
+                    let seconds = u32::try_from(throttled.retry_seconds()).unwrap_or(u32::MAX);
+                    return Ok((Some(seconds), None));
                 }
-                let sent = mailer.send(&mail.address, &message::Message::notice(notice, &key, &link)).await;
-                sent.map_err(|error| mailer.log_failure(error))
+                let sent =
+                    mailer.send(&mail.address, &message::Message::notice(notice, &key, &link), TIMEOUT).await;
+                sent.map_err(|error| error.to_string())
             }
             // This service does not use the channel any more.
-            _ => return Ok(finished(None, None)),
+            _ => return Ok((None, None)),
         };
         let backoff = BACKOFF.get(*attempts as usize).or(BACKOFF.last()).copied();
         let retry = backoff.filter(|_| sent.is_err() && *attempts < MAX_ATTEMPTS);
@@ -143,7 +138,7 @@ impl Deliveries {
             (Err(_), None) => "dropped",
         };
         self.results.add(1, &[KeyValue::new("channel", channel.as_str()), KeyValue::new("result", result)]);
-        Ok(finished(retry, Some(Delivery { at: now_ms(), error: sent.err() })))
+        Ok((retry, Some(Delivery { at: now_ms(), error: sent.err() })))
     }
 
     fn log(&self, error: &ClientError, message: &str) {

@@ -39,7 +39,7 @@ pub enum PasswordError {
     #[error("this password is one of the most common ones, which attackers try first; choose another one")]
     Common,
     /// This share of the queue is full.
-    #[error("too many sign-ins right now")]
+    #[error("too many sign-ins right now. Retry in a few seconds")]
     Busy,
     #[error("the password could not be hashed")]
     Hash(#[from] argon2::password_hash::Error),
@@ -47,6 +47,9 @@ pub enum PasswordError {
     #[error("the hashing task failed")]
     TaskFailed(#[from] tokio::task::JoinError),
 }
+
+/// The result of most functions.
+pub type Result<T, E = PasswordError> = std::result::Result<T, E>;
 
 /// Generates 120 random bits in Base32. It has no 0 and no 1, which are easily confused with o and l.
 pub fn random_password() -> anyhow::Result<String> {
@@ -56,7 +59,7 @@ pub fn random_password() -> anyhow::Result<String> {
 }
 
 /// Checks a new password for the account with this login and returns the hash to store. Blocks the thread meanwhile.
-pub fn hash_new(password: &SecretString, login: &str) -> Result<String, PasswordError> {
+pub fn hash_new(password: &SecretString, login: &str) -> Result<String> {
     check(password, login)?;
     Ok(hash(password)?)
 }
@@ -87,7 +90,7 @@ pub struct Passwords {
 
 impl Passwords {
     /// Blocks the thread while it computes the dummy hash.
-    pub fn new() -> Result<Self, PasswordError> {
+    pub fn new() -> Result<Self> {
         let dummy = hash(&SecretString::from(DUMMY_PASSWORD))?;
         Ok(Self {
             known: Semaphore::new(MAX_CONCURRENT + MAX_QUEUED),
@@ -99,7 +102,7 @@ impl Passwords {
     }
 
     /// Takes a place in the queue.
-    pub fn enter(&self, share: Share) -> Result<Place<'_>, PasswordError> {
+    pub fn enter(&self, share: Share) -> Result<Place<'_>> {
         let queue = match share {
             Share::Known => &self.known,
             Share::Strangers => &self.strangers,
@@ -118,24 +121,20 @@ pub struct Place<'a> {
 
 impl Place<'_> {
     /// Checks a new password for the account with this login and returns the hash to store.
-    pub async fn hash_new(&self, password: &SecretString, login: &str) -> Result<String, PasswordError> {
+    pub async fn hash_new(&self, password: &SecretString, login: &str) -> Result<String> {
         check(password, login)?;
         self.hash(password).await
     }
 
     /// Hashes a password that may be older than today's rules.
-    pub async fn hash(&self, password: &SecretString) -> Result<String, PasswordError> {
+    pub async fn hash(&self, password: &SecretString) -> Result<String> {
         let password = password.clone();
         Ok(self.run(move || hash(&password)).await??)
     }
 
     /// Whether the password matches the stored hash. `None` (unknown login, or account without a password) never
     /// matches, but takes equally long.
-    pub async fn verify(
-        &self,
-        password: &SecretString,
-        stored: Option<String>,
-    ) -> Result<bool, PasswordError> {
+    pub async fn verify(&self, password: &SecretString, stored: Option<String>) -> Result<bool> {
         let (password, dummy) = (password.clone(), self.passwords.dummy.clone());
         self.run(move || {
             let is_match = matches(&password, stored.as_deref().unwrap_or(&dummy));
@@ -144,10 +143,7 @@ impl Place<'_> {
         .await
     }
 
-    async fn run<T: Send + 'static>(
-        &self,
-        work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, PasswordError> {
+    async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
         let hashing = async {
             let turn = match self.share {
                 Share::Known => None,
@@ -166,11 +162,11 @@ impl Place<'_> {
     }
 }
 
-async fn acquire(semaphore: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, PasswordError> {
+async fn acquire(semaphore: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit> {
     semaphore.clone().acquire_owned().await.map_err(|_| PasswordError::Busy)
 }
 
-fn check(password: &SecretString, login: &str) -> Result<(), PasswordError> {
+fn check(password: &SecretString, login: &str) -> Result<()> {
     let password = password.expose_secret();
     if !(MIN_CHARS..=MAX_CHARS).contains(&password.chars().count()) {
         return Err(PasswordError::Length);
@@ -179,10 +175,7 @@ fn check(password: &SecretString, login: &str) -> Result<(), PasswordError> {
     if lowercase == normalized(login) {
         return Err(PasswordError::EqualsLogin);
     }
-    match is_common(&lowercase) {
-        true => Err(PasswordError::Common),
-        false => Ok(()),
-    }
+    if is_common(&lowercase) { Err(PasswordError::Common) } else { Ok(()) }
 }
 
 /// Whether a password in lowercase is one character repeated, or in our list of the most common ones.

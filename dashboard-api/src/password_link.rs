@@ -58,13 +58,8 @@ impl LinkToken {
         HEXLOWER.encode(&self.0[..ACCOUNT_LEN])
     }
 
-    /// Whether the link can still be used.
-    pub async fn is_active(&self, quota: &QuotaClient) -> Result<bool, ClientError> {
-        Ok(quota.session_account(&self.account(), &self.sha256()).await?.is_some())
-    }
-
-    /// The prefix separates the hashes from those of session IDs.
-    fn sha256(&self) -> String {
+    /// What is stored. The prefix separates the hashes from those of session IDs.
+    pub fn sha256(&self) -> String {
         HEXLOWER.encode(&Sha256::new().chain_update("password-link:").chain_update(self.0).finalize())
     }
 }

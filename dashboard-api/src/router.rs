@@ -40,8 +40,10 @@ pub fn endpoint(context: &Arc<Context>, telemetry: &Telemetry) -> anyhow::Result
     let request_telemetry =
         RequestTelemetry::new(telemetry, "dashboard-api").trust_trace_of(move |peer| trusted.contains(peer));
 
+    let docs_url = context.docs_url.clone();
     let api = api::service(context)
         .around(|endpoint, request| deadline::scope(async move { endpoint.call(request).await }))
+        .after(move |result| ready(result.map_err(|error| api::respond(error, &docs_url))))
         .with(BodyLimit::new(MAX_BODY))
         .before(move |request| csrf.check(request));
     let lookup_url = &context.lookup_url;

@@ -19,45 +19,23 @@ const MAX_ENTRIES: usize = 65_536;
 /// An attempt to use a password or a link, to create an account, or to send something. Each kind is counted separately.
 #[derive(Debug, Clone, Copy)]
 pub enum Attempt<'a> {
-    /// A sign-in from a browser that has not signed in to this account before.
-    SignIn {
-        login: &'a str,
-        address: IpAddr,
-    },
+    /// A sign-in with this login from a browser that has not signed in to this account before.
+    SignIn(&'a str, IpAddr),
     /// A sign-in from a browser that has the known-browser cookie of this login.
-    KnownBrowser {
-        browser: BrowserId,
-        login: &'a str,
-    },
+    KnownBrowser(BrowserId, &'a str),
     /// The password that confirms a change, in the session with this SHA-256.
-    Confirmation {
-        session: &'a str,
-    },
-    SignUp {
-        address: IpAddr,
-    },
-    /// A test event to the webhook of an account.
-    TestEvent {
-        account: &'a str,
-    },
+    Confirmation(&'a str),
+    SignUp(IpAddr),
+    /// A test event to the webhook of this account.
+    TestEvent(&'a str),
     /// The use of a password link, or of a link that verifies a mail address.
-    PasswordLink {
-        address: IpAddr,
-    },
-    /// A question about a key's quota.
-    Quota {
-        key: &'a str,
-        address: IpAddr,
-    },
+    PasswordLink(IpAddr),
+    /// A question about the quota of the key with this ID.
+    Quota(&'a str, IpAddr),
     /// A request for mail by a visitor or an owner.
-    MailRequest {
-        address: IpAddr,
-    },
+    MailRequest(IpAddr),
     /// A message to this mail address.
-    Mail {
-        purpose: Purpose,
-        recipient: &'a str,
-    },
+    Mail(Purpose, &'a str),
 }
 
 /// What mail is sent for. Each purpose has its own limits, so that none can be used to prevent another.
@@ -99,9 +77,16 @@ const MAIL_PER_RECIPIENT: AttemptRate = rate(10, 360);
 const MAIL_IN_TOTAL: AttemptRate = rate(1_200, 3);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("too many attempts")]
+#[error("too many attempts. Try again in {} seconds", self.retry_seconds())]
 pub struct Throttled {
     pub retry_after: Duration,
+}
+
+impl Throttled {
+    /// Rounded up.
+    pub fn retry_seconds(&self) -> u64 {
+        self.retry_after.as_secs() + 1
+    }
 }
 
 type Digest = [u8; 16];
@@ -146,46 +131,38 @@ impl Throttle {
 
     /// The counters of an attempt and their limits. The first is the one that a correct password resets.
     fn limits(&self, attempt: Attempt<'_>) -> Vec<(Digest, AttemptRate)> {
+        let limit = |kind, parts: &[&[u8]], rate| (self.digest(kind, parts), rate);
         match attempt {
-            Attempt::SignIn { login, address } => {
+            Attempt::SignIn(login, address) => {
                 let (login, address) = (normalized(login), network(address));
                 vec![
-                    (self.digest("login and address", &[login.as_bytes(), &address]), PER_CLIENT),
-                    (self.digest("login", &[login.as_bytes()]), PER_LOGIN),
-                    (self.digest("address", &[&address]), PER_ADDRESS),
+                    limit("login and address", &[login.as_bytes(), &address], PER_CLIENT),
+                    limit("login", &[login.as_bytes()], PER_LOGIN),
+                    limit("address", &[&address], PER_ADDRESS),
                 ]
             }
             // The second limit is for a former owner, who can have collected many cookies.
-            Attempt::KnownBrowser { browser, login } => vec![
-                (self.digest("known browser", &[&browser.0]), PER_CLIENT),
-                (self.digest("login of known browsers", &[normalized(login).as_bytes()]), PER_LOGIN),
+            Attempt::KnownBrowser(browser, login) => vec![
+                limit("known browser", &[&browser.0], PER_CLIENT),
+                limit("login of known browsers", &[normalized(login).as_bytes()], PER_LOGIN),
             ],
-            Attempt::Confirmation { session } => {
-                vec![(self.digest("confirmation", &[session.as_bytes()]), PER_CLIENT)]
+            Attempt::Confirmation(session) => vec![limit("confirmation", &[session.as_bytes()], PER_CLIENT)],
+            Attempt::TestEvent(account) => {
+                vec![limit("test event", &[account.as_bytes()], TEST_EVENTS_PER_ACCOUNT)]
             }
-            Attempt::TestEvent { account } => {
-                vec![(self.digest("test event", &[account.as_bytes()]), TEST_EVENTS_PER_ACCOUNT)]
+            Attempt::SignUp(address) => vec![limit("sign-up", &[&network(address)], SIGN_UPS_PER_ADDRESS)],
+            Attempt::PasswordLink(address) => vec![limit("password link", &[&network(address)], PER_ADDRESS)],
+            Attempt::Quota(key, address) => {
+                vec![limit("quota", &[key.as_bytes(), &network(address)], QUOTA_PER_CLIENT)]
             }
-            Attempt::SignUp { address } => {
-                vec![(self.digest("sign-up", &[&network(address)]), SIGN_UPS_PER_ADDRESS)]
+            Attempt::MailRequest(address) => {
+                vec![limit("mail request", &[&network(address)], MAIL_REQUESTS_PER_ADDRESS)]
             }
-            Attempt::PasswordLink { address } => {
-                vec![(self.digest("password link", &[&network(address)]), PER_ADDRESS)]
-            }
-            Attempt::Quota { key, address } => {
-                vec![(self.digest("quota", &[key.as_bytes(), &network(address)]), QUOTA_PER_CLIENT)]
-            }
-            Attempt::MailRequest { address } => {
-                vec![(self.digest("mail request", &[&network(address)]), MAIL_REQUESTS_PER_ADDRESS)]
-            }
-            Attempt::Mail { purpose, recipient } => {
+            Attempt::Mail(purpose, recipient) => {
                 let (purpose, recipient) = (format!("{purpose:?}"), recipient.to_lowercase());
                 vec![
-                    (
-                        self.digest("recipient", &[purpose.as_bytes(), recipient.as_bytes()]),
-                        MAIL_PER_RECIPIENT,
-                    ),
-                    (self.digest("all mail", &[purpose.as_bytes()]), MAIL_IN_TOTAL),
+                    limit("recipient", &[purpose.as_bytes(), recipient.as_bytes()], MAIL_PER_RECIPIENT),
+                    limit("all mail", &[purpose.as_bytes()], MAIL_IN_TOTAL),
                 ]
             }
         }
@@ -216,10 +193,7 @@ fn network(address: IpAddr) -> Vec<u8> {
 fn next(arrival_time: Option<&Instant>, rate: AttemptRate, now: Instant) -> Result<Instant, Throttled> {
     let next = arrival_time.copied().unwrap_or(now).max(now) + rate.interval;
     let latest = now + rate.interval * rate.burst;
-    match next > latest {
-        true => Err(Throttled { retry_after: next - latest }),
-        false => Ok(next),
-    }
+    if next > latest { Err(Throttled { retry_after: next - latest }) } else { Ok(next) }
 }
 
 /// If the map is full, drops the entries for which the full burst is available again. If that is not enough, also drops
@@ -248,7 +222,7 @@ mod tests {
     }
 
     fn sign_in(login: &str, n: u32) -> Attempt<'_> {
-        Attempt::SignIn { login, address: address(n) }
+        Attempt::SignIn(login, address(n))
     }
 
     /// Makes `count` attempts and returns how many were allowed.
@@ -283,7 +257,7 @@ mod tests {
             (0..2_000).filter(|n| throttle.attempt(sign_in(&format!("login{n}"), 1), now).is_ok()).count();
         assert_eq!(allowed, 600);
         assert_eq!(attempts(&throttle, sign_in("ada", 2), 1, now), 1);
-        let sign_up = Attempt::SignUp { address: address(1) };
+        let sign_up = Attempt::SignUp(address(1));
         assert_eq!(attempts(&throttle, sign_up, 30, now), 20, "sign-ups are counted separately");
     }
 
@@ -295,10 +269,10 @@ mod tests {
             let _ = throttle.attempt(sign_in(&format!("login{n}"), 1), now);
         }
         assert_eq!(attempts(&throttle, sign_in("ada", 1), 1, now), 0);
-        let browser = |n: u8| Attempt::KnownBrowser { browser: BrowserId([n; 16]), login: "ada" };
+        let browser = |n: u8| Attempt::KnownBrowser(BrowserId([n; 16]), "ada");
         assert_eq!(attempts(&throttle, browser(1), 20, now), 10);
         assert_eq!(attempts(&throttle, browser(2), 20, now), 10, "each cookie has its own count");
-        assert_eq!(attempts(&throttle, Attempt::Confirmation { session: "a" }, 20, now), 10);
+        assert_eq!(attempts(&throttle, Attempt::Confirmation("a"), 20, now), 10);
         let of_all_cookies: usize = (3..=255).map(|n| attempts(&throttle, browser(n), 20, now)).sum();
         assert_eq!(of_all_cookies, 980, "all cookies of a login share a limit of 1,000");
     }
@@ -306,7 +280,7 @@ mod tests {
     #[test]
     fn known_browser_attempts_do_not_count_against_the_other_limits() {
         let (throttle, now) = (Throttle::new().unwrap(), Instant::now());
-        let browser = Attempt::KnownBrowser { browser: BrowserId([1; 16]), login: "ada" };
+        let browser = Attempt::KnownBrowser(BrowserId([1; 16]), "ada");
         assert_eq!(attempts(&throttle, browser, 20, now), 10);
         assert_eq!(attempts(&throttle, sign_in("ada", 1), 20, now), 10);
     }
@@ -316,7 +290,7 @@ mod tests {
         let (throttle, now) = (Throttle::new().unwrap(), Instant::now());
         let neighbor = |i: u32| IpAddr::V6(Ipv6Addr::from((0x2001_0db8_u128 << 96) + u128::from(i)));
         let allowed = (0..200).filter(|i| {
-            let attempt = Attempt::SignIn { login: "ada", address: neighbor(*i) };
+            let attempt = Attempt::SignIn("ada", neighbor(*i));
             throttle.attempt(attempt, now).is_ok()
         });
         assert_eq!(allowed.count(), 10);
@@ -335,7 +309,7 @@ mod tests {
     #[test]
     fn mail_is_limited_per_recipient_and_in_total_for_each_purpose() {
         fn mail(purpose: Purpose, recipient: &str) -> Attempt<'_> {
-            Attempt::Mail { purpose, recipient }
+            Attempt::Mail(purpose, recipient)
         }
         let (throttle, now) = (Throttle::new().unwrap(), Instant::now());
         assert_eq!(attempts(&throttle, mail(Purpose::PasswordReset, "ada@a.example"), 20, now), 10);
@@ -347,7 +321,7 @@ mod tests {
         assert_eq!(attempts(&throttle, mail(Purpose::Security, "grace@a.example"), 1, now), 1);
         let later = now + Duration::from_secs(3_600);
         assert_eq!(attempts(&throttle, mail(Purpose::PasswordReset, "ada@a.example"), 20, later), 10);
-        let request = Attempt::MailRequest { address: address(1) };
+        let request = Attempt::MailRequest(address(1));
         assert_eq!(attempts(&throttle, request, 30, now), 20);
     }
 
@@ -357,7 +331,7 @@ mod tests {
         assert_eq!(attempts(&throttle, sign_in("ada", 1), 20, now), 10);
         for i in 0..(MAX_ENTRIES as u32) {
             let address = IpAddr::from(i.to_be_bytes());
-            let _ = throttle.attempt(Attempt::SignIn { login: &i.to_string(), address }, now);
+            let _ = throttle.attempt(Attempt::SignIn(&i.to_string(), address), now);
         }
         assert!(throttle.arrival_times.lock().unwrap().len() <= MAX_ENTRIES);
         assert_eq!(

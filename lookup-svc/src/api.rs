@@ -52,9 +52,9 @@ impl Endpoint for Api {
     fn call(&self, request: Request) -> impl Future<Output = poem::Result<Response>> + Send {
         let response = async move {
             let (mut response, operation) = match (request.uri().path(), request.method()) {
-                (IP_PATH, &Method::GET) => (self.get_ip(&request).await, Operation::Lookup.label()),
+                (IP_PATH, &Method::GET) => (self.get_ip(&request).await, Operation::Lookup.as_str()),
                 (IP_PATH, &Method::OPTIONS) => (self.responses.preflight(), "preflight_ip"),
-                (DEMO_PATH, &Method::GET) => (self.get_demo(&request).await, Operation::Demo.label()),
+                (DEMO_PATH, &Method::GET) => (self.get_demo(&request).await, Operation::Demo.as_str()),
                 (DEMO_PATH, &Method::OPTIONS) => (self.responses.preflight(), "preflight_demo"),
                 (IP_PATH | DEMO_PATH, _) => return Err(MethodNotAllowedError.into()),
                 _ => return Err(NotFoundError.into()),
@@ -134,7 +134,7 @@ impl Api {
         if span.is_disabled() {
             return;
         }
-        span.record("outcome", outcome.label());
+        span.record("outcome", outcome.as_str());
         let scope = match (operation, scope) {
             (Operation::Demo, _) => "demo",
             (Operation::Lookup, None) => "none",

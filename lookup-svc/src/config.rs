@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use base::flags::{flag_defaults, parse_duration};
+use base::flags::parse_duration;
 use clap::builder::{ArgPredicate, FalseyValueParser};
 use clap::{Args, Parser, Subcommand};
 use edge::EdgeArgs;
@@ -243,11 +243,7 @@ impl Config {
     }
 }
 
-impl Default for Config {
-    fn default() -> Self {
-        flag_defaults()
-    }
-}
+base::default_from_flags!(Config);
 
 /// An empty value, such as that of an unset variable in a template, stands for the default.
 fn base_url_or_empty(text: &str) -> Result<String, String> {

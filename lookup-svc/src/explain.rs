@@ -118,7 +118,7 @@ fn explain(edge: &Edge, geo: &Geo, proxy_protocol: bool, args: &ExplainArgs) -> 
         proxy_protocol.then(|| proxy_header.to_owned()).into_iter().chain(texts("ip")).chain(no_location);
     let source = |name: &str, value: &Value| match name {
         "ip" | "ipv6" if value.is_null() => "the client's address is of the other family".to_owned(),
-        "ip" | "ipv6" => format!("the client's address (decision: {})", client.decision.label()),
+        "ip" | "ipv6" => format!("the client's address (decision: {})", client.decision.as_str()),
         _ => match sources.iter().find(|(field, _)| *field == name) {
             Some((_, source)) if !value.is_null() => source.clone(),
             _ if texts(name).is_empty() => "no database has it".to_owned(),
@@ -137,7 +137,7 @@ fn explain(edge: &Edge, geo: &Geo, proxy_protocol: bool, args: &ExplainArgs) -> 
         policy: edge.policy().to_string(),
         steps: steps.collect(),
         ip: client.ip,
-        decision: client.decision.label(),
+        decision: client.decision.as_str(),
         fields: fields::all().map(|field| field.name).filter(|name| *name != STATUS).map(field).collect(),
         databases: geo.databases().into_iter().map(database).collect(),
     }

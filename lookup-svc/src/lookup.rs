@@ -144,11 +144,9 @@ fn check_verdict(verdict: Result<Verdict, ChargeError>) -> Result<Allowed, Denia
         }
         Outcome::WrongOrigin => Denial::Inactive(KeyReason::Origin),
         Outcome::Suspended => Denial::Inactive(KeyReason::Suspended),
-        Outcome::Paused => {
-            Denial::Burst { paused_now: false, rate_limit: rate_limit()?, retry_after: retry_after()? }
-        }
-        Outcome::BurstExceeded => {
-            Denial::Burst { paused_now: true, rate_limit: rate_limit()?, retry_after: retry_after()? }
+        Outcome::Paused | Outcome::BurstExceeded => {
+            let paused_now = verdict.outcome == Outcome::BurstExceeded;
+            Denial::Burst { paused_now, rate_limit: rate_limit()?, retry_after: retry_after()? }
         }
         Outcome::DailyExceeded => Denial::Daily { rate_limit: rate_limit()?, retry_after: retry_after()? },
         Outcome::Unavailable => unavailable,

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use base::names;
 use edge::{Decision, DiscoveryStatus};
 use geo::Geo;
 use opentelemetry::KeyValue;
@@ -20,15 +21,8 @@ pub enum Operation {
     Demo,
 }
 
-impl Operation {
-    /// The operation ID of the OpenAPI document.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Lookup => "get_ip",
-            Self::Demo => "get_demo",
-        }
-    }
-}
+// The operation IDs of the OpenAPI document.
+names!(Operation: Lookup => "get_ip", Demo => "get_demo");
 
 /// The outcome of a request: a metric label and a span attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,39 +47,10 @@ pub enum RequestOutcome {
     Unavailable,
 }
 
-impl RequestOutcome {
-    pub const ALL: [Self; 12] = [
-        Self::Success,
-        Self::MissingKey,
-        Self::InvalidScope,
-        Self::MalformedKey,
-        Self::UnknownKey,
-        Self::Inactive,
-        Self::Paused,
-        Self::BurstExceeded,
-        Self::DailyExceeded,
-        Self::Overloaded,
-        Self::TimedOut,
-        Self::Unavailable,
-    ];
-
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Success => "success",
-            Self::MissingKey => "missing_api_key",
-            Self::InvalidScope => "invalid_scope",
-            Self::MalformedKey => "malformed_key",
-            Self::UnknownKey => "unknown_key",
-            Self::Inactive => "inactive",
-            Self::Paused => "paused",
-            Self::BurstExceeded => "burst_exceeded",
-            Self::DailyExceeded => "daily_exceeded",
-            Self::Overloaded => "overloaded",
-            Self::TimedOut => "timed_out",
-            Self::Unavailable => "unavailable",
-        }
-    }
-}
+names!(RequestOutcome: Success => "success", MissingKey => "missing_api_key", InvalidScope => "invalid_scope",
+    MalformedKey => "malformed_key", UnknownKey => "unknown_key", Inactive => "inactive", Paused => "paused",
+    BurstExceeded => "burst_exceeded", DailyExceeded => "daily_exceeded", Overloaded => "overloaded",
+    TimedOut => "timed_out", Unavailable => "unavailable");
 
 impl From<ChargeError> for RequestOutcome {
     fn from(error: ChargeError) -> Self {
@@ -102,7 +67,7 @@ impl From<ChargeError> for RequestOutcome {
 /// Counters that are incremented for each request.
 #[derive(Debug, Default)]
 pub struct RequestCounters {
-    requests: [[AtomicU64; RequestOutcome::ALL.len()]; 2],
+    requests: [[AtomicU64; RequestOutcome::ALL.len()]; Operation::ALL.len()],
     decisions: [AtomicU64; Decision::ALL.len()],
 }
 
@@ -123,13 +88,13 @@ impl RequestCounters {
             .u64_observable_counter("lookup_requests")
             .with_description("Lookups by outcome")
             .with_callback(move |observer| {
-                for operation in [Operation::Lookup, Operation::Demo] {
+                for operation in Operation::ALL {
                     for outcome in RequestOutcome::ALL {
                         let labels = [
-                            KeyValue::new("operation", operation.label()),
-                            KeyValue::new("outcome", outcome.label()),
+                            KeyValue::new("operation", operation.as_str()),
+                            KeyValue::new("outcome", outcome.as_str()),
                         ];
-                        let count = &counters.requests[operation as usize][outcome as usize];
+                        let count = &counters.requests[*operation as usize][*outcome as usize];
                         observer.observe(count.load(Relaxed), &labels);
                     }
                 }
@@ -141,8 +106,8 @@ impl RequestCounters {
             .with_description("How client addresses were determined")
             .with_callback(move |observer| {
                 for decision in Decision::ALL {
-                    let count = counters.decisions[decision as usize].load(Relaxed);
-                    observer.observe(count, &[KeyValue::new("decision", decision.label())]);
+                    let count = counters.decisions[*decision as usize].load(Relaxed);
+                    observer.observe(count, &[KeyValue::new("decision", decision.as_str())]);
                 }
             })
             .build();
@@ -194,7 +159,7 @@ impl ChargeObserver for QuotaMetrics {
     }
 
     fn on_charge_error(&self, error: ChargeError) {
-        let labels = [KeyValue::new("reason", RequestOutcome::from(error).label())];
+        let labels = [KeyValue::new("reason", RequestOutcome::from(error).as_str())];
         self.charge_errors.add(1, &labels);
     }
 }

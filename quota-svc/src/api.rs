@@ -27,7 +27,7 @@ use crate::denial_cache::DenialCache;
 use crate::domain::id::KeyId;
 use crate::domain::verdict::Subject;
 use crate::metrics::Metrics;
-use crate::store::{Store, StoreError};
+use crate::store::{Result, Store, StoreError};
 
 /// The `docs` field of errors: the OpenAPI document, which quota-svc itself serves.
 pub(crate) const DOCS: &str = "/openapi.json";
@@ -45,8 +45,8 @@ impl Context {
     /// change would be left to the next reader.
     pub async fn complete<T: Send + 'static>(
         &self,
-        change: impl Future<Output = Result<T, StoreError>> + Send + 'static,
-    ) -> Result<T, StoreError> {
+        change: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
         match tokio::spawn(change).await {
             Ok(result) => result,
             Err(error) => match error.try_into_panic() {
@@ -64,7 +64,7 @@ impl Context {
 
     /// Drops the cached denial of `key` after a change and returns the change's `result`. Does so even if that is an
     /// error, because the change may have been applied.
-    pub fn invalidate_after<T>(&self, key: KeyId, result: Result<T, StoreError>) -> Result<T, StoreError> {
+    pub fn invalidate_after<T>(&self, key: KeyId, result: Result<T>) -> Result<T> {
         self.invalidate(key);
         result
     }

@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::bail;
-use base::flags::flag_defaults;
 use http_server::ServeArgs;
 use quota_api::Limits;
 use service_kit::{ListenAddrParser, TelemetryArgs};
@@ -61,11 +60,7 @@ impl LimitArgs {
     }
 }
 
-impl Default for Config {
-    fn default() -> Self {
-        flag_defaults()
-    }
-}
+base::default_from_flags!(Config);
 
 impl Config {
     /// Rejects a non-loopback listen address without `--allow-remote`.

@@ -91,7 +91,7 @@ fn cacheable(subject: Subject, outcome: &GroupOutcome) -> Option<(GroupOutcome, 
         GroupOutcome::Counted(counts) if counts.burst_exceeded => {
             Some((GroupOutcome::Paused { now: counts.now, unannounced: None }, TTL))
         }
-        GroupOutcome::Counted(counts) if subject == Subject::Demo && counts.is_exhausted() => {
+        GroupOutcome::Counted(counts) if subject == Subject::Demo && counts.used >= counts.limit => {
             let midnight = i64::try_from(midnight_after(day_of(counts.now)) * 1000).unwrap_or(i64::MAX);
             let left = Duration::from_millis(u64::try_from(midnight - counts.now).unwrap_or(0));
             let exhausted = GroupCounts { allowed: 0, over_daily: u32::MAX, ..*counts };

@@ -11,11 +11,11 @@ use self::redis::RedisStore;
 use anyhow::bail;
 use api_key::ApiKey;
 use async_trait::async_trait;
-use base::flags::{flag_defaults, parse_duration};
+use base::flags::parse_duration;
 use embedded::EmbeddedStore;
 use quota_api::{
-    AccountChange, Actor, ClaimedNotice, Contact, ContactStatus, Delivery, Event, ImportReport, KeySettings,
-    Limits, NewKey, SetCredential, SettingsChange, StoredAccount,
+    AccountChange, Actor, ClaimedNotice, Contact, ContactStatus, Event, ImportReport, KeySettings, Limits,
+    NewKey, NewSession, NoticeResult, SetCredential, SettingsChange, StoredAccount,
 };
 use secrecy::{ExposeSecret, SecretString};
 
@@ -71,11 +71,7 @@ pub struct StoreArgs {
     pub write_timeout: Duration,
 }
 
-impl Default for StoreArgs {
-    fn default() -> Self {
-        flag_defaults()
-    }
-}
+base::default_from_flags!(StoreArgs);
 
 impl StoreArgs {
     /// Opens the store. Connecting to Redis goes on in the background.
@@ -113,6 +109,8 @@ pub enum StoreError {
     /// The credential, or its version, is not the expected one.
     #[error("the credential was changed by another request")]
     CredentialConflict,
+    #[error("the contact was changed by another request")]
+    ContactConflict,
     #[error("`cursor` is not the `next` of a previous page")]
     InvalidCursor,
     #[error(transparent)]
@@ -133,6 +131,9 @@ pub enum StoreError {
     #[error("account {0} can't be read")]
     UnreadableAccount(AccountId),
 }
+
+/// The result of most methods.
+pub type Result<T, E = StoreError> = std::result::Result<T, E>;
 
 #[derive(Debug, Clone)]
 pub struct KeyDraft {
@@ -160,7 +161,7 @@ pub async fn rotate_key(
     secret: &ApiKey,
     overlap: u32,
     actor: &Actor,
-) -> Result<StoredKey, StoreError> {
+) -> Result<StoredKey> {
     let old = store.key(id, owner).await?;
     let settings = KeySettings { expires_at: None, ..old.meta.settings };
     let new = NewKey { settings, daily_limit: old.record.daily_limit };
@@ -225,7 +226,7 @@ pub trait Store: AccountStore + KeyStore + NoticeStore {
     async fn charge(&self, groups: &[ChargeGroup]) -> Vec<GroupOutcome>;
 
     /// The store's time in milliseconds.
-    async fn now(&self) -> Result<i64, StoreError>;
+    async fn now(&self) -> Result<i64>;
 
     /// Why the store can't serve charges or changes now; `None` if it can.
     fn unavailable_reason(&self) -> Option<String>;
@@ -242,7 +243,7 @@ pub trait Store: AccountStore + KeyStore + NoticeStore {
     fn kind(&self) -> &'static str;
 
     /// Requests of the demo on the current day.
-    async fn demo_used(&self) -> Result<u32, StoreError>;
+    async fn demo_used(&self) -> Result<u32>;
 
     /// The server's settings that endanger the data, if there are any.
     fn unsafe_settings(&self) -> Option<String> {
@@ -250,62 +251,48 @@ pub trait Store: AccountStore + KeyStore + NoticeStore {
     }
 
     /// Adds the accounts and keys of an export. Existing ones are not changed.
-    async fn import(&self, accounts: &[ImportAccount]) -> Result<ImportReport, StoreError>;
+    async fn import(&self, accounts: &[ImportAccount]) -> Result<ImportReport>;
 }
 
 /// Accounts with their credentials and sessions.
 #[async_trait]
 pub trait AccountStore: Send + Sync {
-    async fn create_account(
-        &self,
-        login: &Login,
-        credential: Option<&str>,
-    ) -> Result<StoredAccount, StoreError>;
-    async fn account(&self, id: AccountId) -> Result<StoredAccount, StoreError>;
+    async fn create_account(&self, login: &Login, credential: Option<&str>) -> Result<StoredAccount>;
+    async fn account(&self, id: AccountId) -> Result<StoredAccount>;
     /// A page of all accounts, in no particular order. It may have slightly more accounts than `limit`, and an account may
     /// be on two pages if accounts are created or deleted meanwhile.
-    async fn accounts(&self, cursor: Option<&str>, limit: usize) -> Result<AccountListing, StoreError>;
+    async fn accounts(&self, cursor: Option<&str>, limit: usize) -> Result<AccountListing>;
     /// Deletes an account with its keys and sessions. Returns the IDs of the keys. If `expected_credential` is given and
     /// is not the current credential, fails with [`StoreError::CredentialConflict`] in the same atomic step. Without it, an
     /// unreadable account is deleted, too.
-    async fn delete_account(
-        &self,
-        id: AccountId,
-        expected_credential: Option<&str>,
-    ) -> Result<Vec<KeyId>, StoreError>;
+    async fn delete_account(&self, id: AccountId, expected_credential: Option<&str>) -> Result<Vec<KeyId>>;
     /// Applies a checked change. While the account is suspended, so are all its keys.
     async fn change_account(
         &self,
         id: AccountId,
         change: &AccountChange,
         actor: &Actor,
-    ) -> Result<StoredAccount, StoreError>;
+    ) -> Result<StoredAccount>;
     /// Replaces the credential if the current one is the expected one, and revokes sessions. Returns the new version.
-    async fn set_credential(&self, id: AccountId, change: &SetCredential) -> Result<u32, StoreError>;
+    async fn set_credential(&self, id: AccountId, change: &SetCredential) -> Result<u32>;
 
-    /// Adds a session, given as the SHA-256 of its ID in hexadecimal digits. If `expected_credential` is given and is
+    /// Adds a session. If `expected_credential` is given and is
     /// not the current credential, fails with [`StoreError::CredentialConflict`] in the same atomic step.
     ///
     /// Need not be durable: a crash that loses the session only means that its owner signs in again. So a sign-in does not
     /// wait for the store's disk and replicas, nor fail because of them.
-    async fn add_session(
-        &self,
-        id: AccountId,
-        session: &str,
-        ttl_seconds: u32,
-        expected_credential: Option<&str>,
-    ) -> Result<(), StoreError>;
-    async fn has_session(&self, id: AccountId, session: &str) -> Result<bool, StoreError>;
+    async fn add_session(&self, id: AccountId, session: &NewSession) -> Result<()>;
+    async fn has_session(&self, id: AccountId, session: &str) -> Result<bool>;
     /// Succeeds also if the session is not active.
-    async fn revoke_session(&self, id: AccountId, session: &str) -> Result<(), StoreError>;
+    async fn revoke_session(&self, id: AccountId, session: &str) -> Result<()>;
 }
 
 /// API keys and their events. Methods that take an `owner` treat another account's key as not found.
 #[async_trait]
 pub trait KeyStore: Send + Sync {
-    async fn create_key(&self, account: AccountId, draft: KeyDraft) -> Result<StoredKey, StoreError>;
-    async fn keys(&self, account: AccountId) -> Result<KeyListing, StoreError>;
-    async fn key(&self, id: KeyId, owner: Option<AccountId>) -> Result<StoredKey, StoreError>;
+    async fn create_key(&self, account: AccountId, draft: KeyDraft) -> Result<StoredKey>;
+    async fn keys(&self, account: AccountId) -> Result<KeyListing>;
+    async fn key(&self, id: KeyId, owner: Option<AccountId>) -> Result<StoredKey>;
     /// Returns the changed key. The event of the change names the `actor`.
     async fn change_key(
         &self,
@@ -313,10 +300,10 @@ pub trait KeyStore: Send + Sync {
         owner: Option<AccountId>,
         change: &KeyChange,
         actor: &Actor,
-    ) -> Result<StoredKey, StoreError>;
+    ) -> Result<StoredKey>;
     /// Deletes a key, readable or not, and frees its key slot in the account.
-    async fn delete_key(&self, id: KeyId, owner: Option<AccountId>) -> Result<(), StoreError>;
-    async fn events(&self, id: KeyId, owner: Option<AccountId>) -> Result<Vec<Event>, StoreError>;
+    async fn delete_key(&self, id: KeyId, owner: Option<AccountId>) -> Result<()>;
+    async fn events(&self, id: KeyId, owner: Option<AccountId>) -> Result<Vec<Event>>;
 }
 
 /// Claimed notices.
@@ -332,22 +319,17 @@ pub struct Claims {
 pub trait NoticeStore: Send + Sync {
     /// Announces an event of a key, for a notice to its owner. Needs no access to accounts: the quota-svc of a lookup-svc has
     /// none. Safe to repeat. Returns the number of announcements that were dropped, because the outbox is bounded.
-    async fn announce(&self, announcement: &Announcement) -> Result<u64, StoreError>;
+    async fn announce(&self, announcement: &Announcement) -> Result<u64>;
     /// Makes notices of announcements, if the owners want them, and marks the pauses and days as announced. Then claims the
     /// oldest notice of up to `limit` queues whose turn it is.
-    async fn claim_notices(&self, limit: usize) -> Result<Claims, StoreError>;
+    async fn claim_notices(&self, limit: usize) -> Result<Claims>;
     /// Ends a claim: removes its notice, or delays its next attempt by `retry_seconds`, and stores the delivery as the last one.
     /// Returns `false` if the claim is no longer valid.
-    async fn finish_notice(
-        &self,
-        queue: Queue,
-        claim: u64,
-        retry_seconds: Option<u32>,
-        delivery: Option<Delivery>,
-    ) -> Result<bool, StoreError>;
+    async fn finish_notice(&self, queue: Queue, result: NoticeResult) -> Result<bool>;
     /// How long the notice that is due longest has waited for a process to claim it, ms; 0 if none is due.
-    async fn overdue_ms(&self) -> Result<i64, StoreError>;
+    async fn overdue_ms(&self) -> Result<i64>;
 
-    async fn contact(&self, id: AccountId) -> Result<ContactStatus, StoreError>;
-    async fn set_contact(&self, id: AccountId, contact: &Contact) -> Result<(), StoreError>;
+    async fn contact(&self, id: AccountId) -> Result<ContactStatus>;
+    /// Replaces the contact. If it is not the expected one, fails with [`StoreError::ContactConflict`] in the same atomic step.
+    async fn set_contact(&self, id: AccountId, expected: &Contact, contact: &Contact) -> Result<()>;
 }

@@ -151,7 +151,10 @@ async fn add_account(client: &QuotaClient, url: &str, keys: usize) -> Vec<TestKe
     let login = format!("owner-{:016x}", getrandom::u64().unwrap());
     let account = client.create_account(&NewAccount { login, credential: None }).await.unwrap().id;
     let webhook = Webhook { url: url.to_owned(), secret: "whsec_eA==".to_owned(), enabled: true };
-    client.set_contact(&account, &Contact { webhook: Some(webhook), mail: None }).await.unwrap();
+    client
+        .set_contact(&account, Contact::default(), Contact { webhook: Some(webhook), mail: None })
+        .await
+        .unwrap();
     let mut created = Vec::new();
     for _ in 0..keys {
         let key = client.create_key(&account, &NewKey::new("in use", Scope::Ip)).await.unwrap();

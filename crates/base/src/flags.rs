@@ -14,6 +14,18 @@ pub fn flag_defaults<T: Args>() -> T {
     parse_args([""; 0]).expect("no flag is required")
 }
 
+/// Implements `Default` for arguments: those of a command line without flags.
+#[macro_export]
+macro_rules! default_from_flags {
+    ($type:ty) => {
+        impl Default for $type {
+            fn default() -> Self {
+                $crate::flags::flag_defaults()
+            }
+        }
+    };
+}
+
 /// Parses arguments as a command line would. Ignores environment variables.
 pub fn parse_args<T: Args>(args: impl IntoIterator<Item: Into<OsString> + Clone>) -> clap::error::Result<T> {
     let command = T::augment_args(Command::new("").no_binary_name(true));

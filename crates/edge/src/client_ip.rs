@@ -40,31 +40,8 @@ pub enum Decision {
     Fallback,
 }
 
-impl Decision {
-    /// All decisions, to initialize metrics to zero.
-    pub const ALL: [Self; 7] = [
-        Self::PeerUntrusted,
-        Self::Peer,
-        Self::Xff,
-        Self::XffAllTrusted,
-        Self::Header,
-        Self::Missing,
-        Self::Fallback,
-    ];
-
-    /// Returns the metric label.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::PeerUntrusted => "peer_untrusted",
-            Self::Peer => "peer",
-            Self::Xff => "xff",
-            Self::XffAllTrusted => "xff_all_trusted",
-            Self::Header => "header",
-            Self::Missing => "missing",
-            Self::Fallback => "fallback",
-        }
-    }
-}
+base::names!(Decision: PeerUntrusted => "peer_untrusted", Peer => "peer", Xff => "xff",
+    XffAllTrusted => "xff_all_trusted", Header => "header", Missing => "missing", Fallback => "fallback");
 
 /// Determines the client of a request. An untrusted peer is the client itself; for a trusted peer, the address comes
 /// from the configured source.

@@ -1,6 +1,5 @@
 //! Command-line flags of the edge, shared by the services that identify clients.
 
-use base::flags::flag_defaults;
 use clap::builder::FalseyValueParser;
 use clap::{Args, ValueEnum};
 
@@ -78,11 +77,7 @@ pub enum RttUnit {
     Ms,
 }
 
-impl Default for EdgeArgs {
-    fn default() -> Self {
-        flag_defaults()
-    }
-}
+base::default_from_flags!(EdgeArgs);
 
 /// The error of a flag whose value, or an entry of whose list, is invalid.
 pub(crate) fn invalid(flag: &str, value: &str, problem: &str) -> anyhow::Error {

@@ -11,17 +11,8 @@ pub enum Type {
     Boolean,
 }
 
-impl Type {
-    /// The name in JSON Schema.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::String => "string",
-            Self::Integer => "integer",
-            Self::Number => "number",
-            Self::Boolean => "boolean",
-        }
-    }
-}
+// The names in JSON Schema.
+base::names!(Type: String => "string", Integer => "integer", Number => "number", Boolean => "boolean");
 
 /// The documentation of a field.
 #[derive(Clone, Copy, Debug)]

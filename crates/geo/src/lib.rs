@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use base::flags::{flag_defaults, parse_duration};
+use base::flags::parse_duration;
 use secrecy::SecretString;
 use tokio::time::MissedTickBehavior;
 
@@ -80,11 +80,7 @@ pub struct GeoArgs {
     pub tzdata: Option<PathBuf>,
 }
 
-impl Default for GeoArgs {
-    fn default() -> Self {
-        flag_defaults()
-    }
-}
+base::default_from_flags!(GeoArgs);
 
 /// Why a database or list was rejected. Except for `NothingLoaded`, the messages continue the sentence "the file …".
 #[derive(Debug, thiserror::Error)]

@@ -45,21 +45,11 @@ impl DatabaseKind {
         let found = NAMES.into_iter().find(|(part, _)| name.contains(part));
         found.map(|(_, kind)| kind)
     }
-
-    /// The name in metrics and in `/readyz`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            DatabaseKind::City => "city",
-            DatabaseKind::Country => "country",
-            DatabaseKind::Asn => "asn",
-            DatabaseKind::CountryAsn => "country-asn",
-            DatabaseKind::Isp => "isp",
-            DatabaseKind::Enterprise => "enterprise",
-            DatabaseKind::AnonymousIp => "anonymous-ip",
-            DatabaseKind::Other => "other",
-        }
-    }
 }
+
+// The names in metrics and in `/readyz`.
+base::names!(DatabaseKind: City => "city", Country => "country", Asn => "asn", CountryAsn => "country-asn",
+    Isp => "isp", Enterprise => "enterprise", AnonymousIp => "anonymous-ip", Other => "other");
 
 /// An attribution to show together with results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

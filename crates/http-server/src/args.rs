@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use base::flags::{flag_defaults, parse_duration};
+use base::flags::parse_duration;
 use clap::builder::FalseyValueParser;
 
 /// Flags for serving connections and for shutdown.
@@ -39,11 +39,7 @@ pub struct ServeArgs {
     pub workers: usize,
 }
 
-impl Default for ServeArgs {
-    fn default() -> Self {
-        flag_defaults()
-    }
-}
+base::default_from_flags!(ServeArgs);
 
 /// Flags of a port that clients reach.
 #[derive(clap::Args, Debug, Clone, Default)]

@@ -4,7 +4,6 @@ use std::time::{Duration, SystemTime};
 use std::{io, path::PathBuf, sync::Arc};
 
 use anyhow::ensure;
-use base::flags::flag_defaults;
 use futures_util::future::OptionFuture;
 use rustls::{CipherSuite, ProtocolVersion, ServerConfig, ServerConnection, crypto::ring, server::Acceptor};
 use tokio::{io::AsyncWriteExt, net::TcpStream};
@@ -36,11 +35,7 @@ pub struct TlsArgs {
     pub managed: Option<ManagedCertificate>,
 }
 
-impl Default for TlsArgs {
-    fn default() -> Self {
-        flag_defaults()
-    }
-}
+base::default_from_flags!(TlsArgs);
 
 /// A version of TLS.
 #[derive(clap::ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]

@@ -20,7 +20,7 @@ pub enum Role {
     Admin,
 }
 
-names!(Role: Owner => "owner", Admin => "admin");
+base::names!(Role: Owner => "owner", Admin => "admin");
 
 /// Why and since when an account is suspended.
 #[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]

@@ -17,7 +17,7 @@ pub const MAX_BATCH: usize = 256;
 /// The code that a charge results in. Only `allowed` lets the request through. `wrong_origin`: the key is for other web
 /// pages. `suspended`: the key's account is. `burst_exceeded`: this request paused the key. `paused`: the key was already paused. `unavailable`: the charge
 /// could not be processed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Enum, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Enum, Serialize, Deserialize)]
 #[oai(rename_all = "snake_case")]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
@@ -30,10 +30,11 @@ pub enum Outcome {
     Paused,
     BurstExceeded,
     DailyExceeded,
+    #[default]
     Unavailable,
 }
 
-names!(Outcome:
+base::names!(Outcome:
     Allowed => "allowed",
     UnknownKey => "unknown_key",
     Inactive => "inactive",
@@ -78,7 +79,7 @@ pub struct ChargeRequest {
 }
 
 /// The result of one charge. Numbers that do not apply to the outcome are absent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Object, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Object, Serialize, Deserialize)]
 pub struct Verdict {
     /// Outcome of the charge.
     pub outcome: Outcome,
@@ -111,7 +112,6 @@ pub struct ChargeResponse {
 
 /// The state of quota-svc.
 #[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
-#[oai(skip_serializing_if_is_none)]
 pub struct Status {
     /// Why the store can't process charges and changes now. Absent if it can.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -38,7 +38,7 @@ pub enum Scope {
     Full = 2,
 }
 
-names!(Scope: Ip => "ip", Geo => "geo", Full => "full");
+base::names!(Scope: Ip => "ip", Geo => "geo", Full => "full");
 
 /// State of a key. `paused`: it exceeded the burst limit and is denied until resumed. `inactive`: it is denied until
 /// reactivated.
@@ -52,7 +52,7 @@ pub enum KeyState {
     Inactive = 2,
 }
 
-names!(KeyState: Active => "active", Paused => "paused", Inactive => "inactive");
+base::names!(KeyState: Active => "active", Paused => "paused", Inactive => "inactive");
 
 /// A change of a key's state. `resume`: a paused key becomes active. `deactivate`: the key becomes inactive.
 /// `reactivate`: an inactive key becomes active.
@@ -64,7 +64,7 @@ pub enum StateChange {
     Reactivate,
 }
 
-names!(StateChange: Resume => "resume", Deactivate => "deactivate", Reactivate => "reactivate");
+base::names!(StateChange: Resume => "resume", Deactivate => "deactivate", Reactivate => "reactivate");
 
 /// What the owner of a key chooses.
 // Stored and exported as a whole, and part of every request and response about a key: a new attribute of keys is a field
@@ -114,15 +114,8 @@ pub enum SettingsError {
     Origins,
 }
 
-impl SettingsError {
-    pub fn code(self) -> &'static str {
-        match self {
-            Self::Name => "invalid_name",
-            Self::Expiry => "invalid_expiry",
-            Self::Origins => "invalid_origins",
-        }
-    }
-}
+// The codes in error responses.
+base::names!(SettingsError: Name => "invalid_name", Expiry => "invalid_expiry", Origins => "invalid_origins");
 
 impl KeySettings {
     pub fn new(name: &str, scope: Scope) -> Self {
@@ -275,7 +268,7 @@ pub struct OwnedKey {
 }
 
 /// The keys of an account.
-#[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Object, Serialize, Deserialize)]
 pub struct KeyList {
     /// Keys, oldest first.
     pub keys: Vec<Key>,
@@ -395,7 +388,7 @@ pub enum EventKind {
     PasswordLink,
 }
 
-names!(EventKind:
+base::names!(EventKind:
     Created => "created",
     Imported => "imported",
     Paused => "paused",

@@ -2,21 +2,6 @@
 //! dashboard-api. Their doc comments are the descriptions in `openapi/quota-svc.json` and `openapi/dashboard-api.json`.
 //! serde reads and writes the types; poem-openapi derives only their schemas.
 
-/// Adds the names of an enum's values, which are the same in JSON, in stored data and in metrics.
-macro_rules! names {
-    ($type:ident: $($variant:ident => $name:literal),+ $(,)?) => {
-        impl $type {
-            pub const ALL: &[Self] = &[$(Self::$variant),+];
-
-            pub fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $name,)+
-                }
-            }
-        }
-    };
-}
-
 mod account;
 mod charge;
 pub mod invisible;
@@ -39,6 +24,6 @@ pub use key::{
 };
 pub use notice::{
     Channel, ClaimedNotice, ClaimedNotices, Contact, ContactStatus, Delivery, Mail, Notice, NoticeKind,
-    NoticeResult, Webhook,
+    NoticeResult, SetContact, Webhook,
 };
 pub use transfer::{ExportPage, ExportedAccount, ExportedKey, ImportReport, ImportRequest, LeftOut};

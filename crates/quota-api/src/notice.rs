@@ -20,7 +20,7 @@ pub enum NoticeKind {
     KeyExpiring,
 }
 
-names!(NoticeKind: KeyPaused => "key.paused", KeyDailyLimit => "key.daily_limit", KeyExpiring => "key.expiring");
+base::names!(NoticeKind: KeyPaused => "key.paused", KeyDailyLimit => "key.daily_limit", KeyExpiring => "key.expiring");
 
 /// How a notice reaches its owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Enum, Serialize, Deserialize)]
@@ -31,7 +31,7 @@ pub enum Channel {
     Mail,
 }
 
-names!(Channel: Webhook => "webhook", Mail => "mail");
+base::names!(Channel: Webhook => "webhook", Mail => "mail");
 
 /// What happened to a key.
 // The same event always has the same fields, so the outbox recognizes a repeat.
@@ -155,8 +155,18 @@ pub struct Mail {
     pub notices: bool,
 }
 
-/// An account's contact and the last deliveries.
+/// A change of an account's contact.
 #[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SetContact {
+    /// The contact that is replaced. If the account has another one by now, nothing is changed.
+    pub expected: Contact,
+    /// The new contact.
+    pub contact: Contact,
+}
+
+/// An account's contact and the last deliveries.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Object, Serialize, Deserialize)]
 pub struct ContactStatus {
     /// Where the owner wants to be told.
     pub contact: Contact,

@@ -104,17 +104,10 @@ pub enum CallOutcome {
     Broken,
 }
 
-impl CallOutcome {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Answered => "answered",
-            Self::Refused => "refused",
-            Self::Unreachable => "unreachable",
-            Self::TimedOut => "timed_out",
-            Self::Broken => "broken",
-        }
-    }
+base::names!(CallOutcome: Answered => "answered", Refused => "refused", Unreachable => "unreachable",
+    TimedOut => "timed_out", Broken => "broken");
 
+impl CallOutcome {
     fn of<T>(result: &Result<T, ClientError>) -> Self {
         match result {
             Ok(_) => Self::Answered,

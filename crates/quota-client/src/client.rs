@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::sleep;
 
-use crate::error::ClientError;
+use crate::error::{ClientError, Result, found};
 use crate::token::QuotaToken;
 pub(crate) use charge_calls::ChargeCalls;
 use charge_calls::ChargeTarget;
@@ -22,7 +22,8 @@ use quota_api::{
     Account, AccountChange, AccountDeletion, AccountPage, Actor, ChargeRequest, ChargeResponse,
     ClaimedNotice, ClaimedNotices, Contact, ContactStatus, CreatedKey, Credential, EventList, ExportPage,
     ImportReport, ImportRequest, KeyList, NewAccount, NewKey, NewSession, NoticeResult, Overview, OwnedKey,
-    Rotation, SetCredential, SetDailyLimit, SettingsChange, StateChange, Status, Usage, UsageCount,
+    Rotation, SetContact, SetCredential, SetDailyLimit, SettingsChange, StateChange, Status, Usage,
+    UsageCount,
 };
 
 /// Maximum response size in bytes. The largest response is a page of an export.
@@ -34,6 +35,9 @@ pub const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How often [`QuotaClient::wait_for_store`] asks for the state of the store.
 const STATUS_INTERVAL: Duration = Duration::from_millis(250);
+
+/// Query parameters.
+type Query<'a> = &'a [(&'a str, &'a str)];
 
 /// Client of quota-svc's internal API. Clones share the connections.
 #[derive(Debug, Clone)]
@@ -51,18 +55,18 @@ pub struct QuotaClient {
 
 impl QuotaClient {
     /// Creates a client of the quota-svc at `base_url`, such as `http://127.0.0.1:8082`. `timeout` limits each call.
-    pub fn new(base_url: &str, timeout: Duration) -> Result<Self, ClientError> {
+    pub fn new(base_url: &str, timeout: Duration) -> Result<Self> {
         Self::build(transport::api_root(base_url)?, transport::http_client(None)?, timeout)
     }
 
     /// Creates a client of the quota-svc that is reached through a Unix socket. Not for a [`crate::Charger`].
-    pub fn over_socket(path: &Path, timeout: Duration) -> Result<Self, ClientError> {
+    pub fn over_socket(path: &Path, timeout: Duration) -> Result<Self> {
         // The host is only the `Host` header, which must be a loopback name.
         let base = transport::api_root("http://localhost")?;
         Self::build(base, transport::http_client(Some(path))?, timeout)
     }
 
-    fn build(base: Url, http: reqwest::Client, timeout: Duration) -> Result<Self, ClientError> {
+    fn build(base: Url, http: reqwest::Client, timeout: Duration) -> Result<Self> {
         Ok(Self {
             http,
             charges: ChargeTarget::new(&base)?,
@@ -102,7 +106,7 @@ impl QuotaClient {
     }
 
     /// Charges a batch in one call. Services use [`crate::Charger`] instead.
-    pub async fn charge(&self, charges: &ChargeRequest) -> Result<ChargeResponse, ClientError> {
+    pub async fn charge(&self, charges: &ChargeRequest) -> Result<ChargeResponse> {
         self.send_json(Method::POST, &["charges"], &[], charges).await
     }
 
@@ -111,7 +115,7 @@ impl QuotaClient {
     }
 
     /// Returns the state of quota-svc: whether its store can be used, and its limits.
-    pub async fn status(&self) -> Result<Status, ClientError> {
+    pub async fn status(&self) -> Result<Status> {
         self.get(&["status"], &[]).await
     }
 
@@ -133,12 +137,7 @@ impl QuotaClient {
     }
 
     /// Builds a request. `path` may contain untrusted IDs: an ID that could change the path is treated as not found.
-    fn request(
-        &self,
-        method: Method,
-        path: &[&str],
-        query: &[(&str, &str)],
-    ) -> Result<RequestBuilder, ClientError> {
+    fn request(&self, method: Method, path: &[&str], query: Query<'_>) -> Result<RequestBuilder> {
         let is_plain =
             |part: &&str| part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') && !part.is_empty();
         if !path.iter().all(is_plain) {
@@ -157,7 +156,7 @@ impl QuotaClient {
     }
 
     /// Fails if no time is left: a change must not be sent if nobody waits for its result.
-    fn time_for_call(&self) -> Result<Duration, ClientError> {
+    fn time_for_call(&self) -> Result<Duration> {
         let Some(deadline) = self.deadline.and_then(|deadline| deadline()) else { return Ok(self.timeout) };
         match deadline.saturating_duration_since(Instant::now()) {
             Duration::ZERO => Err(ClientError::Unreachable("the deadline of the request has passed".into())),
@@ -165,11 +164,7 @@ impl QuotaClient {
         }
     }
 
-    async fn get<T: DeserializeOwned>(
-        &self,
-        path: &[&str],
-        query: &[(&str, &str)],
-    ) -> Result<T, ClientError> {
+    async fn get<T: DeserializeOwned>(&self, path: &[&str], query: Query<'_>) -> Result<T> {
         self.send_and_parse(self.request(Method::GET, path, query)?).await
     }
 
@@ -177,18 +172,18 @@ impl QuotaClient {
         &self,
         method: Method,
         path: &[&str],
-        query: &[(&str, &str)],
+        query: Query<'_>,
         body: &impl Serialize,
-    ) -> Result<T, ClientError> {
+    ) -> Result<T> {
         self.send_and_parse(self.request(method, path, query)?.json(body)).await
     }
 
-    async fn send_and_parse<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T, ClientError> {
+    async fn send_and_parse<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T> {
         transport::parse(&self.send(request).await?)
     }
 
     /// Sends a request with the token, and once more if quota-svc rejects the token and the file has a new one.
-    async fn send(&self, request: RequestBuilder) -> Result<Vec<u8>, ClientError> {
+    async fn send(&self, request: RequestBuilder) -> Result<Vec<u8>> {
         let Some(token) = &self.token else { return transport::send(request, MAX_RESPONSE).await };
         let (sent, repeated) = (token.header(), request.try_clone());
         let result = transport::send(request.header(AUTHORIZATION, &sent), MAX_RESPONSE).await;
@@ -201,79 +196,67 @@ impl QuotaClient {
     }
 
     /// Creates an account. Fails with `account_exists` if the login is taken.
-    pub async fn create_account(&self, account: &NewAccount) -> Result<Account, ClientError> {
+    pub async fn create_account(&self, account: &NewAccount) -> Result<Account> {
         self.send_json(Method::POST, &["accounts"], &[], account).await
     }
 
-    pub async fn find_account(&self, login: &str) -> Result<Option<Account>, ClientError> {
+    pub async fn find_account(&self, login: &str) -> Result<Option<Account>> {
         let page: AccountPage = self.get(&["accounts"], &[("login", login)]).await?;
         Ok(page.accounts.into_iter().next())
     }
 
     /// Lists a page of about `limit` accounts. `cursor` is the `next` of the previous page.
-    pub async fn list_accounts(&self, cursor: Option<&str>, limit: u32) -> Result<AccountPage, ClientError> {
+    pub async fn list_accounts(&self, cursor: Option<&str>, limit: u32) -> Result<AccountPage> {
         self.page(&["accounts"], cursor, limit, &[]).await
     }
 
     /// Returns an account by its ID. Fails with `account_not_found` if there is none.
-    pub async fn account(&self, id: &str) -> Result<Account, ClientError> {
+    pub async fn account(&self, id: &str) -> Result<Account> {
         self.get(&["accounts", id], &[]).await
     }
 
     /// Deletes an account with its keys and sessions. Fails with `version_conflict` if the expected credential is outdated.
-    pub async fn delete_account(&self, id: &str, expected: Option<&str>) -> Result<(), ClientError> {
+    pub async fn delete_account(&self, id: &str, expected: Option<&str>) -> Result<()> {
         let deletion = AccountDeletion { expected_credential: expected.map(str::to_owned) };
-        let request = self.request(Method::POST, &["accounts", id, "deletion"], &[])?;
-        self.send(request.json(&deletion)).await.map(drop)
+        self.send_json(Method::POST, &["accounts", id, "deletion"], &[], &deletion).await
     }
 
-    pub async fn credential(&self, account: &str) -> Result<Credential, ClientError> {
+    pub async fn credential(&self, account: &str) -> Result<Credential> {
         self.get(&["accounts", account, "credential"], &[]).await
     }
 
     /// Replaces the credential and revokes all sessions except `keep_session`. Fails with `version_conflict` after a
     /// concurrent change.
-    pub async fn set_credential(
-        &self,
-        account: &str,
-        change: &SetCredential,
-    ) -> Result<Credential, ClientError> {
+    pub async fn set_credential(&self, account: &str, change: &SetCredential) -> Result<Credential> {
         self.send_json(Method::PUT, &["accounts", account, "credential"], &[], change).await
     }
 
     /// Stores a session of an account. Fails with `version_conflict` if `expected_credential` is outdated.
-    pub async fn create_session(&self, account: &str, session: &NewSession) -> Result<(), ClientError> {
-        let request = self.request(Method::POST, &["accounts", account, "sessions"], &[])?;
-        self.send(request.json(session)).await.map(drop)
+    pub async fn create_session(&self, account: &str, session: &NewSession) -> Result<()> {
+        self.send_json(Method::POST, &["accounts", account, "sessions"], &[], session).await
     }
 
-    /// Returns the account of a session; `None` if the session does not exist or has expired.
-    pub async fn session_account(
-        &self,
-        account: &str,
-        id_sha256: &str,
-    ) -> Result<Option<Account>, ClientError> {
-        match self.get(&["accounts", account, "sessions", id_sha256], &[]).await {
-            Err(error) if error.code() == Some("session_not_found") => Ok(None),
-            result => result.map(Some),
-        }
+    /// Returns the account of a session; `None` if the session or the account does not exist, or the session has expired.
+    pub async fn session_account(&self, account: &str, id_sha256: &str) -> Result<Option<Account>> {
+        found(self.get(&["accounts", account, "sessions", id_sha256], &[]).await)
     }
 
-    pub async fn delete_session(&self, account: &str, id_sha256: &str) -> Result<(), ClientError> {
+    /// Succeeds even if the session is no longer active.
+    pub async fn delete_session(&self, account: &str, id_sha256: &str) -> Result<()> {
         let request = self.request(Method::DELETE, &["accounts", account, "sessions", id_sha256], &[])?;
-        self.send(request).await.map(drop)
+        found(self.send(request).await).map(drop)
     }
 }
 
 /// Keys. If `account` is given, calls for a key of another account fail with `key_not_found`.
 impl QuotaClient {
     /// Lists the account's keys, oldest first.
-    pub async fn keys(&self, account: &str) -> Result<KeyList, ClientError> {
+    pub async fn keys(&self, account: &str) -> Result<KeyList> {
         self.get(&["accounts", account, "keys"], &[]).await
     }
 
     /// Creates a key. Fails with `key_limit_reached` if the account has 10 keys.
-    pub async fn create_key(&self, account: &str, key: &NewKey) -> Result<CreatedKey, ClientError> {
+    pub async fn create_key(&self, account: &str, key: &NewKey) -> Result<CreatedKey> {
         self.send_json(Method::POST, &["accounts", account, "keys"], &self.change_query(None), key).await
     }
 
@@ -283,11 +266,11 @@ impl QuotaClient {
         id: &str,
         account: Option<&str>,
         rotation: &Rotation,
-    ) -> Result<CreatedKey, ClientError> {
+    ) -> Result<CreatedKey> {
         self.send_json(Method::POST, &["keys", id, "rotate"], &self.change_query(account), rotation).await
     }
 
-    pub async fn key(&self, id: &str, account: Option<&str>) -> Result<OwnedKey, ClientError> {
+    pub async fn key(&self, id: &str, account: Option<&str>) -> Result<OwnedKey> {
         self.get(&["keys", id], account_query(&account).as_slice()).await
     }
 
@@ -296,7 +279,7 @@ impl QuotaClient {
         id: &str,
         account: Option<&str>,
         change: &SettingsChange,
-    ) -> Result<OwnedKey, ClientError> {
+    ) -> Result<OwnedKey> {
         self.send_json(Method::PATCH, &["keys", id], &self.change_query(account), change).await
     }
 
@@ -306,28 +289,28 @@ impl QuotaClient {
         id: &str,
         account: Option<&str>,
         change: StateChange,
-    ) -> Result<OwnedKey, ClientError> {
+    ) -> Result<OwnedKey> {
         let path = ["keys", id, change.as_str()];
         self.send_and_parse(self.request(Method::POST, &path, &self.change_query(account))?).await
     }
 
     /// Sets a key's daily limit, or resets it to the default. For operators only: the key may belong to any account.
-    pub async fn set_daily_limit(&self, id: &str, limit: &SetDailyLimit) -> Result<OwnedKey, ClientError> {
+    pub async fn set_daily_limit(&self, id: &str, limit: &SetDailyLimit) -> Result<OwnedKey> {
         self.send_json(Method::PUT, &["keys", id, "daily-limit"], &self.change_query(None), limit).await
     }
 
     /// Deletes a key. It no longer counts toward the account's limit of 10 keys.
-    pub async fn delete_key(&self, id: &str, account: Option<&str>) -> Result<(), ClientError> {
+    pub async fn delete_key(&self, id: &str, account: Option<&str>) -> Result<()> {
         let query = account_query(&account);
         self.send(self.request(Method::DELETE, &["keys", id], query.as_slice())?).await.map(drop)
     }
 
-    pub async fn usage(&self, id: &str, account: Option<&str>) -> Result<Usage, ClientError> {
+    pub async fn usage(&self, id: &str, account: Option<&str>) -> Result<Usage> {
         self.get(&["keys", id, "usage"], account_query(&account).as_slice()).await
     }
 
     /// Lists the key's events, newest first.
-    pub async fn events(&self, id: &str, account: Option<&str>) -> Result<EventList, ClientError> {
+    pub async fn events(&self, id: &str, account: Option<&str>) -> Result<EventList> {
         self.get(&["keys", id, "events"], account_query(&account).as_slice()).await
     }
 
@@ -338,54 +321,55 @@ impl QuotaClient {
     }
 
     /// Suspends, restores or signs out an account, or changes its role.
-    pub async fn change_account(&self, id: &str, change: &AccountChange) -> Result<Account, ClientError> {
+    pub async fn change_account(&self, id: &str, change: &AccountChange) -> Result<Account> {
         self.send_json(Method::POST, &["accounts", id, "changes"], &self.change_query(None), change).await
     }
 
     /// Lists the account's events, newest first.
-    pub async fn account_events(&self, id: &str) -> Result<EventList, ClientError> {
+    pub async fn account_events(&self, id: &str) -> Result<EventList> {
         self.get(&["accounts", id, "events"], &[]).await
     }
 
-    pub async fn overview(&self) -> Result<Overview, ClientError> {
+    pub async fn overview(&self) -> Result<Overview> {
         self.get(&["overview"], &[]).await
     }
 
     /// Counts the keys of a page of accounts. `cursor` is the `next` of the previous page.
-    pub async fn count_keys(&self, cursor: Option<&str>) -> Result<UsageCount, ClientError> {
+    pub async fn count_keys(&self, cursor: Option<&str>) -> Result<UsageCount> {
         let query = cursor.map(|cursor| ("cursor", cursor));
         self.get(&["counts"], query.as_slice()).await
     }
 
     /// Exports a page of about `limit` accounts with their credentials and keys. `cursor` is the `next` of the
     /// previous page. Accounts and keys that can't be read are left out and named in `left_out`.
-    pub async fn export(&self, cursor: Option<&str>, limit: u32) -> Result<ExportPage, ClientError> {
+    pub async fn export(&self, cursor: Option<&str>, limit: u32) -> Result<ExportPage> {
         self.page(&["export"], cursor, limit, &[("skip_unreadable", "true")]).await
     }
 
     /// Claims up to `limit` notices for delivery.
-    pub async fn claim_notices(&self, limit: u32) -> Result<Vec<ClaimedNotice>, ClientError> {
+    pub async fn claim_notices(&self, limit: u32) -> Result<Vec<ClaimedNotice>> {
         let limit = limit.to_string();
         let request = self.request(Method::POST, &["notices", "claims"], &[("limit", &limit)])?;
         Ok(self.send_and_parse::<ClaimedNotices>(request).await?.notices)
     }
 
     /// Reports the result of a delivery.
-    pub async fn report_notice(&self, result: &NoticeResult) -> Result<(), ClientError> {
-        self.send(self.request(Method::POST, &["notices", "results"], &[])?.json(result)).await.map(drop)
+    pub async fn report_notice(&self, result: &NoticeResult) -> Result<()> {
+        self.send_json(Method::POST, &["notices", "results"], &[], result).await
     }
 
-    pub async fn contact(&self, account: &str) -> Result<ContactStatus, ClientError> {
+    pub async fn contact(&self, account: &str) -> Result<ContactStatus> {
         self.get(&["accounts", account, "contact"], &[]).await
     }
 
-    pub async fn set_contact(&self, account: &str, contact: &Contact) -> Result<(), ClientError> {
-        let request = self.request(Method::PUT, &["accounts", account, "contact"], &[])?;
-        self.send(request.json(contact)).await.map(drop)
+    /// Replaces the contact. Fails with `contact_conflict` if it is not `expected` anymore.
+    pub async fn set_contact(&self, account: &str, expected: Contact, contact: Contact) -> Result<()> {
+        let change = SetContact { expected, contact };
+        self.send_json(Method::PUT, &["accounts", account, "contact"], &[], &change).await
     }
 
     /// Imports accounts and keys. Existing ones are not changed, so repeating an import is safe.
-    pub async fn import(&self, accounts: &ImportRequest) -> Result<ImportReport, ClientError> {
+    pub async fn import(&self, accounts: &ImportRequest) -> Result<ImportReport> {
         self.send_json(Method::POST, &["import"], &[], accounts).await
     }
 
@@ -394,8 +378,8 @@ impl QuotaClient {
         path: &[&str],
         cursor: Option<&str>,
         limit: u32,
-        more: &[(&str, &str)],
-    ) -> Result<T, ClientError> {
+        more: Query<'_>,
+    ) -> Result<T> {
         let limit = limit.to_string();
         let mut query = [&[("limit", limit.as_str())], more].concat();
         query.extend(cursor.map(|cursor| ("cursor", cursor)));
@@ -407,6 +391,6 @@ fn account_query<'a>(account: &Option<&'a str>) -> Option<(&'static str, &'a str
     account.map(|account| ("account", account))
 }
 
-fn is_unauthorized<T>(result: &Result<T, ClientError>) -> bool {
+fn is_unauthorized<T>(result: &Result<T>) -> bool {
     result.as_ref().is_err_and(|error| error.status() == Some(401))
 }

@@ -4,6 +4,17 @@ use serde::Deserialize;
 
 type Source = Box<dyn std::error::Error + Send + Sync>;
 
+/// The result of a call.
+pub type Result<T, E = ClientError> = std::result::Result<T, E>;
+
+/// `None` if what the call was about does not exist (404).
+pub fn found<T>(result: Result<T>) -> Result<Option<T>> {
+    match result {
+        Err(error) if error.status() == Some(404) => Ok(None),
+        result => result.map(Some),
+    }
+}
+
 /// Why a call failed. Safe to log: contains no URL, login or key.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

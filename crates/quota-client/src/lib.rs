@@ -12,7 +12,7 @@ pub mod token;
 
 pub use charges::{BatchConfig, CallOutcome, CallReport, ChargeError, ChargeObserver, Charger};
 pub use client::{COMMAND_TIMEOUT, QuotaClient};
-pub use error::ClientError;
+pub use error::{ClientError, found};
 /// Request and response types of the internal API.
 pub use quota_api as wire;
 pub use token::{QuotaToken, TokenError};

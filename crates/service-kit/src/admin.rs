@@ -32,10 +32,7 @@ pub fn endpoint(
 }
 
 fn readyz(report: &Report) -> Response {
-    let status = match report.ready {
-        true => StatusCode::OK,
-        false => StatusCode::SERVICE_UNAVAILABLE,
-    };
+    let status = if report.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let mut response = SerdeJson(report).into_response();
     response.set_status(status);
     response

@@ -20,7 +20,7 @@ pub const INTERNAL_ERROR: &str = "Something went wrong on the server. Retry in a
 
 /// Body of an error response: a code for programs, a message for people and a link to the documentation.
 #[derive(Object, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
-#[oai(rename = "ErrorResponse", skip_serializing_if_is_none)]
+#[oai(rename = "ErrorResponse")]
 pub struct ErrorBody {
     /// Error code in snake_case.
     pub error: String,
@@ -47,6 +47,13 @@ impl ErrorBody {
             signup: None,
         }
     }
+}
+
+/// Capitalizes the first letter of a message and ends it with one period.
+pub fn sentence(message: &str) -> String {
+    let mut chars = message.trim_end_matches('.').chars();
+    let first = chars.next().map(|first| first.to_uppercase().to_string());
+    first.unwrap_or_default() + chars.as_str() + "."
 }
 
 /// Creates a JSON error response.

@@ -5,7 +5,6 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
 };
 
-use base::flags::flag_defaults;
 use clap::{
     Arg, Command, Error,
     builder::{StringValueParser, TypedValueParser},
@@ -29,11 +28,7 @@ pub struct TelemetryArgs {
     pub log_level: Targets,
 }
 
-impl Default for TelemetryArgs {
-    fn default() -> Self {
-        flag_defaults()
-    }
-}
+base::default_from_flags!(TelemetryArgs);
 
 /// The format of log lines.
 #[derive(clap::ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]

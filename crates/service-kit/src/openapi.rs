@@ -3,6 +3,7 @@
 
 use poem_openapi::types::Type as _;
 use poem_openapi::{ContactObject, LicenseObject, OpenApi, OpenApiService, Webhook};
+use serde_json::json;
 pub use serde_yaml::{Mapping, Value};
 
 use crate::error::ErrorBody;
@@ -51,18 +52,18 @@ impl OpenApiDocument {
     pub fn new<T: OpenApi, W: Webhook>(service: &OpenApiService<T, W>) -> Self {
         let document = serde_json::from_str(&service.spec()).expect("poem-openapi generates valid JSON");
         let mut document = Self(document);
-        document.for_each_operation(|operation| {
+        document.for_each_operation(|_, operation| {
             operation.entry("security".into()).or_insert_with(|| Value::Sequence(Vec::new()));
         });
         document
     }
 
-    /// Changes every operation.
-    pub fn for_each_operation(&mut self, mut change: impl FnMut(&mut Mapping)) {
+    /// Changes every operation. `change` gets its method, too, in lowercase.
+    pub fn for_each_operation(&mut self, mut change: impl FnMut(&str, &mut Mapping)) {
         let paths = self.0.get_mut("paths").and_then(Value::as_mapping_mut);
         let paths = paths.into_iter().flat_map(Mapping::values_mut).filter_map(Value::as_mapping_mut);
-        for operation in paths.flat_map(Mapping::values_mut).filter_map(Value::as_mapping_mut) {
-            change(operation);
+        for (method, operation) in paths.flat_map(Mapping::iter_mut) {
+            change(method.as_str().unwrap_or_default(), as_mapping(operation));
         }
     }
 
@@ -73,7 +74,7 @@ impl OpenApiDocument {
             let path = format!("#/components/examples/{}", example.name);
             let reference = Value::from(Mapping::from_iter([("$ref".into(), path.into())]));
             let mut used = false;
-            self.for_each_operation(|operation| {
+            self.for_each_operation(|_, operation| {
                 let id = operation.get("operationId").and_then(Value::as_str).unwrap_or_default();
                 if !example.operations.is_empty() && !example.operations.contains(&id) {
                     return;
@@ -105,8 +106,24 @@ impl OpenApiDocument {
         schemes.insert(name.into(), scheme);
         let required: Mapping = [(name.into(), Value::Sequence(Vec::new()))].into_iter().collect();
         let requirements = vec![Value::from(required)];
-        self.for_each_operation(|operation| {
+        self.for_each_operation(|_, operation| {
             operation.insert("security".into(), requirements.clone().into());
+        });
+    }
+
+    /// Adds a required header to all operations other than GET. `schema` describes its value.
+    pub fn require_for_changes(&mut self, header: &str, schema_name: &str, schema: &serde_json::Value) {
+        let schemas = child(child(self.root(), "components"), "schemas");
+        schemas.insert(schema_name.into(), to_value(schema));
+        let reference = json!({ "$ref": format!("#/components/schemas/{schema_name}") });
+        let header = to_value(&json!({
+            "name": header, "in": "header", "required": true, "deprecated": false, "explode": true, "schema": reference,
+        }));
+        self.for_each_operation(|method, operation| {
+            if method != "get" {
+                let parameters = operation.entry("parameters".into()).or_insert(Value::Sequence(Vec::new()));
+                parameters.as_sequence_mut().expect("a list").push(header.clone());
+            }
         });
     }
 

@@ -4,16 +4,14 @@ use std::sync::Arc;
 
 use poem_openapi::{ApiResponse, OpenApi};
 use quota_client::wire::{EventList, KEYS_PER_ACCOUNT};
-use secrecy::SecretString;
 use service_kit::SerdeJson;
 
 use super::Tag;
-use super::context::{Context, Csrf, RequestInfo, SessionRequired, WithCookies};
-use super::error::ApiError;
+use super::context::{Context, RequestInfo, SessionRequired, WithCookies};
 use super::model::{Account, Confirmation, Credentials, Link, LinkPassword, PasswordChange, Settings};
-use crate::accounts::AccountError;
+use crate::accounts::{AccountError, Result};
 use crate::mail::Task;
-use crate::session::{self, unix_now};
+use crate::session::unix_now;
 
 pub struct AccountApi(pub Arc<Context>);
 
@@ -91,16 +89,14 @@ impl AccountApi {
     async fn sign_up(
         &self,
         request: RequestInfo,
-        #[oai(name = "X-CSRF-Token")] _csrf: Csrf,
         credentials: SerdeJson<Credentials>,
-    ) -> Result<WithCookies<SignedUpResponse>, ApiError> {
+    ) -> Result<WithCookies<SignedUpResponse>> {
         let address = self.0.address(&request);
         let Credentials { login, password } = credentials.0;
-        let signed_up = self.0.accounts.sign_up(&login, &password.into(), address).await;
-        let (account, session) = signed_up.map_err(self.0.error())?;
+        let (account, session) = self.0.accounts.sign_up(&login, &password.into(), address).await?;
         let login = account.login.clone();
         let response = SignedUpResponse::Account(SerdeJson(account.into()));
-        self.0.with_cookies(response, &session, &login).map_err(self.0.error())
+        self.0.with_cookies(response, &session, &login)
     }
 
     /// Sign in
@@ -111,17 +107,16 @@ impl AccountApi {
     async fn sign_in(
         &self,
         request: RequestInfo,
-        #[oai(name = "X-CSRF-Token")] _csrf: Csrf,
         credentials: SerdeJson<Credentials>,
-    ) -> Result<WithCookies<SignedInResponse>, ApiError> {
+    ) -> Result<WithCookies<SignedInResponse>> {
         let Credentials { login, password } = credentials.0;
         let known_browser = self.0.known_browsers.read(&request.headers, &login, unix_now());
         let address = self.0.address(&request);
-        let signed_in = self.0.accounts.sign_in(&login, &password.into(), address, known_browser).await;
-        let (account, session) = signed_in.map_err(self.0.error())?;
+        let (account, session) =
+            self.0.accounts.sign_in(&login, &password.into(), address, known_browser).await?;
         let login = account.login.clone();
         let response = SignedInResponse::Account(SerdeJson(account.into()));
-        self.0.with_cookies(response, &session, &login).map_err(self.0.error())
+        self.0.with_cookies(response, &session, &login)
     }
 
     /// Sign out
@@ -129,15 +124,10 @@ impl AccountApi {
     /// Revokes the session on the server, so that a copied cookie stops working too. Also clears the cookie of a session
     /// that has already ended.
     #[oai(path = "/session", method = "delete", operation_id = "signOut")]
-    async fn sign_out(
-        &self,
-        request: SessionRequired,
-        #[oai(name = "X-CSRF-Token")] _csrf: Csrf,
-    ) -> Result<SignedOutResponse, ApiError> {
+    async fn sign_out(&self, request: SessionRequired) -> Result<SignedOutResponse> {
         // Even if the session has expired or was revoked: at time 0 no cookie has expired.
-        let session = self.0.cookies.read(&request.headers, 0).ok_or(AccountError::Unauthenticated);
-        let session = session.map_err(self.0.error())?;
-        session::revoke(&self.0.quota, &session).await.map_err(self.0.error())?;
+        let session = self.0.cookies.read(&request.headers, 0).ok_or(AccountError::Unauthenticated)?;
+        self.0.quota.delete_session(&session.account, &session.id_sha256()).await?;
         Ok(SignedOutResponse::Done(self.0.cookies.clear()))
     }
 
@@ -145,19 +135,18 @@ impl AccountApi {
     ///
     /// Shows whose session the cookie is.
     #[oai(path = "/account", method = "get", operation_id = "getAccount")]
-    async fn account(&self, request: SessionRequired) -> Result<SerdeJson<Account>, ApiError> {
+    async fn account(&self, request: SessionRequired) -> Result<SerdeJson<Account>> {
         let session = self.0.session(&request).await?;
-        let account = self.0.quota.account(&session.account).await.map_err(self.0.error())?;
-        Ok(SerdeJson(account.into()))
+        Ok(SerdeJson(self.0.quota.account(&session.account).await?.into()))
     }
 
     /// List the account's events
     ///
     /// What admins and the operator did with it.
     #[oai(path = "/account/events", method = "get", operation_id = "listAccountEvents")]
-    async fn events(&self, request: SessionRequired) -> Result<SerdeJson<EventList>, ApiError> {
+    async fn events(&self, request: SessionRequired) -> Result<SerdeJson<EventList>> {
         let session = self.0.session(&request).await?;
-        Ok(SerdeJson(self.0.quota.account_events(&session.account).await.map_err(self.0.error())?))
+        Ok(SerdeJson(self.0.quota.account_events(&session.account).await?))
     }
 
     /// Change the password
@@ -167,13 +156,12 @@ impl AccountApi {
     async fn change_password(
         &self,
         request: SessionRequired,
-        #[oai(name = "X-CSRF-Token")] _csrf: Csrf,
         change: SerdeJson<PasswordChange>,
-    ) -> Result<Done, ApiError> {
+    ) -> Result<Done> {
         let session = self.0.session(&request).await?;
         let PasswordChange { current_password, new_password } = change.0;
-        let (current, new) = (SecretString::from(current_password), SecretString::from(new_password));
-        self.0.accounts.change_password(&session, &current, &new).await.map_err(self.0.error())?;
+        let (current, new) = (current_password.into(), new_password.into());
+        self.0.accounts.change_password(&session, &current, &new).await?;
         self.0.spawn_mail(Task::PasswordChanged { account: session.account });
         Ok(Done::Done)
     }
@@ -186,13 +174,11 @@ impl AccountApi {
     async fn set_password_with_link(
         &self,
         request: RequestInfo,
-        #[oai(name = "X-CSRF-Token")] _csrf: Csrf,
         link: SerdeJson<LinkPassword>,
-    ) -> Result<Done, ApiError> {
+    ) -> Result<Done> {
         let address = self.0.address(&request);
         let LinkPassword { token, password } = link.0;
-        let set = self.0.accounts.set_password_with_link(&token, &password.into(), address).await;
-        let account = set.map_err(self.0.error())?;
+        let account = self.0.accounts.set_password_with_link(&token, &password.into(), address).await?;
         self.0.spawn_mail(Task::PasswordChanged { account });
         Ok(Done::Done)
     }
@@ -204,12 +190,10 @@ impl AccountApi {
     async fn delete(
         &self,
         request: SessionRequired,
-        #[oai(name = "X-CSRF-Token")] _csrf: Csrf,
         confirmation: SerdeJson<Confirmation>,
-    ) -> Result<SignedOutResponse, ApiError> {
+    ) -> Result<SignedOutResponse> {
         let session = self.0.session(&request).await?;
-        let password = SecretString::from(confirmation.0.password);
-        self.0.accounts.delete(&session, &password).await.map_err(self.0.error())?;
+        self.0.accounts.delete(&session, &confirmation.0.password.into()).await?;
         Ok(SignedOutResponse::Done(self.0.cookies.clear()))
     }
 }

@@ -14,12 +14,11 @@ use service_kit::SerdeJson;
 
 use super::Tag;
 use super::account::Done;
-use super::context::{Admin, Context, Csrf, SessionRequired};
-use super::error::ApiError;
+use super::context::{Admin, Context, SessionRequired};
 use super::model::{
     AccountDetails, KeyDetails, KeyList, KeyWithPause, LoginBody, PasswordLink, UnreadableKey,
 };
-use crate::accounts::AccountError;
+use crate::accounts::{AccountError, Result};
 use crate::password_link::{INVITATION_TTL, LinkToken, RESET_TTL};
 
 /// Accounts per page.
@@ -27,7 +26,7 @@ const PAGE: u32 = 50;
 
 pub struct AdminApi(pub Arc<Context>);
 
-type LinkResult = Result<SerdeJson<PasswordLink>, ApiError>;
+type LinkResult = Result<SerdeJson<PasswordLink>>;
 
 #[OpenApi(tag = "Tag::Admin")]
 impl AdminApi {
@@ -35,9 +34,9 @@ impl AdminApi {
     ///
     /// Takes about the same time for any number of accounts.
     #[oai(path = "/admin/overview", method = "get", operation_id = "getOverview")]
-    async fn overview(&self, request: SessionRequired) -> Result<SerdeJson<Overview>, ApiError> {
+    async fn overview(&self, request: SessionRequired) -> Result<SerdeJson<Overview>> {
         let admin = self.0.admin(&request).await?;
-        Ok(SerdeJson(admin.quota.overview().await.map_err(self.error())?))
+        Ok(SerdeJson(admin.quota.overview().await?))
     }
 
     /// Count keys by state, and the requests of today
@@ -49,9 +48,9 @@ impl AdminApi {
         request: SessionRequired,
         /// `next` of the previous page.
         cursor: Query<Option<String>>,
-    ) -> Result<SerdeJson<UsageCount>, ApiError> {
+    ) -> Result<SerdeJson<UsageCount>> {
         let admin = self.0.admin(&request).await?;
-        Ok(SerdeJson(admin.quota.count_keys(cursor.0.as_deref()).await.map_err(self.error())?))
+        Ok(SerdeJson(admin.quota.count_keys(cursor.0.as_deref()).await?))
     }
 
     /// List accounts, or find one
@@ -67,11 +66,11 @@ impl AdminApi {
         key: Query<Option<String>>,
         /// `next` of the previous page.
         cursor: Query<Option<String>>,
-    ) -> Result<SerdeJson<AccountPage>, ApiError> {
+    ) -> Result<SerdeJson<AccountPage>> {
         let quota = self.0.admin(&request).await?.quota;
         let found = match (&login.0, &key.0) {
             (None, None) => {
-                let page = quota.list_accounts(cursor.0.as_deref(), PAGE).await.map_err(self.error())?;
+                let page = quota.list_accounts(cursor.0.as_deref(), PAGE).await?;
                 return Ok(SerdeJson(page));
             }
             (Some(login), _) => quota.find_account(login).await,
@@ -81,7 +80,7 @@ impl AdminApi {
                 Err(error) => Err(error),
             },
         };
-        let accounts: Vec<_> = found.map_err(self.error())?.into_iter().collect();
+        let accounts: Vec<_> = found?.into_iter().collect();
         let (total, unreadable) = (accounts.len() as u64, Vec::new());
         Ok(SerdeJson(AccountPage { accounts, total, next: None, unreadable }))
     }
@@ -90,16 +89,12 @@ impl AdminApi {
     ///
     /// With its keys and its events.
     #[oai(path = "/admin/accounts/:id", method = "get", operation_id = "getAccountDetails")]
-    async fn account(
-        &self,
-        request: SessionRequired,
-        id: Path<String>,
-    ) -> Result<SerdeJson<AccountDetails>, ApiError> {
+    async fn account(&self, request: SessionRequired, id: Path<String>) -> Result<SerdeJson<AccountDetails>> {
         let quota = self.0.admin(&request).await?.quota;
         // The keys first: listing them completes a suspension that was interrupted.
-        let listed = quota.keys(&id).await.map_err(self.error())?;
-        let account = quota.account(&id).await.map_err(self.error())?;
-        let events = quota.account_events(&id).await.map_err(self.error())?.events;
+        let listed = found(quota.keys(&id).await)?;
+        let account = quota.account(&id).await?;
+        let events = quota.account_events(&id).await?.events;
         let keys = listed.keys.into_iter().map(|key| KeyWithPause::new(key, &[])).collect();
         let unreadable = listed.unreadable.into_iter().map(UnreadableKey::from).collect();
         Ok(SerdeJson(AccountDetails { account, keys: KeyList { keys, unreadable }, events }))
@@ -114,18 +109,17 @@ impl AdminApi {
         &self,
         request: SessionRequired,
         id: Path<String>,
-        #[oai(name = "X-CSRF-Token")] _csrf: Csrf,
         change: SerdeJson<AccountChange>,
-    ) -> Result<SerdeJson<wire::Account>, ApiError> {
+    ) -> Result<SerdeJson<wire::Account>> {
         let admin = self.0.admin(&request).await?;
-        admin.check_other(&id).map_err(self.0.error())?;
+        admin.check_other(&id)?;
         let action = match change.0.action {
             AccountAction::Suspend => "suspend",
             AccountAction::Restore => "restore",
             AccountAction::EndSessions => "end the sessions",
-            _ => return Err(self.0.error()(AccountError::OperatorOnly)),
+            _ => return Err(AccountError::OperatorOnly),
         };
-        let account = admin.quota.change_account(&id, &change.0).await.map_err(self.error())?;
+        let account = found(admin.quota.change_account(&id, &change.0).await)?;
         admin.log(action, &id);
         Ok(SerdeJson(account))
     }
@@ -134,22 +128,17 @@ impl AdminApi {
     ///
     /// Creates an account, unless it exists without a password, and a link with which its owner sets one.
     #[oai(path = "/admin/invitations", method = "post", operation_id = "invite")]
-    async fn invite(
-        &self,
-        request: SessionRequired,
-        #[oai(name = "X-CSRF-Token")] _csrf: Csrf,
-        invitation: SerdeJson<LoginBody>,
-    ) -> LinkResult {
+    async fn invite(&self, request: SessionRequired, invitation: SerdeJson<LoginBody>) -> LinkResult {
         let admin = self.0.admin(&request).await?;
         let login = invitation.0.login;
-        let account = match admin.quota.find_account(&login).await.map_err(self.error())? {
+        let account = match admin.quota.find_account(&login).await? {
             Some(account) if account.credential_version > 0 => {
-                return Err(self.0.error()(AccountError::LoginTaken));
+                return Err(AccountError::LoginTaken);
             }
             Some(account) => account,
             None => {
                 let account = NewAccount { login, credential: None };
-                admin.quota.create_account(&account).await.map_err(self.error())?
+                admin.quota.create_account(&account).await?
             }
         };
         self.link(&admin, account, INVITATION_TTL, "invite").await
@@ -159,14 +148,9 @@ impl AdminApi {
     ///
     /// Until it is used, the old password is valid.
     #[oai(path = "/admin/accounts/:id/password-link", method = "post", operation_id = "createPasswordLink")]
-    async fn password_link(
-        &self,
-        request: SessionRequired,
-        id: Path<String>,
-        #[oai(name = "X-CSRF-Token")] _csrf: Csrf,
-    ) -> LinkResult {
+    async fn password_link(&self, request: SessionRequired, id: Path<String>) -> LinkResult {
         let admin = self.0.admin(&request).await?;
-        let account = admin.quota.account(&id).await.map_err(self.error())?;
+        let account = found(admin.quota.account(&id).await)?;
         self.link(&admin, account, RESET_TTL, "reset the password").await
     }
 
@@ -178,16 +162,15 @@ impl AdminApi {
         &self,
         request: SessionRequired,
         id: Path<String>,
-        #[oai(name = "X-CSRF-Token")] _csrf: Csrf,
         deletion: SerdeJson<LoginBody>,
-    ) -> Result<Done, ApiError> {
+    ) -> Result<Done> {
         let admin = self.0.admin(&request).await?;
-        admin.check_other(&id).map_err(self.0.error())?;
-        let account = admin.quota.account(&id).await.map_err(self.error())?;
+        admin.check_other(&id)?;
+        let account = found(admin.quota.account(&id).await)?;
         if account.login != deletion.0.login.trim().to_lowercase() {
-            return Err(self.0.error()(AccountError::WrongLogin));
+            return Err(AccountError::WrongLogin);
         }
-        admin.quota.delete_account(&id, None).await.map_err(self.error())?;
+        admin.quota.delete_account(&id, None).await?;
         admin.log("delete", &id);
         Ok(Done::Done)
     }
@@ -196,15 +179,11 @@ impl AdminApi {
     ///
     /// With its usage and its events.
     #[oai(path = "/admin/keys/:id", method = "get", operation_id = "getKeyDetails")]
-    async fn key(
-        &self,
-        request: SessionRequired,
-        id: Path<String>,
-    ) -> Result<SerdeJson<KeyDetails>, ApiError> {
+    async fn key(&self, request: SessionRequired, id: Path<String>) -> Result<SerdeJson<KeyDetails>> {
         let quota = self.0.admin(&request).await?.quota;
-        let OwnedKey { key, account } = quota.key(&id, None).await.map_err(self.error())?;
-        let events = quota.events(&id, None).await.map_err(self.error())?.events;
-        let usage = quota.usage(&id, None).await.map_err(self.error())?.days;
+        let OwnedKey { key, account } = quota.key(&id, None).await?;
+        let events = quota.events(&id, None).await?.events;
+        let usage = quota.usage(&id, None).await?.days;
         Ok(SerdeJson(KeyDetails { account, key: KeyWithPause::new(key, &events), usage, events }))
     }
 
@@ -216,11 +195,10 @@ impl AdminApi {
         &self,
         request: SessionRequired,
         id: Path<String>,
-        #[oai(name = "X-CSRF-Token")] _csrf: Csrf,
         limit: SerdeJson<SetDailyLimit>,
-    ) -> Result<SerdeJson<OwnedKey>, ApiError> {
+    ) -> Result<SerdeJson<OwnedKey>> {
         let admin = self.0.admin(&request).await?;
-        let key = admin.quota.set_daily_limit(&id, &limit.0).await.map_err(self.error())?;
+        let key = admin.quota.set_daily_limit(&id, &limit.0).await?;
         admin.log("set the daily limit", &id);
         Ok(SerdeJson(key))
     }
@@ -229,36 +207,31 @@ impl AdminApi {
     ///
     /// Requests with it get 403 until its owner reactivates it.
     #[oai(path = "/admin/keys/:id/deactivate", method = "post", operation_id = "deactivateKeyOf")]
-    async fn deactivate(
-        &self,
-        request: SessionRequired,
-        id: Path<String>,
-        #[oai(name = "X-CSRF-Token")] _csrf: Csrf,
-    ) -> Result<SerdeJson<OwnedKey>, ApiError> {
+    async fn deactivate(&self, request: SessionRequired, id: Path<String>) -> Result<SerdeJson<OwnedKey>> {
         let admin = self.0.admin(&request).await?;
-        let key = admin.quota.change_state(&id, None, StateChange::Deactivate).await.map_err(self.error())?;
+        let key = admin.quota.change_state(&id, None, StateChange::Deactivate).await?;
         admin.log("deactivate", &id);
         Ok(SerdeJson(key))
     }
 }
 
 impl AdminApi {
-    /// For `map_err`: here, an account that does not exist is not the admin's own.
-    fn error(&self) -> impl Fn(ClientError) -> ApiError + '_ {
-        |error| match error.code() {
-            Some("account_not_found") => self.0.error()(AccountError::NoSuchAccount),
-            _ => self.0.error()(error),
-        }
-    }
-
     async fn link(&self, admin: &Admin, account: wire::Account, ttl: Duration, action: &str) -> LinkResult {
-        let token = LinkToken::generate(&account.id).map_err(self.0.error())?;
-        token.store(&admin.quota, ttl).await.map_err(self.error())?;
+        let token = LinkToken::generate(&account.id)?;
+        token.store(&admin.quota, ttl).await?;
         let link = token.link(&self.0.dashboard_url);
         let event = AccountChange::new(AccountAction::PasswordLink);
-        admin.quota.change_account(&account.id, &event).await.map_err(self.error())?;
+        admin.quota.change_account(&account.id, &event).await?;
         admin.log(action, &account.id);
         let (login, expires_in) = (account.login, ttl.as_secs());
         Ok(SerdeJson(PasswordLink { login, link, expires_in }))
     }
+}
+
+/// Here, an account that does not exist is not the admin's own.
+fn found<T>(result: Result<T, ClientError>) -> Result<T> {
+    result.map_err(|error| match error.code() {
+        Some("account_not_found") => AccountError::NoSuchAccount,
+        _ => error.into(),
+    })
 }

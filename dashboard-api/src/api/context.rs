@@ -8,19 +8,17 @@ use http::header::SET_COOKIE;
 use http::{HeaderMap, Version};
 use http_server::RequestOrigin;
 use poem::{FromRequest, Request, RequestBody};
-use poem_openapi::param::Header;
 use poem_openapi::registry::{MetaSecurityScheme, Registry};
-use poem_openapi::{ApiExtractor, ApiExtractorType, Enum, ExtractParamOptions};
+use poem_openapi::{ApiExtractor, ApiExtractorType, ExtractParamOptions};
 use quota_client::QuotaClient;
 use quota_client::wire::{Account, Actor};
 
 use super::access::Access;
-use super::error::{ApiError, api_error};
-use crate::accounts::{AccountError, Accounts};
+use crate::accounts::{AccountError, Accounts, Result};
 use crate::config::Attribution;
 use crate::mail::{Mailer, Task};
 use crate::notices::target::TargetRules;
-use crate::session::{self, Cookies, KnownBrowsers, Session, unix_now};
+use crate::session::{Cookies, KnownBrowsers, Session, unix_now};
 
 /// A response with `Set-Cookie` headers. A field of an `ApiResponse` could set only one of them.
 pub type WithCookies<T> = poem_openapi::payload::Response<T>;
@@ -61,7 +59,7 @@ pub struct Admin {
 
 impl Admin {
     /// Admins who suspend or delete themselves could not undo it.
-    pub fn check_other(&self, account: &str) -> Result<(), AccountError> {
+    pub fn check_other(&self, account: &str) -> Result<()> {
         if self.account == account { Err(AccountError::OwnAccount) } else { Ok(()) }
     }
 
@@ -73,22 +71,21 @@ impl Admin {
 
 impl Context {
     /// Returns the request's active session: the only source of an account ID for the handlers.
-    pub async fn session(&self, request: &SessionRequired) -> Result<Session, ApiError> {
-        Ok(self.authorize(request).await.map_err(self.error())?.0)
+    pub async fn session(&self, request: &SessionRequired) -> Result<Session> {
+        Ok(self.authorize(request).await?.0)
     }
 
     /// For the operations below `/admin`.
-    pub async fn admin(&self, request: &SessionRequired) -> Result<Admin, ApiError> {
-        let (_, Account { id, login, .. }) = self.authorize(request).await.map_err(self.error())?;
+    pub async fn admin(&self, request: &SessionRequired) -> Result<Admin> {
+        let (_, Account { id, login, .. }) = self.authorize(request).await?;
         let quota = self.quota.clone().acting_as(Actor::Admin(login.clone()));
         Ok(Admin { account: id, login, quota })
     }
 
     /// Reads the account with each request, so that a suspension and a change of the role apply immediately.
-    async fn authorize(&self, request: &SessionRequired) -> Result<(Session, Account), AccountError> {
-        let session = self.cookies.read(&request.headers, unix_now());
-        let session = session.ok_or(AccountError::Unauthenticated)?;
-        let account = session::account(&self.quota, &session).await?;
+    async fn authorize(&self, request: &SessionRequired) -> Result<(Session, Account)> {
+        let session = self.cookies.read(&request.headers, unix_now()).ok_or(AccountError::Unauthenticated)?;
+        let account = self.quota.session_account(&session.account, &session.id_sha256()).await?;
         let account = account.ok_or(AccountError::Unauthenticated)?;
         request.access.check(&account)?;
         Ok((session, account))
@@ -109,21 +106,11 @@ impl Context {
     }
 
     /// Adds the cookies of a new session to the response: the known-browser cookie and the session cookie.
-    pub fn with_cookies<T>(
-        &self,
-        response: T,
-        session: &Session,
-        login: &str,
-    ) -> Result<WithCookies<T>, getrandom::Error> {
+    pub fn with_cookies<T>(&self, response: T, session: &Session, login: &str) -> Result<WithCookies<T>> {
         // The session cookie is last: client libraries that keep one value per header name keep the last one.
         let response =
             WithCookies::new(response).header(SET_COOKIE, self.known_browsers.set(login, unix_now())?);
         Ok(response.header(SET_COOKIE, self.cookies.set(session)?))
-    }
-
-    /// For `map_err`: converts the error of an operation into an error response.
-    pub fn error<E: Into<AccountError>>(&self) -> impl Fn(E) -> ApiError + '_ {
-        |error| api_error(error.into(), &self.docs_url)
     }
 }
 
@@ -187,16 +174,4 @@ impl<'a> ApiExtractor<'a> for SessionRequired {
         let access = Access::of(request.method(), request.original_uri().path());
         Ok(Self { headers: request.headers().clone(), access })
     }
-}
-
-/// The CSRF header, as a parameter in the OpenAPI document. [`CsrfGuard`](super::csrf::CsrfGuard) has already
-/// checked it.
-pub type Csrf = Header<CsrfToken>;
-
-/// Must be `1` in every request other than GET. Pages of other origins can't set this header.
-#[derive(Enum)]
-pub enum CsrfToken {
-    /// The only value.
-    #[oai(rename = "1")]
-    One,
 }

@@ -54,7 +54,7 @@ impl CsrfGuard {
 }
 
 /// Returns a header's value if it occurs exactly once.
-fn single(headers: &HeaderMap, name: header::HeaderName) -> Option<&str> {
+pub(super) fn single(headers: &HeaderMap, name: header::HeaderName) -> Option<&str> {
     let mut values = headers.get_all(name).into_iter();
     match (values.next(), values.next()) {
         (Some(value), None) => value.to_str().ok(),

@@ -3,10 +3,13 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
+use http::StatusCode;
+use poem::error::ResponseError;
 use poem_openapi::ApiResponse;
+use poem_openapi::registry::{MetaResponses, Registry};
 use quota_client::ClientError;
 use quota_client::wire::SettingsError;
-use service_kit::error::INTERNAL_ERROR;
+use service_kit::error::{INTERNAL_ERROR, sentence};
 use service_kit::openapi::{Example, OpenApiDocument};
 use service_kit::{ErrorBody, SerdeJson};
 
@@ -36,7 +39,7 @@ pub enum ApiError {
     #[oai(status = 404)]
     NotFound(Body),
     /// Conflicts with the current state: `key_limit_reached`, `key_inactive`, `key_paused`, `login_taken`,
-    /// `version_conflict`, `no_webhook`.
+    /// `version_conflict`, `contact_conflict`, `no_webhook`.
     #[oai(status = 409)]
     Conflict(Body),
     /// Too many attempts: `rate_limit_exceeded`.
@@ -59,24 +62,45 @@ pub enum ApiError {
 /// Status, code and message of an error's response.
 type ErrorParts<'a> = (u16, &'a str, Cow<'a, str>);
 
+/// Operations return this error; [`respond`] makes the response of it.
+impl ApiResponse for AccountError {
+    fn meta() -> MetaResponses {
+        ApiError::meta()
+    }
+
+    fn register(registry: &mut Registry) {
+        ApiError::register(registry);
+    }
+}
+
+impl ResponseError for AccountError {
+    fn status(&self) -> StatusCode {
+        StatusCode::INTERNAL_SERVER_ERROR
+    }
+}
+
+/// Converts the error of an operation into its response.
+pub fn respond(error: poem::Error, docs_url: &str) -> poem::Error {
+    error.downcast().map_or_else(|other| other, |error| api_error(error, docs_url).into())
+}
+
 /// Converts an error into a response that links to the documentation. Logs failures of this service and of quota-svc.
-pub fn api_error(error: AccountError, docs_url: &str) -> ApiError {
+fn api_error(error: AccountError, docs_url: &str) -> ApiError {
     let (status, code, message) = parts(&error);
     let body = SerdeJson(ErrorBody::new(code, sentence(&message), docs_url));
-    match status {
-        400 => ApiError::Invalid(body),
-        401 => ApiError::Unauthenticated(body),
-        403 => ApiError::Forbidden(body),
-        404 => ApiError::NotFound(body),
-        409 => ApiError::Conflict(body),
-        429 => ApiError::TooMany(body, retry_seconds(&error)),
-        503 => {
-            if let AccountError::Quota(error) = &error {
-                let error: &dyn std::error::Error = error;
-                tracing::warn!(error, "quota-svc or its store is unavailable");
-            }
+    match (status, &error) {
+        (400, _) => ApiError::Invalid(body),
+        (401, _) => ApiError::Unauthenticated(body),
+        (403, _) => ApiError::Forbidden(body),
+        (404, _) => ApiError::NotFound(body),
+        (409, _) => ApiError::Conflict(body),
+        (_, AccountError::Throttled(throttled)) => ApiError::TooMany(body, throttled.retry_seconds()),
+        (503, AccountError::Quota(error)) => {
+            let error: &dyn std::error::Error = error;
+            tracing::warn!(error, "quota-svc or its store is unavailable");
             ApiError::Unavailable(body)
         }
+        (503, _) => ApiError::Unavailable(body),
         _ => {
             let error: &dyn std::error::Error = &error;
             tracing::error!(error, "request failed");
@@ -86,86 +110,58 @@ pub fn api_error(error: AccountError, docs_url: &str) -> ApiError {
 }
 
 fn parts(error: &AccountError) -> ErrorParts<'_> {
-    let (status, code, message) = match error {
-        AccountError::Unauthenticated => UNAUTHENTICATED,
-        AccountError::WrongCredentials => (401, "invalid_credentials", "Incorrect login or password."),
-        AccountError::WrongPassword => (403, "wrong_password", "Incorrect password."),
-        AccountError::InvalidLink => {
-            (403, "invalid_link", "This link is no longer valid. Request a new one.")
-        }
-        AccountError::SignupDisabled => {
-            (403, "signup_disabled", "Sign-up is closed. Ask the operator for an account.")
-        }
-        AccountError::AccountLimitReached => {
-            let message = "Sign-up is closed: this service has reached its maximum number of accounts.";
-            (403, "account_limit_reached", message)
-        }
-        AccountError::MissingKey => (
-            401,
-            "missing_api_key",
-            "No API key in this request. Send it in the header `Authorization: Bearer <API_KEY>`.",
-        ),
-        AccountError::UnknownKey => (
-            401,
-            "invalid_api_key",
-            "This API key does not exist. Check that you copied all of it, or create a key in the dashboard.",
-        ),
-        AccountError::WrongOrigin => {
-            let message = "This API key is for certain web pages only, and this request does not come from one of them.";
-            (403, "inactive_api_key", message)
-        }
-        AccountError::Suspended(reason) => {
-            let message = format!("Your account is suspended: {reason}. Ask the operator of this service.");
-            return (403, "account_suspended", message.into());
-        }
-        AccountError::AdminRequired => (403, "admin_required", "Only admins can do this."),
-        AccountError::NoSuchAccount => (404, "account_not_found", "This account does not exist."),
-        AccountError::OwnAccount => (409, "own_account", "You can't do this with your own account."),
-        AccountError::OperatorOnly => (403, "admin_required", "Only the operator can do this."),
-        AccountError::WrongLogin => (400, "wrong_login", "This is not the login of the account."),
-        AccountError::LoginTaken => LOGIN_TAKEN,
-        AccountError::WebhooksDisabled => (403, "webhooks_disabled", "This service sends no webhooks."),
-        AccountError::NoWebhook => (409, "no_webhook", "Set a webhook first."),
-        AccountError::MailDisabled => (403, "mail_disabled", "This service sends no mail."),
-        AccountError::InvalidAddress => (400, "invalid_address", "This is not a valid mail address."),
-        AccountError::Webhook(error) => return (400, "invalid_webhook", error.to_string().into()),
-        AccountError::Throttled(_) => {
-            let message = format!("Too many attempts. Try again in {} seconds.", retry_seconds(error));
-            return (429, "rate_limit_exceeded", message.into());
-        }
-        AccountError::Password(PasswordError::Busy) => {
-            (503, "unavailable", "Too many sign-ins right now. Retry in a few seconds.")
-        }
+    let (status, code) = match error {
+        AccountError::Unauthenticated => (401, "unauthenticated"),
+        AccountError::WrongCredentials => (401, "invalid_credentials"),
+        AccountError::WrongPassword => (403, "wrong_password"),
+        AccountError::InvalidLink => (403, "invalid_link"),
+        AccountError::SignupDisabled => (403, "signup_disabled"),
+        AccountError::AccountLimitReached => (403, "account_limit_reached"),
+        AccountError::MissingKey => (401, "missing_api_key"),
+        AccountError::UnknownKey => (401, "invalid_api_key"),
+        AccountError::WrongOrigin => (403, "inactive_api_key"),
+        AccountError::Suspended(_) => (403, "account_suspended"),
+        AccountError::AdminRequired | AccountError::OperatorOnly => (403, "admin_required"),
+        AccountError::NoSuchAccount => (404, "account_not_found"),
+        AccountError::OwnAccount => (409, "own_account"),
+        AccountError::WrongLogin => (400, "wrong_login"),
+        AccountError::LoginTaken => (409, "login_taken"),
+        AccountError::WebhooksDisabled => (403, "webhooks_disabled"),
+        AccountError::NoWebhook => (409, "no_webhook"),
+        AccountError::Webhook(_) => (400, "invalid_webhook"),
+        AccountError::MailDisabled => (403, "mail_disabled"),
+        AccountError::InvalidAddress => (400, "invalid_address"),
+        AccountError::Throttled(_) => (429, "rate_limit_exceeded"),
+        AccountError::Password(PasswordError::Busy) => (503, "unavailable"),
         AccountError::Password(PasswordError::Hash(_) | PasswordError::TaskFailed(_))
-        | AccountError::Random(_) => INTERNAL,
-        AccountError::Password(error) => return (400, "invalid_password", error.to_string().into()),
-        AccountError::Quota(ClientError::Api { code, message, .. }) => quota_parts(code, message),
+        | AccountError::Random(_) => return INTERNAL,
+        AccountError::Password(_) => (400, "invalid_password"),
+        AccountError::Quota(ClientError::Api { code, message, .. }) => return quota_parts(code, message),
         // If the call may have taken effect, a plain "retry" would be bad advice for a change.
-        AccountError::Quota(error) if error.may_have_taken_effect() => (
-            503,
-            "unavailable",
-            "The key store did not respond in time. If you made a change, reload the page and check whether it took effect \
-             before you repeat it.",
-        ),
-        AccountError::Quota(_) => UNAVAILABLE,
+        AccountError::Quota(error) if error.may_have_taken_effect() => return NO_RESPONSE,
+        AccountError::Quota(_) => return UNAVAILABLE,
     };
-    (status, code, message.into())
+    (status, code, error.to_string().into())
 }
 
-const UNAUTHENTICATED: (u16, &str, &str) =
-    (401, "unauthenticated", "You are not signed in, or your session has ended. Sign in.");
-const LOGIN_TAKEN: (u16, &str, &str) =
-    (409, "login_taken", "This login is already taken. Choose another one or sign in.");
-const UNAVAILABLE: (u16, &str, &str) =
-    (503, "unavailable", "The key store is unavailable. Retry in a few seconds.");
-const INTERNAL: (u16, &str, &str) = (500, "internal_error", INTERNAL_ERROR);
+const NO_RESPONSE: ErrorParts<'_> = (
+    503,
+    "unavailable",
+    Cow::Borrowed(
+        "The key store did not respond in time. If you made a change, reload the page and check whether it took effect \
+         before you repeat it.",
+    ),
+);
+const UNAVAILABLE: ErrorParts<'_> =
+    (503, "unavailable", Cow::Borrowed("The key store is unavailable. Retry in a few seconds."));
+const INTERNAL: ErrorParts<'_> = (500, "internal_error", Cow::Borrowed(INTERNAL_ERROR));
 
-fn quota_parts<'a>(code: &'a str, message: &'a str) -> (u16, &'a str, &'a str) {
-    match code {
+fn quota_parts<'a>(code: &'a str, message: &'a str) -> ErrorParts<'a> {
+    let (status, code, message) = match code {
         // The account was deleted in another session.
-        "account_not_found" => UNAUTHENTICATED,
+        "account_not_found" => return parts(&AccountError::Unauthenticated),
         "key_not_found" | "not_found" => (404, "key_not_found", "This key does not exist in your account."),
-        "account_exists" => LOGIN_TAKEN,
+        "account_exists" => return parts(&AccountError::LoginTaken),
         "key_limit_reached" => (
             409,
             code,
@@ -174,7 +170,8 @@ fn quota_parts<'a>(code: &'a str, message: &'a str) -> (u16, &'a str, &'a str) {
         "key_inactive" => (409, code, "This key is deactivated, not paused. Reactivate it instead."),
         "key_paused" => (409, code, "This key is paused, not deactivated. Resume it instead."),
         "version_conflict" => (409, code, "The password was changed in the meantime. Sign in again."),
-        "store_unavailable" => UNAVAILABLE,
+        "contact_conflict" => (409, code, "These settings were changed in the meantime. Reload the page."),
+        "store_unavailable" => return UNAVAILABLE,
         "not_confirmed" => (
             503,
             code,
@@ -183,22 +180,9 @@ fn quota_parts<'a>(code: &'a str, message: &'a str) -> (u16, &'a str, &'a str) {
         ),
         // What the owner has entered.
         _ if code.starts_with("invalid_") => (400, code, message),
-        _ => INTERNAL,
-    }
-}
-
-fn retry_seconds(error: &AccountError) -> u64 {
-    match error {
-        AccountError::Throttled(throttled) => throttled.retry_after.as_secs() + 1,
-        _ => 0,
-    }
-}
-
-/// Adds a leading capital and a final period to a lowercase error message.
-fn sentence(text: &str) -> String {
-    let mut chars = text.trim_end_matches('.').chars();
-    let first = chars.next().map(|first| first.to_uppercase().to_string());
-    first.unwrap_or_default() + chars.as_str() + "."
+        _ => return INTERNAL,
+    };
+    (status, code, message.into())
 }
 
 /// The operations below `/admin`.
@@ -224,7 +208,7 @@ pub fn add_examples(document: &mut OpenApiDocument, docs_url: &str) {
     };
     let throttled = Throttled { retry_after: Duration::from_secs(29) };
     let login = "a login can't contain spaces";
-    let of_settings = |error: SettingsError| quota(error.code(), &error.to_string());
+    let of_settings = |error: SettingsError| quota(error.as_str(), &error.to_string());
     let errors: Vec<(&[&str], AccountError)> = vec![
         (&["signUp"], quota("invalid_login", login)),
         (&["signUp", "changePassword", "setPasswordWithLink"], PasswordError::Length.into()),
@@ -254,6 +238,7 @@ pub fn add_examples(document: &mut OpenApiDocument, docs_url: &str) {
         (&["reactivateKey"], quota("key_paused", "")),
         (&["signUp"], quota("account_exists", "")),
         (&["changePassword", "deleteAccount", "signIn"], quota("version_conflict", "")),
+        (&["setMail", "setWebhook", "replaceWebhookSecret"], quota("contact_conflict", "")),
         (&["setWebhook"], TargetError::Scheme.into()),
         (&["setWebhook", "testWebhook"], AccountError::WebhooksDisabled),
         (&["replaceWebhookSecret", "testWebhook"], AccountError::NoWebhook),

@@ -12,9 +12,9 @@ use service_kit::SerdeJson;
 
 use super::Tag;
 use super::account::Done;
-use super::context::{Context, Csrf, SessionRequired};
-use super::error::ApiError;
+use super::context::{Context, SessionRequired};
 use super::model::{CreatedKey, KeyList, KeyWithPause, UnreadableKey};
+use crate::accounts::Result;
 
 pub struct KeysApi(pub Arc<Context>);
 
@@ -25,7 +25,7 @@ enum CreatedResponse {
     Key(SerdeJson<CreatedKey>),
 }
 
-type KeyResult = Result<SerdeJson<KeyWithPause>, ApiError>;
+type KeyResult = Result<SerdeJson<KeyWithPause>>;
 
 #[OpenApi(tag = "Tag::Keys")]
 impl KeysApi {
@@ -33,9 +33,9 @@ impl KeysApi {
     ///
     /// All keys of the account, with their state and the requests of today.
     #[oai(path = "/keys", method = "get", operation_id = "listKeys")]
-    async fn list(&self, request: SessionRequired) -> Result<SerdeJson<KeyList>, ApiError> {
+    async fn list(&self, request: SessionRequired) -> Result<SerdeJson<KeyList>> {
         let session = self.0.session(&request).await?;
-        let listed = self.0.quota.keys(&session.account).await.map_err(self.0.error())?;
+        let listed = self.0.quota.keys(&session.account).await?;
         let mut keys = Vec::new();
         for key in listed.keys {
             keys.push(self.with_pause_reason(key, &session.account).await);
@@ -51,12 +51,11 @@ impl KeysApi {
     async fn create(
         &self,
         request: SessionRequired,
-        #[oai(name = "X-CSRF-Token")] _csrf: Csrf,
         settings: SerdeJson<KeySettings>,
-    ) -> Result<CreatedResponse, ApiError> {
+    ) -> Result<CreatedResponse> {
         let session = self.0.session(&request).await?;
         let new = NewKey { settings: settings.0, daily_limit: None };
-        let created = self.0.quota.create_key(&session.account, &new).await.map_err(self.0.error())?;
+        let created = self.0.quota.create_key(&session.account, &new).await?;
         Ok(self.created(created))
     }
 
@@ -69,12 +68,10 @@ impl KeysApi {
         &self,
         request: SessionRequired,
         id: Path<String>,
-        #[oai(name = "X-CSRF-Token")] _csrf: Csrf,
         rotation: SerdeJson<Rotation>,
-    ) -> Result<CreatedResponse, ApiError> {
+    ) -> Result<CreatedResponse> {
         let owner = self.owner(&request).await?;
-        let created =
-            self.0.quota.rotate_key(&id, Some(&owner), &rotation.0).await.map_err(self.0.error())?;
+        let created = self.0.quota.rotate_key(&id, Some(&owner), &rotation.0).await?;
         Ok(self.created(created))
     }
 
@@ -95,7 +92,6 @@ impl KeysApi {
         &self,
         request: SessionRequired,
         id: Path<String>,
-        #[oai(name = "X-CSRF-Token")] _csrf: Csrf,
         change: SerdeJson<SettingsChange>,
     ) -> KeyResult {
         let owner = self.owner(&request).await?;
@@ -106,12 +102,7 @@ impl KeysApi {
     ///
     /// An active key stays active. An inactive key gets 409.
     #[oai(path = "/keys/:id/resume", method = "post", operation_id = "resumeKey")]
-    async fn resume(
-        &self,
-        request: SessionRequired,
-        id: Path<String>,
-        #[oai(name = "X-CSRF-Token")] _csrf: Csrf,
-    ) -> KeyResult {
+    async fn resume(&self, request: SessionRequired, id: Path<String>) -> KeyResult {
         let owner = self.owner(&request).await?;
         self.key_result(self.0.quota.change_state(&id, Some(&owner), StateChange::Resume).await).await
     }
@@ -120,12 +111,7 @@ impl KeysApi {
     ///
     /// Requests with this key get 403 until it is reactivated.
     #[oai(path = "/keys/:id/deactivate", method = "post", operation_id = "deactivateKey")]
-    async fn deactivate(
-        &self,
-        request: SessionRequired,
-        id: Path<String>,
-        #[oai(name = "X-CSRF-Token")] _csrf: Csrf,
-    ) -> KeyResult {
+    async fn deactivate(&self, request: SessionRequired, id: Path<String>) -> KeyResult {
         let owner = self.owner(&request).await?;
         self.key_result(self.0.quota.change_state(&id, Some(&owner), StateChange::Deactivate).await).await
     }
@@ -134,12 +120,7 @@ impl KeysApi {
     ///
     /// An active key stays active. A paused key gets 409: resume it.
     #[oai(path = "/keys/:id/reactivate", method = "post", operation_id = "reactivateKey")]
-    async fn reactivate(
-        &self,
-        request: SessionRequired,
-        id: Path<String>,
-        #[oai(name = "X-CSRF-Token")] _csrf: Csrf,
-    ) -> KeyResult {
+    async fn reactivate(&self, request: SessionRequired, id: Path<String>) -> KeyResult {
         let owner = self.owner(&request).await?;
         self.key_result(self.0.quota.change_state(&id, Some(&owner), StateChange::Reactivate).await).await
     }
@@ -148,14 +129,9 @@ impl KeysApi {
     ///
     /// Deletes the key permanently. It no longer counts toward the account's limit.
     #[oai(path = "/keys/:id", method = "delete", operation_id = "deleteKey")]
-    async fn delete(
-        &self,
-        request: SessionRequired,
-        id: Path<String>,
-        #[oai(name = "X-CSRF-Token")] _csrf: Csrf,
-    ) -> Result<Done, ApiError> {
+    async fn delete(&self, request: SessionRequired, id: Path<String>) -> Result<Done> {
         let owner = self.owner(&request).await?;
-        self.0.quota.delete_key(&id, Some(&owner)).await.map_err(self.0.error())?;
+        self.0.quota.delete_key(&id, Some(&owner)).await?;
         Ok(Done::Done)
     }
 
@@ -163,38 +139,34 @@ impl KeysApi {
     ///
     /// The allowed requests of the last 31 days.
     #[oai(path = "/keys/:id/usage", method = "get", operation_id = "getKeyUsage")]
-    async fn usage(&self, request: SessionRequired, id: Path<String>) -> Result<SerdeJson<Usage>, ApiError> {
+    async fn usage(&self, request: SessionRequired, id: Path<String>) -> Result<SerdeJson<Usage>> {
         let owner = self.owner(&request).await?;
-        Ok(SerdeJson(self.0.quota.usage(&id, Some(&owner)).await.map_err(self.0.error())?))
+        Ok(SerdeJson(self.0.quota.usage(&id, Some(&owner)).await?))
     }
 
     /// List a key's events
     ///
     /// When and why the key was created, paused, resumed, deactivated, reactivated or renamed.
     #[oai(path = "/keys/:id/events", method = "get", operation_id = "listKeyEvents")]
-    async fn events(
-        &self,
-        request: SessionRequired,
-        id: Path<String>,
-    ) -> Result<SerdeJson<EventList>, ApiError> {
+    async fn events(&self, request: SessionRequired, id: Path<String>) -> Result<SerdeJson<EventList>> {
         let owner = self.owner(&request).await?;
-        Ok(SerdeJson(self.0.quota.events(&id, Some(&owner)).await.map_err(self.0.error())?))
+        Ok(SerdeJson(self.0.quota.events(&id, Some(&owner)).await?))
     }
 }
 
 impl KeysApi {
     fn created(&self, created: wire::CreatedKey) -> CreatedResponse {
-        let curl = curl_command(&created.secret, &self.0.lookup_url);
-        let key = KeyWithPause::new(created.key, &[]);
-        CreatedResponse::Key(SerdeJson(CreatedKey { secret: created.secret, curl, key }))
+        let (secret, lookup_url) = (created.secret, &self.0.lookup_url);
+        let curl = format!("curl -H \"Authorization: Bearer {secret}\" {lookup_url}/api/v1/ip");
+        CreatedResponse::Key(SerdeJson(CreatedKey { secret, curl, key: KeyWithPause::new(created.key, &[]) }))
     }
 
-    async fn owner(&self, request: &SessionRequired) -> Result<String, ApiError> {
+    async fn owner(&self, request: &SessionRequired) -> Result<String> {
         Ok(self.0.session(request).await?.account)
     }
 
     async fn key_result(&self, key: Result<OwnedKey, ClientError>) -> KeyResult {
-        let OwnedKey { key, account } = key.map_err(self.0.error())?;
+        let OwnedKey { key, account } = key?;
         Ok(SerdeJson(self.with_pause_reason(key, &account).await))
     }
 
@@ -206,8 +178,4 @@ impl KeysApi {
         };
         KeyWithPause::new(key, &events.map(|list| list.events).unwrap_or_default())
     }
-}
-
-fn curl_command(secret: &str, lookup_url: &str) -> String {
-    format!("curl -H \"Authorization: Bearer {secret}\" {lookup_url}/api/v1/ip")
 }

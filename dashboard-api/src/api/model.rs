@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 
 /// A login and a password.
 #[derive(Object, Deserialize)]
-#[oai(deny_unknown_fields)]
 #[serde(deny_unknown_fields)]
 pub struct Credentials {
     /// 1 to 254 characters without whitespace, control characters or invisible characters, such as an email address.
@@ -19,7 +18,6 @@ pub struct Credentials {
 
 /// A password change.
 #[derive(Object, Deserialize)]
-#[oai(deny_unknown_fields)]
 #[serde(deny_unknown_fields)]
 pub struct PasswordChange {
     /// The current password.
@@ -30,7 +28,6 @@ pub struct PasswordChange {
 
 /// A new password, set with a password link.
 #[derive(Object, Deserialize)]
-#[oai(deny_unknown_fields)]
 #[serde(deny_unknown_fields)]
 pub struct LinkPassword {
     /// What follows `#set-password=` in the link.
@@ -41,7 +38,6 @@ pub struct LinkPassword {
 
 /// The password that confirms a deletion.
 #[derive(Object, Deserialize)]
-#[oai(deny_unknown_fields)]
 #[serde(deny_unknown_fields)]
 pub struct Confirmation {
     /// The account's password.
@@ -106,7 +102,6 @@ pub struct PasswordLink {
 
 /// The account's webhook, without its secret.
 #[derive(Object, Serialize)]
-#[oai(skip_serializing_if_is_none)]
 pub struct WebhookStatus {
     /// URL that notices are sent to. Absent if there is no webhook.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -120,11 +115,9 @@ pub struct WebhookStatus {
 
 /// A webhook to set.
 #[derive(Object, Deserialize)]
-#[oai(deny_unknown_fields)]
 #[serde(deny_unknown_fields)]
 pub struct SetWebhook {
     /// An https URL with a public host and the port 443 or 8443. If absent, the webhook is removed.
-    #[serde(default)]
     pub url: Option<String>,
     /// Whether notices are sent.
     pub enabled: bool,
@@ -132,7 +125,6 @@ pub struct SetWebhook {
 
 /// The secret of a webhook, for the verification of its signatures.
 #[derive(Object, Serialize)]
-#[oai(skip_serializing_if_is_none)]
 pub struct WebhookSecret {
     /// As in `whsec_…`. Shown only in this response. Absent if it has not changed.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -141,7 +133,6 @@ pub struct WebhookSecret {
 
 /// The account's mail address.
 #[derive(Object, Serialize)]
-#[oai(skip_serializing_if_is_none)]
 pub struct MailStatus {
     /// The address. Absent if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -157,22 +148,18 @@ pub struct MailStatus {
 
 /// A mail address to set.
 #[derive(Object, Deserialize)]
-#[oai(deny_unknown_fields)]
 #[serde(deny_unknown_fields)]
 pub struct SetMail {
     /// At most 254 characters. If absent, the address is removed.
-    #[serde(default)]
     pub address: Option<String>,
     /// Whether notices are sent.
     pub notices: bool,
     /// The account's password. Needed to set, change or remove the address.
-    #[serde(default)]
     pub password: Option<String>,
 }
 
 /// Which account is meant.
 #[derive(Object, Deserialize)]
-#[oai(deny_unknown_fields)]
 #[serde(deny_unknown_fields)]
 pub struct LoginBody {
     /// Login of the account.
@@ -181,7 +168,6 @@ pub struct LoginBody {
 
 /// The token of a link.
 #[derive(Object, Deserialize)]
-#[oai(deny_unknown_fields)]
 #[serde(deny_unknown_fields)]
 pub struct LinkToken {
     /// What follows `#verify-mail=` in the link.
@@ -190,7 +176,6 @@ pub struct LinkToken {
 
 /// Result of a test event, or of mail with a link.
 #[derive(Object, Serialize)]
-#[oai(skip_serializing_if_is_none)]
 pub struct SendResult {
     /// Why it was not delivered. Absent if it was, or if nothing had to be sent.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -227,7 +212,6 @@ pub struct Link {
 
 /// An API key, without its secret.
 #[derive(Object, Serialize)]
-#[oai(skip_serializing_if_is_none)]
 pub struct KeyWithPause {
     /// The key.
     #[oai(flatten)]
@@ -256,24 +240,17 @@ impl KeyWithPause {
             let event = events.iter().find(|event| event.kind == EventKind::Paused);
             // The event may be missing: events are shown for only 31 days, but a pause can last longer.
             let default_reason = || format!("more than {} requests within 60 seconds", key.burst_limit);
-            Pause {
-                at: key.state_since,
-                reason: event.map_or_else(default_reason, |event| without_actor(&event.reason).to_owned()),
-                burst_limit: key.burst_limit,
-            }
+            let reason = event.map_or_else(default_reason, |event| event.reason.clone());
+            // Without who acted: only the system pauses keys.
+            let reason = reason.trim_end_matches(" (by the system)").to_owned();
+            Pause { at: key.state_since, reason, burst_limit: key.burst_limit }
         });
         Self { key, pause }
     }
 }
 
-/// The reason without who acted: only the system pauses keys.
-fn without_actor(reason: &str) -> &str {
-    reason.strip_suffix(" (by the system)").unwrap_or(reason)
-}
-
 /// State and quota of a key. Without its name and origins.
 #[derive(Object, Serialize)]
-#[oai(skip_serializing_if_is_none)]
 pub struct QuotaState {
     /// State of the key. A key that has expired, or whose account is suspended, is `inactive`.
     pub state: KeyState,
@@ -318,14 +295,13 @@ pub struct KeyList {
     /// Keys, oldest first.
     pub keys: Vec<KeyWithPause>,
     /// Keys whose stored data can't be read. Requests with them fail; they can only be deleted. Absent if there are none.
-    #[oai(default, skip_serializing_if_is_empty)]
+    #[oai(default)]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<UnreadableKey>,
 }
 
 /// A key whose stored data can't be read.
 #[derive(Object, Serialize)]
-#[oai(skip_serializing_if_is_none)]
 pub struct UnreadableKey {
     /// ID of the key: 32 hexadecimal digits.
     pub id: String,

@@ -7,14 +7,15 @@ use api_key::ApiKey;
 use http::header;
 use poem_openapi::auth::Bearer;
 use poem_openapi::{OpenApi, SecurityScheme};
-use quota_client::wire::{Key, KeyState};
+use quota_client::found;
+use quota_client::wire::{Key, KeyState, OwnedKey};
 use service_kit::SerdeJson;
 
 use super::Tag;
 use super::context::{Context, RequestInfo};
-use super::error::ApiError;
+use super::csrf::single;
 use super::model::{QuotaReason, QuotaState};
-use crate::accounts::AccountError;
+use crate::accounts::{AccountError, Result};
 use crate::session::unix_now;
 use crate::throttle::Attempt;
 
@@ -39,32 +40,20 @@ impl QuotaApi {
     /// Needs the API key, not a session. Is never charged. Web pages of all origins may call it, unless the key is for
     /// certain origins.
     #[oai(path = "/quota", method = "get", operation_id = "getQuota")]
-    async fn get(&self, request: RequestInfo, holder: KeyHolder) -> Result<SerdeJson<QuotaState>, ApiError> {
-        let KeyHolder::Bearer(key) = holder else { return Err(self.0.error()(AccountError::MissingKey)) };
-        self.read(&request, &key.0.token).await.map(SerdeJson).map_err(self.0.error())
-    }
-}
-
-impl QuotaApi {
-    async fn read(&self, request: &RequestInfo, key: &str) -> Result<QuotaState, AccountError> {
-        let key = ApiKey::parse(key).map_err(|_| AccountError::UnknownKey)?;
+    async fn get(&self, request: RequestInfo, holder: KeyHolder) -> Result<SerdeJson<QuotaState>> {
+        let KeyHolder::Bearer(key) = holder else { return Err(AccountError::MissingKey) };
+        let key = ApiKey::parse(&key.0.token).map_err(|_| AccountError::UnknownKey)?;
         let id = &key.digest().to_hex()[..32];
-        let attempt = Attempt::Quota { key: id, address: self.0.address(request) };
+        let attempt = Attempt::Quota(id, self.0.address(&request));
         self.0.accounts.throttle(attempt, Instant::now())?;
-        let key = match self.0.quota.key(id, None).await {
-            Err(error) if error.status() == Some(404) => return Err(AccountError::UnknownKey),
-            key => key?.key,
-        };
+        let OwnedKey { key, .. } =
+            found(self.0.quota.key(id, None).await)?.ok_or(AccountError::UnknownKey)?;
         let allowed = &key.settings.allowed_origins;
-        let mut origins = request.headers.get_all(header::ORIGIN).iter();
-        let is_allowed = match (origins.next(), origins.next()) {
-            (Some(origin), None) => allowed.iter().any(|allowed| allowed.as_bytes() == origin.as_bytes()),
-            _ => false,
-        };
-        if !allowed.is_empty() && !is_allowed {
+        let origin = single(&request.headers, header::ORIGIN);
+        if !allowed.is_empty() && !allowed.iter().any(|allowed| Some(allowed.as_str()) == origin) {
             return Err(AccountError::WrongOrigin);
         }
-        Ok(state(&key, unix_now()))
+        Ok(SerdeJson(state(&key, unix_now())))
     }
 }
 

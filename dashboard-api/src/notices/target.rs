@@ -103,10 +103,7 @@ impl TargetRules {
     fn check_port(&self, url: &Url, ip: Option<IpAddr>) -> Result<(), TargetError> {
         let port = url.port_or_known_default().unwrap_or_default();
         let is_usual = PORTS.contains(&port) || url.scheme() == "http" && port == 80;
-        match is_usual || ip.is_some_and(|ip| self.is_allowed(ip)) {
-            true => Ok(()),
-            false => Err(TargetError::Port),
-        }
+        if is_usual || ip.is_some_and(|ip| self.is_allowed(ip)) { Ok(()) } else { Err(TargetError::Port) }
     }
 
     fn is_allowed(&self, ip: IpAddr) -> bool {

@@ -7,12 +7,13 @@ use quota_client::wire::{Key, Notice, Webhook};
 use reqwest::redirect;
 use ring::hmac;
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use super::target::{TargetError, TargetRules};
 use crate::mail::message;
 
 /// Time for one attempt, from resolving the host to the end of the response.
-const TIMEOUT: Duration = Duration::from_secs(10);
+pub const TIMEOUT: Duration = Duration::from_secs(10);
 /// At most this much of a response is read. It is never shown.
 const MAX_RESPONSE: usize = 64 * 1024;
 const SECRET_PREFIX: &str = "whsec_";
@@ -75,9 +76,14 @@ pub fn new_secret() -> Result<String, getrandom::Error> {
     Ok(SECRET_PREFIX.to_owned() + &BASE64.encode(&secret))
 }
 
-/// Sends a message. Succeeds if the webhook responds with a status of 200 to 299.
-pub async fn send(rules: &TargetRules, webhook: &Webhook, message: &Message) -> Result<(), SendError> {
-    tokio::time::timeout(TIMEOUT, attempt(rules, webhook, message)).await.unwrap_or(Err(SendError::TimedOut))
+/// Sends a message within `time`. Succeeds if the webhook responds with a status of 200 to 299.
+pub async fn send(
+    rules: &TargetRules,
+    webhook: &Webhook,
+    message: &Message,
+    time: Duration,
+) -> Result<(), SendError> {
+    timeout(time, attempt(rules, webhook, message)).await.unwrap_or(Err(SendError::TimedOut))
 }
 
 async fn attempt(rules: &TargetRules, webhook: &Webhook, message: &Message) -> Result<(), SendError> {
@@ -131,6 +137,18 @@ fn sign(secret: &str, id: &str, timestamp: &str, body: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn endpoint_that_never_responds_times_out() {
+        service_kit::runtime::install_crypto_provider();
+        let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let rules = TargetRules { allow_http: true, networks: vec!["127.0.0.0/8".parse().unwrap()] };
+        let url = format!("http://{}/", silent.local_addr().unwrap());
+        let webhook = Webhook { url, secret: new_secret().unwrap(), enabled: true };
+        let message = Message::test(0, "https://keys.example").unwrap();
+        let sent = send(&rules, &webhook, &message, Duration::from_millis(200)).await;
+        assert_eq!(sent.unwrap_err().to_string(), "no response within 10 seconds");
+    }
 
     #[test]
     fn signature_matches_the_example_of_the_specification() {

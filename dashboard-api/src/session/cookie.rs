@@ -4,7 +4,7 @@ use data_encoding::BASE64URL_NOPAD;
 use http::{HeaderMap, header};
 use ring::aead::{Aad, LessSafeKey, NONCE_LEN, Nonce};
 
-use super::{SESSION_TTL, Session, SessionKey};
+use super::{SESSION_TTL_SECONDS, Session, SessionKey};
 
 /// Name of the cookie with the Secure attribute. Browsers accept the prefix `__Host-` only with Secure,
 /// with Path=/ and without Domain.
@@ -30,15 +30,12 @@ impl Cookies {
     }
 
     pub fn name(&self) -> &'static str {
-        match self.secure {
-            true => SECURE_NAME,
-            false => INSECURE_NAME,
-        }
+        if self.secure { SECURE_NAME } else { INSECURE_NAME }
     }
 
     /// `Set-Cookie` value that stores the session in the browser.
     pub fn set(&self, session: &Session) -> Result<String, getrandom::Error> {
-        Ok(self.header(&self.seal(session)?, SESSION_TTL.as_secs()))
+        Ok(self.header(&self.seal(session)?, u64::from(SESSION_TTL_SECONDS)))
     }
 
     /// `Set-Cookie` value that removes the cookie.
@@ -132,8 +129,8 @@ mod tests {
         assert!(set.ends_with("; Path=/; HttpOnly; SameSite=Strict; Max-Age=43200; Secure"), "{set}");
         let headers = request(&format!("theme=dark; {}; x", pair(&set)));
         assert_eq!(cookies(true).read(&headers, NOW), Some(session.clone()));
-        assert_eq!(cookies(true).read(&headers, NOW + SESSION_TTL.as_secs() - 1), Some(session));
-        assert_eq!(cookies(true).read(&headers, NOW + SESSION_TTL.as_secs()), None);
+        assert_eq!(cookies(true).read(&headers, NOW + u64::from(SESSION_TTL_SECONDS) - 1), Some(session));
+        assert_eq!(cookies(true).read(&headers, NOW + u64::from(SESSION_TTL_SECONDS)), None);
     }
 
     #[test]

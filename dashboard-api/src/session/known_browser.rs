@@ -62,10 +62,7 @@ impl KnownBrowsers {
     }
 
     fn name(&self) -> &'static str {
-        match self.secure {
-            true => SECURE_NAME,
-            false => INSECURE_NAME,
-        }
+        if self.secure { SECURE_NAME } else { INSECURE_NAME }
     }
 
     /// What the signature covers. The login is signed but not stored in the cookie, so a copy of the cookie does not

@@ -49,7 +49,8 @@ async fn set_verified(harness: &Harness, login: &str, address: &str) {
     let quota = harness.quota.client();
     let account = quota.find_account(login).await.unwrap().unwrap();
     let mail = Mail { address: address.to_owned(), verified: true, notices: true };
-    quota.set_contact(&account.id, &Contact { webhook: None, mail: Some(mail) }).await.unwrap();
+    let old = quota.contact(&account.id).await.unwrap().contact;
+    quota.set_contact(&account.id, old, Contact { webhook: None, mail: Some(mail) }).await.unwrap();
 }
 
 async fn last_error(browser: &Browser) -> String {

@@ -85,7 +85,8 @@ async fn malformed_unknown_and_expired_links_get_the_same_403() {
     let account = quota.find_account("ada").await.unwrap().unwrap().id;
     let expired = LinkToken::generate(&account).unwrap();
     expired.store(&quota, Duration::from_secs(1)).await.unwrap();
-    let is_inactive = async || (!expired.is_active(&quota).await.unwrap()).then_some(());
+    let is_inactive =
+        async || quota.session_account(&account, &expired.sha256()).await.unwrap().is_none().then_some(());
     eventually(WAIT_TIMEOUT, "link expires", is_inactive).await;
     let valid = create_token(&harness, "ada").await;
     let wrong = [

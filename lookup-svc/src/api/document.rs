@@ -58,7 +58,7 @@ const TOO_MANY_REQUESTS_HEADERS: [Header; 5] = [
     (
         "X-RateLimit-Reason",
         "`burst`: this request exceeded the burst limit and paused the key. `paused`: the key was paused before. `daily`: the key's daily quota is used up. `demo`: the demo's shared quota is used up.",
-        HeaderValue::OneOf(|| Reason::ALL.map(Reason::as_str).into()),
+        HeaderValue::OneOf(|| Reason::ALL.iter().map(|reason| reason.as_str()).collect()),
     ),
 ];
 
@@ -216,7 +216,7 @@ fn property(field: &Field) -> MetaSchemaRef {
         nullable: !is_status,
         enum_items: if is_status { vec!["success".into()] } else { vec![] },
         example: serde_json::from_str(field.example).ok().filter(|example: &Value| !example.is_null()),
-        ..MetaSchema::new(field.ty.name())
+        ..MetaSchema::new(field.ty.as_str())
     }))
 }
 
@@ -342,7 +342,7 @@ impl Document {
             .license(openapi::license())
             .server(server);
         let mut document = OpenApiDocument::new(&service);
-        document.for_each_operation(|operation| {
+        document.for_each_operation(|_, operation| {
             describe_parameters(operation);
             if ietf {
                 add_draft_headers(operation);

@@ -69,114 +69,112 @@ impl ApiError {
 
     /// Which limit was exceeded, its values, and the value of `Retry-After`.
     pub(super) fn rate_limit(&self, operation: Operation) -> Option<(Reason, RateLimit, u32)> {
-        let Self::Denied(denial) = self else { return None };
-        match *denial {
-            Denial::Burst { rate_limit, retry_after, .. } | Denial::Daily { rate_limit, retry_after } => {
-                Some((Reason::of(operation, denial)?, rate_limit, retry_after))
+        Some(match *self {
+            Self::Denied(Denial::Burst { paused_now, rate_limit, retry_after }) => {
+                (if paused_now { Reason::Burst } else { Reason::Paused }, rate_limit, retry_after)
             }
-            _ => None,
-        }
+            Self::Denied(Denial::Daily { rate_limit, retry_after }) => {
+                (Reason::daily(operation), rate_limit, retry_after)
+            }
+            _ => return None,
+        })
     }
 }
 
-/// The error bodies. Those that contain no limit are serialized once.
+/// The statuses and bodies of errors. Those without numbers are serialized once.
 #[derive(Clone, Debug)]
 pub(super) struct ErrorBodies {
     urls: PublicUrls,
-    missing_key: Bytes,
-    invalid_key: Bytes,
-    invalid_scope: Bytes,
-    internal: Bytes,
+    prepared: Vec<(ApiError, (StatusCode, Bytes))>,
 }
 
 impl ErrorBodies {
     pub(super) fn new(urls: &PublicUrls) -> Self {
-        let body = |code: &str, message: String| serialize(&ErrorBody::new(code, message, &urls.docs));
-        let PublicUrls { dashboard, .. } = urls;
-        Self {
-            missing_key: body("missing_api_key", MISSING_KEY.to_owned()),
-            invalid_key: body(
-                "invalid_api_key",
-                format!(
-                    "This API key does not exist. Check that you copied all of it, or create a key at {dashboard}."
-                ),
-            ),
-            invalid_scope: body("invalid_scope", INVALID_SCOPE.to_owned()),
-            internal: body("internal_error", INTERNAL.to_owned()),
-            urls: urls.clone(),
-        }
+        let without_numbers = [
+            ApiError::MissingKey,
+            ApiError::InvalidScope,
+            ApiError::MalformedKey,
+            ApiError::Denied(Denial::UnknownKey),
+            ApiError::Denied(Denial::Inactive(KeyReason::Deactivated)),
+            ApiError::Denied(Denial::Inactive(KeyReason::Origin)),
+            ApiError::NO_VERDICT,
+        ];
+        let mut bodies = Self { urls: urls.clone(), prepared: Vec::new() };
+        bodies.prepared =
+            without_numbers.map(|error| (error, bodies.build(Operation::Lookup, &error))).into();
+        bodies
     }
 
     pub(super) fn status_and_body(&self, operation: Operation, error: &ApiError) -> (StatusCode, Bytes) {
-        match error {
-            ApiError::MissingKey => (StatusCode::UNAUTHORIZED, self.missing_key.clone()),
-            ApiError::InvalidScope => (StatusCode::BAD_REQUEST, self.invalid_scope.clone()),
+        let prepared = self.prepared.iter().find(|(prepared, _)| prepared == error);
+        prepared.map_or_else(|| self.build(operation, error), |(_, response)| response.clone())
+    }
+
+    fn build(&self, operation: Operation, error: &ApiError) -> (StatusCode, Bytes) {
+        let PublicUrls { dashboard, enterprise, signup, docs, .. } = &self.urls;
+        let (status, code, message) = match error {
+            ApiError::MissingKey => (StatusCode::UNAUTHORIZED, "missing_api_key", MISSING_KEY.to_owned()),
+            ApiError::InvalidScope => (StatusCode::BAD_REQUEST, "invalid_scope", INVALID_SCOPE.to_owned()),
             ApiError::MalformedKey | ApiError::Denied(Denial::UnknownKey) => {
-                (StatusCode::UNAUTHORIZED, self.invalid_key.clone())
+                let message = format!(
+                    "This API key does not exist. Check that you copied all of it, or create a key at {dashboard}."
+                );
+                (StatusCode::UNAUTHORIZED, "invalid_api_key", message)
             }
-            ApiError::Denied(Denial::Inactive(reason)) => (StatusCode::FORBIDDEN, self.inactive(*reason)),
-            ApiError::Denied(Denial::Burst { rate_limit, .. }) => {
-                (StatusCode::TOO_MANY_REQUESTS, self.burst(rate_limit.limit))
+            ApiError::Denied(Denial::Inactive(reason)) => {
+                let message = match reason {
+                    KeyReason::Deactivated => {
+                        format!("This API key is deactivated. Its owner can reactivate it at {dashboard}.")
+                    }
+                    KeyReason::Expired { at } => format!(
+                        "This API key expired at {}. Its owner can replace it at {dashboard}.",
+                        rfc3339(*at)
+                    ),
+                    KeyReason::Suspended => format!(
+                        "The account of this API key is suspended. Its owner sees the reason at {dashboard}."
+                    ),
+                    KeyReason::Origin => format!(
+                        "This API key is for certain web pages only, and this request does not come from one of them. Its owner can change the allowed origins at {dashboard}."
+                    ),
+                };
+                (StatusCode::FORBIDDEN, "inactive_api_key", message)
             }
-            ApiError::Denied(Denial::Daily { rate_limit, .. }) => {
-                (StatusCode::TOO_MANY_REQUESTS, self.daily(operation, rate_limit.limit))
+            ApiError::Denied(Denial::Burst { rate_limit: RateLimit { limit, .. }, .. }) => {
+                let message = format!(
+                    "This API key is paused because it exceeded the burst limit of {limit} requests per minute. It stays paused until its owner resumes it at {dashboard}. To ask for its state without being charged, use GET {dashboard}/api/v1/quota with the same key."
+                );
+                (StatusCode::TOO_MANY_REQUESTS, RATE_LIMIT, message)
+            }
+            ApiError::Denied(Denial::Daily { rate_limit: RateLimit { limit, .. }, .. }) => {
+                let message = match operation {
+                    Operation::Lookup => format!(
+                        "This API key has used its daily quota of {limit} requests. The quota resets at midnight UTC. For a higher limit, see {enterprise}."
+                    ),
+                    Operation::Demo => format!(
+                        "The demo's daily quota of {limit} requests, shared by all callers, is used up. It resets at midnight UTC. For your own quota, sign up at {signup}."
+                    ),
+                };
+                (StatusCode::TOO_MANY_REQUESTS, RATE_LIMIT, message)
             }
             ApiError::Denied(Denial::NoVerdict(_)) => {
-                (StatusCode::INTERNAL_SERVER_ERROR, self.internal.clone())
+                (StatusCode::INTERNAL_SERVER_ERROR, "internal_error", INTERNAL.to_owned())
             }
+        };
+        let mut body = ErrorBody::new(code, message, docs);
+        match (error, operation) {
+            (ApiError::Denied(Denial::Daily { .. }), Operation::Lookup) => {
+                body.enterprise = Some(enterprise.clone())
+            }
+            (ApiError::Denied(Denial::Daily { .. }), Operation::Demo) => body.signup = Some(signup.clone()),
+            _ => {}
         }
-    }
-
-    fn inactive(&self, reason: KeyReason) -> Bytes {
-        let dashboard = &self.urls.dashboard;
-        let message = match reason {
-            KeyReason::Deactivated => {
-                format!("This API key is deactivated. Its owner can reactivate it at {dashboard}.")
-            }
-            KeyReason::Expired { at } => {
-                format!("This API key expired at {}. Its owner can replace it at {dashboard}.", rfc3339(at))
-            }
-            KeyReason::Suspended => {
-                format!("The account of this API key is suspended. Its owner sees the reason at {dashboard}.")
-            }
-            KeyReason::Origin => format!(
-                "This API key is for certain web pages only, and this request does not come from one of them. Its owner can change the allowed origins at {dashboard}."
-            ),
-        };
-        serialize(&ErrorBody::new("inactive_api_key", message, &self.urls.docs))
-    }
-
-    fn burst(&self, limit: u32) -> Bytes {
-        let dashboard = &self.urls.dashboard;
-        let message = format!(
-            "This API key is paused because it exceeded the burst limit of {limit} requests per minute. It stays paused until its owner resumes it at {dashboard}. To ask for its state without being charged, use GET {dashboard}/api/v1/quota with the same key."
-        );
-        serialize(&self.rate_limit_exceeded(message))
-    }
-
-    fn daily(&self, operation: Operation, limit: u32) -> Bytes {
-        let PublicUrls { enterprise, signup, .. } = &self.urls;
-        let body = match operation {
-            Operation::Lookup => ErrorBody {
-                enterprise: Some(enterprise.clone()),
-                ..self.rate_limit_exceeded(format!(
-                    "This API key has used its daily quota of {limit} requests. The quota resets at midnight UTC. For a higher limit, see {enterprise}."
-                ))
-            },
-            Operation::Demo => ErrorBody {
-                signup: Some(signup.clone()),
-                ..self.rate_limit_exceeded(format!(
-                    "The demo's daily quota of {limit} requests, shared by all callers, is used up. It resets at midnight UTC. For your own quota, sign up at {signup}."
-                ))
-            },
-        };
-        serialize(&body)
-    }
-
-    fn rate_limit_exceeded(&self, message: String) -> ErrorBody {
-        ErrorBody::new("rate_limit_exceeded", message, &self.urls.docs)
+        let mut json = serde_json::to_vec(&body).expect("serializing an ErrorBody can't fail");
+        json.push(b'\n');
+        (status, json.into())
     }
 }
+
+const RATE_LIMIT: &str = "rate_limit_exceeded";
 
 const MISSING_KEY: &str = "No API key in this request. Send it in the header `Authorization: Bearer <API_KEY>` or, if you can't set headers, in the query string as `key=<API_KEY>`.";
 
@@ -185,9 +183,3 @@ const INVALID_SCOPE: &str =
 
 const INTERNAL: &str =
     "The request could not be processed because of a problem on the server. Retry in a few seconds.";
-
-fn serialize(body: &ErrorBody) -> Bytes {
-    let mut json = serde_json::to_vec(body).expect("serializing an ErrorBody can't fail");
-    json.push(b'\n');
-    json.into()
-}

@@ -1,9 +1,10 @@
 //! The response headers about limits: `X-RateLimit-*`, which the API's contract requires, and those of the IETF draft
 //! (draft-ietf-httpapi-ratelimit-headers-11).
 
+use base::names;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::lookup::{Denial, RateLimit};
+use crate::lookup::RateLimit;
 use crate::metrics::Operation;
 
 pub(super) const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
@@ -49,66 +50,19 @@ pub(super) fn set(headers: &mut HeaderMap, rate_limit: &RateLimit) {
     }
 }
 
-/// Replaces the placeholders of the draft's headers. `wait` is the time in seconds until the limit resets.
-pub(super) fn set_ietf(headers: &mut HeaderMap, policy: QuotaPolicy, rate_limit: &RateLimit, wait: u64) {
-    for (name, value) in headers.iter_mut() {
+/// Replaces the placeholders of the draft's headers. `wait` is the time in seconds until the limit resets. `t` is never more
+/// than the window, even if the clocks of this machine and of the store differ.
+pub(super) fn set_ietf(headers: &mut HeaderMap, reason: Reason, rate_limit: &RateLimit, wait: u64) {
+    let (policy, window) = reason.policy();
+    let RateLimit { limit, remaining, .. } = rate_limit;
+    let value = |text| HeaderValue::try_from(text).expect("names and numbers are valid in a header");
+    for (name, header) in headers.iter_mut() {
         if *name == IETF_LIMIT {
-            *value = policy.service_limit(rate_limit, wait);
+            *header = value(format!("\"{policy}\";r={remaining};t={}", wait.min(window)));
         } else if *name == IETF_POLICY {
-            *value = policy.description(rate_limit);
+            *header = value(format!("\"{policy}\";q={limit};w={window}"));
         }
     }
-}
-
-/// A limit as the draft describes it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum QuotaPolicy {
-    Daily,
-    Demo,
-    Burst,
-}
-
-impl QuotaPolicy {
-    /// The policy of an allowed request.
-    pub(super) const fn of(operation: Operation) -> Self {
-        match operation {
-            Operation::Lookup => Self::Daily,
-            Operation::Demo => Self::Demo,
-        }
-    }
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Daily => "daily",
-            Self::Demo => "demo",
-            Self::Burst => "burst",
-        }
-    }
-
-    /// Length of the window in seconds.
-    const fn window(self) -> u64 {
-        match self {
-            Self::Daily | Self::Demo => 86_400,
-            Self::Burst => 60,
-        }
-    }
-
-    /// `RateLimit`: the remaining requests and the seconds until the limit resets. These are never more than the window,
-    /// even if the clocks of this machine and of the store differ.
-    fn service_limit(self, rate_limit: &RateLimit, wait: u64) -> HeaderValue {
-        let (name, remaining, wait) = (self.name(), rate_limit.remaining, wait.min(self.window()));
-        value(format!("\"{name}\";r={remaining};t={wait}"))
-    }
-
-    /// `RateLimit-Policy`: the limit and its window.
-    fn description(self, rate_limit: &RateLimit) -> HeaderValue {
-        let (name, limit, window) = (self.name(), rate_limit.limit, self.window());
-        value(format!("\"{name}\";q={limit};w={window}"))
-    }
-}
-
-fn value(text: String) -> HeaderValue {
-    HeaderValue::try_from(text).expect("names and numbers are valid in a header")
 }
 
 /// Why a request gets 429: the value of `X-RateLimit-Reason`.
@@ -124,35 +78,22 @@ pub(super) enum Reason {
     Demo,
 }
 
+names!(Reason: Burst => "burst", Paused => "paused", Daily => "daily", Demo => "demo");
+
 impl Reason {
-    pub(super) const ALL: [Self; 4] = [Self::Burst, Self::Paused, Self::Daily, Self::Demo];
-
-    /// `None` if the denial is not about a limit.
-    pub(super) fn of(operation: Operation, denial: &Denial) -> Option<Self> {
-        Some(match (denial, operation) {
-            (Denial::Burst { paused_now: true, .. }, _) => Self::Burst,
-            (Denial::Burst { paused_now: false, .. }, _) => Self::Paused,
-            (Denial::Daily { .. }, Operation::Lookup) => Self::Daily,
-            (Denial::Daily { .. }, Operation::Demo) => Self::Demo,
-            (Denial::UnknownKey | Denial::Inactive(_) | Denial::NoVerdict(_), _) => return None,
-        })
-    }
-
-    pub(super) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Burst => "burst",
-            Self::Paused => "paused",
-            Self::Daily => "daily",
-            Self::Demo => "demo",
+    /// The reason if the daily quota is used up.
+    pub(super) const fn daily(operation: Operation) -> Self {
+        match operation {
+            Operation::Lookup => Self::Daily,
+            Operation::Demo => Self::Demo,
         }
     }
 
-    /// The limit that was exceeded.
-    pub(super) const fn policy(self) -> QuotaPolicy {
+    /// The limit as the draft describes it: its name, and the length of its window in seconds.
+    const fn policy(self) -> (&'static str, u64) {
         match self {
-            Self::Burst | Self::Paused => QuotaPolicy::Burst,
-            Self::Daily => QuotaPolicy::Daily,
-            Self::Demo => QuotaPolicy::Demo,
+            Self::Burst | Self::Paused => ("burst", 60),
+            Self::Daily | Self::Demo => (self.as_str(), 86_400),
         }
     }
 }
@@ -165,10 +106,10 @@ mod tests {
 
     const RATE_LIMIT: RateLimit = RateLimit { limit: 300, remaining: 7, reset: 1_000 };
 
-    fn headers(ietf: bool, policy: QuotaPolicy, wait: u64) -> Vec<(String, String)> {
+    fn headers(ietf: bool, reason: Reason, wait: u64) -> Vec<(String, String)> {
         let mut headers: HeaderMap = placeholders(ietf).into_iter().collect();
         set(&mut headers, &RATE_LIMIT);
-        set_ietf(&mut headers, policy, &RATE_LIMIT, wait);
+        set_ietf(&mut headers, reason, &RATE_LIMIT, wait);
         let text = |value: &HeaderValue| value.to_str().expect("ASCII").to_owned();
         let mut headers: Vec<_> =
             headers.iter().map(|(name, value)| (name.to_string(), text(value))).collect();
@@ -185,18 +126,18 @@ mod tests {
         let contract =
             [("x-ratelimit-limit", "300"), ("x-ratelimit-remaining", "7"), ("x-ratelimit-reset", "1000")];
         let ietf = [("ratelimit", "\"burst\";r=7;t=59"), ("ratelimit-policy", "\"burst\";q=300;w=60")];
-        assert_eq!(headers(false, QuotaPolicy::Burst, 59), pairs(contract));
-        assert_eq!(headers(true, QuotaPolicy::Burst, 59), [pairs(ietf), pairs(contract)].concat());
+        assert_eq!(headers(false, Reason::Burst, 59), pairs(contract));
+        assert_eq!(headers(true, Reason::Burst, 59), [pairs(ietf), pairs(contract)].concat());
     }
 
     #[test]
     fn policies_have_their_names_and_windows() {
-        for (policy, limit, description) in [
-            (QuotaPolicy::Daily, "\"daily\";r=7;t=86400", "\"daily\";q=300;w=86400"),
-            (QuotaPolicy::Demo, "\"demo\";r=7;t=86400", "\"demo\";q=300;w=86400"),
-            (QuotaPolicy::Burst, "\"burst\";r=7;t=60", "\"burst\";q=300;w=60"),
+        for (reason, limit, description) in [
+            (Reason::Daily, "\"daily\";r=7;t=86400", "\"daily\";q=300;w=86400"),
+            (Reason::Demo, "\"demo\";r=7;t=86400", "\"demo\";q=300;w=86400"),
+            (Reason::Burst, "\"burst\";r=7;t=60", "\"burst\";q=300;w=60"),
         ] {
-            let sent = headers(true, policy, u64::MAX);
+            let sent = headers(true, reason, u64::MAX);
             assert_eq!(sent[..2], pairs([("ratelimit", limit), ("ratelimit-policy", description)]));
         }
     }

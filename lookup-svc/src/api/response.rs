@@ -8,7 +8,7 @@ use quota_client::ChargeError;
 
 use super::error::{ApiError, ErrorBodies};
 use super::headers::HeaderTemplates;
-use super::rate_limit::{self, KEY_REASON, QuotaPolicy, REASON};
+use super::rate_limit::{self, KEY_REASON, REASON, Reason};
 use crate::lookup::{Denial, RateLimit, unix_now};
 use crate::metrics::Operation;
 use crate::public_urls::PublicUrls;
@@ -39,7 +39,7 @@ impl Responses {
         rate_limit::set(&mut headers, rate_limit);
         if self.ietf {
             let wait = rate_limit.reset.saturating_sub(u64::try_from(unix_now()).unwrap_or_default());
-            rate_limit::set_ietf(&mut headers, QuotaPolicy::of(operation), rate_limit, wait);
+            rate_limit::set_ietf(&mut headers, Reason::daily(operation), rate_limit, wait);
         }
         respond(StatusCode::OK, headers, json)
     }
@@ -51,7 +51,7 @@ impl Responses {
                 let mut headers = self.headers.too_many_requests.clone();
                 rate_limit::set(&mut headers, &rate_limit);
                 if self.ietf {
-                    rate_limit::set_ietf(&mut headers, reason.policy(), &rate_limit, retry_after.into());
+                    rate_limit::set_ietf(&mut headers, reason, &rate_limit, retry_after.into());
                 }
                 headers.insert(header::RETRY_AFTER, retry_after.into());
                 headers.insert(REASON, HeaderValue::from_static(reason.as_str()));

@@ -111,7 +111,7 @@ fn rows(group: &FieldGroup) -> String {
              <td data-label=\"Scope\"><span class=\"scope {scope}\">{scope}</span></td>\
              <td data-label=\"In demo\">{demo}</td><td>{}</td></tr>\n",
             field.name,
-            field.ty.name(),
+            field.ty.as_str(),
             // A caller does not know the operator's edge.
             escape(&field.description.replace("the edge network", "the server")),
         )

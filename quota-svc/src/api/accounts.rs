@@ -12,7 +12,7 @@ use service_kit::SerdeJson;
 
 use super::Context;
 use super::charges::Tag;
-use super::error::{ApiError, RequestError};
+use super::error::{RequestError, Result};
 use crate::domain::account::{Login, MAX_CREDENTIAL, MAX_SESSION_TTL, checked_change};
 use crate::domain::event;
 use crate::domain::id::AccountId;
@@ -42,7 +42,7 @@ impl AccountsApi {
     ///
     /// An account without a credential can be used only by the operator.
     #[oai(path = "/accounts", method = "post", operation_id = "createAccount")]
-    async fn create(&self, account: SerdeJson<NewAccount>) -> Result<Created, ApiError> {
+    async fn create(&self, account: SerdeJson<NewAccount>) -> Result<Created> {
         let NewAccount { login, credential } = account.0;
         let login = Login::parse(&login).map_err(RequestError::Login)?;
         credential.as_deref().map_or(Ok(()), check_credential)?;
@@ -62,7 +62,7 @@ impl AccountsApi {
         cursor: Query<Option<String>>,
         /// Approximate number of accounts per page. Default and maximum: 500.
         limit: Query<Option<u32>>,
-    ) -> Result<SerdeJson<AccountPage>, ApiError> {
+    ) -> Result<SerdeJson<AccountPage>> {
         if let Some(login) = &login.0 {
             return self.find_by_login(login).await;
         }
@@ -77,7 +77,7 @@ impl AccountsApi {
     ///
     /// Without its credential and its keys, which have their own operations.
     #[oai(path = "/accounts/:id", method = "get", operation_id = "getAccount")]
-    async fn show(&self, id: Path<String>) -> Result<SerdeJson<Account>, ApiError> {
+    async fn show(&self, id: Path<String>) -> Result<SerdeJson<Account>> {
         Ok(SerdeJson(view(self.0.store.account(account_id(&id)?).await?)))
     }
 
@@ -91,7 +91,7 @@ impl AccountsApi {
         /// Who makes the change, for its event.
         actor: ActorParam,
         change: SerdeJson<AccountChange>,
-    ) -> Result<SerdeJson<Account>, ApiError> {
+    ) -> Result<SerdeJson<Account>> {
         let (id, actor) = (account_id(&id)?, parse_actor(&actor)?);
         let change = checked_change(&change.0).ok_or(RequestError::Reason)?;
         let store = self.0.store.clone();
@@ -107,7 +107,7 @@ impl AccountsApi {
     ///
     /// What admins and the operator did with the account in the last 31 days, newest first.
     #[oai(path = "/accounts/:id/events", method = "get", operation_id = "listAccountEvents")]
-    async fn events(&self, id: Path<String>) -> Result<SerdeJson<EventList>, ApiError> {
+    async fn events(&self, id: Path<String>) -> Result<SerdeJson<EventList>> {
         let mut events = self.0.store.account(account_id(&id)?).await?.standing.events;
         let now = self.0.store.now().await?;
         events.retain(|event| event::is_current(event, now));
@@ -118,7 +118,7 @@ impl AccountsApi {
     ///
     /// Can be repeated if it was interrupted.
     #[oai(path = "/accounts/:id/deletion", method = "post", operation_id = "deleteAccount")]
-    async fn delete(&self, id: Path<String>, deletion: SerdeJson<AccountDeletion>) -> Result<Done, ApiError> {
+    async fn delete(&self, id: Path<String>, deletion: SerdeJson<AccountDeletion>) -> Result<Done> {
         let AccountDeletion { expected_credential } = deletion.0;
         expected_credential.as_deref().map_or(Ok(()), check_credential)?;
         let (store, id) = (self.0.store.clone(), account_id(&id)?);
@@ -133,7 +133,7 @@ impl AccountsApi {
     ///
     /// With its version, which a change must name to detect a concurrent one.
     #[oai(path = "/accounts/:id/credential", method = "get", operation_id = "getCredential")]
-    async fn credential(&self, id: Path<String>) -> Result<SerdeJson<Credential>, ApiError> {
+    async fn credential(&self, id: Path<String>) -> Result<SerdeJson<Credential>> {
         let account = self.0.store.account(account_id(&id)?).await?;
         Ok(SerdeJson(Credential { credential: account.credential, version: account.credential_version }))
     }
@@ -146,7 +146,7 @@ impl AccountsApi {
         &self,
         id: Path<String>,
         change: SerdeJson<SetCredential>,
-    ) -> Result<SerdeJson<Credential>, ApiError> {
+    ) -> Result<SerdeJson<Credential>> {
         let change = change.0;
         check_credential(&change.credential)?;
         change.keep_session.as_deref().map_or(Ok(()), check_session)?;
@@ -159,15 +159,13 @@ impl AccountsApi {
     ///
     /// An account has at most 10 active sessions. Beyond that, the one that expires first is revoked.
     #[oai(path = "/accounts/:id/sessions", method = "post", operation_id = "createSession")]
-    async fn add_session(&self, id: Path<String>, session: SerdeJson<NewSession>) -> Result<Done, ApiError> {
-        let NewSession { id_sha256, ttl_seconds, expected_credential } = session.0;
-        check_session(&id_sha256)?;
-        expected_credential.as_deref().map_or(Ok(()), check_credential)?;
-        if !(1..=MAX_SESSION_TTL).contains(&ttl_seconds) {
+    async fn add_session(&self, id: Path<String>, session: SerdeJson<NewSession>) -> Result<Done> {
+        check_session(&session.0.id_sha256)?;
+        session.0.expected_credential.as_deref().map_or(Ok(()), check_credential)?;
+        if !(1..=MAX_SESSION_TTL).contains(&session.0.ttl_seconds) {
             return Err(RequestError::SessionTtl.into());
         }
-        let (id, expected) = (account_id(&id)?, expected_credential.as_deref());
-        self.0.store.add_session(id, &id_sha256, ttl_seconds, expected).await?;
+        self.0.store.add_session(account_id(&id)?, &session.0).await?;
         Ok(Done::Done)
     }
 
@@ -180,7 +178,7 @@ impl AccountsApi {
         id: Path<String>,
         /// SHA-256 of the session ID: 64 lowercase hexadecimal digits.
         session: Path<String>,
-    ) -> Result<SerdeJson<Account>, ApiError> {
+    ) -> Result<SerdeJson<Account>> {
         let (store, id) = (&self.0.store, account_id(&id)?);
         match tokio::try_join!(store.has_session(id, &session), store.account(id))? {
             (true, account) => Ok(SerdeJson(view(account))),
@@ -197,14 +195,14 @@ impl AccountsApi {
         id: Path<String>,
         /// SHA-256 of the session ID: 64 lowercase hexadecimal digits.
         session: Path<String>,
-    ) -> Result<Done, ApiError> {
+    ) -> Result<Done> {
         self.0.store.revoke_session(account_id(&id)?, &session).await?;
         Ok(Done::Done)
     }
 }
 
 impl AccountsApi {
-    async fn find_by_login(&self, login: &str) -> Result<SerdeJson<AccountPage>, ApiError> {
+    async fn find_by_login(&self, login: &str) -> Result<SerdeJson<AccountPage>> {
         let login = Login::parse(login).map_err(RequestError::Login)?;
         let accounts = match self.0.store.account(login.account_id()).await {
             Ok(account) => vec![view(account)],
@@ -217,7 +215,7 @@ impl AccountsApi {
 }
 
 /// Parses the account ID in a path. A malformed ID gets 404, like an unknown one.
-pub(super) fn account_id(text: &str) -> Result<AccountId, ApiError> {
+pub(super) fn account_id(text: &str) -> Result<AccountId> {
     AccountId::from_hex(text).map_err(|_| StoreError::AccountNotFound.into())
 }
 

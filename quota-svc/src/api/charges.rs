@@ -11,7 +11,7 @@ use quota_api::{Charge, ChargeRequest, ChargeResponse, MAX_BATCH, Status, Verdic
 use service_kit::SerdeJson;
 
 use super::Context;
-use super::error::{ApiError, NO_SUBJECT, RequestError};
+use super::error::{NO_SUBJECT, RequestError, Result};
 use crate::domain::id::KeyId;
 use crate::domain::notice::Announcement;
 use crate::domain::verdict::{ChargeGroup, GroupOutcome, Subject};
@@ -39,7 +39,7 @@ impl ChargesApi {
     /// Processes the charges in order, each atomically. A charge that fails has the outcome `unavailable` and does not
     /// affect the others.
     #[oai(path = "/charges", method = "post", operation_id = "chargeBatch")]
-    async fn charge(&self, batch: SerdeJson<ChargeRequest>) -> Result<SerdeJson<ChargeResponse>, ApiError> {
+    async fn charge(&self, batch: SerdeJson<ChargeRequest>) -> Result<SerdeJson<ChargeResponse>> {
         let charges = batch.0.charges;
         if charges.is_empty() || charges.len() > MAX_BATCH {
             let actual = charges.len();
@@ -54,7 +54,7 @@ impl ChargesApi {
     ///
     /// Whether the store can be used, and the limits that apply to charges.
     #[oai(path = "/status", method = "get", operation_id = "getStatus")]
-    async fn status(&self) -> Result<SerdeJson<Status>, ApiError> {
+    async fn status(&self) -> Result<SerdeJson<Status>> {
         let store_unavailable = self.0.store.unavailable_reason();
         Ok(SerdeJson(Status { store_unavailable, limits: self.0.limits }))
     }
@@ -104,7 +104,8 @@ impl Context {
                 VerdictSource::Group(group, index) => outcomes[*group].verdict(*index, &self.limits),
             })
             .collect();
-        self.metrics.record_batch(&verdicts, sources.len() - total_charges(&groups));
+        let charged: usize = groups.iter().map(|group| group.count as usize).sum();
+        self.metrics.record_batch(&verdicts, sources.len() - charged);
         verdicts
     }
 
@@ -147,8 +148,4 @@ impl Context {
         }
         outcomes
     }
-}
-
-fn total_charges(groups: &[ChargeGroup]) -> usize {
-    groups.iter().map(|group| group.count as usize).sum()
 }

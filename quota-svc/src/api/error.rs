@@ -4,6 +4,7 @@
 use api_key::DigestError;
 use poem_openapi::ApiResponse;
 use quota_api::{MAX_BATCH, MAX_OVERLAP, SettingsError};
+use service_kit::error::sentence;
 use service_kit::openapi::Example;
 use service_kit::{ErrorBody, SerdeJson};
 
@@ -37,6 +38,9 @@ pub enum ApiError {
     #[oai(status = 503)]
     Unavailable(Body),
 }
+
+/// The result of an operation.
+pub type Result<T, E = ApiError> = std::result::Result<T, E>;
 
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
@@ -79,7 +83,7 @@ impl RequestError {
             Self::Credential => "invalid_credential",
             Self::Contact => "invalid_contact",
             Self::Session(_) | Self::SessionTtl => "invalid_session",
-            Self::Settings(error) => error.code(),
+            Self::Settings(error) => error.as_str(),
             Self::DailyLimit => "invalid_limit",
             Self::Overlap => "invalid_overlap",
             Self::Reason => "invalid_reason",
@@ -103,6 +107,7 @@ impl StoreError {
             Self::AccountExists => (409, "account_exists"),
             Self::KeyLimitReached => (409, "key_limit_reached"),
             Self::CredentialConflict => (409, "version_conflict"),
+            Self::ContactConflict => (409, "contact_conflict"),
             Self::KeyChange(KeyChangeError::Inactive) => (409, "key_inactive"),
             Self::KeyChange(KeyChangeError::Paused) => (409, "key_paused"),
             Self::InvalidData(_) => (500, "internal_error"),
@@ -166,13 +171,6 @@ impl ApiError {
     }
 }
 
-/// Capitalizes the first letter and ends the message with one period.
-fn sentence(message: &str) -> String {
-    let mut chars = message.trim_end_matches('.').chars();
-    let first = chars.next().map(|first| first.to_uppercase().to_string());
-    first.unwrap_or_default() + chars.as_str() + "."
-}
-
 /// Examples of every error that an operation documents.
 pub fn examples() -> Vec<Example<'static>> {
     let example = |operations, (status, code, message): ErrorParts| {
@@ -206,6 +204,7 @@ pub fn examples() -> Vec<Example<'static>> {
         of_store(&["createAccount"], StoreError::AccountExists),
         of_store(&["createKey", "rotateKey"], StoreError::KeyLimitReached),
         of_store(&["setCredential", "createSession", "deleteAccount"], StoreError::CredentialConflict),
+        of_store(&["setContact"], StoreError::ContactConflict),
         of_store(&["changeKeyState"], KeyChangeError::Inactive.into()),
         of_store(&["changeKeyState"], KeyChangeError::Paused.into()),
         of_store(&[], StoreError::InvalidData("".into())),

@@ -14,7 +14,7 @@ use service_kit::SerdeJson;
 use super::Context;
 use super::accounts::{ActorParam, Done, account_id, parse_actor};
 use super::charges::Tag;
-use super::error::{ApiError, RequestError};
+use super::error::{ApiError, RequestError, Result};
 use crate::domain::id::{AccountId, KeyId};
 use crate::domain::key::{KeyChange, StoredKey};
 use crate::store::{self, KeyDraft, StoreError};
@@ -29,7 +29,7 @@ enum Created {
 }
 
 type Owner = Query<Option<String>>;
-type KeyResult = Result<SerdeJson<OwnedKey>, ApiError>;
+type KeyResult = Result<SerdeJson<OwnedKey>>;
 
 #[OpenApi(tag = "Tag::Keys")]
 impl KeysApi {
@@ -37,7 +37,7 @@ impl KeysApi {
     ///
     /// Keys whose stored data is damaged are listed separately.
     #[oai(path = "/accounts/:id/keys", method = "get", operation_id = "listKeys")]
-    async fn list(&self, id: Path<String>) -> Result<SerdeJson<KeyList>, ApiError> {
+    async fn list(&self, id: Path<String>) -> Result<SerdeJson<KeyList>> {
         let listing = self.0.store.keys(account_id(&id)?).await?;
         let now = self.0.store.now().await?;
         let keys = listing.keys.iter().map(|key| key.view(&self.0.limits, now)).collect();
@@ -55,7 +55,7 @@ impl KeysApi {
         /// Who creates the key, for its first event.
         actor: ActorParam,
         key: SerdeJson<NewKey>,
-    ) -> Result<Created, ApiError> {
+    ) -> Result<Created> {
         let NewKey { settings, daily_limit } = key.0;
         check_limit(daily_limit)?;
         let settings = settings.checked().map_err(RequestError::Settings)?;
@@ -85,7 +85,7 @@ impl KeysApi {
         /// Who replaces the key, for the events.
         actor: ActorParam,
         rotation: SerdeJson<Rotation>,
-    ) -> Result<Created, ApiError> {
+    ) -> Result<Created> {
         let overlap = rotation.0.overlap.unwrap_or(DEFAULT_OVERLAP);
         if overlap > MAX_OVERLAP {
             return Err(RequestError::Overlap.into());
@@ -166,7 +166,7 @@ impl KeysApi {
     ///
     /// Permanent. The key no longer counts toward the limit of its account.
     #[oai(path = "/keys/:id", method = "delete", operation_id = "deleteKey")]
-    async fn delete(&self, id: Path<String>, account: Owner) -> Result<Done, ApiError> {
+    async fn delete(&self, id: Path<String>, account: Owner) -> Result<Done> {
         let (id, owner) = parse_ids(&id, &account)?;
         let store = self.0.store.clone();
         let result = self.0.complete(async move { store.delete_key(id, owner).await }).await;
@@ -178,7 +178,7 @@ impl KeysApi {
     ///
     /// The allowed requests of the last 31 days.
     #[oai(path = "/keys/:id/usage", method = "get", operation_id = "getKeyUsage")]
-    async fn usage(&self, id: Path<String>, account: Owner) -> Result<SerdeJson<Usage>, ApiError> {
+    async fn usage(&self, id: Path<String>, account: Owner) -> Result<SerdeJson<Usage>> {
         let (id, owner) = parse_ids(&id, &account)?;
         let key = self.0.store.key(id, owner).await?;
         let now = self.0.store.now().await?;
@@ -189,7 +189,7 @@ impl KeysApi {
     ///
     /// The history of the last 31 days, newest first.
     #[oai(path = "/keys/:id/events", method = "get", operation_id = "listKeyEvents")]
-    async fn events(&self, id: Path<String>, account: Owner) -> Result<SerdeJson<EventList>, ApiError> {
+    async fn events(&self, id: Path<String>, account: Owner) -> Result<SerdeJson<EventList>> {
         let (id, owner) = parse_ids(&id, &account)?;
         Ok(SerdeJson(EventList { events: self.0.store.events(id, owner).await? }))
     }
@@ -197,7 +197,7 @@ impl KeysApi {
 
 impl KeysApi {
     /// Rejects a time that is not in the future.
-    async fn check_expiry(&self, expires_at: Option<u32>) -> Result<(), ApiError> {
+    async fn check_expiry(&self, expires_at: Option<u32>) -> Result<()> {
         match expires_at {
             Some(at) if i64::from(at) * 1000 <= self.0.store.now().await? => {
                 Err(RequestError::Settings(SettingsError::Expiry).into())
@@ -225,7 +225,7 @@ impl KeysApi {
 }
 
 /// Parses the key ID and the optional account ID. A malformed ID gets 404, like an unknown one.
-fn parse_ids(key: &str, account: &Owner) -> Result<(KeyId, Option<AccountId>), ApiError> {
+fn parse_ids(key: &str, account: &Owner) -> Result<(KeyId, Option<AccountId>)> {
     let key = KeyId::from_hex(key).map_err(|_| StoreError::KeyNotFound)?;
     let owner = account.0.as_deref().map(AccountId::from_hex).transpose();
     Ok((key, owner.map_err(|_| StoreError::KeyNotFound)?))

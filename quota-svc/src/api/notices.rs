@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use poem_openapi::OpenApi;
 use poem_openapi::param::{Path, Query};
-use quota_api::{ClaimedNotices, Contact, ContactStatus, NoticeResult};
+use quota_api::{ClaimedNotices, ContactStatus, NoticeResult, SetContact};
 use service_kit::SerdeJson;
 
 use super::Context;
 use super::accounts::{Done, account_id};
 use super::charges::Tag;
-use super::error::{ApiError, RequestError};
+use super::error::{RequestError, Result};
 use crate::domain::account::contact_fits;
 use crate::domain::notice::Queue;
 
@@ -28,7 +28,7 @@ impl NoticesApi {
         &self,
         /// Maximum number of notices. Default: 16, maximum: 100.
         limit: Query<Option<u32>>,
-    ) -> Result<SerdeJson<ClaimedNotices>, ApiError> {
+    ) -> Result<SerdeJson<ClaimedNotices>> {
         let limit = limit.0.unwrap_or(16).clamp(1, MAX_CLAIMS) as usize;
         let claims = self.0.store.claim_notices(limit).await?;
         self.0.metrics.record_dropped_notices(claims.dropped);
@@ -39,10 +39,9 @@ impl NoticesApi {
     ///
     /// Removes the notice, or sets the time of the next attempt. Without effect if the claim has ended.
     #[oai(path = "/notices/results", method = "post", operation_id = "reportNotice")]
-    async fn report(&self, result: SerdeJson<NoticeResult>) -> Result<Done, ApiError> {
-        let NoticeResult { account, channel, claim, retry_seconds, delivery } = result.0;
-        let queue = Queue { account: account_id(&account)?, channel };
-        self.0.store.finish_notice(queue, claim, retry_seconds, delivery).await?;
+    async fn report(&self, result: SerdeJson<NoticeResult>) -> Result<Done> {
+        let queue = Queue { account: account_id(&result.0.account)?, channel: result.0.channel };
+        self.0.store.finish_notice(queue, result.0).await?;
         Ok(Done::Done)
     }
 
@@ -50,19 +49,20 @@ impl NoticesApi {
     ///
     /// With the results of the last deliveries.
     #[oai(path = "/accounts/:id/contact", method = "get", operation_id = "getContact")]
-    async fn contact(&self, id: Path<String>) -> Result<SerdeJson<ContactStatus>, ApiError> {
+    async fn contact(&self, id: Path<String>) -> Result<SerdeJson<ContactStatus>> {
         Ok(SerdeJson(self.0.store.contact(account_id(&id)?).await?))
     }
 
     /// Replace an account's contact
     ///
-    /// At most 4,096 bytes of JSON.
+    /// At most 4,096 bytes of JSON. Fails if the account has another contact than the expected one.
     #[oai(path = "/accounts/:id/contact", method = "put", operation_id = "setContact")]
-    async fn set_contact(&self, id: Path<String>, contact: SerdeJson<Contact>) -> Result<Done, ApiError> {
-        if !contact_fits(&contact.0) {
+    async fn set_contact(&self, id: Path<String>, change: SerdeJson<SetContact>) -> Result<Done> {
+        let SetContact { expected, contact } = &change.0;
+        if !contact_fits(contact) {
             return Err(RequestError::Contact.into());
         }
-        self.0.store.set_contact(account_id(&id)?, &contact.0).await?;
+        self.0.store.set_contact(account_id(&id)?, expected, contact).await?;
         Ok(Done::Done)
     }
 }

@@ -10,7 +10,7 @@ use service_kit::SerdeJson;
 
 use super::Context;
 use super::charges::Tag;
-use super::error::{ApiError, RequestError};
+use super::error::{ApiError, RequestError, Result};
 use crate::domain::id::AccountId;
 use crate::domain::transfer::{self, ImportAccount};
 use crate::store::{KeyListing, StoreError, UnreadableKey};
@@ -34,7 +34,7 @@ impl TransferApi {
         limit: Query<Option<u32>>,
         /// Leaves out accounts and keys that can't be read, and names them in `left_out`. Without it, they are an error.
         skip_unreadable: Query<Option<bool>>,
-    ) -> Result<SerdeJson<ExportPage>, ApiError> {
+    ) -> Result<SerdeJson<ExportPage>> {
         let limit = limit.0.map_or(MAX_ACCOUNTS, |limit| limit as usize).clamp(1, MAX_ACCOUNTS);
         let page = self.0.store.accounts(cursor.0.as_deref(), limit).await?;
         let now = self.0.store.now().await?;
@@ -69,7 +69,7 @@ impl TransferApi {
     ///
     /// Existing accounts and keys are not changed, so an interrupted import can be repeated.
     #[oai(path = "/import", method = "post", operation_id = "importAccounts")]
-    async fn import(&self, import: SerdeJson<ImportRequest>) -> Result<SerdeJson<ImportReport>, ApiError> {
+    async fn import(&self, import: SerdeJson<ImportRequest>) -> Result<SerdeJson<ImportReport>> {
         let lines = import.0.accounts;
         if lines.is_empty() || lines.len() > MAX_ACCOUNTS {
             let actual = lines.len();

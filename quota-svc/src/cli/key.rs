@@ -8,7 +8,7 @@ use api_key::ApiKey;
 use base::flags::parse_duration;
 use poem_openapi::types::MaybeUndefined;
 use quota_api::{
-    Key, KeyList, KeySettings, KeyState, NewKey, OwnedKey, Rotation, Scope, SetDailyLimit, SettingsChange,
+    KeyList, KeySettings, KeyState, NewKey, OwnedKey, Rotation, Scope, SetDailyLimit, SettingsChange,
     StateChange,
 };
 use quota_client::ClientError;
@@ -19,6 +19,7 @@ use super::confirm::ConfirmArgs;
 use super::context::{CliContext, ErrorContext};
 use super::key_view::{self, KeyView};
 use super::listing;
+use super::table::time;
 use crate::domain::id::KeyId;
 
 /// Maximum input of `key find` in bytes. A key has 42.
@@ -256,17 +257,10 @@ async fn create(login: &str, new: NewKey, context: &CliContext) -> anyhow::Resul
     let account = context.account(login).await?;
     let created = context.client.create_key(&account.id, &new).await;
     let created = created.map_err(context.explain(ErrorContext::Account(login)))?;
-    show_created(
-        KeyView { key: &created.key, account_id: &account.id, account: Some(&account.login) },
-        &created.secret,
-        context,
-    )
-}
-
-fn show_created(view: KeyView<'_>, secret: &str, context: &CliContext) -> anyhow::Result<()> {
+    let view = KeyView { key: &created.key, account_id: &account.id, account: Some(&account.login) };
     let mut object = json!(view);
-    object["key"] = json!(secret);
-    context.show(&object, || key_view::created(view, secret, &context.program))
+    object["key"] = json!(created.secret);
+    context.show(&object, || key_view::created(view, &created.secret, &context.program))
 }
 
 async fn rotate(key: &KeyArg, overlap: Duration, context: &CliContext) -> anyhow::Result<()> {
@@ -277,7 +271,15 @@ async fn rotate(key: &KeyArg, overlap: Duration, context: &CliContext) -> anyhow
     let created = context.client.rotate_key(&id, None, &rotation).await.map_err(explain)?;
     let login = login_of(&old, context).await;
     let view = KeyView { key: &created.key, account_id: &old.account, account: login.as_deref() };
-    show_created(view, &created.secret, context)
+    // Not read from quota-svc: an error now would hide the secret of the new key.
+    let end = created.key.created_at / 1000 + overlap.as_secs().cast_signed();
+    let old_expires_at = old.key.settings.expires_at.map_or(end, |at| end.min(at.into()));
+    let mut object = json!(view);
+    (object["key"], object["old_key_expires_at"]) = (json!(created.secret), json!(old_expires_at));
+    context.show(&object, || {
+        let text = key_view::created(view, &created.secret, &context.program);
+        format!("{text}\n\nThe old key works until {}.", time(old_expires_at * 1000))
+    })
 }
 
 async fn list(login: &str, state: Option<KeyState>, context: &CliContext) -> anyhow::Result<()> {
@@ -328,10 +330,10 @@ async fn show_change(
 ) -> anyhow::Result<()> {
     let id = &key.id(context).await?;
     let explain = context.explain(ErrorContext::Key(id));
-    let before = context.client.key(id, None).await.map_err(explain)?.key;
+    // Every change adds an event.
+    let before = context.client.events(id, None).await.map_err(explain)?;
     let key = call(id).await.map_err(explain)?;
-    let settings = |key: &Key| (key.settings.clone(), key.state, key.daily_limit);
-    let changed = settings(&before) != settings(&key.key);
+    let changed = context.client.events(id, None).await.map_or(true, |after| after != before);
     let login = login_of(&key, context).await;
     let view = KeyView::of(&key, login.as_deref());
     let mut object = json!(view);

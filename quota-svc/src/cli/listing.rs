@@ -138,18 +138,12 @@ pub(super) async fn for_each_key(context: &CliContext, mut each: impl FnMut(&Key
 
 /// The keys of each account.
 async fn key_lists(accounts: &[Account], context: &CliContext) -> anyhow::Result<Vec<KeyList>> {
-    let calls = accounts.iter().map(async |account| keys_of(account, context).await);
-    stream::iter(calls).buffered(CONCURRENT_CALLS).try_collect().await
-}
-
-/// An account that was deleted meanwhile has no keys.
-async fn keys_of(account: &Account, context: &CliContext) -> anyhow::Result<KeyList> {
-    match context.client.keys(&account.id).await {
-        Err(error) if error.code() == Some("account_not_found") => {
-            Ok(KeyList { keys: Vec::new(), unreadable: Vec::new() })
-        }
+    let calls = accounts.iter().map(async |account| match context.client.keys(&account.id).await {
+        // The account was deleted meanwhile.
+        Err(error) if error.code() == Some("account_not_found") => Ok(KeyList::default()),
         result => result.map_err(context.explain(ErrorContext::Account(&account.login))),
-    }
+    });
+    stream::iter(calls).buffered(CONCURRENT_CALLS).try_collect().await
 }
 
 /// All columns before the login have a fixed width, so that pages align.

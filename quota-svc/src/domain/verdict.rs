@@ -107,10 +107,6 @@ impl GroupCounts {
         }
     }
 
-    pub fn is_exhausted(&self) -> bool {
-        self.used >= self.limit
-    }
-
     /// The counts of demo charges, which have no scope and no burst limit.
     pub fn demo(now: i64, limit: u32, used: u32, allowed: u32, over_daily: u32) -> Self {
         Self { now, scope: None, limit, used, allowed, over_daily, burst_exceeded: false }
@@ -130,15 +126,7 @@ fn burst_denial(outcome: Outcome, now: i64, limits: &Limits) -> Verdict {
 }
 
 fn without_numbers(outcome: Outcome) -> Verdict {
-    Verdict {
-        outcome,
-        scope: None,
-        limit: None,
-        remaining: None,
-        reset: None,
-        retry_after: None,
-        expired_at: None,
-    }
+    Verdict { outcome, ..Verdict::default() }
 }
 
 #[cfg(test)]

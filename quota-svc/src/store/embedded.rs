@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
 use quota_api::{
-    AccountChange, Actor, Contact, ContactStatus, Delivery, Event, EventKind, ImportReport, Limits,
-    NoticeKind, SetCredential, StoredAccount,
+    AccountChange, Actor, Contact, ContactStatus, Event, EventKind, ImportReport, Limits, NewSession,
+    NoticeKind, NoticeResult, SetCredential, StoredAccount,
 };
 use redb::StorageBackend;
 use redb::backends::InMemoryBackend;
@@ -25,14 +25,15 @@ use store_file::StoreFile;
 use writer::{Save, Writer, lock};
 
 use super::{
-    AccountListing, AccountStore, Claims, KeyDraft, KeyListing, KeyStore, NoticeStore, Store, StoreError,
+    AccountListing, AccountStore, Claims, KeyDraft, KeyListing, KeyStore, NoticeStore, Result, Store,
+    StoreError,
 };
 use crate::domain::account::Login;
 use crate::domain::event;
 use crate::domain::id::{AccountId, KeyId};
 use crate::domain::key::{KeyChange, StoredKey};
 use crate::domain::notice::{Announcement, Queue};
-use crate::domain::time::{Clock, day_of};
+use crate::domain::time::Clock;
 use crate::domain::transfer::ImportAccount;
 use crate::domain::verdict::{ChargeGroup, GroupOutcome};
 
@@ -88,6 +89,8 @@ impl Store for EmbeddedStore {
             let now = self.clock.now();
             groups.iter().map(|group| state.charge(group, now, &self.limits)).collect()
         };
+        let is_pause =
+            |outcome: &_| matches!(outcome, GroupOutcome::Counted(counts) if counts.burst_exceeded);
         // A pause is on disk before the response. If it can't be saved now, it stays in memory until it is.
         if outcomes.iter().any(is_pause)
             && let Err(error) = self.writer.save(Save::Pauses).await
@@ -98,7 +101,7 @@ impl Store for EmbeddedStore {
         outcomes
     }
 
-    async fn now(&self) -> Result<i64, StoreError> {
+    async fn now(&self) -> Result<i64> {
         Ok(self.clock.now())
     }
 
@@ -114,7 +117,7 @@ impl Store for EmbeddedStore {
         "file"
     }
 
-    async fn demo_used(&self) -> Result<u32, StoreError> {
+    async fn demo_used(&self) -> Result<u32> {
         Ok(self.state().demo_used(self.clock.now()))
     }
 
@@ -124,7 +127,7 @@ impl Store for EmbeddedStore {
         }
     }
 
-    async fn import(&self, accounts: &[ImportAccount]) -> Result<ImportReport, StoreError> {
+    async fn import(&self, accounts: &[ImportAccount]) -> Result<ImportReport> {
         let accounts = accounts.to_vec();
         self.writer.change(move |draft, now| draft.import(&accounts, now)).await
     }
@@ -132,29 +135,21 @@ impl Store for EmbeddedStore {
 
 #[async_trait]
 impl AccountStore for EmbeddedStore {
-    async fn create_account(
-        &self,
-        login: &Login,
-        credential: Option<&str>,
-    ) -> Result<StoredAccount, StoreError> {
+    async fn create_account(&self, login: &Login, credential: Option<&str>) -> Result<StoredAccount> {
         let (login, credential) = (login.as_str().to_owned(), credential.map(str::to_owned));
         let create = move |now| StoredAccount::new(login, credential, now);
         self.writer.change(move |draft, now| draft.create_account(create(now))).await
     }
 
-    async fn account(&self, id: AccountId) -> Result<StoredAccount, StoreError> {
+    async fn account(&self, id: AccountId) -> Result<StoredAccount> {
         self.state().account(id).map(|row| row.account.clone())
     }
 
-    async fn accounts(&self, cursor: Option<&str>, limit: usize) -> Result<AccountListing, StoreError> {
+    async fn accounts(&self, cursor: Option<&str>, limit: usize) -> Result<AccountListing> {
         self.state().accounts(cursor, limit)
     }
 
-    async fn delete_account(
-        &self,
-        id: AccountId,
-        expected_credential: Option<&str>,
-    ) -> Result<Vec<KeyId>, StoreError> {
+    async fn delete_account(&self, id: AccountId, expected_credential: Option<&str>) -> Result<Vec<KeyId>> {
         let expected = expected_credential.map(str::to_owned);
         self.writer.change(move |draft, _| draft.delete_account(id, expected.as_deref())).await
     }
@@ -164,36 +159,27 @@ impl AccountStore for EmbeddedStore {
         id: AccountId,
         change: &AccountChange,
         actor: &Actor,
-    ) -> Result<StoredAccount, StoreError> {
+    ) -> Result<StoredAccount> {
         let (change, actor) = (change.clone(), actor.clone());
         self.writer.change(move |draft, now| draft.change_account(id, &change, &actor, now)).await
     }
 
-    async fn set_credential(&self, id: AccountId, change: &SetCredential) -> Result<u32, StoreError> {
+    async fn set_credential(&self, id: AccountId, change: &SetCredential) -> Result<u32> {
         let change = change.clone();
         self.writer.change(move |draft, _| draft.set_credential(id, &change)).await
     }
 
-    async fn add_session(
-        &self,
-        id: AccountId,
-        session: &str,
-        ttl_seconds: u32,
-        expected_credential: Option<&str>,
-    ) -> Result<(), StoreError> {
-        let (session, expected) = (session.to_owned(), expected_credential.map(str::to_owned));
-        let ttl_ms = i64::from(ttl_seconds) * 1000;
-        self.writer
-            .change(move |draft, now| draft.add_session(id, &session, now + ttl_ms, expected.as_deref(), now))
-            .await
+    async fn add_session(&self, id: AccountId, session: &NewSession) -> Result<()> {
+        let session = session.clone();
+        self.writer.change(move |draft, now| draft.add_session(id, &session, now)).await
     }
 
-    async fn has_session(&self, id: AccountId, session: &str) -> Result<bool, StoreError> {
+    async fn has_session(&self, id: AccountId, session: &str) -> Result<bool> {
         let now = self.clock.now();
         Ok(self.state().account(id)?.sessions.get(session).is_some_and(|expires_at| *expires_at > now))
     }
 
-    async fn revoke_session(&self, id: AccountId, session: &str) -> Result<(), StoreError> {
+    async fn revoke_session(&self, id: AccountId, session: &str) -> Result<()> {
         let session = session.to_owned();
         self.writer.change(move |draft, _| draft.revoke_session(id, &session)).await
     }
@@ -201,7 +187,7 @@ impl AccountStore for EmbeddedStore {
 
 #[async_trait]
 impl KeyStore for EmbeddedStore {
-    async fn create_key(&self, account: AccountId, draft: KeyDraft) -> Result<StoredKey, StoreError> {
+    async fn create_key(&self, account: AccountId, draft: KeyDraft) -> Result<StoredKey> {
         let (actor, new) = (draft.actor.clone(), draft);
         self.writer
             .change(move |draft, now| {
@@ -210,11 +196,11 @@ impl KeyStore for EmbeddedStore {
             .await
     }
 
-    async fn keys(&self, account: AccountId) -> Result<KeyListing, StoreError> {
+    async fn keys(&self, account: AccountId) -> Result<KeyListing> {
         self.state().keys(account)
     }
 
-    async fn key(&self, id: KeyId, owner: Option<AccountId>) -> Result<StoredKey, StoreError> {
+    async fn key(&self, id: KeyId, owner: Option<AccountId>) -> Result<StoredKey> {
         self.state().key(id, owner).cloned()
     }
 
@@ -224,16 +210,16 @@ impl KeyStore for EmbeddedStore {
         owner: Option<AccountId>,
         change: &KeyChange,
         actor: &Actor,
-    ) -> Result<StoredKey, StoreError> {
+    ) -> Result<StoredKey> {
         let (change, actor) = (change.clone(), actor.clone());
         self.writer.change(move |draft, now| draft.change_key(id, owner, &change, &actor, now)).await
     }
 
-    async fn delete_key(&self, id: KeyId, owner: Option<AccountId>) -> Result<(), StoreError> {
+    async fn delete_key(&self, id: KeyId, owner: Option<AccountId>) -> Result<()> {
         self.writer.change(move |draft, _| draft.delete_key(id, owner)).await
     }
 
-    async fn events(&self, id: KeyId, owner: Option<AccountId>) -> Result<Vec<Event>, StoreError> {
+    async fn events(&self, id: KeyId, owner: Option<AccountId>) -> Result<Vec<Event>> {
         self.state().key(id, owner)?;
         let lines = self.file.events(id).map_err(|error| {
             self.writer.report_failure(error.to_string());
@@ -245,9 +231,9 @@ impl KeyStore for EmbeddedStore {
 
 #[async_trait]
 impl NoticeStore for EmbeddedStore {
-    async fn announce(&self, announcement: &Announcement) -> Result<u64, StoreError> {
-        let Announcement { key, kind, at, .. } = *announcement;
-        if kind == NoticeKind::KeyDailyLimit && !self.state().mark_limit_announced(key, day_of(at)) {
+    async fn announce(&self, announcement: &Announcement) -> Result<u64> {
+        let Announcement { key, kind, .. } = *announcement;
+        if kind == NoticeKind::KeyDailyLimit && !self.state().mark_announced(announcement) {
             return Ok(0);
         }
         let (queues, notice) = (self.state().queues(key), announcement.notice());
@@ -259,12 +245,12 @@ impl NoticeStore for EmbeddedStore {
         }
         // Marked last: until then, the next charge of the key repeats the announcement.
         if kind == NoticeKind::KeyPaused {
-            self.state().mark_pause_announced(key, at);
+            self.state().mark_announced(announcement);
         }
         Ok(dropped)
     }
 
-    async fn claim_notices(&self, limit: usize) -> Result<Claims, StoreError> {
+    async fn claim_notices(&self, limit: usize) -> Result<Claims> {
         let (now, mut dropped) = (self.clock.now(), 0);
         let expiring = self.state().due_expiry_notices(now);
         for announcement in expiring.iter().flatten() {
@@ -277,13 +263,8 @@ impl NoticeStore for EmbeddedStore {
         Ok(Claims { notices, dropped })
     }
 
-    async fn finish_notice(
-        &self,
-        queue: Queue,
-        claim: u64,
-        retry_seconds: Option<u32>,
-        delivery: Option<Delivery>,
-    ) -> Result<bool, StoreError> {
+    async fn finish_notice(&self, queue: Queue, result: NoticeResult) -> Result<bool> {
+        let NoticeResult { claim, retry_seconds, delivery, .. } = result;
         if !self.state().has_claim(queue, claim) {
             return Ok(false);
         }
@@ -297,23 +278,19 @@ impl NoticeStore for EmbeddedStore {
         Ok(true)
     }
 
-    async fn overdue_ms(&self) -> Result<i64, StoreError> {
+    async fn overdue_ms(&self) -> Result<i64> {
         Ok(self.state().overdue_ms(self.clock.now()))
     }
 
-    async fn contact(&self, id: AccountId) -> Result<ContactStatus, StoreError> {
+    async fn contact(&self, id: AccountId) -> Result<ContactStatus> {
         let state = self.state();
         let row = state.account(id)?;
         let (contact, last_deliveries) = (row.account.contact.clone(), row.last_deliveries.clone());
         Ok(ContactStatus { contact, last_deliveries })
     }
 
-    async fn set_contact(&self, id: AccountId, contact: &Contact) -> Result<(), StoreError> {
-        let contact = contact.clone();
-        self.writer.change(move |draft, _| draft.set_contact(id, &contact)).await
+    async fn set_contact(&self, id: AccountId, expected: &Contact, contact: &Contact) -> Result<()> {
+        let (expected, contact) = (expected.clone(), contact.clone());
+        self.writer.change(move |draft, _| draft.set_contact(id, &expected, contact)).await
     }
-}
-
-fn is_pause(outcome: &GroupOutcome) -> bool {
-    matches!(outcome, GroupOutcome::Counted(counts) if counts.burst_exceeded)
 }

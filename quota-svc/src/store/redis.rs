@@ -28,7 +28,7 @@ use settings::SettingsCheck;
 pub use target::RedisUrlError;
 use topology::{Reply, Topology};
 
-use super::{Store, StoreArgs, StoreError};
+use super::{Result, Store, StoreArgs, StoreError};
 use crate::domain::event::with_actor;
 use crate::domain::id::{AccountId, KeyId};
 use crate::domain::time::{Clock, day_of};
@@ -89,7 +89,7 @@ impl Store for RedisStore {
         self.charge_batch(groups).await
     }
 
-    async fn now(&self) -> Result<i64, StoreError> {
+    async fn now(&self) -> Result<i64> {
         self.operation().read_now().await
     }
 
@@ -121,14 +121,14 @@ impl Store for RedisStore {
         self.settings.unsafe_settings()
     }
 
-    async fn import(&self, accounts: &[ImportAccount]) -> Result<ImportReport, StoreError> {
+    async fn import(&self, accounts: &[ImportAccount]) -> Result<ImportReport> {
         self.bulk_operation().import_all(accounts).await
     }
 }
 
 impl Operation<'_> {
     /// Imports accounts and keys concurrently, with one confirmation per server at the end.
-    async fn import_all(&self, accounts: &[ImportAccount]) -> Result<ImportReport, StoreError> {
+    async fn import_all(&self, accounts: &[ImportAccount]) -> Result<ImportReport> {
         let mut unconfirmed =
             self.add_to_index(accounts.iter().map(|import| AccountId::of(&import.account.login))).await?;
         let imported = try_join_all(accounts.iter().map(|account| self.import_one(account))).await?;
@@ -141,7 +141,7 @@ impl Operation<'_> {
         Ok(total)
     }
 
-    async fn import_one(&self, import: &ImportAccount) -> Result<(ImportReport, Vec<Reply>), StoreError> {
+    async fn import_one(&self, import: &ImportAccount) -> Result<(ImportReport, Vec<Reply>)> {
         let (mut report, mut replies) = (ImportReport::default(), Vec::new());
         match self.write_account(&import.account, Some(import.account.created_at)).await {
             Ok((_, reply)) => {

@@ -88,7 +88,7 @@ async fn lookup_user_can_charge_and_nothing_else() {
     let key = dashboard.new_key().await;
     let mail = Mail { address: "ada@example.org".to_owned(), verified: true, notices: true };
     let contact = Contact { webhook: None, mail: Some(mail) };
-    dashboard.client().set_contact(&key.account, &contact).await.unwrap();
+    dashboard.client().set_contact(&key.account, Contact::default(), contact.clone()).await.unwrap();
     assert_eq!(key.charge(&sidecar.client(), 200).await, [Outcome::Allowed; 200]);
     assert_eq!(key.charge(&sidecar.client(), 101).await.pop(), Some(Outcome::BurstExceeded));
     assert_eq!(dashboard.client().events(&key.key.id, None).await.unwrap().events.len(), 2);

@@ -89,7 +89,7 @@ async fn mutated_notice_requests_get_400_and_change_nothing() {
     let (client, key) = (quota.client(), quota.new_key().await);
     let (url, secret) = ("https://hooks.example/".to_owned(), "whsec_eA==".to_owned());
     let contact = Contact { webhook: Some(Webhook { url, secret, enabled: true }), mail: None };
-    client.set_contact(&key.account, &contact).await.unwrap();
+    client.set_contact(&key.account, Contact::default(), contact.clone()).await.unwrap();
     key.charge(&client, 2).await;
     let claimed = eventually(WAIT_TIMEOUT, "the pause is announced", async || {
         client.claim_notices(10).await.unwrap().pop()
@@ -106,9 +106,10 @@ async fn mutated_notice_requests_get_400_and_change_nothing() {
         "account": key.account, "channel": "webhook", "claim": claimed.claim, "retry_seconds": 5, "delivery": {"at": 5, "error": "failed"},
     });
     let contact_path = format!("/accounts/{}/contact", key.account);
+    let change = json!({"expected": contact, "contact": contact});
     let mut rejected = 0;
     for (method, path, valid) in
-        [(Method::POST, "/notices/results", result), (Method::PUT, &*contact_path, json!(contact))]
+        [(Method::POST, "/notices/results", result), (Method::PUT, &*contact_path, change)]
     {
         for body in mutations(&valid) {
             let text = String::from_utf8_lossy(&body[..body.len().min(300)]).into_owned();
@@ -117,7 +118,8 @@ async fn mutated_notice_requests_get_400_and_change_nothing() {
         }
     }
     println!("{rejected} requests were rejected");
-    let long = json!({"webhook": {"url": "x".repeat(4096), "secret": "x", "enabled": true}});
+    let webhook = json!({"url": "x".repeat(4096), "secret": "x", "enabled": true});
+    let long = json!({"expected": {}, "contact": {"webhook": webhook}});
     assert_eq!(sender.status(&Method::PUT, &contact_path, long.to_string().into_bytes()).await, 400);
     for account in ["x", &"0".repeat(32)] {
         let result = json!({"account": account, "channel": "webhook", "claim": claimed.claim})

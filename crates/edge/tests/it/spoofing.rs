@@ -243,6 +243,7 @@ fn peer_mode_ignores_headers() {
 
 #[test]
 fn decision_labels_are_unique() {
-    let labels: std::collections::HashSet<_> = Decision::ALL.map(Decision::label).into();
+    let labels: std::collections::HashSet<_> =
+        Decision::ALL.iter().map(|decision| decision.as_str()).collect();
     assert_eq!(labels.len(), Decision::ALL.len());
 }

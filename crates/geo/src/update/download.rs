@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use tokio::fs::File;
 use tokio::io::{AsyncSeekExt, AsyncWriteExt};
 
+use super::error::Result;
 use super::source::{self, Checksum, Item};
 use super::{GeoUpdateArgs, UpdateError};
 
@@ -26,7 +27,7 @@ const MAX_REDIRECTS: usize = 5;
 /// checksums.
 const MAX_CHECKSUM_BODY: usize = 16 << 10;
 
-pub(super) fn client(args: &GeoUpdateArgs) -> Result<Client, UpdateError> {
+pub(super) fn client(args: &GeoUpdateArgs) -> Result<Client> {
     let client = Client::builder()
         .user_agent(concat!("ip-lookup/", env!("CARGO_PKG_VERSION")))
         .redirect(Policy::custom(redirect))
@@ -69,7 +70,7 @@ impl Downloader<'_> {
         url: &Url,
         installed: Option<&Version>,
         file: File,
-    ) -> Result<Option<Version>, UpdateError> {
+    ) -> Result<Option<Version>> {
         let mut part = PartialDownload { file, written: 0, version: Version::default() };
         let mut attempt = 0;
         loop {
@@ -88,9 +89,11 @@ impl Downloader<'_> {
         url: &Url,
         installed: Option<&Version>,
         part: &mut PartialDownload,
-    ) -> Result<Option<Version>, UpdateError> {
+    ) -> Result<Option<Version>> {
         let request = part.headers(self.get(url), installed).build()?;
-        let conditional = is_conditional(request.headers());
+        // Whether the server may respond with 304. `If-Range` does not permit it.
+        let headers = request.headers();
+        let conditional = headers.contains_key(IF_NONE_MATCH) || headers.contains_key(IF_MODIFIED_SINCE);
         let mut response = self.client.execute(request).await?;
         check_status(&response)?;
         match response.status() {
@@ -107,11 +110,7 @@ impl Downloader<'_> {
         Ok(Some(part.version.clone()))
     }
 
-    async fn receive(
-        &mut self,
-        response: &mut Response,
-        part: &mut PartialDownload,
-    ) -> Result<(), UpdateError> {
+    async fn receive(&mut self, response: &mut Response, part: &mut PartialDownload) -> Result<()> {
         if is_web_page(response.headers()) {
             return Err(UpdateError::WebPage);
         }
@@ -138,7 +137,7 @@ impl Downloader<'_> {
     }
 
     /// Waits before the next attempt. Returns the error if it is permanent or no retry is left.
-    async fn wait_before_retry(&self, attempt: &mut u32, error: UpdateError) -> Result<(), UpdateError> {
+    async fn wait_before_retry(&self, attempt: &mut u32, error: UpdateError) -> Result<()> {
         let GeoUpdateArgs { retries, retry_delay, .. } = self.args;
         if *attempt >= *retries || !error.is_transient() {
             return Err(error);
@@ -154,7 +153,7 @@ impl Downloader<'_> {
 
     /// The SHA-256 that is pinned or that the provider publishes, in lower-case hex, if there is one. With the same retries as
     /// the download.
-    pub(super) async fn expected_checksum(&self) -> Result<Option<String>, UpdateError> {
+    pub(super) async fn expected_checksum(&self) -> Result<Option<String>> {
         let mut attempt = 0;
         loop {
             match self.try_checksum().await {
@@ -164,7 +163,7 @@ impl Downloader<'_> {
         }
     }
 
-    async fn try_checksum(&self) -> Result<Option<String>, UpdateError> {
+    async fn try_checksum(&self) -> Result<Option<String>> {
         let hex = match &self.item.checksum {
             Checksum::None => return Ok(None),
             Checksum::Pinned(hex) => return Ok(Some(hex.clone())),
@@ -183,7 +182,7 @@ impl Downloader<'_> {
         source::sha256(&hex).map(Some).ok_or(UpdateError::ChecksumFormat)
     }
 
-    async fn small_body(&self, url: &Url) -> Result<String, UpdateError> {
+    async fn small_body(&self, url: &Url) -> Result<String> {
         let mut response = self.get(url).send().await?;
         check_status(&response)?;
         let mut body = Vec::new();
@@ -206,14 +205,14 @@ impl Downloader<'_> {
     }
 }
 
-fn json_checksum(text: &str) -> Result<String, UpdateError> {
+fn json_checksum(text: &str) -> Result<String> {
     let json: serde_json::Value = serde_json::from_str(text).map_err(|_| UpdateError::ChecksumFormat)?;
     let hex = json.pointer("/checksums/sha256").or(json.pointer("/sha256"));
     Ok(hex.and_then(|hex| hex.as_str()).unwrap_or_default().to_owned())
 }
 
 /// Converts an error status. 304 and 416 are left to the caller.
-fn check_status(response: &Response) -> Result<(), UpdateError> {
+fn check_status(response: &Response) -> Result<()> {
     match response.status() {
         status if status.is_success() => Ok(()),
         StatusCode::NOT_MODIFIED | StatusCode::RANGE_NOT_SATISFIABLE => Ok(()),
@@ -226,7 +225,7 @@ fn check_status(response: &Response) -> Result<(), UpdateError> {
 }
 
 /// Reads the next part of a body. Adds the URL to an error, which reqwest does not do here.
-async fn next_chunk(response: &mut Response) -> Result<Option<Bytes>, UpdateError> {
+async fn next_chunk(response: &mut Response) -> Result<Option<Bytes>> {
     let chunk = response.chunk().await;
     Ok(chunk.map_err(|error| error.with_url(response.url().clone()))?)
 }
@@ -251,7 +250,7 @@ impl PartialDownload {
         }
     }
 
-    async fn restart(&mut self, version: Version) -> Result<(), UpdateError> {
+    async fn restart(&mut self, version: Version) -> Result<()> {
         self.file.rewind().await?;
         self.file.set_len(0).await?;
         (self.written, self.version) = (0, version);
@@ -282,11 +281,6 @@ impl Version {
             (None, None) => request,
         }
     }
-}
-
-/// Whether the server may respond with 304. `If-Range` does not permit it.
-fn is_conditional(headers: &HeaderMap) -> bool {
-    headers.contains_key(IF_NONE_MATCH) || headers.contains_key(IF_MODIFIED_SINCE)
 }
 
 fn header(headers: &HeaderMap, name: HeaderName) -> Option<String> {

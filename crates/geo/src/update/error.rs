@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use crate::GeoError;
 
+/// The result of a step of an update.
+pub type Result<T, E = UpdateError> = std::result::Result<T, E>;
+
 /// Why an update failed. The installed file is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum UpdateError {

@@ -13,6 +13,7 @@ use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;
 
 use super::download::{Downloader, Version};
+use super::error::Result;
 use super::{UpdateError, UpdateResult, unpack};
 use crate::verify;
 
@@ -40,7 +41,7 @@ pub(super) struct InstallInfo {
 
 impl TargetDir {
     /// Creates the directory if needed, takes the lock and deletes the temporary files of a killed process.
-    pub(super) fn open(path: &Path) -> Result<Self, UpdateError> {
+    pub(super) fn open(path: &Path) -> Result<Self> {
         std::fs::create_dir_all(path)?;
         let lock = File::create(path.join(LOCK_FILE))?;
         match lock.try_lock() {
@@ -53,7 +54,7 @@ impl TargetDir {
         Ok(target_dir)
     }
 
-    fn delete_stale_files(&self) -> Result<(), UpdateError> {
+    fn delete_stale_files(&self) -> Result<()> {
         for entry in std::fs::read_dir(&self.path)? {
             let entry = entry?;
             if entry.file_name().as_encoded_bytes().starts_with(TEMP_PREFIX.as_bytes()) {
@@ -64,7 +65,7 @@ impl TargetDir {
     }
 
     /// Creates a temporary file on the same file system. It is deleted on drop unless installed.
-    pub(super) fn temp_file(&self) -> Result<NamedTempFile, UpdateError> {
+    pub(super) fn temp_file(&self) -> Result<NamedTempFile> {
         Ok(tempfile::Builder::new().prefix(TEMP_PREFIX).suffix(".part").tempfile_in(&self.path)?)
     }
 
@@ -73,7 +74,7 @@ impl TargetDir {
     }
 
     /// Installs a complete file by rename: readers see either the old or the new file.
-    pub(super) fn install(&self, file: NamedTempFile, name: &str) -> Result<PathBuf, UpdateError> {
+    pub(super) fn install(&self, file: NamedTempFile, name: &str) -> Result<PathBuf> {
         let target = self.file_path(name);
         // The service that reads the file often runs as another user.
         file.as_file().set_permissions(Permissions::from_mode(0o644))?;
@@ -93,7 +94,7 @@ impl TargetDir {
         (installed == info.installed_sha256).then_some(info)
     }
 
-    pub(super) fn write_install_info(&self, name: &str, info: &InstallInfo) -> Result<(), UpdateError> {
+    pub(super) fn write_install_info(&self, name: &str, info: &InstallInfo) -> Result<()> {
         let mut file = self.temp_file()?;
         file.write_all(&serde_json::to_vec(info).map_err(io::Error::other)?)?;
         self.install(file, &Self::info_file(name))?;
@@ -102,10 +103,7 @@ impl TargetDir {
 }
 
 /// Downloads and installs one database, unless the installed file is current.
-pub(super) async fn refresh(
-    mut downloader: Downloader<'_>,
-    target_dir: &TargetDir,
-) -> Result<UpdateResult, UpdateError> {
+pub(super) async fn refresh(mut downloader: Downloader<'_>, target_dir: &TargetDir) -> Result<UpdateResult> {
     let item = downloader.item;
     let info = target_dir.install_info(&item.target);
     let checksum = downloader.expected_checksum().await?;
@@ -141,7 +139,7 @@ async fn fetch<'i>(
     downloader: &mut Downloader<'i>,
     info: Option<&InstallInfo>,
     part: &NamedTempFile,
-) -> Result<Option<(&'i Url, Version)>, UpdateError> {
+) -> Result<Option<(&'i Url, Version)>> {
     for url in &downloader.item.candidates {
         let installed = info.filter(|info| info.url_sha256 == url_sha256(url)).map(|info| &info.version);
         let file = tokio::fs::File::from_std(part.reopen()?);
@@ -161,7 +159,7 @@ fn unpack_verified(
     checksum: Option<String>,
     to: &mut NamedTempFile,
     limit: u64,
-) -> Result<String, UpdateError> {
+) -> Result<String> {
     let download_sha256 = file_sha256(part.path())?;
     if checksum.is_some_and(|sum| sum != download_sha256) {
         return Err(UpdateError::Checksum);
@@ -175,7 +173,7 @@ fn unpack_verified(
     Ok(download_sha256)
 }
 
-fn starts_with_html(file: &mut File) -> Result<bool, UpdateError> {
+fn starts_with_html(file: &mut File) -> Result<bool> {
     let mut head = Vec::new();
     file.take(256).read_to_end(&mut head)?;
     file.rewind()?;

@@ -6,6 +6,7 @@ use jiff::{Timestamp, ToSpan, tz::TimeZone};
 use reqwest::Url;
 use secrecy::{ExposeSecret, SecretString};
 
+use super::error::Result;
 use super::{GeoUpdateArgs, UpdateError};
 
 /// One database to download.
@@ -35,7 +36,7 @@ pub(super) enum Checksum {
 }
 
 /// Lists the databases to download.
-pub(super) fn plan(args: &GeoUpdateArgs, now: Timestamp) -> Result<Vec<Item>, UpdateError> {
+pub(super) fn plan(args: &GeoUpdateArgs, now: Timestamp) -> Result<Vec<Item>> {
     let problem = match args.source.expose_secret() {
         source @ ("dbip-lite" | "maxmind" | "ipinfo") if args.sha256.is_some() => format!(
             "--sha256 needs a URL as the source: {source} has several files, which change with every release"
@@ -51,7 +52,7 @@ pub(super) fn plan(args: &GeoUpdateArgs, now: Timestamp) -> Result<Vec<Item>, Up
     Err(UpdateError::Usage(problem))
 }
 
-fn dbip(args: &GeoUpdateArgs, now: Timestamp) -> Result<Vec<Item>, UpdateError> {
+fn dbip(args: &GeoUpdateArgs, now: Timestamp) -> Result<Vec<Item>> {
     let base = base_url(args, "https://download.db-ip.com/")?;
     let months = months(now);
     let item = |name: String| {
@@ -73,7 +74,7 @@ fn months(now: Timestamp) -> [String; 2] {
     [today, today.saturating_sub(1.month())].map(|day| day.strftime("%Y-%m").to_string())
 }
 
-fn maxmind(args: &GeoUpdateArgs) -> Result<Vec<Item>, UpdateError> {
+fn maxmind(args: &GeoUpdateArgs) -> Result<Vec<Item>> {
     let account =
         credential(&args.maxmind_account_id, &args.maxmind_account_id_file, "--maxmind-account-id")?;
     let key = credential(&args.maxmind_license_key, &args.maxmind_license_key_file, "--maxmind-license-key")?;
@@ -91,7 +92,7 @@ fn maxmind(args: &GeoUpdateArgs) -> Result<Vec<Item>, UpdateError> {
     editions(args, &["GeoLite2-City", "GeoLite2-ASN"], is_safe_name)?.into_iter().map(item).collect()
 }
 
-fn ipinfo(args: &GeoUpdateArgs) -> Result<Vec<Item>, UpdateError> {
+fn ipinfo(args: &GeoUpdateArgs) -> Result<Vec<Item>> {
     let token = credential(&args.ipinfo_token, &args.ipinfo_token_file, "--ipinfo-token")?;
     let base = base_url(args, "https://ipinfo.io/")?;
     let item = |edition: String| {
@@ -112,7 +113,7 @@ fn ipinfo(args: &GeoUpdateArgs) -> Result<Vec<Item>, UpdateError> {
     editions(args, &["ipinfo_lite"], is_safe_path)?.into_iter().map(item).collect()
 }
 
-fn any_url(args: &GeoUpdateArgs, text: &str) -> Result<Item, UpdateError> {
+fn any_url(args: &GeoUpdateArgs, text: &str) -> Result<Item> {
     let usage = "the source must be dbip-lite, maxmind, ipinfo or an http(s) URL";
     let url = Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
     let url = url.ok_or_else(|| UpdateError::Usage(usage.to_owned()))?;
@@ -128,7 +129,7 @@ fn any_url(args: &GeoUpdateArgs, text: &str) -> Result<Item, UpdateError> {
     })
 }
 
-fn pinned(hex: &str) -> Result<Checksum, UpdateError> {
+fn pinned(hex: &str) -> Result<Checksum> {
     let usage = || UpdateError::Usage("--sha256 must be 64 hexadecimal digits".to_owned());
     sha256(hex).map(Checksum::Pinned).ok_or_else(usage)
 }
@@ -139,7 +140,7 @@ pub(super) fn sha256(text: &str) -> Option<String> {
     is_valid.then(|| text.to_ascii_lowercase())
 }
 
-fn base_url(args: &GeoUpdateArgs, default: &str) -> Result<Url, UpdateError> {
+fn base_url(args: &GeoUpdateArgs, default: &str) -> Result<Url> {
     match &args.provider_url {
         Some(url) => Ok(url.clone()),
         None => Ok(Url::parse(default)?),
@@ -147,11 +148,7 @@ fn base_url(args: &GeoUpdateArgs, default: &str) -> Result<Url, UpdateError> {
 }
 
 /// The editions to download. Rejects names that are not safe in a URL path or a file name.
-fn editions(
-    args: &GeoUpdateArgs,
-    default: &[&str],
-    is_safe: fn(&str) -> bool,
-) -> Result<Vec<String>, UpdateError> {
+fn editions(args: &GeoUpdateArgs, default: &[&str], is_safe: fn(&str) -> bool) -> Result<Vec<String>> {
     let names: Vec<String> = match args.editions.is_empty() {
         true => default.iter().map(|name| (*name).to_owned()).collect(),
         false => args.editions.clone(),
@@ -175,11 +172,7 @@ fn is_safe_name(name: &str) -> bool {
     (1..=100).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(allowed)
 }
 
-fn credential(
-    value: &Option<SecretString>,
-    file: &Option<PathBuf>,
-    flag: &str,
-) -> Result<SecretString, UpdateError> {
+fn credential(value: &Option<SecretString>, file: &Option<PathBuf>, flag: &str) -> Result<SecretString> {
     match (value, file) {
         (Some(secret), _) => Ok(secret.clone()),
         (None, Some(path)) => match std::fs::read_to_string(path) {

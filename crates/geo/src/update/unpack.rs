@@ -6,7 +6,7 @@ use std::io::{self, Cursor, Read, Write};
 use flate2::read::MultiGzDecoder;
 use tar::{Entry, EntryType};
 
-use super::UpdateError;
+use super::error::{Result, UpdateError};
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 const TAR_BLOCK: u64 = 512;
@@ -16,7 +16,7 @@ const TAR_MAGIC_RANGE: std::ops::Range<usize> = 257..262;
 const MAX_EXTENSION_SIZE: u64 = 64 << 10;
 
 /// Copies the database from `from` to `to`. Fails if more than `limit` bytes are unpacked, to stop decompression bombs.
-pub(super) fn unpack(mut from: File, to: &mut impl Write, limit: u64) -> Result<(), UpdateError> {
+pub(super) fn unpack(mut from: File, to: &mut impl Write, limit: u64) -> Result<()> {
     let mut magic = Vec::new();
     (&mut from).take(2).read_to_end(&mut magic).map_err(UpdateError::Archive)?;
     let is_gzip = magic == GZIP_MAGIC;
@@ -28,14 +28,14 @@ pub(super) fn unpack(mut from: File, to: &mut impl Write, limit: u64) -> Result<
     }
 }
 
-fn unpack_limited(from: impl Read, to: &mut impl Write, limit: u64) -> Result<(), UpdateError> {
+fn unpack_limited(from: impl Read, to: &mut impl Write, limit: u64) -> Result<()> {
     // One byte more than allowed. If it is read, the content is too large, whatever the result.
     let mut from = from.take(limit.saturating_add(1));
     let result = copy_database(&mut from, to);
     if from.limit() == 0 { Err(UpdateError::TooLarge(limit)) } else { result }
 }
 
-fn copy_database(from: &mut impl Read, to: &mut impl Write) -> Result<(), UpdateError> {
+fn copy_database(from: &mut impl Read, to: &mut impl Write) -> Result<()> {
     let mut head = Vec::new();
     from.take(TAR_BLOCK).read_to_end(&mut head).map_err(UpdateError::Archive)?;
     let is_tar = head.get(TAR_MAGIC_RANGE) == Some(b"ustar");

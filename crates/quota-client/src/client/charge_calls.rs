@@ -19,7 +19,7 @@ use tokio::time::{Instant, timeout};
 
 use super::is_unauthorized;
 use super::transport::{self, CONNECT_TIMEOUT, IDLE_TIMEOUT};
-use crate::error::ClientError;
+use crate::error::{ClientError, Result};
 use crate::token::QuotaToken;
 
 /// Maximum response size in bytes; 256 verdicts need less than 40 KiB.
@@ -35,7 +35,7 @@ pub(super) struct ChargeTarget {
 
 impl ChargeTarget {
     /// Takes the URL of the API's root.
-    pub(super) fn new(base: &Url) -> Result<Self, ClientError> {
+    pub(super) fn new(base: &Url) -> Result<Self> {
         let invalid = || ClientError::BaseUrl("its host or path can't be used");
         let host = base.host_str().ok_or_else(invalid)?;
         let authority = base.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
@@ -63,11 +63,7 @@ impl ChargeCalls {
     }
 
     /// Sends a serialized batch with its trace context. Has no timeout except for connecting: the caller enforces the deadlines of the charges, and drops this future.
-    pub(crate) async fn call(
-        &self,
-        body: String,
-        trace: Option<HeaderMap>,
-    ) -> Result<ChargeResponse, ClientError> {
+    pub(crate) async fn call(&self, body: String, trace: Option<HeaderMap>) -> Result<ChargeResponse> {
         let body = Bytes::from(body);
         loop {
             let mut request = self.target.head.clone().map(|()| Full::new(body.clone()));
@@ -84,7 +80,7 @@ impl ChargeCalls {
         }
     }
 
-    async fn send(&self, mut request: Call) -> Result<ChargeResponse, ClientError> {
+    async fn send(&self, mut request: Call) -> Result<ChargeResponse> {
         loop {
             let (mut connection, is_new) = match self.take_idle() {
                 Some(connection) => (connection, false),
@@ -113,11 +109,7 @@ impl ChargeCalls {
     }
 
     /// Keeps the connection for the next call and parses the response. A status other than 2xx is an error.
-    fn finish(
-        &self,
-        mut connection: Connection,
-        (status, body): RawResponse,
-    ) -> Result<ChargeResponse, ClientError> {
+    fn finish(&self, mut connection: Connection, (status, body): RawResponse) -> Result<ChargeResponse> {
         connection.last_used = Instant::now();
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         // After a peak, the connections at the bottom are not needed anymore.
@@ -133,7 +125,7 @@ impl ChargeCalls {
         }
     }
 
-    async fn connect(&self) -> Result<Connection, ClientError> {
+    async fn connect(&self) -> Result<Connection> {
         let connected =
             timeout(CONNECT_TIMEOUT, TcpStream::connect((&*self.target.host, self.target.port))).await;
         let stream = connected.map_err(unreachable)?.map_err(unreachable)?;

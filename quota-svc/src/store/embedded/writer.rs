@@ -13,7 +13,7 @@ use tokio::sync::{oneshot, watch};
 use super::state::{Draft, State};
 use super::store_file::{StoreFile, UndoRows};
 use crate::domain::time::Clock;
-use crate::store::StoreError;
+use crate::store::{Result, StoreError};
 
 /// How often changed counters are saved, and how often an unwritable file is tried again.
 const FLUSH_INTERVAL: Duration = Duration::from_millis(500);
@@ -83,8 +83,8 @@ impl Writer {
     /// `Unconfirmed`, the change may still be made.
     pub async fn change<T: Send + 'static>(
         &self,
-        change: impl FnOnce(&mut Draft<'_>, i64) -> Result<T, StoreError> + Send + 'static,
-    ) -> Result<T, StoreError> {
+        change: impl FnOnce(&mut Draft<'_>, i64) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
         match self.failure() {
             Some(reason) => Err(StoreError::Unavailable(reason.into())),
             None => self.commit(change, Save::Pauses).await,
@@ -92,15 +92,15 @@ impl Writer {
     }
 
     /// Waits until what charges have changed is on disk.
-    pub async fn save(&self, save: Save) -> Result<(), StoreError> {
+    pub async fn save(&self, save: Save) -> Result<()> {
         self.commit(|_, _| Ok(()), save).await
     }
 
     async fn commit<T: Send + 'static>(
         &self,
-        change: impl FnOnce(&mut Draft<'_>, i64) -> Result<T, StoreError> + Send + 'static,
+        change: impl FnOnce(&mut Draft<'_>, i64) -> Result<T> + Send + 'static,
         save: Save,
-    ) -> Result<T, StoreError> {
+    ) -> Result<T> {
         let (sender, receiver) = oneshot::channel();
         let stage = move |draft: &mut Draft<'_>, now: i64| -> Reply {
             let result = change(draft, now);
@@ -195,7 +195,7 @@ impl WriterThread {
         // One after another, so that each change sees those before it.
         let (mut draft, now) = (Draft::new(&state), self.clock.now());
         let replies = requests.into_iter().map(|request| (request.stage)(&mut draft, now)).collect();
-        let staged = draft.into_staged();
+        let staged = draft.staged;
         if let Err(error) = reopened {
             return (replies, Err(error));
         }

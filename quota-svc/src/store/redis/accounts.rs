@@ -5,7 +5,9 @@ use std::fmt;
 
 use async_trait::async_trait;
 use futures_util::future::{join_all, try_join_all};
-use quota_api::{AccountAction, AccountChange, Actor, SetCredential, Standing, StoredAccount};
+use quota_api::{
+    AccountAction, AccountChange, Actor, Contact, NewSession, SetCredential, Standing, StoredAccount,
+};
 use serde::de::DeserializeOwned;
 
 use super::RedisStore;
@@ -146,13 +148,14 @@ impl AccountStore for RedisStore {
                 .arg(standing_field(&account.standing))
                 .arg(stored.unwrap_or_default());
             let (code, reply) = operation.write_int(&call).await?;
-            check_account(code)?;
-            if code == 1 {
-                // Also suspends or restores the keys.
-                operation.read_keys(id).await?;
-                operation.confirm([reply]).await?;
-                return Ok(account);
+            if code == OUTDATED {
+                continue;
             }
+            check_account(code)?;
+            // Also suspends or restores the keys.
+            operation.read_keys(id).await?;
+            operation.confirm([reply]).await?;
+            return Ok(account);
         }
     }
 
@@ -175,14 +178,10 @@ impl AccountStore for RedisStore {
         Ok(u32::try_from(version).unwrap_or(u32::MAX))
     }
 
-    async fn add_session(
-        &self,
-        id: AccountId,
-        session: &str,
-        ttl_seconds: u32,
-        expected_credential: Option<&str>,
-    ) -> Result<(), StoreError> {
-        self.operation().session(id, session, Some(ttl_seconds), expected_credential).await.map(drop)
+    async fn add_session(&self, id: AccountId, session: &NewSession) -> Result<(), StoreError> {
+        let NewSession { id_sha256, ttl_seconds, expected_credential } = session;
+        let expected = expected_credential.as_deref();
+        self.operation().session(id, id_sha256, Some(*ttl_seconds), expected).await.map(drop)
     }
 
     async fn has_session(&self, id: AccountId, session: &str) -> Result<bool, StoreError> {
@@ -229,7 +228,7 @@ impl Operation<'_> {
             .arg(&account.login)
             .arg(account.credential.as_deref().unwrap_or_default())
             .arg(account.credential_version)
-            .arg(if account.contact.is_empty() { String::new() } else { to_json(&account.contact) })
+            .arg(contact_field(&account.contact))
             .arg(standing_field(&account.standing));
         match self.write_int(&call).await? {
             (0, _) => Err(StoreError::AccountExists),
@@ -296,13 +295,22 @@ impl Operation<'_> {
     }
 }
 
+/// The reply of `lua/set_account_field.lua` if the field has changed since it was read.
+const OUTDATED: i64 = -3;
+
 /// The error that a script on an account reports with a negative number.
 pub(super) fn check_account(code: i64) -> Result<(), StoreError> {
     match code {
         -1 => Err(StoreError::AccountNotFound),
         -2 => Err(StoreError::CredentialConflict),
+        OUTDATED => Err(StoreError::ContactConflict),
         _ => Ok(()),
     }
+}
+
+/// The value of the field `contact`; empty for none.
+pub(super) fn contact_field(contact: &Contact) -> String {
+    if contact.is_empty() { String::new() } else { to_json(contact) }
 }
 
 fn parse_account(fields: &HashMap<String, String>) -> Option<StoredAccount> {

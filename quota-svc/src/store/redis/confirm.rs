@@ -7,7 +7,7 @@ use futures_util::future::try_join_all;
 use redis::RedisResult;
 use redis::aio::MultiplexedConnection;
 
-use super::super::StoreError;
+use super::super::{Result, StoreError};
 use super::settings::info_field;
 use super::topology::Reply;
 
@@ -21,13 +21,13 @@ struct ConfirmSupport {
 /// Waits at most `timeout` until these writes are confirmed: on disk if the server supports `WAITAOF` and has an
 /// append-only file, and on a replica if it has replicas. One confirmation per server covers every write made on its
 /// connection before.
-pub async fn confirm(replies: impl IntoIterator<Item = Reply>, timeout: Duration) -> Result<(), StoreError> {
+pub async fn confirm(replies: impl IntoIterator<Item = Reply>, timeout: Duration) -> Result<()> {
     let by_server: HashMap<_, _> = replies.into_iter().map(|reply| (reply.server.clone(), reply)).collect();
     try_join_all(by_server.into_values().map(|reply| confirm_one(reply, timeout))).await.map(drop)
 }
 
 /// Uses the connection of the write, because `WAIT` and `WAITAOF` cover only the writes of their own connection.
-async fn confirm_one(mut reply: Reply, timeout: Duration) -> Result<(), StoreError> {
+async fn confirm_one(mut reply: Reply, timeout: Duration) -> Result<()> {
     let deadline = Instant::now() + timeout;
     match tokio::time::timeout(timeout, wait(&mut reply.connection, deadline)).await {
         Ok(Ok(true)) => Ok(()),

@@ -17,7 +17,7 @@ use crate::domain::event::{self, with_actor};
 use crate::domain::id::{AccountId, KeyId};
 use crate::domain::key::{KeyChange, KeyMeta, StoredKey};
 use crate::domain::record::{HEAD_BYTES, decode, encode};
-use crate::store::{KeyDraft, KeyListing, KeyStore, RESERVATION_MS, StoreError, UnreadableKey};
+use crate::store::{KeyDraft, KeyListing, KeyStore, RESERVATION_MS, Result, StoreError, UnreadableKey};
 
 pub(super) enum KeyWrite {
     Written(Reply),
@@ -73,7 +73,7 @@ pub(super) enum DeletedKey {
 
 #[async_trait]
 impl KeyStore for RedisStore {
-    async fn create_key(&self, account: AccountId, draft: KeyDraft) -> Result<StoredKey, StoreError> {
+    async fn create_key(&self, account: AccountId, draft: KeyDraft) -> Result<StoredKey> {
         let operation = self.operation();
         let id = KeyId::of(&draft.digest);
         let (mut now, mut reserved) = operation.reserve(account, &[id]).await?;
@@ -97,11 +97,11 @@ impl KeyStore for RedisStore {
         Ok(key)
     }
 
-    async fn keys(&self, account: AccountId) -> Result<KeyListing, StoreError> {
+    async fn keys(&self, account: AccountId) -> Result<KeyListing> {
         self.operation().read_keys(account).await
     }
 
-    async fn key(&self, id: KeyId, owner: Option<AccountId>) -> Result<StoredKey, StoreError> {
+    async fn key(&self, id: KeyId, owner: Option<AccountId>) -> Result<StoredKey> {
         self.operation().read_key(id, owner).await
     }
 
@@ -111,11 +111,11 @@ impl KeyStore for RedisStore {
         owner: Option<AccountId>,
         change: &KeyChange,
         actor: &Actor,
-    ) -> Result<StoredKey, StoreError> {
+    ) -> Result<StoredKey> {
         self.operation().change_key(id, owner, change, actor).await
     }
 
-    async fn delete_key(&self, id: KeyId, owner: Option<AccountId>) -> Result<(), StoreError> {
+    async fn delete_key(&self, id: KeyId, owner: Option<AccountId>) -> Result<()> {
         let operation = self.operation();
         let (account, deletion) = match operation.delete_redis_keys(id, owner, Unowned::Keep).await? {
             (DeletedKey::Of(account), deletion) => (Some(account), deletion),
@@ -136,7 +136,7 @@ impl KeyStore for RedisStore {
         operation.confirm([deletion, release]).await
     }
 
-    async fn events(&self, id: KeyId, owner: Option<AccountId>) -> Result<Vec<Event>, StoreError> {
+    async fn events(&self, id: KeyId, owner: Option<AccountId>) -> Result<Vec<Event>> {
         let operation = self.operation();
         operation.read_key(id, owner).await?;
         let [_, _, events] = self.redis_keys.key(id);
@@ -148,11 +148,7 @@ impl KeyStore for RedisStore {
 impl Operation<'_> {
     /// Reserves a key slot for each key, in order. Returns the store's time, and for each key whether it has a
     /// reservation now; false if the account has no slot left.
-    pub(super) async fn reserve(
-        &self,
-        account: AccountId,
-        keys: &[KeyId],
-    ) -> Result<(i64, Vec<bool>), StoreError> {
+    pub(super) async fn reserve(&self, account: AccountId, keys: &[KeyId]) -> Result<(i64, Vec<bool>)> {
         let [redis_key, reservations, _] = self.redis_keys.account(account);
         let call = RESERVE.on([&redis_key, &reservations]).arg(KEYS_PER_ACCOUNT).arg(self.now_arg());
         let call = keys.iter().fold(call, |call, key| call.arg(key.to_string()));
@@ -165,7 +161,7 @@ impl Operation<'_> {
 
     /// Writes a reserved key unless it exists, without confirming the write. The caller then calls
     /// [`Self::check_reservations`].
-    pub(super) async fn write_key(&self, key: &StoredKey, event: &Event) -> Result<KeyWrite, StoreError> {
+    pub(super) async fn write_key(&self, key: &StoredKey, event: &Event) -> Result<KeyWrite> {
         self.index_expiry(key, event.at).await?;
         let redis_keys = self.redis_keys.key(key.meta.id());
         let call = CREATE_KEY
@@ -188,7 +184,7 @@ impl Operation<'_> {
         owner: Option<AccountId>,
         change: &KeyChange,
         actor: &Actor,
-    ) -> Result<StoredKey, StoreError> {
+    ) -> Result<StoredKey> {
         let redis_keys = self.redis_keys.key(id);
         // Repeated if a charge pauses the key in between, or someone else changes it.
         loop {
@@ -223,7 +219,7 @@ impl Operation<'_> {
 
     /// Suspends or restores a key as its account is, and returns it. Reads the account after the key, again after each change of
     /// the key: of two processes at once, the last one that changes the key sees the account as it is by then.
-    async fn adopt_suspension(&self, mut key: StoredKey) -> Result<StoredKey, StoreError> {
+    async fn adopt_suspension(&self, mut key: StoredKey) -> Result<StoredKey> {
         loop {
             let suspended = self.read_account(key.meta.account).await?.standing.suspension.is_some();
             if key.record.suspended == suspended {
@@ -242,7 +238,7 @@ impl Operation<'_> {
         account: AccountId,
         reserved_at: i64,
         written: &[KeyId],
-    ) -> Result<(Reply, bool), StoreError> {
+    ) -> Result<(Reply, bool)> {
         let [redis_key, reservations, _] = self.redis_keys.account(account);
         let call = CHECK_RESERVATIONS.on([&redis_key, &reservations]).arg(reserved_at).arg(self.now_arg());
         let call = written.iter().fold(call, |call, key| call.arg(key.to_string()));
@@ -266,7 +262,7 @@ impl Operation<'_> {
 
     /// Lists the keys. Completes what was interrupted: stale reservations are removed, and keys are suspended or restored as
     /// their account is.
-    pub(super) async fn read_keys(&self, account: AccountId) -> Result<KeyListing, StoreError> {
+    pub(super) async fn read_keys(&self, account: AccountId) -> Result<KeyListing> {
         let is_suspended = self.read_account(account).await?.standing.suspension.is_some();
         let (now, reserved) = self.list_reservations(account).await?;
         let mut listing = KeyListing::default();
@@ -307,7 +303,7 @@ impl Operation<'_> {
     }
 
     /// The time of the account's server, and the key ID and time of each reservation.
-    async fn list_reservations(&self, account: AccountId) -> Result<(i64, Vec<(KeyId, i64)>), StoreError> {
+    async fn list_reservations(&self, account: AccountId) -> Result<(i64, Vec<(KeyId, i64)>)> {
         let [_, reservations, _] = self.redis_keys.account(account);
         let call = LIST_RESERVATIONS.on([&reservations]).arg(self.now_arg());
         let texts: Vec<String> = self.query(&call).await?;
@@ -318,18 +314,13 @@ impl Operation<'_> {
     }
 
     /// Removes a reservation unless it was renewed after `reserved_at`.
-    pub(super) async fn release(
-        &self,
-        account: AccountId,
-        id: KeyId,
-        reserved_at: i64,
-    ) -> Result<(), StoreError> {
+    pub(super) async fn release(&self, account: AccountId, id: KeyId, reserved_at: i64) -> Result<()> {
         let [_, reservations, _] = self.redis_keys.account(account);
         let call = RELEASE.on([&reservations]).arg(id.to_string()).arg(reserved_at);
         self.query::<i64>(&call).await.map(drop)
     }
 
-    async fn read_key(&self, id: KeyId, owner: Option<AccountId>) -> Result<StoredKey, StoreError> {
+    async fn read_key(&self, id: KeyId, owner: Option<AccountId>) -> Result<StoredKey> {
         let found = self.find_parts(id).await?.decode(id);
         self.check_key(id, found, owner).await
     }
@@ -340,7 +331,7 @@ impl Operation<'_> {
         id: KeyId,
         found: Option<FoundKey>,
         owner: Option<AccountId>,
-    ) -> Result<StoredKey, StoreError> {
+    ) -> Result<StoredKey> {
         let key = match found {
             Some(Ok(key)) if owner.is_none_or(|owner| owner == key.meta.account) => key,
             Some(Err(key)) if self.may_access(&key, owner).await? => return Err((&key).into()),
@@ -356,7 +347,7 @@ impl Operation<'_> {
     }
 
     /// Whether `owner` has an unreadable key. If its metadata can't be read, the reservation tells.
-    async fn may_access(&self, key: &UnreadableKey, owner: Option<AccountId>) -> Result<bool, StoreError> {
+    async fn may_access(&self, key: &UnreadableKey, owner: Option<AccountId>) -> Result<bool> {
         match (owner, &key.meta) {
             (None, _) => Ok(true),
             (Some(owner), Some(meta)) => Ok(owner == meta.account),
@@ -364,19 +355,19 @@ impl Operation<'_> {
         }
     }
 
-    async fn has_reservation(&self, account: AccountId, id: KeyId) -> Result<bool, StoreError> {
+    async fn has_reservation(&self, account: AccountId, id: KeyId) -> Result<bool> {
         let [_, reservations, _] = self.redis_keys.account(account);
         self.query(&command("HEXISTS", &reservations).arg(id.to_string())).await
     }
 
-    pub(super) async fn find_parts(&self, id: KeyId) -> Result<KeyParts, StoreError> {
+    pub(super) async fn find_parts(&self, id: KeyId) -> Result<KeyParts> {
         let parts = self.read_parts(id).await?;
         // The key may have been created or deleted between the two reads.
         let is_incomplete = (parts.record == Ok(None)) != (parts.meta == Ok(None));
         if is_incomplete { self.read_parts(id).await } else { Ok(parts) }
     }
 
-    async fn read_parts(&self, id: KeyId) -> Result<KeyParts, StoreError> {
+    async fn read_parts(&self, id: KeyId) -> Result<KeyParts> {
         let [record, meta, _] = self.redis_keys.key(id);
         let (record, meta) = (command("GET", &record), command("GET", &meta));
         let (record, meta) = tokio::join!(self.query(&record), self.query(&meta));
@@ -389,7 +380,7 @@ impl Operation<'_> {
         id: KeyId,
         owner: Option<AccountId>,
         unowned: Unowned,
-    ) -> Result<(DeletedKey, Reply), StoreError> {
+    ) -> Result<(DeletedKey, Reply)> {
         let redis_keys = self.redis_keys.key(id);
         let call = DELETE_KEY
             .on(&redis_keys)
@@ -412,7 +403,7 @@ impl Operation<'_> {
 }
 
 /// Separates invalid data, whose reason is the inner error, from a store that can't be read at all.
-pub(super) fn readable<T>(result: Result<T, StoreError>) -> Result<Result<T, String>, StoreError> {
+pub(super) fn readable<T>(result: Result<T>) -> Result<Result<T, String>> {
     match result {
         Ok(value) => Ok(Ok(value)),
         Err(StoreError::InvalidData(reason)) => Ok(Err(reason.to_string())),

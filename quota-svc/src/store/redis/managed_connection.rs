@@ -175,7 +175,7 @@ impl ConnectionTask {
     async fn connect(&self) -> redis::RedisResult<MultiplexedConnection> {
         match &self.target {
             ServerTarget::Server(node) => self.options.connect(node).await,
-            ServerTarget::Socket(path) => self.options.connect_socket(path).await,
+            ServerTarget::Socket(path) => self.options.open(&format!("unix://{path}")).await,
             ServerTarget::Sentinel { sentinels, master } => {
                 let node = self.options.resolve_master(sentinels, master).await?;
                 let mut connection = self.options.connect(&node).await?;

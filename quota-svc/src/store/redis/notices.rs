@@ -1,13 +1,14 @@
 //! The outbox in Redis: notices that wait for their delivery, in one slot of a Cluster.
 
 use std::collections::BTreeMap;
+use std::str::FromStr;
 
 use async_trait::async_trait;
 use futures_util::future::try_join_all;
-use quota_api::{Channel, ClaimedNotice, Contact, ContactStatus, Delivery, Notice, NoticeKind};
+use quota_api::{Channel, ClaimedNotice, Contact, ContactStatus, NoticeKind, NoticeResult};
 
 use super::RedisStore;
-use super::accounts::check_account;
+use super::accounts::{check_account, contact_field};
 use super::call::{
     ADD_NOTICE, ANNOUNCE, CLAIM_NOTICES, FINISH_NOTICE, MARK_ANNOUNCED, SET_ACCOUNT_FIELD, command,
 };
@@ -19,14 +20,14 @@ use crate::domain::id::{AccountId, KeyId};
 use crate::domain::key::{KeyMeta, StoredKey};
 use crate::domain::notice::{Announcement, CLAIM_MS, MAX_NOTICES, MAX_QUEUES, Queue, next_expiry_notice};
 use crate::domain::time::day_of;
-use crate::store::{Claims, NoticeStore, StoreError};
+use crate::store::{Claims, NoticeStore, Result, StoreError};
 
 /// Announcements that become notices before each claim.
 const BATCH: usize = 32;
 
 #[async_trait]
 impl NoticeStore for RedisStore {
-    async fn announce(&self, announcement: &Announcement) -> Result<u64, StoreError> {
+    async fn announce(&self, announcement: &Announcement) -> Result<u64> {
         let [announcements, ..] = self.redis_keys.outbox();
         let call = ANNOUNCE
             .on([&announcements])
@@ -36,7 +37,7 @@ impl NoticeStore for RedisStore {
         self.operation().query(&call).await
     }
 
-    async fn claim_notices(&self, limit: usize) -> Result<Claims, StoreError> {
+    async fn claim_notices(&self, limit: usize) -> Result<Claims> {
         let operation = self.operation();
         self.announce_expiring().await?;
         let mut dropped = operation.route_announcements().await?;
@@ -47,15 +48,14 @@ impl NoticeStore for RedisStore {
         for [member, notice, claim, attempts] in reply.as_chunks::<4>().0 {
             let claim = number(claim).ok_or(StoreError::InvalidData("the claims of the outbox".into()))?;
             match (std::str::from_utf8(member).ok().and_then(Queue::parse), parse_notice(notice)) {
-                (Some(Queue { account, channel }), Some((notice, _))) => {
-                    let attempts =
-                        number(attempts).and_then(|count| count.try_into().ok()).unwrap_or(u32::MAX);
-                    let account = account.to_string();
+                (Some(Queue { account, channel }), Some(announcement)) => {
+                    let attempts = number(attempts).unwrap_or(u32::MAX);
+                    let (account, notice) = (account.to_string(), announcement.notice());
                     notices.push(ClaimedNotice { account, channel, notice, claim, attempts });
                     continue;
                 }
                 // An unreadable notice is removed, because it would be claimed again and again.
-                (Some(unreadable), None) => drop(self.finish_notice(unreadable, claim, None, None).await?),
+                (Some(unreadable), None) => drop(operation.end_claim(unreadable, claim, None).await?),
                 (None, _) => drop(operation.write(&command("ZREM", &queue).arg(member)).await?),
             }
             dropped += 1;
@@ -63,35 +63,20 @@ impl NoticeStore for RedisStore {
         Ok(Claims { notices, dropped })
     }
 
-    async fn finish_notice(
-        &self,
-        queue: Queue,
-        claim: u64,
-        retry_seconds: Option<u32>,
-        delivery: Option<Delivery>,
-    ) -> Result<bool, StoreError> {
-        let [_, due, claims] = self.redis_keys.outbox();
-        let list = self.redis_keys.notices(queue);
-        let call = FINISH_NOTICE
-            .on([&due, &list, &claims])
-            .arg(self.now_arg())
-            .arg(queue.to_string())
-            .arg(claim)
-            .arg(retry_seconds.map_or_else(String::new, |seconds| (u64::from(seconds) * 1000).to_string()));
+    async fn finish_notice(&self, queue: Queue, result: NoticeResult) -> Result<bool> {
         let operation = self.operation();
-        let (finished, reply) = operation.write_int(&call).await?;
-        operation.confirm([reply]).await?;
-        if let Some(delivery) = delivery.filter(|_| finished == 1) {
+        let is_valid = operation.end_claim(queue, result.claim, result.retry_seconds).await?;
+        if let Some(delivery) = result.delivery.filter(|_| is_valid) {
             let (account, field) = (queue.account, delivery_field(queue.channel));
-            match operation.set_account_field(account, &field, &to_json(&delivery)).await {
+            match operation.set_account_field(account, &field, &to_json(&delivery), None).await {
                 Err(StoreError::AccountNotFound) => {}
                 result => result?,
             }
         }
-        Ok(finished == 1)
+        Ok(is_valid)
     }
 
-    async fn overdue_ms(&self) -> Result<i64, StoreError> {
+    async fn overdue_ms(&self) -> Result<i64> {
         let (operation, [announcements, queue, _]) = (self.operation(), self.redis_keys.outbox());
         let mut first_due = None;
         for set in [&announcements, &queue] {
@@ -105,7 +90,7 @@ impl NoticeStore for RedisStore {
         }
     }
 
-    async fn contact(&self, id: AccountId) -> Result<ContactStatus, StoreError> {
+    async fn contact(&self, id: AccountId) -> Result<ContactStatus> {
         let operation = self.operation();
         let contact = operation.read_account(id).await?.contact;
         let [account, ..] = self.redis_keys.account(id);
@@ -119,9 +104,9 @@ impl NoticeStore for RedisStore {
         Ok(ContactStatus { contact, last_deliveries })
     }
 
-    async fn set_contact(&self, id: AccountId, contact: &Contact) -> Result<(), StoreError> {
-        let contact = if contact.is_empty() { String::new() } else { to_json(contact) };
-        self.operation().set_account_field(id, "contact", &contact).await
+    async fn set_contact(&self, id: AccountId, expected: &Contact, contact: &Contact) -> Result<()> {
+        let [expected, contact] = [expected, contact].map(contact_field);
+        self.operation().set_account_field(id, "contact", &contact, Some(&expected)).await
     }
 }
 
@@ -132,7 +117,7 @@ fn delivery_field(channel: Channel) -> String {
 
 impl RedisStore {
     /// Announces the keys that expire soon, in the order of their index.
-    async fn announce_expiring(&self) -> Result<(), StoreError> {
+    async fn announce_expiring(&self) -> Result<()> {
         let (operation, index) = (self.operation(), self.redis_keys.expiring());
         let now = operation.read_now().await?;
         let due = command("ZRANGEBYSCORE", &index).arg("-inf").arg(now).arg("LIMIT").arg(0).arg(BATCH);
@@ -162,7 +147,7 @@ impl RedisStore {
 impl Operation<'_> {
     /// Puts a key that expires into the index of the next notices about it. Called before the key is written: an entry
     /// without its key does no harm.
-    pub(super) async fn index_expiry(&self, key: &StoredKey, now: i64) -> Result<(), StoreError> {
+    pub(super) async fn index_expiry(&self, key: &StoredKey, now: i64) -> Result<()> {
         let next = key.record.expires_at.and_then(|at| next_expiry_notice(at, now));
         let Some(next) = next else { return Ok(()) };
         let index = self.redis_keys.expiring();
@@ -170,14 +155,14 @@ impl Operation<'_> {
     }
 
     /// Makes notices of announcements, in their order. Returns the number of notices that were dropped.
-    async fn route_announcements(&self) -> Result<u64, StoreError> {
+    async fn route_announcements(&self) -> Result<u64> {
         let [announcements, ..] = self.redis_keys.outbox();
         let first = command("ZRANGE", &announcements).arg(0).arg(BATCH - 1);
         let lines: Vec<Vec<u8>> = self.query(&first).await?;
         if lines.is_empty() {
             return Ok(0);
         }
-        let sorted: Vec<Announcement> = lines.iter().filter_map(|line| Some(parse_notice(line)?.1)).collect();
+        let sorted: Vec<Announcement> = lines.iter().filter_map(|line| parse_notice(line)).collect();
         let (mut dropped, mut written) = (0, Vec::new());
         for announcement in &sorted {
             // Marked first, because every denied request of the day announces it again.
@@ -198,7 +183,7 @@ impl Operation<'_> {
     }
 
     /// Where the owner of the key wants notices.
-    async fn queues(&self, announcement: &Announcement) -> Result<Vec<Queue>, StoreError> {
+    async fn queues(&self, announcement: &Announcement) -> Result<Vec<Queue>> {
         let [_, meta, _] = self.redis_keys.key(announcement.key);
         let meta = readable(self.query::<Option<Vec<u8>>>(&command("GET", &meta)).await)?;
         let meta = meta.ok().flatten().and_then(|text| KeyMeta::from_json(&text, announcement.key));
@@ -213,11 +198,7 @@ impl Operation<'_> {
     }
 
     /// Adds the notice without confirming the write. Returns the number of notices that were dropped for it.
-    async fn add_notice(
-        &self,
-        queue: Queue,
-        announcement: &Announcement,
-    ) -> Result<(i64, Reply), StoreError> {
+    async fn add_notice(&self, queue: Queue, announcement: &Announcement) -> Result<(i64, Reply)> {
         let ([_, due, _], list) = (self.redis_keys.outbox(), self.redis_keys.notices(queue));
         let call = ADD_NOTICE
             .on([&due, &list])
@@ -229,7 +210,21 @@ impl Operation<'_> {
         self.write_int(&call).await
     }
 
-    async fn mark_announced(&self, announcement: &Announcement) -> Result<bool, StoreError> {
+    /// Returns `false` if the claim is no longer valid.
+    async fn end_claim(&self, queue: Queue, claim: u64, retry_seconds: Option<u32>) -> Result<bool> {
+        let ([_, due, claims], list) = (self.redis_keys.outbox(), self.redis_keys.notices(queue));
+        let call = FINISH_NOTICE
+            .on([&due, &list, &claims])
+            .arg(self.now_arg())
+            .arg(queue.to_string())
+            .arg(claim)
+            .arg(retry_seconds.map_or_else(String::new, |seconds| (u64::from(seconds) * 1000).to_string()));
+        let (finished, reply) = self.write_int(&call).await?;
+        self.confirm([reply]).await?;
+        Ok(finished == 1)
+    }
+
+    async fn mark_announced(&self, announcement: &Announcement) -> Result<bool> {
         let record = self.redis_keys.record(announcement.key);
         let (paused_at, day): (&[u8], &[u8]) = match announcement.kind {
             NoticeKind::KeyPaused => (&announcement.at.to_le_bytes(), &[]),
@@ -241,21 +236,27 @@ impl Operation<'_> {
         Ok(readable(self.write_int(&call).await)?.is_ok_and(|(marked, _)| marked == 1))
     }
 
-    async fn set_account_field(&self, id: AccountId, field: &str, value: &str) -> Result<(), StoreError> {
+    /// Sets a field if it has the `expected` value; without one, in any case.
+    async fn set_account_field(
+        &self,
+        id: AccountId,
+        field: &str,
+        value: &str,
+        expected: Option<&str>,
+    ) -> Result<()> {
         let [account, ..] = self.redis_keys.account(id);
-        let (code, reply) = self.write_int(&SET_ACCOUNT_FIELD.on([&account]).arg(field).arg(value)).await?;
+        let call = SET_ACCOUNT_FIELD.on([&account]).arg(field).arg(value).arg(expected);
+        let (code, reply) = self.write_int(&call).await?;
         check_account(code)?;
         self.confirm([reply]).await
     }
 }
 
 /// `None` if the notice can't be read.
-fn parse_notice(json: &[u8]) -> Option<(Notice, Announcement)> {
-    let notice = serde_json::from_slice(json).ok()?;
-    let announcement = Announcement::from_notice(&notice)?;
-    Some((notice, announcement))
+fn parse_notice(json: &[u8]) -> Option<Announcement> {
+    Announcement::from_notice(&serde_json::from_slice(json).ok()?)
 }
 
-fn number(digits: &[u8]) -> Option<u64> {
+fn number<T: FromStr>(digits: &[u8]) -> Option<T> {
     std::str::from_utf8(digits).ok()?.parse().ok()
 }

@@ -7,7 +7,7 @@ use redis::{FromRedisValue, Value};
 
 use super::call::Call;
 use super::topology::{CallError, Reply};
-use super::{RedisStore, StoreError, confirm};
+use super::{RedisStore, Result, StoreError, confirm};
 
 pub struct Operation<'a> {
     store: &'a RedisStore,
@@ -44,7 +44,7 @@ impl Operation<'_> {
     }
 
     /// Fails without sending anything if no time is left.
-    fn time_for_call(&self) -> Result<Duration, StoreError> {
+    fn time_for_call(&self) -> Result<Duration> {
         match self.remaining() {
             Duration::ZERO => Err(StoreError::Unavailable("--write-timeout has passed".into())),
             remaining => Ok(remaining),
@@ -52,28 +52,28 @@ impl Operation<'_> {
     }
 
     /// Makes a call that only reads, or whose writes need no confirmation, and converts its reply.
-    pub async fn query<T: FromRedisValue>(&self, call: &Call<'_>) -> Result<T, StoreError> {
+    pub async fn query<T: FromRedisValue>(&self, call: &Call<'_>) -> Result<T> {
         let reply = self.others.send(call, self.time_for_call()?).await?;
         convert(reply.value)
     }
 
-    pub async fn write(&self, call: &Call<'_>) -> Result<Reply, StoreError> {
+    pub async fn write(&self, call: &Call<'_>) -> Result<Reply> {
         Ok(self.writes.send(call, self.time_for_call()?).await?)
     }
 
     /// Like [`Self::write`], for a script whose reply is one integer.
-    pub async fn write_int(&self, call: &Call<'_>) -> Result<(i64, Reply), StoreError> {
+    pub async fn write_int(&self, call: &Call<'_>) -> Result<(i64, Reply)> {
         let reply = self.write(call).await?;
         Ok((convert(reply.value.clone())?, reply))
     }
 
     /// Waits until these writes are confirmed, in the time that is left.
-    pub async fn confirm(&self, replies: impl IntoIterator<Item = Reply>) -> Result<(), StoreError> {
+    pub async fn confirm(&self, replies: impl IntoIterator<Item = Reply>) -> Result<()> {
         confirm::confirm(replies, self.remaining()).await
     }
 
     /// The manual clock's time or the server's. In a Cluster the server is the master of the demo's slot.
-    pub async fn read_now(&self) -> Result<i64, StoreError> {
+    pub async fn read_now(&self) -> Result<i64> {
         if let Some(now) = self.clock.manual() {
             return Ok(now);
         }
@@ -83,7 +83,7 @@ impl Operation<'_> {
     }
 }
 
-pub fn convert<T: FromRedisValue>(value: Value) -> Result<T, StoreError> {
+pub fn convert<T: FromRedisValue>(value: Value) -> Result<T> {
     redis::from_redis_value(value).map_err(|error| StoreError::InvalidData(error.into()))
 }
 

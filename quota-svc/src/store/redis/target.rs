@@ -223,10 +223,6 @@ impl ConnectOptions {
         self.open(&format!("{scheme}://{host}:{port}")).await
     }
 
-    pub async fn connect_socket(&self, path: &str) -> redis::RedisResult<MultiplexedConnection> {
-        self.open(&format!("unix://{path}")).await
-    }
-
     /// Queries the Sentinels in order until one returns the master's address.
     pub async fn resolve_master(&self, sentinels: &[Node], master: &str) -> redis::RedisResult<Node> {
         // Sentinels have their own users. Those of the Redis servers are never sent to them.
@@ -258,7 +254,7 @@ impl ConnectOptions {
         command.query_async(&mut connection).await
     }
 
-    async fn open(&self, url: &str) -> redis::RedisResult<MultiplexedConnection> {
+    pub async fn open(&self, url: &str) -> redis::RedisResult<MultiplexedConnection> {
         let mut settings = RedisConnectionInfo::default().set_db(self.database);
         if let Some(username) = &self.args.redis_username {
             settings = settings.set_username(username);

@@ -17,6 +17,9 @@ use super::managed_connection::{Generation, LiveConnection, ManagedConnection};
 use super::redis_keys::RedisKey;
 use super::target::{ConnectOptions, RedisTarget};
 
+/// The result of a call.
+pub type Result<T, E = CallError> = std::result::Result<T, E>;
+
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
     /// Not connected, or redirected too often. Nothing was executed.
@@ -73,7 +76,7 @@ impl Topology {
 
     /// Makes a call on the server of its Redis key. If the server does not have a script cached, sends its text in a
     /// second attempt. Both attempts share one timeout.
-    pub async fn send(&self, call: &Call<'_>, timeout: Duration) -> Result<Reply, CallError> {
+    pub async fn send(&self, call: &Call<'_>, timeout: Duration) -> Result<Reply> {
         let redis_key = call.redis_key;
         let attempts = async {
             let reply = self.attempt(redis_key, &call.command).await;
@@ -85,11 +88,7 @@ impl Topology {
     }
 
     /// Sends a script's text if `reply`, that of the first attempt, is NOSCRIPT.
-    async fn retry_by_text(
-        &self,
-        call: &Call<'_>,
-        reply: Result<Reply, CallError>,
-    ) -> Result<Reply, CallError> {
+    async fn retry_by_text(&self, call: &Call<'_>, reply: Result<Reply>) -> Result<Reply> {
         if let Err(CallError::Failed(error)) = &reply
             && is(error, ServerErrorKind::NoScript)
             && let Some(by_text) = call.by_text()
@@ -132,7 +131,7 @@ impl Topology {
     }
 
     /// Never resends a command that may have been executed.
-    async fn attempt(&self, redis_key: &RedisKey, command: &Cmd) -> Result<Reply, CallError> {
+    async fn attempt(&self, redis_key: &RedisKey, command: &Cmd) -> Result<Reply> {
         match self {
             Self::Single(connection) => send_on(connection, command).await,
             // Boxed, so that the future of a call on a single server has no space for it.
@@ -141,18 +140,14 @@ impl Topology {
     }
 }
 
-async fn send_on(managed: &ManagedConnection, command: &Cmd) -> Result<Reply, CallError> {
+async fn send_on(managed: &ManagedConnection, command: &Cmd) -> Result<Reply> {
     let mut live = managed.connection().ok_or_else(|| CallError::Down(managed.label().to_string()))?;
     let result = command.query_async(&mut live.connection).await;
     reply(managed, live, result)
 }
 
 /// The reply of a call on the connection `live`. Reports an error to the connection's background task.
-fn reply(
-    managed: &ManagedConnection,
-    live: LiveConnection,
-    result: RedisResult<Value>,
-) -> Result<Reply, CallError> {
+fn reply(managed: &ManagedConnection, live: LiveConnection, result: RedisResult<Value>) -> Result<Reply> {
     match result {
         Ok(value) => Ok(Reply { value, connection: live.connection, server: managed.label().clone() }),
         Err(error) => Err(call_error(managed, live.generation, error)),

@@ -7,7 +7,7 @@ use quota_svc::domain::account::Login;
 use quota_svc::domain::id::AccountId;
 use quota_svc::store::StoreError;
 
-use super::harness::{Harness, random};
+use super::harness::{Harness, new_session, random};
 
 pub async fn duplicate_login_in_other_case_is_rejected(harness: &Harness) {
     let login = format!("Ada-{}", random());
@@ -44,7 +44,7 @@ pub async fn listing_returns_every_account_once(harness: &Harness) {
 pub async fn account_deletion_deletes_keys(harness: &Harness) {
     let account = harness.account().await;
     let key = harness.key_in(account, Scope::Full, None).await.unwrap();
-    harness.store.add_session(account, &"a".repeat(64), 60, None).await.unwrap();
+    harness.store.add_session(account, &new_session(&"a".repeat(64), 60, None)).await.unwrap();
     assert_eq!(harness.store.delete_account(account, None).await.unwrap(), [key]);
     assert!(matches!(harness.store.account(account).await, Err(StoreError::AccountNotFound)));
     assert!(matches!(harness.store.key(key, None).await, Err(StoreError::KeyNotFound)));
@@ -70,7 +70,7 @@ pub async fn credential_change_checks_version_and_revokes_sessions(harness: &Har
     };
     assert_eq!(set(0, "one", None, None).await.unwrap(), 1);
     for session in [&kept, &other] {
-        harness.store.add_session(account, session, 3_600, None).await.unwrap();
+        harness.store.add_session(account, &new_session(session, 3_600, None)).await.unwrap();
     }
     let stale = set(0, "two", None, None).await;
     assert!(matches!(stale, Err(StoreError::CredentialConflict)));
@@ -88,7 +88,7 @@ pub async fn session_with_an_outdated_credential_is_rejected(harness: &Harness) 
     harness.store.create_account(&login, Some("old")).await.unwrap();
     let account = login.account_id();
     let add_session = async |session: &str, expected: &str| {
-        harness.store.add_session(account, &session.repeat(64), 60, Some(expected)).await
+        harness.store.add_session(account, &new_session(&session.repeat(64), 60, Some(expected))).await
     };
     add_session("a", "old").await.unwrap();
     let change = SetCredential {
@@ -146,7 +146,7 @@ pub async fn sessions_expire_and_at_most_ten_are_active(harness: &Harness) {
     let account = harness.account().await;
     let session = |n: usize| format!("{n:064x}");
     for n in 0..12 {
-        harness.store.add_session(account, &session(n), 600 + n as u32, None).await.unwrap();
+        harness.store.add_session(account, &new_session(&session(n), 600 + n as u32, None)).await.unwrap();
     }
     let mut active = Vec::new();
     for n in 0..12 {

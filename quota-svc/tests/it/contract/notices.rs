@@ -1,10 +1,13 @@
 //! Announcements and the outbox.
 
-use quota_api::{Channel, ClaimedNotice, Contact, Delivery, Mail, NoticeKind, Scope, StateChange, Webhook};
+use quota_api::{
+    Channel, ClaimedNotice, Contact, Delivery, Mail, NoticeKind, NoticeResult, Scope, StateChange, Webhook,
+};
 use quota_svc::domain::id::{AccountId, KeyId};
 use quota_svc::domain::key::KeyChange;
 use quota_svc::domain::notice::{Announcement, MAX_NOTICES, Queue};
 use quota_svc::domain::verdict::{ChargeGroup, GroupOutcome, Subject};
+use quota_svc::store::StoreError;
 
 use super::harness::{DAY, Harness};
 
@@ -19,17 +22,22 @@ fn both_channels() -> Contact {
     Contact { mail: Some(mail), ..webhook_contact() }
 }
 
+/// The end of a claim.
+pub fn notice_result(claim: u64, retry_seconds: Option<u32>, delivery: Option<Delivery>) -> NoticeResult {
+    NoticeResult { account: String::new(), channel: Channel::Webhook, claim, retry_seconds, delivery }
+}
+
 /// Ends the claim of a notice without a delivery.
 pub async fn finish(harness: &Harness, claimed: &ClaimedNotice, retry_seconds: Option<u32>) -> bool {
     let account = AccountId::from_hex(&claimed.account).unwrap();
     let queue = Queue { account, channel: claimed.channel };
-    harness.store.finish_notice(queue, claimed.claim, retry_seconds, None).await.unwrap()
+    harness.store.finish_notice(queue, notice_result(claimed.claim, retry_seconds, None)).await.unwrap()
 }
 
 /// An account that wants notices, and its key.
 pub async fn account_and_key(harness: &Harness) -> (AccountId, KeyId) {
     let account = harness.account().await;
-    harness.store.set_contact(account, &webhook_contact()).await.unwrap();
+    harness.store.set_contact(account, &Contact::default(), &webhook_contact()).await.unwrap();
     (account, harness.key_in(account, Scope::Full, Some(500)).await.unwrap())
 }
 
@@ -183,7 +191,7 @@ pub async fn owner_without_a_webhook_gets_no_notice(harness: &Harness) {
 
 pub async fn channels_have_their_own_queues_attempts_and_deliveries(harness: &Harness) {
     let ((account, key), store) = (account_and_key(harness).await, &harness.store);
-    store.set_contact(account, &both_channels()).await.unwrap();
+    store.set_contact(account, &webhook_contact(), &both_channels()).await.unwrap();
     for _ in 0..2 {
         store.announce(&pause(harness, key).await).await.unwrap();
         let resume = KeyChange::State(StateChange::Resume);
@@ -199,11 +207,14 @@ pub async fn channels_have_their_own_queues_attempts_and_deliveries(harness: &Ha
     let delivered = Delivery { at: 6, error: None };
     let [webhook, mail] = [Channel::Webhook, Channel::Mail].map(|channel| Queue { account, channel });
     assert!(
-        !store.finish_notice(mail, first[0].claim, None, Some(failed.clone())).await.unwrap(),
+        !store.finish_notice(mail, notice_result(first[0].claim, None, Some(failed.clone()))).await.unwrap(),
         "the claim is of the other channel"
     );
-    store.finish_notice(webhook, first[0].claim, Some(300), Some(failed.clone())).await.unwrap();
-    store.finish_notice(mail, first[1].claim, None, Some(delivered.clone())).await.unwrap();
+    store
+        .finish_notice(webhook, notice_result(first[0].claim, Some(300), Some(failed.clone())))
+        .await
+        .unwrap();
+    store.finish_notice(mail, notice_result(first[1].claim, None, Some(delivered.clone()))).await.unwrap();
     let second = claim(harness).await;
     assert_eq!((second.len(), second[0].channel), (1, Channel::Mail), "a failing webhook delays no mail");
     assert_ne!(second[0].notice, first[0].notice);
@@ -220,7 +231,8 @@ pub async fn unverified_or_switched_off_mail_gets_no_notice(harness: &Harness) {
     let ((account, key), store) = (account_and_key(harness).await, &harness.store);
     for (verified, notices) in [(false, true), (true, false)] {
         let mail = Mail { address: "ada@example.org".to_owned(), verified, notices };
-        store.set_contact(account, &Contact { webhook: None, mail: Some(mail) }).await.unwrap();
+        let old = store.contact(account).await.unwrap().contact;
+        store.set_contact(account, &old, &Contact { webhook: None, mail: Some(mail) }).await.unwrap();
         store.announce(&pause(harness, key).await).await.unwrap();
         assert_eq!(claim(harness).await, []);
         let resume = KeyChange::State(StateChange::Resume);
@@ -233,18 +245,24 @@ pub async fn contact_is_replaced_and_gone_with_the_account(harness: &Harness) {
     let ((account, key), store) = (account_and_key(harness).await, &harness.store);
     assert_eq!(store.contact(account).await.unwrap().contact, webhook_contact());
     assert_eq!(store.account(account).await.unwrap().contact, webhook_contact());
-    store.set_contact(account, &Contact::default()).await.unwrap();
+    store.set_contact(account, &webhook_contact(), &Contact::default()).await.unwrap();
     assert_eq!(store.contact(account).await.unwrap().contact, Contact::default());
-    store.set_contact(account, &both_channels()).await.unwrap();
+    let outdated = store.set_contact(account, &webhook_contact(), &both_channels()).await;
+    assert!(matches!(outdated, Err(StoreError::ContactConflict)), "{outdated:?}");
+    assert_eq!(store.contact(account).await.unwrap().contact, Contact::default());
+    store.set_contact(account, &Contact::default(), &both_channels()).await.unwrap();
+    let outdated = store.set_contact(account, &webhook_contact(), &Contact::default()).await;
+    assert!(matches!(outdated, Err(StoreError::ContactConflict)), "{outdated:?}");
     store.announce(&pause(harness, key).await).await.unwrap();
     let claimed = claim(harness).await;
     store.delete_account(account, None).await.unwrap();
-    assert!(store.set_contact(account, &webhook_contact()).await.is_err());
+    let set = store.set_contact(account, &both_channels(), &webhook_contact()).await;
+    assert!(matches!(set, Err(StoreError::AccountNotFound)), "{set:?}");
     // The notices of a deleted account can still be reported.
     assert_eq!(claimed.len(), 2);
     for ClaimedNotice { channel, claim, .. } in claimed {
-        let delivery = Some(Delivery { at: 5, error: None });
-        assert!(store.finish_notice(Queue { account, channel }, claim, None, delivery).await.unwrap());
+        let result = notice_result(claim, None, Some(Delivery { at: 5, error: None }));
+        assert!(store.finish_notice(Queue { account, channel }, result).await.unwrap());
     }
     assert!(store.account(account).await.is_err(), "not created again");
     harness.advance(DAY);

@@ -3,7 +3,7 @@
 use api_key::ApiKey;
 use futures_util::future::join_all;
 use quota_api::{
-    Actor, KeySettings, NewKey, NoticeKind, Outcome, Scope, SettingsChange, StateChange, origin_hash,
+    Actor, Contact, KeySettings, NewKey, NoticeKind, Outcome, Scope, SettingsChange, StateChange, origin_hash,
 };
 use quota_svc::domain::id::{AccountId, KeyId};
 use quota_svc::domain::key::{KeyChange, StoredKey};
@@ -103,7 +103,7 @@ pub async fn wrong_origin_is_denied_without_counting(harness: &Harness) {
 
 pub async fn pause_and_its_announcement_keep_the_origins(harness: &Harness) {
     let account = harness.account().await;
-    harness.store.set_contact(account, &webhook_contact()).await.unwrap();
+    harness.store.set_contact(account, &Contact::default(), &webhook_contact()).await.unwrap();
     let settings =
         KeySettings { allowed_origins: vec![ALLOWED.to_owned()], ..KeySettings::new("web", Scope::Geo) };
     let key = create(harness, account, settings).await.meta.id();

@@ -8,8 +8,8 @@ use std::time::Duration;
 use api_key::ApiKey;
 use futures_util::future::join_all;
 use quota_api::{
-    AccountAction, AccountChange, Actor, Channel, Delivery, Event, EventKind, KeyState, Limits, NewKey,
-    Outcome, Scope, SetCredential, StateChange, StoredAccount,
+    AccountAction, AccountChange, Actor, Channel, Contact, Delivery, Event, EventKind, KeyState, Limits,
+    NewKey, Outcome, Scope, SetCredential, StateChange, StoredAccount,
 };
 use quota_svc::domain::account::Login;
 use quota_svc::domain::id::{AccountId, KeyId};
@@ -20,8 +20,8 @@ use quota_svc::store::{Store, StoreError};
 use redb::StorageBackend;
 use testkit::wait::eventually;
 
-use super::harness::{Harness, draft, rename};
-use super::notices::{account_and_key, announcement, pause, webhook_contact};
+use super::harness::{Harness, draft, new_session, rename};
+use super::notices::{account_and_key, announcement, notice_result, pause, webhook_contact};
 
 const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 const SESSION: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
@@ -191,7 +191,7 @@ impl Subjects {
             Step::Reactivate => change(KeyChange::State(StateChange::Reactivate)).await,
             Step::Rename => change(rename("renamed")).await,
             Step::SetLimit => change(KeyChange::DailyLimit(Some(50))).await,
-            Step::AddSession => store.add_session(account, SESSION, 60, None).await,
+            Step::AddSession => store.add_session(account, &new_session(SESSION, 60, None)).await,
             Step::SetCredential => {
                 let (credential, keep_session) = ("hash".to_owned(), Some(SESSION.to_owned()));
                 let change = SetCredential { credential, keep_session, ..SetCredential::default() };
@@ -200,7 +200,7 @@ impl Subjects {
             Step::Pause => self.pause(harness).await,
             Step::Resume => change(KeyChange::State(StateChange::Resume)).await,
             Step::Import => store.import(&[self.backup().await]).await.map(drop),
-            Step::SetContact => store.set_contact(account, &webhook_contact()).await,
+            Step::SetContact => store.set_contact(account, &Contact::default(), &webhook_contact()).await,
             Step::Suspend => {
                 let reason = Some("abuse".to_owned());
                 let change = AccountChange { action: AccountAction::Suspend, reason };
@@ -316,12 +316,15 @@ pub async fn failed_writes_lose_no_notice(harness: &Harness, fail_writes: impl A
     };
     assert_eq!(claimed.len(), 1, "{claimed:?}");
     fail_writes(true).await;
-    rejected(store.finish_notice(queue, claimed[0].claim, None, delivery.clone()).await.map(drop)).await;
+    rejected(
+        store.finish_notice(queue, notice_result(claimed[0].claim, None, delivery.clone())).await.map(drop),
+    )
+    .await;
     assert_eq!(store.contact(account).await.unwrap(), status);
     harness.advance(CLAIM_MS);
     let again = store.claim_notices(10).await.unwrap().notices;
     assert_eq!((again.len(), &again[0].notice), (1, &claimed[0].notice));
-    assert!(store.finish_notice(queue, again[0].claim, None, delivery).await.unwrap());
+    assert!(store.finish_notice(queue, notice_result(again[0].claim, None, delivery)).await.unwrap());
     harness.advance(CLAIM_MS);
     assert_eq!(store.claim_notices(10).await.unwrap().notices, []);
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use quota_api::{AccountAction, AccountChange, Actor, SetCredential, StoredAccount};
+use quota_api::{AccountAction, AccountChange, Actor, NewSession, SetCredential, StoredAccount};
 
 use super::{AccountRow, Draft, State};
 use crate::domain::account::{MAX_SESSIONS, change_standing};
@@ -140,23 +140,17 @@ impl Draft<'_> {
     }
 
     /// Adds a session. If there are too many, revokes the one that expires first.
-    pub fn add_session(
-        &mut self,
-        id: AccountId,
-        session: &str,
-        expires_at: i64,
-        expected_credential: Option<&str>,
-        now: i64,
-    ) -> Result<(), StoreError> {
+    pub fn add_session(&mut self, id: AccountId, session: &NewSession, now: i64) -> Result<(), StoreError> {
         self.update_account(id, |stored| {
-            check_credential(&stored.account, expected_credential)?;
+            check_credential(&stored.account, session.expected_credential.as_deref())?;
             stored.sessions.retain(|_, expires_at| *expires_at > now);
             while stored.sessions.len() >= MAX_SESSIONS {
                 let first = stored.sessions.iter().min_by_key(|(_, expires_at)| **expires_at);
                 let Some(first) = first.map(|(session, _)| session.clone()) else { break };
                 stored.sessions.remove(&first);
             }
-            stored.sessions.insert(session.to_owned(), expires_at);
+            let expires_at = now + i64::from(session.ttl_seconds) * 1000;
+            stored.sessions.insert(session.id_sha256.clone(), expires_at);
             Ok(())
         })
     }

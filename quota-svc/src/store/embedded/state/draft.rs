@@ -10,14 +10,14 @@ use crate::domain::event;
 use crate::domain::id::{AccountId, KeyId};
 use crate::domain::key::{KeyChange, StoredKey};
 use crate::domain::record::encode;
-use crate::store::StoreError;
+use crate::store::{Result, StoreError};
 
 /// The state with staged changes on top. The state itself does not change.
 ///
 /// A method that returns an error has staged nothing.
 pub struct Draft<'a> {
     pub(super) state: &'a State,
-    staged: Staged,
+    pub staged: Staged,
 }
 
 /// Staged changes: first their rows are written, then they are applied to the state.
@@ -42,11 +42,7 @@ impl<'a> Draft<'a> {
         Self { state, staged: Staged::default() }
     }
 
-    pub fn into_staged(self) -> Staged {
-        self.staged
-    }
-
-    pub(super) fn account(&self, id: AccountId) -> Result<&AccountRow, StoreError> {
+    pub(super) fn account(&self, id: AccountId) -> Result<&AccountRow> {
         match self.staged.accounts.get(&id) {
             Some(staged) => staged.as_ref().ok_or(StoreError::AccountNotFound),
             None => self.state.account(id),
@@ -61,7 +57,7 @@ impl<'a> Draft<'a> {
         self.staged.accounts.insert(id, None);
     }
 
-    pub(super) fn key(&self, id: KeyId, owner: Option<AccountId>) -> Result<&StoredKey, StoreError> {
+    pub(super) fn key(&self, id: KeyId, owner: Option<AccountId>) -> Result<&StoredKey> {
         let Some(staged) = self.staged.keys.get(&id) else { return self.state.key(id, owner) };
         let key = staged.key().ok_or(StoreError::KeyNotFound)?;
         if owner.is_some_and(|owner| owner != key.meta.account) {
@@ -97,11 +93,7 @@ impl<'a> Draft<'a> {
     }
 
     /// The account of a key, readable or not. `None` if the key is unreadable and no account has it.
-    pub(super) fn key_owner(
-        &self,
-        id: KeyId,
-        owner: Option<AccountId>,
-    ) -> Result<Option<AccountId>, StoreError> {
+    pub(super) fn key_owner(&self, id: KeyId, owner: Option<AccountId>) -> Result<Option<AccountId>> {
         let account = match (self.staged.keys.get(&id), self.state.unreadable_keys.get(&id)) {
             (Some(staged), _) => Some(staged.key().ok_or(StoreError::KeyNotFound)?.meta.account),
             (None, Some(unreadable)) => unreadable.account,

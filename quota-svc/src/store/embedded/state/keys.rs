@@ -8,10 +8,10 @@ use crate::domain::id::{AccountId, KeyId};
 use crate::domain::key::{KeyChange, KeyMeta, StoredKey};
 use crate::domain::record::decode;
 use crate::domain::transfer::ImportAccount;
-use crate::store::{KeyListing, StoreError, UnreadableKey};
+use crate::store::{KeyListing, Result, StoreError, UnreadableKey};
 
 impl State {
-    pub fn keys(&self, account: AccountId) -> Result<KeyListing, StoreError> {
+    pub fn keys(&self, account: AccountId) -> Result<KeyListing> {
         let mut listing = KeyListing::default();
         for id in &self.account(account)?.keys {
             if let Some(entry) = self.keys.get(id) {
@@ -24,7 +24,7 @@ impl State {
         Ok(listing)
     }
 
-    pub fn key(&self, id: KeyId, owner: Option<AccountId>) -> Result<&StoredKey, StoreError> {
+    pub fn key(&self, id: KeyId, owner: Option<AccountId>) -> Result<&StoredKey> {
         let belongs = |account| owner.is_none() || owner == account;
         match (self.keys.get(&id), self.unreadable_keys.get(&id)) {
             (Some(entry), _) if belongs(Some(entry.key.meta.account)) => Ok(&entry.key),
@@ -69,7 +69,7 @@ impl Draft<'_> {
         kind: EventKind,
         actor: &Actor,
         now: i64,
-    ) -> Result<StoredKey, StoreError> {
+    ) -> Result<StoredKey> {
         let id = key.meta.id();
         key.record.suspended = self.update_account(key.meta.account, |stored| {
             if stored.keys.len() >= KEYS_PER_ACCOUNT {
@@ -90,7 +90,7 @@ impl Draft<'_> {
         change: &KeyChange,
         actor: &Actor,
         now: i64,
-    ) -> Result<StoredKey, StoreError> {
+    ) -> Result<StoredKey> {
         let mut key = self.key(id, owner)?.clone();
         if let Some((kind, reason)) = key.apply(change, now)? {
             let reason = with_actor(&reason, actor);
@@ -100,7 +100,7 @@ impl Draft<'_> {
     }
 
     /// Deletes a key and frees its key slot.
-    pub fn delete_key(&mut self, id: KeyId, owner: Option<AccountId>) -> Result<(), StoreError> {
+    pub fn delete_key(&mut self, id: KeyId, owner: Option<AccountId>) -> Result<()> {
         if let Some(account) = self.key_owner(id, owner)? {
             let freed = self.update_account(account, |stored| {
                 stored.keys.retain(|key| *key != id);
@@ -117,7 +117,7 @@ impl Draft<'_> {
     }
 
     /// Adds the accounts and keys that do not exist yet.
-    pub fn import(&mut self, accounts: &[ImportAccount], now: i64) -> Result<ImportReport, StoreError> {
+    pub fn import(&mut self, accounts: &[ImportAccount], now: i64) -> Result<ImportReport> {
         let mut report = ImportReport::default();
         for import in accounts {
             let account = AccountId::of(&import.account.login);

@@ -1,11 +1,12 @@
 //! The outbox of the state in memory. Each account has its notices in its own row.
 
-use quota_api::{ClaimedNotice, Contact, Delivery, Notice};
+use quota_api::{ClaimedNotice, Contact, Delivery, Notice, NoticeKind};
 
 use super::{Draft, State};
 use crate::domain::id::{AccountId, KeyId};
 use crate::domain::notice::{Announcement, CLAIM_MS, MAX_NOTICES, Queue};
-use crate::store::StoreError;
+use crate::domain::time::day_of;
+use crate::store::{Result, StoreError};
 
 /// How often keys that expire are looked for, ms.
 const EXPIRY_CHECK_MS: i64 = 60_000;
@@ -28,20 +29,15 @@ impl State {
         row.account.contact.channels().into_iter().map(|channel| Queue { account, channel }).collect()
     }
 
-    /// Marks the pause at this time as announced, unless the key was paused again.
-    pub fn mark_pause_announced(&mut self, id: KeyId, paused_at: i64) {
-        let Some(entry) = self.keys.get_mut(&id) else { return };
-        if entry.key.record.paused_at == paused_at {
-            entry.key.record.unannounced = false;
-            entry.mark_dirty(id, &mut self.dirty);
-        }
-    }
-
-    /// Marks the daily limit of a day as announced. Returns `false` if it already was.
-    pub fn mark_limit_announced(&mut self, id: KeyId, day: u32) -> bool {
+    /// Marks a pause or a day as announced. Returns `false` if the key was paused again, or the day is marked already.
+    pub fn mark_announced(&mut self, announcement: &Announcement) -> bool {
+        let (id, day) = (announcement.key, day_of(announcement.at));
         let Some(entry) = self.keys.get_mut(&id) else { return false };
-        if std::mem::replace(&mut entry.key.record.limit_notice_day, day) == day {
-            return false;
+        let record = &mut entry.key.record;
+        match announcement.kind {
+            NoticeKind::KeyPaused if record.paused_at == announcement.at => record.unannounced = false,
+            NoticeKind::KeyDailyLimit if record.limit_notice_day != day => record.limit_notice_day = day,
+            _ => return false,
         }
         entry.mark_dirty(id, &mut self.dirty);
         true
@@ -114,7 +110,7 @@ impl State {
 impl Draft<'_> {
     /// Adds a notice to these queues of an account, unless they have it already. Returns the number of notices that were
     /// dropped.
-    pub fn add_notice(&mut self, queues: &[Queue], notice: &Notice) -> Result<u64, StoreError> {
+    pub fn add_notice(&mut self, queues: &[Queue], notice: &Notice) -> Result<u64> {
         let mut dropped = 0;
         for queue in queues {
             self.update_account(queue.account, |row| {
@@ -139,7 +135,7 @@ impl Draft<'_> {
         Queue { account, channel }: Queue,
         is_done: bool,
         delivery: Option<Delivery>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<()> {
         self.update_account(account, |row| {
             row.last_deliveries.extend(delivery.map(|delivery| (channel.as_str().to_owned(), delivery)));
             if let Some(notices) = row.notices.get_mut(&channel).filter(|list| is_done && !list.is_empty()) {
@@ -150,9 +146,12 @@ impl Draft<'_> {
         })
     }
 
-    pub fn set_contact(&mut self, id: AccountId, contact: &Contact) -> Result<(), StoreError> {
+    pub fn set_contact(&mut self, id: AccountId, expected: &Contact, contact: Contact) -> Result<()> {
         self.update_account(id, |row| {
-            row.account.contact = contact.clone();
+            if row.account.contact != *expected {
+                return Err(StoreError::ContactConflict);
+            }
+            row.account.contact = contact;
             Ok(())
         })
     }

@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use super::super::managed_connection::{ManagedConnection, restart_after_panic};
 use super::super::target::{ConnectOptions, Node, ServerTarget};
 use super::slots::{self, Range};
-use super::{CallError, Reply, is, reply, send_on};
+use super::{CallError, Reply, Result, is, reply, send_on};
 
 const SLOTS: u16 = 16_384;
 /// Interval of slot map refreshes while everything is connected.
@@ -75,7 +75,7 @@ impl Cluster {
     }
 
     /// Sends a command to the master of a slot. The caller enforces the timeout.
-    pub async fn send(&self, slot: u16, command: &Cmd) -> Result<Reply, CallError> {
+    pub async fn send(&self, slot: u16, command: &Cmd) -> Result<Reply> {
         let managed = self.master(slot).ok_or_else(|| {
             self.request_refresh();
             CallError::Down(format!("a master of slot {slot}"))
@@ -91,8 +91,8 @@ impl Cluster {
         slot: u16,
         command: &Cmd,
         mut managed: Arc<ManagedConnection>,
-        mut result: Result<Reply, CallError>,
-    ) -> Result<Reply, CallError> {
+        mut result: Result<Reply>,
+    ) -> Result<Reply> {
         let mut attempts = 1;
         loop {
             let error = match result {
@@ -191,7 +191,7 @@ fn redirection(error: &RedisError, sender: &str) -> Option<Node> {
 }
 
 /// For a slot in migration: its new master accepts commands only after `ASKING`.
-async fn send_asking(managed: &ManagedConnection, command: &Cmd) -> Result<Reply, CallError> {
+async fn send_asking(managed: &ManagedConnection, command: &Cmd) -> Result<Reply> {
     let mut live = managed.connection().ok_or_else(|| CallError::Down(managed.label().to_string()))?;
     let mut pipeline = redis::pipe();
     // With `ignore_errors` an error reply is a value. Otherwise it would become an error of the pipeline, which has

@@ -8,9 +8,9 @@ use futures_util::future::join_all;
 use redis::{Pipeline, Value};
 use tokio::time::{Instant, timeout_at};
 
-use super::{Call, CallError, ManagedConnection, Topology, call_error};
+use super::{Call, CallError, ManagedConnection, Result, Topology, call_error};
 
-type CallResult = Result<Value, CallError>;
+type CallResult = Result<Value>;
 
 /// The calls on one server, each with its position among all calls.
 struct ServerCalls<'a, 'k> {

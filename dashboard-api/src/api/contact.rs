@@ -1,0 +1,191 @@
+//! Where the account's owner wants notices: the webhook, and the mail address, which also gets password links.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use poem_openapi::OpenApi;
+use quota_client::wire::{Channel, Contact, Mail, Webhook};
+use service_kit::SerdeJson;
+
+use super::Tag;
+use super::account::Done;
+use super::context::{Context, RequestInfo, SessionRequired};
+use super::model::{
+    LinkToken, LoginBody, MailStatus, SendResult, SetMail, SetWebhook, WebhookSecret, WebhookStatus,
+};
+use crate::accounts::{AccountError, Result};
+use crate::deadline;
+use crate::mail::{self, Mailer, Task};
+use crate::notices::now_ms;
+use crate::notices::target::TargetRules;
+use crate::notices::webhook::{self, Message, new_secret};
+use crate::throttle::{Attempt, Purpose, Throttled};
+
+/// How long an owner waits for the result of a verification message. Less than the page waits for a response.
+const WAIT: Duration = Duration::from_secs(15);
+
+pub struct ContactApi(pub Arc<Context>);
+
+#[OpenApi(tag = "Tag::Account")]
+impl ContactApi {
+    /// Get the webhook
+    ///
+    /// Without its secret. With the last attempt to deliver a notice.
+    #[oai(path = "/account/webhook", method = "get", operation_id = "getWebhook")]
+    async fn webhook(&self, request: SessionRequired) -> Result<SerdeJson<WebhookStatus>> {
+        let session = self.0.session(&request).await?;
+        let mut status = self.0.quota.contact(&session.account).await?;
+        let webhook = status.contact.webhook;
+        Ok(SerdeJson(WebhookStatus {
+            enabled: webhook.as_ref().is_some_and(|webhook| webhook.enabled),
+            url: webhook.map(|webhook| webhook.url),
+            last_delivery: status.last_deliveries.remove(Channel::Webhook.as_str()),
+        }))
+    }
+
+    /// Set or remove the webhook
+    ///
+    /// A new webhook gets a secret, which is shown only in this response; a change of its URL keeps the secret.
+    #[oai(path = "/account/webhook", method = "put", operation_id = "setWebhook")]
+    async fn set_webhook(
+        &self,
+        request: SessionRequired,
+        change: SerdeJson<SetWebhook>,
+    ) -> Result<SerdeJson<WebhookSecret>> {
+        let session = self.0.session(&request).await?;
+        let SetWebhook { url, enabled } = change.0;
+        let old = self.0.quota.contact(&session.account).await?.contact;
+        let (mut webhook, mut new) = (None, None);
+        if let Some(url) = url {
+            self.rules()?.parse(&url)?;
+            let secret = match &old.webhook {
+                Some(webhook) => webhook.secret.clone(),
+                None => new.insert(new_secret()?).clone(),
+            };
+            webhook = Some(Webhook { url, secret, enabled });
+        }
+        self.0.quota.set_contact(&session.account, old.clone(), Contact { webhook, ..old }).await?;
+        Ok(SerdeJson(WebhookSecret { secret: new }))
+    }
+
+    /// Replace the webhook's secret
+    ///
+    /// The new one is shown only in this response. The old one stops working immediately.
+    #[oai(path = "/account/webhook/secret", method = "post", operation_id = "replaceWebhookSecret")]
+    async fn replace_webhook_secret(&self, request: SessionRequired) -> Result<SerdeJson<WebhookSecret>> {
+        let session = self.0.session(&request).await?;
+        let old = self.0.quota.contact(&session.account).await?.contact;
+        let (mut contact, secret) = (old.clone(), new_secret()?);
+        contact.webhook.as_mut().ok_or(AccountError::NoWebhook)?.secret.clone_from(&secret);
+        self.0.quota.set_contact(&session.account, old, contact).await?;
+        Ok(SerdeJson(WebhookSecret { secret: Some(secret) }))
+    }
+
+    /// Send a test event
+    ///
+    /// To the webhook, even if it is switched off. At most one per minute.
+    #[oai(path = "/account/webhook/test", method = "post", operation_id = "testWebhook")]
+    async fn test_webhook(&self, request: SessionRequired) -> Result<SerdeJson<SendResult>> {
+        let session = self.0.session(&request).await?;
+        let contact = self.0.quota.contact(&session.account).await?.contact;
+        let webhook = contact.webhook.ok_or(AccountError::NoWebhook)?;
+        let rules = self.rules()?;
+        self.0.accounts.throttle(Attempt::TestEvent(&session.account), Instant::now())?;
+        let message = Message::test(now_ms(), &self.0.dashboard_url)?;
+        let sent = deadline::excluding(webhook::send(rules, &webhook, &message, webhook::TIMEOUT)).await;
+        Ok(SerdeJson(SendResult { error: sent.err().map(|error| error.to_string()) }))
+    }
+
+    /// Get the mail address
+    ///
+    /// With the last attempt to deliver a notice.
+    #[oai(path = "/account/mail", method = "get", operation_id = "getMail")]
+    async fn mail(&self, request: SessionRequired) -> Result<SerdeJson<MailStatus>> {
+        let session = self.0.session(&request).await?;
+        let mut status = self.0.quota.contact(&session.account).await?;
+        let mail = status.contact.mail;
+        Ok(SerdeJson(MailStatus {
+            verified: mail.as_ref().is_some_and(|mail| mail.verified),
+            notices: mail.as_ref().is_some_and(|mail| mail.notices),
+            address: mail.map(|mail| mail.address),
+            last_delivery: status.last_deliveries.remove(Channel::Mail.as_str()),
+        }))
+    }
+
+    /// Set or remove the mail address
+    ///
+    /// An address that is not verified gets a link, which verifies it, with every call. The old one is notified of a change.
+    #[oai(path = "/account/mail", method = "put", operation_id = "setMail")]
+    async fn set_mail(
+        &self,
+        request: SessionRequired,
+        client: RequestInfo,
+        change: SerdeJson<SetMail>,
+    ) -> Result<SerdeJson<SendResult>> {
+        let session = self.0.session(&request).await?;
+        let SetMail { address, notices, password } = change.0;
+        let (quota, account) = (&self.0.quota, &session.account);
+        let old = quota.contact(account).await?.contact;
+        let is_new = address.as_ref() != old.mail.as_ref().map(|mail| &mail.address);
+        let verified = !is_new && old.verified_address().is_some();
+        if is_new {
+            let password = password.ok_or(AccountError::WrongPassword)?;
+            self.0.accounts.confirm(&session, &password.into()).await?;
+        }
+        let link = address.clone().filter(|_| !verified);
+        if let Some(address) = &link {
+            let mailer = self.mailer()?;
+            mail::address(address).map_err(|_| AccountError::InvalidAddress)?;
+            self.allow_request(&client)?;
+            mailer.allow(Purpose::Verification, address)?;
+        }
+        let mail = address.map(|address| Mail { address, verified, notices });
+        quota.set_contact(account, old.clone(), Contact { mail, ..old.clone() }).await?;
+        if let Some(old) = old.verified_address().filter(|_| is_new) {
+            self.0.spawn_mail(Task::AddressChanged { account: account.clone(), old: old.to_owned() });
+        }
+        let Some(address) = link else { return Ok(SerdeJson(SendResult { error: None })) };
+        let mailer = self.mailer()?;
+        let message = mailer.verification(account, &address);
+        let sent = deadline::excluding(mailer.send(&address, &message, WAIT)).await;
+        Ok(SerdeJson(SendResult { error: sent.err().map(|error| error.to_string()) }))
+    }
+
+    /// Verify a mail address with a link
+    ///
+    /// The link was sent to the address. Needs no session.
+    #[oai(path = "/account/mail/verify", method = "post", operation_id = "verifyMail")]
+    async fn verify_mail(&self, client: RequestInfo, link: SerdeJson<LinkToken>) -> Result<Done> {
+        self.0.accounts.throttle(Attempt::PasswordLink(self.0.address(&client)), Instant::now())?;
+        match self.mailer()?.verify(&link.0.token).await? {
+            true => Ok(Done::Done),
+            false => Err(AccountError::InvalidLink),
+        }
+    }
+
+    /// Request a password link by mail
+    ///
+    /// The response is the same whether the account exists, and has a verified mail address, or not. The link works once and
+    /// within 30 minutes. Needs no session.
+    #[oai(path = "/account/forgot-password", method = "post", operation_id = "forgotPassword")]
+    async fn forgot_password(&self, client: RequestInfo, forgotten: SerdeJson<LoginBody>) -> Result<Done> {
+        let mailer = self.mailer()?;
+        self.allow_request(&client)?;
+        mailer.spawn(Task::PasswordReset { login: forgotten.0.login });
+        Ok(Done::Done)
+    }
+}
+
+impl ContactApi {
+    fn rules(&self) -> Result<&TargetRules> {
+        self.0.webhooks.as_ref().ok_or(AccountError::WebhooksDisabled)
+    }
+
+    fn mailer(&self) -> Result<&Arc<Mailer>> {
+        self.0.mail.as_ref().ok_or(AccountError::MailDisabled)
+    }
+
+    fn allow_request(&self, client: &RequestInfo) -> Result<(), Throttled> {
+        self.0.accounts.throttle(Attempt::MailRequest(self.0.address(client)), Instant::now())
+    }
+}
