@@ -43,8 +43,11 @@ fn mutations(valid: &Value) -> Vec<Vec<u8>> {
             let mut body = valid.clone();
             let changed = body.pointer_mut(&path).unwrap();
             // An optional field may be null, and serde reads an array as the fields of an object.
-            let optional = ["/webhook", "/delivery", "/retry_seconds", "/delivery/error"];
-            let is_valid = value.is_null() && optional.contains(&&*path) || path.is_empty();
+            let optional =
+                ["/expected/webhook", "/contact/webhook", "/delivery", "/retry_seconds", "/delivery/error"];
+            let is_valid = value.is_null() && optional.contains(&&*path)
+                || value.is_array() && ["/expected", "/contact"].contains(&&*path)
+                || path.is_empty();
             if !is_valid && std::mem::discriminant(changed) != std::mem::discriminant(&value) {
                 *changed = value;
                 bodies.push(body.to_string().into_bytes());

@@ -32,7 +32,7 @@ async fn scripts_are_requested_at_once_and_cached(browser: &Browser, stack: &Sta
     browser.devtools("Network.emulateNetworkConditions", slow).await;
     browser.goto(&stack.dashboard_url).await;
     browser.wait_for_text("h1", "Sign in").await;
-    assert_eq!(browser.eval(SCRIPTS).await, json!([15, true, 0]));
+    assert_eq!(browser.eval(SCRIPTS).await, json!([17, true, 0]));
     browser.goto("about:blank").await;
     browser.goto(&stack.dashboard_url).await;
     browser.wait_for_text("h1", "Sign in").await;
