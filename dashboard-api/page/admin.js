@@ -13,9 +13,10 @@ export const isAdminPage = () => /^#\/admin(\/|$)/.test(location.hash);
 
 /**
  * @param {Settings} settings
+ * @param {string} login of the admin
  * @returns {{element: HTMLElement, stop: () => void}}
  */
-export function adminView(settings) {
+export function adminView(settings, login) {
   const element = h("main", { class: "keys admin" });
   let shown = 0;
 
@@ -25,7 +26,7 @@ export function adminView(settings) {
     const [, kind, id] = /^#\/admin\/(accounts|keys)\/([0-9a-f]{32})$/.exec(location.hash) ?? [];
     let page;
     try {
-      page = kind === "accounts" ? await accountPage(id, show) : kind === "keys" ? await adminKeyPage(id, show) : homePage(settings);
+      page = kind === "accounts" ? await accountPage(id, login, show) : kind === "keys" ? await adminKeyPage(id, show) : homePage(settings);
     } catch (error) {
       page = h("div", { class: "empty" }, h("h1", { tabindex: -1 }, "Can't show this page"), h("p", { role: "alert" }, errorMessage(error)), h("a", { href: "#/admin" }, "All accounts"));
     }
@@ -39,7 +40,13 @@ export function adminView(settings) {
   const onHashChange = () => isAdminPage() && show();
   window.addEventListener("hashchange", onHashChange);
   show();
-  return { element, stop: () => window.removeEventListener("hashchange", onHashChange) };
+  return {
+    element,
+    stop: () => {
+      shown++; // A late response must not change the next page.
+      window.removeEventListener("hashchange", onHashChange);
+    },
+  };
 }
 
 /** @param {Settings} settings */
@@ -54,17 +61,17 @@ function homePage(settings) {
 function overview(settings) {
   const facts = h("dl", { class: "settings" });
   const problem = h("p", { class: "problem", role: "alert" });
-  const count = button("Count", { class: "quiet", onclick: () => countKeys(facts, count).catch((error) => {
+  const count = button("Count", { class: "quiet", onclick: () => countKeys(facts, count, problem).catch((error) => {
     problem.textContent = errorMessage(error);
     count.disabled = false;
   }) });
-  const hint = h("p", { class: "hint" }, "Keys by state and the requests of today: reads every key, about 2,000 per second.");
+  const hint = h("p", { class: "hint" }, "Keys by state and the requests of today: reads every key, page by page. The numbers above take one call each.");
   const section = h("section", { class: "card" }, h("h2", null, "Overview"), facts, problem, h("div", { class: "count" }, count, hint));
   const load = async () => {
     const numbers = await call("get", "/api/v1/admin/overview", {});
     addFact(facts, "Accounts", number(numbers.accounts));
     addFact(facts, "Demo today", `${number(numbers.demo_used)} of ${number(numbers.demo_limit)} requests`);
-    addFact(facts, "Store", `${numbers.store === "redis" ? "Redis or Valkey" : "File on this machine"}${numbers.store_problem ? `: ${numbers.store_problem}` : ""}`);
+    addFact(facts, "Store", `${numbers.store === "redis" ? "Redis or Valkey" : "File on the server"}${numbers.store_problem ? `: ${numbers.store_problem}` : ""}`);
     addFact(facts, "Geo data", await geoData(settings.lookup_url));
   };
   load().catch((error) => (problem.textContent = errorMessage(error)));
@@ -96,9 +103,11 @@ async function geoData(lookupUrl) {
  * Counts page by page and shows the sums so far.
  * @param {HTMLElement} facts
  * @param {HTMLButtonElement} start
+ * @param {HTMLElement} problem
  */
-async function countKeys(facts, start) {
+async function countKeys(facts, start, problem) {
   start.disabled = true;
+  problem.textContent = "";
   const result = h("dd", { role: "status" });
   facts.querySelectorAll(".counted").forEach((old) => old.remove());
   facts.append(h("dt", { class: "counted" }, "Keys"), result);
@@ -121,7 +130,10 @@ function accountList() {
   const status = h("p", { class: "hint", role: "status" });
   /** @type {string | undefined} */
   let cursor;
-  const more = button("Next page", { class: "quiet", hidden: true, onclick: () => load({ cursor }) });
+  let latest = 0;
+  const more = button("Next page", { class: "quiet", hidden: true, onclick: () => load({ cursor }).then(() => more.hidden && focusMain(), showError) });
+  /** @param {unknown} error */
+  const showError = (error) => void (status.textContent = errorMessage(error));
   const text = h("input", { id: "find", name: "find", maxlength: 254, autocomplete: "off", spellcheck: "false", autocapitalize: "none" });
   const form = formOf([field("Find an account", text, "By its exact login, or by the ID of one of its keys. Empty: all, in no particular order.")],
     [button("Find", { class: "primary", type: "submit" })], () => {
@@ -131,15 +143,17 @@ function accountList() {
 
   /** @param {Record<string, string | undefined>} query */
   async function load(query) {
+    const sequence = ++latest;
     const page = await call("get", "/api/v1/admin/accounts", { query });
+    if (sequence !== latest) return;
     cursor = page.next;
     more.hidden = !cursor;
     rows.replaceChildren(...page.accounts.map(accountRow));
     const isSearch = query.login || query.key;
-    status.textContent = isSearch ? (page.accounts.length ? "" : "No such account.") : `${number(page.total)} accounts`;
+    status.textContent = isSearch ? (page.accounts.length ? "" : "No such account.") : `${number(page.total)} accounts${page.unreadable?.length ? `; can't be read: ${page.unreadable.join(", ")}` : ""}`;
   }
 
-  load({}).catch((error) => (status.textContent = errorMessage(error)));
+  load({}).catch(showError);
   return h("section", { class: "card" }, h("h2", null, "Accounts"), form, status, h("div", { class: "listed" }, rows), more);
 }
 

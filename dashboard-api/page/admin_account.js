@@ -1,9 +1,9 @@
 // One account or one key, for admins.
-import { call, errorMessage } from "./api.js";
+import { call } from "./api.js";
 import { lastDays, monthChart, todayMeter } from "./chart.js";
 import { copyable } from "./create.js";
 import { confirm, field, formOf, open } from "./dialogs.js";
-import { button, errorToast, h, icon, toast } from "./dom.js";
+import { button, h, icon, toast } from "./dom.js";
 import { date, number, time, timestamp } from "./format.js";
 import { eventItems, showState, stateOf } from "./key.js";
 
@@ -11,9 +11,10 @@ import { eventItems, showState, stateOf } from "./key.js";
 
 /**
  * @param {string} id
+ * @param {string} own login of the admin, who can't suspend or delete the own account
  * @param {() => Promise<void>} refresh
  */
-export async function accountPage(id, refresh) {
+export async function accountPage(id, own, refresh) {
   const { account, keys, events } = await call("get", "/api/v1/admin/accounts/{id}", { id });
   const { login, suspension } = account;
   /** @param {import("./api.js").Schemas["AccountAction"]} action @param {string} [reason] */
@@ -23,16 +24,16 @@ export async function accountPage(id, refresh) {
   };
   const state = suspension
     ? button("Restore", { class: "ghost strong", icon: "play", onclick: () => confirm({
-      title: `Restore ${login}?`, action: "Restore", done: `Restored ${login}`, text: "Each key is in the state again that it had.",
+      title: `Restore ${login}?`, action: "Restore", done: `Restored ${login}`, text: "Each key returns to its previous state.",
     }, () => change("restore")) })
     : button("Suspend", { class: "ghost", icon: "stop", onclick: () => suspend(login, (reason) => change("suspend", reason)) });
-  const reset = button("Reset password", { class: "ghost", icon: "key", onclick: async () => {
-    try {
-      showLink(await call("post", "/api/v1/admin/accounts/{id}/password-link", { id }));
-    } catch (error) {
-      errorToast(errorMessage(error));
-    }
-  } });
+  const reset = button("Reset password", { class: "ghost", icon: "key", onclick: () => confirm({
+    title: `Create a link to set the password of ${login}?`, action: "Create the link", done: "Link created", text: "Until it is used, the old password is valid.",
+  }, async () => {
+    const link = await call("post", "/api/v1/admin/accounts/{id}/password-link", { id });
+    await refresh();
+    showLink(link);
+  }) });
   const signOut = button("End sessions", { class: "ghost", icon: "close", onclick: () => confirm({
     title: `Sign ${login} out everywhere?`, action: "End sessions", done: "Sessions ended", text: "Links to set the password are revoked, too.",
   }, () => change("end_sessions")) });
@@ -46,7 +47,7 @@ export async function accountPage(id, refresh) {
     h("section", { class: "card" }, h("h2", null, "Keys"),
       keys.keys.length ? h("ul", { class: "rows" }, ...keys.keys.map(keyRow)) : h("p", { class: "hint" }, "No keys."),
       unreadable.length ? h("p", { class: "problem" }, `Can't be read: ${unreadable.map((key) => key.name ?? key.id).join(", ")}`) : null,
-      h("div", { class: "actions" }, state, reset, signOut, button("Delete", { class: "ghost risky", icon: "trash", onclick: () => remove(id, login) }))),
+      login === own ? null : h("div", { class: "actions" }, state, reset, signOut, button("Delete", { class: "ghost risky", icon: "trash", onclick: () => remove(id, login) }))),
     h("section", { class: "card" }, h("h2", null, "Events"), h("ol", { class: "events" }, ...eventItems(events))));
 }
 
@@ -129,7 +130,7 @@ function setLimit(id, limit, refresh) {
   const value = h("input", { id: "limit", name: "limit", type: "number", min: 1, max: 4_294_967_295, value: limit });
   const cancel = button("Cancel", { class: "quiet", onclick: () => dialog.close() });
   const form = formOf([field("Requests per day", value, "Empty: the service's default.")], [cancel, button("Save", { class: "primary", type: "submit" })], async () => {
-    await call("put", "/api/v1/admin/keys/{id}/daily-limit", { id, body: { daily_limit: value.value ? Number(value.value) : undefined } });
+    if (value.value !== String(limit)) await call("put", "/api/v1/admin/keys/{id}/daily-limit", { id, body: { daily_limit: value.value ? Number(value.value) : undefined } });
     await refresh();
     dialog.close();
     toast("Saved");

@@ -1,4 +1,4 @@
-// Entry point: shows the sign-in form or, when signed in, the keys.
+// Entry point: shows the sign-in form or, when signed in, the keys or the pages of admins.
 import { ApiError, call, errorMessage } from "./api.js";
 import { adminView, isAdminPage } from "./admin.js";
 import { closeAll } from "./dialogs.js";
@@ -34,7 +34,7 @@ function show(settings, account, notice) {
   if (account) {
     const isAdmin = account.role === "admin" && isAdminPage();
     if (!isAdmin && !openKey()) clearHash();
-    const view = isAdmin ? adminView(settings) : keysView(settings);
+    const view = isAdmin ? adminView(settings, account.login) : keysView(settings);
     if (account.suspension) view.element.prepend(suspensionBanner(account.suspension));
     stopPolling = view.stop;
     app.replaceChildren(header(settings, account), view.element, footer(settings));

@@ -134,8 +134,8 @@ export function keyPage(initial, lookupUrl, refresh) {
     }
     setText(expiry, expiresAt ? timestamp(expiresAt * 1000) : "Never");
     setText(origins, allowed.join(", ") || "All web pages and programs");
-    deactivate.hidden = state === "inactive";
-    reactivate.hidden = state !== "inactive";
+    deactivate.hidden = key.state === "inactive";
+    reactivate.hidden = key.state !== "inactive";
     events.update(key);
     const focused = document.activeElement;
     if (focused && element.contains(focused) && focused.closest("[hidden]")) heading.focus();

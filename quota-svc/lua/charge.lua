@@ -123,10 +123,9 @@ local function move_back(key, ring, capacity, len, head, last, now)
   return true
 end
 
--- Returns the status and the counts of a key that is denied whatever its limits are, and of an invalid record. Returns nil if
--- the limits decide. StoredKey::denial in src/domain/key.rs does the same, except for
--- pauses and invalid records. The hashes of the allowed origins are in the
--- metadata (`…:m`).
+-- Returns the status and the counts of a key that is denied regardless of its limits, and of an invalid record. Returns nil if
+-- the limits decide. StoredKey::denial in src/domain/key.rs does the same, except for pauses and invalid records. The hashes
+-- of the allowed origins are in the metadata (`…:m`).
 local function denial(key, header, expires, now, origin)
   local version, scope, state, flags = struct.unpack('<BBBB', header)
   if version ~= 1 or scope > 2 or state > 2 then return 16, 0 end

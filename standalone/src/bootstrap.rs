@@ -1,10 +1,11 @@
 //! The first start: creates an account and an API key if the store has no account.
 
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
+use anyhow::Context;
 use dashboard_api::config::Switch;
 use dashboard_api::password::{hash_new, random_password};
-use quota_client::wire::{AccountAction, AccountChange, NewAccount, NewKey, Scope};
+use quota_client::wire::{ExportedAccount, ImportRequest, NewKey, Role, Scope, Standing, StoredAccount};
 use quota_client::{ClientError, QuotaClient};
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -38,10 +39,16 @@ pub async fn create_account(
         Switch::Off => None,
     };
     let credential = password.clone().map(|password| hash_new(&password.into(), LOGIN)).transpose()?;
-    let account = NewAccount { login: LOGIN.to_owned(), credential };
-    let account = quota.create_account(&account).await?;
-    quota.change_account(&account.id, &AccountChange::new(AccountAction::MakeAdmin)).await?;
+    let created_at = i64::try_from(UNIX_EPOCH.elapsed()?.as_millis())?;
+    let account = StoredAccount {
+        standing: Standing { role: Role::Admin, ..Standing::default() },
+        ..StoredAccount::new(LOGIN.to_owned(), credential, created_at)
+    };
+    // An import, because it creates the account and its role in one step.
+    let accounts = vec![ExportedAccount { account, keys: Vec::new() }];
+    quota.import(&ImportRequest { accounts }).await?;
     let Some(password) = password else { return Ok(Some(FirstStart::NoPassword)) };
+    let account = quota.find_account(LOGIN).await?.context("the first account is missing")?;
     let key = NewKey::new("first key", Scope::Full);
     let key = quota.create_key(&account.id, &key).await?.secret;
     Ok(Some(FirstStart::Credentials { password, key }))

@@ -71,7 +71,8 @@ impl AccountChange {
 }
 
 /// What to do with an account. `suspend`: its keys get 403 and its owner can change nothing. `restore`: ends the suspension.
-/// `end_sessions`: signs its owner out everywhere, and revokes password links. `password_link`: records that one was created.
+/// `end_sessions`: signs its owner out everywhere, and revokes password links. `make_admin`, `make_owner`: change its role.
+/// `password_link`: only adds the event of a new password link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Enum, Serialize, Deserialize)]
 #[oai(rename_all = "snake_case")]
 #[serde(rename_all = "snake_case")]

@@ -41,7 +41,7 @@ impl AdminApi {
 
     /// Count keys by state, and the requests of today
     ///
-    /// Counts those of a page of accounts, because every key is read.
+    /// One page of accounts per call, because every key is read. Add up the pages.
     #[oai(path = "/admin/counts", method = "get", operation_id = "countKeys")]
     async fn counts(
         &self,
@@ -75,7 +75,7 @@ impl AdminApi {
             }
             (Some(login), _) => quota.find_account(login).await,
             (None, Some(id)) => match quota.key(id, None).await {
-                Ok(key) => quota.account(&key.account).await.map(Some),
+                Ok(key) => Ok(Some(found(quota.account(&key.account).await)?)),
                 Err(error) if error.code() == Some("key_not_found") => Ok(None),
                 Err(error) => Err(error),
             },
@@ -93,8 +93,8 @@ impl AdminApi {
         let quota = self.0.admin(&request).await?.quota;
         // The keys first: listing them completes a suspension that was interrupted.
         let listed = found(quota.keys(&id).await)?;
-        let account = quota.account(&id).await?;
-        let events = quota.account_events(&id).await?.events;
+        let account = found(quota.account(&id).await)?;
+        let events = found(quota.account_events(&id).await)?.events;
         let keys = listed.keys.into_iter().map(|key| KeyWithPause::new(key, &[])).collect();
         let unreadable = listed.unreadable.into_iter().map(UnreadableKey::from).collect();
         Ok(SerdeJson(AccountDetails { account, keys: KeyList { keys, unreadable }, events }))
@@ -150,6 +150,8 @@ impl AdminApi {
     #[oai(path = "/admin/accounts/:id/password-link", method = "post", operation_id = "createPasswordLink")]
     async fn password_link(&self, request: SessionRequired, id: Path<String>) -> LinkResult {
         let admin = self.0.admin(&request).await?;
+        // A stolen session must not be able to set the password without the current one.
+        admin.check_other(&id)?;
         let account = found(admin.quota.account(&id).await)?;
         self.link(&admin, account, RESET_TTL, "reset the password").await
     }
@@ -170,7 +172,7 @@ impl AdminApi {
         if account.login != deletion.0.login.trim().to_lowercase() {
             return Err(AccountError::WrongLogin);
         }
-        admin.quota.delete_account(&id, None).await?;
+        found(admin.quota.delete_account(&id, None).await)?;
         admin.log("delete", &id);
         Ok(Done::Done)
     }
@@ -218,17 +220,17 @@ impl AdminApi {
 impl AdminApi {
     async fn link(&self, admin: &Admin, account: wire::Account, ttl: Duration, action: &str) -> LinkResult {
         let token = LinkToken::generate(&account.id)?;
-        token.store(&admin.quota, ttl).await?;
+        found(token.store(&admin.quota, ttl).await)?;
         let link = token.link(&self.0.dashboard_url);
         let event = AccountChange::new(AccountAction::PasswordLink);
-        admin.quota.change_account(&account.id, &event).await?;
+        found(admin.quota.change_account(&account.id, &event).await)?;
         admin.log(action, &account.id);
         let (login, expires_in) = (account.login, ttl.as_secs());
         Ok(SerdeJson(PasswordLink { login, link, expires_in }))
     }
 }
 
-/// Here, an account that does not exist is not the admin's own.
+/// Maps a missing account to 404. Elsewhere it means that the session's own account is gone (401).
 fn found<T>(result: Result<T, ClientError>) -> Result<T> {
     result.map_err(|error| match error.code() {
         Some("account_not_found") => AccountError::NoSuchAccount,

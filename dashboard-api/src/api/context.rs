@@ -53,7 +53,7 @@ pub struct Admin {
     /// ID of the admin's account.
     account: String,
     login: String,
-    /// The events of its changes name the admin.
+    /// Its changes are recorded under the admin's login.
     pub quota: QuotaClient,
 }
 
@@ -77,7 +77,10 @@ impl Context {
 
     /// For the operations below `/admin`.
     pub async fn admin(&self, request: &SessionRequired) -> Result<Admin> {
-        let (_, Account { id, login, .. }) = self.authorize(request).await?;
+        let (_, account) = self.authorize(request).await?;
+        // The path says so, too.
+        Access::Admin.check(&account)?;
+        let Account { id, login, .. } = account;
         let quota = self.quota.clone().acting_as(Actor::Admin(login.clone()));
         Ok(Admin { account: id, login, quota })
     }

@@ -24,7 +24,8 @@ type Body = SerdeJson<ErrorBody>;
 #[derive(ApiResponse, Debug)]
 pub enum ApiError {
     /// Invalid request: `invalid_login`, `invalid_password`, `invalid_name`, `invalid_expiry`, `invalid_origins`,
-    /// `invalid_overlap`, `invalid_webhook`, `invalid_address`, `bad_request`.
+    /// `invalid_overlap`, `invalid_webhook`, `invalid_address`, `invalid_reason`, `invalid_limit`, `invalid_cursor`,
+    /// `wrong_login`, `bad_request`.
     #[oai(status = 400)]
     Invalid(Body),
     /// Not signed in (`unauthenticated`), incorrect login or password (`invalid_credentials`), or no or an
@@ -32,14 +33,14 @@ pub enum ApiError {
     #[oai(status = 401)]
     Unauthenticated(Body),
     /// Not allowed: `csrf_refused`, `wrong_password`, `invalid_link`, `signup_disabled`, `account_limit_reached`,
-    /// `webhooks_disabled`, `mail_disabled`, `inactive_api_key`.
+    /// `webhooks_disabled`, `mail_disabled`, `inactive_api_key`, `account_suspended`, `admin_required`.
     #[oai(status = 403)]
     Forbidden(Body),
-    /// This key does not exist in your account: `key_not_found`.
+    /// This key or account does not exist: `key_not_found`, `account_not_found`.
     #[oai(status = 404)]
     NotFound(Body),
     /// Conflicts with the current state: `key_limit_reached`, `key_inactive`, `key_paused`, `login_taken`,
-    /// `version_conflict`, `contact_conflict`, `no_webhook`.
+    /// `version_conflict`, `contact_conflict`, `no_webhook`, `own_account`.
     #[oai(status = 409)]
     Conflict(Body),
     /// Too many attempts: `rate_limit_exceeded`.
@@ -160,7 +161,9 @@ fn quota_parts<'a>(code: &'a str, message: &'a str) -> ErrorParts<'a> {
     let (status, code, message) = match code {
         // The account was deleted in another session.
         "account_not_found" => return parts(&AccountError::Unauthenticated),
-        "key_not_found" | "not_found" => (404, "key_not_found", "This key does not exist in your account."),
+        "key_not_found" | "not_found" => {
+            (404, "key_not_found", "This key does not exist, or belongs to another account.")
+        }
         "account_exists" => return parts(&AccountError::LoginTaken),
         "key_limit_reached" => (
             409,
@@ -221,8 +224,11 @@ pub fn add_examples(document: &mut OpenApiDocument, docs_url: &str) {
         (&[], AccountError::Unauthenticated),
         (&[], AccountError::Suspended("abuse".to_owned())),
         (ADMIN, AccountError::AdminRequired),
-        (ADMIN, AccountError::NoSuchAccount),
-        (&["changeAccount", "deleteAccountOf"], AccountError::OwnAccount),
+        (
+            &["getAccountDetails", "changeAccount", "createPasswordLink", "deleteAccountOf"],
+            AccountError::NoSuchAccount,
+        ),
+        (&["changeAccount", "createPasswordLink", "deleteAccountOf"], AccountError::OwnAccount),
         (&["deleteAccountOf"], AccountError::WrongLogin),
         (&["invite"], AccountError::LoginTaken),
         (&["signIn"], AccountError::WrongCredentials),

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use poem_openapi::param::{Path, Query};
 use poem_openapi::{ApiResponse, OpenApi};
 use quota_api::{
-    Account, AccountChange, AccountDeletion, AccountPage, Actor, Credential, EventList, NewAccount,
-    NewSession, SetCredential, StoredAccount,
+    Account, AccountAction, AccountChange, AccountDeletion, AccountPage, Actor, Credential, EventList,
+    NewAccount, NewSession, SetCredential, StoredAccount,
 };
 use service_kit::SerdeJson;
 
@@ -94,11 +94,14 @@ impl AccountsApi {
     ) -> Result<SerdeJson<Account>> {
         let (id, actor) = (account_id(&id)?, parse_actor(&actor)?);
         let change = checked_change(&change.0).ok_or(RequestError::Reason)?;
+        let action = change.action;
         let store = self.0.store.clone();
         let changed = async move { store.change_account(id, &change, &actor).await };
         let account = self.0.complete(changed).await?;
-        for key in self.0.store.keys(id).await?.keys {
-            self.0.invalidate(key.meta.id());
+        if matches!(action, AccountAction::Suspend | AccountAction::Restore) {
+            for key in self.0.store.keys(id).await?.keys {
+                self.0.invalidate(key.meta.id());
+            }
         }
         Ok(SerdeJson(view(account)))
     }

@@ -61,7 +61,7 @@ pub enum RequestError {
     #[error("an overlap must be at most {MAX_OVERLAP} seconds (7 days)")]
     Overlap,
     #[error(
-        "a suspension needs a reason of 1 to {MAX_REASON} characters, without invisible characters; others have none"
+        "a suspension needs a reason of 1 to {MAX_REASON} characters, without invisible characters; no other change takes a reason"
     )]
     Reason,
     #[error("actor must be owner, operator, system or admin:LOGIN")]

@@ -40,7 +40,7 @@ pub enum AccountCommand {
         #[arg(long)]
         reason: String,
     },
-    /// End the suspension of an account: each key is in the state again that it had
+    /// End the suspension of an account: each key returns to its previous state
     Restore {
         /// Login of the account
         login: String,

@@ -59,7 +59,7 @@ pub(super) fn details(view: KeyView<'_>, program: &str) -> String {
     row("name", cell(&key.settings.name));
     row("key", cell(&key.hint));
     row("scope", Cell::new(key.settings.scope.as_str()));
-    row("state", state(key.state, &format!(" since {}", time(key.state_since))));
+    row("state", state(key, &format!(" since {}", time(key.state_since))));
     row("today", Cell::new(usage_today(key)));
     row(
         "burst limit",
@@ -108,9 +108,9 @@ pub(super) fn page(views: &[KeyView<'_>], first: bool) -> String {
         rows.add_row([
             cell(&key.id),
             cell(&key.hint),
-            // Padded to the width of the heading and of the longest state.
+            // Padded to the width of the heading and of the longest name.
             Cell::new(format!("{:5}", key.settings.scope.as_str())),
-            state(key.state, &" ".repeat("inactive".len().saturating_sub(key.state.as_str().len()))),
+            state(key, &" ".repeat("suspended".len().saturating_sub(state_name(key).len()))),
             cell(time(key.created_at)),
             Cell::new(format!("{:>10}", with_commas(key.used_today))),
             cell(view.owner()),
@@ -164,7 +164,7 @@ fn readable_list(keys: &[Key], program: &str) -> String {
             cell(&key.settings.name),
             cell(&key.hint),
             Cell::new(key.settings.scope.as_str()),
-            state(key.state, ""),
+            state(key, ""),
             Cell::new(time(key.state_since)),
             Cell::new(usage_today(key)),
             Cell::new(expiry(key.settings.expires_at)),
@@ -200,11 +200,16 @@ pub(super) fn events(events: &[Event]) -> String {
     rows.trim_fmt()
 }
 
-fn state(state: KeyState, since: &str) -> Cell {
-    let color = match state {
+fn state_name(key: &Key) -> &'static str {
+    if key.suspended { "suspended" } else { key.state.as_str() }
+}
+
+fn state(key: &Key, since: &str) -> Cell {
+    let color = match key.state {
+        _ if key.suspended => Color::Red,
         KeyState::Active => Color::Green,
         KeyState::Paused => Color::Yellow,
         KeyState::Inactive => Color::DarkGrey,
     };
-    Cell::new(format!("{}{since}", state.as_str())).fg(color)
+    Cell::new(format!("{}{since}", state_name(key))).fg(color)
 }

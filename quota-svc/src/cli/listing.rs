@@ -148,11 +148,13 @@ async fn key_lists(accounts: &[Account], context: &CliContext) -> anyhow::Result
 
 /// All columns before the login have a fixed width, so that pages align.
 fn account_rows(accounts: &[Account], first: bool) -> String {
-    let mut rows = table(if first { &["id", "created", "sign-in", "login"] } else { &[] });
+    let mut rows = table(if first { &["id", "created", "sign-in", "role", "login"] } else { &[] });
     for account in accounts {
         // Padded to the width of the heading, which only the first page has.
         let sign_in = if account.credential_version > 0 { "yes    " } else { "no     " };
-        rows.add_row([&account.id, &time(account.created_at), sign_in, &account.login].map(cell));
+        let role = if account.suspension.is_some() { "suspended" } else { account.role.as_str() };
+        let role = format!("{role:9}");
+        rows.add_row([&account.id, &time(account.created_at), sign_in, &role, &account.login].map(cell));
     }
     rows.trim_fmt()
 }

@@ -4,7 +4,7 @@ use quota_api::invisible::{is_invisible, is_variation_selector};
 use quota_api::{AccountAction, AccountChange, Actor, Contact, Event, EventKind, Role, Standing, Suspension};
 use serde::Serialize;
 
-use super::event::{MAX_EVENTS, with_actor};
+use super::event::{MAX_EVENTS, is_current, with_actor};
 use super::id::AccountId;
 
 /// Maximum length of a login in characters: that of an email address.
@@ -31,7 +31,7 @@ pub const MAX_REASON: usize = 200;
 
 /// Checks and trims the reason of a suspension. Other changes have none.
 pub fn checked_change(change: &AccountChange) -> Option<AccountChange> {
-    let reason = change.reason.as_deref().map(str::trim);
+    let reason = change.reason.as_deref().map(|text| text.trim().trim_end_matches('.'));
     let is_valid = match reason {
         Some(text) => {
             let is_visible = !text.is_empty() && !text.chars().any(is_invisible);
@@ -40,6 +40,14 @@ pub fn checked_change(change: &AccountChange) -> Option<AccountChange> {
         None => change.action != AccountAction::Suspend,
     };
     is_valid.then(|| AccountChange { action: change.action, reason: reason.map(str::to_owned) })
+}
+
+/// Whether an imported standing is as small as one of this store.
+pub fn standing_fits(standing: &Standing) -> bool {
+    let reason = standing.suspension.iter().map(|suspension| &suspension.reason);
+    let mut texts = reason.chain(standing.events.iter().map(|event| &event.reason));
+    standing.events.len() <= MAX_EVENTS
+        && texts.all(|text| text.chars().count() <= MAX_LOGIN + MAX_REASON + 20)
 }
 
 /// Applies a checked change, and adds its event if it has an effect.
@@ -67,6 +75,7 @@ pub fn change_standing(standing: &mut Standing, change: &AccountChange, actor: &
         }
         _ => return,
     };
+    standing.events.retain(|event| is_current(event, now));
     standing.events.insert(0, Event { at: now, kind, reason: with_actor(&text, actor) });
     standing.events.truncate(MAX_EVENTS);
 }

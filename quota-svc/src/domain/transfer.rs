@@ -4,7 +4,7 @@ use api_key::KeyDigest;
 use quota_api::invisible::is_invisible;
 use quota_api::{DayUsage, ExportedAccount, ExportedKey, KEYS_PER_ACCOUNT, StoredAccount};
 
-use super::account::{Login, MAX_CONTACT, MAX_CREDENTIAL, contact_fits};
+use super::account::{Login, MAX_CONTACT, MAX_CREDENTIAL, contact_fits, standing_fits};
 use super::id::AccountId;
 use super::key::{KeyMeta, StoredKey};
 use super::time::day_of_date;
@@ -47,6 +47,9 @@ impl ImportAccount {
         if !contact_fits(&account.contact) {
             return Err(format!("a contact must be at most {MAX_CONTACT} bytes long").into());
         }
+        if !standing_fits(&account.standing) {
+            return Err("a standing has too many events, or a reason is too long".into());
+        }
         if keys.len() > KEYS_PER_ACCOUNT {
             return Err(format!("an account can have at most {KEYS_PER_ACCOUNT} keys").into());
         }
@@ -54,7 +57,10 @@ impl ImportAccount {
             import_key(key, login.account_id(), now).map_err(|reason| format!("keys[{index}]: {reason}"))
         });
         let keys = keys.collect::<Result<_, _>>()?;
-        Ok(Self { account: StoredAccount { login: login.as_str().to_owned(), ..account.clone() }, keys })
+        // Version 0 means that there is no credential.
+        let credential_version = account.credential_version.max(u32::from(account.credential.is_some()));
+        let login = login.as_str().to_owned();
+        Ok(Self { account: StoredAccount { login, credential_version, ..account.clone() }, keys })
     }
 }
 

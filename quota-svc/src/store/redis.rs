@@ -179,8 +179,9 @@ impl Operation<'_> {
                 }
             }
         }
-        if !written.is_empty() {
-            replies.push(self.check_reservations(account, now, &written).await?.0);
+        // Also for keys that were kept: an earlier import may have died before it suspended them.
+        if !written.is_empty() || report.keys_kept > 0 {
+            replies.extend(self.check_reservations(account, now, &written).await?.0);
         }
         Ok((report, replies))
     }

@@ -175,6 +175,25 @@ async fn redis_store_lists_and_deletes_unreadable_data() {
     .await;
 }
 
+/// With `everysec`, a confirmation takes up to a second, and a change has 2.5 s.
+#[tokio::test]
+async fn suspension_of_ten_keys_takes_one_confirmation() {
+    let Some(valkey) = testkit::redis::Redis::valkey() else { return };
+    let valkey = valkey.directive("appendfsync everysec").start().await;
+    let harness = Harness::redis(&valkey.url()).await;
+    let account = harness.account().await;
+    for _ in 0..10 {
+        harness.key_in(account, quota_api::Scope::Full, None).await.unwrap();
+    }
+    let before = valkey.calls("waitaof").await;
+    let reason = Some("abuse".to_owned());
+    let change = quota_api::AccountChange { action: quota_api::AccountAction::Suspend, reason };
+    harness.store.change_account(account, &change, &quota_api::Actor::Operator).await.unwrap();
+    assert_eq!(valkey.calls("waitaof").await - before, 1);
+    let keys = harness.store.keys(account).await.unwrap().keys;
+    assert!(keys.len() == 10 && keys.iter().all(|key| key.record.suspended));
+}
+
 #[tokio::test]
 async fn redis_store_lists_key_without_record_as_unreadable() {
     let redis = testkit::redis::Redis::start().await;

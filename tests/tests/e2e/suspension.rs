@@ -71,7 +71,7 @@ async fn suspension_under_load_denies_all_keys_on_both_replicas() {
     }
 }
 
-/// Whether the account is suspended, and of how many of its keys.
+/// Whether the account is suspended, how many of its keys are, and how many it has.
 async fn state(client: &QuotaClient, account: &str) -> (bool, usize, usize) {
     let keys = client.keys(account).await.unwrap().keys;
     let suspended = client.account(account).await.unwrap().suspension.is_some();

@@ -123,7 +123,8 @@ impl AccountStore for RedisStore {
         Ok(keys)
     }
 
-    /// Writes the account first, then its keys: who creates a key meanwhile reads the account after writing the key.
+    /// The account first, then its keys: a concurrent creation reads the account after writing its key, so one of the two sees
+    /// the other.
     async fn change_account(
         &self,
         id: AccountId,
@@ -152,9 +153,11 @@ impl AccountStore for RedisStore {
                 continue;
             }
             check_account(code)?;
-            // Also suspends or restores the keys.
-            operation.read_keys(id).await?;
-            operation.confirm([reply]).await?;
+            let mut replies = vec![reply];
+            if matches!(change.action, AccountAction::Suspend | AccountAction::Restore) {
+                replies.extend(operation.list_keys(id).await?.1);
+            }
+            operation.confirm(replies).await?;
             return Ok(account);
         }
     }

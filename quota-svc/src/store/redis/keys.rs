@@ -91,9 +91,10 @@ impl KeyStore for RedisStore {
         let KeyWrite::Written(written) = operation.write_key(&key, &event).await? else {
             return Err(StoreError::InvalidData(format!("the new key {id} already exists").into()));
         };
-        let (checked, suspended) = operation.check_reservations(account, now, &[id]).await?;
+        let (mut replies, suspended) = operation.check_reservations(account, now, &[id]).await?;
         key.record.suspended = suspended;
-        operation.confirm([written, checked]).await?;
+        replies.push(written);
+        operation.confirm(replies).await?;
         Ok(key)
     }
 
@@ -112,7 +113,10 @@ impl KeyStore for RedisStore {
         change: &KeyChange,
         actor: &Actor,
     ) -> Result<StoredKey> {
-        self.operation().change_key(id, owner, change, actor).await
+        let operation = self.operation();
+        let (key, reply) = operation.write_change(id, owner, change, actor).await?;
+        operation.confirm([reply]).await?;
+        Ok(key)
     }
 
     async fn delete_key(&self, id: KeyId, owner: Option<AccountId>) -> Result<()> {
@@ -178,13 +182,14 @@ impl Operation<'_> {
         })
     }
 
-    async fn change_key(
+    /// Changes a key without confirming the write.
+    async fn write_change(
         &self,
         id: KeyId,
         owner: Option<AccountId>,
         change: &KeyChange,
         actor: &Actor,
-    ) -> Result<StoredKey> {
+    ) -> Result<(StoredKey, Reply)> {
         let redis_keys = self.redis_keys.key(id);
         // Repeated if a charge pauses the key in between, or someone else changes it.
         loop {
@@ -211,45 +216,53 @@ impl Operation<'_> {
                 .arg(u8::from(clears_window))
                 .arg(event);
             if let (1, reply) = self.write_int(&call).await? {
-                self.confirm([reply]).await?;
-                return Ok(key);
+                return Ok((key, reply));
             }
         }
     }
 
-    /// Suspends or restores a key as its account is, and returns it. Reads the account after the key, again after each change of
-    /// the key: of two processes at once, the last one that changes the key sees the account as it is by then.
-    async fn adopt_suspension(&self, mut key: StoredKey) -> Result<StoredKey> {
-        loop {
-            let suspended = self.read_account(key.meta.account).await?.standing.suspension.is_some();
+    /// Sets the key's suspension to that of its account, which was `suspended` before the key was read. Reads the account again
+    /// after each write of the key: of two processes at once, the last writer sees the account's final state. Returns `None` for
+    /// a key that was deleted meanwhile.
+    async fn adopt_suspension(
+        &self,
+        mut key: StoredKey,
+        mut suspended: bool,
+    ) -> Result<(Option<StoredKey>, Option<Reply>)> {
+        let mut reply = None;
+        while key.record.suspended != suspended {
+            suspended = self.read_account(key.meta.account).await?.standing.suspension.is_some();
             if key.record.suspended == suspended {
-                return Ok(key);
+                break;
             }
             let change = KeyChange::Suspended(suspended);
-            key = self.change_key(key.meta.id(), None, &change, &Actor::System).await?;
+            match self.write_change(key.meta.id(), None, &change, &Actor::System).await {
+                Ok((changed, written)) => (key, reply) = (changed, Some(written)),
+                Err(StoreError::KeyNotFound) => return Ok((None, reply)),
+                Err(error) => return Err(error),
+            }
+            suspended = self.read_account(key.meta.account).await?.standing.suspension.is_some();
         }
+        Ok((Some(key), reply))
     }
 
     /// Deletes the keys just written and returns an error if their account was deleted meanwhile, or if their
-    /// reservations, made at `reserved_at`, are no longer valid. No listing would contain such keys. Suspends the keys if the
-    /// account is suspended, and returns whether it is.
+    /// reservations, made at `reserved_at`, are no longer valid. No listing would contain such keys. If the account is suspended,
+    /// so are all its keys then. Also returns whether it is.
     pub(super) async fn check_reservations(
         &self,
         account: AccountId,
         reserved_at: i64,
         written: &[KeyId],
-    ) -> Result<(Reply, bool)> {
+    ) -> Result<(Vec<Reply>, bool)> {
         let [redis_key, reservations, _] = self.redis_keys.account(account);
         let call = CHECK_RESERVATIONS.on([&redis_key, &reservations]).arg(reserved_at).arg(self.now_arg());
         let call = written.iter().fold(call, |call, key| call.arg(key.to_string()));
         let (code, reply) = self.write_int(&call).await?;
-        if code == 2 {
-            for key in written {
-                self.adopt_suspension(self.read_key(*key, None).await?).await?;
-            }
-        }
         if code > 0 {
-            return Ok((reply, code == 2));
+            let mut replies = if code == 2 { self.list_keys(account).await?.1 } else { Vec::new() };
+            replies.push(reply);
+            return Ok((replies, code == 2));
         }
         for key in written {
             self.delete_redis_keys(*key, Some(account), Unowned::Keep).await?;
@@ -260,9 +273,17 @@ impl Operation<'_> {
         })
     }
 
-    /// Lists the keys. Completes what was interrupted: stale reservations are removed, and keys are suspended or restored as
-    /// their account is.
-    pub(super) async fn read_keys(&self, account: AccountId) -> Result<KeyListing> {
+    async fn read_keys(&self, account: AccountId) -> Result<KeyListing> {
+        let (listing, replies) = self.list_keys(account).await?;
+        if !replies.is_empty() {
+            self.confirm(replies).await?;
+        }
+        Ok(listing)
+    }
+
+    /// Lists the keys. Completes what was interrupted: stale reservations are removed, and each key's suspension is set to that
+    /// of the account. Does not confirm these writes.
+    pub(super) async fn list_keys(&self, account: AccountId) -> Result<(KeyListing, Vec<Reply>)> {
         let is_suspended = self.read_account(account).await?.standing.suspension.is_some();
         let (now, reserved) = self.list_reservations(account).await?;
         let mut listing = KeyListing::default();
@@ -280,13 +301,6 @@ impl Operation<'_> {
                 _ if holder.is_some_and(|holder| holder != account) => {
                     self.release(account, *id, *reserved_at).await?
                 }
-                Some(Ok(key)) if key.record.suspended != is_suspended => {
-                    match self.adopt_suspension(key).await {
-                        Ok(key) => listing.keys.push(key),
-                        Err(StoreError::KeyNotFound) => {}
-                        Err(error) => return Err(error),
-                    }
-                }
                 Some(Ok(key)) => listing.keys.push(key),
                 Some(Err(key)) => listing.unreadable.push(key),
                 // The creation of the key failed, or is still in progress. A reservation from the future was made under a
@@ -297,9 +311,13 @@ impl Operation<'_> {
                 None => {}
             }
         }
+        let keys = std::mem::take(&mut listing.keys).into_iter();
+        let adopted = keys.map(|key| self.adopt_suspension(key, is_suspended));
+        let (keys, replies): (Vec<_>, Vec<_>) = try_join_all(adopted).await?.into_iter().unzip();
+        listing.keys = keys.into_iter().flatten().collect();
         listing.keys.sort_by_key(|key| (key.meta.created_at, key.meta.id()));
         listing.unreadable.sort_by_key(|key| key.id);
-        Ok(listing)
+        Ok((listing, replies.into_iter().flatten().collect()))
     }
 
     /// The time of the account's server, and the key ID and time of each reservation.

@@ -1,4 +1,4 @@
-//! `account create`, `account list`, `account delete`.
+//! The `account` commands, and `overview`.
 
 use super::cli_harness::CliHarness;
 
@@ -27,6 +27,35 @@ async fn json_output_covers_create_list_and_delete() {
     let deleted = cli.json(&["account", "delete", "ada", "--yes"]).await;
     let expected = serde_json::json!({ "deleted": true, "account": "ada", "id": created["id"], "keys": 1 });
     assert_eq!(deleted, expected);
+}
+
+#[tokio::test]
+async fn account_is_suspended_restored_signed_out_and_made_an_admin() {
+    let cli = CliHarness::start().await;
+    let (key, _) = cli.create_account_and_key("ada").await;
+    let suspended = cli.json(&["account", "suspend", "ada", "--reason", "abuse"]).await;
+    assert_eq!((&suspended["suspension"]["reason"], &suspended["changed"]), (&"abuse".into(), &true.into()));
+    assert_eq!(cli.json(&["key", "show", &key]).await["suspended"], true);
+    let again = cli.text(&["account", "suspend", "ada", "--reason", "abuse"]).await;
+    assert!(again.starts_with("Nothing has changed") && again.contains(": abuse"), "{again}");
+    let error = cli.error(&["account", "suspend", "ada", "--reason", "  "]).await;
+    assert!(error.contains("needs a reason"), "{error}");
+    let counts = cli.json(&["overview"]).await["counts"].clone();
+    assert_eq!(
+        (&counts["accounts"], &counts["suspended"], &counts["active"]),
+        (&1.into(), &1.into(), &1.into())
+    );
+    assert!(cli.text(&["overview"]).await.contains("1, 1 suspended"));
+    assert!(cli.json(&["account", "restore", "ada"]).await.get("suspension").is_none());
+    assert!(cli.json(&["key", "show", &key]).await.get("suspended").is_none());
+    assert_eq!(cli.json(&["account", "end-sessions", "ada"]).await["changed"], true);
+    assert_eq!(cli.json(&["account", "set-role", "ada", "admin"]).await["role"], "admin");
+    assert_eq!(cli.json(&["account", "set-role", "ada", "owner"]).await["role"], "owner");
+    let events = cli.json(&["account", "events", "ada"]).await;
+    let kinds: Vec<_> = events["events"].as_array().unwrap().iter().map(|event| &event["kind"]).collect();
+    assert_eq!(kinds, ["role_changed", "role_changed", "sessions_ended", "restored", "suspended"]);
+    let text = cli.text(&["account", "events", "ada"]).await;
+    assert!(text.contains("abuse (by the operator)"), "{text}");
 }
 
 #[tokio::test]

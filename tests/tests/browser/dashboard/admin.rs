@@ -68,6 +68,7 @@ async fn admin_suspends_and_restores_with_the_keyboard(browser: &Browser, stack:
     browser.wait_for_text(".today-text", "of 7").await;
     browser.goto(&format!("{}/#/admin/accounts/{account}", stack.dashboard_url)).await;
     browser.press(".actions", "Reset password").await;
+    browser.press("dialog", "Create the link").await;
     browser.wait_for_text("#password-link", "/#set-password=").await;
     browser.click("dialog .icon-button").await;
     browser.press(".actions", "Delete").await;
