@@ -81,8 +81,15 @@ async fn measure(options: &Options, store: &[&str]) -> anyhow::Result<Vec<(&'sta
     let (dir, quota_url) = (tempfile::tempdir()?, quota.url(""));
     let key = dir.path().join("session.key");
     std::fs::write(&key, [7; 32])?;
-    let flags =
-        ["--quota-url", &quota_url, "--insecure-cookies", "--session-key-file", &key.to_string_lossy()];
+    let flags = [
+        "--quota-url",
+        &quota_url,
+        "--insecure-cookies",
+        "--max-accounts",
+        "10000000",
+        "--session-key-file",
+        &key.to_string_lossy(),
+    ];
     let dashboard = Server::service(&program("dashboard-api"), 1, &flags).await?;
     let http = testkit::http::client();
     let body = json!({"login": "admin@example.org", "password": "correct horse battery"});

@@ -38,7 +38,7 @@ async fn scripts_are_requested_at_once_and_cached(browser: &Browser, stack: &Sta
     browser.wait_for_text("h1", "Sign in").await;
     let second_visit = browser.eval(SCRIPTS).await;
     // From the cache, a script may arrive before the next one is requested.
-    assert_eq!((&second_visit[0], &second_visit[2]), (&json!(15), &json!(15)));
+    assert_eq!((&second_visit[0], &second_visit[2]), (&json!(17), &json!(17)));
     assert_eq!(browser.console_errors().await, Vec::<String>::new());
 }
 
