@@ -364,6 +364,7 @@ async fn service_with_too_long_socket_path_runs_and_its_commands_fail_with_the_r
     assert!(error.contains("commands.sock") && error.contains("in use by another process"), "{error}");
     running.stop().await;
     assert_eq!(instance.logins().await, ["admin"]);
+    assert_eq!(instance.json(&["account", "show", "admin"]).await["role"], "admin");
 }
 
 #[tokio::test]
