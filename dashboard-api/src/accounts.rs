@@ -115,8 +115,8 @@ impl Accounts {
     }
 
     /// Counts an attempt that needs no password, or rejects it.
-    pub fn throttle(&self, attempt: Attempt<'_>, now: Instant) -> Result<(), Throttled> {
-        self.throttle.attempt(attempt, now)
+    pub fn throttle(&self, attempt: Attempt<'_>) -> Result<(), Throttled> {
+        self.throttle.attempt(attempt, Instant::now())
     }
 
     /// Whether sign-up is enabled. Even if it is, [`sign_up`](Self::sign_up) fails once the account limit is reached.

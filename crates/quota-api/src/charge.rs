@@ -15,8 +15,8 @@ pub const TRACE_LINKS: &str = "x-trace-links";
 pub const MAX_BATCH: usize = 256;
 
 /// The code that a charge results in. Only `allowed` lets the request through. `wrong_origin`: the key is for other web
-/// pages. `suspended`: the key's account is. `burst_exceeded`: this request paused the key. `paused`: the key was already paused. `unavailable`: the charge
-/// could not be processed.
+/// pages. `suspended`: its account is suspended. `burst_exceeded`: this request paused the key. `paused`: the key was
+/// already paused. `unavailable`: the charge could not be processed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Enum, Serialize, Deserialize)]
 #[oai(rename_all = "snake_case")]
 #[serde(rename_all = "snake_case")]

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use poem_openapi::OpenApi;
 use poem_openapi::param::{Path, Query};
-use quota_client::ClientError;
 use quota_client::wire::{
     self, AccountAction, AccountChange, AccountPage, NewAccount, Overview, OwnedKey, SetDailyLimit,
     StateChange, UsageCount,
 };
+use quota_client::{ClientError, found};
 use service_kit::SerdeJson;
 
 use super::Tag;
@@ -75,7 +75,7 @@ impl AdminApi {
             }
             (Some(login), _) => quota.find_account(login).await,
             (None, Some(id)) => match quota.key(id, None).await {
-                Ok(key) => Ok(Some(found(quota.account(&key.account).await)?)),
+                Ok(key) => Ok(Some(of_other(quota.account(&key.account).await)?)),
                 Err(error) if error.code() == Some("key_not_found") => Ok(None),
                 Err(error) => Err(error),
             },
@@ -92,9 +92,9 @@ impl AdminApi {
     async fn account(&self, request: SessionRequired, id: Path<String>) -> Result<SerdeJson<AccountDetails>> {
         let quota = self.0.admin(&request).await?.quota;
         // The keys first: listing them completes a suspension that was interrupted.
-        let listed = found(quota.keys(&id).await)?;
-        let account = found(quota.account(&id).await)?;
-        let events = found(quota.account_events(&id).await)?.events;
+        let listed = of_other(quota.keys(&id).await)?;
+        let account = of_other(quota.account(&id).await)?;
+        let events = of_other(quota.account_events(&id).await)?.events;
         let keys = listed.keys.into_iter().map(|key| KeyWithPause::new(key, &[])).collect();
         let unreadable = listed.unreadable.into_iter().map(UnreadableKey::from).collect();
         Ok(SerdeJson(AccountDetails { account, keys: KeyList { keys, unreadable }, events }))
@@ -119,7 +119,7 @@ impl AdminApi {
             AccountAction::EndSessions => "end the sessions",
             _ => return Err(AccountError::OperatorOnly),
         };
-        let account = found(admin.quota.change_account(&id, &change.0).await)?;
+        let account = of_other(admin.quota.change_account(&id, &change.0).await)?;
         admin.log(action, &id);
         Ok(SerdeJson(account))
     }
@@ -152,7 +152,7 @@ impl AdminApi {
         let admin = self.0.admin(&request).await?;
         // A stolen session must not be able to set the password without the current one.
         admin.check_other(&id)?;
-        let account = found(admin.quota.account(&id).await)?;
+        let account = of_other(admin.quota.account(&id).await)?;
         self.link(&admin, account, RESET_TTL, "reset the password").await
     }
 
@@ -168,11 +168,11 @@ impl AdminApi {
     ) -> Result<Done> {
         let admin = self.0.admin(&request).await?;
         admin.check_other(&id)?;
-        let account = found(admin.quota.account(&id).await)?;
+        let account = of_other(admin.quota.account(&id).await)?;
         if account.login != deletion.0.login.trim().to_lowercase() {
             return Err(AccountError::WrongLogin);
         }
-        found(admin.quota.delete_account(&id, None).await)?;
+        of_other(admin.quota.delete_account(&id, None).await)?;
         admin.log("delete", &id);
         Ok(Done::Done)
     }
@@ -220,10 +220,10 @@ impl AdminApi {
 impl AdminApi {
     async fn link(&self, admin: &Admin, account: wire::Account, ttl: Duration, action: &str) -> LinkResult {
         let token = LinkToken::generate(&account.id)?;
-        found(token.store(&admin.quota, ttl).await)?;
+        of_other(token.store(&admin.quota, ttl).await)?;
         let link = token.link(&self.0.dashboard_url);
         let event = AccountChange::new(AccountAction::PasswordLink);
-        found(admin.quota.change_account(&account.id, &event).await)?;
+        of_other(admin.quota.change_account(&account.id, &event).await)?;
         admin.log(action, &account.id);
         let (login, expires_in) = (account.login, ttl.as_secs());
         Ok(SerdeJson(PasswordLink { login, link, expires_in }))
@@ -231,9 +231,6 @@ impl AdminApi {
 }
 
 /// Maps a missing account to 404. Elsewhere it means that the session's own account is gone (401).
-fn found<T>(result: Result<T, ClientError>) -> Result<T> {
-    result.map_err(|error| match error.code() {
-        Some("account_not_found") => AccountError::NoSuchAccount,
-        _ => error.into(),
-    })
+fn of_other<T>(result: Result<T, ClientError>) -> Result<T> {
+    found(result)?.ok_or(AccountError::NoSuchAccount)
 }

@@ -1,7 +1,7 @@
 //! Where the account's owner wants notices: the webhook, and the mail address, which also gets password links.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use poem_openapi::OpenApi;
 use quota_client::wire::{Channel, Contact, Mail, Webhook};
@@ -90,7 +90,7 @@ impl ContactApi {
         let contact = self.0.quota.contact(&session.account).await?.contact;
         let webhook = contact.webhook.ok_or(AccountError::NoWebhook)?;
         let rules = self.rules()?;
-        self.0.accounts.throttle(Attempt::TestEvent(&session.account), Instant::now())?;
+        self.0.accounts.throttle(Attempt::TestEvent(&session.account))?;
         let message = Message::test(now_ms(), &self.0.dashboard_url)?;
         let sent = deadline::excluding(webhook::send(rules, &webhook, &message, webhook::TIMEOUT)).await;
         Ok(SerdeJson(SendResult { error: sent.err().map(|error| error.to_string()) }))
@@ -156,7 +156,7 @@ impl ContactApi {
     /// The link was sent to the address. Needs no session.
     #[oai(path = "/account/mail/verify", method = "post", operation_id = "verifyMail")]
     async fn verify_mail(&self, client: RequestInfo, link: SerdeJson<LinkToken>) -> Result<Done> {
-        self.0.accounts.throttle(Attempt::PasswordLink(self.0.address(&client)), Instant::now())?;
+        self.0.accounts.throttle(Attempt::PasswordLink(self.0.address(&client)))?;
         match self.mailer()?.verify(&link.0.token).await? {
             true => Ok(Done::Done),
             false => Err(AccountError::InvalidLink),
@@ -186,6 +186,6 @@ impl ContactApi {
     }
 
     fn allow_request(&self, client: &RequestInfo) -> Result<(), Throttled> {
-        self.0.accounts.throttle(Attempt::MailRequest(self.0.address(client)), Instant::now())
+        self.0.accounts.throttle(Attempt::MailRequest(self.0.address(client)))
     }
 }

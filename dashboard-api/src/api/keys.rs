@@ -55,8 +55,7 @@ impl KeysApi {
     ) -> Result<CreatedResponse> {
         let session = self.0.session(&request).await?;
         let new = NewKey { settings: settings.0, daily_limit: None };
-        let created = self.0.quota.create_key(&session.account, &new).await?;
-        Ok(self.created(created))
+        Ok(self.created(self.0.quota.create_key(&session.account, &new).await?))
     }
 
     /// Replace a key
@@ -71,8 +70,7 @@ impl KeysApi {
         rotation: SerdeJson<Rotation>,
     ) -> Result<CreatedResponse> {
         let owner = self.owner(&request).await?;
-        let created = self.0.quota.rotate_key(&id, Some(&owner), &rotation.0).await?;
-        Ok(self.created(created))
+        Ok(self.created(self.0.quota.rotate_key(&id, Some(&owner), &rotation.0).await?))
     }
 
     /// Get a key

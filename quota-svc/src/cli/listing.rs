@@ -82,11 +82,8 @@ pub(super) async fn keys(state: Option<KeyState>, context: &CliContext) -> anyho
         let lists = key_lists(&accounts, context).await?;
         let lists: Vec<_> = lists.into_iter().map(|list| in_state(list, state)).collect();
         let views = accounts.iter().zip(&lists).flat_map(|(account, list)| {
-            list.keys.iter().map(|key| KeyView {
-                key,
-                account_id: &account.id,
-                account: Some(&account.login),
-            })
+            let (account_id, account) = (&account.id, Some(&*account.login));
+            list.keys.iter().map(move |key| KeyView { key, account_id, account })
         });
         let views: Vec<_> = views.collect();
         listing.print_page(&views, |first| key_view::page(&views, first))?;

@@ -52,6 +52,10 @@ async fn name_and_limit_can_be_changed() {
     assert_eq!(cli.json(&["key", "set-limit", &id, "--daily-limit", "50000"]).await["daily_limit"], 50_000);
     assert!(cli.text(&["key", "set-limit", &id, "--daily-limit", "default"]).await.contains("0 of 1,234"));
     assert_eq!(cli.json(&["key", "show", &id]).await["daily_limit"], 1_234);
+    for changed in [true, false] {
+        let own_limit = cli.json(&["key", "set-limit", &id, "--daily-limit", "1234"]).await;
+        assert_eq!(own_limit["changed"], changed, "the default's number is an own limit");
+    }
     let error = cli.error(&["key", "rename", &id, "--name", ""]).await;
     assert!(error.contains("1 to 64 characters"), "{error}");
     let invalid = cli.run(&["key", "set-limit", &id, "--daily-limit", "0"]).await;

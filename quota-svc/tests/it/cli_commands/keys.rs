@@ -156,6 +156,10 @@ async fn expiry_origins_and_rotation_are_set_and_a_change_without_effect_says_so
         "{rotated}"
     );
     assert_eq!(rotated["allowed_origins"][0], "http://b.example");
+    assert_eq!(rotated["old_key_expires_at"], cli.json(&["key", "show", &id]).await["expires_at"]);
+    let copy = rotated["id"].as_str().unwrap();
+    let until = cli.text(&["key", "rotate", copy, "--overlap", "0"]).await;
+    assert!(until.contains("The old key works until 20"), "{until}");
     assert!(!cli.text(&["key", "show", &id]).await.contains("2099"), "the old key expires within an hour");
     assert!(cli.error(&["key", "rotate", &id, "--overlap", "8d"]).await.contains("7 days"));
     let any = cli.text(&["key", "set-origins", &id, "--origin", "any"]).await;
