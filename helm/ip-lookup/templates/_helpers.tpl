@@ -35,8 +35,18 @@ app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ $root.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_" }}
 {{- with $root.Values.commonLabels }}
+{{- include "ip-lookup.labelCheck" . }}
 {{ toYaml . }}
 {{- end }}
+{{- end -}}
+
+{{/* Rejects labels that the chart sets itself: its selectors find objects by them, helm its releases. Argument: the labels */}}
+{{- define "ip-lookup.labelCheck" -}}
+{{- range $label, $_ := . -}}
+{{- if regexMatch "^(app\\.kubernetes\\.io/(name|instance|component|part-of|version|managed-by)|helm\\.sh/chart)$" $label -}}
+{{- fail (printf "commonLabels or podLabels has %s, which the chart sets itself and selects objects by: remove it" $label) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{/* Labels of a pod. No version: a changed label would restart the pods of an unchanged program.
@@ -44,6 +54,7 @@ Argument: (list $ "component" labels) */}}
 {{- define "ip-lookup.podLabels" -}}
 {{ include "ip-lookup.selector" . }}
 {{- with index . 2 }}
+{{- include "ip-lookup.labelCheck" . }}
 {{ toYaml . }}
 {{- end }}
 {{- end -}}
@@ -212,6 +223,21 @@ noticed it, and kube-proxy forwards them only to a pod that is still ready. */}}
 {{- add 1 (div (include "ip-lookup.drainSeconds" . | int) 2) -}}
 {{- else -}}
 1
+{{- end -}}
+{{- end -}}
+
+{{/* Rejects a schedule that Kubernetes would reject. Argument: (list "the value's name" "schedule") */}}
+{{- define "ip-lookup.scheduleCheck" -}}
+{{- $name := index . 0 -}}{{- $schedule := index . 1 -}}
+{{- if not (hasPrefix "@" $schedule) -}}
+{{- $numbers := list "[0-5]?[0-9]" "([01]?[0-9]|2[0-3])" "(0?[1-9]|[12][0-9]|3[01])" "(?i:0?[1-9]|1[0-2]|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)" "(?i:[0-6]|sun|mon|tue|wed|thu|fri|sat)" -}}
+{{- range $index, $field := splitList " " $schedule -}}
+{{- $number := index $numbers $index -}}
+{{- $item := printf "(\\*|\\?|%s(-%s)?)(/[1-9][0-9]*)?" $number $number -}}
+{{- if not (regexMatch (printf "^%s(,%s)*$" $item $item) $field) -}}
+{{- fail (printf "%s: %q is not a schedule: %q is not valid as %s" $name $schedule $field (index (list "minute" "hour" "day of the month" "month" "day of the week (0 to 6)") $index)) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 

@@ -155,10 +155,42 @@ fn invalid_values_are_rejected_with_a_reason() {
         ("colo.value=Frankfurt", "colo.value: Does not match pattern"),
         ("otel.env.LISTEN=0", "LISTEN"),
         ("lookup.image.digest=latest", "lookup.image.digest: Does not match pattern"),
+        ("quota.burstLimit=65536", "quota.burstLimit: Must be less than or equal to 65535"),
+        ("quota.dailyLimit=4294967296", "quota.dailyLimit: Must be less than or equal to"),
+        ("quota.demoLimit=4294967296", "quota.demoLimit: Must be less than or equal to"),
+        (r"commonLabels.app\.kubernetes\.io/instance=x", "has app.kubernetes.io/instance, which the chart sets"),
+        (r"lookup.podLabels.app\.kubernetes\.io/name=x", "has app.kubernetes.io/name, which the chart sets"),
+        (r"tests.pod.podLabels.app\.kubernetes\.io/component=x", "has app.kubernetes.io/component, which"),
+        ("valkey.backup.schedule=@reboot", "valkey.backup.schedule: Does not match pattern"),
+        ("valkey.backup.schedule=0 4 * *", "valkey.backup.schedule: Does not match pattern"),
+        (
+            "valkey.backup.enabled=true,valkey.backup.schedule=0 0 * * 7",
+            r#""7" is not valid as day of the week (0 to 6)"#,
+        ),
+        (
+            "geo.provider=dbip-lite,geo.shared.enabled=true,geo.shared.schedule=0 9-24 * * *",
+            r#"geo.shared.schedule: "0 9-24 * * *" is not a schedule: "9-24" is not valid as hour"#,
+        ),
     ] {
         let error = Chart::render(&["--set", values]).err();
         assert!(error.as_ref().is_some_and(|error| error.contains(reason)), "{values}: {error:?}");
     }
+}
+
+/// Kubernetes before 1.29 ignores `restartPolicy` of an init container, so the pod would wait for quota-svc to end.
+#[test]
+fn native_sidecar_is_rejected_before_kubernetes_1_29() {
+    if !has_tools() {
+        return;
+    }
+    let render = |version: &str, native: bool| {
+        let values = format!("quota.nativeSidecar={native}");
+        Chart::render(&["--kube-version", version, "--set", &values]).map(|_| ())
+    };
+    let error = render("1.28.3", true).unwrap_err();
+    assert!(error.contains("this is v1.28.3") && error.contains("set quota.nativeSidecar=false"), "{error}");
+    assert_eq!(render("1.28.3", false), Ok(()));
+    assert_eq!(render("1.29.0-eks-1", true), Ok(()));
 }
 
 /// Services accept only names that start with a letter and have no dot; helm accepts others.
@@ -191,6 +223,9 @@ fn unusual_but_valid_values_are_accepted() {
         "log.level=off",
         "log.level=warn\\,hyper=debug",
         "log.level=info\\,geo::reload=trace",
+        "quota.burstLimit=65535,quota.dailyLimit=4294967295,quota.demoLimit=4294967295",
+        "valkey.backup.enabled=true,valkey.backup.schedule=@midnight",
+        "valkey.backup.enabled=true,valkey.backup.schedule=*/15\\,7 1-5/2 1\\,15 JAN-mar ?",
     ] {
         let error = Chart::render(&["--set", values]).err();
         assert_eq!(error, None, "{values}");
