@@ -2,8 +2,9 @@
 
 use std::process::ExitCode;
 
+use geo::update::{self, GeoUpdateArgs, Report};
 use service_kit::command_line::{self, Output};
-use service_kit::{Kit, PublicPort, runtime};
+use service_kit::{Kit, LogFormat, PublicPort, TelemetryArgs, runtime, telemetry};
 
 use crate::api::Document;
 use crate::app::LookupService;
@@ -16,6 +17,7 @@ pub fn run(cli: Cli) -> ExitCode {
     let serve_args = &cli.config.serving;
     let output = match &cli.command {
         Some(Command::Explain { output, .. }) => output.output,
+        Some(Command::GeoUpdate(_)) if cli.config.telemetry.log_format == LogFormat::Json => Output::Json,
         _ => Output::Text,
     };
     let result = match cli.command {
@@ -25,7 +27,7 @@ pub fn run(cli: Cli) -> ExitCode {
             let document = Document::new(&urls.base, &urls, None, cli.config.ratelimit_headers);
             command_line::print(&document.json())
         }
-        Some(Command::GeoUpdate(args)) => runtime::run(serve_args, geo::update::run(*args)),
+        Some(Command::GeoUpdate(args)) => runtime::run(serve_args, geo_update(*args, &cli.config.telemetry)),
         Some(Command::Explain { args, .. }) => {
             let Config { edge, geo, listener, .. } = &cli.config;
             runtime::run(serve_args, explain::run(edge, geo, listener.proxy_protocol, args, output))
@@ -34,6 +36,18 @@ pub fn run(cli: Cli) -> ExitCode {
         Some(Command::Manual(command)) => command.run::<Cli>(),
     };
     command_line::exit(output, result)
+}
+
+/// With `--log-format json`, every line of output is a JSON object, as in the logs of the pod's other containers.
+async fn geo_update(args: GeoUpdateArgs, telemetry: &TelemetryArgs) -> anyhow::Result<()> {
+    let report = match telemetry.log_format {
+        LogFormat::Text => Report::default(),
+        LogFormat::Json => {
+            telemetry::start_log("lookup-svc", telemetry)?;
+            Report::to_log()
+        }
+    };
+    update::run(args, report).await
 }
 
 async fn serve(config: &Config) -> anyhow::Result<()> {

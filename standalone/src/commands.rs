@@ -9,7 +9,7 @@ use std::path::Path;
 use clap::Parser;
 use connection::Connection;
 use dashboard_api::password_commands::PasswordCommand;
-use geo::update::{self, GeoUpdateArgs};
+use geo::update::{self, GeoUpdateArgs, Report};
 use lookup_svc::explain::{self, ExplainArgs};
 use quota_svc::cli::{CliContext, ClientCommand};
 use service_kit::command_line::{ManualCommand, Output, OutputArgs, short_help};
@@ -98,7 +98,7 @@ pub async fn run(command: Command, config: &Config, output: Output) -> anyhow::R
         Command::Lookup { address } => explain::print_lookup(&config.geo_args(), address),
         Command::GeoUpdate(mut args) => {
             args.to.get_or_insert_with(|| data_dir::geo_dir(&config.data_dir));
-            update::run(*args).await
+            update::run(*args, Report::default()).await
         }
         Command::Client(command) => {
             let connection = Connection::open(config, command.creates_store()).await?;

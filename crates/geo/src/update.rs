@@ -131,6 +131,11 @@ impl Report {
         Self(Some(Arc::new(write)))
     }
 
+    /// Passes lines to the log.
+    pub fn to_log() -> Self {
+        Self::to_lines(|line| tracing::info!("geo-update: {line}"))
+    }
+
     pub fn line(&self, text: &str) {
         match &self.0 {
             Some(write) => write(text),
@@ -150,13 +155,12 @@ impl Report {
 
 /// Runs the command: once, or with `--every` until SIGTERM or SIGINT. A signal during a download leaves no temporary
 /// files. The process must already have installed a rustls crypto provider.
-pub async fn run(args: GeoUpdateArgs) -> anyhow::Result<()> {
+pub async fn run(args: GeoUpdateArgs, report: Report) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     if args.once {
         stop_with_parent();
     }
-    let report = Report::default();
     let work = async {
         match args.every.filter(|_| !args.once) {
             Some(every) => update_repeatedly(every, &report).await,
@@ -186,7 +190,7 @@ impl DailyUpdate {
 
     /// Runs forever. A failed update is logged and repeated.
     pub async fn run(self) {
-        let report = Report::to_lines(|line| tracing::info!("geo-update: {line}"));
+        let report = Report::to_log();
         loop {
             let delay = match update(&self.0, &report).await {
                 Ok(_) => DAY + jitter(),

@@ -41,6 +41,11 @@ pub struct Telemetry {
     traces: Option<SdkTracerProvider>,
 }
 
+/// Starts only the log, for a command. Call it once per process.
+pub fn start_log(service: &'static str, args: &TelemetryArgs) -> anyhow::Result<()> {
+    logs::install(service, args, None)
+}
+
 impl Telemetry {
     /// Starts metrics, logging to standard error and the exports that the standard `OTEL_…` variables enable.
     ///

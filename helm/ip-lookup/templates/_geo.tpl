@@ -77,6 +77,7 @@ Argument: (list $ "name") */}}
     - {{ printf "--sha256=%v" ($geo.sha256) | quote }}
     {{- end }}
     - {{ ternary $geo.url $geo.provider (eq $geo.provider "url") | quote }}
+  {{- include "ip-lookup.envFrom" $root | nindent 2 }}
   {{- $env := list }}
   {{- range $name, $value := dict "HTTPS_PROXY" $geo.proxy.https "HTTP_PROXY" $geo.proxy.http "NO_PROXY" (join "," $geo.proxy.exceptions) "SSL_CERT_FILE" (ternary "/run/secrets/geo-ca/ca.crt" "" (not (empty (or $geo.ca.secret $geo.ca.configMap)))) }}
   {{- if $value }}{{ $env = append $env (dict "name" $name "value" $value) }}{{ end }}

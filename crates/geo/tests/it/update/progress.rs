@@ -52,6 +52,23 @@ fn assert_plain_lines(text: &str) {
     assert!(!text.contains(['\x1b', '█', '░']), "{text:?}");
 }
 
+/// As in the chart, where a collector reads the logs of all containers.
+#[tokio::test]
+async fn every_line_is_json_with_json_log_format() {
+    let (server, dir) = (truncating_server().await, TempDir::new().expect("temp dir"));
+    let arguments = arguments(&server, &dir);
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let environment = [("IP_LOOKUP_LOG_FORMAT", "json")];
+    let (status, installed) = program(&environment, &arguments).await;
+    assert!(status.success() && installed.contains("geo-update: city: installed city.mmdb"), "{installed}");
+    let unknown = ["nowhere", "--to", dir.path().to_str().expect("UTF-8")];
+    let (status, failed) = program(&environment, &unknown).await;
+    assert!(!status.success(), "{failed}");
+    for line in installed.lines().chain(failed.lines()) {
+        assert!(serde_json::from_str::<serde_json::Value>(line).is_ok_and(|line| line.is_object()), "{line}");
+    }
+}
+
 #[tokio::test]
 async fn piped_output_is_plain_lines() {
     let (server, dir) = (truncating_server().await, TempDir::new().expect("temp dir"));
