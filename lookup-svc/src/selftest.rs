@@ -25,6 +25,9 @@ pub async fn run(args: &SelftestArgs) -> anyhow::Result<()> {
     println!("ok: {url}/api/v1/ip requires an API key");
     let result = check_demo(&api, url).await?;
     println!("ok: {url}/api/v1/ip/demo {result}");
+    if let Some(url) = &args.admin_url {
+        println!("ok: {} trusted by discovery", check_discovery(&api, url).await?);
+    }
     Ok(())
 }
 
@@ -115,6 +118,19 @@ async fn check_demo(api: &Api, url: &str) -> anyhow::Result<&'static str> {
             anyhow::bail!("the demo responded with {status} {error}: check quota-svc and its store")
         }
     }
+}
+
+/// Discovery must have found a proxy. Returns the metric that says so.
+async fn check_discovery(api: &Api, url: &str) -> anyhow::Result<String> {
+    let metrics = api.get(&format!("{url}/metrics")).await?.error_for_status()?.text().await?;
+    let metric = metrics.lines().find(|line| line.starts_with("lookup_discovered_proxies{"));
+    let metric = metric.with_context(|| format!("{url} is not the admin port of lookup-svc"))?;
+    ensure!(
+        !metric.ends_with(" 0"),
+        "discovery has found no proxy, so every client appears to have the address of its proxy: check that the Service of \
+         --discover-proxies (edge.discover in the chart) has endpoints"
+    );
+    Ok(metric.to_owned())
 }
 
 async fn error_code(response: Response) -> anyhow::Result<String> {

@@ -1,12 +1,14 @@
 //! lookup-svc in a cluster: it is ready once it knows its proxies. `crates/edge/tests/it/discovery.rs` tests discovery itself.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+use std::process::Command;
+
 use quota_client::wire::Scope;
 use tempfile::TempDir;
 use testkit::fault_proxy::Fault;
 use testkit::kube_api::{DiscoveryApi, SERVICE};
 use testkit::lookup::{JsonResponse, WAIT_TIMEOUT};
-use testkit::process::Service;
+use testkit::process::{Service, binary};
 use testkit::quota::{Quota, StoreChoice};
 use testkit::wait::{eventually, eventually_ok};
 
@@ -60,6 +62,18 @@ impl Pod {
         ip == CLIENT
     }
 
+    /// Runs the command of `helm test`. Returns whether it succeeds, and its output.
+    fn selftest(&self) -> (bool, String) {
+        let url = self.url.trim_end_matches("/api/v1/ip");
+        let admin_url = self.readyz_url.trim_end_matches("/readyz");
+        let mut command = Command::new(binary("lookup-svc"));
+        let output = command.args(["selftest", "--url", url, "--admin-url", admin_url]).output().unwrap();
+        (
+            output.status.success(),
+            String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned(),
+        )
+    }
+
     /// The status of `/readyz`, and its detail about the edge.
     async fn readiness(&self) -> (u16, String) {
         let response = JsonResponse::fetch(testkit::http::client().get(&self.readyz_url)).await;
@@ -90,6 +104,8 @@ async fn pod_is_not_ready_until_proxies_are_listed() {
     api.network.set(Fault::None);
     pod.wait_readiness(200, "proxy discovery: following").await;
     assert!(pod.trusts_proxy().await);
+    let (passed, output) = pod.selftest();
+    assert!(passed && output.contains("lookup_discovered_proxies"), "{output}");
 }
 
 #[tokio::test]
@@ -105,7 +121,7 @@ async fn missing_kubernetes_config_prevents_start() {
 }
 
 #[tokio::test]
-async fn service_without_endpoints_is_logged_as_warning() {
+async fn service_without_endpoints_is_logged_and_fails_the_selftest() {
     let api = DiscoveryApi::start(&[]).await;
     let pod = Pod::start(&api).await;
     pod.wait_readiness(200, "proxy discovery: following").await;
@@ -113,4 +129,6 @@ async fn service_without_endpoints_is_logged_as_warning() {
         pod.service.logs().contains("discovery trusts no proxy").then_some(())
     })
     .await;
+    let (passed, output) = pod.selftest();
+    assert!(!passed && output.contains("discovery has found no proxy"), "{output}");
 }

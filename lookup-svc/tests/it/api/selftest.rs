@@ -10,7 +10,7 @@ use testkit::tls::TlsFiles;
 use super::harness::{Harness, MIDNIGHT, QuotaMode, allowed, denied};
 
 fn args_without_retry(url: String) -> SelftestArgs {
-    SelftestArgs { url, ca_file: None, connect_to: None, retry_for: Duration::ZERO }
+    SelftestArgs { url, ca_file: None, connect_to: None, admin_url: None, retry_for: Duration::ZERO }
 }
 
 #[tokio::test]
