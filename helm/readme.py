@@ -73,7 +73,11 @@ Service. A connection fact that the controller does not provide is null; a clien
 | `gcp` | yes | yes | yes | yes | |
 | `custom` | configurable | configurable | configurable | configurable | `edge.trustedProxies` or `edge.discover` |
 | `direct` | yes | yes | yes | yes, without PROXY protocol | certificates in Secrets, see [below](#without-a-proxy) |
-| `none` | the TCP peer's | the TCP peer's | no | no | |
+| `none` | the TCP peer's | the TCP peer's | no | the TCP peer's | |
+
+A discovered pod that is removed stays trusted for 60 s, because its last requests are still in flight. If Kubernetes gives
+its address to another pod within that time, that pod can forge client addresses: `networkPolicy` admits only pods of the
+controller's namespace.
 
 The services also use the `X-Request-Id` and the `traceparent` of trusted proxies, so a client's must not get through:
 
@@ -110,7 +114,7 @@ helm install ip-lookup helm/ip-lookup --namespace ip-lookup --create-namespace \
 
 - The API and the dashboard each have a Service of type LoadBalancer with `externalTrafficPolicy: Local`, which preserves
   the client's address: only nodes with a pod get connections, so run several pods. The load balancer must forward TCP;
-  set its options with `service.annotations`.
+  set its options with `service`, and those of one of the two with `service.api` or `service.dashboard`.
 - Certificates are in the Secrets `{fullname}-api-tls` and `{fullname}-dashboard-tls`. With `edge.direct.issuer`,
   cert-manager creates and renews them; port 80 is taken, so the issuer must use DNS-01. The pods wait for the Secrets,
   and use renewed certificates without a restart.
@@ -147,7 +151,24 @@ starting. `/readyz` of lookup-svc lists the databases in use. Databases that wou
 `lookup.resources.limits.memory` and `geo.resources.limits.memory`.
 
 Each pod downloads its own copy. With `geo.shared.enabled=true`, a CronJob downloads once into a volume that all pods
-read; its storage class must support `ReadWriteMany`.
+read; its storage class must support `ReadWriteMany`. If you turn it off again, the volume stays, so that `helm rollback`
+can return to it; delete it with `kubectl delete pvc {fullname}-geo`.
+
+The CronJob writes as user 65532 and group 65532 (`fsGroup`). Most volumes are given to that group when they are mounted;
+NFS and `hostPath` are not. If their directory belongs to root, geo-update reports "Permission denied". Then change its
+owner on the server or, unless the server maps root to another user, in the CronJob:
+
+```yaml
+geo:
+  shared:
+    pod:
+      extraInitContainers:
+        - name: own
+          image: VALKEY_IMAGE
+          command: [chown, "65532:65532", /var/lib/geo]
+          securityContext: {runAsUser: 0, runAsNonRoot: false, capabilities: {drop: [ALL], add: [CHOWN]}}
+          volumeMounts: [{name: geo, mountPath: /var/lib/geo}]
+```
 
 ## OpenShift
 
@@ -176,6 +197,13 @@ helm upgrade … --set valkey.persistence.size=5Gi
 The same applies to `valkey.persistence.existingClaim` and `storageClass`, except that the data does not move: run
 `quota-svc export` before and `quota-svc import` after it.
 
+## Test
+
+`helm test` checks that the API responds, through quota-svc and the store, and that discovery has found a proxy. It runs as
+the Job `{fullname}-selftest`. `helm uninstall` leaves a failed one, so Kubernetes deletes it after 10 minutes, and the next
+`helm test` at once. Until then, `kubectl logs job/{fullname}-selftest` says why it has failed (`helm test --logs` finds no
+logs: it expects a pod).
+
 ## Uninstall
 
 `helm uninstall` deletes everything except the volumes with data: `data-{fullname}-valkey-0`, and `{fullname}-backup` if
@@ -186,10 +214,23 @@ everybody has to sign in again. To delete the data: `kubectl delete pvc data-{fu
 
 With `valkey.backup.enabled=true`, a CronJob runs `quota-svc export` and keeps the last `valkey.backup.keep` files in the
 volume `{fullname}-backup`: `latest.jsonl`, and older ones named by their time. They contain password hashes: protect the
-volume like the store. To restore one, copy it from a pod that mounts the volume, then import it:
+volume like the store. The alert `IpLookupBackupOld` fires if none has succeeded for 36 hours.
+
+A restore adds what is missing in the store and changes nothing that exists. The suspended CronJob `{fullname}-restore` is
+its template; the images have no shell, and need none:
 
 ```sh
-kubectl -n ip-lookup exec -i deploy/ip-lookup-dashboard-api -c quota-svc -- quota-svc import - < latest.jsonl
+kubectl -n ip-lookup create job restore-1 --from=cronjob/ip-lookup-restore
+kubectl -n ip-lookup logs -f job/restore-1 -c import
+```
+
+For an older backup, set `valkey.backup.restoreFile` first; the log of the last backup lists the files. To import a file
+from your machine, use the dashboard's sidecar:
+
+```sh
+kubectl -n ip-lookup logs -l app.kubernetes.io/component=backup --all-containers
+helm upgrade … --set valkey.backup.restoreFile=20260101T032300Z.jsonl
+kubectl -n ip-lookup exec -i deploy/ip-lookup-dashboard-api -c quota-svc -- quota-svc import - < backup.jsonl
 ```
 
 ## Move to your own Redis
@@ -237,7 +278,7 @@ helm install … --set valkey.enabled=false --set externalRedis.existingSecret=r
 USUAL = re.compile(
     r"(^|\.)(image\..*|(quota|dashboard|exporter)\.resources|replicaCount|autoscaling\..*|podDisruptionBudget\..*"
     r"|topologySpreadConstraints|podAnnotations|podLabels|nodeSelector|tolerations|affinity|priorityClassName|extra[A-Z].*|pod"
-    r"|labels|nameOverride|fullnameOverride|imagePull[A-Z].*|dnsPolicy|dnsConfig|hostAliases|interval|serviceAccount\..*"
+    r"|strategy|probes|relabelings|metricRelabelings|scrapeTimeout|labels|nameOverride|fullnameOverride|imagePull[A-Z].*|dnsPolicy|dnsConfig|hostAliases|interval|serviceAccount\..*"
     r"|key|passwordKey|caKey|chargesKey|fullKey|secretKeys|storageClass|subPath|accessModes)$"
 )
 

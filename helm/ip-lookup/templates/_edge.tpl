@@ -111,7 +111,7 @@ Argument: (list $ "secret") */}}
 {{- end }}
 {{- end -}}
 
-{{/* Whether there is a pod for `helm test`. It can't send a PROXY protocol header as the load balancer. */}}
+{{/* Whether there is a Job for `helm test`. It can't send a PROXY protocol header as the load balancer. */}}
 {{- define "ip-lookup.testsEnabled" -}}
 {{- if and .Values.tests.enabled (not .Values.edge.direct.proxyProtocol) -}}true{{- end -}}
 {{- end -}}

@@ -188,8 +188,13 @@ Kubernetes would fall back to a single pod. Argument: (list $ NAME .Values.COMPO
 {{- end -}}
 
 {{/* Probes of a container with this admin port. The sidecar has no readiness probe: a store outage must not remove
-all endpoints from the Service. Argument: (list "port" failures-until-not-ready), the second 0 for no readiness probe */}}
+all endpoints from the Service. Argument: (list "port" failures-until-not-ready overrides), the second 0 for no readiness
+probe */}}
 {{- define "ip-lookup.probes" -}}
+{{- mergeOverwrite (include "ip-lookup.defaultProbes" . | fromYaml) (index . 2) | toYaml -}}
+{{- end -}}
+
+{{- define "ip-lookup.defaultProbes" -}}
 {{- $port := index . 0 -}}
 startupProbe:
   httpGet: {path: /livez, port: {{ $port }}}
@@ -239,6 +244,33 @@ noticed it, and kube-proxy forwards them only to a pod that is still ready. */}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
+{{- end -}}
+
+{{/* A PersistentVolumeClaim. Once it exists, it stays part of the release, even if it is not used any more: `helm rollback`
+fails if a claim of the older revision exists outside of the release, also while Kubernetes waits for its last pod to
+delete it. Argument: (list $ "component" "name" is-used options annotations) */}}
+{{- define "ip-lookup.claim" -}}
+{{- $root := index . 0 -}}{{- $options := index . 4 -}}
+{{- $spec := dict "accessModes" (default (list "ReadWriteOnce") $options.accessModes) "resources" (dict "requests" (dict "storage" $options.size)) -}}
+{{- with $options.storageClass -}}{{- $_ := set $spec "storageClassName" . -}}{{- end -}}
+{{- if not (index . 3) -}}
+{{- $existing := lookup "v1" "PersistentVolumeClaim" $root.Release.Namespace (index . 2) | default dict -}}
+{{- $owner := dig "metadata" "annotations" "meta.helm.sh/release-name" "" $existing -}}
+{{- $spec = ternary (pick (default dict $existing.spec) "accessModes" "storageClassName" "resources") dict (eq $owner $root.Release.Name) -}}
+{{- end -}}
+{{- with $spec }}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata:
+  {{- include "ip-lookup.metadata" (list $root (index $ 1) (index $ 2)) | nindent 2 }}
+  {{- with index $ 5 }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+spec:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end -}}
 
 {{/* Data of the ConfigMap. */}}

@@ -117,7 +117,7 @@ own token, so that the token of a lookup pod is of no use elsewhere. Argument: (
     {{- end }}
   ports:
     - {name: quota-admin, containerPort: 9082, protocol: TCP}
-  {{- include "ip-lookup.probes" (list "quota-admin" 0) | nindent 2 }}
+  {{- include "ip-lookup.probes" (list "quota-admin" 0 $values.quota.probes) | nindent 2 }}
   resources:
     {{- toYaml $values.quota.resources | nindent 4 }}
   {{- include "ip-lookup.containerSecurity" $root | indent 2 }}

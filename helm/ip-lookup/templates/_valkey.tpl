@@ -48,6 +48,25 @@ alive.sh: |
   [ -n "$(timeout 5 valkey-cli -p 6379 ping)" ]
 {{- end -}}
 
+{{- define "ip-lookup.valkeyProbes" -}}
+startupProbe:
+  exec: {command: [sh, /etc/valkey/ready.sh]}
+  periodSeconds: 1
+  timeoutSeconds: 5
+  # Loading a large append-only file takes time.
+  failureThreshold: 300
+readinessProbe:
+  exec: {command: [sh, /etc/valkey/ready.sh]}
+  periodSeconds: 5
+  timeoutSeconds: 5
+livenessProbe:
+  exec: {command: [sh, /etc/valkey/alive.sh]}
+  periodSeconds: 10
+  # Longer than the script's own timeout.
+  timeoutSeconds: 8
+  failureThreshold: 3
+{{- end -}}
+
 {{/* Secret with the passwords of the bundled Valkey. */}}
 {{- define "ip-lookup.valkeySecret" -}}
 {{- default (printf "%s-store" (include "ip-lookup.fullname" .)) .Values.valkey.existingSecret -}}

@@ -192,7 +192,7 @@ impl Pod {
 
     fn spawn(&self, chart: &Chart, pod: &Value, spec: &Value, services: &Services) -> Container {
         let mounts = Mounts::create(self.root.path(), chart, pod, spec);
-        if spec["image"].as_str().is_some_and(|image| image.contains("valkey")) {
+        if name_of(spec) == "valkey" {
             self.use_valkey(&mounts);
         }
         let program = program(spec, &mounts);

@@ -302,6 +302,72 @@ async fn release_moves_to_own_store_and_uses_its_new_password_in_cluster() {
     assert_eq!(namespace.valkey(), valkey, "the bundled Valkey is neither removed nor restarted");
 }
 
+/// Discovery of a Service that does not exist finds nothing.
+#[tokio::test]
+async fn failed_helm_test_names_its_reason_and_is_deleted_in_cluster() {
+    if !has_cluster() {
+        return;
+    }
+    let (namespace, chart) = (Namespace::create(), chart_dir());
+    let discover =
+        format!("edge.profile=custom,edge.discover.namespace={},edge.discover.service=none", namespace.0);
+    let notes = namespace.deploy("install", &chart, HELM_TIMEOUT, &[&discover]).unwrap();
+    assert!(notes.contains("NO PROXY FOUND"), "{notes}");
+    let job = format!("job/{RELEASE}-ip-lookup-selftest");
+    let mut uids = BTreeSet::new();
+    for _ in 0..2 {
+        assert!(namespace.helm(&["test", RELEASE, "--timeout", HELM_TIMEOUT]).is_err());
+        let log = namespace.kubectl(&["logs", &job]);
+        assert!(log.contains("discovery has found no proxy"), "{log}");
+        uids.insert(text(&namespace.get(&[&job])["metadata"]["uid"]).to_owned());
+    }
+    assert_eq!(uids.len(), 2, "the second test replaces the first one");
+    namespace.helm(&["uninstall", RELEASE, "--wait", "--timeout", HELM_TIMEOUT]).unwrap();
+    namespace.kubectl(&["wait", "--for=delete", &job, "--timeout=11m"]);
+    assert_eq!(namespace.kubectl(&["get", "pods", "-l", &instance(), "-o", "name"]), "");
+}
+
+/// The commands of the chart's README.
+#[tokio::test]
+async fn backup_is_restored_by_a_job_in_cluster() {
+    if !has_cluster() {
+        return;
+    }
+    let (namespace, chart) = (Namespace::create(), chart_dir());
+    namespace.deploy("install", &chart, HELM_TIMEOUT, &["valkey.backup.enabled=true"]).unwrap();
+    let key = use_new_key(&namespace).await;
+    let run = |cron: &str| {
+        let from = format!("--from=cronjob/{RELEASE}-ip-lookup-{cron}");
+        namespace.kubectl(&["create", "job", cron, &from]);
+        namespace.kubectl(&["wait", "--for=condition=Complete", &format!("job/{cron}"), "--timeout=180s"]);
+    };
+    run("backup");
+    namespace.quota(&["account", "delete", "you@example.com", "--yes"]);
+    namespace.forward().expect_status(Some(&key), 401, "the key is gone").await;
+    run("restore");
+    namespace.forward().expect_status(Some(&key), 200, "the key is back").await;
+}
+
+/// Nothing listens on port 1, so the volume stays empty. `ReadWriteOnce`, because every cluster has such a class.
+#[tokio::test]
+async fn rollback_restores_shared_geo_volume_in_cluster() {
+    if !has_cluster() {
+        return;
+    }
+    let (namespace, chart) = (Namespace::create(), chart_dir());
+    let url = "geo.provider=url,geo.url=http://127.0.0.1:1/geo.mmdb";
+    let shared = "lookup.replicaCount=1,geo.shared.enabled=true,geo.shared.accessModes={ReadWriteOnce}";
+    namespace.deploy("install", &chart, HELM_TIMEOUT, &[url, shared]).unwrap();
+    let claim = || namespace.get(&["pvc", &format!("{RELEASE}-ip-lookup-geo")])["metadata"]["uid"].clone();
+    let installed = claim();
+    namespace.deploy("upgrade", &chart, HELM_TIMEOUT, &[url]).unwrap();
+    assert_eq!(claim(), installed, "the volume stays");
+    namespace.helm(&["rollback", RELEASE, "1", "--wait", "--timeout", HELM_TIMEOUT]).unwrap();
+    assert_eq!(claim(), installed);
+    namespace.helm(&["uninstall", RELEASE, "--wait", "--timeout", HELM_TIMEOUT]).unwrap();
+    namespace.kubectl(&["wait", "--for=delete", &format!("pvc/{RELEASE}-ip-lookup-geo"), "--timeout=120s"]);
+}
+
 /// Runs a Valkey without a password outside of the release, with the image that the chart would use.
 fn apply_store(namespace: &Namespace) {
     let images = image_values();

@@ -27,6 +27,11 @@ fn named<'a>(items: &'a Value, name: &str) -> &'a Value {
     list(items).find(|item| item["name"] == name).unwrap_or_else(|| panic!("{name} is not in {items}"))
 }
 
+/// The Job that fills the shared volume for the first time.
+fn first_download(chart: &Chart) -> Option<&Value> {
+    chart.of_kind("Job").find(|job| name(job).contains("-geo-update-"))
+}
+
 #[test]
 fn rate_limit_headers_are_a_value_of_the_chart() {
     if !has_helm() {
@@ -84,7 +89,7 @@ fn geo_updater_rejects_databases_that_exceed_memory_or_volume() {
         (&format!("{without_limits},geo.shared.enabled=true"), 2048 * MIB),
     ] {
         let chart = render(&format!("geo.provider=dbip-lite,{values}"));
-        let updaters: Vec<_> = match chart.of_kind("Job").next() {
+        let updaters: Vec<_> = match first_download(&chart) {
             Some(job) => list(&job["spec"]["template"]["spec"]["containers"]).collect(),
             None => vec![named(&pod(&chart, "Deployment", "-lookup-svc")["containers"], "geo-refresh")],
         };
@@ -108,7 +113,7 @@ fn shared_geo_volume_is_filled_by_a_cron_job() {
     );
     let cron = &chart.object("CronJob", "-geo-update")["spec"];
     assert_eq!((&cron["schedule"], &cron["concurrencyPolicy"]), (&json!("@daily"), &json!("Forbid")));
-    let job = chart.of_kind("Job").next().unwrap();
+    let job = first_download(&chart).unwrap();
     assert_eq!(job["spec"], cron["jobTemplate"]["spec"], "the first download is the same");
     assert!(name(job).starts_with("ipl-ip-lookup-geo-update-"), "{}", name(job));
 
@@ -143,7 +148,7 @@ fn geo_updater_uses_the_proxy_and_private_ca() {
         "geo.proxy.exceptions={localhost,10.0.0.0/8},geo.ca.configMap=corporate-ca,geo.ca.key=bundle.pem",
     ])
     .unwrap();
-    let job = &shared.of_kind("Job").next().unwrap()["spec"]["template"]["spec"];
+    let job = &first_download(&shared).unwrap()["spec"]["template"]["spec"];
     for (pod, container) in [(job, "geo-update"), (pod(&each, "Deployment", "-lookup-svc"), "geo-refresh")] {
         let container = named(&pod["containers"], container);
         for (variable, value) in [
@@ -202,8 +207,8 @@ fn options_apply_to_every_pod() {
     }
     let chart = render_file("pod-options-values.yaml");
     let pods: Vec<_> = chart.pods().collect();
-    // lookup-svc, dashboard-api, valkey, its exporter and backup, geo-update as CronJob and Job, selftest.
-    assert_eq!(pods.len(), 8, "{:?}", chart.names());
+    // lookup-svc, dashboard-api, valkey, its exporter, backup and restore, geo-update as CronJob and Job, selftest.
+    assert_eq!(pods.len(), 9, "{:?}", chart.names());
     for (workload, template) in pods {
         let (metadata, spec) = (&template["metadata"], &template["spec"]);
         assert_eq!(metadata["labels"]["example.org/option"], "label", "{workload}");
@@ -360,7 +365,129 @@ fn backup_job_exports_through_its_own_sidecar() {
     let sidecar = named(&spec["initContainers"], "quota-svc");
     assert_eq!(sidecar["restartPolicy"], "Always", "a native sidecar ends with the Job");
     assert!(list(&sidecar["args"]).any(|flag| flag == "--serve=all"), "{sidecar}");
-    assert_eq!(spec["containers"][0]["args"], json!(["export", "--to=/backup/latest.jsonl"]));
+    let args = json!(["export", "--quota-url=http://127.0.0.1:8082", "--to=/backup/latest.jsonl"]);
+    assert_eq!(spec["containers"][0]["args"], args);
+}
+
+#[test]
+fn restore_job_never_runs_by_itself_and_imports_the_chosen_file() {
+    if !has_helm() {
+        return;
+    }
+    let chart = render("valkey.backup.enabled=true,valkey.backup.restoreFile=20260101T000000Z.jsonl");
+    let cron = &chart.object("CronJob", "-restore")["spec"];
+    assert_eq!(cron["suspend"], true);
+    let spec = &cron["jobTemplate"]["spec"]["template"]["spec"];
+    let args = json!(["import", "--quota-url=http://127.0.0.1:8082", "/backup/20260101T000000Z.jsonl"]);
+    assert_eq!(spec["containers"][0]["args"], args);
+    assert_eq!(named(&spec["containers"][0]["volumeMounts"], "backup")["readOnly"], true);
+    let names: Vec<_> = list(&spec["initContainers"]).map(|container| text(&container["name"])).collect();
+    assert_eq!(names, ["quota-svc"], "no backup is rotated");
+}
+
+#[test]
+fn services_of_api_and_dashboard_have_their_own_settings() {
+    if !has_helm() {
+        return;
+    }
+    let chart = Chart::render(&[
+        "--set",
+        "service.type=LoadBalancer,service.loadBalancerClass=example.org/nlb,service.annotations.both=yes",
+        "--set",
+        "service.ipFamilyPolicy=PreferDualStack,service.ipFamilies={IPv6,IPv4}",
+        "--set",
+        "service.api.annotations.own=api,service.api.loadBalancerIP=192.0.2.10,service.api.loadBalancerSourceRanges={192.0.2.0/24}",
+        "--set",
+        "service.dashboard.type=ClusterIP,service.dashboard.ipFamilies={IPv4},service.dashboard.ipFamilyPolicy=SingleStack",
+    ])
+    .unwrap();
+    let settings = |name: &str| {
+        let service = chart.object("Service", name);
+        let mut spec = service["spec"].clone();
+        spec.as_object_mut().unwrap().retain(|field, _| field != "ports" && field != "selector");
+        (service["metadata"]["annotations"].clone(), spec)
+    };
+    let api = json!({
+        "type": "LoadBalancer", "loadBalancerClass": "example.org/nlb", "loadBalancerIP": "192.0.2.10",
+        "loadBalancerSourceRanges": ["192.0.2.0/24"], "ipFamilyPolicy": "PreferDualStack", "ipFamilies": ["IPv6", "IPv4"],
+    });
+    assert_eq!(settings("-lookup-svc"), (json!({"both": "yes", "own": "api"}), api));
+    let dashboard = json!({"type": "ClusterIP", "ipFamilyPolicy": "SingleStack", "ipFamilies": ["IPv4"]});
+    assert_eq!(settings("-dashboard-api"), (json!({"both": "yes"}), dashboard));
+}
+
+#[test]
+fn probes_strategy_disruption_budget_and_scraping_can_be_changed() {
+    if !has_helm() {
+        return;
+    }
+    let (default, changed) = (render("valkey.backup.enabled=true"), render_file("availability-values.yaml"));
+    for (name, container) in [("-lookup-svc", "lookup-svc"), ("-dashboard-api", "dashboard-api")] {
+        let deployment = |chart: &Chart| chart.object("Deployment", name)["spec"].clone();
+        let rolling = json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}});
+        assert_eq!(deployment(&default)["strategy"], rolling);
+        let probes = |chart: &Chart| {
+            let spec = &deployment(chart)["template"]["spec"];
+            let (main, quota) =
+                (named(&spec["containers"], container), named(&spec["initContainers"], "quota-svc"));
+            [&main["livenessProbe"], &main["readinessProbe"], &quota["startupProbe"]].map(Value::clone)
+        };
+        let mut expected = probes(&default);
+        expected[0]["timeoutSeconds"] = 9.into();
+        expected[1]["periodSeconds"] = 3.into();
+        expected[2]["failureThreshold"] = 120.into();
+        assert_eq!(probes(&changed), expected, "all other settings stay");
+        let budget = |chart: &Chart| chart.object("PodDisruptionBudget", name)["spec"].clone();
+        assert_eq!(
+            (&budget(&default)["maxUnavailable"], &budget(&default)["minAvailable"]),
+            (&json!(1), &Value::Null)
+        );
+        assert!(budget(&changed)["maxUnavailable"].is_null());
+        let monitor = &changed.object("ServiceMonitor", name)["spec"]["endpoints"];
+        assert_eq!(list(monitor).count(), 2);
+        for endpoint in list(monitor) {
+            assert_eq!((&endpoint["interval"], &endpoint["scrapeTimeout"]), (&json!("30s"), &json!("5s")));
+            assert_eq!(endpoint["relabelings"], json!([{"targetLabel": "zone", "replacement": "a"}]));
+            assert_eq!(endpoint["metricRelabelings"], json!([{"action": "drop", "sourceLabels": ["le"]}]));
+        }
+    }
+    let spec = |kind: &str, name: &str| changed.object(kind, name)["spec"].clone();
+    assert_eq!(spec("Deployment", "-lookup-svc")["strategy"], json!({"type": "Recreate"}));
+    let surge = json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": "50%"}});
+    assert_eq!(spec("Deployment", "-dashboard-api")["strategy"], surge);
+    assert_eq!(spec("PodDisruptionBudget", "-lookup-svc")["minAvailable"], "50%");
+    assert_eq!(spec("PodDisruptionBudget", "-dashboard-api")["minAvailable"], 0);
+    let valkey =
+        named(&pod(&changed, "StatefulSet", "-valkey")["containers"], "valkey")["startupProbe"].clone();
+    assert_eq!((&valkey["failureThreshold"], &valkey["periodSeconds"]), (&json!(900), &json!(1)));
+}
+
+/// NFS ignores `fsGroup`, so a directory of root must be given to the updater's user.
+#[test]
+fn documented_init_container_gives_the_shared_volume_to_the_updaters_user() {
+    if !has_helm() {
+        return;
+    }
+    let readme = fs::read_to_string(chart_dir().join("README.md")).unwrap();
+    let block = readme.split("```yaml\n").find(|block| block.starts_with("geo:\n")).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let values = dir.path().join("values.yaml");
+    fs::write(&values, block.split("```").next().unwrap()).unwrap();
+    let shared = "geo.provider=dbip-lite,geo.shared.enabled=true";
+    let chart = Chart::render(&["--values", values.to_str().unwrap(), "--set", shared]).unwrap();
+    let jobs = chart.pods().filter(|(name, _)| name.contains("geo-update"));
+    let jobs: Vec<_> = jobs.map(|(_, template)| &template["spec"]).collect();
+    assert_eq!(jobs.len(), 2, "the CronJob and the first download: {:?}", chart.names());
+    for spec in jobs {
+        let (own, updater) = (&spec["initContainers"][0], named(&spec["containers"], "geo-update"));
+        let (user, group) =
+            (&updater["securityContext"]["runAsUser"], &updater["securityContext"]["runAsGroup"]);
+        let target = named(&updater["volumeMounts"], "geo")["mountPath"].clone();
+        assert_eq!(own["command"], json!(["chown", format!("{user}:{group}"), target]));
+        assert_eq!(named(&own["volumeMounts"], "geo")["mountPath"], target);
+        assert_eq!(own["securityContext"]["runAsUser"], 0);
+        assert_eq!(spec["securityContext"]["fsGroup"], *group, "for volumes that support it");
+    }
 }
 
 #[test]

@@ -47,10 +47,13 @@ async fn release_becomes_ready_and_serves_requests() {
         if checks.to_string().contains("geo.mmdb") { Ok(()) } else { Err(checks.to_string()) }
     })
     .await;
-    assert!(!lookup.log("geo-refresh").contains("ERROR"), "{}", lookup.log("geo-refresh"));
+    let log = lookup.log("geo-refresh");
+    assert!(!log.contains("ERROR"), "{log}");
+    assert!(log.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()), "log.format is json: {log}");
 
     services.insert("ipl-ip-lookup-lookup-svc:80".to_owned(), lookup.addr(8080));
-    let (status, log) = Pod::run(&chart, chart.object("Pod", "-selftest"), &services).await;
+    let (status, log) =
+        Pod::run(&chart, &chart.object("Job", "-selftest")["spec"]["template"], &services).await;
     assert!(status.success() && log.contains("ok: "), "helm test: {log}");
     check_queried_metrics(&lookup, &dashboard).await;
     drop(valkey);
@@ -291,6 +294,48 @@ async fn moving_to_an_external_redis_keeps_keys_and_valkey() {
     assert_eq!(status_of_lookup(&lookup, &key).await, 200);
     let spec = |chart: &Chart| chart.object("StatefulSet", "-valkey")["spec"]["template"]["spec"].clone();
     assert_eq!(spec(&moved), spec(&chart), "Valkey is not restarted");
+}
+
+/// Starts a Job of a CronJob, with another volume in place of that of the backups.
+async fn start_job(chart: &Chart, cron: &str, volume: Value, services: &Services) -> Pod {
+    let mut job = chart.object("CronJob", cron)["spec"]["jobTemplate"].clone();
+    let volumes = job["spec"]["template"]["spec"]["volumes"].as_array_mut().unwrap();
+    let backups = volumes.iter_mut().find(|volume| volume["name"] == "backup").unwrap();
+    *backups = volume;
+    Pod::start(chart, &job, services).await
+}
+
+async fn wait_for_log(pod: &Pod, container: &str, part: &str) {
+    eventually_ok(WAIT_TIMEOUT, part, async || {
+        let log = pod.log(container);
+        if log.contains(part) { Ok(()) } else { Err(log) }
+    })
+    .await;
+}
+
+/// As the chart's README describes it, with `kubectl` left out.
+#[tokio::test]
+async fn restore_job_adds_the_keys_of_a_backup_to_an_empty_store() {
+    if !has_tools() {
+        return;
+    }
+    let mut chart = render(&["--set", "valkey.backup.enabled=true"]);
+    let (_valkey, services) = start_store(&chart).await;
+    let dashboard = Pod::start(&chart, chart.object("Deployment", "-dashboard-api"), &services).await;
+    let key = create_key(&dashboard);
+    let volume = json!({"name": "backup", "emptyDir": {}});
+    let backup = start_job(&chart, "-backup", volume, &services).await;
+    wait_for_log(&backup, "export", "Exported 1 account with 1 key").await;
+    let exported = std::fs::read_to_string(backup.path("/backup/latest.jsonl")).unwrap();
+
+    let file = json!({"latest.jsonl": exported});
+    chart.objects.push(json!({"kind": "ConfigMap", "metadata": {"name": "backups"}, "data": file}));
+    let (_empty, services) = start_store(&chart).await;
+    let volume = json!({"name": "backup", "configMap": {"name": "backups"}});
+    let restore = start_job(&chart, "-restore", volume, &services).await;
+    wait_for_log(&restore, "import", "keys          1").await;
+    let lookup = Pod::start(&chart, chart.object("Deployment", "-lookup-svc"), &services).await;
+    assert_eq!(status_of_lookup(&lookup, &key).await, 200);
 }
 
 /// The operator's own Redis: TLS with a private CA, an ACL user, and the password in a Secret.

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
-use e2e::chart::api_server::serve_secrets;
+use e2e::chart::api_server::serve_objects;
 use e2e::chart::{
     Chart, chart_dir, ci_values, copy_chart, helm, list, name, project_root, schemas, text, typed, venv_tool,
 };
@@ -126,6 +126,14 @@ fn invalid_values_are_rejected_with_a_reason() {
         ("lookup.autoscaling.enabled=true,lookup.autoscaling.minReplicas=11", "above maxReplicas 10"),
         ("dashboard.autoscaling.enabled=true,dashboard.autoscaling.maxReplicas=1", "above maxReplicas 1"),
         ("service.externalTrafficPolicy=Local", "needs service.type LoadBalancer or NodePort"),
+        ("service.loadBalancerIP=192.0.2.1", "service.loadBalancerIP needs service.type LoadBalancer"),
+        (
+            "service.type=LoadBalancer,service.api.type=NodePort,service.api.loadBalancerClass=a",
+            "service.loadBalancerClass needs service.type LoadBalancer",
+        ),
+        ("service.api.port=81", "service.api: Additional property port is not allowed"),
+        ("service.ipFamilies={IPv5}", "service.ipFamilies.0 must be one of"),
+        ("quota.probes.readinessProbe.periodSeconds=1", "Additional property readinessProbe is not allowed"),
         ("valkey.image.tag=", "valkey.image.tag is empty"),
         ("valkey.maxMemory=1gb", "valkey.maxMemory 1gb must be below the memory limit 512Mi"),
         ("valkey.resources.limits.memory=268435456", "valkey.maxMemory 256mb must be below the memory limit"),
@@ -158,7 +166,10 @@ fn invalid_values_are_rejected_with_a_reason() {
         ("quota.burstLimit=65536", "quota.burstLimit: Must be less than or equal to 65535"),
         ("quota.dailyLimit=4294967296", "quota.dailyLimit: Must be less than or equal to"),
         ("quota.demoLimit=4294967296", "quota.demoLimit: Must be less than or equal to"),
-        (r"commonLabels.app\.kubernetes\.io/instance=x", "has app.kubernetes.io/instance, which the chart sets"),
+        (
+            r"commonLabels.app\.kubernetes\.io/instance=x",
+            "has app.kubernetes.io/instance, which the chart sets",
+        ),
         (r"lookup.podLabels.app\.kubernetes\.io/name=x", "has app.kubernetes.io/name, which the chart sets"),
         (r"tests.pod.podLabels.app\.kubernetes\.io/component=x", "has app.kubernetes.io/component, which"),
         ("valkey.backup.schedule=@reboot", "valkey.backup.schedule: Does not match pattern"),
@@ -350,13 +361,17 @@ fn network_policy_admits_only_ingress_prometheus_and_test_pod() {
 /// Renders NOTES.txt. Only `helm install` prints it, and that needs a cluster. So this function copies the chart, adds
 /// a ConfigMap that contains the notes, and renders the copy.
 fn notes(values: &str) -> String {
+    notes_of(&["--set", values])
+}
+
+fn notes_of(arguments: &[&str]) -> String {
     let dir = tempfile::tempdir().unwrap();
     let copy = copy_chart(dir.path());
     let notes = std::fs::read_to_string(copy.join("templates/NOTES.txt")).unwrap();
     let object = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: the-notes}\ndata:\n  text: {{ include \"notes\" . | quote }}\n";
     write(&copy, "_notes.tpl", &format!("{{{{- define \"notes\" -}}}}{notes}{{{{- end -}}}}"));
     write(&copy, "notes.yaml", object);
-    let chart = Chart::render_dir(&copy, &["--set", values]).unwrap();
+    let chart = Chart::render_dir(&copy, arguments).unwrap();
     text(&chart.object("ConfigMap", "the-notes")["data"]["text"]).to_owned()
 }
 
@@ -410,6 +425,10 @@ fn notes_explain_volumes_certificates_and_discovery() {
         ("", "delete pvc data-ipl-ip-lookup-valkey-0"),
         ("valkey.persistence.existingClaim=mine", "delete pvc mine"),
         ("valkey.backup.enabled=true", "Backups are in the PersistentVolumeClaim ipl-ip-lookup-backup"),
+        ("valkey.backup.enabled=true", "create job restore-1 --from=cronjob/ipl-ip-lookup-restore"),
+        ("", "logs job/ipl-ip-lookup-selftest"),
+        ("edge.profile=traefik,ingress.enabled=true", "Traefik also serves plain HTTP"),
+        ("edge.profile=traefik,ingress.enabled=true", "router.entrypoints=websecure in edge.annotations"),
         ("", "port-forward svc/ipl-ip-lookup-dashboard-api 8081:80"),
         ("", "open http://localhost:8081"),
         ("edge.profile=haproxy,ingress.enabled=true", "ipl-ip-lookup-api-tls (certificate and key of lookup"),
@@ -445,6 +464,94 @@ fn notes_explain_volumes_certificates_and_discovery() {
     assert!(!external.contains("StorageClass") && !external.contains("delete pvc"), "{external}");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn notes_warn_if_the_controllers_service_has_no_endpoints() {
+    if !has_tools() {
+        return;
+    }
+    let slice = |service: &str, ips: &[&str]| {
+        let mut slice = testkit::kube_api::slice(service, "1", ips);
+        slice["metadata"]["labels"] = json!({"kubernetes.io/service-name": service});
+        slice
+    };
+    let other = slice("other", &["10.0.0.1"]);
+    for (slices, found) in [
+        (vec![other.clone()], false),
+        (vec![other.clone(), slice("haproxy-kubernetes-ingress", &[])], false),
+        (vec![other, slice("haproxy-kubernetes-ingress", &["10.0.0.2"])], true),
+    ] {
+        let api_server = serve_objects(&slices).await;
+        let cluster = ["--dry-run=server", "--kube-apiserver", &api_server.url()];
+        let notes = notes_of(&[&cluster, ["--set", "edge.profile=haproxy"].as_slice()].concat());
+        assert_eq!(!notes.contains("NO PROXY FOUND"), found, "{notes}");
+    }
+}
+
+/// `helm uninstall` leaves the objects of a failed test.
+#[test]
+fn failed_test_is_deleted_by_kubernetes() {
+    if !has_tools() {
+        return;
+    }
+    let chart = render("");
+    let job = chart.object("Job", "-selftest");
+    let annotations =
+        json!({"helm.sh/hook": "test", "helm.sh/hook-delete-policy": "before-hook-creation,hook-succeeded"});
+    assert_eq!(job["metadata"]["annotations"], annotations, "a new test replaces the old one");
+    let spec = &job["spec"];
+    assert_eq!((&spec["ttlSecondsAfterFinished"], &spec["backoffLimit"]), (&json!(600), &json!(0)));
+    assert_eq!(spec["activeDeadlineSeconds"], 300, "a pod that can't start ends, too");
+}
+
+#[test]
+fn test_job_checks_discovery_through_the_admin_port() {
+    if !has_tools() {
+        return;
+    }
+    for (values, discovers) in [("edge.profile=haproxy", true), ("", false)] {
+        let chart = render(values);
+        let flags =
+            chart.object("Job", "-selftest")["spec"]["template"]["spec"]["containers"][0]["args"].clone();
+        let admin_url = "--admin-url=http://ipl-ip-lookup-lookup-svc-metrics:9080";
+        assert_eq!(list(&flags).any(|flag| flag == admin_url), discovers, "{flags}");
+        let rules =
+            |name: &str, direction: &str| chart.object("NetworkPolicy", name)["spec"][direction].clone();
+        let opens = |rules: &Value, peer: &str| {
+            list(rules)
+                .any(|rule| rule.to_string().contains(peer) && rule["ports"].to_string().contains("9080"))
+        };
+        assert_eq!(opens(&rules("-lookup-svc", "ingress"), "selftest"), discovers, "{values}");
+        assert_eq!(opens(&rules("-selftest", "egress"), "lookup-svc"), discovers, "{values}");
+    }
+}
+
+/// A rollback fails if a claim of the older revision exists, but not in the newer one. Without this, Kubernetes would also
+/// delete the claim only after the last pod that uses it, and a rollback of a stuck upgrade would be impossible.
+#[tokio::test(flavor = "multi_thread")]
+async fn claim_stays_in_the_release_when_it_is_not_used_any_more() {
+    if !has_tools() {
+        return;
+    }
+    let used = "geo.provider=dbip-lite,geo.shared.enabled=true,geo.shared.size=7Gi,geo.shared.storageClass=nfs,valkey.backup.enabled=true";
+    let before = render(used);
+    let claims = |chart: &Chart| chart.of_kind("PersistentVolumeClaim").cloned().collect::<Vec<_>>();
+    assert_eq!(claims(&before).len(), 2);
+    assert_eq!(claims(&render("")), [Value::Null; 0], "a release that never had them has none");
+    for (owner, kept) in [("ipl", 2), ("another-release", 0)] {
+        let mut existing = claims(&before);
+        for claim in &mut existing {
+            claim["metadata"]["annotations"]["meta.helm.sh/release-name"] = owner.into();
+            claim["spec"]["volumeName"] = "pv-1".into();
+        }
+        let api_server = serve_objects(&existing).await;
+        let after = Chart::render(&["--dry-run=server", "--kube-apiserver", &api_server.url()]).unwrap();
+        assert_eq!(claims(&after).len(), kept, "{:?}", after.names());
+        for claim in claims(&after) {
+            assert!(claims(&before).contains(&claim), "with the size and class that it has: {claim}");
+        }
+    }
+}
+
 #[test]
 fn readme_explains_storage_certificates_and_escaping() {
     let readme = std::fs::read_to_string(chart_dir().join("README.md")).unwrap();
@@ -456,6 +563,8 @@ fn readme_explains_storage_certificates_and_escaping() {
         r"--set 'log.level=warn\,hyper=debug'",
         "--cascade=orphan",
         "runAsUser: null",
+        "stays trusted for 60 s",
+        "| `none` | the TCP peer's | the TCP peer's | no | the TCP peer's |",
     ] {
         assert!(readme.contains(part), "{part}");
     }
@@ -544,7 +653,7 @@ async fn generated_secrets_stay_the_same_on_upgrade() {
     let installed = secrets(&chart);
     assert_eq!(installed.len(), 4, "{installed:?}");
     assert_ne!(secrets(&render(values)), installed, "another installation gets different secrets");
-    let api_server = serve_secrets(&installed).await;
+    let api_server = serve_objects(&installed).await;
     let upgraded =
         Chart::render(&["--dry-run=server", "--kube-apiserver", &api_server.url(), "--set", values]).unwrap();
     assert_eq!(secrets(&upgraded), installed);
@@ -609,7 +718,7 @@ async fn upgrade_keeps_a_password_and_adds_a_missing_one() {
     }
     let mut old = render("").object("Secret", "-store").clone();
     old["data"].as_object_mut().unwrap().retain(|entry, _| entry == "password");
-    let api_server = serve_secrets(std::slice::from_ref(&old)).await;
+    let api_server = serve_objects(std::slice::from_ref(&old)).await;
     let upgraded = Chart::render(&["--dry-run=server", "--kube-apiserver", &api_server.url()]).unwrap();
     let data = &upgraded.object("Secret", "-store")["data"];
     assert_eq!(data["password"], old["data"]["password"]);

@@ -27,7 +27,7 @@ const OTHER_FLAGS: &str = "--release --profile --bin --bins --lib --test --works
     --tag --detach --name --volume --volumes-from --publish --force --rm --network --build --pull --no-build --cacert \
     --haproxy-protocol --insecure --fail --silent --show-error --max-time --dry-run --now --unit --follow \
     --build-arg --to --sign --check --ignore-missing --repo --bundle --new-bundle-format --certificate-identity \
-    --certificate-oidc-issuer --retry --retry-all-errors --version --tags --compare";
+    --certificate-oidc-issuer --retry --retry-all-errors --version --tags --compare --from --all-containers";
 
 /// Every document in the top directory, in `docs` and its directories, and the README of the tests.
 fn documents() -> Vec<String> {
