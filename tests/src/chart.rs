@@ -76,13 +76,12 @@ impl Chart {
         self.objects.iter().filter(move |object| object["kind"] == kind)
     }
 
-    /// The pod template of every workload, with the workload's name; a plain Pod is its own template.
+    /// The pod template of every workload, with the workload's name.
     pub fn pods(&self) -> impl Iterator<Item = (&str, &Value)> {
         self.objects.iter().filter_map(|object| {
             let template = match object["kind"].as_str()? {
                 "Deployment" | "StatefulSet" | "Job" => &object["spec"]["template"],
                 "CronJob" => &object["spec"]["jobTemplate"]["spec"]["template"],
-                "Pod" => object,
                 _ => return None,
             };
             Some((name(object), template))

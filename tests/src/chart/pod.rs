@@ -46,7 +46,7 @@ struct Container {
 }
 
 impl Pod {
-    /// Starts one pod of a workload (`Deployment`, `StatefulSet`), or a plain `Pod`. The containers start in kubelet's
+    /// Starts one pod of a workload (`Deployment`, `StatefulSet`, `Job`). The containers start in kubelet's
     /// order: init containers and native sidecars one by one, then the main containers. Waits until all probes pass.
     ///
     /// # Panics
@@ -263,9 +263,6 @@ impl Container {
 
 /// The pod template of a workload. The volume claims of a StatefulSet are added as `volumeClaims`.
 fn template(workload: &Value) -> Value {
-    if workload["kind"] == "Pod" {
-        return workload.clone();
-    }
     let mut pod = workload["spec"]["template"].clone();
     pod["volumeClaims"] = workload["spec"]["volumeClaimTemplates"].clone();
     pod
