@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use testkit::mmdb::{Builder, Value};
 
 /// Addresses in testkit's sample database. All but the last have a location; the last has only a network.
-pub const SAMPLE: [&str; 5] = ["192.0.2.7", "198.51.100.99", "203.0.113.200", "2001:db8::17", "8.8.8.8"];
+pub const SAMPLE: [&str; 5] = ["81.2.69.7", "216.160.83.99", "89.160.20.200", "2a02:cf40::17", "8.8.8.8"];
 
 /// IPv4 networks of the City database, each a /24.
 const V4_NETWORKS: u32 = 1_500_000;

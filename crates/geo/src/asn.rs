@@ -15,10 +15,11 @@ impl AsnList {
     /// Parses a list. One invalid line rejects the whole file: with a partly read list, `contains` would
     /// silently return false for listed networks. An empty file is rejected too: a writer may just have truncated it.
     pub(crate) fn parse(text: &str) -> Result<Self, GeoError> {
+        // Joined files have a byte order mark in the middle, too.
+        let text = text.replace('\u{feff}', "");
         if text.trim().is_empty() {
             return Err(GeoError::AsnEmpty);
         }
-        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let mut numbers = HashSet::new();
         let mut header_allowed = true;
         for (index, line) in text.lines().enumerate() {
@@ -44,26 +45,32 @@ impl AsnList {
 
 /// The column names of a public CSV list, such as `ASN,Entity`.
 fn is_csv_header(line: &str) -> bool {
-    line.split(',').next().is_some_and(|column| column.trim().eq_ignore_ascii_case("asn"))
+    line.split(',').next().is_some_and(|column| unquoted(column).eq_ignore_ascii_case("asn"))
 }
 
-/// Returns the number of a line such as `45090`, `AS45090`, `AS45090 Example` or `45090,Example`.
+/// Returns the number of a line such as `45090`, `AS45090`, `AS45090 Example`, `45090,Example` or `"45090","Example"`.
 fn parse_line(line: &str) -> Option<u32> {
     let is_separator = |c: char| c == ',' || c.is_whitespace();
     let (number, name) = line.split_once(is_separator).unwrap_or((line, ""));
     let number = parse_number(number)?;
     let mut words = name.split(is_separator).filter(|word| !word.is_empty()).peekable();
     // Several numbers on one line: reading only the first would silently leave out the others.
-    let is_other_number = |word| parse_number(word).is_some_and(|other| other != number);
+    let is_other_number = |word| parse_number(word).is_some_and(|other| other != number && other != 0);
     let has_several = words.peek().is_some() && words.all(is_other_number);
     (!has_several).then_some(number)
 }
 
+/// Also 0, the number of no network, which some lists contain.
 fn parse_number(text: &str) -> Option<u32> {
+    let text = unquoted(text);
     let digits = text.strip_prefix("AS").unwrap_or(text);
     // `parse` alone would accept a plus sign.
     let is_decimal = digits.bytes().all(|byte| byte.is_ascii_digit());
-    digits.parse().ok().filter(|number| is_decimal && *number != 0)
+    digits.parse().ok().filter(|_| is_decimal)
+}
+
+fn unquoted(text: &str) -> &str {
+    text.trim().trim_matches('"')
 }
 
 /// The day on which the networks of the built-in lists were announced, such as `2026-06-17`. `asn-lists.py` sets it.
@@ -149,6 +156,9 @@ mod tests {
             "45090,AS45090",
             "  AS45090  ",
             "45090\r",
+            "\"45090\"",
+            "\"AS45090\",\"Example, Inc.\"",
+            "\u{feff}45090",
         ] {
             let list = AsnList::parse(&format!("# comment\n\n{line}\n \t\n64500")).expect(line);
             assert_eq!(
@@ -167,6 +177,7 @@ mod tests {
             "AS3223 # Voxility, GB (hosting)\nAS45090 # Tencent cloud\n",
             "ASN,Entity\n3223,\"VOXILITY, RO\"\n45090,Tencent\n",
             "\u{feff}# Source: example\nasn\n3223\n45090",
+            "\u{feff}\"ASN\",\"Entity\"\r\n\"3223\",\"Voxility\"\r\n\"45090\",\"Tencent\"\r\n",
         ] {
             let list = AsnList::parse(text).expect(text);
             assert_eq!(
@@ -176,6 +187,10 @@ mod tests {
             );
         }
         assert!(AsnList::parse("# none").expect("valid list").0.is_empty());
+        for zero in ["0", "AS0 Not routed", "\"0\""] {
+            let list = AsnList::parse(&format!("{zero}\n64500\n")).expect(zero);
+            assert!(list.contains(64500), "{zero}");
+        }
     }
 
     #[test]
@@ -189,8 +204,6 @@ mod tests {
             "ASAS64500",
             "ASN64500",
             "ASN,Entity",
-            "0",
-            "AS0 Example",
             "-1",
             "+64500",
             "4294967296",
@@ -198,7 +211,8 @@ mod tests {
             "64500;Example",
             "64500.1",
             "192.0.2.0/24",
-            "\"64500\",\"Example\"",
+            "\"Example\",\"64500\"",
+            "\"64500\",\"64501\"",
             ",Example",
             "64500,64501",
             "AS64500 AS64501 AS64502",
@@ -206,7 +220,7 @@ mod tests {
             let error = AsnList::parse(&format!("64496\n# comment\n\n{line}\n64497\n")).expect_err(line);
             assert!(matches!(error, GeoError::AsnLine { line: 4 }), "{line:?}: {error}");
         }
-        for text in ["", "\n"] {
+        for text in ["", "\n", "\u{feff}"] {
             assert!(matches!(AsnList::parse(text), Err(GeoError::AsnEmpty)), "{text:?}");
         }
     }

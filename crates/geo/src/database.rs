@@ -16,7 +16,9 @@ use maxminddb::{LookupResult, MaxMindDbError, Metadata, Reader, WithinOptions};
 use crate::GeoError;
 use crate::layout::Fields;
 use crate::memory::MemoryLimit;
+use crate::merge::has_details;
 use crate::provider::{self, Attribution, DatabaseKind};
+use crate::public_address::is_public;
 
 /// Maximum size of a file: 2 GiB, three times the size of the largest commercial database.
 pub(crate) const DATABASE_LIMIT: u64 = 2 << 30;
@@ -124,7 +126,7 @@ impl Database {
     pub(crate) fn load_built_in(name: &str, bytes: Vec<u8>) -> Result<Self, MaxMindDbError> {
         let reader = Reader::from_source(bytes)?;
         let metadata = reader.metadata().clone();
-        let probe = Probe { kind: DatabaseKind::Country, has_countries: true };
+        let probe = Probe { kind: DatabaseKind::Country, has_countries: true, has_details: false };
         let mut database = Self::new(name, reader, metadata, probe);
         database.info.attribution = Some(provider::NRO);
         Ok(database)
@@ -133,7 +135,10 @@ impl Database {
     fn new(name: &str, reader: Reader<Vec<u8>>, metadata: Metadata, probe: Probe) -> Self {
         let info = DatabaseInfo {
             name: name.to_owned(),
-            kind: DatabaseKind::of(&metadata.database_type).unwrap_or(probe.kind),
+            // A type such as "carrier_location" is not enough for a database of cities.
+            kind: DatabaseKind::of(&metadata.database_type)
+                .filter(|kind| *kind != DatabaseKind::City || probe.has_details)
+                .unwrap_or(probe.kind),
             attribution: provider::attribution(&metadata.database_type, name),
             database_type: metadata.database_type,
             ip_version: metadata.ip_version,
@@ -154,9 +159,10 @@ impl Database {
             .then(|| (database_type.as_str(), text.unwrap_or_default(), attribution.as_ref(), *ip_version))
     }
 
-    /// Finds the record of an address. An IPv4-only file has none for an IPv6 address.
+    /// Finds the record of an address. Only public addresses have one: some databases place private networks, such as
+    /// 192.168.0.0/16, in the country of an Internet registry. An IPv4-only file has none for an IPv6 address.
     pub(crate) fn find_record(&self, ip: IpAddr) -> Option<FoundRecord<'_>> {
-        if ip.is_ipv6() && self.info.ip_version == 4 {
+        if !is_public(ip) || ip.is_ipv6() && self.info.ip_version == 4 {
             return None;
         }
         self.reader.lookup(ip).ok().filter(FoundRecord::has_data)
@@ -225,13 +231,15 @@ fn minimal_metadata(original: &Metadata) -> Vec<u8> {
 struct Probe {
     kind: DatabaseKind,
     has_countries: bool,
+    /// Whether any record has a city or something else that is more precise than a country.
+    has_details: bool,
 }
 
 /// Decodes up to `MAX_PROBES` networks as a request would, and infers the kind of database from the first usable
 /// record. Rejects the file if one of them fails to decode or none is usable.
 fn probe(reader: &Reader<Vec<u8>>) -> Result<Probe, GeoError> {
     let options = WithinOptions::default().skip_empty_values();
-    let (mut kind, mut has_countries) = (None, false);
+    let (mut kind, mut has_countries, mut details) = (None, false, false);
     let mut seen = HashSet::new();
     for record in reader.networks(options).map_err(GeoError::Corrupt)?.take(MAX_PROBES) {
         let record = record.map_err(GeoError::Corrupt)?;
@@ -241,8 +249,9 @@ fn probe(reader: &Reader<Vec<u8>>) -> Result<Probe, GeoError> {
         let fields: Fields<'_> = record.decode().map_err(GeoError::Corrupt)?.unwrap_or_default();
         kind = kind.or((!fields.is_empty()).then(|| infer_kind(&fields)));
         has_countries |= fields.country.is_some();
+        details |= has_details(&fields);
     }
-    Ok(Probe { kind: kind.ok_or(GeoError::NoKnownFields)?, has_countries })
+    Ok(Probe { kind: kind.ok_or(GeoError::NoKnownFields)?, has_countries, has_details: details })
 }
 
 fn infer_kind(fields: &Fields<'_>) -> DatabaseKind {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer};
 use crate::country::{self, Country};
 use crate::location::RegionCode;
 use crate::record::{Field, MmdbRecord};
-use crate::timezone;
+use crate::{region_code, timezone};
 
 /// The data of one database about one address.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -34,9 +34,10 @@ impl<'a> Fields<'a> {
         *self == Fields::default()
     }
 
-    /// The region code of the database, if it is a valid code of this country.
+    /// The region code of the database, if ISO 3166-2 has it for this country.
     pub(crate) fn stored_region_code(&self, country: &str) -> Option<RegionCode> {
-        self.region_code.and_then(|part| RegionCode::compose(country, part))
+        let code = self.region_code.and_then(|part| RegionCode::compose(country, part));
+        code.filter(|code| region_code::exists(code))
     }
 }
 

@@ -22,6 +22,7 @@ mod location_cache;
 mod memory;
 mod merge;
 mod provider;
+mod public_address;
 mod record;
 mod region_code;
 mod reload;
@@ -29,11 +30,11 @@ mod snapshot;
 mod timezone;
 pub mod update;
 
-pub use built_in::is_public;
 pub use database::DatabaseInfo;
 pub use field::{Field, Type, write_value};
 pub use location::{AsText, FULL_FIELDS, GEO_FIELDS, Location, LocationJson, RegionCode};
 pub use provider::{Attribution, DatabaseKind};
+pub use public_address::is_public;
 pub use reload::ReloadStatus;
 pub use timezone::TimezoneInfo;
 

@@ -22,6 +22,9 @@ pub struct Location<'a> {
     /// Degrees east.
     pub longitude: Option<f64>,
     pub timezone: Option<&'a str>,
+    /// The timezone that `timezone_offset` is computed with: `timezone`, or one of a country whose timezones have the same
+    /// offset. Not part of the JSON.
+    pub offset_timezone: Option<&'a str>,
     /// Seconds east of UTC at the time of the lookup.
     pub timezone_offset: Option<i32>,
     /// Owned only if the database stores it as a number.

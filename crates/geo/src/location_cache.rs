@@ -75,7 +75,8 @@ impl LocationCache {
             && json.len() <= MAX_JSON_LEN
             && let Ok(mut cached) = slot.try_lock()
         {
-            let valid = now..location.timezone.map_or(i64::MAX, |zone| timezones.next_change(zone, now));
+            let changes = location.offset_timezone.map(|zone| timezones.next_change(zone, now));
+            let valid = now..changes.unwrap_or(i64::MAX);
             *cached = Some(Box::new(CachedLocation { offsets, valid, json }));
         }
         result

@@ -133,13 +133,13 @@ mod tests {
         let path = dir.path().join("city.mmdb");
         let write = |city: &str| {
             let record = Value::map([("city", Value::from(city))]);
-            fs::write(&path, Builder::new("city").add("192.0.2.0/24", &record).finish()).expect("write");
+            fs::write(&path, Builder::new("city").add("81.2.69.0/24", &record).finish()).expect("write");
         };
         write("Berlin");
         let geo = Geo::open_within(&GeoArgs { geo_db: vec![path.clone()], ..GeoArgs::default() }, memory);
         let geo = geo.expect("load geo data");
         let city = || {
-            geo.lookup("192.0.2.1".parse().expect("IP address"), 0, |location| {
+            geo.lookup("81.2.69.1".parse().expect("IP address"), 0, |location| {
                 location.city.map(str::to_owned)
             })
         };

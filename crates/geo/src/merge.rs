@@ -163,7 +163,7 @@ fn operator(fields: &Fields<'_>) -> Operator {
 }
 
 /// Whether a record has any of the fields that must come from one database.
-fn has_details(fields: &Fields<'_>) -> bool {
+pub(crate) fn has_details(fields: &Fields<'_>) -> bool {
     let names = fields.city.or(fields.region).or(fields.region_code).or(fields.timezone);
     names.is_some() || fields.postal_code.is_some() || fields.coordinates.is_some()
 }

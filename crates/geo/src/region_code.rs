@@ -1,8 +1,8 @@
-//! Finds the ISO 3166-2 code of a region by its name, for databases that have only the name.
+//! The codes of ISO 3166-2: checks those of databases, and finds the code of a region by its name.
 
 use std::sync::LazyLock;
 
-/// Names of the subdivisions of all countries, written by `subdivisions.py`.
+/// Codes and names of the subdivisions of all countries, written by `subdivisions.py`.
 const SUBDIVISIONS: &str = include_str!("../data/subdivisions.tsv");
 
 static INDEX: LazyLock<Index> = LazyLock::new(|| Index::new(SUBDIVISIONS));
@@ -12,6 +12,11 @@ pub(crate) fn load() {
     LazyLock::force(&INDEX);
 }
 
+/// Whether this is a code of ISO 3166-2 ("DE-BY"). Old databases have codes of FIPS 10-4 instead.
+pub(crate) fn exists(code: &str) -> bool {
+    INDEX.codes.binary_search(&code).is_ok()
+}
+
 /// The code of the only subdivision of `country` with this name ("DE-BY"). Spellings may differ in case, diacritics,
 /// punctuation and words such as "Province". `None` if there is no such subdivision or more than one: a wrong code is
 /// worse than none.
@@ -19,8 +24,10 @@ pub(crate) fn find(country: &str, name: &str) -> Option<&'static str> {
     INDEX.find(country, name)
 }
 
-/// All names, sorted, twice: as they are, and without the words that only describe the kind of subdivision.
+/// All codes, sorted, and all names, sorted, twice: as they are, and without the words that only describe the kind of
+/// subdivision.
 struct Index {
+    codes: Vec<&'static str>,
     full: Vec<Name>,
     short: Vec<Name>,
 }
@@ -47,12 +54,13 @@ enum Word {
 
 impl Index {
     fn new(table: &'static str) -> Self {
-        let (mut full, mut short) = (Vec::new(), Vec::new());
+        let (mut codes, mut full, mut short) = (Vec::new(), Vec::new(), Vec::new());
         for line in table.lines().filter(|line| !line.starts_with('#')) {
             let mut columns = line.split('\t');
             let (Some(code), Some(kind)) = (columns.next(), columns.next()) else {
                 continue;
             };
+            codes.push(code);
             let (country, is_city) = (&code[..2], kind == "city");
             for folded in columns.map(fold) {
                 let name = |text: &str| Name { key: key(country, text), code, is_city };
@@ -65,7 +73,8 @@ impl Index {
             names.dedup();
             names.shrink_to_fit();
         }
-        Index { full, short }
+        codes.sort_unstable();
+        Index { codes, full, short }
     }
 
     /// Tries the name as it is, then without the words that describe the kind of subdivision. Such a word in `name`
@@ -227,6 +236,18 @@ mod tests {
     }
 
     #[test]
+    fn only_codes_of_iso_3166_2_exist() {
+        // The second level has no names.
+        for code in ["DE-BY", "US-DC", "GB-ENG", "GB-LND", "FR-IDF", "FR-75C", "ID-JK", "CZ-10"] {
+            assert!(exists(code), "{code}");
+        }
+        // FIPS 10-4, and codes of other countries.
+        for code in ["DE-02", "FR-A8", "GB-H9", "ES-29", "IT-07", "DE-CA", "XK-01", "DE-", ""] {
+            assert!(!exists(code), "{code}");
+        }
+    }
+
+    #[test]
     fn uncertain_names_have_no_code() {
         for (country, name) in [
             // Both the city and the region around it.
@@ -254,13 +275,14 @@ mod tests {
             let [code, kind, names @ ..] = columns.as_slice() else { panic!("{line}") };
             let (country, part) = code.split_once('-').expect("a hyphen");
             assert!(crate::location::RegionCode::compose(country, part).is_some(), "{line}");
-            assert!(["area", "city"].contains(kind) && !names.is_empty(), "{line}");
+            assert!(["area", "city", "unnamed"].contains(kind), "{line}");
+            assert_eq!(names.is_empty(), *kind == "unnamed", "{line}");
             for name in names {
                 assert!(!fold(name).is_empty(), "{line}");
             }
             count += 1;
         }
-        assert!(count > 3_500, "{count}");
+        assert!(count > 5_000, "{count}");
     }
 
     #[test]

@@ -15,6 +15,8 @@ use crate::{GeoArgs, GeoError};
 /// Maximum size of a list of AS numbers.
 const LIST_LIMIT: u64 = 16 << 20;
 
+const BROKEN_LINK: &str = "is a link to a file that does not exist";
+
 type DatabaseFile = WatchedFiles<Database, GeoError>;
 type ListFile = WatchedFiles<AsnList, GeoError>;
 
@@ -47,6 +49,8 @@ struct Source {
     optional: bool,
     /// What the last check found at the path, to log each change once.
     state: SourceState,
+    /// The links of the directory whose files don't exist.
+    broken_links: Vec<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,9 +67,10 @@ impl FileWatcher {
     /// Loads every file. Fails if no configured database could be loaded, or if a configured list could not. A directory
     /// without files is allowed, because the first download may still be running.
     pub(crate) fn open(args: &GeoArgs, memory: MemoryLimit) -> Result<Self, GeoError> {
+        fail_if_missing(args)?;
         let source = |path: &PathBuf, optional| {
-            let (path, files, state) = (path.clone(), Vec::new(), SourceState::Normal);
-            Source { path, files, optional, state }
+            let (path, state) = (path.clone(), SourceState::Normal);
+            Source { path, files: Vec::new(), optional, state, broken_links: Vec::new() }
         };
         let mut sources: Vec<_> = args.geo_db.iter().map(|path| source(path, false)).collect();
         if sources.is_empty() {
@@ -115,7 +120,10 @@ impl FileWatcher {
         }
         let count = |wanted| results.iter().filter(|result| **result == wanted).count() as u64;
         let databases = self.databases().filter_map(WatchedFiles::rejection);
-        let rejections = databases.chain(self.lists().filter_map(WatchedFiles::rejection)).collect();
+        let links = self.sources.iter().flat_map(|source| &source.broken_links);
+        let links = links.filter_map(|link| Some(format!("{} {BROKEN_LINK}", link.file_name()?.display())));
+        let lists = self.lists().filter_map(WatchedFiles::rejection);
+        let rejections = databases.chain(links).chain(lists).collect();
         self.status.loaded += count(FileCheck::Loaded);
         self.status.rejected += count(FileCheck::Rejected);
         self.status.rejections = rejections;
@@ -130,6 +138,20 @@ impl FileWatcher {
         };
         let hosting = list(&self.hosting, asn::HOSTING);
         Snapshot::new(databases, hosting, list(&self.proxy, asn::PROXY), self.timezones.clone())
+    }
+}
+
+/// Fails if no `--geo-db` exists, or if a list does not, before the first check would also log it.
+fn fail_if_missing(args: &GeoArgs) -> Result<(), GeoError> {
+    let is_missing = |path: &&PathBuf| matches!(path.try_exists(), Ok(false));
+    let database = args.geo_db.first().filter(|_| args.geo_db.iter().all(|path| is_missing(&path)));
+    let list = [&args.hosting_asns, &args.proxy_asns].into_iter().flatten().find(is_missing);
+    match database.or(list) {
+        Some(path) => {
+            let (path, reason) = (path.clone(), Box::new(GeoError::NotFound));
+            Err(GeoError::NothingLoaded { path, reason })
+        }
+        None => Ok(()),
     }
 }
 
@@ -165,15 +187,21 @@ impl Source {
     /// Checks all files. Returns whether the data of a deleted file was dropped.
     fn check(&mut self, memory: &MemoryLimit, results: &mut Vec<FileCheck>) -> bool {
         let found = match self.optional && !self.path.is_dir() {
-            true => Ok(Vec::new()),
+            true => Ok(FoundFiles::default()),
             false => databases_at(&self.path),
         };
-        for path in found.as_deref().unwrap_or_default() {
+        let (found, error) =
+            found.map_or_else(|error| (FoundFiles::default(), Some(error)), |found| (found, None));
+        for link in found.broken_links.iter().filter(|link| !self.broken_links.contains(link)) {
+            tracing::warn!(file = %link.display(), "geo file {BROKEN_LINK}; it is loaded once the target exists");
+        }
+        self.broken_links = found.broken_links;
+        for path in &found.databases {
             if !self.files.iter().any(|file| file.path() == path) {
                 self.files.push(WatchedFiles::new("geo file", vec![path.clone()], DATABASE_LIMIT));
             }
         }
-        self.log_state(found.err());
+        self.log_state(error);
         self.files.sort_by(|a, b| a.path().cmp(b.path()));
         let mut removed = Vec::new();
         for file in &self.files {
@@ -232,21 +260,33 @@ impl Source {
     }
 }
 
-/// The database files at a `--geo-db` path: the path itself, or the `*.mmdb` files in a directory, sorted.
+/// What is at a `--geo-db` path.
+#[derive(Default)]
+struct FoundFiles {
+    databases: Vec<PathBuf>,
+    broken_links: Vec<PathBuf>,
+}
+
+/// The database files at a `--geo-db` path: the path itself, or the `*.mmdb` files in a directory.
 /// Skips hidden files, which are downloads in progress. Fails if the directory can't be listed.
-pub(crate) fn databases_at(path: &Path) -> Result<Vec<PathBuf>, GeoError> {
+fn databases_at(path: &Path) -> Result<FoundFiles, GeoError> {
+    let mut found = FoundFiles::default();
     if !path.is_dir() {
-        return Ok(vec![path.to_owned()]);
+        found.databases.push(path.to_owned());
+        return Ok(found);
     }
-    let mut files = Vec::new();
     for entry in std::fs::read_dir(path)? {
         let file = entry?.path();
-        if is_database(&file) && may_be_file(&file) {
-            files.push(file);
+        if !is_database(&file) {
+            continue;
+        }
+        if may_be_file(&file) {
+            found.databases.push(file);
+        } else if file.is_symlink() && !file.exists() {
+            found.broken_links.push(file);
         }
     }
-    files.sort();
-    Ok(files)
+    Ok(found)
 }
 
 /// Whether this is a file, or something that can't be examined: loading it then fails, which is logged.

@@ -11,7 +11,7 @@ use crate::location::{AsText, Location, LocationJson, RegionCode};
 use crate::location_cache::{LocationCache, MAX_DATABASES};
 use crate::merge::{Merged, merge_with_built_in};
 use crate::timezone::Timezones;
-use crate::{find_timezone, region_code};
+use crate::{country, find_timezone, region_code};
 
 /// Databases in order of precedence, AS number lists, timezone data, and the location cache for them.
 pub(crate) struct Snapshot {
@@ -43,7 +43,7 @@ impl Snapshot {
     /// The location of `ip`, merged from all databases.
     pub(crate) fn location(&self, ip: IpAddr, now: i64) -> Location<'_> {
         let records = self.databases.iter().filter_map(|database| database.find_record(ip));
-        self.merge_records(records, || built_in::find_record(&self.built_in_database, ip), now)
+        self.merge_records(records, || self.built_in_database.find_record(ip), now)
     }
 
     /// The location of `ip`, and the source of each field if it has a value.
@@ -53,7 +53,7 @@ impl Snapshot {
             Some((&**database, Database::fields(&record)?))
         });
         let (databases, records): (Vec<&Database>, Vec<_>) = found.unzip();
-        let built_in = || built_in::find_record(&self.built_in_database, ip);
+        let built_in = || self.built_in_database.find_record(ip);
         let merged = merge_with_built_in(records.into_iter(), || Database::fields(&built_in()?)?.country);
         let location = self.finish(merged.fields.clone(), now);
         let sources = self.sources(&merged, &databases, location.country);
@@ -127,7 +127,7 @@ impl Snapshot {
         // A record of a database with countries almost always has one. The built-in data is then not looked up, so its
         // record is not part of the cache's key. Should it be needed nevertheless, the location is not cached.
         let key_has_built_in = !expect_country;
-        let lookup_built_in = || built_in::find_record(&self.built_in_database, ip);
+        let lookup_built_in = || self.built_in_database.find_record(ip);
         let built_in_record = if key_has_built_in { lookup_built_in() } else { None };
         let mut offsets = [None; MAX_DATABASES + 1];
         for (offset, record) in offsets.iter_mut().zip(records.iter().chain([&built_in_record])) {
@@ -164,6 +164,10 @@ impl Snapshot {
         let timezone = fields
             .timezone
             .or_else(|| find_timezone::find(&fields).filter(|zone| self.timezones.contains(zone)));
+        // The timezone whose offset is that of the location.
+        let offset_timezone = timezone.or_else(|| {
+            country.and_then(|country| self.timezones.common(country::timezones(country.code), now))
+        });
         let flagged_or_listed = |list: &AsnList, flagged: bool| match fields.asn {
             Some(asn) => Some(flagged || list.contains(asn)),
             None => flagged.then_some(true),
@@ -178,7 +182,8 @@ impl Snapshot {
             latitude: fields.coordinates.map(|point| point.0),
             longitude: fields.coordinates.map(|point| point.1),
             timezone,
-            timezone_offset: timezone.and_then(|zone| self.timezones.offset(zone, now)),
+            offset_timezone,
+            timezone_offset: offset_timezone.and_then(|zone| self.timezones.offset(zone, now)),
             asn: fields.asn,
             org: fields.org,
             as_text: fields.asn.zip(fields.org).map(|(asn, org)| AsText { asn, org }),

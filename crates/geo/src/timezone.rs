@@ -17,6 +17,9 @@ mod directory;
 /// Where most systems have their timezone data.
 const SYSTEM_DIRECTORY: &str = "/usr/share/zoneinfo";
 
+/// In seconds.
+const YEAR: i64 = 366 * 86_400;
+
 /// A TZif file for each timezone. `timezones.py` updates it.
 const ARCHIVE: &[u8] = include_bytes!("../data/timezones.tar.gz");
 
@@ -124,6 +127,25 @@ impl Timezones {
         change().unwrap_or(i64::MAX)
     }
 
+    /// The first of these timezones, if all have the same offset from `now` on for a year.
+    pub(crate) fn common<'z>(&self, zones: &[&'z str], now: i64) -> Option<&'z str> {
+        let (first, others) = zones.split_first()?;
+        // From the last, which usually differs, so that a large country needs few comparisons.
+        others.iter().rev().all(|zone| self.agree(first, zone, now)).then_some(first)
+    }
+
+    fn agree(&self, a: &str, b: &str, now: i64) -> bool {
+        let mut at = now;
+        while at < now.saturating_add(YEAR) {
+            let offset = self.offset(a, at);
+            if offset.is_none() || offset != self.offset(b, at) {
+                return false;
+            }
+            at = self.next_change(a, at).min(self.next_change(b, at));
+        }
+        true
+    }
+
     pub(crate) fn contains(&self, timezone: &str) -> bool {
         self.timezones.contains_key(timezone)
     }
@@ -159,6 +181,7 @@ mod tests {
     use testkit::tzif::fixed_offset;
 
     use super::*;
+    use crate::country;
 
     const JANUARY: i64 = 1_768_478_400; // 2026-01-15T12:00:00Z
     const JULY: i64 = 1_784_116_800; // 2026-07-15T12:00:00Z
@@ -178,6 +201,24 @@ mod tests {
         ] {
             assert_eq!(timezones.offset(timezone, JANUARY), Some(winter), "{timezone}");
             assert_eq!(timezones.offset(timezone, JULY), Some(summer), "{timezone}");
+        }
+    }
+
+    #[test]
+    fn country_has_an_offset_if_all_its_timezones_have_the_same_all_year() {
+        let timezones = Timezones::built_in();
+        let codes = ('A'..='Z').flat_map(|first| ('A'..='Z').map(move |second| format!("{first}{second}")));
+        let common = |code: &str, now| {
+            let zones = country::timezones(code);
+            timezones.common(zones, now).filter(|_| zones.len() > 1)
+        };
+        for now in [JANUARY, JULY] {
+            let found: Vec<_> = codes.clone().filter(|code| common(code, now).is_some()).collect();
+            assert_eq!(found, ["AR", "CY", "KZ", "MH", "MY", "PS", "UZ"]);
+        }
+        let offset = |code, now| timezones.offset(common(code, now)?, now);
+        for (code, winter, summer) in [("AR", -10_800, -10_800), ("CY", 7200, 10_800), ("PS", 7200, 10_800)] {
+            assert_eq!((offset(code, JANUARY), offset(code, JULY)), (Some(winter), Some(summer)), "{code}");
         }
     }
 

@@ -117,7 +117,7 @@ async fn page_shows_both_addresses_and_other_origins_cannot_read_it(browser: &Br
 async fn missing_ipv6_used_up_demo_and_failed_requests_are_explained() {
     let Some(browser) = Browser::start_with(&[NO_V6_HOST]).await else { return };
     let mut site = Site::start("2").await;
-    set_client(&browser, "198.51.100.7").await;
+    set_client(&browser, "216.160.83.7").await;
     site.open(&browser).await;
     browser.wait_for_text(".addresses", "you seem to have no IPv6 connection").await;
     browser.wait_for_text(".place", "San Francisco, United States").await;
@@ -126,7 +126,7 @@ async fn missing_ipv6_used_up_demo_and_failed_requests_are_explained() {
     for left in ["1 of 2 demo requests left", "0 of 2 demo requests left"] {
         browser.click("#try").await;
         browser.wait_for_text("#quota", left).await;
-        browser.wait_for_text("#json", "\"ip\": \"198.51.100.7\"").await;
+        browser.wait_for_text("#json", "\"ip\": \"216.160.83.7\"").await;
     }
     check_in_view(&browser, "result").await;
     browser.check_axe("response").await;
@@ -166,9 +166,9 @@ async fn demo_response_without_headers_shows_no_quota() {
 
 async fn page_without_javascript_has_everything_but_buttons(browser: &Browser, site: &Site) {
     browser.devtools("Emulation.setScriptExecutionDisabled", json!({"value": true})).await;
-    set_client(browser, "198.51.100.7").await;
+    set_client(browser, "216.160.83.7").await;
     site.open(browser).await;
-    assert_eq!(browser.text("#own").await, "198.51.100.7");
+    assert_eq!(browser.text("#own").await, "216.160.83.7");
     for (css, text) in [
         (".place", "US San Francisco, United States"),
         (".location", "America/Los_Angeles"),
@@ -182,7 +182,7 @@ async fn page_without_javascript_has_everything_but_buttons(browser: &Browser, s
     assert_eq!(browser.eval(shown).await, 0);
     browser.screenshot("home-without-script").await;
     browser.click(".addresses a").await;
-    browser.wait_for_text("#own", "198.51.100.7").await;
+    browser.wait_for_text("#own", "216.160.83.7").await;
     assert_eq!(browser.eval("location.hostname").await, V6_HOST);
     browser.driver.back().await.unwrap();
     browser.click(".try noscript a").await;
@@ -192,7 +192,7 @@ async fn page_without_javascript_has_everything_but_buttons(browser: &Browser, s
 async fn page_fits_320_pixels_and_axe_finds_no_violation(browser: &Browser, site: &Site) {
     for dark in [false, true] {
         browser.set_appearance(Appearance { dark, phone: false }).await;
-        for client in ["127.0.0.1", "2001:db8:ffff:ffff:ffff:ffff:ffff:ffff", "203.0.113.9"] {
+        for client in ["127.0.0.1", "2a02:cf40:ffff:ffff:ffff:ffff:ffff:ffff", "89.160.20.9"] {
             browser.set_screen(320, 740).await;
             set_client(browser, client).await;
             site.open(browser).await;

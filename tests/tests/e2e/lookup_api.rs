@@ -26,13 +26,13 @@ async fn success_has_location_connection_and_rate_limit() {
     let sample = sample::file();
     let stack = Stack::start(&[], &["--geo-db", sample.path().to_str().unwrap()]).await;
     let key = stack.key_with_scope(Scope::Full).await;
-    let request = stack.lookup.get_ip(&key.secret).header("x-forwarded-for", "192.0.2.9");
+    let request = stack.lookup.get_ip(&key.secret).header("x-forwarded-for", "81.2.69.9");
     let request = request.header("x-edge-http-protocol", "HTTP/2.0").header("x-edge-tls-version", "TLSv1.3");
     let response = JsonResponse::fetch(request.header("x-edge-rtt", "12").header("x-edge-colo", "FRA")).await;
     let body = &response.body;
     assert_eq!((response.status, &body["status"]), (200, &"success".into()), "{response:?}");
     for (field, value) in
-        [("ip", "192.0.2.9"), ("city", "Berlin"), ("country", "DE"), ("region_code", "DE-BE")]
+        [("ip", "81.2.69.9"), ("city", "Berlin"), ("country", "DE"), ("region_code", "DE-BE")]
     {
         assert_eq!(body[field], value);
     }

@@ -6,9 +6,9 @@ use std::process::Stdio;
 
 use quota_client::wire::Scope;
 use serde_json::Value as Json;
-use tempfile::NamedTempFile;
 use testkit::lookup::{Lookup, Stack};
-use testkit::mmdb::{Builder, Value, sample};
+use testkit::mmdb::sample;
+use testkit::namespace::Namespace;
 use testkit::tls::TlsFiles;
 use testkit::tools::{project_root, require_tool};
 
@@ -18,12 +18,14 @@ const TABLE: &str = "| fields | ";
 /// The cell of fields that need the flag.
 const TLS_CERT: &str = "`--tls-cert`";
 
-/// A client that is not a trusted proxy.
-const CLIENT: &str = "127.0.0.5";
+/// A client that is not a trusted proxy. Its address is public, because others have no location.
+const CLIENT: &str = "81.2.69.7";
 /// The trusted proxy.
 const PROXY: &str = "127.0.0.1";
+/// The trusted load balancer, which sends its own address in the PROXY header.
+const BALANCER: &str = "81.2.69.8";
 
-const ADDRESS: &str = "X-Forwarded-For: 192.0.2.7";
+const ADDRESS: &str = "X-Forwarded-For: 81.2.69.7";
 /// An address in the built-in data.
 const PUBLIC_ADDRESS: &str = "X-Forwarded-For: 8.8.8.8";
 const FACTS: [&str; 5] = [
@@ -57,34 +59,6 @@ fn table() -> (Vec<String>, Vec<Row>) {
 
 fn cells(line: &str) -> Vec<String> {
     line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect()
-}
-
-/// A database with every field for loopback, in addition to the sample: direct clients have loopback addresses.
-fn loopback_database() -> NamedTempFile {
-    let names = |name: &str| ("names", Value::map([("en", Value::from(name))]));
-    let coded = |code: &str, name: &str| Value::map([("iso_code", Value::from(code)), names(name)]);
-    let location = Value::map([
-        ("latitude", Value::F64(52.5)),
-        ("longitude", Value::F64(13.4)),
-        ("time_zone", Value::from("Europe/Berlin")),
-    ]);
-    let traits = Value::map([
-        ("autonomous_system_number", Value::U32(64_496)),
-        ("autonomous_system_organization", Value::from("Example")),
-    ]);
-    let record = Value::map([
-        ("city", Value::map([names("Berlin")])),
-        ("continent", Value::map([("code", Value::from("EU"))])),
-        ("country", coded("DE", "Germany")),
-        ("location", location),
-        ("postal", Value::map([("code", Value::from("10115"))])),
-        ("subdivisions", Value::Array(vec![coded("BE", "State of Berlin")])),
-        ("traits", traits),
-    ]);
-    let mut file = tempfile::Builder::new().suffix(".mmdb").tempfile().unwrap();
-    let database = Builder::new("Loopback").add("127.0.0.0/8", &record).finish();
-    std::io::Write::write_all(&mut file, &database).unwrap();
-    file
 }
 
 /// How a client connects: a column of the table.
@@ -130,28 +104,31 @@ fn check(column: usize, heading: &str, rows: &[Row], response: &Json, has_value:
 }
 
 #[tokio::test]
-async fn table_of_fields_with_values_is_true() {
+async fn as_root_table_of_fields_with_values_is_true() {
     if !require_tool("curl") {
         return;
     }
+    let test = "lookup_fields::as_root_table_of_fields_with_values_is_true";
+    let addresses = [CLIENT, BALANCER].map(|address| format!("{address}/32"));
+    let Some(namespace) = Namespace::enter(test, &addresses.each_ref().map(String::as_str), &[]) else {
+        return;
+    };
     let (headings, rows) = table();
     let known = ["yes", "null", "database", "`--colo`", TLS_CERT];
     for cell in rows.iter().flat_map(|row| &row.cells) {
         assert!(known.contains(&cell.as_str()), "unknown cell {cell:?}");
     }
-    let (loopback, sample, folder) = (loopback_database(), sample::file(), tempfile::tempdir().unwrap());
-    let files = TlsFiles::create(folder.path());
-    let [loopback, sample, ca, cert, key_file] =
-        [loopback.path(), sample.path(), &files.ca, &files.cert, &files.key]
-            .map(|path| path.to_str().unwrap());
-    let equipped = ["--geo-db", loopback, "--geo-db", sample, "--colo", "SJC"];
+    let (sample, files) = (sample::file(), TlsFiles::create(&namespace.folder));
+    let [sample, ca, cert, key_file] =
+        [sample.path(), &files.ca, &files.cert, &files.key].map(|path| path.to_str().unwrap());
+    let equipped = ["--geo-db", sample, "--colo", "SJC"];
     let stack = Stack::start(&[], &equipped).await;
     let tls_flags = [&equipped[..], &["--tls-cert", cert, "--tls-key", key_file]].concat();
     let tls = Lookup::start_with_long_timeouts(stack.quota.url(), &tls_flags).await;
-    let balanced_flags = [&tls_flags[..], &["--proxy-protocol"]].concat();
+    let balanced_flags = [&tls_flags[..], &["--proxy-protocol", "--trusted-proxies", BALANCER]].concat();
     let balanced = Lookup::start_with_long_timeouts(stack.quota.url(), &balanced_flags).await;
     let balanced_url = format!("https://{}", balanced.addr());
-    let balanced_plain_flags = [&equipped[..], &["--proxy-protocol"]].concat();
+    let balanced_plain_flags = [&equipped[..], &["--proxy-protocol", "--trusted-proxies", BALANCER]].concat();
     let balanced_plain = Lookup::start_with_long_timeouts(stack.quota.url(), &balanced_plain_flags).await;
     let bare = Lookup::start_with_long_timeouts(stack.quota.url(), &[]).await;
     let key = stack.key_with_scope(Scope::Full).await.secret;
@@ -171,7 +148,7 @@ async fn table_of_fields_with_values_is_true() {
         Mode {
             heading: "PROXY protocol (`--proxy-protocol`)",
             url: &balanced_url,
-            from: PROXY,
+            from: BALANCER,
             flags: &["--haproxy-protocol", "--cacert", ca],
             headers: &[],
         },
@@ -203,4 +180,5 @@ async fn table_of_fields_with_values_is_true() {
         let mode = Mode { heading: "bare", url: &bare.url(), from: PROXY, flags: &[], headers };
         check(column, &headings[column], &rows, &mode.fetch(&key).await, |cell| cell == "yes");
     }
+    namespace.finish();
 }

@@ -33,7 +33,7 @@ fn replace(file: &Path, bytes: &[u8]) {
 }
 
 async fn city(lookup: &Lookup, key: &str) -> String {
-    let response = JsonResponse::fetch(lookup.get_ip(key).header("x-forwarded-for", "192.0.2.9")).await;
+    let response = JsonResponse::fetch(lookup.get_ip(key).header("x-forwarded-for", "81.2.69.9")).await;
     response.body["city"].as_str().unwrap_or_default().to_owned()
 }
 
@@ -55,7 +55,7 @@ async fn wait_city(lookup: &Lookup, key: &str, name: &str) {
 fn load(lookup: &Lookup, key: &str) -> Load {
     let next_request = lookup.ip_requests(key);
     Load::start(4, move || {
-        let request = next_request().header("x-forwarded-for", "192.0.2.9");
+        let request = next_request().header("x-forwarded-for", "81.2.69.9");
         async move {
             let response = JsonResponse::fetch(request).await;
             let from_database = response.body["city"].as_str().is_some_and(|city| city.starts_with("Cty-"));

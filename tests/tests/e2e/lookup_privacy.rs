@@ -14,10 +14,10 @@ use testkit::redis::Redis;
 use testkit::wait::eventually_ok;
 
 // Marker values in requests. None of them may be logged, exported or stored.
-const V4: &str = "203.0.113.77";
-const V6: &str = "2001:db8:beef:cafe::77";
+const V4: &str = "89.160.20.77";
+const V6: &str = "2a02:cf40:beef:cafe::77";
 const PEER: [u8; 4] = [127, 77, 31, 9];
-const OTHER: &str = "198.51.100.233";
+const OTHER: &str = "216.160.83.233";
 const MALFORMED: &str = "ipl_MalformedMarkerMalformedMarker";
 const PASSWORD: &str = "hunter2-swordfish";
 // The trace context of the client.

@@ -1,5 +1,6 @@
 //! The built-in country data: used where no loaded database has a country, never instead of one.
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use geo::{Geo, GeoArgs, Location, LocationJson};
@@ -64,11 +65,32 @@ fn fresh_start_knows_country_facts_of_public_addresses() {
         }
     }
     assert_fields(&location(&geo, "::ffff:193.0.6.139"), &json!({"country": "NL"}));
-    for private in ["127.0.0.1", "10.0.0.1", "172.16.0.1", "192.168.1.1", "203.0.113.7", "::1", "2001:db8::1"]
-    {
-        geo.lookup(private.parse().expect("IP address"), 0, |location| {
-            assert_eq!(*location, Location::default(), "{private}");
-        });
+}
+
+#[test]
+fn special_addresses_have_no_location_in_any_database() {
+    let dir = TempDir::new().expect("temp dir");
+    let australia = Value::map([("country_code", text("AU")), ("asn", text("AS64500"))]);
+    let everywhere = ["0.0.0.0/1", "128.0.0.0/1", "::/1", "8000::/1"];
+    let builder = everywhere.into_iter().fold(Builder::new("x"), |built, net| built.add(net, &australia));
+    for paths in [Vec::new(), vec![write(dir.path(), "x.mmdb", builder)]] {
+        let geo = open(paths);
+        for ip in [
+            "127.0.0.1",
+            "10.0.0.1",
+            "172.16.0.1",
+            "192.168.1.1",
+            "203.0.113.7",
+            "::1",
+            "2001:db8::1",
+            "fd00::1",
+        ] {
+            let ip: IpAddr = ip.parse().expect("IP address");
+            geo.lookup(ip, 0, |location| assert_eq!(*location, Location::default(), "{ip}"));
+            geo.explain(ip, 0, |location, _| assert_eq!(*location, Location::default(), "{ip}"));
+            let json = geo.lookup_json(ip, 0, |json| String::from_utf8(json.geo_fields().to_vec()));
+            assert!(json.expect("UTF-8").contains(r#""country":null"#), "{ip}");
+        }
     }
 }
 
@@ -98,7 +120,6 @@ fn country_is_added_to_network_of_another_database() {
         for (ip, country) in [("8.8.8.8", "US"), ("193.0.6.139", "NL"), ("133.242.0.3", "JP")] {
             assert_fields(&location(&geo, ip), &json!({"country": country, "as": "AS64500 Example"}));
         }
-        assert_fields(&location(&geo, "192.168.1.1"), &json!({"country": null, "asn": 64_500}));
     }
 }
 

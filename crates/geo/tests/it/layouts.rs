@@ -11,8 +11,9 @@ use testkit::mmdb::{Builder, Value};
 
 /// 2026-07-15T12:00:00Z, summer in Europe.
 const JULY: i64 = 1_784_116_800;
-const NET: &str = "192.0.2.0/24";
-const IP: &str = "192.0.2.7";
+/// A public network that no registry has assigned, so that the built-in data has no country for it.
+const NET: &str = "3ffe::/32";
+const IP: &str = "3ffe::7";
 
 fn text(text: &str) -> Value {
     Value::from(text)
@@ -103,6 +104,21 @@ fn maxmind_city_fills_every_location_field() {
         assert_eq!(geo.databases()[0].kind, DatabaseKind::City);
         assert!(geo.attributions()[0].text.contains("GeoLite"));
     });
+}
+
+#[test]
+fn region_code_that_iso_3166_2_lacks_is_replaced_by_that_of_the_name() {
+    let city = |region| {
+        map([
+            ("country", map([("iso_code", text("DE"))])),
+            ("subdivisions", Value::Array(vec![map([("iso_code", text("02")), ("names", names(region))])])),
+        ])
+    };
+    for (region, code) in [("Bavaria", Some("DE-BY")), ("Atlantis", None)] {
+        with_record("GeoLite2-City", &city(region), |_, location| {
+            assert_eq!((location.region, location.region_code.as_deref()), (Some(region), code));
+        });
+    }
 }
 
 #[test]
@@ -249,7 +265,7 @@ fn unknown_address_and_invalid_values_are_null() {
     ]);
     with_record("odd", &invalid, |geo, location| {
         assert_eq!(*location, Location { org: Some("Known"), ..Location::default() });
-        geo.lookup("198.51.100.1".parse().expect("IP address"), JULY, |location| {
+        geo.lookup("3ffd::1".parse().expect("IP address"), JULY, |location| {
             assert_eq!(*location, Location::default())
         });
     });
@@ -274,8 +290,8 @@ fn sample_has_locations_and_networks() {
     let city = |ip: &str| {
         geo.lookup(ip.parse().expect("IP address"), JULY, |location| location.city.map(str::to_owned))
     };
-    assert_eq!(city("192.0.2.1").as_deref(), Some("Berlin"));
-    assert_eq!(city("2001:db8::1").as_deref(), Some("Paris"));
+    assert_eq!(city("81.2.69.1").as_deref(), Some("Berlin"));
+    assert_eq!(city("2a02:cf40::1").as_deref(), Some("Paris"));
     for private in ["127.0.0.1", "10.0.0.1", "192.168.1.1", "::1", "fe80::1"] {
         geo.lookup(private.parse().expect("IP address"), JULY, |location| {
             assert_eq!(*location, Location::default(), "{private}")

@@ -19,12 +19,12 @@ fn write(path: &Path, database: Builder) {
 
 fn address(n: u16) -> IpAddr {
     let [high, low] = n.to_be_bytes();
-    Ipv4Addr::new(10, high, low, 1).into()
+    Ipv4Addr::new(20, high, low, 1).into()
 }
 
 fn network(n: u16) -> String {
     let [high, low] = n.to_be_bytes();
-    format!("10.{high}.{low}.0/24")
+    format!("20.{high}.{low}.0/24")
 }
 
 fn open(paths: impl IntoIterator<Item = std::path::PathBuf>) -> Geo {
@@ -93,16 +93,23 @@ fn timezone_offset_changes_at_exact_second() {
     let dir = TempDir::new().expect("temp dir");
     let path = dir.path().join("city.mmdb");
     let berlin = Value::map([("timezone", Value::from("Europe/Berlin"))]);
-    write(&path, Builder::new("x").add(&network(1), &berlin));
+    // Two timezones with the same offset, so without a timezone.
+    let cyprus = Value::map([("country_code", Value::from("CY"))]);
+    write(&path, Builder::new("x").add(&network(1), &berlin).add(&network(2), &cyprus));
     let geo = open([path]);
-    let offset = |now| {
-        let json = cached_json(&geo, address(1), now);
+    let offset = |n, now| {
+        let json = cached_json(&geo, address(n), now);
         let (_, offset) = json.split_once(r#""timezone_offset":"#).expect("timezone_offset");
         offset.split_once(',').expect("next field").0.to_owned()
     };
+    let later = [0, 0, 1, 1, 1, 0];
     assert_eq!(
-        [0, 0, 1, 1, 1, 0].map(|later| offset(BEFORE_DST + later)),
+        later.map(|later| offset(1, BEFORE_DST + later)),
         ["3600", "3600", "7200", "7200", "7200", "3600"]
+    );
+    assert_eq!(
+        later.map(|later| offset(2, BEFORE_DST + later)),
+        ["7200", "7200", "10800", "10800", "10800", "7200"]
     );
 }
 
@@ -146,7 +153,7 @@ fn merged_locations_are_cached_by_all_records() {
             let own = Builder::new("x").add(&network(n), &Value::map([("city", Value::from("Own"))]));
             let operator = Value::map([("as_name", Value::from("Everywhere"))]);
             let last = n + 1 == databases;
-            write(path, if last { own.add("10.0.0.0/8", &operator) } else { own });
+            write(path, if last { own.add("20.0.0.0/8", &operator) } else { own });
         }
         let geo = open(paths);
         for _ in 0..3 {

@@ -52,7 +52,7 @@ impl Visit for Line {
 
 fn write_city(path: &Path, city: &str) {
     let record = Value::map([("city", Value::from(city))]);
-    std::fs::write(path, Builder::new("dbip-city").add("192.0.2.0/24", &record).finish()).expect("write");
+    std::fs::write(path, Builder::new("dbip-city").add("81.2.69.0/24", &record).finish()).expect("write");
 }
 
 fn args<const N: usize>(paths: [PathBuf; N]) -> GeoArgs {
@@ -68,7 +68,10 @@ fn start_error(args: &GeoArgs) -> String {
 fn start_error_names_file_and_reason() {
     let dir = TempDir::new().expect("temp dir");
     let (missing, invalid) = (dir.path().join("typo.mmdb"), dir.path().join("invalid.mmdb"));
-    assert_eq!(start_error(&args([missing.clone()])), format!("{} was not found", missing.display()));
+    let log = Log::of(|| {
+        assert_eq!(start_error(&args([missing.clone()])), format!("{} was not found", missing.display()));
+    });
+    assert!(!log.contains("typo.mmdb"), "the error alone reports it: {log}");
     let no_directory = dir.path().join("typo/geo");
     assert_eq!(
         start_error(&args([no_directory.clone()])),
@@ -101,6 +104,23 @@ fn mistyped_path_is_logged_once_as_not_found() {
     });
     let warnings: Vec<_> = log.lines().filter(|line| line.starts_with("WARN")).collect();
     assert!(matches!(warnings[..], [line] if line.contains("typo.mmdb error=was not found")), "{log}");
+}
+
+#[test]
+fn broken_link_in_a_directory_is_reported_once_until_its_file_exists() {
+    let dir = TempDir::new().expect("temp dir");
+    let file = dir.path().join("city.data");
+    std::os::unix::fs::symlink(&file, dir.path().join("link.mmdb")).expect("link");
+    let log = Log::of(|| {
+        let geo = Geo::open(&args([dir.path().to_owned()])).expect("starts with the built-in data");
+        assert!(!geo.check() && !geo.check());
+        let reason = "link.mmdb is a link to a file that does not exist";
+        assert_eq!(geo.reload_status().rejections, [reason]);
+        write_city(&file, "Hamburg");
+        assert!(geo.check(), "loaded once it exists");
+        assert!(geo.reload_status().rejections.is_empty());
+    });
+    assert_eq!(log.matches("is a link to a file that does not exist").count(), 1, "{log}");
 }
 
 #[test]
@@ -141,7 +161,7 @@ fn database_with_a_newer_build_is_logged_as_not_used() {
     for name in ["october.mmdb", "november.mmdb"] {
         let record = Value::map([("city", Value::from(name))]);
         let epoch = u64::from(name == "november.mmdb");
-        let file = Builder::new("dbip-city").build_epoch(epoch).add("192.0.2.0/24", &record).finish();
+        let file = Builder::new("dbip-city").build_epoch(epoch).add("81.2.69.0/24", &record).finish();
         std::fs::write(dir.path().join(name), file).expect("write");
     }
     let log = Log::of(|| drop(Geo::open(&args([dir.path().to_owned()])).expect("usable")));

@@ -9,7 +9,7 @@ use geo::{Geo, GeoArgs, GeoError};
 use tempfile::TempDir;
 use testkit::mmdb::{Builder, Value};
 
-const NET: &str = "192.0.2.0/24";
+const NET: &str = "81.2.69.0/24";
 const CITIES: [&str; 2] = ["Berlin", "A city with a much longer name, so that the size changes"];
 
 fn city_file(city: &str, epoch: u64) -> Vec<u8> {
@@ -32,7 +32,7 @@ fn args_for(path: PathBuf) -> GeoArgs {
 }
 
 fn city(geo: &Geo) -> Option<String> {
-    geo.lookup("192.0.2.1".parse().expect("IP address"), 0, |location| location.city.map(str::to_owned))
+    geo.lookup("81.2.69.1".parse().expect("IP address"), 0, |location| location.city.map(str::to_owned))
 }
 
 fn start(dir: &TempDir) -> (Geo, PathBuf) {
@@ -90,7 +90,7 @@ fn flipped_bits_cause_no_panic() {
         bytes[position] ^= 1 << (position % 8);
         replace(&path, &bytes);
         geo.check();
-        for ip in ["192.0.2.1", "0.0.0.0", "255.255.255.255", "::", "2001:db8::1", "ffff::"] {
+        for ip in ["81.2.69.1", "0.0.0.0", "255.255.255.255", "::", "2a02:cf40::1", "ffff::"] {
             geo.lookup(ip.parse().expect("IP address"), 0, |location| format!("{location:?}"));
         }
     }
@@ -165,10 +165,10 @@ fn only_newest_build_of_a_type_in_a_directory_is_used() {
     let file = |name: &str, bytes: Vec<u8>| std::fs::write(dir.path().join(name), bytes).expect("write");
     let older = |city: &str| {
         let record = Value::map([("city", Value::from(city)), ("postcode", Value::from("10115"))]);
-        Builder::new("dbip-city").build_epoch(1).add(NET, &record).add("198.51.100.0/24", &record).finish()
+        Builder::new("dbip-city").build_epoch(1).add(NET, &record).add("216.160.83.0/24", &record).finish()
     };
     let only_in_older = |geo: &Geo| {
-        let ip = "198.51.100.1".parse().expect("IP address");
+        let ip = "216.160.83.1".parse().expect("IP address");
         geo.lookup(ip, 0, |location| location.city.map(str::to_owned))
     };
     file("a-older.mmdb", older("October"));
@@ -189,11 +189,11 @@ fn databases_of_two_vendors_with_the_same_type_are_both_used() {
     let dir = TempDir::new().expect("temp dir");
     for (name, vendor, net) in [
         ("a.mmdb", "vendor A, built 2026-10-01", NET),
-        ("b.mmdb", "vendor B", "198.51.100.0/24"),
-        ("c.mmdb", "vendor A, built 2026-11-01", "203.0.113.0/24"),
+        ("b.mmdb", "vendor B", "216.160.83.0/24"),
+        ("c.mmdb", "vendor A, built 2026-11-01", "89.160.20.0/24"),
         // As in ip-location-db, whose files have no description.
-        ("dbip-city.mmdb", "", "192.0.2.0/25"),
-        ("geolite2-city.mmdb", "", "192.0.2.128/25"),
+        ("dbip-city.mmdb", "", "81.2.69.0/25"),
+        ("geolite2-city.mmdb", "", "81.2.69.128/25"),
     ] {
         let record = Value::map([("city", Value::from(name))]);
         let epoch = u64::from(name == "c.mmdb");
@@ -209,7 +209,7 @@ fn databases_of_two_vendors_with_the_same_type_are_both_used() {
 #[test]
 fn files_without_a_type_are_all_used() {
     let dir = TempDir::new().expect("temp dir");
-    for (name, net, epoch) in [("a.mmdb", NET, 1), ("b.mmdb", "198.51.100.0/24", 2)] {
+    for (name, net, epoch) in [("a.mmdb", NET, 1), ("b.mmdb", "216.160.83.0/24", 2)] {
         let builder =
             Builder::new("").build_epoch(epoch).add(net, &Value::map([("city", Value::from(name))]));
         std::fs::write(dir.path().join(name), builder.finish()).expect("write");

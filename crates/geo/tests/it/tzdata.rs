@@ -24,8 +24,8 @@ impl Fixture {
         let dir = TempDir::new().expect("temp dir");
         let record = |zone: &str| Value::map([("city", Value::from("x")), ("timezone", Value::from(zone))]);
         let database = Builder::new("city")
-            .add("192.0.2.0/24", &record("Europe/Berlin"))
-            .add("198.51.100.0/24", &record("Asia/Tokyo"));
+            .add("81.2.69.0/24", &record("Europe/Berlin"))
+            .add("216.160.83.0/24", &record("Asia/Tokyo"));
         fs::write(dir.path().join("city.mmdb"), database.finish()).expect("write");
         let tzdata = dir.path().join("zoneinfo");
         let fixture = Fixture { dir, tzdata };
@@ -73,7 +73,7 @@ fn hours(geo: &Geo, ip: &str) -> i64 {
 }
 
 fn berlin(geo: &Geo) -> i64 {
-    hours(geo, "192.0.2.1")
+    hours(geo, "81.2.69.1")
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn directory_is_read_at_start_only() {
 #[test]
 fn timezones_that_a_directory_lacks_are_built_in() {
     let geo = Fixture::new().open();
-    assert_eq!(hours(&geo, "198.51.100.1"), 9);
+    assert_eq!(hours(&geo, "216.160.83.1"), 9);
 }
 
 #[test]
@@ -139,10 +139,10 @@ fn loops_and_names_outside_the_directory_are_ignored() {
     assert_eq!(berlin(&geo), 5);
     let record =
         Value::map([("city", Value::from("x")), ("timezone", Value::from("Europe/../../city.mmdb"))]);
-    let database = Builder::new("city").add("192.0.2.0/24", &record).finish();
+    let database = Builder::new("city").add("81.2.69.0/24", &record).finish();
     fs::write(fixture.dir.path().join("city.mmdb"), database).expect("write");
     geo.check();
-    geo.lookup("192.0.2.1".parse().expect("IP address"), JULY, |location| {
+    geo.lookup("81.2.69.1".parse().expect("IP address"), JULY, |location| {
         assert_eq!((location.timezone, location.timezone_offset), (None, None));
     });
 }

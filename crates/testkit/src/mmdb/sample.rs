@@ -1,5 +1,5 @@
-//! A small database with every field: documentation networks with made-up locations, and well-known public DNS resolvers
-//! with their real operators.
+//! A small database with every field: networks of MaxMind's test databases with made-up locations, and well-known public
+//! DNS resolvers with their real operators.
 
 use std::io::Write;
 
@@ -43,12 +43,12 @@ struct SampleLocation {
     zone: &'static str,
 }
 
-/// Networks (RFC 5737, RFC 3849) and AS numbers (RFC 5398) that are reserved for documentation.
+/// Public networks, because special ones are never looked up. AS numbers that are reserved for documentation (RFC 5398).
 const EXAMPLES: &[(&str, SampleLocation, (u32, &str))] = &[
-    ("192.0.2.0/24", BERLIN, (64_496, "Example Network One")),
-    ("198.51.100.0/24", SAN_FRANCISCO, (64_497, "Example Network Two")),
-    ("203.0.113.0/24", TOKYO, (64_498, "Example Network Three")),
-    ("2001:db8::/32", PARIS, (64_499, "Example Network Six")),
+    ("81.2.69.0/24", BERLIN, (64_496, "Example Network One")),
+    ("216.160.83.0/24", SAN_FRANCISCO, (64_497, "Example Network Two")),
+    ("89.160.20.0/24", TOKYO, (64_498, "Example Network Three")),
+    ("2a02:cf40::/32", PARIS, (64_499, "Example Network Six")),
 ];
 
 /// No location: these are anycast networks.

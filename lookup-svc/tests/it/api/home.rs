@@ -37,7 +37,7 @@ async fn page_shows_the_values_of_a_lookup_without_a_charge() {
         ("x-edge-rtt", "23"),
         ("x-edge-colo", "FRA"),
     ];
-    for client in ["198.51.100.7", "203.0.113.9", "8.8.8.8", "2001:db8::1"] {
+    for client in ["216.160.83.7", "89.160.20.9", "8.8.8.8", "2a02:cf40::1"] {
         let request = harness.request(Method::GET, "/api/v1/ip").bearer_auth(&key);
         let request = request.header("x-forwarded-for", client);
         let request = facts.iter().fold(request, |request, (name, value)| request.header(*name, *value));
@@ -75,7 +75,7 @@ async fn page_shows_the_values_of_a_lookup_without_a_charge() {
 async fn map_has_a_dot_or_marks_the_country() {
     let sample = sample::file();
     let harness = Harness::start_with(|config| config.geo.geo_db = vec![sample.path().to_owned()]).await;
-    let city = visit(&harness, "198.51.100.7", &[]).await;
+    let city = visit(&harness, "216.160.83.7", &[]).await;
     assert!(city.text.contains("<circle class=\"dot\""), "{}", city.text);
     let harness = Harness::start().await;
     let country = visit(&harness, "8.8.8.8", &[]).await;

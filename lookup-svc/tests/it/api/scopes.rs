@@ -108,7 +108,7 @@ async fn full_scope_returns_every_value() {
     .await;
     let key = harness.create_key(allowed(Scope::Full));
     let headers = [
-        ("x-forwarded-for", "198.51.100.7"),
+        ("x-forwarded-for", "216.160.83.7"),
         ("x-edge-http-protocol", "HTTP/2.0"),
         ("x-edge-tls-version", "TLSv1.3"),
         ("x-edge-tls-cipher", "TLS_AES_256_GCM_SHA384"),
@@ -116,7 +116,7 @@ async fn full_scope_returns_every_value() {
     ];
     let body = lookup_with_headers(&harness, &key, &headers).await;
     let expected = json!({
-        "status": "success", "ip": "198.51.100.7", "ipv6": null,
+        "status": "success", "ip": "216.160.83.7", "ipv6": null,
         "city": "San Francisco", "region": "California", "region_code": "US-CA",
         "country": "US", "country_name": "United States", "continent": "NA",
         "latitude": 37.7697, "longitude": -122.3933,
@@ -155,9 +155,9 @@ async fn address_is_in_the_field_of_its_family() {
     let harness = Harness::start().await;
     let key = harness.create_key(allowed(Scope::Ip));
     for (client, ip, ipv6) in [
-        ("203.0.113.9", json!("203.0.113.9"), Value::Null),
-        ("2001:db8::7", Value::Null, json!("2001:db8::7")),
-        ("::ffff:203.0.113.9", json!("203.0.113.9"), Value::Null),
+        ("89.160.20.9", json!("89.160.20.9"), Value::Null),
+        ("2a02:cf40::7", Value::Null, json!("2a02:cf40::7")),
+        ("::ffff:89.160.20.9", json!("89.160.20.9"), Value::Null),
     ] {
         let body = lookup_with_headers(&harness, &key, &[("x-forwarded-for", client)]).await;
         assert_eq!((&body["ip"], &body["ipv6"]), (&ip, &ipv6), "{client}");
@@ -169,7 +169,7 @@ async fn headers_of_untrusted_peer_are_ignored() {
     let harness = Harness::start_with(|config| config.edge.trusted_proxies.clear()).await;
     let key = harness.create_key(allowed(Scope::Full));
     let forged =
-        [("x-forwarded-for", "198.51.100.7"), ("x-edge-tls-version", "TLSv1.3"), ("x-edge-rtt", "1000")];
+        [("x-forwarded-for", "216.160.83.7"), ("x-edge-tls-version", "TLSv1.3"), ("x-edge-rtt", "1000")];
     let body = lookup_with_headers(&harness, &key, &forged).await;
     assert_eq!(body["ip"], "127.0.0.1");
     assert_eq!(body["http_protocol"], "HTTP/1.1");

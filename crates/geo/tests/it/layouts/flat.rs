@@ -119,14 +119,11 @@ fn ip_location_db_files_per_address_family_are_combined() {
         ("state2", text("")),
         ("timezone", text("Europe/Vienna")),
     ]);
-    let v4 = write(dir.path(), "dbip-city-ipv4.mmdb", &Builder::v4("dbip-city-ipv4").add(NET, &city));
-    let v6 = write(
-        dir.path(),
-        "asn-ipv6.mmdb",
-        &Builder::new("asn-ipv6").add("2001:db8::/32", &asn(64500, "Example")),
-    );
+    let v4 =
+        write(dir.path(), "dbip-city-ipv4.mmdb", &Builder::v4("dbip-city-ipv4").add("81.2.69.0/24", &city));
+    let v6 = write(dir.path(), "asn-ipv6.mmdb", &Builder::new("asn-ipv6").add(NET, &asn(64500, "Example")));
     let geo = open(vec![v4, v6]);
-    let (four, six) = (IP.parse().expect("IP address"), "2001:db8::1".parse().expect("IP address"));
+    let (four, six) = ("81.2.69.7".parse().expect("IP address"), IP.parse().expect("IP address"));
     geo.lookup(four, JULY, |location| {
         assert_eq!(
             (location.country, location.region, location.postal_code.as_deref()),
@@ -138,7 +135,7 @@ fn ip_location_db_files_per_address_family_are_combined() {
         );
     });
     geo.lookup(six, JULY, |location| assert_eq!((location.asn, location.country), (Some(64500), None)));
-    let mapped = "::ffff:192.0.2.7".parse().expect("IP address");
+    let mapped = "::ffff:81.2.69.7".parse().expect("IP address");
     geo.lookup(mapped, JULY, |location| assert_eq!(location.country, Some("AT"), "IPv4-mapped address"));
 }
 
@@ -241,4 +238,18 @@ fn name_without_as_number_is_not_the_organization() {
     with_record("ipinfo standard_carrier.mmdb", &carrier, |_, location| {
         assert_eq!((location.org, location.country), (None, Some("DE")));
     });
+}
+
+#[test]
+fn type_with_a_city_is_not_enough_for_a_database_of_cities() {
+    let carrier = map([("country", text("DE")), ("mcc", text("262")), ("name", text("A mobile network"))]);
+    let abuse =
+        map([("country", text("DE")), ("email", text("abuse@example.org")), ("name", text("Example"))]);
+    for (database_type, record) in
+        [("ipinfo location_carrier.mmdb", carrier), ("ipinfo location_abuse.mmdb", abuse)]
+    {
+        with_record(database_type, &record, |geo, _| {
+            assert_eq!(geo.databases()[0].kind, DatabaseKind::Country, "{database_type}");
+        });
+    }
 }

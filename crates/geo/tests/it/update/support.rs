@@ -70,7 +70,7 @@ pub async fn output(command: &mut Command) -> (ExitStatus, String) {
 
 pub fn database(city: &str) -> Vec<u8> {
     let record = Value::map([("city", Value::from(city)), ("country_code", Value::from("DE"))]);
-    let mut builder = Builder::new("dbip-city").add("192.0.2.0/24", &record);
+    let mut builder = Builder::new("dbip-city").add("81.2.69.0/24", &record);
     for third in 0..200 {
         builder = builder.add(
             &format!("10.0.{third}.0/24"),
@@ -132,7 +132,7 @@ pub fn sha256(bytes: &[u8]) -> String {
 pub fn city(file: &Path) -> String {
     let geo =
         Geo::open(&GeoArgs { geo_db: vec![file.to_owned()], ..GeoArgs::default() }).expect("load geo data");
-    geo.lookup("192.0.2.1".parse().expect("IP address"), 0, |location| {
+    geo.lookup("81.2.69.1".parse().expect("IP address"), 0, |location| {
         location.city.unwrap_or_default().to_owned()
     })
 }
