@@ -128,7 +128,7 @@ async fn report_store_health(store: Arc<dyn Store>, condition: Condition, meter:
         .build();
     let unsafe_settings = meter
         .u64_gauge("quota_store_unsafe_settings")
-        .with_description("1 while the store's settings endanger the data: eviction, or a read-only replica")
+        .with_description("1 while the store's settings endanger the data: eviction, a read-only replica, or no persistence")
         .build();
     let mut tick = tokio::time::interval(HEALTH_INTERVAL);
     loop {

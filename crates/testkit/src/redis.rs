@@ -33,7 +33,7 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Starts a plain server: no persistence, no password.
+    /// Starts a plain server: no data survives its restart, no password.
     pub async fn start() -> Self {
         Self::options().start().await
     }

@@ -63,6 +63,19 @@ async fn read_only_replica_is_not_ready_until_promoted() {
 }
 
 #[tokio::test]
+async fn redis_without_persistence_gives_a_warning_and_sets_the_metric() {
+    let redis = Redis::options().directive("save \"\"").start().await;
+    let quota = Quota::start(&redis).await;
+    quota.wait_ready(WAIT_TIMEOUT).await;
+    wait_for_log(&quota, "WARN", "no persistence").await;
+    eventually_ok(WAIT_TIMEOUT, "the metric is 1", async || {
+        let value = quota.metric("quota_store_unsafe_settings", "").await;
+        if value == 1.0 { Ok(()) } else { Err(value) }
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn volatile_eviction_and_unreadable_settings_only_give_a_warning() {
     let volatile = Redis::options()
         .directive("maxmemory 100mb")

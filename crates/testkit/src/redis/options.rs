@@ -113,8 +113,9 @@ impl RedisOptions {
         );
         config.push_str(&self.port_lines(dir, port));
         if !self.sentinel {
-            // No snapshots: only the append-only file survives a restart. Replicas sync without delay.
-            config.push_str("save \"\"\nrepl-diskless-sync-delay 0\n");
+            // Snapshots, so that quota-svc doesn't warn, but only after a day: nothing but the append-only file survives a
+            // restart. Replicas sync without delay.
+            config.push_str("save 86400 1\nrepl-diskless-sync-delay 0\n");
         }
         for line in self.user_lines().iter().chain(&self.lines) {
             let _ = writeln!(config, "{line}");

@@ -4,6 +4,7 @@
 //! replies to PING. Otherwise a server that hangs would get charges whose callers time out; it would apply them later,
 //! and that could pause a key.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use redis::aio::MultiplexedConnection;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
-use super::settings::Assessment;
+use super::settings::{Assessment, info_field};
 use super::target::{ConnectOptions, ServerTarget};
 
 const INITIAL_BACKOFF: Duration = Duration::from_millis(20);
@@ -161,7 +162,10 @@ impl ConnectionTask {
 
     async fn check_settings(&self, connection: &mut MultiplexedConnection) -> redis::RedisResult<()> {
         let assessment = match redis::cmd("INFO").query_async::<String>(connection).await {
-            Ok(info) => Assessment::of_info(&info),
+            Ok(info) => {
+                let save = snapshot_setting(&info, connection).await?;
+                Assessment::of_info(&info).with_snapshots(&info, save.as_deref())
+            }
             // For example NOPERM: the ACL user may not read them.
             Err(error) if error.code().is_some() => Assessment::unreadable(error),
             Err(error) => return Err(error),
@@ -223,6 +227,22 @@ impl ConnectionTask {
         let generation = self.generation.fetch_add(1, Ordering::AcqRel) + 1;
         self.publish.send_replace(Some(LiveConnection { connection: connection.clone(), generation }));
         generation
+    }
+}
+
+/// The setting `save` of a server without an append-only file. `None` if it is not needed, or may not be read.
+async fn snapshot_setting(
+    info: &str,
+    connection: &mut MultiplexedConnection,
+) -> redis::RedisResult<Option<String>> {
+    if info_field(info, "aof_enabled") != Some("0") {
+        return Ok(None);
+    }
+    let mut command = redis::cmd("CONFIG");
+    match command.arg("GET").arg("save").query_async::<HashMap<String, String>>(connection).await {
+        Ok(mut settings) => Ok(settings.remove("save")),
+        Err(error) if error.code().is_some() => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

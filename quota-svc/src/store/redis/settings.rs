@@ -1,4 +1,5 @@
-//! Checks at every connect whether a server's settings endanger the data: eviction of records, or a read-only replica.
+//! Checks at every connect whether a server's settings endanger the data: eviction of records, a read-only replica, or no
+//! persistence.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,6 +11,8 @@ pub enum Assessment {
     Safe,
     /// The data is not in danger, or that is unknown.
     Warning(String),
+    /// The data is in danger, but the server can be used.
+    AtRisk(String),
     Unsafe(String),
 }
 
@@ -43,14 +46,26 @@ impl SettingsCheck {
     }
 
     pub fn unsafe_settings(&self) -> Option<String> {
-        self.by_server().iter().find_map(|(server, assessment)| match assessment {
-            Assessment::Unsafe(reason) => Some(format!("unsafe settings of {server}: {reason}")),
+        self.find(|assessment| match assessment {
+            Assessment::Unsafe(reason) | Assessment::AtRisk(reason) => Some(reason),
             _ => None,
         })
     }
 
     pub fn rejection(&self) -> Option<String> {
-        if self.passed.load(Ordering::Acquire) { None } else { self.unsafe_settings() }
+        if self.passed.load(Ordering::Acquire) {
+            return None;
+        }
+        self.find(|assessment| match assessment {
+            Assessment::Unsafe(reason) => Some(reason),
+            _ => None,
+        })
+    }
+
+    fn find(&self, reason: fn(&Assessment) -> Option<&String>) -> Option<String> {
+        let by_server = self.by_server();
+        let (server, reason) = by_server.iter().find_map(|(server, of)| Some((server, reason(of)?)))?;
+        Some(format!("unsafe settings of {server}: {reason}"))
     }
 
     /// Forgets servers that are no longer in use.
@@ -71,7 +86,9 @@ pub fn info_field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
 fn log(server: &str, assessment: &Assessment, changed: bool) {
     match assessment {
         Assessment::Unsafe(reason) => tracing::error!(server, reason, "the store's settings are unsafe"),
-        Assessment::Warning(reason) => tracing::warn!(server, reason, "check the store's settings"),
+        Assessment::AtRisk(reason) | Assessment::Warning(reason) => {
+            tracing::warn!(server, reason, "check the store's settings");
+        }
         Assessment::Safe if changed => tracing::info!(server, "the store's settings are safe now"),
         Assessment::Safe => {}
     }
@@ -98,6 +115,18 @@ impl Assessment {
             )),
             _ => Self::unreadable("INFO does not show them"),
         }
+    }
+
+    /// The assessment of a server that also has this setting `save`; `None` if it can't be read. It is not in `INFO`, which
+    /// shows only the append-only file.
+    pub fn with_snapshots(self, info: &str, save: Option<&str>) -> Self {
+        let is_lost = info_field(info, "aof_enabled") == Some("0") && save == Some("");
+        if !is_lost || matches!(self, Self::Unsafe(_)) {
+            return self;
+        }
+        Self::AtRisk(
+            "the server has no persistence, so its restart deletes all accounts and keys; set appendonly to yes".to_owned(),
+        )
     }
 
     pub fn unreadable(reason: impl std::fmt::Display) -> Self {
@@ -157,6 +186,7 @@ mod tests {
         let kind = |info: &str| match Assessment::of_info(info) {
             Assessment::Safe => "safe",
             Assessment::Warning(_) => "warning",
+            Assessment::AtRisk(_) => "at risk",
             Assessment::Unsafe(_) => "unsafe",
         };
         for (info, expected) in [
@@ -172,6 +202,21 @@ mod tests {
         ] {
             assert_eq!(kind(&info), expected, "{info}");
         }
+    }
+
+    #[test]
+    fn server_without_persistence_is_reported_but_not_rejected() {
+        let with_aof = |enabled| info("master", "0", "noeviction") + &format!("aof_enabled:{enabled}\r\n");
+        let (without, with) = (with_aof(0), with_aof(1));
+        let assess = |info: &str, save| Assessment::of_info(info).with_snapshots(info, save);
+        for (info, save) in [(&with, Some("")), (&without, Some("3600 1")), (&without, None)] {
+            assert_eq!(assess(info, save), Assessment::Safe, "{save:?} {info}");
+        }
+        let evicting = without.replace("maxmemory:0", "maxmemory:1").replace("noeviction", "allkeys-lru");
+        assert!(matches!(assess(&evicting, Some("")), Assessment::Unsafe(_)));
+        let check = SettingsCheck::default();
+        assert_eq!(check.record("a:1", assess(&without, Some(""))), Ok(()));
+        assert!(check.unsafe_settings().unwrap().contains("appendonly") && check.rejection().is_none());
     }
 
     #[test]
