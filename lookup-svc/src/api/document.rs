@@ -38,7 +38,19 @@ enum HeaderValue {
     Integer,
     /// One of these texts. Optional: an addition to the contract.
     OneOf(fn() -> Vec<&'static str>),
+    /// A text such as this one. Optional, too.
+    Text(&'static str),
 }
+
+/// The header that all responses but those of preflights have.
+const REQUEST_ID: Header = (
+    "X-Request-Id",
+    "ID of this request. The log of the service has it next to an error.",
+    HeaderValue::Text("5f2c1d9e8b7a4c3d9e0f1a2b3c4d5e6f"),
+);
+
+const UNAUTHORIZED_HEADERS: [Header; 1] =
+    [("WWW-Authenticate", "How to send the key.", HeaderValue::Text("Bearer"))];
 
 const SUCCESS_HEADERS: [Header; 3] = [
     ("X-RateLimit-Limit", "Requests allowed per day (UTC).", HeaderValue::Integer),
@@ -115,7 +127,10 @@ impl ResponseDoc {
             400,
             "`invalid_scope`: `scope` is not `ip`, `geo` or `full`. The request does not count against your quota.",
         ),
-        error(401, "`missing_api_key`: no key was sent. `invalid_api_key`: the key does not exist."),
+        Self {
+            headers: &UNAUTHORIZED_HEADERS,
+            ..error(401, "`missing_api_key`: no key was sent. `invalid_api_key`: the key does not exist.")
+        },
         Self {
             headers: &FORBIDDEN_HEADERS,
             ..error(
@@ -169,7 +184,12 @@ fn responses(docs: &[ResponseDoc]) -> MetaResponses {
             Content::Success => vec![media_type(SUCCESS_SCHEMA)],
             Content::Error => vec![media_type(&ErrorBody::name())],
         },
-        headers: doc.headers.iter().map(header).collect(),
+        headers: doc
+            .headers
+            .iter()
+            .chain(Some(&REQUEST_ID).filter(|_| !matches!(doc.content, Content::Empty)))
+            .map(header)
+            .collect(),
     };
     MetaResponses { responses: docs.iter().map(response).collect() }
 }
@@ -186,6 +206,9 @@ fn header((name, description, value): &Header) -> MetaHeader {
         HeaderValue::OneOf(texts) => {
             let enum_items = texts().into_iter().map(Value::from).collect();
             (false, MetaSchema { enum_items, ..MetaSchema::new("string") })
+        }
+        HeaderValue::Text(example) => {
+            (false, MetaSchema { example: Some((*example).into()), ..MetaSchema::new("string") })
         }
     };
     MetaHeader {

@@ -63,7 +63,8 @@ fn preflight(urls: &PublicUrls) -> HeaderMap {
     let headers = [
         (header::ACCESS_CONTROL_ALLOW_ORIGIN, ANY),
         (header::ACCESS_CONTROL_ALLOW_METHODS, value("GET, OPTIONS")),
-        (header::ACCESS_CONTROL_ALLOW_HEADERS, value("Authorization")),
+        // Libraries for browsers often send the others, which the API ignores.
+        (header::ACCESS_CONTROL_ALLOW_HEADERS, value("Authorization, Content-Type, X-Requested-With")),
         (header::ACCESS_CONTROL_MAX_AGE, value("86400")),
         (header::CACHE_CONTROL, NO_STORE),
     ];

@@ -18,7 +18,7 @@ async fn preflight_needs_no_key_and_no_quota_call() {
         let cors_header = |name: &str| response.header(&format!("access-control-{name}"));
         assert_eq!(cors_header("allow-origin"), Some("*"));
         assert_eq!(cors_header("allow-methods"), Some("GET, OPTIONS"));
-        assert_eq!(cors_header("allow-headers"), Some("Authorization"));
+        assert_eq!(cors_header("allow-headers"), Some("Authorization, Content-Type, X-Requested-With"));
         assert_eq!(cors_header("max-age"), Some("86400"));
         assert_eq!(response.header("content-type"), None);
     }

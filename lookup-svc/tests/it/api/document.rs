@@ -53,8 +53,9 @@ fn document_has_version_server_and_both_key_schemes() {
 #[test]
 fn four_operations_have_their_statuses_and_headers() {
     let document = document();
-    let rate_limit = ["X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"];
-    let denied = ["Retry-After", rate_limit[0], "X-RateLimit-Reason", rate_limit[1], rate_limit[2]];
+    let id = "X-Request-Id";
+    let rate_limit = ["X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", id];
+    let denied = ["Retry-After", rate_limit[0], "X-RateLimit-Reason", rate_limit[1], rate_limit[2], id];
     let none: [&str; 0] = [];
     /// Path, method, operation ID, and the statuses with the names of their headers.
     type Operation<'a> = (&'a str, &'a str, &'a str, &'a [(&'a str, &'a [&'a str])]);
@@ -65,15 +66,15 @@ fn four_operations_have_their_statuses_and_headers() {
             "get_ip",
             &[
                 ("200", &rate_limit),
-                ("400", &none),
-                ("401", &none),
-                ("403", &["X-Key-Reason"]),
+                ("400", &[id]),
+                ("401", &["WWW-Authenticate", id]),
+                ("403", &["X-Key-Reason", id]),
                 ("429", &denied),
-                ("500", &none),
+                ("500", &[id]),
             ],
         ),
         ("/api/v1/ip", "options", "preflight_ip", &[("204", &none)]),
-        ("/api/v1/ip/demo", "get", "get_demo", &[("200", &rate_limit), ("429", &denied), ("500", &none)]),
+        ("/api/v1/ip/demo", "get", "get_demo", &[("200", &rate_limit), ("429", &denied), ("500", &[id])]),
         ("/api/v1/ip/demo", "options", "preflight_demo", &[("204", &none)]),
     ];
     let operations =
@@ -98,8 +99,9 @@ fn check_response(response: &Value, status: &str, names: &[&str]) {
     assert_eq!(documented, names, "{status}");
     for (name, header) in headers.iter().flat_map(|headers| headers.iter()) {
         let is_reason = name.ends_with("-Reason");
-        assert_eq!(header["schema"]["type"], if is_reason { "string" } else { "integer" });
-        assert_eq!(header["required"] == json!(true), !is_reason);
+        let is_text = is_reason || ["X-Request-Id", "WWW-Authenticate"].contains(&name.as_str());
+        assert_eq!(header["schema"]["type"], if is_text { "string" } else { "integer" });
+        assert_eq!(header["required"] == json!(true), !is_text);
         if is_reason {
             let reasons = match status {
                 "403" => json!(["deactivated", "expired", "origin", "suspended"]),
@@ -233,12 +235,16 @@ fn headers_of_the_draft_are_optional() {
             names.sort_unstable();
             names
         };
-        assert_eq!((names("200", true), names("200", false)), (contract.to_vec(), draft.to_vec()));
+        let id = ["X-Request-Id"];
+        assert_eq!(
+            (names("200", true), names("200", false)),
+            (contract.to_vec(), [draft.as_slice(), &id].concat())
+        );
         assert_eq!(names("429", true), [&["Retry-After"], contract.as_slice()].concat(), "{path}");
-        assert_eq!(names("429", false), [draft.as_slice(), &["X-RateLimit-Reason"]].concat(), "{path}");
+        assert_eq!(names("429", false), [draft.as_slice(), &["X-RateLimit-Reason"], &id].concat(), "{path}");
         for name in draft {
             assert_eq!(responses["429"]["headers"][name]["schema"]["type"], "string", "{name}");
         }
-        assert_eq!(responses["500"].get("headers"), None);
+        assert_eq!(names("500", false), id);
     }
 }
