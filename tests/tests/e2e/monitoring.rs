@@ -231,6 +231,10 @@ async fn prometheus_fires_in_an_outage_and_has_data_for_every_query() {
     })
     .await;
     assert_eq!(prometheus.firing().await.unwrap(), BTreeSet::new(), "nothing is wrong yet");
+    let errors = panel_queries().into_iter().find(|query| query.contains("5xx")).unwrap();
+    let data = prometheus.get("query", &[("query", &errors)]).await.unwrap();
+    let rates: Vec<_> = list(&data["result"]).map(|series| &series["value"][1]).collect();
+    assert!(!rates.is_empty() && rates.iter().all(|rate| *rate == "0"), "no error is shown as 0: {data}");
 
     stack.redis.stop();
     eventually_ok(WAIT_TIMEOUT, "the outage raises its alerts", async || {
