@@ -2,6 +2,7 @@
 //! phone.
 
 use quota_client::wire::{NewKey, Scope, StateChange};
+use serde_json::json;
 
 use super::stack::Stack;
 use crate::browser::{Appearance, Browser};
@@ -13,7 +14,8 @@ share_browser!(
     [
         axe_finds_no_violation_in_light_theme,
         axe_finds_no_violation_in_dark_theme_and_pages_fit_a_phone,
-        hovered_primary_button_has_sufficient_contrast_in_both_themes
+        hovered_primary_button_has_sufficient_contrast_in_both_themes,
+        forced_colors_keep_the_quota_bar_visible
     ]
 );
 
@@ -34,6 +36,26 @@ async fn hovered_primary_button_has_sufficient_contrast_in_both_themes(browser: 
         browser.driver.action_chain().move_to_element_center(&button).perform().await.unwrap();
         browser.wait_for_value("document.querySelector('.primary').matches(':hover')", true).await;
         browser.check_axe(if dark { "hovered, dark" } else { "hovered, light" }).await;
+    }
+}
+
+async fn forced_colors_keep_the_quota_bar_visible(browser: &Browser, stack: &Stack) {
+    browser.goto(&stack.dashboard_url).await;
+    browser.wait_for_text("h1", "Sign in").await;
+    stack.sign_up(browser, "linus").await;
+    create_limited_key(stack, "linus").await;
+    browser.wait_for_text(".badge.limited", "At limit").await;
+    for theme in ["light", "dark"] {
+        let features = json!([{"name": "forced-colors", "value": "active"}, {"name": "prefers-color-scheme", "value": theme}]);
+        browser.devtools("Emulation.setEmulatedMedia", json!({"features": features})).await;
+        browser.screenshot(&format!("forced-colors-{theme}")).await;
+        let color = |selector: &str| {
+            format!("getComputedStyle(document.querySelector('{selector}')).backgroundColor")
+        };
+        let (level, meter) = (color(".row .level"), color(".row .meter"));
+        assert_eq!(browser.eval(&format!("{level} !== {meter}")).await, true, "{theme}");
+        let size = "(({width, height}) => width > 20 && height >= 4)(document.querySelector('.row .level').getBoundingClientRect())";
+        assert_eq!(browser.eval(size).await, true, "{theme}");
     }
 }
 
@@ -109,6 +131,15 @@ async fn check_all_states(browser: &Browser, stack: &Stack, login: &str, phone: 
     browser.press("header", "Sign out").await;
     browser.find(".toast.error").await;
     check("unreachable").await;
+    if phone {
+        // So small that the list of keys needs scrolling. Elements under a toast get the pointer, because it takes none.
+        browser.set_screen(360, 420).await;
+        browser.screenshot("toast-360").await;
+        let covered = "(() => { const r = document.querySelector('.toast').getBoundingClientRect(); \
+                       return [r.left + 4, r.right - 4].flatMap(x => [r.top + 2, r.bottom - 2].map(y => document.elementFromPoint(x, y))) \
+                       .filter(e => e?.closest('button, a, input')).length; })()";
+        browser.wait_for_value(covered, 0).await;
+    }
 }
 
 async fn create_inactive_key(stack: &Stack, login: &str) {
