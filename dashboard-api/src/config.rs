@@ -230,6 +230,7 @@ impl Config {
 
     /// Rejects a `--public-url` at which browsers would reject the session cookies, and mail without a public URL.
     pub fn check(&self) -> anyhow::Result<()> {
+        self.notices.mail.transport()?;
         match &self.public_url {
             Some(url) => check_cookies(url, self.accounts.insecure_cookies),
             None if self.notices.mail.smtp_url.is_some() => {

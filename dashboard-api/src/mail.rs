@@ -95,8 +95,10 @@ pub enum Task {
     AddressChanged { account: String, old: String },
 }
 
+type Transport = AsyncSmtpTransport<Tokio1Executor>;
+
 pub struct Mailer {
-    transport: AsyncSmtpTransport<Tokio1Executor>,
+    transport: Transport,
     from: Mailbox,
     connections: Semaphore,
     tasks: Arc<Semaphore>,
@@ -106,6 +108,33 @@ pub struct Mailer {
     url: String,
     verification_key: hmac::Key,
     failures: LogThrottle,
+}
+
+impl MailArgs {
+    /// The mail server and the sender. `None` if no mail server is set.
+    pub(crate) fn transport(&self) -> anyhow::Result<Option<(Transport, Mailbox)>> {
+        let Some(server) = &self.smtp_url else { return Ok(None) };
+        let from = self.mail_from.clone().context("--smtp-url needs --mail-from")?;
+        let mut server = server.clone();
+        server.set_query(Some("tls=required"));
+        match (server.username(), &self.smtp_password_file) {
+            ("", None) => {}
+            ("", Some(_)) => bail!("--smtp-password-file needs a user in --smtp-url, as in smtp://user@host"),
+            (_, None) => bail!("--smtp-url has a user: set --smtp-password-file"),
+            (_, Some(path)) => {
+                let password = std::fs::read_to_string(path);
+                let password =
+                    password.with_context(|| format!("--smtp-password-file {}", path.display()))?;
+                // Encoded by hand, because `set_password` leaves a `%` as it is, and lettre decodes it.
+                let password = password.trim_end_matches(['\r', '\n']).replace('%', "%25");
+                let _ = server.set_password(Some(&password));
+            }
+        }
+        let transport = Transport::from_url(server.as_str());
+        let transport = transport.context("--smtp-url")?.timeout(Some(TIMEOUT));
+        let transport = transport.hello_name(ClientId::Domain(from.email.domain().to_owned()));
+        Ok(Some((transport.build(), from)))
+    }
 }
 
 /// Parses a mail address.
@@ -122,28 +151,9 @@ impl Mailer {
         quota: QuotaClient,
         url: String,
     ) -> anyhow::Result<Option<Arc<Self>>> {
-        let Some(server) = &args.smtp_url else { return Ok(None) };
-        let from = args.mail_from.clone().context("--smtp-url needs --mail-from")?;
-        let mut server = server.clone();
-        server.set_query(Some("tls=required"));
-        match (server.username(), &args.smtp_password_file) {
-            ("", None) => {}
-            ("", Some(_)) => bail!("--smtp-password-file needs a user in --smtp-url, as in smtp://user@host"),
-            (_, None) => bail!("--smtp-url has a user: set --smtp-password-file"),
-            (_, Some(path)) => {
-                let password = std::fs::read_to_string(path);
-                let password =
-                    password.with_context(|| format!("--smtp-password-file {}", path.display()))?;
-                // Encoded by hand, because `set_password` leaves a `%` as it is, and lettre decodes it.
-                let password = password.trim_end_matches(['\r', '\n']).replace('%', "%25");
-                let _ = server.set_password(Some(&password));
-            }
-        }
-        let transport = AsyncSmtpTransport::<Tokio1Executor>::from_url(server.as_str());
-        let transport = transport.context("--smtp-url")?.timeout(Some(TIMEOUT));
-        let transport = transport.hello_name(ClientId::Domain(from.email.domain().to_owned()));
+        let Some((transport, from)) = args.transport()? else { return Ok(None) };
         Ok(Some(Arc::new(Self {
-            transport: transport.build(),
+            transport,
             from,
             connections: Semaphore::new(CONNECTIONS),
             tasks: Arc::new(Semaphore::new(MAX_TASKS)),

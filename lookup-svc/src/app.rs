@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use edge::{DiscoveryStatus, Edge, TrustedProxies};
-use geo::Geo;
 use geo::update::DailyUpdate;
+use geo::{Geo, GeoArgs};
 use http_server::{ErrorResponder, RedirectTarget};
 use poem::EndpointExt;
 use poem::Response;
@@ -35,10 +35,10 @@ pub struct LookupService {
 }
 
 impl LookupService {
-    /// Loads the geo data and starts proxy discovery.
+    /// Starts proxy discovery.
     ///
     /// quota-svc may start later; until its store has been reached, the service is not ready and lookups get 500.
-    pub async fn start(config: &Config, kit: &Kit) -> anyhow::Result<Self> {
+    pub async fn start(config: &Config, geo_data: GeoData, kit: &Kit) -> anyhow::Result<Self> {
         let urls = PublicUrls::new(config);
         urls.check_hosts()?;
         let edge = Edge::start(&config.edge).await.context("can't set up client address detection")?;
@@ -46,7 +46,7 @@ impl LookupService {
         if config.listener.proxy_protocol {
             edge.require_trusted_proxies()?;
         }
-        let geo = open_geo(config).await?;
+        let GeoData { geo, update } = geo_data;
         let meter = kit.telemetry.meter();
         let client = QuotaClient::new(&config.quota.quota_url, HUNG_AFTER)
             .context("invalid --quota-url")?
@@ -70,10 +70,7 @@ impl LookupService {
         report(&geo);
         let geo_reload = geo.clone().watch(report);
         tasks.spawn(kit.tasks.watch("geo reload", geo_reload));
-        if let Some(source) = &config.geo.geo_update {
-            let to = config.geo.geo_db.first().or(config.geo.default_dir.as_ref());
-            let to = to.context("--geo-update needs --geo-db, the directory to install the databases in")?;
-            let update = DailyUpdate::new(source, to).context("--geo-update")?;
+        if let Some(update) = update {
             tasks.spawn(kit.tasks.watch("geo-update", update.run()));
         }
         let discovery_report =
@@ -133,19 +130,37 @@ impl LookupService {
     }
 }
 
-/// Loads the geo data on a blocking thread, because the files can be large.
-async fn open_geo(config: &Config) -> anyhow::Result<Geo> {
-    let args = config.geo.clone();
-    if args.geo_update.is_some()
-        && let Some(dir) = args.geo_db.first()
-    {
-        let message = || format!("--geo-update needs a directory, which {} can't be", dir.display());
-        std::fs::create_dir_all(dir).with_context(message)?;
+/// The geo data, and its daily update if there is one.
+pub struct GeoData {
+    geo: Geo,
+    update: Option<DailyUpdate>,
+}
+
+impl GeoData {
+    /// Loads the geo data on a blocking thread, because the files can be large.
+    pub async fn load(args: &GeoArgs) -> anyhow::Result<Self> {
+        let (args, to) = (args.clone(), args.geo_db.first().or(args.default_dir.as_ref()));
+        let update = args.geo_update.as_ref().map(|source| {
+            let to = to.context("--geo-update needs --geo-db, the directory to install the databases in")?;
+            DailyUpdate::new(source, to).context("--geo-update")
+        });
+        let update = update.transpose()?;
+        if update.is_some()
+            && let Some(dir) = args.geo_db.first()
+        {
+            let message = || format!("--geo-update needs a directory, which {} can't be", dir.display());
+            std::fs::create_dir_all(dir).with_context(message)?;
+        }
+        let geo = tokio::task::spawn_blocking(move || Geo::open(&args))
+            .await
+            .context("loading the geo data panicked")?;
+        let geo = geo.context("can't load the geo data")?;
+        log(&geo);
+        Ok(Self { geo, update })
     }
-    let geo = tokio::task::spawn_blocking(move || Geo::open(&args))
-        .await
-        .context("loading the geo data panicked")?;
-    let geo = geo.context("can't load the geo data")?;
+}
+
+fn log(geo: &Geo) {
     for database in geo.databases() {
         let (kind, built) = (database.kind.as_str(), database.build_epoch);
         let date = database.date_and_age(unix_now());
@@ -155,7 +170,6 @@ async fn open_geo(config: &Config) -> anyhow::Result<Geo> {
         tracing::info!("geo data: {}", geo.summary(unix_now()));
     }
     tracing::info!(tzdata = %geo.timezones(), "timezone data in use");
-    Ok(geo)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use service_kit::command_line::{self, Output};
 use service_kit::{Kit, LogFormat, PublicPort, TelemetryArgs, runtime, telemetry};
 
 use crate::api::Document;
-use crate::app::LookupService;
+use crate::app::{GeoData, LookupService};
 use crate::config::{Cli, Command, Config};
 use crate::public_urls::PublicUrls;
 use crate::{explain, selftest};
@@ -53,7 +53,8 @@ async fn geo_update(args: GeoUpdateArgs, telemetry: &TelemetryArgs) -> anyhow::R
 async fn serve(config: &Config) -> anyhow::Result<()> {
     let kit = Kit::start("lookup-svc", &config.serving, &config.telemetry)?;
     let port_args = config.port_args()?;
-    let service = LookupService::start(config, &kit).await?;
+    let geo = GeoData::load(&config.geo).await?;
+    let service = LookupService::start(config, geo, &kit).await?;
     let port = PublicPort::bind(&kit, port_args).await?;
     kit.serve_admin(config.admin_listen).await?;
     port.serve("lookup-svc", service.into_port_service(config.redirect_listen.is_some())?).await;

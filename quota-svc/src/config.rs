@@ -44,13 +44,15 @@ pub struct Config {
 #[command(next_help_heading = "Limits")]
 pub struct LimitArgs {
     /// Requests per day for keys without their own limit
-    #[arg(long, env, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, env, value_name = "N", default_value_t = 10_000, allow_negative_numbers = true)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub daily_limit: u32,
     /// Requests per 60 s per key; one more pauses the key
-    #[arg(long, env, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, env, value_name = "N", default_value_t = 300, allow_negative_numbers = true)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..))]
     pub burst_limit: u16,
     /// Requests per day for the demo, shared by all callers
-    #[arg(long, env, value_name = "N", default_value_t = 1_000)]
+    #[arg(long, env, value_name = "N", default_value_t = 1_000, allow_negative_numbers = true)]
     pub demo_limit: u32,
 }
 
@@ -63,7 +65,7 @@ impl LimitArgs {
 base::default_from_flags!(Config);
 
 impl Config {
-    /// Rejects a non-loopback listen address without `--allow-remote`.
+    /// Rejects a non-loopback listen address without `--allow-remote`, and an invalid `--redis-url`.
     pub fn check(&self) -> anyhow::Result<()> {
         if !self.listen.ip().is_loopback() && !self.allow_remote {
             bail!(
@@ -72,7 +74,7 @@ impl Config {
                 self.listen
             );
         }
-        Ok(())
+        self.store.check()
     }
 }
 
@@ -105,6 +107,20 @@ mod tests {
         );
         let remote = ["--listen", "0.0.0.0:8082", "--allow-remote"];
         assert!(parse(&remote).check().is_ok());
+    }
+
+    #[test]
+    fn negative_limit_is_rejected_with_the_range() {
+        for flag in ["--daily-limit", "--burst-limit", "--demo-limit"] {
+            let error = Flags::try_parse_from(["quota-svc", flag, "-1"]).err().unwrap().to_string();
+            assert!(error.contains("invalid value '-1'") && error.contains("-1 is not in"), "{error}");
+        }
+    }
+
+    #[test]
+    fn invalid_redis_url_is_rejected_by_the_check() {
+        let error = parse(&["--redis-url", "http://localhost"]).check().unwrap_err().to_string();
+        assert!(error.contains("--redis-url"), "{error}");
     }
 
     #[test]

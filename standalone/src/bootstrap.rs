@@ -24,16 +24,8 @@ pub enum FirstStart {
     NoPassword,
 }
 
-/// Creates an account if the store has none. Returns `None` if it already has one.
-///
-/// The account has a password and a key only if they are printed: unprinted ones could never be used.
-pub async fn create_account(
-    quota: &QuotaClient,
-    print_credentials: Switch,
-) -> anyhow::Result<Option<FirstStart>> {
-    if count_accounts(quota).await? > 0 {
-        return Ok(None);
-    }
+/// Creates the first account. It has a password and a key only if they are printed: unprinted ones could never be used.
+pub async fn create_account(quota: &QuotaClient, print_credentials: Switch) -> anyhow::Result<FirstStart> {
     let password = match print_credentials {
         Switch::On => Some(random_password()?),
         Switch::Off => None,
@@ -47,15 +39,15 @@ pub async fn create_account(
     // An import, because it creates the account and its role in one step.
     let accounts = vec![ExportedAccount { account, keys: Vec::new() }];
     quota.import(&ImportRequest { accounts }).await?;
-    let Some(password) = password else { return Ok(Some(FirstStart::NoPassword)) };
+    let Some(password) = password else { return Ok(FirstStart::NoPassword) };
     let account = quota.find_account(LOGIN).await?.context("the first account is missing")?;
     let key = NewKey::new("first key", Scope::Full);
     let key = quota.create_key(&account.id, &key).await?.secret;
-    Ok(Some(FirstStart::Credentials { password, key }))
+    Ok(FirstStart::Credentials { password, key })
 }
 
-/// Counts the accounts. Waits while the store is unavailable.
-async fn count_accounts(quota: &QuotaClient) -> Result<u64, ClientError> {
+/// Whether the store has an account. Waits while the store is unavailable.
+pub async fn has_account(quota: &QuotaClient) -> Result<bool, ClientError> {
     let deadline = Instant::now() + STORE_WAIT;
     loop {
         // Asks for the state of the store before the first operation: quota-svc logs every operation that fails.
@@ -68,7 +60,7 @@ async fn count_accounts(quota: &QuotaClient) -> Result<u64, ClientError> {
             Err(error) if error.status() == Some(503) && Instant::now() < deadline => {
                 sleep(RETRY_INTERVAL).await;
             }
-            result => return Ok(result?.total),
+            result => return Ok(result?.total > 0),
         }
     }
 }

@@ -17,6 +17,11 @@ use tokio::time::sleep;
 /// The delay after a failed accept: file descriptors have run out, so an immediate retry would fail, too.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
 
+/// Whether a process serves the socket.
+pub fn is_served(path: &Path) -> bool {
+    std::os::unix::net::UnixStream::connect(path).is_ok()
+}
+
 /// Creates the socket. Removes one that a killed process has left, so the caller must hold the store's lock.
 pub fn bind(path: &Path) -> io::Result<UnixListener> {
     if fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket()) {

@@ -239,6 +239,16 @@ mod tests {
     }
 
     #[test]
+    fn mistyped_log_level_and_negative_limit_are_rejected() {
+        for (flags, part) in
+            [("--log-level warnn", "\"warnn\" is not a level"), ("--daily-limit -1", "-1 is not in 1..")]
+        {
+            let error = parse(flags).unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+        }
+    }
+
+    #[test]
     fn host_must_be_a_plain_name() {
         for (text, name) in
             [("IP.Example.org.", "ip.example.org"), ("localhost", "localhost"), ("a_b.x", "a_b.x")]

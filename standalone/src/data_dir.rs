@@ -1,6 +1,7 @@
 //! The directory for persistent data.
 
-use std::fs::DirBuilder;
+use std::fs::{self, DirBuilder};
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -27,12 +28,54 @@ pub fn command_socket(dir: &Path) -> PathBuf {
     dir.join("commands.sock")
 }
 
+/// The path of the file that marks a directory whose accounts and keys are in Redis.
+fn redis_marker(dir: &Path) -> PathBuf {
+    dir.join("uses-redis")
+}
+
+/// Marks the directory if the service stores its data in Redis. Without Redis, warns if the last start used it: what the
+/// directory has is older.
+pub fn note_store(dir: &Path, is_redis: bool) -> io::Result<()> {
+    let (marker, store) = (redis_marker(dir), store_file(dir));
+    if is_redis {
+        return fs::write(marker, "The last start of ip-lookup used --redis-url.\n");
+    }
+    if marker.exists() {
+        let data = if store.exists() { "its own, older accounts and keys" } else { "a new store" };
+        tracing::warn!(
+            store = %store.display(),
+            "the last start used --redis-url; this one uses {data}. Set --redis-url again, or delete {} if you no longer \
+             use Redis",
+            marker.display()
+        );
+    }
+    Ok(())
+}
+
+/// Names the flag in an error about a directory that can't be written.
+pub fn name_flag(dir: &Path, error: anyhow::Error) -> anyhow::Error {
+    let kinds = error.chain().filter_map(|cause| Some(cause.downcast_ref::<io::Error>()?.kind()));
+    let is_denied = kinds
+        .into_iter()
+        .any(|kind| matches!(kind, ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem));
+    match is_denied {
+        true => error.context(format!(
+            "can't write to the data directory {}: choose a writable one with --data-dir PATH",
+            dir.display()
+        )),
+        false => error,
+    }
+}
+
 /// Creates the directory, the session key and the token if they are missing, readable only by the user who runs
 /// ip-lookup. Returns the session key.
 pub fn prepare(dir: &Path) -> anyhow::Result<SessionKey> {
+    create_files(dir).map_err(|error| name_flag(dir, error))
+}
+
+fn create_files(dir: &Path) -> anyhow::Result<SessionKey> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir).with_context(|| {
-        let dir = dir.display();
-        format!("can't create the data directory {dir}: choose a writable one with --data-dir PATH")
+        format!("can't create the directory {}; --data-dir PATH chooses another one", dir.display())
     })?;
     let session_key = SessionKey::load_or_create(&dir.join("session.key"))?;
     let quota_token_file = quota_token_file(dir);
@@ -52,10 +95,19 @@ fn create_token(path: &Path) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+
+    #[test]
+    fn unwritable_directory_error_names_the_flag() {
+        // Nobody can create files there, not even root.
+        let error = format!("{:#}", prepare(Path::new("/sys")).err().unwrap());
+        assert!(
+            error.starts_with("can't write to the data directory /sys: ") && error.contains("--data-dir"),
+            "{error}"
+        );
+    }
 
     #[test]
     fn token_is_created_once_with_mode_600() {

@@ -1,18 +1,25 @@
 //! Runs all services in one process. They communicate over loopback HTTP, like the containers of a pod in Kubernetes.
 //! quota-svc shuts down last.
 
+use std::convert::Infallible;
+use std::future::pending;
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::Context;
 use dashboard_api::app::DashboardService;
 use dashboard_api::session::SessionKey;
-use http_server::{Lifecycle, Server, Tls, TlsArgs};
-use lookup_svc::app::LookupService;
+use edge::Edge;
+use http::HeaderMap;
+use http_server::{Lifecycle, RedirectTarget, Server, Tls, TlsArgs};
+use lookup_svc::app::{GeoData, LookupService};
 use quota_client::wire::Actor;
 use quota_client::{QuotaClient, QuotaToken};
 use quota_svc::app::QuotaService;
-use service_kit::{Kit, PortService};
+use quota_svc::store::embedded::OpenError;
+use service_kit::command_line::print;
+use service_kit::{Kit, PortService, responder};
 use tokio::task::JoinSet;
 
 use crate::acme::Acme;
@@ -27,9 +34,47 @@ const STARTUP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Starts all services, prints the banner and returns when all have stopped.
 pub async fn run(config: &Config, kit: &Kit) -> anyhow::Result<()> {
+    let result = start(config, kit).await;
+    let is_served = |error: &anyhow::Error| {
+        is_taken(error) && command_socket::is_served(&data_dir::command_socket(&config.data_dir))
+    };
+    result.map_err(|error| match is_served(&error) {
+        true => error.context(format!(
+            "ip-lookup already runs with the data directory {}: stop it, or choose another --data-dir and other ports",
+            config.data_dir.display()
+        )),
+        false => error,
+    })
+}
+
+/// Whether a port or the store is in use by another process.
+fn is_taken(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        let kind = cause.downcast_ref::<io::Error>().map(io::Error::kind);
+        let is_store = matches!(cause.downcast_ref(), Some(OpenError::InUse(_)));
+        kind == Some(io::ErrorKind::AddrInUse) || is_store
+    })
+}
+
+/// Rejects invalid flags, before a port is opened.
+async fn check(config: &Config) -> anyhow::Result<()> {
     config.check()?;
-    // Only validates the flags; the actual ports are known after binding.
-    ServiceUrls::new(config)?;
+    // The actual ports are known after binding.
+    let urls = ServiceUrls::new(config)?;
+    if config.redirect_addr().is_some() {
+        RedirectTarget::new("--base-url", &urls.api, responder("/", &HeaderMap::new()))?;
+    }
+    let edge = Edge::start(&config.edge()).await?;
+    if config.listener.proxy_protocol {
+        edge.require_trusted_proxies()?;
+    }
+    config.quota().check()?;
+    config.dashboard(config.quota_listen, SessionKey::generate()?, &urls)?.check()
+}
+
+async fn start(config: &Config, kit: &Kit) -> anyhow::Result<()> {
+    check(config).await?;
+    let geo = GeoData::load(&config.geo_args()).await?;
     let acme = Acme::new(&config.acme, config.hosts(), &config.data_dir)?;
     let managed = acme.as_ref().map(Acme::certificate);
     // The certificates of all ports that serve HTTPS.
@@ -38,11 +83,14 @@ pub async fn run(config: &Config, kit: &Kit) -> anyhow::Result<()> {
     let ports = Ports::bind(config, kit, tls.as_ref()).await?;
     let quota_port =
         Server::bind("quota", config.quota_listen, &kit.serve).await.context("--quota-listen")?;
-    let urls = ports.urls(config);
     let session_key = data_dir::prepare(&config.data_dir)?;
     // quota-svc has its own lifecycle, to stop last: requests in flight in the other services still need it.
     let quota_kit = Kit { lifecycle: Lifecycle::new(&kit.serve), ..kit.clone() };
-    let quota = QuotaService::start(Some(quota_port), &config.quota(), &quota_kit).await?;
+    let quota = QuotaService::start(Some(quota_port), &config.quota(), &quota_kit).await;
+    let quota = quota.map_err(|error| data_dir::name_flag(&config.data_dir, error))?;
+    if let Err(error) = data_dir::note_store(&config.data_dir, config.redis_url.is_some()) {
+        tracing::warn!(%error, "can't note in the data directory that Redis is used");
+    }
     let quota_addr = quota.local_addr();
     let quota = tokio::spawn(kit.tasks.watch("quota-svc", quota.run()));
     let mut forwarding = JoinSet::new();
@@ -60,7 +108,11 @@ pub async fn run(config: &Config, kit: &Kit) -> anyhow::Result<()> {
         ),
     }
 
-    let result = serve_public(config, kit, quota_addr, session_key, &urls, ports, acme).await;
+    let result = tokio::select! {
+        biased;
+        never = announce_shutdown(&kit.lifecycle) => match never {},
+        result = serve_public(config, kit, quota_addr, session_key, ports, acme, geo) => result,
+    };
     // If the public services failed to start, no shutdown has begun yet, and the end of quota-svc would be a failure.
     kit.lifecycle.begin_shutdown();
     quota_kit.lifecycle.begin_shutdown();
@@ -68,20 +120,29 @@ pub async fn run(config: &Config, kit: &Kit) -> anyhow::Result<()> {
     result
 }
 
+/// Says that the service is stopping: the log does so only at a level that is not the default.
+async fn announce_shutdown(lifecycle: &Lifecycle) -> Infallible {
+    lifecycle.drain_delay_over().await;
+    // Standard output may be closed.
+    let _ = print("\nStopping. Press Ctrl-C again to stop at once.");
+    pending().await
+}
+
 async fn serve_public(
     config: &Config,
     kit: &Kit,
     quota: SocketAddr,
     session_key: SessionKey,
-    urls: &ServiceUrls,
     ports: Ports,
     acme: Option<Acme>,
+    geo: GeoData,
 ) -> anyhow::Result<()> {
+    let urls = &ports.urls(config);
     let token = QuotaToken::load(&data_dir::quota_token_file(&config.data_dir))?;
     let client = QuotaClient::new(&format!("http://{quota}"), STARTUP_TIMEOUT)?;
     let client = client.with_token(&token).acting_as(Actor::System);
     let dashboard = DashboardService::start(&config.dashboard(quota, session_key, urls)?, kit).await?;
-    let lookup = LookupService::start(&config.lookup(quota, urls), kit).await?;
+    let lookup = LookupService::start(&config.lookup(quota, urls), geo, kit).await?;
     let geo = lookup.geo_summary(&match config.geo.geo_update {
         Some(_) => "being downloaded (--geo-update)".to_owned(),
         None => format!("{} geo-update dbip-lite", commands::program(config)),
@@ -96,9 +157,17 @@ async fn serve_public(
     let mut dashboard = dashboard.into_port_service(dashboard_url)?;
     // The redirect port is for all hosts, an unknown one is redirected to the API.
     lookup.redirects.append(&mut dashboard.redirects);
-    let first_start = bootstrap::create_account(&client, config.print_credentials)
-        .await
-        .context("can't access the store: check --redis-url, or omit it to use --data-dir")?;
+    let inaccessible = "can't access the store: check --redis-url, or omit it to use --data-dir";
+    let has_account = tokio::select! {
+        found = bootstrap::has_account(&client) => found.context(inaccessible)?,
+        () = kit.lifecycle.drain_delay_over() => return Ok(()),
+    };
+    let first_start = match has_account {
+        true => None,
+        false => {
+            Some(bootstrap::create_account(&client, config.print_credentials).await.context(inaccessible)?)
+        }
+    };
     let program = commands::program(config);
     let local_api = config.base_url.is_none() && config.api_host.is_none();
     // The peer address of connections from this machine.

@@ -145,7 +145,8 @@ impl Edge {
         if let (Decision::Missing, Some(name)) = (client.decision, unknown.iter().find(has_address)) {
             explained.add("ip", || {
                 format!(
-                    "{name} has an address. If your proxy always replaces this header, use --client-ip-from header:{name}."
+                    "{name} has an address. Let your proxy send it in X-Forwarded-For. lookup-svc can also read {name}, if \
+                     your proxy always replaces it: --client-ip-from header:{name}."
                 )
             });
         }
@@ -175,7 +176,7 @@ impl Edge {
             explain.add("colo", || {
                 let source = match (self.shared.node_colo.get(), self.policy.colo) {
                     (Some(_), _) => "the label of this node (--colo-node-label)",
-                    (None, Some(_)) => "--node-zone and --colo-map, or --colo",
+                    (None, Some(_)) => "--colo, or the zone of this node",
                     (None, None) => "no flag of this service has it",
                 };
                 source.to_owned()

@@ -148,7 +148,7 @@ impl CliContext {
     }
 }
 
-fn command_error(code: &str, message: String) -> anyhow::Error {
+pub(super) fn command_error(code: &str, message: String) -> anyhow::Error {
     CommandError { code: code.to_owned(), message }.into()
 }
 

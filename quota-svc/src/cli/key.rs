@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Read};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use api_key::ApiKey;
 use base::flags::parse_duration;
 use poem_openapi::types::MaybeUndefined;
@@ -16,7 +16,7 @@ use serde_json::json;
 use service_kit::command_line::Output;
 
 use super::confirm::ConfirmArgs;
-use super::context::{CliContext, ErrorContext};
+use super::context::{CliContext, ErrorContext, command_error};
 use super::key_view::{self, KeyView};
 use super::listing;
 use super::table::time;
@@ -39,7 +39,7 @@ pub enum KeyCommand {
         #[arg(long, value_enum)]
         scope: Scope,
         /// Requests per day, if other than the default
-        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+        #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..))]
         daily_limit: Option<u32>,
         /// When the key expires: a time such as 30d from now, or a date in UTC such as 2027-01-31
         #[arg(long, value_name = "TIME", value_parser = parse_time)]
@@ -83,7 +83,7 @@ pub enum KeyCommand {
         #[command(flatten)]
         key: KeyArg,
         /// Requests per day, or `default`
-        #[arg(long, value_name = "N|default", value_parser = parse_daily_limit)]
+        #[arg(long, value_name = "N|default", allow_negative_numbers = true, value_parser = parse_daily_limit)]
         daily_limit: SetDailyLimit,
     },
     /// Set when a key expires
@@ -130,6 +130,9 @@ pub struct KeyArg {
     key: String,
 }
 
+/// The code of the error about an argument that identifies no single key.
+const INVALID_ID: &str = "invalid_id";
+
 /// Fewest digits of an ID that may stand for it.
 const MIN_DIGITS: usize = 4;
 
@@ -142,9 +145,12 @@ impl KeyArg {
         }
         let is_hint = text.contains('…') || text.contains("...");
         if text.starts_with(api_key::PREFIX) && !is_hint {
-            bail!(
-                "this is an API key, not its ID. To find the ID, run: {program} key find, and enter the key there"
-            );
+            return Err(command_error(
+                INVALID_ID,
+                format!(
+                    "this is an API key, not its ID. To find the ID, run: {program} key find, and enter the key there"
+                ),
+            ));
         }
         let found = match text.split_once('/') {
             Some((login, name)) => {
@@ -157,8 +163,14 @@ impl KeyArg {
         };
         match &found[..] {
             [id] => Ok(id.clone()),
-            [] => bail!("no such key. To see the keys, run: {program} key list"),
-            _ => bail!("there are several such keys: give the ID. To see the IDs, run: {program} key list"),
+            [] => Err(command_error(
+                "key_not_found",
+                format!("no such key. To see the keys, run: {program} key list"),
+            )),
+            _ => Err(command_error(
+                INVALID_ID,
+                format!("there are several such keys: give the ID. To see the IDs, run: {program} key list"),
+            )),
         }
     }
 
@@ -167,11 +179,14 @@ impl KeyArg {
         let (text, mut found) = (self.key.replace("...", "…"), Vec::new());
         let is_prefix = text.len() >= MIN_DIGITS && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         if !is_prefix && !text.contains('…') {
-            bail!(
-                "expected an ID, its first {MIN_DIGITS} or more digits, a hint such as ipl_abcd…wxyz, or LOGIN/NAME. To see \
-                 the keys, run: {} key list",
-                context.program
-            );
+            return Err(command_error(
+                INVALID_ID,
+                format!(
+                    "expected an ID, its first {MIN_DIGITS} or more digits, a hint such as ipl_abcd…wxyz, or LOGIN/NAME. \
+                     To see the keys, run: {} key list",
+                    context.program
+                ),
+            ));
         }
         listing::for_each_key(context, |key| {
             if key.hint == text || (is_prefix && key.id.starts_with(&text.to_lowercase())) {

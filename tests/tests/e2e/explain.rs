@@ -11,8 +11,8 @@ use testkit::mmdb::sample;
 use testkit::process::binary;
 
 // Marker values in requests. None of them may be logged.
-const CLIENT: &str = "203.0.113.77";
-const FORGED: &str = "198.51.100.233";
+const CLIENT: &str = "89.160.20.77";
+const FORGED: &str = "216.160.83.233";
 const PROXY: &str = "10.77.31.9";
 
 fn run(program: &str, flags: &[&str]) -> Output {
@@ -66,7 +66,7 @@ fn trusted_hop_header_and_client_are_explained() {
     );
     assert_step(&report, "10.77.31.9 is a trusted proxy (10.0.0.0/8 in --trusted-proxies)");
     assert_step(&report, "10.1.1.1 is another trusted proxy");
-    assert_step(&report, "203.0.113.77 is not a trusted proxy, so it is the client");
+    assert_step(&report, "89.160.20.77 is not a trusted proxy, so it is the client");
     assert_step(&report, "Entries further to the left, if any, were not read");
     assert_eq!((&report["ip"], &report["decision"]), (&json!(CLIENT), &json!("xff")));
     assert_eq!((&field(&report, "rtt")["value"], source(&report, "rtt")), (&json!(12), "header x-edge-rtt"));
@@ -121,7 +121,10 @@ fn common_mistakes_are_named() {
     );
     let other_header = report(&sample, &["--peer", PROXY, "--header", &real_ip]);
     assert_step(&other_header, "Not used for the address or the connection facts: x-real-ip.");
-    assert_step(&other_header, "use --client-ip-from header:x-real-ip");
+    assert_step(
+        &other_header,
+        "lookup-svc can also read x-real-ip, if your proxy always replaces it: --client-ip-from header:x-real-ip",
+    );
     let too_wide = report(&sample, &["--peer", PROXY, "--header", "X-Forwarded-For: 10.2.2.2"]);
     assert_eq!(too_wide["decision"], "xff_all_trusted");
     assert_step(&too_wide, "--trusted-proxies covers too much");

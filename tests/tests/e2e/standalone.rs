@@ -81,6 +81,7 @@ async fn banner_commands_work_and_secrets_are_shown_once() {
     assert!(signed_in.status().is_success(), "{} {}", signed_in.status(), signed_in.text().await.unwrap());
     service.signal(Signal::INT);
     assert!(service.wait_exit(WAIT_TIMEOUT).await.success(), "{}", service.logs());
+    assert!(service.stdout().ends_with("\nStopping. Press Ctrl-C again to stop at once.\n"));
 
     let mut again = start(data.path(), &[]);
     let text = banner(&mut again).await;
@@ -132,6 +133,57 @@ async fn first_start_waits_for_unreachable_redis() {
 }
 
 #[tokio::test]
+async fn interrupt_ends_the_wait_for_unreachable_redis_at_once() {
+    let (data, mut redis) = (tempfile::tempdir().unwrap(), Redis::start().await);
+    redis.stop();
+    let mut service = start(data.path(), &["--redis-url", &redis.url()]);
+    testkit::wait::eventually(WAIT_TIMEOUT, "it waits for Redis", async || {
+        service.logs().contains("the store is not available yet").then_some(())
+    })
+    .await;
+    service.signal(Signal::INT);
+    // The wait alone would last 10 s.
+    assert!(service.wait_exit(Duration::from_secs(5)).await.success(), "{}", service.logs());
+    assert!(service.stdout().contains("Stopping."));
+}
+
+#[tokio::test]
+async fn start_without_redis_after_a_start_with_it_warns() {
+    let (data, redis) = (tempfile::tempdir().unwrap(), Redis::start().await);
+    for (flags, warns) in
+        [(&[][..], false), (&["--redis-url", &redis.url()], false), (&[], true), (&[], true)]
+    {
+        let mut service = start(data.path(), flags);
+        banner(&mut service).await;
+        assert_eq!(service.logs().contains("the last start used --redis-url"), warns, "{flags:?}");
+        service.signal(Signal::INT);
+        service.wait_exit(WAIT_TIMEOUT).await;
+    }
+    std::fs::remove_file(data.path().join("uses-redis")).unwrap();
+    let mut service = start(data.path(), &[]);
+    banner(&mut service).await;
+    assert!(!service.logs().contains("the last start used --redis-url"));
+}
+
+#[tokio::test]
+async fn invalid_flags_are_rejected_before_a_port_is_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    for flags in [
+        ["--trusted-proxies", "bogus"],
+        ["--redis-url", "http://localhost"],
+        ["--geo-db", "/nowhere.mmdb"],
+        ["--geo-update", "nothing"],
+        ["--smtp-url", "smtp://mail.example"],
+        ["--redirect-listen", "127.0.0.1:0"],
+    ] {
+        let log = expect_failure(start(&data, &flags)).await;
+        assert!(!log.contains("listening"), "{flags:?}: {log}");
+        assert!(!data.exists(), "{flags:?}: {log}");
+    }
+}
+
+#[tokio::test]
 async fn busy_port_at_the_first_start_creates_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
@@ -156,7 +208,15 @@ async fn second_instance_on_same_directory_fails() {
     let mut first = start(data.path(), &[]);
     banner(&mut first).await;
     let log = expect_failure(start(data.path(), &[])).await;
-    assert!(log.contains("in use by another process"), "{log}");
+    let already_runs =
+        format!("Error: ip-lookup already runs with the data directory {}", data.path().display());
+    assert!(log.contains(&already_runs) && log.contains("in use by another process"), "{log}");
+    let busy = first.listen_addr("lookup").await.to_string();
+    let ports = ["--dashboard-listen", "--quota-listen", "--admin-listen"].map(|name| [name, "127.0.0.1:0"]);
+    let flags =
+        [&ports.concat()[..], &["--data-dir", data.path().to_str().unwrap(), "--listen", &busy]].concat();
+    let log = expect_failure(Service::spawn("ip-lookup", &flags, &[])).await;
+    assert!(log.contains(&already_runs) && log.contains("another program uses this port"), "{log}");
 }
 
 #[tokio::test]

@@ -422,7 +422,7 @@ async fn downloaded_databases_are_used_without_a_flag() {
     instance.run(&update).await.success();
     wait_for_geo(&running.banner, "dbip-city-lite.mmdb").await;
     running.stop().await;
-    let printed = instance.run(&["lookup", "198.51.100.7"]).await.success().stdout;
+    let printed = instance.run(&["lookup", "216.160.83.7"]).await.success().stdout;
     let body: serde_json::Value = serde_json::from_str(&printed).unwrap();
     assert!(printed.ends_with("}\n") && body["city"].is_string() && body["rtt"].is_null(), "{printed}");
     let running = instance.start().await;
@@ -453,6 +453,10 @@ async fn errors_are_json_with_json_output() {
     assert!(error["message"].as_str().unwrap().contains("ip-lookup --data-dir"), "{error}");
     let error = instance.run(&["reset-password", "eve", "--output=json"]).await.failure();
     assert_eq!(serde_json::from_str::<Value>(&error).unwrap()["error"], "account_not_found");
+    for (key, code) in [("xyz", "invalid_id"), ("ipl_abc", "invalid_id"), ("ffff", "key_not_found")] {
+        let error = instance.run(&["key", "show", key, "--output", "json"]).await.failure();
+        assert_eq!(serde_json::from_str::<Value>(&error).unwrap()["error"], code, "{error}");
+    }
 }
 
 #[tokio::test]

@@ -127,7 +127,7 @@ async fn each_hop_and_fact_is_explained() {
     let own = "the connection to this service, which `explain` does not open";
     assert_eq!(source("10.0.0.1", &[], "rtt"), format!("the peer sent no header x-edge-rtt; {own}"));
     assert_eq!(source("203.0.113.1", &sent, "tls_cipher"), own);
-    assert_eq!(source("203.0.113.1", &sent, "colo"), "--node-zone and --colo-map, or --colo");
+    assert_eq!(source("203.0.113.1", &sent, "colo"), "--colo, or the zone of this node");
     let untrusted = source("203.0.113.1", &sent, "ip");
     assert!(
         untrusted.starts_with("The peer 203.0.113.1 is not a trusted proxy, so it is the client"),
@@ -146,7 +146,7 @@ async fn headers_that_are_not_read_are_listed() {
     let untrusted = explained(&edge, "203.0.113.1", &sent, "ip");
     assert!(untrusted.ends_with(&[ignored, unused]), "{untrusted:?}");
     let hint = explained(&edge, "10.0.0.1", &sent[1..], "ip").pop().unwrap();
-    assert!(hint.contains("use --client-ip-from header:x-real-ip"), "{hint}");
+    assert!(hint.contains("lookup-svc can also read x-real-ip"), "{hint}");
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use api_key::ApiKey;
 use http_server::{Lifecycle, ServeArgs, Server};
-use lookup_svc::app::LookupService;
+use lookup_svc::app::{GeoData, LookupService};
 use lookup_svc::config::Config;
 use poem::{Endpoint, EndpointExt, Request, Response, Result};
 use quota_client::wire::{ChargeRequest, ChargeResponse, Limits, Outcome, Scope, Status, Verdict};
@@ -207,7 +207,8 @@ impl Harness {
         config.edge.trusted_proxies = vec!["127.0.0.1".to_owned()];
         change(&mut config);
         let kit = Kit::detached(&config.serving);
-        let service = LookupService::start(&config, &kit).await.unwrap();
+        let geo = GeoData::load(&config.geo).await.unwrap();
+        let service = LookupService::start(&config, geo, &kit).await.unwrap();
         let port = PublicPort::bind(&kit, config.port_args().unwrap()).await.unwrap();
         let url = format!("http://{}", port.local_addr());
         tokio::spawn(port.serve("lookup-svc", service.into_port_service(false).unwrap()));
