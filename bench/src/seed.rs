@@ -1,9 +1,12 @@
 //! Fills a store with API keys. The burst limit allows each key 300 requests per minute, or 5 per second, so 20,000
 //! keys allow 100,000 requests per second. With too few keys, a load test would measure denials.
 
+use std::io;
+
 use anyhow::{Context, ensure};
 use api_key::ApiKey;
-use quota_client::wire::{KEYS_PER_ACCOUNT, Limits, NewKey, Scope, StoredAccount};
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+use quota_client::wire::{Limits, NewKey, Scope, StoredAccount};
 use quota_svc::domain::id::AccountId;
 use quota_svc::domain::key::{KeyMeta, StoredKey};
 use quota_svc::domain::record::KeyRecord;
@@ -13,29 +16,36 @@ use quota_svc::store::Store;
 /// Accounts per import call.
 const ACCOUNTS_PER_IMPORT: usize = 100;
 
-/// Creates `count` keys of scope `full`, ten per account, and returns them. Each is charged once under `limits`, so
-/// that a benchmark does not measure the first charge of a key, which costs more than a later one.
-pub async fn keys(store: &dyn Store, count: usize, limits: &Limits) -> anyhow::Result<Vec<ApiKey>> {
-    keys_of_accounts(store, count, KEYS_PER_ACCOUNT, limits).await
-}
+/// Import calls at the same time, so that Redis works while the next keys are made.
+const IMPORTS_IN_FLIGHT: usize = 4;
 
-/// Like [`keys`], with another number of keys per account.
-pub async fn keys_of_accounts(
+/// Creates `count` keys of scope `full` and passes each to `each`; only those of a few import calls are in memory. Each is
+/// charged once under `limits`, so that a benchmark does not measure the first charge of a key, which costs more than a
+/// later one.
+pub async fn keys(
     store: &dyn Store,
     count: usize,
     per_account: usize,
     limits: &Limits,
-) -> anyhow::Result<Vec<ApiKey>> {
+    mut each: impl FnMut(&ApiKey) -> io::Result<()>,
+) -> anyhow::Result<()> {
     let now = store.now().await?;
-    let keys = (0..count).map(|_| ApiKey::generate()).collect::<Result<Vec<_>, _>>()?;
-    let chunks = keys.chunks(per_account).enumerate();
-    let accounts: Vec<_> = chunks.map(|(n, keys)| import_account(n, keys, now, limits)).collect();
-    let mut created = 0;
-    for accounts in accounts.chunks(ACCOUNTS_PER_IMPORT) {
-        created += store.import(accounts).await.context("can't import the keys")?.keys_created as usize;
-    }
+    let mut new_account = |number: usize| -> anyhow::Result<_> {
+        let size = per_account.min(count - number * per_account);
+        let keys = (0..size).map(|_| ApiKey::generate()).collect::<Result<Vec<_>, _>>()?;
+        keys.iter().try_for_each(&mut each)?;
+        Ok(import_account(number, &keys, now, limits))
+    };
+    let accounts = count.div_ceil(per_account);
+    let imports = (0..accounts).step_by(ACCOUNTS_PER_IMPORT).map(|first| {
+        let numbers = first..accounts.min(first + ACCOUNTS_PER_IMPORT);
+        let accounts = numbers.map(&mut new_account).collect::<anyhow::Result<Vec<_>>>();
+        async move { store.import(&accounts?).await.context("can't import the keys") }
+    });
+    let reports = stream::iter(imports).buffer_unordered(IMPORTS_IN_FLIGHT);
+    let created = reports.try_fold(0, async |sum, report| Ok(sum + report.keys_created as usize)).await?;
     ensure!(created == count, "created {created} keys instead of {count}");
-    Ok(keys)
+    Ok(())
 }
 
 fn import_account(number: usize, keys: &[ApiKey], now: i64, limits: &Limits) -> ImportAccount {

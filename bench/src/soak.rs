@@ -60,7 +60,7 @@ impl Options {
 pub async fn run(options: &Options) -> anyhow::Result<Vec<Gate>> {
     options.check()?;
     if options.programs.is_none() {
-        programs::build(None).await?;
+        programs::build(None, false).await?;
     }
     let programs = Programs { dir: options.programs.clone(), workers: options.workers };
     let target = Arc::new(Target::start(&programs).await?);

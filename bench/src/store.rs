@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use quota_client::wire::Limits;
+use api_key::ApiKey;
+use quota_client::wire::{KEYS_PER_ACCOUNT, Limits};
 use quota_svc::domain::id::KeyId;
 use quota_svc::domain::time::Clock;
 use quota_svc::store::embedded::EmbeddedStore;
@@ -87,7 +88,7 @@ pub async fn run(options: &Options) -> anyhow::Result<Vec<Gate>> {
 }
 
 /// Starts the masters. Their append-only files are turned off, because the single server has none.
-async fn start_cluster() -> RedisCluster {
+pub(crate) async fn start_cluster() -> RedisCluster {
     let cluster = RedisCluster::start(MASTERS, 0).await;
     for node in &cluster.nodes {
         node.cli(&["CONFIG", "SET", "appendonly", "no"]).await;
@@ -109,22 +110,21 @@ async fn charge_redis<'a>(
     let store = RedisStore::start(url, &args, Limits::default(), Clock::Store)?;
     let connected = async || store.now().await.ok();
     eventually(Duration::from_secs(10), "the store is connected", connected).await;
-    let ids = seed::keys(&store, keys, &Limits::default())
-        .await?
-        .iter()
-        .map(|key| KeyId::of(&key.digest()))
-        .collect();
+    let ids = create_keys(&store, keys).await?;
     Ok(Variant::charges(name, Box::new(store), ids, servers))
 }
 
 async fn charge_embedded(dir: &Path, keys: usize, clock: Arc<AtomicI64>) -> anyhow::Result<Variant<'static>> {
     let store = EmbeddedStore::open(&dir.join("store.redb"), Limits::default(), Clock::Manual(clock))?;
-    let ids = seed::keys(&store, keys, &Limits::default())
-        .await?
-        .iter()
-        .map(|key| KeyId::of(&key.digest()))
-        .collect();
+    let ids = create_keys(&store, keys).await?;
     Ok(Variant::charges(report::CHARGE_EMBEDDED, Box::new(store), ids, &[]))
+}
+
+async fn create_keys(store: &dyn Store, keys: usize) -> anyhow::Result<Vec<KeyId>> {
+    let mut ids = Vec::new();
+    let add = |key: &ApiKey| Ok(ids.push(KeyId::of(&key.digest())));
+    seed::keys(store, keys, KEYS_PER_ACCOUNT, &Limits::default(), add).await?;
+    Ok(ids)
 }
 
 async fn measure(variant: &Variant<'_>, in_flight: usize, seconds: f64) -> anyhow::Result<Measurement> {

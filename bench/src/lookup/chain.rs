@@ -1,7 +1,7 @@
-//! The chain: lookup-svc, quota-svc and a Redis server filled with API keys.
+//! The chain: lookup-svc, quota-svc and a Redis server or Cluster filled with API keys.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use quota_client::wire::Limits;
 use quota_svc::domain::time::Clock;
@@ -14,8 +14,9 @@ use testkit::redis::Redis;
 use super::Variant;
 use super::servers::Server;
 use super::wrk::{AddressFile, KeyFile};
-use crate::seed;
 
+/// What wrk requests.
+pub const LOOKUP: &str = "/api/v1/ip?scope=full";
 const KEY_PREFIX: &str = "ipl:";
 const STORE_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -23,7 +24,9 @@ const STORE_TIMEOUT: Duration = Duration::from_secs(30);
 pub struct Chain {
     lookup: Server,
     quota: Server,
-    redis: Redis,
+    /// One server, or the masters of a Cluster.
+    redis: Vec<Redis>,
+    redis_url: String,
     keys: KeyFile,
     programs: Programs,
     /// The geo data of every lookup-svc without its own.
@@ -41,8 +44,12 @@ pub struct Programs {
 
 impl Programs {
     pub async fn start(&self, name: &str, flags: &[&str]) -> anyhow::Result<Server> {
-        let path = self.dir.as_deref().unwrap_or(Path::new("")).join(name);
-        Server::service(&path.to_string_lossy(), self.workers, flags).await
+        Server::service(&self.path(name).to_string_lossy(), self.workers, flags).await
+    }
+
+    /// The path of a program, for [`programs::path`](super::programs::path).
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.as_deref().unwrap_or(Path::new("")).join(name)
     }
 }
 
@@ -56,15 +63,27 @@ impl Chain {
         limits: &Limits,
     ) -> anyhow::Result<Self> {
         let redis = Redis::start().await;
+        Self::start_on(redis.url(), vec![redis], keys, lines, programs, limits).await
+    }
+
+    /// Like [`Self::start`], on these empty servers.
+    pub async fn start_on(
+        redis_url: String,
+        redis: Vec<Redis>,
+        keys: usize,
+        lines: usize,
+        programs: Programs,
+        limits: &Limits,
+    ) -> anyhow::Result<Self> {
         println!("creating {keys} keys");
-        let keys = KeyFile::write(&seed::keys(&connect_store(&redis).await?, keys, limits).await?, lines)?;
-        let (burst, daily, url) = (limits.burst.to_string(), limits.daily.to_string(), redis.url());
-        let flags = ["--key-prefix", KEY_PREFIX, "--serve", "charges", "--redis-url", &url];
-        let limit_flags = ["--burst-limit", &burst, "--daily-limit", &daily];
-        let quota = programs.start("quota-svc", &[&flags[..], &limit_flags].concat()).await?;
+        let started = Instant::now();
+        let store = connect_store(&redis_url).await?;
+        let keys = KeyFile::create(&store, keys, lines, limits).await?;
+        println!("created in {:.1} s", started.elapsed().as_secs_f64());
+        let quota = start_quota(&redis_url, &programs, limits).await?;
         let sample = sample::file();
         let lookup = start_lookup(&quota, &programs, &["--geo-db", &sample.path().to_string_lossy()]).await?;
-        Ok(Self { lookup, quota, redis, keys, programs, sample })
+        Ok(Self { lookup, quota, redis, redis_url, keys, programs, sample })
     }
 
     /// Starts another lookup-svc that uses the same quota-svc and geo data, unless `flags` name other data.
@@ -72,6 +91,16 @@ impl Chain {
         let sample = self.sample.path().to_string_lossy();
         let geo: &[&str] = if flags.contains(&"--geo-db") { &[] } else { &["--geo-db", &sample] };
         start_lookup(&self.quota, &self.programs, &[geo, flags].concat()).await
+    }
+
+    /// Starts another lookup-svc with a quota-svc of its own, which has the default limits, on the same Redis.
+    pub async fn start_pair(&self, flags: &[&str]) -> anyhow::Result<[Server; 2]> {
+        let quota = start_quota(&self.redis_url, &self.programs, &Limits::default()).await?;
+        Ok([start_lookup(&quota, &self.programs, flags).await?, quota])
+    }
+
+    pub fn redis(&self) -> &Redis {
+        &self.redis[0]
     }
 
     pub fn lookup(&self) -> &Server {
@@ -89,8 +118,9 @@ impl Chain {
         lookup: &Server,
         addresses: &'a AddressFile,
     ) -> Variant<'a> {
-        let pids = vec![lookup.pid(), self.quota.pid(), self.redis.pid()];
-        Variant { name, url: lookup.url("/api/v1/ip?scope=full"), pids, keys: &self.keys, addresses }
+        let pids =
+            [lookup.pid(), self.quota.pid()].into_iter().chain(self.redis.iter().map(Redis::pid)).collect();
+        Variant { name, urls: vec![lookup.url(LOOKUP)], pids, keys: &self.keys, addresses }
     }
 }
 
@@ -101,14 +131,21 @@ async fn start_lookup(quota: &Server, programs: &Programs, flags: &[&str]) -> an
     programs.start("lookup-svc", &[&common[..], flags].concat()).await
 }
 
-pub async fn connect_store(redis: &Redis) -> anyhow::Result<RedisStore> {
+async fn start_quota(redis_url: &str, programs: &Programs, limits: &Limits) -> anyhow::Result<Server> {
+    let (burst, daily) = (limits.burst.to_string(), limits.daily.to_string());
+    let flags = ["--key-prefix", KEY_PREFIX, "--serve", "charges", "--redis-url", redis_url];
+    let limit_flags = ["--burst-limit", &burst, "--daily-limit", &daily];
+    programs.start("quota-svc", &[&flags[..], &limit_flags].concat()).await
+}
+
+pub async fn connect_store(url: &str) -> anyhow::Result<RedisStore> {
     let args = StoreArgs {
         key_prefix: KEY_PREFIX.to_owned(),
         store_timeout: STORE_TIMEOUT,
         write_timeout: STORE_TIMEOUT,
         ..StoreArgs::default()
     };
-    let store = RedisStore::start(&redis.url(), &args, Limits::default(), Clock::Store)?;
+    let store = RedisStore::start(url, &args, Limits::default(), Clock::Store)?;
     let connected = async || store.now().await.ok();
     testkit::wait::eventually(STORE_TIMEOUT, "the store is connected", connected).await;
     Ok(store)

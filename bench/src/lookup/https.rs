@@ -68,7 +68,7 @@ pub(super) async fn compare(options: &Options) -> anyhow::Result<Vec<Gate>> {
     let addresses = AddressFile::write(locations::SAMPLE)?;
 
     let secure = chain.variant(report::HTTPS, &https, &addresses);
-    let secure = Variant { url: secure.url.replacen("http:", "https:", 1), ..secure };
+    let secure = Variant { urls: vec![secure.urls[0].replacen("http:", "https:", 1)], ..secure };
     let variants = [chain.variant(report::HTTP, chain.lookup(), &addresses), secure];
     let open = measure_all(options, &variants, &CONNECTIONS).await?;
 

@@ -8,18 +8,24 @@ use anyhow::{Context, ensure};
 const USAGE: &str = "run `cargo run --profile dist -p bench --bin lookup-bench`, or `--bin soak`";
 
 /// Builds the measured programs if cargo started this program. If it was started directly, they must already exist.
-/// With `services_dir`, builds only the programs of this package, such as hello.
-pub async fn build(services_dir: Option<&Path>) -> anyhow::Result<()> {
-    let Some(cargo) = std::env::var_os("CARGO") else { return Ok(()) };
-    let mut command = tokio::process::Command::new(cargo);
-    command.args(["build", "--quiet", "--bins", "-p", "bench", "--profile", &profile()?]);
-    match services_dir {
-        Some(_) => println!("building hello"),
-        None => {
-            println!("building lookup-svc, quota-svc and hello");
-            command.args(["-p", "lookup-svc", "-p", "quota-svc"]);
-        }
+/// With `services_dir`, builds only the programs of this package, such as hello. `ip_lookup` tells whether ip-lookup is
+/// measured.
+pub async fn build(services_dir: Option<&Path>, ip_lookup: bool) -> anyhow::Result<()> {
+    let services = &["bench", "lookup-svc", "quota-svc"];
+    build_packages(if services_dir.is_some() { &services[..1] } else { services }).await?;
+    if ip_lookup && services_dir.is_none() {
+        // In a command of its own, as in a release: together with the services, it would get their features.
+        build_packages(&["standalone"]).await?;
     }
+    Ok(())
+}
+
+async fn build_packages(packages: &[&str]) -> anyhow::Result<()> {
+    let Some(cargo) = std::env::var_os("CARGO") else { return Ok(()) };
+    println!("building {}", packages.join(", "));
+    let mut command = tokio::process::Command::new(cargo);
+    command.args(["build", "--quiet", "--bins", "--profile", &profile()?]);
+    command.args(packages.iter().flat_map(|package| ["-p", package]));
     let status = command.status().await.context("can't run cargo")?;
     ensure!(status.success(), "cargo could not build the measured programs");
     Ok(())

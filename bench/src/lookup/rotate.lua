@@ -1,5 +1,5 @@
 -- wrk script: each request has a different API key and client address. Prints the results as JSON.
--- Arguments: a file with keys, 43 bytes per line; a file with addresses, one per line.
+-- Arguments: a file with keys, 43 bytes per line; a file with addresses, one per line; where to start in both, from 0 to 1.
 
 local LINE_BYTES = 43
 local STRIDE = 611953 -- a prime, so that all keys are visited, but not in the order of their creation
@@ -12,7 +12,7 @@ function init(args)
   keys = file:read('*a')
   file:close()
   key_count = #keys / LINE_BYTES
-  key_index = os.time() % key_count
+  key_index = (os.time() + math.floor(args[3] * key_count)) % key_count
   -- The order of the headers puts the key in the middle of the request. LuaJIT interns every string, and its hash reads
   -- only four bytes each at the start, at a quarter, in the middle and at the end. If these were equal in all requests,
   -- each new request would be compared with all that are not yet garbage-collected.
@@ -20,6 +20,7 @@ function init(args)
   for address in io.lines(args[2]) do
     suffixes[#suffixes + 1] = '\r\nHost: ' .. wrk.headers.Host .. '\r\nX-Forwarded-For: ' .. address .. '\r\n\r\n'
   end
+  address_index = math.floor(args[3] * #suffixes)
 end
 
 function request()

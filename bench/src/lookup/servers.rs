@@ -35,7 +35,7 @@ impl Server {
     }
 
     /// Starts one of our services and waits until it is ready. `name` is the path of the program, or the name of one in
-    /// the same directory as this program.
+    /// the same directory as this program. With 0 `workers`, it has its default number.
     pub async fn service(name: &str, workers: usize, flags: &[&str]) -> anyhow::Result<Self> {
         let server = Self::spawn(name, workers, |admin_listen| {
             let common = ["--log-level", "warn", "--admin-listen"].map(str::to_owned);
@@ -50,7 +50,11 @@ impl Server {
         let (port, admin_port) = (ReservedPort::new(), ReservedPort::new());
         let path = programs::path(name)?;
         let process = ChildGuard::spawn(&path.to_string_lossy(), |command| {
-            command.args(["--listen", &port.addr().to_string(), "--workers", &workers.to_string()]);
+            command.args(["--listen", &port.addr().to_string()]);
+            // ip-lookup always has the default number, and no such flag.
+            if workers > 0 {
+                command.args(["--workers", &workers.to_string()]);
+            }
             command.args(flags(admin_port.addr().to_string()));
             command.env(TOKEN_FILE, token_file()).stdin(Stdio::null()).stdout(Stdio::null());
         });

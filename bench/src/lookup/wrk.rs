@@ -1,17 +1,22 @@
 //! Runs wrk and measures the CPU time and memory of the servers during the run.
 
-use std::io::Write;
+use std::fs;
+use std::io::{BufWriter, Write};
 use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use api_key::ApiKey;
+use futures_util::future::try_join_all;
+use quota_client::wire::{KEYS_PER_ACCOUNT, Limits};
+use quota_svc::store::Store;
 use serde::Deserialize;
 use tempfile::NamedTempFile;
 use tokio::process::Command;
 
 use super::Variant;
 use super::report::Measurement;
+use crate::seed;
 use crate::usage::{self, MachineTime};
 
 const SCRIPT: &str = include_str!("rotate.lua");
@@ -39,16 +44,28 @@ impl AddressFile {
 }
 
 impl KeyFile {
-    /// Writes the list and the script to temporary files. The list has `lines` lines; it repeats the keys if there are
-    /// fewer keys than lines.
-    pub fn write(keys: &[ApiKey], lines: usize) -> anyhow::Result<Self> {
-        let lines: String = keys.iter().cycle().take(lines).flat_map(|key| [key.expose(), "\n"]).collect();
-        Ok(Self { list: temp_file(&lines)?, script: temp_file(SCRIPT)? })
+    /// Creates `count` keys in the store and writes them to the list. If `lines` is larger, the list repeats the keys up
+    /// to about that many lines.
+    pub async fn create(
+        store: &dyn Store,
+        count: usize,
+        lines: usize,
+        limits: &Limits,
+    ) -> anyhow::Result<Self> {
+        let mut list = BufWriter::new(NamedTempFile::new()?);
+        let add = |key: &ApiKey| writeln!(list, "{}", key.expose());
+        seed::keys(store, count, KEYS_PER_ACCOUNT, limits, add).await?;
+        let mut list = list.into_inner()?;
+        let keys = if lines > count { fs::read(list.path())? } else { Vec::new() };
+        for _ in 1..lines / count {
+            list.write_all(&keys)?;
+        }
+        Ok(Self { list, script: temp_file(SCRIPT)? })
     }
 
     /// The keys, for clients other than wrk.
     pub fn read(&self) -> anyhow::Result<Vec<String>> {
-        Ok(std::fs::read_to_string(self.list.path())?.lines().map(str::to_owned).collect())
+        Ok(fs::read_to_string(self.list.path())?.lines().map(str::to_owned).collect())
     }
 }
 
@@ -58,8 +75,9 @@ fn temp_file(text: &str) -> anyhow::Result<NamedTempFile> {
     Ok(file)
 }
 
-/// One run of wrk.
+/// One run of wrk, or of several at the same time: one for each URL of the variant.
 pub struct Wrk {
+    /// Of all together.
     pub connections: usize,
     pub seconds: u64,
 }
@@ -81,25 +99,30 @@ impl Wrk {
     /// Sends requests to the variant and measures.
     pub async fn run(&self, variant: &Variant<'_>) -> anyhow::Result<Measurement> {
         let (before, machine_before) = (cpu_micros(variant)?, MachineTime::now()?);
-        let result = self.load(variant).await?;
+        let results = try_join_all((0..variant.urls.len()).map(|index| self.load(variant, index))).await?;
         let (after, machine_after) = (cpu_micros(variant)?, MachineTime::now()?);
-        let cpu = after.into_iter().zip(before).map(|(after, before)| (after - before) / result.requests);
+        let requests: f64 = results.iter().map(|result| result.requests).sum();
+        let cpu = after.into_iter().zip(before).map(|(after, before)| (after - before) / requests);
         Ok(Measurement {
             variant: variant.name,
             connections: self.connections,
-            rps: result.requests * 1e6 / result.micros,
-            p50: result.p50,
-            p99: result.p99,
+            rps: results.iter().map(|result| result.requests * 1e6 / result.micros).sum(),
+            p50: results.iter().map(|result| result.p50 * result.requests / requests).sum(),
+            p99: results.iter().map(|result| result.p99).fold(0.0, f64::max),
             cpu: cpu.collect(),
             steal: machine_after.steal_since(machine_before),
         })
     }
 
-    async fn load(&self, variant: &Variant<'_>) -> anyhow::Result<WrkResult> {
+    /// Sends requests to one URL of the variant. With several, each wrk starts at another key and address.
+    async fn load(&self, variant: &Variant<'_>, index: usize) -> anyhow::Result<WrkResult> {
+        let urls = variant.urls.len();
         let mut command = Command::new("wrk");
-        command.arg("-t1").args(["-c", &self.connections.to_string(), "-d", &self.seconds.to_string()]);
-        command.arg("-s").arg(variant.keys.script.path()).arg(&variant.url);
+        command.args(["-t1", "-c", &(self.connections / urls).to_string()]);
+        command.args(["-d", &self.seconds.to_string()]);
+        command.arg("-s").arg(variant.keys.script.path()).arg(&variant.urls[index]);
         command.arg("--").arg(variant.keys.list.path()).arg(variant.addresses.0.path());
+        command.arg((index as f64 / urls as f64).to_string());
         let output =
             command.stdin(Stdio::null()).kill_on_drop(true).output().await.context("can't run wrk")?;
         let text = String::from_utf8_lossy(&output.stdout);
@@ -132,7 +155,7 @@ pub async fn memory_under_load(
 ) -> anyhow::Result<Vec<f64>> {
     let mut peaks = vec![0.0_f64; variant.pids.len()];
     let wrk = Wrk { connections, seconds };
-    let mut load = std::pin::pin!(wrk.load(variant));
+    let mut load = std::pin::pin!(wrk.load(variant, 0));
     let mut tick = tokio::time::interval(MEMORY_SAMPLE_INTERVAL);
     loop {
         tokio::select! {
