@@ -122,7 +122,10 @@ async fn charge_embedded(dir: &Path, keys: usize, clock: Arc<AtomicI64>) -> anyh
 
 async fn create_keys(store: &dyn Store, keys: usize) -> anyhow::Result<Vec<KeyId>> {
     let mut ids = Vec::new();
-    let add = |key: &ApiKey| Ok(ids.push(KeyId::of(&key.digest())));
+    let add = |key: &ApiKey| {
+        ids.push(KeyId::of(&key.digest()));
+        Ok(())
+    };
     seed::keys(store, keys, KEYS_PER_ACCOUNT, &Limits::default(), add).await?;
     Ok(ids)
 }
