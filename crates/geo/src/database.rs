@@ -159,13 +159,19 @@ impl Database {
             .then(|| (database_type.as_str(), text.unwrap_or_default(), attribution.as_ref(), *ip_version))
     }
 
-    /// Finds the record of an address. Only public addresses have one: some databases place private networks, such as
-    /// 192.168.0.0/16, in the country of an Internet registry. An IPv4-only file has none for an IPv6 address.
+    /// Finds the record of an address.
     pub(crate) fn find_record(&self, ip: IpAddr) -> Option<FoundRecord<'_>> {
+        self.lookup(ip).filter(FoundRecord::has_data)
+    }
+
+    /// Looks up an address. The result has the network that it is for, whether or not there is a record. `None` for an IPv6
+    /// address in an IPv4-only file, and for an address that is not public: some databases place private networks, such as
+    /// 192.168.0.0/16, in the country of an Internet registry.
+    pub(crate) fn lookup(&self, ip: IpAddr) -> Option<FoundRecord<'_>> {
         if !is_public(ip) || ip.is_ipv6() && self.info.ip_version == 4 {
             return None;
         }
-        self.reader.lookup(ip).ok().filter(FoundRecord::has_data)
+        self.reader.lookup(ip).ok()
     }
 
     /// Decodes a record. A decoding error yields `None`, because it must not fail a request.

@@ -18,9 +18,9 @@ const SLOTS: usize = 32_768;
 /// Longer JSON is not cached, so that a database with very long strings can't use up memory.
 const MAX_JSON_LEN: usize = 2048;
 
-/// The offset of an address's record in each database, the built-in data last. `None` if the database has no record for
-/// the address or was not consulted, or if there are fewer databases.
-pub(crate) type RecordOffsets = [Option<usize>; MAX_DATABASES + 1];
+/// The offset of an address's record in each database plus 1, the built-in data last; 0 if the database has no record for
+/// the address or was not consulted, or if there are fewer databases. A file has at most 2 GiB.
+pub(crate) type RecordOffsets = [u32; MAX_DATABASES + 1];
 
 /// A direct-mapped cache: a hash of the record offsets selects the slot.
 pub(crate) struct LocationCache {
@@ -93,16 +93,17 @@ impl CachedLocation {
 /// the slot.
 fn hash(offsets: &RecordOffsets) -> u64 {
     const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
-    offsets.iter().flatten().fold(MULTIPLIER, |hash, offset| {
-        (hash.rotate_left(5) ^ (*offset as u64).wrapping_add(1)).wrapping_mul(MULTIPLIER)
-    })
+    offsets
+        .iter()
+        .filter(|offset| **offset > 0)
+        .fold(MULTIPLIER, |hash, offset| (hash.rotate_left(5) ^ u64::from(*offset)).wrapping_mul(MULTIPLIER))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const OFFSETS: RecordOffsets = [Some(7), None, None, None, None, None, None, None, None];
+    const OFFSETS: RecordOffsets = [7, 0, 0, 0, 0, 0, 0, 0, 0];
 
     /// Which of four lookups of the same location are misses.
     fn misses(city: &str, cacheable: bool) -> [bool; 4] {

@@ -8,12 +8,13 @@ use crate::built_in;
 use crate::database::{Database, FoundRecord};
 use crate::layout::Fields;
 use crate::location::{AsText, Location, LocationJson, RegionCode};
-use crate::location_cache::{LocationCache, MAX_DATABASES};
+use crate::location_cache::{LocationCache, MAX_DATABASES, RecordOffsets};
 use crate::merge::{Merged, merge_with_built_in};
+use crate::network_cache::{Network, NetworkCache};
 use crate::timezone::Timezones;
 use crate::{country, find_timezone, region_code};
 
-/// Databases in order of precedence, AS number lists, timezone data, and the location cache for them.
+/// Databases in order of precedence, AS number lists, timezone data, and the caches for them.
 pub(crate) struct Snapshot {
     /// The loaded databases. The built-in data comes after them.
     databases: Vec<Arc<Database>>,
@@ -21,6 +22,7 @@ pub(crate) struct Snapshot {
     hosting: Arc<AsnList>,
     proxy: Arc<AsnList>,
     pub(crate) timezones: Arc<Timezones>,
+    networks: NetworkCache,
     cache: LocationCache,
 }
 
@@ -32,7 +34,8 @@ impl Snapshot {
         timezones: Arc<Timezones>,
     ) -> Self {
         let built_in_database = built_in::database();
-        Self { databases, built_in_database, hosting, proxy, timezones, cache: LocationCache::new() }
+        let (networks, cache) = (NetworkCache::new(), LocationCache::new());
+        Self { databases, built_in_database, hosting, proxy, timezones, networks, cache }
     }
 
     /// The databases in order of precedence, the built-in data last.
@@ -118,31 +121,50 @@ impl Snapshot {
         if self.databases.len() > MAX_DATABASES {
             return use_json(&LocationJson::new(&self.location(ip, now)));
         }
-        let mut records = [const { None }; MAX_DATABASES];
-        let mut expect_country = false;
-        for (record, database) in records.iter_mut().zip(&self.databases) {
-            *record = database.find_record(ip);
+        let network = Network::of(ip);
+        let mut found = None;
+        let offsets = self.networks.get(network).unwrap_or_else(|| {
+            let (records, shared) = self.find_records(ip);
+            let offsets = records.offsets();
+            if shared {
+                self.networks.insert(network, offsets);
+            }
+            found = Some(records);
+            offsets
+        });
+        let location = || {
+            let Records { loaded, built_in, key_has_built_in } =
+                found.unwrap_or_else(|| self.find_records(ip).0);
+            let mut cacheable = true;
+            let find_built_in = || {
+                cacheable = key_has_built_in;
+                if key_has_built_in { built_in } else { self.built_in_database.find_record(ip) }
+            };
+            let location = self.merge_records(loaded.into_iter().flatten(), find_built_in, now);
+            (location, cacheable)
+        };
+        self.cache.with_json(offsets, now, &self.timezones, location, use_json)
+    }
+
+    /// Finds the records of `ip`, and whether they are those of its whole network.
+    fn find_records(&self, ip: IpAddr) -> (Records<'_>, bool) {
+        let mut loaded = [const { None }; MAX_DATABASES];
+        let (mut shared, mut expect_country) = (true, false);
+        let mut find = |database| {
+            let result = Database::lookup(database, ip);
+            // There is no result for an address that is not public: then neither is the whole network.
+            shared &= result.as_ref().is_none_or(Network::shares);
+            result.filter(FoundRecord::has_data)
+        };
+        for (record, database) in loaded.iter_mut().zip(&self.databases) {
+            *record = find(database);
             expect_country |= record.is_some() && database.has_countries;
         }
         // A record of a database with countries almost always has one. The built-in data is then not looked up, so its
         // record is not part of the cache's key. Should it be needed nevertheless, the location is not cached.
         let key_has_built_in = !expect_country;
-        let lookup_built_in = || self.built_in_database.find_record(ip);
-        let built_in_record = if key_has_built_in { lookup_built_in() } else { None };
-        let mut offsets = [None; MAX_DATABASES + 1];
-        for (offset, record) in offsets.iter_mut().zip(records.iter().chain([&built_in_record])) {
-            *offset = record.as_ref().and_then(FoundRecord::offset);
-        }
-        let location = || {
-            let mut cacheable = true;
-            let find_built_in = || {
-                cacheable = key_has_built_in;
-                if key_has_built_in { built_in_record } else { lookup_built_in() }
-            };
-            let location = self.merge_records(records.into_iter().flatten(), find_built_in, now);
-            (location, cacheable)
-        };
-        self.cache.with_json(offsets, now, &self.timezones, location, use_json)
+        let built_in = if key_has_built_in { find(&self.built_in_database) } else { None };
+        (Records { loaded, built_in, key_has_built_in }, shared)
     }
 
     /// Merges the records of the loaded databases and, if necessary, of the built-in data.
@@ -193,6 +215,25 @@ impl Snapshot {
             hosting: flagged_or_listed(&self.hosting, fields.hosting),
             postal_code: fields.postal_code,
         }
+    }
+}
+
+/// The records of an address.
+struct Records<'a> {
+    loaded: [Option<FoundRecord<'a>>; MAX_DATABASES],
+    built_in: Option<FoundRecord<'a>>,
+    /// Whether the built-in data was looked up, so that its record is part of the location cache's key.
+    key_has_built_in: bool,
+}
+
+impl Records<'_> {
+    fn offsets(&self) -> RecordOffsets {
+        let mut offsets = RecordOffsets::default();
+        for (offset, record) in offsets.iter_mut().zip(self.loaded.iter().chain([&self.built_in])) {
+            let found = record.as_ref().and_then(FoundRecord::offset);
+            *offset = found.map_or(0, |found| found as u32 + 1);
+        }
+        offsets
     }
 }
 

@@ -179,3 +179,27 @@ fn oversized_json_is_returned_uncached() {
         assert!(cached_json(&geo, address(1), 0).contains(&long));
     }
 }
+
+/// The caches know a network by its /24 or /48. Its parts may have other records, or none.
+#[test]
+fn parts_of_a_network_are_not_mixed_up() {
+    let dir = TempDir::new().expect("temp dir");
+    let city = |name: &str| Value::map([("city", Value::from(name))]);
+    let asn = Value::map([("autonomous_system_number", Value::U32(64500))]);
+    let (cities, networks) = (dir.path().join("city.mmdb"), dir.path().join("asn.mmdb"));
+    let parts =
+        ["81.2.69.0/25", "81.2.69.128/26", "81.2.69.255/32", "2a02:cf40:1::/49", "2a02:cf40:1:ff00::/64"];
+    write(&cities, parts.iter().fold(Builder::new("x"), |built, part| built.add(part, &city(part))));
+    let with_asn = ["81.2.0.0/16", "2a02:cf40::/32"];
+    write(&networks, with_asn.iter().fold(Builder::new("y"), |built, part| built.add(part, &asn)));
+    let geo = open([cities, networks]);
+    for _ in 0..3 {
+        for last in 0..=u8::MAX {
+            let v4 = IpAddr::from([81, 2, 69, last]);
+            let v6 = IpAddr::from([0x2a02, 0xcf40, 1, u16::from(last) << 8, 0, 0, 0, 1]);
+            for ip in [v4, v6] {
+                assert_eq!(cached_json(&geo, ip, 0), uncached_json(&geo, ip, 0), "{ip}");
+            }
+        }
+    }
+}
