@@ -10,7 +10,7 @@ use http_server::{ErrorResponder, RedirectTarget};
 use poem::EndpointExt;
 use poem::Response;
 use poem::endpoint::BoxEndpoint;
-use quota_client::{Charger, QuotaClient, QuotaToken};
+use quota_client::{ChargeService, Charger, QuotaClient, QuotaToken};
 use service_kit::{Kit, PortService, RequestTelemetry, responder};
 use tokio::task::JoinSet;
 
@@ -38,7 +38,14 @@ impl LookupService {
     /// Starts proxy discovery.
     ///
     /// quota-svc may start later; until its store has been reached, the service is not ready and lookups get 500.
-    pub async fn start(config: &Config, geo_data: GeoData, kit: &Kit) -> anyhow::Result<Self> {
+    ///
+    /// Charges go to `charges`, if it is set, instead of over HTTP.
+    pub async fn start(
+        config: &Config,
+        geo_data: GeoData,
+        kit: &Kit,
+        charges: Option<Arc<dyn ChargeService>>,
+    ) -> anyhow::Result<Self> {
         let urls = PublicUrls::new(config);
         urls.check_hosts()?;
         let edge = Edge::start(&config.edge).await.context("can't set up client address detection")?;
@@ -51,7 +58,8 @@ impl LookupService {
         let client = QuotaClient::new(&config.quota.quota_url, HUNG_AFTER)
             .context("invalid --quota-url")?
             .with_token(&QuotaToken::load_flag(config.quota.quota_token_file.as_deref())?);
-        let charger = Charger::new(&client, config.batching(), Arc::new(QuotaMetrics::new(&meter)));
+        let charges = charges.unwrap_or_else(|| client.charge_service());
+        let charger = Charger::new(charges, config.batching(), Arc::new(QuotaMetrics::new(&meter)));
 
         let counters = Arc::new(RequestCounters::default());
         counters.publish(&meter);

@@ -54,7 +54,7 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
     let kit = Kit::start("lookup-svc", &config.serving, &config.telemetry)?;
     let port_args = config.port_args()?;
     let geo = GeoData::load(&config.geo).await?;
-    let service = LookupService::start(config, geo, &kit).await?;
+    let service = LookupService::start(config, geo, &kit, None).await?;
     let port = PublicPort::bind(&kit, port_args).await?;
     kit.serve_admin(config.admin_listen).await?;
     port.serve("lookup-svc", service.into_port_service(config.redirect_listen.is_some())?).await;

@@ -8,7 +8,7 @@ use http::HeaderMap;
 use http_server::Server;
 use opentelemetry::metrics::Meter;
 use quota_api::Limits;
-use quota_client::QuotaToken;
+use quota_client::{ChargeService, QuotaToken};
 use service_kit::{Condition, Kit, Telemetry, responder};
 use tokio::task::JoinSet;
 
@@ -33,6 +33,7 @@ const STORE_WAIT_POLL: Duration = Duration::from_millis(2);
 pub struct QuotaService {
     server: Server,
     endpoint: poem::endpoint::BoxEndpoint<'static>,
+    context: Arc<Context>,
     store: Arc<dyn Store>,
     tasks: JoinSet<()>,
     kit: Kit,
@@ -75,17 +76,22 @@ impl QuotaService {
             let outbox_report = report_outbox(store.clone(), kit.telemetry.meter());
             tasks.spawn(kit.tasks.watch("outbox", outbox_report));
         }
-        Ok(Self { server, endpoint, store, tasks, kit: kit.clone() })
+        Ok(Self { server, endpoint, context, store, tasks, kit: kit.clone() })
     }
 
     pub fn local_addr(&self) -> SocketAddr {
         self.server.local_addr()
     }
 
+    /// Charges without a call over the port, for the lookup API in the same process.
+    pub fn charge_service(&self) -> Arc<dyn ChargeService> {
+        self.context.clone()
+    }
+
     /// Serves until shutdown, then saves the counters of the embedded store. Shuts the process down if the store has
     /// failed for good: a new process can work again.
     pub async fn run(self) {
-        let Self { server, endpoint, store, mut tasks, kit } = self;
+        let Self { server, endpoint, store, mut tasks, kit, .. } = self;
         let mut serving = std::pin::pin!(server.serve(endpoint, kit.lifecycle.clone()));
         tokio::select! {
             () = &mut serving => {}

@@ -74,7 +74,6 @@ pub struct StoreArgs {
 base::default_from_flags!(StoreArgs);
 
 impl StoreArgs {
-    /// Opens the store. Connecting to Redis goes on in the background.
     /// Rejects an invalid `--redis-url` without connecting.
     pub fn check(&self) -> anyhow::Result<()> {
         match &self.redis_url {
@@ -83,6 +82,7 @@ impl StoreArgs {
         }
     }
 
+    /// Opens the store. Connecting to Redis goes on in the background.
     pub fn open(&self, limits: Limits) -> anyhow::Result<Arc<dyn Store>> {
         match (&self.redis_url, &self.store_file) {
             (None, None) => bail!("no store configured: set --redis-url URL or --store-file PATH"),

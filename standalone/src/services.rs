@@ -1,10 +1,11 @@
-//! Runs all services in one process. They communicate over loopback HTTP, like the containers of a pod in Kubernetes.
-//! quota-svc shuts down last.
+//! Runs all services in one process. They communicate over loopback HTTP, like the containers of a pod in Kubernetes, except
+//! for charges, which are function calls. quota-svc shuts down last.
 
 use std::convert::Infallible;
 use std::future::pending;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -15,7 +16,7 @@ use http::HeaderMap;
 use http_server::{Lifecycle, RedirectTarget, Server, Tls, TlsArgs};
 use lookup_svc::app::{GeoData, LookupService};
 use quota_client::wire::Actor;
-use quota_client::{QuotaClient, QuotaToken};
+use quota_client::{ChargeService, QuotaClient, QuotaToken};
 use quota_svc::app::QuotaService;
 use quota_svc::store::embedded::OpenError;
 use service_kit::command_line::print;
@@ -91,7 +92,7 @@ async fn start(config: &Config, kit: &Kit) -> anyhow::Result<()> {
     if let Err(error) = data_dir::note_store(&config.data_dir, config.redis_url.is_some()) {
         tracing::warn!(%error, "can't note in the data directory that Redis is used");
     }
-    let quota_addr = quota.local_addr();
+    let (quota_addr, charges) = (quota.local_addr(), quota.charge_service());
     let quota = tokio::spawn(kit.tasks.watch("quota-svc", quota.run()));
     let mut forwarding = JoinSet::new();
     // After the store is open: its lock shows that no other process serves commands on this directory.
@@ -111,7 +112,7 @@ async fn start(config: &Config, kit: &Kit) -> anyhow::Result<()> {
     let result = tokio::select! {
         biased;
         never = announce_shutdown(&kit.lifecycle) => match never {},
-        result = serve_public(config, kit, quota_addr, session_key, ports, acme, geo) => result,
+        result = serve_public(config, kit, (quota_addr, charges), session_key, ports, acme, geo) => result,
     };
     // If the public services failed to start, no shutdown has begun yet, and the end of quota-svc would be a failure.
     kit.lifecycle.begin_shutdown();
@@ -131,7 +132,7 @@ async fn announce_shutdown(lifecycle: &Lifecycle) -> Infallible {
 async fn serve_public(
     config: &Config,
     kit: &Kit,
-    quota: SocketAddr,
+    (quota, charges): (SocketAddr, Arc<dyn ChargeService>),
     session_key: SessionKey,
     ports: Ports,
     acme: Option<Acme>,
@@ -142,7 +143,7 @@ async fn serve_public(
     let client = QuotaClient::new(&format!("http://{quota}"), STARTUP_TIMEOUT)?;
     let client = client.with_token(&token).acting_as(Actor::System);
     let dashboard = DashboardService::start(&config.dashboard(quota, session_key, urls)?, kit).await?;
-    let lookup = LookupService::start(&config.lookup(quota, urls), geo, kit).await?;
+    let lookup = LookupService::start(&config.lookup(quota, urls), geo, kit, Some(charges)).await?;
     let geo = lookup.geo_summary(&match config.geo.geo_update {
         Some(_) => "being downloaded (--geo-update)".to_owned(),
         None => format!("{} geo-update dbip-lite", commands::program(config)),

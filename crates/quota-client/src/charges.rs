@@ -6,16 +6,35 @@ mod sender;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use http::HeaderMap;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 
-use crate::client::QuotaClient;
-use crate::error::ClientError;
-use batch::{ChargeResult, PendingCharge, Subject};
+use crate::error::{ClientError, Result as ClientResult};
+use batch::{ChargeResult, PendingCharge};
 use quota_api::Verdict;
 use sender::BatchSender;
+
+/// Who is charged.
+#[derive(Debug, Clone, Copy)]
+pub enum Subject {
+    /// SHA-256 of an API key, and the hash of the request's origin ([`origin_hash`](quota_api::origin_hash)).
+    Key([u8; 32], Option<u128>),
+    Demo,
+}
+
+/// Charges batches: quota-svc, over HTTP or in the same process.
+pub trait ChargeService: Send + Sync + 'static {
+    /// Returns the verdicts in the order of the charges. `trace` is the trace context of the call. Has no timeout: the
+    /// caller enforces the deadlines of the charges, and drops the future.
+    fn charge(
+        &self,
+        charges: Vec<Subject>,
+        trace: Option<HeaderMap>,
+    ) -> BoxFuture<'_, ClientResult<Vec<Verdict>>>;
+}
 
 /// Why a charge has no verdict. The request must not be allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
@@ -130,11 +149,15 @@ pub struct Charger {
 }
 
 impl Charger {
-    /// Creates a charger that calls quota-svc through `client` and reports to `observer`.
+    /// Creates a charger that calls `service` and reports to `observer`.
     ///
-    /// Must be called within a tokio runtime; the calls to quota-svc run in that runtime.
-    pub fn new(client: &QuotaClient, config: BatchConfig, observer: Arc<dyn ChargeObserver>) -> Self {
-        let sender = Arc::new(BatchSender::new(client.charge_calls(), observer.clone()));
+    /// Must be called within a tokio runtime; the calls run in that runtime.
+    pub fn new(
+        service: Arc<dyn ChargeService>,
+        config: BatchConfig,
+        observer: Arc<dyn ChargeObserver>,
+    ) -> Self {
+        let sender = Arc::new(BatchSender::new(service, observer.clone()));
         let (queue, receiver) = mpsc::channel(config.queue_capacity.clamp(1, Semaphore::MAX_PERMITS));
         let (deadline, inject_trace_context) = (config.deadline, config.inject_trace_context);
         tokio::spawn(sender::dispatch(receiver, sender, config));

@@ -14,10 +14,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::sleep;
 
+use crate::charges::ChargeService;
 use crate::error::{ClientError, Result, found};
 use crate::token::QuotaToken;
-pub(crate) use charge_calls::ChargeCalls;
-use charge_calls::ChargeTarget;
+use charge_calls::{ChargeCalls, ChargeTarget};
 use quota_api::{
     Account, AccountChange, AccountDeletion, AccountPage, Actor, ChargeRequest, ChargeResponse,
     ClaimedNotice, ClaimedNotices, Contact, ContactStatus, CreatedKey, Credential, EventList, ExportPage,
@@ -110,8 +110,9 @@ impl QuotaClient {
         self.send_json(Method::POST, &["charges"], &[], charges).await
     }
 
-    pub(crate) fn charge_calls(&self) -> ChargeCalls {
-        ChargeCalls::new(self.charges.clone(), self.token.clone())
+    /// Charges over connections of its own, with this client's token.
+    pub fn charge_service(&self) -> Arc<dyn ChargeService> {
+        Arc::new(ChargeCalls::new(self.charges.clone(), self.token.clone()))
     }
 
     /// Returns the state of quota-svc: whether its store can be used, and its limits.

@@ -10,7 +10,9 @@ pub mod client;
 pub mod error;
 pub mod token;
 
-pub use charges::{BatchConfig, CallOutcome, CallReport, ChargeError, ChargeObserver, Charger};
+pub use charges::{
+    BatchConfig, CallOutcome, CallReport, ChargeError, ChargeObserver, ChargeService, Charger, Subject,
+};
 pub use client::{COMMAND_TIMEOUT, QuotaClient};
 pub use error::{ClientError, found};
 /// Request and response types of the internal API.

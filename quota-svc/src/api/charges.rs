@@ -6,8 +6,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use api_key::KeyDigest;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use http::HeaderMap;
 use poem_openapi::{OpenApi, Tags};
 use quota_api::{Charge, ChargeRequest, ChargeResponse, MAX_BATCH, Status, Verdict};
+use quota_client::{ChargeService, ClientError};
 use service_kit::SerdeJson;
 
 use super::Context;
@@ -47,7 +51,7 @@ impl ChargesApi {
         }
         let charges = charges.iter().enumerate().map(|(index, charge)| parse(index, charge));
         let charges: Vec<_> = charges.collect::<Result<_, _>>()?;
-        Ok(SerdeJson(ChargeResponse { verdicts: self.0.charge(&charges).await }))
+        Ok(SerdeJson(ChargeResponse { verdicts: self.0.charge_batch(&charges).await }))
     }
 
     /// Show the state of the service
@@ -84,6 +88,24 @@ fn parse_origin(hash: &str) -> Result<u128, String> {
         .map_err(|_| "`origin` must have 32 lowercase hexadecimal digits".to_owned())
 }
 
+/// For the lookup API in the same process.
+impl ChargeService for Context {
+    fn charge(
+        &self,
+        charges: Vec<quota_client::Subject>,
+        _trace: Option<HeaderMap>,
+    ) -> BoxFuture<'_, Result<Vec<Verdict>, ClientError>> {
+        let charges = charges.into_iter().map(|charge| match charge {
+            quota_client::Subject::Key(sha256, origin) => {
+                (Subject::Key(KeyId::of(&KeyDigest(sha256))), origin)
+            }
+            quota_client::Subject::Demo => (Subject::Demo, None),
+        });
+        let charges: Vec<_> = charges.collect();
+        async move { Ok(self.charge_batch(&charges).await) }.boxed()
+    }
+}
+
 /// Where a charge's verdict comes from.
 enum VerdictSource {
     Cached(GroupOutcome),
@@ -94,7 +116,7 @@ enum VerdictSource {
 impl Context {
     /// Charges a batch: cached denials first, one store call for the rest. Returns one verdict per charge, in order, as
     /// if the charges had arrived one by one.
-    async fn charge(&self, charges: &[Charged]) -> Vec<Verdict> {
+    async fn charge_batch(&self, charges: &[Charged]) -> Vec<Verdict> {
         let (sources, groups) = self.group(charges);
         let outcomes = self.charge_store(&groups).await;
         let verdicts: Vec<Verdict> = sources

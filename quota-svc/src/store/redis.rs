@@ -53,12 +53,12 @@ pub struct RedisStore {
 }
 
 impl RedisStore {
-    /// Starts connecting in the background and returns immediately.
     /// Checks the URL and the files in `args`.
     pub fn check(url: &str, args: &StoreArgs) -> Result<(), RedisUrlError> {
         target::parse(url, args, args.store_timeout).map(drop)
     }
 
+    /// Starts connecting in the background and returns immediately.
     pub fn start(url: &str, args: &StoreArgs, limits: Limits, clock: Clock) -> Result<Self, RedisUrlError> {
         let (target, options) = target::parse(url, args, args.store_timeout)?;
         let start = |timeout| {

@@ -77,7 +77,7 @@ async fn burst_limit_is_exact_for_batching_clients() {
     let mut workers = JoinSet::new();
     for quota in &pair {
         let config = BatchConfig { deadline: WAIT_TIMEOUT, ..BatchConfig::default() };
-        let charger = Charger::new(&quota.client(), config, Arc::new(()));
+        let charger = Charger::new(quota.client().charge_service(), config, Arc::new(()));
         for _ in 0..64 {
             let (charger, sha256) = (charger.clone(), key.sha256);
             workers.spawn(async move {

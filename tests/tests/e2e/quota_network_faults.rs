@@ -159,7 +159,7 @@ async fn load_faulty_network_to_quota_svc_mixes_up_no_verdicts() {
     let keys = distinguishable_keys(&quota).await;
     let proxy = FaultProxy::start(quota.addr());
     let client = testkit::quota::client(&format!("http://{}", proxy.addr()), CHARGER_DEADLINE);
-    let charger = Charger::new(&client, BatchConfig::default(), Arc::new(()));
+    let charger = Charger::new(client.charge_service(), BatchConfig::default(), Arc::new(()));
     let load = single_charges(charger, keys.clone());
     inject_faults(&proxy, &load, &client, &keys[0]).await;
     let report = load.stop().await;
@@ -207,7 +207,7 @@ async fn charge_with_lost_response_is_counted_once() {
     let key = quota.new_key().await;
     let proxy = FaultProxy::start(quota.addr());
     let client = testkit::quota::client(&format!("http://{}", proxy.addr()), CHARGER_DEADLINE);
-    let charger = Charger::new(&client, BatchConfig::default(), Arc::new(()));
+    let charger = Charger::new(client.charge_service(), BatchConfig::default(), Arc::new(()));
     charger.charge(&key.sha256, None).await.unwrap();
     proxy.set(Fault::Blackhole);
     assert_eq!(charger.charge(&key.sha256, None).await.unwrap_err(), ChargeError::TimedOut);

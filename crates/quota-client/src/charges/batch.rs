@@ -1,11 +1,10 @@
 //! A batch of charges: builds the request body and returns each result to its caller.
 
-use data_encoding::HEXLOWER;
 use http::{HeaderMap, HeaderValue};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::ChargeError;
+use super::{ChargeError, Subject};
 use quota_api::{Outcome, TRACE_LINKS, Verdict};
 
 const TRACEPARENT: &str = "traceparent";
@@ -15,12 +14,6 @@ const TRACEPARENT: &str = "traceparent";
 const MAX_TRACE_LINKS: usize = 128;
 
 pub(super) type ChargeResult = Result<Verdict, ChargeError>;
-
-pub(super) enum Subject {
-    /// SHA-256 of an API key, and the hash of the request's origin.
-    Key([u8; 32], Option<u128>),
-    Demo,
-}
 
 /// A charge whose caller waits for the result.
 pub(super) struct PendingCharge {
@@ -79,19 +72,8 @@ impl Batch {
         Some(headers)
     }
 
-    /// Writes the JSON of a [`quota_api::ChargeRequest`] directly, without building that struct.
-    pub(super) fn body(&self) -> String {
-        const MAX_CHARGE_LEN: usize = r#"{"key_sha256":"","origin":""},"#.len() + 64 + 32;
-        let mut body = String::with_capacity(16 + MAX_CHARGE_LEN * self.len());
-        body.push_str(r#"{"charges":["#);
-        for (index, charge) in self.0.iter().enumerate() {
-            if index > 0 {
-                body.push(',');
-            }
-            charge.subject.write(&mut body);
-        }
-        body.push_str("]}");
-        body
+    pub(super) fn subjects(&self) -> Vec<Subject> {
+        self.0.iter().map(|charge| charge.subject).collect()
     }
 
     /// Resolves each charge with the verdict at its position.
@@ -124,29 +106,11 @@ impl PendingCharge {
     }
 }
 
-impl Subject {
-    fn write(&self, body: &mut String) {
-        match self {
-            Self::Key(sha256, origin) => {
-                body.push_str(r#"{"key_sha256":""#);
-                HEXLOWER.encode_append(sha256, body);
-                if let Some(origin) = origin {
-                    body.push_str(r#"","origin":""#);
-                    HEXLOWER.encode_append(&origin.to_be_bytes(), body);
-                }
-                body.push_str(r#""}"#);
-            }
-            Self::Demo => body.push_str(r#"{"demo":true}"#),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use super::*;
-    use quota_api::{Charge, ChargeRequest};
 
     fn pending(subject: Subject, deadline: Instant) -> (PendingCharge, oneshot::Receiver<ChargeResult>) {
         let (sender, receiver) = oneshot::channel();
@@ -165,22 +129,8 @@ mod tests {
         batch.drop_abandoned(now);
         assert_eq!(expired_result.try_recv(), Ok(Err(ChargeError::TimedOut)));
         assert_eq!(batch.len(), 1);
-        assert!(batch.body().contains("key_sha256"));
+        assert!(matches!(batch.subjects()[..], [Subject::Key(..)]));
         assert_eq!(batch.next_deadline(), Some(now + Duration::from_millis(1)));
         assert!(waiting_result.try_recv().is_err(), "the remaining charge is unresolved");
-    }
-
-    #[test]
-    fn body_parses_as_charge_request() {
-        let (one, _one_result) = pending(Subject::Key([0xab; 32], None), Instant::now());
-        let (two, _two_result) = pending(Subject::Demo, Instant::now());
-        let (three, _three_result) = pending(Subject::Key([1; 32], Some(0xcd)), Instant::now());
-        let batch = Batch::new(vec![one, two, three]);
-        let parsed: ChargeRequest = serde_json::from_str(&batch.body()).expect("valid ChargeRequest");
-        let key = Charge { key_sha256: Some("ab".repeat(32)), demo: None, origin: None };
-        let demo = Charge { key_sha256: None, demo: Some(true), origin: None };
-        let origin = Some("0".repeat(30) + "cd");
-        let restricted = Charge { key_sha256: Some("01".repeat(32)), demo: None, origin };
-        assert_eq!(parsed.charges, [key, demo, restricted]);
     }
 }

@@ -1,4 +1,4 @@
-//! Sends batches to quota-svc: a limited number of calls in flight, and one retry if no connection could be made.
+//! Sends batches to the charge service: a limited number of calls in flight, and one retry if no connection could be made.
 
 use std::mem;
 use std::ops::RangeInclusive;
@@ -10,8 +10,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use super::batch::{Batch, PendingCharge};
-use super::{BatchConfig, CallOutcome, CallReport, ChargeError, ChargeObserver};
-use crate::client::ChargeCalls;
+use super::{BatchConfig, CallOutcome, CallReport, ChargeError, ChargeObserver, ChargeService};
 use crate::error::ClientError;
 use quota_api::{MAX_BATCH, Verdict};
 
@@ -93,14 +92,14 @@ impl Timers {
 }
 
 pub(super) struct BatchSender {
-    calls: ChargeCalls,
+    service: Arc<dyn ChargeService>,
     timers: Timers,
     observer: Arc<dyn ChargeObserver>,
 }
 
 impl BatchSender {
-    pub(super) fn new(calls: ChargeCalls, observer: Arc<dyn ChargeObserver>) -> Self {
-        Self { calls, timers: Timers::default(), observer }
+    pub(super) fn new(service: Arc<dyn ChargeService>, observer: Arc<dyn ChargeObserver>) -> Self {
+        Self { service, timers: Timers::default(), observer }
     }
 
     pub(super) async fn send(&self, mut batch: Batch) {
@@ -130,10 +129,10 @@ impl BatchSender {
         batch.drop_abandoned(started);
         let Some(deadline) = batch.next_deadline() else { return Ok(Vec::new()) };
         let mut timer = self.timers.take(deadline);
-        let call = pin!(self.calls.call(batch.body(), batch.trace()));
+        let call = self.service.charge(batch.subjects(), batch.trace());
         let response = with_deadlines(call, batch, timer.as_mut()).await;
         self.timers.put_back(timer);
-        let result = response.and_then(|response| check_count(response.verdicts, batch));
+        let result = response.and_then(|verdicts| check_count(verdicts, batch));
         self.observer.on_call(&CallReport {
             charges: batch.len(),
             elapsed: started.elapsed(),
@@ -177,7 +176,7 @@ fn check_count(verdicts: Vec<Verdict>, batch: &Batch) -> Result<Vec<Verdict>, Cl
 mod tests {
     use tokio::sync::oneshot;
 
-    use super::super::batch::Subject;
+    use super::super::Subject;
     use super::*;
 
     #[tokio::test]

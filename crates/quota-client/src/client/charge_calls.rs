@@ -7,18 +7,22 @@ use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use data_encoding::HEXLOWER;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
-use quota_api::ChargeResponse;
+use quota_api::{ChargeResponse, Verdict};
 use reqwest::Url;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
 use super::is_unauthorized;
 use super::transport::{self, CONNECT_TIMEOUT, IDLE_TIMEOUT};
+use crate::charges::{ChargeService, Subject};
 use crate::error::{ClientError, Result};
 use crate::token::QuotaToken;
 
@@ -62,9 +66,8 @@ impl ChargeCalls {
         Self { target, token, idle: Mutex::default() }
     }
 
-    /// Sends a serialized batch with its trace context. Has no timeout except for connecting: the caller enforces the deadlines of the charges, and drops this future.
-    pub(crate) async fn call(&self, body: String, trace: Option<HeaderMap>) -> Result<ChargeResponse> {
-        let body = Bytes::from(body);
+    /// Sends a serialized batch with its trace context. Only connecting has a timeout.
+    async fn call(&self, body: Bytes, trace: Option<HeaderMap>) -> Result<ChargeResponse> {
         loop {
             let mut request = self.target.head.clone().map(|()| Full::new(body.clone()));
             if let Some(trace) = &trace {
@@ -133,6 +136,39 @@ impl ChargeCalls {
         let (requests, io) = http1::handshake(TokioIo::new(stream)).await.map_err(unreachable)?;
         Ok(Connection { requests, io: Some(Box::new(io)), last_used: Instant::now() })
     }
+}
+
+impl ChargeService for ChargeCalls {
+    fn charge(&self, charges: Vec<Subject>, trace: Option<HeaderMap>) -> BoxFuture<'_, Result<Vec<Verdict>>> {
+        let call = self.call(request_body(&charges).into(), trace);
+        call.map(|result| result.map(|response| response.verdicts)).boxed()
+    }
+}
+
+/// Writes the JSON of a [`quota_api::ChargeRequest`] directly, without building that struct.
+fn request_body(charges: &[Subject]) -> String {
+    const MAX_CHARGE_LEN: usize = r#"{"key_sha256":"","origin":""},"#.len() + 64 + 32;
+    let mut body = String::with_capacity(16 + MAX_CHARGE_LEN * charges.len());
+    body.push_str(r#"{"charges":["#);
+    for (index, charge) in charges.iter().enumerate() {
+        if index > 0 {
+            body.push(',');
+        }
+        match charge {
+            Subject::Key(sha256, origin) => {
+                body.push_str(r#"{"key_sha256":""#);
+                HEXLOWER.encode_append(sha256, &mut body);
+                if let Some(origin) = origin {
+                    body.push_str(r#"","origin":""#);
+                    HEXLOWER.encode_append(&origin.to_be_bytes(), &mut body);
+                }
+                body.push_str(r#""}"#);
+            }
+            Subject::Demo => body.push_str(r#"{"demo":true}"#),
+        }
+    }
+    body.push_str("]}");
+    body
 }
 
 type Call = Request<Full<Bytes>>;
@@ -218,4 +254,22 @@ fn unreachable(error: impl std::error::Error + Send + Sync + 'static) -> ClientE
 
 fn interrupted(error: hyper::Error) -> Failure {
     Failure::Other(ClientError::Interrupted(Box::new(error)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quota_api::{Charge, ChargeRequest};
+
+    #[test]
+    fn body_parses_as_charge_request() {
+        let charges = [Subject::Key([0xab; 32], None), Subject::Demo, Subject::Key([1; 32], Some(0xcd))];
+        let parsed: ChargeRequest =
+            serde_json::from_str(&request_body(&charges)).expect("valid ChargeRequest");
+        let key = Charge { key_sha256: Some("ab".repeat(32)), demo: None, origin: None };
+        let demo = Charge { key_sha256: None, demo: Some(true), origin: None };
+        let origin = Some("0".repeat(30) + "cd");
+        let restricted = Charge { key_sha256: Some("01".repeat(32)), demo: None, origin };
+        assert_eq!(parsed.charges, [key, demo, restricted]);
+    }
 }

@@ -20,7 +20,7 @@ fn one_call_at_a_time() -> BatchConfig {
 async fn charges_queued_during_call_form_next_batch() {
     let mut fake = Fake::start().await;
     let log = Arc::new(Log::default());
-    let charger = Charger::new(&fake.client(), one_call_at_a_time(), log.clone());
+    let charger = Charger::new(fake.client().charge_service(), one_call_at_a_time(), log.clone());
 
     let first = begin(&charger, 0);
     let first_call = fake.next().await;
@@ -240,7 +240,7 @@ async fn charge_fails_immediately_if_queue_is_full() {
     let mut fake = Fake::start().await;
     let log = Arc::new(Log::default());
     let config = BatchConfig { queue_capacity: 2, ..one_call_at_a_time() };
-    let charger = Charger::new(&fake.client(), config, log.clone());
+    let charger = Charger::new(fake.client().charge_service(), config, log.clone());
     let first = begin(&charger, 0);
     let first_call = fake.next().await;
     let (one, two) = (begin(&charger, 1), begin(&charger, 2));

@@ -72,7 +72,7 @@ impl Fake {
     }
 
     pub fn charger(&self, config: BatchConfig) -> Charger {
-        Charger::new(&self.client(), config, Arc::new(()))
+        Charger::new(self.client().charge_service(), config, Arc::new(()))
     }
 }
 

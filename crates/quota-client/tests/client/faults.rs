@@ -56,7 +56,7 @@ async fn unreachable_server_is_retried_once_then_unreachable() {
     let closed = tokio::net::TcpListener::bind("127.0.0.3:0").await.unwrap().local_addr().unwrap();
     let log = Arc::new(Log::default());
     let client = QuotaClient::new(&format!("http://{closed}"), LONG).unwrap();
-    let charger = Charger::new(&client, long_deadline(), log.clone());
+    let charger = Charger::new(client.charge_service(), long_deadline(), log.clone());
     let started = Instant::now();
     assert_eq!(charger.charge(&key(1), None).await, Err(ChargeError::Unreachable));
     assert!(started.elapsed() < LONG / 5);
@@ -81,7 +81,8 @@ async fn unsent_charge_is_retried_when_server_is_back() {
     let address = std::net::TcpListener::bind("127.0.0.2:0").unwrap().local_addr().unwrap();
     let (sender, mut listeners) = mpsc::unbounded_channel();
     let client = QuotaClient::new(&format!("http://{address}"), LONG).unwrap();
-    let charger = Charger::new(&client, long_deadline(), Arc::new(StartServer(address, sender)));
+    let charger =
+        Charger::new(client.charge_service(), long_deadline(), Arc::new(StartServer(address, sender)));
     let charge = tokio::spawn(begin(&charger, 1));
     let listener = listeners.recv().await.unwrap();
     listener.set_nonblocking(true).unwrap();
@@ -97,7 +98,7 @@ async fn unsent_charge_is_retried_when_server_is_back() {
 async fn charge_is_not_resent_after_connection_breaks() {
     let mut fake = Fake::start().await;
     let log = Arc::new(Log::default());
-    let charger = Charger::new(&fake.client(), long_deadline(), log.clone());
+    let charger = Charger::new(fake.client().charge_service(), long_deadline(), log.clone());
     let truncated = "HTTP/1.1 200 OK\r\ncontent-length: 60\r\n\r\n{\"verdicts\":[{\"outcome\":\"allowed\"";
     // From the second iteration on, the broken connection is a reused one, on which HTTP clients tend to retry.
     for (number, response) in [(0, ""), (1, ""), (2, truncated), (3, "HTTP/1.1 200 OK\r\n")] {
@@ -121,7 +122,7 @@ async fn charge_is_not_resent_after_connection_breaks() {
 async fn charge_after_idle_connection_was_closed_is_sent_on_a_new_one() {
     let mut fake = Fake::start().await;
     let log = Arc::new(Log::default());
-    let charger = Charger::new(&fake.client(), long_deadline(), log.clone());
+    let charger = Charger::new(fake.client().charge_service(), long_deadline(), log.clone());
     for number in 0..3 {
         let charge = tokio::spawn(begin(&charger, number));
         fake.next().await.allow_then_close();
@@ -140,7 +141,7 @@ async fn charge_after_idle_connection_was_closed_is_sent_on_a_new_one() {
 async fn unrequested_response_is_not_the_response_to_the_next_call() {
     let mut fake = Fake::start().await;
     let log = Arc::new(Log::default());
-    let charger = Charger::new(&fake.client(), long_deadline(), log.clone());
+    let charger = Charger::new(fake.client().charge_service(), long_deadline(), log.clone());
     let first = tokio::spawn(begin(&charger, 1));
     // Both arrive together, so the second one is buffered before the next call is sent.
     fake.next().await.allow_twice();
@@ -158,7 +159,11 @@ async fn unrequested_response_is_not_the_response_to_the_next_call() {
 async fn response_before_the_body_was_read_is_not_mixed_up_with_the_next() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let client = QuotaClient::new(&format!("http://{}", listener.local_addr().unwrap()), LONG).unwrap();
-    let charger = Charger::new(&client, BatchConfig { max_batch: 256, ..long_deadline() }, Arc::new(()));
+    let charger = Charger::new(
+        client.charge_service(),
+        BatchConfig { max_batch: 256, ..long_deadline() },
+        Arc::new(()),
+    );
     let charges: Vec<_> = (0..256).map(|number| begin(&charger, number)).collect();
     let (mut stream, _) = listener.accept().await.unwrap();
     // Responds to the first byte, like a server that rejects a request by its head.
@@ -234,7 +239,7 @@ async fn unavailable_verdict_fails_only_its_charge() {
 async fn charge_is_unavailable_after_error_or_invalid_response() {
     let mut fake = Fake::start().await;
     let log = Arc::new(Log::default());
-    let charger = Charger::new(&fake.client(), long_deadline(), log.clone());
+    let charger = Charger::new(fake.client().charge_service(), long_deadline(), log.clone());
     let too_long = format!("{{\"verdicts\":[]{}}}", " ".repeat(300 << 10));
     let error = r#"{"error":"internal_error","message":"m","docs":"d"}"#;
     for (status, body) in [(500, error), (200, "{"), (200, "[]"), (302, ""), (200, &too_long)] {
@@ -252,7 +257,8 @@ fn charger_fails_when_its_task_ends() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let client = || QuotaClient::new("http://127.0.0.1:9", Duration::from_secs(1)).unwrap();
     let first = runtime();
-    let charger = first.block_on(async { Charger::new(&client(), BatchConfig::default(), Arc::new(())) });
+    let charger = first
+        .block_on(async { Charger::new(client().charge_service(), BatchConfig::default(), Arc::new(())) });
     // Ends the task as a panic would.
     drop(first);
     let failed = async { tokio::time::timeout(Duration::from_secs(10), charger.failed()).await };

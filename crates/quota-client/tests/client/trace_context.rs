@@ -98,7 +98,7 @@ async fn context_of_the_caller_is_in_each_request_but_not_in_batches() {
         exchange.json(200, r#"{"limits":{"daily":1,"burst":1,"demo":1}}"#);
     });
     status.unwrap();
-    let charge = begin(&Charger::new(&client, BatchConfig::default(), Arc::new(())), 0);
+    let charge = begin(&Charger::new(client.charge_service(), BatchConfig::default(), Arc::new(())), 0);
     let batch = fake.next().await;
     assert_eq!(header(&batch.head, "x-request-id"), None);
     batch.allow();

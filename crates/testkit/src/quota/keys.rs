@@ -94,7 +94,7 @@ impl Quota {
     /// The batching charger that lookup-svc uses, with its default deadline of 400 ms.
     #[must_use]
     pub fn charger(&self) -> Charger {
-        Charger::new(&self.client(), BatchConfig::default(), Arc::new(()))
+        Charger::new(self.client().charge_service(), BatchConfig::default(), Arc::new(()))
     }
 }
 

@@ -208,7 +208,7 @@ impl Harness {
         change(&mut config);
         let kit = Kit::detached(&config.serving);
         let geo = GeoData::load(&config.geo).await.unwrap();
-        let service = LookupService::start(&config, geo, &kit).await.unwrap();
+        let service = LookupService::start(&config, geo, &kit, None).await.unwrap();
         let port = PublicPort::bind(&kit, config.port_args().unwrap()).await.unwrap();
         let url = format!("http://{}", port.local_addr());
         tokio::spawn(port.serve("lookup-svc", service.into_port_service(false).unwrap()));
