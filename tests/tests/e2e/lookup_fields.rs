@@ -109,8 +109,8 @@ async fn as_root_table_of_fields_with_values_is_true() {
         return;
     }
     let test = "lookup_fields::as_root_table_of_fields_with_values_is_true";
-    let addresses = [CLIENT, BALANCER].map(|address| format!("{address}/32"));
-    let Some(namespace) = Namespace::enter(test, &addresses.each_ref().map(String::as_str), &[]) else {
+    let (addresses, hosts) = ([CLIENT, BALANCER], [("hosts", "127.0.0.1 localhost\n")]);
+    let Some(namespace) = Namespace::enter(test, &addresses, &hosts) else {
         return;
     };
     let (headings, rows) = table();
