@@ -37,6 +37,10 @@ pub struct Options {
     /// Test the programs in this directory instead of building them, such as those of a release (absolute path)
     #[arg(long, value_name = "DIR", value_parser = programs::absolute_dir)]
     pub programs: Option<PathBuf>,
+    /// Test ip-lookup with its embedded store instead of lookup-svc, quota-svc and Redis. The clients of HTTPS use a lookup-svc
+    /// that charges through it
+    #[arg(long)]
+    pub ip_lookup: bool,
     /// Worker threads per service; 0 means the service's default
     #[arg(long, default_value_t = 0)]
     pub workers: usize,
@@ -60,10 +64,10 @@ impl Options {
 pub async fn run(options: &Options) -> anyhow::Result<Vec<Gate>> {
     options.check()?;
     if options.programs.is_none() {
-        programs::build(None, false).await?;
+        programs::build(None, options.ip_lookup).await?;
     }
     let programs = Programs { dir: options.programs.clone(), workers: options.workers };
-    let target = Arc::new(Target::start(&programs).await?);
+    let target = Arc::new(Target::start(&programs, options.ip_lookup).await?);
     let duration = Duration::from_secs_f64(options.minutes * 60.0);
     let progress = Arc::new(Progress::new());
     let started = Instant::now();
@@ -74,9 +78,10 @@ pub async fn run(options: &Options) -> anyhow::Result<Vec<Gate>> {
     let stats = merge(clients.join_all().await);
     let comparison = target.compare_counters(&stats).await?;
     let final_memory = target.memory()?;
-    report::print(&stats, started.elapsed(), warm_memory, final_memory, &comparison);
+    report::print(&stats, started.elapsed(), target.names, [warm_memory, final_memory], &comparison);
+    let gates = report::gates(&stats, target.names, [warm_memory, final_memory], &comparison);
     Arc::into_inner(target).context("a client is still running")?.stop().await?;
-    Ok(report::gates(&stats, warm_memory, final_memory, &comparison))
+    Ok(gates)
 }
 
 fn start_clients(
@@ -117,7 +122,8 @@ mod tests {
 
     #[test]
     fn more_clients_than_keys_are_rejected() {
-        let check = |clients| Options { minutes: 1.0, clients, programs: None, workers: 0 }.check();
+        let check =
+            |clients| Options { minutes: 1.0, clients, programs: None, ip_lookup: false, workers: 0 }.check();
         assert!(check(1996).is_ok());
         let error = check(1997).unwrap_err().to_string();
         assert_eq!(error, "--clients must be at most 1996: each client uses its own keys");

@@ -41,19 +41,23 @@ impl Progress {
         bar.set_total(deadline.saturating_duration_since(self.started).as_secs());
         while Instant::now() < deadline {
             tokio::time::sleep(UPDATE_INTERVAL.min(deadline.saturating_duration_since(Instant::now()))).await;
-            bar.update(self.started.elapsed().as_secs(), self.line(target.memory()?));
+            bar.update(self.started.elapsed().as_secs(), self.line(target.names, target.memory()?));
         }
         Ok(())
     }
 
-    fn line(&self, [lookup, quota]: [f64; 2]) -> String {
+    fn line(&self, names: [&str; 2], memory: [f64; 2]) -> String {
         let [requests, errors, wrong] =
             [&self.requests, &self.errors, &self.wrong].map(|count| count.load(Ordering::Relaxed));
         let rate = requests as f64 / self.started.elapsed().as_secs_f64();
         format!(
-            "{} requests ({}/s), {errors} errors, {wrong} wrong, lookup-svc {lookup:.0} MiB, quota-svc {quota:.0} MiB",
+            "{} requests ({}/s), {errors} errors, {wrong} wrong, {} {:.0} MiB, {} {:.0} MiB",
             thousands(requests as f64),
-            thousands(rate)
+            thousands(rate),
+            names[0],
+            memory[0],
+            names[1],
+            memory[1]
         )
     }
 }

@@ -13,8 +13,8 @@ const MAX_GROWTH_MIB: f64 = 32.0;
 pub fn print(
     stats: &[ClientStats],
     duration: Duration,
-    warm_memory: [f64; 2],
-    final_memory: [f64; 2],
+    names: [&str; 2],
+    [warm_memory, final_memory]: [[f64; 2]; 2],
     comparison: &CounterComparison,
 ) {
     let mut rows =
@@ -35,7 +35,7 @@ pub fn print(
     let requests: u64 = stats.iter().map(ClientStats::requests).sum();
     println!("{} requests in {:.0} s", thousands(requests as f64), duration.as_secs_f64());
     let memory = warm_memory.into_iter().zip(final_memory);
-    for (name, (warm, at_end)) in ["lookup-svc", "quota-svc"].iter().zip(memory) {
+    for (name, (warm, at_end)) in names.iter().zip(memory) {
         println!("memory of {name}: {warm:.1} MiB after the warm-up, {at_end:.1} MiB at the end");
     }
     let CounterComparison { keys, counted, mismatched_keys, demo } = comparison;
@@ -51,16 +51,19 @@ pub fn print(
 
 pub fn gates(
     stats: &[ClientStats],
-    warm_memory: [f64; 2],
-    final_memory: [f64; 2],
+    names: [&str; 2],
+    [warm_memory, final_memory]: [[f64; 2]; 2],
     comparison: &CounterComparison,
 ) -> Vec<Gate> {
     let wrong: u64 = stats.iter().map(ClientStats::wrong_count).sum();
     let demo_mismatch = comparison.demo.is_some_and(|(counted, min, max)| !(min..=max).contains(&counted));
     let wrong_counters = comparison.mismatched_keys + usize::from(demo_mismatch);
-    let [lookup_growth, quota_growth] = [0, 1].map(|n| final_memory[n] - warm_memory[n]);
+    let growth = [0, 1].map(|n| {
+        let name = format!("{} memory growth in MiB", names[n]);
+        Gate::at_most(&name, final_memory[n] - warm_memory[n], MAX_GROWTH_MIB)
+    });
     let failing = stats.iter().filter(|traffic| traffic.expected <= traffic.error_count()).count();
-    vec![
+    let responses = [
         Gate::at_most("wrong responses", wrong as f64, 0.0),
         Gate::at_most(
             "kinds of traffic with at least as many errors as expected responses",
@@ -68,7 +71,6 @@ pub fn gates(
             0.0,
         ),
         Gate::at_most("wrong counters", wrong_counters as f64, 0.0),
-        Gate::at_most("lookup-svc memory growth in MiB", lookup_growth, MAX_GROWTH_MIB),
-        Gate::at_most("quota-svc memory growth in MiB", quota_growth, MAX_GROWTH_MIB),
-    ]
+    ];
+    responses.into_iter().chain(growth).collect()
 }

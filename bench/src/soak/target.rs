@@ -1,5 +1,5 @@
-//! The system under test: lookup-svc, quota-svc and Redis with active and paused keys. Compares the final counters with
-//! the responses.
+//! The system under test: lookup-svc, quota-svc and Redis, or ip-lookup, with active and paused keys. Compares the final
+//! counters with the responses.
 
 use std::time::Duration;
 
@@ -10,6 +10,8 @@ use quota_client::wire::{
     Charge, ChargeRequest, KEYS_PER_ACCOUNT, KeyState, MAX_BATCH, NewAccount, NewKey, Scope,
 };
 use tempfile::TempDir;
+use testkit::ports::ReservedPort;
+use testkit::process::token_file;
 use testkit::redis::Redis;
 use testkit::tls::TlsFiles;
 use tokio::task::JoinSet;
@@ -41,7 +43,10 @@ pub struct Target {
     pub lookup: Server,
     /// A second lookup-svc, with TLS.
     https: Server,
-    quota: Server,
+    /// `None` if `lookup` is an ip-lookup.
+    quota: Option<Server>,
+    /// The processes whose memory is measured.
+    pub names: [&'static str; 2],
     /// Client addresses that are in the geo data.
     pub addresses: Vec<String>,
     /// Active keys.
@@ -52,8 +57,8 @@ pub struct Target {
     /// The UTC day on which the run started.
     start_day: u64,
     tls: TlsFiles,
-    _redis: Redis,
-    _tls_dir: TempDir,
+    _redis: Option<Redis>,
+    _dir: TempDir,
     _world: World,
 }
 
@@ -73,18 +78,37 @@ pub struct CounterComparison {
 
 impl Target {
     /// Starts everything and creates the keys.
-    pub async fn start(programs: &Programs) -> anyhow::Result<Self> {
-        let (world, tls_dir) = (World::write()?, tempfile::tempdir()?);
-        let tls = TlsFiles::create(tls_dir.path());
-        let redis = Redis::start().await;
-        let (url, burst, demo) = (redis.url(), BURST_LIMIT.to_string(), DEMO_LIMIT.to_string());
+    pub async fn start(programs: &Programs, ip_lookup: bool) -> anyhow::Result<Self> {
+        let (world, dir) = (World::write()?, tempfile::tempdir()?);
+        let tls = TlsFiles::create(dir.path());
+        let (burst, demo) = (BURST_LIMIT.to_string(), DEMO_LIMIT.to_string());
         let limits = ["--burst-limit", &burst, "--demo-limit", &demo, "--daily-limit", "100000000"];
-        let flags = [&["--redis-url", &url][..], &limits].concat();
-        let quota = programs.start("quota-svc", &flags).await?;
-        let (quota_url, geo) = (quota.url(""), world.flags());
+        let geo = world.flags();
+        let geo = geo.each_ref().map(String::as_str);
+        let redis = if ip_lookup { None } else { Some(Redis::start().await) };
+        let quota = match &redis {
+            Some(redis) => {
+                let url = redis.url();
+                let flags = [&["--redis-url", &*url][..], &limits].concat();
+                Some(programs.start("quota-svc", &flags).await?)
+            }
+            None => None,
+        };
+        let quota_port = ReservedPort::new();
+        let quota_url = quota.as_ref().map_or(format!("http://{}", quota_port.addr()), |quota| quota.url(""));
         let flags = ["--quota-url", &quota_url, "--trusted-proxies", "127.0.0.1"];
-        let flags = [&flags[..], &geo.each_ref().map(String::as_str)].concat();
-        let lookup = programs.start("lookup-svc", &flags).await?;
+        let flags = [&flags[..], &geo].concat();
+        let lookup = match ip_lookup {
+            true => {
+                // The token of the clients below.
+                std::fs::copy(token_file(), dir.path().join("quota-token"))?;
+                let (data_dir, quota_addr) = (dir.path().to_string_lossy(), quota_port.addr().to_string());
+                let ports = ["--dashboard-listen", "127.0.0.1:0", "--quota-listen", &quota_addr];
+                let flags = [&["--data-dir", &data_dir][..], &ports, &limits, &geo].concat();
+                programs.start("ip-lookup", &flags).await?
+            }
+            false => programs.start("lookup-svc", &flags).await?,
+        };
         let (cert, key) = (tls.cert.to_string_lossy(), tls.key.to_string_lossy());
         let flags = [&flags[..], &["--tls-cert", &cert, "--tls-key", &key]].concat();
         let https = programs.start("lookup-svc", &flags).await?;
@@ -99,6 +123,7 @@ impl Target {
             lookup,
             https,
             quota,
+            names: if ip_lookup { ["ip-lookup", "lookup-svc with TLS"] } else { ["lookup-svc", "quota-svc"] },
             addresses: client_addresses().collect(),
             valid_keys,
             paused_keys,
@@ -106,16 +131,20 @@ impl Target {
             start_day: today(),
             tls,
             _redis: redis,
-            _tls_dir: tls_dir,
+            _dir: dir,
             _world: world,
         })
     }
 
     /// Stops the services as Kubernetes does. Fails if one of them reports an error.
     pub async fn stop(self) -> anyhow::Result<()> {
-        self.lookup.stop("lookup-svc").await?;
+        // First the one that needs the quota-svc of ip-lookup.
         self.https.stop("lookup-svc with TLS").await?;
-        self.quota.stop("quota-svc").await
+        self.lookup.stop(self.names[0]).await?;
+        match self.quota {
+            Some(quota) => quota.stop("quota-svc").await,
+            None => Ok(()),
+        }
     }
 
     pub fn https_url(&self, path: &str) -> String {
@@ -126,9 +155,10 @@ impl Target {
         Ok(reqwest::Certificate::from_pem(&std::fs::read(&self.tls.ca)?)?)
     }
 
-    /// Resident memory of lookup-svc (the one without TLS) and quota-svc in MiB.
+    /// Resident memory of the processes in `names`, in MiB.
     pub fn memory(&self) -> anyhow::Result<[f64; 2]> {
-        Ok([usage::rss_mib(self.lookup.pid())?, usage::rss_mib(self.quota.pid())?])
+        let second = self.quota.as_ref().unwrap_or(&self.https);
+        Ok([usage::rss_mib(self.lookup.pid())?, usage::rss_mib(second.pid())?])
     }
 
     /// Compares every counter with the responses that the clients received.
