@@ -54,10 +54,9 @@ pub fn note_store(dir: &Path, is_redis: bool) -> io::Result<()> {
 
 /// Names the flag in an error about a directory that can't be written.
 pub fn name_flag(dir: &Path, error: anyhow::Error) -> anyhow::Error {
-    let kinds = error.chain().filter_map(|cause| Some(cause.downcast_ref::<io::Error>()?.kind()));
-    let is_denied = kinds
-        .into_iter()
-        .any(|kind| matches!(kind, ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem));
+    let mut kinds = error.chain().filter_map(|cause| Some(cause.downcast_ref::<io::Error>()?.kind()));
+    let is_denied =
+        kinds.any(|kind| matches!(kind, ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem));
     match is_denied {
         true => error.context(format!(
             "can't write to the data directory {}: choose a writable one with --data-dir PATH",
