@@ -33,33 +33,32 @@ fn redis_marker(dir: &Path) -> PathBuf {
     dir.join("uses-redis")
 }
 
-/// Marks the directory if the service stores its data in Redis. Without Redis, warns if the last start used it: what the
-/// directory has is older.
+/// Creates the marker if Redis is used. Otherwise warns if it exists, because the directory's accounts and keys are not
+/// those in Redis.
 pub fn note_store(dir: &Path, is_redis: bool) -> io::Result<()> {
-    let (marker, store) = (redis_marker(dir), store_file(dir));
+    let marker = redis_marker(dir);
     if is_redis {
-        return fs::write(marker, "The last start of ip-lookup used --redis-url.\n");
+        return fs::write(marker, "ip-lookup has used --redis-url with this directory.\n");
     }
     if marker.exists() {
-        let data = if store.exists() { "its own, older accounts and keys" } else { "a new store" };
         tracing::warn!(
-            store = %store.display(),
-            "the last start used --redis-url; this one uses {data}. Set --redis-url again, or delete {} if you no longer \
-             use Redis",
+            store = %store_file(dir).display(),
+            "an earlier start used --redis-url; this one uses the accounts and keys in the data directory. Set --redis-url \
+             again, or delete {} if you no longer use Redis",
             marker.display()
         );
     }
     Ok(())
 }
 
-/// Names the flag in an error about a directory that can't be written.
-pub fn name_flag(dir: &Path, error: anyhow::Error) -> anyhow::Error {
+/// Adds a hint at --data-dir to an error that permissions or a read-only file system have caused.
+pub fn suggest_data_dir(dir: &Path, error: anyhow::Error) -> anyhow::Error {
     let mut kinds = error.chain().filter_map(|cause| Some(cause.downcast_ref::<io::Error>()?.kind()));
     let is_denied =
         kinds.any(|kind| matches!(kind, ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem));
     match is_denied {
         true => error.context(format!(
-            "can't write to the data directory {}: choose a writable one with --data-dir PATH",
+            "can't use the data directory {}: choose one that you can read and write with --data-dir PATH",
             dir.display()
         )),
         false => error,
@@ -69,13 +68,12 @@ pub fn name_flag(dir: &Path, error: anyhow::Error) -> anyhow::Error {
 /// Creates the directory, the session key and the token if they are missing, readable only by the user who runs
 /// ip-lookup. Returns the session key.
 pub fn prepare(dir: &Path) -> anyhow::Result<SessionKey> {
-    create_files(dir).map_err(|error| name_flag(dir, error))
+    create_files(dir).map_err(|error| suggest_data_dir(dir, error))
 }
 
 fn create_files(dir: &Path) -> anyhow::Result<SessionKey> {
-    DirBuilder::new().recursive(true).mode(0o700).create(dir).with_context(|| {
-        format!("can't create the directory {}; --data-dir PATH chooses another one", dir.display())
-    })?;
+    let created = DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    created.with_context(|| format!("can't create the data directory {} (--data-dir)", dir.display()))?;
     let session_key = SessionKey::load_or_create(&dir.join("session.key"))?;
     let quota_token_file = quota_token_file(dir);
     if !quota_token_file.exists() {
@@ -103,7 +101,7 @@ mod tests {
         // Nobody can create files there, not even root.
         let error = format!("{:#}", prepare(Path::new("/sys")).err().unwrap());
         assert!(
-            error.starts_with("can't write to the data directory /sys: ") && error.contains("--data-dir"),
+            error.starts_with("can't use the data directory /sys: ") && error.contains("--data-dir"),
             "{error}"
         );
     }

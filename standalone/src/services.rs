@@ -60,7 +60,7 @@ fn is_taken(error: &anyhow::Error) -> bool {
 /// Rejects invalid flags, before a port is opened.
 async fn check(config: &Config) -> anyhow::Result<()> {
     config.check()?;
-    // The actual ports are known after binding.
+    // Only for the checks below: the actual ports are known after binding.
     let urls = ServiceUrls::new(config)?;
     if config.redirect_addr().is_some() {
         RedirectTarget::new("--base-url", &urls.api, responder("/", &HeaderMap::new()))?;
@@ -88,7 +88,7 @@ async fn start(config: &Config, kit: &Kit) -> anyhow::Result<()> {
     // quota-svc has its own lifecycle, to stop last: requests in flight in the other services still need it.
     let quota_kit = Kit { lifecycle: Lifecycle::new(&kit.serve), ..kit.clone() };
     let quota = QuotaService::start(Some(quota_port), &config.quota(), &quota_kit).await;
-    let quota = quota.map_err(|error| data_dir::name_flag(&config.data_dir, error))?;
+    let quota = quota.map_err(|error| data_dir::suggest_data_dir(&config.data_dir, error))?;
     if let Err(error) = data_dir::note_store(&config.data_dir, config.redis_url.is_some()) {
         tracing::warn!(%error, "can't note in the data directory that Redis is used");
     }
@@ -121,7 +121,7 @@ async fn start(config: &Config, kit: &Kit) -> anyhow::Result<()> {
     result
 }
 
-/// Says that the service is stopping: the log does so only at a level that is not the default.
+/// Prints that the shutdown has begun, because the log does not show it at the default level.
 async fn announce_shutdown(lifecycle: &Lifecycle) -> Infallible {
     lifecycle.drain_delay_over().await;
     // Standard output may be closed.

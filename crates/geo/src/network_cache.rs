@@ -1,5 +1,5 @@
-//! Caches which records belong to a network. The trees of large databases don't fit into the CPU's caches, so that
-//! finding the records of an address waits for memory several times per database.
+//! Caches which records belong to a network. The trees of large databases don't fit into the CPU's caches, so finding the
+//! records of an address waits for memory several times per database.
 
 use std::net::IpAddr;
 use std::sync::Mutex;
@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use crate::database::FoundRecord;
 use crate::location_cache::RecordOffsets;
 
-/// Number of networks. At 64 bytes each, they take 2 MiB.
+/// Maximum number of cached networks. At 64 bytes each, they take 2 MiB.
 const SLOTS: usize = 32_768;
 
 /// A network whose addresses usually have the same records: a /24 of IPv4 or a /48 of IPv6.
@@ -25,8 +25,8 @@ impl Network {
         }
     }
 
-    /// Whether a lookup has the same result for the whole network of its address.
-    pub(crate) fn shares(result: &FoundRecord<'_>) -> bool {
+    /// Whether a lookup has this result for the whole /24 or /48 of its address.
+    pub(crate) fn is_covered_by(result: &FoundRecord<'_>) -> bool {
         result.network().is_ok_and(|network| {
             network.prefix() <= if network.is_ipv4() { Self::V4_PREFIX } else { Self::V6_PREFIX }
         })
@@ -38,7 +38,7 @@ impl Network {
     }
 }
 
-/// A direct-mapped cache: each network has one slot, which the last one to be looked up takes.
+/// A direct-mapped cache: a hash of the network selects the slot, and a newer network replaces an older one.
 pub(crate) struct NetworkCache(Box<[Slot]>);
 
 /// Takes exactly one cache line.
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn network_is_a_24_or_a_48() {
+    fn addresses_in_the_same_24_or_48_have_the_same_network() {
         let same = |a: &str, b: &str| {
             let network = |ip: &str| Network::of(ip.parse().expect("IP address"));
             network(a) == network(b)

@@ -146,14 +146,14 @@ impl Snapshot {
         self.cache.with_json(offsets, now, &self.timezones, location, use_json)
     }
 
-    /// Finds the records of `ip`, and whether they are those of its whole network.
+    /// Returns the records of `ip`, and whether its whole network has the same ones.
     fn find_records(&self, ip: IpAddr) -> (Records<'_>, bool) {
         let mut loaded = [const { None }; MAX_DATABASES];
         let (mut shared, mut expect_country) = (true, false);
         let mut find = |database| {
             let result = Database::lookup(database, ip);
-            // There is no result for an address that is not public: then neither is the whole network.
-            shared &= result.as_ref().is_none_or(Network::shares);
+            // No result: the address is not public, or it is IPv6 and the file has only IPv4. Both then hold for its network.
+            shared &= result.as_ref().is_none_or(Network::is_covered_by);
             result.filter(FoundRecord::has_data)
         };
         for (record, database) in loaded.iter_mut().zip(&self.databases) {

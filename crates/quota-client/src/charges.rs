@@ -17,7 +17,7 @@ use batch::{ChargeResult, PendingCharge};
 use quota_api::Verdict;
 use sender::BatchSender;
 
-/// Who is charged.
+/// What is charged: an API key or the demo.
 #[derive(Debug, Clone, Copy)]
 pub enum Subject {
     /// SHA-256 of an API key, and the hash of the request's origin ([`origin_hash`](quota_api::origin_hash)).
@@ -25,10 +25,10 @@ pub enum Subject {
     Demo,
 }
 
-/// Charges batches: quota-svc, over HTTP or in the same process.
+/// Charges batches. Implemented by the HTTP client of quota-svc, and by quota-svc itself for the same process.
 pub trait ChargeService: Send + Sync + 'static {
-    /// Returns the verdicts in the order of the charges. `trace` is the trace context of the call. Has no timeout: the
-    /// caller enforces the deadlines of the charges, and drops the future.
+    /// Returns the verdicts in the order of the charges. `trace` is the trace context of a call to another process. Needs no
+    /// timeout: the caller enforces the deadlines of the charges, and drops the future.
     fn charge(
         &self,
         charges: Vec<Subject>,

@@ -40,11 +40,11 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{- end }}
 {{- end -}}
 
-{{/* Rejects labels that the chart sets itself: its selectors find objects by them, helm its releases. Argument: the labels */}}
+{{/* Rejects labels that the chart sets itself, because its selectors and Helm rely on them. Argument: the labels */}}
 {{- define "ip-lookup.labelCheck" -}}
 {{- range $label, $_ := . -}}
 {{- if regexMatch "^(app\\.kubernetes\\.io/(name|instance|component|part-of|version|managed-by)|helm\\.sh/chart)$" $label -}}
-{{- fail (printf "commonLabels or podLabels has %s, which the chart sets itself and selects objects by: remove it" $label) -}}
+{{- fail (printf "commonLabels and podLabels must not contain %s: the chart sets it" $label) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -231,7 +231,13 @@ noticed it, and kube-proxy forwards them only to a pod that is still ready. */}}
 {{- end -}}
 {{- end -}}
 
-{{/* Rejects a schedule that Kubernetes would reject. Argument: (list "the value's name" "schedule") */}}
+{{/* Update strategy of a Deployment. Kubernetes rejects the default's `rollingUpdate` with the type `Recreate`.
+Argument: the strategy */}}
+{{- define "ip-lookup.strategy" -}}
+{{- eq .type "RollingUpdate" | ternary . (omit . "rollingUpdate") | toYaml -}}
+{{- end -}}
+
+{{/* Rejects most schedules that Kubernetes would reject; it does not compare the ends of a range. Argument: (list "the value's name" "schedule") */}}
 {{- define "ip-lookup.scheduleCheck" -}}
 {{- $name := index . 0 -}}{{- $schedule := index . 1 -}}
 {{- if not (hasPrefix "@" $schedule) -}}
@@ -240,15 +246,15 @@ noticed it, and kube-proxy forwards them only to a pod that is still ready. */}}
 {{- $number := index $numbers $index -}}
 {{- $item := printf "(\\*|\\?|%s(-%s)?)(/[1-9][0-9]*)?" $number $number -}}
 {{- if not (regexMatch (printf "^%s(,%s)*$" $item $item) $field) -}}
-{{- fail (printf "%s: %q is not a schedule: %q is not valid as %s" $name $schedule $field (index (list "minute" "hour" "day of the month" "month" "day of the week (0 to 6)") $index)) -}}
+{{- fail (printf "%s: %q is not a valid schedule: %q is not a valid %s" $name $schedule $field (index (list "minute" "hour" "day of the month" "month" "day of the week (0 to 6)") $index)) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 
-{{/* A PersistentVolumeClaim. Once it exists, it stays part of the release, even if it is not used any more: `helm rollback`
-fails if a claim of the older revision exists outside of the release, also while Kubernetes waits for its last pod to
-delete it. Argument: (list $ "component" "name" is-used options annotations) */}}
+{{/* A PersistentVolumeClaim. Once created, it stays in the release even while it is unused. Otherwise a `helm rollback` to a
+revision that has it fails, because the claim still exists outside of the release: kept by its policy, or not deleted yet
+because a pod uses it. `helm template` can't look it up and omits it. Argument: (list $ "component" "name" is-used options annotations) */}}
 {{- define "ip-lookup.claim" -}}
 {{- $root := index . 0 -}}{{- $options := index . 4 -}}
 {{- $spec := dict "accessModes" (default (list "ReadWriteOnce") $options.accessModes) "resources" (dict "requests" (dict "storage" $options.size)) -}}

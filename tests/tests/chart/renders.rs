@@ -176,11 +176,11 @@ fn invalid_values_are_rejected_with_a_reason() {
         ("valkey.backup.schedule=0 4 * *", "valkey.backup.schedule: Does not match pattern"),
         (
             "valkey.backup.enabled=true,valkey.backup.schedule=0 0 * * 7",
-            r#""7" is not valid as day of the week (0 to 6)"#,
+            r#""7" is not a valid day of the week (0 to 6)"#,
         ),
         (
             "geo.provider=dbip-lite,geo.shared.enabled=true,geo.shared.schedule=0 9-24 * * *",
-            r#"geo.shared.schedule: "0 9-24 * * *" is not a schedule: "9-24" is not valid as hour"#,
+            r#"geo.shared.schedule: "0 9-24 * * *" is not a valid schedule: "9-24" is not a valid hour"#,
         ),
     ] {
         let error = Chart::render(&["--set", values]).err();

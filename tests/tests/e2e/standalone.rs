@@ -155,14 +155,14 @@ async fn start_without_redis_after_a_start_with_it_warns() {
     {
         let mut service = start(data.path(), flags);
         banner(&mut service).await;
-        assert_eq!(service.logs().contains("the last start used --redis-url"), warns, "{flags:?}");
+        assert_eq!(service.logs().contains("an earlier start used --redis-url"), warns, "{flags:?}");
         service.signal(Signal::INT);
         service.wait_exit(WAIT_TIMEOUT).await;
     }
     std::fs::remove_file(data.path().join("uses-redis")).unwrap();
     let mut service = start(data.path(), &[]);
     banner(&mut service).await;
-    assert!(!service.logs().contains("the last start used --redis-url"));
+    assert!(!service.logs().contains("an earlier start used --redis-url"));
 }
 
 #[tokio::test]

@@ -164,7 +164,7 @@ impl ConnectionTask {
         let assessment = match redis::cmd("INFO").query_async::<String>(connection).await {
             Ok(info) => {
                 let save = snapshot_setting(&info, connection).await?;
-                Assessment::of_info(&info).with_snapshots(&info, save.as_deref())
+                Assessment::of_info(&info).with_persistence(&info, save.as_deref())
             }
             // For example NOPERM: the ACL user may not read them.
             Err(error) if error.code().is_some() => Assessment::unreadable(error),

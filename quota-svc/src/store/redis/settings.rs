@@ -11,8 +11,9 @@ pub enum Assessment {
     Safe,
     /// The data is not in danger, or that is unknown.
     Warning(String),
-    /// The data is in danger, but the server can be used.
+    /// A restart would lose data. Logged and in the metric, but never a reason to reject the connection.
     AtRisk(String),
+    /// Data can be lost, or writes fail, at any time. Connections are rejected until the first success.
     Unsafe(String),
 }
 
@@ -64,7 +65,8 @@ impl SettingsCheck {
 
     fn find(&self, reason: fn(&Assessment) -> Option<&String>) -> Option<String> {
         let by_server = self.by_server();
-        let (server, reason) = by_server.iter().find_map(|(server, of)| Some((server, reason(of)?)))?;
+        let (server, reason) =
+            by_server.iter().find_map(|(server, assessment)| Some((server, reason(assessment)?)))?;
         Some(format!("unsafe settings of {server}: {reason}"))
     }
 
@@ -117,15 +119,15 @@ impl Assessment {
         }
     }
 
-    /// The assessment of a server that also has this setting `save`; `None` if it can't be read. It is not in `INFO`, which
-    /// shows only the append-only file.
-    pub fn with_snapshots(self, info: &str, save: Option<&str>) -> Self {
-        let is_lost = info_field(info, "aof_enabled") == Some("0") && save == Some("");
-        if !is_lost || matches!(self, Self::Unsafe(_)) {
+    /// Adds the check for persistence, which is more important than a warning. `save` is the setting for snapshots, which
+    /// `INFO` does not show; `None` if it was not read.
+    pub fn with_persistence(self, info: &str, save: Option<&str>) -> Self {
+        let has_none = info_field(info, "aof_enabled") == Some("0") && save == Some("");
+        if !has_none || matches!(self, Self::Unsafe(_)) {
             return self;
         }
         Self::AtRisk(
-            "the server has no persistence, so its restart deletes all accounts and keys; set appendonly to yes".to_owned(),
+            "the server has no persistence, so a restart loses all accounts and keys; run CONFIG SET appendonly yes before it".to_owned(),
         )
     }
 
@@ -208,7 +210,7 @@ mod tests {
     fn server_without_persistence_is_reported_but_not_rejected() {
         let with_aof = |enabled| info("master", "0", "noeviction") + &format!("aof_enabled:{enabled}\r\n");
         let (without, with) = (with_aof(0), with_aof(1));
-        let assess = |info: &str, save| Assessment::of_info(info).with_snapshots(info, save);
+        let assess = |info: &str, save| Assessment::of_info(info).with_persistence(info, save);
         for (info, save) in [(&with, Some("")), (&without, Some("3600 1")), (&without, None)] {
             assert_eq!(assess(info, save), Assessment::Safe, "{save:?} {info}");
         }
