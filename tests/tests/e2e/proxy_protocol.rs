@@ -253,7 +253,10 @@ async fn record(listener: &TcpListener, request: &[u8]) -> Vec<u8> {
         while !recorded.ends_with(request) {
             recorded.clear();
             let (mut connection, _) = listener.accept().await.unwrap();
-            while !recorded.ends_with(request) && connection.read_buf(&mut recorded).await.unwrap() > 0 {}
+            // HAProxy resets the connection of such a check.
+            while !recorded.ends_with(request)
+                && connection.read_buf(&mut recorded).await.is_ok_and(|read| read > 0)
+            {}
         }
     };
     let result = tokio::time::timeout(WAIT_TIMEOUT, recording).await;
