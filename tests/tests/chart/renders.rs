@@ -168,10 +168,16 @@ fn invalid_values_are_rejected_with_a_reason() {
         ("quota.demoLimit=4294967296", "quota.demoLimit: Must be less than or equal to"),
         (
             r"commonLabels.app\.kubernetes\.io/instance=x",
-            "has app.kubernetes.io/instance, which the chart sets",
+            "must not contain app.kubernetes.io/instance: the chart sets it",
         ),
-        (r"lookup.podLabels.app\.kubernetes\.io/name=x", "has app.kubernetes.io/name, which the chart sets"),
-        (r"tests.pod.podLabels.app\.kubernetes\.io/component=x", "has app.kubernetes.io/component, which"),
+        (
+            r"lookup.podLabels.app\.kubernetes\.io/name=x",
+            "must not contain app.kubernetes.io/name: the chart sets it",
+        ),
+        (
+            r"tests.pod.podLabels.app\.kubernetes\.io/component=x",
+            "must not contain app.kubernetes.io/component",
+        ),
         ("valkey.backup.schedule=@reboot", "valkey.backup.schedule: Does not match pattern"),
         ("valkey.backup.schedule=0 4 * *", "valkey.backup.schedule: Does not match pattern"),
         (
