@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn unwritable_directory_error_names_the_flag() {
-        // Nobody can create files there, not even root.
+        // Not even root can create files in /sys.
         let error = format!("{:#}", prepare(Path::new("/sys")).err().unwrap());
         assert!(
             error.starts_with("can't use the data directory /sys: ") && error.contains("--data-dir"),
