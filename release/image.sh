@@ -21,14 +21,14 @@ program=$3/$1
 # A named context replaces the stage of the Dockerfile with the same name, so it has the files that the stage would have.
 stage=$(mktemp -d)
 trap 'rm -rf "$stage"' EXIT
-install -D -m 755 "$program" "$stage/src/target/dist/$target"
+install -D -m 755 "$program" "$stage/programs/$target"
 install -D -m 644 /etc/ssl/certs/ca-certificates.crt "$stage/out/etc/ssl/certs/ca-certificates.crt"
 mkdir "$stage/data"
 chmod 755 "$stage"
 
 shift 3
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-# BuildKit resolves the base image of `manifests` even though nothing uses that stage then, so it is replaced, too.
+# BuildKit resolves the base image of `compiler` even though nothing uses that stage then, so it is replaced, too.
 contexts=()
-for name in manifests build build-ip-lookup; do contexts+=(--build-context "$name=$stage"); done
+for name in compiler build build-ip-lookup; do contexts+=(--build-context "$name=$stage"); done
 docker buildx build --platform "$platform" --target "$target" "${contexts[@]}" "$@" .

@@ -22,7 +22,7 @@ pub mod compiler;
 const BUILD_TIMEOUT: Duration = Duration::from_secs(2400);
 
 /// The image that all stages of the Dockerfile start from.
-pub const BUILD_IMAGE: &str = "rust:1.95-alpine";
+pub const BUILD_IMAGE: &str = "rust:1.95-slim";
 /// The image of the store, in docker-compose.yaml and in the chart.
 pub const VALKEY_IMAGE: &str = "valkey/valkey:9.1.1";
 /// The image of the proxy in docker-compose.yaml.
@@ -30,8 +30,9 @@ pub const HAPROXY_IMAGE: &str = "haproxy:3.2-alpine";
 
 const CA_CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
-/// Stands in for cargo: checks that the packages exist, then copies the binaries that the test needs, which are already
-/// built, to where cargo would put them. These are linked dynamically, so the libraries go into the image as well.
+/// Stands in for cargo: checks that the packages exist, then puts a file where cargo would put each binary for a target:
+/// the binary if the test needs it, else an empty file. Binaries are linked dynamically, so the libraries go into the
+/// image as well.
 const STUB_CARGO: &str = r#"#!/bin/sh
 set -eu
 [ "$1" = build ]
@@ -48,8 +49,12 @@ for package in $packages; do
     grep -q "^name = \"$package\"" */Cargo.toml
     binary=$package
     if [ "$package" = standalone ]; then binary=ip-lookup; fi
-    mkdir -p "target/$profile" /out
-    if [ -e "/prebuilt/$binary" ]; then cp "/prebuilt/$binary" "target/$profile/"; fi
+    mkdir -p "target/host/$profile" /out
+    if [ -e "/prebuilt/$binary" ]; then
+        cp "/prebuilt/$binary" "target/host/$profile/"
+    else
+        touch "target/host/$profile/$binary"
+    fi
 done
 cp -R /prebuilt/libraries/. /out/
 "#;
@@ -153,7 +158,7 @@ pub fn load_build_image(engine: &Engine, binaries: &[&str]) {
     let root = RootFs::with_busybox();
     root.add_file(Path::new(CA_CERTIFICATES), CA_CERTIFICATES);
     root.add_script("/usr/local/bin/cargo", STUB_CARGO);
-    // Alpine's busybox has `find -delete`; Debian's does not.
+    // Debian's busybox has no `find -delete`.
     root.add_program(&tool("find"), "/usr/local/bin/find");
     for name in binaries {
         let target = root.path(&format!("/prebuilt/{name}"));

@@ -67,7 +67,7 @@ fn base_images_are_those_of_the_container_tests() {
     }
     let (dockerfile, compose) = (dockerfile(), compose());
     let version = dockerfile.split("ARG RUST_VERSION=").nth(1).unwrap().lines().next().unwrap();
-    assert_eq!(BUILD_IMAGE, format!("rust:{version}-alpine"));
+    assert_eq!(BUILD_IMAGE, format!("rust:{version}-slim"));
     assert_eq!(
         version,
         env!("CARGO_PKG_RUST_VERSION"),

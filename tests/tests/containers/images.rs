@@ -317,14 +317,12 @@ async fn slow_as_root_chart_containers_survive_load_within_their_limits() {
     }
 }
 
-/// Runs the Dockerfile's own commands with this machine's compiler, for musl as on Alpine. Does not prove that Alpine's
-/// toolchain and packages suffice, nor the optimization of the profile `dist`.
+/// Runs the Dockerfile's own commands with this machine's compiler. Does not prove that the published image's toolchain
+/// and packages suffice, nor the optimization of the profile `dist`.
 #[tokio::test]
 async fn slow_as_root_dockerfile_compiles_static_binaries() {
     let Some(engine) = Engine::start_on_disk().await else { return };
-    if !compiler::load(&engine) {
-        return;
-    }
+    compiler::load(&engine);
     for target in TARGETS {
         let image = build_target(&engine, target);
         let version = engine.docker(&["run", "--rm", "--read-only", &image, "--version"]);

@@ -6,100 +6,77 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use testkit::tools::{STRICT, announce_skip};
-
 use super::{BUILD_IMAGE, CA_CERTIFICATES, RootFs, libraries, tool};
 use crate::engine::Engine;
 
-/// Runs the real cargo as on Alpine, where the default target is musl. Link-time optimization and optimization are off:
-/// they would take most of the time, and the compiler is not what is tested.
+/// Runs the real cargo. Link-time optimization and optimization are off: they would take most of the time, and the
+/// compiler is not what is tested.
 const CARGO: &str = r#"#!/bin/sh
 set -eu
 export CARGO_NET_OFFLINE=true CARGO_INCREMENTAL=0
 export CARGO_PROFILE_DIST_LTO=off CARGO_PROFILE_DIST_OPT_LEVEL=0 CARGO_PROFILE_DIST_CODEGEN_UNITS=16
 export CARGO_PROFILE_DIST_DEBUG=false CARGO_PROFILE_DIST_STRIP=symbols
-export TARGET_CC=musl-gcc PATH=/usr/local/rust/bin:/usr/bin:$PATH
-cargo "$@" --target $MUSL
-mkdir -p target/dist
-find target/$MUSL/dist -maxdepth 1 -type f -perm -u+x -exec cp {} target/dist/ ';'
+export PATH=/usr/local/rust/bin:/usr/bin:$PATH
+exec cargo "$@"
 "#;
 
-/// What the linker needs of the C library, for programs that run during the build.
-const C_LIBRARY: &str = "crt1.o crti.o crtn.o Scrt1.o libc.so libc_nonshared.a libm.so libmvec.so.1 libpthread.a libdl.a \
-    librt.a libutil.a";
+/// Debian's packages with the C library and its headers. Build scripts link the shared library, our programs the static
+/// one.
+const C_LIBRARY: [&str; 3] = ["libc6", "libc6-dev", "linux-libc-dev"];
 
-/// Loads a stand-in of [`BUILD_IMAGE`] that compiles. `false` means that the test must return immediately.
+/// Loads a stand-in of [`BUILD_IMAGE`] that compiles.
 ///
 /// # Panics
-/// If the toolchain has no musl target, although `./test --all` adds it, or if a file can't be copied.
-#[must_use]
-pub fn load(engine: &Engine) -> bool {
-    let target = format!("{ARCH}-unknown-linux-musl");
-    let toolchain = PathBuf::from(output("rustc", "--print=sysroot"));
-    if !toolchain.join("lib/rustlib").join(&target).is_dir() || !Path::new("/usr/bin/musl-gcc").exists() {
-        let strict = std::env::var_os(STRICT).is_some();
-        assert!(!strict, "{target} or musl-gcc is missing, but ./test --all requires it");
-        announce_skip(&format!("{target} or musl-gcc is missing (./test --all installs it)"));
-        return false;
-    }
+/// If a package is missing, or a file can't be copied.
+pub fn load(engine: &Engine) {
     let root = RootFs::with_busybox();
     root.add_file(Path::new(CA_CERTIFICATES), CA_CERTIFICATES);
     root.add_program(&tool("find"), "/usr/local/bin/find");
-    root.add_script("/usr/local/bin/cargo", &CARGO.replace("$MUSL", &target));
+    root.add_script("/usr/local/bin/cargo", CARGO);
     add_c_compiler(&root);
-    add_rust(&root, &toolchain, &target);
+    add_rust(&root, Path::new(&output("rustc", &["--print=sysroot"])));
     root.import(engine, BUILD_IMAGE, "ENV CARGO_HOME=/usr/local/cargo");
-    true
 }
 
-/// Adds gcc, the linker, the C library, and musl with its gcc wrapper, at their usual paths.
+/// Adds gcc, the linker and the C library, at their usual paths.
 fn add_c_compiler(root: &RootFs) {
     let gcc = format!("{ARCH}-linux-gnu-gcc");
     for (program, name) in [("cc", "cc"), ("cc", &gcc), ("as", "as"), ("ld", "ld"), ("ar", "ar")] {
         root.add_program(&tool(program), &format!("/usr/bin/{name}"));
     }
-    let compiler = PathBuf::from(output("cc", "-print-prog-name=cc1"));
-    let runtime = PathBuf::from(output("cc", "-print-libgcc-file-name"));
+    let compiler = PathBuf::from(output("cc", &["-print-prog-name=cc1"]));
+    let runtime = PathBuf::from(output("cc", &["-print-libgcc-file-name"]));
     for dir in BTreeSet::from([compiler.parent(), runtime.parent()]).into_iter().flatten() {
         root.copy(dir);
     }
     for program in ["cc1", "collect2"] {
-        let path = PathBuf::from(output("cc", &format!("-print-prog-name={program}")));
+        let path = PathBuf::from(output("cc", &[&format!("-print-prog-name={program}")]));
         root.add_program(&path, path.to_str().expect("UTF-8 path"));
     }
-    let libraries =
-        fs::canonicalize(output("cc", "-print-file-name=libc.so")).expect("the C library is installed");
-    for name in C_LIBRARY.split_whitespace() {
-        let file = libraries.with_file_name(name);
-        let path = file.to_str().expect("UTF-8 path");
-        // The linker scripts name some files by the path that they have if /lib is not a link to /usr/lib.
-        root.add_file(&file, path);
-        root.add_file(&file, path.trim_start_matches("/usr"));
-    }
-    root.add_file(Path::new("/usr/bin/musl-gcc"), "/usr/bin/musl-gcc");
-    for dir in ["lib", "include"] {
-        root.copy(Path::new(&format!("/usr/{dir}/{ARCH}-linux-musl")));
+    let files = output("dpkg", &[&["--listfiles"][..], &C_LIBRARY].concat());
+    for file in files.lines().filter(|file| file.contains("/lib") || file.contains("/include")) {
+        let path = file.trim_start_matches("/usr");
+        if Path::new(file).is_file() && !path.starts_with("/share/") {
+            // The linker scripts name some files by the path that they have if /lib is not a link to /usr/lib.
+            root.add_file(Path::new(file), path);
+            root.add_file(Path::new(file), &format!("/usr{path}"));
+        }
     }
 }
 
-/// Adds cargo, rustc, the standard libraries of the host and the target, and the downloaded crates.
-fn add_rust(root: &RootFs, toolchain: &Path, target: &str) {
+/// Adds cargo, rustc, the standard library and the downloaded crates.
+fn add_rust(root: &RootFs, toolchain: &Path) {
     for program in ["cargo", "rustc"].map(|name| toolchain.join("bin").join(name)) {
         for library in libraries(&program).iter().filter(|library| !library.starts_with(toolchain)) {
             root.add_file(library, library.to_str().expect("UTF-8 path"));
         }
     }
-    let host = target.replace("musl", "gnu");
     let files = fs::read_dir(toolchain.join("lib"))
         .expect("toolchain")
         .map(|file| file.expect("toolchain").file_name());
     let libraries = files.filter_map(|name| name.into_string().ok()).filter(|name| name.contains(".so"));
-    let rust = [
-        "bin/cargo".to_owned(),
-        "bin/rustc".to_owned(),
-        format!("lib/rustlib/{host}"),
-        format!("lib/rustlib/{target}"),
-    ];
+    let rust =
+        ["bin/cargo".to_owned(), "bin/rustc".to_owned(), format!("lib/rustlib/{ARCH}-unknown-linux-gnu")];
     for path in rust.into_iter().chain(libraries.map(|name| format!("lib/{name}"))) {
         root.copy_to(&toolchain.join(&path), &format!("/usr/local/rust/{path}"));
     }
@@ -128,7 +105,8 @@ impl RootFs {
     }
 }
 
-fn output(program: &str, argument: &str) -> String {
-    let output = Command::new(program).arg(argument).output().expect("the program starts");
+fn output(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output().expect("the program starts");
+    assert!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).expect("UTF-8 output").trim().to_owned()
 }
