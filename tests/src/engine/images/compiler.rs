@@ -54,9 +54,9 @@ fn add_c_compiler(root: &RootFs) {
         root.add_program(&path, path.to_str().expect("UTF-8 path"));
     }
     let files = output("dpkg", &[&["--listfiles"][..], &C_LIBRARY].concat());
-    for file in files.lines().filter(|file| file.contains("/lib") || file.contains("/include")) {
+    for file in files.lines() {
         let path = file.trim_start_matches("/usr");
-        if Path::new(file).is_file() && !path.starts_with("/share/") {
+        if (path.starts_with("/lib") || path.starts_with("/include")) && Path::new(file).is_file() {
             // The linker scripts name some files by the path that they have if /lib is not a link to /usr/lib.
             root.add_file(Path::new(file), path);
             root.add_file(Path::new(file), &format!("/usr{path}"));
