@@ -24,6 +24,10 @@ const CLIENT_REQUESTS: usize = 65_536;
 /// Of 100 clients, those with IPv6.
 const V6_PERCENT: u64 = 40;
 
+/// The codes of ISO 3166-2, which GeoLite2-City has, too. lookup-svc replaces other codes by one that it derives from the
+/// name of the region.
+const SUBDIVISIONS: &str = include_str!("../../../crates/geo/data/subdivisions.tsv");
+
 /// The languages of MaxMind's databases. A record has each name in all of them.
 const LANGUAGES: [&str; 8] = ["de", "en", "es", "fr", "ja", "pt-BR", "ru", "zh-CN"];
 
@@ -146,12 +150,21 @@ fn location(n: u32, zone: &Value) -> Value {
     ])
 }
 
+/// A region of the n-th country, so that its code is one of that country's.
 fn region(n: u32) -> Value {
+    let (country, ..) = COUNTRIES[n as usize % COUNTRIES.len()];
+    let codes: Vec<&str> = SUBDIVISIONS.lines().filter_map(|line| code_of(line, country)).collect();
+    let code = codes[n as usize / COUNTRIES.len() % codes.len()];
     Value::map([
         ("geoname_id", Value::U32(n)),
-        ("iso_code", Value::from(format!("{:02}", n % 90).as_str())),
+        ("iso_code", Value::from(code)),
         names(&format!("Region {n}")),
     ])
+}
+
+/// The code of a line without its country, if it is of this country: "BY" of "DE-BY".
+fn code_of<'l>(line: &'l str, country: &str) -> Option<&'l str> {
+    line.split_once('\t')?.0.strip_prefix(country)?.strip_prefix('-')
 }
 
 fn city(n: u32) -> Value {

@@ -76,9 +76,8 @@ mod tests {
 
     #[test]
     fn committed_data_passes_the_checks_of_loaded_files() {
-        let checked = Database::load(NAME, decompress()).expect("valid");
+        Database::load(NAME, decompress()).expect("valid");
         let info = &database().info;
-        assert!(checked.has_countries && database().has_countries);
         assert_eq!((info.kind, info.ip_version), (DatabaseKind::Country, 6));
         assert!(info.name.starts_with("built-in"), "the chart's alert ignores it");
     }

@@ -92,8 +92,6 @@ pub(crate) type FoundRecord<'a> = LookupResult<'a, Vec<u8>>;
 pub(crate) struct Database {
     reader: Reader<Vec<u8>>,
     pub(crate) info: DatabaseInfo,
-    /// Whether any record has a country, as far as `probe` has read.
-    pub(crate) has_countries: bool,
 }
 
 impl Database {
@@ -126,7 +124,7 @@ impl Database {
     pub(crate) fn load_built_in(name: &str, bytes: Vec<u8>) -> Result<Self, MaxMindDbError> {
         let reader = Reader::from_source(bytes)?;
         let metadata = reader.metadata().clone();
-        let probe = Probe { kind: DatabaseKind::Country, has_countries: true, has_details: false };
+        let probe = Probe { kind: DatabaseKind::Country, has_details: false };
         let mut database = Self::new(name, reader, metadata, probe);
         database.info.attribution = Some(provider::NRO);
         Ok(database)
@@ -144,7 +142,7 @@ impl Database {
             ip_version: metadata.ip_version,
             build_epoch: metadata.build_epoch,
         };
-        Database { reader, info, has_countries: probe.has_countries }
+        Database { reader, info }
     }
 
     /// Type, description, vendor and IP version, which successive builds of a database have in common. Databases of several
@@ -236,7 +234,6 @@ fn minimal_metadata(original: &Metadata) -> Vec<u8> {
 /// What the records of a database have shown.
 struct Probe {
     kind: DatabaseKind,
-    has_countries: bool,
     /// Whether any record has a city or something else that is more precise than a country.
     has_details: bool,
 }
@@ -245,7 +242,7 @@ struct Probe {
 /// record. Rejects the file if one of them fails to decode or none is usable.
 fn probe(reader: &Reader<Vec<u8>>) -> Result<Probe, GeoError> {
     let options = WithinOptions::default().skip_empty_values();
-    let (mut kind, mut has_countries, mut details) = (None, false, false);
+    let (mut kind, mut details) = (None, false);
     let mut seen = HashSet::new();
     for record in reader.networks(options).map_err(GeoError::Corrupt)?.take(MAX_PROBES) {
         let record = record.map_err(GeoError::Corrupt)?;
@@ -254,10 +251,9 @@ fn probe(reader: &Reader<Vec<u8>>) -> Result<Probe, GeoError> {
         }
         let fields: Fields<'_> = record.decode().map_err(GeoError::Corrupt)?.unwrap_or_default();
         kind = kind.or((!fields.is_empty()).then(|| infer_kind(&fields)));
-        has_countries |= fields.country.is_some();
         details |= has_details(&fields);
     }
-    Ok(Probe { kind: kind.ok_or(GeoError::NoKnownFields)?, has_countries, has_details: details })
+    Ok(Probe { kind: kind.ok_or(GeoError::NoKnownFields)?, has_details: details })
 }
 
 fn infer_kind(fields: &Fields<'_>) -> DatabaseKind {

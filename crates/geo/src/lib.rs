@@ -21,7 +21,6 @@ mod location;
 mod location_cache;
 mod memory;
 mod merge;
-mod network_cache;
 mod provider;
 mod public_address;
 mod record;

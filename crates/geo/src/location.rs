@@ -114,7 +114,7 @@ const TYPICAL_SIZE: usize = 512;
 /// The fields of a location as JSON, each with a leading comma. The default is empty, for scopes without geo fields.
 #[derive(Debug, Default)]
 pub struct LocationJson {
-    json: Vec<u8>,
+    json: Box<[u8]>,
     /// Where the fields of the scope `full` start.
     full_start: usize,
 }
@@ -125,7 +125,7 @@ impl LocationJson {
         write_geo_fields(&mut json, location);
         let full_start = json.len();
         write_full_fields(&mut json, location);
-        Self { json, full_start }
+        Self { json: json.into_boxed_slice(), full_start }
     }
 
     /// The fields of the scope `geo`: `city` to `currency`.

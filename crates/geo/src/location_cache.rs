@@ -1,137 +1,187 @@
-//! Caches the JSON of locations by database record. Many requests need the same record: it covers many addresses, and a
-//! client sends many requests. A location is cached only on its second miss, because inserting it costs as much as
-//! serializing it.
+//! Caches the JSON of locations by network: a client sends many requests, and its neighbors mostly have the same location.
+//! On a miss, the trees of large databases have to be searched, which don't fit into the CPU's caches.
 
-use std::ops::Range;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::mem;
+use std::net::IpAddr;
+use std::ops::{Deref, Range};
+use std::sync::{Mutex, MutexGuard};
 
-use crate::location::{Location, LocationJson};
-use crate::timezone::Timezones;
+use crate::location::LocationJson;
 
-/// With more databases than this, locations are not cached.
-pub(crate) const MAX_DATABASES: usize = 8;
+/// Maximum number of cached locations. At 0.6 KiB each, as with GeoLite2-City, a full cache takes 40 MiB.
+const LOCATIONS: usize = 65_536;
 
-/// Maximum number of cached locations. At 0.7 KiB each, as with GeoLite2-City, a full cache takes 22 MiB.
-const SLOTS: usize = 32_768;
+/// The locations of a set.
+const WAYS: usize = 4;
+
+const SETS: usize = LOCATIONS / WAYS;
 
 /// Longer JSON is not cached, so that a database with very long strings can't use up memory.
 const MAX_JSON_LEN: usize = 2048;
 
-/// The offset of an address's record in each database plus 1, the built-in data last; 0 if the database has no record for
-/// the address or was not consulted, or if there are fewer databases. A file has at most 2 GiB.
-pub(crate) type RecordOffsets = [u32; MAX_DATABASES + 1];
-
-/// A direct-mapped cache: a hash of the record offsets selects the slot.
-pub(crate) struct LocationCache {
-    slots: Box<[CacheSlot]>,
-    /// For each slot, the hash of the record offsets that missed most recently.
-    last_miss: Box<[AtomicU64]>,
+/// A network by which locations are cached. The default contains no address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Network {
+    bits: u64,
+    pub(crate) prefix: u8,
 }
 
-/// Boxed, so that an empty slot is small.
-type CacheSlot = Mutex<Option<Box<CachedLocation>>>;
+impl Network {
+    /// The networks of an address: its /24, which usually has only one location, and its /32; of IPv6, its /48 and /64.
+    pub(crate) fn of(ip: IpAddr) -> [Self; 2] {
+        match ip {
+            IpAddr::V4(ip) => {
+                [24, 32].map(|prefix| Self { bits: u64::from(ip.to_bits() >> (32 - prefix)), prefix })
+            }
+            IpAddr::V6(ip) => {
+                [48, 64].map(|prefix| Self { bits: (ip.to_bits() >> (128 - prefix)) as u64, prefix })
+            }
+        }
+    }
 
+    /// Fibonacci hashing: the upper bits of the product depend on all bits of the network.
+    fn set(self) -> usize {
+        let hash = (self.bits ^ u64::from(self.prefix) << 56).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (hash >> (u64::BITS - SETS.ilog2())) as usize
+    }
+}
+
+/// A set-associative cache: a hash of the network selects the set.
+pub(crate) struct LocationCache(Box<[LockedSet]>);
+
+/// Starts at a cache line, so that a lookup reads as few of them as possible.
+#[derive(Default)]
+#[repr(align(64))]
+struct LockedSet(Mutex<Set>);
+
+#[derive(Default)]
+struct Set {
+    locations: [CachedLocation; WAYS],
+    /// Which of them were used since `hand` passed them.
+    used: [bool; WAYS],
+    /// The next one to be replaced, unless it was used.
+    hand: usize,
+}
+
+#[derive(Default)]
 struct CachedLocation {
-    offsets: RecordOffsets,
+    network: Network,
     /// Unix seconds during which the timezone offset is valid.
     valid: Range<i64>,
     json: LocationJson,
 }
 
+/// A cached location; its set is locked.
+pub(crate) struct Hit<'a> {
+    set: MutexGuard<'a, Set>,
+    way: usize,
+}
+
+impl Deref for Hit<'_> {
+    type Target = LocationJson;
+    fn deref(&self) -> &LocationJson {
+        &self.set.locations[self.way].json
+    }
+}
+
 impl LocationCache {
     pub(crate) fn new() -> Self {
-        Self {
-            slots: (0..SLOTS).map(|_| CacheSlot::default()).collect(),
-            last_miss: (0..SLOTS).map(|_| AtomicU64::default()).collect(),
-        }
+        Self((0..SETS).map(|_| LockedSet::default()).collect())
     }
 
-    /// Passes the cached JSON to `use_json`, or on a miss the JSON of `location()`, which also returns whether the location
-    /// depends on nothing but the records and may be cached.
-    /// Never blocks: a locked slot is a miss.
-    pub(crate) fn with_json<'l, R>(
-        &self,
-        offsets: RecordOffsets,
-        now: i64,
-        timezones: &Timezones,
-        location: impl FnOnce() -> (Location<'l>, bool),
-        use_json: impl FnOnce(&LocationJson) -> R,
-    ) -> R {
-        let hash = hash(&offsets);
-        let index = (hash >> (u64::BITS - SLOTS.ilog2())) as usize;
-        let slot = &self.slots[index];
-        if let Ok(cached) = slot.try_lock()
-            && let Some(cached) = cached.as_ref().filter(|cached| cached.matches(&offsets, now))
-        {
-            return use_json(&cached.json);
-        }
-        let (location, cacheable) = location();
-        let json = LocationJson::new(&location);
-        let result = use_json(&json);
-        let second_miss = self.last_miss[index].swap(hash, Ordering::Relaxed) == hash;
-        if cacheable
-            && second_miss
-            && json.len() <= MAX_JSON_LEN
-            && let Ok(mut cached) = slot.try_lock()
-        {
-            let changes = location.offset_timezone.map(|zone| timezones.next_change(zone, now));
-            let valid = now..changes.unwrap_or(i64::MAX);
-            *cached = Some(Box::new(CachedLocation { offsets, valid, json }));
-        }
-        result
+    /// The location of a network, if it is cached and valid. Never blocks: a locked set is a miss.
+    pub(crate) fn get(&self, network: Network, now: i64) -> Option<Hit<'_>> {
+        let mut set = self.0[network.set()].0.try_lock().ok()?;
+        let is_valid = |cached: &CachedLocation| cached.network == network && cached.valid.contains(&now);
+        let way = set.locations.iter().position(is_valid)?;
+        set.used[way] = true;
+        Some(Hit { set, way })
     }
-}
 
-impl CachedLocation {
-    fn matches(&self, offsets: &RecordOffsets, now: i64) -> bool {
-        self.offsets == *offsets && self.valid.contains(&now)
+    /// Caches a location in place of one that was not used recently.
+    pub(crate) fn insert(&self, network: Network, json: LocationJson, valid: impl FnOnce() -> Range<i64>) {
+        if json.len() > MAX_JSON_LEN {
+            return;
+        }
+        let Ok(mut set) = self.0[network.set()].0.try_lock() else { return };
+        let Set { locations, used, hand } = &mut *set;
+        while mem::take(&mut used[*hand]) {
+            *hand = (*hand + 1) % WAYS;
+        }
+        locations[*hand] = CachedLocation { network, valid: valid(), json };
+        *hand = (*hand + 1) % WAYS;
     }
-}
-
-/// Multiplying by a large odd number (Fibonacci hashing) spreads neighboring offsets over the upper bits, which select
-/// the slot.
-fn hash(offsets: &RecordOffsets) -> u64 {
-    const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
-    offsets
-        .iter()
-        .filter(|offset| **offset > 0)
-        .fold(MULTIPLIER, |hash, offset| (hash.rotate_left(5) ^ u64::from(*offset)).wrapping_mul(MULTIPLIER))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::array;
+
     use super::*;
+    use crate::location::Location;
 
-    const OFFSETS: RecordOffsets = [7, 0, 0, 0, 0, 0, 0, 0, 0];
+    fn network(ip: &str) -> Network {
+        Network::of(ip.parse().expect("IP address"))[0]
+    }
 
-    /// Which of four lookups of the same location are misses.
-    fn misses(city: &str, cacheable: bool) -> [bool; 4] {
-        let (cache, timezones) = (LocationCache::new(), Timezones::built_in());
-        [0; 4].map(|now| {
-            let mut missed = false;
-            let location = || {
-                missed = true;
-                (Location { city: Some(city), ..Location::default() }, cacheable)
-            };
-            let json = cache.with_json(OFFSETS, now, &timezones, location, |json| json.geo_fields().to_vec());
-            assert!(String::from_utf8(json).expect("UTF-8").starts_with(&format!(r#","city":"{city}""#)));
-            missed
-        })
+    fn json(city: &str) -> LocationJson {
+        LocationJson::new(&Location { city: Some(city), ..Location::default() })
+    }
+
+    /// Looks a network up like a request. Returns whether its location was cached.
+    fn request(cache: &LocationCache, network: Network) -> bool {
+        let json = json(&format!("{network:?}"));
+        if let Some(cached) = cache.get(network, 0) {
+            assert_eq!(cached.geo_fields(), json.geo_fields());
+            return true;
+        }
+        cache.insert(network, json, || 0..1);
+        false
     }
 
     #[test]
-    fn location_is_cached_after_second_miss() {
-        assert_eq!(misses("Berlin", true), [true, true, false, false]);
+    fn unused_location_is_replaced_before_a_used_one() {
+        let cache = LocationCache::new();
+        let first = network("20.0.0.1");
+        let mut same_set =
+            (0..).map(|n| Network { bits: first.bits + n, ..first }).filter(|n| n.set() == first.set());
+        let [a, b, c, d, e, f] = array::from_fn(|_| same_set.next().expect("endless"));
+        let cached = |networks: &[Network]| networks.iter().map(|n| request(&cache, *n)).collect::<Vec<_>>();
+        assert_eq!(cached(&[a, b, c, d]), [false; WAYS]);
+        assert_eq!(cached(&[a, b, c, d, a, c]), [true; 6]);
+        assert_eq!(cached(&[e]), [false], "in place of a: all of them were used");
+        assert_eq!(cached(&[c, d, e]), [true; 3]);
+        assert_eq!(cached(&[f]), [false], "in place of b, which was not used since");
+        assert_eq!(cached(&[c, d, e, f]), [true; 4]);
+        assert_eq!(cached(&[b]), [false]);
     }
 
     #[test]
-    fn location_that_depends_on_more_than_the_records_is_not_cached() {
-        assert_eq!(misses("Berlin", false), [true; 4]);
+    fn location_is_cached_while_its_timezone_offset_is_valid() {
+        let (cache, network) = (LocationCache::new(), network("81.2.69.1"));
+        cache.insert(network, json("Berlin"), || 10..20);
+        assert_eq!([9, 10, 19, 20].map(|now| cache.get(network, now).is_some()), [false, true, true, false]);
     }
 
     #[test]
     fn oversized_json_is_not_cached() {
-        assert_eq!(misses(&"x".repeat(MAX_JSON_LEN), true), [true; 4]);
+        let (cache, network) = (LocationCache::new(), network("81.2.69.1"));
+        cache.insert(network, json(&"x".repeat(MAX_JSON_LEN)), || 0..1);
+        assert!(cache.get(network, 0).is_none());
+    }
+
+    #[test]
+    fn addresses_in_the_same_24_or_48_have_the_same_network() {
+        let same = |a, b| network(a) == network(b);
+        assert!(same("81.2.69.0", "81.2.69.255"));
+        assert!(!same("81.2.69.255", "81.2.70.0"));
+        assert!(same("2a02:cf40:1::", "2a02:cf40:1:ffff::1"));
+        assert!(!same("2a02:cf40:1::", "2a02:cf40:2::"));
+        assert!(!same("0.0.0.1", "::1"));
+    }
+
+    #[test]
+    fn set_takes_four_cache_lines() {
+        assert_eq!(size_of::<LockedSet>(), 4 * 64);
     }
 }

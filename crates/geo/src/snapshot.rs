@@ -1,5 +1,6 @@
 //! The databases and lists that are in use together. A reload replaces the whole snapshot.
 
+use std::cell::Cell;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -8,13 +9,12 @@ use crate::built_in;
 use crate::database::{Database, FoundRecord};
 use crate::layout::Fields;
 use crate::location::{AsText, Location, LocationJson, RegionCode};
-use crate::location_cache::{LocationCache, MAX_DATABASES, RecordOffsets};
+use crate::location_cache::{LocationCache, Network};
 use crate::merge::{Merged, merge_with_built_in};
-use crate::network_cache::{Network, NetworkCache};
 use crate::timezone::Timezones;
 use crate::{country, find_timezone, region_code};
 
-/// Databases in order of precedence, AS number lists, timezone data, and the caches for them.
+/// Databases in order of precedence, AS number lists, timezone data, and the cache of locations.
 pub(crate) struct Snapshot {
     /// The loaded databases. The built-in data comes after them.
     databases: Vec<Arc<Database>>,
@@ -22,7 +22,6 @@ pub(crate) struct Snapshot {
     hosting: Arc<AsnList>,
     proxy: Arc<AsnList>,
     pub(crate) timezones: Arc<Timezones>,
-    networks: NetworkCache,
     cache: LocationCache,
 }
 
@@ -34,8 +33,8 @@ impl Snapshot {
         timezones: Arc<Timezones>,
     ) -> Self {
         let built_in_database = built_in::database();
-        let (networks, cache) = (NetworkCache::new(), LocationCache::new());
-        Self { databases, built_in_database, hosting, proxy, timezones, networks, cache }
+        let cache = LocationCache::new();
+        Self { databases, built_in_database, hosting, proxy, timezones, cache }
     }
 
     /// The databases in order of precedence, the built-in data last.
@@ -45,8 +44,7 @@ impl Snapshot {
 
     /// The location of `ip`, merged from all databases.
     pub(crate) fn location(&self, ip: IpAddr, now: i64) -> Location<'_> {
-        let records = self.databases.iter().filter_map(|database| database.find_record(ip));
-        self.merge_records(records, || self.built_in_database.find_record(ip), now)
+        self.locate(ip, now).0
     }
 
     /// The location of `ip`, and the source of each field if it has a value.
@@ -118,53 +116,33 @@ impl Snapshot {
         now: i64,
         use_json: impl FnOnce(&LocationJson) -> R,
     ) -> R {
-        if self.databases.len() > MAX_DATABASES {
-            return use_json(&LocationJson::new(&self.location(ip, now)));
+        let networks = Network::of(ip);
+        if let Some(cached) = networks.into_iter().find_map(|network| self.cache.get(network, now)) {
+            return use_json(&cached);
         }
-        let network = Network::of(ip);
-        let mut found = None;
-        let offsets = self.networks.get(network).unwrap_or_else(|| {
-            let (records, shared) = self.find_records(ip);
-            let offsets = records.offsets();
-            if shared {
-                self.networks.insert(network, offsets);
-            }
-            found = Some(records);
-            offsets
-        });
-        let location = || {
-            let Records { loaded, built_in, key_has_built_in } =
-                found.unwrap_or_else(|| self.find_records(ip).0);
-            let mut cacheable = true;
-            let find_built_in = || {
-                cacheable = key_has_built_in;
-                if key_has_built_in { built_in } else { self.built_in_database.find_record(ip) }
-            };
-            let location = self.merge_records(loaded.into_iter().flatten(), find_built_in, now);
-            (location, cacheable)
-        };
-        self.cache.with_json(offsets, now, &self.timezones, location, use_json)
+        let (location, prefix) = self.locate(ip, now);
+        let json = LocationJson::new(&location);
+        let result = use_json(&json);
+        if let Some(network) = networks.into_iter().find(|network| prefix <= network.prefix) {
+            let change = || location.offset_timezone.map(|zone| self.timezones.next_change(zone, now));
+            self.cache.insert(network, json, || now..change().unwrap_or(i64::MAX));
+        }
+        result
     }
 
-    /// Returns the records of `ip`, and whether its whole network has the same ones.
-    fn find_records(&self, ip: IpAddr) -> (Records<'_>, bool) {
-        let mut loaded = [const { None }; MAX_DATABASES];
-        let (mut shared, mut expect_country) = (true, false);
-        let mut find = |database| {
-            let result = Database::lookup(database, ip);
-            // No result: the address is not public, or it is IPv6 and the file has only IPv4. Both then hold for its network.
-            shared &= result.as_ref().is_none_or(Network::is_covered_by);
-            result.filter(FoundRecord::has_data)
+    /// Returns the location of `ip`, and the prefix length of the network whose addresses all have it.
+    fn locate(&self, ip: IpAddr, now: i64) -> (Location<'_>, u8) {
+        let longest = Cell::new(0);
+        let find = |database| {
+            // No result: the address is not public, or it is IPv6 and the file has only IPv4. Both then hold for its /24 or /48.
+            let result = Database::lookup(database, ip)?;
+            let prefix = result.network().map_or(u8::MAX, |network| network.prefix());
+            longest.set(longest.get().max(prefix));
+            Some(result).filter(FoundRecord::has_data)
         };
-        for (record, database) in loaded.iter_mut().zip(&self.databases) {
-            *record = find(database);
-            expect_country |= record.is_some() && database.has_countries;
-        }
-        // A record of a database with countries almost always has one. The built-in data is then not looked up, so its
-        // record is not part of the cache's key. Should it be needed nevertheless, the location is not cached.
-        let key_has_built_in = !expect_country;
-        let built_in = if key_has_built_in { find(&self.built_in_database) } else { None };
-        (Records { loaded, built_in, key_has_built_in }, shared)
+        let records = self.databases.iter().filter_map(|database| find(database));
+        let location = self.merge_records(records, || find(&self.built_in_database), now);
+        (location, longest.get())
     }
 
     /// Merges the records of the loaded databases and, if necessary, of the built-in data.
@@ -215,25 +193,6 @@ impl Snapshot {
             hosting: flagged_or_listed(&self.hosting, fields.hosting),
             postal_code: fields.postal_code,
         }
-    }
-}
-
-/// The records of an address.
-struct Records<'a> {
-    loaded: [Option<FoundRecord<'a>>; MAX_DATABASES],
-    built_in: Option<FoundRecord<'a>>,
-    /// Whether the built-in data was looked up, so that its record is part of the location cache's key.
-    key_has_built_in: bool,
-}
-
-impl Records<'_> {
-    fn offsets(&self) -> RecordOffsets {
-        let mut offsets = RecordOffsets::default();
-        for (offset, record) in offsets.iter_mut().zip(self.loaded.iter().chain([&self.built_in])) {
-            let found = record.as_ref().and_then(FoundRecord::offset);
-            *offset = found.map_or(0, |found| found as u32 + 1);
-        }
-        offsets
     }
 }
 
