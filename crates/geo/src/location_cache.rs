@@ -1,5 +1,5 @@
 //! Caches the JSON of locations by network: a client sends many requests, and its neighbors mostly have the same location.
-//! On a miss, the trees of large databases have to be searched, which don't fit into the CPU's caches.
+//! A miss searches the databases' trees, which are too large for the CPU's caches.
 
 use std::mem;
 use std::net::IpAddr;
@@ -11,37 +11,37 @@ use crate::location::LocationJson;
 /// Maximum number of cached locations. At 0.6 KiB each, as with GeoLite2-City, a full cache takes 40 MiB.
 const LOCATIONS: usize = 65_536;
 
-/// The locations of a set.
+/// Locations per set.
 const WAYS: usize = 4;
 
 const SETS: usize = LOCATIONS / WAYS;
 
-/// Longer JSON is not cached, so that a database with very long strings can't use up memory.
+/// Longer JSON is not cached, so that a database with very long strings can't use up memory: at most
+/// 128 MiB in all.
 const MAX_JSON_LEN: usize = 2048;
 
-/// A network by which locations are cached. The default contains no address.
+/// A network by which locations are cached. The default, of length 0, marks an unused way: no lookup has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Network {
     bits: u64,
-    pub(crate) prefix: u8,
+    pub(crate) prefix_len: u8,
 }
 
 impl Network {
-    /// The networks of an address: its /24, which usually has only one location, and its /32; of IPv6, its /48 and /64.
+    /// The networks by which the location of an address may be cached, the larger one first: its /24 or /32, or its /48
+    /// or /64.
     pub(crate) fn of(ip: IpAddr) -> [Self; 2] {
         match ip {
-            IpAddr::V4(ip) => {
-                [24, 32].map(|prefix| Self { bits: u64::from(ip.to_bits() >> (32 - prefix)), prefix })
-            }
-            IpAddr::V6(ip) => {
-                [48, 64].map(|prefix| Self { bits: (ip.to_bits() >> (128 - prefix)) as u64, prefix })
-            }
+            IpAddr::V4(ip) => [24, 32]
+                .map(|prefix_len| Self { bits: u64::from(ip.to_bits() >> (32 - prefix_len)), prefix_len }),
+            IpAddr::V6(ip) => [48, 64]
+                .map(|prefix_len| Self { bits: (ip.to_bits() >> (128 - prefix_len)) as u64, prefix_len }),
         }
     }
 
     /// Fibonacci hashing: the upper bits of the product depend on all bits of the network.
     fn set(self) -> usize {
-        let hash = (self.bits ^ u64::from(self.prefix) << 56).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let hash = (self.bits ^ u64::from(self.prefix_len) << 56).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (hash >> (u64::BITS - SETS.ilog2())) as usize
     }
 }
@@ -49,7 +49,7 @@ impl Network {
 /// A set-associative cache: a hash of the network selects the set.
 pub(crate) struct LocationCache(Box<[LockedSet]>);
 
-/// Starts at a cache line, so that a lookup reads as few of them as possible.
+/// Aligned, so that a set takes four cache lines and not parts of five.
 #[derive(Default)]
 #[repr(align(64))]
 struct LockedSet(Mutex<Set>);
@@ -57,9 +57,9 @@ struct LockedSet(Mutex<Set>);
 #[derive(Default)]
 struct Set {
     locations: [CachedLocation; WAYS],
-    /// Which of them were used since `hand` passed them.
+    /// Which of them were used since `hand` last passed them (the CLOCK algorithm).
     used: [bool; WAYS],
-    /// The next one to be replaced, unless it was used.
+    /// The next one to be evicted, unless it was used.
     hand: usize,
 }
 
@@ -71,7 +71,7 @@ struct CachedLocation {
     json: LocationJson,
 }
 
-/// A cached location; its set is locked.
+/// A cached location. Holds the lock of its set.
 pub(crate) struct Hit<'a> {
     set: MutexGuard<'a, Set>,
     way: usize,
@@ -92,24 +92,36 @@ impl LocationCache {
     /// The location of a network, if it is cached and valid. Never blocks: a locked set is a miss.
     pub(crate) fn get(&self, network: Network, now: i64) -> Option<Hit<'_>> {
         let mut set = self.0[network.set()].0.try_lock().ok()?;
-        let is_valid = |cached: &CachedLocation| cached.network == network && cached.valid.contains(&now);
-        let way = set.locations.iter().position(is_valid)?;
+        let way = set.way_of(network).filter(|way| set.locations[*way].valid.contains(&now))?;
         set.used[way] = true;
         Some(Hit { set, way })
     }
 
-    /// Caches a location in place of one that was not used recently.
-    pub(crate) fn insert(&self, network: Network, json: LocationJson, valid: impl FnOnce() -> Range<i64>) {
-        if json.len() > MAX_JSON_LEN {
-            return;
+    /// Caches a location in place of that of the same network, or of one that was not used recently.
+    pub(crate) fn insert(&self, network: Network, valid: Range<i64>, json: LocationJson) {
+        if json.len() <= MAX_JSON_LEN
+            && let Ok(mut set) = self.0[network.set()].0.try_lock()
+        {
+            let way = set.way_of(network).unwrap_or_else(|| set.evict());
+            set.locations[way] = CachedLocation { network, valid, json };
         }
-        let Ok(mut set) = self.0[network.set()].0.try_lock() else { return };
-        let Set { locations, used, hand } = &mut *set;
-        while mem::take(&mut used[*hand]) {
-            *hand = (*hand + 1) % WAYS;
+    }
+}
+
+impl Set {
+    fn way_of(&self, network: Network) -> Option<usize> {
+        self.locations.iter().position(|cached| cached.network == network)
+    }
+
+    /// Selects the location to be replaced.
+    fn evict(&mut self) -> usize {
+        loop {
+            let way = self.hand;
+            self.hand = (way + 1) % WAYS;
+            if !mem::take(&mut self.used[way]) {
+                return way;
+            }
         }
-        locations[*hand] = CachedLocation { network, valid: valid(), json };
-        *hand = (*hand + 1) % WAYS;
     }
 }
 
@@ -135,7 +147,7 @@ mod tests {
             assert_eq!(cached.geo_fields(), json.geo_fields());
             return true;
         }
-        cache.insert(network, json, || 0..1);
+        cache.insert(network, 0..1, json);
         false
     }
 
@@ -148,7 +160,7 @@ mod tests {
         let [a, b, c, d, e, f] = array::from_fn(|_| same_set.next().expect("endless"));
         let cached = |networks: &[Network]| networks.iter().map(|n| request(&cache, *n)).collect::<Vec<_>>();
         assert_eq!(cached(&[a, b, c, d]), [false; WAYS]);
-        assert_eq!(cached(&[a, b, c, d, a, c]), [true; 6]);
+        assert_eq!(cached(&[a, b, c, d]), [true; 4]);
         assert_eq!(cached(&[e]), [false], "in place of a: all of them were used");
         assert_eq!(cached(&[c, d, e]), [true; 3]);
         assert_eq!(cached(&[f]), [false], "in place of b, which was not used since");
@@ -159,14 +171,17 @@ mod tests {
     #[test]
     fn location_is_cached_while_its_timezone_offset_is_valid() {
         let (cache, network) = (LocationCache::new(), network("81.2.69.1"));
-        cache.insert(network, json("Berlin"), || 10..20);
-        assert_eq!([9, 10, 19, 20].map(|now| cache.get(network, now).is_some()), [false, true, true, false]);
+        cache.insert(network, 10..20, json("Berlin"));
+        let is_cached = |now| cache.get(network, now).is_some();
+        assert_eq!([9, 10, 19, 20].map(is_cached), [false, true, true, false]);
+        cache.insert(network, 20..30, json("Berlin"));
+        assert_eq!([10, 20].map(is_cached), [false, true], "one location per network");
     }
 
     #[test]
     fn oversized_json_is_not_cached() {
         let (cache, network) = (LocationCache::new(), network("81.2.69.1"));
-        cache.insert(network, json(&"x".repeat(MAX_JSON_LEN)), || 0..1);
+        cache.insert(network, 0..1, json(&"x".repeat(MAX_JSON_LEN)));
         assert!(cache.get(network, 0).is_none());
     }
 

@@ -14,6 +14,10 @@ use crate::merge::{Merged, merge_with_built_in};
 use crate::timezone::Timezones;
 use crate::{country, find_timezone, region_code};
 
+/// How long a location is cached at most, in seconds. Without a timezone, its offset is that of all timezones of its country,
+/// as long as they have the same one, which may change before the offset of the first.
+const DAY: i64 = 86_400;
+
 /// Databases in order of precedence, AS number lists, timezone data, and the cache of locations.
 pub(crate) struct Snapshot {
     /// The loaded databases. The built-in data comes after them.
@@ -120,41 +124,32 @@ impl Snapshot {
         if let Some(cached) = networks.into_iter().find_map(|network| self.cache.get(network, now)) {
             return use_json(&cached);
         }
-        let (location, prefix) = self.locate(ip, now);
+        let (location, prefix_len) = self.locate(ip, now);
         let json = LocationJson::new(&location);
         let result = use_json(&json);
-        if let Some(network) = networks.into_iter().find(|network| prefix <= network.prefix) {
-            let change = || location.offset_timezone.map(|zone| self.timezones.next_change(zone, now));
-            self.cache.insert(network, json, || now..change().unwrap_or(i64::MAX));
+        if let Some(network) = networks.into_iter().find(|network| prefix_len <= network.prefix_len) {
+            let change = location.offset_timezone.map(|zone| self.timezones.next_change(zone, now));
+            self.cache.insert(network, now..change.unwrap_or(i64::MAX).min(now.saturating_add(DAY)), json);
         }
         result
     }
 
-    /// Returns the location of `ip`, and the prefix length of the network whose addresses all have it.
+    /// Returns the location of `ip`, and the longest prefix of the networks that the databases have for it: all addresses of
+    /// a network with at least this prefix have the same location.
     fn locate(&self, ip: IpAddr, now: i64) -> (Location<'_>, u8) {
         let longest = Cell::new(0);
         let find = |database| {
             // No result: the address is not public, or it is IPv6 and the file has only IPv4. Both then hold for its /24 or /48.
             let result = Database::lookup(database, ip)?;
-            let prefix = result.network().map_or(u8::MAX, |network| network.prefix());
-            longest.set(longest.get().max(prefix));
+            // An error is impossible: the network is that of a valid address.
+            let prefix_len = result.network().map_or(u8::MAX, |network| network.prefix());
+            longest.set(longest.get().max(prefix_len));
             Some(result).filter(FoundRecord::has_data)
         };
-        let records = self.databases.iter().filter_map(|database| find(database));
-        let location = self.merge_records(records, || find(&self.built_in_database), now);
-        (location, longest.get())
-    }
-
-    /// Merges the records of the loaded databases and, if necessary, of the built-in data.
-    fn merge_records<'a>(
-        &'a self,
-        records: impl Iterator<Item = FoundRecord<'a>>,
-        find_built_in: impl FnOnce() -> Option<FoundRecord<'a>>,
-        now: i64,
-    ) -> Location<'a> {
-        let records = records.filter_map(|record| Database::fields(&record));
-        let merged = merge_with_built_in(records, || Database::fields(&find_built_in()?)?.country);
-        self.finish(merged.fields, now)
+        let fields = |database| Database::fields(&find(database)?);
+        let records = self.databases.iter().filter_map(|database| fields(database));
+        let merged = merge_with_built_in(records, || fields(&self.built_in_database)?.country);
+        (self.finish(merged.fields, now), longest.get())
     }
 
     /// Derives the remaining fields of a location from the merged ones. A missing region code or timezone is derived from
