@@ -15,17 +15,17 @@ const V6_NETWORKS: u32 = 250_000;
 /// Records of the City database: combinations of a city, a postal code and coordinates.
 const RECORDS: u32 = 220_000;
 const CITIES: u32 = 90_000;
+/// A multiple of the number of countries, so that a city and its region are in the same one.
 const REGIONS: u32 = 3_000;
-/// Every so many networks share an AS.
+/// Consecutive networks of one AS.
 const NETWORKS_PER_AS: u32 = 25;
 
 /// Requests before the sequence of client addresses repeats.
-const CLIENT_REQUESTS: usize = 65_536;
+const CLIENT_REQUESTS: usize = 1 << 20;
 /// Of 100 clients, those with IPv6.
 const V6_PERCENT: u64 = 40;
 
-/// The codes of ISO 3166-2, which GeoLite2-City has, too. lookup-svc replaces other codes by one that it derives from the
-/// name of the region.
+/// The codes of ISO 3166-2, which GeoLite2-City has, too. For other codes, lookup-svc would search the region by its name.
 const SUBDIVISIONS: &str = include_str!("../../../crates/geo/data/subdivisions.tsv");
 
 /// The languages of MaxMind's databases. A record has each name in all of them.
