@@ -4,29 +4,39 @@
 local LINE_BYTES = 43
 local STRIDE = 611953 -- a prime, so that all keys are visited, but not in the order of their creation
 
-local keys, key_count, key_index, address_index = '', 0, 0, 0
-local prefix, suffixes = '', {} -- of a request: the text before and after the key
+local keys, key_count, key_index = '', 0, 0
+local addresses, address_start = '', 1 -- all lines, and where the next one starts
+local prefix, middle = '', '' -- of a request: the text before the key, and between key and address
+
+local function read(path)
+  local file = assert(io.open(path, 'rb'))
+  local text = file:read('*a')
+  file:close()
+  return text
+end
 
 function init(args)
-  local file = assert(io.open(args[1], 'rb'))
-  keys = file:read('*a')
-  file:close()
+  keys, addresses = read(args[1]), read(args[2])
   key_count = #keys / LINE_BYTES
   key_index = (os.time() + math.floor(args[3] * key_count)) % key_count
   -- The order of the headers puts the key in the middle of the request. LuaJIT interns every string, and its hash reads
   -- only four bytes each at the start, at a quarter, in the middle and at the end. If these were equal in all requests,
   -- each new request would be compared with all that are not yet garbage-collected.
   prefix = 'GET ' .. wrk.path .. ' HTTP/1.1\r\nAuthorization: Bearer '
-  for address in io.lines(args[2]) do
-    suffixes[#suffixes + 1] = '\r\nHost: ' .. wrk.headers.Host .. '\r\nX-Forwarded-For: ' .. address .. '\r\n\r\n'
-  end
-  address_index = math.floor(args[3] * #suffixes)
+  middle = '\r\nHost: ' .. wrk.headers.Host .. '\r\nX-Forwarded-For: '
+  -- Each run starts elsewhere. The lines are not read into a table: with a million strings in it, garbage collections stop
+  -- wrk for 100 ms.
+  local position = math.floor((args[3] + os.time() * 0.618) % 1 * #addresses) + 1
+  address_start = (addresses:find('\n', position, true) or 0) + 1
 end
 
 function request()
-  key_index, address_index = (key_index + STRIDE) % key_count, address_index % #suffixes + 1
-  local start = key_index * LINE_BYTES
-  return prefix .. keys:sub(start + 1, start + LINE_BYTES - 1) .. suffixes[address_index]
+  key_index = (key_index + STRIDE) % key_count
+  if address_start > #addresses then address_start = 1 end
+  local key_start, address_end = key_index * LINE_BYTES, addresses:find('\n', address_start, true)
+  local address = addresses:sub(address_start, address_end - 1)
+  address_start = address_end + 1
+  return prefix .. keys:sub(key_start + 1, key_start + LINE_BYTES - 1) .. middle .. address .. '\r\n\r\n'
 end
 
 function done(summary, latency)
