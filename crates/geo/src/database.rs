@@ -1,4 +1,4 @@
-//! One loaded MMDB database. All of it is verified before use.
+//! One loaded MMDB database. All of a file is verified before use.
 
 use std::collections::HashSet;
 use std::fmt;

@@ -111,7 +111,7 @@ impl Serialize for AsText<'_> {
 /// Initial buffer size. Most locations fit.
 const TYPICAL_SIZE: usize = 512;
 
-/// The fields of a location as JSON, each with a leading comma. The default is empty, for scopes without geo fields.
+/// The fields of a location as JSON, each with a leading comma. The default has no fields.
 #[derive(Debug, Default)]
 pub struct LocationJson {
     json: Box<[u8]>,

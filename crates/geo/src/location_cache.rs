@@ -16,8 +16,7 @@ const WAYS: usize = 4;
 
 const SETS: usize = LOCATIONS / WAYS;
 
-/// Longer JSON is not cached, so that a database with very long strings can't use up memory: at most
-/// 128 MiB in all.
+/// Longer JSON is not cached, so that a database with very long strings can't use up memory: at most 128 MiB in all.
 const MAX_JSON_LEN: usize = 2048;
 
 /// A network by which locations are cached. The default, of length 0, marks an unused way: no lookup has it.
