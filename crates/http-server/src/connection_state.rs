@@ -117,6 +117,7 @@ impl Activity {
         let limit = if port.is_full() { 0 } else { CONNECTION_UNSENT_LIMIT };
         let has_room = used == 0 || used < limit || !may_wait;
         self.handling += usize::from(has_room);
+        port.handling.fetch_add(usize::from(has_room), Relaxed);
         has_room
     }
 
@@ -199,6 +200,11 @@ impl ConnectionState {
             .await;
         }
         RequestGuard(self.clone())
+    }
+
+    /// Whether any connection of the port has a request that is being handled.
+    pub(crate) fn port_is_handling(&self) -> bool {
+        self.port.handling.load(Relaxed) > 0
     }
 
     /// Whether a request is being handled or its response is being sent.
@@ -302,6 +308,7 @@ impl Drop for RequestGuard {
         activity.handling -= 1;
         activity.last_progress = Some(Instant::now());
         drop(activity);
+        self.0.port.handling.fetch_sub(1, Relaxed);
         self.0.room.notify_waiters();
     }
 }

@@ -24,6 +24,8 @@ const CANDIDATES: usize = 64;
 #[derive(Debug, Default)]
 pub(crate) struct Load {
     connections: AtomicUsize,
+    /// Requests being handled. Counted for the port only.
+    pub(crate) handling: AtomicUsize,
     /// Bytes of responses that are not written to the socket yet.
     pub(crate) unsent: AtomicUsize,
 }

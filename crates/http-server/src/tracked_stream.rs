@@ -1,12 +1,14 @@
 //! A socket that records reads and writes in the connection's state, and replaces bare errors of hyper.
 
 use std::io::{self, IoSlice};
+use std::mem;
 use std::task::{Context, Poll, ready};
 use std::{pin::Pin, sync::Arc};
 
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio_rustls::server::TlsStream;
 
 use crate::handler::{ErrorResponder, replace_bare_error};
@@ -58,6 +60,14 @@ pub(crate) struct TrackedStream {
     /// How many bytes to read and drop before closing.
     linger: usize,
     is_shut_down: bool,
+    /// Whether a response waits for other tasks before it is written.
+    ///
+    /// The requests of a batch of charges become ready together. Without waiting, each response is written before the next
+    /// one is created, so the code for the one evicts that for the other from the CPU's caches. With several threads, the
+    /// wake-up would pass the connection to an idle thread.
+    defers_writes: bool,
+    /// Whether the response that is being written has waited.
+    has_deferred: bool,
 }
 
 impl TrackedStream {
@@ -68,7 +78,17 @@ impl TrackedStream {
         errors: ErrorResponder,
     ) -> Self {
         let (info, first_bytes) = (info.clone(), Bytes::new());
-        Self { socket, info, state, errors, first_bytes, linger: 0, is_shut_down: false }
+        Self {
+            socket,
+            info,
+            state,
+            errors,
+            first_bytes,
+            linger: 0,
+            is_shut_down: false,
+            defers_writes: Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread,
+            has_deferred: false,
+        }
     }
 
     /// Returns whether the client speaks HTTP/2: by what TLS has negotiated, otherwise by the first bytes.
@@ -161,6 +181,11 @@ impl AsyncWrite for TrackedStream {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        if self.defers_writes && !mem::replace(&mut self.has_deferred, true) && self.state.port_is_handling()
+        {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         let first: &[u8] = slices.iter().find(|slice| !slice.is_empty()).map_or(&[], |slice| slice);
         let replacement = replace_bare_error(first, &self.errors);
         // hyper writes it after all other responses.
@@ -176,6 +201,7 @@ impl AsyncWrite for TrackedStream {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.has_deferred = false;
         let result = Pin::new(&mut self.socket).poll_flush(cx);
         // TLS accepts bytes that the socket has no room for.
         self.state.lock().write_blocked = result.is_pending();
@@ -199,13 +225,14 @@ impl AsyncWrite for TrackedStream {
 mod tests {
     use std::os::fd::AsRawFd;
 
+    use futures_util::FutureExt;
     use tokio::{
         io::{AsyncWriteExt, duplex},
         net::{TcpListener, TcpStream},
     };
 
     use super::*;
-    use crate::args::ServeArgs;
+    use crate::{args::ServeArgs, registry::Load};
 
     /// What `read_preface` reads from a client that sends `bytes` one at a time, then closes.
     async fn read_preface_of(bytes: &[u8]) -> Bytes {
@@ -216,6 +243,48 @@ mod tests {
         };
         let read = async move { read_preface(&mut server).await.expect("readable") };
         tokio::join!(send, read).1
+    }
+
+    /// A client and its connection to this port.
+    async fn connect(port: &Arc<Load>) -> (TcpStream, TrackedStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
+        let client = TcpStream::connect(listener.local_addr().expect("address")).await.expect("connect");
+        let (socket, peer) = listener.accept().await.expect("accept");
+        socket.writable().await.expect("writable");
+        let info = ConnectionInfo::new(peer, None, None, socket.as_raw_fd());
+        let state = ConnectionState::new(port.clone(), ServeArgs::default(), false);
+        let errors: ErrorResponder = Arc::new(|_, _, _| poem::Response::default());
+        (client, TrackedStream::new(Box::new(socket), &info, Arc::new(state), errors))
+    }
+
+    /// Whether a response is written when the connection is polled for the first time, otherwise for the second.
+    async fn is_written_at_once(port: &Arc<Load>) -> bool {
+        let (_client, mut stream) = connect(port).await;
+        let mut write = std::pin::pin!(stream.write_all(b"response"));
+        let at_once = write.as_mut().now_or_never().is_some_and(|written| written.is_ok());
+        if !at_once {
+            write.now_or_never().expect("the second write does not wait").expect("written");
+        }
+        at_once
+    }
+
+    #[tokio::test]
+    async fn response_waits_once_while_another_request_is_handled() {
+        let port = Arc::<Load>::default();
+        assert!(is_written_at_once(&port).await);
+        let other = Arc::new(ConnectionState::new(port.clone(), ServeArgs::default(), false));
+        let request = other.begin_request(true).await;
+        assert!(!is_written_at_once(&port).await);
+        drop(request);
+        assert!(is_written_at_once(&port).await);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn response_does_not_wait_on_a_runtime_with_several_threads() {
+        let port = Arc::<Load>::default();
+        let other = Arc::new(ConnectionState::new(port.clone(), ServeArgs::default(), false));
+        let _request = other.begin_request(true).await;
+        assert!(is_written_at_once(&port).await);
     }
 
     #[tokio::test]
@@ -235,15 +304,9 @@ mod tests {
 
     #[tokio::test]
     async fn request_that_arrives_in_one_piece_is_read_in_one_piece() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
-        let mut client = TcpStream::connect(listener.local_addr().expect("address")).await.expect("connect");
+        let (mut client, mut stream) = connect(&Arc::default()).await;
         let request = [b'G'; 100];
         client.write_all(&request).await.expect("send");
-        let (socket, peer) = listener.accept().await.expect("accept");
-        let info = ConnectionInfo::new(peer, None, None, socket.as_raw_fd());
-        let state = ConnectionState::new(Arc::default(), ServeArgs::default(), false);
-        let errors: ErrorResponder = Arc::new(|_, _, _| poem::Response::default());
-        let mut stream = TrackedStream::new(Box::new(socket), &info, Arc::new(state), errors);
         assert!(!stream.detect_http2().await.expect("readable"));
         let mut read = [0; 200];
         assert_eq!(stream.read(&mut read).await.expect("readable"), request.len());
