@@ -81,7 +81,7 @@ pub(crate) struct Activity {
     /// When the first byte of the current headers arrived. `None` if no headers are being read.
     headers_started: Option<Instant>,
     last_progress: Option<Instant>,
-    /// Whether the last write found the socket's send buffer full.
+    /// Whether bytes must wait: the last write found the socket's send buffer full, or lets other tasks run first.
     pub(crate) write_blocked: bool,
     /// The bytes of all responses that are not written to the socket yet.
     pub(crate) unsent: usize,
@@ -116,8 +116,10 @@ impl Activity {
         let used = self.unsent + self.handling * RESPONSE_OVERHEAD;
         let limit = if port.is_full() { 0 } else { CONNECTION_UNSENT_LIMIT };
         let has_room = used == 0 || used < limit || !may_wait;
-        self.handling += usize::from(has_room);
-        port.handling.fetch_add(usize::from(has_room), Relaxed);
+        if has_room {
+            self.handling += 1;
+            port.handling.fetch_add(1, Relaxed);
+        }
         has_room
     }
 
@@ -173,7 +175,7 @@ impl ConnectionState {
         }
     }
 
-    /// The socket accepted bytes, or has no room for more.
+    /// The socket accepted bytes, or more bytes must wait.
     pub(crate) fn on_write(&self, blocked: bool) {
         let mut activity = self.lock();
         activity.write_blocked = blocked;

@@ -62,11 +62,11 @@ pub(crate) struct TrackedStream {
     is_shut_down: bool,
     /// Whether a response waits for other tasks before it is written.
     ///
-    /// The requests of a batch of charges become ready together. Without waiting, each response is written before the next
-    /// one is created, so the code for the one evicts that for the other from the CPU's caches. With several threads, the
-    /// wake-up would pass the connection to an idle thread.
+    /// Requests that were charged together continue together. Without waiting, the thread alternates between creating and
+    /// writing responses, and each of the two displaces the other's code from the CPU's caches. With several threads, an
+    /// idle one would take over the connection. HTTP/2 already writes the responses of its streams together.
     defers_writes: bool,
-    /// Whether the response that is being written has waited.
+    /// Whether the bytes that are being written don't wait anymore. Until the next flush.
     has_deferred: bool,
 }
 
@@ -93,11 +93,15 @@ impl TrackedStream {
 
     /// Returns whether the client speaks HTTP/2: by what TLS has negotiated, otherwise by the first bytes.
     pub(crate) async fn detect_http2(&mut self) -> io::Result<bool> {
-        if let Some(is_http2) = self.socket.negotiated_http2() {
-            return Ok(is_http2);
-        }
-        self.first_bytes = read_preface(self).await?;
-        Ok(*self.first_bytes == *HTTP2_PREFACE)
+        let is_http2 = match self.socket.negotiated_http2() {
+            Some(is_http2) => is_http2,
+            None => {
+                self.first_bytes = read_preface(self).await?;
+                *self.first_bytes == *HTTP2_PREFACE
+            }
+        };
+        self.defers_writes &= !is_http2;
+        Ok(is_http2)
     }
 
     /// Writes to the socket and records whether it accepted anything.
@@ -183,6 +187,8 @@ impl AsyncWrite for TrackedStream {
     ) -> Poll<io::Result<usize>> {
         if self.defers_writes && !mem::replace(&mut self.has_deferred, true) && self.state.port_is_handling()
         {
+            // hyper may have dropped the response already, and an idle connection can be evicted.
+            self.state.on_write(true);
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -232,7 +238,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::{args::ServeArgs, registry::Load};
+    use crate::{args::ServeArgs, connection_state::RequestGuard, registry::Load};
 
     /// What `read_preface` reads from a client that sends `bytes` one at a time, then closes.
     async fn read_preface_of(bytes: &[u8]) -> Bytes {
@@ -245,7 +251,7 @@ mod tests {
         tokio::join!(send, read).1
     }
 
-    /// A client and its connection to this port.
+    /// A client and its connection, which is counted in `port`.
     async fn connect(port: &Arc<Load>) -> (TcpStream, TrackedStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
         let client = TcpStream::connect(listener.local_addr().expect("address")).await.expect("connect");
@@ -257,34 +263,51 @@ mod tests {
         (client, TrackedStream::new(Box::new(socket), &info, Arc::new(state), errors))
     }
 
-    /// Whether a response is written when the connection is polled for the first time, otherwise for the second.
-    async fn is_written_at_once(port: &Arc<Load>) -> bool {
-        let (_client, mut stream) = connect(port).await;
+    /// Writes a response. Returns whether the first poll does it; otherwise the second must.
+    async fn is_written_at_once(stream: &mut TrackedStream) -> bool {
+        let state = stream.state.clone();
         let mut write = std::pin::pin!(stream.write_all(b"response"));
         let at_once = write.as_mut().now_or_never().is_some_and(|written| written.is_ok());
         if !at_once {
-            write.now_or_never().expect("the second write does not wait").expect("written");
+            assert!(state.is_busy(), "a connection that waits must not be evicted");
+            write.now_or_never().expect("the second poll does not wait").expect("written");
         }
+        assert!(!state.is_busy());
         at_once
     }
 
-    #[tokio::test]
-    async fn response_waits_once_while_another_request_is_handled() {
+    /// A port with a request that is being handled until the guard is dropped.
+    async fn busy_port() -> (Arc<Load>, RequestGuard) {
         let port = Arc::<Load>::default();
-        assert!(is_written_at_once(&port).await);
         let other = Arc::new(ConnectionState::new(port.clone(), ServeArgs::default(), false));
-        let request = other.begin_request(true).await;
-        assert!(!is_written_at_once(&port).await);
+        (port, other.begin_request(true).await)
+    }
+
+    #[tokio::test]
+    async fn each_response_waits_once_while_another_request_is_handled() {
+        let (port, request) = busy_port().await;
+        let (_client, mut stream) = connect(&port).await;
+        for _ in 0..2 {
+            assert!(!is_written_at_once(&mut stream).await);
+            stream.flush().await.expect("flushed");
+        }
         drop(request);
-        assert!(is_written_at_once(&port).await);
+        assert!(is_written_at_once(&mut stream).await);
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-    async fn response_does_not_wait_on_a_runtime_with_several_threads() {
-        let port = Arc::<Load>::default();
-        let other = Arc::new(ConnectionState::new(port.clone(), ServeArgs::default(), false));
-        let _request = other.begin_request(true).await;
-        assert!(is_written_at_once(&port).await);
+    async fn response_does_not_wait_on_a_multi_thread_runtime() {
+        let (port, _request) = busy_port().await;
+        assert!(is_written_at_once(&mut connect(&port).await.1).await);
+    }
+
+    #[tokio::test]
+    async fn http2_does_not_wait() {
+        let (port, _request) = busy_port().await;
+        let (mut client, mut stream) = connect(&port).await;
+        client.write_all(HTTP2_PREFACE).await.expect("send");
+        assert!(stream.detect_http2().await.expect("readable"));
+        assert!(is_written_at_once(&mut stream).await);
     }
 
     #[tokio::test]
