@@ -66,7 +66,7 @@ pub(crate) struct TrackedStream {
     /// writing responses, and each of the two displaces the other's code from the CPU's caches. With several threads, an
     /// idle one would take over the connection. HTTP/2 already writes the responses of its streams together.
     defers_writes: bool,
-    /// Whether the bytes that are being written don't wait anymore. Until the next flush.
+    /// Set once the bytes being written have waited, or need not. Reset by a flush.
     has_deferred: bool,
 }
 
