@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 
 use api_key::{ApiKey, KeyDigest};
 use http_server::ProxyHeader;
-use quota_client::wire::{ChargeRequest, Limits};
+use quota_client::wire::{Limits, decode_charges, decode_verdicts, encode_charges, encode_verdicts};
 use quota_svc::domain::record;
 
 #[path = "proxy_header_oracle.rs"]
@@ -32,19 +32,13 @@ pub fn address(data: &[u8]) -> bool {
     true
 }
 
-/// Charge batches: a parsed batch round-trips, and so does each valid digest in it.
+/// The bodies of charge calls: a decoded batch of charges or of verdicts is encoded as the same bytes.
 pub fn batch(data: &[u8]) -> bool {
-    let Ok(batch) = serde_json::from_slice::<ChargeRequest>(data) else { return false };
-    let serialized = serde_json::to_vec(&batch).expect("a parsed batch can be serialized");
-    let reparsed: ChargeRequest =
-        serde_json::from_slice(&serialized).expect("a serialized batch can be parsed");
-    assert_eq!(reparsed, batch);
-    for hex in batch.charges.iter().filter_map(|charge| charge.key_sha256.as_deref()) {
-        if let Ok(digest) = KeyDigest::from_hex(hex) {
-            assert_eq!(digest.to_hex(), hex);
-        }
-    }
-    true
+    let charges = decode_charges(data).map(|charges| encode_charges(&charges));
+    let verdicts = decode_verdicts(data).map(|verdicts| encode_verdicts(&verdicts));
+    let encoded: Vec<_> = charges.into_iter().chain(verdicts).collect();
+    assert!(encoded.iter().all(|bytes| bytes == data));
+    !encoded.is_empty()
 }
 
 /// Stored records: a decoded record round-trips, before and after charges.

@@ -1,4 +1,4 @@
-//! Fuzzes the decoder of charge batches.
+//! Fuzzes the decoders of charges and verdicts.
 #![no_main]
 
 #[path = "../checks.rs"]

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use api_key::ApiKey;
 use edge::{ClientInfo, Edge};
 use geo::{Geo, LocationJson};
-use quota_client::wire::{Outcome, Scope, Verdict};
+use quota_client::wire::{Charge, Outcome, Scope, Verdict};
 use quota_client::{ChargeError, Charger};
 use service_kit::telemetry::SPAN_TARGET;
 use tracing::Instrument;
@@ -99,13 +99,13 @@ impl KeyReason {
 impl Backends {
     /// Charges a key for one request, given with the hash of its origin.
     pub async fn charge(&self, key: &ApiKey, origin: Option<u128>) -> Result<Allowed, Denial> {
-        let digest = key.digest();
-        check_verdict(self.charger.charge(&digest.0, origin).instrument(quota_span()).await)
+        let charge = Charge::Key { digest: key.digest(), origin };
+        check_verdict(self.charger.charge(charge).instrument(quota_span()).await)
     }
 
     /// Charges one request to the demo quota.
     pub async fn charge_demo(&self) -> Result<Allowed, Denial> {
-        check_verdict(self.charger.charge_demo().instrument(quota_span()).await)
+        check_verdict(self.charger.charge(Charge::Demo).instrument(quota_span()).await)
     }
 
     /// Renders the response body as JSON.

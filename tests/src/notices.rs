@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use quota_client::wire::{Charge, ChargeRequest, Contact, NewAccount, NewKey, Outcome, Scope, Webhook};
+use quota_client::wire::{Charge, Contact, NewAccount, NewKey, Outcome, Scope, Webhook};
 use quota_client::{ClientError, QuotaClient};
 use tempfile::TempDir;
 use testkit::process::Service;
@@ -74,7 +74,7 @@ impl Owners {
         let url = self.receiver.url();
         for first in (0..keys).step_by(KEYS) {
             for key in add_account(client, &url, KEYS.min(keys - first)).await {
-                self.keys.insert(key.key.id.clone(), (key.charges(1).charges.remove(0), 0));
+                self.keys.insert(key.key.id.clone(), (key.charges(1)[0], 0));
             }
         }
     }
@@ -94,11 +94,11 @@ impl Owners {
     ) -> Result<Vec<Outcome>, ClientError> {
         let charges = self.keys.values().filter(|(_, told)| *told == 0);
         let charges: Vec<Charge> =
-            charges.flat_map(|(charge, _)| std::iter::repeat_n(charge.clone(), count)).collect();
+            charges.flat_map(|(charge, _)| std::iter::repeat_n(*charge, count)).collect();
         let mut outcomes = Vec::new();
         for batch in charges.chunks(BATCH) {
-            let response = client.charge(&ChargeRequest { charges: batch.to_vec() }).await?;
-            outcomes.extend(response.verdicts.iter().map(|verdict| verdict.outcome));
+            let verdicts = client.charge(batch).await?;
+            outcomes.extend(verdicts.iter().map(|verdict| verdict.outcome));
         }
         Ok(outcomes)
     }

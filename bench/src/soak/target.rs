@@ -6,9 +6,7 @@ use std::time::Duration;
 use anyhow::Context;
 use api_key::ApiKey;
 use quota_client::QuotaClient;
-use quota_client::wire::{
-    Charge, ChargeRequest, KEYS_PER_ACCOUNT, KeyState, MAX_BATCH, NewAccount, NewKey, Scope,
-};
+use quota_client::wire::{Charge, KEYS_PER_ACCOUNT, KeyState, MAX_BATCH, NewAccount, NewKey, Scope};
 use tempfile::TempDir;
 use testkit::ports::ReservedPort;
 use testkit::process::token_file;
@@ -220,8 +218,7 @@ async fn create_keys(
 /// Pauses a key by exceeding its burst limit.
 async fn pause(client: &QuotaClient, key: &KeyWithId) -> anyhow::Result<()> {
     let digest = ApiKey::parse(&key.secret)?.digest();
-    let charge = Charge { key_sha256: Some(digest.to_hex()), demo: None, origin: None };
-    let batch = ChargeRequest { charges: vec![charge; MAX_BATCH] };
+    let batch = [Charge::Key { digest, origin: None }; MAX_BATCH];
     for _ in 0..=BURST_LIMIT / MAX_BATCH {
         client.charge(&batch).await?;
     }

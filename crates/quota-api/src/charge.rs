@@ -1,6 +1,7 @@
 //! Charges and verdicts, the limits, and the state of quota-svc.
 
-use poem_openapi::{Enum, Object};
+use api_key::KeyDigest;
+use poem_openapi::Object;
 use serde::{Deserialize, Serialize};
 
 use sha2::{Digest, Sha256};
@@ -11,27 +12,27 @@ use super::Scope;
 /// `traceparent`, separated by commas. quota-svc links the span of the batch to them.
 pub const TRACE_LINKS: &str = "x-trace-links";
 
-/// Maximum number of charges per call.
-pub const MAX_BATCH: usize = 256;
-
-/// The code that a charge results in. Only `allowed` lets the request through. `wrong_origin`: the key is for other web
-/// pages. `suspended`: its account is suspended. `burst_exceeded`: this request paused the key. `paused`: the key was
-/// already paused. `unavailable`: the charge could not be processed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Enum, Serialize, Deserialize)]
-#[oai(rename_all = "snake_case")]
-#[serde(rename_all = "snake_case")]
+/// The code that a charge results in.
+// The numbers are those of charge calls.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Outcome {
-    Allowed,
-    UnknownKey,
-    Inactive,
-    Expired,
-    WrongOrigin,
-    Suspended,
-    Paused,
-    BurstExceeded,
-    DailyExceeded,
+    /// The only one that lets the request through.
+    Allowed = 0,
+    UnknownKey = 1,
+    Inactive = 2,
+    Expired = 3,
+    /// The key is for other web pages.
+    WrongOrigin = 4,
+    /// The key's account is suspended.
+    Suspended = 5,
+    /// The key was already paused.
+    Paused = 6,
+    /// This request paused the key.
+    BurstExceeded = 7,
+    DailyExceeded = 8,
+    /// The charge could not be processed.
     #[default]
-    Unavailable,
+    Unavailable = 9,
 }
 
 base::names!(Outcome:
@@ -47,20 +48,16 @@ base::names!(Outcome:
     Unavailable => "unavailable",
 );
 
-/// One request to count against its limits. Exactly one of `key_sha256` and `demo` must be set.
-#[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Charge {
-    /// Charges a key: SHA-256 of the API key, 64 lowercase hexadecimal digits.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub key_sha256: Option<String>,
-    /// Charges the demo quota, which all callers without a key share. Must be `true`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub demo: Option<bool>,
-    /// Hash of the request's `Origin`, 32 lowercase hexadecimal digits: the first half of its SHA-256. Absent unless the
-    /// request has exactly one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub origin: Option<String>,
+/// One request to count against its limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Charge {
+    Key {
+        digest: KeyDigest,
+        /// Hash of the request's `Origin` ([`origin_hash`]), if it has exactly one.
+        origin: Option<u128>,
+    },
+    /// The demo quota, which all callers without a key share.
+    Demo,
 }
 
 /// The hash of an origin: the first half of its SHA-256.
@@ -69,45 +66,22 @@ pub fn origin_hash(origin: &[u8]) -> u128 {
     digest.iter().take(16).fold(0, |hash, byte| hash << 8 | u128::from(*byte))
 }
 
-/// A batch of charges, processed in order.
-#[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ChargeRequest {
-    /// 1 to 256 charges.
-    #[oai(validator(min_items = 1, max_items = 256))]
-    pub charges: Vec<Charge>,
-}
-
 /// The result of one charge. Numbers that do not apply to the outcome are absent.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Object, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// Outcome of the charge.
     pub outcome: Outcome,
     /// Scope of the key, for `allowed` and `daily_exceeded`. Absent for the demo.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<Scope>,
     /// Limit that applies: the burst limit for `paused` and `burst_exceeded`, otherwise the daily limit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
     /// Requests left within that limit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remaining: Option<u32>,
     /// Time at which the limit resets: Unix time in seconds. For a paused key, now plus `retry_after`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reset: Option<u64>,
     /// Seconds to wait before a retry. Retries with a paused key are denied until the key is resumed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after: Option<u32>,
     /// For `expired`: when the key expired, Unix time in seconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expired_at: Option<u32>,
-}
-
-/// The verdicts of a batch.
-#[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
-pub struct ChargeResponse {
-    /// One verdict per charge, in the same order.
-    pub verdicts: Vec<Verdict>,
 }
 
 /// The state of quota-svc.

@@ -1,8 +1,9 @@
 //! The model of accounts, keys and quotas: the types of quota-svc, of its internal API, command line and clients, and of
 //! dashboard-api. Their doc comments are the descriptions in `openapi/quota-svc.json` and `openapi/dashboard-api.json`.
-//! serde reads and writes the types; poem-openapi derives only their schemas.
+//! serde reads and writes the types; poem-openapi derives only their schemas. Charges and verdicts are binary ([`batch`]).
 
 mod account;
+mod batch;
 mod charge;
 pub mod invisible;
 mod key;
@@ -13,10 +14,8 @@ pub use account::{
     Account, AccountAction, AccountChange, AccountDeletion, AccountPage, Credential, NewAccount, NewSession,
     Overview, Role, SetCredential, Standing, StoredAccount, Suspension, UsageCount,
 };
-pub use charge::{
-    Charge, ChargeRequest, ChargeResponse, Limits, MAX_BATCH, Outcome, Status, TRACE_LINKS, Verdict,
-    origin_hash,
-};
+pub use batch::{BATCH_TYPE, MAX_BATCH, decode_charges, decode_verdicts, encode_charges, encode_verdicts};
+pub use charge::{Charge, Limits, Outcome, Status, TRACE_LINKS, Verdict, origin_hash};
 pub use key::{
     Actor, CreatedKey, DEFAULT_OVERLAP, DayUsage, Event, EventKind, EventList, KEYS_PER_ACCOUNT, Key,
     KeyList, KeySettings, KeyState, MAX_OVERLAP, NewKey, OwnedKey, Rotation, Scope, SetDailyLimit,

@@ -14,16 +14,8 @@ use tokio::time::Instant;
 
 use crate::error::{ClientError, Result as ClientResult};
 use batch::{ChargeResult, PendingCharge};
-use quota_api::Verdict;
+use quota_api::{Charge, Verdict};
 use sender::BatchSender;
-
-/// What is charged: an API key or the demo.
-#[derive(Debug, Clone, Copy)]
-pub enum Subject {
-    /// SHA-256 of an API key, and the hash of the request's origin ([`origin_hash`](quota_api::origin_hash)).
-    Key([u8; 32], Option<u128>),
-    Demo,
-}
 
 /// Charges batches. Implemented by the HTTP client of quota-svc, and by quota-svc itself for the same process.
 pub trait ChargeService: Send + Sync + 'static {
@@ -31,7 +23,7 @@ pub trait ChargeService: Send + Sync + 'static {
     /// timeout: the caller enforces the deadlines of the charges, and drops the future.
     fn charge(
         &self,
-        charges: Vec<Subject>,
+        charges: Vec<Charge>,
         trace: Option<HeaderMap>,
     ) -> BoxFuture<'_, ClientResult<Vec<Verdict>>>;
 }
@@ -164,22 +156,13 @@ impl Charger {
         Self { queue, observer, deadline, inject_trace_context }
     }
 
-    /// Charges the key with this SHA-256 for a request, given with the hash of its origin
-    /// ([`origin_hash`](quota_api::origin_hash)). The outcome is never `unavailable`: that becomes an error.
-    pub async fn charge(&self, key_sha256: &[u8; 32], origin: Option<u128>) -> Result<Verdict, ChargeError> {
-        self.submit(Subject::Key(*key_sha256, origin)).await
-    }
-
-    pub async fn charge_demo(&self) -> Result<Verdict, ChargeError> {
-        self.submit(Subject::Demo).await
-    }
-
-    async fn submit(&self, subject: Subject) -> ChargeResult {
+    /// The outcome is never `unavailable`: that becomes an error.
+    pub async fn charge(&self, charge: Charge) -> Result<Verdict, ChargeError> {
         let deadline = Instant::now() + self.deadline;
         let (result_sender, receiver) = oneshot::channel();
         let result_sender = Some(result_sender);
-        let charge = PendingCharge { subject, deadline, result_sender, trace: self.trace() };
-        let result = self.enqueue(charge, receiver).await;
+        let pending = PendingCharge { charge, deadline, result_sender, trace: self.trace() };
+        let result = self.enqueue(pending, receiver).await;
         result.inspect_err(|error| self.observer.on_charge_error(*error))
     }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use http::header::AUTHORIZATION;
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, Method};
 use reqwest::{RequestBuilder, Url};
 use serde::Serialize;
@@ -17,13 +17,13 @@ use tokio::time::sleep;
 use crate::charges::ChargeService;
 use crate::error::{ClientError, Result, found};
 use crate::token::QuotaToken;
-use charge_calls::{ChargeCalls, ChargeTarget};
+use charge_calls::{ChargeCalls, ChargeTarget, parse_verdicts};
 use quota_api::{
-    Account, AccountChange, AccountDeletion, AccountPage, Actor, ChargeRequest, ChargeResponse,
-    ClaimedNotice, ClaimedNotices, Contact, ContactStatus, CreatedKey, Credential, EventList, ExportPage,
-    ImportReport, ImportRequest, KeyList, NewAccount, NewKey, NewSession, NoticeResult, Overview, OwnedKey,
-    Rotation, SetContact, SetCredential, SetDailyLimit, SettingsChange, StateChange, Status, Usage,
-    UsageCount,
+    Account, AccountChange, AccountDeletion, AccountPage, Actor, BATCH_TYPE, Charge, ClaimedNotice,
+    ClaimedNotices, Contact, ContactStatus, CreatedKey, Credential, EventList, ExportPage, ImportReport,
+    ImportRequest, KeyList, NewAccount, NewKey, NewSession, NoticeResult, Overview, OwnedKey, Rotation,
+    SetContact, SetCredential, SetDailyLimit, SettingsChange, StateChange, Status, Usage, UsageCount,
+    Verdict, encode_charges,
 };
 
 /// Maximum response size in bytes. The largest response is a page of an export.
@@ -106,8 +106,9 @@ impl QuotaClient {
     }
 
     /// Charges a batch in one call. Services use [`crate::Charger`] instead.
-    pub async fn charge(&self, charges: &ChargeRequest) -> Result<ChargeResponse> {
-        self.send_json(Method::POST, &["charges"], &[], charges).await
+    pub async fn charge(&self, charges: &[Charge]) -> Result<Vec<Verdict>> {
+        let request = self.request(Method::POST, &["charges"], &[])?.header(CONTENT_TYPE, BATCH_TYPE);
+        parse_verdicts(&self.send(request.body(encode_charges(charges))).await?)
     }
 
     /// Charges over connections of its own, with this client's token.

@@ -11,7 +11,7 @@ pub mod error;
 pub mod token;
 
 pub use charges::{
-    BatchConfig, CallOutcome, CallReport, ChargeError, ChargeObserver, ChargeService, Charger, Subject,
+    BatchConfig, CallOutcome, CallReport, ChargeError, ChargeObserver, ChargeService, Charger,
 };
 pub use client::{COMMAND_TIMEOUT, QuotaClient};
 pub use error::{ClientError, found};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quota_client::wire::{Charge, ChargeRequest, Outcome};
+use quota_client::wire::{Charge, Outcome};
 use serde_json::{Value, json};
 use testkit::quota::StoreChoice;
 use testkit::redis::Redis;
@@ -122,13 +122,12 @@ async fn kinds(browser: &Browser, id: &str) -> Vec<String> {
 
 /// Charges the key `times` times and returns the last outcome.
 async fn charge(harness: &Harness, secret: &str, times: usize) -> Outcome {
-    let digest = api_key::ApiKey::parse(secret).unwrap().digest().to_hex();
-    let charge = Charge { key_sha256: Some(digest), demo: None, origin: None };
+    let digest = api_key::ApiKey::parse(secret).unwrap().digest();
+    let charge = Charge::Key { digest, origin: None };
     let mut last = Outcome::Unavailable;
     for batch in vec![charge; times].chunks(256) {
-        let verdicts =
-            harness.quota.client().charge(&ChargeRequest { charges: batch.to_vec() }).await.unwrap();
-        last = verdicts.verdicts.last().unwrap().outcome;
+        let verdicts = harness.quota.client().charge(batch).await.unwrap();
+        last = verdicts.last().unwrap().outcome;
     }
     last
 }

@@ -1,6 +1,6 @@
 //! `GET /quota`: what a key's holder sees, and that it costs nothing.
 
-use quota_client::wire::{Charge, ChargeRequest};
+use quota_client::wire::Charge;
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -18,9 +18,9 @@ async fn get(harness: &Harness, key: &str, address: &str, origin: Option<&str>) 
 }
 
 async fn charge(harness: &Harness, key: &str, count: usize) {
-    let digest = api_key::ApiKey::parse(key).unwrap().digest().to_hex();
-    let charge = Charge { key_sha256: Some(digest), demo: None, origin: None };
-    harness.quota.client().charge(&ChargeRequest { charges: vec![charge; count] }).await.unwrap();
+    let digest = api_key::ApiKey::parse(key).unwrap().digest();
+    let charges = vec![Charge::Key { digest, origin: None }; count];
+    harness.quota.client().charge(&charges).await.unwrap();
 }
 
 #[tokio::test]

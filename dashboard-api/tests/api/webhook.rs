@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quota_client::wire::Outcome;
+use quota_client::wire::{Charge, Outcome};
 use reqwest::Method;
 use serde_json::{Value, json};
 use testkit::tools::{project_root, require_installed};
@@ -25,12 +25,10 @@ pub async fn set_webhook(browser: &Browser, url: &str) -> String {
 pub async fn pause_key(harness: &Harness, browser: &Browser) -> String {
     let (id, created) = browser.create_key("Nightly import").await;
     let key = api_key::ApiKey::parse(created.body["secret"].as_str().unwrap()).unwrap();
-    let charge =
-        quota_client::wire::Charge { key_sha256: Some(key.digest().to_hex()), demo: None, origin: None };
+    let charge = Charge::Key { digest: key.digest(), origin: None };
     let client = harness.quota.client();
     for count in [200, 101] {
-        let batch = quota_client::wire::ChargeRequest { charges: vec![charge.clone(); count] };
-        let verdicts = client.charge(&batch).await.unwrap().verdicts;
+        let verdicts = client.charge(&vec![charge; count]).await.unwrap();
         let expected = if count == 200 { Outcome::Allowed } else { Outcome::BurstExceeded };
         assert_eq!(verdicts.last().unwrap().outcome, expected);
     }

@@ -5,17 +5,17 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Instant;
 
-use api_key::KeyDigest;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use http::HeaderMap;
+use poem_openapi::payload::Binary;
 use poem_openapi::{OpenApi, Tags};
-use quota_api::{Charge, ChargeRequest, ChargeResponse, MAX_BATCH, Status, Verdict};
+use quota_api::{Charge, MAX_BATCH, Status, Verdict, decode_charges, encode_verdicts};
 use quota_client::{ChargeService, ClientError};
 use service_kit::SerdeJson;
 
 use super::Context;
-use super::error::{NO_SUBJECT, RequestError, Result};
+use super::error::{RequestError, Result};
 use crate::domain::id::KeyId;
 use crate::domain::notice::Announcement;
 use crate::domain::verdict::{ChargeGroup, GroupOutcome, Subject};
@@ -42,16 +42,24 @@ impl ChargesApi {
     ///
     /// Processes the charges in order, each atomically. A charge that fails has the outcome `unavailable` and does not
     /// affect the others.
+    ///
+    /// The request has 1 to 256 records of 49 bytes, one for each charge: 1 byte for the kind (0 the demo, 1 a key, 2 a key,
+    /// for a request with an origin), the SHA-256 of the API key, and the first half of the SHA-256 of the `Origin` header.
+    /// Bytes that the kind does not use are 0.
+    ///
+    /// The response has a record of 42 bytes for each charge, in the same order: 1 byte for the outcome (0 allowed,
+    /// 1 unknown key, 2 inactive, 3 expired, 4 wrong origin, 5 suspended, 6 paused, 7 burst exceeded, 8 daily exceeded,
+    /// 9 unavailable), 1 byte for the scope (0 ip, 1 geo, 2 full), and five little-endian numbers of 8 bytes: the limit that
+    /// applies, the requests left, when the limit resets, the seconds to wait, and when the key expired (Unix times in
+    /// seconds). In an absent scope or number, all bits are 1.
     #[oai(path = "/charges", method = "post", operation_id = "chargeBatch")]
-    async fn charge(&self, batch: SerdeJson<ChargeRequest>) -> Result<SerdeJson<ChargeResponse>> {
-        let charges = batch.0.charges;
+    async fn charge(&self, body: Binary<Vec<u8>>) -> Result<Binary<Vec<u8>>> {
+        let charges = decode_charges(&body).ok_or(RequestError::Charges)?;
         if charges.is_empty() || charges.len() > MAX_BATCH {
             let actual = charges.len();
             return Err(RequestError::BatchSize { max: MAX_BATCH, items: "charges", actual }.into());
         }
-        let charges = charges.iter().enumerate().map(|(index, charge)| parse(index, charge));
-        let charges: Vec<_> = charges.collect::<Result<_, _>>()?;
-        Ok(SerdeJson(ChargeResponse { verdicts: self.0.charge_batch(&charges).await }))
+        Ok(Binary(encode_verdicts(&self.0.charge_batch(&charges).await)))
     }
 
     /// Show the state of the service
@@ -65,43 +73,20 @@ impl ChargesApi {
 }
 
 /// Who is charged, and the hash of the request's origin. The demo is for every origin.
-type Charged = (Subject, Option<u128>);
-
-fn parse(index: usize, charge: &Charge) -> Result<Charged, RequestError> {
-    let invalid = |reason: String| RequestError::Charge(index, reason);
-    match (&charge.key_sha256, charge.demo) {
-        (Some(digest), None) => {
-            let digest = KeyDigest::from_hex(digest).map_err(|error| invalid(error.to_string()))?;
-            let origin = charge.origin.as_deref().map(parse_origin).transpose().map_err(invalid)?;
-            Ok((Subject::Key(KeyId::of(&digest)), origin))
-        }
-        (None, Some(true)) => Ok((Subject::Demo, None)),
-        _ => Err(invalid(NO_SUBJECT.to_owned())),
+fn subject_of(charge: &Charge) -> (Subject, Option<u128>) {
+    match *charge {
+        Charge::Key { digest, origin } => (Subject::Key(KeyId::of(&digest)), origin),
+        Charge::Demo => (Subject::Demo, None),
     }
-}
-
-fn parse_origin(hash: &str) -> Result<u128, String> {
-    // As long as an ID, and written like one.
-    let bytes = KeyId::from_hex(hash).map(|KeyId(bytes)| bytes);
-    bytes
-        .map(u128::from_be_bytes)
-        .map_err(|_| "`origin` must have 32 lowercase hexadecimal digits".to_owned())
 }
 
 /// For the lookup API in the same process.
 impl ChargeService for Context {
     fn charge(
         &self,
-        charges: Vec<quota_client::Subject>,
+        charges: Vec<Charge>,
         _trace: Option<HeaderMap>,
     ) -> BoxFuture<'_, Result<Vec<Verdict>, ClientError>> {
-        let charges = charges.into_iter().map(|charge| match charge {
-            quota_client::Subject::Key(sha256, origin) => {
-                (Subject::Key(KeyId::of(&KeyDigest(sha256))), origin)
-            }
-            quota_client::Subject::Demo => (Subject::Demo, None),
-        });
-        let charges: Vec<_> = charges.collect();
         async move { Ok(self.charge_batch(&charges).await) }.boxed()
     }
 }
@@ -116,7 +101,7 @@ enum VerdictSource {
 impl Context {
     /// Charges a batch: cached denials first, one store call for the rest. Returns one verdict per charge, in order, as
     /// if the charges had arrived one by one.
-    async fn charge_batch(&self, charges: &[Charged]) -> Vec<Verdict> {
+    async fn charge_batch(&self, charges: &[Charge]) -> Vec<Verdict> {
         let (sources, groups) = self.group(charges);
         let outcomes = self.charge_store(&groups).await;
         let verdicts: Vec<Verdict> = sources
@@ -132,11 +117,12 @@ impl Context {
     }
 
     /// Looks up each charge in the denial cache. Puts those that are not in the cache into one group per subject and origin.
-    fn group(&self, charges: &[Charged]) -> (Vec<VerdictSource>, Vec<ChargeGroup>) {
+    fn group(&self, charges: &[Charge]) -> (Vec<VerdictSource>, Vec<ChargeGroup>) {
         let now = Instant::now();
         let mut groups: Vec<ChargeGroup> = Vec::with_capacity(charges.len());
-        let mut group_of: HashMap<Charged, usize> = HashMap::with_capacity(charges.len());
-        let sources = charges.iter().map(|&(subject, origin)| match group_of.entry((subject, origin)) {
+        let mut group_of: HashMap<(Subject, Option<u128>), usize> = HashMap::with_capacity(charges.len());
+        let charges = charges.iter().map(subject_of);
+        let sources = charges.map(|(subject, origin)| match group_of.entry((subject, origin)) {
             Entry::Occupied(group) => {
                 let group = *group.get();
                 groups[group].count += 1;

@@ -17,8 +17,6 @@ use crate::store::StoreError;
 
 type Body = SerdeJson<ErrorBody>;
 
-pub const NO_SUBJECT: &str = "set either key_sha256 or demo: true";
-
 #[derive(ApiResponse, Debug)]
 pub enum ApiError {
     /// Invalid request.
@@ -66,8 +64,8 @@ pub enum RequestError {
     Reason,
     #[error("actor must be owner, operator, system or admin:LOGIN")]
     Actor,
-    #[error("charges[{0}]: {1}")]
-    Charge(usize, String),
+    #[error("the charges are malformed")]
+    Charges,
     #[error("accounts[{0}]: {1}")]
     Account(usize, ImportError),
     #[error("a call must have 1 to {max} {items}; this one has {actual}")]
@@ -88,7 +86,7 @@ impl RequestError {
             Self::Overlap => "invalid_overlap",
             Self::Reason => "invalid_reason",
             Self::Actor => "invalid_actor",
-            Self::Charge(..) => "invalid_charge",
+            Self::Charges => "invalid_charges",
             Self::Account(..) => "invalid_account",
             Self::BatchSize { .. } => "batch_too_large",
         };
@@ -180,7 +178,7 @@ pub fn examples() -> Vec<Example<'static>> {
     let of_store = |operations, error: StoreError| example(operations, error.parts());
     let (account, id) = (AccountId([0; 16]), KeyId([0; 16]));
     vec![
-        invalid(&["chargeBatch"], RequestError::Charge(0, NO_SUBJECT.to_owned())),
+        invalid(&["chargeBatch"], RequestError::Charges),
         invalid(&["chargeBatch"], RequestError::BatchSize { max: MAX_BATCH, items: "charges", actual: 0 }),
         invalid(&["createAccount", "listAccounts"], LoginError::Space.into()),
         invalid(&["createAccount", "setCredential"], RequestError::Credential),

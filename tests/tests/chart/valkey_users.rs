@@ -8,7 +8,7 @@ use std::process::Command;
 use e2e::chart::release::{render, start_store};
 use e2e::chart::{Chart, project_root, text, venv_tool};
 use quota_client::wire::{
-    Charge, ChargeRequest, ClaimedNotice, Contact, Delivery, Mail, NoticeResult, Outcome, SettingsChange,
+    Charge, ClaimedNotice, Contact, Delivery, Mail, NoticeResult, Outcome, SettingsChange,
 };
 use testkit::lookup::WAIT_TIMEOUT;
 use testkit::quota::{Quota, StoreChoice};
@@ -97,9 +97,8 @@ async fn lookup_user_can_charge_and_nothing_else() {
     let for_pages = dashboard.new_key().await;
     dashboard.client().change_key(&for_pages.key.id, None, &restricted).await.unwrap();
     assert_eq!(for_pages.charge(&sidecar.client(), 1).await, [Outcome::WrongOrigin]);
-    let demo = ChargeRequest { charges: vec![Charge { key_sha256: None, demo: Some(true), origin: None }] };
-    let response = sidecar.client().charge(&demo).await.unwrap();
-    assert_eq!(response.verdicts[0].outcome, Outcome::Allowed);
+    let verdicts = sidecar.client().charge(&[Charge::Demo]).await.unwrap();
+    assert_eq!(verdicts[0].outcome, Outcome::Allowed);
     let claimed = eventually(WAIT_TIMEOUT, "the pause is announced", async || {
         dashboard.client().claim_notices(1).await.unwrap().pop()
     })
@@ -187,6 +186,5 @@ async fn charges_work_without_a_user_name() {
     let flags = ["--serve", "charges", "--redis-password-file", file.to_str().unwrap()];
     let quota = Quota::start_with(store, &flags).await;
     quota.wait_ready(WAIT_TIMEOUT).await;
-    let demo = ChargeRequest { charges: vec![Charge { key_sha256: None, demo: Some(true), origin: None }] };
-    assert_eq!(quota.client().charge(&demo).await.unwrap().verdicts[0].outcome, Outcome::Allowed);
+    assert_eq!(quota.client().charge(&[Charge::Demo]).await.unwrap()[0].outcome, Outcome::Allowed);
 }

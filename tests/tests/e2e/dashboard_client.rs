@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use quota_client::wire::{Charge, ChargeRequest, KeyState, NewKey, Scope};
+use quota_client::wire::{Charge, KeyState, NewKey, Scope};
 use testkit::process::Service;
 use testkit::quota::{Quota, StoreChoice};
 use testkit::tools::{project_root, require_installed, require_tool};
@@ -107,10 +107,10 @@ async fn paused_key(quota: &Quota, url: &str) -> String {
     let account = client.find_account("ada").await.unwrap().expect("the account exists");
     let key = NewKey::new("busy", Scope::Full);
     let created = client.create_key(&account.id, &key).await.unwrap();
-    let key_sha256 = Some(api_key::ApiKey::parse(&created.secret).unwrap().digest().to_hex());
-    let charges = vec![Charge { key_sha256, demo: None, origin: None }; 301];
+    let digest = api_key::ApiKey::parse(&created.secret).unwrap().digest();
+    let charges = [Charge::Key { digest, origin: None }; 301];
     for batch in charges.chunks(256) {
-        client.charge(&ChargeRequest { charges: batch.to_vec() }).await.unwrap();
+        client.charge(batch).await.unwrap();
     }
     created.key.id
 }

@@ -168,7 +168,7 @@ fn secrets(keys: [&TestKey; 2], unknown: &str) -> Vec<(String, Vec<u8>)> {
 /// The half of each SHA-256 digest that is not the key ID. Only the store may contain it.
 fn digests(keys: [&TestKey; 2]) -> Vec<(String, Vec<u8>)> {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    let halves = keys.into_iter().map(|key| &key.sha256[16..]);
+    let halves = keys.into_iter().map(|key| &key.digest.0[16..]);
     let forms = halves.flat_map(|half| [half.to_vec(), hex(half).into_bytes()]);
     forms.map(|bytes| ("a key's digest".to_owned(), bytes)).collect()
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use e2e::notices::{Dashboard, Owners, start_charging};
 use quota_client::QuotaClient;
-use quota_client::wire::{Charge, ChargeRequest, KeyState, Outcome};
+use quota_client::wire::{Charge, KeyState, Outcome};
 use testkit::loadgen::Load;
 use testkit::quota::StoreChoice;
 use testkit::redis::Redis;
@@ -22,9 +22,7 @@ const PACE: Duration = Duration::from_millis(20);
 
 /// Charges the demo, which has no burst limit. Returns what is left of its daily limit.
 async fn charge_demo(client: &QuotaClient) -> Result<u32, String> {
-    let charge = Charge { key_sha256: None, demo: Some(true), origin: None };
-    let response = client.charge(&ChargeRequest { charges: vec![charge] }).await;
-    let verdict = response.map_err(|error| error.to_string())?.verdicts.remove(0);
+    let verdict = client.charge(&[Charge::Demo]).await.map_err(|error| error.to_string())?[0];
     verdict.remaining.filter(|_| verdict.outcome == Outcome::Allowed).ok_or(format!("{:?}", verdict.outcome))
 }
 

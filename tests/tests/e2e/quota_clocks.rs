@@ -35,8 +35,7 @@ async fn replicas_with_clocks_ten_minutes_apart_agree() {
     let clients = [behind.client(), ahead.client()];
     let mut verdicts = Vec::new();
     for turn in 0..61 {
-        let response = clients[turn % 2].charge(&key.charges(5)).await.unwrap();
-        verdicts.extend(response.verdicts);
+        verdicts.extend(clients[turn % 2].charge(&key.charges(5)).await.unwrap());
     }
     let allowed = verdicts.iter().filter(|verdict| verdict.outcome == Outcome::Allowed);
     let remaining: Vec<u32> = allowed.clone().map(|verdict| verdict.remaining.unwrap()).collect();

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use quota_client::wire::{ChargeRequest, ChargeResponse, Outcome};
+use quota_client::wire::{Outcome, Verdict};
 use quota_client::{ClientError, QuotaClient};
 use testkit::cluster::RedisCluster;
 use testkit::loadgen::Load;
@@ -15,18 +15,18 @@ const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 const STORE_TIMEOUT: Duration = Duration::from_millis(250);
 
 async fn outcomes(client: &QuotaClient, keys: &[TestKey; 3]) -> Vec<Outcome> {
-    let batch = ChargeRequest { charges: keys.iter().flat_map(|key| key.charges(1).charges).collect() };
+    let batch: Vec<_> = keys.iter().flat_map(|key| key.charges(1)).collect();
     let started = Instant::now();
-    let verdicts = client.charge(&batch).await.unwrap().verdicts;
+    let verdicts = client.charge(&batch).await.unwrap();
     assert!(started.elapsed() < STORE_TIMEOUT + SLACK, "{:?}", started.elapsed());
     verdicts.iter().map(|verdict| verdict.outcome).collect()
 }
 
 /// The outcome that all charges of a call have in common, or all outcomes, or the error.
-fn outcome_of_all(result: &Result<ChargeResponse, ClientError>) -> String {
+fn outcome_of_all(result: &Result<Vec<Verdict>, ClientError>) -> String {
     match result {
-        Ok(response) => {
-            let mut outcomes: Vec<_> = response.verdicts.iter().map(|v| format!("{:?}", v.outcome)).collect();
+        Ok(verdicts) => {
+            let mut outcomes: Vec<_> = verdicts.iter().map(|v| format!("{:?}", v.outcome)).collect();
             outcomes.dedup();
             outcomes.join(", ")
         }
@@ -93,7 +93,7 @@ async fn cluster_slot_migration_fails_no_charge() {
     // A batch also has a charge on each master. One of these masters redirects the key's charges, in the same pipeline.
     let others = quota.key_on_each_master(&cluster, store.prefix()).await;
     let (client, mut batch) = (quota.client(), key.charges(2));
-    batch.charges.extend(others.iter().flat_map(|other| other.charges(1).charges));
+    batch.extend(others.iter().flat_map(|other| other.charges(1)));
     let load = Load::start(4, move || {
         let (client, batch) = (client.clone(), batch.clone());
         async move { outcome_of_all(&client.charge(&batch).await) }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use quota_client::QuotaClient;
-use quota_client::wire::{EventKind, KeyState, NewAccount, NewKey, Outcome, Scope, StateChange};
+use quota_client::wire::{Charge, EventKind, KeyState, NewAccount, NewKey, Outcome, Scope, StateChange};
 use testkit::quota::{Quota, StoreChoice, TestKey};
 use testkit::wait::eventually;
 
@@ -77,7 +77,7 @@ async fn make_changes(
                 });
             } else if wanted == KeyState::Paused {
                 drop_expectation(&ledger, &id);
-                let verdicts = client.charge(&key.charges(21)).await?.verdicts;
+                let verdicts = client.charge(&key.charges(21)).await?;
                 assert_eq!(verdicts[20].outcome, Outcome::BurstExceeded);
                 record_change(&ledger, |acknowledged| {
                     acknowledged.keys.insert(id, Some((new.settings.name, KeyState::Paused, 77)));
@@ -94,11 +94,9 @@ async fn make_changes(
 
 /// Charges the demo, which has no burst limit, until the kill makes a call fail.
 async fn make_charges(client: QuotaClient, ledger: Ledger) -> Result<(), quota_client::ClientError> {
-    let demo = quota_client::wire::Charge { key_sha256: None, demo: Some(true), origin: None };
-    let batch = quota_client::wire::ChargeRequest { charges: vec![demo] };
     loop {
         ledger.lock().unwrap().charges_sent += 1;
-        let verdict = client.charge(&batch).await?.verdicts[0];
+        let verdict = client.charge(&[Charge::Demo]).await?[0];
         assert_eq!(verdict.outcome, Outcome::Allowed);
         ledger.lock().unwrap().charges.push(Instant::now());
         tokio::time::sleep(Duration::from_millis(2)).await;
@@ -107,9 +105,7 @@ async fn make_charges(client: QuotaClient, ledger: Ledger) -> Result<(), quota_c
 
 /// Number of demo charges counted so far, including the one that this call makes.
 async fn demo_count(client: &QuotaClient) -> usize {
-    let demo = quota_client::wire::Charge { key_sha256: None, demo: Some(true), origin: None };
-    let batch = quota_client::wire::ChargeRequest { charges: vec![demo] };
-    let verdict = client.charge(&batch).await.unwrap().verdicts[0];
+    let verdict = client.charge(&[Charge::Demo]).await.unwrap()[0];
     (verdict.limit.unwrap() - verdict.remaining.unwrap()) as usize
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quota_client::wire::{EventKind, KeyState, Outcome, Verdict};
+use quota_client::wire::{Charge, EventKind, KeyState, Outcome, Verdict};
 use quota_client::{BatchConfig, Charger, QuotaClient};
 use testkit::quota::{Quota, StoreChoice, TestKey};
 use testkit::redis::Redis;
@@ -41,7 +41,7 @@ async fn charge_from_eight_clients(
 async fn send_batches(client: QuotaClient, key: TestKey, calls: usize, size: usize) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
     for _ in 0..calls {
-        verdicts.extend(client.charge(&key.charges(size)).await.unwrap().verdicts);
+        verdicts.extend(client.charge(&key.charges(size)).await.unwrap());
     }
     verdicts
 }
@@ -79,11 +79,11 @@ async fn burst_limit_is_exact_for_batching_clients() {
         let config = BatchConfig { deadline: WAIT_TIMEOUT, ..BatchConfig::default() };
         let charger = Charger::new(quota.client().charge_service(), config, Arc::new(()));
         for _ in 0..64 {
-            let (charger, sha256) = (charger.clone(), key.sha256);
+            let (charger, charge) = (charger.clone(), key.charges(1)[0]);
             workers.spawn(async move {
                 let mut verdicts = Vec::new();
                 for _ in 0..20 {
-                    verdicts.push(charger.charge(&sha256, None).await.unwrap());
+                    verdicts.push(charger.charge(charge).await.unwrap());
                 }
                 verdicts
             });
@@ -130,7 +130,7 @@ async fn demo_limit_is_exact_across_two_replicas() {
         clients.spawn(async move {
             let mut allowed = Vec::new();
             for _ in 0..25 {
-                let verdict = charger.charge_demo().await.unwrap();
+                let verdict = charger.charge(Charge::Demo).await.unwrap();
                 allowed.extend((verdict.outcome == Outcome::Allowed).then_some(verdict.reset));
             }
             allowed

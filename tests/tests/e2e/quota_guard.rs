@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use quota_client::wire::{Charge, ChargeRequest, Outcome};
+use quota_client::wire::{Charge, Outcome};
 use reqwest::Method;
 use tempfile::TempDir;
 use testkit::http;
@@ -70,9 +70,8 @@ async fn charges_only_sidecar_gives_404_for_other_operations() {
         assert_eq!(status, 404, "{method} {path}: {body}");
         assert!(body.contains("\"not_found\""), "{body}");
     }
-    let demo = Charge { key_sha256: None, demo: Some(true), origin: None };
-    let response = quota.client().charge(&ChargeRequest { charges: vec![demo] }).await.unwrap();
-    assert_eq!(response.verdicts[0].outcome, Outcome::Allowed);
+    let verdicts = quota.client().charge(&[Charge::Demo]).await.unwrap();
+    assert_eq!(verdicts[0].outcome, Outcome::Allowed);
 }
 
 #[tokio::test]

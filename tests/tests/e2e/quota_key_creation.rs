@@ -7,8 +7,8 @@ use std::time::Duration;
 use api_key::ApiKey;
 use quota_client::QuotaClient;
 use quota_client::wire::{
-    Charge, ChargeRequest, ExportedAccount, ExportedKey, ImportRequest, KeyState, NewAccount, NewKey,
-    Outcome, Scope, StoredAccount,
+    Charge, ExportedAccount, ExportedKey, ImportRequest, KeyState, NewAccount, NewKey, Outcome, Scope,
+    StoredAccount,
 };
 use testkit::fault_proxy::{Fault, FaultProxy};
 use testkit::quota::{Quota, StoreChoice};
@@ -42,8 +42,8 @@ fn account_with_key(login: &str, key: &ApiKey) -> ImportRequest {
 }
 
 async fn charge(client: &QuotaClient, key: &ApiKey) -> Outcome {
-    let charge = Charge { key_sha256: Some(key.digest().to_hex()), demo: None, origin: None };
-    client.charge(&ChargeRequest { charges: vec![charge] }).await.unwrap().verdicts[0].outcome
+    let charge = Charge::Key { digest: key.digest(), origin: None };
+    client.charge(&[charge]).await.unwrap()[0].outcome
 }
 
 /// A quota-svc whose replies from Redis are delayed, so that another one can act between two of its calls.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use quota_client::wire::{ChargeRequest, NewKey, Outcome, Scope, Verdict};
+use quota_client::wire::{NewKey, Outcome, Scope, Verdict};
 use quota_client::{BatchConfig, ChargeError, Charger, QuotaClient};
 use testkit::fault_proxy::{Fault, FaultProxy};
 use testkit::loadgen::{Load, Report};
@@ -63,13 +63,11 @@ fn mixed_batches(client: QuotaClient, keys: Arc<Vec<TestKey>>) -> Load {
         let (client, keys, turn) = (client.clone(), keys.clone(), turn.fetch_add(1, Ordering::Relaxed));
         async move {
             let order: Vec<&TestKey> = (0..keys.len()).map(|i| &keys[(i + turn) % keys.len()]).collect();
-            let batch =
-                ChargeRequest { charges: order.iter().flat_map(|key| key.charges(1).charges).collect() };
-            let response = client.charge(&batch).await;
+            let batch: Vec<_> = order.iter().flat_map(|key| key.charges(1)).collect();
+            let result = client.charge(&batch).await;
             tokio::time::sleep(PACE).await;
-            let Ok(response) = response else { return "failed".to_owned() };
-            let outcomes: Vec<_> =
-                order.iter().zip(&response.verdicts).map(|(key, v)| outcome_for(key, v)).collect();
+            let Ok(verdicts) = result else { return "failed".to_owned() };
+            let outcomes: Vec<_> = order.iter().zip(&verdicts).map(|(key, v)| outcome_for(key, v)).collect();
             let uniform =
                 outcomes.len() == order.len() && outcomes.iter().all(|outcome| *outcome == outcomes[0]);
             if uniform { outcomes[0].to_owned() } else { format!("mixed: {outcomes:?}") }
@@ -84,7 +82,7 @@ fn single_charges(charger: Charger, keys: Arc<Vec<TestKey>>) -> Load {
         let (charger, keys) = (charger.clone(), keys.clone());
         let turn = turn.fetch_add(1, Ordering::Relaxed) % keys.len();
         async move {
-            let outcome = match charger.charge(&keys[turn].sha256, None).await {
+            let outcome = match charger.charge(keys[turn].charges(1)[0]).await {
                 Ok(verdict) => outcome_for(&keys[turn], &verdict).to_owned(),
                 Err(error) => format!("{error:?}"),
             };
@@ -108,7 +106,7 @@ async fn inject_faults(proxy: &FaultProxy, load: &Load, client: &QuotaClient, ke
         let started = std::time::Instant::now();
         eventually_ok(RECOVERY_TIMEOUT, format!("recovery after {fault:?}"), async || {
             match client.charge(&key.charges(1)).await {
-                Ok(response) if outcome_for(key, &response.verdicts[0]) == "Allowed" => Ok(()),
+                Ok(verdicts) if outcome_for(key, &verdicts[0]) == "Allowed" => Ok(()),
                 other => Err(format!("{other:?}")),
             }
         })
@@ -208,12 +206,12 @@ async fn charge_with_lost_response_is_counted_once() {
     let proxy = FaultProxy::start(quota.addr());
     let client = testkit::quota::client(&format!("http://{}", proxy.addr()), CHARGER_DEADLINE);
     let charger = Charger::new(client.charge_service(), BatchConfig::default(), Arc::new(()));
-    charger.charge(&key.sha256, None).await.unwrap();
+    charger.charge(key.charges(1)[0]).await.unwrap();
     proxy.set(Fault::Blackhole);
-    assert_eq!(charger.charge(&key.sha256, None).await.unwrap_err(), ChargeError::TimedOut);
+    assert_eq!(charger.charge(key.charges(1)[0]).await.unwrap_err(), ChargeError::TimedOut);
     proxy.set(Fault::None);
     assert_eq!(key.fetch(&quota.client()).await.used_today, 2);
     proxy.set(Fault::ResetAfter(0));
-    assert_eq!(charger.charge(&key.sha256, None).await.unwrap_err(), ChargeError::Unreachable);
+    assert_eq!(charger.charge(key.charges(1)[0]).await.unwrap_err(), ChargeError::Unreachable);
     assert_eq!(key.fetch(&quota.client()).await.used_today, 3);
 }

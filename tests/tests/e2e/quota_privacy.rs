@@ -50,7 +50,7 @@ async fn use_everything(client: &QuotaClient, url: &str) -> TestKey {
     client.export(None, 10).await.unwrap();
     client.delete_session(&account, SESSION).await.unwrap();
     // Invalid calls with secrets in the wrong fields.
-    let digest = key.charges(1).charges.remove(0).key_sha256.unwrap();
+    let digest = key.digest.to_hex();
     for body in [
         format!(r#"{{"charges":[{{"key":"{}"}}]}}"#, key.secret),
         format!(r#"{{"charges":[{{"key_sha256":"{digest}x"}}]}}"#),
@@ -77,7 +77,7 @@ fn check(location: &str, text: &str, secrets: &[&str]) {
 }
 
 async fn check_output(quota: &Quota, key: &TestKey) {
-    let digest = key.charges(1).charges.remove(0).key_sha256.unwrap();
+    let digest = key.digest.to_hex();
     let middle = &key.secret[8..38];
     let secrets =
         [key.secret.as_str(), middle, &digest, LOGIN, CREDENTIAL, NEW_CREDENTIAL, KEY_NAME, SESSION];

@@ -107,9 +107,9 @@ async fn fingerprint(redis: &Redis, redis_key: &str) -> String {
 /// Charges a batch of a good and a broken key: only the broken key is `unavailable`, and a warning names it.
 async fn check_only_broken_key_fails(quota: &Quota, broken: &TestKey, good: &TestKey) {
     let mut batch = good.charges(1);
-    batch.charges.extend(broken.charges(1).charges);
-    batch.charges.extend(good.charges(1).charges);
-    let verdicts = quota.client().charge(&batch).await.unwrap().verdicts;
+    batch.extend(broken.charges(1));
+    batch.extend(good.charges(1));
+    let verdicts = quota.client().charge(&batch).await.unwrap();
     let outcomes: Vec<_> = verdicts.iter().map(|verdict| verdict.outcome).collect();
     assert_eq!(outcomes, [Outcome::Allowed, Outcome::Unavailable, Outcome::Allowed]);
     let logged = async || {
@@ -235,7 +235,6 @@ async fn damaged_demo_counter_does_not_affect_keys() {
     let quota = start(store.clone()).await;
     let key = quota.new_key().await;
     let redis_key = format!("{}1:{{demo}}:d", store.prefix());
-    let demo = Charge { key_sha256: None, demo: Some(true), origin: None };
     for (damage, expected) in [
         // Not 8 bytes: the count starts again.
         (&["SET", &redis_key, "short"][..], (Outcome::Allowed, Some(999))),
@@ -245,9 +244,9 @@ async fn damaged_demo_counter_does_not_affect_keys() {
         redis.cli(&["DEL", &redis_key]).await;
         redis.cli(damage).await;
         let mut batch = key.charges(1);
-        batch.charges.push(demo.clone());
-        batch.charges.extend(key.charges(1).charges);
-        let verdicts = quota.client().charge(&batch).await.unwrap().verdicts;
+        batch.push(Charge::Demo);
+        batch.extend(key.charges(1));
+        let verdicts = quota.client().charge(&batch).await.unwrap();
         assert_eq!((verdicts[1].outcome, verdicts[1].remaining), expected, "{damage:?}");
         assert_eq!([verdicts[0].outcome, verdicts[2].outcome], [Outcome::Allowed; 2], "{damage:?}");
     }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use quota_client::QuotaClient;
-use quota_client::wire::{NewAccount, NewKey, NewSession, Outcome, Scope, SettingsChange};
+use quota_client::wire::{Charge, NewAccount, NewKey, NewSession, Outcome, Scope, SettingsChange};
 use testkit::quota::{Quota, StoreChoice, TestKey};
 use testkit::redis::Redis;
 use testkit::wait::eventually;
@@ -51,9 +51,7 @@ async fn use_everything(client: &QuotaClient) -> Vec<String> {
         }
         accounts.push(id);
     }
-    let demo = quota_client::wire::Charge { key_sha256: None, demo: Some(true), origin: None };
-    let unknown = quota_client::wire::Charge { key_sha256: Some("ab".repeat(32)), demo: None, origin: None };
-    let batch = quota_client::wire::ChargeRequest { charges: vec![demo, unknown] };
+    let batch = [Charge::Demo, Charge::Key { digest: api_key::KeyDigest([0xab; 32]), origin: None }];
     client.charge(&batch).await.unwrap();
     accounts
 }

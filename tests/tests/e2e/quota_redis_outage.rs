@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use quota_client::wire::{NewAccount, Outcome};
+use quota_client::wire::{Charge, NewAccount, Outcome};
 use testkit::loadgen::{Load, Report};
 use testkit::quota::{Quota, TestKey, first_outcome};
 use testkit::redis::Redis;
@@ -40,11 +40,11 @@ impl TwoLoads {
                 outcome
             }
         });
-        let (charger, sha256) = (quota.charger(), key.sha256);
+        let (charger, charge) = (quota.charger(), key.charges(1)[0]);
         let batched = Load::start(8, move || {
             let charger = charger.clone();
             async move {
-                let outcome = charger.charge(&sha256, None).await;
+                let outcome = charger.charge(charge).await;
                 tokio::time::sleep(PACE).await;
                 outcome.map_or_else(|error| format!("{error:?}"), |verdict| format!("{:?}", verdict.outcome))
             }
@@ -177,9 +177,7 @@ async fn quota_svc_started_without_redis_is_not_ready_until_redis_starts() {
     let live = testkit::http::client().get(format!("{}/livez", quota.admin_url())).send().await.unwrap();
     assert_eq!(live.status(), 200, "quota-svc is live: a restart would not help");
     let started = Instant::now();
-    let demo = quota_client::wire::Charge { key_sha256: None, demo: Some(true), origin: None };
-    let batch = quota_client::wire::ChargeRequest { charges: vec![demo] };
-    assert_eq!(client.charge(&batch).await.unwrap().verdicts[0].outcome, Outcome::Unavailable);
+    assert_eq!(client.charge(&[Charge::Demo]).await.unwrap()[0].outcome, Outcome::Unavailable);
     assert!(started.elapsed() < STORE_TIMEOUT + SLACK);
     let account = NewAccount { login: "early".to_owned(), credential: None };
     let error = client.create_account(&account).await.unwrap_err();

@@ -4,8 +4,8 @@ use http::{HeaderMap, HeaderValue};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::{ChargeError, Subject};
-use quota_api::{Outcome, TRACE_LINKS, Verdict};
+use super::ChargeError;
+use quota_api::{Charge, Outcome, TRACE_LINKS, Verdict};
 
 const TRACEPARENT: &str = "traceparent";
 
@@ -17,7 +17,7 @@ pub(super) type ChargeResult = Result<Verdict, ChargeError>;
 
 /// A charge whose caller waits for the result.
 pub(super) struct PendingCharge {
-    pub(super) subject: Subject,
+    pub(super) charge: Charge,
     pub(super) deadline: Instant,
     /// `None` after the result has been sent.
     pub(super) result_sender: Option<oneshot::Sender<ChargeResult>>,
@@ -72,8 +72,8 @@ impl Batch {
         Some(headers)
     }
 
-    pub(super) fn subjects(&self) -> Vec<Subject> {
-        self.0.iter().map(|charge| charge.subject).collect()
+    pub(super) fn charges(&self) -> Vec<Charge> {
+        self.0.iter().map(|pending| pending.charge).collect()
     }
 
     /// Resolves each charge with the verdict at its position.
@@ -110,26 +110,28 @@ impl PendingCharge {
 mod tests {
     use std::time::Duration;
 
+    use api_key::KeyDigest;
+
     use super::*;
 
-    fn pending(subject: Subject, deadline: Instant) -> (PendingCharge, oneshot::Receiver<ChargeResult>) {
+    fn pending(charge: Charge, deadline: Instant) -> (PendingCharge, oneshot::Receiver<ChargeResult>) {
         let (sender, receiver) = oneshot::channel();
-        (PendingCharge { subject, deadline, result_sender: Some(sender), trace: None }, receiver)
+        (PendingCharge { charge, deadline, result_sender: Some(sender), trace: None }, receiver)
     }
 
     #[test]
     fn expired_and_canceled_charges_are_not_sent() {
         let now = Instant::now();
-        let (expired, mut expired_result) = pending(Subject::Demo, now);
-        let (canceled, canceled_result) = pending(Subject::Demo, now + Duration::from_secs(1));
-        let (waiting, mut waiting_result) =
-            pending(Subject::Key([1; 32], None), now + Duration::from_millis(1));
+        let (expired, mut expired_result) = pending(Charge::Demo, now);
+        let (canceled, canceled_result) = pending(Charge::Demo, now + Duration::from_secs(1));
+        let key = Charge::Key { digest: KeyDigest([1; 32]), origin: None };
+        let (waiting, mut waiting_result) = pending(key, now + Duration::from_millis(1));
         drop(canceled_result);
         let mut batch = Batch::new(vec![expired, canceled, waiting]);
         batch.drop_abandoned(now);
         assert_eq!(expired_result.try_recv(), Ok(Err(ChargeError::TimedOut)));
         assert_eq!(batch.len(), 1);
-        assert!(matches!(batch.subjects()[..], [Subject::Key(..)]));
+        assert_eq!(batch.charges(), [key]);
         assert_eq!(batch.next_deadline(), Some(now + Duration::from_millis(1)));
         assert!(waiting_result.try_recv().is_err(), "the remaining charge is unresolved");
     }

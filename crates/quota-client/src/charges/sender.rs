@@ -129,7 +129,7 @@ impl BatchSender {
         batch.drop_abandoned(started);
         let Some(deadline) = batch.next_deadline() else { return Ok(Vec::new()) };
         let mut timer = self.timers.take(deadline);
-        let call = self.service.charge(batch.subjects(), batch.trace());
+        let call = self.service.charge(batch.charges(), batch.trace());
         let response = with_deadlines(call, batch, timer.as_mut()).await;
         self.timers.put_back(timer);
         let result = response.and_then(|verdicts| check_count(verdicts, batch));
@@ -174,9 +174,9 @@ fn check_count(verdicts: Vec<Verdict>, batch: &Batch) -> Result<Vec<Verdict>, Cl
 
 #[cfg(test)]
 mod tests {
+    use quota_api::Charge;
     use tokio::sync::oneshot;
 
-    use super::super::Subject;
     use super::*;
 
     #[tokio::test]
@@ -184,7 +184,7 @@ mod tests {
         let pending = |time| {
             let (sender, receiver) = oneshot::channel();
             let (deadline, result_sender) = (Instant::now() + time, Some(sender));
-            (PendingCharge { subject: Subject::Demo, deadline, result_sender, trace: None }, receiver)
+            (PendingCharge { charge: Charge::Demo, deadline, result_sender, trace: None }, receiver)
         };
         let (short, short_result) = pending(Duration::from_millis(10));
         let (long, mut long_result) = pending(Duration::from_secs(60));

@@ -7,7 +7,6 @@ use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use data_encoding::HEXLOWER;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
@@ -15,19 +14,19 @@ use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
-use quota_api::{ChargeResponse, Verdict};
+use quota_api::{BATCH_TYPE, Charge, Verdict, decode_verdicts, encode_charges};
 use reqwest::Url;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
 use super::is_unauthorized;
-use super::transport::{self, CONNECT_TIMEOUT, IDLE_TIMEOUT};
-use crate::charges::{ChargeService, Subject};
+use super::transport::{CONNECT_TIMEOUT, IDLE_TIMEOUT};
+use crate::charges::ChargeService;
 use crate::error::{ClientError, Result};
 use crate::token::QuotaToken;
 
-/// Maximum response size in bytes; 256 verdicts need less than 40 KiB.
-const MAX_RESPONSE: usize = 256 << 10;
+/// Maximum response size in bytes; 256 verdicts need 10.5 KiB.
+const MAX_RESPONSE: usize = 64 << 10;
 
 #[derive(Clone, Debug)]
 pub(super) struct ChargeTarget {
@@ -48,7 +47,7 @@ impl ChargeTarget {
         *head.uri_mut() = format!("{}/charges", base.path()).parse().map_err(|_| invalid())?;
         let headers = head.headers_mut();
         headers.insert(HOST, HeaderValue::try_from(authority).map_err(|_| invalid())?);
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(BATCH_TYPE));
         let host = host.trim_matches(['[', ']']).to_owned();
         Ok(Self { host, port: base.port_or_known_default().unwrap_or(80), head })
     }
@@ -66,8 +65,8 @@ impl ChargeCalls {
         Self { target, token, idle: Mutex::default() }
     }
 
-    /// Sends a serialized batch with its trace context. Only connecting has a timeout.
-    async fn call(&self, body: Bytes, trace: Option<HeaderMap>) -> Result<ChargeResponse> {
+    /// Sends an encoded batch with its trace context. Only connecting has a timeout.
+    async fn call(&self, body: Bytes, trace: Option<HeaderMap>) -> Result<Vec<Verdict>> {
         loop {
             let mut request = self.target.head.clone().map(|()| Full::new(body.clone()));
             if let Some(trace) = &trace {
@@ -83,7 +82,7 @@ impl ChargeCalls {
         }
     }
 
-    async fn send(&self, mut request: Call) -> Result<ChargeResponse> {
+    async fn send(&self, mut request: Call) -> Result<Vec<Verdict>> {
         loop {
             let (mut connection, is_new) = match self.take_idle() {
                 Some(connection) => (connection, false),
@@ -112,7 +111,7 @@ impl ChargeCalls {
     }
 
     /// Keeps the connection for the next call and parses the response. A status other than 2xx is an error.
-    fn finish(&self, mut connection: Connection, (status, body): RawResponse) -> Result<ChargeResponse> {
+    fn finish(&self, mut connection: Connection, (status, body): RawResponse) -> Result<Vec<Verdict>> {
         connection.last_used = Instant::now();
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         // After a peak, the connections at the bottom are not needed anymore.
@@ -123,7 +122,7 @@ impl ChargeCalls {
         idle.push(connection);
         drop(idle);
         match status.is_success() {
-            true => transport::parse(&body),
+            true => parse_verdicts(&body),
             false => Err(ClientError::from_response(status.as_u16(), &body)),
         }
     }
@@ -139,36 +138,13 @@ impl ChargeCalls {
 }
 
 impl ChargeService for ChargeCalls {
-    fn charge(&self, charges: Vec<Subject>, trace: Option<HeaderMap>) -> BoxFuture<'_, Result<Vec<Verdict>>> {
-        let call = self.call(request_body(&charges).into(), trace);
-        call.map(|result| result.map(|response| response.verdicts)).boxed()
+    fn charge(&self, charges: Vec<Charge>, trace: Option<HeaderMap>) -> BoxFuture<'_, Result<Vec<Verdict>>> {
+        self.call(encode_charges(&charges).into(), trace).boxed()
     }
 }
 
-/// Writes the JSON of a [`quota_api::ChargeRequest`] directly, without building that struct.
-fn request_body(charges: &[Subject]) -> String {
-    const MAX_CHARGE_LEN: usize = r#"{"key_sha256":"","origin":""},"#.len() + 64 + 32;
-    let mut body = String::with_capacity(16 + MAX_CHARGE_LEN * charges.len());
-    body.push_str(r#"{"charges":["#);
-    for (index, charge) in charges.iter().enumerate() {
-        if index > 0 {
-            body.push(',');
-        }
-        match charge {
-            Subject::Key(sha256, origin) => {
-                body.push_str(r#"{"key_sha256":""#);
-                HEXLOWER.encode_append(sha256, &mut body);
-                if let Some(origin) = origin {
-                    body.push_str(r#"","origin":""#);
-                    HEXLOWER.encode_append(&origin.to_be_bytes(), &mut body);
-                }
-                body.push_str(r#""}"#);
-            }
-            Subject::Demo => body.push_str(r#"{"demo":true}"#),
-        }
-    }
-    body.push_str("]}");
-    body
+pub(super) fn parse_verdicts(body: &[u8]) -> Result<Vec<Verdict>> {
+    decode_verdicts(body).ok_or_else(|| ClientError::Protocol("malformed verdicts".to_owned()))
 }
 
 type Call = Request<Full<Bytes>>;
@@ -254,22 +230,4 @@ fn unreachable(error: impl std::error::Error + Send + Sync + 'static) -> ClientE
 
 fn interrupted(error: hyper::Error) -> Failure {
     Failure::Other(ClientError::Interrupted(Box::new(error)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use quota_api::{Charge, ChargeRequest};
-
-    #[test]
-    fn body_parses_as_charge_request() {
-        let charges = [Subject::Key([0xab; 32], None), Subject::Demo, Subject::Key([1; 32], Some(0xcd))];
-        let parsed: ChargeRequest =
-            serde_json::from_str(&request_body(&charges)).expect("valid ChargeRequest");
-        let key = Charge { key_sha256: Some("ab".repeat(32)), demo: None, origin: None };
-        let demo = Charge { key_sha256: None, demo: Some(true), origin: None };
-        let origin = Some("0".repeat(30) + "cd");
-        let restricted = Charge { key_sha256: Some("01".repeat(32)), demo: None, origin };
-        assert_eq!(parsed.charges, [key, demo, restricted]);
-    }
 }

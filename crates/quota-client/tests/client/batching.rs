@@ -7,7 +7,7 @@ use quota_client::wire::Charge;
 use quota_client::{BatchConfig, CallOutcome, ChargeError, Charger};
 use tokio::task::JoinSet;
 
-use crate::fake::{ChargeFuture, Exchange, Fake, Log, begin, key, verdict};
+use crate::fake::{ChargeFuture, Exchange, Fake, Log, begin, charge, verdict};
 
 /// Longer than any test takes.
 const LONG: Duration = Duration::from_secs(60);
@@ -196,7 +196,7 @@ async fn concurrent_callers_get_their_own_verdicts() {
         let charger = charger.clone();
         callers.spawn(async move {
             for number in (caller * 1000)..(caller * 1000 + 50) {
-                assert_eq!(charger.charge(&key(number), None).await, Ok(verdict(number)));
+                assert_eq!(charger.charge(charge(number)).await, Ok(verdict(number)));
             }
         });
     }
@@ -244,7 +244,7 @@ async fn charge_fails_immediately_if_queue_is_full() {
     let first = begin(&charger, 0);
     let first_call = fake.next().await;
     let (one, two) = (begin(&charger, 1), begin(&charger, 2));
-    assert_eq!(charger.charge(&key(3), None).await, Err(ChargeError::Overloaded));
+    assert_eq!(charger.charge(charge(3)).await, Err(ChargeError::Overloaded));
     assert_eq!(*log.errors.lock().unwrap(), [ChargeError::Overloaded]);
     first_call.allow();
     fake.next().await.allow();
@@ -252,12 +252,12 @@ async fn charge_fails_immediately_if_queue_is_full() {
 }
 
 #[tokio::test]
-async fn demo_charge_sets_demo_field() {
+async fn demo_charge_is_sent_as_demo() {
     let mut fake = Fake::start().await;
     let charger = fake.charger(one_call_at_a_time());
-    let charge = tokio::spawn(async move { charger.charge_demo().await });
+    let charge = tokio::spawn(async move { charger.charge(Charge::Demo).await });
     let exchange = fake.next().await;
-    assert_eq!(exchange.charges(), [Charge { key_sha256: None, demo: Some(true), origin: None }]);
-    exchange.json(200, r#"{"verdicts":[{"outcome":"allowed","limit":1000,"remaining":9,"reset":7}]}"#);
-    assert_eq!(charge.await.unwrap().unwrap().remaining, Some(9));
+    assert_eq!(exchange.charges(), [Charge::Demo]);
+    exchange.verdicts(&[verdict(1000)]);
+    assert_eq!(charge.await.unwrap(), Ok(verdict(1000)));
 }

@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use quota_client::wire::{Charge, ChargeRequest, ChargeResponse, Outcome, Verdict};
+use api_key::KeyDigest;
+use quota_client::wire::{Charge, Outcome, Verdict, decode_charges, encode_verdicts};
 use quota_client::{BatchConfig, CallReport, ChargeError, ChargeObserver, Charger, QuotaClient};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -120,7 +121,7 @@ impl Exchange {
 
     pub fn charges(&self) -> Vec<Charge> {
         assert_eq!(self.line(), "POST /internal/v1/charges");
-        serde_json::from_slice::<ChargeRequest>(&self.body).unwrap().charges
+        decode_charges(&self.body).unwrap()
     }
 
     /// The numbers of the charged keys. See [`key`].
@@ -135,29 +136,33 @@ impl Exchange {
         ));
     }
 
-    pub fn raw(self, response: String) {
-        self.response.send(FakeResponse::Whole(response.into_bytes())).ok();
+    pub fn verdicts(self, verdicts: &[Verdict]) {
+        self.raw(response_with(verdicts));
     }
 
-    pub fn raw_then_close(self, response: &str) {
-        self.response.send(FakeResponse::ThenClose(response.as_bytes().to_vec())).ok();
+    pub fn raw(self, response: impl Into<Vec<u8>>) {
+        self.response.send(FakeResponse::Whole(response.into())).ok();
+    }
+
+    pub fn raw_then_close(self, response: impl Into<Vec<u8>>) {
+        self.response.send(FakeResponse::ThenClose(response.into())).ok();
     }
 
     /// Allows each charge. The limit in the verdict is the number of the key.
     pub fn allow(self) {
-        let body = self.verdicts();
-        self.json(200, &body);
+        let verdicts = self.allowed();
+        self.verdicts(&verdicts);
     }
 
     pub fn allow_byte_by_byte(self) {
         let response = self.allowing_response();
-        self.response.send(FakeResponse::ByteByByte(response.into_bytes())).ok();
+        self.response.send(FakeResponse::ByteByByte(response)).ok();
     }
 
     /// Closes the connection without announcing it.
     pub fn allow_then_close(self) {
         let response = self.allowing_response();
-        self.raw_then_close(&response);
+        self.raw_then_close(response);
     }
 
     /// Sends the response twice: the second one was not requested.
@@ -166,15 +171,20 @@ impl Exchange {
         self.raw(response.repeat(2));
     }
 
-    fn allowing_response(&self) -> String {
-        let body = self.verdicts();
-        format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+    fn allowed(&self) -> Vec<Verdict> {
+        self.numbers().into_iter().map(verdict).collect()
     }
 
-    fn verdicts(&self) -> String {
-        let verdicts = self.numbers().into_iter().map(verdict).collect();
-        serde_json::to_string(&ChargeResponse { verdicts }).unwrap()
+    fn allowing_response(&self) -> Vec<u8> {
+        response_with(&self.allowed())
     }
+}
+
+/// The response of a charge call.
+pub fn response_with(verdicts: &[Verdict]) -> Vec<u8> {
+    let body = encode_verdicts(verdicts);
+    let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
+    [head.into_bytes(), body].concat()
 }
 
 pub fn verdict(number: u32) -> Verdict {
@@ -189,15 +199,16 @@ pub fn verdict(number: u32) -> Verdict {
     }
 }
 
-/// A key digest that ends with `number`.
-pub fn key(number: u32) -> [u8; 32] {
+/// A charge of a key whose digest ends with `number`.
+pub fn charge(number: u32) -> Charge {
     let mut digest = [0; 32];
     digest[28..].copy_from_slice(&number.to_be_bytes());
-    digest
+    Charge::Key { digest: KeyDigest(digest), origin: None }
 }
 
 fn number_of(charge: &Charge) -> u32 {
-    u32::from_str_radix(&charge.key_sha256.as_ref().unwrap()[56..], 16).unwrap()
+    let Charge::Key { digest, .. } = charge else { panic!("the demo has no number") };
+    u32::from_be_bytes(*digest.0.last_chunk().unwrap())
 }
 
 pub type ChargeFuture = Pin<Box<dyn Future<Output = Result<Verdict, ChargeError>> + Send>>;
@@ -205,10 +216,10 @@ pub type ChargeFuture = Pin<Box<dyn Future<Output = Result<Verdict, ChargeError>
 /// Starts a charge. It is in the queue when this returns.
 pub fn begin(charger: &Charger, number: u32) -> ChargeFuture {
     let charger = charger.clone();
-    let mut charge: ChargeFuture = Box::pin(async move { charger.charge(&key(number), None).await });
-    let poll = charge.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    let mut future: ChargeFuture = Box::pin(async move { charger.charge(charge(number)).await });
+    let poll = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     assert_eq!(poll, Poll::Pending);
-    charge
+    future
 }
 
 /// Records calls and failed charges.

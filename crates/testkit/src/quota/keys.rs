@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use api_key::ApiKey;
-use quota_client::wire::{
-    Charge, ChargeRequest, ChargeResponse, CreatedKey, EventKind, Key, NewAccount, NewKey, Outcome, Scope,
-};
+use api_key::{ApiKey, KeyDigest};
+use quota_client::wire::{Charge, CreatedKey, EventKind, Key, NewAccount, NewKey, Outcome, Scope, Verdict};
 use quota_client::{BatchConfig, Charger, ClientError, QuotaClient};
 
 use super::Quota;
@@ -21,7 +19,7 @@ pub struct TestKey {
     /// The key as returned when it was created.
     pub key: Key,
     /// The digest by which it is charged.
-    pub sha256: [u8; 32],
+    pub digest: KeyDigest,
 }
 
 impl TestKey {
@@ -37,22 +35,20 @@ impl TestKey {
     /// A key that was created in this account.
     #[must_use]
     pub fn new(CreatedKey { secret, key }: CreatedKey, account: String) -> Self {
-        let sha256 = ApiKey::parse(&secret).expect("well-formed key").digest().0;
-        Self { secret, account, key, sha256 }
+        let digest = ApiKey::parse(&secret).expect("well-formed key").digest();
+        Self { secret, account, key, digest }
     }
 
     /// A batch of `count` charges of this key.
     #[must_use]
-    pub fn charges(&self, count: usize) -> ChargeRequest {
-        let charge =
-            Charge { key_sha256: Some(api_key::KeyDigest(self.sha256).to_hex()), demo: None, origin: None };
-        ChargeRequest { charges: vec![charge; count] }
+    pub fn charges(&self, count: usize) -> Vec<Charge> {
+        vec![Charge::Key { digest: self.digest, origin: None }; count]
     }
 
     /// Charges the key `count` times in one call and returns the outcomes in order.
     pub async fn charge(&self, client: &QuotaClient, count: usize) -> Vec<Outcome> {
-        let response = client.charge(&self.charges(count)).await.expect("response of quota-svc");
-        response.verdicts.iter().map(|verdict| verdict.outcome).collect()
+        let verdicts = client.charge(&self.charges(count)).await.expect("response of quota-svc");
+        verdicts.iter().map(|verdict| verdict.outcome).collect()
     }
 
     /// Reads the current state of the key.
@@ -100,11 +96,9 @@ impl Quota {
 
 /// The outcome of the first charge of a call, or the error, for [`crate::loadgen::Report::outcomes`].
 #[must_use]
-pub fn first_outcome(result: &Result<ChargeResponse, ClientError>) -> String {
+pub fn first_outcome(result: &Result<Vec<Verdict>, ClientError>) -> String {
     match result {
-        Ok(response) => {
-            response.verdicts.first().map_or_else(|| "none".to_owned(), |v| format!("{:?}", v.outcome))
-        }
+        Ok(verdicts) => verdicts.first().map_or_else(|| "none".to_owned(), |v| format!("{:?}", v.outcome)),
         Err(error) => format!("{error}"),
     }
 }

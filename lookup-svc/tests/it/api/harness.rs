@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use api_key::ApiKey;
+use api_key::{ApiKey, KeyDigest};
 use http_server::{Lifecycle, ServeArgs, Server};
 use lookup_svc::app::{GeoData, LookupService};
 use lookup_svc::config::Config;
 use poem::{Endpoint, EndpointExt, Request, Response, Result};
-use quota_client::wire::{ChargeRequest, ChargeResponse, Limits, Outcome, Scope, Status, Verdict};
+use quota_client::wire::{Charge, Limits, Outcome, Scope, Status, Verdict, decode_charges, encode_verdicts};
 use reqwest::{Method, StatusCode};
 use serde_json::Value;
 use service_kit::{Kit, PublicPort};
@@ -37,8 +37,8 @@ pub enum QuotaMode {
 /// A fake quota-svc.
 #[derive(Clone)]
 pub struct FakeQuota {
-    /// The verdict for each key, by its digest in hex, and for `demo`.
-    verdicts: Arc<Mutex<HashMap<String, Verdict>>>,
+    /// The verdict for each key, by its digest; `None` is the demo.
+    verdicts: Arc<Mutex<HashMap<Option<KeyDigest>, Verdict>>>,
     charges: Arc<AtomicUsize>,
     calls: Arc<watch::Sender<usize>>,
     mode: Arc<watch::Sender<QuotaMode>>,
@@ -84,17 +84,20 @@ impl FakeQuota {
 
     /// Sets the verdict for demo requests.
     pub fn set_demo(&self, verdict: Verdict) {
-        self.verdicts.lock().unwrap().insert("demo".to_owned(), verdict);
+        self.verdicts.lock().unwrap().insert(None, verdict);
     }
 
-    fn charge(&self, request: &ChargeRequest) -> ChargeResponse {
-        self.charges.fetch_add(request.charges.len(), Ordering::SeqCst);
+    fn charge(&self, charges: &[Charge]) -> Vec<Verdict> {
+        self.charges.fetch_add(charges.len(), Ordering::SeqCst);
         let verdicts = self.verdicts.lock().unwrap();
-        let verdict = |charge: &quota_client::wire::Charge| {
-            let name = charge.key_sha256.as_deref().unwrap_or("demo");
-            verdicts.get(name).copied().unwrap_or(bare(Outcome::UnknownKey))
+        let verdict = |charge: &Charge| {
+            let digest = match charge {
+                Charge::Key { digest, .. } => Some(*digest),
+                Charge::Demo => None,
+            };
+            verdicts.get(&digest).copied().unwrap_or(bare(Outcome::UnknownKey))
         };
-        ChargeResponse { verdicts: request.charges.iter().map(verdict).collect() }
+        charges.iter().map(verdict).collect()
     }
 }
 
@@ -116,8 +119,8 @@ impl Endpoint for FakeQuota {
             QuotaMode::Hold | QuotaMode::Hang => std::future::pending().await,
             QuotaMode::Fail => Ok(StatusCode::SERVICE_UNAVAILABLE.into()),
             QuotaMode::Normal => {
-                let charges = serde_json::from_slice(&request.take_body().into_vec().await?).unwrap();
-                Ok(serde_json::to_vec(&self.charge(&charges)).unwrap().into())
+                let charges = decode_charges(&request.take_body().into_vec().await?).unwrap();
+                Ok(encode_verdicts(&self.charge(&charges)).into())
             }
         }
     }
@@ -219,7 +222,7 @@ impl Harness {
     /// Creates a valid key whose requests get this verdict.
     pub fn create_key(&self, verdict: Verdict) -> String {
         let key = ApiKey::generate().unwrap();
-        self.quota.verdicts.lock().unwrap().insert(key.digest().to_hex(), verdict);
+        self.quota.verdicts.lock().unwrap().insert(Some(key.digest()), verdict);
         key.expose().to_owned()
     }
 

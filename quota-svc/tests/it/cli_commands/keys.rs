@@ -1,17 +1,17 @@
 //! `key create`, `key list`, `key show`, and unknown keys.
 
 use api_key::ApiKey;
-use quota_api::{Charge, ChargeRequest, Outcome};
+use quota_api::{Charge, Outcome};
 
 use super::cli_harness::{CliHarness, string};
 
 impl CliHarness {
     /// Charges a key `times` times in one batch; returns the last outcome.
     pub async fn charge(&self, key: &str, times: usize) -> Outcome {
-        let key_sha256 = Some(ApiKey::parse(key).expect("key is valid").digest().to_hex());
-        let charges = vec![Charge { key_sha256, demo: None, origin: None }; times];
-        let response = self.quota.client().charge(&ChargeRequest { charges }).await.unwrap();
-        response.verdicts.last().unwrap().outcome
+        let digest = ApiKey::parse(key).expect("key is valid").digest();
+        let charges = vec![Charge::Key { digest, origin: None }; times];
+        let verdicts = self.quota.client().charge(&charges).await.unwrap();
+        verdicts.last().unwrap().outcome
     }
 }
 
