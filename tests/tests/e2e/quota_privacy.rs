@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use quota_client::QuotaClient;
 use quota_client::wire::{
-    NewAccount, NewKey, NewSession, Outcome, Scope, SetCredential, SettingsChange, StateChange,
+    BATCH_TYPE, NewAccount, NewKey, NewSession, Outcome, Scope, SetCredential, SettingsChange, StateChange,
 };
 use testkit::http;
 use testkit::process::TOKEN;
@@ -52,13 +52,13 @@ async fn use_everything(client: &QuotaClient, url: &str) -> TestKey {
     // Invalid calls with secrets in the wrong fields.
     let digest = key.digest.to_hex();
     for body in [
-        format!(r#"{{"charges":[{{"key":"{}"}}]}}"#, key.secret),
-        format!(r#"{{"charges":[{{"key_sha256":"{digest}x"}}]}}"#),
+        format!(r#"{{"key":"{}"}}"#, key.secret),
+        format!(r#"{{"digest":"{digest}"}}"#),
         format!(r#"{{"login":"{LOGIN}","credential":["{CREDENTIAL}"]}}"#),
     ] {
-        for path in ["charges", "accounts"] {
+        for (path, content_type) in [("charges", BATCH_TYPE), ("accounts", "application/json")] {
             let request = http::client().post(format!("{url}/internal/v1/{path}")).bearer_auth(TOKEN);
-            let request = request.header("content-type", "application/json").body(body.clone());
+            let request = request.header("content-type", content_type).body(body.clone());
             assert_eq!(request.send().await.unwrap().status(), 400);
         }
     }
