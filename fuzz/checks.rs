@@ -32,7 +32,7 @@ pub fn address(data: &[u8]) -> bool {
     true
 }
 
-/// The bodies of charge calls: a decoded batch of charges or of verdicts is encoded as the same bytes.
+/// The bodies of charge calls: bytes that decode as charges or as verdicts are encoded as the same bytes.
 pub fn batch(data: &[u8]) -> bool {
     let charges = decode_charges(data).map(|charges| encode_charges(&charges));
     let verdicts = decode_verdicts(data).map(|verdicts| encode_verdicts(&verdicts));

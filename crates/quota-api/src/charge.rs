@@ -13,7 +13,7 @@ use super::Scope;
 pub const TRACE_LINKS: &str = "x-trace-links";
 
 /// The code that a charge results in.
-// The numbers are those of charge calls.
+// The numbers are sent in charge calls.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Outcome {
     /// The only one that lets the request through.
@@ -53,7 +53,7 @@ base::names!(Outcome:
 pub enum Charge {
     Key {
         digest: KeyDigest,
-        /// Hash of the request's `Origin` ([`origin_hash`]), if it has exactly one.
+        /// Hash of the request's `Origin` ([`origin_hash`]). `None` unless the request has exactly one.
         origin: Option<u128>,
     },
     /// The demo quota, which all callers without a key share.

@@ -1,6 +1,7 @@
 //! The model of accounts, keys and quotas: the types of quota-svc, of its internal API, command line and clients, and of
 //! dashboard-api. Their doc comments are the descriptions in `openapi/quota-svc.json` and `openapi/dashboard-api.json`.
-//! serde reads and writes the types; poem-openapi derives only their schemas. Charges and verdicts are binary ([`batch`]).
+//! serde reads and writes the types; poem-openapi derives only their schemas. Charges and verdicts are the exception: `batch.rs`
+//! encodes them, and they have no schemas.
 
 mod account;
 mod batch;

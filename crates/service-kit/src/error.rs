@@ -132,7 +132,9 @@ fn message(error: &poem::Error, status: StatusCode) -> String {
         StatusCode::NOT_FOUND => "This path does not exist. Check the URL.".to_owned(),
         StatusCode::METHOD_NOT_ALLOWED => "This path does not support this HTTP method.".to_owned(),
         StatusCode::PAYLOAD_TOO_LARGE => "The request body is too large.".to_owned(),
-        StatusCode::UNSUPPORTED_MEDIA_TYPE => "Send the body as `application/json`.".to_owned(),
+        StatusCode::UNSUPPORTED_MEDIA_TYPE => {
+            "Send the body with its `Content-Type`, usually `application/json`.".to_owned()
+        }
         status if status.is_server_error() => {
             tracing::error!(%status, %error, "request failed");
             INTERNAL_ERROR.to_owned()

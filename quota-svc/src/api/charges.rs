@@ -9,7 +9,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use http::HeaderMap;
 use poem_openapi::payload::Binary;
-use poem_openapi::{OpenApi, Tags};
+use poem_openapi::{ApiResponse, OpenApi, Tags};
 use quota_api::{Charge, MAX_BATCH, Status, Verdict, decode_charges, encode_verdicts};
 use quota_client::{ChargeService, ClientError};
 use service_kit::SerdeJson;
@@ -36,6 +36,13 @@ pub(super) enum Tag {
 
 pub struct ChargesApi(pub Arc<Context>);
 
+#[derive(ApiResponse)]
+enum Charged {
+    /// The verdicts, in the order of the charges.
+    #[oai(status = 200)]
+    Verdicts(Binary<Vec<u8>>),
+}
+
 #[OpenApi(tag = "Tag::Charges")]
 impl ChargesApi {
     /// Charge a batch of requests
@@ -43,23 +50,24 @@ impl ChargesApi {
     /// Processes the charges in order, each atomically. A charge that fails has the outcome `unavailable` and does not
     /// affect the others.
     ///
-    /// The request has 1 to 256 records of 49 bytes, one for each charge: 1 byte for the kind (0 the demo, 1 a key, 2 a key,
-    /// for a request with an origin), the SHA-256 of the API key, and the first half of the SHA-256 of the `Origin` header.
+    /// The request has 1 to 256 records of 49 bytes, one for each charge: 1 byte for the kind (0: demo, 1: key, 2: key and
+    /// origin), 32 bytes for the SHA-256 of the API key, and 16 bytes for the first half of the SHA-256 of the `Origin` header.
     /// Bytes that the kind does not use are 0.
     ///
     /// The response has a record of 42 bytes for each charge, in the same order: 1 byte for the outcome (0 allowed,
     /// 1 unknown key, 2 inactive, 3 expired, 4 wrong origin, 5 suspended, 6 paused, 7 burst exceeded, 8 daily exceeded,
     /// 9 unavailable), 1 byte for the scope (0 ip, 1 geo, 2 full), and five little-endian numbers of 8 bytes: the limit that
-    /// applies, the requests left, when the limit resets, the seconds to wait, and when the key expired (Unix times in
-    /// seconds). In an absent scope or number, all bits are 1.
+    /// applies (the burst limit for outcomes 6 and 7, otherwise the daily limit), the requests left, when the limit resets, the
+    /// seconds to wait, and when the key expired (Unix times in seconds). All but the third are less than 2^32. An absent scope
+    /// or number has all bits set.
     #[oai(path = "/charges", method = "post", operation_id = "chargeBatch")]
-    async fn charge(&self, body: Binary<Vec<u8>>) -> Result<Binary<Vec<u8>>> {
+    async fn charge(&self, body: Binary<Vec<u8>>) -> Result<Charged> {
         let charges = decode_charges(&body).ok_or(RequestError::Charges)?;
         if charges.is_empty() || charges.len() > MAX_BATCH {
             let actual = charges.len();
             return Err(RequestError::BatchSize { max: MAX_BATCH, items: "charges", actual }.into());
         }
-        Ok(Binary(encode_verdicts(&self.0.charge_batch(&charges).await)))
+        Ok(Charged::Verdicts(Binary(encode_verdicts(&self.0.charge_batch(&charges).await))))
     }
 
     /// Show the state of the service
@@ -72,7 +80,7 @@ impl ChargesApi {
     }
 }
 
-/// Who is charged, and the hash of the request's origin. The demo is for every origin.
+/// Subject and origin of a charge. The demo accepts every origin, so it has none.
 fn subject_of(charge: &Charge) -> (Subject, Option<u128>) {
     match *charge {
         Charge::Key { digest, origin } => (Subject::Key(KeyId::of(&digest)), origin),

@@ -64,7 +64,7 @@ pub enum RequestError {
     Reason,
     #[error("actor must be owner, operator, system or admin:LOGIN")]
     Actor,
-    #[error("the charges are malformed")]
+    #[error("the body must consist of valid charges of 49 bytes each")]
     Charges,
     #[error("accounts[{0}]: {1}")]
     Account(usize, ImportError),

@@ -83,9 +83,9 @@ async fn batch_of_256_is_charged_and_larger_or_empty_gets_400() {
 async fn invalid_batch_gets_400_and_charges_nothing() {
     let (_redis, quota, key) = start().await;
     let good = encode_charges(&key.charges(2));
-    let half_a_record = good[..good.len() - 1].to_vec();
+    let truncated = good[..good.len() - 1].to_vec();
     let unknown_kind = [&good[..good.len() / 2], &[9], &good[good.len() / 2 + 1..]].concat();
-    for body in [half_a_record, unknown_kind] {
+    for body in [truncated, unknown_kind] {
         let (status, response) = post(&quota, body.clone()).await;
         assert_eq!((status, &response["error"]), (400, &json!("invalid_charges")), "{body:?}: {response}");
         for field in ["message", "docs"] {

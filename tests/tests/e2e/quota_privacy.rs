@@ -49,7 +49,7 @@ async fn use_everything(client: &QuotaClient, url: &str) -> TestKey {
     client.change_state(&key.key.id, None, StateChange::Resume).await.unwrap();
     client.export(None, 10).await.unwrap();
     client.delete_session(&account, SESSION).await.unwrap();
-    // Invalid calls with secrets in the wrong fields.
+    // Invalid bodies that contain secrets.
     let digest = key.digest.to_hex();
     for body in [
         format!(r#"{{"key":"{}"}}"#, key.secret),

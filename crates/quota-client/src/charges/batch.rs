@@ -1,4 +1,4 @@
-//! A batch of charges: builds the request body and returns each result to its caller.
+//! A batch of charges: their deadlines, their trace contexts, and the results for their callers.
 
 use http::{HeaderMap, HeaderValue};
 use tokio::sync::oneshot;

@@ -124,7 +124,7 @@ impl Exchange {
         decode_charges(&self.body).unwrap()
     }
 
-    /// The numbers of the charged keys. See [`key`].
+    /// The numbers of the charged keys. See [`charge`].
     pub fn numbers(&self) -> Vec<u32> {
         self.charges().iter().map(number_of).collect()
     }
