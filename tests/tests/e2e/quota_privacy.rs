@@ -9,6 +9,7 @@ use std::time::Duration;
 use quota_client::QuotaClient;
 use quota_client::wire::{
     BATCH_TYPE, NewAccount, NewKey, NewSession, Outcome, Scope, SetCredential, SettingsChange, StateChange,
+    encode_charges,
 };
 use testkit::http;
 use testkit::process::TOKEN;
@@ -50,12 +51,9 @@ async fn use_everything(client: &QuotaClient, url: &str) -> TestKey {
     client.export(None, 10).await.unwrap();
     client.delete_session(&account, SESSION).await.unwrap();
     // Invalid bodies that contain secrets.
-    let digest = key.digest.to_hex();
-    for body in [
-        format!(r#"{{"key":"{}"}}"#, key.secret),
-        format!(r#"{{"digest":"{digest}"}}"#),
-        format!(r#"{{"login":"{LOGIN}","credential":["{CREDENTIAL}"]}}"#),
-    ] {
+    let unknown_kind = [&[9][..], &encode_charges(&key.charges(1))[1..]].concat();
+    let login = format!(r#"{{"login":"{LOGIN}","credential":["{CREDENTIAL}"]}}"#);
+    for body in [unknown_kind, key.secret.clone().into_bytes(), login.into_bytes()] {
         for (path, content_type) in [("charges", BATCH_TYPE), ("accounts", "application/json")] {
             let request = http::client().post(format!("{url}/internal/v1/{path}")).bearer_auth(TOKEN);
             let request = request.header("content-type", content_type).body(body.clone());
@@ -78,9 +76,19 @@ fn check(location: &str, text: &str, secrets: &[&str]) {
 
 async fn check_output(quota: &Quota, key: &TestKey) {
     let digest = key.digest.to_hex();
+    let bytes = format!("{:?}", key.digest.0);
     let middle = &key.secret[8..38];
-    let secrets =
-        [key.secret.as_str(), middle, &digest, LOGIN, CREDENTIAL, NEW_CREDENTIAL, KEY_NAME, SESSION];
+    let secrets = [
+        key.secret.as_str(),
+        middle,
+        &digest,
+        bytes.trim_matches(['[', ']']),
+        LOGIN,
+        CREDENTIAL,
+        NEW_CREDENTIAL,
+        KEY_NAME,
+        SESSION,
+    ];
     check("the log", &quota.service.logs(), &secrets);
     check("standard output", &quota.service.stdout(), &secrets);
     check("/metrics", &quota.metrics().await, &secrets);
