@@ -3,6 +3,7 @@
 //! `tests/README.md` explains how the tests are organized. Every server listens on its own port and stops with its
 //! test.
 
+pub mod attack;
 pub mod cluster;
 pub mod fault_proxy;
 pub mod http;

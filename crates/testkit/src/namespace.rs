@@ -20,7 +20,7 @@ folder=$1 addresses=$2
 shift 2
 ip link set lo up
 for address in $addresses; do ip address add "$address" dev lo; done
-for file in "$folder"/etc/*; do mount --bind "$file" "/etc/${file##*/}"; done
+for file in "$folder"/etc/*; do [ ! -e "$file" ] || mount --bind "$file" "/etc/${file##*/}"; done
 unset http_proxy https_proxy all_proxy HTTP_PROXY HTTPS_PROXY ALL_PROXY
 exec "$@"
 "#;

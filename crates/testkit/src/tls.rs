@@ -1,8 +1,13 @@
 //! A certificate authority for one test, and a server certificate that it signs.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use rustls::client::Resumption;
+use rustls::pki_types::{CertificateDer, pem::PemObject};
+use rustls::{ClientConfig, RootCertStore};
+use tokio_rustls::TlsConnector;
 
 /// The files that a TLS server on loopback and its clients need.
 #[derive(Debug, Clone)]
@@ -38,6 +43,23 @@ impl TlsFiles {
         write(&files.cert, &cert.pem());
         write(&files.key, &key.serialize_pem());
         files
+    }
+
+    /// A client that trusts the authority and resumes no sessions.
+    ///
+    /// # Panics
+    /// If the file of the authority is gone.
+    #[must_use]
+    pub fn connector(&self) -> TlsConnector {
+        let mut roots = RootCertStore::empty();
+        let ca = CertificateDer::from_pem_file(&self.ca).expect("the authority's file");
+        roots.add(ca).expect("valid certificate");
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let config = config.expect("supported versions").with_root_certificates(roots);
+        let mut config = config.with_no_client_auth();
+        config.resumption = Resumption::disabled();
+        Arc::new(config).into()
     }
 }
 

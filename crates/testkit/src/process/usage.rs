@@ -15,7 +15,8 @@ pub fn peak_rss(pid: u32) -> io::Result<u64> {
 
 fn memory(pid: u32, field: &str) -> io::Result<u64> {
     let status = read(pid, "status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix(field)).expect("running process has memory");
+    let line = status.lines().find_map(|line| line.strip_prefix(field));
+    let line = line.ok_or_else(|| io::Error::other("the process has ended"))?;
     let kib = line.trim().strip_suffix(" kB").and_then(|n| n.parse::<u64>().ok()).expect("value in kB");
     Ok(kib * 1024)
 }
