@@ -1,15 +1,16 @@
-//! Rate-limits a repeated log line: one per 10 s, with the number of occurrences since the last one.
+//! Rate-limits a repeated log line: one per interval, with the number of occurrences since the last one.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Minimum time between two log lines.
+/// The default of the minimum time between two log lines.
 const INTERVAL: Duration = Duration::from_secs(10);
 
 /// Counts occurrences of an event and decides when to log them.
 #[derive(Debug)]
 pub struct LogThrottle {
     start: Instant,
+    interval: Duration,
     /// End of the current interval, in milliseconds since `start`.
     suppressed_until: AtomicU64,
     occurrences: AtomicU64,
@@ -17,11 +18,17 @@ pub struct LogThrottle {
 
 impl Default for LogThrottle {
     fn default() -> Self {
-        Self { start: Instant::now(), suppressed_until: AtomicU64::new(0), occurrences: AtomicU64::new(0) }
+        Self::every(INTERVAL)
     }
 }
 
 impl LogThrottle {
+    /// Allows one line per interval.
+    pub fn every(interval: Duration) -> Self {
+        let [suppressed_until, occurrences] = [AtomicU64::new(0), AtomicU64::new(0)];
+        Self { start: Instant::now(), interval, suppressed_until, occurrences }
+    }
+
     /// Counts one occurrence. Returns the number of occurrences since the last log line if a line is due now.
     pub fn allow(&self) -> Option<u64> {
         self.allow_at(self.start.elapsed())
@@ -35,7 +42,7 @@ impl LogThrottle {
             return None;
         }
         // Only one of several concurrent callers logs.
-        let next = millis(now + INTERVAL);
+        let next = millis(now + self.interval);
         self.suppressed_until.compare_exchange(until, next, Relaxed, Relaxed).ok()?;
         Some(self.occurrences.swap(0, Relaxed))
     }

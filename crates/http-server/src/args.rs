@@ -17,8 +17,8 @@ pub struct ServeArgs {
     #[arg(long, env, value_name = "TIME", value_parser = parse_duration, default_value = "25s")]
     pub grace: Duration,
 
-    /// Maximum connections per port. At the limit, a new connection replaces one without a request, or an idle one, of a
-    /// client network with many connections
+    /// Maximum connections per port. One client network may have a quarter of them. At the limit, a new connection replaces
+    /// one of the network with the most
     #[arg(long, env, value_name = "N", default_value_t = 10_000)]
     pub max_connections: usize,
 

@@ -1,26 +1,21 @@
-//! State of one connection: requests, unsent responses, deadlines, and the pending signal to close.
+//! State of one connection: requests, what it holds in memory, deadlines, and the pending signal to close.
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, atomic::Ordering::Relaxed};
-use std::time::Duration;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{
+    Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+    atomic::{AtomicUsize, Ordering::Relaxed},
+};
+use std::{mem, time::Duration};
 
-use futures_util::future::{AbortHandle, AbortRegistration};
 use futures_util::task::AtomicWaker;
-use tokio::{sync::Notify, time::Instant};
+use tokio::time::Instant;
 
-use crate::{args::ServeArgs, registry::Load};
+use crate::limits::{
+    FIELD_COST, FREE_COST, HTTP1_BUFFER, HTTP2_WINDOW, MAX_BLOCK_COST, REQUEST_COST, SMALL_RESPONSE,
+};
+use crate::{args::ServeArgs, header_blocks::BlockBytes};
 
-/// Above this many unsent bytes, the next requests of the connection wait.
-const CONNECTION_UNSENT_LIMIT: usize = 64 * 1024;
-
-/// Memory of a response besides its body: headers, the state of its stream, buffers. A request counts this much until its
-/// response exists.
-const RESPONSE_OVERHEAD: usize = 2 * 1024;
-
-/// The response timeout applies once, and once more for each part of this size.
-const BYTES_PER_TIMEOUT: u32 = 256 * 1024;
-
-/// A connection may be evicted in the middle of a response after this long without progress. Also the time for h2 to
-/// release the data of a reset stream; then the connection is closed.
+/// A connection stands still after this long without progress.
 const STALL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// While a connection drains, the time for incomplete headers, and for the client to close the idle connection.
@@ -29,25 +24,95 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// A signal to a connection to close. A higher value replaces a lower one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ConnectionSignal {
-    /// Close unless busy, to make room for other connections.
-    Evict,
     /// Finish the requests in flight, then close.
     Drain,
     /// Close immediately: the grace period is over, or others need the connection's resources.
     Abort,
 }
 
-/// Why a connection may be evicted. Among networks that use about as much, those with a lower value are evicted first.
+/// What a connection is doing. Of a network's connections, the one with the highest value is evicted first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum EvictionClass {
+pub(crate) enum ConnectionUse {
+    /// It has a request or a response, with progress. The costliest is evicted first, then the youngest.
+    Busy { cost: usize, opened: Instant },
+    /// It is idle, or its requests and responses have made no progress for [`STALL_TIMEOUT`].
+    Still { time: Duration, is_idle: bool },
     /// The client has not sent a request yet.
-    NoRequest,
-    /// No request is being handled, and nothing is being sent.
-    Idle,
-    /// The client does not read one of its responses.
-    Stalled,
-    /// Evicted only for a client of another network, if its own network has more than half of all connections.
-    Busy,
+    NoRequest(Duration),
+}
+
+impl ConnectionUse {
+    /// Names for metrics.
+    pub(crate) const NAMES: [&str; 4] = ["busy", "stalled", "idle", "no_request"];
+
+    pub(crate) fn name(self) -> &'static str {
+        Self::NAMES[match self {
+            Self::Busy { .. } => 0,
+            Self::Still { is_idle, .. } => 1 + usize::from(is_idle),
+            Self::NoRequest(_) => 3,
+        }]
+    }
+
+    pub(crate) fn is_busy(self) -> bool {
+        matches!(self, Self::Busy { .. })
+    }
+
+    /// Whether it has neither a request nor a response.
+    pub(crate) fn is_idle(self) -> bool {
+        matches!(self, Self::Still { is_idle: true, .. } | Self::NoRequest(_))
+    }
+}
+
+/// What connections use together.
+#[derive(Debug)]
+pub(crate) struct Load {
+    handshakes: AtomicUsize,
+    /// The bytes that they make the process hold.
+    cost: AtomicUsize,
+    max_cost: usize,
+    /// Requests being handled. Counted for the port only.
+    handling: AtomicUsize,
+}
+
+impl Load {
+    pub(crate) fn new(max_cost: usize) -> Self {
+        let [handshakes, cost, handling] = [(); 3].map(|()| AtomicUsize::new(0));
+        Self { handshakes, cost, max_cost, handling }
+    }
+
+    pub(crate) fn handshakes(&self) -> usize {
+        self.handshakes.load(Relaxed)
+    }
+
+    pub(crate) fn cost(&self) -> usize {
+        self.cost.load(Relaxed)
+    }
+
+    pub(crate) fn is_over_limit(&self) -> bool {
+        self.cost() > self.max_cost
+    }
+
+    /// Whether an eighth of the limit is free.
+    pub(crate) fn is_relieved(&self) -> bool {
+        self.cost() <= self.max_cost / 8 * 7
+    }
+}
+
+/// A client network: an IPv4 address, or the /48 of an IPv6 address, which providers give a customer.
+#[derive(Debug)]
+pub(crate) struct Network {
+    pub(crate) key: IpAddr,
+    /// The client's part of it: the /64 of an IPv6 address.
+    pub(crate) subnet: IpAddr,
+    pub(crate) load: Arc<Load>,
+}
+
+/// The network of this many bits that an IPv6 address is in. An IPv4 address stays whole.
+pub(crate) fn network_of(address: IpAddr, bits: u32) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.into(),
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << (128 - bits))).into(),
+    }
 }
 
 /// Shared by the connection's task, its streams and the registry.
@@ -57,80 +122,83 @@ pub(crate) struct ConnectionState {
     args: ServeArgs,
     /// All connections of the port.
     port: Arc<Load>,
-    /// The connections of the client's network. Not set for trusted proxies.
-    pub(crate) network: OnceLock<Arc<Load>>,
+    /// Not set for trusted proxies, whose connections carry many clients, and before a PROXY header.
+    pub(crate) network: OnceLock<Network>,
     pub(crate) waker: AtomicWaker,
-    /// Notified when a request has ended, or when all data of a response has been released.
-    room: Notify,
     activity: Mutex<Activity>,
 }
 
-/// What happens on a connection. Progress is the end of a request, and bytes of a response that were written. HTTP/2's
-/// control frames (PING, SETTINGS, WINDOW_UPDATE) are no progress.
+/// What happens on a connection. Progress is the beginning and the end of a request, and bytes of a response that were
+/// written. HTTP/2's control frames (PING, SETTINGS, WINDOW_UPDATE) are no progress.
 #[derive(Debug, Default)]
 pub(crate) struct Activity {
     pub(crate) signal: Option<ConnectionSignal>,
     drain_started: Option<Instant>,
     /// When the handshake ended.
-    pub(crate) established: Option<Instant>,
-    /// Whether a first request has begun.
+    established: Option<Instant>,
+    /// Whether a first request has arrived.
     served: bool,
     pub(crate) http2: bool,
-    /// The number of requests being handled. Requests that wait for `room` are not among them.
-    handling: usize,
+    requests: Vec<RequestEntry>,
+    next_id: u64,
     /// When the first byte of the current headers arrived. `None` if no headers are being read.
     headers_started: Option<Instant>,
     last_progress: Option<Instant>,
     /// Whether bytes must wait: the last write found the socket's send buffer full, or lets other tasks run first.
     pub(crate) write_blocked: bool,
-    /// The bytes of all responses that are not written to the socket yet.
-    pub(crate) unsent: usize,
-    /// The responses of which hyper or h2 still holds data.
-    responses: Vec<ResponseEntry>,
-    next_id: u64,
-    /// Passes the abort registration of a new HTTP/2 stream from the service to the executor.
-    pub(crate) next_stream: Option<AbortRegistration>,
+    /// Bytes that were read since the current headers began (HTTP/1), and while requests are open. Grows while requests
+    /// overlap.
+    read: usize,
+    /// Bytes of HTTP/2 header blocks that are not a request yet.
+    blocks: BlockBytes,
+    /// The cost that port and network count.
+    counted: usize,
+    /// Whether the registry has let go of the connection. Then port and network count nothing of it.
+    closed: bool,
 }
 
-/// An unfinished response.
+/// A request of which hyper or h2 still holds data, or of its response.
 #[derive(Debug)]
-struct ResponseEntry {
+struct RequestEntry {
     id: u64,
-    deadline: Instant,
-    /// When it began, or its last piece was written.
+    /// What it makes the process hold besides [`REQUEST_COST`]: its headers, then its response.
+    cost: usize,
+    has_response: bool,
     last_progress: Instant,
-    /// The HTTP/2 stream, as long as hyper has data of the response. h2 can't be told to reset a stream.
-    stream: Option<AbortHandle>,
 }
 
 impl Activity {
-    /// Whether response bytes wait for the socket. Headers and bytes in TLS's buffer are not in `unsent`.
-    fn is_sending(&self) -> bool {
-        self.unsent > 0 || self.write_blocked
+    /// Whether there is a request or response. Response bytes in TLS's buffer belong to none.
+    fn is_busy(&self) -> bool {
+        !self.requests.is_empty() || self.write_blocked
     }
 
-    /// Begins a request if there is room, or if it must not wait. There is room below the connection's limit; while the port
-    /// is above its own, only if the connection has no other request and no unsent response.
-    fn try_begin(&mut self, port: &Load, may_wait: bool) -> bool {
-        (self.served, self.headers_started) = (true, None);
-        let used = self.unsent + self.handling * RESPONSE_OVERHEAD;
-        let limit = if port.is_full() { 0 } else { CONNECTION_UNSENT_LIMIT };
-        let has_room = used == 0 || used < limit || !may_wait;
-        if has_room {
-            self.handling += 1;
-            port.handling.fetch_add(1, Relaxed);
-        }
-        has_room
+    /// Whether a request has no response yet.
+    fn has_open_request(&self) -> bool {
+        self.requests.iter().any(|request| !request.has_response)
     }
 
-    /// The deadline of the connection; none during a handshake and while a request is being handled or a response is being
-    /// sent, which have deadlines of their own.
-    ///
-    /// HTTP/2 pings and window updates look like the start of headers. So on HTTP/2 the header timeout applies only to
-    /// the first request; afterwards the idle timeout applies.
+    pub(crate) fn has_unsent_response(&self) -> bool {
+        self.requests.iter().any(|request| request.has_response)
+    }
+
+    /// What the connection makes the process hold, beyond what each connection may. What hyper and h2 hide is counted by
+    /// its bound.
+    fn cost(&self) -> usize {
+        let requests: usize = self.requests.iter().map(|request| REQUEST_COST + request.cost).sum();
+        let is_reading = self.headers_started.is_some() || self.has_open_request();
+        let buffer = if self.http2 { HTTP2_WINDOW as usize } else { HTTP1_BUFFER };
+        let read = if is_reading { self.read.min(buffer) } else { 0 };
+        let blocks = (self.blocks.read * FIELD_COST).min(MAX_BLOCK_COST);
+        (requests + read + blocks).saturating_sub(FREE_COST)
+    }
+
+    /// When the connection must be closed, if nothing happens until then. Handshakes, and requests until their response
+    /// begins, have deadlines of their own.
     fn deadline(&self, args: &ServeArgs) -> Option<Instant> {
-        if self.handling > 0 || self.unsent > 0 {
-            return None;
+        let responses = self.requests.iter().filter(|request| request.has_response);
+        if !self.requests.is_empty() {
+            return Some(responses.map(|request| request.last_progress).min()? + args.response_timeout);
         }
         let established = self.established?;
         let limit = |timeout: Duration| {
@@ -142,7 +210,7 @@ impl Activity {
             _ if !self.served => established + header_timeout,
             _ if self.write_blocked => last_progress + args.response_timeout,
             // The later of the two: with pipelining, the next request may arrive before the last response is written.
-            Some(started) if !self.http2 => started.max(last_progress) + header_timeout,
+            Some(started) => started.max(last_progress) + header_timeout,
             _ => last_progress + idle_timeout,
         })
     }
@@ -158,7 +226,6 @@ impl ConnectionState {
             port,
             network: OnceLock::new(),
             waker: AtomicWaker::new(),
-            room: Notify::new(),
             activity: Mutex::new(Activity { established, ..Activity::default() }),
         }
     }
@@ -167,12 +234,78 @@ impl ConnectionState {
         self.activity.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes were read. Between requests, they start the next request's headers.
-    pub(crate) fn on_read(&self) {
+    fn loads(&self) -> impl Iterator<Item = &Load> {
+        self.network.get().map(|network| &*network.load).into_iter().chain([&*self.port])
+    }
+
+    /// The load counts the connection from now on. It has no cost before its handshake ends.
+    pub(crate) fn count_in(&self, load: &Load) {
+        load.handshakes.fetch_add(usize::from(self.is_in_handshake()), Relaxed);
+    }
+
+    pub(crate) fn is_in_handshake(&self) -> bool {
+        self.lock().established.is_none()
+    }
+
+    pub(crate) fn end_handshake(&self) {
         let mut activity = self.lock();
-        if activity.handling == 0 {
+        if activity.established.replace(Instant::now()).is_none() && !activity.closed {
+            for load in self.loads() {
+                load.handshakes.fetch_sub(1, Relaxed);
+            }
+        }
+    }
+
+    /// Removes the connection from what port and network count.
+    pub(crate) fn close(&self) {
+        self.end_handshake();
+        let mut activity = self.lock();
+        activity.closed = true;
+        self.count(&mut activity);
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
+    /// Updates what port and network count.
+    fn count(&self, activity: &mut Activity) {
+        let cost = if activity.closed { 0 } else { activity.cost() };
+        let before = mem::replace(&mut activity.counted, cost);
+        if cost != before {
+            for load in self.loads() {
+                load.cost.fetch_add(cost.wrapping_sub(before), Relaxed);
+            }
+        }
+    }
+
+    /// What port and network count.
+    pub(crate) fn counted_cost(&self) -> usize {
+        self.lock().counted
+    }
+
+    /// Whether the connections of the port or of the network cost too much.
+    pub(crate) fn exceeds_limit(&self) -> bool {
+        self.loads().any(Load::is_over_limit)
+    }
+
+    /// Records bytes that were read, before hyper decodes them. On HTTP/2, `blocks` says how many are in header blocks.
+    pub(crate) fn on_read(&self, bytes: usize, blocks: Option<BlockBytes>) {
+        let mut activity = self.lock();
+        let is_open = activity.has_open_request();
+        if !is_open && (blocks.is_some() || activity.headers_started.is_none()) {
+            activity.read = 0;
+        }
+        if is_open || blocks.is_none() {
+            activity.read += bytes;
+        }
+        if blocks.is_some_and(|blocks| blocks.unfinished == 0) {
+            activity.headers_started = None;
+        } else if blocks.is_some() || !is_open {
             activity.headers_started.get_or_insert_with(Instant::now);
         }
+        activity.blocks = blocks.unwrap_or_default();
+        self.count(&mut activity);
     }
 
     /// The socket accepted bytes, or more bytes must wait.
@@ -184,24 +317,20 @@ impl ConnectionState {
         }
     }
 
-    /// Begins a request whose headers have arrived. With `may_wait`, waits until there is room. The request ends when the
-    /// guard is dropped.
-    pub(crate) async fn begin_request(self: &Arc<Self>, may_wait: bool) -> RequestGuard {
-        if !self.lock().try_begin(&self.port, may_wait) {
-            // Boxed: few requests wait, but all would reserve space for it.
-            Box::pin(async {
-                loop {
-                    let mut notified = std::pin::pin!(self.room.notified());
-                    notified.as_mut().enable();
-                    if self.lock().try_begin(&self.port, true) {
-                        return;
-                    }
-                    notified.await;
-                }
-            })
-            .await;
+    /// The headers of a request have arrived: this many fields, with this many bytes in all.
+    pub(crate) fn on_request(self: &Arc<Self>, bytes: usize, fields: usize) -> UnfinishedRequest {
+        let (mut activity, now) = (self.lock(), Instant::now());
+        (activity.served, activity.last_progress) = (true, Some(now));
+        if activity.blocks.unfinished == 0 {
+            activity.headers_started = None;
         }
-        RequestGuard(self.clone())
+        activity.blocks.read = activity.blocks.unfinished;
+        activity.next_id += 1;
+        let (id, cost) = (activity.next_id, bytes + fields * FIELD_COST);
+        activity.requests.push(RequestEntry { id, cost, has_response: false, last_progress: now });
+        self.count(&mut activity);
+        drop(activity);
+        UnfinishedRequest { state: self.clone(), id, is_handled: false }
     }
 
     /// Whether any connection of the port has a request that is being handled.
@@ -209,84 +338,30 @@ impl ConnectionState {
         self.port.handling.load(Relaxed) > 0
     }
 
-    /// Whether a request is being handled or its response is being sent.
+    /// Whether there is a request, or response bytes wait for the socket.
     pub(crate) fn is_busy(&self) -> bool {
-        let activity = self.lock();
-        activity.handling > 0 || activity.is_sending()
+        self.lock().is_busy()
     }
 
-    /// Why the connection may be closed to make room, and the time without progress.
+    /// What the connection is doing.
     ///
-    /// On HTTP/2, each response has its own: other requests on the connection are no progress of a response.
-    pub(crate) fn eviction_class(&self) -> (EvictionClass, Duration) {
+    /// On HTTP/2, each request has its own progress: that of others is none of it.
+    pub(crate) fn current_use(&self) -> ConnectionUse {
         let activity = self.lock();
-        let oldest = activity.responses.iter().map(|response| response.last_progress).min();
+        let oldest = activity.requests.iter().map(|request| request.last_progress).min();
         let last_progress = oldest.filter(|_| activity.http2).or(activity.last_progress);
-        let idle = last_progress.unwrap_or(self.opened).elapsed();
-        let class = match (activity.handling, activity.served, activity.is_sending()) {
-            (0, false, _) => EvictionClass::NoRequest,
-            (0, true, false) => EvictionClass::Idle,
-            (0, true, true) if idle >= STALL_TIMEOUT => EvictionClass::Stalled,
-            _ => EvictionClass::Busy,
-        };
-        (class, idle)
-    }
-
-    /// When to call [`Self::has_timed_out`] next.
-    pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        let activity = self.lock();
-        let responses = activity.responses.iter().map(|response| response.deadline);
-        activity.deadline(&self.args).into_iter().chain(responses).min()
-    }
-
-    /// Whether the connection must be closed. If the client has not read a response in time, its stream is reset; the
-    /// connection is closed if that is not possible anymore.
-    pub(crate) fn has_timed_out(&self) -> bool {
-        let (now, mut activity) = (Instant::now(), self.lock());
-        let mut timed_out = activity.deadline(&self.args).is_some_and(|deadline| deadline <= now);
-        for response in activity.responses.iter_mut().filter(|response| response.deadline <= now) {
-            timed_out |= response.stream.take().inspect(AbortHandle::abort).is_none();
-            response.deadline = now + STALL_TIMEOUT;
+        let time = last_progress.unwrap_or(self.opened).elapsed();
+        match (activity.served, activity.is_busy()) {
+            (false, _) => ConnectionUse::NoRequest(time),
+            (true, true) if time < STALL_TIMEOUT => {
+                ConnectionUse::Busy { cost: activity.counted, opened: self.opened }
+            }
+            (true, is_busy) => ConnectionUse::Still { time, is_idle: !is_busy },
         }
-        timed_out
     }
 
-    /// A response of this length begins, with this many bytes in memory of its own. `stream` is its HTTP/2 stream.
-    pub(crate) fn begin_response(
-        self: &Arc<Self>,
-        stream: Option<AbortHandle>,
-        length: usize,
-        own_bytes: usize,
-    ) -> Arc<UnsentResponse> {
-        let (bytes, deadline) = (own_bytes + RESPONSE_OVERHEAD, self.response_deadline(length));
-        let mut activity = self.lock();
-        activity.next_id += 1;
-        activity.unsent += bytes;
-        let id = activity.next_id;
-        activity.responses.push(ResponseEntry { id, deadline, last_progress: Instant::now(), stream });
-        drop(activity);
-        for load in self.loads() {
-            load.unsent.fetch_add(bytes, Relaxed);
-        }
-        Arc::new(UnsentResponse { state: self.clone(), id, bytes })
-    }
-
-    /// What all connections of the network and of the port use.
-    fn loads(&self) -> impl Iterator<Item = &Arc<Load>> {
-        self.network.get().into_iter().chain([&self.port])
-    }
-
-    /// When a response of this length that begins now must be read.
-    fn response_deadline(&self, length: usize) -> Instant {
-        let parts = u32::try_from(length).unwrap_or(u32::MAX) / BYTES_PER_TIMEOUT;
-        Instant::now() + self.args.response_timeout * (parts + 1)
-    }
-
-    /// Creates the abort handle of a new HTTP/2 stream, and keeps its registration for the executor.
-    pub(crate) fn new_stream(&self) -> AbortHandle {
-        let (handle, registration) = AbortHandle::new_pair();
-        self.lock().next_stream = Some(registration);
-        handle
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.lock().deadline(&self.args)
     }
 
     pub(crate) fn send_signal(&self, signal: ConnectionSignal) {
@@ -300,79 +375,79 @@ impl ConnectionState {
     }
 }
 
-/// Marks a request as being handled until dropped.
+/// A request that has arrived. It ends, by being dropped, when hyper and h2 have released all data of its response.
 #[derive(Debug)]
-pub(crate) struct RequestGuard(Arc<ConnectionState>);
-
-impl Drop for RequestGuard {
-    fn drop(&mut self) {
-        let mut activity = self.0.lock();
-        activity.handling -= 1;
-        activity.last_progress = Some(Instant::now());
-        drop(activity);
-        self.0.port.handling.fetch_sub(1, Relaxed);
-        self.0.room.notify_waiters();
-    }
-}
-
-/// Counts a response as unsent until hyper and h2 have released all of its data. Of a response of unknown length, only
-/// the overhead counts: hyper takes little of it at a time.
-#[derive(Debug)]
-pub(crate) struct UnsentResponse {
+pub(crate) struct UnfinishedRequest {
     state: Arc<ConnectionState>,
     id: u64,
-    bytes: usize,
+    /// Whether the port counts it among the requests being handled.
+    is_handled: bool,
 }
 
-impl UnsentResponse {
-    fn change(&self, change: impl Fn(&mut ResponseEntry)) {
-        self.state.lock().responses.iter_mut().filter(|entry| entry.id == self.id).for_each(change);
+impl UnfinishedRequest {
+    /// Begins to handle the request. Returns false if the connection must close: then the request must not be handled.
+    pub(crate) fn begin(&mut self) -> bool {
+        self.is_handled = self.state.lock().signal != Some(ConnectionSignal::Abort);
+        if self.is_handled {
+            self.state.port.handling.fetch_add(1, Relaxed);
+        }
+        self.is_handled
     }
 
-    /// More data of a response of unknown length, which gets more time.
-    pub(crate) fn on_more_data(&self, bytes: usize) {
-        let deadline = self.state.response_deadline(bytes);
-        self.change(|entry| entry.deadline = entry.deadline.max(deadline));
+    /// Begins the response, with this many bytes in memory of its own. Of a response of unknown length, only
+    /// [`REQUEST_COST`] counts: hyper takes little of it at a time.
+    pub(crate) fn respond(&mut self, own_bytes: usize) {
+        self.end_handling();
+        let cost = own_bytes.saturating_sub(SMALL_RESPONSE);
+        self.update(|entry| (entry.cost, entry.has_response) = (cost, true));
     }
 
-    /// A piece of the response was written, or discarded with its stream.
-    pub(crate) fn on_piece_released(&self) {
-        self.change(|entry| entry.last_progress = Instant::now());
+    /// A piece of the response was produced, written, or discarded with its stream.
+    pub(crate) fn on_progress(&self) {
+        self.update(|_| {});
     }
 
-    /// hyper has no more data of the response, so its stream can't be reset anymore.
-    pub(crate) fn on_handed_over(&self) {
-        self.change(|entry| entry.stream = None);
+    fn update(&self, change: impl Fn(&mut RequestEntry)) {
+        let (mut activity, now) = (self.state.lock(), Instant::now());
+        for entry in activity.requests.iter_mut().filter(|entry| entry.id == self.id) {
+            entry.last_progress = now;
+            change(entry);
+        }
+        activity.last_progress = Some(now);
+        self.state.count(&mut activity);
+    }
+
+    fn end_handling(&mut self) {
+        if mem::take(&mut self.is_handled) {
+            self.state.port.handling.fetch_sub(1, Relaxed);
+        }
     }
 }
 
-impl Drop for UnsentResponse {
+impl Drop for UnfinishedRequest {
     fn drop(&mut self) {
+        self.end_handling();
         let mut activity = self.state.lock();
-        activity.unsent -= self.bytes;
-        activity.responses.retain(|entry| entry.id != self.id);
-        if activity.http2 {
-            activity.last_progress = Some(Instant::now());
-        }
-        drop(activity);
-        for load in self.state.loads() {
-            load.unsent.fetch_sub(self.bytes, Relaxed);
-        }
-        self.state.room.notify_waiters();
+        activity.requests.retain(|entry| entry.id != self.id);
+        // Header blocks that became no request, such as trailers, are handled by now.
+        activity.blocks.read = activity.blocks.unfinished;
+        activity.last_progress = Some(Instant::now());
+        self.state.count(&mut activity);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicUsize;
-
     use super::*;
 
-    /// A connection opened this many seconds ago.
+    /// A connection of a network, opened this many seconds ago.
     fn opened_ago(seconds: u64) -> Arc<ConnectionState> {
         let opened = Instant::now() - Duration::from_secs(seconds);
-        let state = ConnectionState::new(Arc::default(), ServeArgs::default(), false);
+        let load = || Arc::new(Load::new(1 << 20));
+        let state = ConnectionState::new(load(), ServeArgs::default(), false);
         state.lock().established = Some(opened);
+        let address = IpAddr::from([192, 0, 2, 1]);
+        let _ = state.network.set(Network { key: address, subnet: address, load: load() });
         Arc::new(ConnectionState { opened, ..state })
     }
 
@@ -380,30 +455,41 @@ mod tests {
         Some(Instant::now() - Duration::from_secs(seconds))
     }
 
-    async fn begin(state: &Arc<ConnectionState>) -> RequestGuard {
-        state.begin_request(true).await
+    /// Begins a response with this many bytes.
+    fn respond(state: &Arc<ConnectionState>, bytes: usize) -> UnfinishedRequest {
+        let mut request = state.on_request(0, 0);
+        request.respond(bytes);
+        request
+    }
+
+    fn blocks(read: usize, unfinished: usize) -> Option<BlockBytes> {
+        Some(BlockBytes { read, unfinished })
     }
 
     /// Seconds until the deadline.
     fn remaining(state: &ConnectionState) -> Option<f64> {
-        Some((state.next_deadline()? - Instant::now()).as_secs_f64().round())
+        Some((state.deadline()? - Instant::now()).as_secs_f64().round())
     }
 
     #[tokio::test]
     async fn header_and_idle_timeouts_follow_the_requests_of_a_connection() {
         let state = opened_ago(4);
-        state.on_read();
+        state.on_read(1, None);
         assert_eq!(remaining(&state), Some(6.0), "the first headers count from the end of the handshake");
-        let request = begin(&state).await;
+        let request = state.on_request(1, 1);
         assert_eq!(remaining(&state), None, "a request is being handled");
         drop(request);
         assert_eq!(remaining(&state), Some(75.0), "idle");
         state.lock().last_progress = ago(50);
         state.lock().headers_started = ago(3);
-        state.on_read();
+        state.on_read(1, None);
         assert_eq!(remaining(&state), Some(7.0), "the next headers count from their first byte");
         state.lock().http2 = true;
-        assert_eq!(remaining(&state), Some(25.0), "on HTTP/2, bytes may be pings");
+        state.on_read(17, blocks(0, 0));
+        assert_eq!(remaining(&state), Some(25.0), "an HTTP/2 ping");
+        state.on_read(17, blocks(17, 17));
+        assert_eq!(remaining(&state), Some(10.0), "an unfinished header block");
+        state.on_read(1, blocks(1, 0));
         state.lock().write_blocked = true;
         state.lock().last_progress = ago(10);
         assert_eq!(remaining(&state), Some(20.0), "the end of a response waits for the socket");
@@ -411,91 +497,104 @@ mod tests {
 
     #[tokio::test]
     async fn handshake_has_no_deadline_of_the_connection() {
-        let state = ConnectionState::new(Arc::default(), ServeArgs::default(), true);
+        let state = ConnectionState::new(Arc::new(Load::new(0)), ServeArgs::default(), true);
         assert_eq!(remaining(&state), None);
     }
 
     #[tokio::test]
-    async fn overdue_response_is_reset_while_hyper_has_its_stream() {
+    async fn each_response_must_make_progress() {
         let state = opened_ago(100);
-        let stream = AbortHandle::new_pair().0;
-        let response = state.begin_response(Some(stream.clone()), 600 * 1024, 0);
-        assert_eq!(remaining(&state), Some(90.0), "30 s, and 30 s for each 256 KiB");
-        let expire = || state.lock().responses[0].deadline = Instant::now();
-        assert!(!state.has_timed_out());
-        expire();
-        assert!(!state.has_timed_out() && stream.is_aborted());
-        expire();
-        assert!(state.has_timed_out(), "the stream has not ended, so the connection is closed");
-        drop(response);
-        assert!(state.lock().responses.is_empty());
-        let response = state.begin_response(Some(AbortHandle::new_pair().0), 1, 1);
-        response.on_handed_over();
-        expire();
-        assert!(state.has_timed_out(), "h2 has the data");
+        let response = respond(&state, 1);
+        let _other = respond(&state, 1);
+        state.lock().requests[0].last_progress = ago(20).expect("a time");
+        assert_eq!(remaining(&state), Some(10.0));
+        response.on_progress();
+        assert_eq!(remaining(&state), Some(30.0));
     }
 
     #[tokio::test]
-    async fn unsent_bytes_count_for_connection_network_and_port_until_dropped() {
-        let (port, network) = (Arc::<Load>::default(), Arc::<Load>::default());
-        let state = Arc::new(ConnectionState::new(port.clone(), ServeArgs::default(), false));
-        state.network.set(network.clone()).expect("not set");
-        let response = state.begin_response(None, 1000, 1000);
-        let unsent = |counter: &AtomicUsize| counter.load(Relaxed);
-        let counts = [state.lock().unsent, unsent(&port.unsent), unsent(&network.unsent)];
-        assert_eq!(counts, [1000 + RESPONSE_OVERHEAD; 3]);
-        drop(response);
-        assert_eq!([state.lock().unsent, unsent(&port.unsent), unsent(&network.unsent)], [0; 3]);
+    async fn costs_count_for_connection_network_and_port_until_released() {
+        let state = opened_ago(0);
+        let costs = || {
+            let counted = state.counted_cost();
+            assert!(state.loads().all(|load| load.cost() == counted));
+            counted
+        };
+        let few = state.on_request(100, 10);
+        assert_eq!(costs(), 0, "each connection may hold an ordinary request");
+        let mut many = state.on_request(9_000, 90);
+        let fields = (10 + 90) * FIELD_COST;
+        assert_eq!(costs(), 2 * REQUEST_COST + 9_100 + fields - FREE_COST);
+        state.on_read(10_000, None);
+        state.on_read(1 << 20, None);
+        assert_eq!(
+            costs(),
+            2 * REQUEST_COST + 9_100 + fields + HTTP1_BUFFER - FREE_COST,
+            "at most the buffer"
+        );
+        drop(few);
+        many.respond(100_000);
+        assert_eq!(
+            costs(),
+            REQUEST_COST + 100_000 - SMALL_RESPONSE - FREE_COST,
+            "the response instead of the headers"
+        );
+        drop(many);
+        assert_eq!(costs(), 0);
+        state.lock().http2 = true;
+        state.on_read(1_000, blocks(1_000, 900));
+        assert_eq!(costs(), 1_000 * FIELD_COST - FREE_COST, "h2 may decode as many fields as bytes");
+        drop(state.on_request(0, 0));
+        assert_eq!(costs(), 900 * FIELD_COST - FREE_COST, "the unfinished block");
+        state.on_read(1 << 20, blocks(1 << 20, 1 << 20));
+        assert_eq!(costs(), MAX_BLOCK_COST - FREE_COST);
+        state.close();
+        assert_eq!(costs(), 0, "an evicted connection counts no more");
     }
 
     #[tokio::test]
-    async fn on_a_full_port_a_connection_has_one_request_at_a_time() {
-        let port = Arc::<Load>::default();
-        let state = Arc::new(ConnectionState::new(port.clone(), ServeArgs::default(), false));
-        port.unsent.store(1 << 30, Relaxed);
-        let request = begin(&state).await;
-        assert!(!state.lock().try_begin(&port, true));
-        let response = state.begin_response(None, 10, 10);
-        drop(request);
-        assert!(!state.lock().try_begin(&port, true), "its response is unsent");
-        drop(response);
-        assert!(state.lock().try_begin(&port, true));
+    async fn request_of_an_aborted_connection_does_not_begin() {
+        let state = opened_ago(0);
+        let mut request = state.on_request(0, 0);
+        state.send_signal(ConnectionSignal::Abort);
+        assert!(!request.begin());
     }
 
     #[tokio::test]
-    async fn busy_connection_is_evictable_after_a_stall() {
+    async fn connection_stands_still_5_s_after_its_last_progress() {
         let state = opened_ago(100);
-        let class = || state.eviction_class().0;
-        assert_eq!(class(), EvictionClass::NoRequest);
-        let request = begin(&state).await;
-        assert_eq!(class(), EvictionClass::Busy, "a request is being handled");
-        let response = state.begin_response(None, 1, 1);
-        drop(request);
-        assert_eq!(class(), EvictionClass::Busy, "a response is being sent");
+        let is = |name| assert_eq!(state.current_use().name(), name);
+        is("no_request");
+        let request = state.on_request(0, 0);
+        is("busy");
         state.lock().last_progress = ago(6);
-        assert_eq!(class(), EvictionClass::Stalled);
+        is("stalled");
+        drop(request);
+        is("idle");
+        let response = respond(&state, 1);
+        is("busy");
         drop(response);
-        assert_eq!(class(), EvictionClass::Idle);
+        is("idle");
     }
 
     #[tokio::test]
     async fn other_requests_are_no_progress_of_an_unread_http2_response() {
         let state = opened_ago(100);
         state.lock().http2 = true;
-        let unread = state.begin_response(None, 1, 1);
-        drop(begin(&state).await);
-        assert_eq!(state.eviction_class().0, EvictionClass::Busy);
-        state.lock().responses[0].last_progress = ago(6).expect("a time");
-        drop(begin(&state).await);
-        assert_eq!(state.eviction_class().0, EvictionClass::Stalled);
-        unread.on_piece_released();
-        assert_eq!(state.eviction_class().0, EvictionClass::Busy);
+        let unread = respond(&state, 1);
+        drop(state.on_request(0, 0));
+        assert!(state.current_use().is_busy());
+        state.lock().requests[0].last_progress = ago(6).expect("a time");
+        drop(state.on_request(0, 0));
+        assert!(!state.current_use().is_busy());
+        unread.on_progress();
+        assert!(state.current_use().is_busy());
     }
 
     #[tokio::test]
     async fn idle_connection_has_one_second_to_drain() {
         let state = opened_ago(100);
-        drop(begin(&state).await);
+        drop(state.on_request(0, 0));
         state.lock().last_progress = ago(50);
         state.send_signal(ConnectionSignal::Drain);
         assert_eq!(remaining(&state), Some(1.0));
@@ -504,8 +603,8 @@ mod tests {
     #[test]
     fn lower_signal_does_not_replace_a_higher_one() {
         let state = opened_ago(0);
+        state.send_signal(ConnectionSignal::Abort);
         state.send_signal(ConnectionSignal::Drain);
-        state.send_signal(ConnectionSignal::Evict);
-        assert_eq!(state.lock().signal, Some(ConnectionSignal::Drain));
+        assert_eq!(state.lock().signal, Some(ConnectionSignal::Abort));
     }
 }

@@ -1,10 +1,10 @@
 //! Turns each request into a response, whose body reports when it is released.
 
+use std::future::{Future, pending, poll_fn};
 use std::task::{Context, Poll, ready};
-use std::{convert::Infallible, future::Future, io, net::IpAddr, pin::Pin, sync::Arc};
+use std::{convert::Infallible, io, pin::Pin, sync::Arc};
 
 use bytes::Bytes;
-use futures_util::{FutureExt, future::AbortHandle};
 use http::{HeaderValue, Method, Request, StatusCode, Version, header, uri::Scheme};
 use http_body_util::combinators::BoxBody;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
@@ -12,17 +12,11 @@ use poem::web::{LocalAddr, RemoteAddr};
 use poem::{Addr, Response};
 
 use crate::connection_info::{ConnectionInfo, RequestOrigin};
-use crate::connection_state::{ConnectionSignal, ConnectionState, UnsentResponse};
+use crate::connection_state::{ConnectionSignal, ConnectionState, UnfinishedRequest};
+use crate::error::headers_too_large;
 use crate::limits::{MAX_HEADER_BYTES, MAX_HEADERS};
 use crate::request_id::{RequestId, X_REQUEST_ID};
-use crate::server::Port;
-use crate::{host::host_name, registry::Pressure};
-
-/// Decides which peers are trusted.
-pub type TrustedPeers = Arc<dyn Fn(IpAddr) -> bool + Send + Sync>;
-
-/// Creates the server's own error responses from a status, a code for programs and a message for people.
-pub type ErrorResponder = Arc<dyn Fn(StatusCode, &str, &str) -> Response + Send + Sync>;
+use crate::{host::host_name, port::Port};
 
 /// An extension of a response: the connection closes after it, so that the client's next request can reach another
 /// instance.
@@ -33,29 +27,34 @@ pub struct CloseConnection;
 #[derive(Clone, Copy, Debug)]
 pub struct SharedBody;
 
-impl Port {
-    /// Handles a request; `stream` is its HTTP/2 stream.
-    pub(crate) async fn handle(
-        self: Arc<Self>,
-        state: Arc<ConnectionState>,
-        connection: Arc<ConnectionInfo>,
-        stream: Option<AbortHandle>,
-        request: Request<Incoming>,
-    ) -> Result<hyper::Response<ResponseBody>, Infallible> {
-        let version = request.version();
-        // For HEAD, hyper omits the body in HTTP/1 but not in HTTP/2, where sending it is a protocol error.
-        let headers_only = version == Version::HTTP_2 && request.method() == Method::HEAD;
-        let head = RequestHead::read(&request);
-        let id = self.request_id(&connection, &head);
-        let rejected = self.reject(&request, &head);
-        // A rejected request does not wait, because its large headers would stay in memory.
-        let guard = state.begin_request(rejected.is_none()).await;
+/// Handles a request, which counts from this call on.
+pub(crate) fn handle(
+    port: &Arc<Port>,
+    state: &Arc<ConnectionState>,
+    connection: &Arc<ConnectionInfo>,
+    request: Request<Incoming>,
+) -> impl Future<Output = Result<hyper::Response<ResponseBody>, Infallible>> + use<> {
+    let head = RequestHead::read(&request);
+    let mut unfinished = state.on_request(head.bytes, request.headers().len());
+    let is_evicted = port.registry.relieve(state);
+    let id = port.request_id(connection, &head);
+    let rejected = port.reject(&request, &head);
+    let version = request.version();
+    let origin = RequestOrigin { connection: connection.clone(), id: id.clone() };
+    let (port, state) = (port.clone(), state.clone());
+    // For HEAD, hyper omits the body in HTTP/1 but not in HTTP/2, where sending it is a protocol error.
+    let headers_only = version == Version::HTTP_2 && request.method() == Method::HEAD;
+    // The headers of a connection that has just been evicted are released here, before the future runs.
+    let request = (!is_evicted).then_some(request);
+    async move {
+        if version == Version::HTTP_2 {
+            drop_if_reset().await;
+        }
+        // The connection's task drops this future when it sees the signal.
+        let Some(request) = request.filter(|_| unfinished.begin()) else { return pending().await };
         let mut response = match rejected {
             Some(response) => response,
-            None => {
-                let origin = RequestOrigin { connection, id: id.clone() };
-                self.call(origin, request).await.unwrap_or_else(poem::Error::into_response)
-            }
+            None => port.call(origin, request).await.unwrap_or_else(poem::Error::into_response),
         };
         // Makes clients reconnect, to another instance: by a header in HTTP/1, by GOAWAY in HTTP/2. At a shutdown all
         // connections get that signal.
@@ -63,7 +62,7 @@ impl Port {
         match version {
             Version::HTTP_2 if close => state.send_signal(ConnectionSignal::Drain),
             Version::HTTP_2 => {}
-            _ if close || self.lifecycle.is_shutting_down() => {
+            _ if close || port.lifecycle.is_shutting_down() => {
                 response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
             }
             _ => {}
@@ -71,12 +70,36 @@ impl Port {
         if headers_only {
             response.take_body();
         }
-        let mut response = self.track(&state, stream, response);
         response.headers_mut().insert(X_REQUEST_ID, id.to_header());
-        drop(guard);
+        let response = track(unfinished, response);
+        port.registry.relieve(&state);
         Ok(response)
     }
+}
 
+/// Returns at the second poll: after the first one, hyper drops the request's future if the client has reset the stream.
+async fn drop_if_reset() {
+    let mut is_first = true;
+    poll_fn(|cx| match std::mem::take(&mut is_first) {
+        true => {
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        }
+        false => Poll::Ready(()),
+    })
+    .await;
+}
+
+/// Counts a response as unsent, and wraps its body.
+fn track(mut unfinished: UnfinishedRequest, response: Response) -> hyper::Response<ResponseBody> {
+    let is_shared = response.extensions().get::<SharedBody>().is_some();
+    let response: hyper::Response<BoxBody<Bytes, io::Error>> = response.into();
+    let length = usize::try_from(response.body().size_hint().lower()).unwrap_or(usize::MAX >> 1);
+    unfinished.respond(if is_shared { 0 } else { length });
+    response.map(|inner| ResponseBody { inner, rest: Bytes::new(), request: Arc::new(unfinished) })
+}
+
+impl Port {
     /// The ID that a trusted proxy sends, otherwise a new one.
     fn request_id(&self, connection: &ConnectionInfo, head: &RequestHead<'_>) -> RequestId {
         let received = head.id.1.filter(|_| head.id.0 == 1).and_then(RequestId::received);
@@ -94,23 +117,6 @@ impl Port {
         Some((self.errors)(StatusCode::BAD_REQUEST, "bad_request", reason))
     }
 
-    /// Counts a response as unsent, and wraps its body.
-    fn track(
-        &self,
-        state: &Arc<ConnectionState>,
-        stream: Option<AbortHandle>,
-        response: Response,
-    ) -> hyper::Response<ResponseBody> {
-        let is_shared = response.extensions().get::<SharedBody>().is_some();
-        let response: hyper::Response<BoxBody<Bytes, io::Error>> = response.into();
-        let length = usize::try_from(response.body().size_hint().lower()).unwrap_or(usize::MAX >> 1);
-        let unsent = state.begin_response(stream, length, if is_shared { 0 } else { length });
-        if self.registry.port.is_full() {
-            self.registry.evict(Pressure::UnsentBytes, None);
-        }
-        response.map(|inner| ResponseBody { inner, rest: Bytes::new(), response: unsent })
-    }
-
     // An `async fn` would hold a copy of the request until the response is ready.
     fn call(
         &self,
@@ -123,14 +129,6 @@ impl Port {
         request.extensions_mut().insert(origin);
         self.endpoint.call((request, local, remote, scheme).into())
     }
-}
-
-/// The code and the message of a 431.
-fn headers_too_large() -> (&'static str, String) {
-    let message = format!(
-        "The URL and headers are too large. The limit is {MAX_HEADER_BYTES} bytes and {MAX_HEADERS} headers."
-    );
-    ("headers_too_large", message)
 }
 
 /// What the server itself needs of a request's headers, read in one pass: each lookup by name would compute a hash.
@@ -179,35 +177,6 @@ fn check_host(
     }
 }
 
-/// Returns the replacement for a bare 4xx, which hyper writes in one piece as the last response of an HTTP/1 connection
-/// when it rejects a request itself. `None` if `bytes` are something else: all of our own responses have an ID.
-pub(crate) fn replace_bare_error(bytes: &[u8], errors: &ErrorResponder) -> Option<Vec<u8>> {
-    let status = bytes.strip_prefix(b"HTTP/1.1 ")?.get(..3).filter(|status| status[0] == b'4')?;
-    let head = str::from_utf8(bytes).ok()?.strip_suffix("\r\n")?;
-    let is_bare = head.ends_with("\r\n") && head.contains("\r\ncontent-length: 0\r\n");
-    let status =
-        StatusCode::from_bytes(status).ok().filter(|_| is_bare && !head.contains("\r\nx-request-id: "))?;
-    let (code, message) = match status {
-        StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE | StatusCode::URI_TOO_LONG => headers_too_large(),
-        _ => ("bad_request", "The request is not valid HTTP.".to_owned()),
-    };
-    let mut response = errors(status, code, &message);
-    // In memory, so it is ready.
-    let body = response.take_body().into_bytes().now_or_never()?.ok()?;
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_LENGTH, body.len().into());
-    // The request could not be parsed, so it can't have an ID of its own.
-    headers.insert(X_REQUEST_ID, RequestId::generate().to_header());
-    // hyper's lines are the status, `connection: close` and the date.
-    let mut replacement = head.replace("content-length: 0\r\n", "").into_bytes();
-    for (name, value) in &*headers {
-        replacement.extend([name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
-    }
-    replacement.extend(b"\r\n");
-    replacement.extend(body);
-    Some(replacement)
-}
-
 /// Maximum size of a piece. On HTTP/2, progress is recorded per piece.
 const PIECE: usize = 16 * 1024;
 
@@ -216,19 +185,13 @@ pub(crate) struct ResponseBody {
     inner: BoxBody<Bytes, io::Error>,
     /// Data that `inner` has produced and hyper has not taken yet.
     rest: Bytes,
-    response: Arc<UnsentResponse>,
-}
-
-impl Drop for ResponseBody {
-    fn drop(&mut self) {
-        self.response.on_handed_over();
-    }
+    request: Arc<UnfinishedRequest>,
 }
 
 /// Data that hyper or h2 drops once it is written or discarded.
 struct Piece {
     data: Bytes,
-    response: Arc<UnsentResponse>,
+    request: Arc<UnfinishedRequest>,
 }
 
 impl AsRef<[u8]> for Piece {
@@ -239,7 +202,7 @@ impl AsRef<[u8]> for Piece {
 
 impl Drop for Piece {
     fn drop(&mut self) {
-        self.response.on_piece_released();
+        self.request.on_progress();
     }
 }
 
@@ -259,15 +222,13 @@ impl Body for ResponseBody {
                 },
                 end => return Poll::Ready(end),
             }
-            if self.inner.size_hint().exact().is_none() {
-                self.response.on_more_data(self.rest.len());
-            }
+            self.request.on_progress();
             if self.is_end_stream() {
                 return Poll::Ready(None);
             }
         }
         let length = self.rest.len().min(PIECE);
-        let piece = Piece { data: self.rest.split_to(length), response: self.response.clone() };
+        let piece = Piece { data: self.rest.split_to(length), request: self.request.clone() };
         Poll::Ready(Some(Ok(Frame::data(Bytes::from_owner(piece)))))
     }
 
@@ -278,47 +239,5 @@ impl Body for ResponseBody {
     /// hyper reads it before it takes the first piece.
     fn size_hint(&self) -> SizeHint {
         self.inner.size_hint()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const BARE: &str = "HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\
-                        date: Thu, 01 Jan 1970 00:00:00 GMT\r\n\r\n";
-
-    fn replaced(bytes: &str) -> Option<String> {
-        let errors: ErrorResponder = Arc::new(|status, code, _| {
-            Response::builder().status(status).header("x-cors", "*").body(code.to_owned())
-        });
-        replace_bare_error(bytes.as_bytes(), &errors).map(|bytes| String::from_utf8(bytes).expect("UTF-8"))
-    }
-
-    #[test]
-    fn bare_error_gets_body_and_headers() {
-        let text = replaced(BARE).expect("a bare response");
-        let (head, body) = text.split_once("\r\n\r\n").expect("head and body");
-        assert!(
-            head.starts_with("HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ndate: ")
-        );
-        for line in ["x-cors: *", "content-length: 17", "x-request-id: "] {
-            assert!(head.contains(&format!("\r\n{line}")), "{head}");
-        }
-        assert!(!head.contains("content-length: 0"), "{head}");
-        assert_eq!(body, "headers_too_large");
-    }
-
-    #[test]
-    fn our_own_responses_are_not_replaced() {
-        for response in [
-            BARE.replace("date:", "x-request-id: a\r\ndate:"),
-            BARE.replace("431 ", "200 "),
-            BARE.replace("content-length: 0", "content-length: 2") + "{}",
-            BARE.replace("content-length: 0\r\n", ""),
-            BARE.trim_end().to_owned(),
-        ] {
-            assert_eq!(replaced(&response), None, "{response}");
-        }
     }
 }

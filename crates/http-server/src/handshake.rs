@@ -1,14 +1,13 @@
 //! What precedes HTTP on a connection: a PROXY header, TLS, or both.
 
-use std::{net::IpAddr, time::Duration};
+use std::time::Duration;
 
 use tokio::{net::TcpStream, time::timeout};
 
 use crate::proxy_header::{ProxyHeader, ProxyHeaderError};
+use crate::socket::Socket;
 use crate::tls::{Tls, TlsInfo};
 use base::log_throttle::LogThrottle;
-
-use crate::{handler::TrustedPeers, tracked_stream::Socket};
 
 /// Maximum wait for a complete PROXY header. Load balancers send it immediately, before any byte of the client.
 const PROXY_HEADER_TIMEOUT: Duration = Duration::from_secs(3);
@@ -36,10 +35,10 @@ impl Handshakes {
         self.proxy_protocol || self.tls.is_some()
     }
 
-    /// Returns whether to begin a handshake with the peer, instead of closing its connection at once. Does not log the
+    /// Returns whether to begin a handshake with a peer, instead of closing its connection at once. Does not log the
     /// address: it may be a client's.
-    pub(crate) fn accept(&self, peer: IpAddr, trusted: &TrustedPeers) -> bool {
-        let accepted = !self.proxy_protocol || trusted(peer);
+    pub(crate) fn accept(&self, is_trusted: bool) -> bool {
+        let accepted = !self.proxy_protocol || is_trusted;
         if !accepted && let Some(occurrences) = self.untrusted_log.allow() {
             tracing::warn!(
                 server = self.server,

@@ -5,7 +5,7 @@ use std::{future::Future, sync::Arc};
 use http::{HeaderValue, StatusCode, header};
 use poem::{Endpoint, Request, Response, Result, endpoint::BoxEndpoint};
 
-use crate::{connection_info::RequestOrigin, handler::ErrorResponder, host::requested_host};
+use crate::{connection_info::RequestOrigin, error::ErrorResponder, host::requested_host};
 
 /// The code of a 421.
 pub const WRONG_HOST: &str = "wrong_host";

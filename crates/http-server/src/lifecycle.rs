@@ -1,10 +1,6 @@
 //! Graceful shutdown: readiness fails immediately, accepting ends after the drain delay, and the remaining connections
 //! are closed after the grace period.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
-};
 use std::{future::pending, time::Duration};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -17,8 +13,6 @@ use crate::args::ServeArgs;
 #[derive(Clone, Debug)]
 pub struct Lifecycle {
     shutdown_start: watch::Sender<Option<Instant>>,
-    /// Whether `shutdown_start` is set. Read on every request.
-    shutting_down: Arc<AtomicBool>,
     drain_delay: Duration,
     grace: Duration,
 }
@@ -26,8 +20,7 @@ pub struct Lifecycle {
 impl Lifecycle {
     /// Creates the state of a running service.
     pub fn new(args: &ServeArgs) -> Self {
-        let (shutdown_start, shutting_down) = (watch::Sender::new(None), Arc::default());
-        Self { shutdown_start, shutting_down, drain_delay: args.drain_delay, grace: args.grace }
+        Self { shutdown_start: watch::Sender::new(None), drain_delay: args.drain_delay, grace: args.grace }
     }
 
     /// Makes SIGTERM and SIGINT begin the shutdown. A second signal exits the process immediately.
@@ -59,7 +52,6 @@ impl Lifecycle {
 
     /// Begins the shutdown. Further calls have no effect.
     pub fn begin_shutdown(&self) {
-        self.shutting_down.store(true, Ordering::Relaxed);
         self.shutdown_start.send_if_modified(|start| {
             let first = start.is_none();
             start.get_or_insert_with(Instant::now);
@@ -69,7 +61,7 @@ impl Lifecycle {
 
     /// Whether the shutdown has begun.
     pub fn is_shutting_down(&self) -> bool {
-        self.shutting_down.load(Ordering::Relaxed)
+        self.shutdown_start.borrow().is_some()
     }
 
     /// Waits until the shutdown has begun and the drain delay is over. The server then stops accepting connections.

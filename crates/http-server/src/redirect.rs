@@ -5,7 +5,8 @@ use http::{HeaderName, HeaderValue, StatusCode, Uri, header};
 use poem::{Request, Response};
 use url::Url;
 
-use crate::handler::{CloseConnection, ErrorResponder};
+use crate::error::ErrorResponder;
+use crate::handler::CloseConnection;
 use crate::host::requested_host;
 
 const CODE: &str = "https_required";

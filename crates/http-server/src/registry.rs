@@ -1,129 +1,355 @@
-//! Open connections of a port, counted per client network. Selects the one to evict and signals all of them at shutdown.
+//! Open connections of a port, by client network. Closes one to make room at a limit, and signals all at shutdown.
 
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicUsize, Ordering::Relaxed},
+    atomic::{AtomicU64, Ordering::Relaxed},
 };
-use std::{cmp::Reverse, collections::HashMap};
+use std::time::Duration;
 
+use base::log_throttle::LogThrottle;
 use indexmap::IndexMap;
 use tokio::{sync::Notify, time::Instant};
 
-use crate::connection_state::{ConnectionSignal, ConnectionState, EvictionClass};
+use crate::args::ServeArgs;
+use crate::connection_state::{ConnectionSignal, ConnectionState, ConnectionUse, Load, Network, network_of};
+use crate::limits::{MAX_COST, NETWORK_SHARE, max_handshakes};
 
-/// Above this many unsent bytes on all connections of a port, stalled connections are evicted.
-const PORT_UNSENT_LIMIT: usize = 32 << 20;
-
-/// Connections that are sampled for an eviction. If one network has a large share of them all, the sample almost
+/// Connections that are compared to find one to evict. If one network has a large share of them all, the sample almost
 /// certainly contains it.
-const CANDIDATES: usize = 64;
+const SAMPLE: usize = 64;
 
-/// What the connections of a network, or of the whole port, use.
-#[derive(Debug, Default)]
-pub(crate) struct Load {
-    connections: AtomicUsize,
-    /// Requests being handled. Counted for the port only.
-    pub(crate) handling: AtomicUsize,
-    /// Bytes of responses that are not written to the socket yet.
-    pub(crate) unsent: AtomicUsize,
-}
+/// The same for a network at its share, of whose connections few may stand still.
+const NETWORK_SAMPLE: usize = 256;
 
-impl Load {
-    /// Whether this is the load of a port with too many unsent bytes.
-    pub(crate) fn is_full(&self) -> bool {
-        self.unsent.load(Relaxed) > PORT_UNSENT_LIMIT
-    }
-}
+/// Usage up to which a network is small: in connections or handshakes, and in cost. If even the largest network is, only
+/// idle connections are evicted.
+const SMALL_NETWORK: usize = 8;
+const SMALL_NETWORK_COST: usize = 512 * 1024;
 
-/// The limit that a port has reached.
+/// Maximum evicted connections whose tasks have not ended.
+const MAX_LINGERING: usize = 256;
+
+/// Minimum time between two log lines about limits.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
+
+/// How to treat a new connection at a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pressure {
+pub(crate) enum Admission {
+    /// Open it if there is room or room can be made.
+    Normal,
+    /// The same, but the port counts it already: its client is known from a PROXY header only now.
+    Counted,
+    /// More connections arrive than can be accepted. A network at its share gets no room, because to evict a connection takes
+    /// longer than to refuse one.
+    Flooded,
+    /// Open it regardless of limits, at the shutdown.
+    Always,
+}
+
+/// What there is for a new connection.
+enum Room {
+    Free,
+    /// There is room without this connection.
+    Evict(Arc<ConnectionState>),
+    Full,
+}
+
+/// A resource with a limit per port and per network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Total {
     Connections,
     Handshakes,
-    UnsentBytes,
+    Cost,
+}
+
+impl Total {
+    const NAMES: [&str; 3] = ["connections", "handshakes", "cost"];
+
+    /// How much of it a connection uses.
+    fn used_by(self, state: &ConnectionState) -> usize {
+        match self {
+            Self::Connections => 1,
+            Self::Handshakes => usize::from(state.is_in_handshake()),
+            Self::Cost => state.counted_cost(),
+        }
+    }
 }
 
 /// The open connections.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct ConnectionRegistry {
+    /// The port's name in the log.
+    server: &'static str,
+    max_connections: usize,
     connections: Mutex<Connections>,
     pub(crate) port: Arc<Load>,
-    handshakes: AtomicUsize,
     /// Notified when a connection closes. Only one task may wait.
     pub(crate) closed: Notify,
+    /// The number of connections that were closed at each limit.
+    closed_at: [AtomicU64; 3],
+    logs: [LogThrottle; 3],
     random: RandomState,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Connections {
+    all: Group,
+    networks: HashMap<IpAddr, Group>,
+    /// The number of evicted connections whose tasks have not ended.
+    lingering: usize,
+}
+
+/// The connections of a network, or all.
+#[derive(Debug)]
+struct Group {
     /// By address in memory. A map with positions, so that a random one can be selected.
-    open: IndexMap<usize, Arc<ConnectionState>>,
-    networks: HashMap<IpAddr, Arc<Load>>,
+    members: IndexMap<usize, Arc<ConnectionState>>,
+    load: Arc<Load>,
+}
+
+impl Group {
+    fn new(load: Arc<Load>) -> Self {
+        Self { members: IndexMap::new(), load }
+    }
+
+    fn insert(&mut self, state: &Arc<ConnectionState>) {
+        self.members.insert(Arc::as_ptr(state).addr(), state.clone());
+    }
+
+    fn remove(&mut self, state: &Arc<ConnectionState>) {
+        self.members.swap_remove(&Arc::as_ptr(state).addr());
+    }
+
+    fn used(&self, total: Total) -> usize {
+        match total {
+            Total::Connections => self.members.len(),
+            Total::Handshakes => self.load.handshakes(),
+            Total::Cost => self.load.cost(),
+        }
+    }
+
+    /// Random members, possibly repeated: this many, or all if there are no more.
+    fn sample(&self, sample: usize, random: &RandomState) -> impl Iterator<Item = &Arc<ConnectionState>> {
+        let (count, seed) = (self.members.len(), random.hash_one(Instant::now()));
+        let sample = sample.min(count);
+        let position = move |n| if sample == count { n } else { random.hash_one((seed, n)) as usize % count };
+        (0..sample).map(move |n| &self.members[position(n)])
+    }
 }
 
 impl ConnectionRegistry {
-    /// Adds a connection. Dropping the registration removes it.
-    pub(crate) fn register(self: &Arc<Self>, state: Arc<ConnectionState>) -> Registration {
-        self.lock().open.insert(Arc::as_ptr(&state).addr(), state.clone());
-        self.port.connections.fetch_add(1, Relaxed);
-        self.handshakes.fetch_add(usize::from(state.lock().established.is_none()), Relaxed);
-        Registration { registry: self.clone(), state, network: None }
+    pub(crate) fn new(server: &'static str, max_connections: usize) -> Self {
+        let port = Arc::new(Load::new(MAX_COST));
+        let all = Group::new(port.clone());
+        Self {
+            server,
+            max_connections,
+            connections: Mutex::new(Connections { all, networks: HashMap::new(), lingering: 0 }),
+            port,
+            closed: Notify::new(),
+            closed_at: Default::default(),
+            logs: [(); 3].map(|()| LogThrottle::every(LOG_INTERVAL)),
+            random: RandomState::new(),
+        }
     }
 
-    /// Evicts a connection to relieve the pressure, if a candidate may be evicted.
-    ///
-    /// Compares random candidates: by the magnitude of what their network uses, so that no client in a smaller network pays
-    /// for it, not even one that has just connected; then by class, what the network uses, and the time without progress.
-    /// A busy one is evicted only for a `newcomer` of another network, if its own has more than half of all connections.
-    pub(crate) fn evict(&self, pressure: Pressure, newcomer: Option<IpAddr>) {
-        let connections = self.lock();
-        let newcomer = newcomer.map(|address| connections.networks.get(&network_of(address)));
-        let is_foreign =
-            |load: &Arc<Load>| newcomer.is_some_and(|own| own.is_none_or(|own| !Arc::ptr_eq(own, load)));
-        let (count, seed) = (connections.open.len(), self.random.hash_one(Instant::now()));
-        let position = |n: usize| match count {
-            ..=CANDIDATES => n,
-            _ => (self.random.hash_one((seed, n)) % count as u64) as usize,
-        };
-        let candidates = (0..count.min(CANDIDATES)).map(|n| &connections.open[position(n)]);
-        let rank = |state: &Arc<ConnectionState>| {
-            let (class, idle) = state.eviction_class();
-            let network = state.network.get().map_or(0, |load| pressure.usage_of(load));
-            let may_be_evicted = match pressure {
-                Pressure::Connections => {
-                    let dominates = network > self.len() / 2 && state.network.get().is_some_and(is_foreign);
-                    class != EvictionClass::Busy || dominates
+    /// Adds a connection, if there is room. Dropping the registration removes it. `client` is not known before a
+    /// PROXY header, and trusted proxies have none.
+    pub(crate) fn open(
+        self: &Arc<Self>,
+        args: &ServeArgs,
+        has_handshake: bool,
+        client: Option<IpAddr>,
+        admission: Admission,
+    ) -> Option<Registration> {
+        let mut connections = self.lock();
+        if !self.make_room(&mut connections, has_handshake, client, admission) {
+            return None;
+        }
+        let state = Arc::new(ConnectionState::new(self.port.clone(), args.clone(), has_handshake));
+        connections.all.insert(&state);
+        state.count_in(&self.port);
+        connections.join_network(&state, client);
+        Some(Registration { registry: self.clone(), state })
+    }
+
+    /// Makes room for a new connection, if necessary by evicting others. Returns whether there is room.
+    fn make_room(
+        &self,
+        connections: &mut Connections,
+        has_handshake: bool,
+        client: Option<IpAddr>,
+        admission: Admission,
+    ) -> bool {
+        if admission == Admission::Always {
+            return true;
+        }
+        let handshakes = has_handshake.then_some(Total::Handshakes);
+        let mut victims = Vec::new();
+        for total in [Total::Connections].into_iter().chain(handshakes) {
+            match self.find_room(connections, total, client, admission) {
+                Room::Free => {}
+                Room::Evict(victim) => victims.push((victim, total)),
+                Room::Full => {
+                    self.report(total);
+                    return false;
                 }
-                Pressure::Handshakes => state.lock().established.is_none(),
-                Pressure::UnsentBytes => class == EvictionClass::Stalled && state.lock().unsent > 0,
-            };
-            may_be_evicted.then_some((network.checked_ilog2(), Reverse(class), network, idle))
+            }
+        }
+        victims.iter().for_each(|(victim, total)| self.evict(connections, victim, *total));
+        true
+    }
+
+    fn find_room(
+        &self,
+        connections: &Connections,
+        total: Total,
+        client: Option<IpAddr>,
+        admission: Admission,
+    ) -> Room {
+        let limit = match total {
+            Total::Handshakes => max_handshakes(self.max_connections),
+            _ => self.max_connections,
         };
-        let is_closing = |signal| matches!(signal, Some(ConnectionSignal::Evict | ConnectionSignal::Abort));
-        let candidates = candidates.filter(|state| !is_closing(state.lock().signal));
-        let ranked = candidates.filter_map(|state| Some((rank(state)?, state)));
-        if let Some(((_, class, ..), state)) = ranked.max_by_key(|(rank, _)| *rank) {
-            // A draining connection does not expect `Evict`, and a busy one cancels it.
-            let is_draining = state.lock().signal.is_some();
-            let must_abort = is_draining || class == Reverse(EvictionClass::Busy);
-            state.send_signal(if must_abort { ConnectionSignal::Abort } else { ConnectionSignal::Evict });
+        let share = (limit / NETWORK_SHARE).max(1);
+        let network = client.and_then(|client| connections.networks.get(&network_of(client, 48)));
+        let victim = match network.filter(|network| network.used(total) >= share) {
+            Some(_) if admission == Admission::Flooded => None,
+            Some(network) => self.worst_still(network, total),
+            None if admission == Admission::Counted || connections.all.used(total) < limit => {
+                return Room::Free;
+            }
+            None => self.worst_of_largest(connections, total),
+        };
+        let victim = victim.filter(|_| connections.lingering < MAX_LINGERING);
+        victim.map_or(Room::Full, |victim| Room::Evict(victim.clone()))
+    }
+
+    /// The worst connection of the largest network. If that is small, an idle one of any network.
+    fn worst_of_largest<'c>(
+        &self,
+        connections: &'c Connections,
+        total: Total,
+    ) -> Option<&'c Arc<ConnectionState>> {
+        let sample: Vec<_> = connections.all.sample(SAMPLE, &self.random).collect();
+        let networks = sample.iter().filter_map(|state| connections.networks.get(&state.network.get()?.key));
+        match networks.max_by_key(|network| network.used(total)) {
+            Some(largest) if largest.used(total) > SMALL_NETWORK => self.ranked(largest, total, SAMPLE).pop(),
+            _ => {
+                let idle = sample.into_iter().filter(|state| state.current_use().is_idle());
+                let part = idle.filter(|state| total.used_by(state) > 0);
+                part.max_by_key(|state| state.current_use())
+            }
+        }
+    }
+
+    /// The worst connection of a network, unless it is busy.
+    fn worst_still<'c>(&self, network: &'c Group, total: Total) -> Option<&'c Arc<ConnectionState>> {
+        self.ranked(network, total, NETWORK_SAMPLE).pop().filter(|worst| !worst.current_use().is_busy())
+    }
+
+    /// A sample of a network, the worst last: it is in the /64 that uses the most.
+    fn ranked<'c>(&self, network: &'c Group, total: Total, sample: usize) -> Vec<&'c Arc<ConnectionState>> {
+        let subnet = |state: &ConnectionState| state.network.get().map(|network| network.subnet);
+        let (mut subnets, mut ranked) = (HashMap::<_, usize>::new(), Vec::new());
+        for state in network.sample(sample, &self.random) {
+            let used = total.used_by(state);
+            if used > 0 {
+                *subnets.entry(subnet(state)).or_default() += used;
+                ranked.push(state);
+            }
+        }
+        ranked.sort_by_cached_key(|state| (subnets[&subnet(state)], state.current_use()));
+        ranked
+    }
+
+    /// Closes connections while those of the network of `newcomer`, which has just added to its cost, or of the port cost too
+    /// much. Returns whether `newcomer` is among them.
+    pub(crate) fn relieve(&self, newcomer: &Arc<ConnectionState>) -> bool {
+        if !newcomer.exceeds_limit() {
+            return false;
+        }
+        let mut connections = self.lock();
+        let network = newcomer.network.get().filter(|_| newcomer.counted_cost() > 0);
+        while let Some(network) = network.filter(|network| network.load.is_over_limit())
+            && !newcomer.is_closed()
+        {
+            let group = connections.networks.get(&network.key);
+            let still = group.and_then(|group| self.worst_still(group, Total::Cost));
+            let victim = still.unwrap_or(newcomer).clone();
+            self.evict(&mut connections, &victim, Total::Cost);
+        }
+        if self.port.is_over_limit() {
+            self.relieve_port(&mut connections, network.map(|_| newcomer));
+        }
+        newcomer.is_closed()
+    }
+
+    /// Closes connections of the network that costs the most, the worst first, until an eighth of the limit is free: so this
+    /// scan is rare. All networks are compared, not a sample, because a few connections can cost as much as all others.
+    fn relieve_port(&self, connections: &mut Connections, newcomer: Option<&Arc<ConnectionState>>) {
+        while !self.port.is_relieved() {
+            let largest = connections.networks.values().max_by_key(|network| network.used(Total::Cost));
+            let largest = largest.filter(|network| network.used(Total::Cost) > SMALL_NETWORK_COST);
+            let Some(largest) = largest else {
+                newcomer.into_iter().for_each(|newcomer| self.evict(connections, newcomer, Total::Cost));
+                return;
+            };
+            let (load, half) = (largest.load.clone(), largest.used(Total::Cost) / 2);
+            let mut ranked: Vec<_> =
+                self.ranked(largest, Total::Cost, usize::MAX).into_iter().cloned().collect();
+            while load.cost() > half
+                && !self.port.is_relieved()
+                && let Some(victim) = ranked.pop()
+            {
+                self.evict(connections, &victim, Total::Cost);
+            }
+        }
+    }
+
+    /// Closes a connection, because the process has no file descriptor for another one.
+    pub(crate) fn free_descriptor(&self) {
+        let mut connections = self.lock();
+        if let Some(victim) = self.worst_of_largest(&connections, Total::Connections).cloned() {
+            self.evict(&mut connections, &victim, Total::Connections);
+        }
+    }
+
+    /// Removes a connection from all counts and aborts its task.
+    fn evict(&self, connections: &mut Connections, state: &Arc<ConnectionState>, total: Total) {
+        if !state.is_closed() {
+            connections.remove(state);
+            connections.lingering += 1;
+            state.send_signal(ConnectionSignal::Abort);
+            self.report(total);
+        }
+    }
+
+    /// Counts a connection that is closed at a limit, and logs it now and then.
+    fn report(&self, total: Total) {
+        self.closed_at[total as usize].fetch_add(1, Relaxed);
+        if let Some(connections) = self.logs[total as usize].allow() {
+            let (server, limit) = (self.server, Total::NAMES[total as usize]);
+            tracing::warn!(
+                server,
+                limit,
+                connections,
+                "connections closed: the port or a client network is at a limit"
+            );
         }
     }
 
     pub(crate) fn signal_all(&self, signal: ConnectionSignal) {
-        self.lock().open.values().for_each(|state| state.send_signal(signal));
+        self.lock().all.members.values().for_each(|state| state.send_signal(signal));
     }
 
-    /// The number of open connections.
-    pub(crate) fn len(&self) -> usize {
-        self.port.connections.load(Relaxed)
-    }
-
-    /// How many of them are in their handshake.
-    pub(crate) fn handshakes(&self) -> usize {
-        self.handshakes.load(Relaxed)
+    /// Whether all connections are closed and their tasks have ended.
+    pub(crate) fn is_empty(&self) -> bool {
+        let connections = self.lock();
+        connections.all.members.is_empty() && connections.lingering == 0
     }
 
     fn lock(&self) -> MutexGuard<'_, Connections> {
@@ -131,150 +357,276 @@ impl ConnectionRegistry {
     }
 }
 
-impl Pressure {
-    /// What counts toward this limit.
-    fn usage_of(self, load: &Load) -> usize {
-        match self {
-            Self::UnsentBytes => load.unsent.load(Relaxed),
-            Self::Connections | Self::Handshakes => load.connections.load(Relaxed),
-        }
+impl Connections {
+    /// Counts a connection for the network of its client.
+    fn join_network(&mut self, state: &Arc<ConnectionState>, client: Option<IpAddr>) {
+        let Some(client) = client else { return };
+        let (key, subnet) = (network_of(client, 48), network_of(client, 64));
+        let new = || Group::new(Arc::new(Load::new(MAX_COST / NETWORK_SHARE)));
+        let network = self.networks.entry(key).or_insert_with(new);
+        network.insert(state);
+        state.count_in(&network.load);
+        let _ = state.network.set(Network { key, subnet, load: network.load.clone() });
     }
-}
 
-/// The network that an address counts for: the address itself, or the /48 of an IPv6 address. The /64 needs no count of
-/// its own, because it never has more connections than its /48.
-fn network_of(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V4(address) => address.into(),
-        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 80)).into(),
+    fn remove(&mut self, state: &Arc<ConnectionState>) {
+        state.close();
+        self.all.remove(state);
+        let Some(network) = state.network.get() else { return };
+        if let Some(group) = self.networks.get_mut(&network.key) {
+            group.remove(state);
+            if group.members.is_empty() {
+                self.networks.remove(&network.key);
+            }
+        }
     }
 }
 
 /// Keeps a connection in the registry until dropped.
 #[derive(Debug)]
 pub(crate) struct Registration {
-    registry: Arc<ConnectionRegistry>,
-    state: Arc<ConnectionState>,
-    network: Option<IpAddr>,
+    pub(crate) registry: Arc<ConnectionRegistry>,
+    pub(crate) state: Arc<ConnectionState>,
 }
 
 impl Registration {
-    /// Counts the connection for the network of its client.
-    pub(crate) fn set_client(&mut self, address: IpAddr) {
-        let network = network_of(address);
+    /// The PROXY header names the client. Returns whether its network has room for the connection.
+    pub(crate) fn set_client(&self, client: IpAddr) -> bool {
         let mut connections = self.registry.lock();
-        let load = connections.networks.entry(network).or_default();
-        load.connections.fetch_add(1, Relaxed);
-        let _ = self.state.network.set(load.clone());
-        self.network = Some(network);
-    }
-
-    pub(crate) fn end_handshake(&self) {
-        self.registry.handshakes.fetch_sub(usize::from(self.state.lock().established.is_none()), Relaxed);
-        self.state.lock().established = Some(Instant::now());
+        let has_room = self.registry.make_room(&mut connections, true, Some(client), Admission::Counted);
+        if has_room && !self.state.is_closed() {
+            connections.join_network(&self.state, Some(client));
+        }
+        has_room
     }
 }
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        self.end_handshake();
         let mut connections = self.registry.lock();
-        connections.open.swap_remove(&Arc::as_ptr(&self.state).addr());
-        if let Some((network, load)) = self.network.zip(self.state.network.get())
-            && load.connections.fetch_sub(1, Relaxed) == 1
-        {
-            connections.networks.remove(&network);
+        if self.state.is_closed() {
+            connections.lingering -= 1;
+        } else {
+            connections.remove(&self.state);
         }
-        self.registry.port.connections.fetch_sub(1, Relaxed);
+        drop(connections);
         self.registry.closed.notify_one();
+    }
+}
+
+/// The numbers of a port's connections.
+#[derive(Clone, Debug)]
+pub struct ConnectionStats(pub(crate) Arc<ConnectionRegistry>);
+
+impl ConnectionStats {
+    /// How many connections are open, by state.
+    pub fn open(&self) -> BTreeMap<&'static str, u64> {
+        let mut counts = BTreeMap::from(ConnectionUse::NAMES.map(|name| (name, 0)));
+        for state in self.0.lock().all.members.values() {
+            *counts.entry(state.current_use().name()).or_default() += 1;
+        }
+        counts
+    }
+
+    /// How many connections were closed at each limit, to make room or because there was none.
+    pub fn closed_at_limits(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        Total::NAMES.into_iter().zip(self.0.closed_at.each_ref().map(|count| count.load(Relaxed)))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::ServeArgs;
+    use crate::connection_state::UnfinishedRequest;
+    use crate::limits::{FREE_COST, REQUEST_COST};
 
+    /// A connection, and a request on it if it is busy.
     struct Client {
-        state: Arc<ConnectionState>,
-        _registration: Registration,
+        registration: Registration,
+        request: Option<UnfinishedRequest>,
     }
 
     impl Client {
+        fn state(&self) -> &Arc<ConnectionState> {
+            &self.registration.state
+        }
+
         fn is_evicted(&self) -> bool {
-            self.state.lock().signal.is_some()
+            self.state().is_closed()
         }
     }
 
-    /// Opens a connection. With `is_idle`, it has had a request.
-    async fn open(registry: &Arc<ConnectionRegistry>, address: &str, is_idle: bool) -> Client {
-        let state = Arc::new(ConnectionState::new(registry.port.clone(), ServeArgs::default(), false));
-        let mut registration = registry.register(state.clone());
-        registration.set_client(address.parse().expect("an address"));
-        if is_idle {
-            drop(state.begin_request(true).await);
-        }
-        Client { state, _registration: registration }
+    fn port(max_connections: usize) -> Arc<ConnectionRegistry> {
+        Arc::new(ConnectionRegistry::new("test", max_connections))
     }
 
-    #[tokio::test]
-    async fn larger_network_is_evicted_before_a_client_that_has_just_connected() {
-        let registry = Arc::<ConnectionRegistry>::default();
-        let mut greedy = Vec::new();
-        for host in 0..60 {
-            greedy.push(open(&registry, &format!("2001:db8:1:{host}::1"), true).await);
-        }
-        let honest = open(&registry, "2001:db8:2::1", false).await;
-        for _ in 0..56 {
-            registry.evict(Pressure::Connections, None);
-        }
-        assert_eq!(greedy.iter().filter(|client| client.is_evicted()).count(), 56, "the /48 is one network");
-        assert!(!honest.is_evicted());
+    fn try_open(registry: &Arc<ConnectionRegistry>, address: &str, has_handshake: bool) -> Option<Client> {
+        let client = (!address.is_empty()).then(|| address.parse().expect("an address"));
+        let registration = registry.open(&ServeArgs::default(), has_handshake, client, Admission::Normal)?;
+        Some(Client { registration, request: None })
     }
 
-    #[tokio::test]
-    async fn busy_connection_is_evicted_only_if_its_network_has_more_than_half() {
-        let registry = Arc::<ConnectionRegistry>::default();
-        let (mut clients, mut requests) = (Vec::new(), Vec::new());
-        for address in ["192.0.2.1", "192.0.2.1", "192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4"] {
-            clients.push(open(&registry, address, false).await);
-            requests.push(clients[clients.len() - 1].state.begin_request(true).await);
-        }
-        registry.evict(Pressure::Connections, Some([192, 0, 2, 9].into()));
-        assert!(!clients.iter().any(Client::is_evicted), "3 of 6");
-        drop(clients.pop());
-        registry.evict(Pressure::Connections, Some([192, 0, 2, 1].into()));
-        assert!(!clients.iter().any(Client::is_evicted), "the newcomer is of the same network");
-        registry.evict(Pressure::Connections, Some([192, 0, 2, 9].into()));
-        let evicted: Vec<_> = clients.iter().map(|client| client.state.lock().signal).collect();
-        assert_eq!(evicted.iter().filter(|signal| **signal == Some(ConnectionSignal::Abort)).count(), 1);
-        assert_eq!(evicted[3..], [None, None], "only the network with 3 of 5");
+    fn silent(registry: &Arc<ConnectionRegistry>, address: &str) -> Client {
+        try_open(registry, address, false).expect("room")
+    }
+
+    fn idle(registry: &Arc<ConnectionRegistry>, address: &str) -> Client {
+        let client = silent(registry, address);
+        drop(client.state().on_request(0, 0));
+        client
+    }
+
+    /// With a request whose headers have this many bytes.
+    fn busy(registry: &Arc<ConnectionRegistry>, address: &str, bytes: usize) -> Client {
+        let client = silent(registry, address);
+        let request = client.state().on_request(bytes, 0);
+        Client { request: Some(request), ..client }
+    }
+
+    fn evicted(clients: &[Client]) -> usize {
+        clients.iter().filter(|client| client.is_evicted()).count()
     }
 
     #[tokio::test]
-    async fn among_equal_networks_connections_without_a_request_go_first() {
-        let registry = Arc::<ConnectionRegistry>::default();
-        let mut idle = Vec::new();
-        for host in 0..40 {
-            idle.push(open(&registry, &format!("192.0.2.{host}"), true).await);
+    async fn network_at_a_quarter_closes_its_own_still_connection_or_the_newcomer() {
+        let registry = port(16);
+        let mut own: Vec<_> = (0..3).map(|_| busy(&registry, "192.0.2.1", 0)).collect();
+        own.push(idle(&registry, "192.0.2.1"));
+        let other = silent(&registry, "192.0.2.2");
+        own.push(busy(&registry, "192.0.2.1", 0));
+        assert!(own[3].is_evicted() && evicted(&own) == 1 && !other.is_evicted());
+        assert!(try_open(&registry, "192.0.2.1", false).is_none(), "all of its connections are busy");
+        own[0].request = None;
+        assert!(try_open(&registry, "192.0.2.1", false).is_some());
+        assert!(own[0].is_evicted() && evicted(&own) == 2);
+    }
+
+    #[tokio::test]
+    async fn during_a_flood_a_network_at_a_quarter_evicts_nothing() {
+        let registry = port(4);
+        let own = idle(&registry, "192.0.2.1");
+        let open = |address: [u8; 4]| {
+            registry.open(&ServeArgs::default(), false, Some(address.into()), Admission::Flooded)
+        };
+        assert!(open([192, 0, 2, 1]).is_none() && !own.is_evicted());
+        assert!(open([192, 0, 2, 2]).is_some());
+    }
+
+    #[tokio::test]
+    async fn at_the_total_the_largest_network_gives_even_if_busy() {
+        let registry = port(40);
+        let large: Vec<_> = (0..10).map(|_| busy(&registry, "2001:db8:1::1", 0)).collect();
+        let small: Vec<_> = (0..30).map(|n| idle(&registry, &format!("192.0.2.{n}"))).collect();
+        let honest = silent(&registry, "198.51.100.1");
+        assert_eq!((evicted(&large), evicted(&small), honest.is_evicted()), (1, 0, false));
+        assert!(large[9].is_evicted(), "the youngest");
+    }
+
+    #[tokio::test]
+    async fn among_small_networks_only_idle_connections_give() {
+        let registry = port(40);
+        let mut busy: Vec<_> = (0..39).map(|n| busy(&registry, &format!("192.0.2.{n}"), 0)).collect();
+        let idle = idle(&registry, "");
+        busy.push(silent(&registry, "198.51.100.1"));
+        assert!(idle.is_evicted(), "also of a trusted proxy");
+        busy[39].request = Some(busy[39].state().on_request(0, 0));
+        assert!(try_open(&registry, "198.51.100.2", false).is_none());
+        assert_eq!(evicted(&busy), 0);
+    }
+
+    #[tokio::test]
+    async fn connections_without_a_request_give_before_still_ones() {
+        let registry = port(64);
+        let mut honest: Vec<_> = (0..12).map(|_| idle(&registry, "192.0.2.1")).collect();
+        let silent_ones: Vec<_> = (0..4).map(|_| silent(&registry, "192.0.2.1")).collect();
+        for expected in 1..=4 {
+            honest.push(idle(&registry, "192.0.2.1"));
+            assert_eq!((evicted(&silent_ones), evicted(&honest)), (expected, 0));
         }
-        let silent = open(&registry, "198.51.100.1", false).await;
-        registry.evict(Pressure::Connections, None);
-        assert!(silent.is_evicted() && !idle.iter().any(Client::is_evicted));
-        registry.evict(Pressure::UnsentBytes, None);
-        assert!(!idle.iter().any(Client::is_evicted), "none has unsent bytes");
+        let oldest = idle(&registry, "192.0.2.1");
+        assert!(honest[0].is_evicted() && !oldest.is_evicted(), "the longest idle");
+    }
+
+    #[tokio::test]
+    async fn within_a_48_the_64_with_the_most_gives_first() {
+        let registry = port(64);
+        let large: Vec<_> = (0..15).map(|n| idle(&registry, &format!("2001:db8:1:1::{n}"))).collect();
+        let small = silent(&registry, "2001:db8:1:2::1");
+        let newcomer = silent(&registry, "2001:db8:1:3::1");
+        assert_eq!((evicted(&large), small.is_evicted(), newcomer.is_evicted()), (1, false, false));
+    }
+
+    #[tokio::test]
+    async fn silent_handshakes_make_room_only_for_their_own_network() {
+        let registry = port(128);
+        let open = |address| try_open(&registry, address, true).expect("room");
+        let honest = open("192.0.2.2");
+        let flood: Vec<_> = (0..20).map(|_| open("192.0.2.1")).collect();
+        assert_eq!((evicted(&flood), honest.is_evicted()), (12, false), "a quarter of 32 handshakes");
+        assert_eq!(registry.port.handshakes(), 9);
+        honest.state().end_handshake();
+        drop(flood);
+        assert_eq!(registry.port.handshakes(), 0);
+    }
+
+    #[tokio::test]
+    async fn proxied_connection_joins_its_network_after_the_header() {
+        let registry = port(16);
+        let own: Vec<_> = (0..4).map(|_| idle(&registry, "192.0.2.1")).collect();
+        let proxied = silent(&registry, "");
+        assert_eq!(evicted(&own), 0);
+        assert!(proxied.registration.set_client([192, 0, 2, 1].into()));
+        assert_eq!(evicted(&own), 1);
+        let _busy: Vec<_> =
+            own.iter().chain([&proxied]).map(|client| client.state().on_request(0, 0)).collect();
+        assert!(!silent(&registry, "").registration.set_client([192, 0, 2, 1].into()));
+    }
+
+    #[tokio::test]
+    async fn cost_above_a_quarter_closes_its_own_stalled_connection_or_the_newcomer() {
+        let registry = port(100);
+        let first = busy(&registry, "192.0.2.1", MAX_COST / 4);
+        assert!(!first.state().exceeds_limit());
+        let second = busy(&registry, "192.0.2.1", 2 * FREE_COST);
+        let other = busy(&registry, "192.0.2.2", MAX_COST / 4);
+        assert!(second.state().exceeds_limit());
+        assert!(registry.relieve(second.state()));
+        assert!(second.is_evicted() && !first.is_evicted() && !other.is_evicted());
+        assert_eq!(registry.port.cost(), first.state().counted_cost() + other.state().counted_cost());
+    }
+
+    #[tokio::test]
+    async fn cost_at_the_total_closes_the_costliest_of_the_network_with_the_most() {
+        let registry = port(100);
+        let mib = |count: usize| (count << 20) + FREE_COST - REQUEST_COST;
+        let small: Vec<_> = (0..6).map(|n| busy(&registry, &format!("192.0.2.{n}"), mib(7))).collect();
+        let large = ["192.0.2.9"; 4].map(|address| busy(&registry, address, mib(3)));
+        let costliest = busy(&registry, "192.0.2.9", mib(4));
+        let newcomer = busy(&registry, "192.0.2.8", mib(7));
+        assert!(!registry.relieve(newcomer.state()));
+        assert!(costliest.is_evicted() && !newcomer.is_evicted());
+        assert_eq!((evicted(&large), evicted(&small)), (2, 0), "until an eighth is free");
+        assert!(registry.port.is_relieved());
+    }
+
+    #[tokio::test]
+    async fn more_than_256_lingering_connections_close_newcomers() {
+        let registry = port(400);
+        let lingering: Vec<_> = (0..356).map(|_| silent(&registry, "192.0.2.1")).collect();
+        assert_eq!(evicted(&lingering), 256);
+        assert!(try_open(&registry, "192.0.2.1", false).is_none());
+        drop(lingering);
+        assert!(registry.is_empty());
     }
 
     #[tokio::test]
     async fn closed_connections_leave_nothing_behind() {
-        let registry = Arc::<ConnectionRegistry>::default();
-        let (first, second) =
-            (open(&registry, "192.0.2.1", true).await, open(&registry, "192.0.2.1", true).await);
-        drop(first);
-        assert_eq!((registry.len(), registry.lock().networks.len()), (1, 1));
-        drop(second);
+        let registry = port(100);
+        let clients = ["192.0.2.1", "192.0.2.1", ""].map(|address| busy(&registry, address, 1 << 20));
+        assert_eq!(registry.lock().networks.len(), 1);
+        drop(clients);
         let connections = registry.lock();
-        assert!(connections.open.is_empty() && connections.networks.is_empty());
-        assert_eq!((registry.len(), registry.handshakes()), (0, 0));
+        assert!(connections.all.members.is_empty() && connections.networks.is_empty());
+        assert_eq!((registry.port.cost(), registry.port.handshakes()), (0, 0));
     }
 }

@@ -21,14 +21,7 @@ const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 
 /// 1 to 64 characters, each a letter, a digit, `.`, `_` or `-`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RequestId(Text);
-
-/// A generated ID needs no allocation until it becomes a header.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Text {
-    Generated([u8; GENERATED_LENGTH]),
-    Received(HeaderValue),
-}
+pub struct RequestId(HeaderValue);
 
 impl RequestId {
     /// Creates an ID from keyed hashes of a counter. They are as unique as random numbers, and unlike the counter they do
@@ -42,7 +35,9 @@ impl RequestId {
             let half = halves[index / (GENERATED_LENGTH / 2)];
             DIGITS[((half >> (5 * (index % (GENERATED_LENGTH / 2)))) & 0x1f) as usize]
         };
-        Self(Text::Generated(std::array::from_fn(digit)))
+        let digits: [u8; GENERATED_LENGTH] = std::array::from_fn(digit);
+        // Every digit is valid in a header.
+        Self(HeaderValue::from_bytes(&digits).unwrap_or(HeaderValue::from_static("-")))
     }
 
     /// The ID in the only `X-Request-Id` of a request. `None` if it is not valid. Callers must check that the peer is a
@@ -50,28 +45,18 @@ impl RequestId {
     pub fn received(value: &HeaderValue) -> Option<Self> {
         let is_allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-".contains(byte);
         let is_valid = (1..=MAX_LENGTH).contains(&value.len()) && value.as_bytes().iter().all(is_allowed);
-        is_valid.then(|| Self(Text::Received(value.clone())))
+        is_valid.then(|| Self(value.clone()))
     }
 
     /// The value of the header.
     pub fn to_header(&self) -> HeaderValue {
-        match &self.0 {
-            // Every digit is valid in a header.
-            Text::Generated(digits) => {
-                HeaderValue::from_bytes(digits).unwrap_or(HeaderValue::from_static("-"))
-            }
-            Text::Received(value) => value.clone(),
-        }
+        self.0.clone()
     }
 
     /// The ID as text.
     pub fn as_str(&self) -> &str {
-        let bytes = match &self.0 {
-            Text::Generated(digits) => digits.as_slice(),
-            Text::Received(value) => value.as_bytes(),
-        };
         // All characters are ASCII.
-        str::from_utf8(bytes).unwrap_or_default()
+        self.0.to_str().unwrap_or_default()
     }
 }
 

@@ -5,18 +5,17 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::{sync::Arc, time::Duration};
 
 use futures_util::FutureExt;
-use hyper::server::conn::http1;
 use poem::{Response, endpoint::BoxEndpoint};
+use socket2::SockRef;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::task::unconstrained;
+use tokio::task::{unconstrained, yield_now};
 use tokio::time::{sleep, timeout};
 
 use crate::args::{ListenerArgs, ServeArgs};
-use crate::connection_state::{ConnectionSignal, ConnectionState};
-use crate::handler::{ErrorResponder, TrustedPeers};
-use crate::registry::{ConnectionRegistry, Pressure};
-use crate::tls::Tls;
-use crate::{connection, handshake::Handshakes, lifecycle::Lifecycle, limits};
+use crate::connection_state::ConnectionSignal;
+use crate::registry::{Admission, ConnectionRegistry, ConnectionStats};
+use crate::{connection, error::ErrorResponder, handshake::Handshakes, lifecycle::Lifecycle, limits};
+use crate::{port::Port, port::TrustedPeers, tls::Tls};
 use base::log_throttle::LogThrottle;
 
 /// Maximum length of the kernel's accept queue. Large, so that a burst of new connections is served, not rejected.
@@ -26,8 +25,11 @@ const BACKLOG: u32 = 4096;
 /// of a slow client visible: with the kernel's default, up to 4 MB of a response count as sent immediately.
 const SEND_BUFFER: u32 = 64 * 1024;
 
-/// Maximum wait for an evicted connection to close before evicting another one.
-const EVICTION_TIMEOUT: Duration = Duration::from_millis(5);
+/// Maximum connections that are accepted before their tasks and others have their turn.
+const ACCEPTS_PER_TURN: usize = 32;
+
+/// Connections in a row, without an empty queue in between, that are a flood.
+const FLOOD: usize = 256;
 
 /// The delay after a failed accept: file descriptors or memory have run out, so an immediate retry would fail, too.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
@@ -43,19 +45,7 @@ pub struct Server {
     handshakes: Handshakes,
     errors: ErrorResponder,
     trusted: TrustedPeers,
-}
-
-/// What the connections of a port have in common.
-pub(crate) struct Port {
-    pub(crate) addr: SocketAddr,
-    pub(crate) args: ServeArgs,
-    pub(crate) handshakes: Handshakes,
-    pub(crate) errors: ErrorResponder,
-    pub(crate) trusted: TrustedPeers,
-    pub(crate) endpoint: BoxEndpoint<'static>,
-    pub(crate) lifecycle: Lifecycle,
-    pub(crate) registry: Arc<ConnectionRegistry>,
-    pub(crate) http1: http1::Builder,
+    registry: Arc<ConnectionRegistry>,
 }
 
 impl Server {
@@ -76,6 +66,7 @@ impl Server {
                 Response::builder().status(status).body(message.to_owned())
             }),
             trusted: Arc::new(|_| false),
+            registry: Arc::new(ConnectionRegistry::new(name, max_connections)),
         })
     }
 
@@ -109,25 +100,29 @@ impl Server {
         self.addr
     }
 
+    /// The number of the port's connections, for metrics.
+    pub fn stats(&self) -> ConnectionStats {
+        ConnectionStats(self.registry.clone())
+    }
+
     /// Serves until shutdown. Returns when all connections are closed or the grace period is over.
     pub async fn serve(self, endpoint: BoxEndpoint<'static>, lifecycle: Lifecycle) {
-        let Self { listener, addr, args, handshakes, errors, trusted } = self;
-        let (registry, http1) = (Arc::default(), limits::http1());
+        let Self { listener, addr, args, handshakes, errors, trusted, registry } = self;
+        let http1 = limits::http1();
         let port = Port { addr, args, handshakes, errors, trusted, endpoint, lifecycle, registry, http1 };
         let port = Arc::new(port);
         tokio::select! {
+            biased;
             _ = port.lifecycle.drain_delay_over() => {}
-            _ = port.accept_all(&listener) => {}
+            _ = accept_all(&port, &listener) => {}
         }
-        // Connections in the kernel's queue are established for their clients, and closing the listener would reset them.
-        // Unconstrained: tokio's budget would end this after 128 of them.
-        while port.registry.len() < port.args.max_connections
-            && let Some(Ok((socket, peer))) = unconstrained(listener.accept()).now_or_never()
-        {
-            port.open(socket, peer);
+        port.registry.signal_all(ConnectionSignal::Drain);
+        tokio::select! {
+            _ = port.lifecycle.grace_period_over() => {}
+            _ = accept_rest(&port, &listener) => {}
         }
         drop(listener);
-        port.drain().await;
+        drain(&port).await;
     }
 }
 
@@ -147,7 +142,7 @@ fn listen_on(addr: SocketAddr) -> io::Result<TcpListener> {
     let socket = if addr.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     if addr.ip() == Ipv6Addr::UNSPECIFIED {
         // Independent of the system's default. Fails on systems that can't, such as OpenBSD.
-        let _ = socket2::SockRef::from(&socket).set_only_v6(false);
+        let _ = SockRef::from(&socket).set_only_v6(false);
     }
     // Allows a restart while old connections are still in TIME_WAIT.
     socket.set_reuseaddr(true)?;
@@ -169,68 +164,101 @@ fn explain(name: &str, addr: SocketAddr, error: io::Error) -> anyhow::Error {
     anyhow::Error::new(error).context(format!("{name} can't listen on {addr}{advice}"))
 }
 
-impl Port {
-    async fn accept_all(self: &Arc<Self>, listener: &TcpListener) {
-        let (registry, log) = (&self.registry, LogThrottle::default());
-        loop {
-            match listener.accept().await {
-                Ok((socket, peer)) => {
-                    // Rejecting new connections instead would let a client that holds connections open lock out everyone else.
-                    while registry.len() >= self.args.max_connections {
-                        let newcomer = Some(peer.ip()).filter(|_| !self.handshakes.proxy_protocol);
-                        registry.evict(Pressure::Connections, newcomer);
-                        let _ = timeout(EVICTION_TIMEOUT, registry.closed.notified()).await;
-                    }
-                    self.open(socket, peer);
-                }
-                // The client disconnected before its connection was accepted.
-                Err(error)
-                    if [ErrorKind::ConnectionAborted, ErrorKind::Interrupted].contains(&error.kind()) => {}
-                Err(error) => {
-                    if let Some(occurrences) = log.allow() {
-                        let server = self.handshakes.server;
-                        tracing::warn!(server, %error, occurrences, "can't accept connections; retrying");
-                    }
-                    registry.evict(Pressure::Connections, None);
-                    sleep(ACCEPT_RETRY_DELAY).await;
-                }
-            }
-        }
-    }
-
-    /// Serves a connection in a task of its own.
-    fn open(self: &Arc<Self>, socket: TcpStream, peer: SocketAddr) {
-        // A socket for both families has IPv4 peers as IPv4-mapped addresses.
-        let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
-        if !self.handshakes.accept(peer.ip(), &self.trusted) {
-            return;
-        }
-        // Responses are written in one piece, so Nagle's algorithm would only delay them, and handshakes.
-        let _ = socket.set_nodelay(true);
-        let (registry, has_handshake) = (&self.registry, self.handshakes.are_required());
-        let max_handshakes = limits::MAX_HANDSHAKES.min(self.args.max_connections / 4).max(1);
-        if has_handshake && registry.handshakes() >= max_handshakes {
-            registry.evict(Pressure::Handshakes, None);
-        }
-        let state = Arc::new(ConnectionState::new(registry.port.clone(), self.args.clone(), has_handshake));
-        let registration = registry.register(state.clone());
-        tokio::spawn(connection::serve(self.clone(), state, registration, socket, peer));
-    }
-
-    async fn drain(&self) {
-        let wait_closed = async || {
-            while self.registry.len() > 0 {
-                self.registry.closed.notified().await
+/// Accepts connections. Waits for nothing else, unless file descriptors have run out.
+async fn accept_all(port: &Arc<Port>, listener: &TcpListener) {
+    let (log, mut burst) = (LogThrottle::default(), 0);
+    loop {
+        let accepted = match unconstrained(listener.accept()).now_or_never() {
+            Some(accepted) => accepted,
+            None => {
+                burst = 0;
+                listener.accept().await
             }
         };
-        self.registry.signal_all(ConnectionSignal::Drain);
-        tokio::select! {
-            _ = wait_closed() => return,
-            _ = self.lifecycle.grace_period_over() => {}
+        burst += 1;
+        match accepted {
+            Ok((socket, peer)) => {
+                let admission = if burst > FLOOD { Admission::Flooded } else { Admission::Normal };
+                open(port, socket, peer, admission);
+            }
+            Err(error) if is_transient(&error) => {}
+            Err(error) => {
+                if let Some(occurrences) = log.allow() {
+                    let server = port.handshakes.server;
+                    tracing::warn!(server, %error, occurrences, "can't accept connections; retrying");
+                }
+                if [Some(libc::EMFILE), Some(libc::ENFILE)].contains(&error.raw_os_error()) {
+                    port.registry.free_descriptor();
+                }
+                sleep(ACCEPT_RETRY_DELAY).await;
+            }
         }
-        let (server, connections) = (self.handshakes.server, self.registry.len());
-        tracing::warn!(server, connections, "grace period over; closing remaining connections");
-        self.registry.signal_all(ConnectionSignal::Abort);
-        let _ = timeout(ABORT_TIMEOUT, wait_closed()).await;
+        if burst % ACCEPTS_PER_TURN == 0 {
+            yield_now().await;
+        }
     }
+}
+
+/// Accepts the connections that are in the kernel's queue at the shutdown, regardless of limits: they are established for
+/// their clients, and closing the listener would reset them.
+async fn accept_rest(port: &Arc<Port>, listener: &TcpListener) {
+    let listener = SockRef::from(listener);
+    // Ends the growth of the queue. Fails only if the socket does not listen.
+    let _ = listener.listen(0);
+    loop {
+        // Not tokio's `accept`, which knows of a connection only after the next turn of its driver.
+        let accepted = listener.accept().and_then(|(socket, peer)| {
+            socket.set_nonblocking(true)?;
+            let peer = peer.as_socket().ok_or(ErrorKind::InvalidInput)?;
+            Ok((TcpStream::from_std(socket.into())?, peer))
+        });
+        match accepted {
+            Ok((socket, peer)) => open(port, socket, peer, Admission::Always),
+            Err(error) if is_transient(&error) => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+            // Without a file descriptor: when a connection closes, there is one.
+            Err(_) => port.registry.closed.notified().await,
+        }
+    }
+}
+
+/// Whether the client disconnected before its connection was accepted.
+fn is_transient(error: &io::Error) -> bool {
+    [ErrorKind::ConnectionAborted, ErrorKind::Interrupted].contains(&error.kind())
+}
+
+/// Serves a connection in a task of its own, if there is room.
+fn open(port: &Arc<Port>, socket: TcpStream, peer: SocketAddr, admission: Admission) {
+    // A socket for both families has IPv4 peers as IPv4-mapped addresses.
+    let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
+    let (handshakes, registry, client) = (&port.handshakes, &port.registry, port.untrusted(peer.ip()));
+    if !handshakes.accept(client.is_none()) {
+        return;
+    }
+    // With the PROXY protocol, the peer is a trusted proxy, and the client is not known yet.
+    let Some(registration) = registry.open(&port.args, handshakes.are_required(), client, admission) else {
+        // A reset leaves nothing behind in the kernel.
+        let _ = socket.set_zero_linger();
+        return;
+    };
+    // Responses are written in one piece, so Nagle's algorithm would only delay them, and handshakes.
+    let _ = socket.set_nodelay(true);
+    tokio::spawn(connection::serve(port.clone(), registration, socket, peer));
+}
+
+async fn drain(port: &Port) {
+    let registry = &port.registry;
+    let wait_closed = async || {
+        while !registry.is_empty() {
+            registry.closed.notified().await
+        }
+    };
+    registry.signal_all(ConnectionSignal::Drain);
+    tokio::select! {
+        _ = wait_closed() => return,
+        _ = port.lifecycle.grace_period_over() => {}
+    }
+    tracing::warn!(server = port.handshakes.server, "grace period over; closing remaining connections");
+    registry.signal_all(ConnectionSignal::Abort);
+    let _ = timeout(ABORT_TIMEOUT, wait_closed()).await;
 }

@@ -7,54 +7,30 @@ use std::{pin::Pin, sync::Arc};
 
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::runtime::{Handle, RuntimeFlavor};
-use tokio_rustls::server::TlsStream;
+use tokio::task::coop;
 
-use crate::handler::{ErrorResponder, replace_bare_error};
-use crate::{connection_info::ConnectionInfo, connection_state::ConnectionState};
+use crate::error::{ErrorResponder, replace_bare_error};
+use crate::header_blocks::{HeaderBlocks, PREFACE};
+use crate::registry::{ConnectionRegistry, Registration};
+use crate::{connection_info::ConnectionInfo, connection_state::ConnectionState, limits, socket::Socket};
 
 /// After a replaced error: maximum bytes to read and drop before the socket is closed. Closing a socket with unread bytes
 /// resets the connection, and the client may lose the response.
 const LINGER_BYTES: usize = 1 << 20;
 
-/// The connection preface, which an HTTP/2 client sends first.
-const HTTP2_PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-
-/// A socket, with or without TLS.
-pub(crate) trait Socket: AsyncRead + AsyncWrite + Send + Unpin {
-    /// Whether TLS has negotiated HTTP/2 (ALPN). `None` if it has negotiated nothing.
-    fn negotiated_http2(&self) -> Option<bool> {
-        None
-    }
-
-    /// Ends a TLS session before the socket is closed, as far as that is possible without waiting. Otherwise the client
-    /// can't distinguish the end from an attack that cuts the connection, and many report an error.
-    fn end_session(&mut self) {}
-}
-
-impl Socket for TcpStream {}
-
-impl Socket for TlsStream<TcpStream> {
-    fn negotiated_http2(&self) -> Option<bool> {
-        self.get_ref().1.alpn_protocol().map(|protocol| protocol == b"h2")
-    }
-
-    fn end_session(&mut self) {
-        let (socket, session) = self.get_mut();
-        session.send_close_notify();
-        let mut close = Vec::new();
-        // Fails if the socket is full or the client has closed it.
-        let _ = session.write_tls(&mut close).and_then(|_| socket.try_write(&close));
-    }
-}
+/// Bytes of HTTP/2 input per unit of tokio's budget, which has 128 units per turn of a task.
+const PART: usize = limits::HTTP2_TURN / 128;
 
 /// A socket and the state of its connection.
 pub(crate) struct TrackedStream {
     socket: Box<dyn Socket>,
     info: Arc<ConnectionInfo>,
     state: Arc<ConnectionState>,
+    registry: Arc<ConnectionRegistry>,
     errors: ErrorResponder,
+    /// What an HTTP/2 client has sent.
+    header_blocks: Option<HeaderBlocks>,
     /// Bytes that `detect_http2` has read and hyper has not.
     first_bytes: Bytes,
     /// How many bytes to read and drop before closing.
@@ -74,16 +50,17 @@ impl TrackedStream {
     pub(crate) fn new(
         socket: Box<dyn Socket>,
         info: &Arc<ConnectionInfo>,
-        state: Arc<ConnectionState>,
+        registration: &Registration,
         errors: ErrorResponder,
     ) -> Self {
-        let (info, first_bytes) = (info.clone(), Bytes::new());
         Self {
             socket,
-            info,
-            state,
+            info: info.clone(),
+            state: registration.state.clone(),
+            registry: registration.registry.clone(),
             errors,
-            first_bytes,
+            header_blocks: None,
+            first_bytes: Bytes::new(),
             linger: 0,
             is_shut_down: false,
             defers_writes: Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread,
@@ -97,10 +74,11 @@ impl TrackedStream {
             Some(is_http2) => is_http2,
             None => {
                 self.first_bytes = read_preface(self).await?;
-                *self.first_bytes == *HTTP2_PREFACE
+                *self.first_bytes == *PREFACE
             }
         };
         self.defers_writes &= !is_http2;
+        self.header_blocks = is_http2.then(HeaderBlocks::new);
         Ok(is_http2)
     }
 
@@ -112,6 +90,24 @@ impl TrackedStream {
         };
         self.state.on_write(result.is_pending());
         result
+    }
+
+    /// Records what was read, and closes connections if a limit is exceeded. Fails if this one is among them, so that nothing
+    /// of it is decoded.
+    fn on_read(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> io::Result<()> {
+        let blocks = self.header_blocks.as_mut().map(|blocks| blocks.read(bytes));
+        self.state.on_read(bytes.len(), blocks);
+        // tokio counts one unit per read, whatever its size: 128 large reads can keep h2 busy for a second.
+        let parts = if blocks.is_some() { bytes.len() / PART } else { 0 };
+        for _ in 0..parts {
+            if let Poll::Ready(part) = coop::poll_proceed(cx) {
+                part.made_progress();
+            }
+        }
+        match self.registry.relieve(&self.state) {
+            true => Err(io::ErrorKind::ConnectionAborted.into()),
+            false => Ok(()),
+        }
     }
 
     /// Reads and drops what the client is still sending. The header timeout ends it.
@@ -129,9 +125,9 @@ impl TrackedStream {
 
 /// Reads up to 24 bytes. Stops earlier if they can't be HTTP/2's preface, or at the end of the stream.
 async fn read_preface(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Bytes> {
-    let mut bytes = [0; HTTP2_PREFACE.len()];
+    let mut bytes = [0; PREFACE.len()];
     let mut len = 0;
-    while len < bytes.len() && HTTP2_PREFACE.starts_with(&bytes[..len]) {
+    while len < bytes.len() && PREFACE.starts_with(&bytes[..len]) {
         match stream.read(&mut bytes[len..]).await? {
             0 => break,
             read => len += read,
@@ -157,20 +153,17 @@ impl AsyncRead for TrackedStream {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if !self.first_bytes.is_empty() {
-            let length = self.first_bytes.len().min(buf.remaining());
-            buf.put_slice(&self.first_bytes.split_to(length));
-            // Together with what has arrived since: if hyper had to read a second time, it would reserve another 8 KiB, which
-            // doubles its read buffer and copies it. After an error, the next read fails or finds the end.
-            let _ = Pin::new(&mut self.socket).poll_read(cx, buf);
-            return Poll::Ready(Ok(()));
-        }
         let before = buf.filled().len();
-        ready!(Pin::new(&mut self.socket).poll_read(cx, buf))?;
-        if buf.filled().len() > before {
-            self.state.on_read();
+        let length = self.first_bytes.len().min(buf.remaining());
+        buf.put_slice(&self.first_bytes.split_to(length));
+        let read = Pin::new(&mut self.socket).poll_read(cx, buf);
+        // Together with what has arrived since: if hyper had to read a second time, it would reserve another 8 KiB, which
+        // doubles its read buffer and copies it. After an error, the next read fails or finds the end.
+        if length == 0 {
+            ready!(read)?;
         }
-        Poll::Ready(Ok(()))
+        let bytes = &buf.filled()[before..];
+        Poll::Ready(if bytes.is_empty() { Ok(()) } else { self.on_read(cx, bytes) })
     }
 }
 
@@ -195,7 +188,7 @@ impl AsyncWrite for TrackedStream {
         let first: &[u8] = slices.iter().find(|slice| !slice.is_empty()).map_or(&[], |slice| slice);
         let replacement = replace_bare_error(first, &self.errors);
         // hyper writes it after all other responses.
-        let Some(replacement) = replacement.filter(|_| self.state.lock().unsent == 0) else {
+        let Some(replacement) = replacement.filter(|_| !self.state.lock().has_unsent_response()) else {
             return self.write(cx, slices);
         };
         self.linger = LINGER_BYTES;
@@ -238,7 +231,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::{args::ServeArgs, connection_state::RequestGuard, registry::Load};
+    use crate::{args::ServeArgs, connection_state::UnfinishedRequest, registry::Admission};
 
     /// What `read_preface` reads from a client that sends `bytes` one at a time, then closes.
     async fn read_preface_of(bytes: &[u8]) -> Bytes {
@@ -251,16 +244,17 @@ mod tests {
         tokio::join!(send, read).1
     }
 
-    /// A client and its connection, which is counted in `port`.
-    async fn connect(port: &Arc<Load>) -> (TcpStream, TrackedStream) {
+    /// A client and its connection to a port.
+    async fn connect(registry: &Arc<ConnectionRegistry>) -> (TcpStream, TrackedStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
         let client = TcpStream::connect(listener.local_addr().expect("address")).await.expect("connect");
         let (socket, peer) = listener.accept().await.expect("accept");
         socket.writable().await.expect("writable");
         let info = ConnectionInfo::new(peer, None, None, socket.as_raw_fd());
-        let state = ConnectionState::new(port.clone(), ServeArgs::default(), false);
+        let registration =
+            registry.open(&ServeArgs::default(), false, None, Admission::Always).expect("always");
         let errors: ErrorResponder = Arc::new(|_, _, _| poem::Response::default());
-        (client, TrackedStream::new(Box::new(socket), &info, Arc::new(state), errors))
+        (client, TrackedStream::new(Box::new(socket), &info, &registration, errors))
     }
 
     /// Writes a response. Returns whether the first poll does it; otherwise the second must.
@@ -276,16 +270,22 @@ mod tests {
         at_once
     }
 
-    /// A port with a request that is being handled until the guard is dropped.
-    async fn busy_port() -> (Arc<Load>, RequestGuard) {
-        let port = Arc::<Load>::default();
-        let other = Arc::new(ConnectionState::new(port.clone(), ServeArgs::default(), false));
-        (port, other.begin_request(true).await)
+    fn idle_port() -> Arc<ConnectionRegistry> {
+        Arc::new(ConnectionRegistry::new("test", 1))
+    }
+
+    /// A port with a request that is being handled until it is dropped.
+    fn busy_port() -> (Arc<ConnectionRegistry>, UnfinishedRequest) {
+        let port = idle_port();
+        let other = Arc::new(ConnectionState::new(port.port.clone(), ServeArgs::default(), false));
+        let mut request = other.on_request(0, 0);
+        assert!(request.begin());
+        (port, request)
     }
 
     #[tokio::test]
     async fn each_response_waits_once_while_another_request_is_handled() {
-        let (port, request) = busy_port().await;
+        let (port, request) = busy_port();
         let (_client, mut stream) = connect(&port).await;
         for _ in 0..2 {
             assert!(!is_written_at_once(&mut stream).await);
@@ -297,15 +297,15 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn response_does_not_wait_on_a_multi_thread_runtime() {
-        let (port, _request) = busy_port().await;
+        let (port, _request) = busy_port();
         assert!(is_written_at_once(&mut connect(&port).await.1).await);
     }
 
     #[tokio::test]
     async fn http2_does_not_wait() {
-        let (port, _request) = busy_port().await;
+        let (port, _request) = busy_port();
         let (mut client, mut stream) = connect(&port).await;
-        client.write_all(HTTP2_PREFACE).await.expect("send");
+        client.write_all(PREFACE).await.expect("send");
         assert!(stream.detect_http2().await.expect("readable"));
         assert!(is_written_at_once(&mut stream).await);
     }
@@ -321,13 +321,13 @@ mod tests {
 
     #[tokio::test]
     async fn preface_in_single_bytes_is_read_to_its_end() {
-        let sent = [HTTP2_PREFACE.as_slice(), b"\0\0\0\x04"].concat();
-        assert_eq!(*read_preface_of(&sent).await, *HTTP2_PREFACE);
+        let sent = [PREFACE.as_slice(), b"\0\0\0\x04"].concat();
+        assert_eq!(*read_preface_of(&sent).await, *PREFACE);
     }
 
     #[tokio::test]
     async fn request_that_arrives_in_one_piece_is_read_in_one_piece() {
-        let (mut client, mut stream) = connect(&Arc::default()).await;
+        let (mut client, mut stream) = connect(&idle_port()).await;
         let request = [b'G'; 100];
         client.write_all(&request).await.expect("send");
         assert!(!stream.detect_http2().await.expect("readable"));

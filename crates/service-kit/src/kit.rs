@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::Context;
 use http::HeaderMap;
-use http_server::{Lifecycle, ServeArgs, Server, Tls};
+use http_server::{ConnectionStats, Lifecycle, ServeArgs, Server, Tls};
 use opentelemetry::KeyValue;
 use poem::EndpointExt;
 use tokio::{runtime::Builder, sync::oneshot};
@@ -158,6 +158,29 @@ impl Kit {
         let reached = reached(condition.clone());
         let detail = "reached at start (the check `store` of quota-svc shows the current state)";
         self.tasks.watch("store condition", condition.latch(reached, detail))
+    }
+
+    /// Publishes the numbers of a port's connections.
+    pub fn publish_connections(&self, port: &'static str, stats: ConnectionStats) {
+        let (meter, open) = (self.telemetry.meter(), stats.clone());
+        meter
+            .u64_observable_gauge("http_server_connections")
+            .with_description("Open connections by state")
+            .with_callback(move |gauge| {
+                for (state, count) in open.open() {
+                    gauge.observe(count, &[KeyValue::new("port", port), KeyValue::new("state", state)]);
+                }
+            })
+            .build();
+        meter
+            .u64_observable_counter("http_server_connections_closed")
+            .with_description("Connections closed at a limit of the port or of a client network")
+            .with_callback(move |counter| {
+                for (limit, count) in stats.closed_at_limits() {
+                    counter.observe(count, &[KeyValue::new("port", port), KeyValue::new("limit", limit)]);
+                }
+            })
+            .build();
     }
 
     /// Publishes when the certificates expire, and returns the background task that uses replaced files.

@@ -74,11 +74,13 @@ impl PublicPort {
             tasks.spawn(kit.reload_certificates(tls, condition));
         }
         let server = server.proxy_protocol(args.listener).tls(args.tls);
+        kit.publish_connections(args.name, server.stats());
         let redirect = match args.redirect_listen {
             Some(addr) => {
                 let max_connections = kit.serve.max_connections.min(REDIRECT_CONNECTIONS);
                 let serve = ServeArgs { max_connections, ..kit.serve.clone() };
                 let server = Server::bind("redirect", addr, &serve).await.context("--redirect-listen")?;
+                kit.publish_connections("redirect", server.stats());
                 // A load balancer sends PROXY headers on all of its ports.
                 Some(server.proxy_protocol(args.listener))
             }

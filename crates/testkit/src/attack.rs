@@ -21,7 +21,7 @@ use tokio_rustls::TlsConnector;
 use crate::http2::{DATA, HEADERS, MAX_PAYLOAD, frame, get, one_byte_more, preface, stream};
 
 /// Maximum time for the honest client to connect or to get a response.
-const HONEST_TIMEOUT: Duration = Duration::from_secs(5);
+const HONEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The streams that the server allows on a connection.
 const STREAMS: u32 = 32;

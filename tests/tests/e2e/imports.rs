@@ -159,6 +159,7 @@ fn modules_have_no_import_cycles() {
         "crates/base",
         "crates/edge",
         "crates/geo",
+        "crates/http-server",
         "crates/quota-api",
         "crates/quota-client",
         "crates/service-kit",

@@ -14,6 +14,7 @@ mod guides;
 mod harness_fault_proxy;
 mod harness_orphans;
 mod hostile_clients;
+mod hostile_load;
 mod imports;
 mod key_lifecycle;
 mod key_settings;

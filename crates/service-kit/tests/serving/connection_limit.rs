@@ -24,18 +24,17 @@ async fn stalled_connections_are_evicted_at_limit() {
 }
 
 #[tokio::test]
-async fn busy_connection_is_not_evicted_for_its_own_network() {
-    let args = ServeArgs { max_connections: 1, ..args() };
+async fn newcomer_is_closed_if_all_connections_of_its_network_are_busy() {
+    let args = ServeArgs { max_connections: 4, ..args() };
     let (endpoint, gate) = crate::shutdown::gated();
     let server = TestServer::start(&args, endpoint).await;
     let mut busy = server.connect().await;
     busy.send("GET / HTTP/1.1\r\nHost: test\r\n\r\n").await;
     gate.entered().await;
-    let mut waiting = server.connect().await;
-    waiting.send("GET / HTTP/1.1\r\nHost: test\r\n\r\n").await;
+    server.connect().await.wait_closed().await;
     gate.open();
     assert_eq!(busy.read_response().await.status, 200);
-    assert_eq!(waiting.read_response().await.status, 200, "served once the first connection is idle");
+    assert_eq!(server.connect().await.get("/").await.status, 200, "the first connection is idle now");
 }
 
 /// A connection from this address that has sent a request and is idle.
@@ -66,7 +65,7 @@ async fn network_with_the_most_connections_is_evicted_first() {
 
 #[tokio::test]
 async fn connections_without_a_request_are_evicted_before_idle_ones_of_the_same_address() {
-    let args = ServeArgs { max_connections: 256, ..args() };
+    let args = ServeArgs { max_connections: 1024, ..args() };
     let server = TestServer::start(&args, hello()).await;
     let mut honest = Vec::new();
     for _ in 0..200 {
@@ -83,17 +82,38 @@ async fn connections_without_a_request_are_evicted_before_idle_ones_of_the_same_
 }
 
 #[tokio::test]
-async fn busy_connections_of_one_network_do_not_lock_out_another() {
-    let args = ServeArgs { max_connections: 8, ..args() };
+async fn busy_connections_of_four_networks_do_not_lock_out_another() {
+    let args = ServeArgs { max_connections: 40, ..args() };
     let (endpoint, gate) = crate::shutdown::gated();
     let server = TestServer::start(&args, Route::new().at("/", hello()).at("/slow", endpoint)).await;
     let mut busy = Vec::new();
-    for _ in 0..8 {
-        let mut client = server.connect_from([127, 0, 0, 9].into()).await;
+    for n in 0..40 {
+        let mut client = server.connect_from([127, 0, 1, n % 4].into()).await;
         client.send("GET /slow HTTP/1.1\r\nHost: test\r\n\r\n").await;
         gate.entered().await;
         busy.push(client);
     }
     let mut other = server.connect_from([127, 0, 0, 10].into()).await;
     assert_eq!(other.get("/").await.body, "hello");
+}
+
+#[tokio::test]
+async fn request_above_its_networks_share_of_the_cost_closes_its_connection() {
+    let (endpoint, gate) = crate::shutdown::gated();
+    let server = TestServer::start(&args(), Route::new().at("/", hello()).at("/slow", endpoint)).await;
+    let mut other = idle_client(&server, [127, 0, 0, 10]).await;
+    // Each costs about 39 KiB, and a network may have 16 MiB.
+    let fields = (0..90).map(|n| format!("X-{n}: {}\r\n", "x".repeat(145))).collect::<String>();
+    let mut clients = Vec::new();
+    for _ in 0..1000 {
+        let mut client = server.connect_from([127, 0, 0, 9].into()).await;
+        client.send(format!("GET /slow HTTP/1.1\r\nHost: test\r\n{fields}\r\n")).await;
+        clients.push(client);
+    }
+    for client in clients.iter_mut().skip(990) {
+        client.wait_closed().await;
+    }
+    assert_eq!(other.get("/").await.body, "hello");
+    gate.open();
+    assert_eq!(clients[0].read_response().await.status, 200, "it was there before the limit");
 }

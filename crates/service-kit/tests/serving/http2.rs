@@ -1,5 +1,9 @@
 //! HTTP/2 clients without TLS, which use HTTP/2 from the first byte ("prior knowledge").
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering::Relaxed},
+};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -128,10 +132,10 @@ async fn response_to_head_request_has_no_data_frame() {
     }
 }
 
-/// 100 requests, each canceled immediately, as raw frames: client libraries would not send them.
-fn rapid_resets() -> Vec<u8> {
+/// Requests, each canceled immediately, as raw frames: client libraries would not send them.
+fn rapid_resets(count: u32) -> Vec<u8> {
     let mut bytes = PREFACE_AND_SETTINGS.to_vec();
-    for stream in (0..100_u32).map(|n| (2 * n + 1).to_be_bytes()) {
+    for stream in (0..count).map(|n| (2 * n + 1).to_be_bytes()) {
         // HEADERS with END_HEADERS and END_STREAM: GET, http, /, authority "t".
         bytes.extend([0, 0, 6, 1, 5].iter().chain(&stream).chain(b"\x82\x86\x84\x41\x01t"));
         // RST_STREAM with CANCEL.
@@ -178,7 +182,7 @@ async fn preface_in_two_pieces_begins_http2() {
 async fn rapid_resets_get_goaway() {
     let server = TestServer::start(&args(), hello()).await;
     let mut client = server.connect().await;
-    client.send(rapid_resets()).await;
+    client.send(rapid_resets(100)).await;
     let mut received = Vec::new();
     // The server may reset the connection after GOAWAY, so a read error is fine.
     let _ = timeout(TIMEOUT, client.0.read_to_end(&mut received)).await.expect("server closes in time");
@@ -187,6 +191,21 @@ async fn rapid_resets_get_goaway() {
     let enhance_your_calm = [0, 0, 0, 11];
     assert_eq!(goaway.1[4..8], enhance_your_calm);
     assert_eq!(server.connect().await.get("/").await.status, 200, "other clients are still served");
+}
+
+#[tokio::test]
+async fn request_that_is_reset_as_it_arrives_is_not_handled() {
+    let handled = Arc::new(AtomicUsize::new(0));
+    let counter = handled.clone();
+    let endpoint = poem::endpoint::make_sync(move |_| {
+        counter.fetch_add(1, Relaxed);
+        "hello"
+    });
+    let server = TestServer::start(&args(), endpoint).await;
+    // Fewer than are a flood.
+    server.connect().await.send(rapid_resets(10)).await;
+    server.wait_until_read().await;
+    assert_eq!(handled.load(Relaxed), 1, "only that of another connection");
 }
 
 #[tokio::test]

@@ -23,7 +23,7 @@ async fn catch_all_turns_panic_into_500() {
 
 #[tokio::test]
 async fn panic_outside_catch_all_closes_only_its_connection() {
-    let server = TestServer::start(&ServeArgs { max_connections: 2, ..args() }, routes()).await;
+    let server = TestServer::start(&ServeArgs { max_connections: 8, ..args() }, routes()).await;
     let mut other = server.connect().await;
     assert_eq!(other.get("/").await.body, "hello");
     for _ in 0..3 {

@@ -6,14 +6,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use http_server::ServeArgs;
+use http_server::{Lifecycle, ServeArgs, Server};
 use poem::{
-    Endpoint,
+    Endpoint, EndpointExt,
     endpoint::{make, make_sync},
 };
 use tokio::{net::TcpStream, sync::Semaphore, time::timeout};
 
-use crate::harness::{TIMEOUT, TestServer, args, hello};
+use crate::harness::{Client, TIMEOUT, TestServer, args, hello};
 
 /// Blocks the handler of every request until the gate is opened. An open gate stays open.
 pub struct Gate {
@@ -75,6 +75,26 @@ async fn request_sent_as_shutdown_begins_gets_200() {
     let response = client.get("/").await;
     assert_eq!((response.status, response.header("connection")), (200, Some("close")));
     server.wait_stopped().await;
+}
+
+#[tokio::test]
+async fn connections_that_wait_to_be_accepted_at_the_shutdown_are_served() {
+    let args = ServeArgs { max_connections: 1, ..args() };
+    let server = Server::bind("test", ([127, 0, 0, 1], 0).into(), &args).await.expect("bind");
+    let (lifecycle, mut waiting) = (Lifecycle::new(&args), Vec::new());
+    for _ in 0..3 {
+        let socket = TcpStream::connect(server.local_addr()).await.expect("connect");
+        waiting.push(Client(socket));
+    }
+    lifecycle.begin_shutdown();
+    lifecycle.drain_delay_over().await;
+    let serving = tokio::spawn(server.serve(hello().map_to_response().boxed(), lifecycle));
+    for client in &mut waiting {
+        client.send("GET / HTTP/1.1\r\nHost: test\r\n\r\n").await;
+        assert_eq!(client.read_response().await.status, 200);
+        client.wait_closed().await;
+    }
+    timeout(TIMEOUT, serving).await.expect("in time").expect("no panic");
 }
 
 #[tokio::test]

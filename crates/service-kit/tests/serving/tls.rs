@@ -415,10 +415,11 @@ async fn thousand_concurrent_handshakes_and_normal_requests_all_succeed() {
     // All are connected before the first handshake begins.
     let (connected, connector) = (Arc::new(Barrier::new(HANDSHAKES)), authority.connector());
     let mut clients = JoinSet::new();
-    for _ in 0..HANDSHAKES {
+    for n in 0..HANDSHAKES {
         let (connector, connected) = (connector.clone(), connected.clone());
+        // Of five networks: each may have 256 handshakes at a time.
+        let socket = server.connect_from([127, 0, 1, (n % 5) as u8].into()).await.0;
         clients.spawn(async move {
-            let socket = TcpStream::connect(addr).await.expect("connect");
             connected.wait().await;
             let mut client = handshake(connector, socket).await.expect("handshake");
             get(&mut client).await.expect("response");
