@@ -1,6 +1,6 @@
 //! Turns each request into a response, whose body reports when it is released.
 
-use std::future::{Future, pending, poll_fn};
+use std::future::{Future, pending};
 use std::task::{Context, Poll, ready};
 use std::{convert::Infallible, io, pin::Pin, sync::Arc};
 
@@ -47,9 +47,6 @@ pub(crate) fn handle(
     // The headers of a connection that has just been evicted are released here, before the future runs.
     let request = (!is_evicted).then_some(request);
     async move {
-        if version == Version::HTTP_2 {
-            drop_if_reset().await;
-        }
         // The connection's task drops this future when it sees the signal.
         let Some(request) = request.filter(|_| unfinished.begin()) else { return pending().await };
         let mut response = match rejected {
@@ -75,19 +72,6 @@ pub(crate) fn handle(
         port.registry.relieve(&state);
         Ok(response)
     }
-}
-
-/// Returns at the second poll: after the first one, hyper drops the request's future if the client has reset the stream.
-async fn drop_if_reset() {
-    let mut is_first = true;
-    poll_fn(|cx| match std::mem::take(&mut is_first) {
-        true => {
-            cx.waker().wake_by_ref();
-            Poll::Pending
-        }
-        false => Poll::Ready(()),
-    })
-    .await;
 }
 
 /// Counts a response as unsent, and wraps its body.

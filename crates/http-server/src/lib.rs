@@ -5,7 +5,8 @@
 //! - `tls`, `certificates`: HTTPS, with certificates that can be replaced at any time
 //! - `managed`: a certificate that the process obtains itself
 //! - `server`: accepting connections, with a pause when file descriptors run out
-//! - `connection_state`: timeouts, what a connection holds in memory, and backpressure on clients that do not read
+//! - `connection_state`, `header_blocks`: timeouts, and what a connection makes the process hold
+//! - `streams`: HTTP/2 streams, in the task of their connection
 //! - `registry`: at a limit, closes a connection of the client network that uses the most
 //! - `limits`: limits on connections, memory, headers and HTTP/2 streams
 //! - `handler`, `error`: error bodies for malformed requests
