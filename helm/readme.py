@@ -43,7 +43,7 @@ setup. `helm install` prints the commands that create the first account and API 
 ```sh
 kubectl create namespace ip-lookup
 kubectl -n ip-lookup create secret generic first-account --from-literal=login=you@example.org \\
-  --from-literal=password=… --from-literal=api-key="$(docker run --rm $REGISTRY/ip-lookup/quota-svc:0.1.0 key generate)"
+  --from-literal=password=… --from-literal=api-key="$(docker run --rm $REGISTRY/ip-lookup/quota-svc:0.1.0 key generate you@example.org)"
 helm install … --set firstAccount.existingSecret=first-account
 ```
 

@@ -1,15 +1,15 @@
 //! Fills a store with API keys. The burst limit allows each key 300 requests per minute, or 5 per second, so 20,000
 //! keys allow 100,000 requests per second. With too few keys, a load test would measure denials.
 
+use std::collections::HashMap;
 use std::io;
 
 use anyhow::{Context, ensure};
-use api_key::ApiKey;
+use api_key::{ApiKey, RandomError};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use quota_client::wire::{Limits, NewKey, Scope, StoredAccount};
-use quota_svc::domain::id::AccountId;
+use quota_svc::domain::id::{AccountId, KeyId};
 use quota_svc::domain::key::{KeyMeta, StoredKey};
-use quota_svc::domain::record::KeyRecord;
 use quota_svc::domain::transfer::ImportAccount;
 use quota_svc::store::Store;
 
@@ -30,11 +30,15 @@ pub async fn keys(
     mut each: impl FnMut(&ApiKey) -> io::Result<()>,
 ) -> anyhow::Result<()> {
     let now = store.now().await?;
+    let mut unused = UnusedKeys::default();
     let mut new_account = |number: usize| -> anyhow::Result<_> {
         let size = per_account.min(count - number * per_account);
-        let keys = (0..size).map(|_| ApiKey::generate()).collect::<Result<Vec<_>, _>>()?;
+        let login = format!("bench-{number}");
+        let id = AccountId::of(&login);
+        let keys = (0..size).map(|_| unused.take(id.shard())).collect::<Result<Vec<_>, _>>()?;
         keys.iter().try_for_each(&mut each)?;
-        Ok(import_account(number, &keys, now, limits))
+        let keys = keys.iter().map(|key| stored_key(id, key, now, limits)).collect();
+        Ok(ImportAccount { account: StoredAccount::new(login, None, now), keys })
     };
     let accounts = count.div_ceil(per_account);
     let imports = (0..accounts).step_by(ACCOUNTS_PER_IMPORT).map(|first| {
@@ -48,18 +52,26 @@ pub async fn keys(
     Ok(())
 }
 
-fn import_account(number: usize, keys: &[ApiKey], now: i64, limits: &Limits) -> ImportAccount {
-    let login = format!("bench-{number}");
-    let id = AccountId::of(&login);
-    let account = StoredAccount::new(login, None, now);
-    let keys = keys.iter().map(|key| stored_key(id, key, now, limits)).collect();
-    ImportAccount { account, keys }
+/// Generated keys that no account has needed yet, by shard. Generating each key for its account would discard 63 of 64.
+#[derive(Default)]
+struct UnusedKeys(HashMap<u8, Vec<ApiKey>>);
+
+impl UnusedKeys {
+    fn take(&mut self, shard: u8) -> Result<ApiKey, RandomError> {
+        loop {
+            if let Some(key) = self.0.entry(shard).or_default().pop() {
+                return Ok(key);
+            }
+            let key = ApiKey::generate()?;
+            self.0.entry(KeyId::of(&key.digest()).shard()).or_default().push(key);
+        }
+    }
 }
 
 fn stored_key(account: AccountId, key: &ApiKey, now: i64, limits: &Limits) -> StoredKey {
     let settings = NewKey::new("bench", Scope::Full).settings;
     let meta = KeyMeta { account, digest: key.digest(), hint: key.hint(), created_at: now, settings };
-    let mut record = KeyRecord::new(Scope::Full, None, now);
-    record.charge(now, limits);
-    StoredKey { meta, record }
+    let mut key = StoredKey::new(meta, None, now);
+    key.record.charge(now, limits);
+    key
 }

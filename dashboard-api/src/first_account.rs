@@ -35,7 +35,7 @@ impl FirstAccount {
             anyhow::Ok(text.trim_end_matches(['\r', '\n']).to_owned())
         };
         let key = ApiKey::parse(&read("api-key")?).context(
-            "the file api-key in --first-account-dir has no API key; create one with: quota-svc key generate",
+            "the file api-key in --first-account-dir has no API key; create one with: quota-svc key generate LOGIN",
         )?;
         Ok(Self { login: read("login")?, password: read("password")?.into(), key })
     }

@@ -112,7 +112,9 @@ pub fn run(cli: Cli) -> ExitCode {
             None => serve(&config).await,
             Some(Command::Openapi) => command_line::print(&app::document()?),
             Some(Command::Manual(command)) => command.run::<Cli>(),
-            Some(Command::Client(ClientCommand::Key(KeyCommand::Generate))) => key::generate(output.output),
+            Some(Command::Client(ClientCommand::Key(KeyCommand::Generate { login }))) => {
+                key::generate(&login, output.output)
+            }
             Some(Command::Client(command)) => {
                 let token_file = config.quota_token_file.as_deref();
                 let context = CliContext::connect(&quota_url, token_file, output.output)?;

@@ -147,6 +147,7 @@ pub type Result<T, E = StoreError> = std::result::Result<T, E>;
 pub struct KeyDraft {
     /// With checked settings.
     pub new: NewKey,
+    /// In the shard of the account.
     pub digest: api_key::KeyDigest,
     /// The key's first and last characters.
     pub hint: String,
@@ -160,8 +161,8 @@ impl KeyDraft {
     }
 }
 
-/// Replaces a key: creates a copy of it with a new secret, and lets the old key expire after `overlap` seconds, unless it
-/// expires earlier. A crash in between leaves both keys, and the old one does not expire.
+/// Replaces a key: creates a copy of it with a new secret, which is in the same shard, and lets the old key expire after
+/// `overlap` seconds, unless it expires earlier. A crash in between leaves both keys, and the old one does not expire.
 pub async fn rotate_key(
     store: &dyn Store,
     id: KeyId,

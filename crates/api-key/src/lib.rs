@@ -10,6 +10,7 @@ use std::fmt;
 
 use crc::{CRC_32_ISO_HDLC, Crc};
 use data_encoding::HEXLOWER;
+pub use getrandom::Error as RandomError;
 use sha2::{Digest, Sha256};
 
 /// The prefix of every key.
@@ -38,13 +39,24 @@ pub enum ParseError {
 
 impl ApiKey {
     /// Generates a key from the operating system's random source.
-    pub fn generate() -> Result<Self, getrandom::Error> {
+    pub fn generate() -> Result<Self, RandomError> {
         let mut key = [0; KEY_LEN];
         key[..PREFIX.len()].copy_from_slice(PREFIX.as_bytes());
         fill_random(&mut key[PREFIX.len()..CHECKSUM_START])?;
         let checksum = checksum(&key[..CHECKSUM_START]);
         key[CHECKSUM_START..].copy_from_slice(&checksum);
         Ok(Self(key))
+    }
+
+    /// Generates keys until the digest of one has a property. That of a digest in one of 64 shards takes 64 keys on average,
+    /// some 0.1 ms, and leaves 184 random bits.
+    pub fn generate_where(mut accepts: impl FnMut(&KeyDigest) -> bool) -> Result<Self, RandomError> {
+        loop {
+            let key = Self::generate()?;
+            if accepts(&key.digest()) {
+                return Ok(key);
+            }
+        }
     }
 
     /// Parses a key, without allocating.
@@ -128,7 +140,7 @@ const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmn
 const UNBIASED: u8 = 248;
 
 /// Fills `out` with random base62 characters, each equally likely.
-fn fill_random(out: &mut [u8]) -> Result<(), getrandom::Error> {
+fn fill_random(out: &mut [u8]) -> Result<(), RandomError> {
     let mut filled = 0;
     while filled < out.len() {
         let mut pool = [0; 64];

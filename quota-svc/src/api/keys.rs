@@ -60,7 +60,8 @@ impl KeysApi {
         check_limit(daily_limit)?;
         let settings = settings.checked().map_err(RequestError::Settings)?;
         self.check_expiry(settings.expires_at).await?;
-        let secret = ApiKey::generate().map_err(ApiError::internal)?;
+        let account = account_id(&id)?;
+        let secret = account.generate_key().map_err(ApiError::internal)?;
         let draft = KeyDraft {
             new: NewKey { settings, daily_limit },
             digest: secret.digest(),
@@ -68,7 +69,7 @@ impl KeysApi {
             actor: parse_actor(&actor)?,
         };
         let key_id = KeyId::of(&draft.digest);
-        let (store, account) = (self.0.store.clone(), account_id(&id)?);
+        let store = self.0.store.clone();
         let result = self.0.complete(async move { store.create_key(account, draft).await }).await;
         Ok(self.created(&secret, &self.0.invalidate_after(key_id, result)?))
     }
@@ -90,8 +91,8 @@ impl KeysApi {
         if overlap > MAX_OVERLAP {
             return Err(RequestError::Overlap.into());
         }
-        let ((id, owner), secret) =
-            (parse_ids(&id, &account)?, ApiKey::generate().map_err(ApiError::internal)?);
+        let (id, owner) = parse_ids(&id, &account)?;
+        let secret = id.generate_key().map_err(ApiError::internal)?;
         let (store, new, actor) = (self.0.store.clone(), secret.clone(), parse_actor(&actor)?);
         let rotation = async move { store::rotate_key(&*store, id, owner, &new, overlap, &actor).await };
         let result = self.0.complete(rotation).await;

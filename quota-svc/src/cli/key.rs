@@ -20,6 +20,7 @@ use super::context::{CliContext, ErrorContext, command_error};
 use super::key_view::{self, KeyView};
 use super::listing;
 use super::table::time;
+use crate::domain::account::Login;
 use crate::domain::id::KeyId;
 
 /// Maximum input of `key find` in bytes. A key has 42.
@@ -48,8 +49,12 @@ pub enum KeyCommand {
         #[arg(long, value_name = "ORIGIN")]
         origin: Vec<String>,
     },
-    /// Print a new key that no account has yet, for the first account of the Helm chart
-    Generate,
+    /// Print a new key for an account that may not exist yet, for the first account of the Helm chart
+    Generate {
+        /// Login of the account that the key is for
+        #[arg(value_name = "LOGIN")]
+        login: String,
+    },
     /// List all keys, or those of an account
     List {
         /// Login of the account
@@ -223,8 +228,8 @@ fn parse_daily_limit(text: &str) -> Result<SetDailyLimit, &'static str> {
 }
 
 /// Prints a new key, without quota-svc.
-pub(super) fn generate(output: Output) -> anyhow::Result<()> {
-    let key = ApiKey::generate()?;
+pub(super) fn generate(login: &str, output: Output) -> anyhow::Result<()> {
+    let key = Login::parse(login)?.account_id().generate_key()?;
     output.show(&json!({ "key": key.expose() }), || key.expose().to_owned())
 }
 
@@ -241,7 +246,7 @@ pub(super) async fn run(command: KeyCommand, context: &CliContext) -> anyhow::Re
             let settings = KeySettings { name, scope, expires_at: expires, allowed_origins: origin };
             create(&account, NewKey { settings, daily_limit }, context).await
         }
-        KeyCommand::Generate => generate(context.output),
+        KeyCommand::Generate { login } => generate(&login, context.output),
         KeyCommand::List { account: Some(login), state } => list(&login, state, context).await,
         KeyCommand::List { account: None, state } => listing::keys(state, context).await,
         KeyCommand::Find => find(context).await,

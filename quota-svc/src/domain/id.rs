@@ -2,11 +2,14 @@
 
 use std::fmt;
 
-use api_key::KeyDigest;
+use api_key::{ApiKey, KeyDigest, RandomError};
 use data_encoding::HEXLOWER;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest, Sha256};
+
+/// Number of shards. The keys of an account are in its shard.
+pub const SHARDS: u8 = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("an ID must be 32 lowercase hexadecimal digits")]
@@ -26,6 +29,15 @@ macro_rules! id {
                 }
                 HEXLOWER.decode_mut(text.as_bytes(), &mut bytes).map_err(|_| IdError)?;
                 Ok(Self(bytes))
+            }
+
+            pub fn shard(self) -> u8 {
+                self.0[0] % SHARDS
+            }
+
+            /// Generates a key in this shard.
+            pub fn generate_key(self) -> Result<ApiKey, RandomError> {
+                ApiKey::generate_where(|digest| KeyId::of(digest).shard() == self.shard())
             }
         }
 
@@ -94,6 +106,24 @@ mod tests {
         assert_eq!(KeyId::from_hex(&id.to_string()), Ok(id));
         for malformed in ["", "a5", &"A5".repeat(16), &"a5".repeat(17)] {
             assert_eq!(KeyId::from_hex(malformed), Err(IdError));
+        }
+    }
+
+    #[test]
+    fn generated_key_is_in_the_shard_of_the_id_after_a_bounded_number_of_tries() {
+        for first in [0, 1, 63, 64, 200, 255] {
+            let (account, mut tries) = (AccountId([first; 16]), 0);
+            assert_eq!(account.shard(), first % 64);
+            let key = ApiKey::generate_where(|digest| {
+                tries += 1;
+                KeyId::of(digest).shard() == account.shard()
+            });
+            let copy = KeyId::of(&key.unwrap().digest()).generate_key().unwrap();
+            for key in [copy, account.generate_key().unwrap()] {
+                assert_eq!(key.digest().0[0] % 64, first % 64);
+            }
+            // More have a probability of e^-31.
+            assert!(tries < 2_000, "{tries}");
         }
     }
 }

@@ -90,7 +90,9 @@ pub enum KeyChangeError {
 }
 
 impl StoredKey {
+    /// A new key, which is in its account's shard.
     pub fn new(meta: KeyMeta, daily_limit: Option<u32>, now: i64) -> Self {
+        debug_assert_eq!(meta.id().shard(), meta.account.shard());
         let mut record = KeyRecord::new(meta.settings.scope, daily_limit, now);
         record.copy_settings(&meta.settings);
         Self { meta, record }

@@ -5,7 +5,7 @@ use quota_api::invisible::is_invisible;
 use quota_api::{DayUsage, ExportedAccount, ExportedKey, KEYS_PER_ACCOUNT, StoredAccount};
 
 use super::account::{Login, MAX_CONTACT, MAX_CREDENTIAL, contact_fits, standing_fits};
-use super::id::AccountId;
+use super::id::{AccountId, KeyId};
 use super::key::{KeyMeta, StoredKey};
 use super::time::day_of_date;
 
@@ -69,9 +69,13 @@ fn import_key(key: &ExportedKey, account: AccountId, now: i64) -> Result<StoredK
         let reason = format!("a hint must be at most {MAX_HINT} characters, without invisible characters");
         return Err(reason.into());
     }
+    let digest = KeyDigest::from_hex(&key.sha256)?;
+    if KeyId::of(&digest).shard() != account.shard() {
+        return Err("this key is for another login; generate one with: quota-svc key generate LOGIN".into());
+    }
     let meta = KeyMeta {
         account,
-        digest: KeyDigest::from_hex(&key.sha256)?,
+        digest,
         hint: key.hint.clone(),
         created_at: key.created_at,
         settings: key.settings.clone().checked()?,
@@ -101,7 +105,7 @@ mod tests {
         };
         let meta = KeyMeta {
             account: AccountId::of("ada"),
-            digest: KeyDigest([9; 32]),
+            digest: KeyDigest([AccountId::of("ada").0[0]; 32]),
             hint: "ipl_abcd…wxyz".to_owned(),
             created_at: 7,
             settings: KeySettings {
@@ -153,6 +157,22 @@ mod tests {
         let mut line = valid;
         line.keys = vec![line.keys[0].clone(); 11];
         assert!(ImportAccount::from_export(&line, NOW).unwrap_err().to_string().contains("at most 10"));
+    }
+
+    #[test]
+    fn key_of_another_shard_is_rejected_with_the_command_for_a_right_one() {
+        let (account, key) = stored_account_and_key();
+        let mut line = export(account, &[key], NOW);
+        for (shard, digest) in (0..=u8::MAX).map(|first| (first % 64, KeyDigest([first; 32]))) {
+            line.keys[0].sha256 = digest.to_hex();
+            match ImportAccount::from_export(&line, NOW) {
+                Ok(_) => assert_eq!(shard, AccountId::of("ada").shard()),
+                Err(error) => {
+                    assert_ne!(shard, AccountId::of("ada").shard());
+                    assert!(error.to_string().contains("quota-svc key generate LOGIN"), "{error}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -261,9 +261,10 @@ async fn release_moves_to_own_store_and_uses_its_new_password_in_cluster() {
     }
     let (namespace, chart) = (Namespace::create(), chart_dir());
     apply_store(&namespace);
-    let key = api_key::ApiKey::generate().unwrap();
+    let login = "you@example.com";
+    let key = quota_svc::domain::id::AccountId::of(login).generate_key().unwrap();
     let entries = [
-        "--from-literal=login=you@example.com",
+        &format!("--from-literal=login={login}"),
         "--from-literal=password=correct horse battery",
         &format!("--from-literal=api-key={}", key.expose()),
     ];

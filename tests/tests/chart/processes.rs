@@ -241,9 +241,9 @@ async fn first_account_secret_gives_a_password_and_a_working_key() {
     if !has_tools() {
         return;
     }
-    let generated = Command::new(binary("quota-svc")).args(["key", "generate"]).output().unwrap();
-    let key = String::from_utf8(generated.stdout).unwrap();
     let (login, password) = ("ada@example.com", "correct horse battery");
+    let generated = Command::new(binary("quota-svc")).args(["key", "generate", login]).output().unwrap();
+    let key = String::from_utf8(generated.stdout).unwrap();
     let data = [("login", login), ("password", password), ("api-key", &key)];
     let chart = render(&[
         "--set",

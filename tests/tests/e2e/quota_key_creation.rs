@@ -10,6 +10,7 @@ use quota_client::wire::{
     Charge, ExportedAccount, ExportedKey, ImportRequest, KeyState, NewAccount, NewKey, Outcome, Scope,
     StoredAccount,
 };
+use quota_svc::domain::id::AccountId;
 use testkit::fault_proxy::{Fault, FaultProxy};
 use testkit::quota::{Quota, StoreChoice};
 use testkit::redis::Redis;
@@ -94,7 +95,7 @@ async fn imported_key_of_account_deleted_during_import_is_removed() {
     let (_proxy, slow) = start_slow(&store, &redis).await;
     let other = Quota::start(store.clone()).await;
     let id = account(&other.client(), "owner").await;
-    let key = ApiKey::generate().unwrap();
+    let key = AccountId::of("owner").generate_key().unwrap();
     let (client, request) = (slow.client(), account_with_key("owner", &key));
     let import = tokio::spawn(async move { client.import(&request).await });
     wait_for_reservation(&redis, &store, &id).await;
@@ -138,7 +139,7 @@ async fn repeated_import_reports_an_unreadable_key_as_existing() {
     let store = StoreChoice::from(&redis);
     let quota = Quota::start(store.clone()).await;
     quota.wait_ready(WAIT_TIMEOUT).await;
-    let (client, key) = (quota.client(), ApiKey::generate().unwrap());
+    let (client, key) = (quota.client(), AccountId::of("owner").generate_key().unwrap());
     let request = account_with_key("owner", &key);
     assert_eq!(client.import(&request).await.unwrap().keys_created, 1);
     let record = records(&redis, &store).await;

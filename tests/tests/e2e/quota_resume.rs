@@ -58,11 +58,12 @@ async fn imported_key_works_despite_cached_denial() {
     let client = quota.client();
     client.delete_key(&key.key.id, None).await.unwrap();
     assert_eq!(key.charge(&client, 2).await, [Outcome::UnknownKey; 2]);
-    client.import(&import_of(&key)).await.unwrap();
+    let login = client.account(&key.account).await.unwrap().login;
+    client.import(&import_of(login, &key)).await.unwrap();
     assert_eq!(key.charge(&client, 1).await, [Outcome::Allowed]);
 }
 
-fn import_of(key: &testkit::quota::TestKey) -> quota_client::wire::ImportRequest {
+fn import_of(login: String, key: &testkit::quota::TestKey) -> quota_client::wire::ImportRequest {
     let exported = quota_client::wire::ExportedKey {
         sha256: key.digest.to_hex(),
         hint: key.key.hint.clone(),
@@ -73,7 +74,7 @@ fn import_of(key: &testkit::quota::TestKey) -> quota_client::wire::ImportRequest
         daily_limit: None,
         usage: Vec::new(),
     };
-    let account = quota_client::wire::StoredAccount::new("imported".to_owned(), None, key.key.created_at);
+    let account = quota_client::wire::StoredAccount::new(login, None, key.key.created_at);
     let account = quota_client::wire::ExportedAccount { account, keys: vec![exported] };
     quota_client::wire::ImportRequest { accounts: vec![account] }
 }

@@ -2,6 +2,7 @@
 
 use api_key::ApiKey;
 use quota_api::{Charge, Outcome};
+use quota_svc::domain::id::{AccountId, KeyId};
 
 use super::cli_harness::{CliHarness, string};
 
@@ -32,6 +33,18 @@ async fn created_key_works_and_json_has_all_fields() {
     let shown = cli.json(&["key", "show", key["id"].as_str().unwrap()]).await;
     assert_eq!((&shown["account"], &shown["used_today"]), (&"ada".into(), &2.into()));
     assert!(shown.get("key").is_none());
+}
+
+#[tokio::test]
+async fn created_and_rotated_keys_are_in_the_shard_of_their_account() {
+    let cli = CliHarness::start().await;
+    for login in ["ada", "bob", "grace"] {
+        let (id, _) = cli.create_account_and_key(login).await;
+        let rotated = cli.json(&["key", "rotate", &id]).await;
+        for id in [&id, rotated["id"].as_str().unwrap()] {
+            assert_eq!(KeyId::from_hex(id).unwrap().shard(), AccountId::of(login).shard());
+        }
+    }
 }
 
 #[tokio::test]

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
 
-use quota_api::SetCredential;
+use api_key::ApiKey;
+use quota_api::{Outcome, SetCredential};
+use quota_svc::domain::id::AccountId;
 use serde_json::{Value, json};
 
 use super::cli_harness::CliHarness;
@@ -12,9 +14,11 @@ use super::cli_harness::CliHarness;
 const KEY_FIELDS: &str =
     r#""name":"n","hint":"h","scope":"ip","state":"active","state_since":1,"created_at":1"#;
 
-/// An export line with `keys` keys; their digests start with `from`, `from + 1` and so on.
+/// An export line with `keys` keys. Their digests begin with a byte in the account's shard, and then with `from`,
+/// `from + 1` and so on.
 fn account_line(login: &str, from: u64, keys: u64) -> String {
-    let key = |n| format!("{{\"sha256\":\"{n:016x}{}\",{KEY_FIELDS}}}", "0".repeat(48));
+    let (shard, rest) = (AccountId::of(login).shard(), "0".repeat(46));
+    let key = |n| format!("{{\"sha256\":\"{shard:02x}{n:016x}{rest}\",{KEY_FIELDS}}}");
     let keys: Vec<_> = (from..from + keys).map(key).collect();
     format!("{{\"login\":\"{login}\",\"created_at\":1,\"keys\":[{}]}}\n", keys.join(","))
 }
@@ -68,6 +72,25 @@ async fn existing_keys_are_kept_and_excess_keys_skipped() {
     assert_eq!(cli.json(&import).await, report((0, 1), (2, 2, 1)));
     let output = cli.text(&import).await;
     assert!(output.contains("EXISTING") && output.contains("at most 10 keys"), "{output}");
+}
+
+#[tokio::test]
+async fn generated_key_can_be_imported_only_for_logins_of_its_shard() {
+    let cli = CliHarness::start().await;
+    let generated = cli.text(&["key", "generate", " Ada "]).await;
+    let digest = ApiKey::parse(generated.trim_end()).unwrap().digest();
+    let line = |login: &str| {
+        let key = format!("{{\"sha256\":\"{}\",{KEY_FIELDS}}}", digest.to_hex());
+        format!("{{\"login\":\"{login}\",\"created_at\":1,\"keys\":[{key}]}}\n")
+    };
+    for other in (0..5).map(|n| format!("user{n}")) {
+        if AccountId::of(&other).shard() != AccountId::of("ada").shard() {
+            let error = cli.run_with_input(&["import"], &line(&other)).await.failure();
+            assert!(error.contains("quota-svc key generate LOGIN"), "{error}");
+        }
+    }
+    cli.run_with_input(&["import"], &line("ada")).await.success();
+    assert_eq!(cli.charge(generated.trim_end(), 1).await, Outcome::Allowed);
 }
 
 #[tokio::test]

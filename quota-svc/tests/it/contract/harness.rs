@@ -107,7 +107,7 @@ impl Harness {
         scope: Scope,
         daily_limit: Option<u32>,
     ) -> Result<KeyId, StoreError> {
-        let key = ApiKey::generate().expect("random bytes");
+        let key = account.generate_key().expect("random bytes");
         let new = NewKey { daily_limit, ..NewKey::new("a key", scope) };
         self.store.create_key(account, draft(&key, new)).await.map(|key| key.meta.id())
     }

@@ -1,6 +1,5 @@
 //! Keys: their maximum number, states, owner and events.
 
-use api_key::ApiKey;
 use futures_util::future::join_all;
 use quota_api::{Actor, EventKind, KeyState, NewKey, Outcome, Scope, StateChange};
 use quota_svc::domain::key::{KeyChange, KeyChangeError};
@@ -126,7 +125,7 @@ pub async fn changes_add_events_and_old_events_are_dropped(harness: &Harness) {
 
 pub async fn events_name_the_actor(harness: &Harness) {
     let account = harness.account().await;
-    let key = ApiKey::generate().unwrap();
+    let key = account.generate_key().unwrap();
     let draft = draft(&key, NewKey::new("a key", Scope::Ip));
     let key = harness.store.create_key(account, draft).await.unwrap().meta.id();
     for (change, actor) in [

@@ -1,6 +1,5 @@
 //! Expiry, origins and rotation of keys.
 
-use api_key::ApiKey;
 use futures_util::future::join_all;
 use quota_api::{
     Actor, Contact, KeySettings, NewKey, NoticeKind, Outcome, Scope, SettingsChange, StateChange, origin_hash,
@@ -22,7 +21,7 @@ async fn change(harness: &Harness, key: KeyId, json: &str) -> StoredKey {
 
 async fn create(harness: &Harness, account: AccountId, settings: KeySettings) -> StoredKey {
     let new = NewKey { settings, daily_limit: Some(77) };
-    harness.store.create_key(account, draft(&ApiKey::generate().unwrap(), new)).await.unwrap()
+    harness.store.create_key(account, draft(&account.generate_key().unwrap(), new)).await.unwrap()
 }
 
 /// Charges a key once, for a request from this origin.
@@ -131,7 +130,7 @@ pub async fn rotation_copies_the_key_and_lets_the_old_one_expire(harness: &Harne
     };
     let old = create(harness, account, settings.clone()).await.meta.id();
     let rotate = async |overlap| {
-        let secret = ApiKey::generate().unwrap();
+        let secret = old.generate_key().unwrap();
         rotate_key(&*harness.store, old, Some(account), &secret, overlap, &Actor::Owner).await
     };
     let copy = rotate(10).await.unwrap();
@@ -157,7 +156,7 @@ pub async fn deletion_during_rotation_leaves_a_copy_or_nothing(harness: &Harness
     for _ in 0..10 {
         let account = harness.account().await;
         let old = harness.key_in(account, Scope::Ip, None).await.unwrap();
-        let secret = ApiKey::generate().unwrap();
+        let secret = old.generate_key().unwrap();
         let rotation = rotate_key(&*harness.store, old, None, &secret, 60, &Actor::Operator);
         let (rotated, deleted) = tokio::join!(rotation, harness.store.delete_key(old, None));
         deleted.unwrap();

@@ -5,6 +5,7 @@ use quota_api::{
     AccountAction, AccountChange, Actor, Event, EventKind, NewSession, Outcome, Role, Scope, StateChange,
     StoredAccount,
 };
+use quota_svc::domain::account::Login;
 use quota_svc::domain::id::{AccountId, KeyId};
 use quota_svc::domain::key::KeyChange;
 
@@ -82,14 +83,14 @@ pub async fn keys_created_during_suspensions_agree_with_their_account(harness: &
 
 pub async fn imported_keys_of_a_suspended_account_are_suspended(harness: &Harness) {
     let (account, origin) = (harness.account().await, Harness::embedded());
-    let exported = origin.account().await;
-    let key = origin.key_in(exported, Scope::Full, None).await.unwrap();
+    let login = Login::parse(&harness.store.account(account).await.unwrap().login).unwrap();
+    origin.store.create_account(&login, None).await.unwrap();
+    let key = origin.key_in(account, Scope::Full, None).await.unwrap();
     change(harness, account, AccountAction::Suspend).await;
-    let mut import = quota_svc::domain::transfer::ImportAccount {
+    let import = quota_svc::domain::transfer::ImportAccount {
         account: harness.store.account(account).await.unwrap(),
         keys: vec![origin.store.key(key, None).await.unwrap()],
     };
-    import.keys[0].meta.account = account;
     assert_eq!(harness.store.import(&[import]).await.unwrap().keys_created, 1);
     assert_eq!(harness.outcome(key).await, Outcome::Suspended);
     change(harness, account, AccountAction::Restore).await;

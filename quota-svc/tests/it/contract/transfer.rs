@@ -1,6 +1,5 @@
 //! Import into a store.
 
-use api_key::ApiKey;
 use quota_api::{EventKind, KeySettings, KeyState, Outcome, Role, Scope, Standing, StoredAccount};
 use quota_svc::domain::id::AccountId;
 use quota_svc::domain::key::{KeyMeta, StoredKey};
@@ -19,7 +18,7 @@ fn account_to_import(login: &str, key_count: usize, now: i64) -> ImportAccount {
         ..StoredAccount::new(login.to_owned(), Some("hash".to_owned()), 123)
     };
     let keys = (0..key_count).map(|n| {
-        let key = ApiKey::generate().unwrap();
+        let key = id.generate_key().unwrap();
         let meta = KeyMeta {
             account: id,
             digest: key.digest(),
@@ -77,7 +76,9 @@ pub async fn imported_keys_keep_their_state_and_usage(harness: &Harness) {
 pub async fn import_skips_keys_that_another_account_holds(harness: &Harness) {
     let owner = account_to_import(&random(), 1, harness.now());
     harness.store.import(std::slice::from_ref(&owner)).await.unwrap();
-    let mut other = account_to_import(&random(), 1, harness.now());
+    let in_same_shard = |login: &String| AccountId::of(login).shard() == id_of(&owner).shard();
+    let login = std::iter::repeat_with(random).find(in_same_shard).unwrap();
+    let mut other = account_to_import(&login, 1, harness.now());
     let mut held = owner.keys[0].clone();
     held.meta.account = id_of(&other);
     other.keys.push(held);

@@ -165,8 +165,9 @@ struct Subjects {
 
 impl Subjects {
     fn new() -> Self {
-        let key = || ApiKey::generate().unwrap();
-        Self { login: Login::parse("ada").unwrap(), key: key(), imported: key() }
+        let login = Login::parse("ada").unwrap();
+        let key = || login.account_id().generate_key().unwrap();
+        Self { key: key(), imported: key(), login }
     }
 
     fn account(&self) -> AccountId {

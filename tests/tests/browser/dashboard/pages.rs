@@ -124,7 +124,7 @@ fn used(key: u32, days_ago: u32) -> u32 {
 
 /// Imports four keys with usage into the account.
 async fn import(stack: &Stack, login: &str) {
-    let days = days(stack, login).await;
+    let (id, days) = id_and_days(stack, login).await;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_millis() as i64;
     let hours_ago = |hours: i64| now - hours * 3_600_000 - 60_000;
     let definitions = [
@@ -134,8 +134,8 @@ async fn import(stack: &Stack, login: &str) {
         ("Old laptop", Scope::Ip, KeyState::Inactive, hours_ago(432)),
     ];
     let keys = definitions.iter().zip(0..).map(|((name, scope, state, since), i)| ExportedKey {
-        // A key belongs to one account.
-        sha256: format!("{:x}", 0xabcd_usize + i as usize + 16 * login.len()).repeat(16),
+        // In the account's shard.
+        sha256: format!("{}{i:02x}{}", &id[..30], "0".repeat(32)),
         hint: format!("ipl_Ab{i}d…wx{i}z"),
         settings: NewKey::new(name, *scope).settings,
         state: *state,
@@ -150,15 +150,15 @@ async fn import(stack: &Stack, login: &str) {
     assert_eq!(report.keys_created, 4, "{report:?}");
 }
 
-/// The last 31 days in the store's format, today first. Reads them from the usage of a temporary key.
-async fn days(stack: &Stack, login: &str) -> Vec<String> {
+/// The account's ID, and the last 31 days in the store's format, today first. Reads them from the usage of a temporary key.
+async fn id_and_days(stack: &Stack, login: &str) -> (String, Vec<String>) {
     let quota = stack.quotas[0].client();
     let account = quota.find_account(login).await.unwrap().expect("the account exists");
     let key = NewKey::new("probe", Scope::Ip);
     let id = quota.create_key(&account.id, &key).await.unwrap().key.id;
     let days = quota.usage(&id, None).await.unwrap().days;
     quota.delete_key(&id, None).await.unwrap();
-    days.into_iter().rev().map(|day| day.day).collect()
+    (account.id, days.into_iter().rev().map(|day| day.day).collect())
 }
 
 fn usage(key: u32, days: &[String]) -> Vec<DayUsage> {
