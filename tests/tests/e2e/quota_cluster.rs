@@ -1,4 +1,4 @@
-//! A Redis Cluster that loses a shard or moves a slot: only the lost shard's keys fail, and redirects are followed.
+//! A Redis Cluster that loses a master or moves a slot: only the lost master's keys fail, and redirects are followed.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::time::{Duration, Instant};
@@ -35,7 +35,7 @@ fn outcome_of_all(result: &Result<Vec<Verdict>, ClientError>) -> String {
 }
 
 async fn wait_all_allowed(client: &QuotaClient, keys: &[TestKey; 3]) {
-    eventually_ok(WAIT_TIMEOUT, "charges on every shard are allowed", async || {
+    eventually_ok(WAIT_TIMEOUT, "charges on every master are allowed", async || {
         let outcomes = outcomes(client, keys).await;
         if outcomes == [Outcome::Allowed; 3] { Ok(()) } else { Err(format!("{outcomes:?}")) }
     })
@@ -43,10 +43,10 @@ async fn wait_all_allowed(client: &QuotaClient, keys: &[TestKey; 3]) {
 }
 
 #[tokio::test]
-async fn dead_cluster_shard_fails_only_its_own_charges() {
+async fn dead_cluster_master_fails_only_its_own_charges() {
     let mut cluster = RedisCluster::start(3, 0).await;
     for node in &cluster.nodes {
-        // With the default, `yes`, the whole cluster stops when one shard is down.
+        // With the default, `yes`, the whole cluster stops when one master is down.
         node.cli(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]).await;
     }
     let store = StoreChoice::from(&cluster);
@@ -57,7 +57,7 @@ async fn dead_cluster_shard_fails_only_its_own_charges() {
     cluster.nodes[2].freeze();
     for _ in 0..3 {
         let expected = [Outcome::Allowed, Outcome::Allowed, Outcome::Unavailable];
-        assert_eq!(outcomes(&client, &keys).await, expected, "a frozen shard does not affect the others");
+        assert_eq!(outcomes(&client, &keys).await, expected, "a frozen master does not affect the others");
     }
     cluster.nodes[2].thaw();
     wait_all_allowed(&client, &keys).await;
@@ -75,7 +75,7 @@ async fn dead_cluster_shard_fails_only_its_own_charges() {
     let back = Instant::now();
     wait_all_allowed(&client, &keys).await;
     eprintln!(
-        "allowed again {:?} after the shard's restart (Redis waits 2 s before it rejoins)",
+        "allowed again {:?} after the master's restart (Redis waits 2 s before it rejoins)",
         back.elapsed()
     );
     quota.wait_ready(WAIT_TIMEOUT).await;

@@ -83,7 +83,7 @@ fn served_and_failed(report: &Report) -> (usize, usize) {
 async fn lost_cluster_master_gets_500_then_recovers() {
     let mut cluster = RedisCluster::start(3, 1).await;
     for node in &cluster.nodes {
-        // With the default, `yes`, the whole cluster stops when one shard is down.
+        // With the default, `yes`, the whole cluster stops when one master is down.
         node.cli(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]).await;
     }
     let store = StoreChoice::from(&cluster);
@@ -121,10 +121,10 @@ async fn lost_cluster_master_gets_500_then_recovers() {
     assert!(outage.count("500 internal_error") > 0, "expected errors after the kill: {outage}");
     for (load, key) in others.into_iter().zip(&keys[1..]) {
         let report = load.stop().await;
-        eprintln!("on another shard: {report}");
+        eprintln!("on another master: {report}");
         check_responses(&report);
         let during_outage = report.between(killed, killed + recovered);
-        assert!(during_outage.count("200") > 0, "other shards keep serving: {during_outage}");
+        assert!(during_outage.count("200") > 0, "other masters keep serving: {during_outage}");
         check_count(&quotas[1], key, served_and_failed(&report), 0).await;
     }
     // Replication is asynchronous: charges that the dead master had not replicated yet are lost.
