@@ -55,6 +55,8 @@ local function correct_day(key, day, used, today)
   return used
 end
 
+-- If the event list has a wrong type, the pause takes effect without an event: an error here would abort the script after it
+-- has counted other groups.
 local function pause(key, flags, now, burst)
   local at = struct.pack('<I8', now)
   redis.call('SETRANGE', key, 2, struct.pack('<BB', 1, flags - flags % 2 + 1)) -- paused, and not announced yet
@@ -62,8 +64,8 @@ local function pause(key, flags, now, burst)
   redis.call('SETRANGE', key, 48, at)
   local events = string.sub(key, 1, -2) .. 'e'
   local event = string.format('%.0f paused more than %d requests within 60 seconds (by the system)', now, burst)
-  redis.call('LPUSH', events, event)
-  redis.call('LTRIM', events, 0, 99)
+  redis.pcall('LPUSH', events, event)
+  redis.pcall('LTRIM', events, 0, 99)
 end
 
 -- Returns how many arrivals of a full ring have expired at `at`, counted from the oldest. It looks at up to 16 of them

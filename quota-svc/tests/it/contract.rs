@@ -122,6 +122,19 @@ contract! {
 }
 
 #[tokio::test]
+async fn event_list_of_another_type_loses_only_the_event() {
+    for options in [Some(testkit::redis::Redis::options()), testkit::redis::Redis::valkey()] {
+        let Some(options) = options else { return };
+        let redis = options.start().await;
+        let harness = Harness::redis(&redis.url()).await;
+        let overwrite = async |redis_key: String| {
+            redis.cli(&["SET", &redis_key, "no list"]).await;
+        };
+        charges::event_list_of_another_type_loses_only_the_event(&harness, overwrite).await;
+    }
+}
+
+#[tokio::test]
 async fn embedded_store_rejects_changes_while_writes_fail_and_recovers() {
     let disk = write_faults::FaultyDisk::default();
     let backend = disk.clone();

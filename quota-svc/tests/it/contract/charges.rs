@@ -280,6 +280,29 @@ pub async fn pause_adds_one_event_with_reason(harness: &Harness) {
     assert_eq!(paused[0].reason, "more than 300 requests within 60 seconds (by the system)");
 }
 
+/// `overwrite` gives a Redis key another type.
+pub async fn event_list_of_another_type_loses_only_the_event(
+    harness: &Harness,
+    overwrite: impl AsyncFn(String),
+) {
+    let (first, paused, last) = (harness.key().await, harness.key().await, harness.key().await);
+    let prefix = harness.prefix.as_ref().unwrap();
+    overwrite(format!("{prefix}1:{{{paused}}}:e")).await;
+    let group = |key, count| ChargeGroup { subject: Subject::Key(key), origin: None, count };
+    let outcomes = harness.store.charge(&[group(first, 2), group(paused, 301), group(last, 3)]).await;
+    let verdict = |group: usize, nth| outcomes[group].verdict(nth, &harness.limits).outcome;
+    assert_eq!(
+        [verdict(0, 1), verdict(1, 300), verdict(2, 2)],
+        [Outcome::Allowed, Outcome::BurstExceeded, Outcome::Allowed]
+    );
+    for (key, state, used) in
+        [(first, KeyState::Active, 2), (paused, KeyState::Paused, 300), (last, KeyState::Active, 3)]
+    {
+        let record = harness.store.key(key, None).await.unwrap().record;
+        assert_eq!((record.state, record.used), (state, used));
+    }
+}
+
 pub async fn charges_under_a_future_clock_move_to_today(harness: &Harness) {
     let account = harness.account().await;
     let key = harness.key_in(account, Scope::Full, Some(10)).await.unwrap();
